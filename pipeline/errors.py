@@ -1,0 +1,73 @@
+"""Errors that a user can act on: what happened, where, and what to do next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class TracelakeError(Exception):
+    """Base of every expected failure.
+
+    Attributes:
+        message: What is wrong, one sentence without the location.
+        path: File or directory it is about.
+        line: Line of that file, from 1.
+        hint: What to do next.
+        exit_code: What the process exits with when this error ends it.
+    """
+
+    exit_code = 1
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | Path | None = None,
+        line: int | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = None if path is None else str(path)
+        self.line = line
+        self.hint = hint
+
+    @property
+    def location(self) -> str | None:
+        """`path`, or `path:line`."""
+        if self.path is None or self.line is None:
+            return self.path
+        return f"{self.path}:{self.line}"
+
+    def __str__(self) -> str:
+        where = f"{self.location}: " if self.location else ""
+        then = f" ({self.hint})" if self.hint else ""
+        return f"{where}{self.message}{then}"
+
+
+class UsageError(TracelakeError):
+    """The command's words do not fit together."""
+
+    exit_code = 2
+
+
+class InputError(TracelakeError):
+    """Nothing usable in the input, or more bad lines than allowed."""
+
+    exit_code = 3
+
+
+class LakeError(InputError):
+    """The lake cannot be opened, locked or written."""
+
+
+class ContractError(TracelakeError):
+    """A schema or a model breaks its own declaration."""
+
+    exit_code = 4
+
+
+class CheckFailedError(TracelakeError):
+    """The work is done, but a check or a gate failed."""
+
+    exit_code = 5

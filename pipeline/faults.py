@@ -1,0 +1,161 @@
+"""What was tolerated, and where every line of a file went: nothing is dropped silently.
+
+A parser classifies each physical line exactly once, as a row line, a context line, irrelevant (by
+kind) or rejected, and reports it to the run's `Ledger`. The reader counts lines on its own, so that
+`lines = row + context + irrelevant + rejected` is a check and not an identity.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from pipeline.schema import tables
+
+TEXT_LIMIT = 4096
+_REJECT_CHUNK = 4096
+
+
+class Severity(enum.StrEnum):
+    """How much a fault costs."""
+
+    INFO = "info"
+    NOTICE = "notice"
+    DATA_LOSS = "data_loss"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A kind of fault that is tolerated and counted.
+
+    Attributes:
+        doc: What was seen and what to do about it.
+    """
+
+    name: str
+    severity: Severity
+    doc: str
+
+
+# Faults that any format can meet; a format adds its own in its FORMAT constant.
+TRUNCATED_COMPRESSION = Fault(
+    "truncated_compression",
+    Severity.DATA_LOSS,
+    "The compressed stream ends early or is damaged; what was decoded is kept. Copy it again.",
+)
+LINE_TOO_LONG = Fault(
+    "line_too_long",
+    Severity.DATA_LOSS,
+    "A line is longer than a block can hold; it is rejected with its first 4 KiB.",
+)
+NOT_UTF8 = Fault(
+    "not_utf8",
+    Severity.NOTICE,
+    "A kept value has bytes that are not UTF-8; they are stored as \\xNN.",
+)
+BYTE_ORDER_MARK = Fault(
+    "byte_order_mark",
+    Severity.INFO,
+    "The file starts with a UTF-8 byte order mark; it was skipped.",
+)
+CHANGED_WHILE_READ = Fault(
+    "changed_while_read",
+    Severity.NOTICE,
+    "The file changed while it was read; the next run reads it again.",
+)
+COMMON_FAULTS = (
+    TRUNCATED_COMPRESSION,
+    LINE_TOO_LONG,
+    NOT_UTF8,
+    BYTE_ORDER_MARK,
+    CHANGED_WHILE_READ,
+)
+
+# Reject reasons that any format can meet, with their docs; a format adds its own.
+COMMON_REJECTS = {"line_too_long": "The line is longer than a block can hold."}
+
+
+def escape(raw: bytes) -> str:
+    r"""Bytes as text without loss: backslashes doubled, bytes that are not UTF-8 as `\xNN`."""
+    return raw.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
+
+
+@dataclass(slots=True)
+class SourceCount:
+    """Where the lines of one source went. `rows` counts stored rows, over all tables of records."""
+
+    row_lines: int = 0
+    context_lines: int = 0
+    rejected: int = 0
+    rows: int = 0
+    irrelevant: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def lines(self) -> int:
+        """Lines accounted for."""
+        return self.row_lines + self.context_lines + self.rejected + self.irrelevant.total()
+
+
+class Ledger:
+    """Line accounts, rejects and faults of one run, filled by the parser, drained by ingest."""
+
+    def __init__(self) -> None:
+        self.sources: dict[int, SourceCount] = {}
+        self._rejects: list[tuple[int, int, int, str, str]] = []
+        self._faults: dict[tuple[int, str], tuple[Fault, int, int | None, str | None]] = {}
+
+    def source(self, source_id: int) -> SourceCount:
+        """Account of a source, to be counted into."""
+        return self.sources.setdefault(source_id, SourceCount())
+
+    def reject(self, source_id: int, line: int, byte_offset: int, reason: str, raw: bytes) -> None:
+        """Counts one physical line as rejected and keeps it; call once per line."""
+        self.source(source_id).rejected += 1
+        text = escape(raw[:TEXT_LIMIT])
+        self._rejects.append((source_id, line, byte_offset, reason, text))
+
+    def fault(
+        self,
+        source_id: int,
+        fault: Fault,
+        *,
+        line: int | None = None,
+        raw: bytes = b"",
+        count: int = 1,
+    ) -> None:
+        """Counts a tolerated fault; the first line and text seen are kept."""
+        known = self._faults.get((source_id, fault.name))
+        if known is None:
+            text = escape(raw[:TEXT_LIMIT]) or None
+            self._faults[source_id, fault.name] = (fault, count, line, text)
+        else:
+            _, seen, first, text = known
+            self._faults[source_id, fault.name] = (fault, seen + count, first, text)
+
+    def drain_rejects(self, *, everything: bool = False) -> Iterator[pa.RecordBatch]:
+        """Rejects collected so far as batches of the `rejects` table, in bounded pieces."""
+        schema = tables()["rejects"].storage_schema
+        while len(self._rejects) >= _REJECT_CHUNK or (everything and self._rejects):
+            chunk, self._rejects = self._rejects[:_REJECT_CHUNK], self._rejects[_REJECT_CHUNK:]
+            yield _batch(schema, chunk)
+
+    def fault_batch(self) -> pa.RecordBatch:
+        """All faults as one batch of the `faults` table, by source and name."""
+        rows = [
+            (source_id, line, fault.name, str(fault.severity), count, text)
+            for (source_id, _), (fault, count, line, text) in sorted(self._faults.items())
+        ]
+        return _batch(tables()["faults"].storage_schema, rows)
+
+
+def _batch(
+    schema: pa.Schema, rows: list[tuple[object, ...]] | list[tuple[int, int, int, str, str]]
+) -> pa.RecordBatch:
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,200 @@
+"""Contract of a trace format, and the registry: every module of this folder that ends in `FORMAT`.
+
+A format is one file here and one folder in `tests/golden/`. Ingest drives it in this order::
+
+    sniff(head)                      does this file belong to me?
+    facts(path, head) per file       what do name and first bytes say?
+    group(all my files, gap)         which files are one run?
+    parser(run, ledger)              then, per source in order: feed(block)..., and at last finish()
+
+`drain()` is called between feeds and after `finish()`; what it returns is written and forgotten, so
+memory stays bounded by the block size.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.errors import ContractError, UsageError
+from pipeline.faults import Fault, Ledger
+
+HEAD_BYTES = 64 * 1024
+
+
+class Claim(enum.IntEnum):
+    """A format's answer to `sniff`; the highest wins, a tie of YES is an error of the formats."""
+
+    NO = 0
+    MAYBE = 1
+    YES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """What a file's name, folder and first bytes say, before it is parsed.
+
+    Attributes:
+        path: Relative to the input root, posix; a member of an archive as `archive/member`. Without
+            the suffix of a compression.
+        stem: Readable run name: the base name without rank, date and suffix.
+        rank: Rank whose records the file holds, where name or head tell.
+        run: Value that files of one run share, from `--run-pattern`.
+        stamp: Date in the name, local time of the cluster.
+        topology: Sizes in the name, by key of `pipeline.topology.KEYS`.
+        given: Sizes from `--set` and `--run-pattern`.
+    """
+
+    path: str
+    stem: str
+    rank: int | None = None
+    host: str | None = None
+    run: str | None = None
+    stamp: datetime | None = None
+    topology: Mapping[str, int] = field(default_factory=dict)
+    given: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The files of one run, in the order in which they are fed: index = source_id.
+
+    `named` and `given` are the topology of names and of `--set`, merged over the files.
+    """
+
+    sources: tuple[FileFacts, ...]
+    named: Mapping[str, int] = field(default_factory=dict)
+    given: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    r"""Consecutive whole lines of one source.
+
+    Attributes:
+        data: uint8, 1-d, contiguous, writable (one type for compiled kernels). Valid only during
+            `feed`: the buffer is used again. Lines end in `\n`, perhaps `\r\n`; only the last line
+            of a source may lack its end. Lines longer than a block never arrive: the reader has
+            rejected them.
+        line: Number of the first line, from 1.
+        offset: Byte offset of the first byte in the decompressed file.
+        last: No more blocks of this source; exactly one block per source says so, perhaps empty.
+    """
+
+    source_id: int
+    data: npt.NDArray[np.uint8]
+    line: int
+    offset: int
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What the lines said about the run as a whole.
+
+    Attributes:
+        topology: Sizes that the lines print, by key of `pipeline.topology.KEYS`.
+        ranks: Ranks with at least one record; None for formats without ranks.
+        ranks_expected: Ranks a complete input would show, given all that is known.
+        ended: Every rank and step seen was seen to its end; None where that has no meaning.
+        signature: dtype and activation shape seen, part of what makes runs comparable.
+    """
+
+    topology: Mapping[str, int] = field(default_factory=dict)
+    ranks: frozenset[int] | None = None
+    ranks_expected: int | None = None
+    ended: bool | None = None
+    simulated: bool | None = None
+    profiled: bool | None = None
+    model: str | None = None
+    params: int | None = None
+    signature: str | None = None
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+class Parser(Protocol):
+    """Turns the blocks of one run into rows; every physical line is reported to the ledger once."""
+
+    def feed(self, block: Block) -> None:
+        """Parses a block. Never raises on content: what is not understood goes to the ledger."""
+
+    def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
+        """Rows ready so far by table, in its storage schema, in order of source and line."""
+
+    def finish(self) -> RunFacts:
+        """Ends the run; rows held back become ready. Called once, after the last block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One trace format.
+
+    Attributes:
+        doc: One line for `tracelake formats`.
+        version: Raised when the parser would give other rows for the same bytes.
+        tables: Base tables it fills.
+        sniff: Judges the first `HEAD_BYTES` bytes of the decompressed file.
+        facts: Reads name and head; `path` as in `FileFacts.path`.
+        group: Splits all files of this format into runs; the gap is in seconds between stamps.
+        rejects: Reject reason -> doc, beside the common ones.
+        irrelevant: Kind of irrelevant line -> doc.
+    """
+
+    name: str
+    doc: str
+    version: int
+    tables: tuple[str, ...]
+    sniff: Callable[[bytes], Claim]
+    facts: Callable[[str, bytes], FileFacts]
+    group: Callable[[Sequence[FileFacts], float], Sequence[Sequence[FileFacts]]]
+    parser: Callable[[Run, Ledger], Parser]
+    rejects: Mapping[str, str] = field(default_factory=dict)
+    irrelevant: Mapping[str, str] = field(default_factory=dict)
+    faults: tuple[Fault, ...] = ()
+
+
+def one_run_per_file(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
+    """Grouping rule of single-file formats."""
+    del gap_seconds
+    return [[file] for file in files]
+
+
+@functools.cache
+def formats() -> Mapping[str, Format]:
+    """Every format by name: each module of this folder, which must end in `FORMAT`.
+
+    Raises:
+        ContractError: A module has no `FORMAT`, or its name is not the module's.
+    """
+    found = {}
+    for module in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name):
+        declared = getattr(importlib.import_module(f"{__name__}.{module.name}"), "FORMAT", None)
+        if not isinstance(declared, Format) or declared.name != module.name:
+            raise ContractError(
+                f"pipeline/formats/{module.name}.py must end in "
+                f"FORMAT = Format(name={module.name!r}, ...)"
+            )
+        found[module.name] = declared
+    return found
+
+
+def format_named(name: str) -> Format:
+    """The format of that name.
+
+    Raises:
+        UsageError: There is none.
+    """
+    try:
+        return formats()[name]
+    except KeyError:
+        raise UsageError(f"no format {name!r}", hint=f"one of {', '.join(formats())}") from None

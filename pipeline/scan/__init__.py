@@ -1,0 +1,1 @@
+"""Byte kernels shared by formats: compiled, without the GIL, cached on disk."""

@@ -1,0 +1,173 @@
+"""The only reader of `schemas/*.toml`: tables and columns, and what derives from them."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipeline.errors import ContractError
+from pipeline.resources import resource_dir
+
+PARTITION_KEY = "run_id"
+METADATA_KEY = b"tracelake"
+
+_STRING_MAP = "MAP(VARCHAR, VARCHAR)"
+_ARROW: dict[str, pa.DataType] = {
+    "VARCHAR": pa.string(),
+    "BOOLEAN": pa.bool_(),
+    "INTEGER": pa.int32(),
+    "BIGINT": pa.int64(),
+    "DOUBLE": pa.float64(),
+    "TIMESTAMP": pa.timestamp("us"),
+    "BIGINT[]": pa.list_(pa.int64()),
+    _STRING_MAP: pa.map_(pa.string(), pa.string()),
+    "MAP(VARCHAR, BIGINT)": pa.map_(pa.string(), pa.int64()),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the lake: one name, one type, one meaning, in whatever table it stands."""
+
+    name: str
+    type: str
+    doc: str
+    unit: str | None = None
+    dictionary: bool = False
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """Type on reading; dictionary encoding is a matter of storage."""
+        return _ARROW[self.type]
+
+    @property
+    def storage_type(self) -> pa.DataType:
+        """Type that parsers produce and Parquet stores."""
+        return pa.dictionary(pa.int32(), pa.string()) if self.dictionary else self.arrow_type
+
+    @property
+    def comment(self) -> str:
+        """Doc with its unit, as shown in catalogs."""
+        return f"{self.doc} Unit: {self.unit}." if self.unit else self.doc
+
+
+@dataclass(frozen=True)
+class Table:
+    """A base table of the lake."""
+
+    name: str
+    doc: str
+    columns: tuple[Column, ...]
+
+    @property
+    def stored(self) -> tuple[Column, ...]:
+        """Columns inside a part file: all but the partition key, which is its folder's name."""
+        return tuple(c for c in self.columns if c.name != PARTITION_KEY)
+
+    @functools.cached_property
+    def storage_schema(self) -> pa.Schema:
+        """Arrow schema of a part file; docs and units per field, and the table's as one JSON."""
+        fields = [pa.field(c.name, c.storage_type, metadata=_metadata(c)) for c in self.stored]
+        described = {
+            "table": self.name,
+            "doc": self.doc,
+            "schema_version": SCHEMA_VERSION,
+            "columns": {
+                c.name: {"type": c.type, "unit": c.unit, "doc": c.doc} for c in self.columns
+            },
+        }
+        return pa.schema(fields, metadata={METADATA_KEY: json.dumps(described).encode()})
+
+    @functools.cached_property
+    def read_schema(self) -> pa.Schema:
+        """Arrow schema of the table as read back, partition key included."""
+        return pa.schema([pa.field(c.name, c.arrow_type) for c in self.columns])
+
+
+# Bumped by hand when a part file written before would no longer be read right.
+SCHEMA_VERSION = 1
+
+
+def _metadata(column: Column) -> dict[str, str]:
+    unit = {} if column.unit is None else {"unit": column.unit}
+    return {"doc": column.doc, **unit}
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ContractError(f"not TOML: {error}", path=path) from error
+
+
+def _column(path: Path, name: str, entry: Mapping[str, Any]) -> Column:
+    unknown = set(entry) - {"type", "unit", "doc", "dictionary"}
+    if unknown or "type" not in entry or not entry.get("doc"):
+        raise ContractError(
+            f"column {name} needs type and doc and takes unit and dictionary"
+            + (f", not {', '.join(sorted(unknown))}" if unknown else ""),
+            path=path,
+        )
+    if entry["type"] not in _ARROW:
+        raise ContractError(
+            f"column {name} has type {entry['type']!r}",
+            path=path,
+            hint=f"one of {', '.join(_ARROW)}",
+        )
+    return Column(name=name, **entry)
+
+
+@functools.cache
+def columns() -> Mapping[str, Column]:
+    """Every declared column by name.
+
+    Raises:
+        ContractError: `columns.toml` breaks its own form.
+    """
+    path = resource_dir("schemas") / "columns.toml"
+    return {name: _column(path, name, entry) for name, entry in _load(path).items()}
+
+
+@functools.cache
+def tables() -> Mapping[str, Table]:
+    """Every base table by name, in alphabetical order.
+
+    Raises:
+        ContractError: A table names a column that `columns.toml` does not declare.
+    """
+    known = columns()
+    found = {}
+    for path in sorted(resource_dir("schemas").glob("*.toml")):
+        if path.stem == "columns":
+            continue
+        entry = _load(path)
+        missing = [name for name in entry["columns"] if name not in known]
+        if missing:
+            raise ContractError(
+                f"unknown columns {', '.join(missing)}",
+                path=path,
+                hint="declare them in schemas/columns.toml",
+            )
+        found[path.stem] = Table(
+            path.stem, entry["doc"], tuple(known[name] for name in entry["columns"])
+        )
+    return found
+
+
+@functools.cache
+def schema_hash() -> str:
+    """Changes whenever a table, a column, a type or a doc does."""
+    digest = hashlib.sha256()
+    for table in tables().values():
+        digest.update(table.name.encode() + b"\0" + table.doc.encode())
+        for column in table.columns:
+            digest.update(repr(column).encode())
+    return digest.hexdigest()[:16]
