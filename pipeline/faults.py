@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -68,7 +68,13 @@ CHANGED_WHILE_READ = Fault(
     Severity.NOTICE,
     "The file changed while it was read; the next run reads it again.",
 )
+READ_ERROR = Fault(
+    "read_error",
+    Severity.ERROR,
+    "The operating system failed to read on; what was read before is kept. Check the disk.",
+)
 COMMON_FAULTS = (
+    READ_ERROR,
     TRUNCATED_COMPRESSION,
     LINE_TOO_LONG,
     NOT_UTF8,
@@ -144,6 +150,13 @@ class Ledger:
             chunk, self._rejects = self._rejects[:_REJECT_CHUNK], self._rejects[_REJECT_CHUNK:]
             yield _batch(schema, chunk)
 
+    def fault_totals(self) -> dict[Fault, int]:
+        """How often each fault was seen, over all sources."""
+        totals: Counter[Fault] = Counter()
+        for fault, count, _, _ in self._faults.values():
+            totals[fault] += count
+        return dict(totals)
+
     def fault_batch(self) -> pa.RecordBatch:
         """All faults as one batch of the `faults` table, by source and name."""
         rows = [
@@ -153,9 +166,7 @@ class Ledger:
         return _batch(tables()["faults"].storage_schema, rows)
 
 
-def _batch(
-    schema: pa.Schema, rows: list[tuple[object, ...]] | list[tuple[int, int, int, str, str]]
-) -> pa.RecordBatch:
+def _batch(schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> pa.RecordBatch:
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

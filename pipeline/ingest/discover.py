@@ -1,0 +1,220 @@
+"""Finds inputs: files, directories, globs, archives, standard input; names what it passes over."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import stat
+import sys
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO
+
+from pipeline.errors import InputError
+from pipeline.formats import HEAD_BYTES
+from pipeline.ingest.streams import DECODE_ERRORS, Entry, decompressed, is_tar, is_zip, walk_tar
+
+STANDARD_INPUT = "-"
+
+# Why an input is no trace: the closed list of `skipped.reason`.
+SKIP_REASONS = {
+    "empty": "The file has no bytes.",
+    "no_format": "No format recognises the content; see `tracelake formats`.",
+    "no_records": "The format that was forced or chosen found no record in it.",
+    "ambiguous": "Several formats claim the content; choose one with --input-format.",
+    "unreadable": "The operating system or the decompressor refuses to read it.",
+    "not_a_file": "A device, socket, pipe or link to a directory; only regular files are read.",
+    "hidden": "The name starts with a dot.",
+    "nested_archive": "An archive inside an archive is not opened; extract it.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An input with its first decompressed bytes, ready to be judged."""
+
+    entry: Entry
+    head: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """An input that is passed over, and why: a key of `SKIP_REASONS`."""
+
+    path: str
+    member: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """An input that was named: a directory to walk, or files below a common folder."""
+
+    folder: Path
+    files: tuple[Path, ...] | None
+
+
+def resolve_roots(inputs: Sequence[str], spool: Path) -> list[Root]:
+    """Reads what was named on the command line; a path that exists wins over its glob reading.
+
+    Args:
+        spool: Private folder that standard input and pipes are copied to, so that they can be read
+            more than once like any other input.
+
+    Raises:
+        InputError: A name matches nothing.
+    """
+    roots = []
+    for name in inputs:
+        path = Path(name)
+        if name == STANDARD_INPUT:
+            roots.append(_spooled("stdin", sys.stdin.buffer, spool))
+        elif path.is_dir():
+            roots.append(Root(path, None))
+        elif path.is_fifo():
+            with path.open("rb") as pipe:
+                roots.append(_spooled(path.name, pipe, spool))
+        elif os.path.lexists(name):
+            roots.append(Root(path.parent, (path,)))
+        else:
+            matches = sorted(Path(match) for match in glob.glob(name, recursive=True))
+            if not matches:
+                raise InputError("no such file, directory or glob match", path=name)
+            folder = Path(os.path.commonpath([match.parent for match in matches]))
+            files = tuple(f for m in matches for f in ([m] if not m.is_dir() else _files(m)))
+            roots.append(Root(folder, tuple(dict.fromkeys(files))))
+    return roots
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.rglob("*")) if not path.is_dir()]
+
+
+def _spooled(name: str, stream: IO[bytes], spool: Path) -> Root:
+    spool.mkdir(parents=True, exist_ok=True)
+    with (spool / name).open("wb") as copy:
+        shutil.copyfileobj(stream, copy, 1 << 20)
+    return Root(spool, (spool / name,))
+
+
+def discover(root: Root, *, lake: Path | None) -> Iterator[tuple[Path, str] | Skip]:
+    """Regular files below a root in a stable order, as (location, relative path), and skips.
+
+    The lake itself is not an input, wherever it lies.
+    """
+    if root.files is not None:
+        for file in root.files:
+            relative = Path(os.path.relpath(file, root.folder)).as_posix()
+            yield _judge(file, relative)
+        return
+    pending = [root.folder]
+    while pending:
+        folder = pending.pop()
+        inside = Path(os.path.relpath(folder, root.folder))
+        try:
+            children = sorted(os.scandir(folder), key=lambda child: child.name)
+        except OSError:
+            yield Skip(inside.as_posix(), None, "unreadable")
+            continue
+        below = []
+        for child in children:
+            name = (inside / child.name).as_posix()
+            if child.name.startswith("."):
+                yield Skip(name, None, "hidden")
+            elif child.is_dir(follow_symlinks=False):
+                if lake is None or Path(child.path).resolve() != lake:
+                    below.append(Path(child.path))
+            else:
+                yield _judge(Path(child.path), name)
+        pending.extend(reversed(below))
+
+
+def _judge(file: Path, relative: str) -> tuple[Path, str] | Skip:
+    try:
+        mode = file.stat().st_mode
+    except OSError:
+        return Skip(relative, None, "unreadable")
+    if not stat.S_ISREG(mode):
+        return Skip(relative, None, "not_a_file")
+    return file, relative
+
+
+def entry_of(file: Path, relative: str) -> Entry:
+    """The input as the file system describes it."""
+    status = file.stat()
+    size = status.st_size
+    return Entry(relative, None, str(file), size, status.st_mtime_ns, status.st_ino, weight=size)
+
+
+def open_heads(entry: Entry) -> Iterator[Found | Skip]:
+    """First bytes of an input: one for a file, one per member for an archive."""
+    try:
+        with open(entry.location, "rb") as raw:
+            if is_zip(raw.peek(4)):
+                yield from _zip_heads(entry)
+                return
+            stream, _ = decompressed(raw)
+            head = read_head(stream)
+        if is_tar(head):
+            yield from _tar_heads(entry)
+        else:
+            yield _found_or_empty(entry, head)
+    except DECODE_ERRORS:
+        yield Skip(entry.path, None, "unreadable")
+
+
+def read_head(stream: IO[bytes]) -> bytes:
+    """Up to `HEAD_BYTES` bytes; what can be decoded of a damaged stream, if anything."""
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        while size < HEAD_BYTES and (piece := stream.read(min(8192, HEAD_BYTES - size))):
+            pieces.append(piece)
+            size += len(piece)
+    except DECODE_ERRORS:
+        if not pieces:
+            raise
+    return b"".join(pieces)
+
+
+def _found_or_empty(entry: Entry, head: bytes) -> Found | Skip:
+    return Found(entry, head) if head else Skip(entry.path, entry.member, "empty")
+
+
+def _judge_member(entry: Entry, stream: IO[bytes]) -> Found | Skip:
+    try:
+        inner, _ = decompressed(stream)
+        head = read_head(inner)
+    except DECODE_ERRORS:
+        return Skip(entry.path, entry.member, "unreadable")
+    if is_tar(head) or is_zip(head):
+        return Skip(entry.path, entry.member, "nested_archive")
+    return _found_or_empty(entry, head)
+
+
+def _zip_heads(entry: Entry) -> Iterator[Found | Skip]:
+    with zipfile.ZipFile(entry.location) as archive:
+        for position, info in enumerate(archive.infolist()):
+            if not info.is_dir():
+                member = replace(
+                    entry, member=info.filename, weight=info.file_size, position=position
+                )
+                with archive.open(info) as stream:
+                    yield _judge_member(member, stream)
+
+
+def _tar_heads(entry: Entry) -> Iterator[Found | Skip]:
+    try:
+        for position, (info, stream) in enumerate(walk_tar(entry.location)):
+            member = replace(
+                entry, member=info.name, weight=info.size, position=position, packed=True
+            )
+            if info.isreg():
+                yield _judge_member(member, stream)
+            elif not info.isdir():
+                yield Skip(entry.path, info.name, "not_a_file")
+    except DECODE_ERRORS:
+        yield Skip(entry.path, None, "unreadable")

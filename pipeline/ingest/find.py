@@ -1,0 +1,247 @@
+"""Walks the inputs and judges each: which format takes it, and what its name and head say."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pipeline import topology
+from pipeline.errors import UsageError
+from pipeline.formats import Claim, FileFacts, Format, format_named, formats
+from pipeline.ingest.discover import Found, Root, Skip, discover, entry_of, open_heads
+from pipeline.ingest.memory import (
+    ID_BYTES,
+    Memory,
+    Record,
+    Remembered,
+    facts_of,
+    judgement,
+    skip_record,
+)
+from pipeline.ingest.streams import Entry, strip_suffix
+from pipeline.schema import SCHEMA_VERSION
+
+_TEXT_GROUPS = ("run", "host")
+_PATTERN_GROUPS = (*_TEXT_GROUPS, "rank", *topology.KEYS)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What shapes an ingest.
+
+    Attributes:
+        input_format: Forces a format; None lets the content decide.
+        run_pattern: Regular expression on the relative path with named groups: run, rank, host and
+            topology keys.
+        given: Topology from `--set`.
+        run_gap_seconds: A later stamp starts a new run.
+        replace: Lets a poorer run replace a richer one.
+        verify: Reads unchanged files again.
+    """
+
+    input_format: str | None = None
+    run_pattern: str | None = None
+    given: Mapping[str, int] = field(default_factory=dict)
+    run_gap_seconds: float = 60.0
+    replace: bool = False
+    verify: bool = False
+
+    def shaping(self, fmt: Format) -> dict[str, Any]:
+        """The options that change rows, as remembered with a run."""
+        return {
+            "format": fmt.name,
+            "parser": fmt.version,
+            "schema": SCHEMA_VERSION,
+            "forced": self.input_format is not None,
+            "run_pattern": self.run_pattern,
+            "given": dict(sorted(self.given.items())),
+            "run_gap_seconds": self.run_gap_seconds,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An input that a format took.
+
+    Attributes:
+        base: Facts as the format read them.
+        facts: The same with `--run-pattern` and `--set` applied.
+        head_hash: SHA-256 of the first 4 KiB.
+        members: Inputs that its file gave.
+        known: The committed source it is known to equal, unread.
+    """
+
+    entry: Entry
+    format: Format
+    base: FileFacts
+    facts: FileFacts
+    head_hash: str
+    members: int
+    known: Remembered | None = None
+
+
+@dataclass(slots=True)
+class Findings:
+    """Everything the inputs gave: candidates by root, and what was passed over."""
+
+    candidates: list[list[Candidate]] = field(default_factory=list)
+    skips: list[Record] = field(default_factory=list)
+
+
+def find(
+    roots: Iterable[Root], options: Options, memory: Memory, lake_root: Path | None
+) -> Findings:
+    """Walks the roots and judges each input; unchanged ones are remembered, not opened.
+
+    Raises:
+        UsageError: The forced format or the run pattern is unusable.
+    """
+    judge = _Judge(options, memory)
+    seen: set[Path] = set()
+    for root in roots:
+        judge.findings.candidates.append([])
+        for item in discover(root, lake=lake_root):
+            if isinstance(item, Skip):
+                judge.pass_over(item)
+                continue
+            location, relative = item
+            if (resolved := location.resolve()) not in seen:
+                seen.add(resolved)
+                judge.take(entry_of(location, relative))
+    return judge.findings
+
+
+class _Judge:
+    """Collects candidates and skips; the last list of candidates is the current root's."""
+
+    def __init__(self, options: Options, memory: Memory) -> None:
+        self.findings = Findings()
+        self._options = options
+        self._memory = memory
+        self._pattern = _compile(options.run_pattern)
+        self._forced = None if options.input_format is None else format_named(options.input_format)
+
+    def take(self, entry: Entry) -> None:
+        known = [] if self._options.verify else self._memory.unchanged(entry)
+        if known and self._still_holds(known):
+            self._recall(entry, known)
+        else:
+            self._open(entry)
+
+    def pass_over(self, skip: Skip, entry: Entry | None = None, members: int = 1) -> None:
+        lasting = entry is not None and skip.reason != "unreadable" and self._forced is None
+        judged = judgement(entry, members, _known_formats()) if entry and lasting else None
+        record = skip_record(skip.path, skip.member, skip.reason, judged)
+        self.findings.skips.append(record)
+
+    def _still_holds(self, known: Sequence[Remembered | Record]) -> bool:
+        """Whether what was decided then would be decided now."""
+        if self._forced is None:
+            return all(
+                not k.run.options["forced"]
+                if isinstance(k, Remembered)
+                else k["formats"] == _known_formats()
+                for k in known
+            )
+        return all(
+            isinstance(k, Remembered) and k.run.options["format"] == self._forced.name
+            for k in known
+        )
+
+    def _recall(self, entry: Entry, known: Sequence[Remembered | Record]) -> None:
+        for item in known:
+            if not isinstance(item, Remembered):
+                self.findings.skips.append(item)
+                continue
+            record = item.record
+            same = ("member", "weight", "position", "packed")
+            member = replace(entry, **{name: record[name] for name in same})
+            fmt = format_named(item.run.options["format"])
+            base = facts_of(record)
+            self._add(
+                Candidate(
+                    member, fmt, base, self._apply(base), record["head_hash"], len(known), item
+                )
+            )
+
+    def _open(self, entry: Entry) -> None:
+        taken: list[Candidate] = []
+        passed: list[Skip] = []
+        for item in open_heads(entry):
+            chosen = item if isinstance(item, Skip) else self._candidate(item)
+            if isinstance(chosen, Skip):
+                passed.append(chosen)
+            else:
+                taken.append(chosen)
+        members = len(taken) + len(passed)
+        for candidate in taken:
+            self._add(replace(candidate, members=members))
+        for skip in passed:
+            self.pass_over(skip, entry, members)
+
+    def _add(self, candidate: Candidate) -> None:
+        self.findings.candidates[-1].append(candidate)
+
+    def _candidate(self, found: Found) -> Candidate | Skip:
+        entry = found.entry
+        fmt = self._forced or _choose(found.head)
+        if isinstance(fmt, str):
+            return Skip(entry.path, entry.member, fmt)
+        base = fmt.facts(strip_suffix(entry.label), found.head)
+        head_hash = hashlib.sha256(found.head[:ID_BYTES]).hexdigest()
+        return Candidate(entry, fmt, base, self._apply(base), head_hash, members=1)
+
+    def _apply(self, base: FileFacts) -> FileFacts:
+        """Facts with what the user gave: `--set` over `--run-pattern` over what the format read."""
+        matched = self._pattern.search(base.path) if self._pattern else None
+        groups = {k: v for k, v in matched.groupdict().items() if v is not None} if matched else {}
+        try:
+            numbers = {k: int(v) for k, v in groups.items() if k not in _TEXT_GROUPS}
+        except ValueError as error:
+            raise UsageError(
+                f"--run-pattern on {base.path}: {error}", hint="let the group match digits only"
+            ) from None
+        rank = numbers.pop("rank", base.rank)
+        return replace(
+            base,
+            rank=rank,
+            run=groups.get("run"),
+            host=groups.get("host", base.host),
+            stem=groups.get("run", base.stem),
+            given={**numbers, **self._options.given},
+        )
+
+
+def _known_formats() -> str:
+    """Names and versions of all formats: another set may judge otherwise."""
+    return " ".join(f"{fmt.name}:{fmt.version}" for fmt in formats().values())
+
+
+def _choose(head: bytes) -> Format | str:
+    """The format that claims the content most, or the reason why none does."""
+    claims = [(fmt.sniff(head), fmt) for fmt in formats().values()]
+    best = max(claim for claim, _ in claims)
+    claimants = [fmt for claim, fmt in claims if claim is best]
+    if best is Claim.NO:
+        return "no_format"
+    return claimants[0] if len(claimants) == 1 else "ambiguous"
+
+
+def _compile(pattern: str | None) -> re.Pattern[str] | None:
+    if pattern is None:
+        return None
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"--run-pattern is no regular expression: {error}") from error
+    unknown = sorted(set(compiled.groupindex) - set(_PATTERN_GROUPS))
+    if unknown or not compiled.groupindex:
+        problem = f"has an unknown group {unknown[0]!r}" if unknown else "has no named group"
+        raise UsageError(
+            f"--run-pattern {problem}", hint=f"groups are {', '.join(_PATTERN_GROUPS)}"
+        )
+    return compiled

@@ -1,0 +1,158 @@
+"""What a lake remembers of its inputs, so that an unchanged file is not opened again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import PurePosixPath
+from typing import Any
+
+from pipeline.formats import FileFacts
+from pipeline.ingest.streams import Entry, strip_suffix
+from pipeline.lake import RunEntry, Snapshot
+
+Record = Mapping[str, Any]
+
+# Bytes that the hash in a run id covers.
+ID_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A committed source: its run and what was remembered of it."""
+
+    run: RunEntry
+    record: Record
+
+
+def source_record(
+    entry: Entry, facts: FileFacts, *, head_hash: str, members: int, outcome: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What is remembered of an ingested input.
+
+    Args:
+        facts: As the format read them, before `--run-pattern` and `--set`.
+        members: Inputs that the file gave: 1, or the members of an archive.
+        outcome: content_hash, bytes, lines and whatever else the parse found.
+    """
+    return {
+        **_stat(entry),
+        "members": members,
+        "head_hash": head_hash,
+        "facts": _facts(facts),
+        **outcome,
+    }
+
+
+def skip_record(
+    path: str, member: str | None, reason: str, judged: Mapping[str, Any] | None = None
+) -> Record:
+    """What is remembered of an input that was passed over.
+
+    Args:
+        judged: What the judgement holds for, from `judgement`; None to judge anew next time.
+    """
+    return {**(judged or {}), "path": path, "member": member, "reason": reason}
+
+
+def judgement(entry: Entry, members: int, formats: str) -> dict[str, Any]:
+    """State of a file and of the formats under which it was passed over."""
+    return {**_stat(entry), "members": members, "formats": formats}
+
+
+def facts_of(record: Record) -> FileFacts:
+    """The facts that were remembered."""
+    facts = dict(record["facts"])
+    stamp = facts.pop("stamp")
+    return FileFacts(**facts, stamp=None if stamp is None else datetime.fromisoformat(stamp))
+
+
+def label_of(record: Record) -> str:
+    """Path and member as one posix path, as `Entry.label`."""
+    member = record["member"]
+    return str(record["path"]) if member is None else f"{record['path']}/{member}"
+
+
+def _stat(entry: Entry) -> dict[str, Any]:
+    return {
+        "path": entry.path,
+        "member": entry.member,
+        "size": entry.size,
+        "mtime_ns": entry.mtime_ns,
+        "inode": entry.inode,
+        "weight": entry.weight,
+        "position": entry.position,
+        "packed": entry.packed,
+    }
+
+
+def _facts(facts: FileFacts) -> dict[str, Any]:
+    return {
+        "path": facts.path,
+        "stem": facts.stem,
+        "rank": facts.rank,
+        "host": facts.host,
+        "stamp": None if facts.stamp is None else facts.stamp.isoformat(),
+        "topology": dict(facts.topology),
+    }
+
+
+_StatKey = tuple[str, int, int, int]
+
+
+class Memory:
+    """Index over everything a lake remembers."""
+
+    def __init__(self, snapshot: Snapshot, skipped: Iterable[Record]) -> None:
+        self.runs = snapshot.runs
+        self._by_stat: dict[_StatKey, list[Remembered | Record]] = defaultdict(list)
+        self._by_label: dict[str, list[Remembered]] = defaultdict(list)
+        self._by_name: dict[tuple[str, str], list[Remembered]] = defaultdict(list)
+        self._by_head: dict[str, list[Remembered]] = defaultdict(list)
+        for run in snapshot.runs.values():
+            for record in run.sources:
+                source = Remembered(run, record)
+                self._by_stat[_record_key(record)].append(source)
+                label = label_of(record)
+                self._by_label[label].append(source)
+                self._by_name[_base_name(label), record["head_hash"]].append(source)
+                self._by_head[record["head_hash"]].append(source)
+        for record in skipped:
+            if "size" in record:
+                self._by_stat[_record_key(record)].append(record)
+
+    def unchanged(self, entry: Entry) -> list[Remembered | Record]:
+        """All that a file gave when it was last read, if size, mtime and inode are still the same.
+
+        Empty unless every member of an archive is remembered.
+        """
+        known = self._by_stat.get((entry.path, entry.size, entry.mtime_ns, entry.inode), [])
+        whole = known and all(_record(k)["members"] == len(known) for k in known)
+        return list(known) if whole else []
+
+    def at(self, label: str) -> list[Remembered]:
+        """Sources that were read under this label."""
+        return self._by_label.get(label, [])
+
+    def named(self, label: str, head_hash: str) -> list[Remembered]:
+        """Sources of this base name that begin alike, wherever they lay."""
+        return self._by_name.get((_base_name(label), head_hash), [])
+
+    def headed(self, head_hash: str) -> list[Remembered]:
+        """Sources that begin alike, under any name."""
+        return self._by_head.get(head_hash, [])
+
+
+def _base_name(label: str) -> str:
+    """Base name without a compression's suffix: a log is the same after it was rotated."""
+    return PurePosixPath(strip_suffix(label)).name
+
+
+def _record(known: Remembered | Record) -> Record:
+    return known.record if isinstance(known, Remembered) else known
+
+
+def _record_key(record: Record) -> _StatKey:
+    return record["path"], record["size"], record["mtime_ns"], record["inode"]

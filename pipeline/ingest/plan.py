@@ -1,0 +1,320 @@
+"""Groups candidates into runs and compares them with what the lake already holds."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import hashlib
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+
+from pipeline.formats import Format, Run, one_run_per_file
+from pipeline.ingest.find import Candidate, Findings, Options
+from pipeline.ingest.memory import ID_BYTES, Memory, Remembered, label_of
+from pipeline.ingest.streams import DECODE_ERRORS, Entry, open_entry
+from pipeline.lake import RunEntry
+
+_ID_LENGTH = 120
+_HASH_DIGITS = 8
+
+
+class Status(enum.StrEnum):
+    """What an ingest does with a run."""
+
+    NEW = "new"
+    UPDATED = "updated"
+    UNCHANGED = "unchanged"
+    REFRESHED = "refreshed"  # same content, another file date: remembered, not parsed
+    KEPT = "kept"  # the input is poorer than what the lake holds
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """One run to be ingested.
+
+    Attributes:
+        sources: In feeding order: index = source_id.
+        twins: Further inputs with the content of a source: the run found again under one name.
+        duplicate_of: By source index, an earlier input with the same content under another name.
+        replaces: Committed runs this one is the new version of.
+        missing: Labels of inputs that those runs had and no planned run has.
+    """
+
+    run_id: str
+    group: str
+    sources: tuple[Candidate, ...]
+    twins: tuple[tuple[Candidate, int], ...] = ()
+    duplicate_of: Mapping[int, str] = field(default_factory=dict)
+    replaces: tuple[RunEntry, ...] = ()
+    missing: tuple[str, ...] = ()
+    status: Status = Status.NEW
+
+    @property
+    def format(self) -> Format:
+        """Format of all its sources."""
+        return self.sources[0].format
+
+    @property
+    def run(self) -> Run:
+        """What the parser is told."""
+        named: dict[str, int] = {}
+        given: dict[str, int] = {}
+        for source in self.sources:
+            named = {**source.facts.topology, **named}
+            given = {**source.facts.given, **given}
+        return Run(tuple(source.facts for source in self.sources), named, given)
+
+    @property
+    def weight(self) -> int:
+        """Bytes to be read, as far as known."""
+        return sum(source.entry.weight for source in self.sources)
+
+
+def slug(text: str) -> str:
+    """Text as a file name of the lake: lower case, `[a-z0-9._-]`, never empty, never hidden."""
+    cleaned = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-.")
+    return cleaned[: _ID_LENGTH - _HASH_DIGITS - 1].strip("-.") or "run"
+
+
+def content_hash(entry: Entry, limit: int | None = None) -> str | None:
+    """SHA-256 of the decompressed bytes, or of the first `limit`; None if it cannot be read."""
+    digest = hashlib.sha256()
+    left = limit
+    with contextlib.suppress(*DECODE_ERRORS), open_entry(entry) as (stream, _):
+        while left is None or left > 0:
+            piece = stream.read(1 << 20 if left is None else min(left, 1 << 20))
+            if not piece:
+                return digest.hexdigest() if not left else None
+            digest.update(piece)
+            left = None if left is None else left - len(piece)
+        return digest.hexdigest()
+    return None
+
+
+def plan_runs(findings: Findings, options: Options, memory: Memory) -> list[RunPlan]:
+    """Runs of the inputs in order of their first source, each compared with the lake."""
+    return _Planner(findings, options, memory).plans()
+
+
+class _Planner:
+    def __init__(self, findings: Findings, options: Options, memory: Memory) -> None:
+        self._options = options
+        self._memory = memory
+        self._contents: dict[int, str | None] = {}
+        self._candidates = [
+            [self._settle(c) for c in candidates] for candidates in findings.candidates
+        ]
+        self._duplicates = self._find_duplicates()
+
+    def plans(self) -> list[RunPlan]:
+        groups = list(self._groups())
+        covered = {c.entry.label for group in groups for c in group}
+        by_id: dict[str, list[tuple[Candidate, ...]]] = defaultdict(list)
+        for group in groups:
+            by_id[_run_id(group, _first(group).head_hash)].append(group)
+        planned = []
+        for run_id, found in by_id.items():
+            for sources, twins in self._fold_twins(found):
+                alone = len(found) == 1 or bool(twins)
+                planned.append(self._plan(run_id if alone else None, sources, twins, covered))
+        return planned
+
+    # --- one input ------------------------------------------------------------------------
+
+    def _settle(self, candidate: Candidate) -> Candidate:
+        """Recognises a file whose date changed and whose content did not."""
+        if candidate.known is not None or candidate.entry.packed:
+            return candidate
+        for known in self._memory.at(candidate.entry.label):
+            record = known.record
+            same = (record["size"], record["head_hash"]) == (
+                candidate.entry.size,
+                candidate.head_hash,
+            )
+            if same and record["content_hash"] == self._content(candidate):
+                return replace(candidate, known=known)
+        return candidate
+
+    def _content(self, candidate: Candidate) -> str | None:
+        if candidate.known is not None:
+            return str(candidate.known.record["content_hash"])
+        key = id(candidate.entry)
+        if key not in self._contents:
+            self._contents[key] = content_hash(candidate.entry)
+        return self._contents[key]
+
+    def _find_duplicates(self) -> dict[str, str]:
+        """Label -> label of an earlier input with the same content; committed ones are earlier."""
+        alike: dict[str, list[Candidate]] = defaultdict(list)
+        for candidates in self._candidates:
+            for candidate in candidates:
+                alike[candidate.head_hash].append(candidate)
+        duplicates: dict[str, str] = {}
+        for head_hash, group in alike.items():
+            firsts = {
+                r.record["content_hash"]: label_of(r.record)
+                for r in self._memory.headed(head_hash)
+                if r.record["duplicate_of"] is None
+            }
+            labels = {c.entry.label for c in group} | set(firsts.values())
+            if len(labels) == 1:
+                continue
+            for candidate in sorted(group, key=lambda c: c.entry.label):
+                content = self._content(candidate)
+                if content is not None:
+                    first = firsts.setdefault(content, candidate.entry.label)
+                    if first != candidate.entry.label:
+                        duplicates[candidate.entry.label] = first
+        return duplicates
+
+    # --- one run --------------------------------------------------------------------------
+
+    def _groups(self) -> Iterator[tuple[Candidate, ...]]:
+        for candidates in self._candidates:
+            by_format: dict[str, list[Candidate]] = defaultdict(list)
+            for candidate in candidates:
+                by_format[candidate.format.name].append(candidate)
+            for members in by_format.values():
+                owner = {id(c.facts): c for c in members}
+                facts = [c.facts for c in members]
+                for files in members[0].format.group(facts, self._options.run_gap_seconds):
+                    yield tuple(sorted((owner[id(f)] for f in files), key=_feeding_order))
+
+    def _fold_twins(
+        self, found: Sequence[tuple[Candidate, ...]]
+    ) -> Iterator[tuple[tuple[Candidate, ...], tuple[tuple[Candidate, int], ...]]]:
+        """Runs of one id: a run whose every input is in a richer one is that one found again."""
+        if len(found) == 1:
+            yield found[0], ()
+            return
+        left = sorted(found, key=lambda group: (-len(group), group[0].entry.label))
+        while left:
+            richest, *left = left
+            index = {self._content(c): i for i, c in reversed(list(enumerate(richest)))}
+            twins: list[tuple[Candidate, int]] = []
+            others = []
+            for group in left:
+                contents = [self._content(c) for c in group]
+                if all(content is not None and content in index for content in contents):
+                    twins.extend((c, index[h]) for c, h in zip(group, contents, strict=True))
+                else:
+                    others.append(group)
+            left = others
+            yield richest, tuple(twins)
+
+    def _plan(
+        self,
+        run_id: str | None,
+        sources: tuple[Candidate, ...],
+        twins: tuple[tuple[Candidate, int], ...],
+        covered: set[str],
+    ) -> RunPlan:
+        replaces = self._predecessors(sources)
+        if run_id is None or (run_id in self._memory.runs and run_id not in replaces):
+            whole = hashlib.sha256("".join(self._content(c) or "" for c in sources).encode())
+            run_id = _run_id(sources, whole.hexdigest())
+        missing = tuple(
+            label
+            for run in replaces.values()
+            for label in map(label_of, run.sources)
+            if label not in covered and not self._covers(sources, run, label)
+        )
+        group = next((run.group for run in replaces.values()), None) or _group(run_id, sources)
+        duplicates = {
+            i: self._duplicates[c.entry.label]
+            for i, c in enumerate(sources)
+            if c.entry.label in self._duplicates
+        }
+        plan = RunPlan(run_id, group, sources, twins, duplicates, tuple(replaces.values()), missing)
+        return self._judge(plan)
+
+    def _judge(self, plan: RunPlan) -> RunPlan:
+        inputs = [*plan.sources, *(twin for twin, _ in plan.twins)]
+        unread = all(c.known is not None for c in inputs)
+        shaping = self._options.shaping(plan.format)
+        if len(plan.replaces) == 1 and unread and plan.replaces[0].options == shaping:
+            (run,) = plan.replaces
+            same = {c.entry.label for c in inputs} == {label_of(r) for r in run.sources}
+            if same or plan.missing:
+                fresh = all(c.known and _same_stat(c.entry, c.known) for c in inputs)
+                status = Status.UNCHANGED if fresh or plan.missing else Status.REFRESHED
+                return replace(plan, run_id=run.run_id, status=status)
+        if plan.missing and not self._options.replace:
+            return replace(plan, run_id=plan.replaces[0].run_id, status=Status.KEPT)
+        return replace(plan, status=Status.UPDATED if plan.replaces else Status.NEW)
+
+    def _predecessors(self, sources: Iterable[Candidate]) -> dict[str, RunEntry]:
+        """Committed runs that hold an earlier state of one of these inputs."""
+        found: dict[str, RunEntry] = {}
+        for source in sources:
+            label = source.entry.label
+            if source.known is not None:
+                found[source.known.run.run_id] = source.known.run
+                continue
+            here = self._memory.at(label)
+            named = self._memory.named(label, source.head_hash)
+            for known in [*here, *named]:
+                if known.run.run_id not in found and self._continues(source, known):
+                    found[known.run.run_id] = known.run
+        return dict(sorted(found.items()))
+
+    def _continues(self, source: Candidate, known: Remembered) -> bool:
+        """Whether the input is what was read then, or that with more at its end."""
+        record = known.record
+        if label_of(record) == source.entry.label and record["head_hash"] == source.head_hash:
+            return True
+        small = record["bytes"] < ID_BYTES
+        if record["head_hash"] != source.head_hash and not small:
+            return False
+        return bool(record["content_hash"] == content_hash(source.entry, record["bytes"]))
+
+    def _covers(self, sources: Iterable[Candidate], run: RunEntry, label: str) -> bool:
+        """Whether a source of the run lies among the sources under another label."""
+        records = [r for r in run.sources if label_of(r) == label]
+        return any(
+            PurePosixPath(c.entry.label).name == PurePosixPath(label).name
+            and self._continues(c, Remembered(run, record))
+            for c in sources
+            for record in records
+        )
+
+
+def _first(sources: Sequence[Candidate]) -> Candidate:
+    """The input that names the run: of the lowest rank, wherever it stands in an archive."""
+    return min(sources, key=_rank_order)
+
+
+def _rank_order(candidate: Candidate) -> tuple[bool, int, str]:
+    rank = candidate.facts.rank
+    return rank is None, rank or 0, candidate.entry.label
+
+
+def _feeding_order(candidate: Candidate) -> tuple[object, ...]:
+    """Tar members in the order in which they pass, everything else by rank and path."""
+    entry = candidate.entry
+    if entry.packed:
+        return (0, entry.path, entry.position)
+    return (1, *_rank_order(candidate))
+
+
+def _run_id(sources: Sequence[Candidate], digest: str) -> str:
+    return f"{slug(_first(sources).facts.stem)}-{digest[:_HASH_DIGITS]}"
+
+
+def _group(run_id: str, sources: Sequence[Candidate]) -> str:
+    """Manifest of a new run: its own for single-file formats, else its folder's."""
+    fmt = sources[0].format
+    if fmt.group is one_run_per_file:
+        return run_id
+    folder = os.path.commonpath([PurePosixPath(c.entry.label).parent for c in sources])
+    digest = hashlib.sha256(f"{fmt.name}\0{folder}".encode()).hexdigest()
+    return f"{slug(PurePosixPath(folder).name)}-{digest[:_HASH_DIGITS]}"
+
+
+def _same_stat(entry: Entry, known: Remembered) -> bool:
+    stat = (entry.size, entry.mtime_ns, entry.inode)
+    return stat == tuple(known.record[name] for name in ("size", "mtime_ns", "inode"))

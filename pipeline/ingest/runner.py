@@ -1,0 +1,319 @@
+"""Drives an ingest: plans, submits jobs to an executor, commits group by group."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, as_completed
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from pipeline.errors import InputError
+from pipeline.faults import Fault
+from pipeline.ingest.discover import resolve_roots
+from pipeline.ingest.find import Options, find
+from pipeline.ingest.memory import Memory, Record, label_of, skip_record, source_record
+from pipeline.ingest.parts import PartWriter
+from pipeline.ingest.plan import RunPlan, Status, plan_runs
+from pipeline.ingest.work import RunResult, ingest_job
+from pipeline.lake import Lake, RunEntry, Snapshot
+from pipeline.schema import tables
+
+_READ = (Status.NEW, Status.UPDATED)
+
+
+class Progress(Protocol):
+    """Told what an ingest is doing; draws, prints or ignores it."""
+
+    def planned(self, runs: int, weight: int) -> None:
+        """So many runs are to be read, of so many bytes as far as known."""
+
+    def advance(self, weight: int) -> None:
+        """So many more of these bytes have been dealt with."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """What became of one run. The figures are of this ingest: 0 for a run that was not read."""
+
+    run_id: str
+    format: str
+    status: Status
+    files: int
+    bytes: int = 0
+    lines: int = 0
+    rows: int = 0
+    rejected: int = 0
+    bad_ratio: float = 0.0
+    complete: bool | None = None
+    missing: tuple[str, ...] = ()
+    faults: dict[Fault, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class IngestReport:
+    """What an ingest did, run by run, and what it passed over."""
+
+    runs: tuple[RunOutcome, ...]
+    skips: tuple[Record, ...]
+
+    def counted(self, *statuses: Status) -> int:
+        """Runs with one of these statuses."""
+        return sum(run.status in statuses for run in self.runs)
+
+    @property
+    def written(self) -> int:
+        """Runs whose rows were written."""
+        return self.counted(Status.NEW, Status.UPDATED)
+
+    @property
+    def bytes(self) -> int:
+        """Decompressed bytes that were read."""
+        return sum(run.bytes for run in self.runs)
+
+    @property
+    def rejected(self) -> int:
+        """Lines that were not understood."""
+        return sum(run.rejected for run in self.runs)
+
+
+def plan(
+    inputs: Sequence[str], lake_root: Path, options: Options, spool: Path
+) -> tuple[list[RunPlan], list[Record]]:
+    """What an ingest would do: runs with their status, and inputs passed over.
+
+    Raises:
+        InputError: A name matches nothing.
+        UsageError: An option does not fit.
+    """
+    lake = Lake.open(lake_root) if Lake.exists(lake_root) else None
+    snapshot = lake.snapshot() if lake else Snapshot({}, ())
+    memory = Memory(snapshot, lake.skipped_inputs() if lake else ())
+    findings = find(resolve_roots(inputs, spool), options, memory, lake_root.resolve())
+    return plan_runs(findings, options, memory), findings.skips
+
+
+def ingest(
+    inputs: Sequence[str],
+    lake: Lake,
+    options: Options,
+    *,
+    jobs: int | None = None,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+) -> IngestReport:
+    """Brings a lake up to date with its inputs.
+
+    Args:
+        jobs: Runs parsed at the same time; None for one per processor.
+        executor: Where jobs run; None for threads of this process.
+
+    Raises:
+        InputError: Nothing that was named is usable.
+        LakeError: The lake cannot be written.
+    """
+    width = jobs or len(os.sched_getaffinity(0))
+    with lake.staging("ingest") as staging, ThreadPoolExecutor(2 * width) as helper:
+        plans, skips = plan(inputs, lake.root, options, staging / "spool")
+        session = _Session(lake, options, staging, helper, progress)
+        with ThreadPoolExecutor(width) if executor is None else nullcontext(executor) as runner:
+            outcomes = session.run(plans, runner)
+        skips = [*skips, *session.unusable]
+        _commit_skips(lake, skips, plans, staging, helper)
+    report = IngestReport(tuple(sorted(outcomes, key=lambda o: o.run_id)), tuple(skips))
+    if not report.runs:
+        raise _nothing_usable(inputs, skips)
+    return report
+
+
+def _nothing_usable(inputs: Sequence[str], skips: Sequence[Record]) -> InputError:
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for skip in skips:
+        reasons[skip["reason"]].append(label_of(skip))
+    told = "; ".join(
+        f"{reason}: {labels[0]}" + (f" and {len(labels) - 1} more" if len(labels) > 1 else "")
+        for reason, labels in sorted(reasons.items())
+    )
+    return InputError(
+        f"nothing usable ({told or 'no files'})",
+        path=", ".join(inputs),
+        hint="`tracelake formats` says what is understood",
+    )
+
+
+class _Session:
+    def __init__(
+        self,
+        lake: Lake,
+        options: Options,
+        staging: Path,
+        helper: Executor,
+        progress: Progress | None,
+    ) -> None:
+        self.unusable: list[Record] = []
+        self._lake = lake
+        self._options = options
+        self._staging = staging
+        self._stop = threading.Event()
+        self._helper = helper
+        self._progress = progress
+
+    def run(self, plans: Sequence[RunPlan], runner: Executor) -> list[RunOutcome]:
+        outcomes = [self._unread(p) for p in plans if p.status not in _READ]
+        todo = [p for p in plans if p.status in _READ]
+        if self._progress:
+            self._progress.planned(len(todo), sum(p.weight for p in todo))
+        open_groups: dict[str, int] = defaultdict(int)
+        for p in todo:
+            open_groups[p.group] += 1
+        done: dict[str, list[RunResult]] = defaultdict(list)
+        futures: list[Future[list[RunResult]]] = [
+            runner.submit(
+                ingest_job, job, self._options, self._staging, self._helper, self._advance
+            )
+            for job in _jobs(todo)
+        ]
+        try:
+            for future in as_completed(futures):
+                for result in future.result():
+                    group = result.plan.group
+                    done[group].append(result)
+                    open_groups[group] -= 1
+                    if not open_groups[group]:
+                        outcomes.extend(self._commit(group, done.pop(group)))
+        except BaseException:  # an interrupt as well: jobs under way end at their next block
+            self._stop.set()
+            for future in futures:
+                future.cancel()
+            raise
+        return outcomes
+
+    def _advance(self, weight: int) -> None:
+        if self._stop.is_set():
+            raise CancelledError
+        if self._progress:
+            self._progress.advance(weight)
+
+    def _unread(self, p: RunPlan) -> RunOutcome:
+        if p.status is Status.REFRESHED:
+            (run,) = p.replaces
+            entry = RunEntry(
+                run.run_id, run.group, run.generation, run.parts, _restamped(p, run), run.options
+            )
+            self._lake.commit(run.group, [entry], staged={})
+        files = len(p.sources) + len(p.twins)
+        return RunOutcome(p.run_id, p.format.name, p.status, files, missing=p.missing)
+
+    def _commit(self, group: str, results: Sequence[RunResult]) -> list[RunOutcome]:
+        outcomes: list[RunOutcome] = []
+        good: list[RunResult] = []
+        for result in sorted(results, key=lambda r: r.plan.run_id):
+            if not result.usable:
+                self._pass_over(result)
+            elif shorter := self._shorter(result):
+                outcomes.append(_outcome(result, Status.KEPT, shorter))
+            else:
+                good.append(result)
+                outcomes.append(_outcome(result, result.plan.status))
+        staged = {k: v for result in good for k, v in result.staged.items()}
+        drop = {run.run_id: run.group for result in good for run in result.plan.replaces}
+        if good:
+            entries = [result.entry for result in good]
+            new = {entry.run_id for entry in entries}
+            stale = {r: g for r, g in drop.items() if r not in new or g != group}
+            self._lake.commit(group, entries, staged=staged, drop=stale)
+        for result in results:
+            for path in result.staged.values():
+                path.unlink(missing_ok=True)
+        return outcomes
+
+    def _shorter(self, result: RunResult) -> tuple[str, ...]:
+        """Inputs that have fewer lines than when they were last read."""
+        if self._options.replace:
+            return ()
+        before = {label_of(s): s["lines"] for run in result.plan.replaces for s in run.sources}
+        now = {label_of(s): s["lines"] for s in result.entry.sources}
+        return tuple(label for label, lines in now.items() if lines < before.get(label, 0))
+
+    def _pass_over(self, result: RunResult) -> None:
+        for candidate in (*result.plan.sources, *(twin for twin, _ in result.plan.twins)):
+            entry = candidate.entry
+            self.unusable.append(skip_record(entry.path, entry.member, "no_records"))
+
+
+def _outcome(result: RunResult, status: Status, missing: tuple[str, ...] = ()) -> RunOutcome:
+    return RunOutcome(
+        result.plan.run_id,
+        result.plan.format.name,
+        status,
+        len(result.entry.sources),
+        result.bytes,
+        result.lines.lines,
+        result.lines.rows,
+        result.lines.rejected,
+        result.bad_ratio,
+        result.complete,
+        missing,
+        dict(result.faults),
+    )
+
+
+def _jobs(plans: Sequence[RunPlan]) -> list[list[RunPlan]]:
+    """One job per run; runs that share a tar are one job, so that it is read once."""
+    job_of: dict[str, list[RunPlan]] = {}
+    jobs: list[list[RunPlan]] = []
+    for p in plans:
+        tars = {c.entry.location for c in p.sources if c.entry.packed}
+        joined = {id(job_of[tar]): job_of[tar] for tar in tars if tar in job_of}
+        job = [p, *(other for job in joined.values() for other in job)]
+        if joined:
+            jobs = [other for other in jobs if id(other) not in joined]
+        jobs.append(job)
+        for other in job:
+            for candidate in other.sources:
+                if candidate.entry.packed:
+                    job_of[candidate.entry.location] = job
+    return jobs
+
+
+def _restamped(p: RunPlan, run: RunEntry) -> tuple[Record, ...]:
+    """The run's records with the inputs' new dates."""
+    by_label = {c.entry.label: c for c in (*p.sources, *(twin for twin, _ in p.twins))}
+    records = []
+    for record in run.sources:
+        c = by_label[label_of(record)]
+        kept = ("bytes", "lines", "content_hash", "duplicate_of")
+        outcome = {name: record[name] for name in kept}
+        records.append(
+            source_record(
+                c.entry, c.base, head_hash=c.head_hash, members=c.members, outcome=outcome
+            )
+        )
+    return tuple(records)
+
+
+def _commit_skips(
+    lake: Lake, skips: Iterable[Record], plans: Iterable[RunPlan], staging: Path, helper: Executor
+) -> None:
+    """Adds what was passed over to the lake's list, less what has been ingested since."""
+    before = {label_of(record): record for record in lake.skipped_inputs()}
+    now = before | {label_of(record): record for record in skips}
+    passed = {label_of(record) for record in skips}
+    for p in plans:
+        for candidate in p.sources:
+            if candidate.entry.label not in passed:
+                now.pop(candidate.entry.label, None)
+    if now == before:
+        return
+    records = [now[label] for label in sorted(now)]
+    writer = PartWriter(None, staging, helper)
+    rows = [{name: r[name] for name in ("path", "member", "reason")} for r in records]
+    schema = tables()["skipped"].storage_schema
+    writer.add("skipped", [pa.RecordBatch.from_pylist(rows, schema=schema)])
+    lake.commit_skipped(records, writer.close())

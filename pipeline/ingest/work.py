@@ -1,0 +1,316 @@
+"""Parses the runs of one job and stages their parts; commits nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+
+from pipeline import topology
+from pipeline.faults import CHANGED_WHILE_READ, READ_ERROR, Fault, Ledger, SourceCount
+from pipeline.formats import RunFacts
+from pipeline.ingest.blocks import BLOCK_BYTES, Buffer, SourceReader
+from pipeline.ingest.find import Candidate, Options
+from pipeline.ingest.memory import source_record
+from pipeline.ingest.parts import PartWriter
+from pipeline.ingest.plan import RunPlan
+from pipeline.ingest.streams import Codec, Entry, decompressed, open_entry, walk_tar
+from pipeline.lake import RunEntry
+from pipeline.schema import tables
+
+Advance = Callable[[int], None]
+
+_local = threading.local()
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """A parsed run, staged.
+
+    Attributes:
+        staged: Final path, relative to the lake -> staged file.
+        rows: Rows by table.
+        lines: Where its lines went, over all sources.
+        faults: Fault -> count.
+    """
+
+    plan: RunPlan
+    entry: RunEntry
+    staged: Mapping[str, Path]
+    rows: Mapping[str, int]
+    lines: SourceCount
+    faults: Mapping[Fault, int]
+    bytes: int
+    complete: bool | None
+
+    @property
+    def usable(self) -> bool:
+        """Whether the run holds anything but rejects and irrelevant lines."""
+        return bool(self.lines.row_lines or self.lines.context_lines)
+
+    @property
+    def bad_ratio(self) -> float:
+        """Rejected / (record lines + rejected); 0 without either."""
+        records = self.lines.row_lines + self.lines.rejected
+        return self.lines.rejected / records if records else 0.0
+
+
+@dataclass(slots=True)
+class _Read:
+    """What the reader found out about a source."""
+
+    bytes: int = 0
+    lines: int = 0
+    content_hash: str = field(default_factory=lambda: hashlib.sha256().hexdigest())
+    compression: str | None = None
+
+
+def ingest_job(
+    plans: Sequence[RunPlan], options: Options, staging: Path, helper: Executor, advance: Advance
+) -> list[RunResult]:
+    """Parses the runs of one job.
+
+    A job is one run, or all runs that share a tar, which is read once, from front to back.
+
+    Args:
+        staging: Private folder on the lake's filesystem.
+        helper: Runs read-ahead and writing; not the executor that runs this.
+        advance: Told how many bytes of input have been dealt with.
+    """
+    works = [_RunWork(plan, staging, helper, advance) for plan in plans]
+    packed: dict[str, dict[int, tuple[_RunWork, int]]] = defaultdict(dict)
+    for work in works:
+        for source_id, candidate in enumerate(work.plan.sources):
+            if candidate.entry.packed:
+                packed[candidate.entry.location][candidate.entry.position] = work, source_id
+            else:
+                work.read(source_id, candidate.entry)
+    for location, wanted in sorted(packed.items()):
+        for position, (_, member) in enumerate(walk_tar(location)):
+            if position in wanted:
+                work, source_id = wanted[position]
+                stream, codec = decompressed(member)
+                work.feed(source_id, stream, codec)
+    return [work.finish(options) for work in works]
+
+
+class _RunWork:
+    """One run between its first block and its staged parts."""
+
+    def __init__(self, plan: RunPlan, staging: Path, helper: Executor, advance: Advance) -> None:
+        self.plan = plan
+        self._ledger = Ledger()
+        self._parser = plan.format.parser(plan.run, self._ledger)
+        folder = staging / plan.run_id
+        folder.mkdir()
+        self._writer = PartWriter(plan.run_id, folder, helper)
+        self._helper = helper
+        self._advance = advance
+        self._reads = [_Read() for _ in plan.sources]
+
+    def read(self, source_id: int, entry: Entry) -> None:
+        """Reads a source that can be opened by itself."""
+        try:
+            with open_entry(entry) as (stream, codec):
+                self.feed(source_id, stream, codec, entry)
+        except OSError as error:
+            self._ledger.fault(source_id, READ_ERROR, raw=str(error).encode())
+
+    def feed(
+        self, source_id: int, stream: IO[bytes], codec: Codec | None, entry: Entry | None = None
+    ) -> None:
+        """Feeds a source's blocks to the parser and its rows to the writer."""
+        reader = SourceReader(
+            stream,
+            source_id,
+            self._ledger,
+            compressed=codec is not None,
+            reopen=None if entry is None else lambda: _reopened(entry),
+        )
+        for block in reader.blocks(_buffers(), self._helper):
+            self._parser.feed(block)
+            self._write()
+            self._advance(0 if codec else len(block.data))
+        self._reads[source_id] = _Read(
+            reader.bytes, reader.lines, reader.content_hash, codec.name if codec else None
+        )
+        if entry is not None and _changed(entry):
+            self._ledger.fault(source_id, CHANGED_WHILE_READ)
+        self._advance(self.plan.sources[source_id].entry.weight if codec else 0)
+
+    def finish(self, options: Options) -> RunResult:
+        """Ends the run: rows held back, accounts, and the run's own row."""
+        facts = self._parser.finish()
+        self._write(everything=True)
+        sources = [
+            *((i, candidate, None) for i, candidate in enumerate(self.plan.sources)),
+            *((i, candidate, i) for candidate, i in self.plan.twins),
+        ]
+        rows, records = [], []
+        for number, (source_id, candidate, twin_of) in enumerate(sources):
+            row = self._source_row(number, source_id, candidate, twin_of)
+            rows.append(row)
+            records.append(_record(row, candidate))
+        complete = _complete(facts)
+        self._writer.add("sources", [_rows("sources", rows)])
+        self._writer.add("runs", [_rows("runs", [_run_row(self.plan, facts, complete)])])
+        self._writer.add("faults", [self._ledger.fault_batch()])
+        shaping = options.shaping(self.plan.format)
+        staged = self._writer.close()
+        parts: dict[str, list[str]] = defaultdict(list)
+        for relative in sorted(staged):
+            parts[relative.split("/", 1)[0]].append(relative)
+        entry = RunEntry(
+            self.plan.run_id,
+            self.plan.group,
+            _generation(shaping, rows),
+            {table: tuple(names) for table, names in parts.items()},
+            tuple(records),
+            shaping,
+        )
+        return RunResult(
+            self.plan,
+            entry,
+            staged,
+            dict(self._writer.rows),
+            _total(self._ledger),
+            self._ledger.fault_totals(),
+            sum(read.bytes for read in self._reads),
+            complete,
+        )
+
+    def _write(self, *, everything: bool = False) -> None:
+        for table, batches in self._parser.drain().items():
+            self._writer.add(table, batches)
+        self._writer.add("rejects", self._ledger.drain_rejects(everything=everything))
+
+    def _source_row(
+        self, number: int, source_id: int, candidate: Candidate, twin_of: int | None
+    ) -> dict[str, Any]:
+        count, read = self._ledger.source(source_id), self._reads[source_id]
+        duplicate_of = self.plan.duplicate_of.get(source_id)
+        if twin_of is not None:
+            duplicate_of = self.plan.sources[twin_of].entry.label
+        return {
+            "source_id": number,
+            "path": candidate.entry.path,
+            "member": candidate.entry.member,
+            "format": self.plan.format.name,
+            "compression": read.compression,
+            "bytes": read.bytes,
+            "content_hash": read.content_hash,
+            "lines": read.lines,
+            "row_lines": count.row_lines,
+            "context_lines": count.context_lines,
+            "rejected": count.rejected,
+            "irrelevant": sorted(count.irrelevant.items()),
+            "rows": count.rows if twin_of is None else 0,
+            "rank": candidate.facts.rank,
+            "host": candidate.facts.host,
+            "duplicate_of": duplicate_of,
+        }
+
+
+@contextlib.contextmanager
+def _reopened(entry: Entry) -> Iterator[IO[bytes]]:
+    with open_entry(entry) as (stream, _):
+        yield stream
+
+
+def _buffers() -> tuple[Buffer, Buffer]:
+    """The worker's own pair of buffers, used again for every source."""
+    if not hasattr(_local, "buffers"):
+        _local.buffers = Buffer(BLOCK_BYTES), Buffer(BLOCK_BYTES)
+    pair: tuple[Buffer, Buffer] = _local.buffers
+    return pair
+
+
+def _changed(entry: Entry) -> bool:
+    status = Path(entry.location).stat()
+    return (status.st_size, status.st_mtime_ns) != (entry.size, entry.mtime_ns)
+
+
+def _record(row: Mapping[str, Any], candidate: Candidate) -> dict[str, Any]:
+    kept = ("bytes", "lines", "content_hash", "duplicate_of")
+    return source_record(
+        candidate.entry,
+        candidate.base,
+        head_hash=candidate.head_hash,
+        members=candidate.members,
+        outcome={name: row[name] for name in kept},
+    )
+
+
+def _rows(table: str, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(list(rows), schema=tables()[table].storage_schema)
+
+
+def _generation(shaping: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Hash of the inputs' names and contents and of what shaped their rows."""
+    digest = hashlib.sha256(repr(sorted(shaping.items())).encode())
+    for row in rows:
+        named = (row["path"], row["member"], row["content_hash"], row["duplicate_of"])
+        digest.update(repr(named).encode())
+    return digest.hexdigest()[:32]
+
+
+def _total(ledger: Ledger) -> SourceCount:
+    total = SourceCount()
+    for count in ledger.sources.values():
+        total.row_lines += count.row_lines
+        total.context_lines += count.context_lines
+        total.rejected += count.rejected
+        total.rows += count.rows
+        total.irrelevant += Counter(count.irrelevant)
+    return total
+
+
+def _complete(facts: RunFacts) -> bool | None:
+    """Whether everything expected is there; a per-rank run of unknown size is not."""
+    if facts.ranks is None and facts.ranks_expected is None:
+        return facts.ended
+    if facts.ranks_expected is None:
+        return False
+    return facts.ended is not False and len(facts.ranks or ()) >= facts.ranks_expected
+
+
+def _run_row(plan: RunPlan, facts: RunFacts, complete: bool | None) -> dict[str, Any]:
+    run = plan.run
+    sizes, origin = topology.resolve(printed=facts.topology, named=run.named, given=run.given)
+    first = min(run.sources, key=lambda s: (s.rank is None, s.rank or 0, s.path))
+    return {
+        **{key: sizes.get(key) for key in topology.KEYS},
+        "format": plan.format.name,
+        "name": first.stem,
+        "config": _config(plan.format.name, facts, sizes),
+        "run_date": first.stamp,
+        "date_source": None if first.stamp is None else "name",
+        "model": facts.model,
+        "params": facts.params,
+        "topology_source": sorted(origin.items()),
+        "ranks_seen": None if facts.ranks is None else len(facts.ranks),
+        "ranks_expected": facts.ranks_expected,
+        "complete": complete,
+        "simulated": facts.simulated,
+        "profiled": facts.profiled,
+        "attributes": sorted(facts.attributes.items()),
+    }
+
+
+def _config(format_name: str, facts: RunFacts, sizes: Mapping[str, int]) -> str:
+    """What makes runs comparable, as `key=value` pairs; what is not known is left out."""
+    pairs: list[tuple[str, object]] = [
+        ("simulated", facts.simulated or None),
+        ("model", facts.model),
+        *((key, sizes.get(key)) for key in topology.KEYS),
+        ("tensor", facts.signature),
+    ]
+    return " ".join([format_name, *(f"{k}={v}" for k, v in pairs if v is not None)])
