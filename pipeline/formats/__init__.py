@@ -27,7 +27,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.errors import ContractError, UsageError
-from pipeline.faults import Fault, Ledger
+from pipeline.faults import COMMON_FAULTS, COMMON_REJECTS, Fault, Ledger
+from pipeline.schema import tables
 
 HEAD_BYTES = 64 * 1024
 
@@ -186,6 +187,36 @@ def formats() -> Mapping[str, Format]:
             )
         found[module.name] = declared
     return found
+
+
+def describe(name: str | None = None) -> pa.Table:
+    """The formats, or everything one of them may say about a line or a file.
+
+    Returns:
+        Without a name: format, reads, tables. With one: kind (table, reject, irrelevant or fault),
+        name, doc.
+
+    Raises:
+        UsageError: There is no format of that name.
+    """
+    if name is None:
+        rows = [(f.name, f.doc, ", ".join(f.tables)) for f in formats().values()]
+        return _text_table(("format", "reads", "tables"), rows)
+    fmt = format_named(name)
+    rows = [
+        *(("table", table, tables()[table].doc) for table in fmt.tables),
+        *(("reject", *item) for item in sorted({**COMMON_REJECTS, **fmt.rejects}.items())),
+        *(("irrelevant", *item) for item in sorted(fmt.irrelevant.items())),
+        *(
+            ("fault", fault.name, f"{fault.severity}: {fault.doc}")
+            for fault in sorted((*COMMON_FAULTS, *fmt.faults), key=lambda f: f.name)
+        ),
+    ]
+    return _text_table(("kind", "name", "doc"), rows)
+
+
+def _text_table(names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> pa.Table:
+    return pa.table({name: [row[i] for row in rows] for i, name in enumerate(names)})
 
 
 def format_named(name: str) -> Format:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
@@ -81,6 +81,24 @@ class IngestReport:
     def rejected(self) -> int:
         """Lines that were not understood."""
         return sum(run.rejected for run in self.runs)
+
+    def told(self) -> list[str]:
+        """The report in a few lines for people."""
+        by_status = Counter(run.status for run in self.runs)
+        states = ", ".join(f"{by_status[s]:,} {s}" for s in Status if by_status[s])
+        told = [f"{len(self.runs):,} runs: {states}"]
+        if self.written:
+            lines = sum(run.lines for run in self.runs)
+            told.append(
+                f"read {self.bytes / 1e6:,.1f} MB, {lines:,} lines, {self.rejected:,} rejected"
+            )
+        else:
+            told.append("nothing to write: the lake holds all of this already")
+        by_reason = Counter(skip["reason"] for skip in self.skips)
+        if by_reason:
+            reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(by_reason.items()))
+            told.append(f"passed over {len(self.skips):,} inputs: {reasons} (table skipped)")
+        return told
 
 
 def plan(

@@ -1,0 +1,33 @@
+# make run    set up, then the main job on data/sample
+# make test   set up, then every check: ruff, mypy, pytest
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+LAKE   ?= lake
+
+.PHONY: run test docs sample clean
+
+run: $(VENV)/.ready
+	$(BIN)/tracelake run data/sample --lake $(LAKE)
+
+test: $(VENV)/.ready
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/pytest -n auto
+
+docs: $(VENV)/.ready  ## writes the generated blocks of README.md and docs/
+	$(BIN)/python -m tests.docs
+
+sample: $(VENV)/.ready  ## writes data/sample anew, byte for byte the same
+	rm -rf data/sample
+	$(BIN)/tracelake synth data/sample --sample
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) $(LAKE) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,81 @@
+"""Options that several commands take."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline import topology
+
+MAX_BAD_RATIO = 0.01
+RUN_GAP_SECONDS = 60.0
+
+
+class OutputFormat(StrEnum):
+    """How a table is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    NDJSON = "ndjson"
+    CSV = "csv"
+    PARQUET = "parquet"
+    MARKDOWN = "markdown"
+
+
+Inputs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="INPUT...",
+        help="Files, directories, globs, archives (.tar, .tar.gz, .tar.zst, .zip), or - for stdin.",
+    ),
+]
+LakePath = Annotated[
+    Path, typer.Option("--lake", envvar="TRACELAKE_LAKE", help="Directory of the lake.")
+]
+InputFormat = Annotated[
+    str | None,
+    typer.Option("--input-format", help="Read every input as this format; see `formats`."),
+]
+RunPattern = Annotated[
+    str | None,
+    typer.Option(
+        "--run-pattern",
+        metavar="REGEX",
+        help="On the relative path; groups run, rank, host, tp, pp, ... override what names say.",
+    ),
+]
+Given = Annotated[
+    str,
+    typer.Option(
+        "--set",
+        metavar="K=V,...",
+        help=f"Topology the input does not carry: {', '.join(topology.KEYS)}.",
+    ),
+]
+RunGap = Annotated[
+    float,
+    typer.Option(
+        "--run-gap", metavar="SECONDS", min=0, help="A later date in a name starts a new run."
+    ),
+]
+Replace = Annotated[
+    bool, typer.Option("--replace", help="Let an input with fewer ranks or lines replace its run.")
+]
+Verify = Annotated[bool, typer.Option("--verify", help="Read inputs whose date did not change.")]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", min=1, help="Runs parsed at once; one per processor.")
+]
+BadRatio = Annotated[
+    float,
+    typer.Option(
+        "--max-bad-ratio", min=0, max=1, help="Exit with 3 when a run has more bad lines than this."
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say only warnings and errors.")]
+Format = Annotated[OutputFormat, typer.Option("--format", help="How to print the result.")]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Write to this file instead of stdout.")
+]

@@ -1,0 +1,186 @@
+"""What the commands do, once their options are read: call the rooms and print what they give."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import typer
+
+from pipeline import topology
+from pipeline.cli.options import OutputFormat
+from pipeline.console import Voice
+from pipeline.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pipeline.ingest import IngestReport, Options
+    from pipeline.lake import Lake
+
+HEADLINE_RUNS = 20
+
+
+def read_options(
+    input_format: str | None,
+    run_pattern: str | None,
+    given: str,
+    run_gap: float,
+    replace: bool,
+    verify: bool,
+) -> Options:
+    """What shapes an ingest, from its options."""
+    from pipeline.ingest import Options
+
+    return Options(input_format, run_pattern, topology.parse_set(given), run_gap, replace, verify)
+
+
+def open_lake(lake: Path) -> Lake:
+    """The lake of a command that reads one."""
+    from pipeline.lake import Lake
+
+    return Lake.open(lake)
+
+
+def bring_in(
+    inputs: list[str], lake: Path, options: Options, jobs: int | None, voice: Voice
+) -> tuple[Lake, IngestReport]:
+    """Ingests, with progress, and says what became of it."""
+    from pipeline.ingest import Status, ingest
+    from pipeline.lake import Lake
+
+    opened = Lake.create(lake)
+    with voice.bar() as bar:
+        done = ingest(inputs, opened, options, jobs=jobs, progress=bar)
+    for outcome in done.runs:
+        if outcome.status is Status.KEPT:
+            voice.warn(
+                f"{outcome.run_id}: the input lacks {', '.join(outcome.missing[:3])}"
+                f"{' ...' if len(outcome.missing) > 3 else ''}; the run in the lake is kept"
+                " (--replace takes the input)"
+            )
+        for fault, count in outcome.faults.items():
+            if fault.severity in ("data_loss", "error"):
+                voice.warn(f"{outcome.run_id}: {fault.name} ({count}): {fault.doc}")
+    for line in done.told():
+        voice.say(line)
+    return opened, done
+
+
+def print_dry_run(inputs: list[str], lake: Path, options: Options) -> None:
+    """Prints what an ingest would do, a line per run and per input passed over."""
+    from pipeline.ingest import plan
+
+    with tempfile.TemporaryDirectory() as spool:
+        plans, skips = plan(inputs, lake, options, Path(spool))
+    for planned in sorted(plans, key=lambda p: p.run_id):
+        files = len(planned.sources) + len(planned.twins)
+        typer.echo(
+            f"{planned.status:<9} {planned.format.name:<14} {files:>6} files  {planned.run_id}"
+        )
+    for skip in skips:
+        member = f"/{skip['member']}" if skip["member"] else ""
+        typer.echo(f"skipped   {skip['reason']:<14} {skip['path']}{member}")
+
+
+def judge_bad_lines(ingested: IngestReport, max_bad_ratio: float) -> None:
+    """Ends with an error if a run has more bad lines than allowed; all of it is in the lake."""
+    bad = [outcome for outcome in ingested.runs if outcome.bad_ratio > max_bad_ratio]
+    if bad:
+        worst = max(bad, key=lambda outcome: outcome.bad_ratio)
+        raise InputError(
+            f"{len(bad)} run(s) have more bad lines than --max-bad-ratio {max_bad_ratio:g} allows;"
+            f" worst is {worst.run_id}: {worst.rejected} of its lines rejected"
+            f" ({worst.bad_ratio:.1%})",
+            hint="all of it is in the lake; look with: tracelake query"
+            " 'FROM rejects JOIN sources USING (run_id, source_id)'",
+        )
+
+
+def bring_up(lake: Lake, voice: Voice, *, full: bool = False) -> None:
+    """Builds the warehouse and says what was built."""
+    from pipeline.models import build
+
+    built = build(lake, full=full)
+    voice.say(built.told())
+
+
+def write_page(
+    lake: Lake,
+    page: Path,
+    voice: Voice,
+    *,
+    runs: list[str] | None = None,
+    since: timedelta | None = None,
+) -> None:
+    """Writes the report and says where it is."""
+    from pipeline.report import write_report
+
+    written = write_report(lake, page, runs=runs or None, since=since)
+    voice.say(f"report: {written.runs} runs, {written.bytes / 1e6:.2f} MB, {written.path}")
+
+
+def print_headline(lake: Lake) -> None:
+    """Prints the headline figures of the latest runs."""
+    from pipeline.query import run_query, write_result
+
+    table = run_query(
+        lake, f"FROM run_summary ORDER BY run_date DESC NULLS LAST, run_id LIMIT {HEADLINE_RUNS}"
+    )
+    write_result(table, OutputFormat.TABLE.value, sys.stdout)
+
+
+def print_query(lake: Lake, sql: str, output_format: OutputFormat, output: Path | None) -> None:
+    """Prints the answer to a query."""
+    from pipeline.query import run_query, write_result
+
+    with _out(output) as out:
+        write_result(run_query(lake, sql), output_format.value, out)
+
+
+@contextmanager
+def _out(output: Path | None) -> Iterator[TextIO]:
+    if output is None:
+        yield sys.stdout
+        return
+    try:
+        with output.open("w", encoding="utf-8") as file:
+            yield file
+    except OSError as error:
+        raise UsageError(f"cannot write: {error.strerror}", path=output) from error
+
+
+def read_sql(sql: str | None, file: Path | None) -> str:
+    """The query from the command line, from standard input, or from a file."""
+    if (sql is None) == (file is None):
+        raise UsageError("give a query, or a file with -f, and not both", hint="see `describe`")
+    if file is None:
+        return sys.stdin.read() if sql == "-" else str(sql)
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the query: {error}", path=file) from error
+
+
+def read_age(text: str | None) -> timedelta | None:
+    """Reads 90m, 24h, 7d, 2w."""
+    if text is None:
+        return None
+    units = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+    number, unit = text[:-1], text[-1:]
+    if not number.isascii() or not number.isdigit() or unit not in units:
+        raise UsageError(f"--since {text!r} is no age", hint="give 90m, 24h, 7d or 2w")
+    return timedelta(**{units[unit]: int(number)})
+
+
+def print_table(table: pa.Table, output_format: OutputFormat, output: Path | None) -> None:
+    """Prints a table in the format asked for, on standard output or into a file."""
+    from pipeline.query import write_result
+
+    with _out(output) as out:
+        write_result(table, output_format.value, out)

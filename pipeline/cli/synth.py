@@ -1,0 +1,67 @@
+"""The `synth` command: its options are the fields of a generated archive's spec."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from pipeline.cli.app import app
+from pipeline.errors import UsageError
+from pipeline.synth.spec import Spec, sample_spec
+
+
+def _synth(directory: Path, sample: bool, ranks: int | None, **given: Any) -> None:
+    """Write an archive with known answers, in every format, and the answers beside it."""
+    from pipeline.synth.archive import write_archive
+
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if ranks is not None:
+        chosen["dp"] = _replicas(ranks, chosen.get("tp", Spec.tp) * chosen.get("pp", Spec.pp))
+    answers = write_archive(directory, sample_spec() if sample else Spec(**chosen))
+    typer.echo(f"{len(answers['runs'])} runs in {directory}, answers in answers.json")
+
+
+def _replicas(ranks: int, model_parallel: int) -> int:
+    if ranks % model_parallel:
+        raise UsageError(
+            f"--ranks {ranks} is no multiple of tp * pp = {model_parallel}",
+            hint="set --tp and --pp",
+        )
+    return ranks // model_parallel
+
+
+def _parameters() -> list[inspect.Parameter]:
+    """The command's own parameters, and one option per field of `Spec`."""
+    own = {
+        "directory": (Annotated[Path, typer.Argument(help="Where to write; new or empty.")], ...),
+        "sample": (
+            Annotated[
+                bool, typer.Option("--sample", help="The archive of data/sample, nothing else.")
+            ],
+            False,
+        ),
+        "ranks": (
+            Annotated[int | None, typer.Option(help="World size: sets dp to ranks / (tp * pp).")],
+            None,
+        ),
+    }
+    hints = get_type_hints(Spec)
+    for field in fields(Spec):
+        kind = list[str] if field.name == "formats" else hints[field.name]
+        shown = f"{field.metadata['help']} [default: {field.default}]"
+        own[field.name] = (Annotated[kind | None, typer.Option(help=shown)], None)
+    return [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default
+        )
+        for name, (annotation, default) in own.items()
+    ]
+
+
+_synth.__signature__ = inspect.Signature(_parameters())  # type: ignore[attr-defined]
+_synth.__annotations__ = {p.name: p.annotation for p in _parameters()}
+app.command("synth")(_synth)

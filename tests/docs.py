@@ -1,0 +1,127 @@
+"""Generates what the documentation shows: every `$ tracelake ...` block, and docs/reference.md.
+
+A fenced ```console block in README.md or docs/ holds commands and what they print on standard
+output. They run in order, page by page, in an empty folder with data/sample beside them. Write them
+with `make docs`; `tests/test_docs.py` fails when a page is not what its commands print.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from pipeline.faults import COMMON_FAULTS, COMMON_REJECTS
+from pipeline.formats import formats
+from pipeline.ingest.discover import SKIP_REASONS
+from pipeline.models import catalog, reasons
+from pipeline.schema import tables
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ("README.md", "docs/formats.md", "docs/definitions.md")
+REFERENCE = "docs/reference.md"
+_BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
+
+
+def run_command(line: str, folder: Path) -> str:
+    """What a `tracelake` command prints on standard output."""
+    program, *arguments = shlex.split(line)
+    assert program == "tracelake", f"only tracelake runs in a console block: {line}"
+    executable = Path(sys.executable).with_name("tracelake")
+    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
+    environment.pop("TRACELAKE_LAKE", None)
+    done = subprocess.run(
+        [executable, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{line}\n{done.stderr}"
+    return "".join(text.rstrip() + "\n" for text in done.stdout.splitlines())
+
+
+def rendered(page: str, folder: Path) -> str:
+    """The page with the output of its commands as it is now."""
+
+    def run_block(match: re.Match[str]) -> str:
+        commands = [line[2:] for line in match[1].splitlines() if line.startswith("$ ")]
+        shown = "".join(f"$ {line}\n{run_command(line, folder)}" for line in commands)
+        return f"```console\n{shown}```"
+
+    return _BLOCK.sub(run_block, (ROOT / page).read_text(encoding="utf-8"))
+
+
+def sample_folder(parent: Path) -> Path:
+    """An empty folder with data/sample in it."""
+    (parent / "data").mkdir()
+    (parent / "data" / "sample").symlink_to(ROOT / "data" / "sample")
+    return parent
+
+
+def reference() -> str:
+    """docs/reference.md: tables, models, columns, reasons, formats."""
+    out = [
+        "# Reference",
+        "",
+        "Generated from `schemas/`, `sql/` and the formats by `make docs`.",
+        "",
+        "## Base tables",
+    ]
+    for table in tables().values():
+        out += [
+            "",
+            f"### {table.name}",
+            "",
+            table.doc,
+            "",
+            "| column | type | unit | |",
+            "|-|-|-|-|",
+        ]
+        out += [_row(c.name, c.type, c.unit, c.doc) for c in table.columns]
+    out += ["", "## Models"]
+    for model in catalog().models.values():
+        if model.internal:
+            continue
+        grain = ", ".join(model.grain)
+        scope = "all runs together" if model.fleet else "per run"
+        out += ["", f"### {model.name}", "", model.doc, "", f"One row per {grain}; {scope}."]
+        out += ["", "| column | type | unit | |", "|-|-|-|-|"]
+        out += [_row(c.name, c.type, c.unit, c.doc) for c in model.columns]
+    out += ["", "## Reasons", "", "Why a figure is NULL.", "", "| reason | |", "|-|-|"]
+    out += [_row(name, doc) for name, doc in reasons().items()]
+    out += ["", "Why an input is in `skipped`.", "", "| reason | |", "|-|-|"]
+    out += [_row(name, doc) for name, doc in sorted(SKIP_REASONS.items())]
+    out += ["", "## Faults and rejects of every format", "", "| name | severity | |", "|-|-|-|"]
+    out += [
+        _row(f.name, str(f.severity), f.doc) for f in sorted(COMMON_FAULTS, key=lambda f: f.name)
+    ]
+    out += [_row(name, "reject", doc) for name, doc in sorted(COMMON_REJECTS.items())]
+    for fmt in formats().values():
+        out += ["", f"## Format {fmt.name}", "", fmt.doc, "", "| name | kind | |", "|-|-|-|"]
+        out += [_row(name, "reject", doc) for name, doc in sorted(fmt.rejects.items())]
+        out += [_row(name, "irrelevant", doc) for name, doc in sorted(fmt.irrelevant.items())]
+        out += [_row(f.name, f"fault, {f.severity}", f.doc) for f in fmt.faults]
+    return "\n".join(out) + "\n"
+
+
+def _row(*cells: str | None) -> str:
+    return "| " + " | ".join((cell or "").replace("|", "\\|") for cell in cells) + " |"
+
+
+def main() -> None:
+    """Writes the pages."""
+    (ROOT / REFERENCE).write_text(reference(), encoding="utf-8")
+    for page in PAGES:
+        with tempfile.TemporaryDirectory() as parent:
+            text = rendered(page, sample_folder(Path(parent)))
+            (ROOT / page).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

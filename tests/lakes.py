@@ -1,0 +1,39 @@
+"""Drives ingest and reads lakes the way a user's own tools would: Parquet through DuckDB."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipeline.ingest import IngestReport, Options, ingest
+from pipeline.lake import Lake
+
+
+def run_ingest(folder: Path | str, lake: Path, *, jobs: int = 1, **options: Any) -> IngestReport:
+    return ingest([str(folder)], Lake.create(lake), Options(**options), jobs=jobs)
+
+
+def statuses(report: IngestReport) -> list[str]:
+    return sorted(str(run.status) for run in report.runs)
+
+
+def rows(lake: Path, table: str, columns: str = "*", tail: str = "") -> list[tuple[Any, ...]]:
+    """Rows of a base table, read from the committed parts with plain DuckDB."""
+    parts = [str(lake / part) for part in Lake.open(lake).snapshot().parts(table)]
+    if not parts:
+        return []
+    return duckdb.execute(
+        f"SELECT {columns} FROM read_parquet({parts!r}, hive_partitioning = true,"
+        f" hive_types = {{'run_id': 'VARCHAR'}}) {tail}"
+    ).fetchall()
+
+
+def files(lake: Path) -> dict[str, tuple[int, int]]:
+    """Every part and manifest with what changes when it is rewritten."""
+    return {
+        path.relative_to(lake).as_posix(): (path.stat().st_ino, path.stat().st_mtime_ns)
+        for path in sorted(lake.rglob("*"))
+        if path.suffix in (".parquet", ".json")
+    }

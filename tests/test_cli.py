@@ -1,0 +1,300 @@
+"""The command as a user meets it: streams, exit codes, and what a message says."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.cli import main
+from tests.lakes import files
+from tests.traces import op, plan, trace, trace_name, write
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def tracelake(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs the command in this process."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("TRACELAKE_LAKE", raising=False)
+    before = signal.getsignal(signal.SIGTERM)
+
+    def run(*arguments: str | Path) -> Result:
+        monkeypatch.setattr(sys, "argv", ["tracelake", *map(str, arguments)])
+        code: object = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+        finally:
+            signal.signal(signal.SIGTERM, before)
+        assert isinstance(code, int)
+        return Result(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    ranks = {f"job/{trace_name(r)}": trace(r, steps=3) for r in range(2)}
+    return write(tmp_path / "archive", {**ranks, "plan.txt": plan(3), "notes": "text\n"})
+
+
+@pytest.fixture
+def lake(tracelake: Command, archive: Path, tmp_path: Path) -> Path:
+    assert tracelake("run", archive, "--lake", tmp_path / "lake").code == 0
+    return tmp_path / "lake"
+
+
+def test_run_is_the_main_job(tracelake: Command, archive: Path, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    result = tracelake("run", archive, "--lake", lake, "--report", tmp_path / "page.html")
+    assert result.code == 0
+    assert f"report:    {tmp_path / 'page.html'}" in result.out
+    assert f"warehouse: {lake / 'warehouse.duckdb'}" in result.out
+    assert "rank_trace" in result.out
+    assert "2 runs: 2 new" in result.err
+    assert "1 no_format" in result.err
+    assert "<html" in (tmp_path / "page.html").read_text()
+
+
+def test_a_second_run_says_that_there_is_nothing_to_do(
+    tracelake: Command, archive: Path, lake: Path
+) -> None:
+    before = files(lake)
+    stamp = (lake / "warehouse.duckdb").stat().st_mtime_ns
+    result = tracelake("run", archive, "--lake", lake)
+    assert result.code == 0
+    assert "2 runs: 2 unchanged" in result.err
+    assert files(lake) == before
+    assert (lake / "warehouse.duckdb").stat().st_mtime_ns == stamp
+
+
+def test_quiet_leaves_only_results(tracelake: Command, archive: Path, tmp_path: Path) -> None:
+    result = tracelake("run", archive, "--lake", tmp_path / "lake", "--quiet")
+    assert (result.code, result.err) == (0, "")
+
+
+def test_ingest_then_build_then_query(tracelake: Command, archive: Path, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    assert tracelake("ingest", archive, "--lake", lake).out == ""
+    missing = tracelake("query", "SELECT 1", "--lake", lake)
+    assert missing.code == 3
+    assert "tracelake build" in missing.err
+    assert tracelake("build", "--lake", lake).code == 0
+    assert tracelake("build", "--lake", lake, "--full").code == 0
+    answer = tracelake("query", "SELECT count(*) AS n FROM ops", "--lake", lake, "--format", "csv")
+    assert (answer.code, answer.out) == (0, "n\n18\n")
+
+
+def test_ingest_dry_run_writes_nothing(tracelake: Command, archive: Path, tmp_path: Path) -> None:
+    result = tracelake("ingest", archive, "--lake", tmp_path / "lake", "--dry-run")
+    assert result.code == 0
+    assert [line.split()[:2] for line in result.out.splitlines()] == [
+        ["new", "aicb_workload"],
+        ["new", "rank_trace"],
+        ["skipped", "no_format"],
+    ]
+    assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.parametrize(
+    ("output_format", "expected"),
+    [
+        ("json", [{"rank": 0, "op": "forward_step"}]),
+        ("ndjson", {"rank": 0, "op": "forward_step"}),
+        ("csv", "rank,op\n0,forward_step\n"),
+        ("markdown", "| rank | op           |"),
+        ("table", "forward_step"),
+    ],
+)
+def test_query_prints_in_the_format_asked_for(
+    tracelake: Command, lake: Path, output_format: str, expected: object
+) -> None:
+    sql = "SELECT rank, op FROM ops ORDER BY rank, seq LIMIT 1"
+    result = tracelake("query", sql, "--lake", lake, "--format", output_format)
+    assert result.code == 0
+    if output_format in ("json", "ndjson"):
+        assert json.loads(result.out) == expected
+    elif output_format == "csv":
+        assert result.out == expected
+    else:
+        assert str(expected).replace(" ", "") in result.out.replace(" ", "")
+
+
+def test_query_reads_files_and_writes_files(
+    tracelake: Command, lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "q.sql").write_text("SELECT DISTINCT rank FROM ops ORDER BY rank")
+    out = tmp_path / "answer.parquet"
+    monkeypatch.setenv("TRACELAKE_LAKE", str(lake))
+    assert tracelake("query", "-f", tmp_path / "q.sql", "--format", "parquet", "-o", out).code == 0
+    assert pq.read_table(out).to_pydict() == {"rank": [0, 1]}
+    assert tracelake("query", "-f", tmp_path / "absent.sql").code == 2
+    assert tracelake("query", "SELECT 1", "-f", tmp_path / "q.sql").code == 2
+    assert tracelake("query").code == 2
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM run_summary",
+        "COPY ops TO '{lake}/x.csv'",
+        "ATTACH '{lake}/other.duckdb'",
+        "SELECT * FROM read_text('/etc/hostname')",
+        "SELECT nonsense FROM ops",
+        "SELEC 1",
+    ],
+)
+def test_query_refuses_what_is_no_question_about_the_lake(
+    tracelake: Command, lake: Path, sql: str
+) -> None:
+    result = tracelake("query", sql.format(lake=lake), "--lake", lake)
+    assert result.code == 2
+    assert result.out == ""
+    assert "error:" in result.err
+
+
+def test_runs_and_report(tracelake: Command, lake: Path, tmp_path: Path) -> None:
+    listed = json.loads(tracelake("runs", "--lake", lake, "--format", "json").out)
+    assert [run["format"] for run in listed] == ["aicb_workload", "rank_trace"]
+    page = tmp_path / "deep" / "page.html"
+    chosen = tracelake("report", "--lake", lake, "-o", page, "--run", listed[1]["run_id"])
+    assert chosen.code == 0
+    assert listed[1]["run_id"] in page.read_text()
+    assert tracelake("report", "--lake", lake, "-o", page, "--run", "nobody").code == 2
+    assert tracelake("report", "--lake", lake, "-o", page, "--since", "yesterday").code == 2
+    assert tracelake("report", "--lake", lake, "-o", page, "--since", "24h").code == 0
+
+
+def test_describe_and_formats_need_no_lake(tracelake: Command) -> None:
+    everything = json.loads(tracelake("describe", "--format", "json").out)
+    assert {"ops", "rank_bubbles", "run_summary"} <= {row["name"] for row in everything}
+    columns = json.loads(tracelake("describe", "ops", "--format", "json").out)
+    assert {"name": "duration_ns", "type": "BIGINT", "unit": "ns"}.items() <= next(
+        row for row in columns if row["name"] == "duration_ns"
+    ).items()
+    unknown = tracelake("describe", "opps")
+    assert unknown.code == 2
+    assert "ops" in unknown.err
+    assert [f["format"] for f in json.loads(tracelake("formats", "--format", "json").out)] == [
+        "aicb_workload",
+        "optimus",
+        "rank_trace",
+    ]
+    assert "line_too_long" in tracelake("formats", "rank_trace").out
+    assert tracelake("formats", "nvlog").code == 2
+
+
+def test_check_passes_on_a_good_lake_and_finds_a_missing_part(
+    tracelake: Command, lake: Path
+) -> None:
+    assert tracelake("check", "--lake", lake).code == 0
+    next((lake / "ops").rglob("*.parquet")).unlink()
+    result = tracelake("check", "--lake", lake)
+    assert result.code == 5
+    assert "part-" in result.out
+
+
+def test_synth_writes_an_archive_that_run_reads(tracelake: Command, tmp_path: Path) -> None:
+    made = tracelake("synth", tmp_path / "made", "--tp", "1", "--pp", "2", "--steps", "3")
+    assert made.code == 0
+    answers = json.loads((tmp_path / "made" / "answers.json").read_text())
+    assert answers["runs"]
+    assert tracelake("run", tmp_path / "made", "--lake", tmp_path / "lake").code == 0
+    assert tracelake("synth", tmp_path / "made").code == 2
+    assert tracelake("synth", tmp_path / "other", "--layers", "3", "--pp", "2").code == 2
+
+
+def test_too_many_bad_lines_end_with_3_and_keep_everything(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    text = trace(0) + "rank:0:broken\n"
+    folder = write(tmp_path / "in", {trace_name(0, world=1): text})
+    result = tracelake("run", folder, "--lake", tmp_path / "lake")
+    assert result.code == 3
+    assert "--max-bad-ratio" in result.err
+    sql = "SELECT line, text FROM rejects"
+    kept = tracelake("query", sql, "--lake", tmp_path / "lake", "--format", "csv")
+    assert kept.out == "line,text\n4,rank:0:broken\n"
+    allowed = tracelake("run", folder, "--lake", tmp_path / "lake", "--max-bad-ratio", "0.5")
+    assert allowed.code == 0
+
+
+def test_errors_name_where_and_what_next(tracelake: Command, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    result = tracelake("run", tmp_path, "--lake", tmp_path / "file")
+    assert result.code == 3
+    assert result.out == ""
+    assert [line.split(":")[0].strip() for line in result.err.splitlines()] == [
+        "error",
+        "where",
+        "next",
+    ]
+    assert tracelake("build", "--lake", tmp_path / "absent").code == 3
+    assert tracelake("run", "--lake", tmp_path / "lake").code == 2
+    assert tracelake("run", tmp_path, "--lake", tmp_path / "l", "--set", "tp=x").code == 2
+
+
+def test_control_characters_do_not_reach_the_terminal(tracelake: Command, tmp_path: Path) -> None:
+    result = tracelake("run", tmp_path / "a\x1b[31mred", "--lake", tmp_path / "lake")
+    assert result.code == 3
+    assert "\x1b" not in result.err
+
+
+def test_standard_input_is_an_input(tmp_path: Path) -> None:
+    executable = Path(sys.executable).with_name("tracelake")
+    done = subprocess.run(
+        [executable, "ingest", "-", "--lake", tmp_path / "lake"],
+        input=plan(3).encode(),
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"1 runs: 1 new" in done.stderr
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_ends_with_its_code_and_leaves_no_half(
+    tmp_path: Path, signum: signal.Signals, code: int
+) -> None:
+    lines = [op(0, "forward_step", 1000.0 + 20 * i, 10.0) for i in range(20_000)]
+    folder = write(tmp_path / "in", {trace_name(0, world=1): "".join(lines)})
+    for copy in range(1, 200):
+        os.link(
+            folder / trace_name(0, world=1),
+            folder / trace_name(0, world=1, stamp=str(20250101000000 + copy)),
+        )
+    executable = Path(sys.executable).with_name("tracelake")
+    process = subprocess.Popen(
+        [executable, "ingest", folder, "--lake", tmp_path / "lake", "--jobs", "1"],
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while not list((tmp_path / "lake" / "_manifest").glob("*.json")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signum)
+    assert process.wait(60) == code
+    for manifest in (tmp_path / "lake" / "_manifest").glob("*.json"):
+        for run in json.loads(manifest.read_text())["runs"].values():
+            for parts in run["parts"].values():
+                assert all((tmp_path / "lake" / part).is_file() for part in parts)

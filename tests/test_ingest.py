@@ -1,0 +1,310 @@
+"""What a lake holds after inputs were added, grown, moved, damaged or taken away."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.errors import InputError, LakeError, UsageError
+from pipeline.ingest import Options, Status, plan
+from pipeline.lake import Lake
+from tests.lakes import files, rows, run_ingest, statuses
+from tests.traces import plan as plan_text
+from tests.traces import trace, trace_name, write
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    return write(
+        tmp_path / "archive",
+        {
+            f"job/{trace_name(0)}": trace(0, steps=2),
+            f"job/{trace_name(1)}": trace(1, steps=2),
+            "plans/a.txt": plan_text(3),
+            "notes.md": "not a trace\n",
+        },
+    )
+
+
+def test_an_archive_becomes_runs_and_every_input_is_accounted_for(
+    archive: Path, tmp_path: Path
+) -> None:
+    report = run_ingest(archive, tmp_path / "lake")
+    assert statuses(report) == ["new", "new"]
+    assert rows(tmp_path / "lake", "ops", "rank, step, op, start_ns, duration_ns", "LIMIT 3") == [
+        (0, 1, "forward_step", 1_000_000_000, 10_000_000),
+        (0, 1, "backward_step", 1_010_000_000, 20_000_000),
+        (0, 1, "optimizer_step", 1_030_000_000, 5_000_000),
+    ]
+    assert rows(tmp_path / "lake", "sources", "path, lines, rank", "ORDER BY path") == [
+        (f"job/{trace_name(0)}", 6, 0),
+        (f"job/{trace_name(1)}", 6, 1),
+        ("plans/a.txt", 5, None),
+    ]
+    assert rows(tmp_path / "lake", "skipped", "run_id, path, reason") == [
+        (None, "notes.md", "no_format")
+    ]
+
+
+def test_a_second_run_writes_nothing(archive: Path, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    run_ingest(archive, lake)
+    before = files(lake)
+    report = run_ingest(archive, lake)
+    assert statuses(report) == ["unchanged", "unchanged"]
+    assert report.told()[1] == "nothing to write: the lake holds all of this already"
+    assert files(lake) == before
+
+
+def test_an_unchanged_file_is_not_opened_unless_asked(archive: Path, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    run_ingest(archive, lake)
+    path = archive / "plans/a.txt"
+    stat = path.stat()
+    with path.open("r+b") as file:
+        file.write(path.read_bytes().replace(b"2000", b"9000"))
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert statuses(run_ingest(archive, lake)) == ["unchanged", "unchanged"]
+    assert statuses(run_ingest(archive, lake, verify=True)) == ["new", "unchanged"]
+
+
+def test_a_new_date_on_the_same_content_is_remembered_not_parsed(
+    archive: Path, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    run_ingest(archive, lake)
+    parts = {k: v for k, v in files(lake).items() if k.endswith(".parquet")}
+    for path in archive.rglob("*.txt"):
+        os.utime(path, ns=(1, 1))
+    assert statuses(run_ingest(archive, lake)) == ["refreshed", "refreshed"]
+    assert {k: v for k, v in files(lake).items() if k.endswith(".parquet")} == parts
+    assert statuses(run_ingest(archive, lake)) == ["unchanged", "unchanged"]
+
+
+def test_a_growing_file_stays_one_run(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    name = trace_name(0, world=1)
+    archive = write(tmp_path / "archive", {name: trace(0, steps=30)})
+    (first,) = run_ingest(archive, lake).runs
+    write(archive, {name: trace(0, steps=40)})
+    (second,) = run_ingest(archive, lake).runs
+    assert (first.status, second.status) == (Status.NEW, Status.UPDATED)
+    assert second.run_id == first.run_id
+    assert rows(lake, "ops", "count(*), max(step)") == [(120, 40)]
+
+
+def test_a_file_shorter_than_the_id_hash_may_grow_too(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    name = trace_name(0, world=1)
+    archive = write(tmp_path / "archive", {name: trace(0, steps=1)})
+    run_ingest(archive, lake)
+    write(archive, {name: trace(0, steps=30)})
+    assert statuses(run_ingest(archive, lake)) == ["updated"]
+    assert rows(lake, "runs", "count(*)") == [(1,)]
+    assert rows(lake, "ops", "max(step)") == [(30,)]
+
+
+def test_a_rank_that_arrives_late_joins_its_run(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    archive = write(tmp_path / "archive", {trace_name(1): trace(1)})
+    run_ingest(archive, lake)
+    assert rows(lake, "runs", "ranks_seen, complete") == [(1, False)]
+    write(archive, {trace_name(0): trace(0)})
+    assert statuses(run_ingest(archive, lake)) == ["updated"]
+    assert rows(lake, "runs", "ranks_seen, complete") == [(2, True)]
+    fresh = tmp_path / "fresh"
+    run_ingest(archive, fresh)
+    assert rows(lake, "runs", "run_id") == rows(fresh, "runs", "run_id")
+
+
+def test_a_moved_archive_is_the_same_archive(archive: Path, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    ids = {run.run_id for run in run_ingest(archive, lake).runs}
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(archive, moved)
+    again = run_ingest(moved, lake)
+    assert {run.run_id for run in again.runs} == ids
+    assert statuses(again) == ["refreshed", "refreshed"]
+    inner = run_ingest(moved / "job", lake)
+    assert {run.run_id for run in inner.runs} <= ids
+    assert rows(lake, "runs", "count(*)") == [(2,)]
+
+
+def test_equal_names_in_two_archives_do_not_replace_each_other(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    one = write(tmp_path / "one", {"job/plan.txt": plan_text(3, name="attention")})
+    two = write(tmp_path / "two", {"job/plan.txt": plan_text(3, name="mlp")})
+    run_ingest(one, lake)
+    assert statuses(run_ingest(two, lake)) == ["new"]
+    assert rows(lake, "workload_passes", "DISTINCT layer", "ORDER BY layer LIMIT 4") == [
+        ("attention0",),
+        ("attention1",),
+        ("attention2",),
+        ("mlp0",),
+    ]
+
+
+def test_equal_names_with_equal_beginnings_are_told_apart_by_content(tmp_path: Path) -> None:
+    long = plan_text(200)
+    other = long.replace("layer199", "last")
+    archive = write(tmp_path / "archive", {"a/plan.txt": long, "b/plan.txt": other})
+    lake = tmp_path / "lake"
+    report = run_ingest(archive, lake)
+    assert len({run.run_id for run in report.runs}) == 2
+    assert statuses(run_ingest(archive, lake)) == ["unchanged", "unchanged"]
+
+
+def test_one_run_found_twice_under_one_name_is_one_run(tmp_path: Path) -> None:
+    archive = write(tmp_path / "archive", {"a/plan.txt": plan_text(3), "b/plan.txt": plan_text(3)})
+    lake = tmp_path / "lake"
+    assert len(run_ingest(archive, lake).runs) == 1
+    assert rows(lake, "sources", "path, rows, duplicate_of", "ORDER BY path") == [
+        ("a/plan.txt", 9, None),
+        ("b/plan.txt", 0, "a/plan.txt"),
+    ]
+    assert statuses(run_ingest(archive, lake)) == ["unchanged"]
+
+
+def test_equal_content_under_two_names_is_two_runs_one_a_duplicate(tmp_path: Path) -> None:
+    archive = write(tmp_path / "archive", {"a.txt": plan_text(3), "b.txt": plan_text(3)})
+    lake = tmp_path / "lake"
+    assert len(run_ingest(archive, lake).runs) == 2
+    assert rows(lake, "sources", "path, rows, duplicate_of", "ORDER BY path") == [
+        ("a.txt", 9, None),
+        ("b.txt", 9, "a.txt"),
+    ]
+    assert statuses(run_ingest(archive, lake)) == ["unchanged", "unchanged"]
+
+
+def test_inputs_that_are_gone_do_not_change_a_run(archive: Path, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    run_ingest(archive, lake)
+    before = files(lake)
+    (archive / "job" / trace_name(1)).unlink()
+    (archive / "plans/a.txt").unlink()
+    assert statuses(run_ingest(archive, lake)) == ["unchanged"]
+    assert files(lake) == before
+
+
+def test_a_poorer_input_replaces_its_run_only_on_request(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    archive = write(tmp_path / "archive", {trace_name(r): trace(r, steps=30) for r in range(2)})
+    run_ingest(archive, lake)
+    write(archive, {trace_name(1): trace(1, steps=25)})
+    (kept,) = run_ingest(archive, lake).runs
+    assert (kept.status, kept.missing) == (Status.KEPT, (trace_name(1),))
+    assert rows(lake, "ops", "count(*)") == [(180,)]
+    (taken,) = run_ingest(archive, lake, replace=True).runs
+    assert taken.status is Status.UPDATED
+    assert rows(lake, "ops", "count(*)") == [(165,)]
+
+
+def test_a_changed_option_is_a_changed_run(archive: Path, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    run_ingest(archive, lake)
+    report = run_ingest(archive / "job", lake, given={"micro_batches": 4})
+    assert statuses(report) == ["updated"]
+    assert rows(lake, "runs", "micro_batches", "WHERE format = 'rank_trace'") == [(4,)]
+
+
+def test_names_that_say_nothing_are_read_by_pattern_and_set(tmp_path: Path) -> None:
+    archive = write(
+        tmp_path / "archive",
+        {"n7/first.r0.log": trace(0), "n8/first.r1.log": trace(1), "n7/other.r0.log": trace(0)},
+    )
+    lake = tmp_path / "lake"
+    run_ingest(
+        archive,
+        lake,
+        run_pattern=r"(?P<host>n\d)/(?P<run>\w+)\.r(?P<rank>\d+)\.",
+        given={"tp": 2, "pp": 1, "world_size": 2},
+    )
+    assert rows(lake, "runs", "name, ranks_seen, tp, complete", "ORDER BY name") == [
+        ("first", 2, 2, True),
+        ("other", 1, 2, False),
+    ]
+    assert rows(lake, "sources", "host, rank", "WHERE path LIKE '%first%' ORDER BY path") == [
+        ("n7", 0),
+        ("n8", 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"run_pattern": "("}, "no regular expression"),
+        ({"run_pattern": "rank"}, "no named group"),
+        ({"run_pattern": "(?P<rnk>x)"}, "unknown group 'rnk'"),
+        ({"run_pattern": r"(?P<rank>\w+)"}, "invalid literal"),
+        ({"input_format": "nvlog"}, "no format 'nvlog'"),
+    ],
+)
+def test_options_that_do_not_fit_say_so(
+    archive: Path, tmp_path: Path, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        run_ingest(archive, tmp_path / "lake", **options)
+
+
+def test_a_dry_run_plans_and_writes_nothing(archive: Path, tmp_path: Path) -> None:
+    plans, skips = plan([str(archive)], tmp_path / "lake", Options(), tmp_path / "spool")
+    assert sorted((p.format.name, len(p.sources), p.status) for p in plans) == [
+        ("aicb_workload", 1, "new"),
+        ("rank_trace", 2, "new"),
+    ]
+    assert [s["path"] for s in skips] == ["notes.md"]
+    assert not (tmp_path / "lake").exists()
+
+
+def test_the_same_input_writes_the_same_files_whatever_the_jobs(
+    archive: Path, tmp_path: Path
+) -> None:
+    run_ingest(archive, tmp_path / "one", jobs=1)
+    run_ingest(archive, tmp_path / "two", jobs=4)
+    parts = [
+        [f for f in files(tmp_path / lake) if f.endswith("parquet")] for lake in ("one", "two")
+    ]
+    assert parts[0] == parts[1]
+    assert len(parts[0]) > 6
+
+
+def test_a_lake_inside_its_archive_is_no_input(archive: Path) -> None:
+    lake = archive / "lake"
+    run_ingest(archive, lake)
+    report = run_ingest(archive, lake)
+    assert statuses(report) == ["unchanged", "unchanged"]
+    assert [s["path"] for s in report.skips] == ["notes.md"]
+
+
+def test_nothing_usable_is_an_error_that_says_why(tmp_path: Path) -> None:
+    archive = write(tmp_path / "archive", {"a.md": "text\n", "b.bin": b"\0\1", "c": ""})
+    with pytest.raises(InputError, match=r"empty: c; no_format: a\.md and 1 more"):
+        run_ingest(archive, tmp_path / "lake")
+    with pytest.raises(InputError, match="no such file"):
+        run_ingest(tmp_path / "absent", tmp_path / "lake")
+
+
+def test_a_lake_path_that_cannot_be_a_lake_is_an_error(archive: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(LakeError, match="is a file"):
+        run_ingest(archive, tmp_path / "file")
+    with pytest.raises(LakeError, match="is a file"):
+        run_ingest(archive, tmp_path / "file" / "below")
+    with pytest.raises(LakeError, match="something else than a lake"):
+        run_ingest(archive, archive)
+
+
+def test_sweep_removes_what_no_manifest_names(archive: Path, tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path / "lake")
+    run_ingest(archive, lake.root)
+    stray = lake.root / "ops/run_id=gone-00000000/part-0.parquet"
+    write(lake.root, {stray.relative_to(lake.root).as_posix(): b"x"})
+    before = set(files(lake.root))
+    with lake.staging("other"):
+        assert lake.sweep(lake.snapshot()) == 1
+        assert any((lake.root / "_staging").iterdir())
+    assert set(files(lake.root)) == before - {stray.relative_to(lake.root).as_posix()}

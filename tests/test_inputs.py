@@ -1,0 +1,241 @@
+"""Compressed, archived, damaged and hostile inputs: what can be read is, the rest is said."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import tarfile
+import zipfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pipeline.faults import Ledger
+from pipeline.ingest.blocks import BLOCK_BYTES, Buffer, SourceReader
+from tests.lakes import rows, run_ingest, statuses
+from tests.traces import plan, trace, trace_name, write
+
+ACCOUNTED = (
+    "lines = row_lines + context_lines + rejected + coalesce(list_sum(map_values(irrelevant)), 0)"
+)
+
+
+def zstd(data: bytes) -> bytes:
+    packed: bytes = pa.compress(data, "zstd", asbytes=True)
+    return packed
+
+
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".zst": zstd,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+}
+CODEC_NAMES = {".gz": "gzip", ".zst": "zstd", ".bz2": "bzip2", ".xz": "xz"}
+
+
+def tar(files: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return out.getvalue()
+
+
+def zipped(files: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return out.getvalue()
+
+
+OPS = "rank, step, seq, op, start_ns, end_ns"
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_a_compressed_file_gives_the_rows_of_the_plain_one(suffix: str, tmp_path: Path) -> None:
+    text = trace(0, steps=500).encode()
+    name = trace_name(0, world=1)
+    run_ingest(write(tmp_path / "plain", {name: text}), tmp_path / "one")
+    packed = COMPRESSORS[suffix](text)
+    run_ingest(write(tmp_path / "packed", {name + suffix: packed}), tmp_path / "two")
+    assert rows(tmp_path / "two", "ops", OPS) == rows(tmp_path / "one", "ops", OPS)
+    assert rows(tmp_path / "two", "runs", "run_id") == rows(tmp_path / "one", "runs", "run_id")
+    assert rows(tmp_path / "two", "sources", "compression, bytes, lines") == [
+        (CODEC_NAMES[suffix], len(text), 1500)
+    ]
+
+
+def test_a_suffix_that_lies_does_not_matter(tmp_path: Path) -> None:
+    run_ingest(write(tmp_path / "in", {"plan.txt.gz": plan(3)}), tmp_path / "lake")
+    assert rows(tmp_path / "lake", "sources", "compression, row_lines") == [(None, 3)]
+
+
+@pytest.mark.parametrize("suffix", ["", *COMPRESSORS])
+def test_members_of_a_tar_are_read_in_place(suffix: str, tmp_path: Path) -> None:
+    members = {
+        f"job/{trace_name(1)}": trace(1).encode(),
+        "../../plan.txt": plan(3).encode(),
+        f"job/{trace_name(0)}": trace(0).encode(),
+        "job/readme": b"text\n",
+        "inner.tar": tar({"x": b"y" * 600}),
+    }
+    packed = COMPRESSORS.get(suffix, bytes)(tar(members))
+    folder = write(tmp_path / "in", {f"logs.tar{suffix}": packed})
+    report = run_ingest(folder, tmp_path / "lake")
+    assert statuses(report) == ["new", "new"]
+    assert rows(tmp_path / "lake", "sources", "member, row_lines, rank", "ORDER BY member") == [
+        ("../../plan.txt", 3, None),
+        (f"job/{trace_name(0)}", 3, 0),
+        (f"job/{trace_name(1)}", 3, 1),
+    ]
+    assert rows(tmp_path / "lake", "skipped", "member, reason", "ORDER BY member") == [
+        ("inner.tar", "nested_archive"),
+        ("job/readme", "no_format"),
+    ]
+    assert rows(tmp_path / "lake", "runs", "ranks_seen", "WHERE format = 'rank_trace'") == [(2,)]
+    assert statuses(run_ingest(folder, tmp_path / "lake")) == ["unchanged", "unchanged"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in", "lake"]
+
+
+def test_members_of_a_zip_are_read_in_place(tmp_path: Path) -> None:
+    members = {trace_name(0): trace(0).encode(), trace_name(1): gzip.compress(trace(1).encode())}
+    folder = write(tmp_path / "in", {"logs.zip": zipped(members)})
+    assert statuses(run_ingest(folder, tmp_path / "lake")) == ["new"]
+    assert rows(tmp_path / "lake", "ops", "rank, count(*)", "GROUP BY 1 ORDER BY 1") == [
+        (0, 3),
+        (1, 3),
+    ]
+    assert statuses(run_ingest(folder, tmp_path / "lake")) == ["unchanged"]
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_a_truncated_stream_gives_all_that_it_still_holds(suffix: str, tmp_path: Path) -> None:
+    text = trace(0, steps=4000).encode()
+    packed = COMPRESSORS[suffix](text)
+    half = packed[: len(packed) // 2]
+    folder = write(tmp_path / "in", {trace_name(0, world=1) + suffix: half})
+    if suffix == ".bz2":  # one block holds it all, so half of it holds nothing
+        assert len(text) < 900_000
+        return
+    run_ingest(folder, tmp_path / "lake")
+    ((name, severity),) = rows(tmp_path / "lake", "faults", "name, severity")
+    assert (name, severity) == ("truncated_compression", "data_loss")
+    ((saved, lines, fine),) = rows(tmp_path / "lake", "sources", f"bytes, lines, {ACCOUNTED}")
+    assert fine
+    assert lines == text[:saved].count(b"\n") + 1
+    assert saved > len(text) // 4
+
+
+def test_concatenated_gzip_members_are_one_file(tmp_path: Path) -> None:
+    first, rest = plan(4).encode()[:100], plan(4).encode()[100:]
+    packed = gzip.compress(first) + gzip.compress(rest)
+    run_ingest(write(tmp_path / "in", {"plan.txt.gz": packed}), tmp_path / "lake")
+    assert rows(tmp_path / "lake", "sources", "lines, row_lines") == [(6, 4)]
+
+
+def test_bad_neighbours_do_not_cost_good_files(tmp_path: Path) -> None:
+    folder = write(
+        tmp_path / "in",
+        {
+            "good.txt": plan(3),
+            "binary": bytes(range(256)) * 40,
+            "empty.txt": "",
+            "utf16.txt": plan(3).encode("utf-16"),
+            "broken.gz": b"\x1f\x8b\x08\x00garbage",
+        },
+    )
+    (folder / "dangling").symlink_to(tmp_path / "nowhere")
+    (folder / "folder").symlink_to(folder, target_is_directory=True)
+    os.mkfifo(folder / "pipe")
+    write(folder, {".hidden": "x"})
+    report = run_ingest(folder, tmp_path / "lake")
+    assert statuses(report) == ["new"]
+    assert rows(tmp_path / "lake", "skipped", "path, reason", "ORDER BY path") == [
+        (".hidden", "hidden"),
+        ("binary", "no_format"),
+        ("broken.gz", "unreadable"),
+        ("dangling", "unreadable"),
+        ("empty.txt", "empty"),
+        ("folder", "not_a_file"),
+        ("pipe", "not_a_file"),
+        ("utf16.txt", "no_format"),
+    ]
+
+
+def test_a_line_longer_than_a_block_costs_only_itself(tmp_path: Path) -> None:
+    long = b"rank:0:" + b"x" * (3 * BLOCK_BYTES) + b"\n"
+    text = trace(0).encode() + long + trace(0, start=2000.0).encode()
+    run_ingest(write(tmp_path / "in", {trace_name(0, world=1): text}), tmp_path / "lake")
+    assert rows(tmp_path / "lake", "rejects", "line, byte_offset, reason, length(text)") == [
+        (4, len(trace(0)), "line_too_long", 4096)
+    ]
+    assert rows(tmp_path / "lake", "ops", "line, step", "ORDER BY line") == [
+        (1, 1),
+        (2, 1),
+        (3, 1),
+        (5, 2),
+        (6, 2),
+        (7, 2),
+    ]
+    assert rows(tmp_path / "lake", "sources", f"bytes, lines, {ACCOUNTED}") == [
+        (len(text), 7, True)
+    ]
+
+
+def test_bytes_that_are_not_utf8_are_kept_without_loss(tmp_path: Path) -> None:
+    text = trace(0).encode() + b"rank:0:op(\xff\\x\xfe\n"
+    run_ingest(write(tmp_path / "in", {trace_name(0, world=1): text}), tmp_path / "lake")
+    assert rows(tmp_path / "lake", "rejects", "line, text") == [(4, r"rank:0:op(\xff\\x\xfe")]
+
+
+def test_a_byte_order_mark_and_crlf_change_no_row(tmp_path: Path) -> None:
+    name = trace_name(0, world=1)
+    plain = trace(0, steps=2).encode()
+    run_ingest(write(tmp_path / "plain", {name: plain}), tmp_path / "one")
+    marked = b"\xef\xbb\xbf" + plain.replace(b"\n", b"\r\n")
+    run_ingest(write(tmp_path / "marked", {name: marked}), tmp_path / "two")
+    assert rows(tmp_path / "two", "ops", OPS) == rows(tmp_path / "one", "ops", OPS)
+    assert rows(tmp_path / "two", "faults", "name") == [("byte_order_mark",)]
+
+
+def test_a_wrong_forced_format_rejects_or_passes_over(tmp_path: Path) -> None:
+    folder = write(tmp_path / "in", {"plan.txt": plan(3), trace_name(0, world=1): trace(0)})
+    report = run_ingest(folder, tmp_path / "lake", input_format="rank_trace")
+    assert [s["reason"] for s in report.skips] == ["no_records"]
+    assert statuses(run_ingest(folder, tmp_path / "lake")) == ["new", "updated"]
+
+
+def read_blocks(data: bytes, size: int) -> tuple[list[tuple[bytes, int, int, bool]], SourceReader]:
+    ledger = Ledger()
+    reader = SourceReader(io.BytesIO(data), 0, ledger)
+    with ThreadPoolExecutor(1) as helper:
+        blocks = [
+            (bytes(b.data), b.line, b.offset, b.last)
+            for b in reader.blocks((Buffer(size), Buffer(size)), helper)
+        ]
+    return blocks, reader
+
+
+@pytest.mark.parametrize("size", [4, 5, 7, 16, 64])
+@pytest.mark.parametrize(
+    "data", [b"", b"\n", b"a", b"a\n", b"ab\ncd\nef", b"\n\n\n", b"abc\n" * 9, b"a\nbcd\n" * 5]
+)
+def test_blocks_cut_at_line_ends_and_add_up(data: bytes, size: int) -> None:
+    blocks, reader = read_blocks(data, size)
+    assert b"".join(block for block, *_ in blocks) == data
+    assert [last for *_, last in blocks] == [False] * (len(blocks) - 1) + [True]
+    for block, line, offset, last in blocks:
+        assert data[:offset].count(b"\n") + 1 == line
+        assert data[offset : offset + len(block)] == block
+        assert last or block.endswith(b"\n")
+    assert (reader.bytes, reader.lines) == (len(data), len(data.splitlines()))

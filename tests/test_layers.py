@@ -1,0 +1,66 @@
+"""Imports go in one direction: each room may use only the rooms before it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+# Room -> the rooms it may import besides itself; `pipeline` itself is the package's version only.
+FOUNDATION = ["errors", "resources", "schema", "faults", "topology"]
+ALLOWED = {
+    "errors": [],
+    "resources": ["errors"],
+    "schema": ["errors", "resources"],
+    "faults": ["errors", "resources", "schema"],
+    "topology": ["errors"],
+    "scan": [],
+    "formats": [*FOUNDATION, "scan"],
+    "lake": FOUNDATION,
+    "ingest": [*FOUNDATION, "formats", "lake"],
+    "models": [*FOUNDATION, "lake"],
+    "query": [*FOUNDATION, "lake", "models"],
+    "check": [*FOUNDATION, "lake", "models", "query"],
+    "report": [*FOUNDATION, "lake", "models", "query"],
+    "synth": ["errors", "resources", "topology"],
+}
+TOP = {"cli", "console", "__init__", "__main__"}
+
+
+def modules() -> list[Path]:
+    return sorted((ROOT / "pipeline").rglob("*.py"))
+
+
+def room(path: Path) -> str:
+    inside = path.relative_to(ROOT / "pipeline")
+    return inside.parts[0].removesuffix(".py")
+
+
+def imported_rooms(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        for name in names:
+            package, _, rest = name.partition(".")
+            if package == "pipeline" and rest:
+                yield rest.split(".")[0]
+
+
+def test_every_room_is_listed() -> None:
+    assert {room(path) for path in modules()} - TOP == set(ALLOWED)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_imports_go_one_way(path: Path) -> None:
+    if room(path) in TOP:
+        return
+    allowed = {room(path), "__version__", *ALLOWED[room(path)]}
+    assert set(imported_rooms(path)) <= allowed
