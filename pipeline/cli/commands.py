@@ -27,6 +27,7 @@ from pipeline.cli.options import (
     Verify,
 )
 from pipeline.cli.steps import (
+    RUNS_SQL,
     bring_in,
     bring_up,
     judge_bad_lines,
@@ -145,7 +146,7 @@ def report(
 @app.command()
 def runs(lake: LakePath, output_format: Format = OutputFormat.TABLE, output: Output = None) -> None:
     """List the runs with their headline figures."""
-    print_query(open_lake(lake), "FROM run_summary ORDER BY run_id", output_format, output)
+    print_query(open_lake(lake), RUNS_SQL, output_format, output)
 
 
 @app.command()

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from pipeline.lake import Lake
 
 HEADLINE_RUNS = 20
+# What fits a terminal of run_summary; all of it is a query away.
+RUNS_SQL = """
+SELECT run_id, run_date, steps, step_p50_ms, bubble_ratio, slowest_stage, stragglers, comm_ratio,
+    busbw_gbps, coverage_ratio, rejects
+FROM run_summary ORDER BY run_date DESC NULLS LAST, run_id
+"""
 
 
 def read_options(
@@ -129,10 +135,8 @@ def print_headline(lake: Lake) -> None:
     """Prints the headline figures of the latest runs."""
     from pipeline.query import run_query, write_result
 
-    table = run_query(
-        lake, f"FROM run_summary ORDER BY run_date DESC NULLS LAST, run_id LIMIT {HEADLINE_RUNS}"
-    )
-    write_result(table, OutputFormat.TABLE.value, sys.stdout)
+    latest = f"{RUNS_SQL} LIMIT {HEADLINE_RUNS}"
+    write_result(run_query(lake, latest), OutputFormat.TABLE.value, sys.stdout)
 
 
 def print_query(lake: Lake, sql: str, output_format: OutputFormat, output: Path | None) -> None:

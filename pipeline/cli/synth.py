@@ -18,7 +18,13 @@ def _synth(directory: Path, sample: bool, ranks: int | None, **given: Any) -> No
     """Write an archive with known answers, in every format, and the answers beside it."""
     from pipeline.synth.archive import write_archive
 
-    chosen = {name: value for name, value in given.items() if value is not None}
+    chosen = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in given.items()
+        if value is not None
+    }
+    if chosen.get("busbw_gbps") == 0:
+        chosen["busbw_gbps"] = None
     if ranks is not None:
         chosen["dp"] = _replicas(ranks, chosen.get("tp", Spec.tp) * chosen.get("pp", Spec.pp))
     answers = write_archive(directory, sample_spec() if sample else Spec(**chosen))
@@ -32,6 +38,10 @@ def _replicas(ranks: int, model_parallel: int) -> int:
             hint="set --tp and --pp",
         )
     return ranks // model_parallel
+
+
+def _plain(default: object) -> str:
+    return ", ".join(default) if isinstance(default, tuple) else str(default)
 
 
 def _parameters() -> list[inspect.Parameter]:
@@ -52,7 +62,9 @@ def _parameters() -> list[inspect.Parameter]:
     hints = get_type_hints(Spec)
     for field in fields(Spec):
         kind = list[str] if field.name == "formats" else hints[field.name]
-        shown = f"{field.metadata['help']} [default: {field.default}]"
+        shown = field.metadata["help"]
+        if field.default is not None:
+            shown += f" Default: {_plain(field.default)}."
         own[field.name] = (Annotated[kind | None, typer.Option(help=shown)], None)
     return [
         inspect.Parameter(

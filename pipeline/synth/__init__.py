@@ -1,0 +1,1 @@
+"""Writes archives with known answers in every format, from a schedule simulator of its own."""

@@ -1,0 +1,55 @@
+"""A simulated run: one rank executes its compute alone, and its communication takes no time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from pipeline.synth.schedule import Op, Span
+from pipeline.synth.spec import Spec, ticks
+from pipeline.synth.work import Part, backward, finalizers, forward, get_batch, loss_func
+
+
+def execute_alone(spec: Spec, run_number: int, rank: int) -> list[Op]:
+    """One micro-batch of each step, without a schedule and without messages between stages."""
+    noise = random.Random(f"{spec.seed}/{run_number}/{rank}")
+    stage, layers = spec.stage(rank), spec.layers // spec.pp
+    ends = {"first": stage == 0, "last": stage == spec.pp - 1}
+    clock = 0
+    ops: list[Op] = []
+
+    def record(step: int, name: str, parts: Iterable[Part], spread: float) -> None:
+        nonlocal clock
+        clock = start = clock + ticks(spec.gap_ms)
+        spans = []
+        for part in parts:
+            if isinstance(part, int):
+                clock += round(part * (1 + spread * 3**0.5 * (2 * noise.random() - 1)))
+            else:
+                spans.append(Span(part, clock, clock, clock, 0))
+        ops.append(Op(name, rank, step, 0, "", start, clock, tuple(spans)))
+
+    for step in range(1, spec.steps + 1):
+        if any(ends.values()):
+            record(step, "get_batch", get_batch(spec, **ends), 0.0)
+        record(step, "forward_step", forward(spec, layers, **ends), spec.noise)
+        if ends["last"]:
+            record(step, "loss_func", loss_func(spec), 0.0)
+        gradients = backward(spec, layers, last=ends["last"])
+        record(step, "backward_step", _one_after_the_other(gradients), spec.noise)
+        for call in finalizers(spec, stage):
+            own = Span(call, clock, clock, clock, 0)
+            ops.append(Op(call.caller, rank, step, 0, "", clock, clock, own=own))
+        record(step, "optimizer_step", [ticks(spec.optimizer_ms)], 0.0)
+    return ops
+
+
+def _one_after_the_other(parts: Iterable[Part]) -> Iterator[Part]:
+    for part in parts:
+        if isinstance(part, int) or part.hidden is None:
+            yield part
+        else:
+            tensor = (part.tensor or "").removesuffix("_async")
+            yield replace(part, caller="allreduce", tensor=tensor, hidden=None)
+            yield part.hidden

@@ -1,0 +1,208 @@
+"""Writes workload plans as AICB does: a row per layer, three passes of compute and traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.synth.spec import Spec
+from pipeline.synth.work import VOCABULARY
+
+_PASSES = ("forward", "input_grad", "weight_grad")
+_UNMEASURED_NS = 1  # what an unprofiled plan says
+_MEASURABLE_NS = 1_000
+_TOP_K = 2
+_PLAIN_GROUPS = {"forward": "tp", "input_grad": "tp", "weight_grad": "dp"}
+_COLLECTIVES = {
+    "ALLREDUCE": "all_reduce",
+    "ALLGATHER": "all_gather",
+    "REDUCESCATTER": "reduce_scatter",
+    "ALLTOALL": "all_to_all",
+}
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Compute of a pass and the communication that follows it, as written."""
+
+    compute_ns: int = _UNMEASURED_NS
+    word: str = "NONE"
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRow:
+    """A row of the plan."""
+
+    name: str
+    forward: Pass = Pass()
+    input_grad: Pass = Pass()
+    weight_grad: Pass = Pass()
+
+    @property
+    def passes(self) -> tuple[Pass, Pass, Pass]:
+        """In the order of the columns."""
+        return self.forward, self.input_grad, self.weight_grad
+
+    @property
+    def line(self) -> str:
+        """Twelve fields separated by tabs."""
+        fields: list[object] = [self.name, -1]
+        for one in self.passes:
+            fields += [one.compute_ns, one.word, one.size_bytes]
+        return "\t".join(map(str, [*fields, 100]))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Rows of a plan: `block` is one micro-batch and stands there `repeats` times."""
+
+    spec: Spec
+    repeats: int
+    opening: tuple[LayerRow, ...]
+    block: tuple[LayerRow, ...]
+    closing: tuple[LayerRow, ...]
+    experts: bool
+
+    @property
+    def name(self) -> str:
+        """Base name of the file."""
+        kind = "moe" if self.experts else "gpt"
+        spec = self.spec
+        return (
+            f"{kind}_megatron_tp{spec.tp}_pp{spec.pp}_mbs{spec.micro_batch_size}"
+            f"_{spec.world_size}gpus.txt"
+        )
+
+    @property
+    def rows(self) -> int:
+        """Rows of layers; each has three passes."""
+        return len(self.opening) + len(self.block) * self.repeats + len(self.closing)
+
+    def chunks(self) -> Iterator[bytes]:
+        """The file in pieces of about a megabyte."""
+        spec = self.spec
+        activation = 2 * spec.micro_batch_size * spec.sequence * spec.hidden
+        header = (
+            f"HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: {spec.tp}"
+            f" ep: {spec.dp if self.experts else 1} pp: {spec.pp} vpp: {spec.layers // spec.pp}"
+            f" ga: {self.repeats} all_gpus: {spec.world_size} checkpoints: 0"
+            f" checkpoint_initiates: 0 pp_comm: {activation if spec.pp > 1 else 0}"
+        )
+        yield f"{header}\n{self.rows}\n".encode() + _text(self.opening)
+        block = _text(self.block)
+        at_once = max(1, 2**20 // len(block))
+        for first in range(0, self.repeats, at_once):
+            yield block * min(at_once, self.repeats - first)
+        yield _text(self.closing)
+
+    def pass_rows(self) -> list[Row]:
+        """Per pass: compute over its profiled rows, and how many rows have only a placeholder."""
+        rows = []
+        for index, name in enumerate(_PASSES):
+            times = [(row.passes[index].compute_ns, count) for row, count in self._counted()]
+            known = [(time, count) for time, count in times if time >= _MEASURABLE_NS]
+            rows.append(
+                {
+                    "pass": name,
+                    "compute_ns": sum(time * count for time, count in known),
+                    "profiled_rows": sum(count for _, count in known),
+                    "placeholder_rows": self.rows - sum(count for _, count in known),
+                }
+            )
+        return rows
+
+    def traffic_rows(self) -> list[Row]:
+        """Per pass, collective and group: calls with a size, and their bytes."""
+        totals: dict[tuple[str, str, str], list[int]] = {}
+        for row, count in self._counted():
+            for name, one in zip(_PASSES, row.passes, strict=True):
+                word, _, suffix = one.word.partition("_")
+                if word not in _COLLECTIVES:
+                    continue
+                group = {"": _PLAIN_GROUPS[name], "EP": "expert", "DP_EP": "dp_ep"}[suffix]
+                total = totals.setdefault((name, _COLLECTIVES[word], group), [0, 0])
+                total[0] += count if one.size_bytes else 0
+                total[1] += count * one.size_bytes
+        return [
+            {"pass": name, "collective": word, "group_kind": group, "calls": calls, "bytes": size}
+            for (name, word, group), (calls, size) in sorted(totals.items())
+        ]
+
+    def _counted(self) -> Iterator[tuple[LayerRow, int]]:
+        for part, count in ((self.opening, 1), (self.block, self.repeats), (self.closing, 1)):
+            for row in part:
+                yield row, count
+
+
+def make_plan(spec: Spec, *, experts: bool, size_bytes: int) -> Plan:
+    """Plan of the spec's model, with as many micro-batches as the size asks for."""
+    opening, block = tuple(_opening(spec, experts=experts)), tuple(_block(spec, experts=experts))
+    closing = tuple(_closing(spec))
+    repeats = max(spec.micro_batches, -(-size_bytes // len(_text(block))))
+    return Plan(spec, repeats, opening, block, closing, experts)
+
+
+def _opening(spec: Spec, *, experts: bool) -> Iterator[LayerRow]:
+    layers = spec.layers // spec.pp
+    dense = (layers * (4 if experts else 12) * spec.hidden + VOCABULARY) * spec.hidden // spec.tp
+    sparse = layers * 8 * spec.hidden**2 * (spec.experts or spec.dp) // spec.dp if experts else 0
+    embedding = 2 * spec.micro_batch_size * spec.sequence * spec.hidden
+    yield LayerRow("grad_gather", weight_grad=Pass(word="ALLGATHER", size_bytes=2 * dense))
+    yield LayerRow("grad_param_comm", weight_grad=Pass(word="REDUCESCATTER", size_bytes=4 * dense))
+    yield LayerRow("grad_param_compute", input_grad=Pass(round(spec.optimizer_ms * 1e6)))
+    yield LayerRow("embedding_grads", input_grad=Pass(word="ALLREDUCE", size_bytes=embedding))
+    for name, word, size in (
+        ("moe_grad_norm1", "ALLGATHER_DP_EP", 2 * sparse),
+        ("moe_grad_norm2", "REDUCESCATTER_DP_EP", 4 * sparse),
+    ):
+        yield LayerRow(name, weight_grad=Pass(word=word, size_bytes=size))
+
+
+def _block(spec: Spec, *, experts: bool) -> Iterator[LayerRow]:
+    size = 2 * spec.micro_batch_size * spec.sequence * spec.hidden
+    forward, backward = round(spec.forward_ms * 1e6) // 4, round(spec.backward_ms * 1e6) // 8
+    gathered, scattered = Pass(forward, "ALLGATHER", size), Pass(forward, "REDUCESCATTER", size)
+    # The first of each pair overlaps its reduce-scatter with the weight gradient: nothing is left.
+    hidden = Pass(backward, "REDUCESCATTER", 0)
+    shown, weights = Pass(backward, "ALLGATHER", size), Pass(backward)
+    yield LayerRow("embedding_layer", Pass(forward, "ALLREDUCE", size), weight_grad=Pass(backward))
+    for _ in range(spec.layers // spec.pp):
+        yield LayerRow("attention_column", gathered, hidden, weights)
+        yield LayerRow("attention_row", scattered, shown, weights)
+        if experts:
+            yield from _expert_rows(spec, size, 2 * forward, 4 * backward)
+        else:
+            yield LayerRow("mlp_column", gathered, hidden, weights)
+            yield LayerRow("mlp_row", scattered, shown, weights)
+    yield LayerRow("final_column", gathered, hidden, weights)
+
+
+def _expert_rows(spec: Spec, size: int, forward: int, backward: int) -> Iterator[LayerRow]:
+    counts = 8 * (spec.experts or spec.dp) * spec.tp
+    tokens = _TOP_K * size // spec.tp
+    for ahead, ahead_size, back, times in (
+        ("ALLGATHER", counts, "ALLGATHER", (forward, backward)),
+        ("ALLTOALL_EP", tokens, "ALLTOALL_EP", None),
+        ("ALLGATHER", _TOP_K * size, "REDUCESCATTER", None),
+        ("REDUCESCATTER", _TOP_K * size, "ALLGATHER", None),
+        ("ALLTOALL_EP", tokens, "ALLTOALL_EP", None),
+    ):
+        there, back_again = times or (_UNMEASURED_NS, _UNMEASURED_NS)
+        yield LayerRow(
+            "mlp_moelayer", Pass(there, ahead, ahead_size), Pass(back_again, back, ahead_size)
+        )
+
+
+def _closing(spec: Spec) -> Iterator[LayerRow]:
+    size = 4 * spec.micro_batch_size * spec.sequence
+    for number in (1, 2, 3):
+        yield LayerRow(f"cross_entropy{number}", Pass(0, "ALLREDUCE", size), Pass(0), Pass(0))
+    for number in (1, 2, 3, 4):
+        yield LayerRow(f"optimizer{number}", Pass(0, "ALLREDUCE", 4), Pass(0), Pass(0))
+
+
+def _text(rows: tuple[LayerRow, ...]) -> bytes:
+    return "".join(f"{row.line}\n" for row in rows).encode()
