@@ -146,7 +146,7 @@ def tables() -> Mapping[str, Table]:
     known = columns()
     found = {}
     for path in sorted(resource_dir("schemas").glob("*.toml")):
-        if path.stem == "columns":
+        if path.stem in {"columns", "reasons"}:
             continue
         entry = _load(path)
         missing = [name for name in entry["columns"] if name not in known]
@@ -159,6 +159,21 @@ def tables() -> Mapping[str, Table]:
         found[path.stem] = Table(
             path.stem, entry["doc"], tuple(known[name] for name in entry["columns"])
         )
+    return found
+
+
+@functools.cache
+def reasons() -> Mapping[str, str]:
+    """Why a model abstains: every name that a `reason` of a model can take, with its doc.
+
+    Raises:
+        ContractError: `reasons.toml` breaks its own form.
+    """
+    path = resource_dir("schemas") / "reasons.toml"
+    found = _load(path)
+    for name, doc in found.items():
+        if not isinstance(doc, str) or not doc:
+            raise ContractError(f"reason {name} needs a doc", path=path)
     return found
 
 

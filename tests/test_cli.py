@@ -101,7 +101,7 @@ def test_ingest_then_build_then_query(tracelake: Command, archive: Path, tmp_pat
     assert tracelake("build", "--lake", lake).code == 0
     assert tracelake("build", "--lake", lake, "--full").code == 0
     answer = tracelake("query", "SELECT count(*) AS n FROM ops", "--lake", lake, "--format", "csv")
-    assert (answer.code, answer.out) == (0, "n\n18\n")
+    assert (answer.code, answer.out) == (0, '"n"\n18\n')
 
 
 def test_ingest_dry_run_writes_nothing(tracelake: Command, archive: Path, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_ingest_dry_run_writes_nothing(tracelake: Command, archive: Path, tmp_pa
     [
         ("json", [{"rank": 0, "op": "forward_step"}]),
         ("ndjson", {"rank": 0, "op": "forward_step"}),
-        ("csv", "rank,op\n0,forward_step\n"),
+        ("csv", '"rank","op"\n0,"forward_step"\n'),
         ("markdown", "| rank | op           |"),
         ("table", "forward_step"),
     ],
@@ -188,8 +188,8 @@ def test_describe_and_formats_need_no_lake(tracelake: Command) -> None:
     everything = json.loads(tracelake("describe", "--format", "json").out)
     assert {"ops", "rank_bubbles", "run_summary"} <= {row["name"] for row in everything}
     columns = json.loads(tracelake("describe", "ops", "--format", "json").out)
-    assert {"name": "duration_ns", "type": "BIGINT", "unit": "ns"}.items() <= next(
-        row for row in columns if row["name"] == "duration_ns"
+    assert {"column": "duration_ns", "type": "BIGINT", "unit": "ns"}.items() <= next(
+        row for row in columns if row["column"] == "duration_ns"
     ).items()
     unknown = tracelake("describe", "opps")
     assert unknown.code == 2
@@ -233,7 +233,7 @@ def test_too_many_bad_lines_end_with_3_and_keep_everything(
     assert "--max-bad-ratio" in result.err
     sql = "SELECT line, text FROM rejects"
     kept = tracelake("query", sql, "--lake", tmp_path / "lake", "--format", "csv")
-    assert kept.out == "line,text\n4,rank:0:broken\n"
+    assert kept.out == '"line","text"\n4,"rank:0:broken"\n'
     allowed = tracelake("run", folder, "--lake", tmp_path / "lake", "--max-bad-ratio", "0.5")
     assert allowed.code == 0
 

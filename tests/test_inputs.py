@@ -124,9 +124,6 @@ def test_a_truncated_stream_gives_all_that_it_still_holds(suffix: str, tmp_path:
     packed = COMPRESSORS[suffix](text)
     half = packed[: len(packed) // 2]
     folder = write(tmp_path / "in", {trace_name(0, world=1) + suffix: half})
-    if suffix == ".bz2":  # one block holds it all, so half of it holds nothing
-        assert len(text) < 900_000
-        return
     run_ingest(folder, tmp_path / "lake")
     ((name, severity),) = rows(tmp_path / "lake", "faults", "name, severity")
     assert (name, severity) == ("truncated_compression", "data_loss")

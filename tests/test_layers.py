@@ -18,7 +18,7 @@ ALLOWED = {
     "schema": ["errors", "resources"],
     "faults": ["errors", "resources", "schema"],
     "topology": ["errors"],
-    "scan": [],
+    "scan": ["errors", "resources", "schema"],
     "formats": [*FOUNDATION, "scan"],
     "lake": FOUNDATION,
     "ingest": [*FOUNDATION, "formats", "lake"],

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 HEADLINE_RUNS = 20
 # What fits a terminal of run_summary; all of it is a query away.
 RUNS_SQL = """
-SELECT run_id, run_date, steps, step_p50_ms, bubble_ratio, slowest_stage, stragglers, comm_ratio,
+SELECT run_id, format, run_date, steps, step_p50_ms, bubble_ratio, slowest_stage, stragglers, comm_ratio,
     busbw_gbps, coverage_ratio, rejects
 FROM run_summary ORDER BY run_date DESC NULLS LAST, run_id
 """

@@ -53,8 +53,13 @@ class RunResult:
 
     @property
     def usable(self) -> bool:
-        """Whether the run holds anything but rejects and irrelevant lines."""
-        return bool(self.lines.row_lines or self.lines.context_lines)
+        """Whether the run holds anything of its format.
+
+        Lines that were rejected count, except by a format that was forced on the input.
+        """
+        lines = self.lines
+        rejected = 0 if self.entry.options["forced"] else lines.rejected
+        return bool(lines.row_lines or lines.context_lines or rejected)
 
     @property
     def bad_ratio(self) -> float:

@@ -1,0 +1,343 @@
+"""Format `optimus`: standard output of OptimusPrime pipeline training, all ranks in one stream.
+
+The ranks write at once: text and newline are separate writes, so a line can hold the pieces of
+several ranks, with empty lines behind. What a line opens with decides what it is: a block header
+(`[rank:R stage:S] ... forward time ... step N`), a layer row (`layer[...`), a progress record
+(`| epoch ...`), a statement of the configuration, or nothing that concerns us.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import PurePosixPath
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.faults import NOT_UTF8, Fault, Ledger, Severity, escape
+from pipeline.formats import (
+    Block,
+    Claim,
+    FileFacts,
+    Format,
+    Run,
+    RunFacts,
+    one_run_per_file,
+)
+from pipeline.scan.log_lines import (
+    OTHERS,
+    PIECES,
+    RECORDED,
+    RECORDS,
+    UNFINISHED,
+    Buffers,
+    buffers,
+    scan,
+)
+from pipeline.scan.log_lists import Owners
+from pipeline.scan.log_records import names
+from pipeline.scan.log_statements import Statements
+from pipeline.scan.log_steps import number_copies, recent, tally_lines, take_rows, window_end
+from pipeline.schema import tables
+from pipeline.topology import resolve
+
+# Rows are held back while what their ranks print elsewhere is learned: so many pieces, so many
+# bytes of the file.
+WINDOW_PIECES = 1 << 16
+WINDOW_BYTES = 8 << 20
+
+_REJECTS = {
+    "bad_header": "A block header (`[rank:`, `forward time`) without rank, stage or step.",
+    "bad_layer": "A layer row (`layer[`) that lacks a field, or whose name is too long.",
+    "bad_progress": "A progress record (`| epoch`) that lacks a field.",
+    "bad_number": "A number that is none, too large, or finer than a nanosecond.",
+    "no_header": "A layer row that no open block waits for.",
+    "ambiguous_rank": "A layer row that could be of two blocks, or of one with a broken header.",
+    "unexpected_layer": "A layer row that no open block's rank prints in other steps.",
+    "rank_not_in_stage": "A block header whose rank is not one of its stage's in stage2rank.",
+}
+_IRRELEVANT = {
+    "blank": "Empty: most are newlines of lines that ranks wrote over each other.",
+    "launcher": "Message of the launcher.",
+    "nccl": "Warning of torch or NCCL.",
+    "fx_graph": "Dump of the model's graph and how it was split.",
+    "other": "Anything else: it says nothing about time.",
+    "unfinished": "Last line, without a newline and not understood: the log is being written.",
+}
+_KINDS = tuple(_IRRELEVANT)
+_REASONS = tuple(_REJECTS)
+_UNFINISHED = Fault(
+    "unfinished",
+    Severity.NOTICE,
+    "The last line breaks off: the log is still being written. The next run reads it again.",
+)
+
+_STAMP = re.compile(r"^(\d{8})_?(\d{6})(?=_|$)")
+_SIZE = re.compile(r"(?:^|_)(TP|DP|PP|MBS|GBS)(\d{1,9})(?=_|$)")
+_SIZE_KEYS = {
+    "TP": "tp",
+    "DP": "dp",
+    "PP": "pp",
+    "MBS": "micro_batch_size",
+    "GBS": "global_batch_size",
+}
+_RECORD = re.compile(
+    rb"\[rank:\d+ stage:\d+\][^\n]*forward time|layer\[[^\]\n]+\]: (?:total|compute)=\d"
+)
+_STATEMENT = re.compile(rb"> (GAS|GBS|MBS|TP|DP|PP|World size): \d|stage2rank = \{\d")
+_PROGRESS = re.compile(rb"\| epoch +\d+ \| +\d+/ *\d+ batches \|")
+
+# A float too long for the kernel: Python prints at most 309 digits before the point.
+_FLOAT = re.compile(rb"-?(?:\d+(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?")
+_FLOAT_BYTES = 4096
+_ATTRIBUTIONS = pa.array(["block", "merged"])
+_Values = npt.NDArray[np.generic] | pa.Array
+
+
+def _sniff(head: bytes) -> Claim:
+    said = {match.group(1) for match in _STATEMENT.finditer(head)}
+    if _RECORD.search(head) or None in said or len(said) > 1:
+        return Claim.YES
+    return Claim.MAYBE if said or _PROGRESS.search(head) else Claim.NO
+
+
+def _facts(path: str, head: bytes) -> FileFacts:
+    del head
+    base = PurePosixPath(path).name
+    stem = re.sub(r"\.(txt|log|out)$", "", base)
+    date = _STAMP.match(stem)
+    stamp = None
+    if date:
+        try:
+            stamp = datetime.strptime(date[1] + date[2], "%Y%m%d%H%M%S")
+        except ValueError:
+            date = None
+    plain = stem[date.end() if date else 0 :].removesuffix("_log").strip("_")
+    topology = {_SIZE_KEYS[key]: int(value) for key, value in _SIZE.findall(stem)}
+    sizes = {key: value for key, value in topology.items() if value > 0}
+    return FileFacts(path, plain or base, stamp=stamp, topology=sizes)
+
+
+class _Parser:
+    """Parser of one log."""
+
+    def __init__(self, run: Run, ledger: Ledger) -> None:
+        self._run = run
+        self._ledger = ledger
+        self._size, self._buffers = 0, buffers(0, 0)
+        self._names = names()
+        self._layers: dict[int, str] = {}
+        self._statements = Statements()
+        self._owners = Owners()
+        self._recent = recent()
+        self._ranks: set[int] = set()
+        self._held = b""  # bytes of the file from the first piece held back on
+        self._ready: dict[str, list[pa.RecordBatch]] = {}
+
+    def feed(self, block: Block) -> None:
+        count = self._ledger.source(block.source_id)
+        found = self._room(block.data.size)
+        scan(block.data, block.line, block.offset, found, self._names)
+        for kind, lines in zip(_KINDS, found.kinds.tolist(), strict=True):
+            if lines:
+                count.irrelevant[kind] += lines
+        self._name_layers(block)
+        self._read_others(block, found.others[: found.counts[OTHERS]])
+        self._take_records(block, found.records[: found.counts[RECORDS]])
+        self._resolve(block)
+
+    def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
+        ready, self._ready = self._ready, {}
+        return ready
+
+    def finish(self) -> RunFacts:
+        said = self._statements
+        if said.stages is not None:
+            said.topology.setdefault("pp", len(said.stages[1]))
+        sizes, _ = resolve(
+            printed=said.topology, named=self._run.named, given=self._run.given
+        )
+        return RunFacts(
+            topology=said.topology,
+            ranks=frozenset(self._ranks) if self._owners.blocks else None,
+            ranks_expected=sizes.get("pp") if self._owners.blocks else None,
+            ended=said.closed and self._owners.complete,
+            simulated=False,
+            profiled=self._owners.blocks,
+            model=said.model,
+            params=said.params,
+            attributes=said.attributes,
+        )
+
+    def _room(self, size: int) -> Buffers:
+        """Buffers with room for a block behind the pieces held back; reused while they fit."""
+        held = self._buffers.pieces[: self._buffers.counts[PIECES]]
+        if size > self._size or held.size + size // 6 >= self._buffers.pieces.size:
+            self._size = max(size, self._size)
+            self._buffers = buffers(self._size, max(held.size, WINDOW_PIECES))
+            self._buffers.pieces[: held.size] = held
+            self._buffers.counts[PIECES] = held.size
+        return self._buffers
+
+    def _name_layers(self, block: Block) -> None:
+        for code, start, end in self._names.new[: self._names.counts[0]].tolist():
+            raw = block.data[start:end].tobytes()
+            try:
+                self._layers[code] = raw.decode()
+            except UnicodeDecodeError:
+                self._layers[code] = escape(raw)
+                self._ledger.fault(block.source_id, NOT_UTF8, raw=raw)
+
+    def _read_others(self, block: Block, others: npt.NDArray[np.void]) -> None:
+        count = self._ledger.source(block.source_id)
+        for line, start, end, kind in others.tolist():
+            text = block.data[start:end].tobytes()
+            stated = self._statements.read(line, text)
+            if kind == RECORDED:
+                continue
+            if stated:
+                count.context_lines += 1
+                continue
+            count.irrelevant[_KINDS[kind]] += 1
+            if kind == UNFINISHED:
+                self._ledger.fault(block.source_id, _UNFINISHED, line=line, raw=text)
+        if self._statements.stages is not None:
+            self._owners.stage_ranks(*self._statements.stages)
+
+    def _take_records(self, block: Block, records: npt.NDArray[np.void]) -> None:
+        if not records.size:
+            return
+        for value in ("lr", "loss", "ppl"):
+            for i in np.flatnonzero(records[f"{value}_text"] >= 0).tolist():
+                start = int(records[f"{value}_text"][i])
+                text = block.data[start : start + _FLOAT_BYTES].tobytes()
+                records[value][i] = float(_FLOAT.findall(text)[0])
+        copies = np.empty(records.size, np.int32)
+        number_copies(records, self._recent, copies)
+        self._emit(
+            "train_steps",
+            block.source_id,
+            {
+                "line": records["line"],
+                "epoch": records["epoch"],
+                "step": records["step"],
+                "steps_per_epoch": records["steps"],
+                "copy": copies,
+                "batches_covered": np.where(records["step"] == 1, 2, 1),
+                "lr": records["lr"],
+                "step_time_ns": records["time"],
+                "loss": records["loss"],
+                "ppl": records["ppl"],
+            },
+        )
+
+    def _resolve(self, block: Block) -> None:
+        """Gives owners to the windows that are whole; at the end of the source, to all rows."""
+        pieces = self._buffers.pieces[: self._buffers.counts[PIECES]]
+        end = block.offset + block.data.size
+        done = 0
+        while done < pieces.size:
+            size = _window(pieces[done:], end, last=block.last)
+            if size == 0:
+                break
+            self._close(block, pieces[done : done + size])
+            done += size
+        held = pieces[done:]
+        self._buffers.pieces[: held.size] = held
+        self._buffers.counts[PIECES] = held.size
+        keep = int(held["start"][0]) if held.size else end
+        self._held = self._held[keep - block.offset :] if keep < block.offset else b""
+        self._held += block.data[max(0, keep - block.offset) :].tobytes()
+
+    def _close(self, block: Block, window: npt.NDArray[np.void]) -> None:
+        """Emits the rows of a window and accounts for its lines."""
+        embed = next((code for code, name in self._layers.items() if name == "embed"), -1)
+        owners = self._owners.resolve(window, embed)
+        small, large = np.empty((4, window.size), np.int32), np.empty((8, window.size), np.int64)
+        taken = take_rows(window, owners, small, large)
+        rank, stage, step, merged = small[:, :taken]
+        line, code, index, calls, total, avg, compute, comm = large[:, :taken]
+        self._ranks.update(np.unique(rank).tolist())
+        codes = pa.array(code).dictionary_encode()
+        layers = [self._layers.get(code) or str(code) for code in codes.dictionary.to_pylist()]
+        columns = {
+            "line": line,
+            "rank": rank,
+            "stage": stage,
+            "step": step,
+            "layer": pa.DictionaryArray.from_arrays(codes.indices, pa.array(layers, pa.string())),
+            "layer_index": index,
+            "total_ns": total,
+            "compute_part_ns": compute,
+            "comm_part_ns": comm,
+            "ops": calls,
+            "avg_ns": avg,
+            "attribution": pa.DictionaryArray.from_arrays(pa.array(merged), _ATTRIBUTIONS),
+        }
+        self._emit("layer_times", block.source_id, columns)
+        rejects = np.empty(window.size, np.int64)
+        with_rows, context, rejected = tally_lines(window, owners, rejects)
+        count = self._ledger.source(block.source_id)
+        count.row_lines += with_rows
+        count.context_lines += context
+        for piece in window[rejects[:rejected]]:
+            start, line_number = int(piece["start"]), int(piece["line"])
+            raw = self._text(block, start, start + int(piece["size"]))
+            reason = _REASONS[piece["reason"]]
+            self._ledger.reject(block.source_id, line_number, start, reason, raw)
+
+    def _text(self, block: Block, start: int, end: int) -> bytes:
+        """A line of this block or of the held bytes before it, without its end."""
+        if start >= block.offset:
+            raw = block.data[start - block.offset : end - block.offset].tobytes()
+        else:
+            at = block.offset - len(self._held)
+            raw = self._held[start - at : end - at]
+        return raw.removesuffix(b"\r")
+
+    def _emit(self, table: str, source_id: int, columns: Mapping[str, _Values]) -> None:
+        """Makes a batch; a negative whole number stands for what was not printed."""
+        schema = tables()[table].storage_schema
+        size = len(columns["line"])
+        if size == 0:
+            return
+        arrays = []
+        for field in schema:
+            values = columns.get(field.name)
+            if values is None:
+                values = np.full(size, source_id)
+            if isinstance(values, np.ndarray):
+                mask = values < 0 if values.dtype.kind == "i" and (values < 0).any() else None
+                values = pa.array(np.ascontiguousarray(values), mask=mask).cast(field.type)
+            arrays.append(values)
+        self._ready.setdefault(table, []).append(pa.RecordBatch.from_arrays(arrays, schema=schema))
+        self._ledger.source(source_id).rows += size
+
+
+def _window(pieces: npt.NDArray[np.void], end: int, *, last: bool) -> int:
+    """Pieces of the next whole window: 0 while the file, known up to `end`, may yet add to it.
+
+    What a window holds follows from the file alone, not from its blocks.
+    """
+    limit = int(np.searchsorted(pieces["start"], pieces["start"][0] + WINDOW_BYTES, "right"))
+    if limit == pieces.size <= WINDOW_PIECES and end - pieces["start"][0] <= WINDOW_BYTES:
+        return pieces.size if last else 0
+    return int(window_end(pieces, min(limit, WINDOW_PIECES)))
+
+
+FORMAT = Format(
+    name="optimus",
+    doc="OptimusPrime pipeline-training output: per-layer forward times and training progress.",
+    version=1,
+    tables=("layer_times", "train_steps"),
+    sniff=_sniff,
+    facts=_facts,
+    group=one_run_per_file,
+    parser=_Parser,
+    rejects=_REJECTS,
+    irrelevant=_IRRELEVANT,
+    faults=(_UNFINISHED,),
+)

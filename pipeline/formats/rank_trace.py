@@ -1,0 +1,300 @@
+"""Per-rank operation traces of Megatron runs: one line per operation, one file per rank.
+
+A line is `rank:N:op(key=value,...,sub_operations=['key=value,...', ...])`. `timestamp` is the end
+of an operation in ms on the host's monotonic clock and `duration` its device time, so start = end -
+duration. How steps and micro-batches are told apart: `pipeline.scan.rank_steps`.
+
+Runs: files of one folder whose names carry the same configuration are one run until a rank repeats
+or a stamp comes more than the gap after the one before. Runs of sibling folders whose ranks are
+disjoint and whose stamps lie within the gap are one run on several hosts, named by the folders.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import PurePosixPath
+
+import pyarrow as pa
+
+from pipeline.faults import NOT_UTF8, Fault, Ledger, Severity
+from pipeline.formats import Block, Claim, FileFacts, Format, Run, RunFacts
+from pipeline.scan.rank_reader import Notice, Reader
+from pipeline.scan.rank_steps import ENDED, STEP
+from pipeline.topology import resolve, stage_of
+
+_RECORD = re.compile(rb"rank:(\d{1,9}):[A-Za-z_]\w*\(", re.ASCII)
+_ANY_RECORD = re.compile(rb"^rank:\d{1,9}:[A-Za-z_]\w*\(", re.ASCII | re.MULTILINE)
+_PLAN = re.compile(rb"stage:\d{1,9}:[A-Za-z_]\w*\(", re.ASCII)
+_BOM = b"\xef\xbb\xbf"
+
+_SIZES = {
+    "wd": "world_size",
+    "tp": "tp",
+    "pp": "pp",
+    "dp": "dp",
+    "cp": "cp",
+    "vpp": "vpp",
+    "exp": "ep",
+    "ep": "ep",
+    "numl": "layers",
+    "bs": "micro_batch_size",
+}
+_PART = re.compile(r"([A-Za-z]+)(\d{1,9})")
+_STAMP = re.compile(r"\d{14}")
+_NODE = re.compile(r"(node|host|worker)[-_]?\d+", re.IGNORECASE)
+
+UNKNOWN_DTYPE = Fault(
+    "unknown_dtype",
+    Severity.NOTICE,
+    "A tensor has an element type of unknown width; its bytes are NULL.",
+)
+
+# In the order of the kernel's problem numbers, from 1.
+REJECTS = {
+    "not_a_record": "The line is not `rank:N:op(...)`.",
+    "unbalanced": "Brackets or quotes do not close where the line ends.",
+    "bad_field": "The fields do not begin with `key=`.",
+    "duplicate_key": "A key stands twice in one record.",
+    "bad_number": "A time is not a plain decimal of at most 12.6 digits, or a count is no number.",
+    "bad_shape": "A shape is not `[a, b, ...]` of whole numbers.",
+    "missing_timestamp": "A record that was traced has no timestamp.",
+    "bad_sub_operation": "`sub_operations` is not a list of quoted strings of `key=value`.",
+    "truncated_line": "The last line has no line end and does not parse: the file was cut.",
+}
+IRRELEVANT = {
+    "blank": "Empty line.",
+    "plan": "Line of a schedule without times, `stage:N:op(...)`.",
+    "untraced_iteration": "Record without times, of an iteration that was not traced.",
+}
+_REASONS = tuple(REJECTS)
+
+
+def sniff(head: bytes) -> Claim:
+    """YES if the first line with text is a record or a line of a schedule."""
+    text = head.removeprefix(_BOM).lstrip()
+    if _RECORD.match(text) or _PLAN.match(text):
+        return Claim.YES
+    return Claim.MAYBE if _ANY_RECORD.search(head) else Claim.NO
+
+
+def _parts(path: str) -> tuple[dict[str, int], dict[str, str]]:
+    """Sizes by topology key, and the other parts of a file's name by meaning."""
+    sizes: dict[str, int] = {}
+    others: dict[str, str] = {}
+    kept = []
+    for part in PurePosixPath(path).stem.split("_"):
+        sized = _PART.fullmatch(part)
+        word = sized[1] if sized else None
+        if sized and word in _SIZES and int(sized[2]) > 0:
+            sizes.setdefault(_SIZES[word], int(sized[2]))
+        elif sized and word == "expNum":
+            others["experts"] = sized[2]
+        elif part.lower().endswith("tokenizer"):
+            others["tokenizer"] = part
+        if sized and word == "rank":
+            others.setdefault("rank", sized[2])
+        elif _STAMP.fullmatch(part):
+            others.setdefault("stamp", part)
+        else:
+            kept.append(part)
+    others["stem"] = "_".join(kept)
+    return sizes, others
+
+
+def _date(stamp: str | None) -> datetime | None:
+    if stamp is None:
+        return None
+    try:
+        return datetime.strptime(stamp, "%Y%m%d%H%M%S")
+    except ValueError:
+        return None
+
+
+def facts(path: str, head: bytes) -> FileFacts:
+    """Reads `wd8_tp2_pp4_numl40_bs2_<tokenizer>_rank0_<YYYYmmddHHMMSS>.txt`: parts in any order."""
+    sizes, others = _parts(path)
+    first = _RECORD.match(head.removeprefix(_BOM).lstrip())
+    rank = int(others["rank"]) if "rank" in others else int(first[1]) if first else None
+    folder = PurePosixPath(path).parent.name
+    return FileFacts(
+        path=path,
+        stem=others["stem"] or PurePosixPath(path).stem,
+        rank=rank,
+        host=folder if _NODE.fullmatch(folder) else None,
+        stamp=_date(others.get("stamp")),
+        topology=sizes,
+    )
+
+
+def group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
+    """Runs of files, in order of their first file."""
+    runs: list[list[FileFacts]] = []
+    named: dict[str, list[FileFacts]] = defaultdict(list)
+    folders: dict[tuple[str, str], dict[str, list[FileFacts]]] = defaultdict(dict)
+    for file in files:
+        if file.run is not None:
+            named[file.run].append(file)
+        elif file.topology:
+            folder = PurePosixPath(file.path).parent
+            siblings = folders[str(folder.parent), file.stem]
+            siblings.setdefault(str(folder), []).append(file)
+        else:
+            runs.append([file])
+    runs.extend(named.values())
+    for siblings in folders.values():
+        alone = [run for found in siblings.values() for run in _split(found, gap_seconds)]
+        runs.extend(alone if len(siblings) == 1 else _join_hosts(alone, gap_seconds))
+    ordered = [sorted(run, key=lambda f: f.path) for run in runs]
+    return sorted(ordered, key=lambda run: run[0].path)
+
+
+def _order(file: FileFacts) -> tuple[datetime, str]:
+    return file.stamp or datetime.min, file.path
+
+
+def _apart(earlier: FileFacts, later: FileFacts, gap_seconds: float) -> bool:
+    """Whether stamps tell that two files are of different runs."""
+    if earlier.stamp is None or later.stamp is None:
+        return earlier.stamp != later.stamp
+    return (later.stamp - earlier.stamp).total_seconds() > gap_seconds
+
+
+def _split(files: Iterable[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
+    """Runs within one folder and configuration, by stamp."""
+    runs: list[list[FileFacts]] = []
+    ranks: set[int | None] = set()
+    for file in sorted(files, key=_order):
+        if not runs or file.rank in ranks or _apart(runs[-1][-1], file, gap_seconds):
+            runs.append([])
+            ranks = set()
+        runs[-1].append(file)
+        ranks.add(file.rank)
+    return runs
+
+
+def _join_hosts(runs: Iterable[list[FileFacts]], gap_seconds: float) -> list[list[FileFacts]]:
+    """Joins runs of sibling folders within a gap: the k-th with some rank is part of run k."""
+    joined: list[list[list[FileFacts]]] = []
+    first, taken = 0, defaultdict[int | None, int](int)
+    last: FileFacts | None = None
+    for run in sorted(runs, key=lambda r: _order(r[0])):
+        if last is not None and _apart(last, run[0], gap_seconds):
+            first = len(joined)
+            taken.clear()
+        last = run[0]
+        k = first + max(taken[file.rank] for file in run)
+        if k == len(joined):
+            joined.append([])
+        joined[k].append(run)
+        for file in run:
+            taken[file.rank] = k - first + 1
+    return [whole for parts in joined for whole in _hosted(parts)]
+
+
+def _hosted(parts: list[list[FileFacts]]) -> list[list[FileFacts]]:
+    """One run of parts that complete each other, its hosts named by their folders."""
+    ranks = [file.rank for part in parts for file in part]
+    world = parts[0][0].topology.get("world_size", len(ranks))
+    if len(parts) == 1 or None in ranks or len(ranks) > world:
+        return parts
+    return [
+        [
+            replace(file, host=file.host or PurePosixPath(file.path).parent.name)
+            for part in parts
+            for file in part
+        ]
+    ]
+
+
+class _Parser:
+    """Feeds blocks to the reader and reports what became of their lines."""
+
+    def __init__(self, run: Run, ledger: Ledger) -> None:
+        self._run = run
+        self._ledger = ledger
+        self._topology, _ = resolve(printed={}, named=run.named, given=run.given)
+        self._reader = Reader(lambda rank: stage_of(rank, self._topology))
+
+    def feed(self, block: Block) -> None:
+        """Reads a block."""
+        counts = self._reader.feed(block.data, block.source_id, block.line)
+        account = self._ledger.source(block.source_id)
+        account.row_lines += counts.records
+        account.rows += counts.rows
+        kinds = (counts.blank, counts.plan, counts.untraced)
+        for kind, count in zip(IRRELEVANT, kinds, strict=True):
+            if count:
+                account.irrelevant[kind] += count
+        for line, start, end, problem in counts.rejects.tolist():
+            self._ledger.reject(
+                block.source_id,
+                line,
+                block.offset + start,
+                _REASONS[problem - 1],
+                block.data[start:end].tobytes(),
+            )
+
+    def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
+        """Rows ready so far."""
+        batches = self._reader.ready()
+        for batch in batches:
+            self._report(NOT_UTF8, batch.not_utf8)
+            self._report(UNKNOWN_DTYPE, batch.unknown_dtype)
+        return {"ops": [b.ops for b in batches], "comms": [b.comms for b in batches]}
+
+    def _report(self, fault: Fault, notices: Iterable[Notice]) -> None:
+        for notice in notices:
+            self._ledger.fault(notice.source, fault, line=notice.first_line, count=notice.count)
+
+    def finish(self) -> RunFacts:
+        """Facts of the run, given that all blocks were fed."""
+        book = self._reader.finish()
+        seen = self._reader.observed
+        printed = self._printed()
+        simulated = seen.simulated(self._topology.get("pp", printed.get("pp")))
+        if simulated:
+            printed.pop("micro_batches", None)
+        attributes: dict[str, str] = {}
+        for source in self._run.sources:
+            others = _parts(source.path)[1]
+            attributes |= {k: v for k, v in others.items() if k in ("experts", "tokenizer")}
+        steps = {int(row[STEP]) for row in book.values()}
+        return RunFacts(
+            topology=printed,
+            ranks=frozenset(book),
+            ranks_expected=self._topology.get("world_size"),
+            ended=len(steps) == 1 and all(row[ENDED] for row in book.values()),
+            simulated=simulated,
+            profiled=True,
+            signature=seen.signature,
+            attributes=attributes,
+        )
+
+    def _printed(self) -> dict[str, int]:
+        """Sizes that the lines give away: the stages, and the micro-batches of a step."""
+        seen, printed = self._reader.observed, {}
+        if seen.loss_stages == {seen.last_stage} and "pp" not in self._topology:
+            printed["pp"] = seen.last_stage + 1
+        forwards, chunks = seen.forwards_per_step, self._topology.get("vpp", 1)
+        if forwards is not None and forwards % chunks == 0:
+            printed["micro_batches"] = forwards // chunks
+        return printed
+
+
+FORMAT = Format(
+    name="rank_trace",
+    doc="Megatron per-rank operation traces, one file per rank.",
+    version=1,
+    tables=("ops", "comms"),
+    sniff=sniff,
+    facts=facts,
+    group=group,
+    parser=_Parser,
+    rejects=REJECTS,
+    irrelevant=IRRELEVANT,
+    faults=(UNKNOWN_DTYPE,),
+)

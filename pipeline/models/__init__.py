@@ -1,0 +1,21 @@
+"""Models: `sql/` read as data, built into the warehouse, checked against their own headers."""
+
+from pipeline.models.base import create_empty_tables
+from pipeline.models.build import BuildResult, build
+from pipeline.models.catalog import Catalog, catalog, compute, connect, load
+from pipeline.models.describe import describe, relation_columns
+from pipeline.models.header import Model
+
+__all__ = [
+    "BuildResult",
+    "Catalog",
+    "Model",
+    "build",
+    "catalog",
+    "compute",
+    "connect",
+    "create_empty_tables",
+    "describe",
+    "load",
+    "relation_columns",
+]

@@ -1,0 +1,97 @@
+"""Base tables as views over explicit lists of part files, read with declared types."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import duckdb
+
+from pipeline.errors import ContractError, LakeError
+from pipeline.schema import PARTITION_KEY, Column, Table, tables
+
+_QUOTE = "$tracelake$"
+
+
+@contextlib.contextmanager
+def engine_errors(subject: str, path: Path | None = None) -> Iterator[None]:
+    """DuckDB's errors as those of tracelake.
+
+    Args:
+        subject: What is being computed or written.
+        path: The SQL's file.
+
+    Raises:
+        LakeError: A file cannot be read or written, or memory does not suffice.
+        ContractError: The SQL is wrong.
+    """
+    try:
+        yield
+    except duckdb.OutOfMemoryException as error:
+        raise LakeError(
+            f"memory does not suffice for {subject}: {error}", hint="raise the memory limit"
+        ) from error
+    except duckdb.IOException as error:
+        raise LakeError(f"{subject}: {error}", hint="verify with: tracelake check") from error
+    except duckdb.InvalidInputException as error:
+        # The same exception says that a Parquet file is damaged and that a function was misused.
+        if ".parquet'" in str(error):
+            raise LakeError(f"{subject}: {error}", hint="verify with: tracelake check") from error
+        raise ContractError(f"{subject}: {error}", path=path) from error
+    except (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError) as error:
+        raise ContractError(f"{subject}: {error}", path=path) from error
+
+
+def quoted(name: str) -> str:
+    """A name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def ddl(shown: Iterable[Column]) -> str:
+    """Column definitions of a CREATE TABLE."""
+    return ", ".join(f"{quoted(column.name)} {column.type}" for column in shown)
+
+
+def literal(text: str) -> str:
+    """A text as an SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def create_empty_tables(con: duckdb.DuckDBPyConnection) -> None:
+    """Typed empty base tables, as temporary tables."""
+    for table in tables().values():
+        con.execute(f"CREATE TEMP TABLE {quoted(table.name)} ({ddl(table.columns)})")
+
+
+def select_parts(table: Table, root: Path, parts: Sequence[str]) -> str:
+    """SELECT of a base table's rows from part files, every column cast to its declared type.
+
+    Args:
+        root: Of the lake; the SELECT has absolute paths.
+        parts: Relative to the root; without any, the SELECT gives no rows.
+    """
+    if not parts:
+        nulls = ", ".join(f"NULL::{c.type} AS {quoted(c.name)}" for c in table.columns)
+        return f"SELECT {nulls} WHERE false"
+    shown = ", ".join(f"{quoted(c.name)}::{c.type} AS {quoted(c.name)}" for c in table.columns)
+    files = ", ".join(literal(str(root / part)) for part in parts)
+    return (
+        f"SELECT {shown} FROM read_parquet([{files}], hive_partitioning = true,"
+        f" hive_types = {{{literal(PARTITION_KEY)}: VARCHAR}})"
+    )
+
+
+def comment(con: duckdb.DuckDBPyConnection, kind: str, target: str, text: str) -> None:
+    """COMMENT ON, which takes no parameters.
+
+    Args:
+        kind: TABLE, VIEW or COLUMN.
+        target: Quoted name of the object.
+
+    Raises:
+        ContractError: The text holds the quoting marker.
+    """
+    if _QUOTE in text:
+        raise ContractError(f"the doc of {target} holds {_QUOTE}", hint="word it differently")
+    con.execute(f"COMMENT ON {kind} {target} IS {_QUOTE}{text}{_QUOTE}")

@@ -1,0 +1,144 @@
+"""Builds the warehouse beside the old one and puts it in its place."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.errors import LakeError
+from pipeline.lake import Lake, Snapshot
+from pipeline.models.catalog import Catalog, catalog
+from pipeline.models.fill import Filler
+from pipeline.models.state import State, recorded_state
+from pipeline.schema import schema_hash
+
+# While others commit, a build follows them this often before it publishes what it has.
+_ATTEMPTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class BuildResult:
+    """What a build did.
+
+    Attributes:
+        built: Runs whose models were computed.
+        dropped: Runs that left the warehouse.
+        unchanged: The warehouse was current: nothing was written.
+        relations: Public models of the warehouse.
+        notice: Why everything was rebuilt, where nobody asked for it.
+    """
+
+    built: tuple[str, ...]
+    dropped: tuple[str, ...]
+    unchanged: bool
+    relations: tuple[str, ...]
+    seconds: float
+    notice: str | None = None
+
+    def told(self) -> str:
+        """The result as a line for people."""
+        if self.unchanged:
+            return "warehouse: already current"
+        dropped = f", {len(self.dropped)} dropped" if self.dropped else ""
+        notice = f" ({self.notice})" if self.notice else ""
+        return (
+            f"warehouse: {len(self.relations)} models, {len(self.built)} runs computed{dropped}"
+            f" in {self.seconds:.1f} s{notice}"
+        )
+
+
+def build(
+    lake: Lake,
+    *,
+    full: bool = False,
+    memory_limit: str | None = None,
+    threads: int | None = None,
+    progress: Callable[[str], None] | None = None,
+    models: Catalog | None = None,
+) -> BuildResult:
+    """Brings the warehouse up to date with the lake and publishes it.
+
+    Models per run are computed for runs that changed, fleet models always; all of them where the
+    models or the schemas changed. Readers see the whole old or the whole new warehouse.
+
+    Args:
+        full: Compute everything anew.
+        memory_limit: In DuckDB's spelling, e.g. `8GB`; 60 % of the machine's by default.
+        progress: Told one line per step.
+        models: Other models than those shipped.
+
+    Raises:
+        LakeError: The lake cannot be read or written, or the warehouse is open for writing.
+        ContractError: A model breaks its declaration.
+    """
+    started = time.perf_counter()
+    models = models or catalog()
+    filler = Filler(lake.root, models, memory_limit or "60%", threads, progress or (lambda _: None))
+    with lake.lock("warehouse"):
+        _refuse_wal(lake.warehouse)
+        snapshot = lake.snapshot()
+        old = recorded_state(lake.warehouse)
+        wanted = wanted_state(lake, snapshot, models)
+        if old == wanted and not full:
+            return BuildResult((), (), True, models.public, time.perf_counter() - started)
+        notice = None
+        if old is None and lake.warehouse.exists():
+            notice = "the old warehouse is of another version or damaged: everything is rebuilt"
+        carried = old if old and not full and same_code(old, wanted) else None
+        with lake.staging("build") as folder:
+            staged = folder / "warehouse.duckdb"
+            if carried:
+                shutil.copyfile(lake.warehouse, staged)
+            state, snapshot = _follow(lake, filler, staged, snapshot, carried)
+            staged.chmod(0o444)
+            os.replace(staged, lake.warehouse)
+        lake.sweep(snapshot)
+    before, after = (carried.runs if carried else {}), state.runs
+    known = old.runs if old else {}
+    return BuildResult(
+        built=tuple(sorted(run for run in after if before.get(run) != after[run])),
+        dropped=tuple(sorted(known.keys() - after.keys())),
+        unchanged=False,
+        relations=models.public,
+        seconds=time.perf_counter() - started,
+        notice=notice,
+    )
+
+
+def wanted_state(lake: Lake, snapshot: Snapshot, models: Catalog) -> State:
+    """State of a warehouse that is current."""
+    return State.of(snapshot, lake.root, models.hash, schema_hash())
+
+
+def same_code(a: State, b: State) -> bool:
+    """Both were built by the same models over the same schemas."""
+    return (a.models, a.schema) == (b.models, b.schema)
+
+
+def _follow(
+    lake: Lake, filler: Filler, staged: Path, snapshot: Snapshot, state: State | None
+) -> tuple[State, Snapshot]:
+    """Fills the staged file until it has what the lake has, or others commit without end."""
+    attempts = 0
+    while True:
+        wanted = wanted_state(lake, snapshot, filler.models)
+        filler.fill(staged, snapshot, state, wanted)
+        attempts += 1
+        state, newest = wanted, lake.snapshot()
+        if newest.stamp == snapshot.stamp or attempts == _ATTEMPTS:
+            return wanted, snapshot
+        snapshot = newest
+
+
+def _refuse_wal(warehouse: Path) -> None:
+    wal = warehouse.with_name(f"{warehouse.name}.wal")
+    if wal.exists():
+        raise LakeError(
+            "somebody opened the warehouse for writing",
+            path=wal,
+            hint="close that program, delete this file, and open the warehouse read-only",
+        )

@@ -1,0 +1,59 @@
+"""Tables, models and their columns as a table: what each means, in which unit."""
+
+from __future__ import annotations
+
+import difflib
+
+import pyarrow as pa
+
+from pipeline.errors import UsageError
+from pipeline.models.catalog import catalog
+from pipeline.schema import Column, tables
+
+_RELATION = pa.schema([(name, pa.string()) for name in ("name", "kind", "grain", "doc")])
+_COLUMN = pa.schema([(name, pa.string()) for name in ("column", "type", "unit", "doc")])
+
+
+def describe(name: str | None = None) -> pa.Table:
+    """All relations, or the columns of one.
+
+    Args:
+        name: A base table or a public model.
+
+    Raises:
+        UsageError: There is no such relation.
+    """
+    if name is None:
+        base = [(t.name, "table", None, t.doc) for t in tables().values()]
+        models = [catalog().models[public] for public in sorted(catalog().public)]
+        return _table(
+            _RELATION,
+            base
+            + [
+                (m.name, "fleet model" if m.fleet else "model", ", ".join(m.grain), m.doc)
+                for m in models
+            ],
+        )
+    return _table(_COLUMN, [(c.name, c.type, c.unit, c.doc) for c in relation_columns(name)])
+
+
+def relation_columns(name: str) -> tuple[Column, ...]:
+    """Columns of a base table or a public model, in order.
+
+    Raises:
+        UsageError: There is no such relation.
+    """
+    if name in tables():
+        return tables()[name].columns
+    if name in catalog().public:
+        return catalog().columns[name]
+    known = [*tables(), *catalog().public]
+    near = difflib.get_close_matches(name, known, n=1)
+    raise UsageError(
+        f"no table or model {name!r}",
+        hint=f"did you mean {near[0]}?" if near else "see: tracelake describe",
+    )
+
+
+def _table(schema: pa.Schema, rows: list[tuple[str | None, ...]]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)

@@ -1,0 +1,180 @@
+"""What a SELECT reads, derived from its syntax tree, and the order that follows."""
+
+from __future__ import annotations
+
+import graphlib
+import json
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipeline.errors import ContractError
+from pipeline.models.header import Model
+
+# Table functions that make rows from their arguments alone.
+TABLE_FUNCTIONS = frozenset({"unnest", "range", "generate_series"})
+
+
+def inputs_of(
+    con: duckdb.DuckDBPyConnection, path: Path, sql: str, relations: Collection[str]
+) -> frozenset[str]:
+    """Relations that a SELECT reads.
+
+    Args:
+        path: Where the SQL stands, for messages.
+        relations: Every relation there is, by name.
+
+    Raises:
+        ContractError: Not one plain SELECT over known relations; says where and what to do.
+    """
+    select = _select(con, path, sql)
+    lines = _Lines(path, sql)
+    ctes = {entry["key"] for node in _walk(select) for entry in _cte_entries(node)}
+    if shadowed := sorted(ctes & set(relations)):
+        raise ContractError(
+            f"CTE {shadowed[0]} has the name of a relation",
+            path=path,
+            line=lines.of_text(shadowed[0]),
+            hint="give the CTE another name",
+        )
+    unstable = _unstable_functions(con)
+    found = set()
+    for node in _walk(select):
+        match node.get("type"):
+            case "BASE_TABLE":
+                name = ".".join(node["qualified_name"]["path"])
+                if name not in relations and name not in ctes:
+                    raise ContractError(
+                        f"unknown relation {name}",
+                        path=path,
+                        line=lines.of(node),
+                        hint="a base table or a model, by its plain name",
+                    )
+                found.add(name)
+            case "TABLE_FUNCTION" if node["function"]["function_name"] not in TABLE_FUNCTIONS:
+                raise ContractError(
+                    f"table function {node['function']['function_name']}",
+                    path=path,
+                    line=lines.of(node),
+                    hint=f"only {', '.join(sorted(TABLE_FUNCTIONS))}: a file or a table macro"
+                    " would hide what the model reads",
+                )
+            case "FUNCTION" if node.get("function_name") in unstable:
+                raise ContractError(
+                    f"{node['function_name']}() differs from call to call",
+                    path=path,
+                    line=lines.of(node),
+                    hint="a model depends on its inputs alone",
+                )
+            case "SHOW_REF":
+                raise ContractError(
+                    "DESCRIBE, SHOW and SUMMARIZE are not for models",
+                    path=path,
+                    line=lines.of(node),
+                )
+    return frozenset(found - ctes)
+
+
+def build_order(models: Mapping[str, Model], inputs: Mapping[str, frozenset[str]]) -> list[str]:
+    """Names of the models, each after what it reads; alphabetical among equals.
+
+    Raises:
+        ContractError: Models read each other in a circle.
+    """
+    sorter = graphlib.TopologicalSorter(
+        {name: sorted(inputs[name] & models.keys()) for name in sorted(models)}
+    )
+    try:
+        return list(sorter.static_order())
+    except graphlib.CycleError as error:
+        circle = error.args[1]
+        raise ContractError(
+            f"models read each other in a circle: {' <- '.join(circle)}",
+            path=models[circle[0]].path,
+            hint="take one of these references out",
+        ) from error
+
+
+def check_macros(con: duckdb.DuckDBPyConnection, path: Path) -> None:
+    """Macros are scalar: a table macro would hide what a model reads.
+
+    A scalar one cannot: macros are defined before any relation exists, and DuckDB binds them then.
+
+    Raises:
+        ContractError: One is not.
+    """
+    rows = con.execute(
+        "SELECT function_name, function_type FROM duckdb_functions()"
+        " WHERE database_name = 'temp' AND NOT internal AND function_type <> 'macro'"
+    ).fetchall()
+    for name, kind in rows:
+        raise ContractError(
+            f"{name} is a {kind.replace('_', ' ')}", path=path, hint="only scalar macros"
+        )
+
+
+def _select(con: duckdb.DuckDBPyConnection, path: Path, sql: str) -> dict[str, Any]:
+    """Syntax tree of a file that holds one SELECT."""
+    (text,) = con.execute("SELECT json_serialize_sql(?)", [sql]).fetchone() or ("",)
+    tree: dict[str, Any] = json.loads(text)
+    if tree["error"]:
+        position = tree.get("position")
+        if position is None:
+            raise ContractError(
+                "not a plain SELECT",
+                path=path,
+                hint="one SELECT per file, WITH allowed, PIVOT not: use count(*) FILTER (...)",
+            )
+        line = _Lines(path, sql).at(int(position))
+        raise ContractError(tree["error_message"], path=path, line=line)
+    if len(tree["statements"]) != 1:
+        raise ContractError(
+            f"{len(tree['statements'])} statements", path=path, hint="one SELECT per file"
+        )
+    return tree
+
+
+def _walk(tree: object) -> Iterator[dict[str, Any]]:
+    """Every object of a syntax tree, parents first."""
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            yield node
+            pending.extend(node.values())
+        elif isinstance(node, list):
+            pending.extend(node)
+
+
+def _cte_entries(node: dict[str, Any]) -> list[dict[str, Any]]:
+    ctes = node.get("cte_map")
+    return ctes["map"] if isinstance(ctes, dict) else []
+
+
+def _unstable_functions(con: duckdb.DuckDBPyConnection) -> frozenset[str]:
+    rows = con.execute(
+        "SELECT DISTINCT function_name FROM duckdb_functions()"
+        " WHERE stability <> 'CONSISTENT' AND function_name <> 'error'"
+    ).fetchall()
+    return frozenset(name for (name,) in rows)
+
+
+class _Lines:
+    """Line numbers of positions in a file; DuckDB counts bytes."""
+
+    def __init__(self, path: Path, sql: str) -> None:
+        self._path = path
+        self._raw = sql.encode()
+
+    def at(self, position: int) -> int:
+        return self._raw.count(b"\n", 0, position) + 1
+
+    def of(self, node: dict[str, Any]) -> int | None:
+        position = node["query_location"]
+        return self.at(position) if position <= len(self._raw) else None
+
+    def of_text(self, text: str) -> int | None:
+        position = self._raw.find(text.encode())
+        return self.at(position) if position >= 0 else None

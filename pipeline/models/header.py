@@ -1,0 +1,172 @@
+"""A model file: header comments that are data, then one SELECT."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.errors import ContractError
+from pipeline.schema import Column, columns
+
+_NAME = re.compile(r"_?[a-z][a-z0-9_]*")
+_TAG = re.compile(r"@(\w+)\s*(.*)")
+_COLUMN = re.compile(
+    r"(?P<name>\w+)\s+(?P<type>[A-Z]+(?:\([^)]*\))?(?:\[\])*)(?:\s+(?P<unit>[^|]+?))?"
+    r"\s*\|\s*(?P<doc>\S.*)"
+)
+_TAGS = ("grain", "column", "report", "scope", "internal")
+
+
+@dataclass(frozen=True)
+class Model:
+    """A relation computed by one SELECT.
+
+    Attributes:
+        grain: Columns that identify a row; unique and never NULL.
+        nullable: Columns of the grain that may be NULL, written `name?`: NULL is a value like
+            others there.
+        declared: Columns documented in the header: new names, and known ones with a narrower doc.
+        report: Title of its section in the report, if it has one.
+        fleet: Computed over all runs at every build; else per run, for runs that changed.
+        sql: The whole file, so that positions are those of the file.
+    """
+
+    name: str
+    path: Path
+    doc: str
+    grain: tuple[str, ...]
+    nullable: frozenset[str]
+    declared: Mapping[str, Column]
+    report: str | None
+    fleet: bool
+    sql: str
+
+    @property
+    def internal(self) -> bool:
+        """Lives only inside a build: name with a leading underscore."""
+        return self.name.startswith("_")
+
+    @property
+    def topic(self) -> str:
+        """Folder of the file."""
+        return self.path.parent.name
+
+
+def read_model(path: Path) -> Model:
+    """Reads a model file.
+
+    Raises:
+        ContractError: The header breaks its form, or declares a known column with another type.
+    """
+    sql = path.read_text(encoding="utf-8")
+    doc, tags = read_header(path, sql, _TAGS)
+    keys = _words(tags["grain"][0][1]) if tags["grain"] else []
+    grain = tuple(key.removesuffix("?") for key in keys)
+    if not grain:
+        raise ContractError("no grain", path=path, line=1, hint="add -- @grain run_id, ...")
+    if not _NAME.fullmatch(path.stem):
+        raise ContractError(
+            "a model's name is lower case with underscores", path=path, hint="rename the file"
+        )
+    if bool(tags["internal"]) != path.stem.startswith("_"):
+        raise ContractError(
+            "@internal and a name with a leading underscore go together", path=path, line=1
+        )
+    scopes = [value for _, value in tags["scope"]]
+    for line, value in tags["scope"]:
+        if value not in {"run", "fleet"}:
+            raise ContractError(f"scope {value!r}", path=path, line=line, hint="run or fleet")
+    model = Model(
+        name=path.stem,
+        path=path,
+        doc=doc,
+        grain=grain,
+        nullable=frozenset(key.removesuffix("?") for key in keys if key.endswith("?")),
+        declared=_declared(path, tags["column"]),
+        report=tags["report"][0][1] if tags["report"] else None,
+        fleet=scopes == ["fleet"],
+        sql=sql,
+    )
+    if not model.fleet and "run_id" not in grain:
+        raise ContractError(
+            "the grain of a model per run has run_id",
+            path=path,
+            line=tags["grain"][0][0],
+            hint="add run_id to @grain, or -- @scope fleet",
+        )
+    return model
+
+
+def read_header(
+    path: Path, sql: str, known: tuple[str, ...]
+) -> tuple[str, dict[str, list[tuple[int, str]]]]:
+    """Doc and tags of the comment lines a file starts with.
+
+    Returns:
+        The doc, and by tag every (line, value). Untagged lines below the doc are for the reader.
+
+    Raises:
+        ContractError: No doc, an unknown tag, or one given twice (but `@column`).
+    """
+    doc = ""
+    tags: dict[str, list[tuple[int, str]]] = {name: [] for name in known}
+    for number, text in enumerate(sql.splitlines(), 1):
+        if not text.startswith("--"):
+            break
+        content = text.removeprefix("--").strip()
+        tag = _TAG.match(content)
+        if number == 1 and not tag:
+            doc = content
+        if not tag:
+            continue
+        name, value = tag[1], tag[2].strip()
+        if name not in tags:
+            raise ContractError(
+                f"unknown tag @{name}",
+                path=path,
+                line=number,
+                hint=f"one of @{', @'.join(known)}",
+            )
+        if tags[name] and name != "column":
+            raise ContractError(f"@{name} is given twice", path=path, line=number)
+        tags[name].append((number, value))
+    if not doc:
+        raise ContractError(
+            "the first line is not a doc", path=path, line=1, hint="start with -- What a row says."
+        )
+    return doc, tags
+
+
+def _declared(path: Path, entries: list[tuple[int, str]]) -> dict[str, Column]:
+    """Columns of the `@column` lines by name."""
+    found: dict[str, Column] = {}
+    for line, value in entries:
+        parts = _COLUMN.fullmatch(value)
+        if not parts:
+            raise ContractError(
+                f"not a column: {value!r}", path=path, line=line, hint="name TYPE unit | doc"
+            )
+        column = Column(parts["name"], parts["type"], parts["doc"], parts["unit"])
+        known = columns().get(column.name)
+        if known and column.type != known.type:
+            raise ContractError(
+                f"column {column.name} is {known.type} in schemas/columns.toml, not {column.type}",
+                path=path,
+                line=line,
+                hint="keep its type, or choose another name",
+            )
+        if column.name in found:
+            raise ContractError(f"column {column.name} is declared twice", path=path, line=line)
+        found[column.name] = column if column.unit or not known else _with_unit(column, known)
+    return found
+
+
+def _with_unit(column: Column, known: Column) -> Column:
+    """A narrower doc of a known column keeps the unit."""
+    return Column(column.name, column.type, column.doc, known.unit)
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in re.split(r"[,\s]+", text) if word]

@@ -1,0 +1,116 @@
+"""What a warehouse was built from, recorded inside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from pipeline.lake import Snapshot
+from pipeline.models.base import literal
+from pipeline.models.catalog import connect
+from pipeline.schema import tables
+
+# Raised when an older warehouse cannot be carried on.
+WAREHOUSE_VERSION = 1
+CATALOG = "warehouse"
+
+_DDL = """
+CREATE OR REPLACE TABLE warehouse.main._build
+    (version INTEGER, stamp VARCHAR, root VARCHAR, models VARCHAR, schema VARCHAR);
+CREATE OR REPLACE TABLE warehouse.main._build_runs (run_id VARCHAR, generation VARCHAR);
+CREATE OR REPLACE TABLE warehouse.main._build_parts (table_name VARCHAR, part VARCHAR);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The inputs of a build.
+
+    Attributes:
+        stamp: Of the snapshot.
+        root: Of the lake, where the views point.
+        models: Hash of the models.
+        schema: Hash of the schemas.
+        runs: Generation by run.
+        parts: Part files by base table, relative to the root.
+    """
+
+    stamp: str
+    root: str
+    models: str
+    schema: str
+    runs: Mapping[str, str]
+    parts: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, root: Path, models: str, schema: str) -> State:
+        """State of a build of this snapshot."""
+        return cls(
+            snapshot.stamp,
+            str(root),
+            models,
+            schema,
+            {run_id: entry.generation for run_id, entry in snapshot.runs.items()},
+            {name: tuple(snapshot.parts(name)) for name in tables()},
+        )
+
+
+def attach(con: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> None:
+    """Attaches a warehouse file under its catalog name."""
+    mode = " (READ_ONLY)" if read_only else ""
+    con.execute(f"ATTACH {literal(str(path))} AS {CATALOG}{mode}")
+
+
+def write_state(con: duckdb.DuckDBPyConnection, state: State) -> None:
+    """Records the state in the attached warehouse."""
+    con.execute(_DDL)
+    con.execute(
+        "INSERT INTO warehouse.main._build VALUES (?, ?, ?, ?, ?)",
+        [WAREHOUSE_VERSION, state.stamp, state.root, state.models, state.schema],
+    )
+    rows = [(table, part) for table, parts in state.parts.items() for part in parts]
+    _insert(con, "_build_runs", list(state.runs.items()))
+    _insert(con, "_build_parts", rows)
+
+
+def read_state(con: duckdb.DuckDBPyConnection) -> State | None:
+    """State recorded in the attached warehouse; None where this tracelake cannot carry it on."""
+    try:
+        found = con.execute(
+            "SELECT stamp, root, models, schema FROM warehouse.main._build WHERE version = ?",
+            [WAREHOUSE_VERSION],
+        ).fetchone()
+        if found is None:
+            return None
+        runs = con.execute("SELECT run_id, generation FROM warehouse.main._build_runs").fetchall()
+        parts = con.execute(
+            "SELECT table_name, list(part ORDER BY part) FROM warehouse.main._build_parts"
+            " GROUP BY table_name"
+        ).fetchall()
+    except duckdb.CatalogException:
+        return None
+    by_table = dict.fromkeys(tables(), ()) | {name: tuple(listed) for name, listed in parts}
+    stamp, root, models, schema = found
+    return State(stamp, root, models, schema, dict(runs), by_table)
+
+
+def recorded_state(path: Path) -> State | None:
+    """State of a warehouse file; None where there is no usable one."""
+    if not path.is_file():
+        return None
+    with connect() as con:
+        try:
+            attach(con, path, read_only=True)
+        except (duckdb.IOException, duckdb.SerializationException, duckdb.InternalException):
+            return None
+        return read_state(con)
+
+
+def _insert(con: duckdb.DuckDBPyConnection, table: str, rows: list[tuple[str, str]]) -> None:
+    con.execute(
+        f"INSERT INTO warehouse.main.{table} SELECT unnest($1::VARCHAR[]), unnest($2::VARCHAR[])",
+        [[a for a, _ in rows], [b for _, b in rows]],
+    )

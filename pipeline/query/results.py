@@ -1,0 +1,219 @@
+"""Prints results: a table for people, everything else for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal
+from typing import TextIO, TypeAlias
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from pipeline.errors import UsageError
+from pipeline.query.values import jsonable, rows_of, values_of
+
+# A table is for reading; what is longer is cut, and says so.
+TABLE_ROWS = 10_000
+
+Result: TypeAlias = pa.Table | pa.RecordBatchReader | Iterable[pa.RecordBatchReader]
+
+
+def write_result(result: Result, fmt: str, out: TextIO) -> None:
+    """Writes a result, or several one after another.
+
+    `table` fits a terminal and is plain text elsewhere; `csv`, `ndjson`, `markdown` and `parquet`
+    stream. JSON has null for NaN and infinities, objects for maps and structs, base64 for binary;
+    times are `YYYY-MM-DD HH:MM:SS` with the fraction they have.
+
+    Args:
+        fmt: One of `FORMATS`.
+        out: Text stream; `parquet` goes to its `buffer`.
+
+    Raises:
+        UsageError: Unknown format; several results as Parquet.
+    """
+    try:
+        write = _WRITERS[fmt]
+    except KeyError:
+        raise UsageError(f"no format {fmt!r}", hint=f"one of {', '.join(FORMATS)}") from None
+    for number, reader in enumerate(_readers(result)):
+        if number and fmt == "parquet":
+            raise UsageError("a Parquet file takes one result", hint="run the queries one by one")
+        if number and fmt in {"table", "markdown", "csv"}:
+            out.write("\n")
+        write(reader, out)
+    out.flush()
+
+
+def _readers(result: Result) -> Iterator[pa.RecordBatchReader]:
+    if isinstance(result, pa.Table):
+        yield result.to_reader()
+    elif isinstance(result, pa.RecordBatchReader):
+        yield result
+    else:
+        yield from result
+
+
+# --- for people -----------------------------------------------------------------------
+
+
+def _write_table(reader: pa.RecordBatchReader, out: TextIO) -> None:
+    schema, more = reader.schema, 0
+    rows: list[list[str]] = []
+    for batch in reader:
+        room = TABLE_ROWS - len(rows)
+        rows += [[_cell(value) for value in row] for row in rows_of(batch.slice(0, room))]
+        more += max(0, batch.num_rows - room)
+    if schema.names == ["explain_key", "explain_value"]:
+        out.writelines(f"{text}\n" for _, text in rows)
+        return
+    right = [_is_number(field.type) for field in schema]
+    if out.isatty():
+        _draw(schema.names, right, rows, out)
+    else:
+        shown = [schema.names, *rows]
+        widths = [max(map(_width, column)) for column in zip(*shown, strict=True)]
+        for row in shown:
+            out.write("  ".join(map(_pad, row, widths, right)).rstrip() + "\n")
+    if more:
+        out.write(f"({more:,} more rows; --format csv, ndjson or parquet gives all)\n")
+
+
+def _draw(names: list[str], right: list[bool], rows: list[list[str]], out: TextIO) -> None:
+    table = RichTable(header_style="bold")
+    for name, number in zip(names, right, strict=True):
+        table.add_column(Text(name), justify="right" if number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console(file=out, highlight=False).print(table)
+
+
+def _write_markdown(reader: pa.RecordBatchReader, out: TextIO) -> None:
+    def line(cells: Iterable[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+    out.write(line(map(_printable, reader.schema.names)))
+    out.write(line("---:" if _is_number(field.type) else "---" for field in reader.schema))
+    for batch in reader:
+        out.writelines(
+            line(_cell(value).replace("\n", "<br>") for value in row) for row in rows_of(batch)
+        )
+
+
+def _cell(value: object) -> str:
+    """A value as people read it; control characters must not drive the terminal."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return str(value).lower()
+        case float():
+            return (
+                f"{value:.6g}" if abs(value) < 1e6 or not math.isfinite(value) else f"{value:.1f}"
+            )
+        case str():
+            return _printable(value)
+        case int() | Decimal():
+            return str(value)
+    return _printable(_as_text(value))
+
+
+def _printable(text: str) -> str:
+    return "".join(
+        c if c == "\n" or unicodedata.category(c)[0] != "C" else f"\\x{ord(c):02x}" for c in text
+    )
+
+
+def _width(text: str) -> int:
+    return max((Text(line).cell_len for line in text.split("\n")), default=0)
+
+
+def _pad(text: str, width: int, right: bool) -> str:
+    flat = text.replace("\n", "\\n")
+    space = " " * (width - Text(flat).cell_len)
+    return space + flat if right else flat + space
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
+    )
+
+
+# --- for programs ------------------------------------------------------------------------
+
+
+def _write_json(reader: pa.RecordBatchReader, out: TextIO) -> None:
+    comma = "["
+    for text in _json_rows(reader):
+        out.write(f"{comma}\n{text}")
+        comma = ","
+    out.write("[]\n" if comma == "[" else "\n]\n")
+
+
+def _write_ndjson(reader: pa.RecordBatchReader, out: TextIO) -> None:
+    for text in _json_rows(reader):
+        out.write(f"{text}\n")
+
+
+def _json_rows(reader: pa.RecordBatchReader) -> Iterator[str]:
+    names = reader.schema.names
+    for batch in reader:
+        for row in rows_of(batch):
+            pairs = {n: jsonable(value) for n, value in zip(names, row, strict=True)}
+            yield json.dumps(pairs, ensure_ascii=False, allow_nan=False)
+
+
+def _write_csv(reader: pa.RecordBatchReader, out: TextIO) -> None:
+    schema = pa.schema([(field.name, _csv_type(field.type)) for field in reader.schema])
+    sink = pa.BufferOutputStream()
+    pacsv.write_csv(schema.empty_table(), sink)
+    out.write(sink.getvalue().to_pybytes().decode())
+    options = pacsv.WriteOptions(include_header=False, quoting_style="needed")
+    for batch in reader:
+        arrays = [_csv_array(a, f.type) for a, f in zip(batch.columns, schema, strict=True)]
+        sink = pa.BufferOutputStream()
+        pacsv.write_csv(pa.RecordBatch.from_arrays(arrays, schema=schema), sink, options)
+        out.write(sink.getvalue().to_pybytes().decode())
+
+
+def _csv_type(type_: pa.DataType) -> pa.DataType:
+    """What CSV has no form for becomes text."""
+    simple = _is_number(type_) or pa.types.is_boolean(type_) or pa.types.is_string(type_)
+    return type_ if simple else pa.string()
+
+
+def _csv_array(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    if array.type == type_:
+        return array
+    return pa.array([None if v is None else _as_text(v) for v in values_of(array)], type_)
+
+
+def _as_text(value: object) -> str:
+    """A value that is no number as one text: JSON for what has parts."""
+    plain = jsonable(value)
+    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+
+
+def _write_parquet(reader: pa.RecordBatchReader, out: TextIO) -> None:
+    with pq.ParquetWriter(out.buffer, reader.schema, compression="zstd") as writer:
+        for batch in reader:
+            writer.write_batch(batch)
+
+
+_WRITERS: dict[str, Callable[[pa.RecordBatchReader, TextIO], None]] = {
+    "table": _write_table,
+    "json": _write_json,
+    "ndjson": _write_ndjson,
+    "csv": _write_csv,
+    "parquet": _write_parquet,
+    "markdown": _write_markdown,
+}
+FORMATS = tuple(_WRITERS)

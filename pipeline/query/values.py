@@ -1,0 +1,65 @@
+"""Values of a result as Python and JSON have them."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def rows_of(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    """Rows of a batch."""
+    return zip(*map(values_of, batch.columns), strict=True)
+
+
+def values_of(array: pa.Array) -> list[Any]:
+    """Values of a column; times as text to the nanosecond, maps as dictionaries."""
+    plain = _plain_type(array.type)
+    texted = array if plain == array.type else array.cast(plain)
+    if pa.types.is_temporal(array.type) and pa.types.is_string(plain):
+        texted = pc.replace_substring_regex(texted, r"(\.\d*?)0+(\+|$)", r"\1\2")
+        texted = pc.replace_substring_regex(texted, r"\.(\+|$)", r"\1")
+    values: list[Any] = texted.to_pylist(maps_as_pydicts="strict")
+    return values
+
+
+def jsonable(value: object) -> object:
+    """A value as JSON has it: null for NaN and infinities, base64 for binary."""
+    match value:
+        case Mapping():
+            return {str(key): jsonable(item) for key, item in value.items()}
+        case list():
+            return [jsonable(item) for item in value]
+        case Decimal():
+            return int(value) if value == value.to_integral_value() else float(value)
+        case bytes():
+            return base64.b64encode(value).decode()
+        case pa.MonthDayNano():
+            return _interval(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _plain_type(type_: pa.DataType) -> pa.DataType:
+    """The type with text in place of every time, however deep."""
+    if pa.types.is_temporal(type_) and not pa.types.is_interval(type_):
+        return pa.string()
+    if pa.types.is_map(type_):
+        return pa.map_(_plain_type(type_.key_type), _plain_type(type_.item_type))
+    if pa.types.is_list(type_):
+        return pa.list_(_plain_type(type_.value_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([(field.name, _plain_type(field.type)) for field in type_])
+    return type_
+
+
+def _interval(value: pa.MonthDayNano) -> str:
+    months, days, nanoseconds = value
+    parts = [f"{months} months"] * bool(months) + [f"{days} days"] * bool(days)
+    rest = str(timedelta(microseconds=nanoseconds // 1000))
+    return " ".join([*parts, rest] if nanoseconds or not parts else parts)

@@ -1,0 +1,166 @@
+"""The runs of the page: a headline row each, and the facts of those shown in full."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pipeline.models import relation_columns
+from pipeline.report.attention import Group
+from pipeline.report.cells import NOTHING, Cell, Grid, Head, Row, cell, head, nothing
+from pipeline.report.reading import PAGE_RUNS, Warehouse
+from pipeline.schema import Column, reasons
+
+_HEADLINE = (
+    "run_id",
+    "format",
+    "run_date",
+    "steps",
+    "step_p50_ms",
+    "bubble_ratio",
+    "slowest_stage",
+    "stragglers",
+    "suspects",
+    "comm_ratio",
+    "busbw_gbps",
+    "coverage_ratio",
+    "rejects",
+)
+# Headline figure -> figure of `coverage.not_computable` that tells why it is missing.
+_WHY = {
+    "step_p50_ms": "step_stats.step_ms",
+    "bubble_ratio": "rank_bubbles.bubble_ratio",
+    "slowest_stage": "step_stats.busiest_stage",
+    "stragglers": "straggler_ranks.slowdown",
+    "suspects": "straggler_ranks.slowdown",
+    "comm_ratio": "rank_bubbles.bubble_ratio",
+    "busbw_gbps": "collective_bandwidth.busbw_p50_gbps",
+}
+_NOT_FACTS = frozenset(
+    {"run_id", "source_id", "line", "name", "date_source", "topology_source", "attributes"}
+)
+_ATTRIBUTES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A column of `runs` that has a value, and where the value comes from."""
+
+    label: str
+    cell: Cell
+    doc: str | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a run besides its figures.
+
+    Attributes:
+        missing: What cannot be computed, why, and what would give it.
+        attributes: What else the input says; `cut` more are not shown.
+    """
+
+    known: Sequence[Fact]
+    seen: Sequence[Fact]
+    missing: Grid | None
+    attributes: Sequence[tuple[str, str]]
+    cut: int
+
+
+def read_headline(
+    warehouse: Warehouse, run_ids: Sequence[str], groups: Sequence[Group], linked: frozenset[str]
+) -> Grid:
+    """One row per run, in the order given.
+
+    Args:
+        groups: Each run's row names the kinds of attention it needs.
+        linked: Runs that the page shows in full.
+    """
+    columns = _columns("run_summary", _HEADLINE)
+    rows = {
+        row["run_id"]: row
+        for row in warehouse.rows(f"FROM run_summary SEMI JOIN {PAGE_RUNS} USING (run_id)")
+    }
+    heads = [head(column) for column in columns]
+    heads.insert(1, Head("attention", None, "What of the run needs attention."))
+    cells = []
+    for run_id in run_ids:
+        row = rows[run_id]
+        why = _reasons_of(row)
+        link = f"run-{run_id}" if run_id in linked else None
+        named = [group.title.lower() for group in groups if run_id in group.runs]
+        cells.append(
+            [
+                Cell(run_id, look="name", link=link),
+                Cell(", ".join(named), look="attention"),
+                *(_headline_cell(column, row, why) for column in columns[1:]),
+            ]
+        )
+    return Grid(heads, cells)
+
+
+def read_facts(warehouse: Warehouse) -> dict[str, Facts]:
+    """Facts and coverage of the runs of the page."""
+    runs = warehouse.rows(f"FROM runs SEMI JOIN {PAGE_RUNS} USING (run_id)")
+    covered = {
+        row["run_id"]: row
+        for row in warehouse.rows(f"FROM coverage SEMI JOIN {PAGE_RUNS} USING (run_id)")
+    }
+    return {row["run_id"]: _facts(row, covered[row["run_id"]]) for row in runs}
+
+
+def _facts(run: Row, coverage: Row) -> Facts:
+    sources = {"run_date": run["date_source"], **(run["topology_source"] or {})}
+    known = [
+        Fact(column.name.replace("_", " "), cell(column, run[column.name]), column.doc, source)
+        for column in relation_columns("runs")
+        if column.name not in _NOT_FACTS and run[column.name] is not None
+        for source in [sources.get(column.name)]
+    ]
+    seen = [
+        Fact(head(column).label, cell(column, coverage[column.name]), column.doc)
+        for column in relation_columns("coverage")
+        if column.name not in {"run_id", "not_computable", "hints"}
+    ]
+    attributes = sorted((run["attributes"] or {}).items())
+    return Facts(known, seen, _missing(coverage), attributes[:_ATTRIBUTES], max(0, len(attributes) - _ATTRIBUTES))
+
+
+def _missing(coverage: Row) -> Grid | None:
+    entries = [entry.rpartition(": ") for entry in coverage["not_computable"]]
+    if not entries:
+        return None
+    heads = [Head(label, None, None) for label in ("figure", "reason", "why", "what would give it")]
+    rows = [
+        [Cell(figure), Cell(reason), Cell(reasons().get(reason, "")), Cell(hint or NOTHING)]
+        for (figure, _, reason), hint in zip(entries, coverage["hints"], strict=True)
+    ]
+    return Grid(heads, rows)
+
+
+def _headline_cell(column: Column, row: Row, why: Mapping[str, str]) -> Cell:
+    value = row[column.name]
+    if value is not None:
+        return cell(column, value)
+    reason = why.get(_WHY.get(column.name, ""))
+    said = f"{reason}: {reasons().get(reason, '')}" if reason else "The input does not say."
+    return nothing(column, said)
+
+
+def _reasons_of(row: Row) -> dict[str, str]:
+    pieces = (entry.rpartition(": ") for entry in row["not_computable"])
+    return {figure: reason for figure, _, reason in pieces}
+
+
+def _columns(relation: str, names: Sequence[str]) -> list[Column]:
+    known = {column.name: column for column in relation_columns(relation)}
+    return [known[name] for name in names]
+
+
+def count_formats(headline: Grid) -> str:
+    """How many runs there are of each format, in words."""
+    place = next(i for i, h in enumerate(headline.heads) if h.label == "format")
+    counts = Counter(row[place].text for row in headline.rows)
+    return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))

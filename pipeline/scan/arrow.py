@@ -1,0 +1,102 @@
+"""Arrow arrays from what kernels leave behind, without a Python object per value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.scan.lines import NULL
+
+Longs = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_ATTRIBUTES = pa.map_(pa.string(), pa.string())
+_ENTRY = pa.struct([_ATTRIBUTES.key_field, _ATTRIBUTES.item_field])
+_SHAPE = pa.list_(pa.int64())
+
+
+def text_of(raw: bytes) -> str:
+    r"""Bytes as text; those that are not UTF-8 as `\xNN`."""
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def is_utf8(raw: bytes) -> bool:
+    """Whether bytes are text."""
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _bitmap(valid: Mask) -> pa.Buffer | None:
+    return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def numbers(values: npt.NDArray[np.integer], kind: pa.DataType) -> pa.Array:
+    """Integers of an Arrow type; NULL where they are NULL."""
+    valid = values != NULL
+    given = values if valid.all() else np.where(valid, values, 0)
+    stored = given.astype(kind.to_pandas_dtype())
+    return pa.Array.from_buffers(kind, stored.size, [_bitmap(valid), pa.py_buffer(stored)])
+
+
+def words(codes: npt.NDArray[np.integer], names: Sequence[str]) -> pa.DictionaryArray:
+    """Dictionary column of `names[code]`, NULL for negative codes; only names that occur."""
+    present = np.zeros(len(names) + 1, np.bool_)  # the last stands for code -1
+    present[codes] = True
+    kept = np.flatnonzero(present[:-1])
+    index = np.zeros(len(names) + 1, np.int32)
+    index[kept] = np.arange(kept.size, dtype=np.int32)
+    indices = pa.Array.from_buffers(
+        pa.int32(), codes.size, [_bitmap(codes >= 0), pa.py_buffer(index[codes])]
+    )
+    return pa.DictionaryArray.from_arrays(
+        indices, pa.array([names[i] for i in kept.tolist()], pa.string())
+    )
+
+
+def shapes(ends: Longs, dimensions: Longs, valid: Mask) -> pa.Array:
+    """Lists of `dimensions[ends[i - 1]:ends[i]]`."""
+    offsets = np.zeros(ends.size + 1, np.int32)
+    offsets[1:] = ends
+    items = pa.array(dimensions[: offsets[-1]].copy())
+    return pa.Array.from_buffers(
+        _SHAPE, ends.size, [_bitmap(valid), pa.py_buffer(offsets)], children=[items]
+    )
+
+
+def attributes(ends: Longs, keys: pa.Array, values: pa.Array) -> pa.Array:
+    """Maps of the keys and values `ends[i - 1]:ends[i]`; NULL where there are none."""
+    offsets = np.zeros(ends.size + 1, np.int32)
+    offsets[1:] = ends
+    entries = pa.StructArray.from_arrays([keys, values], fields=list(_ENTRY))
+    return pa.Array.from_buffers(
+        _ATTRIBUTES,
+        ends.size,
+        [_bitmap(np.diff(offsets) > 0), pa.py_buffer(offsets)],
+        children=[entries],
+    )
+
+
+def strings(ends: Longs, data: npt.NDArray[np.uint8]) -> tuple[pa.Array, Longs]:
+    """Strings that end at `ends` in `data`, NULL where the end is a complement.
+
+    Returns:
+        The strings, and the indices of those whose bytes are not UTF-8.
+    """
+    offsets = np.zeros(ends.size + 1, np.int32)
+    offsets[1:] = np.where(ends < 0, ~ends, ends)
+    used = data[: offsets[-1]].copy()
+    made = pa.Array.from_buffers(
+        pa.binary(), ends.size, [_bitmap(ends >= 0), pa.py_buffer(offsets), pa.py_buffer(used)]
+    )
+    if not (used & 0x80).any():
+        return made.view(pa.string()), np.empty(0, np.int64)
+    raw = made.to_pylist()
+    wrong = [i for i, value in enumerate(raw) if value is not None and not is_utf8(value)]
+    texts = [None if value is None else text_of(value) for value in raw]
+    return pa.array(texts, pa.string()), np.array(wrong, np.int64)

@@ -1,0 +1,88 @@
+"""Line ends and decimal numbers in raw bytes: kernels that every text format shares."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.scan.compiled import inlined
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+NULL = -(1 << 63)
+"""Stands for a missing number between kernel and Arrow; never stored."""
+
+INTEGER_DIGITS = 12
+FRACTION_DIGITS = 6
+
+_SCALE = 10 ** np.arange(FRACTION_DIGITS, -1, -1, dtype=np.int64)
+
+
+def line_ends(data: Bytes) -> npt.NDArray[np.int64]:
+    r"""Index of every `\n`, and the length of the data where the last line lacks its end."""
+    ends = np.flatnonzero(data == 0x0A)
+    if data.size and data[-1] != 0x0A:
+        ends = np.append(ends, data.size)
+    return ends
+
+
+@inlined
+def decimal_ns(buf: Bytes, p: int, end: int) -> tuple[int, int]:
+    """Reads a decimal number of milliseconds as exact nanoseconds.
+
+    Digits, perhaps a point and more digits: no sign, no exponent, at most 12 digits before the
+    point (any sum of two such times fits int64) and 6 behind it.
+
+    Returns:
+        (ns, index behind the number), or (0, -1) where no such number starts at p.
+    """
+    value = 0
+    q = p
+    while q < end and 48 <= buf[q] <= 57:
+        value = value * 10 + (buf[q] - 48)
+        q += 1
+        if q - p > INTEGER_DIGITS:
+            return 0, -1
+    if q == p:
+        return 0, -1
+    digits = 0
+    if q < end and buf[q] == 46:
+        q += 1
+        while q < end and 48 <= buf[q] <= 57:
+            value = value * 10 + (buf[q] - 48)
+            q += 1
+            digits += 1
+            if digits > FRACTION_DIGITS:
+                return 0, -1
+        if digits == 0:
+            return 0, -1
+    return value * _SCALE[digits], q
+
+
+@inlined
+def whole_number(buf: Bytes, p: int, end: int, max_digits: int) -> tuple[int, int]:
+    """Reads 1 to `max_digits` digits.
+
+    Returns:
+        (value, index behind the number), or (0, -1) where no such number starts at p.
+    """
+    value = 0
+    q = p
+    while q < end and 48 <= buf[q] <= 57:
+        value = value * 10 + (buf[q] - 48)
+        q += 1
+        if q - p > max_digits:
+            return 0, -1
+    if q == p:
+        return 0, -1
+    return value, q
+
+
+@inlined
+def copy_bytes(source: Bytes, p: int, q: int, out: Bytes, at: int) -> int:
+    """Copies `source[p:q]` to `out` from index `at` on; index behind it."""
+    for i in range(q - p):
+        out[at + i] = source[p + i]
+    return at + q - p

@@ -1,0 +1,292 @@
+"""Kernel for pipeline-training logs: lines to pieces, progress records and kinds of other lines.
+
+A piece is an opening of a record: a block header, a layer row or a progress record, well formed or
+not. One physical line can hold pieces of several processes, with any text before and between them.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba as nb
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.scan.log_records import (
+    BROKEN,
+    EPOCH,
+    LAYER_ROW,
+    NO_NUMBER,
+    RANK,
+    at,
+    header,
+    intern_name,
+    layer,
+    pointer,
+    progress,
+    word,
+)
+
+PIECE = np.dtype(
+    [
+        ("line", "i8"),
+        ("start", "i8"),  # of the line, in the file
+        ("size", "i8"),  # of the line, in bytes
+        ("kind", "i4"),
+        ("reason", "i4"),
+        ("code", "i8"),  # rank, or code of the layer's name
+        ("place", "i8"),  # stage, or index of the layer (-1: its name is no number)
+        ("count", "i8"),  # step, or module calls
+        ("total", "i8"),
+        ("avg", "i8"),  # -1: not printed, as the two below
+        ("compute", "i8"),
+        ("comm", "i8"),
+    ],
+    align=True,
+)
+PROGRESS = np.dtype(
+    [
+        ("line", "i8"),
+        ("epoch", "i8"),
+        ("step", "i8"),
+        ("steps", "i8"),
+        ("time", "i8"),
+        ("lr", "f8"),
+        ("loss", "f8"),
+        ("ppl", "f8"),
+        ("lr_text", "i8"),  # start of the text of a value with too many digits, else -1
+        ("loss_text", "i8"),
+        ("ppl_text", "i8"),
+    ],
+    align=True,
+)
+OTHER = np.dtype([("line", "i8"), ("start", "i8"), ("end", "i8"), ("kind", "i8")], align=True)
+
+HEADER, LAYER, RECORD, BAD = 0, 1, 2, 3
+BAD_HEADER, BAD_LAYER, BAD_PROGRESS, BAD_NUMBER = 0, 1, 2, 3
+BLANK, LAUNCHER, NCCL, FX_GRAPH, PLAIN, UNFINISHED, RECORDED = 0, 1, 2, 3, 4, 5, 6
+PIECES, RECORDS, OTHERS, LINES = 0, 1, 2, 3  # slots of the counters
+
+_TRIGGER = np.zeros(256, np.bool_)
+_TRIGGER[[ord(c) for c in "\n[|>=:N"]] = True
+
+# What marks a line, or the end of what does: a word has 8 bytes at most.
+_STAGES = word(b"ge2rank ")
+_DATA_SIZE = word(b"ata_size")
+_BATCHES = word(b"nbatches")
+_PER_SERVER = word(b"r server")
+_ELAPSED = word(b" elapsed")
+_COMPLETED = word(b", run co")
+_TORCH_RANK = word(b"[rank")
+_GRAPH_NODE = word(b"n.op:")
+_PART_NODE = word(b"-- node.")
+_KEY = word(b"--- key:")
+_STAGE = word(b"***** st")
+_CROSSED = word(b"********")
+_SPECIAL = word(b"special_")
+_ARGS = word(b"de.args[")
+_NCCL = word(b"NCCL ")
+
+_kernel = nb.njit(nogil=True, cache=True)
+_inlined = nb.njit(inline="always")
+
+
+class Buffers(NamedTuple):
+    """What the scan of a block writes.
+
+    Attributes:
+        pieces: Behind those that are held back from earlier blocks.
+        counts: How much of each array is filled, and the lines seen.
+        others: Lines that may tell of the run (those with a record are of kind RECORDED), or end
+            the file unfinished.
+        kinds: Lines of each kind without a record, `others` left out.
+    """
+
+    pieces: npt.NDArray[np.void]
+    records: npt.NDArray[np.void]
+    others: npt.NDArray[np.void]
+    counts: npt.NDArray[np.int64]
+    kinds: npt.NDArray[np.int64]
+
+
+def buffers(size: int, held: int) -> Buffers:
+    """Room for the pieces held back and a block of `size` bytes: an opening takes 6 or more."""
+    return Buffers(
+        pieces=np.empty(held + size // 6 + 1, PIECE),
+        records=np.empty(size // 7 + 1, PROGRESS),
+        others=np.empty(size // 4 + 1, OTHER),
+        counts=np.zeros(4, np.int64),
+        kinds=np.zeros(6, np.int64),
+    )
+
+
+@_kernel
+def _identifier(data, i):
+    """Whether the byte continues a name, so that what follows is part of it."""
+    if i < 0:
+        return False
+    c = data[i]
+    return 48 <= c <= 57 or 65 <= c <= 90 or 97 <= c <= 122 or c in (95, 46)
+
+
+@_inlined
+def _layer(data, i, end, piece, names):
+    stop, code, index, calls, total, avg, compute, comm = layer(data, i + 1, end)
+    if stop >= 0 and code < 0:
+        code = intern_name(data, i + 1, names)
+        stop = stop if code >= 0 else BROKEN
+    if stop < 0 and _identifier(data, i - 6):
+        stop = 0
+    piece.kind, piece.reason = LAYER, BAD_NUMBER if stop == NO_NUMBER else BAD_LAYER
+    piece.code, piece.place, piece.count = code, index, calls
+    piece.total, piece.avg, piece.compute, piece.comm = total, avg, compute, comm
+    return stop
+
+
+@_inlined
+def _record(data, i, end, piece, record):
+    stop, epoch, step, steps, time, lr, lr_text, loss, loss_text, ppl, ppl_text = progress(
+        data, i, end
+    )
+    piece.kind, piece.reason = RECORD, BAD_NUMBER if stop == NO_NUMBER else BAD_PROGRESS
+    record.epoch, record.step, record.steps, record.time = epoch, step, steps, time
+    record.lr, record.loss, record.ppl = lr, loss, ppl
+    record.lr_text, record.loss_text, record.ppl_text = lr_text, loss_text, ppl_text
+    return stop
+
+
+@_inlined
+def _header(data, i, end, piece):
+    stop, rank, stage, step = header(data, i, end)
+    piece.kind, piece.reason = HEADER, BAD_HEADER
+    piece.code, piece.place, piece.count = rank, stage, step
+    return stop
+
+
+@_kernel
+def _speaks(data, i, end):
+    """Whether a statement of the run may stand at `i`: a cheap test, true too often."""
+    c = data[i]
+    if c == 62:
+        k = data[i + 2] if i + 2 < end and data[i + 1] == 32 else 0
+        return 65 <= k <= 91 or k in (105, 109, 115)
+    if c == 61:
+        return (
+            at(data, i - 8, i, _STAGES)
+            or at(data, i - 8, i, _DATA_SIZE)
+            or at(data, i - 8, i, _BATCHES)
+        )
+    if c == 58:
+        return at(data, i - 8, i, _PER_SERVER) or at(data, i - 8, i, _ELAPSED)
+    if c == 91 and at(data, i, end, RANK):
+        i += 6
+        while i < end and 48 <= data[i] <= 57:
+            i += 1
+        return at(data, i, end, _COMPLETED)
+    return False
+
+
+@_kernel
+def _kind(data, i, end):
+    """Kind of a line without a record, by its beginning."""
+    while i < end and data[i] in (32, 9):
+        i += 1
+    if i == end:
+        return BLANK
+    if at(data, i, end, _TORCH_RANK) and i + 5 < end and 48 <= data[i + 5] <= 57:
+        return NCCL
+    if data[i] in (69, 70, 73, 87) and i + 5 < end and data[i + 5] == 32:
+        for k in range(i + 1, i + 5):
+            if not 48 <= data[k] <= 57:
+                return PLAIN
+        return LAUNCHER
+    if (
+        at(data, i, end, _GRAPH_NODE)
+        or at(data, i, end, _PART_NODE)
+        or at(data, i, end, _KEY)
+        or at(data, i, end, _STAGE)
+        or at(data, i, end, _CROSSED)
+        or at(data, i, end, _SPECIAL)
+    ):
+        return FX_GRAPH
+    return PLAIN
+
+
+@_kernel
+def _file(data, start, end, line, seen, buf):
+    """Counts a line without a record, or puts one by to be read again."""
+    recorded, broken, nccl, nodes, speaks, last = seen
+    text = end - 1 if end > start and data[end - 1] == 13 else end
+    kind = _kind(data, start, text)
+    if kind == PLAIN:
+        kind = NCCL if nccl else FX_GRAPH if nodes else PLAIN
+    if recorded:
+        kind = RECORDED
+    elif broken or (last and kind == PLAIN):
+        kind = UNFINISHED
+    if speaks or kind == UNFINISHED:
+        other = buf.others[buf.counts[OTHERS]]
+        other.line, other.start, other.end, other.kind = line, start, text, kind
+        buf.counts[OTHERS] += 1
+    else:
+        buf.kinds[kind] += 1
+
+
+@_kernel
+def scan(block, line, offset, buf, names):
+    """Scans a block of whole lines whose first is `line`, at `offset` of the file.
+
+    Fills `buf` from the start, pieces from their count on. A last line without newline that holds a broken record, or plain
+    text, is of kind UNFINISHED and gives no pieces.
+    """
+    pieces, records, counts = buf.pieces, buf.records, buf.counts
+    counts[RECORDS] = counts[OTHERS] = counts[LINES] = 0
+    buf.kinds[:] = 0
+    names.counts[0] = 0
+    data, end = pointer(block.ctypes.data), block.size
+    start = filed = record = 0
+    first = found = counts[PIECES]
+    speaks = broken = nccl = nodes = False
+    i = 0
+    while i < end or start < end:
+        if i < end and not _TRIGGER[data[i]]:
+            i += 1
+            continue
+        if i == end or data[i] == 10:
+            for k in range(first, found):
+                pieces[k].size = i - start
+            if broken and i == end:
+                found, filed = first, record
+            if speaks or found == first:
+                seen = (found > first, broken, nccl, nodes, speaks, i == end)
+                _file(data, start, i, line, seen, buf)
+            line += 1
+            counts[LINES] += 1
+            first, record = found, filed
+            speaks = broken = nccl = nodes = False
+            i = start = i + 1
+            continue
+        stop = 0
+        if data[i] == 91:
+            if at(data, i - 5, end, LAYER_ROW):
+                stop = _layer(data, i, end, pieces[found], names)
+            elif at(data, i, end, RANK):
+                stop = _header(data, i, end, pieces[found])
+            nodes |= at(data, i - 7, end, _ARGS)
+        elif data[i] == 124 and at(data, i, end, EPOCH):
+            stop = _record(data, i, end, pieces[found], records[filed])
+            records[filed].line = line
+            filed += stop > 0
+        if stop:
+            pieces[found].line, pieces[found].start = line, offset + start
+            if stop < 0:
+                pieces[found].kind = BAD
+                broken = True
+            found += 1
+        else:
+            nccl |= at(data, i, end, _NCCL)
+            speaks |= _speaks(data, i, end)
+        i = max(stop, i + 1)
+    counts[PIECES], counts[RECORDS] = found, filed

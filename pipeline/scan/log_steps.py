@@ -1,0 +1,125 @@
+"""Kernels that follow the lines of a pipeline-training log: repeats of a step, lines by outcome."""
+
+# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba as nb
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.scan.log_blocks import BLOCK, REJECTED
+from pipeline.scan.log_lines import BAD, HEADER, LAYER
+
+RECENT = 1 << 12
+
+_kernel = nb.njit(nogil=True, cache=True)
+
+
+class Recent(NamedTuple):
+    """The latest RECENT distinct (epoch, step) and how often each was repeated.
+
+    Attributes:
+        total: How many distinct ones there were, and the furthest epoch and step.
+    """
+
+    seen: npt.NDArray[np.int64]
+    total: npt.NDArray[np.int64]
+
+
+def recent() -> Recent:
+    """Nothing seen yet."""
+    return Recent(np.zeros((RECENT, 3), np.int64), np.array([0, -1, -1]))
+
+
+@_kernel
+def number_copies(records, seen, copies):
+    """Writes for each progress record how often its epoch and step came before it."""
+    table, total = seen.seen, seen.total
+    for i in range(records.size):
+        epoch, step = records[i].epoch, records[i].step
+        copies[i] = 0
+        k = total[0] - 1
+        oldest = max(0, total[0] - RECENT)
+        if (epoch, step) > (total[1], total[2]):  # further than any: cannot have come before
+            k = oldest - 1
+            total[1], total[2] = epoch, step
+        while k >= oldest and not (table[k % RECENT, 0] == epoch and table[k % RECENT, 1] == step):
+            k -= 1
+        if k >= oldest:
+            table[k % RECENT, 2] += 1
+            copies[i] = table[k % RECENT, 2]
+        else:
+            k = total[0] % RECENT
+            table[k, 0], table[k, 1], table[k, 2] = epoch, step, 0
+            total[0] += 1
+
+
+@_kernel
+def window_end(pieces, limit):
+    """Where to cut a window of up to `limit` pieces: before a header, else before a line.
+
+    A header that directly follows another is not cut off from it; a line is never cut.
+    """
+    before_line = 0
+    for k in range(limit - 1, 0, -1):
+        if pieces[k].line != pieces[k - 1].line:
+            if pieces[k].kind == HEADER and pieces[k - 1].kind != HEADER:
+                return k
+            before_line = max(before_line, k)
+    while before_line == 0 or (
+        before_line < pieces.size and pieces[before_line].line == pieces[before_line - 1].line
+    ):
+        before_line += 1
+    return before_line
+
+
+@_kernel
+def take_rows(pieces, owners, small, large):
+    """Copies the layer rows that have an owner into columns; how many there are.
+
+    Args:
+        small: int32 (4, n): rank, stage, step, 1 where merged.
+        large: int64 (8, n): line, code, index, calls, total, average, compute, comm.
+    """
+    n = 0
+    for i in range(pieces.size):
+        piece, owner = pieces[i], owners[i]
+        if piece.kind == LAYER and owner.how != REJECTED:
+            small[0, n], small[1, n], small[2, n] = owner.rank, owner.stage, owner.step
+            small[3, n] = owner.how != BLOCK
+            large[0, n], large[1, n], large[2, n] = piece.line, piece.code, piece.place
+            large[3, n], large[4, n], large[5, n] = piece.count, piece.total, piece.avg
+            large[6, n], large[7, n] = piece.compute, piece.comm
+            n += 1
+    return n
+
+
+@_kernel
+def tally_lines(pieces, owners, rejects):
+    """Counts whole lines by outcome: with a row, with headers only, rejected.
+
+    `rejects` takes the first rejected piece of each rejected line.
+    """
+    rows = context = rejected = 0
+    i = 0
+    while i < pieces.size:
+        line = pieces[i].line
+        bad = -1
+        row = False
+        while i < pieces.size and pieces[i].line == line:
+            kind = pieces[i].kind
+            if kind == BAD or (kind == LAYER and owners[i].how == REJECTED):
+                bad = i if bad < 0 else bad
+            else:
+                row |= kind != HEADER
+            i += 1
+        if bad >= 0:
+            rejects[rejected] = bad
+            rejected += 1
+        else:
+            rows += row
+            context += not row
+    return rows, context, rejected

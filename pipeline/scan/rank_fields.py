@@ -1,0 +1,278 @@
+"""Kernels for the fields of a rank trace: `key=value` pairs of an operation or a sub-operation.
+
+A value may hold commas: it ends at a comma that is followed by `identifier=`. Each field is first
+compared with what the same field was last (its key, its token); in a dense trace that settles
+nearly all of them without looking for an end or hashing.
+"""
+
+from __future__ import annotations
+
+from pipeline.scan.compiled import inlined
+from pipeline.scan.lines import NULL, Bytes, copy_bytes, decimal_ns, whole_number
+from pipeline.scan.rank_layout import (
+    ATTRIBUTE,
+    ATTRIBUTES,
+    BAD_FIELD,
+    BAD_NUMBER,
+    BAD_SHAPE,
+    BATCH,
+    COUNT,
+    DIMENSIONS,
+    DTYPE,
+    DUPLICATE_KEY,
+    DURATION,
+    ESCAPED,
+    HINTS,
+    KNOWN_KEYS,
+    LIST,
+    MAX_ELEMENTS,
+    PHASE,
+    PLACEHOLDER_TEXT,
+    RECORD_SIZE,
+    ROLES,
+    SEEN,
+    SEMANTICS,
+    SHAPE,
+    STAGE,
+    TENSOR,
+    TOO_MANY_ELEMENTS,
+    TORCH_TEXT,
+    VALUE_BYTES,
+    Longs,
+    Rows,
+    State,
+)
+from pipeline.scan.tokens import Tokens, intern, match
+
+_NO_KEY, _END = -1, -2
+
+
+@inlined
+def identifier_end(buf: Bytes, p: int, end: int) -> int:
+    """Index behind the ASCII identifier at p; p where there is none."""
+    q = p
+    while q < end:
+        c = buf[q]
+        letter = 97 <= c <= 122 or 65 <= c <= 90 or c == 95
+        if not letter and (q == p or not 48 <= c <= 57):
+            break
+        q += 1
+    return q
+
+
+@inlined
+def _key(buf: Bytes, p: int, end: int, hint: int, keys: Tokens) -> tuple[int, int]:
+    """(key, index of its value), or (_NO_KEY, p)."""
+    q = match(keys, hint, buf, p, end)
+    if 0 <= q < end and buf[q] == 61:
+        return hint, q + 1
+    q = identifier_end(buf, p, end)
+    if q > p and q < end and buf[q] == 61:
+        return intern(keys, buf, p, q), q + 1
+    return _NO_KEY, p
+
+
+@inlined
+def _next(buf: Bytes, p: int, end: int, stop: int, hint: int, keys: Tokens) -> tuple[int, int]:
+    """Next field where a value ends at p: (key, index of its value), _END or _NO_KEY."""
+    if p >= end or buf[p] == stop:
+        return _END, p
+    if buf[p] == 44:
+        return _key(buf, p + 1, end, hint, keys)
+    return _NO_KEY, p
+
+
+@inlined
+def _shape(buf: Bytes, p: int, end: int, rows: Rows) -> tuple[int, int]:
+    """(elements, index behind) of `[a, b, ...]`; its dimensions go to the rows."""
+    q = p + 1
+    if p >= end or buf[p] != 91:
+        return NULL, -1
+    elements, empty, large = 1, False, False
+    while q < end and not (buf[q] == 93 and q == p + 1):
+        while q < end and buf[q] == 32:
+            q += 1
+        dimension, q = whole_number(buf, q, end, 18)
+        if q < 0 or q >= end or (buf[q] != 44 and buf[q] != 93):
+            return NULL, -1
+        rows.shapes[rows.size[DIMENSIONS]] = dimension
+        rows.size[DIMENSIONS] += 1
+        if dimension == 0:
+            empty = True
+        elif elements > MAX_ELEMENTS // dimension:
+            large = True
+        else:
+            elements *= dimension
+        if buf[q] == 93:
+            break
+        q += 1
+    if q >= end:
+        return NULL, -1
+    return (0 if empty else TOO_MANY_ELEMENTS if large else elements), q + 1
+
+
+@inlined
+def _typed(buf: Bytes, p: int, end: int, role: int, record: Longs, rows: Rows) -> int:
+    """Reads a number or a shape into the record; index behind it, -1 where there is none."""
+    if match_none(buf, p, end):
+        return p + 4
+    if role == SHAPE:
+        record[SHAPE], q = _shape(buf, p, end, rows)
+    elif role == STAGE:
+        record[STAGE], q = whole_number(buf, p, end, 9)
+    elif role == COUNT:
+        record[SHAPE], q = whole_number(buf, p, end, 18)
+        rows.shapes[rows.size[DIMENSIONS]] = record[SHAPE]
+        rows.size[DIMENSIONS] += 1
+    else:
+        record[role], q = decimal_ns(buf, p, end)
+    return q
+
+
+@inlined
+def match_none(buf: Bytes, p: int, end: int) -> bool:
+    """Whether `None` stands at p."""
+    return (
+        p + 4 <= end
+        and buf[p] == 78
+        and buf[p + 1] == 111
+        and buf[p + 2] == 110
+        and buf[p + 3] == 101
+    )
+
+
+@inlined
+def _text_end(
+    buf: Bytes, p: int, end: int, stop: int, escape: int, hint: int, keys: Tokens
+) -> tuple[int, int, int]:
+    """(end of the text at p, next key or _END, index of the next value); end -1 if escaped."""
+    q = p
+    while q < end and buf[q] != stop:
+        if buf[q] == 44:
+            key, value = _key(buf, q + 1, end, hint, keys)
+            if key >= 0:
+                return q, key, value
+        elif buf[q] == escape:
+            return -1, _NO_KEY, q
+        q += 1
+    return q, _END, q
+
+
+@inlined
+def _add_attribute(buf: Bytes, p: int, q: int, key: int, rows: Rows) -> None:
+    """Adds `key` with the value `buf[p:q]`; None and nothing are missing values."""
+    at, end = rows.size[ATTRIBUTES], rows.size[VALUE_BYTES]
+    rows.keys[at] = key
+    rows.size[ATTRIBUTES] += 1
+    if q == p or (q == p + 4 and match_none(buf, p, q)):
+        rows.ends[at] = ~end
+    else:
+        end = copy_bytes(buf, p, q, rows.values, end)
+        rows.size[VALUE_BYTES] = end
+        rows.ends[at] = end
+
+
+@inlined
+def _is_new(key: int, first: int, record: Longs, rows: Rows) -> bool:
+    """Whether the record has not had this key yet; known keys are marked in SEEN."""
+    if key < KNOWN_KEYS:
+        bit = 1 << key
+        known = record[SEEN] & bit
+        record[SEEN] |= bit
+        return bool(known == 0)
+    for i in range(first, rows.size[ATTRIBUTES]):  # noqa: SIM110 -- kernels have no generators
+        if rows.keys[i] == key:
+            return False
+    return True
+
+
+@inlined
+def clear(record: Longs) -> None:
+    """Forgets the record before."""
+    for i in range(RECORD_SIZE):
+        record[i] = NULL if i < PHASE or i == BATCH else 0
+
+
+@inlined
+def _read_text(
+    buf: Bytes,
+    p: int,
+    end: int,
+    stop: int,
+    escape: int,
+    role: int,
+    hint: int,
+    remembered: Longs,
+    state: State,
+) -> tuple[int, int, int]:
+    """Reads a token into the record; returns as `_text_end`."""
+    record, keys, text = state.lines.record, state.keys, state.text
+    if role == DTYPE and match(text, TORCH_TEXT, buf, p, end) > 0:
+        p += 6
+    q = match(text, remembered[role], buf, p, end)
+    if q >= 0:
+        key, value = _next(buf, q, end, stop, hint, keys)
+        if key != _NO_KEY:
+            record[role] = remembered[role]
+            return q, key, value
+    q, key, value = _text_end(buf, p, end, stop, escape, hint, keys)
+    if q > p:
+        record[role] = intern(text, buf, p, q)
+    return q, key, value
+
+
+@inlined
+def read_fields(
+    buf: Bytes,
+    p: int,
+    end: int,
+    stop: int,
+    escape: int,
+    kind: int,
+    rows: Rows,
+    state: State,
+) -> tuple[int, int]:
+    """Reads fields from p up to the byte `stop` (256: none), the end, or a list behind its bracket.
+
+    Returns:
+        (problem, index where the fields end); LIST in the record says that a list follows.
+    """
+    record, keys = state.lines.record, state.keys
+    clear(record)
+    hints, remembered = state.memory.keys[kind], state.memory.tokens[kind]
+    first = rows.size[ATTRIBUTES]
+    key, p = _key(buf, p, end, hints[0], keys)
+    n = 0
+    while key >= 0:
+        hints[min(n, HINTS - 1)] = key
+        n += 1
+        if not _is_new(key, first, record, rows):
+            return DUPLICATE_KEY, p
+        role = ROLES[kind, key] if key < KNOWN_KEYS else ATTRIBUTE
+        hint = hints[min(n, HINTS - 1)]
+        if role == LIST and p < end and buf[p] == 91:
+            record[LIST] = 1
+            return 0, p + 1
+        if DURATION <= role <= SHAPE:
+            q = _typed(buf, p, end, role, record, rows)
+            key, value = _next(buf, q, end, stop, hint, keys) if q >= 0 else (_NO_KEY, p)
+            if key == _NO_KEY:
+                return (BAD_SHAPE if role == SHAPE else BAD_NUMBER), p
+        elif PHASE <= role <= TENSOR:
+            q, key, value = _read_text(buf, p, end, stop, escape, role, hint, remembered, state)
+            if q < 0:
+                return ESCAPED, p
+            remembered[role] = record[role]
+        else:
+            this = key
+            q, key, value = _text_end(buf, p, end, stop, escape, hint, keys)
+            if q < 0:
+                return ESCAPED, p
+            _add_attribute(buf, p, q, this, rows)
+            if role == BATCH:
+                number, behind = whole_number(buf, p, q, 18)
+                record[BATCH] = number if behind == q else NULL
+            elif role == SEMANTICS:
+                record[SEMANTICS] = match(state.text, PLACEHOLDER_TEXT, buf, p, q) == q
+        p = value if key >= 0 else q
+    return (BAD_FIELD if key == _NO_KEY else 0), p

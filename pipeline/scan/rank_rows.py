@@ -1,0 +1,152 @@
+"""Kernels that add rows of a rank trace to the columns under construction."""
+
+from __future__ import annotations
+
+from pipeline.scan.compiled import inlined
+from pipeline.scan.lines import NULL, Bytes
+from pipeline.scan.rank_layout import (
+    ATTRIBUTE_END,
+    ATTRIBUTES,
+    BATCH,
+    CALLER,
+    COMM_CALLER,
+    COMM_DTYPE,
+    COMM_FUNC,
+    COMM_GROUP,
+    COMM_TENSOR,
+    DDP_GRAD_COMM,
+    DESCRIPTION,
+    DIMENSIONS,
+    DTYPE,
+    DURATION,
+    DURATION_NS,
+    ELEMENTS,
+    END,
+    FUNC,
+    GROUP,
+    KNOWN_OPS,
+    LAST_COMMUNICATION,
+    LINE,
+    MARKS,
+    METADATA_PLACEHOLDER,
+    OP,
+    OP_BATCH,
+    OP_DESCRIPTION,
+    OP_DTYPE,
+    OP_GROUP,
+    OP_PHASE,
+    OP_ROW,
+    OP_STAGE,
+    PHASE,
+    PLACEHOLDER_TIMES,
+    RANK,
+    ROWS,
+    SEMANTICS,
+    SHAPE,
+    SHAPE_END,
+    SOURCE,
+    STAGE,
+    START,
+    SUB_SEQ,
+    TENSOR,
+    TIMESTAMP,
+    VALUE_BYTES,
+    Longs,
+    Rows,
+    State,
+)
+from pipeline.scan.tokens import intern
+
+
+@inlined
+def is_communication(buf: Bytes, p: int, op: int) -> bool:
+    """Whether an operation is itself a communication: a known one, or any send_ or recv_."""
+    if op < KNOWN_OPS:
+        return op <= LAST_COMMUNICATION
+    send = buf[p] == 115 and buf[p + 1] == 101 and buf[p + 2] == 110 and buf[p + 3] == 100
+    recv = buf[p] == 114 and buf[p + 1] == 101 and buf[p + 2] == 99 and buf[p + 3] == 118
+    return bool(send or recv) and bool(buf[p + 4] == 95)
+
+
+@inlined
+def _put_times(record: Longs, rows: Rows, n: int) -> bool:
+    """Writes start, end and duration; whether they are the zeros that stand for no time."""
+    end, duration = record[TIMESTAMP], record[DURATION]
+    placeholder = bool(end == 0) and bool(duration == 0)
+    rows.wide[END, n] = NULL if placeholder else end
+    rows.wide[DURATION_NS, n] = NULL if placeholder else duration
+    rows.wide[START, n] = NULL if placeholder or duration == NULL else end - duration
+    return placeholder
+
+
+@inlined
+def _close_row(elements: int, rows: Rows, n: int) -> None:
+    """Ends row n: its dimensions and attributes are those added since the row before."""
+    rows.wide[ELEMENTS, n] = elements
+    rows.wide[SHAPE_END, n] = rows.size[DIMENSIONS]
+    rows.wide[ATTRIBUTE_END, n] = rows.size[ATTRIBUTES]
+    rows.size[ROWS] = n + 1
+
+
+@inlined
+def add_op(record: Longs, source: int, line: int, rank: int, op: int, ops: Rows) -> None:
+    """Adds the row of an operation."""
+    n = ops.size[ROWS]
+    placeholder = _put_times(record, ops, n)
+    ops.wide[SOURCE, n] = source
+    ops.wide[LINE, n] = line
+    ops.wide[RANK, n] = rank
+    ops.wide[OP_STAGE, n] = record[STAGE]
+    ops.wide[OP_BATCH, n] = record[BATCH]
+    ops.wide[MARKS, n] = PLACEHOLDER_TIMES * placeholder + METADATA_PLACEHOLDER * record[SEMANTICS]
+    ops.ids[OP, n] = op
+    ops.ids[OP_PHASE, n] = record[PHASE]
+    ops.ids[OP_DESCRIPTION, n] = record[DESCRIPTION]
+    ops.ids[OP_GROUP, n] = record[GROUP]
+    ops.ids[OP_DTYPE, n] = record[DTYPE]
+    _close_row(record[SHAPE], ops, n)
+
+
+@inlined
+def add_comm(record: Longs, func: int, sub_seq: int, op_row: int, comms: Rows) -> int:
+    """Adds the row of a communication; its number."""
+    n = comms.size[ROWS]
+    _put_times(record, comms, n)
+    comms.wide[OP_ROW, n] = op_row
+    comms.wide[SUB_SEQ, n] = sub_seq
+    comms.ids[COMM_FUNC, n] = func
+    comms.ids[COMM_CALLER, n] = record[CALLER]
+    comms.ids[COMM_TENSOR, n] = record[TENSOR]
+    comms.ids[COMM_GROUP, n] = record[GROUP]
+    comms.ids[COMM_DTYPE, n] = record[DTYPE]
+    _close_row(record[SHAPE], comms, n)
+    return int(n)
+
+
+@inlined
+def add_own_comm(buf: Bytes, p: int, q: int, op: int, state: State) -> None:
+    """Adds the row of an operation that is itself a communication; its name is `buf[p:q]`."""
+    record, ops, comms = state.lines.record, state.ops, state.comms
+    n = ops.size[ROWS] - 1
+    first = ops.wide[SHAPE_END, n - 1] if n > 0 else 0
+    for i in range(first, ops.size[DIMENSIONS]):
+        comms.shapes[comms.size[DIMENSIONS]] = ops.shapes[i]
+        comms.size[DIMENSIONS] += 1
+    if op == DDP_GRAD_COMM:
+        row = add_comm(record, record[FUNC], NULL, n, comms)
+        for column in (START, END, DURATION_NS):
+            comms.wide[column, row] = NULL
+    else:
+        add_comm(record, intern(state.text, buf, p, q), NULL, n, comms)
+
+
+@inlined
+def fits(rows: Rows, more_rows: int, length: int) -> bool:
+    """Whether more rows and the dimensions and attributes of `length` bytes fit."""
+    size = rows.size
+    return (
+        bool(size[ROWS] + more_rows <= rows.wide.shape[1])
+        and bool(size[DIMENSIONS] + length <= rows.shapes.size)
+        and bool(size[ATTRIBUTES] + length <= rows.keys.size)
+        and bool(size[VALUE_BYTES] + length <= rows.values.size)
+    )

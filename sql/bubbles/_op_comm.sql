@@ -1,0 +1,51 @@
+-- Communication inside an operation: the union of its sub-operations, clipped to it.
+-- @internal
+-- @grain run_id, rank, seq
+-- @column comm_ns BIGINT ns | Union of the sub-operations.
+-- @column window_comm_ns BIGINT ns | Its part inside the operation's interval and the step's window.
+-- @column window_overlap_ns BIGINT ns | What of that is asynchronous: time that contains a weight-gradient kernel.
+WITH calls AS (
+    SELECT
+        o.run_id, o.rank, o.step, o.seq, o.from_ns, o.to_ns,
+        w.window_start_ns, w.window_end_ns,
+        c.sub_seq,
+        is_async(c.caller) AS overlapped,
+        greatest(c.start_ns, o.start_ns) AS call_start_ns,
+        least(c.end_ns, o.end_ns) AS call_end_ns
+    FROM comms AS c
+    JOIN _op_intervals AS o USING (run_id, rank, seq)
+    LEFT JOIN _step_windows AS w ON w.run_id = o.run_id AND w.step = o.step
+    WHERE c.sub_seq IS NOT NULL AND o.part = 'compute'
+        AND c.start_ns IS NOT NULL AND c.end_ns IS NOT NULL
+),
+pieces AS (
+    -- In order of start, a call counts from where the ones before it have ended.
+    SELECT
+        *,
+        greatest(call_start_ns, max(call_end_ns) OVER (
+            PARTITION BY run_id, rank, seq ORDER BY call_start_ns, call_end_ns, sub_seq
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        )) AS piece_start_ns
+    FROM calls
+),
+cut AS (
+    SELECT
+        *,
+        clipped_ns(
+            piece_start_ns,
+            call_end_ns,
+            greatest(from_ns, window_start_ns),
+            least(to_ns, window_end_ns)
+        ) AS window_piece_ns
+    FROM pieces
+)
+SELECT
+    run_id,
+    rank,
+    step,
+    seq,
+    sum(greatest(0, call_end_ns - piece_start_ns))::BIGINT AS comm_ns,
+    sum(window_piece_ns)::BIGINT AS window_comm_ns,
+    coalesce(sum(window_piece_ns) FILTER (overlapped), 0)::BIGINT AS window_overlap_ns
+FROM cut
+GROUP BY run_id, rank, step, seq

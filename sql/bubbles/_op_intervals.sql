@@ -1,0 +1,41 @@
+-- Operations of a rank as disjoint intervals, each counted under one part of the pipeline window.
+-- Taken in order of start, an operation begins where the ones before it have ended, so that the
+-- intervals cover exactly what any operation covers. `ddp_grad_comm` rows are metadata, and an
+-- operation that the format does not know says nothing about the schedule: neither is an interval.
+-- @internal
+-- @grain run_id, rank, seq
+-- @column part VARCHAR | compute, p2p_recv, p2p_send or finalize. The lines of a fused send and receive are one interval, a receive, because it waits for the peer.
+-- @column from_ns BIGINT ns | Start of the interval: start_ns, or the latest end before it where that is later.
+-- @column to_ns BIGINT ns | End of the interval.
+-- @column overlap_ns BIGINT ns | Time that operations before it had taken already: a fault of the trace, never counted twice.
+WITH timed AS (
+    SELECT
+        run_id, rank, step, seq, op, start_ns, end_ns,
+        CASE
+            WHEN category IN ('compute', 'data') THEN 'compute'
+            WHEN category = 'p2p' AND starts_with(op, 'recv') THEN 'p2p_recv'
+            WHEN category = 'p2p' THEN 'p2p_send'
+            ELSE 'finalize'
+        END AS part
+    FROM ops
+    WHERE start_ns IS NOT NULL AND end_ns IS NOT NULL
+        AND category IS NOT NULL AND op <> 'ddp_grad_comm'
+),
+ordered AS (
+    SELECT
+        *,
+        max(end_ns) OVER (timeline ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS taken_ns,
+        starts_with(part, 'p2p') AND starts_with(lag(part) OVER timeline, 'p2p')
+            AND start_ns = lag(start_ns) OVER timeline AND end_ns = lag(end_ns) OVER timeline
+            AS fused
+    FROM timed
+    WINDOW timeline AS (PARTITION BY run_id, rank ORDER BY start_ns, part = 'p2p_send', end_ns, seq)
+),
+cut AS (
+    SELECT *, least(greatest(start_ns, taken_ns), end_ns) AS from_ns FROM ordered
+)
+SELECT
+    run_id, rank, step, seq, op, part, start_ns, end_ns, from_ns,
+    end_ns AS to_ns,
+    CASE WHEN coalesce(fused, false) THEN 0 ELSE from_ns - start_ns END AS overlap_ns
+FROM cut

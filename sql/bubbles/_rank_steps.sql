@@ -1,0 +1,32 @@
+-- What a rank did in a step: how many passes it made, and from when to when.
+-- @internal
+-- @grain run_id, step, rank
+-- @column forwards BIGINT calls | Timed forward_step operations.
+-- @column backwards BIGINT calls | Timed backward_step operations.
+-- @column finished BOOLEAN | As many forward as backward steps, and as many as any rank made in this step.
+-- @column first_ns BIGINT ns | Earliest start of an operation.
+-- @column last_ns BIGINT ns | Latest end of an operation.
+-- @column last_backward_ns BIGINT ns | Latest end of a backward_step.
+-- @column overlap_ns BIGINT ns | Overlap of operations, a fault of the trace.
+WITH seen AS (
+    SELECT
+        o.run_id,
+        o.step,
+        o.rank,
+        min(o.stage) AS stage,
+        count(i.seq) FILTER (o.op = 'forward_step') AS forwards,
+        count(i.seq) FILTER (o.op = 'backward_step') AS backwards,
+        min(i.start_ns) AS first_ns,
+        max(i.end_ns) AS last_ns,
+        max(i.end_ns) FILTER (o.op = 'backward_step') AS last_backward_ns,
+        coalesce(sum(i.overlap_ns), 0)::BIGINT AS overlap_ns
+    FROM ops AS o
+    LEFT JOIN _op_intervals AS i USING (run_id, rank, seq)
+    GROUP BY ALL
+)
+SELECT
+    *,
+    forwards = backwards AND forwards > 0
+        AND forwards = max(greatest(forwards, backwards)) OVER (PARTITION BY run_id, step)
+        AS finished
+FROM seen

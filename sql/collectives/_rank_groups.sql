@@ -1,0 +1,71 @@
+-- Communication groups of every rank in Megatron's order: tp, cp, dp, pp from fastest to slowest.
+-- Expert groups lie inside the data-parallel dimension: ep tensor-parallel groups in a row.
+-- @internal
+-- @grain run_id, rank, group_kind
+-- @column group_key BIGINT | The same number for the members of a group and for no others of the kind.
+-- @column group_size INTEGER ranks | Members of the group.
+-- @column group_size_source VARCHAR | Where the size comes from: set, printed, name or derived.
+WITH sizes AS (
+    SELECT
+        run_id, tp, dp, ep, cp AS declared_cp, pp, topology_source,
+        coalesce(cp, 1) AS cp,
+        world_size // pp AS stage_ranks
+    FROM runs
+),
+ranks AS (SELECT DISTINCT run_id, rank FROM comms),
+groups AS (
+    SELECT
+        r.run_id,
+        r.rank,
+        unnest([
+            {'kind': 'tp', 'key': r.rank // s.tp, 'size': s.tp, 'source': 'tp'},
+            {
+                'kind': 'cp',
+                'key': r.rank // (s.tp * s.cp) * s.tp + r.rank % s.tp,
+                'size': s.declared_cp,
+                'source': 'cp'
+            },
+            {
+                'kind': 'dp',
+                'key': r.rank // (s.tp * s.cp * s.dp) * s.tp * s.cp + r.rank % (s.tp * s.cp),
+                'size': s.dp,
+                'source': 'dp'
+            },
+            {
+                'kind': 'embedding',
+                'key': r.rank % s.stage_ranks,
+                'size': least(s.pp, 2),
+                'source': 'pp'
+            },
+            {
+                'kind': 'expert',
+                'key': r.rank // (s.tp * s.ep) * s.tp + r.rank % s.tp,
+                'size': s.ep,
+                'source': 'ep'
+            },
+            {
+                'kind': 'tp_expert',
+                'key': r.rank // (s.tp * s.ep),
+                'size': s.tp * s.ep,
+                'source': 'ep'
+            },
+            {
+                'kind': 'expert_dp',
+                'key': r.rank // (s.tp * s.cp * s.dp) * s.tp * s.ep + r.rank % (s.tp * s.ep),
+                'size': s.cp * s.dp // s.ep,
+                'source': 'ep'
+            }
+        ]) AS one,
+        s.topology_source
+    FROM ranks AS r
+    JOIN sizes AS s USING (run_id)
+)
+SELECT
+    run_id,
+    rank,
+    one.kind AS group_kind,
+    one.key::BIGINT AS group_key,
+    one.size::INTEGER AS group_size,
+    topology_source[one.source] AS group_size_source
+FROM groups
+WHERE one.key IS NOT NULL AND one.size IS NOT NULL

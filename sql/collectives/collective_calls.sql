@@ -1,0 +1,98 @@
+-- Every communication of a rank, with the call it is part of: size, who waited for whom, speed.
+-- A send and the receive it feeds are one call. Bandwidth is nccl-tests' (doc/PERFORMANCE.md).
+-- @grain run_id, call, rank
+-- @column call VARCHAR | The call: rank, operation and sub-operation of its lowest member as `rank:seq:sub`; an unmatched communication is a call of its own.
+-- @column size_bytes BIGINT bytes | Size S of algbw = S / t; what it counts is in size_convention.
+-- @column overlapped BOOLEAN | Asynchronous: its time contains the weight-gradient kernel that ran beside it.
+-- @column duration_ms DOUBLE ms | Own duration.
+-- @column time_ms DOUBLE ms | Time t of the call, see time_basis.
+-- @column time_basis VARCHAR | min: the group's shortest duration; transfer: from the later of send and receive start to the end of the receive; own: own duration, the peers were not matched.
+-- @column algbw_gbps DOUBLE GB/s | S / t.
+-- @column busbw_gbps DOUBLE GB/s | algbw times the collective's factor, comparable with the speed of the links.
+-- @column skew_ms DOUBLE ms | Last arrival of a member after the first.
+-- @column wait_ms DOUBLE ms | Last arrival of a member after this rank's own.
+-- @column transfer_ms DOUBLE ms | From the last arrival to this rank's end.
+-- @column last_rank INTEGER | Member that arrived last: the one that the others waited for.
+-- @column matched BOOLEAN | All members of the group were seen making this call.
+-- @column peers BIGINT ranks | Other members of the call that were seen; NULL where the group is not known.
+-- @column group_size INTEGER ranks | Members n of the group.
+-- @column group_size_source VARCHAR | Where n comes from: set, printed, name, derived, or pair for a send and its receive.
+-- @column size_convention VARCHAR | What S counts: buffer, total_output, total_input, send_buffer, or declared (a number of parameters, not the message).
+WITH sized AS (
+    SELECT
+        m.*,
+        coalesce(r.simulated, false) AS simulated,
+        is_async(m.caller) AS overlapped,
+        m.collective = 'all_reduce' AND m.sub = 0 AND m.group_kind IN ('dp', 'expert_dp')
+            AS declared,
+        message_bytes(
+            m.collective,
+            CASE
+                WHEN m.collective = 'all_to_all' AND m.matched THEN m.largest_bytes
+                ELSE m.bytes
+            END,
+            m.group_size
+        ) AS size_bytes,
+        CASE
+            WHEN coalesce(r.simulated, false) THEN NULL
+            WHEN m.matched AND m.collective IN ('send', 'recv')
+                THEN CASE WHEN m.one_clock THEN greatest(0, m.received_ns - m.last_start_ns) END
+            WHEN m.matched THEN m.shortest_ns
+            WHEN m.collective <> 'recv' THEN m.duration_ns
+        END AS time_ns
+    FROM _comm_matches AS m
+    JOIN runs AS r USING (run_id)
+),
+judged AS (
+    SELECT
+        *,
+        NOT simulated AND NOT overlapped AND one_clock AS placed,
+        CASE
+            WHEN simulated THEN 'simulated'
+            WHEN duration_ns IS NULL THEN 'not_timed'
+            WHEN group_size = 1 THEN 'group_of_one'
+            WHEN overlapped THEN 'overlaps_compute'
+            WHEN declared THEN 'declared_size'
+            WHEN collective = 'recv' AND NOT matched THEN 'peer_not_seen'
+            WHEN time_ns IS NULL THEN 'clocks_not_aligned'
+            WHEN bytes IS NULL THEN 'size_unknown'
+            WHEN size_bytes IS NULL THEN 'group_size_unknown'
+            WHEN time_ns = 0 THEN 'below_clock_resolution'
+            WHEN bus_factor(collective, group_size) IS NULL THEN 'group_size_unknown'
+        END AS reason
+    FROM sized
+),
+timed AS (
+    SELECT
+        *,
+        CASE WHEN coalesce(reason, 'group_size_unknown') = 'group_size_unknown'
+            THEN size_bytes / time_ns
+        END AS algbw_gbps
+    FROM judged
+)
+SELECT
+    run_id, call, rank, stage, step, collective, group_kind, dtype, size_bytes, overlapped,
+    ns_to_ms(duration_ns) AS duration_ms,
+    ns_to_ms(time_ns) AS time_ms,
+    CASE
+        WHEN time_ns IS NULL THEN NULL
+        WHEN NOT matched THEN 'own'
+        WHEN collective IN ('send', 'recv') THEN 'transfer'
+        ELSE 'min'
+    END AS time_basis,
+    algbw_gbps,
+    algbw_gbps * bus_factor(collective, group_size) AS busbw_gbps,
+    CASE WHEN placed THEN ns_to_ms(last_start_ns - first_start_ns) END AS skew_ms,
+    CASE WHEN placed THEN ns_to_ms(last_start_ns - start_ns) END AS wait_ms,
+    CASE WHEN placed THEN ns_to_ms(greatest(0, end_ns - last_start_ns)) END AS transfer_ms,
+    CASE WHEN placed THEN last_rank END AS last_rank,
+    matched, peers, group_size, group_size_source,
+    CASE
+        WHEN declared THEN 'declared'
+        WHEN collective = 'all_gather' THEN 'total_output'
+        WHEN collective = 'reduce_scatter' THEN 'total_input'
+        WHEN collective = 'all_to_all' THEN 'send_buffer'
+        ELSE 'buffer'
+    END AS size_convention,
+    reason, micro_batch, parent_op, tensor, caller, seq, sub_seq, source_id, line
+FROM timed

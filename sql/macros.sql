@@ -1,0 +1,42 @@
+-- Scalar macros shared by models and checks: CREATE TEMP MACRO, one expression each, no relation inside.
+
+-- A fraction that is NULL where its denominator is zero.
+CREATE TEMP MACRO ratio(part, whole) AS part::DOUBLE / nullif(whole, 0);
+
+-- Nanoseconds as milliseconds.
+CREATE TEMP MACRO ns_to_ms(ns) AS ns / 1e6;
+
+-- Sum and mean of an aggregate's fractions, whatever the order in which threads deliver the rows.
+CREATE TEMP MACRO ordered_sum(x) AS list_sum(list(x ORDER BY x));
+CREATE TEMP MACRO ordered_mean(x) AS list_avg(list(x ORDER BY x));
+
+-- Median absolute deviation floored at 1 % of the median, as the scale of a normal distribution.
+CREATE TEMP MACRO robust_scale(mad, median_value) AS
+    1.4826 * greatest(mad, 0.01 * abs(median_value));
+
+-- Rank traces print milliseconds with two decimals.
+CREATE TEMP MACRO clock_tick_ns() AS 10000;
+
+-- The part of [start_ns, end_ns] that lies in [from_ns, to_ns]; a bound that is NULL does not bind.
+CREATE TEMP MACRO clipped_ns(start_ns, end_ns, from_ns, to_ns) AS
+    greatest(0, least(end_ns, to_ns) - greatest(start_ns, from_ns));
+
+-- Launched and waited for later: its time holds the weight-gradient kernel that runs beside it.
+CREATE TEMP MACRO is_async(caller) AS coalesce(ends_with(caller, '_bwd_async'), false);
+
+-- Fraction of the window that a 1F1B or GPipe schedule of p stages, m micro-batches and v virtual
+-- stages idles (Narayanan et al. 2021, section 2.2): over the whole window, and over the busy time.
+CREATE TEMP MACRO theory_bubble(p, m, v) AS ratio(p - 1, v * m + p - 1);
+CREATE TEMP MACRO theory_over_ideal(p, m, v) AS ratio(p - 1, v * m);
+
+-- Size S of algbw = S / t by nccl-tests (doc/PERFORMANCE.md), from a rank's input tensor.
+CREATE TEMP MACRO message_bytes(collective, input_bytes, n) AS
+    CASE collective WHEN 'all_gather' THEN input_bytes * n ELSE input_bytes END;
+
+-- busbw / algbw by nccl-tests.
+CREATE TEMP MACRO bus_factor(collective, n) AS
+    CASE
+        WHEN collective IN ('broadcast', 'reduce', 'send', 'recv') THEN 1
+        WHEN collective = 'all_reduce' THEN 2 * (n - 1) / n
+        ELSE (n - 1) / n
+    END;

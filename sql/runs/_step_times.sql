@@ -1,0 +1,58 @@
+-- Time of every step that an input shows, or why it has none.
+-- @internal
+-- @grain run_id, step
+-- @column time_ns DOUBLE ns | Rank traces: from the first operation to the end of the last, over ranks. Logs: the progress record's time.
+-- @column loss DOUBLE | Loss of the step.
+-- @column traced BOOLEAN | Known from rank traces.
+WITH ends AS (
+    SELECT run_id, step, rank, bool_or(op = 'optimizer_step') AS ended
+    FROM ops
+    GROUP BY run_id, step, rank
+),
+traced AS (
+    SELECT
+        s.run_id,
+        s.step,
+        max(s.last_ns) - min(s.first_ns) AS time_ns,
+        CASE
+            WHEN bool_or(r.simulated) THEN 'simulated'
+            WHEN NOT bool_and(s.finished) THEN 'step_unfinished'
+            -- Traces without any optimizer_step do not end steps with it.
+            WHEN NOT bool_and(e.ended) AND bool_or(bool_or(e.ended)) OVER (PARTITION BY s.run_id)
+                THEN 'step_unfinished'
+            WHEN count(c.clock) < count(*) OR min(c.clock) <> max(c.clock)
+                THEN 'clocks_not_aligned'
+        END AS reason
+    FROM _rank_steps AS s
+    JOIN ends AS e USING (run_id, step, rank)
+    JOIN _rank_clocks AS c USING (run_id, rank)
+    JOIN runs AS r USING (run_id)
+    GROUP BY s.run_id, s.step
+),
+logged AS (
+    SELECT run_id, step FROM _log_records
+    UNION
+    SELECT run_id, step FROM layer_times
+)
+SELECT
+    run_id,
+    step,
+    CASE WHEN reason IS NULL THEN time_ns::DOUBLE END AS time_ns,
+    NULL::DOUBLE AS loss,
+    true AS traced,
+    reason
+FROM traced
+UNION ALL
+SELECT
+    l.run_id,
+    l.step,
+    r.time_ns,
+    r.loss,
+    false,
+    CASE
+        WHEN r.run_id IS NULL THEN 'no_record'
+        WHEN r.time_ns IS NULL THEN 'several_steps'
+    END AS reason
+FROM logged AS l
+LEFT JOIN _log_records AS r ON r.run_id = l.run_id AND r.step = l.step
+ANTI JOIN traced AS t ON t.run_id = l.run_id AND t.step = l.step

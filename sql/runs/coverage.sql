@@ -1,0 +1,84 @@
+-- What of a run was seen and understood, what cannot be computed from it, and what would change that.
+-- @report Coverage
+-- @grain run_id
+-- @column steps BIGINT steps | Steps seen.
+-- @column rejects BIGINT lines | Lines that were not understood.
+-- @column rows BIGINT rows | Rows stored, over all tables of records.
+-- @column coverage_ratio DOUBLE | Ranks seen over expected, times lines that became rows over those and the rejected; NULL where the ranks to expect are unknown.
+-- @column missing_ranks INTEGER[] | Ranks of a traced job without a record; NULL where the job's size is unknown.
+-- @column missing_stages INTEGER[] | Pipeline stages without a rank that was seen; NULL where their number is unknown.
+-- @column calls BIGINT calls | Communications, those of matched peers counted once.
+-- @column matched_calls BIGINT calls | Communications of which every peer was seen.
+-- @column not_computable VARCHAR[] | Figures that no row of the run has, each as `model.column: reason`.
+-- @column hints VARCHAR[] | For each of not_computable what would give it; NULL where nothing does.
+WITH lines AS (
+    SELECT
+        run_id,
+        sum(row_lines)::BIGINT AS row_lines,
+        sum(rejected)::BIGINT AS rejects,
+        sum("rows")::BIGINT AS "rows"
+    FROM sources
+    GROUP BY run_id
+),
+steps AS (
+    SELECT run_id, count(*) AS steps
+    FROM step_stats
+    GROUP BY run_id
+),
+calls AS (
+    SELECT run_id, sum(calls)::BIGINT AS calls, sum(matched_calls)::BIGINT AS matched_calls
+    FROM collective_bandwidth
+    GROUP BY run_id
+),
+hinted AS (
+    SELECT
+        a.run_id,
+        a.figure,
+        concat(a.figure, ': ', a.reason) AS entry,
+        CASE a.reason
+            WHEN 'stages_missing' THEN format('add files of ranks of stages {}', m.missing_stages::VARCHAR)
+            WHEN 'topology_unknown' THEN 'give --set tp=N,pp=N,world_size=N'
+            WHEN 'group_size_unknown' THEN 'give --set tp=N,pp=N,world_size=N'
+            WHEN 'micro_batches_unknown' THEN 'give --set micro_batches=N'
+            WHEN 'no_peer' THEN 'add files of the other ranks of the stage'
+            WHEN 'peer_not_seen' THEN 'add files of the other ranks of the group'
+            WHEN 'step_unfinished' THEN 'ingest again when the job has ended'
+            WHEN 'warmup_only' THEN 'log more than one step'
+            WHEN 'no_stage_times' THEN 'log layer times (profile_step > 0)'
+            WHEN 'no_record' THEN 'log progress records'
+            WHEN 'not_profiled' THEN 'generate the plan with profiled compute times'
+            WHEN 'simulated' THEN 'trace every rank on its own device'
+        END AS hint
+    FROM _abstentions AS a
+    LEFT JOIN _missing AS m USING (run_id)
+),
+listed AS (
+    SELECT
+        run_id,
+        list(entry ORDER BY figure) AS not_computable,
+        list(hint ORDER BY figure) AS hints
+    FROM hinted
+    GROUP BY run_id
+)
+SELECT
+    r.run_id,
+    r.ranks_seen,
+    r.ranks_expected,
+    s.steps,
+    coalesce(l.rejects, 0) AS rejects,
+    coalesce(l.rows, 0) AS "rows",
+    CASE WHEN r.ranks_seen IS NULL THEN 1 ELSE ratio(r.ranks_seen, r.ranks_expected) END
+        * ratio(l.row_lines, l.row_lines + l.rejects) AS coverage_ratio,
+    r.complete,
+    m.missing_ranks,
+    m.missing_stages,
+    c.calls,
+    c.matched_calls,
+    coalesce(n.not_computable, []) AS not_computable,
+    coalesce(n.hints, []) AS hints
+FROM runs AS r
+LEFT JOIN lines AS l USING (run_id)
+LEFT JOIN steps AS s USING (run_id)
+LEFT JOIN calls AS c USING (run_id)
+LEFT JOIN _missing AS m USING (run_id)
+LEFT JOIN listed AS n USING (run_id)

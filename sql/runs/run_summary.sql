@@ -1,0 +1,92 @@
+-- One headline row per run.
+-- @report Runs
+-- @grain run_id
+-- @column steps BIGINT steps | Steps seen; NULL for plans.
+-- @column step_p50_ms DOUBLE ms | Median time of a step, warm-up left out.
+-- @column bubble_ratio DOUBLE | Measured pipeline bubble, idle over window: mean over stages, median over steps without warm-up. NULL where it is not measured: theory and models are in stage_bubbles.
+-- @column slowest_stage INTEGER | Stage that is the busiest in most steps, the first of equal ones.
+-- @column stragglers BIGINT ranks | Ranks with the verdict straggler; NULL where no rank could be compared.
+-- @column comm_ratio DOUBLE | Communication inside operations over the pipeline window, both summed over ranks and steps.
+-- @column busbw_gbps DOUBLE GB/s | Median bus bandwidth of the kind of call with the most bytes that has one.
+-- @column coverage_ratio DOUBLE | Ranks seen over expected, times lines understood over those and the rejected.
+-- @column rejects BIGINT lines | Lines that were not understood.
+-- @column suspects BIGINT ranks | Ranks with the verdict suspect: too few steps or one peer.
+-- @column slowest_stage_steps BIGINT steps | Steps in which slowest_stage was the busiest.
+-- @column not_computable VARCHAR[] | Figures that no row of the run has, each as `model.column: reason`.
+WITH steps AS (
+    SELECT run_id, quantile_cont(step_ms, 0.5) FILTER (NOT warmup) AS step_p50_ms
+    FROM step_stats
+    GROUP BY run_id
+),
+step_bubbles AS (
+    SELECT b.run_id, b.step, ordered_mean(b.bubble_ratio) AS bubble_ratio
+    FROM stage_bubbles AS b
+    JOIN step_stats AS s USING (run_id, step)
+    WHERE b.basis = 'measured' AND NOT s.warmup
+    GROUP BY b.run_id, b.step
+    HAVING count(*) = count(b.bubble_ratio)
+),
+bubbles AS (
+    SELECT run_id, quantile_cont(bubble_ratio, 0.5) AS bubble_ratio
+    FROM step_bubbles
+    GROUP BY run_id
+),
+stages AS (
+    SELECT
+        run_id,
+        arg_min(stage, (-busiest_steps, stage)) AS slowest_stage,
+        max(busiest_steps) AS slowest_stage_steps
+    FROM stage_balance
+    WHERE busiest_steps > 0
+    GROUP BY run_id
+),
+verdicts AS (
+    SELECT
+        run_id,
+        count(*) FILTER (verdict = 'straggler') AS stragglers,
+        count(*) FILTER (verdict = 'suspect') AS suspects
+    FROM straggler_ranks
+    WHERE verdict <> 'not_comparable'
+    GROUP BY run_id
+),
+windows AS (
+    SELECT run_id, ratio(sum(in_op_comm_ns), sum(window_ns)) AS comm_ratio
+    FROM rank_bubbles
+    GROUP BY run_id
+),
+calls AS (
+    SELECT
+        run_id,
+        arg_min(
+            busbw_p50_gbps,
+            (-size_bytes::HUGEINT * calls, collective, group_kind, dtype, size_bytes)
+        ) AS busbw_gbps
+    FROM collective_bandwidth
+    WHERE busbw_p50_gbps IS NOT NULL
+    GROUP BY run_id
+)
+SELECT
+    r.run_id,
+    r.format,
+    r.config,
+    r.run_date,
+    c.steps,
+    t.step_p50_ms,
+    b.bubble_ratio,
+    g.slowest_stage,
+    v.stragglers,
+    w.comm_ratio,
+    l.busbw_gbps,
+    c.coverage_ratio,
+    c.rejects,
+    v.suspects,
+    g.slowest_stage_steps,
+    c.not_computable
+FROM runs AS r
+JOIN coverage AS c USING (run_id)
+LEFT JOIN steps AS t USING (run_id)
+LEFT JOIN bubbles AS b USING (run_id)
+LEFT JOIN stages AS g USING (run_id)
+LEFT JOIN verdicts AS v USING (run_id)
+LEFT JOIN windows AS w USING (run_id)
+LEFT JOIN calls AS l USING (run_id)

@@ -1,0 +1,75 @@
+-- Time of every step, which stage was busiest in it, and whether it is warm-up or an outlier.
+-- @report Steps
+-- @grain run_id, step
+-- @column step_ms DOUBLE ms | Rank traces: from the first operation to the end of the last, over ranks. Logs: time of the progress record, median over copies.
+-- @column loss DOUBLE | Loss, median over copies; NULL where the record sums several steps.
+-- @column busiest_stage INTEGER | Stage with the most time per micro-batch.
+-- @column imbalance_ratio DOUBLE | Largest time per micro-batch of a stage over the mean of the stages; 1 is even.
+-- @column warmup BOOLEAN | Step 1 of a log; leading steps of a trace of 3 or more that take over twice the median of those after them.
+-- @column outlier BOOLEAN | Off the median by over 5 x 1.4826 x MAD, the MAD at least 1 % of the median, warm-up left out.
+-- @column stages_reason VARCHAR | Why there is no busiest stage.
+WITH following AS (
+    SELECT
+        *,
+        time_ns > 2 * quantile_cont(time_ns, 0.5) OVER (
+            PARTITION BY run_id ORDER BY step ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
+        ) AS slower,
+        count(*) OVER (PARTITION BY run_id) AS steps
+    FROM _step_times
+),
+warm AS (
+    SELECT
+        *,
+        CASE
+            WHEN traced THEN steps >= 3 AND bool_and(coalesce(slower, false)) OVER (
+                PARTITION BY run_id ORDER BY step
+            )
+            ELSE step = 1
+        END AS warmup
+    FROM following
+),
+runs_median AS (
+    SELECT
+        run_id,
+        quantile_cont(time_ns, 0.5) AS median_ns,
+        mad(time_ns) AS mad_ns
+    FROM warm
+    WHERE NOT warmup
+    GROUP BY run_id
+),
+stages AS (
+    SELECT
+        run_id,
+        step,
+        count(*) AS stages,
+        arg_min(stage, (-micro_batch_ns, stage)) AS busiest_stage,
+        ratio(max(micro_batch_ns), ordered_mean(micro_batch_ns)) AS imbalance_ratio
+    FROM _stage_times
+    GROUP BY run_id, step
+),
+judged AS (
+    SELECT
+        s.*,
+        CASE
+            WHEN p.stages IS NULL THEN 'topology_unknown'
+            WHEN s.stages < p.stages THEN 'stages_missing'
+            WHEN s.imbalance_ratio IS NULL THEN 'micro_batches_unknown'
+        END AS stages_reason
+    FROM stages AS s
+    JOIN _pipelines AS p USING (run_id)
+)
+SELECT
+    w.run_id,
+    w.step,
+    ns_to_ms(w.time_ns) AS step_ms,
+    w.loss,
+    CASE WHEN j.stages_reason IS NULL THEN j.busiest_stage END AS busiest_stage,
+    CASE WHEN j.stages_reason IS NULL THEN j.imbalance_ratio END AS imbalance_ratio,
+    w.warmup,
+    NOT w.warmup AND abs(w.time_ns - m.median_ns) > 5 * robust_scale(m.mad_ns, m.median_ns)
+        AS outlier,
+    w.reason,
+    CASE WHEN j.run_id IS NULL THEN 'no_stage_times' ELSE j.stages_reason END AS stages_reason
+FROM warm AS w
+LEFT JOIN runs_median AS m USING (run_id)
+LEFT JOIN judged AS j ON j.run_id = w.run_id AND j.step = w.step

@@ -1,0 +1,43 @@
+-- How slow a rank was against its peers over the run's steps, warm-up left out.
+-- @internal
+-- @grain run_id, rank
+-- @column steps BIGINT steps | Steps with a peer.
+-- @column slow_steps BIGINT steps | Steps in which the rank was slow.
+-- @column peers BIGINT ranks | Peers in the step that had most.
+-- @column slowdown DOUBLE | Median over steps.
+-- @column time_lost_ms DOUBLE ms | Own time over the peers' median, never more than the step took, summed over steps.
+-- @column slowest_op VARCHAR | forward_step or backward_step, whichever exceeds its peers by more.
+-- @column slowest_op_slowdown DOUBLE | Its own time over the peers', both summed over steps.
+WITH compared AS (
+    SELECT s.*, t.step_ms
+    FROM straggler_steps AS s
+    LEFT JOIN step_stats AS t ON t.run_id = s.run_id AND t.step = s.step
+    WHERE s.slowdown IS NOT NULL AND NOT s.warmup
+),
+verdicts AS (
+    SELECT
+        run_id,
+        rank,
+        count(*) AS steps,
+        count(*) FILTER (slow) AS slow_steps,
+        max(peers) AS peers,
+        median(slowdown) AS slowdown,
+        ordered_sum(least(greatest(0, excess_ms), step_ms)) AS time_lost_ms
+    FROM compared
+    WHERE in_verdict
+    GROUP BY run_id, rank
+),
+ops_compared AS (
+    SELECT run_id, rank, op, ordered_sum(own_ms) AS own_ms, ordered_sum(peers_median_ms) AS peers_ms
+    FROM compared
+    WHERE op IN ('forward_step', 'backward_step')
+    GROUP BY run_id, rank, op
+),
+slowest AS (
+    SELECT run_id, rank, op AS slowest_op, ratio(own_ms, peers_ms) AS slowest_op_slowdown
+    FROM ops_compared
+    QUALIFY row_number() OVER (PARTITION BY run_id, rank ORDER BY own_ms - peers_ms DESC, op) = 1
+)
+SELECT v.*, s.slowest_op, s.slowest_op_slowdown
+FROM verdicts AS v
+LEFT JOIN slowest AS s USING (run_id, rank)

@@ -1,0 +1,19 @@
+-- Time that a rank spent in each kind of local operation in a step, communication left out.
+-- @internal
+-- @grain run_id, step, rank, op
+-- @column calls BIGINT calls | How often the operation ran.
+-- @column own_ns BIGINT ns | Durations without the communication inside; NULL where one has no time.
+SELECT
+    o.run_id,
+    o.step,
+    o.rank,
+    min(o.stage) AS stage,
+    o.op,
+    count(*) AS calls,
+    CASE WHEN count(o.duration_ns) = count(*)
+        THEN sum(o.duration_ns - coalesce(c.comm_ns, 0))::BIGINT
+    END AS own_ns
+FROM ops AS o
+LEFT JOIN _op_comm AS c USING (run_id, rank, seq)
+WHERE o.category IN ('compute', 'data', 'optimizer')
+GROUP BY o.run_id, o.step, o.rank, o.op

@@ -1,0 +1,34 @@
+-- How long a rank waited for peers inside its operations over the run, and who of its stage waited
+-- longest beside it.
+-- @internal
+-- @grain run_id, rank
+-- @column wait_ns BIGINT ns | Own waiting, summed over the steps where it is known.
+-- @column waiting_rank INTEGER | Other rank of the stage that waited longest.
+-- @column waiting_rank_ns BIGINT ns | How long it waited.
+WITH waits AS (
+    SELECT s.run_id, s.rank, min(s.stage) AS stage, sum(w.wait_ns)::BIGINT AS wait_ns
+    FROM _rank_steps AS s
+    LEFT JOIN _in_op_wait AS w USING (run_id, step, rank)
+    GROUP BY s.run_id, s.rank
+),
+ordered AS (
+    SELECT
+        *,
+        -- The longest waiter of the stage, or for that rank itself the next one.
+        nth_value(rank, 1) OVER longest AS first_rank,
+        nth_value(wait_ns, 1) OVER longest AS first_ns,
+        nth_value(rank, 2) OVER longest AS second_rank,
+        nth_value(wait_ns, 2) OVER longest AS second_ns
+    FROM waits
+    WINDOW longest AS (
+        PARTITION BY run_id, stage ORDER BY wait_ns DESC NULLS LAST, rank
+        ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
+    )
+)
+SELECT
+    run_id,
+    rank,
+    wait_ns,
+    CASE WHEN first_rank = rank THEN second_rank ELSE first_rank END AS waiting_rank,
+    CASE WHEN first_rank = rank THEN second_ns ELSE first_ns END AS waiting_rank_ns
+FROM ordered

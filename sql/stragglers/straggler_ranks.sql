@@ -1,0 +1,79 @@
+-- Whether a rank computes slower than the peers that do the same work: straggler (slow in at least
+-- half of the steps and in 3 or more), suspect (too few steps or one peer), ok, or not_comparable.
+-- @report Slow ranks
+-- @grain run_id, rank
+-- @column verdict VARCHAR | straggler, suspect, ok or not_comparable.
+-- @column slowdown DOUBLE | Own compute over the median of the peers, median over the run's steps.
+-- @column slow_steps BIGINT steps | Steps in which the rank was slow: 1.10 times its peers or more, and over 1 ms.
+-- @column steps BIGINT steps | Steps compared, warm-up left out.
+-- @column time_lost_ms DOUBLE ms | Own compute over the peers' median, summed over steps, per step at most the step's time.
+-- @column relative_score DOUBLE | 1 / slowdown; NVIDIA's resiliency extension calls a rank a straggler below 0.75.
+-- @column peers BIGINT ranks | Peers in the step that had most.
+-- @column in_op_wait_ms DOUBLE ms | What this rank waited for others inside its operations; a straggler waits least. Shown beside the verdict, not part of it.
+-- @column waiting_rank INTEGER | Rank of the same stage that waited longest.
+-- @column waiting_rank_ms DOUBLE ms | How long that rank waited inside its operations.
+-- @column evidence VARCHAR | What was seen, in one sentence, of stragglers and suspects.
+WITH ranks AS (
+    SELECT s.run_id, s.rank, min(s.stage) AS stage, coalesce(r.simulated, false) AS simulated
+    FROM _rank_steps AS s
+    JOIN runs AS r USING (run_id)
+    GROUP BY s.run_id, s.rank, r.simulated
+),
+judged AS (
+    SELECT
+        r.run_id, r.rank, r.stage, r.simulated,
+        s.* EXCLUDE (run_id, rank),
+        CASE
+            WHEN s.rank IS NULL THEN 'not_comparable'
+            WHEN s.slow_steps = 0 OR 2 * s.slow_steps < s.steps THEN 'ok'
+            WHEN s.slow_steps >= 3 AND s.peers > 1 THEN 'straggler'
+            ELSE 'suspect'
+        END AS verdict
+    FROM ranks AS r
+    LEFT JOIN _rank_slowness AS s ON s.run_id = r.run_id AND s.rank = r.rank AND NOT r.simulated
+)
+SELECT
+    j.run_id,
+    j.rank,
+    j.stage,
+    j.verdict,
+    j.slowdown,
+    coalesce(j.slow_steps, 0) AS slow_steps,
+    coalesce(j.steps, 0) AS steps,
+    j.time_lost_ms,
+    ratio(1, j.slowdown) AS relative_score,
+    CASE
+        WHEN j.simulated THEN 'simulated'
+        WHEN j.verdict = 'not_comparable' AND j.stage IS NULL THEN 'topology_unknown'
+        WHEN j.verdict = 'not_comparable' THEN 'no_peer'
+        WHEN j.verdict = 'suspect' AND j.peers = 1 THEN 'one_peer'
+        WHEN j.verdict = 'suspect' THEN 'few_steps'
+    END AS reason,
+    coalesce(j.peers, 0) AS peers,
+    CASE WHEN NOT j.simulated THEN ns_to_ms(w.wait_ns) END AS in_op_wait_ms,
+    CASE WHEN NOT j.simulated AND w.waiting_rank_ns > 0 THEN w.waiting_rank END AS waiting_rank,
+    CASE WHEN NOT j.simulated AND w.waiting_rank_ns > 0 THEN ns_to_ms(w.waiting_rank_ns) END
+        AS waiting_rank_ms,
+    CASE WHEN j.verdict IN ('straggler', 'suspect') THEN
+        format(
+            '{} took {:.2f} times as long as {}; slow in {} of {} steps',
+            j.slowest_op,
+            j.slowest_op_slowdown,
+            CASE j.peers
+                WHEN 1 THEN 'on its one peer'
+                ELSE format('the median of {} peers', j.peers)
+            END,
+            j.slow_steps,
+            j.steps
+        )
+        || CASE WHEN w.waiting_rank_ns > 0
+            THEN format(
+                '; rank {} waited {:.1f} ms in communication.',
+                w.waiting_rank,
+                ns_to_ms(w.waiting_rank_ns)
+            )
+            ELSE '.'
+        END
+    END AS evidence
+FROM judged AS j
+JOIN _rank_waits AS w USING (run_id, rank)

@@ -1,0 +1,67 @@
+-- How a rank compares in a step with peers that did the same work: same stage, operation and calls.
+-- @grain run_id, step, op, rank
+-- @column op VARCHAR | Operation, or `forward_backward` for the sum of forward_step and backward_step.
+-- @column in_verdict BOOLEAN | The row that verdicts count: forward_backward. The others hide waits or belong to the first tensor-parallel rank alone, and are shown only.
+-- @column own_ms DOUBLE ms | Durations without the communication inside.
+-- @column peers BIGINT ranks | Other ranks of the stage that made as many calls.
+-- @column peers_median_ms DOUBLE ms | Median of own_ms over the peers.
+-- @column slowdown DOUBLE | own_ms over peers_median_ms; NULL without a peer.
+-- @column excess_ms DOUBLE ms | own_ms without peers_median_ms.
+-- @column slow BOOLEAN | Slowdown of 1.10 or more, and an excess over 1 ms and over 10 clock ticks.
+-- @column warmup BOOLEAN | Leading step that verdicts leave out, as in step_stats.
+-- @column calls BIGINT calls | How often the operation ran.
+-- @column own_ns BIGINT ns | own_ms, exactly.
+WITH rows_of AS (
+    SELECT run_id, step, rank, stage, op, calls, own_ns FROM _rank_step_ops
+    UNION ALL
+    SELECT
+        run_id, step, rank, min(stage), 'forward_backward', sum(calls)::BIGINT,
+        CASE WHEN count(own_ns) = count(*) THEN sum(own_ns)::BIGINT END
+    FROM _rank_step_ops
+    WHERE op IN ('forward_step', 'backward_step')
+    GROUP BY run_id, step, rank
+),
+ranked AS (
+    SELECT
+        *,
+        count(*) OVER alike AS n,
+        row_number() OVER (alike ORDER BY own_ns, rank) AS place
+    FROM rows_of
+    WHERE own_ns IS NOT NULL
+    WINDOW alike AS (PARTITION BY run_id, step, stage, op, calls)
+),
+-- The median of the others stands in the middle of the sorted list that skips the rank itself.
+medians AS (
+    SELECT
+        *,
+        (
+            nth_value(own_ns, (n // 2) + (place <= n // 2)::BIGINT) OVER sorted
+            + nth_value(own_ns, ((n + 1) // 2) + (place <= (n + 1) // 2)::BIGINT) OVER sorted
+        ) / 2 AS median_ns
+    FROM ranked
+    WHERE n > 1 AND stage IS NOT NULL
+    WINDOW sorted AS (
+        PARTITION BY run_id, step, stage, op, calls ORDER BY own_ns, rank
+        ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
+    )
+)
+SELECT
+    r.run_id,
+    r.step,
+    r.op,
+    r.rank,
+    r.stage,
+    r.op = 'forward_backward' AS in_verdict,
+    ns_to_ms(r.own_ns) AS own_ms,
+    coalesce(m.n - 1, 0) AS peers,
+    ns_to_ms(m.median_ns) AS peers_median_ms,
+    ratio(r.own_ns, m.median_ns) AS slowdown,
+    ns_to_ms(r.own_ns - m.median_ns) AS excess_ms,
+    ratio(r.own_ns, m.median_ns) >= 1.10
+        AND r.own_ns - m.median_ns > greatest(1000000, 10 * clock_tick_ns()) AS slow,
+    coalesce(s.warmup, false) AS warmup,
+    r.calls,
+    r.own_ns
+FROM rows_of AS r
+LEFT JOIN medians AS m USING (run_id, step, rank, op)
+LEFT JOIN step_stats AS s ON s.run_id = r.run_id AND s.step = r.step

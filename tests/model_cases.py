@@ -1,0 +1,128 @@
+"""Hand-worked model cases: base rows in, rows of one model out; see tests/models/."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipeline.models import Catalog, compute, connect, create_empty_tables
+from pipeline.schema import Column, columns, tables
+
+ROOT = Path(__file__).parent / "models"
+_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class PipeTable:
+    """A table as it is written in a case: a header and rows of cells, separated by bars."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def parse(cls, text: str) -> PipeTable:
+        lines = [line for line in text.splitlines() if line.strip()]
+        cells = [tuple(cell.strip() for cell in line.split("|")) for line in lines]
+        header, *rows = cells
+        for line, row in zip(lines[1:], rows, strict=True):
+            if len(row) != len(header):
+                raise ValueError(f"{len(row)} cells under {len(header)} columns: {line}")
+        return cls(header, tuple(rows))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One file of `tests/models/<model>/`."""
+
+    path: Path
+    doc: str
+    inputs: Mapping[str, PipeTable]
+    expected: PipeTable
+
+    @property
+    def model(self) -> str:
+        return self.path.parent.name
+
+    @classmethod
+    def read(cls, path: Path) -> Case:
+        entry = tomllib.loads(path.read_text(encoding="utf-8"))
+        if set(entry) != {"doc", "input", "expect"} or set(entry["expect"]) != {"rows"}:
+            raise ValueError(f"{path}: a case has doc, [input] and [expect] rows")
+        inputs = {name: PipeTable.parse(text) for name, text in entry["input"].items()}
+        return cls(path, entry["doc"], inputs, PipeTable.parse(entry["expect"]["rows"]))
+
+
+def cases() -> Iterator[Case]:
+    for path in sorted(ROOT.glob("*/*.toml")):
+        yield Case.read(path)
+
+
+def compute_case(case: Case, catalog: Catalog) -> list[tuple[Any, ...]]:
+    """Rows of the case's model, in the columns the case names, by the model's grain."""
+    with connect() as con:
+        con.execute(catalog.macros)
+        create_empty_tables(con)
+        for name, given in case.inputs.items():
+            insert(con, name, given)
+        for model in catalog.upstream([case.model]):
+            compute(con, model)
+        shown = ", ".join(f'"{name}"' for name in case.expected.header)
+        keys = ", ".join(f'"{name}"' for name in catalog.models[case.model].grain)
+        return con.execute(f"SELECT {shown} FROM {case.model} ORDER BY {keys}").fetchall()
+
+
+def expected_rows(case: Case, catalog: Catalog) -> list[tuple[Any, ...]]:
+    """The rows a case expects, as values of the model's types."""
+    by_name = {column.name: column for column in catalog.columns[case.model]}
+    shown = [by_name[name] for name in case.expected.header]
+    with connect() as con:
+        return [
+            con.execute(f"SELECT {_literals(shown, row)}").fetchall()[0]
+            for row in case.expected.rows
+        ]
+
+
+def insert(con: duckdb.DuckDBPyConnection, table: str, given: PipeTable) -> None:
+    """Inserts rows into a base table; columns that are not named are NULL."""
+    known = {column.name for column in tables()[table].columns}
+    if unknown := set(given.header) - known:
+        raise ValueError(f"{table} has no column {', '.join(sorted(unknown))}")
+    shown = [columns()[name] for name in given.header]
+    names = ", ".join(f'"{name}"' for name in given.header)
+    for row in given.rows:
+        con.execute(f"INSERT INTO {table} ({names}) SELECT {_literals(shown, row)}")
+
+
+def differences(actual: Sequence[tuple[Any, ...]], expected: Sequence[tuple[Any, ...]]) -> str:
+    """What differs, one line per row; empty where nothing does."""
+    lines = []
+    for number in range(max(len(actual), len(expected))):
+        got = actual[number] if number < len(actual) else None
+        want = expected[number] if number < len(expected) else None
+        if got is None or want is None or not all(map(_same, got, want)):
+            lines.append(f"row {number}: got {got}, want {want}")
+    return "\n".join(lines)
+
+
+def _same(got: object, want: object) -> bool:
+    if isinstance(got, float) and isinstance(want, float):
+        return abs(got - want) <= _TOLERANCE * max(abs(got), abs(want))
+    return got == want
+
+
+def _literals(shown: Sequence[Column], row: Sequence[str]) -> str:
+    return ", ".join(_literal(column, cell) for column, cell in zip(shown, row, strict=True))
+
+
+def _literal(column: Column, cell: str) -> str:
+    """A cell as SQL: text and lists are taken as they stand, all else is a constant expression."""
+    if cell == "NULL":
+        return f"NULL::{column.type}"
+    if column.type in {"VARCHAR", "TIMESTAMP"} or column.type.endswith("[]"):
+        cell = "'" + cell.replace("'", "''") + "'"
+    return f"CAST({cell} AS {column.type})"

@@ -1,0 +1,190 @@
+"""Drives one format over bytes in memory as ingest does over files, and checks the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.faults import Ledger
+from pipeline.formats import HEAD_BYTES, Block, Format, Run, RunFacts, format_named
+from pipeline.schema import tables as schema_tables
+
+BLOCK_SIZE = 1 << 20
+GAP_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedRun:
+    """One run: rows by table (every table of the format, perhaps empty), accounts and facts."""
+
+    run: Run
+    tables: dict[str, pa.Table]
+    ledger: Ledger
+    facts: RunFacts
+
+    def rows(self, table: str) -> list[dict[str, object]]:
+        """Rows of a table; maps as dicts."""
+        return [
+            {k: dict(v) if _is_map(self.tables[table], k, v) else v for k, v in row.items()}
+            for row in self.tables[table].to_pylist()
+        ]
+
+    def rejects(self) -> list[tuple[str, int, int, str, str]]:
+        """(path, line, byte offset, reason, text) of every reject."""
+        return [
+            (
+                self.run.sources[r["source_id"]].path,
+                r["line"],
+                r["byte_offset"],
+                r["reason"],
+                r["text"],
+            )
+            for r in self.tables["rejects"].to_pylist()
+        ]
+
+    def faults(self) -> list[tuple[str, str, int, int | None]]:
+        """(path, name, count, first line) of every fault."""
+        return [
+            (self.run.sources[f["source_id"]].path, f["name"], f["count"], f["line"])
+            for f in self.tables["faults"].to_pylist()
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """All runs that a format makes of its files."""
+
+    runs: tuple[ParsedRun, ...]
+
+    @property
+    def only(self) -> ParsedRun:
+        """The run, where there is one."""
+        assert len(self.runs) == 1, [[s.path for s in r.run.sources] for r in self.runs]
+        return self.runs[0]
+
+    @property
+    def tables(self) -> dict[str, pa.Table]:
+        """Tables of the only run."""
+        return self.only.tables
+
+    @property
+    def ledger(self) -> Ledger:
+        """Accounts of the only run."""
+        return self.only.ledger
+
+    @property
+    def facts(self) -> RunFacts:
+        """Facts of the only run."""
+        return self.only.facts
+
+
+def parse(
+    format_name: str,
+    files: Mapping[str, bytes],
+    *,
+    block_size: int = BLOCK_SIZE,
+    given: Mapping[str, int] | None = None,
+    gap_seconds: float = GAP_SECONDS,
+    run_name: str | None = None,
+    empty_last: bool = False,
+) -> Parsed:
+    """Parses decompressed files by path.
+
+    Every block holds at least one line and at most `block_size` bytes beyond that; the buffer is
+    overwritten after each feed, so a parser that keeps a view of it is found out. `run_name` is
+    what a --run-pattern would say of every file. With `empty_last` the block that says `last` holds
+    no line.
+    """
+    fmt = format_named(format_name)
+    facts = [
+        replace(fmt.facts(path, data[:HEAD_BYTES]), given=dict(given or {}), run=run_name)
+        for path, data in files.items()
+    ]
+    groups = fmt.group(facts, gap_seconds)
+    assert sorted(f.path for g in groups for f in g) == sorted(files), "each file in one run"
+    runs = []
+    for group in groups:
+        sources = tuple(sorted(group, key=lambda f: f.path))
+        named = {k: v for f in sources for k, v in f.topology.items()}
+        run = Run(sources, named, {k: v for f in sources for k, v in f.given.items()})
+        data = [files[f.path] for f in sources]
+        runs.append(_parse_run(fmt, run, data, block_size, empty_last=empty_last))
+    return Parsed(tuple(runs))
+
+
+def _parse_run(
+    fmt: Format, run: Run, data: list[bytes], block_size: int, *, empty_last: bool
+) -> ParsedRun:
+    ledger = Ledger()
+    parser = fmt.parser(run, ledger)
+    batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in (*fmt.tables, "rejects")}
+
+    def collect(*, everything: bool = False) -> None:
+        for name, ready in parser.drain().items():
+            batches[name].extend(ready)
+        batches["rejects"].extend(ledger.drain_rejects(everything=everything))
+
+    for source_id, raw in enumerate(data):
+        for block in _blocks(source_id, raw, block_size, empty_last=empty_last):
+            parser.feed(block)
+            block.data[:] = 0xFF
+            collect()
+    facts = parser.finish()
+    collect(everything=True)
+    batches["faults"] = [ledger.fault_batch()]
+    found = {
+        name: pa.Table.from_batches(ready, schema_tables()[name].storage_schema)
+        for name, ready in batches.items()
+    }
+    _check_accounts(fmt, ledger, data, found)
+    return ParsedRun(run, found, ledger, facts)
+
+
+def _blocks(source_id: int, raw: bytes, block_size: int, *, empty_last: bool) -> Iterator[Block]:
+    """Whole lines in order; exactly one block says `last`."""
+    start, line = 0, 1
+    while start < len(raw):
+        end = raw.rfind(b"\n", start, start + block_size) + 1
+        if end <= start:
+            end = raw.find(b"\n", start) + 1 or len(raw)
+        if len(raw) - start <= block_size:
+            end = len(raw)
+        data = np.frombuffer(raw[start:end], np.uint8).copy()
+        yield Block(source_id, data, line, start, last=end == len(raw) and not empty_last)
+        line += raw.count(b"\n", start, end)
+        start = end
+    if empty_last or not raw:
+        yield Block(source_id, np.empty(0, np.uint8), line, start, last=True)
+
+
+def _check_accounts(
+    fmt: Format, ledger: Ledger, data: list[bytes], found: dict[str, pa.Table]
+) -> None:
+    """Every line is counted once, by a documented kind, and every row belongs to its source."""
+    for source_id, raw in enumerate(data):
+        count = ledger.source(source_id)
+        lines = raw.count(b"\n") + (not raw.endswith(b"\n") and raw != b"")
+        assert count.lines == lines, (source_id, count, lines)
+        assert set(count.irrelevant) <= set(fmt.irrelevant)
+    stored = [r for name in fmt.tables for r in found[name].column("source_id").to_pylist()]
+    for source_id in range(len(data)):
+        assert ledger.source(source_id).rows == stored.count(source_id), source_id
+    for name in fmt.tables:
+        where = list(
+            zip(
+                found[name].column("source_id").to_pylist(),
+                found[name].column("line").to_pylist(),
+                strict=True,
+            )
+        )
+        assert where == sorted(where), f"{name} is not in order of source and line"
+    assert set(found["rejects"].column("reason").to_pylist()) <= set(fmt.rejects)
+    for table in found.values():
+        table.validate(full=True)
+
+
+def _is_map(table: pa.Table, name: str, value: object) -> bool:
+    return value is not None and pa.types.is_map(table.schema.field(name).type)

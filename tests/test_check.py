@@ -1,0 +1,209 @@
+"""Every check of a lake can fail: break one thing, find it named."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from pipeline.check import Finding, check_incremental, check_lake, checks, findings_table
+from pipeline.errors import ContractError, LakeError
+from pipeline.lake import Lake
+from pipeline.models import build
+from tests.tiny_lakes import Rows, commit_run, log_run
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    made = Lake.create(tmp_path / "lake")
+    commit_run(made, "a", log_run(rejected=2))
+    return made
+
+
+def named(findings: list[Finding]) -> set[tuple[str, str]]:
+    return {(finding.check, finding.severity) for finding in findings}
+
+
+def test_a_good_lake_has_no_findings(lake: Lake) -> None:
+    build(lake)
+    assert check_lake(lake) == []
+    assert check_incremental(lake) == []
+
+
+def test_every_check_is_a_select_with_a_severity() -> None:
+    found = checks()
+    assert {"lines_accounted", "windows_close", "rows_stored"} <= {check.name for check in found}
+    assert all(check.doc and check.severity in {"error", "warning"} for check in found)
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("-- Doc.\nSELECT 1 FROM ops", "severity ''"),
+        ("-- Doc.\n-- @severity error\nSELECT 1 FROM _rank_steps", "unknown relation _rank_steps"),
+        ("-- Doc.\n-- @severity error\nDELETE FROM ops", "not a plain SELECT"),
+    ],
+)
+def test_a_bad_check_is_refused(tmp_path: Path, sql: str, message: str) -> None:
+    (tmp_path / "bad.sql").write_text(sql)
+    with pytest.raises(ContractError, match=message):
+        checks(tmp_path)
+
+
+def changed(table: str, **values: Any) -> Rows:
+    rows = {name: [dict(row) for row in given] for name, given in log_run(rejected=2).items()}
+    rows[table][0].update(values)
+    return rows
+
+
+def op(seq: int, start: int, end: int, **values: Any) -> dict[str, Any]:
+    name = "forward_step" if seq == 1 else "backward_step"
+    times = {"start_ns": start, "end_ns": end, "duration_ns": end - start}
+    return {
+        "source_id": 0,
+        "line": seq,
+        "rank": 0,
+        "stage": 0,
+        "step": 1,
+        "seq": seq,
+        "op": name,
+        "category": "compute",
+        **times,
+        **values,
+    }
+
+
+def traced(*ops: dict[str, Any]) -> Rows:
+    run = {"format": "rank_trace", "pp": 1, "world_size": 1, "micro_batches": 1, "simulated": False}
+    source = {"source_id": 0, "path": "x", "lines": len(ops), "row_lines": len(ops), "rejected": 0}
+    source |= {"context_lines": 0, "irrelevant": [], "rows": len(ops)}
+    return {"runs": [run], "sources": [source], "ops": list(ops)}
+
+
+BROKEN: dict[str, tuple[Rows, str, str]] = {
+    "a line nobody counted": (changed("sources", lines=99), "lines_accounted", "error"),
+    "a rejected line that was not kept": (
+        changed("sources", rejected=3, lines=11),
+        "rejects_kept",
+        "error",
+    ),
+    "a row too few": (changed("sources", rows=9), "rows_stored", "error"),
+    "a row of an unknown file": (changed("layer_times", source_id=7), "rows_stored", "error"),
+    "a run without a row": ({**log_run(), "runs": []}, "runs_known", "error"),
+    "an end before its start": (
+        traced(op(1, 0, 50), op(2, 50, 100, duration_ns=-1)),
+        "times_ordered",
+        "error",
+    ),
+    "operations that overlap": (
+        traced(op(1, 0, 60), op(2, 50, 100)),
+        "operations_disjoint",
+        "warning",
+    ),
+    "more ranks than there can be": (
+        changed("runs", ranks_seen=5, ranks_expected=2),
+        "ratios_in_range",
+        "error",
+    ),
+}
+
+
+@pytest.mark.parametrize(("rows", "check", "severity"), BROKEN.values(), ids=BROKEN.keys())
+def test_broken_rows_are_found(tmp_path: Path, rows: Rows, check: str, severity: str) -> None:
+    lake = Lake.create(tmp_path / "lake")
+    commit_run(lake, "a", rows)
+    build(lake)
+    assert (check, severity) in named(check_lake(lake))
+
+
+def edit_warehouse(lake: Lake, sql: str) -> None:
+    lake.warehouse.chmod(0o644)
+    with duckdb.connect(":memory:") as con:
+        con.execute(f"ATTACH '{lake.warehouse}' AS warehouse")
+        con.execute(sql)
+    lake.warehouse.chmod(0o444)
+
+
+def test_figures_that_do_not_add_up_are_found(lake: Lake) -> None:
+    commit_run(lake, "t", traced(op(1, 0, 50), op(2, 50, 100)))
+    build(lake)
+    assert named(check_lake(lake)) == set()
+    edit_warehouse(lake, "UPDATE warehouse.rank_bubbles SET gap_ns = gap_ns + 1")
+    assert named(check_lake(lake)) == {("windows_close", "error")}
+    assert named(check_incremental(lake)) == {("incremental", "error")}
+
+
+def test_reasons_come_from_a_closed_list(lake: Lake) -> None:
+    build(lake)
+    edit_warehouse(lake, "UPDATE warehouse.step_stats SET reason = 'because' WHERE step = 1")
+    (finding,) = check_lake(lake)
+    assert (finding.check, finding.rows) == ("reasons_known", 1)
+    assert "'because'" in finding.message
+
+
+def lose(part: Path) -> None:
+    part.unlink()
+
+
+def damage(part: Path) -> None:
+    part.write_bytes(part.read_bytes()[:-1] + b"x")
+
+
+@pytest.mark.parametrize(
+    ("harm", "check"), [(lose, "parts_exist"), (damage, "parts_intact")], ids=["lost", "damaged"]
+)
+def test_harmed_parts_are_found(lake: Lake, harm: Callable[[Path], None], check: str) -> None:
+    build(lake)
+    part = lake.snapshot().parts("layer_times")[0]
+    harm(lake.root / part)
+    found = {finding.check: finding for finding in check_lake(lake)}
+    assert part in found[check].message
+    with pytest.raises(LakeError, match=part):
+        build(lake, full=True)
+
+
+def test_parts_of_another_schema_are_found(lake: Lake) -> None:
+    build(lake)
+    (other,) = lake.snapshot().parts("rejects")
+    entry = lake.snapshot().runs["a"]
+    parts = {**entry.parts, "layer_times": (other,)}
+    lake.commit("a", [type(entry)("a", "a", "other", parts)], staged={})
+    assert ("parts_schema", "error") in named(check_lake(lake))
+
+
+def test_a_lake_without_a_warehouse_is_told_to_build(lake: Lake) -> None:
+    (finding,) = check_lake(lake)
+    assert (finding.check, finding.severity) == ("warehouse", "error")
+    assert "tracelake build" in finding.message
+    with pytest.raises(LakeError, match="not current"):
+        check_incremental(lake)
+
+
+def test_a_stale_warehouse_is_found(lake: Lake) -> None:
+    build(lake)
+    commit_run(lake, "b", log_run())
+    (finding,) = check_lake(lake)
+    assert (finding.check, finding.severity, finding.rows) == ("warehouse_current", "error", 1)
+    assert "(b)" in finding.message
+
+
+def test_a_damaged_warehouse_is_found(lake: Lake) -> None:
+    lake.warehouse.write_bytes(b"x" * 10_000)
+    assert named(check_lake(lake)) == {("warehouse", "error")}
+
+
+def test_a_moved_lake_is_noticed_and_still_checked(lake: Lake, tmp_path: Path) -> None:
+    build(lake)
+    shutil.move(lake.root, tmp_path / "elsewhere")
+    moved = Lake.open(tmp_path / "elsewhere")
+    assert named(check_lake(moved)) == {("views_found", "warning")}
+
+
+def test_findings_make_a_table() -> None:
+    table = findings_table([Finding("a", "error", "wrong", 3)])
+    assert table.to_pylist() == [{"severity": "error", "check": "a", "rows": 3, "message": "wrong"}]
+    assert findings_table([]).num_rows == 0

@@ -1,0 +1,494 @@
+"""Models as data: headers, what a SELECT may read, the contract of its rows, and the build."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import duckdb
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline.check import check_incremental
+from pipeline.errors import ContractError, LakeError, TracelakeError, UsageError
+from pipeline.lake import Lake
+from pipeline.models import Catalog, build, catalog, describe, load
+from pipeline.resources import resource_dir
+from pipeline.schema import columns, reasons, tables
+from tests.tiny_lakes import commit_run, drop_run, log_run
+
+GOOD = """-- Steps of a run.
+-- @grain run_id
+-- @column steps BIGINT steps | Steps seen.
+SELECT run_id, count(*) AS steps FROM train_steps GROUP BY run_id
+"""
+
+
+def folder_of(root: Path, **files: str) -> Path:
+    """A folder of models; `a__b` is topic a, model b."""
+    for name, sql in files.items():
+        topic, _, stem = name.partition("__")
+        path = root / (f"{topic}/{stem}.sql" if stem else f"{topic}.sql")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(sql)
+    return root
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake.create(tmp_path / "lake")
+
+
+def warehouse_rows(lake: Lake, sql: str) -> list[tuple[object, ...]]:
+    with duckdb.connect(":memory:") as con:
+        con.execute(f"ATTACH '{lake.warehouse}' AS w (READ_ONLY)")
+        con.execute("USE w")
+        return con.execute(sql).fetchall()
+
+
+# --- the shipped models ------------------------------------------------------------------
+
+
+def test_shipped_models_keep_their_contract() -> None:
+    assert {"run_summary", "coverage", "step_stats"} <= set(catalog().public)
+
+
+def test_every_model_of_the_design_is_there() -> None:
+    wanted = {
+        "rank_bubbles",
+        "stage_bubbles",
+        "collective_calls",
+        "collective_bandwidth",
+        "straggler_steps",
+        "straggler_ranks",
+        "layer_steps",
+        "layer_stats",
+        "stage_balance",
+        "step_stats",
+        "workload_comm",
+        "coverage",
+        "run_summary",
+    }
+    assert wanted <= set(catalog().public)
+
+
+def test_headline_columns_come_first_and_in_order() -> None:
+    shown = {name: [c.name for c in found] for name, found in catalog().columns.items()}
+    for name, wanted in {
+        "layer_steps": "run_id step layer layer_index stages total_ms step_share_ratio"
+        " deviation_ratio warmup",
+        "layer_stats": "run_id layer layer_index steps mean_ms p50_ms p95_ms max_ms cv_ratio"
+        " worst_step",
+        "step_stats": "run_id step step_ms loss busiest_stage imbalance_ratio warmup outlier",
+        "workload_comm": "run_id pass collective group_kind calls bytes compute_ms needed_gbps"
+        " reason",
+        "run_summary": "run_id format config run_date steps step_p50_ms bubble_ratio slowest_stage"
+        " stragglers comm_ratio busbw_gbps coverage_ratio rejects",
+    }.items():
+        assert shown[name][: len(wanted.split())] == wanted.split()
+
+
+def test_one_name_has_one_type_in_all_models() -> None:
+    types: dict[str, set[str]] = {}
+    for name in catalog().public:
+        for column in catalog().columns[name]:
+            types.setdefault(column.name, set()).add(column.type)
+    assert {name: kinds for name, kinds in types.items() if len(kinds) > 1} == {}
+
+
+def test_every_reason_that_the_sql_writes_is_documented() -> None:
+    written: set[str] = set()
+    for model in catalog().models.values():
+        for block in re.findall(
+            r"(?:CASE(?:(?!\bCASE\b).)*?END\s*(?:\)\s*)?AS\s+\w*(?:reason|missing)\b)",
+            model.sql,
+            re.DOTALL,
+        ):
+            written |= set(re.findall(r"(?:THEN|ELSE)\s+'([a-z_]+)'", block))
+    assert {"stages_missing", "group_of_one", "not_profiled", "several_steps"} <= written
+    assert written - reasons().keys() == set()
+
+
+def test_files_stay_readable() -> None:
+    for path in resource_dir("sql").rglob("*.sql"):
+        assert len(path.read_text().splitlines()) <= 120, path
+
+
+# --- headers and graph ---------------------------------------------------------------------
+
+
+def test_a_good_folder_loads_in_order(tmp_path: Path) -> None:
+    second = GOOD.replace("count(*) AS steps FROM train_steps", "max(steps) AS steps FROM steps")
+    loaded = load(folder_of(tmp_path, a__after=second, b__steps=GOOD))
+    assert list(loaded.models) == ["steps", "after"]
+    assert [m.name for m in loaded.upstream(["after"])] == ["steps", "after"]
+    assert loaded.inputs["after"] == {"steps"}
+    steps = loaded.columns["steps"][1]
+    assert (steps.name, steps.type, steps.unit) == ("steps", "BIGINT", "steps")
+    assert loaded.columns["steps"][0] == columns()["run_id"]
+
+
+BAD = {
+    "no doc": (GOOD.replace("-- Steps of a run.\n", ""), "first line is not a doc", 1),
+    "no grain": (GOOD.replace("-- @grain run_id\n", ""), "no grain", 1),
+    "unknown tag": (GOOD.replace("@grain", "@grian", 1), "unknown tag @grian", 2),
+    "tag twice": (GOOD.replace("-- @column", "-- @grain run_id\n-- @column"), "given twice", 3),
+    "not a column": (GOOD.replace(" | ", " : "), "not a column", 3),
+    "known column, other type": (
+        GOOD.replace("steps BIGINT", "rank BIGINT"),
+        "column rank is INTEGER in schemas/columns.toml",
+        3,
+    ),
+    "undocumented column": (
+        GOOD.replace("AS steps", "AS number"),
+        "column number is not documented",
+        None,
+    ),
+    "wrong type": (GOOD.replace("count(*)", "sum(step)"), "column steps is HUGEINT", None),
+    "declared, not selected": (
+        GOOD.replace("count(*) AS steps", "1::INTEGER AS rank"),
+        "the SELECT does not give steps",
+        None,
+    ),
+    "scope": (GOOD.replace("-- @column", "-- @scope all\n-- @column"), "scope 'all'", 3),
+    "internal tag on a public name": (
+        GOOD.replace("-- @column", "-- @internal\n-- @column"),
+        "@internal and a name",
+        1,
+    ),
+    "per run without run_id": (GOOD.replace("@grain run_id", "@grain steps"), "has run_id", 2),
+    "unknown relation": (GOOD.replace("FROM train_steps", "FROM train_step"), "train_step", 4),
+    "a file": (GOOD.replace("FROM train_steps", "FROM 'x.parquet'"), "x.parquet", 4),
+    "table function": (
+        GOOD.replace("FROM train_steps", "FROM read_csv('x')"),
+        "table function read_csv",
+        4,
+    ),
+    "CTE named as a relation": (
+        GOOD.replace("SELECT run_id", "WITH ops AS (SELECT 1)\nSELECT run_id"),
+        "CTE ops has the name of a relation",
+        4,
+    ),
+    "pivot": (GOOD.replace("FROM train_steps", "FROM (PIVOT ops ON op)"), "not a plain SELECT", 0),
+    "not a SELECT": (GOOD.replace("SELECT", "CREATE TABLE x AS SELECT"), "not a plain SELECT", 0),
+    "two statements": (GOOD + ";\nSELECT 1", "2 statements", None),
+    "not SQL": (GOOD.replace("GROUP BY", "GROUP BUY"), "syntax error", 4),
+    "now": (GOOD.replace("count(*)", "epoch_ns(now())"), "now() differs from call to call", 4),
+    "random": (GOOD.replace("count(*)", "max(random())"), "random() differs", 4),
+    "describe": (GOOD.replace("FROM train_steps", "FROM (DESCRIBE ops)"), "DESCRIBE", None),
+    "SQL that cannot be bound": (GOOD.replace("count(*)", "count(nope)"), "nope", None),
+}
+
+
+@pytest.mark.parametrize(("sql", "message", "line"), BAD.values(), ids=BAD.keys())
+def test_a_breach_names_file_and_line(
+    tmp_path: Path, sql: str, message: str, line: int | None
+) -> None:
+    with pytest.raises(ContractError, match=re.escape(message)) as caught:
+        load(folder_of(tmp_path, a__steps=sql))
+    assert caught.value.path == str(tmp_path / "a/steps.sql")
+    assert caught.value.exit_code == 4
+    if line:
+        assert caught.value.line == line
+
+
+def test_models_may_not_read_each_other_in_a_circle(tmp_path: Path) -> None:
+    one = GOOD.replace("FROM train_steps", "FROM two")
+    two = GOOD.replace("FROM train_steps", "FROM one")
+    with pytest.raises(ContractError, match=r"in a circle: (one <- two <- one|two <- one <- two)"):
+        load(folder_of(tmp_path, a__one=one, a__two=two))
+
+
+@pytest.mark.parametrize("name", ["ops", "steps"])
+def test_a_name_is_taken_once(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ContractError, match=f"the name {name} is taken"):
+        load(folder_of(tmp_path, a__steps=GOOD, **{f"b__{name}": GOOD}))
+
+
+def test_a_model_per_run_may_not_read_a_fleet_model(tmp_path: Path) -> None:
+    fleet = GOOD.replace("-- @column", "-- @scope fleet\n-- @column")
+    below = GOOD.replace("FROM train_steps", "FROM fleet")
+    with pytest.raises(ContractError, match="reads the fleet model fleet"):
+        load(folder_of(tmp_path, a__fleet=fleet, a__below=below))
+
+
+def test_macros_are_scalar_and_read_nothing(tmp_path: Path) -> None:
+    use = GOOD.replace("count(*)", "twice(count(*))")
+    good = load(folder_of(tmp_path, macros="CREATE TEMP MACRO twice(x) AS 2 * x;", a__steps=use))
+    assert list(good.models) == ["steps"]
+    for macro, message in {
+        "CREATE TEMP MACRO twice(x) AS TABLE SELECT x;": "table macro",
+        "CREATE TEMP MACRO twice(x) AS (SELECT count(*) FROM ops) + x;": "name ops does not exist",
+        "CREATE TEMP MACRO twice(x) AS": "syntax error",
+    }.items():
+        with pytest.raises(ContractError, match=message):
+            load(folder_of(tmp_path, macros=macro, a__steps=use))
+
+
+def test_the_hash_follows_models_and_macros(tmp_path: Path) -> None:
+    def loaded(**files: str) -> str:
+        return load(folder_of(tmp_path, **files)).hash
+
+    first = loaded(a__steps=GOOD)
+    assert loaded(a__steps=GOOD + "-- a comment\n") != first
+    assert loaded(a__steps=GOOD) == first
+    assert loaded(a__steps=GOOD, macros="CREATE TEMP MACRO one() AS 1;") != first
+
+
+# --- describe ----------------------------------------------------------------------------
+
+
+def test_describe_lists_relations_and_columns() -> None:
+    listed = describe().to_pylist()
+    names = [row["name"] for row in listed]
+    assert names[: len(tables())] == list(tables())
+    assert "run_summary" in names
+    assert not any(name.startswith("_") for name in names)
+    by_name = {row["column"]: row for row in describe("step_stats").to_pylist()}
+    assert by_name["step_ms"]["unit"] == "ms"
+    assert by_name["step"]["doc"] == columns()["step"].doc
+    with pytest.raises(UsageError, match="did you mean step_stats"):
+        describe("step_stat")
+
+
+# --- build --------------------------------------------------------------------------------
+
+
+def test_an_empty_lake_has_every_relation(lake: Lake) -> None:
+    built = build(lake)
+    assert not built.unchanged
+    for name in (*tables(), *catalog().public):
+        assert warehouse_rows(lake, f'SELECT count(*) FROM "{name}"') == [(0,)]
+
+
+def test_run_ids_stay_text(lake: Lake) -> None:
+    commit_run(lake, "007", log_run())
+    build(lake)
+    assert warehouse_rows(lake, "SELECT run_id, pp FROM runs") == [("007", 2)]
+    assert warehouse_rows(lake, "SELECT run_id, steps FROM run_summary") == [("007", 3)]
+
+
+def test_inputs_without_a_run_have_no_run_id(lake: Lake) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    name = "skipped/run_id=__HIVE_DEFAULT_PARTITION__/part-1.parquet"
+    with lake.staging("test") as folder:
+        rows = [{"path": "x.bin", "reason": "no_format"}]
+        table = pa.Table.from_pylist(rows, schema=tables()["skipped"].storage_schema)
+        pq.write_table(table, folder / "part")
+        lake.commit_skipped(rows, {name: folder / "part"})
+    build(lake)
+    assert warehouse_rows(lake, "SELECT run_id, path FROM skipped") == [(None, "x.bin")]
+
+
+def test_what_is_current_is_left_alone(lake: Lake) -> None:
+    commit_run(lake, "a", log_run())
+    assert build(lake).built == ("a",)
+    before = lake.warehouse.stat()
+    again = build(lake)
+    assert (again.unchanged, again.built) == (True, ())
+    assert lake.warehouse.stat().st_ino == before.st_ino
+    assert again.told() == "warehouse: already current"
+    assert build(lake, full=True).built == ("a",)
+
+
+def test_only_changed_runs_are_computed(lake: Lake) -> None:
+    commit_run(lake, "a", log_run())
+    commit_run(lake, "b", log_run())
+    build(lake)
+    commit_run(lake, "b", log_run(steps=5))
+    commit_run(lake, "c", log_run())
+    drop_run(lake, "a")
+    result = build(lake)
+    assert (result.built, result.dropped) == (("b", "c"), ("a",))
+    shown = warehouse_rows(lake, "SELECT run_id, steps FROM run_summary ORDER BY ALL")
+    assert shown == [("b", 5), ("c", 3)]
+    assert warehouse_rows(lake, "SELECT run_id FROM runs ORDER BY ALL") == [("b",), ("c",)]
+
+
+def test_superseded_parts_go_after_the_build(lake: Lake) -> None:
+    commit_run(lake, "a", log_run())
+    build(lake)
+    commit_run(lake, "a", log_run(steps=5))
+    parts = list(lake.root.glob("runs/run_id=a/*")) + list(lake.root.glob("sources/run_id=a/*"))
+    assert len(parts) == 3  # the run's row is the same, its account is not
+    build(lake)
+    left = {p.relative_to(lake.root).as_posix() for p in lake.root.glob("*/run_id=*/*")}
+    assert left == lake.snapshot().all_parts
+
+
+def test_the_warehouse_is_documented_and_read_only(lake: Lake) -> None:
+    build(lake)
+    assert lake.warehouse.stat().st_mode & 0o777 == 0o444
+    comments = warehouse_rows(
+        lake,
+        "SELECT table_name, column_name FROM duckdb_columns()"
+        " WHERE database_name = 'w' AND comment IS NULL AND table_name NOT LIKE '\\_%' ESCAPE '\\'",
+    )
+    assert comments == []
+    (step_ms,) = warehouse_rows(
+        lake,
+        "SELECT comment FROM duckdb_columns()"
+        " WHERE table_name = 'step_stats' AND column_name = 'step_ms'",
+    )
+    assert "Unit: ms." in str(step_ms[0])
+    tables_without = warehouse_rows(
+        lake,
+        "SELECT view_name FROM duckdb_views() WHERE database_name = 'w' AND NOT internal"
+        " AND comment IS NULL UNION ALL SELECT table_name FROM duckdb_tables()"
+        " WHERE database_name = 'w' AND comment IS NULL AND NOT starts_with(table_name, '_')",
+    )
+    assert tables_without == []
+
+
+def test_a_moved_lake_gets_its_views_re_pointed(lake: Lake, tmp_path: Path) -> None:
+    commit_run(lake, "a", log_run())
+    build(lake)
+    shutil.move(lake.root, tmp_path / "elsewhere")
+    moved = Lake.open(tmp_path / "elsewhere")
+    with pytest.raises(duckdb.IOException):
+        warehouse_rows(moved, "FROM runs")
+    result = build(moved)
+    assert (result.unchanged, result.built) == (False, ())
+    assert warehouse_rows(moved, "SELECT run_id FROM runs") == [("a",)]
+
+
+def test_other_models_rebuild_everything(lake: Lake, tmp_path: Path) -> None:
+    commit_run(lake, "a", log_run())
+    build(lake)
+    models = load(folder_of(tmp_path / "sql", a__steps=GOOD))
+    result = build(lake, models=models)
+    assert (result.built, result.relations) == (("a",), ("steps",))
+    assert warehouse_rows(lake, "FROM steps") == [("a", 2)]
+    assert build(lake, models=models).unchanged
+
+
+@pytest.mark.parametrize("content", [b"", b"not a database" * 1000])
+def test_an_unusable_warehouse_is_rebuilt(lake: Lake, content: bytes) -> None:
+    commit_run(lake, "a", log_run())
+    lake.warehouse.write_bytes(content)
+    result = build(lake)
+    assert result.notice is not None
+    assert "damaged" in result.told()
+    assert warehouse_rows(lake, "SELECT run_id FROM run_summary") == [("a",)]
+
+
+def test_a_wal_beside_the_warehouse_is_refused(lake: Lake) -> None:
+    build(lake)
+    wal = lake.warehouse.with_name("warehouse.duckdb.wal")
+    wal.touch()
+    commit_run(lake, "a", log_run())
+    with pytest.raises(LakeError, match="opened the warehouse for writing") as caught:
+        build(lake)
+    assert caught.value.path == str(wal)
+
+
+def test_a_failed_build_leaves_the_old_warehouse(lake: Lake, tmp_path: Path) -> None:
+    commit_run(lake, "a", log_run())
+    build(lake)
+    before = lake.warehouse.stat().st_ino
+    broken = GOOD.replace("@grain run_id", "@grain run_id, steps").replace(
+        "count(*) AS steps FROM train_steps GROUP BY run_id", "1::BIGINT AS steps FROM train_steps"
+    )
+    models = load(folder_of(tmp_path / "sql", a__steps=broken))
+    with pytest.raises(ContractError, match="2 rows have the grain run_id=a, steps=1"):
+        build(lake, models=models)
+    assert lake.warehouse.stat().st_ino == before
+    assert list((lake.root / "_staging").iterdir()) == []
+
+
+def test_null_in_the_grain_is_refused(lake: Lake, tmp_path: Path) -> None:
+    commit_run(lake, "a", log_run())
+    null = GOOD.replace("@grain run_id", "@grain run_id, steps").replace(
+        "count(*)", "nullif(count(*), 2)"
+    )
+    with pytest.raises(ContractError, match="1 rows have NULL in the grain"):
+        build(lake, models=load(folder_of(tmp_path / "sql", a__steps=null)))
+
+
+def test_a_lost_part_is_named(lake: Lake) -> None:
+    commit_run(lake, "a", log_run())
+    part = lake.snapshot().parts("runs")[0]
+    os.unlink(lake.root / part)
+    with pytest.raises(TracelakeError, match=re.escape(part)):
+        build(lake)
+
+
+def test_a_build_follows_those_who_commit_meanwhile(lake: Lake) -> None:
+    commit_run(lake, "a", log_run())
+    late = iter(["b"])
+
+    def commit_late(_: str) -> None:
+        for run_id in late:
+            commit_run(lake, run_id, log_run())
+
+    assert build(lake, progress=commit_late).built == ("a", "b")
+    assert warehouse_rows(lake, "SELECT run_id FROM run_summary ORDER BY 1") == [("a",), ("b",)]
+
+
+FLEET = """-- Runs of a configuration.
+-- @grain config
+-- @scope fleet
+-- @column run_count BIGINT runs | How many.
+SELECT coalesce(config, '') AS config, sum(steps)::BIGINT AS run_count
+FROM _run_steps GROUP BY ALL
+"""
+INTERNAL = """-- Steps of a run with its configuration.
+-- @internal
+-- @grain run_id
+-- @column steps BIGINT steps | Steps.
+SELECT r.run_id, r.config, 1::BIGINT AS steps FROM runs AS r
+"""
+
+
+def test_fleet_models_see_all_runs(lake: Lake, tmp_path: Path) -> None:
+    models = load(folder_of(tmp_path / "sql", a__fleet=FLEET, a___run_steps=INTERNAL))
+    for number, run_id in enumerate("abc", 1):
+        commit_run(lake, run_id, log_run())
+        assert build(lake, models=models).built == (run_id,)
+        assert warehouse_rows(lake, "FROM fleet") == [("c", number)]
+    drop_run(lake, "a")
+    build(lake, models=models)
+    assert warehouse_rows(lake, "FROM fleet") == [("c", 2)]
+
+
+CHANGES = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "drop", "build"]),
+        st.sampled_from("abc"),
+        st.integers(1, 4),
+        st.integers(1, 3),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(
+    max_examples=12,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(changes=CHANGES)
+def test_a_build_per_run_equals_a_full_one(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[str, str, int, int]]
+) -> None:
+    lake = Lake.create(tmp_path_factory.mktemp("lake"))
+    for what, run_id, steps, stages in changes:
+        if what == "put":
+            commit_run(lake, run_id, log_run(steps=steps, stages=stages, layer_ns=steps * 1000))
+        elif what == "drop":
+            drop_run(lake, run_id)
+        else:
+            build(lake)
+    build(lake)
+    assert check_incremental(lake) == []
+
+
+def test_catalogs_are_read_once() -> None:
+    assert isinstance(catalog(), Catalog)
+    assert catalog() is catalog()

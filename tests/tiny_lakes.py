@@ -1,0 +1,112 @@
+"""Lakes of a few rows, written in the lake's own layout without any parser."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.lake import Lake, RunEntry, part_folder
+from pipeline.schema import tables
+
+Rows = Mapping[str, list[dict[str, Any]]]
+
+
+def commit_run(lake: Lake, run_id: str, rows: Rows) -> None:
+    """Commits a run of these rows by table; columns that are not named are NULL."""
+    staged: dict[str, Path] = {}
+    parts: dict[str, tuple[str, ...]] = {}
+    with lake.staging("test") as folder:
+        for table, given in rows.items():
+            part = folder / f"{table}.parquet"
+            schema = tables()[table].storage_schema
+            pq.write_table(pa.Table.from_pylist(given, schema=schema), part)
+            content = hashlib.sha256(part.read_bytes()).hexdigest()[:16]
+            final = f"{part_folder(table, run_id)}/part-{content}.parquet"
+            staged[final], parts[table] = part, (final,)
+        generation = hashlib.sha256(repr(sorted(staged)).encode()).hexdigest()[:16]
+        lake.commit(run_id, [RunEntry(run_id, run_id, generation, parts)], staged=staged)
+
+
+def drop_run(lake: Lake, run_id: str) -> None:
+    lake.commit(run_id, [], staged={}, drop={run_id: run_id})
+
+
+def log_run(
+    *,
+    steps: int = 3,
+    stages: int = 2,
+    layer_ns: int = 1_000_000,
+    rejected: int = 0,
+    **facts: Any,
+) -> Rows:
+    """A training log: one layer per stage, layer k of it takes (k + 1) * layer_ns."""
+    layers = [
+        {
+            "source_id": 0,
+            "line": step * 10 + stage,
+            "rank": stage,
+            "stage": stage,
+            "step": step,
+            "layer": str(stage),
+            "layer_index": stage,
+            "total_ns": (stage + 1) * layer_ns,
+            "ops": 8,
+            "attribution": "block",
+        }
+        for step in range(1, steps + 1)
+        for stage in range(stages)
+    ]
+    records = [
+        {
+            "source_id": 0,
+            "line": step * 10 + 9,
+            "epoch": 1,
+            "step": step,
+            "steps_per_epoch": steps,
+            "copy": 0,
+            "batches_covered": 2 if step == 1 else 1,
+            "step_time_ns": 10 * layer_ns,
+            "loss": 7.0 / step,
+        }
+        for step in range(1, steps)
+    ]
+    lines = len(layers) + len(records)
+    run = {
+        "format": "optimus",
+        "config": "c",
+        "pp": stages,
+        "tp": 1,
+        "world_size": stages,
+        "micro_batches": 4,
+        "ranks_seen": stages,
+        "ranks_expected": stages,
+        "simulated": False,
+        **facts,
+    }
+    source = {
+        "source_id": 0,
+        "path": "log.txt",
+        "format": "optimus",
+        "lines": lines + rejected,
+        "row_lines": lines,
+        "context_lines": 0,
+        "rejected": rejected,
+        "irrelevant": [],
+        "rows": lines,
+    }
+    rejects = [
+        {"source_id": 0, "line": 1000 + n, "byte_offset": n, "reason": "bad", "text": "x"}
+        for n in range(rejected)
+    ]
+    rows: Rows = {
+        "runs": [run],
+        "sources": [source],
+        "layer_times": layers,
+        "train_steps": records,
+    }
+    return {**rows, "rejects": rejects} if rejected else rows
