@@ -174,11 +174,11 @@ def test_query_refuses_what_is_no_question_about_the_lake(
 
 def test_runs_and_report(tracelake: Command, lake: Path, tmp_path: Path) -> None:
     listed = json.loads(tracelake("runs", "--lake", lake, "--format", "json").out)
-    assert [run["format"] for run in listed] == ["aicb_workload", "rank_trace"]
+    assert [run["format"] for run in listed] == ["rank_trace", "aicb_workload"]
     page = tmp_path / "deep" / "page.html"
-    chosen = tracelake("report", "--lake", lake, "-o", page, "--run", listed[1]["run_id"])
+    chosen = tracelake("report", "--lake", lake, "-o", page, "--run", listed[0]["run_id"])
     assert chosen.code == 0
-    assert listed[1]["run_id"] in page.read_text()
+    assert listed[0]["run_id"] in page.read_text()
     assert tracelake("report", "--lake", lake, "-o", page, "--run", "nobody").code == 2
     assert tracelake("report", "--lake", lake, "-o", page, "--since", "yesterday").code == 2
     assert tracelake("report", "--lake", lake, "-o", page, "--since", "24h").code == 0

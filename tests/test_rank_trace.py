@@ -309,7 +309,7 @@ def test_unknown_keys_go_to_attributes() -> None:
 
 
 @pytest.mark.parametrize(
-    "tensor", ["it's", 'say "x"', 'it\'s "x"', "back\\slash", "a\tb", "é", "\U0001f600"]
+    "tensor", ["it's", 'say "x"', 'it\'s "x"', "back\\slash", "a\tb", "é¶€", "\U0001f600"]
 )
 def test_strings_are_read_whatever_quotes_they_hold(tensor: str) -> None:
     texts = [SUB, f"timestamp=1,func_name={tensor}", SUB.replace("linear_fwd", tensor)]

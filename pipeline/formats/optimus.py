@@ -155,8 +155,6 @@ class _Parser:
 
     def finish(self) -> RunFacts:
         said = self._statements
-        if said.stages is not None:
-            said.topology.setdefault("pp", len(said.stages[1]))
         sizes, _ = resolve(
             printed=said.topology, named=self._run.named, given=self._run.given
         )

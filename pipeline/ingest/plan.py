@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import hashlib
-import os
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
-from pipeline.formats import Format, Run, one_run_per_file
+from pipeline.formats import Format, Run
 from pipeline.ingest.find import Candidate, Findings, Options
+from pipeline.ingest.identity import (
+    content_hash,
+    feeding_order,
+    first_source,
+    group_of,
+    run_id_of,
+)
 from pipeline.ingest.memory import ID_BYTES, Memory, Remembered, label_of
-from pipeline.ingest.streams import DECODE_ERRORS, Entry, open_entry
+from pipeline.ingest.streams import Entry
 from pipeline.lake import RunEntry
-
-_ID_LENGTH = 120
-_HASH_DIGITS = 8
 
 
 class Status(enum.StrEnum):
@@ -74,27 +75,6 @@ class RunPlan:
         return sum(source.entry.weight for source in self.sources)
 
 
-def slug(text: str) -> str:
-    """Text as a file name of the lake: lower case, `[a-z0-9._-]`, never empty, never hidden."""
-    cleaned = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-.")
-    return cleaned[: _ID_LENGTH - _HASH_DIGITS - 1].strip("-.") or "run"
-
-
-def content_hash(entry: Entry, limit: int | None = None) -> str | None:
-    """SHA-256 of the decompressed bytes, or of the first `limit`; None if it cannot be read."""
-    digest = hashlib.sha256()
-    left = limit
-    with contextlib.suppress(*DECODE_ERRORS), open_entry(entry) as (stream, _):
-        while left is None or left > 0:
-            piece = stream.read(1 << 20 if left is None else min(left, 1 << 20))
-            if not piece:
-                return digest.hexdigest() if not left else None
-            digest.update(piece)
-            left = None if left is None else left - len(piece)
-        return digest.hexdigest()
-    return None
-
-
 def plan_runs(findings: Findings, options: Options, memory: Memory) -> list[RunPlan]:
     """Runs of the inputs in order of their first source, each compared with the lake."""
     return _Planner(findings, options, memory).plans()
@@ -115,7 +95,7 @@ class _Planner:
         covered = {c.entry.label for group in groups for c in group}
         by_id: dict[str, list[tuple[Candidate, ...]]] = defaultdict(list)
         for group in groups:
-            by_id[_run_id(group, _first(group).head_hash)].append(group)
+            by_id[run_id_of(group, first_source(group).head_hash)].append(group)
         planned = []
         for run_id, found in by_id.items():
             for sources, twins in self._fold_twins(found):
@@ -182,7 +162,7 @@ class _Planner:
                 owner = {id(c.facts): c for c in members}
                 facts = [c.facts for c in members]
                 for files in members[0].format.group(facts, self._options.run_gap_seconds):
-                    yield tuple(sorted((owner[id(f)] for f in files), key=_feeding_order))
+                    yield tuple(sorted((owner[id(f)] for f in files), key=feeding_order))
 
     def _fold_twins(
         self, found: Sequence[tuple[Candidate, ...]]
@@ -216,14 +196,14 @@ class _Planner:
         replaces = self._predecessors(sources)
         if run_id is None or (run_id in self._memory.runs and run_id not in replaces):
             whole = hashlib.sha256("".join(self._content(c) or "" for c in sources).encode())
-            run_id = _run_id(sources, whole.hexdigest())
+            run_id = run_id_of(sources, whole.hexdigest())
         missing = tuple(
             label
             for run in replaces.values()
             for label in map(label_of, run.sources)
             if label not in covered and not self._covers(sources, run, label)
         )
-        group = next((run.group for run in replaces.values()), None) or _group(run_id, sources)
+        group = next((run.group for run in replaces.values()), None) or group_of(run_id, sources)
         duplicates = {
             i: self._duplicates[c.entry.label]
             for i, c in enumerate(sources)
@@ -281,38 +261,6 @@ class _Planner:
             for c in sources
             for record in records
         )
-
-
-def _first(sources: Sequence[Candidate]) -> Candidate:
-    """The input that names the run: of the lowest rank, wherever it stands in an archive."""
-    return min(sources, key=_rank_order)
-
-
-def _rank_order(candidate: Candidate) -> tuple[bool, int, str]:
-    rank = candidate.facts.rank
-    return rank is None, rank or 0, candidate.entry.label
-
-
-def _feeding_order(candidate: Candidate) -> tuple[object, ...]:
-    """Tar members in the order in which they pass, everything else by rank and path."""
-    entry = candidate.entry
-    if entry.packed:
-        return (0, entry.path, entry.position)
-    return (1, *_rank_order(candidate))
-
-
-def _run_id(sources: Sequence[Candidate], digest: str) -> str:
-    return f"{slug(_first(sources).facts.stem)}-{digest[:_HASH_DIGITS]}"
-
-
-def _group(run_id: str, sources: Sequence[Candidate]) -> str:
-    """Manifest of a new run: its own for single-file formats, else its folder's."""
-    fmt = sources[0].format
-    if fmt.group is one_run_per_file:
-        return run_id
-    folder = os.path.commonpath([PurePosixPath(c.entry.label).parent for c in sources])
-    digest = hashlib.sha256(f"{fmt.name}\0{folder}".encode()).hexdigest()
-    return f"{slug(PurePosixPath(folder).name)}-{digest[:_HASH_DIGITS]}"
 
 
 def _same_stat(entry: Entry, known: Remembered) -> bool:

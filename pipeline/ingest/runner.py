@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
 
 from pipeline.errors import InputError
-from pipeline.faults import Fault
 from pipeline.ingest.discover import resolve_roots
 from pipeline.ingest.find import Options, find
 from pipeline.ingest.memory import Memory, Record, label_of, skip_record, source_record
+from pipeline.ingest.outcome import IngestReport, RunOutcome, outcome_of
 from pipeline.ingest.parts import PartWriter
 from pipeline.ingest.plan import RunPlan, Status, plan_runs
 from pipeline.ingest.work import RunResult, ingest_job
@@ -36,69 +35,6 @@ class Progress(Protocol):
 
     def advance(self, weight: int) -> None:
         """So many more of these bytes have been dealt with."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunOutcome:
-    """What became of one run. The figures are of this ingest: 0 for a run that was not read."""
-
-    run_id: str
-    format: str
-    status: Status
-    files: int
-    bytes: int = 0
-    lines: int = 0
-    rows: int = 0
-    rejected: int = 0
-    bad_ratio: float = 0.0
-    complete: bool | None = None
-    missing: tuple[str, ...] = ()
-    faults: dict[Fault, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class IngestReport:
-    """What an ingest did, run by run, and what it passed over."""
-
-    runs: tuple[RunOutcome, ...]
-    skips: tuple[Record, ...]
-
-    def counted(self, *statuses: Status) -> int:
-        """Runs with one of these statuses."""
-        return sum(run.status in statuses for run in self.runs)
-
-    @property
-    def written(self) -> int:
-        """Runs whose rows were written."""
-        return self.counted(Status.NEW, Status.UPDATED)
-
-    @property
-    def bytes(self) -> int:
-        """Decompressed bytes that were read."""
-        return sum(run.bytes for run in self.runs)
-
-    @property
-    def rejected(self) -> int:
-        """Lines that were not understood."""
-        return sum(run.rejected for run in self.runs)
-
-    def told(self) -> list[str]:
-        """The report in a few lines for people."""
-        by_status = Counter(run.status for run in self.runs)
-        states = ", ".join(f"{by_status[s]:,} {s}" for s in Status if by_status[s])
-        told = [f"{len(self.runs):,} runs: {states}"]
-        if self.written:
-            lines = sum(run.lines for run in self.runs)
-            told.append(
-                f"read {self.bytes / 1e6:,.1f} MB, {lines:,} lines, {self.rejected:,} rejected"
-            )
-        else:
-            told.append("nothing to write: the lake holds all of this already")
-        by_reason = Counter(skip["reason"] for skip in self.skips)
-        if by_reason:
-            reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(by_reason.items()))
-            told.append(f"passed over {len(self.skips):,} inputs: {reasons} (table skipped)")
-        return told
 
 
 def plan(
@@ -235,10 +171,10 @@ class _Session:
             if not result.usable:
                 self._pass_over(result)
             elif shorter := self._shorter(result):
-                outcomes.append(_outcome(result, Status.KEPT, shorter))
+                outcomes.append(outcome_of(result, Status.KEPT, shorter))
             else:
                 good.append(result)
-                outcomes.append(_outcome(result, result.plan.status))
+                outcomes.append(outcome_of(result, result.plan.status))
         staged = {k: v for result in good for k, v in result.staged.items()}
         drop = {run.run_id: run.group for result in good for run in result.plan.replaces}
         if good:
@@ -263,23 +199,6 @@ class _Session:
         for candidate in (*result.plan.sources, *(twin for twin, _ in result.plan.twins)):
             entry = candidate.entry
             self.unusable.append(skip_record(entry.path, entry.member, "no_records"))
-
-
-def _outcome(result: RunResult, status: Status, missing: tuple[str, ...] = ()) -> RunOutcome:
-    return RunOutcome(
-        result.plan.run_id,
-        result.plan.format.name,
-        status,
-        len(result.entry.sources),
-        result.bytes,
-        result.lines.lines,
-        result.lines.rows,
-        result.lines.rejected,
-        result.bad_ratio,
-        result.complete,
-        missing,
-        dict(result.faults),
-    )
 
 
 def _jobs(plans: Sequence[RunPlan]) -> list[list[RunPlan]]:

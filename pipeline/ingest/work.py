@@ -14,14 +14,13 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from pipeline import topology
 from pipeline.faults import CHANGED_WHILE_READ, READ_ERROR, Fault, Ledger, SourceCount
-from pipeline.formats import RunFacts
 from pipeline.ingest.blocks import BLOCK_BYTES, Buffer, SourceReader
 from pipeline.ingest.find import Candidate, Options
 from pipeline.ingest.memory import source_record
 from pipeline.ingest.parts import PartWriter
 from pipeline.ingest.plan import RunPlan
+from pipeline.ingest.rows import is_complete, run_row
 from pipeline.ingest.streams import Codec, Entry, decompressed, open_entry, walk_tar
 from pipeline.lake import RunEntry
 from pipeline.schema import tables
@@ -164,9 +163,9 @@ class _RunWork:
             row = self._source_row(number, source_id, candidate, twin_of)
             rows.append(row)
             records.append(_record(row, candidate))
-        complete = _complete(facts)
+        complete = is_complete(facts)
         self._writer.add("sources", [_rows("sources", rows)])
-        self._writer.add("runs", [_rows("runs", [_run_row(self.plan, facts, complete)])])
+        self._writer.add("runs", [_rows("runs", [run_row(self.plan, facts, complete)])])
         self._writer.add("faults", [self._ledger.fault_batch()])
         shaping = options.shaping(self.plan.format)
         staged = self._writer.close()
@@ -276,46 +275,3 @@ def _total(ledger: Ledger) -> SourceCount:
         total.rows += count.rows
         total.irrelevant += Counter(count.irrelevant)
     return total
-
-
-def _complete(facts: RunFacts) -> bool | None:
-    """Whether everything expected is there; a per-rank run of unknown size is not."""
-    if facts.ranks is None and facts.ranks_expected is None:
-        return facts.ended
-    if facts.ranks_expected is None:
-        return False
-    return facts.ended is not False and len(facts.ranks or ()) >= facts.ranks_expected
-
-
-def _run_row(plan: RunPlan, facts: RunFacts, complete: bool | None) -> dict[str, Any]:
-    run = plan.run
-    sizes, origin = topology.resolve(printed=facts.topology, named=run.named, given=run.given)
-    first = min(run.sources, key=lambda s: (s.rank is None, s.rank or 0, s.path))
-    return {
-        **{key: sizes.get(key) for key in topology.KEYS},
-        "format": plan.format.name,
-        "name": first.stem,
-        "config": _config(plan.format.name, facts, sizes),
-        "run_date": first.stamp,
-        "date_source": None if first.stamp is None else "name",
-        "model": facts.model,
-        "params": facts.params,
-        "topology_source": sorted(origin.items()),
-        "ranks_seen": None if facts.ranks is None else len(facts.ranks),
-        "ranks_expected": facts.ranks_expected,
-        "complete": complete,
-        "simulated": facts.simulated,
-        "profiled": facts.profiled,
-        "attributes": sorted(facts.attributes.items()),
-    }
-
-
-def _config(format_name: str, facts: RunFacts, sizes: Mapping[str, int]) -> str:
-    """What makes runs comparable, as `key=value` pairs; what is not known is left out."""
-    pairs: list[tuple[str, object]] = [
-        ("simulated", facts.simulated or None),
-        ("model", facts.model),
-        *((key, sizes.get(key)) for key in topology.KEYS),
-        ("tensor", facts.signature),
-    ]
-    return " ".join([format_name, *(f"{k}={v}" for k, v in pairs if v is not None)])

@@ -51,7 +51,7 @@ def open_warehouse(lake: Lake) -> duckdb.DuckDBPyConnection:
             for table in tables().values():
                 select = select_parts(table, lake.root, state.parts[table.name])
                 con.execute(f"CREATE TEMP VIEW {quoted(table.name)} AS {select}")
-        con.execute(f"SET allowed_directories = [{literal(f'{lake.root}/')}]")
+        con.execute(f"SET allowed_directories = [{literal(str(lake.root))}]")
         con.execute("SET enable_external_access = false")
         con.execute("SET lock_configuration = true")
     except (duckdb.IOException, duckdb.SerializationException, duckdb.InternalException) as error:
@@ -73,7 +73,8 @@ def run_query(lake: Lake, sql: str) -> Iterator[pa.RecordBatchReader]:
 
     Raises:
         LakeError: See `open_warehouse`; or a part file is gone.
-        UsageError: See `run_statements`.
+        UsageError: Not SQL, or a statement that is not a SELECT, EXPLAIN, DESCRIBE or SHOW; while
+            reading, what DuckDB says about it.
     """
     con = open_warehouse(lake)
     try:
@@ -81,32 +82,19 @@ def run_query(lake: Lake, sql: str) -> Iterator[pa.RecordBatchReader]:
     except UsageError:
         con.close()
         raise
-    return _answers(con, statements, close=True)
-
-
-def run_statements(con: duckdb.DuckDBPyConnection, sql: str) -> Iterator[pa.RecordBatchReader]:
-    """Like `run_query`, on a connection of `open_warehouse`.
-
-    Raises:
-        UsageError: Not SQL, or a statement that is not a SELECT, EXPLAIN, DESCRIBE or SHOW; while
-            reading, what DuckDB says about it.
-    """
-    return _answers(con, _allowed(con, sql), close=False)
+    return _answers(con, statements)
 
 
 def _answers(
-    con: duckdb.DuckDBPyConnection, statements: list[str], *, close: bool
+    con: duckdb.DuckDBPyConnection, statements: list[str]
 ) -> Iterator[pa.RecordBatchReader]:
-    try:
+    with con:
         for statement in statements:
             try:
                 reader = con.sql(statement).to_arrow_reader(_BATCH_ROWS)
             except duckdb.Error as error:
                 raise _told(str(error), io=isinstance(error, duckdb.IOException)) from error
             yield pa.RecordBatchReader.from_batches(reader.schema, _batches(reader))
-    finally:
-        if close:
-            con.close()
 
 
 def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from pipeline.report.cells import LIST_ITEMS, Row
+from pipeline.report.cells import LIST_ITEMS, Row, some
 from pipeline.report.reading import PAGE_RUNS, Warehouse
 
 _ITEMS = 12
@@ -96,16 +96,16 @@ def _slow(row: Row) -> str:
 
 
 def _fault(row: Row) -> str:
-    where = row["path"] or "?"
-    line = "" if row["line"] is None else f":{row['line']}"
+    where = row["path"] if row["line"] is None else f"{row['path']}:{row['line']}"
     said = f": {_cut(row['text'])}" if row["text"] else ""
-    return f"{row['name']} ({row['severity'].replace('_', ' ')}), {row['count']:,} × in {where}{line}{said}"
+    grade = row["severity"].replace("_", " ")
+    return f"{row['name']} ({grade}), {_many(row['count'], 'time')} in {where}{said}"
 
 
 def _incomplete(row: Row) -> str:
     seen, expected = row["ranks_seen"], row["ranks_expected"]
     if seen is None:
-        ranks = "what it should have is not all there"
+        ranks = "the input does not have all that it declares"
     elif expected is None:
         ranks = f"{_many(seen, 'rank')} seen, of how many is unknown"
     else:
@@ -114,7 +114,7 @@ def _incomplete(row: Row) -> str:
         ranks += ", but a step or a rank has not ended"
     for what in ("ranks", "stages"):
         if missing := row[f"missing_{what}"]:
-            ranks += f"; missing {what}: {_some(missing)}"
+            ranks += f"; missing {what}: {some(missing)}"
     return f"{ranks}{' (simulated)' if row['simulated'] else ''}."
 
 
@@ -123,24 +123,18 @@ def _rejected(row: Row) -> str:
     first = f"; first {row['path']}:{row['line']}: {_cut(row['text'])}" if row["path"] else ""
     return (
         f"{row['rejects']:,} {lines} not understood ({row['share']:.2%} of its record lines;"
-        f" {_some(row['reasons'])}){first}"
+        f" {some(row['reasons'])}){first}"
     )
 
 
 def _skipped(row: Row) -> str:
-    files = _some(row["paths"])
+    files = some(row["paths"])
     more = row["inputs"] - len(row["paths"])
     return f"{row['reason']}: {files}{f' and {more:,} more' if more > 0 else ''}"
 
 
 def _many(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def _some(values: Sequence[object]) -> str:
-    more = len(values) - LIST_ITEMS
-    shown = ", ".join(map(str, values[:LIST_ITEMS]))
-    return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 def _cut(text: str) -> str:
@@ -249,4 +243,3 @@ _KINDS = (
         amount="inputs",
     ),
 )
-

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.schema import Column, reasons
+from pipeline.schema import Column
 
-NOTHING = "–"
+NOTHING = "\N{EN DASH}"
 LIST_ITEMS = 12
+_LONG = 40
+_BYTES = ("kB", "MB", "GB", "TB")
 
 # Ratios to something else than a whole: they exceed 1 and are no percentages.
 _FACTORS = frozenset({"imbalance_ratio", "bubble_over_ideal_ratio", "theory_over_ideal_ratio"})
@@ -62,11 +64,10 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Heading of a column: label, unit, definition."""
+    """Heading of a column; what it means stands once on the page, under the same label."""
 
     label: str
-    unit: str | None
-    doc: str | None
+    unit: str | None = None
     numeric: bool = False
 
 
@@ -89,12 +90,12 @@ def is_share(column: Column) -> bool:
 
 
 def head(column: Column) -> Head:
-    """Heading of a column, from its name, unit and doc."""
+    """Heading of a column, from its name and unit."""
     name = column.name
     for suffix in _UNIT_SUFFIXES:
         name = name.removesuffix(suffix)
     unit = "%" if is_share(column) else column.unit if column.unit in {"ms", "GB/s"} else None
-    return Head(name.replace("_", " "), unit, column.doc, is_number(column))
+    return Head(name.replace("_", " "), unit, is_number(column))
 
 
 def cell(column: Column, value: Any) -> Cell:
@@ -102,7 +103,7 @@ def cell(column: Column, value: Any) -> Cell:
     if value is None or value == "":
         return nothing(column)
     if column.name in {"reason", "stages_reason"}:
-        return Cell(str(value), reasons().get(str(value)), look="reason")
+        return Cell(str(value), look="reason")
     if column.name in {"verdict", "severity"}:
         return Cell(str(value).replace("_", " "), look=f"badge {value}")
     return _PRINTERS[_kind(column)](value)
@@ -117,12 +118,17 @@ def amount(size: int) -> str:
     """Bytes in the unit that leaves one to three digits before the point."""
     if abs(size) < 1000:
         return f"{size} B"
-    scaled = float(size)
-    for unit in ("kB", "MB", "GB", "TB"):
-        scaled /= 1000
-        if abs(scaled) < 999.995:
-            break
-    return f"{scaled:.2f} {unit}"
+    power = 1
+    while power < len(_BYTES) and abs(size) >= 999_995 * 1000 ** (power - 1):
+        power += 1
+    return f"{size / 1000**power:.2f} {_BYTES[power - 1]}"
+
+
+def some(values: Sequence[object]) -> str:
+    """The first values of a list, and how many more there are."""
+    more = len(values) - LIST_ITEMS
+    shown = ", ".join(map(str, values[:LIST_ITEMS]))
+    return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 def _kind(column: Column) -> str:
@@ -144,19 +150,16 @@ def _decimals(value: float, digits: int) -> str:
 
 
 def _measure(value: float) -> Cell:
-    return Cell(_decimals(value, 2), f"{value:.15g}", look="num")
+    return Cell(_decimals(value, 2), look="num")
 
 
 def _share(value: float) -> Cell:
-    return Cell(_decimals(100 * value, 1), f"{value:.6g}", look="num")
+    return Cell(_decimals(100 * value, 1), look="num")
 
 
-def _listed(value: Any) -> Cell:
-    if not isinstance(value, list):
-        return Cell(str(value))
-    shown = ", ".join(map(str, value[:LIST_ITEMS]))
-    more = len(value) - LIST_ITEMS
-    return Cell(f"{shown} and {more} more" if more > 0 else shown or NOTHING)
+def _text(value: Any) -> Cell:
+    text = (some(value) or NOTHING) if isinstance(value, list) else str(value)
+    return Cell(text, look="long" if len(text) > _LONG else "")
 
 
 _PRINTERS: Mapping[str, Callable[[Any], Cell]] = {
@@ -166,8 +169,8 @@ _PRINTERS: Mapping[str, Callable[[Any], Cell]] = {
     "bytes": lambda value: Cell(amount(value), f"{value:,} bytes", sort=value, look="num"),
     "count": lambda value: Cell(f"{value:,}", look="num"),
     "number": lambda value: Cell(str(value), look="num"),
-    "DOUBLE": lambda value: Cell(_decimals(value, 3), f"{value:.15g}", look="num"),
+    "DOUBLE": lambda value: Cell(_decimals(value, 3), look="num"),
     "BOOLEAN": lambda value: Cell("yes" if value else "no"),
     "TIMESTAMP": lambda value: Cell(value.isoformat(" ", "seconds"), look="date"),
-    "other": _listed,
+    "other": _text,
 }

@@ -78,7 +78,9 @@ def _draw_steps(rows: Sequence[Row]) -> list[Chart]:
     line = times.mark_line(color="var(--c0)")
     odd = times.transform_filter("datum.outlier").mark_point(color="var(--bad)", filled=True)
     marked = ", outliers marked" if frame["outlier"].any() else ""
-    charts = [Chart(_svg(alt.layer(line, odd)), f"Time of a step{marked}.{_merging(rows)}")]
+    charts = [
+        Chart(_svg(alt.LayerChart(layer=[line, odd])), f"Time of a step{marked}.{_merging(rows)}")
+    ]
     losses = frame.drop_nulls("loss")
     if losses.height > 1:
         loss = alt.Chart(losses).encode(_over_steps(), _values("loss", "loss"))

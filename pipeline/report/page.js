@@ -1,5 +1,22 @@
 "use strict";
 
+// Definitions stand once on the page; headings, facts and reasons show theirs as a tooltip.
+function explain() {
+  const define = (name, elements, label) => {
+    const list = document.querySelector(`[data-defines="${name}"]`);
+    if (!list) return;
+    const docs = new Map([...list.children].map((entry) => [entry.firstElementChild.dataset.label, entry.lastElementChild.textContent]));
+    for (const element of elements) {
+      const doc = docs.get(label(element));
+      if (doc) element.title = doc;
+    }
+  };
+  for (const shown of document.querySelectorAll("[data-of]")) {
+    define(shown.dataset.of, shown.querySelectorAll("th, dt"), (element) => element.firstChild.textContent.trim());
+  }
+  define("reason", document.querySelectorAll("td.reason"), (cell) => cell.textContent);
+}
+
 function number(cell) {
   if (cell.dataset.v) return Number(cell.dataset.v);
   const text = cell.textContent.replace(/[,<>]/g, "").trim();
@@ -23,6 +40,8 @@ function sort(table, column, down) {
   });
   body.append(...rows);
 }
+
+explain();
 
 for (const table of document.querySelectorAll("table.sortable")) {
   const heads = [...table.tHead.rows[0].cells];

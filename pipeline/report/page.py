@@ -17,11 +17,12 @@ from pipeline.errors import UsageError
 from pipeline.lake import Lake
 from pipeline.models import catalog, relation_columns
 from pipeline.report.attention import Group, read_attention
+from pipeline.report.cells import head
 from pipeline.report.charts import CHARTED_RUNS, CHARTED_SECTIONS, draw_charts
 from pipeline.report.reading import Warehouse, earliest, select_runs
-from pipeline.report.runs import count_formats, read_facts, read_headline
+from pipeline.report.runs import HEADLINE, count_formats, read_facts, read_headline
 from pipeline.report.sections import read_sections, shapes
-from pipeline.schema import reasons
+from pipeline.schema import Column, reasons
 
 # A page that opens at once: the newest runs, and of these what needs attention in full.
 LISTED_RUNS = 1000
@@ -71,7 +72,9 @@ def write_report(
     now = now or datetime.now().astimezone()
     with Warehouse(lake) as warehouse:
         run_ids, undated = select_runs(warehouse, runs, earliest(now, since))
-        page = _render(warehouse, lake, run_ids, undated=undated, named=bool(runs), since=since, now=now)
+        page = _render(
+            warehouse, lake, run_ids, undated=undated, named=bool(runs), since=since, now=now
+        )
     written = page.encode("utf-8", "backslashreplace")
     _publish(written, out)
     return ReportResult(out, len(run_ids), len(written))
@@ -113,7 +116,7 @@ def _render(
         sections=read_sections(warehouse, in_full),
         charts=draw_charts(warehouse, urgent[:CHARTED_RUNS]),
         charted_sections=CHARTED_SECTIONS,
-        coverage_title=catalog().models["coverage"].report,
+        coverage_title=_title("coverage"),
         attention={run_id: [g for g in groups if run_id in g.runs] for run_id in in_full},
         glossary=_glossary(),
         reasons=reasons(),
@@ -129,13 +132,26 @@ def _by_urgency(run_ids: Sequence[str], groups: Sequence[Group]) -> list[str]:
     return sorted(run_ids, key=lambda run_id: ranks.get(run_id, len(groups)))
 
 
-def _glossary() -> list[tuple[str, str, list[tuple[str, str | None, str]]]]:
-    """Relations of the page with title, and their shown columns with unit and definition."""
-    found = []
-    for name, title, _, shape in shapes():
-        columns = [c for c in relation_columns(name) if c.name in shape.columns]
-        found.append((name, title, [(c.name, c.unit, c.doc) for c in columns]))
-    return found
+def _glossary() -> list[tuple[str, str, list[tuple[str, Column]]]]:
+    """Relations of the page with title, and by label the columns shown of them."""
+    relations: list[tuple[str, str, Sequence[str] | None]] = [
+        ("run_summary", _title("run_summary"), HEADLINE),
+        ("runs", "Facts of a run", None),
+    ]
+    relations += [(name, title, shape.columns) for name, title, _, shape in shapes()]
+    relations += [("coverage", _title("coverage"), None)]
+    return [
+        (
+            name,
+            title,
+            [(head(c).label, c) for c in relation_columns(name) if not shown or c.name in shown],
+        )
+        for name, title, shown in relations
+    ]
+
+
+def _title(model: str) -> str:
+    return catalog().models[model].report or model
 
 
 def _publish(content: bytes, out: Path) -> None:

@@ -49,8 +49,7 @@ class Warehouse:
     def page_about(self, run_ids: Sequence[str]) -> None:
         """Makes `PAGE_RUNS` hold these runs."""
         self._con.execute(
-            f"CREATE OR REPLACE TEMP TABLE {PAGE_RUNS} AS"
-            " SELECT unnest($1::VARCHAR[]) AS run_id",
+            f"CREATE OR REPLACE TEMP TABLE {PAGE_RUNS} AS SELECT unnest($1::VARCHAR[]) AS run_id",
             [list(run_ids)],
         )
 

@@ -12,7 +12,7 @@ from pipeline.report.cells import NOTHING, Cell, Grid, Head, Row, cell, head, no
 from pipeline.report.reading import PAGE_RUNS, Warehouse
 from pipeline.schema import Column, reasons
 
-_HEADLINE = (
+HEADLINE = (
     "run_id",
     "format",
     "run_date",
@@ -49,7 +49,6 @@ class Fact:
 
     label: str
     cell: Cell
-    doc: str | None = None
     source: str | None = None
 
 
@@ -78,13 +77,13 @@ def read_headline(
         groups: Each run's row names the kinds of attention it needs.
         linked: Runs that the page shows in full.
     """
-    columns = _columns("run_summary", _HEADLINE)
+    columns = _columns("run_summary", HEADLINE)
     rows = {
         row["run_id"]: row
         for row in warehouse.rows(f"FROM run_summary SEMI JOIN {PAGE_RUNS} USING (run_id)")
     }
     heads = [head(column) for column in columns]
-    heads.insert(1, Head("attention", None, "What of the run needs attention."))
+    heads.insert(1, Head("attention"))
     cells = []
     for run_id in run_ids:
         row = rows[run_id]
@@ -114,25 +113,31 @@ def read_facts(warehouse: Warehouse) -> dict[str, Facts]:
 def _facts(run: Row, coverage: Row) -> Facts:
     sources = {"run_date": run["date_source"], **(run["topology_source"] or {})}
     known = [
-        Fact(column.name.replace("_", " "), cell(column, run[column.name]), column.doc, source)
+        Fact(head(column).label, cell(column, run[column.name]), source)
         for column in relation_columns("runs")
         if column.name not in _NOT_FACTS and run[column.name] is not None
         for source in [sources.get(column.name)]
     ]
     seen = [
-        Fact(head(column).label, cell(column, coverage[column.name]), column.doc)
+        Fact(head(column).label, cell(column, coverage[column.name]))
         for column in relation_columns("coverage")
-        if column.name not in {"run_id", "not_computable", "hints"}
+        if column.name not in {*run, "not_computable", "hints"}
     ]
     attributes = sorted((run["attributes"] or {}).items())
-    return Facts(known, seen, _missing(coverage), attributes[:_ATTRIBUTES], max(0, len(attributes) - _ATTRIBUTES))
+    return Facts(
+        known,
+        seen,
+        _missing(coverage),
+        attributes[:_ATTRIBUTES],
+        max(0, len(attributes) - _ATTRIBUTES),
+    )
 
 
 def _missing(coverage: Row) -> Grid | None:
     entries = [entry.rpartition(": ") for entry in coverage["not_computable"]]
     if not entries:
         return None
-    heads = [Head(label, None, None) for label in ("figure", "reason", "why", "what would give it")]
+    heads = [Head(label) for label in ("figure", "reason", "why", "what would give it")]
     rows = [
         [Cell(figure), Cell(reason), Cell(reasons().get(reason, "")), Cell(hint or NOTHING)]
         for (figure, _, reason), hint in zip(entries, coverage["hints"], strict=True)

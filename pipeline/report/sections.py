@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from pipeline.models import catalog, relation_columns
 from pipeline.report.cells import NOTHING, Bar, Cell, Grid, Head, Part, Row, cell, head, is_share
 from pipeline.report.reading import PAGE_RUNS, Warehouse
-from pipeline.report.shapes import SHAPES, WINDOW_PARTS, Shape
+from pipeline.report.shapes import SHAPES, Shape
 from pipeline.schema import Column, reasons, tables
 
 # Shown for all runs at once, or in a form of their own.
@@ -17,7 +17,8 @@ _ELSEWHERE = frozenset({"run_summary", "coverage"})
 # Rows that a kind of section has in total: with many runs, each shows fewer.
 _ROWS_OF_PAGE = 1200
 _ROWS_AT_LEAST = 8
-_WINDOW_HEAD = Head("window", None, "Parts of the pipeline window; numbers stand to the right.")
+_STACK_PLACE = 2
+_STACK_HEAD = Head("parts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,41 +104,34 @@ def _read(warehouse: Warehouse, name: str, shape: Shape, limit: int) -> dict[str
 def _fill(
     section: Section, shape: Shape, columns: Sequence[Column], rows: list[Row], run_id: str
 ) -> Section:
-    name, title, doc = section.name, section.title, section.doc
     if not rows:
-        return Section(name, title, doc, why=shape.empty)
+        return replace(section, why=shape.empty)
     if shape.headline and all(row[shape.headline] is None for row in rows):
-        return Section(name, title, doc, why=_reasons(rows))
-    shown = [c for c in columns if _says_something(c, rows)]
-    total = rows[0]["_rows"]
-    more = None
-    if total > len(rows):
-        more = (
-            f"{len(rows):,} of {total:,} rows. All of them:"
-            f" tracelake query \"FROM {name} WHERE run_id = '{run_id}'\""
-        )
-    windowed = name == "rank_bubbles"
+        return replace(section, why=_reasons(rows))
+    shown = [column for column in columns if _says_something(column, rows)]
     largest = _largest(shape, rows)
     heads = [head(column) for column in shown]
-    grid = [[_drawn(shape, column, row, largest) for column in shown] for row in rows]
-    if windowed:
-        heads.insert(2, _WINDOW_HEAD)
-        for cells, row in zip(grid, rows, strict=True):
-            cells.insert(2, _stack(row))
-    return Section(
-        name,
-        title,
-        doc,
-        grid=Grid(heads, grid),
-        more=more,
-        note=section.note,
-        legend=[_label(part) for part in WINDOW_PARTS] if windowed else (),
+    cells = [[_drawn(shape, column, row, largest) for column in shown] for row in rows]
+    if shape.parts:
+        heads.insert(_STACK_PLACE, _STACK_HEAD)
+        for row, line in zip(rows, cells, strict=True):
+            line.insert(_STACK_PLACE, _stack(shape, row))
+    total = rows[0]["_rows"]
+    more = (
+        f"{len(rows):,} of {total:,} rows. All of them:"
+        f" tracelake query \"FROM {section.name} WHERE run_id = '{run_id}'\""
+    )
+    return replace(
+        section,
+        grid=Grid(heads, cells),
+        more=more if total > len(rows) else None,
+        legend=[_label(part) for part in shape.parts],
     )
 
 
 def _reasons(rows: Sequence[Row]) -> str:
     named = sorted({str(row["reason"]) for row in rows if row.get("reason")})
-    return " ".join(f"{name}: {reasons()[name]}" if name in reasons() else name for name in named)
+    return "\n".join(f"{name}: {reasons()[name]}" if name in reasons() else name for name in named)
 
 
 def _says_something(column: Column, rows: Sequence[Row]) -> bool:
@@ -161,23 +155,21 @@ def _drawn(shape: Shape, column: Column, row: Row, largest: float) -> Cell:
         return plain
     share = is_share(column)
     mark = row[shape.mark] if shape.mark else None
-    bar = Bar(_percent(value, 1.0 if share else largest), None if mark is None else 100 * mark)
+    bar = Bar(
+        _percent(value, 1.0 if share else largest), None if mark is None else _percent(mark, 1.0)
+    )
     return Cell(plain.text, plain.title, plain.sort, plain.look, bar=bar)
 
 
-def _stack(row: Row) -> Cell:
-    window = row["window_ms"]
-    if not window:
+def _stack(shape: Shape, row: Row) -> Cell:
+    whole = shape.whole and row[shape.whole]
+    if not whole:
         return Cell(NOTHING, look="none")
-    parts = [
-        Part(
-            number,
-            _percent(row[name], window),
-            f"{_label(name)} {row[name]:,.2f} ms, {_percent(row[name], window):.1f} %",
-        )
-        for number, name in enumerate(WINDOW_PARTS)
-        if row[name]
-    ]
+    parts = []
+    for number, name in enumerate(shape.parts):
+        if row[name]:
+            width = _percent(row[name], whole)
+            parts.append(Part(number, width, f"{_label(name)} {width:.1f} %"))
     return Cell("", parts=parts)
 
 
@@ -186,6 +178,4 @@ def _label(part: str) -> str:
 
 
 def _percent(value: float, whole: float) -> float:
-    return round(min(100.0, max(0.0, 100 * value / whole)), 2)
-
-
+    return round(min(100.0, max(0.0, 100 * value / whole)), 1)

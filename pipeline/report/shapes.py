@@ -9,7 +9,7 @@ from dataclasses import dataclass
 _STEADY = "LEFT JOIN step_stats AS s ON s.run_id = b.run_id AND s.step = b.step"
 _OVER_STEPS = "Means over the run's steps, warm-up left out."
 
-WINDOW_PARTS = (
+_PARTS = (
     "compute_ms",
     "in_op_comm_ms",
     "p2p_recv_ms",
@@ -36,6 +36,7 @@ class Shape:
         title: Of a base table; a model's is in its header.
         bar: Column whose values are drawn as bars: a share as itself, else against the largest.
         mark: Share to compare the bar with.
+        whole: What `parts` add up to; they are drawn as one bar, after the first two columns.
         note: What the reader must know about the figures.
     """
 
@@ -49,9 +50,9 @@ class Shape:
     title: str | None = None
     bar: str | None = None
     mark: str | None = None
+    parts: tuple[str, ...] = ()
+    whole: str | None = None
     note: str | None = None
-
-
 
 
 def _mean(names: tuple[str, ...]) -> str:
@@ -69,7 +70,7 @@ _WINDOW = (
     "bubble_with_wait_ratio",
     "bubble_over_ideal_ratio",
     "window_ms",
-    *WINDOW_PARTS,
+    *_PARTS,
     "in_op_wait_ms",
     "in_op_overlap_ms",
 )
@@ -83,7 +84,7 @@ _STAGE = (
     "covered_ratio",
 )
 
-# In the order of the page. Models whose header has a title and that are not here follow, as they are.
+# In the order of the page. Other models whose header has a title follow, as they are.
 SHAPES: Mapping[str, Shape] = {
     "straggler_ranks": Shape(
         columns=(
@@ -133,6 +134,8 @@ SHAPES: Mapping[str, Shape] = {
         order="rank",
         pick="bubble_ratio DESC NULLS LAST, rank",
         headline="window_ms",
+        parts=_PARTS,
+        whole="window_ms",
         empty="The input has no operations of ranks.",
         note=_OVER_STEPS,
         source=f"""

@@ -31,7 +31,7 @@ def kernel(function: _Function) -> _Function:
 
 def inlined(function: _Function) -> _Function:
     """Compiles a small function into the kernels that call it."""
-    return cast(_Function, _njit(nogil=True, cache=True, _nrt=False, forceinline=True)(function))
+    return cast(_Function, _njit(nogil=True, _nrt=False, forceinline=True)(function))
 
 
 def typed(value: int) -> int:

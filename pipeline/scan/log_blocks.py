@@ -81,7 +81,9 @@ class State(NamedTuple):
 
 def no_blocks() -> State:
     """Nothing is open, no slot known."""
-    return State(np.zeros(OPEN_LIMIT, OPEN), np.zeros(_BOOK, np.int64), np.zeros(0, HISTORY))
+    book = np.zeros(_BOOK, np.int64)
+    book[TRUST] = True
+    return State(np.zeros(OPEN_LIMIT, OPEN), book, np.zeros(0, HISTORY))
 
 
 def with_slots(state: State, slots: int) -> State:

@@ -40,7 +40,17 @@ _TRIAL_PIECES = 1 << 20  # over all combinations of lists that are tried on a wi
 _LOST_ROW, _REJECTED_ROW = 1, 2  # what a list costs that does not explain a window
 
 
-@nb.njit(nogil=True, cache=True)
+_kernel = nb.njit(nogil=True, cache=True)
+
+
+@_kernel
+def _mix(mark, value):
+    """One step of a hash in which every bit of the value reaches every bit of the mark."""
+    mark = (mark ^ np.uint64(value)) * np.uint64(0x9E3779B97F4A7C15)
+    return mark ^ (mark >> np.uint64(32))
+
+
+@_kernel
 def _plain_blocks(pieces, slots, rows, marks):
     """Number of rows and a hash of every block that nobody seems to have written into, else 0.
 
@@ -55,16 +65,14 @@ def _plain_blocks(pieces, slots, rows, marks):
             continue
         good = before != HEADER and not shared(pieces, i)
         before = HEADER
-        mark = np.uint64(0xCBF29CE484222325) ^ np.uint64(slots[i])
+        mark = _mix(np.uint64(0xCBF29CE484222325), slots[i])
         k = i + 1
         count = 0
         while good and k < pieces.size and pieces[k].kind in (LAYER, RECORD):
             if pieces[k].kind == LAYER:
                 good = not shared(pieces, k)
                 count += 1
-                mark = (mark ^ np.uint64(pieces[k].code)) * np.uint64(0x9E3779B97F4A7C15)
-                mark = (mark ^ np.uint64(pieces[k].count)) * np.uint64(0x9E3779B97F4A7C15)
-                mark ^= mark >> np.uint64(29)
+                mark = _mix(_mix(mark, pieces[k].code), pieces[k].count)
             k += 1
         if good and (k == pieces.size or pieces[k].kind == HEADER):
             rows[i], marks[i] = count, mark
@@ -199,9 +207,9 @@ class Owners:
                 costs[combination] = cost, len(self._disorder(chosen, embed))
         best = [combination for combination, cost in costs.items() if cost == min(costs.values())]
         for k, slot in enumerate(tried):
-            agreed = {combination[k] for combination in best}
-            if len(agreed) == 1:
-                chosen[slot] = self._chosen[slot] = candidates[slot][agreed.pop()]
+            left = [candidates[slot][j] for j in sorted({combination[k] for combination in best})]
+            if all(np.array_equal(rows[:, 0], left[0][:, 0]) for rows in left):
+                chosen[slot] = self._chosen[slot] = left[0]
             else:
                 chosen[slot] = CONTESTED
         self._distrust(chosen, embed)
@@ -220,13 +228,14 @@ class Owners:
 
     def _distrust(self, chosen: list[Rows | int], embed: int) -> None:
         """Of two stages out of order, the list that few blocks speak for is not believed."""
+        votes = {
+            slot: sum(count for count, rows in seen.values() if rows is chosen[slot])
+            for slot, seen in enumerate(self._votes)
+        }
         for pair in self._disorder(chosen, embed):
-            votes = [
-                sum(count for count, rows in self._votes[slot].values() if rows is chosen[slot])
-                for slot in pair
-            ]
-            for slot, count in zip(pair, votes, strict=True):
-                if count == min(votes) and count < _MANY_VOTES:
+            fewest = min(votes[slot] for slot in pair)
+            for slot in pair:
+                if votes[slot] == fewest < _MANY_VOTES:
                     chosen[slot] = CONTESTED
                     self._chosen.pop(slot, None)
 

@@ -90,6 +90,7 @@ class Statements:
             int(stage): tuple(int(rank) for rank in re.findall(rb"\d{1,9}", ranks))
             for stage, ranks in _STAGE.findall(text)
         }
+        self.topology.setdefault("pp", len(self.stages[1]))
 
     @property
     def closed(self) -> bool:

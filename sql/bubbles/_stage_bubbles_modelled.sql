@@ -15,7 +15,8 @@ WITH steps AS (
         count(*) OVER step AS stages_seen,
         p.micro_batches * max(t.micro_batch_ns) OVER step AS busiest_ns,
         busiest_ns
-            + (sum(t.micro_batch_ns) OVER step - max(t.micro_batch_ns) OVER step)
+            + (list_sum(list(t.micro_batch_ns ORDER BY t.micro_batch_ns) OVER step)
+                - max(t.micro_batch_ns) OVER step)
             / p.virtual_stages AS total_ns
     FROM _stage_times AS t
     JOIN _pipelines AS p USING (run_id)

@@ -6,6 +6,7 @@ It holds a whole log in memory, so it has one window where the parser may have s
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from pipeline.faults import escape
 from pipeline.scan.log_statements import Statements
 
 INT32 = 1 << 31
@@ -26,6 +28,7 @@ KINDS = (
         "fx_graph",
     ),
 )
+TRIAL_PIECES = 1 << 20  # over all combinations of lists that are tried
 EARLY = -1  # order of the embedding
 NAMED = 1 << 40  # order of layers without a number, behind all others
 
@@ -121,6 +124,13 @@ class Cursor:
         return float(text)
 
 
+def text_of(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return escape(raw)
+
+
 def layer_row(cursor: Cursor) -> dict[str, Any]:
     name = cursor.take(rb"layer\[[^\]\n]{1,64}\]")
     if name is None:
@@ -128,7 +138,7 @@ def layer_row(cursor: Cursor) -> dict[str, Any]:
     name = name[6:-1]
     cursor.word(b":")
     row: dict[str, Any] = {
-        "layer": name.decode(),
+        "layer": text_of(name),
         "layer_index": int(name) if re.fullmatch(rb"\d{1,9}", name) else None,
         "compute_part_ns": None,
         "comm_part_ns": None,
@@ -252,6 +262,7 @@ class Attribution:
     """Owners of layer rows, one row after the other; see pipeline.scan.log_owners for the rules."""
 
     def __init__(self, pieces: list[Piece]) -> None:
+        self.size = len(pieces)
         self.pieces = [piece for piece in pieces if piece.kind != "record"]
         self.lines = Counter(piece.line for piece in self.pieces)
         self.on_line = {
@@ -297,16 +308,23 @@ class Attribution:
                 if (2 * n >= most if most >= 8 else ascends(rows))
             ]
         chosen = {slot: lists[0] if lists else None for slot, lists in candidates.items()}
-        several = [slot for slot, lists in candidates.items() if len(lists) > 1]
+        several: list[Slot] = []
+        contested: set[Slot] = set()
+        for slot, lists in candidates.items():
+            trials = math.prod(len(candidates[other]) for other in (*several, slot))
+            if len(lists) > 1 and trials * self.size <= TRIAL_PIECES:
+                several.append(slot)
+            elif len(lists) > 1:
+                contested.add(slot)
         costs: dict[tuple[RowList, ...], tuple[int, int]] = {}
         for rows in itertools.product(*(candidates[slot] for slot in several)):
             tried = {**chosen, **dict(zip(several, rows, strict=True))}
-            costs[rows] = self.run(tried, set()), len(disorder(tried))
-        contested = set()
+            known = {slot: rows for slot, rows in tried.items() if slot not in contested}
+            costs[rows] = self.run(tried, contested), len(disorder(known))
         for k, slot in enumerate(several):
             best = {rows[k] for rows, cost in costs.items() if cost == min(costs.values())}
-            chosen[slot] = best.pop()
-            if best:
+            chosen[slot] = min(best, key=candidates[slot].index)
+            if len({tuple(layer for layer, _ in rows) for rows in best}) > 1:
                 contested.add(slot)
         votes = self.votes()
         known = {slot: rows for slot, rows in chosen.items() if slot not in contested}
@@ -325,7 +343,7 @@ class Attribution:
         self.lost = 0
         self.group = 0
         self.headers: list[Piece] = []
-        self.trusted = self.fresh = False
+        self.trusted, self.fresh = True, False
         self.placed_line = -1
         self.by_place: list[Piece] = []
         for piece in self.pieces:

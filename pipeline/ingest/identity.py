@@ -1,0 +1,71 @@
+"""Names that depend on content alone: run ids, groups, hashes."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from pipeline.formats import one_run_per_file
+from pipeline.ingest.find import Candidate
+from pipeline.ingest.streams import DECODE_ERRORS, Entry, open_entry
+
+_ID_LENGTH = 120
+_HASH_DIGITS = 8
+
+
+def slug(text: str) -> str:
+    """Text as a file name of the lake: lower case, `[a-z0-9._-]`, never empty, never hidden."""
+    cleaned = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-.")
+    return cleaned[: _ID_LENGTH - _HASH_DIGITS - 1].strip("-.") or "run"
+
+
+def content_hash(entry: Entry, limit: int | None = None) -> str | None:
+    """SHA-256 of the decompressed bytes, or of the first `limit`; None if it cannot be read."""
+    digest = hashlib.sha256()
+    left = limit
+    with contextlib.suppress(*DECODE_ERRORS), open_entry(entry) as (stream, _):
+        while left is None or left > 0:
+            piece = stream.read(1 << 20 if left is None else min(left, 1 << 20))
+            if not piece:
+                return digest.hexdigest() if not left else None
+            digest.update(piece)
+            left = None if left is None else left - len(piece)
+        return digest.hexdigest()
+    return None
+
+
+def first_source(sources: Sequence[Candidate]) -> Candidate:
+    """The input that names the run: of the lowest rank, wherever it stands in an archive."""
+    return min(sources, key=_rank_order)
+
+
+def _rank_order(candidate: Candidate) -> tuple[bool, int, str]:
+    rank = candidate.facts.rank
+    return rank is None, rank or 0, candidate.entry.label
+
+
+def feeding_order(candidate: Candidate) -> tuple[object, ...]:
+    """Tar members in the order in which they pass, everything else by rank and path."""
+    entry = candidate.entry
+    if entry.packed:
+        return (0, entry.path, entry.position)
+    return (1, *_rank_order(candidate))
+
+
+def run_id_of(sources: Sequence[Candidate], digest: str) -> str:
+    """Readable name of the run and the first digits of a hash."""
+    return f"{slug(first_source(sources).facts.stem)}-{digest[:_HASH_DIGITS]}"
+
+
+def group_of(run_id: str, sources: Sequence[Candidate]) -> str:
+    """Manifest of a new run: its own for single-file formats, else its folder's."""
+    fmt = sources[0].format
+    if fmt.group is one_run_per_file:
+        return run_id
+    folder = os.path.commonpath([PurePosixPath(c.entry.label).parent for c in sources])
+    digest = hashlib.sha256(f"{fmt.name}\0{folder}".encode()).hexdigest()
+    return f"{slug(PurePosixPath(folder).name)}-{digest[:_HASH_DIGITS]}"

@@ -1,0 +1,54 @@
+"""The row of a run in `runs`: what its files, its lines and the user said, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline import topology
+from pipeline.formats import RunFacts
+from pipeline.ingest.plan import RunPlan
+
+
+def is_complete(facts: RunFacts) -> bool | None:
+    """Whether everything expected is there; a per-rank run of unknown size is not."""
+    if facts.ranks is None and facts.ranks_expected is None:
+        return facts.ended
+    if facts.ranks_expected is None:
+        return False
+    return facts.ended is not False and len(facts.ranks or ()) >= facts.ranks_expected
+
+
+def run_row(plan: RunPlan, facts: RunFacts, complete: bool | None) -> dict[str, Any]:
+    """The run's values by column of `runs`."""
+    run = plan.run
+    sizes, origin = topology.resolve(printed=facts.topology, named=run.named, given=run.given)
+    first = min(run.sources, key=lambda s: (s.rank is None, s.rank or 0, s.path))
+    return {
+        **{key: sizes.get(key) for key in topology.KEYS},
+        "format": plan.format.name,
+        "name": first.stem,
+        "config": _config(plan.format.name, facts, sizes),
+        "run_date": first.stamp,
+        "date_source": None if first.stamp is None else "name",
+        "model": facts.model,
+        "params": facts.params,
+        "topology_source": sorted(origin.items()),
+        "ranks_seen": None if facts.ranks is None else len(facts.ranks),
+        "ranks_expected": facts.ranks_expected,
+        "complete": complete,
+        "simulated": facts.simulated,
+        "profiled": facts.profiled,
+        "attributes": sorted(facts.attributes.items()),
+    }
+
+
+def _config(format_name: str, facts: RunFacts, sizes: Mapping[str, int]) -> str:
+    """What makes runs comparable, as `key=value` pairs; what is not known is left out."""
+    pairs: list[tuple[str, object]] = [
+        ("simulated", facts.simulated or None),
+        ("model", facts.model),
+        *((key, sizes.get(key)) for key in topology.KEYS),
+        ("tensor", facts.signature),
+    ]
+    return " ".join([format_name, *(f"{k}={v}" for k, v in pairs if v is not None)])
