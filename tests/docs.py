@@ -18,8 +18,8 @@ from pathlib import Path
 from pipeline.faults import COMMON_FAULTS, COMMON_REJECTS
 from pipeline.formats import formats
 from pipeline.ingest.discover import SKIP_REASONS
-from pipeline.models import catalog, reasons
-from pipeline.schema import tables
+from pipeline.models import catalog
+from pipeline.schema import reasons, tables
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("README.md", "docs/formats.md", "docs/definitions.md")
@@ -85,14 +85,13 @@ def reference() -> str:
         ]
         out += [_row(c.name, c.type, c.unit, c.doc) for c in table.columns]
     out += ["", "## Models"]
-    for model in catalog().models.values():
-        if model.internal:
-            continue
+    models = catalog()
+    for model in (models.models[name] for name in models.public):
         grain = ", ".join(model.grain)
         scope = "all runs together" if model.fleet else "per run"
         out += ["", f"### {model.name}", "", model.doc, "", f"One row per {grain}; {scope}."]
         out += ["", "| column | type | unit | |", "|-|-|-|-|"]
-        out += [_row(c.name, c.type, c.unit, c.doc) for c in model.columns]
+        out += [_row(c.name, c.type, c.unit, c.doc) for c in models.columns[model.name]]
     out += ["", "## Reasons", "", "Why a figure is NULL.", "", "| reason | |", "|-|-|"]
     out += [_row(name, doc) for name, doc in reasons().items()]
     out += ["", "Why an input is in `skipped`.", "", "| reason | |", "|-|-|"]

@@ -7,6 +7,7 @@ import random
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -188,13 +189,16 @@ def test_short_and_crowded_logs_read_as_the_reference(seed: int) -> None:
 
 
 HEADER = "[rank:{0} stage:{0}] transformer-block(module) forward time (no send/recv) - step {1}"
-A = ["  layer[0]: total=1.000ms, ops=8, avg/op=0.125ms", "  layer[1]: total=2.5ms, ops=8, avg/op=1ms"]
+A = [
+    "  layer[0]: total=1.000ms, ops=8, avg/op=0.125ms",
+    "  layer[1]: total=2.5ms, ops=8, avg/op=1ms",
+]
 B = ["  layer[2]: total=3ms, ops=8, avg/op=0.375ms", "  layer[3]: total=4ms, ops=8, avg/op=0.5ms"]
 CLEAN = [HEADER.format(0, 1), *A, HEADER.format(1, 1), *B]
 A2, B2 = HEADER.format(0, 2), HEADER.format(1, 2)
 
 
-def ranks_of(lines: list[str]) -> list[tuple[object, object, object, object]]:
+def ranks_of(lines: list[str]) -> list[tuple[Any, ...]]:
     found = assert_as_reference(("\n".join(lines) + "\n").encode())
     return [
         (r["line"], r["rank"], r["layer"], r["attribution"])
@@ -411,7 +415,9 @@ def test_progress_records() -> None:
 
 
 def test_header_of_graph_nodes() -> None:
-    title = "[rank:3 stage:1] transformer-block(FX nodes) forward time - step 5 (fx_graph_nodes=130)"
+    title = (
+        "[rank:3 stage:1] transformer-block(FX nodes) forward time - step 5 (fx_graph_nodes=130)"
+    )
     found = assert_as_reference(f"{title}\n{A[0]}\n".encode())
     row = found.rows("layer_times")[0]
     assert (row["rank"], row["stage"], row["step"]) == (3, 1, 5)
@@ -439,7 +445,9 @@ def damaged(raw: bytes, rng: random.Random) -> bytes:
         at = rng.randrange(len(data))
         kind = rng.random()
         if kind < 0.4:
-            data[at] = rng.choice(b"0123456789.[]|:, \nlxe=\r") if kind < 0.3 else rng.randrange(256)
+            data[at] = (
+                rng.choice(b"0123456789.[]|:, \nlxe=\r") if kind < 0.3 else rng.randrange(256)
+            )
         elif kind < 0.7:
             del data[at : at + rng.choice([1, 1, 2, 60])]
         else:
@@ -464,13 +472,60 @@ def test_damage_of_merged_logs_reads_as_the_reference(seed: int) -> None:
 
 TOKENS = st.sampled_from(
     [
-        "[rank:", "0", "1", " stage:", "]", " forward time", " - step ", "  layer[", "]: ", "total=",
-        "compute=", "comm=", "ms", " (avg=", ")", ", ", "ops=", "fx_nodes=", "avg/op=", "1.5", ".",
-        "| epoch", " | ", "/", " batches", "lr ", "ms/batch ", "loss ", "ppl ", "nan", "-", "e5",
-        "\n", "\r\n", "> GAS: 4", "> [rank:0] pp group:DeviceMesh('cuda'", "stage2rank = {0: [0]}",
-        ", run completed", "Time elapsed: 3.5 sec", "nbatches=3", "NCCL INFO", "W1224 ", "x", " ", A[0],
-        HEADER.format(0, 1), HEADER.format(1, 2), A[1], B[0], progress(3), "[rank0]:", "n.op:", "\t",
-    ]  # fmt: skip
+        "[rank:",
+        "0",
+        "1",
+        " stage:",
+        "]",
+        " forward time",
+        " - step ",
+        "  layer[",
+        "]: ",
+        "total=",
+        "compute=",
+        "comm=",
+        "ms",
+        " (avg=",
+        ")",
+        ", ",
+        "ops=",
+        "fx_nodes=",
+        "avg/op=",
+        "1.5",
+        ".",
+        "| epoch",
+        " | ",
+        "/",
+        " batches",
+        "lr ",
+        "ms/batch ",
+        "loss ",
+        "ppl ",
+        "nan",
+        "-",
+        "e5",
+        "\n",
+        "\r\n",
+        "> GAS: 4",
+        "> [rank:0] pp group:DeviceMesh('cuda'",
+        "stage2rank = {0: [0]}",
+        ", run completed",
+        "Time elapsed: 3.5 sec",
+        "nbatches=3",
+        "NCCL INFO",
+        "W1224 ",
+        "x",
+        " ",
+        A[0],
+        HEADER.format(0, 1),
+        HEADER.format(1, 2),
+        A[1],
+        B[0],
+        progress(3),
+        "[rank0]:",
+        "n.op:",
+        "\t",
+    ]
 )
 
 
@@ -595,7 +650,11 @@ PREAMBLE = [
     STAGES,
     ">> model class name: LlamaForCausalLM>> split method: simple",
 ]
-COMPLETED = ["[rank:3, run completed ...[rank:1, run completed ...", "", "[rank:2, run completed ..."]
+COMPLETED = [
+    "[rank:3, run completed ...[rank:1, run completed ...",
+    "",
+    "[rank:2, run completed ...",
+]
 
 
 def facts_of(lines: list[str]) -> ParsedRun:

@@ -67,10 +67,10 @@ def run(
     voice = Voice(quiet=quiet)
     opened, ingested = bring_in(inputs, lake, options, jobs, voice)
     bring_up(opened, voice)
-    page = report or opened.root / "report.html"
+    page = report or lake / "report.html"
     write_page(opened, page, voice)
     print_headline(opened)
-    typer.echo(f"report:    {page}\nwarehouse: {opened.warehouse}")
+    typer.echo(f"report:    {page}\nwarehouse: {lake / opened.warehouse.name}")
     judge_bad_lines(ingested, max_bad_ratio)
 
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 HEADLINE_RUNS = 20
 # What fits a terminal of run_summary; all of it is a query away.
 RUNS_SQL = """
-SELECT run_id, format, run_date, steps, step_p50_ms, bubble_ratio, slowest_stage, stragglers, comm_ratio,
-    busbw_gbps, coverage_ratio, rejects
+SELECT run_id, format, run_date, steps, step_p50_ms, bubble_ratio, slowest_stage, stragglers,
+    comm_ratio, busbw_gbps, coverage_ratio, rejects
 FROM run_summary ORDER BY run_date DESC NULLS LAST, run_id
 """
 
@@ -59,8 +59,11 @@ def bring_in(
     """Ingests, with progress, and says what became of it."""
     from pipeline.ingest import Status, ingest
     from pipeline.lake import Lake
+    from pipeline.scan.compiled import is_cold
 
     opened = Lake.create(lake)
+    if is_cold():
+        voice.say("compiling the parsers for this machine: once, about half a minute")
     with voice.bar() as bar:
         done = ingest(inputs, opened, options, jobs=jobs, progress=bar)
     for outcome in done.runs:

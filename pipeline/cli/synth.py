@@ -18,7 +18,7 @@ def _synth(directory: Path, sample: bool, ranks: int | None, **given: Any) -> No
     """Write an archive with known answers, in every format, and the answers beside it."""
     from pipeline.synth.archive import write_archive
 
-    chosen = {
+    chosen: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in given.items()
         if value is not None

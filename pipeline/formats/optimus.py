@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import PurePosixPath
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,20 +28,10 @@ from pipeline.formats import (
     RunFacts,
     one_run_per_file,
 )
-from pipeline.scan.log_lines import (
-    OTHERS,
-    PIECES,
-    RECORDED,
-    RECORDS,
-    UNFINISHED,
-    Buffers,
-    buffers,
-    scan,
-)
+from pipeline.scan import log_lines, log_steps
 from pipeline.scan.log_lists import Owners
 from pipeline.scan.log_records import names
 from pipeline.scan.log_statements import Statements
-from pipeline.scan.log_steps import number_copies, recent, tally_lines, take_rows, window_end
 from pipeline.schema import tables
 from pipeline.topology import resolve
 
@@ -57,7 +48,7 @@ _REJECTS = {
     "no_header": "A layer row that no open block waits for.",
     "ambiguous_rank": "A layer row that could be of two blocks, or of one with a broken header.",
     "unexpected_layer": "A layer row that no open block's rank prints in other steps.",
-    "rank_not_in_stage": "A block header whose rank is not one of its stage's in stage2rank.",
+    "rank_not_in_stage": "A block header whose rank is not its stage's by stage2rank.",
 }
 _IRRELEVANT = {
     "blank": "Empty: most are newlines of lines that ranks wrote over each other.",
@@ -90,11 +81,17 @@ _RECORD = re.compile(
 _STATEMENT = re.compile(rb"> (GAS|GBS|MBS|TP|DP|PP|World size): \d|stage2rank = \{\d")
 _PROGRESS = re.compile(rb"\| epoch +\d+ \| +\d+/ *\d+ batches \|")
 
-# A float too long for the kernel: Python prints at most 309 digits before the point.
-_FLOAT = re.compile(rb"-?(?:\d+(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?")
-_FLOAT_BYTES = 4096
+_RECORD_COLUMNS = ["line", "epoch", "step", "steps_per_epoch", "lr", "step_time_ns", "loss", "ppl"]
+_ROW_COLUMNS = [
+    "line",
+    "layer_index",
+    "ops",
+    "total_ns",
+    "avg_ns",
+    "compute_part_ns",
+    "comm_part_ns",
+]
 _ATTRIBUTIONS = pa.array(["block", "merged"])
-_Values = npt.NDArray[np.generic] | pa.Array
 
 
 def _sniff(head: bytes) -> Claim:
@@ -127,26 +124,26 @@ class _Parser:
     def __init__(self, run: Run, ledger: Ledger) -> None:
         self._run = run
         self._ledger = ledger
-        self._size, self._buffers = 0, buffers(0, 0)
+        self._buffers = log_lines.buffers(0, 0)
         self._names = names()
         self._layers: dict[int, str] = {}
         self._statements = Statements()
         self._owners = Owners()
-        self._recent = recent()
+        self._recent = log_steps.recent()
         self._ranks: set[int] = set()
         self._held = b""  # bytes of the file from the first piece held back on
         self._ready: dict[str, list[pa.RecordBatch]] = {}
 
     def feed(self, block: Block) -> None:
         count = self._ledger.source(block.source_id)
-        found = self._room(block.data.size)
-        scan(block.data, block.line, block.offset, found, self._names)
+        found = self._buffers = log_lines.room(self._buffers, block.data.size, WINDOW_PIECES)
+        log_lines.scan(block.data, block.line, block.offset, found, self._names)
         for kind, lines in zip(_KINDS, found.kinds.tolist(), strict=True):
             if lines:
                 count.irrelevant[kind] += lines
         self._name_layers(block)
-        self._read_others(block, found.others[: found.counts[OTHERS]])
-        self._take_records(block, found.records[: found.counts[RECORDS]])
+        self._read_others(block, found.others[: found.counts[log_lines.OTHERS]])
+        self._take_records(block, found.records[: found.counts[log_lines.RECORDS]])
         self._resolve(block)
 
     def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
@@ -155,9 +152,7 @@ class _Parser:
 
     def finish(self) -> RunFacts:
         said = self._statements
-        sizes, _ = resolve(
-            printed=said.topology, named=self._run.named, given=self._run.given
-        )
+        sizes, _ = resolve(printed=said.topology, named=self._run.named, given=self._run.given)
         return RunFacts(
             topology=said.topology,
             ranks=frozenset(self._ranks) if self._owners.blocks else None,
@@ -169,16 +164,6 @@ class _Parser:
             params=said.params,
             attributes=said.attributes,
         )
-
-    def _room(self, size: int) -> Buffers:
-        """Buffers with room for a block behind the pieces held back; reused while they fit."""
-        held = self._buffers.pieces[: self._buffers.counts[PIECES]]
-        if size > self._size or held.size + size // 6 >= self._buffers.pieces.size:
-            self._size = max(size, self._size)
-            self._buffers = buffers(self._size, max(held.size, WINDOW_PIECES))
-            self._buffers.pieces[: held.size] = held
-            self._buffers.counts[PIECES] = held.size
-        return self._buffers
 
     def _name_layers(self, block: Block) -> None:
         for code, start, end in self._names.new[: self._names.counts[0]].tolist():
@@ -194,13 +179,13 @@ class _Parser:
         for line, start, end, kind in others.tolist():
             text = block.data[start:end].tobytes()
             stated = self._statements.read(line, text)
-            if kind == RECORDED:
+            if kind == log_lines.RECORDED:
                 continue
             if stated:
                 count.context_lines += 1
                 continue
             count.irrelevant[_KINDS[kind]] += 1
-            if kind == UNFINISHED:
+            if kind == log_lines.UNFINISHED:
                 self._ledger.fault(block.source_id, _UNFINISHED, line=line, raw=text)
         if self._statements.stages is not None:
             self._owners.stage_ranks(*self._statements.stages)
@@ -208,44 +193,30 @@ class _Parser:
     def _take_records(self, block: Block, records: npt.NDArray[np.void]) -> None:
         if not records.size:
             return
-        for value in ("lr", "loss", "ppl"):
-            for i in np.flatnonzero(records[f"{value}_text"] >= 0).tolist():
-                start = int(records[f"{value}_text"][i])
-                text = block.data[start : start + _FLOAT_BYTES].tobytes()
-                records[value][i] = float(_FLOAT.findall(text)[0])
+        log_steps.exact_floats(block.data, records)
         copies = np.empty(records.size, np.int32)
-        number_copies(records, self._recent, copies)
-        self._emit(
-            "train_steps",
-            block.source_id,
-            {
-                "line": records["line"],
-                "epoch": records["epoch"],
-                "step": records["step"],
-                "steps_per_epoch": records["steps"],
-                "copy": copies,
-                "batches_covered": np.where(records["step"] == 1, 2, 1),
-                "lr": records["lr"],
-                "step_time_ns": records["time"],
-                "loss": records["loss"],
-                "ppl": records["ppl"],
-            },
-        )
+        log_steps.number_copies(records, self._recent, copies)
+        columns = {name: records[name] for name in _RECORD_COLUMNS}
+        columns["copy"] = copies
+        columns["batches_covered"] = np.where(records["step"] == 1, 2, 1)
+        self._emit("train_steps", block.source_id, columns)
 
     def _resolve(self, block: Block) -> None:
         """Gives owners to the windows that are whole; at the end of the source, to all rows."""
-        pieces = self._buffers.pieces[: self._buffers.counts[PIECES]]
+        pieces = self._buffers.pieces[: self._buffers.counts[log_lines.PIECES]]
         end = block.offset + block.data.size
         done = 0
         while done < pieces.size:
-            size = _window(pieces[done:], end, last=block.last)
+            size = log_steps.window_size(
+                pieces[done:], end, (WINDOW_PIECES, WINDOW_BYTES), last=block.last
+            )
             if size == 0:
                 break
             self._close(block, pieces[done : done + size])
             done += size
         held = pieces[done:]
         self._buffers.pieces[: held.size] = held
-        self._buffers.counts[PIECES] = held.size
+        self._buffers.counts[log_lines.PIECES] = held.size
         keep = int(held["start"][0]) if held.size else end
         self._held = self._held[keep - block.offset :] if keep < block.offset else b""
         self._held += block.data[max(0, keep - block.offset) :].tobytes()
@@ -255,29 +226,20 @@ class _Parser:
         embed = next((code for code, name in self._layers.items() if name == "embed"), -1)
         owners = self._owners.resolve(window, embed)
         small, large = np.empty((4, window.size), np.int32), np.empty((8, window.size), np.int64)
-        taken = take_rows(window, owners, small, large)
+        taken = log_steps.take_rows(window, owners, small, large)
         rank, stage, step, merged = small[:, :taken]
-        line, code, index, calls, total, avg, compute, comm = large[:, :taken]
         self._ranks.update(np.unique(rank).tolist())
-        codes = pa.array(code).dictionary_encode()
+        codes = pa.array(large[0, :taken]).dictionary_encode()
         layers = [self._layers.get(code) or str(code) for code in codes.dictionary.to_pylist()]
-        columns = {
-            "line": line,
-            "rank": rank,
-            "stage": stage,
-            "step": step,
-            "layer": pa.DictionaryArray.from_arrays(codes.indices, pa.array(layers, pa.string())),
-            "layer_index": index,
-            "total_ns": total,
-            "compute_part_ns": compute,
-            "comm_part_ns": comm,
-            "ops": calls,
-            "avg_ns": avg,
-            "attribution": pa.DictionaryArray.from_arrays(pa.array(merged), _ATTRIBUTIONS),
-        }
+        columns: dict[str, Any] = dict(zip(_ROW_COLUMNS, large[1:, :taken], strict=True))
+        columns |= {"rank": rank, "stage": stage, "step": step}
+        columns["layer"] = pa.DictionaryArray.from_arrays(
+            codes.indices, pa.array(layers, pa.string())
+        )
+        columns["attribution"] = pa.DictionaryArray.from_arrays(pa.array(merged), _ATTRIBUTIONS)
         self._emit("layer_times", block.source_id, columns)
         rejects = np.empty(window.size, np.int64)
-        with_rows, context, rejected = tally_lines(window, owners, rejects)
+        with_rows, context, rejected = log_steps.tally_lines(window, owners, rejects)
         count = self._ledger.source(block.source_id)
         count.row_lines += with_rows
         count.context_lines += context
@@ -296,8 +258,8 @@ class _Parser:
             raw = self._held[start - at : end - at]
         return raw.removesuffix(b"\r")
 
-    def _emit(self, table: str, source_id: int, columns: Mapping[str, _Values]) -> None:
-        """Makes a batch; a negative whole number stands for what was not printed."""
+    def _emit(self, table: str, source_id: int, columns: Mapping[str, Any]) -> None:
+        """Makes a batch of columns by name; a negative whole number was not printed."""
         schema = tables()[table].storage_schema
         size = len(columns["line"])
         if size == 0:
@@ -313,17 +275,6 @@ class _Parser:
             arrays.append(values)
         self._ready.setdefault(table, []).append(pa.RecordBatch.from_arrays(arrays, schema=schema))
         self._ledger.source(source_id).rows += size
-
-
-def _window(pieces: npt.NDArray[np.void], end: int, *, last: bool) -> int:
-    """Pieces of the next whole window: 0 while the file, known up to `end`, may yet add to it.
-
-    What a window holds follows from the file alone, not from its blocks.
-    """
-    limit = int(np.searchsorted(pieces["start"], pieces["start"][0] + WINDOW_BYTES, "right"))
-    if limit == pieces.size <= WINDOW_PIECES and end - pieces["start"][0] <= WINDOW_BYTES:
-        return pieces.size if last else 0
-    return int(window_end(pieces, min(limit, WINDOW_PIECES)))
 
 
 FORMAT = Format(

@@ -36,7 +36,7 @@ def open_warehouse(lake: Lake) -> duckdb.DuckDBPyConnection:
             "the lake has no warehouse", path=lake.root, hint="make it with: tracelake build"
         )
     spill = Path(tempfile.gettempdir()) / f"tracelake-query-{os.getpid()}"
-    con = connect(python_enable_replacements=False, temp_directory=str(spill))
+    con = connect(temp_directory=str(spill))
     try:
         attach(con, lake.warehouse, read_only=True)
         state = read_state(con)

@@ -163,6 +163,7 @@ def _close(state, b):
 
 @_kernel
 def give(out, i, block, how):
+    """Makes the block the owner of the row."""
     owner = out[i]
     owner.rank, owner.stage, owner.step, owner.how = block.rank, block.stage, block.step, how
 

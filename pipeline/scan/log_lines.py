@@ -14,19 +14,15 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.scan.log_fields import BROKEN, NO_NUMBER, at, pointer, word
 from pipeline.scan.log_records import (
-    BROKEN,
     EPOCH,
     LAYER_ROW,
-    NO_NUMBER,
     RANK,
-    at,
     header,
     intern_name,
     layer,
-    pointer,
     progress,
-    word,
 )
 
 PIECE = np.dtype(
@@ -51,8 +47,8 @@ PROGRESS = np.dtype(
         ("line", "i8"),
         ("epoch", "i8"),
         ("step", "i8"),
-        ("steps", "i8"),
-        ("time", "i8"),
+        ("steps_per_epoch", "i8"),
+        ("step_time_ns", "i8"),
         ("lr", "f8"),
         ("loss", "f8"),
         ("ppl", "f8"),
@@ -122,6 +118,17 @@ def buffers(size: int, held: int) -> Buffers:
     )
 
 
+def room(buf: Buffers, size: int, spare: int) -> Buffers:
+    """Buffers for a block of `size` bytes behind what `buf` holds: its own while they fit."""
+    held = buf.pieces[: buf.counts[PIECES]]
+    if held.size + size // 6 < buf.pieces.size and size // 4 < buf.others.size:
+        return buf
+    grown = buffers(max(size, 4 * (buf.others.size - 1)), max(held.size, spare))
+    grown.pieces[: held.size] = held
+    grown.counts[PIECES] = held.size
+    return grown
+
+
 @_kernel
 def _identifier(data, i):
     """Whether the byte continues a name, so that what follows is part of it."""
@@ -151,7 +158,8 @@ def _record(data, i, end, piece, record):
         data, i, end
     )
     piece.kind, piece.reason = RECORD, BAD_NUMBER if stop == NO_NUMBER else BAD_PROGRESS
-    record.epoch, record.step, record.steps, record.time = epoch, step, steps, time
+    record.epoch, record.step = epoch, step
+    record.steps_per_epoch, record.step_time_ns = steps, time
     record.lr, record.loss, record.ppl = lr, loss, ppl
     record.lr_text, record.loss_text, record.ppl_text = lr_text, loss_text, ppl_text
     return stop
@@ -238,14 +246,14 @@ def _file(data, start, end, line, seen, buf):
 def scan(block, line, offset, buf, names):
     """Scans a block of whole lines whose first is `line`, at `offset` of the file.
 
-    Fills `buf` from the start, pieces from their count on. A last line without newline that holds a broken record, or plain
-    text, is of kind UNFINISHED and gives no pieces.
+    Fills `buf` from the start, pieces from their count on. A last line without newline that holds a
+    broken record, or plain text, is of kind UNFINISHED and gives no pieces.
     """
     pieces, records, counts = buf.pieces, buf.records, buf.counts
     counts[RECORDS] = counts[OTHERS] = counts[LINES] = 0
     buf.kinds[:] = 0
     names.counts[0] = 0
-    data, end = pointer(block.ctypes.data), block.size
+    data, end = pointer(block.ctypes.data), block.size  # type: ignore[call-arg, var-annotated]
     start = filed = record = 0
     first = found = counts[PIECES]
     speaks = broken = nccl = nodes = False
@@ -257,8 +265,8 @@ def scan(block, line, offset, buf, names):
         if i == end or data[i] == 10:
             for k in range(first, found):
                 pieces[k].size = i - start
-            if broken and i == end:
-                found, filed = first, record
+            cut_off = broken and i == end
+            found, filed = (first, record) if cut_off else (found, filed)
             if speaks or found == first:
                 seen = (found > first, broken, nccl, nodes, speaks, i == end)
                 _file(data, start, i, line, seen, buf)

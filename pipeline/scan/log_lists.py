@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import numba as nb
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from pipeline.scan.log_blocks import (
     CONTESTED,
@@ -33,7 +34,7 @@ from pipeline.scan.log_records import NAME_BASE
 
 Rows = npt.NDArray[np.int64]  # (n, 2): code of the layer, number of calls
 
-SLOT_LIMIT = 1 << 16
+SLOT_LIMIT = 1 << 14
 _CANDIDATES = 8  # lists of a slot that are remembered
 _MANY_VOTES, _RARE = 8, 2
 _TRIAL_PIECES = 1 << 20  # over all combinations of lists that are tried on a window
@@ -79,7 +80,7 @@ def _plain_blocks(pieces, slots, rows, marks):
 
 
 class Owners:
-    """Finds the rank of every layer row; give it the pieces of one log in windows of whole lines."""
+    """Finds the rank of every layer row of one log, given in windows of whole lines."""
 
     def __init__(self) -> None:
         self._state = no_blocks()
@@ -114,40 +115,34 @@ class Owners:
             pieces: Next window. Kind and reason of what is rejected are written into it.
             embed: Code of the layer before layer 0.
         """
-        self._reject_foreign(pieces)
         slots = self._number(pieces)
         self._learn(pieces, slots)
         chosen = self._choose(pieces, slots, embed)
         out, self._state, _ = self._assign(pieces, slots, embed, chosen)
         return out
 
-    def _reject_foreign(self, pieces: npt.NDArray[np.void]) -> None:
-        if self._stages is None:
-            return
-        line, ranks = self._stages
-        headers = np.flatnonzero((pieces["kind"] == HEADER) & (pieces["line"] > line))
-        pairs = np.array(
-            [(rank << 32) | stage for stage, members in ranks.items() for rank in members], np.int64
-        )
-        seen = (pieces["code"][headers] << 32) | pieces["place"][headers]
-        foreign = headers[~np.isin(seen, pairs)]
-        pieces["kind"][foreign] = BAD
-        pieces["reason"][foreign] = FOREIGN
-
     def _number(self, pieces: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
-        """Slot of every header, -1 elsewhere; beyond the limit all share the last slot."""
-        slots = np.full(pieces.size, -1, np.int64)
+        """Slot of every header, -1 elsewhere; a header whose rank is not its stage's turns bad."""
         headers = np.flatnonzero(pieces["kind"] == HEADER)
-        pairs, where = np.unique(
-            (pieces["code"][headers] << 32) | pieces["place"][headers], return_inverse=True
-        )
-        known = []
-        for pair in pairs.tolist():
-            key = (pair >> 32, pair & 0xFFFFFFFF)
-            known.append(self._slots.setdefault(key, min(len(self._slots), SLOT_LIMIT)))
-        slots[headers] = np.array(known, np.int64)[where]
-        self._votes.extend({} for _ in range(len(self._votes), max(known, default=-1) + 1))
-        self._state = with_slots(self._state, len(self._votes))
+        pairs, where = _distinct((pieces["code"][headers] << 32) | pieces["place"][headers])
+        keys = [(pair >> 32, pair & 0xFFFFFFFF) for pair in pairs.tolist()]
+        foreign = np.zeros(headers.size, np.bool_)
+        if self._stages is not None:
+            line, ranks = self._stages
+            strange = np.array([rank not in ranks.get(stage, ()) for rank, stage in keys], np.bool_)
+            foreign = strange[where] & (pieces["line"][headers] > line)
+        used = np.bincount(where[~foreign], minlength=len(keys)).tolist()
+        for key in sorted(key for key, count in zip(keys, used, strict=True) if count):
+            if len(self._slots) < SLOT_LIMIT:
+                self._slots.setdefault(key, len(self._slots))
+        numbers = np.array([self._slots.get(key, -1) for key in keys], np.int64)[where]
+        foreign |= numbers < 0
+        pieces["kind"][headers[foreign]] = BAD
+        pieces["reason"][headers[foreign]] = FOREIGN
+        self._votes.extend({} for _ in range(len(self._votes), len(self._slots)))
+        self._state = with_slots(self._state, len(self._slots))
+        slots = np.full(pieces.size, -1, np.int64)
+        slots[headers[~foreign]] = numbers[~foreign]
         return slots
 
     def _learn(self, pieces: npt.NDArray[np.void], slots: npt.NDArray[np.int64]) -> None:
@@ -156,10 +151,13 @@ class Owners:
         marks = np.zeros(pieces.size, np.uint64)
         _plain_blocks(pieces, slots, rows, marks)
         plain = np.flatnonzero(rows)
-        unique, first, counts = np.unique(marks[plain], return_index=True, return_counts=True)
+        unique, where = _distinct(marks[plain].view(np.int64))
+        first = np.empty(unique.size, np.int64)
+        first[where[::-1]] = plain[::-1]
         touched = set()
-        for k in np.argsort(first).tolist():
-            mark, header, count = int(unique[k]), int(plain[first[k]]), int(counts[k])
+        for mark, header, count in zip(
+            unique.tolist(), first.tolist(), np.bincount(where).tolist(), strict=True
+        ):
             votes = self._votes[slots[header]]
             touched.add(int(slots[header]))
             if mark in votes:
@@ -189,8 +187,7 @@ class Owners:
         """
         candidates = [self._candidates(slot, embed) for slot in range(len(self._votes))]
         chosen: list[Rows | int] = [
-            lists[0] if len(lists) == 1 else CONTESTED if lists else UNKNOWN
-            for lists in candidates
+            lists[0] if len(lists) == 1 else CONTESTED if lists else UNKNOWN for lists in candidates
         ]
         trials = 1
         tried = []
@@ -251,7 +248,7 @@ class Owners:
         size = np.array([x if isinstance(x, int) else x.shape[0] for x in chosen], np.int64)
         flat = np.concatenate([np.empty((0, 2), np.int64), *rows])
         start = np.cumsum(np.maximum(size, 0)) - np.maximum(size, 0)
-        stage = np.array([stage for _, stage in self._slots], np.int64)[: size.size]
+        stage = np.array([stage for _, stage in self._slots], np.int64)
         lists = Lists(stage, start, size, flat[:, 0].copy(), flat[:, 1].copy())
         state = with_slots(self._state, size.size)
         out = np.zeros(pieces.size, OWNER)
@@ -268,6 +265,14 @@ def _layer_rows(pieces: npt.NDArray[np.void], first: int, count: int) -> Rows:
         stop += 1
     rows = pieces[first:stop][pieces["kind"][first:stop] == LAYER]
     return np.stack([rows["code"], rows["count"]], axis=1)
+
+
+def _distinct(
+    values: npt.NDArray[np.int64],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Distinct values in order of appearance, and for each value which of them it is."""
+    encoded = pa.array(values).dictionary_encode()
+    return encoded.dictionary.to_numpy(), encoded.indices.to_numpy()
 
 
 def _order(rows: Rows, embed: int) -> Rows:

@@ -86,10 +86,13 @@ class Statements:
         if self.stages is not None:
             return
         self.attributes["stage2rank"] = text.decode()
-        self.stages = line, {
-            int(stage): tuple(int(rank) for rank in re.findall(rb"\d{1,9}", ranks))
-            for stage, ranks in _STAGE.findall(text)
-        }
+        self.stages = (
+            line,
+            {
+                int(stage): tuple(int(rank) for rank in re.findall(rb"\d{1,9}", ranks))
+                for stage, ranks in _STAGE.findall(text)
+            },
+        )
         self.topology.setdefault("pp", len(self.stages[1]))
 
     @property

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import numba as nb
@@ -14,6 +15,8 @@ from pipeline.scan.log_blocks import BLOCK, REJECTED
 from pipeline.scan.log_lines import BAD, HEADER, LAYER
 
 RECENT = 1 << 12
+_FLOAT = re.compile(rb"-?(?:\d+(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?")
+_FLOAT_BYTES = 4096
 
 _kernel = nb.njit(nogil=True, cache=True)
 
@@ -57,8 +60,34 @@ def number_copies(records, seen, copies):
             total[0] += 1
 
 
+def exact_floats(data: npt.NDArray[np.uint8], records: npt.NDArray[np.void]) -> None:
+    """Reads what has too many digits for the kernel; Python prints up to 309 before the point."""
+    for value in ("lr", "loss", "ppl"):
+        for i in np.flatnonzero(records[f"{value}_text"] >= 0).tolist():
+            start = int(records[f"{value}_text"][i])
+            text = data[start : start + _FLOAT_BYTES].tobytes()
+            records[value][i] = float(_FLOAT.findall(text)[0])
+
+
+def window_size(
+    pieces: npt.NDArray[np.void], end: int, limits: tuple[int, int], *, last: bool
+) -> int:
+    """Pieces of the next whole window: 0 while the file, known up to `end`, may yet add to it.
+
+    What a window holds follows from the file alone, not from its blocks.
+
+    Args:
+        limits: The most pieces, and bytes of the file, that it may take.
+    """
+    most_pieces, most_bytes = limits
+    limit = int(np.searchsorted(pieces["start"], pieces["start"][0] + most_bytes, "right"))
+    if limit == pieces.size <= most_pieces and end - pieces["start"][0] <= most_bytes:
+        return pieces.size if last else 0
+    return int(_window_end(pieces, min(limit, most_pieces)))
+
+
 @_kernel
-def window_end(pieces, limit):
+def _window_end(pieces, limit):
     """Where to cut a window of up to `limit` pieces: before a header, else before a line.
 
     A header that directly follows another is not cut off from it; a line is never cut.
@@ -82,7 +111,7 @@ def take_rows(pieces, owners, small, large):
 
     Args:
         small: int32 (4, n): rank, stage, step, 1 where merged.
-        large: int64 (8, n): line, code, index, calls, total, average, compute, comm.
+        large: int64 (8, n): code, line, index, calls, total, average, compute, comm.
     """
     n = 0
     for i in range(pieces.size):
@@ -90,7 +119,7 @@ def take_rows(pieces, owners, small, large):
         if piece.kind == LAYER and owner.how != REJECTED:
             small[0, n], small[1, n], small[2, n] = owner.rank, owner.stage, owner.step
             small[3, n] = owner.how != BLOCK
-            large[0, n], large[1, n], large[2, n] = piece.line, piece.code, piece.place
+            large[0, n], large[1, n], large[2, n] = piece.code, piece.line, piece.place
             large[3, n], large[4, n], large[5, n] = piece.count, piece.total, piece.avg
             large[6, n], large[7, n] = piece.compute, piece.comm
             n += 1

@@ -33,7 +33,7 @@ EARLY = -1  # order of the embedding
 NAMED = 1 << 40  # order of layers without a number, behind all others
 
 
-class Unreadable(Exception):
+class UnreadableError(Exception):
     """A record that does not parse; its argument is the reason."""
 
 
@@ -86,21 +86,21 @@ class Cursor:
 
     def word(self, word: bytes) -> None:
         if self.take(re.escape(word)) is None:
-            raise Unreadable(self.reason)
+            raise UnreadableError(self.reason)
 
     def count(self, word: bytes) -> int:
         self.word(word)
         digits = self.take(rb"\d+")
         if digits is None or len(digits) > 18:
-            raise Unreadable(self.reason)
+            raise UnreadableError(self.reason)
         return int(digits)
 
     def decimal(self) -> int:
         match = re.compile(rb"(\d+)(\.\d*)?").match(self.text, self.at)
         if not match or int(match[1]) >= 10**12 or match[2] == b".":
-            raise Unreadable("bad_number")
+            raise UnreadableError("bad_number")
         if match[2] and len(match[2]) > 7:
-            raise Unreadable("bad_number")
+            raise UnreadableError("bad_number")
         self.at = match.end()
         return int(Fraction(match[0].decode()) * 10**6)
 
@@ -120,7 +120,7 @@ class Cursor:
         self.word(word)
         text = self.take(rb"-?(?:nan|inf|\d+\.?\d*(?:(?<=\d)e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?)")
         if text is None or re.search(rb"\.(?!\d)", text):
-            raise Unreadable("bad_number")
+            raise UnreadableError("bad_number")
         return float(text)
 
 
@@ -134,7 +134,7 @@ def text_of(raw: bytes) -> str:
 def layer_row(cursor: Cursor) -> dict[str, Any]:
     name = cursor.take(rb"layer\[[^\]\n]{1,64}\]")
     if name is None:
-        raise Unreadable("bad_layer")
+        raise UnreadableError("bad_layer")
     name = name[6:-1]
     cursor.word(b":")
     row: dict[str, Any] = {
@@ -150,7 +150,7 @@ def layer_row(cursor: Cursor) -> dict[str, Any]:
         try:
             row["ops"] = Cursor(cursor.text, cursor.at, "").count(b"fx_nodes=")
             cursor.count(b"fx_nodes=")
-        except Unreadable:
+        except UnreadableError:
             row["ops"] = cursor.count(b"ops=")
             cursor.word(b",")
             row["avg_ns"] = cursor.time(b"avg/op=")
@@ -180,7 +180,7 @@ def progress(cursor: Cursor) -> dict[str, Any]:
     cursor.word(b"|")
     record["ppl"] = cursor.number(b"ppl")
     if max(record["epoch"], record["step"], record["steps_per_epoch"]) >= INT32:
-        raise Unreadable("bad_number")
+        raise UnreadableError("bad_number")
     if not re.match(rb" *\| epoch", cursor.text[cursor.at :]):
         cursor.take(rb"\|")
     return record
@@ -198,11 +198,11 @@ def header(text: bytes, at: int) -> tuple[int, dict[str, Any]] | None:
     values: dict[str, Any] = {"rank": cursor.count(b"[rank:"), "stage": cursor.count(b"stage:")}
     cursor.word(b"]")
     if step < 0:
-        raise Unreadable("bad_header")
+        raise UnreadableError("bad_header")
     cursor.at = at + step
     values["step"] = cursor.count(b"step ")
     if max(values.values()) >= INT32:
-        raise Unreadable("bad_header")
+        raise UnreadableError("bad_header")
     return cursor.at, values
 
 
@@ -223,7 +223,7 @@ def pieces_of(text: bytes, line: int) -> list[Piece]:
             else:
                 values = layer_row(cursor) if kind == "layer" else progress(cursor)
                 at = cursor.at
-        except Unreadable as error:
+        except UnreadableError as error:
             if kind == "layer" and re.match(rb"[\w.]", text[start - 1 : start], re.ASCII):
                 continue
             found.append(Piece("bad", line, str(error)))
@@ -392,7 +392,12 @@ class Attribution:
         fits = self.fitting(piece.key, later=False)
         fits = fits or self.fitting(piece.key, later=True)
         if not fits and len(self.open) == 1 and self.plain(piece, self.open[0]):
-            known = {row for s, rows in self.lists.items() if s not in self.contested for row in rows or ()}
+            known = {
+                row
+                for s, rows in self.lists.items()
+                if s not in self.contested
+                for row in rows or ()
+            }
             block = self.open[0]
             if piece.key not in known and block.rows and block.rows[block.at][0] == piece.key[0]:
                 fits = [(block, block.at)]
@@ -440,7 +445,7 @@ class Attribution:
         piece.owner, piece.reason = block, ""
         piece.how = how or ("block" if self.plain(piece, block) else "merged")
 
-    def without_list(self, piece: Piece) -> str | None:
+    def without_list(self, piece: Piece) -> str | None:  # noqa: PLR0911 - one per rule
         group = [block for block in self.open if block.group == self.group]
         free = [block for block in group if block.rows is None and not block.contested]
         contested = not self.trusted or any(block.contested for block in group)
@@ -499,6 +504,13 @@ class Reading:
     complete: bool
 
 
+def kind_of(text: bytes) -> str:
+    kind = next((name for pattern, name in KINDS if pattern.match(text)), "other")
+    if kind == "other" and b"NCCL " in text:
+        return "nccl"
+    return "fx_graph" if kind == "other" and b"de.args[" in text else kind
+
+
 def read(raw: bytes) -> Reading:
     lines = re.findall(rb"[^\n]*\n|[^\n]+", raw)
     statements = Statements()
@@ -517,25 +529,21 @@ def read(raw: bytes) -> Reading:
         said = statements.read(number, text)
         if found and (whole or not broken):
             pieces += found
-            continue
-        if said:
+        elif said:
             context += 1
-            continue
-        kind = next((name for pattern, name in KINDS if pattern.match(text)), "other")
-        if kind == "other" and b"NCCL " in text:
-            kind = "nccl"
-        elif kind == "other" and b"de.args[" in text:
-            kind = "fx_graph"
-        irrelevant["unfinished" if not whole and (broken or kind == "other") else kind] += 1
+        else:
+            kind = kind_of(text)
+            irrelevant["unfinished" if not whole and (broken or kind == "other") else kind] += 1
     if statements.stages:
         line, ranks = statements.stages
         for piece in pieces:
-            if piece.kind == "header" and piece.line > line:
-                if piece.values["rank"] not in ranks.get(piece.values["stage"], ()):
-                    piece.kind, piece.reason = "bad", "rank_not_in_stage"
+            if piece.kind != "header" or piece.line <= line:
+                continue
+            if piece.values["rank"] not in ranks.get(piece.values["stage"], ()):
+                piece.kind, piece.reason = "bad", "rank_not_in_stage"
     attribution = Attribution(pieces)
     attribution.resolve()
-    rejects = {}
+    rejects: dict[int, str] = {}
     for piece in pieces:
         if piece.reason:
             rejects.setdefault(piece.line, piece.reason)

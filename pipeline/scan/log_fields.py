@@ -1,0 +1,167 @@
+"""Kernels that read a word, a number or a time at a place in a line of text.
+
+Each gives first the place behind what it read, or a negative number where the text is none, and
+takes such a number on as it is: readers can be chained. Bytes are given by pointer and values are
+returned: an array that is handed on costs more than what is read.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+from numba import types
+from numba.extending import intrinsic
+
+BROKEN, NO_NUMBER = -1, -2  # what a reader gives for text that is none
+
+_NS_DIGITS = 6  # a millisecond has so many decimal digits of nanoseconds
+_MS_LIMIT = 10**12
+_EXACT_DIGITS = 15  # a float holds every whole number of so many digits
+
+_kernel = nb.njit(nogil=True, cache=True)
+
+
+def word(text: bytes) -> int:
+    """Up to 8 ASCII bytes as one number, the form in which kernels compare them."""
+    assert len(text) <= 8
+    return int.from_bytes(text, "little")
+
+
+_AVG = word(b"(avg=")
+_CLOSE = word(b")")
+_INF = word(b"inf")
+_MS = word(b"ms")
+_NAN = word(b"nan")
+
+
+@intrinsic
+def pointer(typing_context, address):  # noqa: ARG001 - only their types matter
+    """Address of bytes as a pointer: unlike an array it is not counted at every call."""
+
+    def code(context, builder, signature, arguments):
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+    return types.CPointer(types.uint8)(types.uintp), code
+
+
+@_kernel
+def at(data, i, end, text):
+    """Whether the word stands at `i`."""
+    if i < 0:
+        return False
+    while text:
+        if i >= end or data[i] != text & 255:
+            return False
+        text >>= 8
+        i += 1
+    return True
+
+
+@_kernel
+def behind(data, i, end, text):
+    """Behind blanks and the word; negative as `i` was, or BROKEN where it does not stand."""
+    if i < 0:
+        return i
+    while i < end and data[i] == 32:
+        i += 1
+    while text:
+        if i >= end or data[i] != text & 255:
+            return BROKEN
+        text >>= 8
+        i += 1
+    return i
+
+
+@_kernel
+def count(data, i, end, text):
+    """Behind `text` and a whole number of up to 18 digits; the number."""
+    i = start = behind(data, behind(data, i, end, text), end, 0)
+    value = 0
+    while 0 <= i < end and 48 <= data[i] <= 57:
+        if i - start == 18:
+            return BROKEN, 0
+        value = value * 10 + (data[i] - 48)
+        i += 1
+    return i if i > start else min(i, BROKEN), value
+
+
+@_kernel
+def decimal(data, i, end):
+    """Behind decimal milliseconds; the ns, exactly."""
+    start = i
+    value = 0
+    while i < end and 48 <= data[i] <= 57 and value < _MS_LIMIT:
+        value = value * 10 + (data[i] - 48)
+        i += 1
+    if i == start or value >= _MS_LIMIT:
+        return NO_NUMBER, 0
+    left = _NS_DIGITS
+    if i < end and data[i] == 46:
+        i += 1
+        while i < end and 48 <= data[i] <= 57 and left:
+            value = value * 10 + (data[i] - 48)
+            i += 1
+            left -= 1
+        if left == _NS_DIGITS or (i < end and 48 <= data[i] <= 57):
+            return NO_NUMBER, 0
+    while left:
+        value *= 10
+        left -= 1
+    return i, value
+
+
+@_kernel
+def time_ms(data, i, end, text):
+    """Behind `text` and a time in ms; the ns."""
+    i = behind(data, i, end, text)
+    if i < 0:
+        return i, 0
+    i, value = decimal(data, i, end)
+    return behind(data, i, end, _MS), value
+
+
+@_kernel
+def pair_ms(data, i, end, text):
+    """Behind a time and its average in brackets; both in ns."""
+    i, value = time_ms(data, i, end, text)
+    i, avg = time_ms(data, i, end, _AVG)
+    return behind(data, i, end, _CLOSE), value, avg
+
+
+@_kernel
+def decimal_float(data, i, end):
+    """Behind a float; the value, and its start where it has more digits than are exact here."""
+    if i < 0:
+        return i, 0.0, -1
+    i = start = behind(data, i, end, 0)
+    minus = i < end and data[i] == 45
+    i += minus
+    if at(data, i, end, _NAN) or at(data, i, end, _INF):
+        value = np.nan if data[i] == 110 else np.inf
+        return i + 3, -value if minus else value, -1
+    mantissa = digits = scale = 0
+    point = False
+    while i < end and (48 <= data[i] <= 57 or (data[i] == 46 and not point)):
+        if data[i] == 46:
+            point = True
+        else:
+            mantissa = mantissa * 10 + (data[i] - 48) if digits < _EXACT_DIGITS else 0
+            digits += 1
+            scale += point
+        i += 1
+    if digits == 0 or data[i - 1] == 46:
+        return NO_NUMBER, 0.0, -1
+    wide = digits > _EXACT_DIGITS
+    power = i + 2 if i + 1 < end and data[i + 1] in (43, 45) else i + 1
+    if power < end and data[i] == 101 and 48 <= data[power] <= 57:
+        wide = True
+        i = power
+        while i < end and 48 <= data[i] <= 57:
+            i += 1
+    if wide:
+        return i, 0.0, start
+    # Both numbers are exact, so the one rounding of the division is right.
+    value = mantissa / 10.0**scale
+    return i, -value if minus else value, -1

@@ -1,0 +1,387 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib
+import re
+import shutil
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.errors import InputError, LakeError, UsageError
+from pipeline.ingest import Options, ingest
+from pipeline.lake import Lake
+from pipeline.models import build, catalog
+from pipeline.report import page as page_module
+from pipeline.report import write_report
+from tests.conftest import ROOT
+from tests.pages import Node, read_page
+from tests.report_lakes import make, plan_run, trace_run
+from tests.tiny_lakes import commit_run, log_run
+
+NOTHING = "\N{EN DASH}"
+NOW = datetime(2025, 3, 2, 6, 0)
+EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    rejecting = log_run(steps=5, rejected=2, complete=False, run_date=datetime(2025, 3, 1, 23))
+    fault = {"source_id": 0, "line": 7, "name": "cut", "severity": "data_loss", "count": 2}
+    return make(
+        tmp_path_factory.mktemp("lake"),
+        {
+            "slow": trace_run(slow=1.5, run_date=datetime(2025, 3, 1, 6)),
+            "even": trace_run(run_date=datetime(2025, 2, 1)),
+            "log": {**rejecting, "faults": [fault, {**fault, "name": "odd", "severity": "info"}]},
+            "plan": plan_run(),
+        },
+    )
+
+
+def write(lake: Lake, out: Path, **options: Any) -> Node:
+    write_report(lake, out, **{"now": NOW, **options})
+    return read_page(out.read_text())
+
+
+@pytest.fixture(scope="module")
+def page(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Node:
+    return write(lake, tmp_path_factory.mktemp("out") / "page.html")
+
+
+def figures(node: Node, title: str, *names: str) -> list[tuple[str, ...]]:
+    return [tuple(row[name] for name in names) for row in node.section(title).table()]
+
+
+def listed(page: Node) -> list[str]:
+    return [row["run id"] for row in page.section("Runs").table()]
+
+
+def test_the_page_says_when_and_of_what(page: Node, lake: Lake) -> None:
+    assert page.all("title")[0].text == f"tracelake report: {lake.root.name}"
+    told = page.all("header")[0].text
+    assert "2025-03-02 06:00" in told
+    assert "4 runs (1 aicb_workload, 1 optimus, 2 rank_trace)" in told
+
+
+def test_the_page_needs_nothing_else(page: Node) -> None:
+    names = {node.attrs["id"] for node in page.nodes() if "id" in node.attrs}
+    for node in page.nodes():
+        assert node.tag not in {"link", "img", "iframe", "object", "use", "image"}
+        assert not {"src", "srcset", "xlink:href", "action"} & node.attrs.keys()
+        assert node.attrs.get("href", "#runs").removeprefix("#") in names
+        assert not any("url(" in value or "//" in value for value in node.attrs.values())
+    styles = "".join(node.text for node in page.all("style"))
+    assert not re.search(r"url\(|@import|//", styles)
+    (script,) = page.all("script")
+    assert not re.search(r"fetch|XMLHttp|import\s*\(|https?:", script.text)
+    (policy,) = [n for n in page.all("meta") if n.attrs.get("http-equiv")]
+    digest = base64.b64encode(hashlib.sha256(script.text.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in policy.attrs["content"]
+    assert "default-src 'none'" in policy.attrs["content"]
+
+
+def test_headline_names_each_run_newest_first(page: Node) -> None:
+    rows = page.section("Runs").table()
+    assert [row["run id"] for row in rows] == ["log", "slow", "even", "plan"]
+    slow = rows[1]
+    assert slow["attention"] == "stragglers"
+    assert (slow["step p50 (ms)"], slow["bubble (%)"], slow["stragglers"]) == (
+        "350.00",
+        "10.7",
+        "1",
+    )
+    assert rows[3]["step p50 (ms)"] == NOTHING
+    assert rows[0]["rejects"] == "2"
+
+
+def test_headline_says_why_a_figure_is_missing(tmp_path: Path) -> None:
+    lake = make(tmp_path / "lake", {"alone": trace_run(ranks=1, simulated=True)})
+    page = write(lake, tmp_path / "page.html")
+    heads = [head.text for head in page.all("table", "headline")[0].all("th")]
+    cell = page.all("table", "headline")[0].all("td")[heads.index("bubble (%)")]
+    assert cell.text == NOTHING
+    assert cell.attrs["title"].startswith("simulated: Ranks were played")
+
+
+def test_attention_lists_what_is_wrong_and_nothing_else(page: Node) -> None:
+    groups = page.by_id("attention").all("details")
+    told = {g.attrs["id"]: [item.text for item in g.all("li")] for g in groups}
+    assert list(told) == ["stragglers", "faults", "rejects", "incomplete"]
+    (straggler,) = told["stragglers"]
+    assert straggler.startswith("slowrank 2 of stage 0: forward_step took 1.62 times as long")
+    assert "Time lost: 150.00 ms" in straggler
+    assert told["faults"] == ["logcut (data loss), 2 times in log.txt:7"]
+    assert told["rejects"][0].startswith("log2 lines were not understood")
+    assert "first log.txt:1000: x" in told["rejects"][0]
+    assert told["incomplete"] == ["log2 of 2 ranks seen, but a step or a rank has not ended."]
+    counts = {tile.text for tile in page.by_id("attention").all("a") if tile.all("b")}
+    assert "2 Lines not understood" in counts
+
+
+def test_passed_over_inputs_are_told_but_not_beside_named_runs(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "notes.md").write_text("no trace\n")
+    lake = Lake.create(tmp_path / "lake")
+    commit_run(lake, "even", trace_run())
+    with pytest.raises(InputError):
+        ingest([str(tmp_path / "in")], lake, Options())
+    build(lake)
+    whole = write(lake, tmp_path / "whole.html")
+    assert whole.by_id("skipped").all("li")[0].text == "no_format: notes.md"
+    named = write(lake, tmp_path / "named.html", runs=["even"])
+    assert named.by_id("attention").all("p")[0].text == "Nothing needs attention."
+
+
+def test_a_run_of_a_trace_shows_its_figures(page: Node) -> None:
+    run = page.by_id("run-slow")
+    facts = run.terms("facts")
+    assert facts["tp"] == "4 name"
+    assert facts["run date"] == "2025-03-01 06:00:00"
+    ranks = figures(run, "Slow ranks", "rank", "verdict", "slow steps", "time lost (ms)")
+    assert ranks[1:3] == [("1", "ok", "0", "0.00"), ("2", "straggler", "3", "150.00")]
+    stages = figures(run, "Bubble by stage", "stage", "basis", "bubble (%)", "theory bubble (%)")
+    assert stages == [("0", "measured", "10.7", "0.0"), ("0", "modelled", "0.0", "0.0")]
+    windows = figures(
+        run, "Where the pipeline window went", "rank", "compute (ms)", "in op comm (ms)", "gap (ms)"
+    )
+    assert windows[0] == ("0", "280.00", "20.00", "50.00")
+    assert windows[2] == ("2", "330.00", "20.00", "0.00")
+    balance = figures(run, "Balance of stages", "stage", "micro batch (ms)", "share (%)")
+    assert balance == [("0", "350.00", "100.0")]
+    (call,) = run.section("Communication: time and bandwidth by size").table()
+    assert (call["size"], call["group size"], call["calls"]) == ("1.00 MB", "4", "3")
+    assert (call["time p50 (ms)"], call["algbw p50 (GB/s)"]) == ("20.00", "0.05")
+    assert call["busbw p50 (GB/s)"] == "0.08"
+    assert "overlapped" not in call
+    assert figures(run, "Steps", "step", "step (ms)")[0] == ("1", "350.00")
+
+
+def test_parts_of_the_window_fill_the_bar(page: Node) -> None:
+    section = page.by_id("run-slow").section("Where the pipeline window went")
+    legend = [part.text for part in section.all("p", "legend")[0].all("span")]
+    for stack in section.all("span", "stack"):
+        widths = [float(i.attrs["style"][6:-1]) for i in stack.all("i")]
+        assert sum(widths) == pytest.approx(100, abs=0.3)
+    first = section.all("span", "stack")[0].all("i")
+    assert [i.attrs["title"] for i in first] == ["compute 80.0 %", "in op comm 5.7 %", "gap 14.3 %"]
+    places = [int(i.attrs["class"].removeprefix("p")) for i in first]
+    assert [legend[place] for place in places] == ["compute", "in op comm", "gap"]
+
+
+def test_a_run_of_a_log_shows_its_figures(page: Node) -> None:
+    run = page.by_id("run-log")
+    layers = figures(run, "Layers", "layer", "steps", "mean (ms)", "p95 (ms)")
+    assert layers == [("0", "4", "1.00", "1.00"), ("1", "4", "2.00", "2.00")]
+    stages = figures(run, "Bubble by stage", "stage", "basis", "theory bubble (%)", "reason")
+    assert stages[1] == ("1", "modelled", "20.0", "forward_modules_only")
+    rejects = run.section("Lines not understood").table()
+    assert rejects[0] == {"path": "log.txt", "line": "1000", "reason": "bad", "text": "x"}
+    faults = figures(run, "Faults tolerated", "severity", "name", "count")
+    assert faults == [("data loss", "cut", "2"), ("info", "odd", "2")]
+    assert figures(run, "Files", "path", "rejected") == [("log.txt", "2")]
+    assert figures(run, "Steps", "step", "loss")[2] == ("3", "3.500")
+
+
+def test_a_run_of_a_plan_shows_its_figures(page: Node) -> None:
+    run = page.by_id("run-plan")
+    (row,) = run.section("Planned communication").table()
+    assert (row["pass"], row["group size"], row["bytes"]) == ("forward", "8", "50.00 MB")
+    assert (row["compute (ms)"], row["needed (GB/s)"]) == ("2.00", "25.00")
+    stages = figures(run, "Bubble by stage", "stage", "basis", "bubble (%)")
+    assert stages == [("all", "theory", "25.0")]
+
+
+def test_sections_without_data_say_why_in_one_line(page: Node, tmp_path: Path) -> None:
+    without = page.by_id("run-plan").terms("without")
+    assert without["Layers"] == "The input has no times of layers."
+    assert without["Lines not understood"] == "Every line was understood."
+    lake = make(tmp_path / "lake", {"played": trace_run(simulated=True)})
+    played = write(lake, tmp_path / "page.html").by_id("run-played")
+    assert played.terms("without")["Slow ranks"].startswith("simulated: Ranks were played")
+    missing = played.section("Coverage").table()
+    wanted = {"figure": "straggler_ranks.slowdown", "reason": "simulated"}
+    (row,) = [row for row in missing if row["figure"] == wanted["figure"]]
+    assert row["what would give it"] == "trace every rank on its own device"
+    assert row.items() >= wanted.items()
+    assert not [table for table in played.all("tbody") if not table.all("tr")]
+
+
+def test_charts_show_steps_without_warmup(page: Node) -> None:
+    figures_of_log = page.by_id("run-log").section("Layers").all("figure")
+    assert [len(figure.all("svg")) for figure in figures_of_log] == [1]
+    texts = {text.text for text in figures_of_log[0].all("text")}
+    assert {"step", "layer (ms)", "2", "5"} <= texts
+    assert "1" not in texts
+    assert len(page.by_id("run-log").section("Steps").all("figure")) == 2
+
+
+def test_a_run_of_one_step_has_no_chart(tmp_path: Path) -> None:
+    lake = make(tmp_path / "lake", {"short": trace_run(steps=1)})
+    assert not write(lake, tmp_path / "page.html").all("figure")
+
+
+def test_runs_beyond_the_charted_say_so(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_module, "CHARTED_RUNS", 1)
+    page = write(lake, tmp_path / "page.html")
+    assert page.by_id("run-slow").all("figure")
+    assert not page.by_id("run-log").all("figure")
+    assert "No chart" in page.by_id("run-log").section("Layers").text
+
+
+def test_runs_beyond_the_detailed_keep_their_headline(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_module, "DETAILED_RUNS", 2)
+    page = write(lake, tmp_path / "page.html")
+    assert listed(page) == ["log", "slow", "even", "plan"]
+    assert [run.attrs["id"] for run in page.all("details", "run")] == ["run-log", "run-slow"]
+
+
+def test_runs_beyond_the_listed_are_counted(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_module, "LISTED_RUNS", 1)
+    page = write(lake, tmp_path / "page.html")
+    assert listed(page) == ["slow"]
+    assert "1 of 4 runs" in page.section("Runs").text
+
+
+def test_long_tables_keep_what_matters(tmp_path: Path) -> None:
+    lake = make(tmp_path / "lake", {"many": trace_run(slow=1.5, slow_rank=69, ranks=70)})
+    section = write(lake, tmp_path / "page.html").by_id("run-many").section("Slow ranks")
+    ranks = section.table()
+    assert len(ranks) == 64
+    assert (ranks[-1]["rank"], ranks[-1]["verdict"]) == ("69", "straggler")
+    assert "64 of 70 rows" in section.text
+
+
+def test_definitions_stand_once_for_every_heading(page: Node) -> None:
+    defined = {
+        node.attrs["data-defines"]: {t.attrs["data-label"] for t in node.all("dt")}
+        for node in page.all("dl", "glossary")
+    }
+    for table in page.all("table"):
+        if relation := table.attrs.get("data-of"):
+            labels = {str(head.children[0]).strip() for head in table.all("th")}
+            drawn = {"parts", "attention"}
+            elsewhere = {"path"} if relation in {"rejects", "faults"} else set()
+            assert labels <= defined[relation] | drawn | elsewhere
+    assert "simulated" in defined["reason"]
+    assert defined["run_summary"] >= {"bubble", "busbw"}
+
+
+def test_what_the_lake_says_is_text(tmp_path: Path) -> None:
+    rows = {**log_run(steps=4, rejected=1, model=EVIL, attributes=[(EVIL, EVIL)])}
+    rows["layer_times"] = [{**row, "layer": f"{row['layer']}{EVIL}"} for row in rows["layer_times"]]
+    rows["rejects"] = [{**rows["rejects"][0], "reason": EVIL, "text": EVIL}]
+    rows["sources"] = [{**rows["sources"][0], "path": f"{EVIL}.txt"}]
+    rows["faults"] = [
+        {"source_id": 0, "line": 1, "name": EVIL, "severity": "error", "count": 1, "text": EVIL}
+    ]
+    lake = Lake.create(tmp_path / "<b>lake")
+    commit_run(lake, "evil", rows)
+    build(lake)
+    page = write(lake, tmp_path / "page.html")
+    assert len(page.all("script")) == 1
+    assert not page.all("img")
+    assert "<b>lake" in page.all("title")[0].text
+    run = page.by_id("run-evil")
+    assert run.section("Lines not understood").table()[0]["text"] == EVIL
+    assert run.section("Layers").table()[0]["layer"] == f"0{EVIL}"
+    assert run.terms("facts")[EVIL] == EVIL
+    drawn = [text.text for text in run.section("Layers").all("text")]
+    assert any(text.startswith("0</script>") for text in drawn)
+    assert EVIL in page.by_id("faults").text
+
+
+def test_an_empty_lake_says_so(tmp_path: Path) -> None:
+    lake = make(tmp_path / "lake", {})
+    page = write(lake, tmp_path / "page.html")
+    assert "The lake has no runs." in page.by_id("runs").text
+    assert not page.all("table")
+
+
+def test_a_lake_without_warehouse_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(LakeError, match="tracelake build"):
+        write_report(Lake.create(tmp_path / "lake"), tmp_path / "page.html")
+
+
+def test_only_named_runs(lake: Lake, tmp_path: Path) -> None:
+    page = write(lake, tmp_path / "page.html", runs=["even", "plan"])
+    assert listed(page) == ["even", "plan"]
+    assert "log.txt" not in page.text
+    assert "Nothing needs attention." in page.text
+
+
+def test_an_unknown_run_is_an_error(lake: Lake, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no run 'nope'") as caught:
+        write_report(lake, tmp_path / "page.html", runs=["even", "nope"])
+    assert "tracelake runs" in (caught.value.hint or "")
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_runs_dated_within(lake: Lake, tmp_path: Path) -> None:
+    page = write(lake, tmp_path / "page.html", since=timedelta(hours=24))
+    assert listed(page) == ["log", "slow"]
+    assert "dated within 24 h, 1 without a date left out" in page.all("header")[0].text
+    page = write(lake, tmp_path / "page.html", since=timedelta(hours=23))
+    assert listed(page) == ["log"]
+    page = write(lake, tmp_path / "page.html", since=timedelta(hours=1))
+    assert "No run is dated within 1 h." in page.by_id("runs").text
+
+
+def test_the_same_lake_and_time_give_the_same_page(lake: Lake, tmp_path: Path) -> None:
+    pages = [tmp_path / "new" / "a.html", tmp_path / "new" / "b.html"]
+    results = [write_report(lake, page, now=NOW) for page in pages]
+    assert pages[0].read_bytes() == pages[1].read_bytes()
+    assert [(r.path, r.runs, r.bytes) for r in results] == [
+        (page, 4, page.stat().st_size) for page in pages
+    ]
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["a.html", "b.html"]
+
+
+def test_a_page_is_replaced_at_once(lake: Lake, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    write_report(lake, path, now=NOW)
+    before = path.read_bytes()
+    with path.open("rb") as reader:
+        write_report(lake, path, now=NOW, runs=["plan"])
+        assert reader.read() == before
+    assert path.read_bytes() != before
+
+
+def test_a_page_that_cannot_be_written_leaves_nothing(lake: Lake, tmp_path: Path) -> None:
+    (tmp_path / "page.html").mkdir()
+    with pytest.raises(UsageError, match="cannot write"):
+        write_report(lake, tmp_path / "page.html", now=NOW)
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+@pytest.fixture
+def longer_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The shipped models and one more."""
+    shutil.copytree(ROOT / "sql", tmp_path / "sql")
+    (tmp_path / "sql" / "runs" / "line_count.sql").write_text(
+        "-- How many lines a run has.\n-- @report Lines of a run\n-- @grain run_id\n"
+        "-- @column total BIGINT lines | Lines.\n"
+        "SELECT run_id, sum(lines)::BIGINT AS total FROM sources GROUP BY run_id\n"
+    )
+    module = importlib.import_module("pipeline.models.catalog")
+    monkeypatch.setattr(module, "resource_dir", lambda name: tmp_path / name)
+    catalog.cache_clear()
+    yield
+    catalog.cache_clear()
+
+
+@pytest.mark.usefixtures("longer_catalog")
+def test_a_new_model_with_a_title_is_a_section(tmp_path: Path) -> None:
+    lake = make(tmp_path / "lake", {"log": log_run(steps=3)})
+    section = write(lake, tmp_path / "page.html").by_id("run-log").section("Lines of a run")
+    assert section.table() == [{"total": "8"}]
