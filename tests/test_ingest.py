@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline.errors import InputError, LakeError, UsageError
-from pipeline.ingest import Options, Status, plan
+from pipeline.ingest import Options, Status, ingest, plan
 from pipeline.lake import Lake
 from tests.lakes import files, rows, run_ingest, statuses
 from tests.traces import plan as plan_text
@@ -158,6 +158,18 @@ def test_equal_names_with_equal_beginnings_are_told_apart_by_content(tmp_path: P
     assert statuses(run_ingest(archive, lake)) == ["unchanged", "unchanged"]
 
 
+def test_a_later_archive_does_not_take_over_an_id_that_is_in_use(tmp_path: Path) -> None:
+    long = plan_text(200)
+    one = write(tmp_path / "one", {"a/plan.txt": long})
+    two = write(tmp_path / "two", {"b/plan.txt": long.replace("layer199", "last")})
+    lake = tmp_path / "lake"
+    run_ingest(one, lake)
+    assert statuses(run_ingest(two, lake)) == ["new"]
+    assert rows(lake, "runs", "count(*)") == [(2,)]
+    assert statuses(run_ingest(one, lake)) == ["unchanged"]
+    assert statuses(run_ingest(two, lake)) == ["unchanged"]
+
+
 def test_one_run_found_twice_under_one_name_is_one_run(tmp_path: Path) -> None:
     archive = write(tmp_path / "archive", {"a/plan.txt": plan_text(3), "b/plan.txt": plan_text(3)})
     lake = tmp_path / "lake"
@@ -178,6 +190,88 @@ def test_equal_content_under_two_names_is_two_runs_one_a_duplicate(tmp_path: Pat
         ("b.txt", 9, "a.txt"),
     ]
     assert statuses(run_ingest(archive, lake)) == ["unchanged", "unchanged"]
+
+
+def test_every_further_duplicate_names_the_first(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    archive = write(tmp_path / "archive", {"a.txt": plan_text(3), "b.txt": plan_text(3)})
+    run_ingest(archive, lake)
+    run_ingest(write(archive, {"c.txt": plan_text(3)}), lake)
+    assert rows(lake, "sources", "path, duplicate_of", "ORDER BY path") == [
+        ("a.txt", None),
+        ("b.txt", "a.txt"),
+        ("c.txt", "a.txt"),
+    ]
+
+
+def test_an_input_named_twice_is_read_once(archive: Path, tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path / "lake")
+    report = ingest([str(archive), str(archive / "plans"), str(archive)], lake, Options())
+    assert statuses(report) == ["new", "new"]
+    assert len(rows(lake.root, "sources")) == 3
+
+
+def test_what_was_passed_over_and_is_now_a_trace_leaves_the_list(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    archive = write(tmp_path / "archive", {"a.txt": plan_text(3), "b.txt": "soon\n"})
+    run_ingest(archive, lake)
+    assert rows(lake, "skipped", "path") == [("b.txt",)]
+    run_ingest(write(archive, {"b.txt": plan_text(4)}), lake)
+    assert rows(lake, "skipped", "path") == []
+
+
+def test_a_forced_format_holds_for_its_own_run_of_the_command_only(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    log = "> GAS: 4\n> World size: 8\n> TP: 1\n" + trace(0)
+    archive = write(tmp_path / "archive", {"mixed.log": log})
+    run_ingest(archive, lake, input_format="rank_trace")
+    assert rows(lake, "runs", "format") == [("rank_trace",)]
+    run_ingest(archive, lake)
+    assert rows(lake, "runs", "format") == [("optimus",)]
+
+
+def test_a_run_of_unknown_size_is_not_complete(tmp_path: Path) -> None:
+    run_ingest(write(tmp_path / "archive", {"x.log": trace(0)}), tmp_path / "lake")
+    assert rows(tmp_path / "lake", "runs", "ranks_seen, ranks_expected, complete") == [
+        (1, None, False)
+    ]
+
+
+def test_a_file_of_rejects_only_is_kept(tmp_path: Path) -> None:
+    text = trace(0).replace("timestamp=", "timestamp=x")
+    run_ingest(write(tmp_path / "archive", {trace_name(0): text}), tmp_path / "lake")
+    assert rows(tmp_path / "lake", "rejects", "line, reason") == [
+        (1, "bad_number"),
+        (2, "bad_number"),
+        (3, "bad_number"),
+    ]
+
+
+class Grows:
+    """Writes to a file after it was planned and before it is read."""
+
+    def __init__(self, path: Path, more: str) -> None:
+        self._path, self._more = path, more
+
+    def planned(self, runs: int, weight: int) -> None:
+        del runs, weight
+        with self._path.open("a") as file:
+            file.write(self._more)
+
+    def advance(self, weight: int) -> None:
+        del weight
+
+
+def test_a_file_that_grows_while_it_is_read_is_read_again(tmp_path: Path) -> None:
+    name = trace_name(0, world=1)
+    archive = write(tmp_path / "archive", {name: trace(0, steps=30)})
+    lake = Lake.create(tmp_path / "lake")
+    grows = Grows(archive / name, trace(0, start=9000.0))
+    ingest([str(archive)], lake, Options(), progress=grows)
+    assert rows(lake.root, "faults", "name") == [("changed_while_read",)]
+    assert statuses(run_ingest(archive, lake.root)) == ["updated"]
+    assert statuses(run_ingest(archive, lake.root)) == ["unchanged"]
+    assert rows(lake.root, "ops", "max(step)") == [(31,)]
 
 
 def test_inputs_that_are_gone_do_not_change_a_run(archive: Path, tmp_path: Path) -> None:
@@ -201,6 +295,19 @@ def test_a_poorer_input_replaces_its_run_only_on_request(tmp_path: Path) -> None
     (taken,) = run_ingest(archive, lake, replace=True).runs
     assert taken.status is Status.UPDATED
     assert rows(lake, "ops", "count(*)") == [(165,)]
+
+
+def test_a_run_that_lost_a_rank_is_kept_even_if_another_rank_grew(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    archive = write(tmp_path / "archive", {trace_name(r): trace(r, steps=30) for r in range(2)})
+    run_ingest(archive, lake)
+    (archive / trace_name(0)).unlink()
+    write(archive, {trace_name(1): trace(1, steps=40)})
+    (kept,) = run_ingest(archive, lake).runs
+    assert (kept.status, kept.missing) == (Status.KEPT, (trace_name(0),))
+    assert rows(lake, "ops", "count(*)") == [(180,)]
+    assert statuses(run_ingest(archive, lake, replace=True)) == ["updated"]
+    assert rows(lake, "ops", "DISTINCT rank") == [(1,)]
 
 
 def test_a_changed_option_is_a_changed_run(archive: Path, tmp_path: Path) -> None:

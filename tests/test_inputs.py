@@ -9,6 +9,7 @@ import lzma
 import os
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -36,6 +37,12 @@ COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     ".zst": zstd,
     ".bz2": bz2.compress,
     ".xz": lzma.compress,
+}
+# What the standard library still decodes of a stream that ends early.
+STREAMING: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": lambda data: zlib.decompressobj(31).decompress(data),
+    ".bz2": lambda data: bz2.BZ2Decompressor().decompress(data),
+    ".xz": lambda data: lzma.LZMADecompressor().decompress(data),
 }
 CODEC_NAMES = {".gz": "gzip", ".zst": "zstd", ".bz2": "bzip2", ".xz": "xz"}
 
@@ -105,6 +112,21 @@ def test_members_of_a_tar_are_read_in_place(suffix: str, tmp_path: Path) -> None
     assert rows(tmp_path / "lake", "runs", "ranks_seen", "WHERE format = 'rank_trace'") == [(2,)]
     assert statuses(run_ingest(folder, tmp_path / "lake")) == ["unchanged", "unchanged"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in", "lake"]
+    plain = {name: data for name, data in members.items() if name.startswith("job/wd")}
+    run_ingest(write(tmp_path / "plain", dict(plain)), tmp_path / "other")
+    assert rows(tmp_path / "lake", "runs", "run_id", "WHERE format = 'rank_trace'") == rows(
+        tmp_path / "other", "runs", "run_id"
+    )
+
+
+def test_an_archive_of_which_a_part_was_committed_is_read_again(tmp_path: Path) -> None:
+    members = {"a.txt": plan(3).encode(), "b.txt": plan(4).encode()}
+    folder = write(tmp_path / "in", {"logs.tar": tar(members)})
+    run_ingest(folder, tmp_path / "lake")
+    manifests = sorted((tmp_path / "lake" / "_manifest").glob("*.json"))
+    manifests[0].unlink()
+    assert statuses(run_ingest(folder, tmp_path / "lake")) == ["new", "updated"]
+    assert sorted((tmp_path / "lake" / "_manifest").glob("*.json")) == manifests
 
 
 def test_members_of_a_zip_are_read_in_place(tmp_path: Path) -> None:
@@ -130,6 +152,7 @@ def test_a_truncated_stream_gives_all_that_it_still_holds(suffix: str, tmp_path:
     ((saved, lines, fine),) = rows(tmp_path / "lake", "sources", f"bytes, lines, {ACCOUNTED}")
     assert fine
     assert lines == text[:saved].count(b"\n") + 1
+    assert saved == (len(STREAMING[suffix](half)) if suffix in STREAMING else saved)
     assert saved > len(text) // 4
 
 
@@ -171,10 +194,12 @@ def test_bad_neighbours_do_not_cost_good_files(tmp_path: Path) -> None:
 
 def test_a_line_longer_than_a_block_costs_only_itself(tmp_path: Path) -> None:
     long = b"rank:0:" + b"x" * (3 * BLOCK_BYTES) + b"\n"
-    text = trace(0).encode() + long + trace(0, start=2000.0).encode()
+    text = trace(0).encode() + long + trace(0, start=2000.0).encode() + b"rank:0:bad\n"
     run_ingest(write(tmp_path / "in", {trace_name(0, world=1): text}), tmp_path / "lake")
-    assert rows(tmp_path / "lake", "rejects", "line, byte_offset, reason, length(text)") == [
-        (4, len(trace(0)), "line_too_long", 4096)
+    found = "line, byte_offset, reason, length(text)"
+    assert rows(tmp_path / "lake", "rejects", found, "ORDER BY line") == [
+        (4, len(trace(0)), "line_too_long", 4096),
+        (8, len(text) - 11, "not_a_record", 10),
     ]
     assert rows(tmp_path / "lake", "ops", "line, step", "ORDER BY line") == [
         (1, 1),
@@ -185,7 +210,7 @@ def test_a_line_longer_than_a_block_costs_only_itself(tmp_path: Path) -> None:
         (7, 2),
     ]
     assert rows(tmp_path / "lake", "sources", f"bytes, lines, {ACCOUNTED}") == [
-        (len(text), 7, True)
+        (len(text), 8, True)
     ]
 
 

@@ -131,7 +131,7 @@ def test_a_good_folder_loads_in_order(tmp_path: Path) -> None:
 
 
 BAD = {
-    "no doc": (GOOD.replace("-- Steps of a run.\n", ""), "first line is not a doc", 1),
+    "no doc": (GOOD.replace("-- Steps of a run.\n", ""), "first line is not a sentence", 1),
     "no grain": (GOOD.replace("-- @grain run_id\n", ""), "no grain", 1),
     "unknown tag": (GOOD.replace("@grain", "@grian", 1), "unknown tag @grian", 2),
     "tag twice": (GOOD.replace("-- @column", "-- @grain run_id\n-- @column"), "given twice", 3),

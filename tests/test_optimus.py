@@ -298,6 +298,7 @@ STAGES = "stage2rank = {0: [0, 1], 1: [2, 3]}"
         ("[rank:0 stage:0] forward time - step 4294967296", "bad_header"),
         ("  layer[3]: total=1ms, ops=2", "bad_layer"),
         ("  layer[]: total=1ms, ops=2, avg/op=1ms", "bad_layer"),
+        ("  layer[a b]: total=1ms, ops=2, avg/op=1ms", "bad_layer"),
         ("  layer[" + "x" * 65 + "]: total=1ms, ops=2, avg/op=1ms", "bad_layer"),
         ("  layer[3]: total=1s, ops=2, avg/op=1ms", "bad_layer"),
         ("  layer[3]: total=-1ms, ops=2, avg/op=1ms", "bad_number"),

@@ -215,9 +215,21 @@ def test_charts_show_steps_without_warmup(page: Node) -> None:
     figures_of_log = page.by_id("run-log").section("Layers").all("figure")
     assert [len(figure.all("svg")) for figure in figures_of_log] == [1]
     texts = {text.text for text in figures_of_log[0].all("text")}
-    assert {"step", "layer (ms)", "2", "5"} <= texts
-    assert "1" not in texts
+    assert {"step", "layer (ms)", "0", "1", "2", "5"} <= texts
+    lines = [line.all("path")[0] for line in figures_of_log[0].all("g", "role-mark")]
+    assert [line.attrs["d"].count("L") for line in lines] == [3, 3]
     assert len(page.by_id("run-log").section("Steps").all("figure")) == 2
+
+
+def test_many_steps_share_points_and_say_so(tmp_path: Path) -> None:
+    lake = make(tmp_path / "lake", {"long": log_run(steps=1300)})
+    steps = write(lake, tmp_path / "page.html").by_id("run-long").section("Steps")
+    told = [caption.text for caption in steps.all("figcaption")]
+    assert told[0].endswith("Each point is the longest of 3 steps.")
+    assert told[1].endswith("Each point is the mean of 3 steps.")
+    line = steps.all("figure")[0].all("path")
+    assert 400 < max(path.attrs.get("d", "").count("L") for path in line) < 450
+    assert "32 of 1,300 rows" in steps.text
 
 
 def test_a_run_of_one_step_has_no_chart(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ several ranks, with empty lines behind. What a line opens with decides what it i
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import PurePosixPath
@@ -42,7 +43,7 @@ WINDOW_BYTES = 8 << 20
 
 _REJECTS = {
     "bad_header": "A block header (`[rank:`, `forward time`) without rank, stage or step.",
-    "bad_layer": "A layer row (`layer[`) that lacks a field, or whose name is too long.",
+    "bad_layer": "A layer row (`layer[`) that lacks a field, or whose name is none.",
     "bad_progress": "A progress record (`| epoch`) that lacks a field.",
     "bad_number": "A number that is none, too large, or finer than a nanosecond.",
     "no_header": "A layer row that no open block waits for.",
@@ -145,6 +146,9 @@ class _Parser:
         self._read_others(block, found.others[: found.counts[log_lines.OTHERS]])
         self._take_records(block, found.records[: found.counts[log_lines.RECORDS]])
         self._resolve(block)
+        # One order of kinds, whatever the blocks.
+        ordered = {kind: count.irrelevant[kind] for kind in _KINDS if kind in count.irrelevant}
+        count.irrelevant = Counter(ordered)
 
     def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
         ready, self._ready = self._ready, {}

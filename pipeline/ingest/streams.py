@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import contextlib
+import gzip
 import io
 import lzma
 import tarfile
@@ -22,16 +23,25 @@ DECODE_ERRORS = (EOFError, OSError, lzma.LZMAError, zipfile.BadZipFile, tarfile.
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """A compression: how it is recognised and opened."""
+    """A compression: how it is recognised and opened.
+
+    Attributes:
+        patient: Opens a damaged stream so that it gives all it holds before it fails.
+    """
 
     name: str
     suffix: str
     magic: bytes
     open: Callable[[IO[bytes]], IO[bytes]]
+    patient: Callable[[IO[bytes]], IO[bytes]]
 
 
 def _open_gzip(raw: IO[bytes]) -> IO[bytes]:
     return cast(IO[bytes], igzip.IGzipFile(fileobj=raw, mode="rb"))  # type: ignore[no-untyped-call]
+
+
+def _open_gzip_patiently(raw: IO[bytes]) -> IO[bytes]:
+    return cast(IO[bytes], gzip.GzipFile(fileobj=raw, mode="rb"))
 
 
 def _open_zstd(raw: IO[bytes]) -> IO[bytes]:
@@ -39,10 +49,10 @@ def _open_zstd(raw: IO[bytes]) -> IO[bytes]:
 
 
 CODECS = (
-    Codec("gzip", ".gz", b"\x1f\x8b", _open_gzip),
-    Codec("zstd", ".zst", b"\x28\xb5\x2f\xfd", _open_zstd),
-    Codec("bzip2", ".bz2", b"BZh", bz2.BZ2File),
-    Codec("xz", ".xz", b"\xfd7zXZ\x00", lzma.LZMAFile),
+    Codec("gzip", ".gz", b"\x1f\x8b", _open_gzip, _open_gzip_patiently),
+    Codec("zstd", ".zst", b"\x28\xb5\x2f\xfd", _open_zstd, _open_zstd),
+    Codec("bzip2", ".bz2", b"BZh", bz2.BZ2File, bz2.BZ2File),
+    Codec("xz", ".xz", b"\xfd7zXZ\x00", lzma.LZMAFile, lzma.LZMAFile),
 )
 _MAGIC_BYTES = max(len(codec.magic) for codec in CODECS)
 
@@ -88,31 +98,36 @@ def strip_suffix(path: str) -> str:
     return path[: len(path) - len(suffix)]
 
 
-def decompressed(raw: IO[bytes]) -> tuple[IO[bytes], Codec | None]:
+def decompressed(raw: IO[bytes], *, patient: bool = False) -> tuple[IO[bytes], Codec | None]:
     """The bytes behind a stream that may be compressed, and with what."""
     peekable = (
         raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(cast(io.RawIOBase, raw))
     )
     codec = codec_of(peekable.peek(_MAGIC_BYTES)[:_MAGIC_BYTES])
-    return (peekable, None) if codec is None else (codec.open(peekable), codec)
+    if codec is None:
+        return peekable, None
+    return (codec.patient if patient else codec.open)(peekable), codec
 
 
 @contextlib.contextmanager
-def open_entry(entry: Entry) -> Iterator[tuple[IO[bytes], Codec | None]]:
+def open_entry(entry: Entry, *, patient: bool = False) -> Iterator[tuple[IO[bytes], Codec | None]]:
     """Decompressed bytes of an input and its compression.
 
     A member of a tar is found by reading up to it; use `walk_tar` for many.
+
+    Args:
+        patient: The stream is damaged: see `Codec.patient`.
     """
     with contextlib.ExitStack() as stack:
         if entry.member is None:
             raw: IO[bytes] = stack.enter_context(open(entry.location, "rb"))
         elif not entry.packed:
             archive = stack.enter_context(zipfile.ZipFile(entry.location))
-            raw = stack.enter_context(archive.open(entry.member))
+            raw = stack.enter_context(archive.open(archive.infolist()[entry.position]))
         else:
             members = stack.enter_context(contextlib.closing(walk_tar(entry.location)))
-            raw = next(stream for info, stream in members if info.name == entry.member)
-        stream, codec = decompressed(raw)
+            raw = next(s for i, (_, s) in enumerate(members) if i == entry.position)
+        stream, codec = decompressed(raw, patient=patient)
         yield stream, codec
 
 

@@ -225,7 +225,7 @@ class _RunWork:
 
 @contextlib.contextmanager
 def _reopened(entry: Entry) -> Iterator[IO[bytes]]:
-    with open_entry(entry) as (stream, _):
+    with open_entry(entry, patient=True) as (stream, _):
         yield stream
 
 

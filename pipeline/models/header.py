@@ -132,9 +132,12 @@ def read_header(
         if tags[name] and name != "column":
             raise ContractError(f"@{name} is given twice", path=path, line=number)
         tags[name].append((number, value))
-    if not doc:
+    if not doc.endswith("."):
         raise ContractError(
-            "the first line is not a doc", path=path, line=1, hint="start with -- What a row says."
+            "the first line is not a sentence",
+            path=path,
+            line=1,
+            hint="start with -- What a row says.",
         )
     return doc, tags
 

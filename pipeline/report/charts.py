@@ -32,7 +32,7 @@ class Chart:
     caption: str
 
 
-# Merged steps are named by the first of them and show the longest time.
+# Merged steps are named by the first of them and show the longest time and the mean loss.
 _STEPS = f"""
     WITH counted AS (
         SELECT *, 1 + (count(*) OVER (PARTITION BY run_id) - 1) // {_POINTS // 4} AS merged
@@ -84,7 +84,11 @@ def _draw_steps(rows: Sequence[Row]) -> list[Chart]:
     losses = frame.drop_nulls("loss")
     if losses.height > 1:
         loss = alt.Chart(losses).encode(_over_steps(), _values("loss", "loss"))
-        charts.append(Chart(_svg(loss.mark_line(color="var(--c1)")), "Loss of a step."))
+        charts.append(
+            Chart(
+                _svg(loss.mark_line(color="var(--c1)")), f"Loss of a step.{_merging(rows, 'mean')}"
+            )
+        )
     return charts
 
 
@@ -126,9 +130,9 @@ def _values(name: str, title: str) -> alt.Y:
     return alt.Y(f"{name}:Q", title=title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
 
 
-def _merging(rows: Sequence[Row]) -> str:
+def _merging(rows: Sequence[Row], how: str = "longest") -> str:
     merged = rows[0]["merged"]
-    return f" Each point is the longest of {merged} steps." if merged > 1 else ""
+    return f" Each point is the {how} of {merged} steps." if merged > 1 else ""
 
 
 def _svg(chart: alt.Chart | alt.LayerChart) -> str:

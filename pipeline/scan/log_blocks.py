@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.scan.compiled import kernel
 from pipeline.scan.log_lines import RECORD
 
 REJECTED, BLOCK, MERGED = 0, 1, 2
 NEXT, LATER, OTHER_CALLS = 0, 1, 2
 UNKNOWN, CONTESTED = -1, -2  # sizes of a list that is not known, or known in two ways
 
-OWNER = np.dtype([("rank", "i4"), ("stage", "i4"), ("step", "i4"), ("how", "i4")])
+OWNER = np.dtype([("rank", "i4"), ("stage", "i4"), ("step", "i4"), ("how", "i4")], align=True)
 OPEN = np.dtype(
     [
         ("slot", "i8"),
@@ -58,8 +58,6 @@ MISSING = 9  # rows of closed blocks that were never seen
 _BOOK = 10
 BY_PLACE = 3  # a merged row, known by its place in the line only
 
-_kernel = nb.njit(nogil=True, cache=True)
-
 
 class Lists(NamedTuple):
     """Rows that each slot (a rank on a stage) prints: `size` of them from `start` on."""
@@ -93,7 +91,7 @@ def with_slots(state: State, slots: int) -> State:
     return State(state.opened.copy(), state.book.copy(), history)
 
 
-@_kernel
+@kernel
 def shared(pieces, i):
     """Whether another header or row, good or bad, stands on the piece's line."""
     line = pieces[i].line
@@ -106,7 +104,7 @@ def shared(pieces, i):
     return False
 
 
-@_kernel
+@kernel
 def fit(state, lists, piece, reach):
     """Blocks that the row continues: how many, the last of them, and the row's place there.
 
@@ -127,7 +125,7 @@ def fit(state, lists, piece, reach):
     return found, block, place
 
 
-@_kernel
+@kernel
 def printed(lists, piece):
     """Whether any rank prints this layer with so many calls."""
     for slot in range(lists.size.size):
@@ -138,7 +136,7 @@ def printed(lists, piece):
     return False
 
 
-@_kernel
+@kernel
 def wait(state, lists, piece, i):
     """Notes with every block whose next row this may be that it waits."""
     for b in range(state.book[COUNT]):
@@ -154,21 +152,21 @@ def wait(state, lists, piece, i):
             block.waits += 1
 
 
-@_kernel
+@kernel
 def _close(state, b):
     for k in range(b, state.book[COUNT] - 1):
         state.opened[k] = state.opened[k + 1]
     state.book[COUNT] -= 1
 
 
-@_kernel
+@kernel
 def give(out, i, block, how):
     """Makes the block the owner of the row."""
     owner = out[i]
     owner.rank, owner.stage, owner.step, owner.how = block.rank, block.stage, block.step, how
 
 
-@_kernel
+@kernel
 def advance(state, lists, b, place, out):
     """The block goes on to the row at `place`, which settles a row that waited in between."""
     block = state.opened[b]
@@ -188,7 +186,7 @@ def advance(state, lists, b, place, out):
         _close(state, b)
 
 
-@_kernel
+@kernel
 def open_block(pieces, i, slot, lists, state):
     """Opens the header's block and closes its rank's earlier one."""
     piece, book = pieces[i], state.book
@@ -216,7 +214,7 @@ def open_block(pieces, i, slot, lists, state):
     seen.last = piece.count
 
 
-@_kernel
+@kernel
 def join_group(book, pieces, i):
     """Counts the header, good or bad, into the group, or begins one."""
     if not book[FRESH]:

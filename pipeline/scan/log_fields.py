@@ -1,18 +1,16 @@
 """Kernels that read a word, a number or a time at a place in a line of text.
 
 Each gives first the place behind what it read, or a negative number where the text is none, and
-takes such a number on as it is: readers can be chained. Bytes are given by pointer and values are
-returned: an array that is handed on costs more than what is read.
+takes such a number on as it is: readers can be chained.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
+
+from pipeline.scan.compiled import kernel, typed
 
 BROKEN, NO_NUMBER = -1, -2  # what a reader gives for text that is none
 
@@ -20,13 +18,11 @@ _NS_DIGITS = 6  # a millisecond has so many decimal digits of nanoseconds
 _MS_LIMIT = 10**12
 _EXACT_DIGITS = 15  # a float holds every whole number of so many digits
 
-_kernel = nb.njit(nogil=True, cache=True)
-
 
 def word(text: bytes) -> int:
     """Up to 8 ASCII bytes as one number, the form in which kernels compare them."""
     assert len(text) <= 8
-    return int.from_bytes(text, "little")
+    return typed(int.from_bytes(text, "little"))
 
 
 _AVG = word(b"(avg=")
@@ -36,17 +32,7 @@ _MS = word(b"ms")
 _NAN = word(b"nan")
 
 
-@intrinsic
-def pointer(typing_context, address):  # noqa: ARG001 - only their types matter
-    """Address of bytes as a pointer: unlike an array it is not counted at every call."""
-
-    def code(context, builder, signature, arguments):
-        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
-
-    return types.CPointer(types.uint8)(types.uintp), code
-
-
-@_kernel
+@kernel
 def at(data, i, end, text):
     """Whether the word stands at `i`."""
     if i < 0:
@@ -59,7 +45,7 @@ def at(data, i, end, text):
     return True
 
 
-@_kernel
+@kernel
 def behind(data, i, end, text):
     """Behind blanks and the word; negative as `i` was, or BROKEN where it does not stand."""
     if i < 0:
@@ -74,7 +60,7 @@ def behind(data, i, end, text):
     return i
 
 
-@_kernel
+@kernel
 def count(data, i, end, text):
     """Behind `text` and a whole number of up to 18 digits; the number."""
     i = start = behind(data, behind(data, i, end, text), end, 0)
@@ -87,7 +73,7 @@ def count(data, i, end, text):
     return i if i > start else min(i, BROKEN), value
 
 
-@_kernel
+@kernel
 def decimal(data, i, end):
     """Behind decimal milliseconds; the ns, exactly."""
     start = i
@@ -112,7 +98,7 @@ def decimal(data, i, end):
     return i, value
 
 
-@_kernel
+@kernel
 def time_ms(data, i, end, text):
     """Behind `text` and a time in ms; the ns."""
     i = behind(data, i, end, text)
@@ -122,7 +108,7 @@ def time_ms(data, i, end, text):
     return behind(data, i, end, _MS), value
 
 
-@_kernel
+@kernel
 def pair_ms(data, i, end, text):
     """Behind a time and its average in brackets; both in ns."""
     i, value = time_ms(data, i, end, text)
@@ -130,7 +116,7 @@ def pair_ms(data, i, end, text):
     return behind(data, i, end, _CLOSE), value, avg
 
 
-@_kernel
+@kernel
 def decimal_float(data, i, end):
     """Behind a float; the value, and its start where it has more digits than are exact here."""
     if i < 0:

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.scan.log_fields import BROKEN, NO_NUMBER, at, pointer, word
+from pipeline.scan.compiled import kernel, typed
+from pipeline.scan.log_fields import BROKEN, NO_NUMBER, at, word
 from pipeline.scan.log_records import (
     EPOCH,
     LAYER_ROW,
     RANK,
+    Names,
     header,
     intern_name,
     layer,
@@ -68,6 +69,8 @@ PIECES, RECORDS, OTHERS, LINES = 0, 1, 2, 3  # slots of the counters
 _TRIGGER = np.zeros(256, np.bool_)
 _TRIGGER[[ord(c) for c in "\n[|>=:N"]] = True
 
+_ZERO = typed(0)
+
 # What marks a line, or the end of what does: a word has 8 bytes at most.
 _STAGES = word(b"ge2rank ")
 _DATA_SIZE = word(b"ata_size")
@@ -84,9 +87,6 @@ _CROSSED = word(b"********")
 _SPECIAL = word(b"special_")
 _ARGS = word(b"de.args[")
 _NCCL = word(b"NCCL ")
-
-_kernel = nb.njit(nogil=True, cache=True)
-_inlined = nb.njit(inline="always")
 
 
 class Buffers(NamedTuple):
@@ -120,6 +120,7 @@ def buffers(size: int, held: int) -> Buffers:
 
 def room(buf: Buffers, size: int, spare: int) -> Buffers:
     """Buffers for a block of `size` bytes behind what `buf` holds: its own while they fit."""
+    buf.kinds[:] = 0
     held = buf.pieces[: buf.counts[PIECES]]
     if held.size + size // 6 < buf.pieces.size and size // 4 < buf.others.size:
         return buf
@@ -129,7 +130,7 @@ def room(buf: Buffers, size: int, spare: int) -> Buffers:
     return grown
 
 
-@_kernel
+@kernel
 def _identifier(data, i):
     """Whether the byte continues a name, so that what follows is part of it."""
     if i < 0:
@@ -138,7 +139,7 @@ def _identifier(data, i):
     return 48 <= c <= 57 or 65 <= c <= 90 or 97 <= c <= 122 or c in (95, 46)
 
 
-@_inlined
+@kernel
 def _layer(data, i, end, piece, names):
     stop, code, index, calls, total, avg, compute, comm = layer(data, i + 1, end)
     if stop >= 0 and code < 0:
@@ -152,7 +153,7 @@ def _layer(data, i, end, piece, names):
     return stop
 
 
-@_inlined
+@kernel
 def _record(data, i, end, piece, record):
     stop, epoch, step, steps, time, lr, lr_text, loss, loss_text, ppl, ppl_text = progress(
         data, i, end
@@ -165,7 +166,7 @@ def _record(data, i, end, piece, record):
     return stop
 
 
-@_inlined
+@kernel
 def _header(data, i, end, piece):
     stop, rank, stage, step = header(data, i, end)
     piece.kind, piece.reason = HEADER, BAD_HEADER
@@ -173,7 +174,7 @@ def _header(data, i, end, piece):
     return stop
 
 
-@_kernel
+@kernel
 def _speaks(data, i, end):
     """Whether a statement of the run may stand at `i`: a cheap test, true too often."""
     c = data[i]
@@ -196,7 +197,7 @@ def _speaks(data, i, end):
     return False
 
 
-@_kernel
+@kernel
 def _kind(data, i, end):
     """Kind of a line without a record, by its beginning."""
     while i < end and data[i] in (32, 9):
@@ -222,7 +223,7 @@ def _kind(data, i, end):
     return PLAIN
 
 
-@_kernel
+@kernel
 def _file(data, start, end, line, seen, buf):
     """Counts a line without a record, or puts one by to be read again."""
     recorded, broken, nccl, nodes, speaks, last = seen
@@ -242,8 +243,8 @@ def _file(data, start, end, line, seen, buf):
         buf.kinds[kind] += 1
 
 
-@_kernel
-def scan(block, line, offset, buf, names):
+@kernel
+def scan(data: npt.NDArray[np.uint8], line: int, offset: int, buf: Buffers, names: Names) -> None:
     """Scans a block of whole lines whose first is `line`, at `offset` of the file.
 
     Fills `buf` from the start, pieces from their count on. A last line without newline that holds a
@@ -251,13 +252,11 @@ def scan(block, line, offset, buf, names):
     """
     pieces, records, counts = buf.pieces, buf.records, buf.counts
     counts[RECORDS] = counts[OTHERS] = counts[LINES] = 0
-    buf.kinds[:] = 0
     names.counts[0] = 0
-    data, end = pointer(block.ctypes.data), block.size  # type: ignore[call-arg, var-annotated]
-    start = filed = record = 0
+    end = data.size
+    i = start = filed = record = _ZERO
     first = found = counts[PIECES]
     speaks = broken = nccl = nodes = False
-    i = 0
     while i < end or start < end:
         if i < end and not _TRIGGER[data[i]]:
             i += 1

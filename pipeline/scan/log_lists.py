@@ -11,11 +11,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipeline.scan.compiled import kernel
 from pipeline.scan.log_blocks import (
     CONTESTED,
     MISSING,
@@ -41,17 +41,14 @@ _TRIAL_PIECES = 1 << 20  # over all combinations of lists that are tried on a wi
 _LOST_ROW, _REJECTED_ROW = 1, 2  # what a list costs that does not explain a window
 
 
-_kernel = nb.njit(nogil=True, cache=True)
-
-
-@_kernel
+@kernel
 def _mix(mark, value):
     """One step of a hash in which every bit of the value reaches every bit of the mark."""
     mark = (mark ^ np.uint64(value)) * np.uint64(0x9E3779B97F4A7C15)
     return mark ^ (mark >> np.uint64(32))
 
 
-@_kernel
+@kernel
 def _plain_blocks(pieces, slots, rows, marks):
     """Number of rows and a hash of every block that nobody seems to have written into, else 0.
 

@@ -20,8 +20,7 @@ rejected else.
 
 from __future__ import annotations
 
-import numba as nb
-
+from pipeline.scan.compiled import kernel
 from pipeline.scan.log_blocks import (
     ALONE,
     BLOCK,
@@ -54,30 +53,28 @@ from pipeline.scan.log_records import NAME_BASE
 
 NO_HEADER, AMBIGUOUS, UNEXPECTED, FOREIGN = 4, 5, 6, 7  # reasons, behind those of the scan
 
-_kernel = nb.njit(nogil=True, cache=True)
 
-
-@_kernel
+@kernel
 def order_of(code, embed):
     """Place of a layer within the model; names behind the numbers share one."""
     return -1 if code == embed else min(code, NAME_BASE)
 
 
-@_kernel
+@kernel
 def _how(pieces, i, block, book):
     """BLOCK for a row that has its line to itself behind a header that had, else MERGED."""
     latest = block.group == book[GROUP] and block.ordinal == book[SIZE] - 1
     return BLOCK if latest and book[ALONE] and not shared(pieces, i) else MERGED
 
 
-@_kernel
+@kernel
 def _line_start(pieces, i):
     while i > 0 and pieces[i - 1].line == pieces[i].line:
         i -= 1
     return i
 
 
-@_kernel
+@kernel
 def _member(state, lists, ordinal):
     """The group's open block with that ordinal and no list, or -1."""
     for b in range(state.book[COUNT]):
@@ -87,7 +84,7 @@ def _member(state, lists, ordinal):
     return -1
 
 
-@_kernel
+@kernel
 def _in_place(pieces, i, embed, lists, state):
     """Whether the line has one row for each header, and layers ascend in blocks and stages."""
     first = k = _line_start(pieces, i)
@@ -105,7 +102,7 @@ def _in_place(pieces, i, embed, lists, state):
     return k - first == state.book[SIZE] and state.book[LINE] >= 0
 
 
-@_kernel
+@kernel
 def _distrust(pieces, i, book, out):
     """Takes back what the group's rows before this one were given by place."""
     book[TRUST] = False
@@ -114,7 +111,7 @@ def _distrust(pieces, i, book, out):
             out[k].how, pieces[k].reason = REJECTED, AMBIGUOUS
 
 
-@_kernel
+@kernel
 def _with_list(pieces, i, lists, state, out):
     """Gives a row to the block that expects it; -1, or UNEXPECTED or AMBIGUOUS."""
     piece = pieces[i]
@@ -140,7 +137,7 @@ def _with_list(pieces, i, lists, state, out):
     return -1
 
 
-@_kernel
+@kernel
 def _in_stage(order, stage, embed, lists):
     """Whether a layer can be on the stage: not before what earlier ones print, nor behind later."""
     for slot in range(lists.size.size):
@@ -151,7 +148,7 @@ def _in_stage(order, stage, embed, lists):
     return True
 
 
-@_kernel
+@kernel
 def _without_list(pieces, i, embed, lists, state, out):
     """Gives a row that no list has to a block without one; the reason where there is none."""
     book = state.book
@@ -182,7 +179,7 @@ def _without_list(pieces, i, embed, lists, state, out):
     return -1
 
 
-@_kernel
+@kernel
 def assign(pieces, slots, embed, lists, state, out):
     """Finds the owner of every layer row of a window.
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.scan.compiled import kernel
 from pipeline.scan.log_fields import (
     BROKEN,
     NO_NUMBER,
@@ -32,11 +32,12 @@ NAME_BASE = 1 << 40  # codes of layer names that are not plain numbers start her
 NAME_SLOTS = 1 << 12
 
 _INDEX_DIGITS = 9
+_NO_NAME = np.zeros(256, np.bool_)  # bytes that end a name, or show that it is none
+_NO_NAME[[ord(c) for c in "\n =[]"]] = True
 _INT_LIMIT = 1 << 31
 
-_kernel = nb.njit(nogil=True, cache=True)
 
-EPOCH = word(b"| epoch")
+EPOCH = word(b"| epoch ")
 LAYER_ROW = word(b"layer[")
 RANK = word(b"[rank:")
 _AVG_OP = word(b"avg/op=")
@@ -79,7 +80,7 @@ def names() -> Names:
     )
 
 
-@_kernel
+@kernel
 def _name(data, i, end):
     """The bracket behind a layer's name or BROKEN; index and code where it is a number."""
     start = i
@@ -89,12 +90,12 @@ def _name(data, i, end):
         i += 1
     if start < i < end and data[i] == 93:
         return i, number, number if data[start] != 48 or i == start + 1 else -1
-    while i < end and data[i] != 93 and data[i] != 10 and i - start <= NAME_LIMIT:
+    while i < end and not _NO_NAME[data[i]] and i - start <= NAME_LIMIT:
         i += 1
     return (i if start < i < end and data[i] == 93 and i - start <= NAME_LIMIT else BROKEN), -1, -1
 
 
-@_kernel
+@kernel
 def intern_name(data, start, names):
     """Code of the name that begins at `start` and is no plain number; -1: there are too many."""
     mark = np.uint64(0xCBF29CE484222325)
@@ -109,13 +110,14 @@ def intern_name(data, start, names):
         if 2 * names.counts[1] >= NAME_SLOTS:
             return -1
         names.table[slot] = mark
-        new = names.new[names.counts[0]]
-        new[0], new[1], new[2] = NAME_BASE + slot, start, end
-        names.counts[:] += 1
+        k = names.counts[0]
+        names.new[k, 0], names.new[k, 1], names.new[k, 2] = NAME_BASE + slot, start, end
+        names.counts[0] += 1
+        names.counts[1] += 1
     return NAME_BASE + slot
 
 
-@_kernel
+@kernel
 def layer(data, i, end):
     """Reads a layer row whose name begins at `i`.
 
@@ -141,7 +143,7 @@ def layer(data, i, end):
     return stop, code, index, calls, total, avg, compute, comm
 
 
-@_kernel
+@kernel
 def opening(data, i, end):
     """Whether a record may begin here; the end of the line counts as one."""
     c = data[i]
@@ -150,12 +152,12 @@ def opening(data, i, end):
     return c == 10 or (c == 124 and at(data, i, end, EPOCH))
 
 
-@_kernel
+@kernel
 def _forward(data, i, end):
     return at(data, i, end, _FORWARD) and at(data, i + 8, end, _FORWARD_TIME)
 
 
-@_kernel
+@kernel
 def header(data, i, end):
     """Reads a block header; its end, 0 where none begins, or BROKEN; rank, stage, step."""
     k = i + 6
@@ -173,7 +175,7 @@ def header(data, i, end):
     return k, rank, stage, step
 
 
-@_kernel
+@kernel
 def progress(data, i, end):
     """Reads a progress record.
 

@@ -7,18 +7,16 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.scan.compiled import kernel
 from pipeline.scan.log_blocks import BLOCK, REJECTED
 from pipeline.scan.log_lines import BAD, HEADER, LAYER
 
 RECENT = 1 << 12
 _FLOAT = re.compile(rb"-?(?:\d+(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?")
 _FLOAT_BYTES = 4096
-
-_kernel = nb.njit(nogil=True, cache=True)
 
 
 class Recent(NamedTuple):
@@ -37,8 +35,10 @@ def recent() -> Recent:
     return Recent(np.zeros((RECENT, 3), np.int64), np.array([0, -1, -1]))
 
 
-@_kernel
-def number_copies(records, seen, copies):
+@kernel
+def number_copies(
+    records: npt.NDArray[np.void], seen: Recent, copies: npt.NDArray[np.int32]
+) -> None:
     """Writes for each progress record how often its epoch and step came before it."""
     table, total = seen.seen, seen.total
     for i in range(records.size):
@@ -86,7 +86,7 @@ def window_size(
     return int(_window_end(pieces, min(limit, most_pieces)))
 
 
-@_kernel
+@kernel
 def _window_end(pieces, limit):
     """Where to cut a window of up to `limit` pieces: before a header, else before a line.
 
@@ -105,8 +105,13 @@ def _window_end(pieces, limit):
     return before_line
 
 
-@_kernel
-def take_rows(pieces, owners, small, large):
+@kernel
+def take_rows(
+    pieces: npt.NDArray[np.void],
+    owners: npt.NDArray[np.void],
+    small: npt.NDArray[np.int32],
+    large: npt.NDArray[np.int64],
+) -> int:
     """Copies the layer rows that have an owner into columns; how many there are.
 
     Args:
@@ -126,8 +131,10 @@ def take_rows(pieces, owners, small, large):
     return n
 
 
-@_kernel
-def tally_lines(pieces, owners, rejects):
+@kernel
+def tally_lines(
+    pieces: npt.NDArray[np.void], owners: npt.NDArray[np.void], rejects: npt.NDArray[np.int64]
+) -> tuple[int, int, int]:
     """Counts whole lines by outcome: with a row, with headers only, rejected.
 
     `rejects` takes the first rejected piece of each rejected line.

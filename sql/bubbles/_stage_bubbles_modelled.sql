@@ -1,4 +1,4 @@
--- Bubble that stages of these times have when they run one after the other without further delay:
+-- Bubble that stages of these times have when nothing else delays them.
 -- T = m max t_s + (sum of t_s - max t_s) / v, and stage s is busy for m t_s of it: with equal
 -- stages the theory of an interleaved schedule, with v = 1 that of 1F1B.
 -- @internal

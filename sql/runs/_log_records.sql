@@ -1,5 +1,6 @@
--- What the progress records of a log say about each step. Record I is printed for the batch of index
--- I, which is step I + 1 of its epoch; a record over several batches gives none of them a time.
+-- What the progress records of a log say about each step.
+-- Record I is printed for the batch of index I, which is step I + 1 of its epoch; a record over
+-- several batches gives none of them a time.
 -- @internal
 -- @grain run_id, step
 -- @column time_ns DOUBLE ns | Median over copies of the record's time.

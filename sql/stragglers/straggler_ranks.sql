@@ -1,5 +1,6 @@
--- Whether a rank computes slower than the peers that do the same work: straggler (slow in at least
--- half of the steps and in 3 or more), suspect (too few steps or one peer), ok, or not_comparable.
+-- Whether a rank computes slower than the peers that do the same work, and what was seen.
+-- Straggler: slow in at least half of the steps and in 3 or more. Suspect: slow in half of too few
+-- steps, or beside one peer only.
 -- @report Slow ranks
 -- @grain run_id, rank
 -- @column verdict VARCHAR | straggler, suspect, ok or not_comparable.

@@ -18,7 +18,7 @@ from pipeline.faults import escape
 from pipeline.scan.log_statements import Statements
 
 INT32 = 1 << 31
-OPENING = re.compile(rb"\[rank:|layer\[|\| epoch")
+OPENING = re.compile(rb"\[rank:|layer\[|\| epoch ")
 KINDS = (
     (re.compile(rb"[\t ]*$"), "blank"),
     (re.compile(rb"[\t ]*\[rank\d"), "nccl"),
@@ -132,7 +132,7 @@ def text_of(raw: bytes) -> str:
 
 
 def layer_row(cursor: Cursor) -> dict[str, Any]:
-    name = cursor.take(rb"layer\[[^\]\n]{1,64}\]")
+    name = cursor.take(rb"layer\[[^\[\]\n =]{1,64}\]")
     if name is None:
         raise UnreadableError("bad_layer")
     name = name[6:-1]
@@ -166,7 +166,7 @@ def layer_row(cursor: Cursor) -> dict[str, Any]:
 
 
 def progress(cursor: Cursor) -> dict[str, Any]:
-    record: dict[str, Any] = {"epoch": cursor.count(b"| epoch"), "step": cursor.count(b"|")}
+    record: dict[str, Any] = {"epoch": cursor.count(b"| epoch "), "step": cursor.count(b"|")}
     record["steps_per_epoch"] = cursor.count(b"/")
     cursor.word(b"batches")
     cursor.word(b"|")
@@ -181,7 +181,7 @@ def progress(cursor: Cursor) -> dict[str, Any]:
     record["ppl"] = cursor.number(b"ppl")
     if max(record["epoch"], record["step"], record["steps_per_epoch"]) >= INT32:
         raise UnreadableError("bad_number")
-    if not re.match(rb" *\| epoch", cursor.text[cursor.at :]):
+    if not re.match(rb" *\| epoch ", cursor.text[cursor.at :]):
         cursor.take(rb"\|")
     return record
 
