@@ -157,7 +157,9 @@ def lines(draw: st.DrawFn) -> str:
         "stage_id": "1",
         "mg_state": draw(st.sampled_from(["None", *reference.PHASES])),
         "duration": draw(st.sampled_from(["0", "0.5", "12"])),
-        "timestamp": draw(st.sampled_from(["0", "7.25", "900"])),
+        "timestamp": draw(
+            st.sampled_from(["0", "7.25", "900", "3999999999999.999999", "4000000000000"])
+        ),
     }
     fields |= draw(st.dictionaries(KEYS, VALUES, max_size=3))
     subs = []

@@ -14,7 +14,8 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 NULL = -(1 << 63)
 """Stands for a missing number between kernel and Arrow; never stored."""
 
-INTEGER_DIGITS = 12
+INTEGER_DIGITS = 13
+INTEGER_LIMIT = 4 * 10**12
 FRACTION_DIGITS = 6
 
 _SCALE = 10 ** np.arange(FRACTION_DIGITS, -1, -1, dtype=np.int64)
@@ -32,8 +33,8 @@ def line_ends(data: Bytes) -> npt.NDArray[np.int64]:
 def decimal_ns(buf: Bytes, p: int, end: int) -> tuple[int, int]:
     """Reads a decimal number of milliseconds as exact nanoseconds.
 
-    Digits, perhaps a point and more digits: no sign, no exponent, at most 12 digits before the
-    point (any sum of two such times fits int64) and 6 behind it.
+    Digits, perhaps a point and more digits: no sign, no exponent, below 4e12 (a clock that counts
+    from 1970 until the year 2096; any sum of two such times fits int64), 6 digits behind the point.
 
     Returns:
         (ns, index behind the number), or (0, -1) where no such number starts at p.
@@ -45,7 +46,7 @@ def decimal_ns(buf: Bytes, p: int, end: int) -> tuple[int, int]:
         q += 1
         if q - p > INTEGER_DIGITS:
             return 0, -1
-    if q == p:
+    if q == p or value >= INTEGER_LIMIT:
         return 0, -1
     digits = 0
     if q < end and buf[q] == 46:

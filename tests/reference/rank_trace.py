@@ -15,7 +15,7 @@ Record = dict[bytes, bytes]
 HEADER = re.compile(rb"(rank|stage):([0-9]{1,9}):([A-Za-z_][A-Za-z0-9_]*)\(")
 KEY = re.compile(rb"([A-Za-z_][A-Za-z0-9_]*)=")
 NEXT_FIELD = re.compile(rb",(?=[A-Za-z_][A-Za-z0-9_]*=)")
-TIME = re.compile(rb"[0-9]{1,12}(\.[0-9]{1,6})?")
+TIME = re.compile(rb"([0-3]?[0-9]{1,12})(\.[0-9]{1,6})?")
 COUNT = re.compile(rb"[0-9]{1,18}")
 STAGE = re.compile(rb"[0-9]{1,9}")
 SHAPE = re.compile(rb"\[( *[0-9]{1,18}(, *[0-9]{1,18})*)?\]")
