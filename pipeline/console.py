@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import time
-import unicodedata
 
 from rich.console import Console
 from rich.progress import (
@@ -17,15 +15,9 @@ from rich.progress import (
 )
 
 from pipeline.errors import TracelakeError
+from pipeline.text import printable
 
 _PLAIN_SECONDS = 10.0
-
-
-def printable(text: str) -> str:
-    """Text without control characters: a log line must not drive the terminal."""
-    return "".join(
-        c if c == "\n" or unicodedata.category(c)[0] != "C" else f"\\x{ord(c):02x}" for c in text
-    )
 
 
 class Voice:
@@ -96,9 +88,4 @@ class IngestBar:
         self._bar.advance(self._task, weight)
         if self._plain and time.monotonic() - self._said > _PLAIN_SECONDS:
             self._said = time.monotonic()
-            self._voice.say(f"read {self._done / 1e6:,.0f} of {self._weight / 1e6:,.0f} MB")
-
-
-def on_terminal() -> bool:
-    """Whether standard output is a terminal."""
-    return sys.stdout.isatty()
+            self._voice.say(f"read {self._done / 1e6:,.1f} of {self._weight / 1e6:,.1f} MB")

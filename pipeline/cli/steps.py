@@ -140,6 +140,9 @@ def print_headline(lake: Lake) -> None:
 
     latest = f"{RUNS_SQL} LIMIT {HEADLINE_RUNS}"
     write_result(run_query(lake, latest), OutputFormat.TABLE.value, sys.stdout)
+    more = len(lake.snapshot().runs) - HEADLINE_RUNS
+    if more > 0:
+        typer.echo(f"... and {more:,} more: tracelake runs --lake {lake.root}")
 
 
 def print_query(lake: Lake, sql: str, output_format: OutputFormat, output: Path | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from typing import TextIO, TypeAlias
@@ -18,6 +17,7 @@ from rich.text import Text
 
 from pipeline.errors import UsageError
 from pipeline.query.values import jsonable, rows_of, values_of
+from pipeline.text import printable
 
 # A table is for reading; what is longer is cut, and says so.
 TABLE_ROWS = 10_000
@@ -99,7 +99,7 @@ def _write_markdown(reader: pa.RecordBatchReader, out: TextIO) -> None:
     def line(cells: Iterable[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
-    out.write(line(map(_printable, reader.schema.names)))
+    out.write(line(map(printable, reader.schema.names)))
     out.write(line("---:" if _is_number(field.type) else "---" for field in reader.schema))
     for batch in reader:
         out.writelines(
@@ -119,16 +119,10 @@ def _cell(value: object) -> str:
                 f"{value:.6g}" if abs(value) < 1e6 or not math.isfinite(value) else f"{value:.1f}"
             )
         case str():
-            return _printable(value)
+            return printable(value)
         case int() | Decimal():
             return str(value)
-    return _printable(_as_text(value))
-
-
-def _printable(text: str) -> str:
-    return "".join(
-        c if c == "\n" or unicodedata.category(c)[0] != "C" else f"\\x{ord(c):02x}" for c in text
-    )
+    return printable(_as_text(value))
 
 
 def _width(text: str) -> int:

@@ -1,7 +1,8 @@
 """Kernels that read a word, a number or a time at a place in a line of text.
 
 Each gives first the place behind what it read, or a negative number where the text is none, and
-takes such a number on as it is: readers can be chained.
+takes such a number on as it is: readers can be chained. The text is given by its address: an index
+into an array is checked for its sign at every byte.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
@@ -9,6 +10,8 @@ takes such a number on as it is: readers can be chained.
 from __future__ import annotations
 
 import numpy as np
+from numba import types
+from numba.extending import intrinsic
 
 from pipeline.scan.compiled import kernel, typed
 
@@ -30,6 +33,16 @@ _CLOSE = word(b")")
 _INF = word(b"inf")
 _MS = word(b"ms")
 _NAN = word(b"nan")
+
+
+@intrinsic
+def pointer(typing_context, address):  # noqa: ARG001 - only their types matter
+    """Address of bytes as what kernels index; only inside kernels."""
+
+    def code(context, builder, signature, arguments):
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+    return types.CPointer(types.uint8)(types.uintp), code
 
 
 @kernel

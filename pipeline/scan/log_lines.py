@@ -8,13 +8,13 @@ not. One physical line can hold pieces of several processes, with any text befor
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.scan.compiled import kernel, typed
-from pipeline.scan.log_fields import BROKEN, NO_NUMBER, at, word
+from pipeline.scan.log_fields import BROKEN, NO_NUMBER, at, pointer, word
 from pipeline.scan.log_records import (
     EPOCH,
     LAYER_ROW,
@@ -253,22 +253,23 @@ def scan(data: npt.NDArray[np.uint8], line: int, offset: int, buf: Buffers, name
     pieces, records, counts = buf.pieces, buf.records, buf.counts
     counts[RECORDS] = counts[OTHERS] = counts[LINES] = 0
     names.counts[0] = 0
+    text: Any = pointer(data.ctypes.data)  # type: ignore[call-arg]
     end = data.size
     i = start = filed = record = _ZERO
     first = found = counts[PIECES]
     speaks = broken = nccl = nodes = False
     while i < end or start < end:
-        if i < end and not _TRIGGER[data[i]]:
+        if i < end and not _TRIGGER[text[i]]:
             i += 1
             continue
-        if i == end or data[i] == 10:
+        if i == end or text[i] == 10:
             for k in range(first, found):
                 pieces[k].size = i - start
             cut_off = broken and i == end
             found, filed = (first, record) if cut_off else (found, filed)
             if speaks or found == first:
                 seen = (found > first, broken, nccl, nodes, speaks, i == end)
-                _file(data, start, i, line, seen, buf)
+                _file(text, start, i, line, seen, buf)
             line += 1
             counts[LINES] += 1
             first, record = found, filed
@@ -276,14 +277,14 @@ def scan(data: npt.NDArray[np.uint8], line: int, offset: int, buf: Buffers, name
             i = start = i + 1
             continue
         stop = 0
-        if data[i] == 91:
-            if at(data, i - 5, end, LAYER_ROW):
-                stop = _layer(data, i, end, pieces[found], names)
-            elif at(data, i, end, RANK):
-                stop = _header(data, i, end, pieces[found])
-            nodes |= at(data, i - 7, end, _ARGS)
-        elif data[i] == 124 and at(data, i, end, EPOCH):
-            stop = _record(data, i, end, pieces[found], records[filed])
+        if text[i] == 91:
+            if at(text, i - 5, end, LAYER_ROW):
+                stop = _layer(text, i, end, pieces[found], names)
+            elif at(text, i, end, RANK):
+                stop = _header(text, i, end, pieces[found])
+            nodes |= at(text, i - 7, end, _ARGS)
+        elif text[i] == 124 and at(text, i, end, EPOCH):
+            stop = _record(text, i, end, pieces[found], records[filed])
             records[filed].line = line
             filed += stop > 0
         if stop:
@@ -293,7 +294,7 @@ def scan(data: npt.NDArray[np.uint8], line: int, offset: int, buf: Buffers, name
                 broken = True
             found += 1
         else:
-            nccl |= at(data, i, end, _NCCL)
-            speaks |= _speaks(data, i, end)
+            nccl |= at(text, i, end, _NCCL)
+            speaks |= _speaks(text, i, end)
         i = max(stop, i + 1)
     counts[PIECES], counts[RECORDS] = found, filed
