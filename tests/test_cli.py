@@ -268,7 +268,7 @@ def test_standard_input_is_an_input(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert b"1 runs: 1 new" in done.stderr
+    assert b"1 run: 1 new" in done.stderr
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

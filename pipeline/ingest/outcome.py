@@ -59,7 +59,7 @@ class IngestReport:
         """The report in a few lines for people."""
         by_status = Counter(run.status for run in self.runs)
         states = ", ".join(f"{by_status[s]:,} {s}" for s in Status if by_status[s])
-        told = [f"{len(self.runs):,} runs: {states}"]
+        told = [f"{_counted(len(self.runs), 'run')}: {states}"]
         if self.written:
             lines = sum(run.lines for run in self.runs)
             told.append(
@@ -70,8 +70,14 @@ class IngestReport:
         by_reason = Counter(skip["reason"] for skip in self.skips)
         if by_reason:
             reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(by_reason.items()))
-            told.append(f"passed over {len(self.skips):,} inputs: {reasons} (table skipped)")
+            told.append(
+                f"passed over {_counted(len(self.skips), 'input')}: {reasons} (table skipped)"
+            )
         return told
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def outcome_of(result: RunResult, status: Status, missing: tuple[str, ...] = ()) -> RunOutcome:
