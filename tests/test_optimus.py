@@ -275,8 +275,11 @@ def test_three_ranks_on_one_line() -> None:
 def test_first_seen_headers_take_rows_by_place() -> None:
     found = ranks_of([A2 + B2, "", A[0] + B[0], "", A[1] + B[1], ""])
     assert [row[1:] for row in found] == [
-        (0, "0", "merged"), (1, "2", "merged"), (0, "1", "merged"), (1, "3", "merged"),
-    ]  # fmt: skip
+        (0, "0", "merged_by_place"),
+        (1, "2", "merged_by_place"),
+        (0, "1", "merged_by_place"),
+        (1, "3", "merged_by_place"),
+    ]
 
 
 def test_rows_by_place_are_taken_back_when_a_later_line_contradicts() -> None:

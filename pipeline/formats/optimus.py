@@ -92,7 +92,7 @@ _ROW_COLUMNS = [
     "compute_part_ns",
     "comm_part_ns",
 ]
-_ATTRIBUTIONS = pa.array(["block", "merged"])
+_ATTRIBUTIONS = pa.array(["block", "merged", "merged_by_place"])
 
 
 def _sniff(head: bytes) -> Claim:
@@ -231,7 +231,7 @@ class _Parser:
         owners = self._owners.resolve(window, embed)
         small, large = np.empty((4, window.size), np.int32), np.empty((8, window.size), np.int64)
         taken = log_steps.take_rows(window, owners, small, large)
-        rank, stage, step, merged = small[:, :taken]
+        rank, stage, step, how = small[:, :taken]
         self._ranks.update(np.unique(rank).tolist())
         codes = pa.array(large[0, :taken]).dictionary_encode()
         layers = [self._layers.get(code) or str(code) for code in codes.dictionary.to_pylist()]
@@ -240,7 +240,7 @@ class _Parser:
         columns["layer"] = pa.DictionaryArray.from_arrays(
             codes.indices, pa.array(layers, pa.string())
         )
-        columns["attribution"] = pa.DictionaryArray.from_arrays(pa.array(merged), _ATTRIBUTIONS)
+        columns["attribution"] = pa.DictionaryArray.from_arrays(pa.array(how), _ATTRIBUTIONS)
         self._emit("layer_times", block.source_id, columns)
         rejects = np.empty(window.size, np.int64)
         with_rows, context, rejected = log_steps.tally_lines(window, owners, rejects)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.scan.compiled import kernel
-from pipeline.scan.log_blocks import BLOCK, REJECTED
+from pipeline.scan.log_blocks import BLOCK, BY_PLACE, REJECTED
 from pipeline.scan.log_lines import BAD, HEADER, LAYER
 
 RECENT = 1 << 12
@@ -115,7 +115,7 @@ def take_rows(
     """Copies the layer rows that have an owner into columns; how many there are.
 
     Args:
-        small: int32 (4, n): rank, stage, step, 1 where merged.
+        small: int32 (4, n): rank, stage, step, and how: 0 block, 1 merged, 2 merged by place.
         large: int64 (8, n): code, line, index, calls, total, average, compute, comm.
     """
     n = 0
@@ -123,7 +123,7 @@ def take_rows(
         piece, owner = pieces[i], owners[i]
         if piece.kind == LAYER and owner.how != REJECTED:
             small[0, n], small[1, n], small[2, n] = owner.rank, owner.stage, owner.step
-            small[3, n] = owner.how != BLOCK
+            small[3, n] = 0 if owner.how == BLOCK else 2 if owner.how == BY_PLACE else 1
             large[0, n], large[1, n], large[2, n] = piece.code, piece.line, piece.place
             large[3, n], large[4, n], large[5, n] = piece.count, piece.total, piece.avg
             large[6, n], large[7, n] = piece.compute, piece.comm

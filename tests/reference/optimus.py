@@ -466,7 +466,7 @@ class Attribution:
             there = [block for block in free if block.ordinal == place]
             if not there:
                 return "ambiguous_rank"
-            block, how = there[0], "merged"
+            block, how = there[0], "merged_by_place"
         if piece.order <= block.order and piece.order != NAMED:
             return "unexpected_layer"
         for slot, known in self.lists.items():
