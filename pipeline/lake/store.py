@@ -1,108 +1,28 @@
-"""The lake on disk: layout, manifests, commit, and the one place that touches its files.
-
-Layout::
-
-    LAKE/<table>/run_id=<id>/part-<content hash>.parquet
-    LAKE/_manifest/<group>.json      what is committed; the truth about everything else
-    LAKE/_staging/<purpose>-*/       work in progress
-    LAKE/warehouse.duckdb            built from the above
-
-A commit moves immutable part files in and then replaces one manifest atomically: readers follow
-manifests, so they see a group before or after, never between. All file effects go through
-`pyarrow.fs`; only locks need a local file.
-"""
+"""The lake on disk: manifests, commit, locks, and the one place that touches its files."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
-import hashlib
 import json
 import os
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow.fs as pafs
 
 from pipeline.errors import LakeError
+from pipeline.lake.manifest import RunEntry, Snapshot
 from pipeline.schema import PARTITION_KEY, tables
 
 MANIFEST_VERSION = 1
-# Hive's own spelling of NULL in a partition folder: the rows of `skipped` belong to no run.
-NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 SKIPPED_GROUP = "_skipped"
 
 _MANIFESTS = "_manifest"
 _STAGING = "_staging"
 _LOCKS = "_lock"
-
-
-@dataclass(frozen=True, slots=True)
-class RunEntry:
-    """A committed run.
-
-    Attributes:
-        group: Stem of the manifest that names it.
-        generation: Changes whenever the run's rows do.
-        parts: Part files by table, posix, relative to the lake's root.
-        sources: What was remembered of each input, by source_id; see `pipeline.ingest.work`.
-        options: The options that shaped it.
-    """
-
-    run_id: str
-    group: str
-    generation: str
-    parts: Mapping[str, tuple[str, ...]]
-    sources: tuple[Mapping[str, Any], ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """The entry as it stands in its manifest."""
-        return {
-            "generation": self.generation,
-            "parts": {table: list(parts) for table, parts in sorted(self.parts.items())},
-            "options": dict(self.options),
-            "sources": [dict(source) for source in self.sources],
-        }
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """One consistent reading of all manifests."""
-
-    runs: Mapping[str, RunEntry]
-    skipped: tuple[str, ...]
-
-    @functools.cached_property
-    def stamp(self) -> str:
-        """Hash of everything committed: equal stamps, equal lakes."""
-        digest = hashlib.sha256()
-        for run_id, entry in self.runs.items():
-            digest.update(f"{run_id}\0{entry.generation}\0{sorted(entry.parts.items())}\n".encode())
-        digest.update(repr(self.skipped).encode())
-        return digest.hexdigest()
-
-    def parts(self, table: str, run_ids: Collection[str] | None = None) -> list[str]:
-        """Part files of a table, of all runs or of some, in order of run."""
-        if table == "skipped":
-            return list(self.skipped) if run_ids is None else []
-        chosen = self.runs.values() if run_ids is None else map(self.runs.__getitem__, run_ids)
-        return sorted(part for entry in chosen for part in entry.parts.get(table, ()))
-
-    @functools.cached_property
-    def all_parts(self) -> frozenset[str]:
-        """Every part file that a manifest names."""
-        named = {p for e in self.runs.values() for parts in e.parts.values() for p in parts}
-        return frozenset(named.union(self.skipped))
-
-
-def part_folder(table: str, run_id: str | None) -> str:
-    """Folder of a run's part files, relative to the lake's root."""
-    return f"{table}/{PARTITION_KEY}={NULL_PARTITION if run_id is None else run_id}"
 
 
 class Lake:
