@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.cli import main
-from tests.lakes import files
+from tests.lakes import files, run_ingest, statuses
 from tests.traces import op, plan, trace, trace_name, write
 
 
@@ -275,26 +274,30 @@ def test_standard_input_is_an_input(tmp_path: Path) -> None:
 def test_an_interrupt_ends_with_its_code_and_leaves_no_half(
     tmp_path: Path, signum: signal.Signals, code: int
 ) -> None:
-    lines = [op(0, "forward_step", 1000.0 + 20 * i, 10.0) for i in range(20_000)]
-    folder = write(tmp_path / "in", {trace_name(0, world=1): "".join(lines)})
-    for copy in range(1, 200):
-        os.link(
-            folder / trace_name(0, world=1),
-            folder / trace_name(0, world=1, stamp=str(20250101000000 + copy)),
-        )
+    jobs = 100
+    steps = "".join(op(0, "forward_step", 1000.0 + 20 * i, 10.0) for i in range(2000))
+    folder = tmp_path / "in"
+    for job in range(jobs):
+        name = f"job{job}/{trace_name(0, world=1, stamp=str(20250101000000 + job))}"
+        write(folder, {name: op(0, "get_batch", float(job), 1.0) + steps})
     executable = Path(sys.executable).with_name("tracelake")
     process = subprocess.Popen(
         [executable, "ingest", folder, "--lake", tmp_path / "lake", "--jobs", "1"],
         stderr=subprocess.DEVNULL,
     )
-    deadline = time.monotonic() + 60
-    while not list((tmp_path / "lake" / "_manifest").glob("*.json")):
+    manifests = tmp_path / "lake" / "_manifest"
+    deadline = time.monotonic() + 120
+    while not list(manifests.glob("*.json")):
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signum)
     assert process.wait(60) == code
-    for manifest in (tmp_path / "lake" / "_manifest").glob("*.json"):
+    done = list(manifests.glob("*.json"))
+    assert 0 < len(done) < jobs
+    for manifest in done:
         for run in json.loads(manifest.read_text())["runs"].values():
             for parts in run["parts"].values():
                 assert all((tmp_path / "lake" / part).is_file() for part in parts)
+    assert statuses(run_ingest(folder, tmp_path / "lake")).count("unchanged") == len(done)
+    assert len(list(manifests.glob("*.json"))) == jobs
