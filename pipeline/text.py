@@ -1,8 +1,13 @@
-"""Text from inputs on its way to a terminal."""
+"""Text on its way to a terminal."""
 
 from __future__ import annotations
 
 import unicodedata
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things: 1 run, 2 runs."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def printable(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 from pathlib import Path
@@ -316,6 +317,30 @@ def test_a_changed_option_is_a_changed_run(archive: Path, tmp_path: Path) -> Non
     report = run_ingest(archive / "job", lake, given={"micro_batches": 4})
     assert statuses(report) == ["updated"]
     assert rows(lake, "runs", "micro_batches", "WHERE format = 'rank_trace'") == [(4,)]
+
+
+def test_folders_per_node_are_one_run_on_several_hosts(tmp_path: Path) -> None:
+    archive = write(
+        tmp_path / "archive", {f"job/node{r}/{trace_name(r)}": trace(r) for r in range(2)}
+    )
+    lake = tmp_path / "lake"
+    assert statuses(run_ingest(archive, lake)) == ["new"]
+    assert rows(lake, "sources", "rank, host", "ORDER BY rank") == [(0, "node0"), (1, "node1")]
+    assert rows(lake, "runs", "ranks_seen, complete") == [(2, True)]
+    assert statuses(run_ingest(archive, lake)) == ["unchanged"]
+
+
+def test_a_file_and_its_compressed_copy_are_one_run(tmp_path: Path) -> None:
+    name = trace_name(0, world=1)
+    text = trace(0, steps=40)
+    archive = write(tmp_path / "archive", {name: text, f"{name}.gz": gzip.compress(text.encode())})
+    lake = tmp_path / "lake"
+    assert statuses(run_ingest(archive, lake)) == ["new"]
+    assert rows(lake, "sources", "path, duplicate_of", "ORDER BY path") == [
+        (name, None),
+        (f"{name}.gz", name),
+    ]
+    assert rows(lake, "ops", "count(*)") == [(120,)]
 
 
 def test_names_that_say_nothing_are_read_by_pattern_and_set(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pipeline import topology
 from pipeline.cli.options import OutputFormat
 from pipeline.console import Voice
 from pipeline.errors import InputError, UsageError
+from pipeline.text import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,7 +104,7 @@ def judge_bad_lines(ingested: IngestReport, max_bad_ratio: float) -> None:
     if bad:
         worst = max(bad, key=lambda outcome: outcome.bad_ratio)
         raise InputError(
-            f"{len(bad)} run(s) have more bad lines than --max-bad-ratio {max_bad_ratio:g} allows;"
+            f"{counted(len(bad), 'run')} with more bad lines than --max-bad-ratio {max_bad_ratio:g} allows;"
             f" worst is {worst.run_id}: {worst.rejected} of its lines rejected"
             f" ({worst.bad_ratio:.1%})",
             hint="all of it is in the lake; look with: tracelake query"
@@ -131,7 +132,9 @@ def write_page(
     from pipeline.report import write_report
 
     written = write_report(lake, page, runs=runs or None, since=since)
-    voice.say(f"report: {written.runs} runs, {written.bytes / 1e6:.2f} MB, {written.path}")
+    voice.say(
+        f"report: {counted(written.runs, 'run')}, {written.bytes / 1e6:.2f} MB, {written.path}"
+    )
 
 
 def print_headline(lake: Lake) -> None:

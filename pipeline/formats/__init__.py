@@ -54,6 +54,7 @@ class FileFacts:
         stamp: Date in the name, local time of the cluster.
         topology: Sizes in the name, by key of `pipeline.topology.KEYS`.
         given: Sizes from `--set` and `--run-pattern`.
+        key: Tells the files of one call of `group` apart; kept by it.
     """
 
     path: str
@@ -64,6 +65,7 @@ class FileFacts:
     stamp: datetime | None = None
     topology: Mapping[str, int] = field(default_factory=dict)
     given: Mapping[str, int] = field(default_factory=dict)
+    key: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,8 @@ class Format:
         tables: Base tables it fills.
         sniff: Judges the first `HEAD_BYTES` bytes of the decompressed file.
         facts: Reads name and head; `path` as in `FileFacts.path`.
-        group: Splits all files of this format into runs; the gap is in seconds between stamps.
+        group: Splits all files of this format into runs and may fill in their hosts; the gap is in
+            seconds between stamps.
         rejects: Reject reason -> doc, beside the common ones.
         irrelevant: Kind of irrelevant line -> doc.
     """

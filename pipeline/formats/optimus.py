@@ -96,10 +96,15 @@ _ATTRIBUTIONS = pa.array(["block", "merged", "merged_by_place"])
 
 
 def _sniff(head: bytes) -> Claim:
-    said = {match.group(1) for match in _STATEMENT.finditer(head)}
-    if _RECORD.search(head) or None in said or len(said) > 1:
+    said: set[bytes | None] = set()
+    # A search for plain bytes settles what most files are not, at a tenth of the cost.
+    if b"> " in head or b"stage2rank" in head:
+        said = {match.group(1) for match in _STATEMENT.finditer(head)}
+    speaks = b"forward time" in head or b"layer[" in head
+    if (speaks and _RECORD.search(head)) or None in said or len(said) > 1:
         return Claim.YES
-    return Claim.MAYBE if said or _PROGRESS.search(head) else Claim.NO
+    progress = b"| epoch" in head and _PROGRESS.search(head)
+    return Claim.MAYBE if said or progress else Claim.NO
 
 
 def _facts(path: str, head: bytes) -> FileFacts:

@@ -117,7 +117,7 @@ class Memory:
                 self._by_stat[_record_key(record)].append(source)
                 label = label_of(record)
                 self._by_label[label].append(source)
-                self._by_name[_base_name(label), record["head_hash"]].append(source)
+                self._by_name[base_name(label), record["head_hash"]].append(source)
                 self._by_head[record["head_hash"]].append(source)
         for record in skipped:
             if "size" in record:
@@ -138,14 +138,14 @@ class Memory:
 
     def named(self, label: str, head_hash: str) -> list[Remembered]:
         """Sources of this base name that begin alike, wherever they lay."""
-        return self._by_name.get((_base_name(label), head_hash), [])
+        return self._by_name.get((base_name(label), head_hash), [])
 
     def headed(self, head_hash: str) -> list[Remembered]:
         """Sources that begin alike, under any name."""
         return self._by_head.get(head_hash, [])
 
 
-def _base_name(label: str) -> str:
+def base_name(label: str) -> str:
     """Base name without a compression's suffix: a log is the same after it was rotated."""
     return PurePosixPath(strip_suffix(label)).name
 

@@ -9,6 +9,7 @@ from pipeline.faults import Fault
 from pipeline.ingest.memory import Record
 from pipeline.ingest.plan import Status
 from pipeline.ingest.work import RunResult
+from pipeline.text import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class IngestReport:
         """The report in a few lines for people."""
         by_status = Counter(run.status for run in self.runs)
         states = ", ".join(f"{by_status[s]:,} {s}" for s in Status if by_status[s])
-        told = [f"{_counted(len(self.runs), 'run')}: {states}"]
+        told = [f"{counted(len(self.runs), 'run')}: {states}"]
         if self.written:
             lines = sum(run.lines for run in self.runs)
             told.append(
@@ -71,13 +72,9 @@ class IngestReport:
         if by_reason:
             reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(by_reason.items()))
             told.append(
-                f"passed over {_counted(len(self.skips), 'input')}: {reasons} (table skipped)"
+                f"passed over {counted(len(self.skips), 'input')}: {reasons} (table skipped)"
             )
         return told
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def outcome_of(result: RunResult, status: Status, missing: tuple[str, ...] = ()) -> RunOutcome:

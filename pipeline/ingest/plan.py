@@ -7,7 +7,6 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
 
 from pipeline.formats import Format, Run
 from pipeline.ingest.find import Candidate, Findings, Options
@@ -18,7 +17,7 @@ from pipeline.ingest.identity import (
     group_of,
     run_id_of,
 )
-from pipeline.ingest.memory import ID_BYTES, Memory, Remembered, label_of
+from pipeline.ingest.memory import ID_BYTES, Memory, Remembered, base_name, label_of
 from pipeline.ingest.streams import Entry
 from pipeline.lake import RunEntry
 
@@ -159,10 +158,10 @@ class _Planner:
             for candidate in candidates:
                 by_format[candidate.format.name].append(candidate)
             for members in by_format.values():
-                owner = {id(c.facts): c for c in members}
-                facts = [c.facts for c in members]
+                facts = [replace(c.facts, key=key) for key, c in enumerate(members)]
                 for files in members[0].format.group(facts, self._options.run_gap_seconds):
-                    yield tuple(sorted((owner[id(f)] for f in files), key=feeding_order))
+                    sources = [replace(members[file.key], facts=file) for file in files]
+                    yield tuple(sorted(sources, key=feeding_order))
 
     def _fold_twins(
         self, found: Sequence[tuple[Candidate, ...]]
@@ -197,17 +196,25 @@ class _Planner:
         if run_id is None or (run_id in self._memory.runs and run_id not in replaces):
             whole = hashlib.sha256("".join(self._content(c) or "" for c in sources).encode())
             run_id = run_id_of(sources, whole.hexdigest())
+        by_name: dict[str, list[Candidate]] = defaultdict(list)
+        for source in sources:
+            by_name[base_name(source.entry.label)].append(source)
         missing = tuple(
-            label
+            label_of(record)
             for run in replaces.values()
-            for label in map(label_of, run.sources)
-            if label not in covered and not self._covers(sources, run, label)
+            for record in run.sources
+            if label_of(record) not in covered
+            and not any(
+                self._continues(source, Remembered(run, record))
+                for source in by_name[base_name(label_of(record))]
+            )
         )
         group = next((run.group for run in replaces.values()), None) or group_of(run_id, sources)
+        own = {twin.entry.label for twin, _ in twins}
         duplicates = {
-            i: self._duplicates[c.entry.label]
+            i: first
             for i, c in enumerate(sources)
-            if c.entry.label in self._duplicates
+            if (first := self._duplicates.get(c.entry.label)) is not None and first not in own
         }
         plan = RunPlan(run_id, group, sources, twins, duplicates, tuple(replaces.values()), missing)
         return self._judge(plan)
@@ -251,16 +258,6 @@ class _Planner:
         if record["head_hash"] != source.head_hash and not small:
             return False
         return bool(record["content_hash"] == content_hash(source.entry, record["bytes"]))
-
-    def _covers(self, sources: Iterable[Candidate], run: RunEntry, label: str) -> bool:
-        """Whether a source of the run lies among the sources under another label."""
-        records = [r for r in run.sources if label_of(r) == label]
-        return any(
-            PurePosixPath(c.entry.label).name == PurePosixPath(label).name
-            and self._continues(c, Remembered(run, record))
-            for c in sources
-            for record in records
-        )
 
 
 def _same_stat(entry: Entry, known: Remembered) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -72,21 +73,21 @@ def ingest(
         InputError: Nothing that was named is usable.
         LakeError: The lake cannot be written.
     """
-    width = jobs or len(os.sched_getaffinity(0))
+    width = jobs or _processors()
     with lake.staging("ingest") as staging, ThreadPoolExecutor(2 * width) as helper:
         plans, skips = plan(inputs, lake.root, options, staging / "spool")
-        session = _Session(lake, options, staging, helper, progress)
+        work = _Jobs(lake, options, staging, helper, progress)
         with ThreadPoolExecutor(width) if executor is None else nullcontext(executor) as runner:
-            outcomes = session.run(plans, runner)
-        skips = [*skips, *session.unusable]
+            outcomes = work.run(plans, runner)
+        skips = [*skips, *work.unusable]
         _commit_skips(lake, skips, plans, staging, helper)
     report = IngestReport(tuple(sorted(outcomes, key=lambda o: o.run_id)), tuple(skips))
     if not report.runs:
-        raise _nothing_usable(inputs, skips)
+        raise _nothing_usable(inputs, skips, options)
     return report
 
 
-def _nothing_usable(inputs: Sequence[str], skips: Sequence[Record]) -> InputError:
+def _nothing_usable(inputs: Sequence[str], skips: Sequence[Record], options: Options) -> InputError:
     reasons: dict[str, list[str]] = defaultdict(list)
     for skip in skips:
         reasons[skip["reason"]].append(label_of(skip))
@@ -97,11 +98,22 @@ def _nothing_usable(inputs: Sequence[str], skips: Sequence[Record]) -> InputErro
     return InputError(
         f"nothing usable ({told or 'no files'})",
         path=", ".join(inputs),
-        hint="`tracelake formats` says what is understood",
+        hint="drop --input-format, or see `tracelake formats`"
+        if options.input_format
+        else "`tracelake formats` says what is understood",
     )
 
 
-class _Session:
+def _processors() -> int:
+    """Processors this process may use."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class _Jobs:
+    """Parses runs on an executor and commits a group when its last run is parsed."""
+
     def __init__(
         self,
         lake: Lake,

@@ -193,7 +193,7 @@ class Lake:
         target = self._manifest_path(group)
         beside = target.with_suffix(f".{os.getpid()}.tmp")
         with self._fs.open_output_stream(str(beside)) as out:
-            out.write(json.dumps({"version": MANIFEST_VERSION, **content}, indent=1).encode())
+            out.write(json.dumps({"version": MANIFEST_VERSION, **content}).encode())
         self._fs.move(str(beside), str(target))
 
     # --- locks and cleaning ------------------------------------------------------------

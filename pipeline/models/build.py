@@ -15,6 +15,7 @@ from pipeline.models.catalog import Catalog, catalog
 from pipeline.models.fill import Filler
 from pipeline.models.state import State, recorded_state
 from pipeline.schema import schema_hash
+from pipeline.text import counted
 
 # While others commit, a build follows them this often before it publishes what it has.
 _ATTEMPTS = 4
@@ -46,7 +47,7 @@ class BuildResult:
         dropped = f", {len(self.dropped)} dropped" if self.dropped else ""
         notice = f" ({self.notice})" if self.notice else ""
         return (
-            f"warehouse: {len(self.relations)} models, {len(self.built)} runs computed{dropped}"
+            f"warehouse: {len(self.relations)} models, {counted(len(self.built), 'run')} computed{dropped}"
             f" in {self.seconds:.1f} s{notice}"
         )
 
