@@ -104,8 +104,8 @@ def judge_bad_lines(ingested: IngestReport, max_bad_ratio: float) -> None:
     if bad:
         worst = max(bad, key=lambda outcome: outcome.bad_ratio)
         raise InputError(
-            f"{counted(len(bad), 'run')} with more bad lines than --max-bad-ratio {max_bad_ratio:g} allows;"
-            f" worst is {worst.run_id}: {worst.rejected} of its lines rejected"
+            f"{counted(len(bad), 'run')} with more bad lines than --max-bad-ratio"
+            f" {max_bad_ratio:g} allows; worst is {worst.run_id}: {worst.rejected} of its lines rejected"
             f" ({worst.bad_ratio:.1%})",
             hint="all of it is in the lake; look with: tracelake query"
             " 'FROM rejects JOIN sources USING (run_id, source_id)'",

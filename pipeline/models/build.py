@@ -47,8 +47,8 @@ class BuildResult:
         dropped = f", {len(self.dropped)} dropped" if self.dropped else ""
         notice = f" ({self.notice})" if self.notice else ""
         return (
-            f"warehouse: {len(self.relations)} models, {counted(len(self.built), 'run')} computed{dropped}"
-            f" in {self.seconds:.1f} s{notice}"
+            f"warehouse: {len(self.relations)} models, {counted(len(self.built), 'run')}"
+            f" computed{dropped} in {self.seconds:.1f} s{notice}"
         )
 
 
