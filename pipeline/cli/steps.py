@@ -105,8 +105,8 @@ def judge_bad_lines(ingested: IngestReport, max_bad_ratio: float) -> None:
         worst = max(bad, key=lambda outcome: outcome.bad_ratio)
         raise InputError(
             f"{counted(len(bad), 'run')} with more bad lines than --max-bad-ratio"
-            f" {max_bad_ratio:g} allows; worst is {worst.run_id}: {worst.rejected} of its lines rejected"
-            f" ({worst.bad_ratio:.1%})",
+            f" {max_bad_ratio:g} allows; worst is {worst.run_id}:"
+            f" {worst.rejected} of its lines rejected ({worst.bad_ratio:.1%})",
             hint="all of it is in the lake; look with: tracelake query"
             " 'FROM rejects JOIN sources USING (run_id, source_id)'",
         )
