@@ -64,7 +64,7 @@ def bring_in(
 
     opened = Lake.create(lake)
     if is_cold():
-        voice.say("compiling the parsers for this machine: once, about half a minute")
+        voice.say("compiling the parsers for this machine: once, some 20 seconds")
     with voice.bar() as bar:
         done = ingest(inputs, opened, options, jobs=jobs, progress=bar)
     for outcome in done.runs:
