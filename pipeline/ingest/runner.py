@@ -80,7 +80,8 @@ def ingest(
         with ThreadPoolExecutor(width) if executor is None else nullcontext(executor) as runner:
             outcomes = work.run(plans, runner)
         skips = [*skips, *work.unusable]
-        _commit_skips(lake, skips, plans, staging, helper)
+        with lake.lock("skipped"):  # read, changed and written by one ingest at a time
+            _commit_skips(lake, skips, plans, staging, helper)
     report = IngestReport(tuple(sorted(outcomes, key=lambda o: o.run_id)), tuple(skips))
     if not report.runs:
         raise _nothing_usable(inputs, skips, options)
