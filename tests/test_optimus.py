@@ -191,6 +191,17 @@ def test_short_and_crowded_logs_read_as_the_reference(seed: int) -> None:
     assert_as_reference(text.encode(), block_size=rng.choice([1, 300, 1 << 20]))
 
 
+@pytest.mark.parametrize("steps", [2, 5, 8])
+@pytest.mark.parametrize("seed", range(20))
+def test_however_crowded_no_row_goes_to_a_wrong_rank(seed: int, steps: int) -> None:
+    rng = random.Random(seed)
+    work = job(rng)
+    found = assert_as_reference(log(work, steps, rng, chance=0.9).encode())
+    assert given_rows(found) <= work.truth(steps)
+    reasons = {reason for _, _, _, reason, _ in found.rejects()}
+    assert reasons <= {"ambiguous_rank", "unexpected_layer", "no_header"}
+
+
 HEADER = "[rank:{0} stage:{0}] transformer-block(module) forward time (no send/recv) - step {1}"
 A = [
     "  layer[0]: total=1.000ms, ops=8, avg/op=0.125ms",

@@ -135,6 +135,7 @@ class _Parser:
         self._layers: dict[int, str] = {}
         self._statements = Statements()
         self._owners = Owners()
+        self._closed = False  # a window has been resolved
         self._recent = log_steps.recent()
         self._ranks: set[int] = set()
         self._held = b""  # bytes of the file from the first piece held back on
@@ -221,7 +222,9 @@ class _Parser:
             )
             if size == 0:
                 break
-            self._close(block, pieces[done : done + size])
+            whole = block.last and not self._closed and size == pieces.size
+            self._close(block, pieces[done : done + size], whole=whole)
+            self._closed = True
             done += size
         held = pieces[done:]
         self._buffers.pieces[: held.size] = held
@@ -230,10 +233,10 @@ class _Parser:
         self._held = self._held[keep - block.offset :] if keep < block.offset else b""
         self._held += block.data[max(0, keep - block.offset) :].tobytes()
 
-    def _close(self, block: Block, window: npt.NDArray[np.void]) -> None:
+    def _close(self, block: Block, window: npt.NDArray[np.void], *, whole: bool) -> None:
         """Emits the rows of a window and accounts for its lines."""
         embed = next((code for code, name in self._layers.items() if name == "embed"), -1)
-        owners = self._owners.resolve(window, embed)
+        owners = self._owners.resolve(window, embed, whole=whole)
         small, large = np.empty((4, window.size), np.int32), np.empty((8, window.size), np.int64)
         taken = log_steps.take_rows(window, owners, small, large)
         rank, stage, step, how = small[:, :taken]

@@ -17,6 +17,8 @@ import pyarrow as pa
 
 from pipeline.scan.compiled import kernel
 from pipeline.scan.log_blocks import (
+    BLOCK,
+    BY_PLACE,
     CONTESTED,
     MISSING,
     OWNER,
@@ -29,7 +31,7 @@ from pipeline.scan.log_blocks import (
     with_slots,
 )
 from pipeline.scan.log_lines import BAD, HEADER, LAYER, RECORD
-from pipeline.scan.log_owners import FOREIGN, assign
+from pipeline.scan.log_owners import AMBIGUOUS, FOREIGN, assign
 from pipeline.scan.log_records import NAME_BASE
 
 Rows = npt.NDArray[np.int64]  # (n, 2): code of the layer, number of calls
@@ -37,6 +39,7 @@ Rows = npt.NDArray[np.int64]  # (n, 2): code of the layer, number of calls
 SLOT_LIMIT = 1 << 14
 _CANDIDATES = 8  # lists of a slot that are remembered
 _MANY_VOTES, _RARE = 8, 2
+_ENOUGH_STEPS = 32  # more than the profiler prints unless told to
 _TRIAL_PIECES = 1 << 20  # over all combinations of lists that are tried on a window
 _LOST_ROW, _REJECTED_ROW = 1, 2  # what a list costs that does not explain a window
 
@@ -76,6 +79,36 @@ def _plain_blocks(pieces, slots, rows, marks):
             rows[i], marks[i] = count, mark
 
 
+def _doubt(pieces: npt.NDArray[np.void], out: npt.NDArray[np.void]) -> bool:
+    """Takes back rows of a log that its other steps do not confirm; whether there were any.
+
+    What a rank prints is learned from few blocks in a log of few steps, and may be learned wrong.
+    From where ranks first wrote over each other, a row that is not known by its place stays only if
+    its rank prints the same layer with the same number of calls in another step, and no other rank
+    ever does.
+    """
+    rows = np.flatnonzero(pieces["kind"] == LAYER)
+    given = rows[out["how"][rows] != REJECTED]
+    if np.unique(out["step"][given]).size >= _ENOUGH_STEPS:
+        return False
+    seen: dict[tuple[int, int], set[tuple[int, int, int]]] = {}
+    keys = list(zip(pieces["code"][rows].tolist(), pieces["count"][rows].tolist(), strict=True))
+    owners = out[["rank", "stage", "step"]][rows].tolist()
+    how = out["how"][rows].tolist()
+    for key, owner, known in zip(keys, owners, how, strict=True):
+        if known != REJECTED:
+            seen.setdefault(key, set()).add(owner)
+    disorder = doubted = False
+    for i, key, known in zip(rows.tolist(), keys, how, strict=True):
+        disorder |= known != BLOCK
+        if known in (REJECTED, BY_PLACE) or not disorder:
+            continue
+        if len(seen[key]) < 2 or len({owner[:2] for owner in seen[key]}) > 1:
+            out["how"][i], pieces["reason"][i] = REJECTED, AMBIGUOUS
+            doubted = True
+    return doubted
+
+
 class Owners:
     """Finds the rank of every layer row of one log, given in windows of whole lines."""
 
@@ -85,6 +118,7 @@ class Owners:
         self._votes: list[dict[int, tuple[int, Rows]]] = []
         self._chosen: dict[int, Rows] = {}
         self._stages: tuple[int, Mapping[int, tuple[int, ...]]] | None = None
+        self._doubted = False
 
     def stage_ranks(self, line: int, ranks: Mapping[int, tuple[int, ...]]) -> None:
         """Says which ranks each stage has, as printed on that line; the first word counts."""
@@ -100,22 +134,28 @@ class Owners:
         """Whether every slot printed all its rows in every step, and all the same steps."""
         seen = self._state.history
         return bool(
-            (seen["opened"] == seen["completed"]).all()
+            not self._doubted
+            and (seen["opened"] == seen["completed"]).all()
             and not seen["gaps"].any()
             and np.unique(seen[["first", "last"]]).size <= 1
         )
 
-    def resolve(self, pieces: npt.NDArray[np.void], embed: int) -> npt.NDArray[np.void]:
+    def resolve(
+        self, pieces: npt.NDArray[np.void], embed: int, *, whole: bool = False
+    ) -> npt.NDArray[np.void]:
         """Owner of every piece that is a layer row; `how` is REJECTED for the others.
 
         Args:
             pieces: Next window. Kind and reason of what is rejected are written into it.
             embed: Code of the layer before layer 0.
+            whole: The window is the whole log.
         """
         slots = self._number(pieces)
         self._learn(pieces, slots)
         chosen = self._choose(pieces, slots, embed)
         out, self._state, _ = self._assign(pieces, slots, embed, chosen)
+        if whole:
+            self._doubted = _doubt(pieces, out)
         return out
 
     def _number(self, pieces: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:

@@ -263,6 +263,7 @@ class Attribution:
 
     def __init__(self, pieces: list[Piece]) -> None:
         self.size = len(pieces)
+        self.doubted = False
         self.pieces = [piece for piece in pieces if piece.kind != "record"]
         self.lines = Counter(piece.line for piece in self.pieces)
         self.on_line = {
@@ -289,6 +290,8 @@ class Attribution:
     def complete(self) -> bool:
         """Whether every slot printed all its rows in every step, and all the same steps."""
         spans = set()
+        if self.doubted:
+            return False
         for blocks in self.history.values():
             steps = [step for step, _ in blocks]
             if steps != list(range(steps[0], steps[0] + len(steps))):
@@ -334,6 +337,26 @@ class Attribution:
                 if count == min(counts) and count < 8:
                     contested.add(slot)
         self.run(chosen, contested)
+
+    def doubt(self) -> None:
+        """In a log of under 32 steps, rows in disorder need another step that says the same."""
+        rows = [piece for piece in self.pieces if piece.kind == "layer"]
+        given = [piece for piece in rows if piece.owner]
+        if len({piece.owner.step for piece in given if piece.owner}) >= 32:
+            return
+        seen: dict[object, set[tuple[int, int, int]]] = {}
+        for piece in given:
+            assert piece.owner
+            owner = (piece.owner.rank, piece.owner.stage, piece.owner.step)
+            seen.setdefault(piece.key, set()).add(owner)
+        disorder = False
+        for piece in rows:
+            disorder = disorder or piece.how != "block"
+            if not piece.owner or piece.how == "merged_by_place" or not disorder:
+                continue
+            if len(seen[piece.key]) < 2 or len({owner[:2] for owner in seen[piece.key]}) > 1:
+                piece.owner, piece.how, piece.reason = None, "", "ambiguous_rank"
+                self.doubted = True
 
     def run(self, lists: Mapping[Slot, RowList | None], contested: set[Slot]) -> int:
         """Gives every row its owner; what the lists leave unexplained."""
@@ -543,6 +566,7 @@ def read(raw: bytes) -> Reading:
                 piece.kind, piece.reason = "bad", "rank_not_in_stage"
     attribution = Attribution(pieces)
     attribution.resolve()
+    attribution.doubt()
     rejects: dict[int, str] = {}
     for piece in pieces:
         if piece.reason:
