@@ -17,8 +17,6 @@ import pyarrow as pa
 
 from pipeline.scan.compiled import kernel
 from pipeline.scan.log_blocks import (
-    BLOCK,
-    BY_PLACE,
     CONTESTED,
     MISSING,
     OWNER,
@@ -30,8 +28,9 @@ from pipeline.scan.log_blocks import (
     shared,
     with_slots,
 )
+from pipeline.scan.log_doubt import doubt
 from pipeline.scan.log_lines import BAD, HEADER, LAYER, RECORD
-from pipeline.scan.log_owners import AMBIGUOUS, FOREIGN, assign
+from pipeline.scan.log_owners import FOREIGN, assign
 from pipeline.scan.log_records import NAME_BASE
 
 Rows = npt.NDArray[np.int64]  # (n, 2): code of the layer, number of calls
@@ -39,7 +38,6 @@ Rows = npt.NDArray[np.int64]  # (n, 2): code of the layer, number of calls
 SLOT_LIMIT = 1 << 14
 _CANDIDATES = 8  # lists of a slot that are remembered
 _MANY_VOTES, _RARE = 8, 2
-_ENOUGH_STEPS = 32  # more than the profiler prints unless told to
 _TRIAL_PIECES = 1 << 20  # over all combinations of lists that are tried on a window
 _LOST_ROW, _REJECTED_ROW = 1, 2  # what a list costs that does not explain a window
 
@@ -77,36 +75,6 @@ def _plain_blocks(pieces, slots, rows, marks):
             k += 1
         if good and (k == pieces.size or pieces[k].kind == HEADER):
             rows[i], marks[i] = count, mark
-
-
-def _doubt(pieces: npt.NDArray[np.void], out: npt.NDArray[np.void]) -> bool:
-    """Takes back rows of a log that its other steps do not confirm; whether there were any.
-
-    What a rank prints is learned from few blocks in a log of few steps, and may be learned wrong.
-    From where ranks first wrote over each other, a row that is not known by its place stays only if
-    its rank prints the same layer with the same number of calls in another step, and no other rank
-    ever does.
-    """
-    rows = np.flatnonzero(pieces["kind"] == LAYER)
-    given = rows[out["how"][rows] != REJECTED]
-    if np.unique(out["step"][given]).size >= _ENOUGH_STEPS:
-        return False
-    seen: dict[tuple[int, int], set[tuple[int, int, int]]] = {}
-    keys = list(zip(pieces["code"][rows].tolist(), pieces["count"][rows].tolist(), strict=True))
-    owners = out[["rank", "stage", "step"]][rows].tolist()
-    how = out["how"][rows].tolist()
-    for key, owner, known in zip(keys, owners, how, strict=True):
-        if known != REJECTED:
-            seen.setdefault(key, set()).add(owner)
-    disorder = doubted = False
-    for i, key, known in zip(rows.tolist(), keys, how, strict=True):
-        disorder |= known != BLOCK
-        if known in (REJECTED, BY_PLACE) or not disorder:
-            continue
-        if len(seen[key]) < 2 or len({owner[:2] for owner in seen[key]}) > 1:
-            out["how"][i], pieces["reason"][i] = REJECTED, AMBIGUOUS
-            doubted = True
-    return doubted
 
 
 class Owners:
@@ -155,7 +123,7 @@ class Owners:
         chosen = self._choose(pieces, slots, embed)
         out, self._state, _ = self._assign(pieces, slots, embed, chosen)
         if whole:
-            self._doubted = _doubt(pieces, out)
+            self._doubted = doubt(pieces, out)
         return out
 
     def _number(self, pieces: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:

@@ -1,0 +1,42 @@
+"""Second look at the rows of a pipeline-training log in which ranks wrote over each other."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.scan.log_blocks import BLOCK, BY_PLACE, REJECTED
+from pipeline.scan.log_lines import LAYER
+from pipeline.scan.log_owners import AMBIGUOUS
+
+_ENOUGH_STEPS = 32  # more than the profiler prints unless told to
+
+
+def doubt(pieces: npt.NDArray[np.void], out: npt.NDArray[np.void]) -> bool:
+    """Takes back rows of a log that its other steps do not confirm; whether there were any.
+
+    What a rank prints is learned from few blocks in a log of few steps, and may be learned wrong.
+    From where ranks first wrote over each other, a row that is not known by its place stays only if
+    its rank prints the same layer with the same number of calls in another step, and no other rank
+    ever does.
+    """
+    rows = np.flatnonzero(pieces["kind"] == LAYER)
+    given = rows[out["how"][rows] != REJECTED]
+    if np.unique(out["step"][given]).size >= _ENOUGH_STEPS:
+        return False
+    seen: dict[tuple[int, int], set[tuple[int, int, int]]] = {}
+    keys = list(zip(pieces["code"][rows].tolist(), pieces["count"][rows].tolist(), strict=True))
+    owners = out[["rank", "stage", "step"]][rows].tolist()
+    how = out["how"][rows].tolist()
+    for key, owner, known in zip(keys, owners, how, strict=True):
+        if known != REJECTED:
+            seen.setdefault(key, set()).add(owner)
+    disorder = doubted = False
+    for i, key, known in zip(rows.tolist(), keys, how, strict=True):
+        disorder |= known != BLOCK
+        if known in (REJECTED, BY_PLACE) or not disorder:
+            continue
+        if len(seen[key]) < 2 or len({owner[:2] for owner in seen[key]}) > 1:
+            out["how"][i], pieces["reason"][i] = REJECTED, AMBIGUOUS
+            doubted = True
+    return doubted
