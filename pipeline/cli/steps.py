@@ -89,10 +89,8 @@ def print_dry_run(inputs: list[str], lake: Path, options: Options) -> None:
     with tempfile.TemporaryDirectory() as spool:
         plans, skips = plan(inputs, lake, options, Path(spool))
     for planned in sorted(plans, key=lambda p: p.run_id):
-        files = len(planned.sources) + len(planned.twins)
-        typer.echo(
-            f"{planned.status:<9} {planned.format.name:<14} {files:>6} files  {planned.run_id}"
-        )
+        files = f"{len(planned.inputs):>6} files"
+        typer.echo(f"{planned.status:<9} {planned.format.name:<14} {files}  {planned.run_id}")
     for skip in skips:
         member = f"/{skip['member']}" if skip["member"] else ""
         typer.echo(f"skipped   {skip['reason']:<14} {skip['path']}{member}")
@@ -143,7 +141,8 @@ def print_headline(lake: Lake) -> None:
 
     latest = f"{RUNS_SQL} LIMIT {HEADLINE_RUNS}"
     write_result(run_query(lake, latest), OutputFormat.TABLE.value, sys.stdout)
-    more = len(lake.snapshot().runs) - HEADLINE_RUNS
+    (counts,) = run_query(lake, "SELECT count(*) FROM run_summary")
+    more = counts.read_all()[0][0].as_py() - HEADLINE_RUNS
     if more > 0:
         typer.echo(f"... and {more:,} more: tracelake runs --lake {lake.root}")
 

@@ -18,6 +18,8 @@ Record = Mapping[str, Any]
 # Bytes that the hash in a run id covers.
 ID_BYTES = 4096
 
+_FOUND = ("bytes", "lines", "content_hash", "duplicate_of")
+
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
@@ -28,21 +30,21 @@ class Remembered:
 
 
 def source_record(
-    entry: Entry, facts: FileFacts, *, head_hash: str, members: int, outcome: Mapping[str, Any]
+    entry: Entry, facts: FileFacts, *, head_hash: str, members: int, found: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What is remembered of an ingested input.
 
     Args:
         facts: As the format read them, before `--run-pattern` and `--set`.
         members: Inputs that the file gave: 1, or the members of an archive.
-        outcome: content_hash, bytes, lines and whatever else the parse found.
+        found: What the parse found, by column of `sources`; an earlier record will do.
     """
     return {
         **_stat(entry),
         "members": members,
         "head_hash": head_hash,
         "facts": _facts(facts),
-        **outcome,
+        **{name: found[name] for name in _FOUND},
     }
 
 

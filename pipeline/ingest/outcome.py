@@ -37,14 +37,10 @@ class IngestReport:
     runs: tuple[RunOutcome, ...]
     skips: tuple[Record, ...]
 
-    def counted(self, *statuses: Status) -> int:
-        """Runs with one of these statuses."""
-        return sum(run.status in statuses for run in self.runs)
-
     @property
     def written(self) -> int:
         """Runs whose rows were written."""
-        return self.counted(Status.NEW, Status.UPDATED)
+        return sum(run.status in (Status.NEW, Status.UPDATED) for run in self.runs)
 
     @property
     def bytes(self) -> int:

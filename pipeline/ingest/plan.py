@@ -54,6 +54,11 @@ class RunPlan:
     status: Status = Status.NEW
 
     @property
+    def inputs(self) -> tuple[Candidate, ...]:
+        """Sources and twins."""
+        return (*self.sources, *(twin for twin, _ in self.twins))
+
+    @property
     def format(self) -> Format:
         """Format of all its sources."""
         return self.sources[0].format
@@ -220,7 +225,7 @@ class _Planner:
         return self._judge(plan)
 
     def _judge(self, plan: RunPlan) -> RunPlan:
-        inputs = [*plan.sources, *(twin for twin, _ in plan.twins)]
+        inputs = plan.inputs
         unread = all(c.known is not None for c in inputs)
         shaping = self._options.shaping(plan.format)
         if len(plan.replaces) == 1 and unread and plan.replaces[0].options == shaping:

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -132,7 +133,12 @@ class _Jobs:
         self._progress = progress
 
     def run(self, plans: Sequence[RunPlan], runner: Executor) -> list[RunOutcome]:
-        outcomes = [self._unread(p) for p in plans if p.status not in _READ]
+        self._refresh([p for p in plans if p.status is Status.REFRESHED])
+        outcomes = [
+            RunOutcome(p.run_id, p.format.name, p.status, len(p.inputs), missing=p.missing)
+            for p in plans
+            if p.status not in _READ
+        ]
         todo = [p for p in plans if p.status in _READ]
         if self._progress:
             self._progress.planned(len(todo), sum(p.weight for p in todo))
@@ -167,15 +173,14 @@ class _Jobs:
         if self._progress:
             self._progress.advance(weight)
 
-    def _unread(self, p: RunPlan) -> RunOutcome:
-        if p.status is Status.REFRESHED:
-            (run,) = p.replaces
-            entry = RunEntry(
-                run.run_id, run.group, run.generation, run.parts, _restamped(p, run), run.options
-            )
-            self._lake.commit(run.group, [entry], staged={})
-        files = len(p.sources) + len(p.twins)
-        return RunOutcome(p.run_id, p.format.name, p.status, files, missing=p.missing)
+    def _refresh(self, plans: Sequence[RunPlan]) -> None:
+        """Remembers new dates of unchanged content, a group at a time."""
+        by_group: dict[str, list[RunEntry]] = defaultdict(list)
+        for p in plans:
+            entry = _restamped(p)
+            by_group[entry.group].append(entry)
+        for group, entries in by_group.items():
+            self._lake.commit(group, entries, staged={})
 
     def _commit(self, group: str, results: Sequence[RunResult]) -> list[RunOutcome]:
         outcomes: list[RunOutcome] = []
@@ -209,43 +214,38 @@ class _Jobs:
         return tuple(label for label, lines in now.items() if lines < before.get(label, 0))
 
     def _pass_over(self, result: RunResult) -> None:
-        for candidate in (*result.plan.sources, *(twin for twin, _ in result.plan.twins)):
-            entry = candidate.entry
+        for entry in (candidate.entry for candidate in result.plan.inputs):
             self.unusable.append(skip_record(entry.path, entry.member, "no_records"))
 
 
 def _jobs(plans: Sequence[RunPlan]) -> list[list[RunPlan]]:
     """One job per run; runs that share a tar are one job, so that it is read once."""
     job_of: dict[str, list[RunPlan]] = {}
-    jobs: list[list[RunPlan]] = []
+    jobs: dict[int, list[RunPlan]] = {}
     for p in plans:
         tars = {c.entry.location for c in p.sources if c.entry.packed}
         joined = {id(job_of[tar]): job_of[tar] for tar in tars if tar in job_of}
-        job = [p, *(other for job in joined.values() for other in job)]
-        if joined:
-            jobs = [other for other in jobs if id(other) not in joined]
-        jobs.append(job)
-        for other in job:
-            for candidate in other.sources:
-                if candidate.entry.packed:
-                    job_of[candidate.entry.location] = job
-    return jobs
+        job = next(iter(joined.values()), [])
+        jobs[id(job)] = job
+        for other in list(joined.values())[1:]:
+            job.extend(jobs.pop(id(other)))
+            job_of.update({tar: job for tar, owner in job_of.items() if owner is other})
+        job.append(p)
+        job_of.update(dict.fromkeys(tars, job))
+    return list(jobs.values())
 
 
-def _restamped(p: RunPlan, run: RunEntry) -> tuple[Record, ...]:
-    """The run's records with the inputs' new dates."""
-    by_label = {c.entry.label: c for c in (*p.sources, *(twin for twin, _ in p.twins))}
+def _restamped(p: RunPlan) -> RunEntry:
+    """The committed run with its inputs' new dates."""
+    (run,) = p.replaces
+    by_label = {c.entry.label: c for c in p.inputs}
     records = []
     for record in run.sources:
         c = by_label[label_of(record)]
-        kept = ("bytes", "lines", "content_hash", "duplicate_of")
-        outcome = {name: record[name] for name in kept}
         records.append(
-            source_record(
-                c.entry, c.base, head_hash=c.head_hash, members=c.members, outcome=outcome
-            )
+            source_record(c.entry, c.base, head_hash=c.head_hash, members=c.members, found=record)
         )
-    return tuple(records)
+    return replace(run, sources=tuple(records))
 
 
 def _commit_skips(
@@ -256,7 +256,7 @@ def _commit_skips(
     now = before | {label_of(record): record for record in skips}
     passed = {label_of(record) for record in skips}
     for p in plans:
-        for candidate in p.sources:
+        for candidate in p.inputs:
             if candidate.entry.label not in passed:
                 now.pop(candidate.entry.label, None)
     if now == before:

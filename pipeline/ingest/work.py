@@ -243,13 +243,12 @@ def _changed(entry: Entry) -> bool:
 
 
 def _record(row: Mapping[str, Any], candidate: Candidate) -> dict[str, Any]:
-    kept = ("bytes", "lines", "content_hash", "duplicate_of")
     return source_record(
         candidate.entry,
         candidate.base,
         head_hash=candidate.head_hash,
         members=candidate.members,
-        outcome={name: row[name] for name in kept},
+        found=row,
     )
 
 

@@ -48,11 +48,6 @@ class Model:
         """Lives only inside a build: name with a leading underscore."""
         return self.name.startswith("_")
 
-    @property
-    def topic(self) -> str:
-        """Folder of the file."""
-        return self.path.parent.name
-
 
 def read_model(path: Path) -> Model:
     """Reads a model file.

@@ -30,39 +30,6 @@ def line_ends(data: Bytes) -> npt.NDArray[np.int64]:
 
 
 @inlined
-def decimal_ns(buf: Bytes, p: int, end: int) -> tuple[int, int]:
-    """Reads a decimal number of milliseconds as exact nanoseconds.
-
-    Digits, perhaps a point and more digits: no sign, no exponent, below 4e12 (a clock that counts
-    from 1970 until the year 2096; any sum of two such times fits int64), 6 digits behind the point.
-
-    Returns:
-        (ns, index behind the number), or (0, -1) where no such number starts at p.
-    """
-    value = 0
-    q = p
-    while q < end and 48 <= buf[q] <= 57:
-        value = value * 10 + (buf[q] - 48)
-        q += 1
-        if q - p > INTEGER_DIGITS:
-            return 0, -1
-    if q == p or value >= INTEGER_LIMIT:
-        return 0, -1
-    digits = 0
-    if q < end and buf[q] == 46:
-        q += 1
-        while q < end and 48 <= buf[q] <= 57:
-            value = value * 10 + (buf[q] - 48)
-            q += 1
-            digits += 1
-            if digits > FRACTION_DIGITS:
-                return 0, -1
-        if digits == 0:
-            return 0, -1
-    return value * _SCALE[digits], q
-
-
-@inlined
 def whole_number(buf: Bytes, p: int, end: int, max_digits: int) -> tuple[int, int]:
     """Reads 1 to `max_digits` digits.
 
@@ -79,6 +46,33 @@ def whole_number(buf: Bytes, p: int, end: int, max_digits: int) -> tuple[int, in
     if q == p:
         return 0, -1
     return value, q
+
+
+@inlined
+def decimal_ns(buf: Bytes, p: int, end: int) -> tuple[int, int]:
+    """Reads a decimal number of milliseconds as exact nanoseconds.
+
+    Digits, perhaps a point and more digits: no sign, no exponent, below 4e12 (a clock that counts
+    from 1970 until the year 2096; any sum of two such times fits int64), 6 digits behind the point.
+
+    Returns:
+        (ns, index behind the number), or (0, -1) where no such number starts at p.
+    """
+    value, q = whole_number(buf, p, end, INTEGER_DIGITS)
+    if q < 0 or value >= INTEGER_LIMIT:
+        return 0, -1
+    digits = 0
+    if q < end and buf[q] == 46:
+        q += 1
+        while q < end and 48 <= buf[q] <= 57:
+            value = value * 10 + (buf[q] - 48)
+            q += 1
+            digits += 1
+            if digits > FRACTION_DIGITS:
+                return 0, -1
+        if digits == 0:
+            return 0, -1
+    return value * _SCALE[digits], q
 
 
 @inlined
