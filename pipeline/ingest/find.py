@@ -11,7 +11,7 @@ from typing import Any
 
 from pipeline import topology
 from pipeline.errors import UsageError
-from pipeline.formats import Claim, FileFacts, Format, format_named, formats
+from pipeline.formats import HEAD_BYTES, Claim, FileFacts, Format, format_named, formats
 from pipeline.ingest.discover import Found, Root, Skip, discover, entry_of, open_heads
 from pipeline.ingest.memory import (
     ID_BYTES,
@@ -73,6 +73,7 @@ class Candidate:
         head_hash: SHA-256 of the first 4 KiB.
         members: Inputs that its file gave.
         known: The committed source it is known to equal, unread.
+        content_hash: SHA-256 of all of it, where it ends within its head.
     """
 
     entry: Entry
@@ -82,6 +83,7 @@ class Candidate:
     head_hash: str
     members: int
     known: Remembered | None = None
+    content_hash: str | None = None
 
 
 @dataclass(slots=True)
@@ -193,7 +195,11 @@ class _Judge:
             return Skip(entry.path, entry.member, fmt)
         base = fmt.facts(strip_suffix(entry.label), found.head)
         head_hash = hashlib.sha256(found.head[:ID_BYTES]).hexdigest()
-        return Candidate(entry, fmt, base, self._apply(base), head_hash, members=1)
+        ends = len(found.head) < HEAD_BYTES
+        content_hash = hashlib.sha256(found.head).hexdigest() if ends else None
+        return Candidate(
+            entry, fmt, base, self._apply(base), head_hash, members=1, content_hash=content_hash
+        )
 
     def _apply(self, base: FileFacts) -> FileFacts:
         """Facts with what the user gave: `--set` over `--run-pattern` over what the format read."""

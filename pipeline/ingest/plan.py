@@ -126,6 +126,8 @@ class _Planner:
     def _content(self, candidate: Candidate) -> str | None:
         if candidate.known is not None:
             return str(candidate.known.record["content_hash"])
+        if candidate.content_hash is not None:
+            return candidate.content_hash
         key = id(candidate.entry)
         if key not in self._contents:
             self._contents[key] = content_hash(candidate.entry)
