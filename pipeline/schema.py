@@ -93,7 +93,7 @@ class Table:
 
 
 # Bumped by hand when a part file written before would no longer be read right.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 def _metadata(column: Column) -> dict[str, str]:

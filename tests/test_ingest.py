@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import shutil
 from pathlib import Path
@@ -317,6 +318,21 @@ def test_a_changed_option_is_a_changed_run(archive: Path, tmp_path: Path) -> Non
     report = run_ingest(archive / "job", lake, given={"micro_batches": 4})
     assert statuses(report) == ["updated"]
     assert rows(lake, "runs", "micro_batches", "WHERE format = 'rank_trace'") == [(4,)]
+
+
+def test_what_an_earlier_version_remembered_is_read_again(tmp_path: Path) -> None:
+    archive = write(tmp_path / "archive", {f"job/node0/gpu1/{trace_name(0, world=1)}": trace(0)})
+    lake = tmp_path / "lake"
+    run_ingest(archive, lake)
+    (manifest,) = (lake / "_manifest").glob("gpu1-*.json")
+    saved = json.loads(manifest.read_text())
+    (run,) = saved["runs"].values()
+    run["options"]["schema"] -= 1
+    del run["sources"][0]["place"], run["sources"][0]["facts"]["device"]
+    manifest.write_text(json.dumps(saved))
+    assert statuses(run_ingest(archive, lake)) == ["updated"]
+    assert rows(lake, "sources", "host, device") == [("node0", "gpu1")]
+    assert statuses(run_ingest(archive, lake)) == ["unchanged"]
 
 
 def test_folders_per_node_are_one_run_on_several_hosts(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ class FileFacts:
             the suffix of a compression.
         stem: Readable run name: the base name without rank, date and suffix.
         rank: Rank whose records the file holds, where name or head tell.
+        device: Device of that rank on its host.
         run: Value that files of one run share, from `--run-pattern`.
         stamp: Date in the name, local time of the cluster.
         topology: Sizes in the name, by key of `pipeline.topology.KEYS`.
@@ -61,6 +62,7 @@ class FileFacts:
     stem: str
     rank: int | None = None
     host: str | None = None
+    device: str | None = None
     run: str | None = None
     stamp: datetime | None = None
     topology: Mapping[str, int] = field(default_factory=dict)

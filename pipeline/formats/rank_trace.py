@@ -7,6 +7,7 @@ duration. How steps and micro-batches are told apart: `pipeline.scan.rank_steps`
 Runs: files of one folder whose names carry the same configuration are one run until a rank repeats
 or a stamp comes more than the gap after the one before. Runs of sibling folders whose ranks are
 disjoint and whose stamps lie within the gap are one run on several hosts, named by the folders.
+Folders per device within a node's are as if they were not there.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import pyarrow as pa
 
 from pipeline.faults import NOT_UTF8, Fault, Ledger, Severity
 from pipeline.formats import Block, Claim, FileFacts, Format, Run, RunFacts
+from pipeline.scan.rank_names import date_of, device_of, host_of, node_folder, parts_of
 from pipeline.scan.rank_reader import Notice, Reader
 from pipeline.scan.rank_steps import ENDED, STEP
 from pipeline.topology import resolve, stage_of
@@ -30,22 +32,6 @@ _RECORD = re.compile(rb"rank:(\d{1,9}):[A-Za-z_]\w*\(", re.ASCII)
 _ANY_RECORD = re.compile(rb"^rank:\d{1,9}:[A-Za-z_]\w*\(", re.ASCII | re.MULTILINE)
 _PLAN = re.compile(rb"stage:\d{1,9}:[A-Za-z_]\w*\(", re.ASCII)
 _BOM = b"\xef\xbb\xbf"
-
-_SIZES = {
-    "wd": "world_size",
-    "tp": "tp",
-    "pp": "pp",
-    "dp": "dp",
-    "cp": "cp",
-    "vpp": "vpp",
-    "exp": "ep",
-    "ep": "ep",
-    "numl": "layers",
-    "bs": "micro_batch_size",
-}
-_PART = re.compile(r"([A-Za-z]+)(\d{1,9})")
-_STAMP = re.compile(r"\d{14}")
-_NODE = re.compile(r"(node|host|worker)[-_]?\d+", re.IGNORECASE)
 
 UNKNOWN_DTYPE = Fault(
     "unknown_dtype",
@@ -81,51 +67,18 @@ def sniff(head: bytes) -> Claim:
     return Claim.MAYBE if _ANY_RECORD.search(head) else Claim.NO
 
 
-def _parts(path: str) -> tuple[dict[str, int], dict[str, str]]:
-    """Sizes by topology key, and the other parts of a file's name by meaning."""
-    sizes: dict[str, int] = {}
-    others: dict[str, str] = {}
-    kept = []
-    for part in PurePosixPath(path).stem.split("_"):
-        sized = _PART.fullmatch(part)
-        word = sized[1] if sized else None
-        if sized and word in _SIZES and int(sized[2]) > 0:
-            sizes.setdefault(_SIZES[word], int(sized[2]))
-        elif sized and word == "expNum":
-            others["experts"] = sized[2]
-        elif part.lower().endswith("tokenizer"):
-            others["tokenizer"] = part
-        if sized and word == "rank":
-            others.setdefault("rank", sized[2])
-        elif _STAMP.fullmatch(part):
-            others.setdefault("stamp", part)
-        else:
-            kept.append(part)
-    others["stem"] = "_".join(kept)
-    return sizes, others
-
-
-def _date(stamp: str | None) -> datetime | None:
-    if stamp is None:
-        return None
-    try:
-        return datetime.strptime(stamp, "%Y%m%d%H%M%S")
-    except ValueError:
-        return None
-
-
 def facts(path: str, head: bytes) -> FileFacts:
     """Reads `wd8_tp2_pp4_numl40_bs2_<tokenizer>_rank0_<YYYYmmddHHMMSS>.txt`: parts in any order."""
-    sizes, others = _parts(path)
+    sizes, others = parts_of(path)
     first = _RECORD.match(head.removeprefix(_BOM).lstrip())
     rank = int(others["rank"]) if "rank" in others else int(first[1]) if first else None
-    folder = PurePosixPath(path).parent.name
     return FileFacts(
         path=path,
         stem=others["stem"] or PurePosixPath(path).stem,
         rank=rank,
-        host=folder if _NODE.fullmatch(folder) else None,
-        stamp=_date(others.get("stamp")),
+        host=host_of(path),
+        device=device_of(path),
+        stamp=date_of(others.get("stamp")),
         topology=sizes,
     )
 
@@ -139,7 +92,7 @@ def group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts
         if file.run is not None:
             named[file.run].append(file)
         elif file.topology:
-            folder = PurePosixPath(file.path).parent
+            folder = node_folder(file.path)
             siblings = folders[str(folder.parent), file.stem]
             siblings.setdefault(str(folder), []).append(file)
         else:
@@ -203,7 +156,7 @@ def _hosted(parts: list[list[FileFacts]]) -> list[list[FileFacts]]:
         return parts
     return [
         [
-            replace(file, host=file.host or PurePosixPath(file.path).parent.name)
+            replace(file, host=file.host or node_folder(file.path).name)
             for part in parts
             for file in part
         ]
@@ -260,7 +213,7 @@ class _Parser:
             printed.pop("micro_batches", None)
         attributes: dict[str, str] = {}
         for source in self._run.sources:
-            others = _parts(source.path)[1]
+            others = parts_of(source.path)[1]
             attributes |= {k: v for k, v in others.items() if k in ("experts", "tokenizer")}
         steps = {int(row[STEP]) for row in book.values()}
         return RunFacts(

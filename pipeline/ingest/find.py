@@ -22,10 +22,11 @@ from pipeline.ingest.memory import (
     judgement,
     skip_record,
 )
+from pipeline.ingest.places import Hosts, Place
 from pipeline.ingest.streams import Entry, strip_suffix
 from pipeline.schema import SCHEMA_VERSION
 
-_TEXT_GROUPS = ("run", "host")
+_TEXT_GROUPS = ("run", "host", "device")
 _PATTERN_GROUPS = (*_TEXT_GROUPS, "rank", *topology.KEYS)
 
 
@@ -35,12 +36,14 @@ class Options:
 
     Attributes:
         input_format: Forces a format; None lets the content decide.
-        run_pattern: Regular expression on the relative path with named groups: run, rank, host and
-            topology keys.
+        run_pattern: Regular expression on the relative path with named groups: run, rank, host,
+            device and topology keys.
         given: Topology from `--set`.
         run_gap_seconds: A later stamp starts a new run.
         replace: Lets a poorer run replace a richer one.
         verify: Reads unchanged files again.
+        hosts: Where each rank ran, from `--hosts`. Remembered per input, not with `shaping`: a
+            changed line concerns only the runs it places.
     """
 
     input_format: str | None = None
@@ -49,6 +52,7 @@ class Options:
     run_gap_seconds: float = 60.0
     replace: bool = False
     verify: bool = False
+    hosts: Hosts | None = None
 
     def shaping(self, fmt: Format) -> dict[str, Any]:
         """The options that change rows, as remembered with a run."""
@@ -69,7 +73,8 @@ class Candidate:
 
     Attributes:
         base: Facts as the format read them.
-        facts: The same with `--run-pattern` and `--set` applied.
+        facts: The same with `--run-pattern`, `--hosts` and `--set` applied.
+        place: What `--hosts` says of its rank.
         head_hash: SHA-256 of the first 4 KiB.
         members: Inputs that its file gave.
         known: The committed source it is known to equal, unread.
@@ -82,6 +87,7 @@ class Candidate:
     facts: FileFacts
     head_hash: str
     members: int
+    place: Place | None = None
     known: Remembered | None = None
     content_hash: str | None = None
 
@@ -142,6 +148,8 @@ class _Judge:
 
     def _still_holds(self, known: Sequence[Remembered | Record]) -> bool:
         """Whether what was decided then would be decided now."""
+        if any(isinstance(k, Remembered) and not _current(k) for k in known):
+            return False
         if self._forced is None:
             return all(
                 not k.run.options["forced"]
@@ -164,9 +172,10 @@ class _Judge:
             member = replace(entry, **{name: record[name] for name in same})
             fmt = format_named(item.run.options["format"])
             base = facts_of(record)
+            facts, place = self._apply(base)
             self._add(
                 Candidate(
-                    member, fmt, base, self._apply(base), record["head_hash"], len(known), item
+                    member, fmt, base, facts, record["head_hash"], len(known), place, known=item
                 )
             )
 
@@ -197,12 +206,13 @@ class _Judge:
         head_hash = hashlib.sha256(found.head[:ID_BYTES]).hexdigest()
         ends = len(found.head) < HEAD_BYTES
         content_hash = hashlib.sha256(found.head).hexdigest() if ends else None
+        facts, place = self._apply(base)
         return Candidate(
-            entry, fmt, base, self._apply(base), head_hash, members=1, content_hash=content_hash
+            entry, fmt, base, facts, head_hash, members=1, place=place, content_hash=content_hash
         )
 
-    def _apply(self, base: FileFacts) -> FileFacts:
-        """Facts with what the user gave: `--set` over `--run-pattern` over what the format read."""
+    def _apply(self, base: FileFacts) -> tuple[FileFacts, Place | None]:
+        """Facts with what the user gave, over `--run-pattern`, over what the format read."""
         matched = self._pattern.search(base.path) if self._pattern else None
         groups = {k: v for k, v in matched.groupdict().items() if v is not None} if matched else {}
         try:
@@ -212,19 +222,35 @@ class _Judge:
                 f"--run-pattern on {base.path}: {error}", hint="let the group match digits only"
             ) from None
         rank = numbers.pop("rank", base.rank)
-        return replace(
+        hosts = self._options.hosts
+        place = None if hosts is None or rank is None else hosts.place(base.path, rank)
+        if place is not None:
+            groups |= {k: v for k, v in (("host", place.host), ("device", place.device)) if v}
+        facts = replace(
             base,
             rank=rank,
             run=groups.get("run"),
             host=groups.get("host", base.host),
+            device=groups.get("device", base.device),
             stem=groups.get("run", base.stem),
             given={**numbers, **self._options.given},
         )
+        return facts, place
 
 
 def _known_formats() -> str:
     """Names and versions of all formats: another set may judge otherwise."""
     return " ".join(f"{fmt.name}:{fmt.version}" for fmt in formats().values())
+
+
+def _current(known: Remembered) -> bool:
+    """Whether the facts that were remembered are those that this version would read."""
+    options = known.run.options
+    now = formats().get(options["format"])
+    return now is not None and (options["parser"], options["schema"]) == (
+        now.version,
+        SCHEMA_VERSION,
+    )
 
 
 def _choose(head: bytes) -> Format | str:

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from pipeline.formats import FileFacts
+from pipeline.ingest.places import Place
 from pipeline.ingest.streams import Entry, strip_suffix
 from pipeline.lake import RunEntry, Snapshot
 
@@ -30,12 +31,19 @@ class Remembered:
 
 
 def source_record(
-    entry: Entry, facts: FileFacts, *, head_hash: str, members: int, found: Mapping[str, Any]
+    entry: Entry,
+    facts: FileFacts,
+    *,
+    place: Place | None,
+    head_hash: str,
+    members: int,
+    found: Mapping[str, Any],
 ) -> dict[str, Any]:
     """What is remembered of an ingested input.
 
     Args:
-        facts: As the format read them, before `--run-pattern` and `--set`.
+        facts: As the format read them, before `--run-pattern`, `--hosts` and `--set`.
+        place: What `--hosts` says of it.
         members: Inputs that the file gave: 1, or the members of an archive.
         found: What the parse found, by column of `sources`; an earlier record will do.
     """
@@ -44,6 +52,7 @@ def source_record(
         "members": members,
         "head_hash": head_hash,
         "facts": _facts(facts),
+        "place": place_record(place),
         **{name: found[name] for name in _FOUND},
     }
 
@@ -71,6 +80,11 @@ def facts_of(record: Record) -> FileFacts:
     return FileFacts(**facts, stamp=None if stamp is None else datetime.fromisoformat(stamp))
 
 
+def place_record(place: Place | None) -> list[str | None] | None:
+    """Host and device as they are remembered with a source."""
+    return None if place is None else [place.host, place.device]
+
+
 def label_of(record: Record) -> str:
     """Path and member as one posix path, as `Entry.label`."""
     member = record["member"]
@@ -96,6 +110,7 @@ def _facts(facts: FileFacts) -> dict[str, Any]:
         "stem": facts.stem,
         "rank": facts.rank,
         "host": facts.host,
+        "device": facts.device,
         "stamp": None if facts.stamp is None else facts.stamp.isoformat(),
         "topology": dict(facts.topology),
     }

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pipeline.faults import Fault
+from pipeline.formats import Format
+from pipeline.ingest.find import Candidate
 from pipeline.ingest.memory import Record
-from pipeline.ingest.plan import Status
+from pipeline.ingest.places import Hosts
+from pipeline.ingest.plan import RunPlan, Status
 from pipeline.ingest.work import RunResult
+from pipeline.schema import tables
 from pipeline.text import counted
 
 
@@ -32,15 +37,16 @@ class RunOutcome:
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:
-    """What an ingest did, run by run, and what it passed over."""
+    """What an ingest did, run by run, what it passed over, and what `--hosts` did not reach."""
 
     runs: tuple[RunOutcome, ...]
     skips: tuple[Record, ...]
+    unplaced: tuple[str, ...] = ()
 
     @property
-    def written(self) -> int:
+    def changed(self) -> tuple[str, ...]:
         """Runs whose rows were written."""
-        return sum(run.status in (Status.NEW, Status.UPDATED) for run in self.runs)
+        return tuple(r.run_id for r in self.runs if r.status in (Status.NEW, Status.UPDATED))
 
     @property
     def bytes(self) -> int:
@@ -57,7 +63,7 @@ class IngestReport:
         by_status = Counter(run.status for run in self.runs)
         states = ", ".join(f"{by_status[s]:,} {s}" for s in Status if by_status[s])
         told = [f"{counted(len(self.runs), 'run')}: {states}"]
-        if self.written:
+        if self.changed:
             lines = sum(run.lines for run in self.runs)
             told.append(
                 f"read {self.bytes / 1e6:,.1f} MB, {lines:,} lines, {self.rejected:,} rejected"
@@ -89,3 +95,37 @@ def outcome_of(result: RunResult, status: Status, missing: tuple[str, ...] = ())
         missing,
         dict(result.faults),
     )
+
+
+def unplaced(plans: Iterable[RunPlan], hosts: Hosts | None) -> list[str]:
+    """What `--hosts` did not reach, a sentence each; nothing without it."""
+    if hosts is None:
+        return []
+    inputs = [candidate for plan in plans for candidate in plan.inputs]
+    missed = [c for c in inputs if c.place is None and hosts.runs_of(c.facts.path)]
+    mixed = [c for c in missed if c.facts.rank is None and _has_ranks(c.format)]
+    unlisted = [c for c in missed if c.facts.rank is not None]
+    met = {run for c in inputs for run in hosts.runs_of(c.facts.path)}
+    idle = sorted(line for run, line in hosts.runs.items() if run not in met)
+    told = []
+    if mixed:
+        told.append(f" does not place {_some(mixed)}: not the records of one known rank")
+    if unlisted:
+        told.append(f" does not place {_some(unlisted)}: rank not listed")
+    if idle:
+        lines = ", ".join(map(str, idle[:3]))
+        told.append(
+            f": no input fits {counted(len(idle), 'glob')} of its column run (line {lines})"
+        )
+    if not told and not any(c.place for c in inputs):
+        told.append(f" places none of {counted(len(inputs), 'input')}: no records of ranks")
+    return [f"--hosts {hosts.path}{sentence}" for sentence in told]
+
+
+def _has_ranks(fmt: Format) -> bool:
+    return any(column.name == "rank" for name in fmt.tables for column in tables()[name].columns)
+
+
+def _some(inputs: Sequence[Candidate]) -> str:
+    count = counted(len(inputs), "input")
+    return f"{count} ({inputs[0].entry.label}{', ...' if len(inputs) > 1 else ''})"

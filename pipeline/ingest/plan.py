@@ -17,7 +17,14 @@ from pipeline.ingest.identity import (
     group_of,
     run_id_of,
 )
-from pipeline.ingest.memory import ID_BYTES, Memory, Remembered, base_name, label_of
+from pipeline.ingest.memory import (
+    ID_BYTES,
+    Memory,
+    Remembered,
+    base_name,
+    label_of,
+    place_record,
+)
 from pipeline.ingest.streams import Entry
 from pipeline.lake import RunEntry
 
@@ -230,7 +237,13 @@ class _Planner:
         inputs = plan.inputs
         unread = all(c.known is not None for c in inputs)
         shaping = self._options.shaping(plan.format)
-        if len(plan.replaces) == 1 and unread and plan.replaces[0].options == shaping:
+        shaped_alike = (
+            len(plan.replaces) == 1
+            and unread
+            and plan.replaces[0].options == shaping
+            and all(c.known and c.known.record["place"] == place_record(c.place) for c in inputs)
+        )
+        if shaped_alike:
             (run,) = plan.replaces
             same = {c.entry.label for c in inputs} == {label_of(r) for r in run.sources}
             if same or plan.missing:

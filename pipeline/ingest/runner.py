@@ -19,7 +19,7 @@ from pipeline.errors import InputError
 from pipeline.ingest.discover import resolve_roots
 from pipeline.ingest.find import Options, find
 from pipeline.ingest.memory import Memory, Record, label_of, skip_record, source_record
-from pipeline.ingest.outcome import IngestReport, RunOutcome, outcome_of
+from pipeline.ingest.outcome import IngestReport, RunOutcome, outcome_of, unplaced
 from pipeline.ingest.parts import PartWriter
 from pipeline.ingest.plan import RunPlan, Status, plan_runs
 from pipeline.ingest.work import RunResult, ingest_job
@@ -83,7 +83,11 @@ def ingest(
         skips = [*skips, *work.unusable]
         with lake.lock("skipped"):  # read, changed and written by one ingest at a time
             _commit_skips(lake, skips, plans, staging, helper)
-    report = IngestReport(tuple(sorted(outcomes, key=lambda o: o.run_id)), tuple(skips))
+    report = IngestReport(
+        tuple(sorted(outcomes, key=lambda o: o.run_id)),
+        tuple(skips),
+        tuple(unplaced(plans, options.hosts)),
+    )
     if not report.runs:
         raise _nothing_usable(inputs, skips, options)
     return report
@@ -243,7 +247,14 @@ def _restamped(p: RunPlan) -> RunEntry:
     for record in run.sources:
         c = by_label[label_of(record)]
         records.append(
-            source_record(c.entry, c.base, head_hash=c.head_hash, members=c.members, found=record)
+            source_record(
+                c.entry,
+                c.base,
+                place=c.place,
+                head_hash=c.head_hash,
+                members=c.members,
+                found=record,
+            )
         )
     return replace(run, sources=tuple(records))
 

@@ -219,6 +219,7 @@ class _RunWork:
             "rows": count.rows if twin_of is None else 0,
             "rank": candidate.facts.rank,
             "host": candidate.facts.host,
+            "device": candidate.facts.device,
             "duplicate_of": duplicate_of,
         }
 
@@ -246,6 +247,7 @@ def _record(row: Mapping[str, Any], candidate: Candidate) -> dict[str, Any]:
     return source_record(
         candidate.entry,
         candidate.base,
+        place=candidate.place,
         head_hash=candidate.head_hash,
         members=candidate.members,
         found=row,
@@ -257,11 +259,11 @@ def _rows(table: str, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
 
 
 def _generation(shaping: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
-    """Hash of the inputs' names and contents and of what shaped their rows."""
+    """Hash of the inputs' names, contents and places, and of what shaped their rows."""
     digest = hashlib.sha256(repr(sorted(shaping.items())).encode())
     for row in rows:
-        named = (row["path"], row["member"], row["content_hash"], row["duplicate_of"])
-        digest.update(repr(named).encode())
+        names = ("path", "member", "content_hash", "duplicate_of", "host", "device")
+        digest.update(repr([row[name] for name in names]).encode())
     return digest.hexdigest()[:32]
 
 

@@ -1,0 +1,179 @@
+"""Where ranks ran: the file of `--hosts`, line by line.
+
+    rank,host,device,run
+    0,node3,0,job7/*
+    1,node3,1,job7/*
+
+`device` and `run` may be left out, and blank lines and those that begin with `#` say nothing. `run`
+is a glob on the input's path below the root that was named, where `*` spans folders; without it a
+line holds for every input. A file without commas has columns set apart by blanks, and needs no
+header: `rank host` or `rank host device`.
+"""
+
+from __future__ import annotations
+
+import csv
+import fnmatch
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.errors import UsageError
+
+_NEEDED = ("rank", "host")
+_COLUMNS = (*_NEEDED, "device", "run")
+_WILDCARD = re.compile(r"[*?[]")
+_FORM = "the columns are rank,host[,device][,run]"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of the file.
+
+    Attributes:
+        run: Glob on the paths where it holds; None for all.
+        line: Its number, from 1.
+    """
+
+    rank: int
+    host: str
+    device: str | None
+    run: str | None
+    line: int
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Where ranks ran, as one file says.
+
+    Attributes:
+        path: Of the file.
+        places: Its lines by rank and glob.
+    """
+
+    path: Path
+    places: Mapping[tuple[int, str | None], Place]
+
+    def place(self, path: str, rank: int) -> Place | None:
+        """Place of a rank whose records stand in the input of that path.
+
+        Raises:
+            UsageError: The file places it twice.
+        """
+        lines = [self.places[rank, run] for run in self.runs_of(path) if (rank, run) in self.places]
+        if len(lines) > 1:
+            first, second, *_ = sorted(lines, key=lambda place: place.line)
+            raise _twice(self.path, first, second, f"rank {rank} of {path}")
+        return lines[0] if lines else None
+
+    def runs_of(self, path: str) -> list[str | None]:
+        """Globs that hold for the input of that path, None among them if some lines have none."""
+        plain: list[str | None] = [None] if None in self.runs else []
+        starts = (by_start.get(path[:size], {}) for size, by_start in self._globs.items())
+        return plain + [run for globs in starts for run, glob in globs.items() if glob.match(path)]
+
+    @functools.cached_property
+    def runs(self) -> Mapping[str | None, int]:
+        """Every glob, and the first line that has it."""
+        return {place.run: place.line for place in reversed(list(self.places.values()))}
+
+    @functools.cached_property
+    def _globs(self) -> Mapping[int, Mapping[str, Mapping[str, re.Pattern[str]]]]:
+        """Globs by length of the text before their first wildcard, and by that text."""
+        globs: dict[int, dict[str, dict[str, re.Pattern[str]]]] = {}
+        for run in filter(None, self.runs):
+            start = _WILDCARD.split(run, maxsplit=1)[0]
+            alike = globs.setdefault(len(start), {}).setdefault(start, {})
+            alike[run] = re.compile(fnmatch.translate(run))
+        return globs
+
+
+def read_hosts(path: Path) -> Hosts:
+    """Reads a file of `--hosts`.
+
+    Raises:
+        UsageError: It cannot be read, or a line is not of its form.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read --hosts: {error}", path=path) from error
+    places: dict[tuple[int, str | None], Place] = {}
+    for place in _places(path, text):
+        first = places.setdefault((place.rank, place.run), place)
+        if first is not place:
+            raise _twice(path, first, place, f"rank {place.rank}")
+    if not places:
+        raise UsageError("the file places no rank", path=path, hint=f"{_FORM}, a line per rank")
+    return Hosts(path, places)
+
+
+def _places(path: Path, text: str) -> Iterator[Place]:
+    lines = [
+        (number, line)
+        for number, line in enumerate(text.splitlines(), 1)
+        if line.strip() and not line.lstrip().startswith("#")
+    ]
+    if not lines:
+        return
+    spaced = "," not in lines[0][1]
+    rows = [(number, _cells(path, number, line, spaced=spaced)) for number, line in lines]
+    header: Sequence[str] = _COLUMNS[:3]
+    if not spaced or rows[0][1][0] == "rank":
+        header = _header(path, *rows.pop(0))
+    for number, cells in rows:
+        yield _place(path, number, header, cells)
+
+
+def _cells(path: Path, number: int, line: str, *, spaced: bool) -> list[str]:
+    if spaced:
+        return line.split()
+    try:
+        (cells,) = csv.reader([line], strict=True)
+    except csv.Error as error:
+        raise UsageError(f"no line of CSV: {error}", path=path, line=number, hint=_FORM) from error
+    return [cell.strip() for cell in cells]
+
+
+def _header(path: Path, number: int, names: Sequence[str]) -> Sequence[str]:
+    known = set(names) <= set(_COLUMNS) and set(_NEEDED) <= set(names)
+    if not known or len(set(names)) < len(names):
+        raise UsageError(
+            f"no header of --hosts: {','.join(names)}",
+            path=path,
+            line=number,
+            hint=f"begin with a line that names the columns: {_FORM}",
+        )
+    return names
+
+
+def _place(path: Path, number: int, header: Sequence[str], cells: Sequence[str]) -> Place:
+    if len(cells) > len(header):
+        raise UsageError(
+            f"{len(cells)} values for the columns {','.join(header)}",
+            path=path,
+            line=number,
+            hint="quote a value that holds a comma, or name the column in the header",
+        )
+    row = dict(zip(header, cells, strict=False))
+    rank, host = row.get("rank", ""), row.get("host", "")
+    if not (rank.isascii() and rank.isdigit() and len(rank) < 10):
+        raise UsageError(
+            f"{rank!r} is no rank", path=path, line=number, hint=f"give a whole number; {_FORM}"
+        )
+    if not host:
+        raise UsageError(
+            f"rank {rank} has no host", path=path, line=number, hint="name it, or drop the line"
+        )
+    return Place(int(rank), host, row.get("device") or None, row.get("run") or None, number)
+
+
+def _twice(path: Path, first: Place, second: Place, which: str) -> UsageError:
+    return UsageError(
+        f"{which} has a place already, on line {first.line}",
+        path=path,
+        line=second.line,
+        hint="drop one of the lines, or keep them apart with a column `run`",
+    )
