@@ -276,6 +276,91 @@ def test_hosts_have_their_own_clocks_and_folders(tmp_path: Path) -> None:
         assert {b.end - a.end for a, b in zip(here, there, strict=True)} == {rank // 2 * 123456}
 
 
+@pytest.mark.parametrize("drift_ppm", [800, -800])
+def test_stamps_of_a_host_drift_and_durations_do_not(tmp_path: Path, drift_ppm: int) -> None:
+    spec = replace(SMALL, formats=("rank_trace",), noise=0.05, ranks_per_host=2, steps=8)
+    steady = run_of(write_archive(tmp_path / "steady", spec), "rank_trace")
+    drifting = replace(spec, clock_drift_ppm=float(drift_ppm), clock_offset_ms=0.5)
+    drifts = run_of(write_archive(tmp_path / "drifts", drifting), "rank_trace")
+    assert steady["rank_steps"] == drifts["rank_steps"]
+    readings = [
+        [(line.fields, line.end, line.fields.pop("timestamp")) for line in lines]
+        + [
+            (call, ticks(call["timestamp"]), call.pop("timestamp"))
+            for line in lines
+            for call in line.calls
+        ]
+        for lines in (*traces(tmp_path / "steady", steady), *traces(tmp_path / "drifts", drifts))
+    ]
+    origin = min(end - ticks(told["duration"]) for told, end, _ in readings[0]) - 5
+    for rank in range(4):
+        here, there = readings[rank], readings[4 + rank]
+        assert [told for told, *_ in here] == [told for told, *_ in there]
+        for (_, true, _), (_, read, _) in zip(here, there, strict=True):
+            gained = (true - origin) * drift_ppm * (rank // 2) / 1e6
+            assert abs(read - true - 50 * (rank // 2) - gained) <= 0.5
+
+
+def test_clocks_are_told_beside_rank_0s(tmp_path: Path) -> None:
+    spec = replace(
+        SMALL,
+        formats=("rank_trace",),
+        ranks_per_host=3,
+        clock_offset_ms=-1.25,
+        clock_drift_ppm=40.0,
+    )
+    answer = run_of(write_archive(tmp_path / "two", spec), "rank_trace")
+    names = ("rank", "host", "offset_ms", "drift_ppm")
+    assert [tuple(row[name] for name in names) for row in answer["clocks"]] == [
+        *((rank, "node0", 0.0, 0.0) for rank in range(3)),
+        (3, "node1", -1.25, 40.0),
+    ]
+    folders = [Path(file["path"]).parent.name for file in answer["files"]]
+    assert folders == [row["host"] for row in answer["clocks"]]
+    alone = run_of(write_archive(tmp_path / "one", replace(SMALL, ranks_per_host=8)), "rank_trace")
+    assert {row["host"] for row in alone["clocks"]} == {None}
+
+
+@pytest.mark.parametrize("vpp", [1, 2])
+def test_busy_time_by_phase_is_in_the_text(tmp_path: Path, vpp: int) -> None:
+    spec = replace(REALISTIC, micro_batches=6, vpp=vpp)
+    answer = run_of(write_archive(tmp_path, spec), "rank_trace")
+    busy: dict[tuple[int, int, str], int] = defaultdict(int)
+    for rank, lines in enumerate(traces(tmp_path, answer)):
+        for step, mine in by_step(lines):
+            for line in mine:
+                if line.op in {"get_batch", "forward_step", "loss_func", "backward_step"}:
+                    busy[step, rank, line.fields["mg_state"]] += line.end - line.start
+    assert {phase for _, _, phase in busy} == {"warmup", "steady", "cooldown"}
+    for row in answer["rank_steps"]:
+        found = {name: row[f"{name}_ns"] for name in ("warmup", "steady", "cooldown")}
+        assert found == {name: busy[row["step"], row["rank"], name] * 10_000 for name in found}
+        assert sum(found.values()) == row["compute_ns"] + row["in_op_comm_ns"]
+
+
+def test_a_receive_waits_until_its_sender_starts(tmp_path: Path) -> None:
+    answer = run_of(write_archive(tmp_path, REALISTIC), "rank_trace")
+    ranks = [dict(by_step(lines)) for lines in traces(tmp_path, answer)]
+    block = REALISTIC.tp * REALISTIC.dp
+
+    def starts(rank: int, step: int, op: str) -> list[int]:
+        return [line.start for line in ranks[rank][step] if line.op == op]
+
+    for row in answer["rank_steps"]:
+        rank, step = row["rank"], row["step"]
+        pairs = [
+            pair
+            for way, sender in (("forward", rank - block), ("backward", rank + block))
+            if 0 <= sender < REALISTIC.world_size
+            for pair in zip(
+                starts(rank, step, f"recv_{way}"), starts(sender, step, f"send_{way}"), strict=True
+            )
+        ]
+        waited = sum(max(0, sent - received) for received, sent in pairs)
+        assert row["recv_wait_ns"] == waited * 10_000
+    assert any(row["recv_wait_ns"] for row in answer["rank_steps"])
+
+
 def test_a_simulated_run_has_no_messages_and_no_phases(tmp_path: Path) -> None:
     spec = replace(SMALL, simulated=True, ranks_per_host=2, clock_offset_ms=5.0)
     answers = write_archive(tmp_path, replace(spec, formats=("rank_trace",)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -71,7 +71,7 @@ def _runs(directory: Path, spec: Spec) -> Iterator[Row]:
 def _traces(directory: Path, spec: Spec, number: int, size_bytes: int) -> Row:
     ranks = simulate(spec, number)
     templates = [
-        rank_trace.template(spec, ops, _origin(spec, number, rank), simulated=False)
+        rank_trace.template(spec, ops, _clock(spec, number, rank), simulated=False)
         for rank, ops in enumerate(ranks)
     ]
     # A whole number of ms: a repetition changes only the whole part of a time stamp.
@@ -79,9 +79,8 @@ def _traces(directory: Path, spec: Spec, number: int, size_bytes: int) -> Row:
     repeats = _times(size_bytes, sum(len(one.render(0)) for one in templates))
     files = []
     for rank, one in enumerate(templates):
-        hosts = spec.host(spec.world_size - 1) + 1
-        node = f"node{spec.host(rank)}" if hosts > 1 else ""
-        path = _trace_path(spec, number, rank, Path(f"job{number:03d}", node))
+        folder = Path(f"job{number:03d}", spec.host_name(rank) or "")
+        path = _trace_path(spec, number, rank, folder)
         lines = (one.render(repeat * period_ms) for repeat in range(repeats))
         files.append(_write(directory, path, lines))
     rank_steps = truth.rank_step_rows(spec, ranks)
@@ -96,6 +95,7 @@ def _traces(directory: Path, spec: Spec, number: int, size_bytes: int) -> Row:
         "theory": truth.theory(spec.pp, spec.micro_batches, spec.vpp),
         "slow_rank": spec.slow_rank,
         "slow_collective": spec.slow_collective,
+        "clocks": truth.clock_rows(spec),
         "step_times": truth.step_rows(ranks),
         "rank_steps": rank_steps,
         "stage_bubbles": truth.stage_rows(rank_steps),
@@ -106,7 +106,7 @@ def _traces(directory: Path, spec: Spec, number: int, size_bytes: int) -> Row:
 
 def _simulated(directory: Path, spec: Spec, number: int) -> Row:
     ops = execute_alone(spec, number, rank=0)
-    lines = rank_trace.template(spec, ops, _origin(spec, number, 0), simulated=True).render(0)
+    lines = rank_trace.template(spec, ops, _clock(spec, number, 0), simulated=True).render(0)
     path = _trace_path(spec, number, 0, Path("simulated"))
     return {
         "format": "rank_trace",
@@ -136,6 +136,7 @@ def _log(directory: Path, spec: Spec, number: int, size_bytes: int) -> Row:
         },
         "theory": truth.theory(spec.pp, spec.micro_batches),
         "slow_layer": spec.slow_layer,
+        "slow_layer_step": spec.slow_layer_step,
         "merged_step": spec.merge_block,
         "merged_ranks": [log.leader(stage) for stage in log.merged_stages or ()],
         "layer_steps": training_log.layer_step_rows(log),
@@ -170,10 +171,12 @@ def _stamp(spec: Spec, number: int) -> datetime:
     return _FIRST_DAY + timedelta(days=spec.seed % 300 + number, seconds=spec.seed % 3600)
 
 
-def _origin(spec: Spec, number: int, rank: int) -> int:
-    """Reading of the rank's host's clock when the job starts, in ticks."""
+def _clock(spec: Spec, number: int, rank: int) -> Callable[[int], int]:
+    """The rank's host's clock: its reading so many ticks after the job's start, in ticks."""
     booted = random.Random(f"{spec.seed}/{number}/clock").randrange(10**9)
-    return (_UPTIME_MS + booted) * TICKS_PER_MS + spec.host(rank) * ticks(spec.clock_offset_ms)
+    host = spec.host(rank)
+    start = (_UPTIME_MS + booted) * TICKS_PER_MS + host * ticks(spec.clock_offset_ms)
+    return lambda since: start + since + round(since * host * spec.clock_drift_ppm / 1e6)
 
 
 def _trace_path(spec: Spec, number: int, rank: int, folder: Path) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,11 +48,13 @@ def file_name(spec: Spec, rank: int, stamp: str) -> str:
     )
 
 
-def template(spec: Spec, ops: Iterable[Op], origin: int, *, simulated: bool) -> Template:
+def template(
+    spec: Spec, ops: Iterable[Op], clock: Callable[[int], int], *, simulated: bool
+) -> Template:
     """Lines of one rank.
 
     Args:
-        origin: Reading of the rank's clock at the job's start, in ticks.
+        clock: Reading of the rank's clock so long after the job's start, both in ticks.
         simulated: Executed alone: without phases, and gradient synchronisation without times.
     """
     lines: list[str] = []
@@ -66,11 +68,11 @@ def template(spec: Spec, ops: Iterable[Op], origin: int, *, simulated: bool) -> 
             f",description={None if simulated else _DESCRIPTIONS.get(op.name)}"
             f",{_operand(op, simulated=simulated)}"
         )
-        end = "0" if untimed else _stamp(origin + op.end)
-        calls = ", ".join(repr(_sub_operation(span, origin)) for span in op.spans)
+        end = "0" if untimed else _stamp(clock(op.end))
+        calls = ", ".join(repr(_sub_operation(span, clock(span.end))) for span in op.spans)
         lines.append(f"{head},timestamp={end},sub_operations=[{calls}])\n")
-        stamps += [] if untimed else [origin + op.end]
-        stamps += [origin + span.end for span in op.spans]
+        stamps += [] if untimed else [clock(op.end)]
+        stamps += [clock(span.end) for span in op.spans]
     whole = np.array(stamps, dtype=np.int64) // TICKS_PER_MS
     return Template("".join(lines).encode(), whole)
 
@@ -96,12 +98,12 @@ def _operand(op: Op, *, simulated: bool) -> str:
     return f"group_kind={group},input__shape=None,input__dtype=None"
 
 
-def _sub_operation(span: Span, origin: int) -> str:
+def _sub_operation(span: Span, stamp: int) -> str:
     call = span.call
     name = f",func_name={call.tensor}" if call.tensor else ""
     return (
         f"trace_src_func={call.caller},duration={decimal(span.end - span.start)}"
-        f",timestamp={_stamp(origin + span.end)},{_tensor(call)}{name}"
+        f",timestamp={_stamp(stamp)},{_tensor(call)}{name}"
         f",group={_group(call)},comm_func={call.word}"
     )
 

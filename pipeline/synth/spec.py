@@ -29,6 +29,7 @@ _LEAST = {
     **dict.fromkeys(("forward_ms", "backward_ms"), 0.08),  # some ticks for every part
     **dict.fromkeys(("slow_factor", "slow_collective_factor", "slow_layer_factor"), 0.1),
 }
+_MOST_DRIFT_PPM = 1000.0
 
 
 def ticks(ms: float) -> int:
@@ -99,6 +100,9 @@ class Spec:
         None, "Puts the ranks on hosts, each with its clock; by default one host."
     )
     clock_offset_ms: float = _field(0.0, "Host h's clock is h times this ahead.")
+    clock_drift_ppm: float = _field(
+        0.0, "Host h's clock gains h times this: time stamps drift, durations do not."
+    )
     runs: int = _field(1, "Jobs with the faults above; jobs differ in noise and date only.")
     clean_runs: int = _field(0, "Earlier jobs of the same configuration without the faults.")
     simulated: bool = _field(False, "Adds a trace of one rank executed alone.")
@@ -133,6 +137,10 @@ class Spec:
     def host(self, rank: int) -> int:
         """Host number; ranks fill hosts in order."""
         return 0 if self.ranks_per_host is None else rank // self.ranks_per_host
+
+    def host_name(self, rank: int) -> str | None:
+        """Folder of the rank's host; None where one host holds all ranks."""
+        return None if self.host(self.world_size - 1) == 0 else f"node{self.host(rank)}"
 
     def group(self, kind: str, rank: int) -> tuple[int, ...]:
         """Ranks that communicate with `rank` in a group of that kind, itself included."""
@@ -197,8 +205,23 @@ class Spec:
             )
         if self.ranks_per_host is not None and self.ranks_per_host < 1:
             raise UsageError(f"ranks_per_host is {self.ranks_per_host}", hint="give 1 or more")
-        if self.clock_offset_ms and self.ranks_per_host is None:
+        self._check_clocks()
+
+    def _check_clocks(self) -> None:
+        if (self.clock_offset_ms or self.clock_drift_ppm) and self.ranks_per_host is None:
             raise UsageError("one host has one clock", hint="give ranks_per_host")
+        if not math.isfinite(self.clock_offset_ms):
+            raise UsageError(f"clock_offset_ms is {self.clock_offset_ms}", hint="give a number")
+        if not abs(self.clock_drift_ppm) <= _MOST_DRIFT_PPM:
+            raise UsageError(
+                f"clock_drift_ppm is {self.clock_drift_ppm}",
+                hint=f"give {-_MOST_DRIFT_PPM:g} to {_MOST_DRIFT_PPM:g}",
+            )
+        if self.clock_drift_ppm and self.size_bytes:
+            raise UsageError(
+                "repeated steps have the stamps of the first, which do not drift",
+                hint="give steps instead of size_bytes",
+            )
 
     def _check_faults(self) -> None:
         for name, bound in (("slow_rank", self.world_size), ("slow_layer", self.layers)):

@@ -13,13 +13,14 @@ from statistics import fmean, median
 from typing import Any
 
 from pipeline.synth.schedule import Op, Span
-from pipeline.synth.spec import NS_PER_TICK, Spec
+from pipeline.synth.spec import NS_PER_TICK, TICKS_PER_MS, Spec, ticks
 
 Ranks = Sequence[Sequence[Op]]
 Row = dict[str, Any]
 
 _COMPUTE = {"get_batch", "forward_step", "loss_func", "backward_step"}
 _OWN = {"forward_step", "backward_step"}
+_PHASES = ("warmup", "steady", "cooldown")
 _DECLARED = {"dp", "expert_dp"}
 
 
@@ -45,7 +46,10 @@ def step_rows(ranks: Ranks) -> list[Row]:
 
 
 def rank_step_rows(spec: Spec, ranks: Ranks) -> list[Row]:
-    """Per step and rank: the parts of the window, waits, own compute, and slowdown among peers."""
+    """Per step and rank: the parts of the window, waits, own compute, and slowdown among peers.
+
+    The busy time (compute and in_op_comm) also by phase of the schedule.
+    """
     rows = []
     starts = [[op.start for op in ops] for ops in ranks]
     ends = [[op.end for op in ops] for ops in ranks]
@@ -74,6 +78,19 @@ def rank_step_rows(spec: Spec, ranks: Ranks) -> list[Row]:
                 }
             )
     return rows
+
+
+def clock_rows(spec: Spec) -> list[Row]:
+    """Per rank: its host, and what its clock is ahead of rank 0's at the start and gains on it."""
+    return [
+        {
+            "rank": rank,
+            "host": spec.host_name(rank),
+            "offset_ms": spec.host(rank) * ticks(spec.clock_offset_ms) / TICKS_PER_MS,
+            "drift_ppm": spec.host(rank) * spec.clock_drift_ppm,
+        }
+        for rank in range(spec.world_size)
+    ]
 
 
 def stage_rows(rank_steps: Sequence[Row]) -> list[Row]:
@@ -171,6 +188,7 @@ def _parts(ops: Sequence[Op], step: int, window: tuple[int, int]) -> dict[str, i
     names = ("compute", "in_op_comm", "p2p_recv", "p2p_send", "finalize", "other_step")
     parts = {"window": closes - opens, **dict.fromkeys(names, 0)}
     waits = overlap = receive_waits = 0
+    phases = dict.fromkeys(_PHASES, 0)
     for op in ops:
         inside = min(op.end, closes) - max(op.start, opens)
         if inside <= 0 or (op.fused and op.name.startswith("send")):
@@ -178,6 +196,7 @@ def _parts(ops: Sequence[Op], step: int, window: tuple[int, int]) -> dict[str, i
         if op.step != step:
             parts["other_step"] += inside
         elif op.name in _COMPUTE:
+            phases[op.phase] += inside
             inner = sum(span.end - span.start for span in op.spans)
             parts["compute"] += inside - inner
             parts["in_op_comm"] += inner
@@ -194,7 +213,8 @@ def _parts(ops: Sequence[Op], step: int, window: tuple[int, int]) -> dict[str, i
         else:
             parts["finalize"] += inside
     parts["gap"] = parts["window"] - sum(parts[name] for name in names)
-    return {**parts, "in_op_wait": waits, "in_op_overlap": overlap, "recv_wait": receive_waits}
+    waited = {"in_op_wait": waits, "in_op_overlap": overlap, "recv_wait": receive_waits}
+    return {**parts, **waited, **phases}
 
 
 def _own_compute(ops: Sequence[Op]) -> Counter[int]:
