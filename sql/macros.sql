@@ -21,6 +21,16 @@ CREATE TEMP MACRO clock_tick_ns() AS 10000;
 CREATE TEMP MACRO clipped_ns(start_ns, end_ns, from_ns, to_ns) AS
     greatest(0, least(end_ns, to_ns) - greatest(start_ns, from_ns));
 
+-- A reading of a clock as the reference clock reads it: `offset_ns` is how far the clock is ahead when
+-- the reference reads `origin_ns`, `drift` what it gains from there. NULL where that is not known.
+CREATE TEMP MACRO aligned_ns(reading_ns, offset_ns, drift, origin_ns) AS
+    reading_ns - offset_ns
+        - round((reading_ns - offset_ns - origin_ns) * drift / (1 + drift))::BIGINT;
+
+-- Aggregate: how far off the difference of two of these clocks can be, each off by `uncertainty_ns`.
+CREATE TEMP MACRO clocks_uncertainty(uncertainty_ns) AS
+    least(2 * max(uncertainty_ns), sum(uncertainty_ns))::BIGINT;
+
 -- Launched and waited for later: its time holds the weight-gradient kernel that runs beside it.
 CREATE TEMP MACRO is_async(caller) AS coalesce(ends_with(caller, '_bwd_async'), false);
 
@@ -40,3 +50,17 @@ CREATE TEMP MACRO bus_factor(collective, n) AS
         WHEN collective = 'all_reduce' THEN 2 * (n - 1) / n
         ELSE (n - 1) / n
     END;
+
+-- Place of a listed layer in the model, by its name: blocks are numbered, the others are not.
+CREATE TEMP MACRO layer_kind(layer, layer_index) AS
+    CASE
+        WHEN layer_index IS NOT NULL THEN 'block'
+        WHEN contains(lower(layer), 'head') THEN 'head'
+        WHEN contains(lower(layer), 'embed') THEN 'embedding'
+        ELSE 'other'
+    END;
+
+-- Step of m micro-batches over stages that take `busiest` at most and `total` in sum per
+-- micro-batch, with v virtual stages each: v = 1 is 1F1B.
+CREATE TEMP MACRO pipeline_time(m, v, busiest, total) AS
+    m * busiest + (total - busiest) / v;

@@ -71,6 +71,8 @@ def test_every_model_of_the_design_is_there() -> None:
         "workload_comm",
         "coverage",
         "run_summary",
+        "run_history",
+        "straggler_history",
     }
     assert wanted <= set(catalog().public)
 
@@ -85,8 +87,15 @@ def test_headline_columns_come_first_and_in_order() -> None:
         "step_stats": "run_id step step_ms loss busiest_stage imbalance_ratio warmup outlier",
         "workload_comm": "run_id pass collective group_kind calls bytes compute_ms needed_gbps"
         " reason",
+        "straggler_ranks": "run_id rank stage verdict slowdown slow_steps steps time_lost_ms"
+        " relative_score reason",
+        "straggler_history": "config subject host device rank verdict slow_runs runs slowdown"
+        " time_lost_ms gpu_hours_lost last_slow_run",
         "run_summary": "run_id format config run_date steps step_p50_ms bubble_ratio slowest_stage"
         " stragglers comm_ratio busbw_gbps coverage_ratio rejects",
+        "run_history": "run_id config run_date verdict regressions reason baseline_runs step_p50_ms"
+        " step_p50_ms_baseline step_p50_ms_change_ratio step_p50_ms_allowed_ratio bubble_ratio"
+        " bubble_ratio_baseline bubble_ratio_change_ratio bubble_ratio_allowed_ratio busbw_gbps",
     }.items():
         assert shown[name][: len(wanted.split())] == wanted.split()
 

@@ -17,7 +17,7 @@ from pipeline.models.state import State, attach, write_state
 from pipeline.schema import Column, tables
 
 # Parquet bytes of the runs that are computed together.
-_BATCH_BYTES = 1 << 30
+_BATCH_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,11 @@ class Filler:
     progress: Callable[[str], None]
 
     def fill(self, path: Path, snapshot: Snapshot, old: State | None, new: State) -> None:
-        """Brings a warehouse file to a snapshot, in one transaction.
+        """Brings a warehouse file to a snapshot.
+
+        The file is not published yet: nobody reads it, and one that is left half done is thrown
+        away. So every statement is a transaction of its own, and the memory of a relation is free
+        again when the last model that reads it has been computed.
 
         Args:
             path: The file; made if `old` is None.
@@ -45,7 +49,7 @@ class Filler:
             new: What it is to be built from.
 
         Raises:
-            LakeError: See `engine_errors`; a crash leaves the file as it was.
+            LakeError: See `engine_errors`.
             ContractError: See `compute`.
         """
         before = old.runs if old else {}
@@ -63,7 +67,6 @@ class Filler:
         ):
             attach(con, path, read_only=False)
             con.execute(self.models.macros)
-            con.execute("BEGIN")
             if old is None:
                 self._create_tables(con)
             self._fill_runs(con, snapshot, sorted(changed), touched=sorted(changed | dropped))
@@ -74,7 +77,6 @@ class Filler:
                 con.execute(f"CREATE OR REPLACE VIEW {target} AS {select}")
                 _describe(con, "VIEW", target, table.doc, table.columns)
             write_state(con, new)
-            con.execute("COMMIT")
             con.execute("CHECKPOINT warehouse")
             con.execute("DETACH warehouse")
 
@@ -137,17 +139,27 @@ class Filler:
         for table in tables().values():
             select = select_parts(table, self.root, parts[table.name])
             con.execute(f"CREATE TEMP VIEW {quoted(table.name)} AS {select}")
-        for model in models:
+        for model, read_last in zip(models, self._read_last(models), strict=True):
             compute(con, model)
             if model.name in self.models.stored:
                 name, keys = quoted(model.name), ", ".join(map(quoted, model.grain))
                 con.execute(
                     f"INSERT INTO warehouse.main.{name} SELECT * FROM temp.{name} ORDER BY {keys}"
                 )
-        for model in models:
-            con.execute(f"DROP TABLE temp.{quoted(model.name)}")
+            for name in read_last:
+                con.execute(f"DROP TABLE temp.{quoted(name)}")
         for name in tables():
             con.execute(f"DROP VIEW temp.{quoted(name)}")
+
+    def _read_last(self, models: Sequence[Model]) -> list[list[str]]:
+        """For each of these models, in their order, those that no later one reads."""
+        last: dict[str, int] = {}
+        for number, model in enumerate(models):
+            last |= dict.fromkeys((model.name, *self.models.inputs[model.name]), number)
+        return [
+            [model.name for model in models if last[model.name] == number]
+            for number in range(len(models))
+        ]
 
 
 def _describe(

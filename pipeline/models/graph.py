@@ -44,7 +44,7 @@ def inputs_of(
     for node in _walk(select):
         match node.get("type"):
             case "BASE_TABLE":
-                name = ".".join(node["qualified_name"]["path"])
+                name = _cte_of(node["qualified_name"]["path"], ctes)
                 if name not in relations and name not in ctes:
                     raise ContractError(
                         f"unknown relation {name}",
@@ -151,6 +151,13 @@ def _walk(tree: object) -> Iterator[dict[str, Any]]:
 def _cte_entries(node: dict[str, Any]) -> list[dict[str, Any]]:
     ctes = node.get("cte_map")
     return ctes["map"] if isinstance(ctes, dict) else []
+
+
+def _cte_of(path: list[str], ctes: set[str]) -> str:
+    """Dotted name; `recurring.paths` is what the recursive CTE `paths` has found so far."""
+    if len(path) == 2 and path[0] == "recurring" and path[1] in ctes:
+        return path[1]
+    return ".".join(path)
 
 
 def _unstable_functions(con: duckdb.DuckDBPyConnection) -> frozenset[str]:

@@ -2,6 +2,7 @@
 -- @internal
 -- @grain run_id, rank, seq
 -- @column comm_ns BIGINT ns | Union of the sub-operations.
+-- @column async_ns BIGINT ns | What of it is asynchronous: time that contains a weight-gradient kernel.
 -- @column window_comm_ns BIGINT ns | Its part inside the operation's interval and the step's window.
 -- @column window_overlap_ns BIGINT ns | What of that is asynchronous: time that contains a weight-gradient kernel.
 WITH calls AS (
@@ -10,10 +11,13 @@ WITH calls AS (
         w.window_start_ns, w.window_end_ns,
         c.sub_seq,
         is_async(c.caller) AS overlapped,
-        greatest(c.start_ns, o.start_ns) AS call_start_ns,
-        least(c.end_ns, o.end_ns) AS call_end_ns
+        coalesce(aligned_ns(c.start_ns, k.offset_ns, k.drift, k.origin_ns), c.start_ns) AS begin_ns,
+        coalesce(aligned_ns(c.end_ns, k.offset_ns, k.drift, k.origin_ns), c.end_ns) AS finish_ns,
+        greatest(begin_ns, o.start_ns) AS call_start_ns,
+        least(finish_ns, o.end_ns) AS call_end_ns
     FROM comms AS c
     JOIN _op_intervals AS o USING (run_id, rank, seq)
+    JOIN clock_offsets AS k USING (run_id, rank)
     LEFT JOIN _step_windows AS w ON w.run_id = o.run_id AND w.step = o.step
     WHERE c.sub_seq IS NOT NULL AND o.part = 'compute'
         AND c.start_ns IS NOT NULL AND c.end_ns IS NOT NULL
@@ -45,6 +49,7 @@ SELECT
     step,
     seq,
     sum(greatest(0, call_end_ns - piece_start_ns))::BIGINT AS comm_ns,
+    coalesce(sum(greatest(0, call_end_ns - piece_start_ns)) FILTER (overlapped), 0)::BIGINT AS async_ns,
     sum(window_piece_ns)::BIGINT AS window_comm_ns,
     coalesce(sum(window_piece_ns) FILTER (overlapped), 0)::BIGINT AS window_overlap_ns
 FROM cut

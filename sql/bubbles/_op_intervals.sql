@@ -1,7 +1,8 @@
--- Operations of a rank as disjoint intervals, each counted under one part of the pipeline window.
+-- Operations of a rank as disjoint intervals of the reference clock, each under one part of the pipeline window.
 -- Taken in order of start, an operation begins where the ones before it have ended, so that the
 -- intervals cover exactly what any operation covers. `ddp_grad_comm` rows are metadata, and an
 -- operation that the format does not know says nothing about the schedule: neither is an interval.
+-- A rank whose clock cannot be related keeps its own: good among its own times, for no window.
 -- @internal
 -- @grain run_id, rank, seq
 -- @column part VARCHAR | compute, p2p_recv, p2p_send or finalize. The lines of a fused send and receive are one interval, a receive, because it waits for the peer.
@@ -10,16 +11,19 @@
 -- @column overlap_ns BIGINT ns | Time that operations before it had taken already: a fault of the trace, never counted twice.
 WITH timed AS (
     SELECT
-        run_id, rank, step, seq, op, start_ns, end_ns,
+        run_id, rank, o.step, o.seq, o.op, o.phase,
+        coalesce(aligned_ns(o.start_ns, k.offset_ns, k.drift, k.origin_ns), o.start_ns) AS start_ns,
+        coalesce(aligned_ns(o.end_ns, k.offset_ns, k.drift, k.origin_ns), o.end_ns) AS end_ns,
         CASE
-            WHEN category IN ('compute', 'data') THEN 'compute'
-            WHEN category = 'p2p' AND starts_with(op, 'recv') THEN 'p2p_recv'
-            WHEN category = 'p2p' THEN 'p2p_send'
+            WHEN o.category IN ('compute', 'data') THEN 'compute'
+            WHEN o.category = 'p2p' AND starts_with(o.op, 'recv') THEN 'p2p_recv'
+            WHEN o.category = 'p2p' THEN 'p2p_send'
             ELSE 'finalize'
         END AS part
-    FROM ops
-    WHERE start_ns IS NOT NULL AND end_ns IS NOT NULL
-        AND category IS NOT NULL AND op <> 'ddp_grad_comm'
+    FROM ops AS o
+    JOIN clock_offsets AS k USING (run_id, rank)
+    WHERE o.start_ns IS NOT NULL AND o.end_ns IS NOT NULL
+        AND o.category IS NOT NULL AND o.op <> 'ddp_grad_comm'
 ),
 ordered AS (
     SELECT
@@ -35,7 +39,7 @@ cut AS (
     SELECT *, least(greatest(start_ns, taken_ns), end_ns) AS from_ns FROM ordered
 )
 SELECT
-    run_id, rank, step, seq, op, part, start_ns, end_ns, from_ns,
+    run_id, rank, step, seq, op, phase, part, start_ns, end_ns, from_ns,
     end_ns AS to_ns,
     CASE WHEN coalesce(fused, false) THEN 0 ELSE from_ns - start_ns END AS overlap_ns
 FROM cut

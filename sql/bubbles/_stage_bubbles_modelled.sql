@@ -14,10 +14,12 @@ WITH steps AS (
         p.stages,
         count(*) OVER step AS stages_seen,
         p.micro_batches * max(t.micro_batch_ns) OVER step AS busiest_ns,
-        busiest_ns
-            + (list_sum(list(t.micro_batch_ns ORDER BY t.micro_batch_ns) OVER step)
-                - max(t.micro_batch_ns) OVER step)
-            / p.virtual_stages AS total_ns
+        pipeline_time(
+            p.micro_batches,
+            p.virtual_stages,
+            max(t.micro_batch_ns) OVER step,
+            list_sum(list(t.micro_batch_ns ORDER BY t.micro_batch_ns) OVER step)
+        ) AS total_ns
     FROM _stage_times AS t
     JOIN _pipelines AS p USING (run_id)
     WINDOW step AS (PARTITION BY t.run_id, t.step)

@@ -1,8 +1,10 @@
--- Pipeline window of a step over all ranks, or why it has none.
+-- Pipeline window of a step over all ranks on the reference clock, or why it has none.
+-- A window of which the clocks leave more than a tenth open is none.
 -- @internal
 -- @grain run_id, step
 -- @column window_start_ns BIGINT ns | Earliest start of an operation of the step.
 -- @column window_end_ns BIGINT ns | Latest end of a backward_step.
+-- @column uncertainty_ns BIGINT ns | How far off its length can be, for the clocks that it was read from.
 WITH steps AS (
     SELECT
         s.run_id,
@@ -11,11 +13,12 @@ WITH steps AS (
         max(s.last_backward_ns) AS window_end_ns,
         count(DISTINCT s.stage) AS stages,
         count(DISTINCT s.stage) FILTER (s.finished) AS finished_stages,
-        count(c.clock) = count(*) AND min(c.clock) = max(c.clock) AS one_clock,
+        count(c.offset_ns) = count(*) AS aligned,
+        clocks_uncertainty(c.uncertainty_ns) AS uncertainty_ns,
         -- Every rank of a step waits for others: ranks that never met were read from two clocks.
         max(s.first_ns) FILTER (s.finished) < min(s.last_ns) FILTER (s.finished) AS met
     FROM _rank_steps AS s
-    JOIN _rank_clocks AS c USING (run_id, rank)
+    JOIN clock_offsets AS c USING (run_id, rank)
     GROUP BY s.run_id, s.step
 )
 SELECT
@@ -23,13 +26,16 @@ SELECT
     s.step,
     s.window_start_ns,
     s.window_end_ns,
+    s.uncertainty_ns,
     CASE
         WHEN r.simulated THEN 'simulated'
         WHEN r.pp IS NULL THEN 'topology_unknown'
         WHEN s.stages < r.pp THEN 'stages_missing'
         WHEN s.finished_stages < r.pp THEN 'step_unfinished'
         WHEN s.window_end_ns = s.window_start_ns THEN 'below_clock_resolution'
-        WHEN NOT s.one_clock OR NOT s.met THEN 'clocks_not_aligned'
+        WHEN NOT s.aligned OR NOT s.met THEN 'clocks_not_aligned'
+        WHEN 10 * s.uncertainty_ns > s.window_end_ns - s.window_start_ns
+            THEN 'below_clock_uncertainty'
     END AS reason
 FROM steps AS s
 JOIN runs AS r USING (run_id)

@@ -19,6 +19,8 @@
 -- @column other_step_ns BIGINT ns | other_step_ms, exactly.
 -- @column gap_ns BIGINT ns | gap_ms, exactly.
 -- @column idle_ms DOUBLE ms | Window without compute_ms and in_op_comm_ms.
+-- @column p2p_recv_wait_ms DOUBLE ms | What of p2p_recv_ms is waiting for the sender to start.
+-- @column p2p_recv_transfer_ms DOUBLE ms | The rest of p2p_recv_ms: the message was on its way.
 -- @column in_op_wait_ms DOUBLE ms | What of in_op_comm_ms is waiting: synchronous calls, own duration over the shortest of the group, broadcast and reduce left out. NULL where a peer was not seen.
 -- @column in_op_overlap_ms DOUBLE ms | What of in_op_comm_ms is asynchronous calls, whose time contains the weight-gradient kernel: no evidence of waiting.
 -- @column bubble_ratio DOUBLE | Idle over window.
@@ -26,6 +28,8 @@
 -- @column bubble_over_ideal_ratio DOUBLE | Idle over busy, busy being compute_ms and in_op_comm_ms.
 -- @column theory_bubble_ratio DOUBLE | What the schedule idles with equal stages, over the window: (p - 1) / (v m + p - 1).
 -- @column theory_over_ideal_ratio DOUBLE | The same over the busy time: (p - 1) / (v m), Narayanan et al. 2021, section 2.2.
+-- @column recv_reason VARCHAR | Why receives are not split into waiting and transfer.
+-- @column window_uncertainty_ms DOUBLE ms | How far off window_ms can be, for the clocks that it was read from; 0 on one clock.
 -- @column overlap_ns BIGINT ns | Time of this rank and step that two operations claim, a fault of the trace: counted once, for the one that started first.
 WITH parts AS (
     SELECT
@@ -51,8 +55,11 @@ sums AS (
         CASE
             WHEN w.rank IS NULL THEN 0
             WHEN w.wait_ns IS NOT NULL THEN least(w.wait_ns, p.in_op_comm_ns)
-        END AS wait_ns
+        END AS wait_ns,
+        CASE WHEN r.rank IS NULL THEN 0 ELSE r.wait_ns END AS recv_wait_ns,
+        r.reason AS recv_reason
     FROM parts AS p
+    LEFT JOIN _recv_waits AS r USING (run_id, step, rank)
     LEFT JOIN _in_op_wait AS w USING (run_id, step, rank)
 )
 SELECT
@@ -77,6 +84,8 @@ SELECT
     p.other_step_ns,
     p.gap_ns,
     ns_to_ms(p.idle_ns) AS idle_ms,
+    ns_to_ms(p.recv_wait_ns) AS p2p_recv_wait_ms,
+    ns_to_ms(p.p2p_recv_ns - p.recv_wait_ns) AS p2p_recv_transfer_ms,
     ns_to_ms(p.wait_ns) AS in_op_wait_ms,
     ns_to_ms(p.in_op_overlap_ns) AS in_op_overlap_ms,
     p.idle_ns / p.window_ns AS bubble_ratio,
@@ -84,6 +93,8 @@ SELECT
     ratio(p.idle_ns, p.busy_ns) AS bubble_over_ideal_ratio,
     t.theory_bubble_ratio,
     t.theory_over_ideal_ratio,
+    p.recv_reason,
+    CASE WHEN w.reason IS NULL THEN ns_to_ms(w.uncertainty_ns) END AS window_uncertainty_ms,
     s.overlap_ns,
     CASE
         WHEN w.reason IS NOT NULL THEN w.reason

@@ -24,11 +24,14 @@ placed AS (
             WHEN c.collective = 'recv' AND c.raw_func = 'recv_backward'
                 THEN (c.rank + r.world_size // r.pp) % r.world_size
             ELSE g.group_key
-        END AS group_key,
+        END AS members,
         CASE WHEN c.collective IN ('send', 'recv') THEN 2 ELSE g.group_size END AS group_size,
         CASE WHEN c.collective IN ('send', 'recv') THEN 'pair' ELSE g.group_size_source END
             AS group_size_source,
         hash(
+            c.step,
+            c.group_kind,
+            members,
             CASE WHEN c.collective IN ('send', 'recv')
                 THEN split_part(c.raw_func, '_', 2)
                 ELSE c.collective
@@ -40,7 +43,9 @@ placed AS (
             c.parent_op,
             n.ops_made,
             CASE WHEN c.sub_seq IS NOT NULL THEN c.micro_batch END
-        ) AS kind
+        ) AS alike,
+        -- One number to sort by: the keys themselves make the sort several times as long.
+        hash(c.run_id, c.rank, alike) AS series
     FROM comms AS c
     JOIN runs AS r USING (run_id)
     LEFT JOIN op_counts AS n USING (run_id, rank, step, parent_op)
@@ -49,14 +54,13 @@ placed AS (
     WHERE c.collective IS NOT NULL
 )
 SELECT
-    * EXCLUDE (group_key, kind),
+    * EXCLUDE (members, alike, series),
     coalesce(sub_seq, 0) AS sub,
     CASE
-        WHEN group_key IS NOT NULL THEN hash(
-            step, group_kind, group_key, kind,
-            count(*) OVER alike,
-            row_number() OVER (alike ORDER BY seq, sub_seq)
+        WHEN members IS NOT NULL THEN hash(
+            alike,
+            count(*) OVER (PARTITION BY series),
+            row_number() OVER (PARTITION BY series ORDER BY seq, sub_seq)
         )
     END AS identity
 FROM placed
-WINDOW alike AS (PARTITION BY run_id, rank, step, group_kind, group_key, kind)

@@ -9,39 +9,47 @@
 -- @column matched BOOLEAN | All members of the group were seen making this call, with times.
 -- @column shortest_ns BIGINT ns | Shortest duration among the members.
 -- @column largest_bytes BIGINT bytes | Largest input tensor among the members.
--- @column one_clock BOOLEAN | The members' times were read from one clock.
--- @column first_start_ns BIGINT ns | When the first member arrived, on one clock.
--- @column last_start_ns BIGINT ns | When the last member arrived, on one clock.
--- @column received_ns BIGINT ns | When the receiver of a send had the data, on one clock.
+-- @column aligned BOOLEAN | The members' times can be compared: one clock, or clocks that were related.
+-- @column uncertainty_ns BIGINT ns | How far off the difference of two members' times can be; 0 on one clock.
+-- @column begin_ns BIGINT ns | Own start on the reference clock, or on the one clock of the members.
+-- @column finish_ns BIGINT ns | Own end, likewise.
+-- @column first_start_ns BIGINT ns | When the first member arrived.
+-- @column last_start_ns BIGINT ns | When the last member arrived.
+-- @column sent_ns BIGINT ns | When the sender of a message started.
+-- @column received_ns BIGINT ns | When the receiver of a message had it.
 -- @column last_rank INTEGER | Member that arrived last, the lowest of several.
 WITH members AS (
-    SELECT i.*, k.clock
+    SELECT
+        i.*,
+        k.clock, k.offset_ns, k.uncertainty_ns, k.anchor, k.near_ns,
+        coalesce(aligned_ns(i.start_ns, k.offset_ns, k.drift, k.origin_ns), i.start_ns) AS begin_ns,
+        coalesce(aligned_ns(i.end_ns, k.offset_ns, k.drift, k.origin_ns), i.end_ns) AS finish_ns
     FROM _comm_identities AS i
-    LEFT JOIN _rank_clocks AS k USING (run_id, rank)
+    LEFT JOIN clock_offsets AS k USING (run_id, rank)
 ),
-calls AS (
+arrivals AS (
     SELECT
         run_id,
         identity,
-        count(*) = max(group_size) AND count(*) > 1
-            AND count(start_ns) = count(*) AND count(duration_ns) = count(*) AS matched,
-        count(clock) = count(*) AND min(clock) = max(clock) AS one_clock,
-        count(*) AS members,
-        min(duration_ns) AS shortest_ns,
-        max(bytes) AS largest_bytes,
-        min(start_ns) AS first_start_ns,
-        max(start_ns) AS last_start_ns,
-        max(end_ns) FILTER (collective = 'recv') AS received_ns,
-        min(rank) AS lowest_rank,
-        arg_min(seq, rank) AS lowest_seq,
-        arg_min(sub, rank) AS lowest_sub,
-        arg_max(rank, (start_ns, -rank)) AS last_rank
+        min(clock) = max(clock) AS one_clock,
+        one_clock OR count(offset_ns) = count(*) AS aligned,
+        CASE
+            WHEN one_clock THEN 0
+            WHEN min(anchor) = max(anchor) THEN clocks_uncertainty(near_ns)
+            ELSE clocks_uncertainty(uncertainty_ns)
+        END AS uncertainty_ns,
+        min(begin_ns) AS first_start_ns,
+        max(begin_ns) AS last_start_ns,
+        max(begin_ns) FILTER (collective = 'send') AS sent_ns,
+        max(finish_ns) FILTER (collective = 'recv') AS received_ns,
+        arg_max(rank, (begin_ns, -rank)) AS last_rank
     FROM members
-    WHERE identity IS NOT NULL
+    SEMI JOIN (SELECT run_id, identity FROM _comm_calls WHERE matched) AS matched_calls
+        USING (run_id, identity)
     GROUP BY run_id, identity
 )
 SELECT
-    m.* EXCLUDE (identity, clock),
+    m.* EXCLUDE (identity, clock, offset_ns, uncertainty_ns, anchor, near_ns),
     CASE
         WHEN c.matched THEN concat_ws(':', c.lowest_rank, c.lowest_seq, c.lowest_sub)
         ELSE concat_ws(':', m.rank, m.seq, m.sub)
@@ -50,10 +58,13 @@ SELECT
     coalesce(c.matched, false) AS matched,
     CASE WHEN c.matched THEN c.shortest_ns END AS shortest_ns,
     CASE WHEN c.matched THEN c.largest_bytes END AS largest_bytes,
-    coalesce(c.matched AND c.one_clock, false) AS one_clock,
-    CASE WHEN c.matched AND c.one_clock THEN c.first_start_ns END AS first_start_ns,
-    CASE WHEN c.matched AND c.one_clock THEN c.last_start_ns END AS last_start_ns,
-    CASE WHEN c.matched AND c.one_clock THEN c.received_ns END AS received_ns,
-    CASE WHEN c.matched AND c.one_clock THEN c.last_rank END AS last_rank
+    coalesce(a.aligned, false) AS aligned,
+    CASE WHEN a.aligned THEN a.uncertainty_ns END AS uncertainty_ns,
+    CASE WHEN a.aligned THEN a.first_start_ns END AS first_start_ns,
+    CASE WHEN a.aligned THEN a.last_start_ns END AS last_start_ns,
+    CASE WHEN a.aligned THEN a.sent_ns END AS sent_ns,
+    CASE WHEN a.aligned THEN a.received_ns END AS received_ns,
+    CASE WHEN a.aligned THEN a.last_rank END AS last_rank
 FROM members AS m
-LEFT JOIN calls AS c USING (run_id, identity)
+LEFT JOIN _comm_calls AS c USING (run_id, identity)
+LEFT JOIN arrivals AS a USING (run_id, identity)

@@ -6,13 +6,15 @@
 -- @column overlapped BOOLEAN | Asynchronous: its time contains the weight-gradient kernel that ran beside it.
 -- @column duration_ms DOUBLE ms | Own duration.
 -- @column time_ms DOUBLE ms | Time t of the call, see time_basis.
--- @column time_basis VARCHAR | min: the group's shortest duration; transfer: from the later of send and receive start to the end of the receive; own: own duration, the peers were not matched.
+-- @column time_basis VARCHAR | min: the group's shortest duration; transfer: of a message, from the later of send and receive start to the end of the receive, where clocks tell it; own: own duration, the peers were not matched.
 -- @column algbw_gbps DOUBLE GB/s | S / t.
 -- @column busbw_gbps DOUBLE GB/s | algbw times the collective's factor, comparable with the speed of the links.
 -- @column skew_ms DOUBLE ms | Last arrival of a member after the first.
 -- @column wait_ms DOUBLE ms | Last arrival of a member after this rank's own.
 -- @column transfer_ms DOUBLE ms | From the last arrival to this rank's end.
 -- @column last_rank INTEGER | Member that arrived last: the one that the others waited for.
+-- @column skew_reason VARCHAR | Why there is no skew, wait or transfer.
+-- @column clock_uncertainty_ms DOUBLE ms | How far off the difference of two members' clocks can be; a smaller skew is none.
 -- @column matched BOOLEAN | All members of the group were seen making this call.
 -- @column peers BIGINT ranks | Other members of the call that were seen; NULL where the group is not known.
 -- @column group_size INTEGER ranks | Members n of the group.
@@ -23,6 +25,9 @@ WITH sized AS (
         m.*,
         coalesce(r.simulated, false) AS simulated,
         is_async(m.caller) AS overlapped,
+        -- A transfer that the clocks cannot tell from nothing is taken from the shorter of its ends.
+        m.collective IN ('send', 'recv') AND m.aligned
+            AND m.received_ns - m.last_start_ns >= m.uncertainty_ns AS transferred,
         m.collective = 'all_reduce' AND m.sub = 0 AND m.group_kind IN ('dp', 'expert_dp')
             AS declared,
         message_bytes(
@@ -35,8 +40,7 @@ WITH sized AS (
         ) AS size_bytes,
         CASE
             WHEN coalesce(r.simulated, false) THEN NULL
-            WHEN m.matched AND m.collective IN ('send', 'recv')
-                THEN CASE WHEN m.one_clock THEN greatest(0, m.received_ns - m.last_start_ns) END
+            WHEN transferred THEN greatest(0, m.received_ns - m.last_start_ns)
             WHEN m.matched THEN m.shortest_ns
             WHEN m.collective <> 'recv' THEN m.duration_ns
         END AS time_ns
@@ -46,7 +50,16 @@ WITH sized AS (
 judged AS (
     SELECT
         *,
-        NOT simulated AND NOT overlapped AND one_clock AS placed,
+        CASE
+            WHEN simulated THEN 'simulated'
+            WHEN duration_ns IS NULL THEN 'not_timed'
+            WHEN group_size = 1 THEN 'group_of_one'
+            WHEN overlapped THEN 'overlaps_compute'
+            WHEN group_size IS NULL THEN 'group_size_unknown'
+            WHEN NOT matched THEN 'peer_not_seen'
+            WHEN NOT aligned THEN 'clocks_not_aligned'
+            WHEN last_start_ns - first_start_ns < uncertainty_ns THEN 'below_clock_uncertainty'
+        END AS skew_reason,
         CASE
             WHEN simulated THEN 'simulated'
             WHEN duration_ns IS NULL THEN 'not_timed'
@@ -54,7 +67,6 @@ judged AS (
             WHEN overlapped THEN 'overlaps_compute'
             WHEN declared THEN 'declared_size'
             WHEN collective = 'recv' AND NOT matched THEN 'peer_not_seen'
-            WHEN time_ns IS NULL THEN 'clocks_not_aligned'
             WHEN bytes IS NULL THEN 'size_unknown'
             WHEN size_bytes IS NULL THEN 'group_size_unknown'
             WHEN time_ns = 0 THEN 'below_clock_resolution'
@@ -77,15 +89,18 @@ SELECT
     CASE
         WHEN time_ns IS NULL THEN NULL
         WHEN NOT matched THEN 'own'
-        WHEN collective IN ('send', 'recv') THEN 'transfer'
+        WHEN transferred THEN 'transfer'
         ELSE 'min'
     END AS time_basis,
     algbw_gbps,
     algbw_gbps * bus_factor(collective, group_size) AS busbw_gbps,
-    CASE WHEN placed THEN ns_to_ms(last_start_ns - first_start_ns) END AS skew_ms,
-    CASE WHEN placed THEN ns_to_ms(last_start_ns - start_ns) END AS wait_ms,
-    CASE WHEN placed THEN ns_to_ms(greatest(0, end_ns - last_start_ns)) END AS transfer_ms,
-    CASE WHEN placed THEN last_rank END AS last_rank,
+    CASE WHEN skew_reason IS NULL THEN ns_to_ms(last_start_ns - first_start_ns) END AS skew_ms,
+    CASE WHEN skew_reason IS NULL THEN ns_to_ms(last_start_ns - begin_ns) END AS wait_ms,
+    CASE WHEN skew_reason IS NULL THEN ns_to_ms(greatest(0, finish_ns - last_start_ns)) END
+        AS transfer_ms,
+    CASE WHEN skew_reason IS NULL THEN last_rank END AS last_rank,
+    skew_reason,
+    ns_to_ms(uncertainty_ns) AS clock_uncertainty_ms,
     matched, peers, group_size, group_size_source,
     CASE
         WHEN declared THEN 'declared'

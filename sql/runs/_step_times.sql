@@ -20,12 +20,13 @@ traced AS (
             -- Traces without any optimizer_step do not end steps with it.
             WHEN NOT bool_and(e.ended) AND bool_or(bool_or(e.ended)) OVER (PARTITION BY s.run_id)
                 THEN 'step_unfinished'
-            WHEN count(c.clock) < count(*) OR min(c.clock) <> max(c.clock)
-                THEN 'clocks_not_aligned'
+            WHEN count(c.offset_ns) < count(*) THEN 'clocks_not_aligned'
+            WHEN 10 * clocks_uncertainty(c.uncertainty_ns) > max(s.last_ns) - min(s.first_ns)
+                THEN 'below_clock_uncertainty'
         END AS reason
     FROM _rank_steps AS s
     JOIN ends AS e USING (run_id, step, rank)
-    JOIN _rank_clocks AS c USING (run_id, rank)
+    JOIN clock_offsets AS c USING (run_id, rank)
     JOIN runs AS r USING (run_id)
     GROUP BY s.run_id, s.step
 ),

@@ -1,0 +1,60 @@
+-- Every clock against the reference, that of the run's lowest rank, over the links that are known best.
+-- @internal
+-- @grain run_id, clock
+-- @column clock VARCHAR | Clock that communication relates to the reference.
+-- @column uncertainty_ns BIGINT ns | Sum over the links on the way.
+-- @column offset_ns BIGINT ns | Reading of the clock minus that of the reference, when the reference reads its origin.
+-- @column drift DOUBLE | What the clock gains on the reference per unit of time.
+-- @column anchor VARCHAR | First clock from which links of collectives lead here: what errs on the way to it errs alike for all clocks that share it.
+-- @column near_ns BIGINT ns | Uncertainty of the links from the anchor.
+-- @column links INTEGER | Links on the way.
+WITH RECURSIVE origins AS (
+    SELECT run_id, clock, min(rank) AS first_rank, min(origin_ns) AS origin_ns
+    FROM _rank_clocks
+    GROUP BY run_id, clock
+),
+reference AS (
+    SELECT
+        run_id,
+        arg_min(clock, first_rank) AS reference_clock,
+        arg_min(origin_ns, first_rank) AS reference_origin_ns
+    FROM origins
+    GROUP BY run_id
+),
+links AS (
+    SELECT l.*, o.origin_ns, f.reference_origin_ns
+    FROM _clock_links AS l
+    JOIN origins AS o USING (run_id, clock)
+    JOIN reference AS f USING (run_id)
+),
+paths(run_id, clock, uncertainty_ns, offset_ns, drift, anchor, near_ns, links)
+USING KEY (run_id, clock) AS (
+    SELECT run_id, reference_clock, 0::BIGINT, 0::BIGINT, 0::DOUBLE, reference_clock, 0::BIGINT, 0
+    FROM reference
+    UNION
+    SELECT run_id, clock, uncertainty_ns, offset_ns, drift, anchor, near_ns, links
+    FROM (
+        SELECT
+            l.run_id,
+            l.other AS clock,
+            p.uncertainty_ns + l.uncertainty_ns AS uncertainty_ns,
+            -- A link counts from the origin of the clock that it leads from.
+            p.offset_ns + l.offset_ns
+                + round(l.drift * (l.reference_origin_ns + p.offset_ns - l.origin_ns))::BIGINT
+                AS offset_ns,
+            p.drift + l.drift AS drift,
+            CASE l.basis WHEN 'messages' THEN l.other ELSE p.anchor END AS anchor,
+            CASE l.basis WHEN 'messages' THEN 0 ELSE p.near_ns + l.uncertainty_ns END AS near_ns,
+            p.links + 1 AS links
+        FROM paths AS p
+        JOIN links AS l USING (run_id, clock)
+        LEFT JOIN recurring.paths AS known ON known.run_id = l.run_id AND known.clock = l.other
+        WHERE known.clock IS NULL
+            OR p.uncertainty_ns + l.uncertainty_ns < known.uncertainty_ns
+        QUALIFY row_number() OVER (
+            PARTITION BY l.run_id, l.other
+            ORDER BY p.uncertainty_ns + l.uncertainty_ns, p.clock
+        ) = 1
+    ) AS nearest
+)
+FROM paths

@@ -1,0 +1,36 @@
+-- Clock that the times of a rank were read from: ranks of one host share it, hosts do not.
+-- A run that names no host is taken to have one, unless its own communication says otherwise: then
+-- every rank has a clock of its own.
+-- @internal
+-- @grain run_id, rank
+-- @column clock VARCHAR | Host of the rank; `*` where the run is on one unnamed host; else `rank N`.
+-- @column origin_ns BIGINT ns | Earliest start that was read from this clock.
+WITH contradicted AS (
+    -- Starts are good to some tenths of a ms. One odd call proves nothing, half of a group's do.
+    SELECT run_id
+    FROM _comm_calls
+    WHERE early_ns IS NOT NULL
+    GROUP BY run_id, group_kind, lowest_rank, lowest_collective
+    HAVING 2 * count(*) FILTER (early_ns > 1000000) >= count(*)
+),
+starts AS (
+    SELECT run_id, rank, min(start_ns) AS start_ns
+    FROM ops
+    GROUP BY run_id, rank
+),
+clocks AS (
+    SELECT
+        s.run_id,
+        s.rank,
+        s.start_ns,
+        CASE
+            WHEN p.host IS NOT NULL THEN p.host
+            WHEN max(p.host) OVER (PARTITION BY s.run_id) IS NULL AND c.run_id IS NULL THEN '*'
+            ELSE concat('rank ', s.rank)
+        END AS clock
+    FROM starts AS s
+    LEFT JOIN _rank_places AS p USING (run_id, rank)
+    LEFT JOIN (SELECT DISTINCT run_id FROM contradicted) AS c USING (run_id)
+)
+SELECT run_id, rank, clock, min(start_ns) OVER (PARTITION BY run_id, clock) AS origin_ns
+FROM clocks

@@ -1,0 +1,50 @@
+-- How far the clock of every rank is ahead of that of the run's lowest rank, and how well that is known.
+-- Estimated from the ends of collectives and from messages between hosts, over other hosts where two
+-- have nothing in common. What compares times of several ranks puts them on the reference clock.
+-- @report Clocks
+-- @grain run_id, rank
+-- @column clock VARCHAR | Host of the rank; `*` where the run is on one unnamed host; `rank N` where a host is unknown beside known ones, or where times contradict that there is one host.
+-- @column offset_ms DOUBLE ms | Reading of the rank's clock minus that of the reference at the same moment, when the reference reads origin_ns.
+-- @column drift_ppm DOUBLE ppm | What the rank's clock gains on the reference; 0 where a constant explains the readings as well.
+-- @column uncertainty_ms DOUBLE ms | How far off the offset may be; 0 on the reference clock itself.
+-- @column basis VARCHAR | shared: the rank is on the reference clock; collectives: their ends; messages: half the round trip of the pipeline's messages, on at least a part of the way.
+-- @column links INTEGER | Comparisons of two clocks on the way to the reference.
+-- @column offset_ns BIGINT ns | offset_ms, exactly.
+-- @column drift DOUBLE | drift_ppm as a fraction.
+-- @column uncertainty_ns BIGINT ns | uncertainty_ms, exactly.
+-- @column origin_ns BIGINT ns | Earliest start that was read from the reference clock.
+-- @column anchor VARCHAR | First clock on the way from which links of collectives lead here: what errs before it errs alike for all clocks that share it.
+-- @column near_ns BIGINT ns | Uncertainty from the anchor on: that of differences between clocks that share it.
+WITH reference AS (
+    SELECT run_id, arg_min(clock, rank) AS clock, arg_min(origin_ns, rank) AS origin_ns
+    FROM _rank_clocks
+    GROUP BY run_id
+)
+SELECT
+    c.run_id,
+    c.rank,
+    c.clock,
+    ns_to_ms(p.offset_ns) AS offset_ms,
+    p.drift * 1e6 AS drift_ppm,
+    ns_to_ms(p.uncertainty_ns) AS uncertainty_ms,
+    CASE
+        WHEN p.links = 0 THEN 'shared'
+        WHEN p.anchor = r.clock THEN 'collectives'
+        WHEN p.links > 0 THEN 'messages'
+    END AS basis,
+    p.links,
+    CASE
+        WHEN p.clock IS NOT NULL THEN NULL
+        WHEN s.simulated THEN 'simulated'
+        ELSE 'clocks_not_aligned'
+    END AS reason,
+    p.offset_ns,
+    p.drift,
+    p.uncertainty_ns,
+    r.origin_ns,
+    p.anchor,
+    p.near_ns
+FROM _rank_clocks AS c
+JOIN reference AS r USING (run_id)
+JOIN runs AS s USING (run_id)
+LEFT JOIN _clock_paths AS p ON p.run_id = c.run_id AND p.clock = c.clock AND NOT coalesce(s.simulated, false)
