@@ -22,6 +22,7 @@ sums AS (
     SELECT
         run_id,
         count(*) AS stages_seen,
+        count(micro_batch_ns) AS stages_timed,
         ordered_sum(micro_batch_ns) AS sum_ns,
         max(micro_batch_ns) AS max_ns
     FROM medians
@@ -35,6 +36,8 @@ judged AS (
             WHEN s.stages_seen < p.stages THEN 'stages_missing'
             WHEN m.steps = 0 THEN 'warmup_only'
             WHEN m.micro_batch_ns IS NULL THEN 'micro_batches_unknown'
+            -- Another stage was seen in warm-up alone.
+            WHEN s.stages_timed < s.stages_seen THEN 'stages_missing'
         END AS missing
     FROM medians AS m
     JOIN sums AS s USING (run_id)
