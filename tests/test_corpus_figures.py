@@ -98,10 +98,12 @@ def test_the_suspect_is_the_rank_its_twin_waited_for(
     assert rows(
         warehouse,
         f"""
-        SELECT rank, round(slowdown, 3), time_lost_ms, in_op_wait_ms, waiting_rank, waiting_rank_ms
+        SELECT
+            rank, round(slowdown, 3), time_lost_ms, in_op_wait_ms, least_waiting, waiting_rank,
+            waiting_rank_ms, culprit_steps
         FROM straggler_ranks JOIN runs USING (run_id) WHERE {EIGHT_RANKS} AND verdict = 'suspect'
         """,
-    ) == [(7, 2.282, 848.59, 0.0, 6, 346.26)]
+    ) == [(7, 2.282, 848.59, 0.0, True, 6, 346.26, 1)]
 
 
 def test_every_call_of_a_complete_run_is_matched(warehouse: duckdb.DuckDBPyConnection) -> None:

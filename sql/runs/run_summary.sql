@@ -10,6 +10,10 @@
 -- @column busbw_gbps DOUBLE GB/s | Median bus bandwidth of the kind of call with the most bytes that has one.
 -- @column coverage_ratio DOUBLE | Ranks seen over expected, times lines understood over those and the rejected.
 -- @column rejects BIGINT lines | Lines that were not understood.
+-- @column straggler_rank INTEGER | Rank with the verdict straggler that lost most time, the lowest of equal ones.
+-- @column time_lost_ms DOUBLE ms | What stragglers held the job up: in every step the largest excess of one that is slow in it, at most the step's time, summed. 0 where ranks were compared and none is a straggler.
+-- @column gpu_hours_lost DOUBLE GPU hours | time_lost_ms on every rank of the job.
+-- @column culprit_stability_ratio DOUBLE | Share of the steps with a slow rank whose slowest of the job is the most frequent one: near 1 it is the same rank every time.
 -- @column suspects BIGINT ranks | Ranks with the verdict suspect: too few steps or one peer.
 -- @column slowest_stage_steps BIGINT steps | Steps in which slowest_stage was the busiest.
 -- @column not_computable VARCHAR[] | Figures that no row of the run has, each as `model.column: reason`.
@@ -79,6 +83,10 @@ SELECT
     l.busbw_gbps,
     c.coverage_ratio,
     c.rejects,
+    x.straggler_rank,
+    x.time_lost_ms,
+    x.gpu_hours_lost,
+    x.culprit_stability_ratio,
     v.suspects,
     g.slowest_stage_steps,
     c.not_computable
@@ -88,5 +96,6 @@ LEFT JOIN steps AS t USING (run_id)
 LEFT JOIN bubbles AS b USING (run_id)
 LEFT JOIN stages AS g USING (run_id)
 LEFT JOIN verdicts AS v USING (run_id)
+LEFT JOIN _run_losses AS x USING (run_id)
 LEFT JOIN windows AS w USING (run_id)
 LEFT JOIN calls AS l USING (run_id)

@@ -3,6 +3,7 @@
 -- @grain run_id, rank
 -- @column steps BIGINT steps | Steps with a peer.
 -- @column slow_steps BIGINT steps | Steps in which the rank was slow.
+-- @column culprit_steps BIGINT steps | Steps in which no slow rank exceeded its peers by more.
 -- @column peers BIGINT ranks | Peers in the step that had most.
 -- @column slowdown DOUBLE | Median over steps.
 -- @column time_lost_ms DOUBLE ms | Own time over the peers' median, never more than the step took, summed over steps.
@@ -20,6 +21,7 @@ verdicts AS (
         rank,
         count(*) AS steps,
         count(*) FILTER (slow) AS slow_steps,
+        count(*) FILTER (culprit) AS culprit_steps,
         max(peers) AS peers,
         median(slowdown) AS slowdown,
         ordered_sum(least(greatest(0, excess_ms), step_ms)) AS time_lost_ms

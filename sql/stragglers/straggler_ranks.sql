@@ -9,10 +9,12 @@
 -- @column steps BIGINT steps | Steps compared, warm-up left out.
 -- @column time_lost_ms DOUBLE ms | Own compute over the peers' median, summed over steps, per step at most the step's time.
 -- @column relative_score DOUBLE | 1 / slowdown; NVIDIA's resiliency extension calls a rank a straggler below 0.75.
+-- @column culprit_steps BIGINT steps | Steps in which it exceeded its peers by more than any other slow rank of the job did.
 -- @column peers BIGINT ranks | Peers in the step that had most.
 -- @column in_op_wait_ms DOUBLE ms | What this rank waited for others inside its operations; a straggler waits least. Shown beside the verdict, not part of it.
 -- @column waiting_rank INTEGER | Rank of the same stage that waited longest.
 -- @column waiting_rank_ms DOUBLE ms | How long that rank waited inside its operations.
+-- @column least_waiting BOOLEAN | Waited less inside its operations than every other rank of its stage: the other side of being slow, shown beside the verdict. NULL where the waiting of one is not known.
 -- @column evidence VARCHAR | What was seen, in one sentence, of stragglers and suspects.
 WITH ranks AS (
     SELECT s.run_id, s.rank, min(s.stage) AS stage, coalesce(r.simulated, false) AS simulated
@@ -50,31 +52,35 @@ SELECT
         WHEN j.verdict = 'suspect' AND j.peers = 1 THEN 'one_peer'
         WHEN j.verdict = 'suspect' THEN 'few_steps'
     END AS reason,
+    p.host,
+    p.device,
+    coalesce(j.culprit_steps, 0) AS culprit_steps,
     coalesce(j.peers, 0) AS peers,
     CASE WHEN NOT j.simulated THEN ns_to_ms(w.wait_ns) END AS in_op_wait_ms,
+    CASE WHEN NOT j.simulated THEN w.least_waiting END AS least_waiting,
     CASE WHEN NOT j.simulated AND w.waiting_rank_ns > 0 THEN w.waiting_rank END AS waiting_rank,
     CASE WHEN NOT j.simulated AND w.waiting_rank_ns > 0 THEN ns_to_ms(w.waiting_rank_ns) END
         AS waiting_rank_ms,
-    CASE WHEN j.verdict IN ('straggler', 'suspect') THEN
+    CASE WHEN j.verdict IN ('straggler', 'suspect') THEN concat_ws(
+        '; ',
         format(
-            '{} took {:.2f} times as long as {}; slow in {} of {} steps',
+            '{} took {:.2f} times as long as {}',
             j.slowest_op,
             j.slowest_op_slowdown,
             CASE j.peers
                 WHEN 1 THEN 'on its one peer'
                 ELSE format('the median of {} peers', j.peers)
-            END,
-            j.slow_steps,
-            j.steps
-        )
-        || CASE WHEN w.waiting_rank_ns > 0
-            THEN format(
-                '; rank {} waited {:.1f} ms in communication.',
-                w.waiting_rank,
-                ns_to_ms(w.waiting_rank_ns)
-            )
-            ELSE '.'
-        END
-    END AS evidence
+            END
+        ),
+        format(
+            'slow in {} of {} steps, the culprit of {}',
+            j.slow_steps, j.steps, j.culprit_steps
+        ),
+        CASE WHEN w.waiting_rank_ns > 0 THEN format(
+            'rank {} waited {:.1f} ms in communication', w.waiting_rank, ns_to_ms(w.waiting_rank_ns)
+        ) END,
+        'it ran on ' || nullif(concat_ws(', ', 'host ' || p.host, 'device ' || p.device), '')
+    ) || '.' END AS evidence
 FROM judged AS j
 JOIN _rank_waits AS w USING (run_id, rank)
+JOIN _rank_places AS p USING (run_id, rank)

@@ -8,6 +8,7 @@
 -- @column slowdown DOUBLE | own_ms over peers_median_ms; NULL without a peer.
 -- @column excess_ms DOUBLE ms | own_ms without peers_median_ms.
 -- @column slow BOOLEAN | Slowdown of 1.10 or more, and an excess over 1 ms and over 10 clock ticks.
+-- @column culprit BOOLEAN | The slow rank of the step with the largest excess, the lowest of equal ones, in its row that verdicts count.
 -- @column warmup BOOLEAN | Leading step that verdicts leave out, as in step_stats.
 -- @column calls BIGINT calls | How often the operation ran.
 -- @column own_ns BIGINT ns | own_ms, exactly.
@@ -44,24 +45,38 @@ medians AS (
         PARTITION BY run_id, step, stage, op, calls ORDER BY own_ns, rank
         ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
     )
+),
+compared AS (
+    SELECT
+        r.*,
+        r.op = 'forward_backward' AS in_verdict,
+        coalesce(m.n - 1, 0) AS peers,
+        m.median_ns,
+        ratio(r.own_ns, m.median_ns) AS slowdown,
+        r.own_ns - m.median_ns AS excess_ns,
+        ratio(r.own_ns, m.median_ns) >= 1.10
+            AND r.own_ns - m.median_ns > greatest(1000000, 10 * clock_tick_ns()) AS slow
+    FROM rows_of AS r
+    LEFT JOIN medians AS m USING (run_id, step, rank, op)
 )
 SELECT
-    r.run_id,
-    r.step,
-    r.op,
-    r.rank,
-    r.stage,
-    r.op = 'forward_backward' AS in_verdict,
-    ns_to_ms(r.own_ns) AS own_ms,
-    coalesce(m.n - 1, 0) AS peers,
-    ns_to_ms(m.median_ns) AS peers_median_ms,
-    ratio(r.own_ns, m.median_ns) AS slowdown,
-    ns_to_ms(r.own_ns - m.median_ns) AS excess_ms,
-    ratio(r.own_ns, m.median_ns) >= 1.10
-        AND r.own_ns - m.median_ns > greatest(1000000, 10 * clock_tick_ns()) AS slow,
+    c.run_id,
+    c.step,
+    c.op,
+    c.rank,
+    c.stage,
+    c.in_verdict,
+    ns_to_ms(c.own_ns) AS own_ms,
+    c.peers,
+    ns_to_ms(c.median_ns) AS peers_median_ms,
+    c.slowdown,
+    ns_to_ms(c.excess_ns) AS excess_ms,
+    c.slow,
+    coalesce(c.in_verdict AND c.slow, false) AND row_number() OVER (
+        PARTITION BY c.run_id, c.step, c.in_verdict AND c.slow ORDER BY c.excess_ns DESC, c.rank
+    ) = 1 AS culprit,
     coalesce(s.warmup, false) AS warmup,
-    r.calls,
-    r.own_ns
-FROM rows_of AS r
-LEFT JOIN medians AS m USING (run_id, step, rank, op)
-LEFT JOIN step_stats AS s ON s.run_id = r.run_id AND s.step = r.step
+    c.calls,
+    c.own_ns
+FROM compared AS c
+LEFT JOIN step_stats AS s ON s.run_id = c.run_id AND s.step = c.step
