@@ -7,47 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.cli import main
+from tests.conftest import Command
 from tests.lakes import files, run_ingest, statuses
 from tests.traces import op, plan, trace, trace_name, write
-
-
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Result]
-
-
-@pytest.fixture
-def tracelake(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Runs the command in this process."""
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.delenv("TRACELAKE_LAKE", raising=False)
-    before = signal.getsignal(signal.SIGTERM)
-
-    def run(*arguments: str | Path) -> Result:
-        monkeypatch.setattr(sys, "argv", ["tracelake", *map(str, arguments)])
-        code: object = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code or 0
-        finally:
-            signal.signal(signal.SIGTERM, before)
-        assert isinstance(code, int)
-        return Result(code, *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture

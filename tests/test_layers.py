@@ -27,6 +27,7 @@ ALLOWED: dict[str, list[str]] = {
     "query": [*FOUNDATION, "lake", "models"],
     "check": [*FOUNDATION, "lake", "models", "query"],
     "report": [*FOUNDATION, "lake", "models", "query"],
+    "gates": FOUNDATION,
     "synth": ["errors", "resources", "topology"],
 }
 TOP = {"cli", "console", "__init__", "__main__"}

@@ -12,8 +12,10 @@ from pipeline.cli.options import (
     MAX_BAD_RATIO,
     RUN_GAP_SECONDS,
     BadRatio,
+    FailOn,
     Format,
     Given,
+    HostsFile,
     InputFormat,
     Inputs,
     Jobs,
@@ -31,6 +33,7 @@ from pipeline.cli.steps import (
     bring_in,
     bring_up,
     judge_bad_lines,
+    judge_runs,
     open_lake,
     print_dry_run,
     print_headline,
@@ -43,6 +46,7 @@ from pipeline.cli.steps import (
 )
 from pipeline.console import Voice
 from pipeline.errors import CheckFailedError
+from pipeline.gates import parse_gates
 
 
 @app.command()
@@ -55,15 +59,21 @@ def run(
     max_bad_ratio: BadRatio = MAX_BAD_RATIO,
     input_format: InputFormat = None,
     run_pattern: RunPattern = None,
+    hosts: HostsFile = None,
     given: Given = "",
     run_gap: RunGap = RUN_GAP_SECONDS,
     replace: Replace = False,
     verify: Verify = False,
     jobs: Jobs = None,
+    fail_on: FailOn = "",
     quiet: Quiet = False,
 ) -> None:
-    """Ingest, build and report: the main job. Run it again as often as you like."""
-    options = read_options(input_format, run_pattern, given, run_gap, replace, verify)
+    """Ingest, build and report: the main job. Run it again as often as you like.
+
+    --fail-on judges the runs that this command adds or changes.
+    """
+    gates = parse_gates(fail_on)
+    options = read_options(input_format, run_pattern, hosts, given, run_gap, replace, verify)
     voice = Voice(quiet=quiet)
     opened, ingested = bring_in(inputs, lake, options, jobs, voice)
     bring_up(opened, voice)
@@ -72,6 +82,7 @@ def run(
     print_headline(opened)
     typer.echo(f"report:    {page}\nwarehouse: {lake / opened.warehouse.name}")
     judge_bad_lines(ingested, max_bad_ratio)
+    judge_runs(opened, gates, ingested.changed)
 
 
 @app.command()
@@ -81,6 +92,7 @@ def ingest(
     max_bad_ratio: BadRatio = MAX_BAD_RATIO,
     input_format: InputFormat = None,
     run_pattern: RunPattern = None,
+    hosts: HostsFile = None,
     given: Given = "",
     run_gap: RunGap = RUN_GAP_SECONDS,
     replace: Replace = False,
@@ -92,7 +104,7 @@ def ingest(
     quiet: Quiet = False,
 ) -> None:
     """Bring a lake's Parquet up to date with its inputs."""
-    options = read_options(input_format, run_pattern, given, run_gap, replace, verify)
+    options = read_options(input_format, run_pattern, hosts, given, run_gap, replace, verify)
     if dry_run:
         print_dry_run(inputs, lake, options)
         return
@@ -137,10 +149,16 @@ def report(
     runs: Annotated[
         list[str] | None, typer.Option("--run", metavar="ID", help="Only this run; repeatable.")
     ] = None,
+    fail_on: FailOn = "",
     quiet: Quiet = False,
 ) -> None:
-    """Write the report: one HTML page that opens anywhere."""
-    write_page(open_lake(lake), output, Voice(quiet=quiet), runs=runs, since=read_age(since))
+    """Write the report: one HTML page that opens anywhere.
+
+    --fail-on judges the runs of the page.
+    """
+    gates, opened, voice = parse_gates(fail_on), open_lake(lake), Voice(quiet=quiet)
+    judged = write_page(opened, output, voice, runs=runs, since=read_age(since))
+    judge_runs(opened, gates, judged)
 
 
 @app.command()

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from pipeline import topology
+from pipeline.gates import GATES
 
 MAX_BAD_RATIO = 0.01
 RUN_GAP_SECONDS = 60.0
@@ -44,7 +45,15 @@ RunPattern = Annotated[
     typer.Option(
         "--run-pattern",
         metavar="REGEX",
-        help="On the relative path; groups run, rank, host, tp, pp, ... override what names say.",
+        help="On the relative path; groups run, rank, host, device, tp, ... override names.",
+    ),
+]
+HostsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--hosts",
+        metavar="FILE",
+        help="CSV of where each rank ran: rank, host, and perhaps device and run (a path glob).",
     ),
 ]
 Given = Annotated[
@@ -72,6 +81,15 @@ BadRatio = Annotated[
     float,
     typer.Option(
         "--max-bad-ratio", min=0, max=1, help="Exit with 3 when a run has more bad lines than this."
+    ),
+]
+FailOn = Annotated[
+    str,
+    typer.Option(
+        "--fail-on",
+        metavar="NAME,...",
+        help="Exit with 5 when a run fails one of "
+        f"{', '.join(f'{gate.name} ({gate.doc})' for gate in GATES.values())}.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say only warnings and errors.")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +16,7 @@ from pipeline import topology
 from pipeline.cli.options import OutputFormat
 from pipeline.console import Voice
 from pipeline.errors import InputError, UsageError
+from pipeline.gates import Gate, judge
 from pipeline.text import counted
 
 if TYPE_CHECKING:
@@ -36,15 +37,24 @@ FROM run_summary ORDER BY run_date DESC NULLS LAST, run_id
 def read_options(
     input_format: str | None,
     run_pattern: str | None,
+    hosts: Path | None,
     given: str,
     run_gap: float,
     replace: bool,
     verify: bool,
 ) -> Options:
     """What shapes an ingest, from its options."""
-    from pipeline.ingest import Options
+    from pipeline.ingest import Options, read_hosts
 
-    return Options(input_format, run_pattern, topology.parse_set(given), run_gap, replace, verify)
+    return Options(
+        input_format,
+        run_pattern,
+        topology.parse_set(given),
+        run_gap,
+        replace,
+        verify,
+        None if hosts is None else read_hosts(hosts),
+    )
 
 
 def open_lake(lake: Path) -> Lake:
@@ -77,6 +87,8 @@ def bring_in(
         for fault, count in outcome.faults.items():
             if fault.severity in ("data_loss", "error"):
                 voice.warn(f"{outcome.run_id}: {fault.name} ({count}): {fault.doc}")
+    for line in done.unplaced:
+        voice.warn(line)
     for line in done.told():
         voice.say(line)
     return opened, done
@@ -84,10 +96,12 @@ def bring_in(
 
 def print_dry_run(inputs: list[str], lake: Path, options: Options) -> None:
     """Prints what an ingest would do, a line per run and per input passed over."""
-    from pipeline.ingest import plan
+    from pipeline.ingest import plan, unplaced
 
     with tempfile.TemporaryDirectory() as spool:
         plans, skips = plan(inputs, lake, options, Path(spool))
+    for line in unplaced(plans, options.hosts):
+        Voice().warn(line)
     for planned in sorted(plans, key=lambda p: p.run_id):
         files = f"{len(planned.inputs):>6} files"
         typer.echo(f"{planned.status:<9} {planned.format.name:<14} {files}  {planned.run_id}")
@@ -110,6 +124,16 @@ def judge_bad_lines(ingested: IngestReport, max_bad_ratio: float) -> None:
         )
 
 
+def judge_runs(lake: Lake, gates: Sequence[Gate], run_ids: Sequence[str]) -> None:
+    """Ends with an error if a run fails a gate; by then everything is written."""
+    from pipeline.models.base import engine_errors
+    from pipeline.query import open_warehouse
+
+    if gates and run_ids:
+        with engine_errors("the gates"), open_warehouse(lake) as con:
+            judge(con, gates, run_ids, lake.root)
+
+
 def bring_up(lake: Lake, voice: Voice, *, full: bool = False) -> None:
     """Builds the warehouse and says what was built."""
     from pipeline.models import build
@@ -125,14 +149,15 @@ def write_page(
     *,
     runs: list[str] | None = None,
     since: timedelta | None = None,
-) -> None:
-    """Writes the report and says where it is."""
+) -> tuple[str, ...]:
+    """Writes the report, says where it is, and gives the runs it is about."""
     from pipeline.report import write_report
 
     written = write_report(lake, page, runs=runs or None, since=since)
     voice.say(
         f"report: {counted(written.runs, 'run')}, {written.bytes / 1e6:.2f} MB, {written.path}"
     )
+    return written.run_ids
 
 
 def print_headline(lake: Lake) -> None:

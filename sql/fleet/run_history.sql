@@ -1,0 +1,109 @@
+-- Whether a run is worse than the runs of its configuration before it, figure by figure.
+-- Worse: over the median of the 20 latest complete runs by more than 10 % and three times their spread.
+-- @report Runs against their baseline
+-- @scope fleet
+-- @grain run_id
+-- @column verdict VARCHAR | regressed: a watched figure is worse than its baseline allows; ok; not_comparable: no figure has a baseline.
+-- @column regressions VARCHAR[] | What is worse, a sentence per figure, the one furthest beyond what is allowed first.
+-- @column baseline_runs BIGINT runs | Runs of the baseline: the up to 20 latest complete ones of the configuration before this one.
+-- @column step_p50_ms DOUBLE ms | Median time of a step; more is worse.
+-- @column step_p50_ms_baseline DOUBLE ms | Its median over the baseline.
+-- @column step_p50_ms_change_ratio DOUBLE | step_p50_ms over its baseline, less 1.
+-- @column step_p50_ms_allowed_ratio DOUBLE | Change that is taken for noise: 10 %, or 3 x 1.4826 x MAD / median where that is more.
+-- @column bubble_ratio DOUBLE | Measured pipeline bubble, idle over window; more is worse.
+-- @column bubble_ratio_baseline DOUBLE | Its median over the baseline.
+-- @column bubble_ratio_change_ratio DOUBLE | bubble_ratio over its baseline, less 1.
+-- @column bubble_ratio_allowed_ratio DOUBLE | Change that is taken for noise: 10 %, or 3 x 1.4826 x MAD / median where that is more.
+-- @column busbw_gbps DOUBLE GB/s | Median bus bandwidth of the kind of call with the most bytes that has one; less is worse.
+-- @column busbw_gbps_baseline DOUBLE GB/s | Its median over the baseline.
+-- @column busbw_gbps_change_ratio DOUBLE | busbw_gbps over its baseline, less 1.
+-- @column busbw_gbps_allowed_ratio DOUBLE | Change that is taken for noise: 10 %, or 3 x 1.4826 x MAD / median where that is more.
+-- @column stragglers BIGINT ranks | Ranks with the verdict straggler; more is worse.
+-- @column stragglers_baseline DOUBLE ranks | Their median number over the baseline; where it is 0, a run is worse than the most of any.
+-- @column stragglers_change_ratio DOUBLE | stragglers over their baseline, less 1.
+-- @column stragglers_allowed_ratio DOUBLE | Change that is taken for noise: 10 %, or 3 x 1.4826 x MAD / median where that is more.
+-- @column not_compared VARCHAR[] | Figures without a verdict, each as `figure: reason`.
+WITH sizes AS (
+    SELECT run_id, count(*) AS baseline_runs
+    FROM _baseline_runs
+    GROUP BY run_id
+),
+told AS (
+    SELECT
+        *,
+        CASE
+            WHEN baseline_median = 0 THEN format(
+                '{} {:.6g} is over {:.6g}, the most of {} earlier runs',
+                metric, value, baseline_worst, baseline_values
+            )
+            ELSE format(
+                '{} {:.6g} is {:.1f} % {} the median {:.6g} of {} earlier runs; allowed {:.1f} %',
+                metric, value,
+                abs(100 * change_ratio),
+                CASE worse_sign WHEN 1 THEN 'over' ELSE 'under' END,
+                baseline_median, baseline_values,
+                100 * allowed_ratio
+            )
+        END AS sentence
+    FROM _baselines
+),
+judged AS (
+    SELECT
+        run_id,
+        bool_or(regressed) AS regressed,
+        coalesce(
+            list(sentence ORDER BY abs(change_ratio) / allowed_ratio DESC NULLS FIRST, metric)
+                FILTER (regressed),
+            []
+        ) AS regressions,
+        coalesce(list(concat(metric, ': ', reason) ORDER BY metric) FILTER (reason IS NOT NULL), [])
+            AS not_compared,
+        -- Of a figure that is there, where there is one: only it says what would help.
+        arg_min(reason, (reason = 'figure_missing', metric)) AS reason,
+        max(baseline_median) FILTER (metric = 'step_p50_ms') AS step_p50_ms_baseline,
+        max(change_ratio) FILTER (metric = 'step_p50_ms') AS step_p50_ms_change_ratio,
+        max(allowed_ratio) FILTER (metric = 'step_p50_ms') AS step_p50_ms_allowed_ratio,
+        max(baseline_median) FILTER (metric = 'bubble_ratio') AS bubble_ratio_baseline,
+        max(change_ratio) FILTER (metric = 'bubble_ratio') AS bubble_ratio_change_ratio,
+        max(allowed_ratio) FILTER (metric = 'bubble_ratio') AS bubble_ratio_allowed_ratio,
+        max(baseline_median) FILTER (metric = 'busbw_gbps') AS busbw_gbps_baseline,
+        max(change_ratio) FILTER (metric = 'busbw_gbps') AS busbw_gbps_change_ratio,
+        max(allowed_ratio) FILTER (metric = 'busbw_gbps') AS busbw_gbps_allowed_ratio,
+        max(baseline_median) FILTER (metric = 'stragglers') AS stragglers_baseline,
+        max(change_ratio) FILTER (metric = 'stragglers') AS stragglers_change_ratio,
+        max(allowed_ratio) FILTER (metric = 'stragglers') AS stragglers_allowed_ratio
+    FROM told
+    GROUP BY run_id
+)
+SELECT
+    s.run_id,
+    s.config,
+    s.run_date,
+    CASE j.regressed
+        WHEN true THEN 'regressed'
+        WHEN false THEN 'ok'
+        ELSE 'not_comparable'
+    END AS verdict,
+    j.regressions,
+    CASE WHEN j.regressed IS NULL THEN j.reason END AS reason,
+    coalesce(b.baseline_runs, 0) AS baseline_runs,
+    s.step_p50_ms,
+    j.step_p50_ms_baseline,
+    j.step_p50_ms_change_ratio,
+    j.step_p50_ms_allowed_ratio,
+    s.bubble_ratio,
+    j.bubble_ratio_baseline,
+    j.bubble_ratio_change_ratio,
+    j.bubble_ratio_allowed_ratio,
+    s.busbw_gbps,
+    j.busbw_gbps_baseline,
+    j.busbw_gbps_change_ratio,
+    j.busbw_gbps_allowed_ratio,
+    s.stragglers,
+    j.stragglers_baseline,
+    j.stragglers_change_ratio,
+    j.stragglers_allowed_ratio,
+    j.not_compared
+FROM run_summary AS s
+JOIN judged AS j USING (run_id)
+LEFT JOIN sizes AS b USING (run_id)

@@ -1,0 +1,205 @@
+"""The gates as a scheduler meets them: exit codes, which runs are judged, and what is said."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import datetime
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from pipeline.errors import CheckFailedError, UsageError
+from pipeline.gates import GATES, judge, parse_gates
+from pipeline.lake import Lake
+from pipeline.synth.archive import write_archive
+from pipeline.synth.spec import Spec
+from tests.conftest import Command
+from tests.report_lakes import make, trace_run
+from tests.tiny_lakes import log_run
+from tests.traces import trace, trace_name, write
+
+EVERY = ",".join(GATES)
+
+
+def day(number: int) -> datetime:
+    return datetime(2025, 3, number)
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    again = {f"again{n}": trace_run(slow=1.5, config="again", run_date=day(n)) for n in (1, 2, 3)}
+    return make(
+        tmp_path_factory.mktemp("gates") / "lake",
+        {
+            **{f"even{n}": trace_run(run_date=day(n)) for n in (1, 2, 3)},
+            "slow": trace_run(slow=1.5, run_date=day(4)),
+            "two_steps": trace_run(slow=1.5, steps=2, config="short"),
+            "partial": trace_run(config="partial", complete=False, ranks_expected=6),
+            "unending": trace_run(config="unending", complete=False),
+            "played": trace_run(config="played", complete=False, simulated=True),
+            "bad": log_run(rejected=2, complete=True),
+            "again0": trace_run(config="again", run_date=day(4)),
+            **again,
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("run", "gates", "told"),
+    [
+        ("even3", EVERY, None),
+        (
+            "slow",
+            "regression",
+            "slow: bubble_ratio 0.107143 is over 0, the most of 3 earlier runs; stragglers 1",
+        ),
+        ("slow", "straggler", "slow: rank 2: forward_step took 1.62 times as long"),
+        ("slow", "suspect,recurring,incomplete,rejects", None),
+        ("two_steps", "suspect", "two_steps: rank 2: forward_step took 1.62 times as long"),
+        ("two_steps", "straggler,regression", None),
+        ("again3", "recurring", "again3: rank 2: Slow in 3 of 4 runs"),
+        ("again0", "recurring,straggler", None),
+        ("partial", "incomplete", "partial: 4 of 6 ranks seen"),
+        ("unending", "incomplete", "unending: a step or a rank has not ended"),
+        ("played", EVERY, None),
+        ("bad", "rejects", "bad: lines not understood: 2"),
+        ("bad", "incomplete,regression", None),
+        ("slow", "", None),
+    ],
+)
+def test_a_gate_fails_the_runs_of_the_page(
+    tracelake: Command, lake: Lake, tmp_path: Path, run: str, gates: str, told: str | None
+) -> None:
+    page = tmp_path / "page.html"
+    result = tracelake("report", "--lake", lake.root, "-o", page, "--run", run, "--fail-on", gates)
+    assert page.is_file()
+    if told is None:
+        assert (result.code, "error:" in result.err) == (0, False), result.err
+    else:
+        assert result.code == 5
+        assert f"error: 1 gate of 1 failed\n  {gates}: 1 run\n    {told}" in result.err
+        assert f"where: {lake.root}" in result.err
+        assert f'tracelake query --lake {lake.root} "{GATES[gates].query}"' in result.err
+
+
+def test_what_to_type_next_finds_the_run(tracelake: Command, lake: Lake) -> None:
+    for name, run in {
+        "regression": "slow",
+        "straggler": "slow",
+        "suspect": "two_steps",
+        "recurring": "again3",
+        "incomplete": "partial",
+        "rejects": "bad",
+    }.items():
+        found = tracelake("query", GATES[name].query, "--lake", lake.root, "--format", "csv")
+        assert found.code == 0
+        assert f'"{run}"' in found.out or f"{run}," in found.out, name
+
+
+def test_a_page_of_many_runs_fails_gate_by_gate(
+    tracelake: Command, lake: Lake, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    result = tracelake("report", "--lake", lake.root, "-o", page, "--fail-on", EVERY)
+    assert result.code == 5
+    assert "error: 6 gates of 6 failed" in result.err
+    assert "  recurring: 3 runs\n" in result.err
+    none = ("--since", "1h", "--fail-on", EVERY)
+    assert tracelake("report", "--lake", lake.root, "-o", page, *none).code == 0
+
+
+def test_an_unknown_gate_is_refused_before_anything_is_done(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    result = tracelake("run", tmp_path, "--lake", lake, "--fail-on", "straggler,slowness")
+    assert result.code == 2
+    assert "no gate 'slowness'" in result.err
+    assert f"one of {', '.join(GATES)}" in result.err
+    assert not lake.exists()
+
+
+def test_gates_are_read_by_name() -> None:
+    assert [gate.name for gate in parse_gates(" suspect, straggler,suspect")] == [
+        "suspect",
+        "straggler",
+    ]
+    assert parse_gates("") == ()
+    with pytest.raises(UsageError):
+        parse_gates("suspect,")
+
+
+def test_help_tells_every_gate(tracelake: Command) -> None:
+    for command in ("run", "report"):
+        told = " ".join(tracelake(command, "--help").out.replace("│", "").split())
+        for gate in GATES.values():
+            assert f"{gate.name} ({gate.doc})" in told
+
+
+def test_run_judges_what_it_adds_or_changes(tracelake: Command, tmp_path: Path) -> None:
+    spec = Spec(
+        formats=("rank_trace",),
+        tp=1,
+        pp=2,
+        dp=3,
+        layers=2,
+        micro_batches=2,
+        steps=3,
+        clean_runs=3,
+        slow_rank=1,
+        slow_factor=1.5,
+    )
+    write_archive(tmp_path / "made", spec)
+    *clean, slow = sorted((tmp_path / "made" / "rank_trace").iterdir())
+    archive, lake = tmp_path / "archive", tmp_path / "lake"
+    for job in clean:
+        shutil.copytree(job, archive / job.name)
+    arguments = ("run", archive, "--lake", lake, "--fail-on", EVERY)
+    assert tracelake(*arguments).code == 0
+    shutil.copytree(slow, archive / slow.name)
+    failed = tracelake(*arguments)
+    assert failed.code == 5
+    assert "error: 2 gates of 6 failed\n  regression: 1 run\n" in failed.err
+    assert "  straggler: 1 run\n" in failed.err
+    assert f"report:    {lake / 'report.html'}" in failed.out
+    assert "is over 0, the most of 3 earlier runs" in (lake / "report.html").read_text()
+    assert tracelake(*arguments).code == 0
+    page = ("report", "--lake", lake, "-o", tmp_path / "page.html")
+    assert tracelake(*page, "--fail-on", "regression").code == 5
+
+
+def test_too_many_bad_lines_come_first(tracelake: Command, tmp_path: Path) -> None:
+    folder = write(tmp_path / "in", {trace_name(0, world=1): trace(0) + "rank:0:broken\n"})
+    arguments = ("run", folder, "--lake", tmp_path / "lake", "--fail-on", "rejects")
+    first = tracelake(*arguments)
+    assert first.code == 3
+    assert "gate" not in first.err
+    write(folder, {trace_name(0, world=1): trace(0, steps=2) + "rank:0:broken\n"})
+    second = tracelake(*arguments, "--max-bad-ratio", "0.5")
+    assert second.code == 5
+    assert "rejects: 1 run" in second.err
+
+
+def test_an_error_stays_readable() -> None:
+    with duckdb.connect(":memory:") as con:
+        con.execute(
+            "CREATE TABLE straggler_ranks AS"
+            " SELECT 'run' || r AS run_id, s AS rank, 'straggler' AS verdict,"
+            " 'slow' AS evidence, r * 10.0 + s AS time_lost_ms"
+            " FROM range(8) AS _(r), range(4) AS __(s)"
+        )
+        with pytest.raises(CheckFailedError) as caught:
+            judge(con, parse_gates("straggler"), [f"run{n}" for n in range(7)], Path("a lake"))
+    assert caught.value.exit_code == 5
+    assert caught.value.message.splitlines() == [
+        "1 gate of 1 failed",
+        "  straggler: 7 runs",
+        "    run6: rank 3: slow; rank 2: slow; rank 1: slow (and 1 more)",
+        "    run5: rank 3: slow; rank 2: slow; rank 1: slow (and 1 more)",
+        "    run4: rank 3: slow; rank 2: slow; rank 1: slow (and 1 more)",
+        "    run3: rank 3: slow; rank 2: slow; rank 1: slow (and 1 more)",
+        "    run2: rank 3: slow; rank 2: slow; rank 1: slow (and 1 more)",
+        "    ... and 2 runs more",
+    ]
+    assert "--lake 'a lake'" in str(caught.value.hint)
