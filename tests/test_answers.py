@@ -168,6 +168,24 @@ def test_only_an_injected_rank_is_a_straggler(case: Case) -> None:
             assert lost_ms == pytest.approx(rank["lost_ns"] / 1e6, rel=1e-9)
 
 
+def test_an_injected_straggler_is_what_the_run_lost(case: Case) -> None:
+    sql = """
+        SELECT straggler_rank, culprit_stability_ratio, time_lost_ms, gpu_hours_lost * 3.6e6,
+            world_size * time_lost_ms
+        FROM run_summary JOIN runs USING (run_id) WHERE run_id = ?
+    """
+    for run_id, run in measured(case):
+        ((straggler, stability, lost_ms, on_every_rank, expected),) = case.ask(sql, run_id)
+        injected = [r for r in run["ranks"] if r["injected_factor"] and r["peers"] > 1]
+        assert straggler == (injected[0]["rank"] if injected else None)
+        if injected:
+            assert stability == 1
+            assert lost_ms == pytest.approx(injected[0]["lost_ns"] / 1e6, rel=1e-9)
+            assert on_every_rank == pytest.approx(expected)
+        else:
+            assert not lost_ms
+
+
 def test_layers_and_steps_of_logs(case: Case) -> None:
     for run_id, run in case.runs("optimus"):
         sql = "SELECT step, layer, stages, total_ms FROM layer_steps WHERE run_id = ?"
