@@ -123,6 +123,45 @@ def test_attention_lists_what_is_wrong_and_nothing_else(page: Node) -> None:
     assert "2 Lines not understood" in counts
 
 
+def test_attention_names_what_was_slow_again_and_again_the_dearest_first(tmp_path: Path) -> None:
+    runs = {
+        f"{config}{day}": trace_run(slow=slow, config=config, run_date=datetime(2025, 3, day))
+        for config, slow in (("c", 1.5), ("d", 2.0), ("e", 1.0))
+        for day in (1, 2, 3)
+    }
+    lake = make(tmp_path / "lake", runs)
+    page = write(lake, tmp_path / "page.html")
+    cheap, dear = (
+        f"rank 2: Slow in 3 of 3 runs, last in {config}3 as rank 2; it took {slowdown:.2f} times as"
+        f" long as its peers in the median run. Time lost: {lost:.2f} ms, 0.00 GPU hours."
+        for config, slowdown, lost in (("c", 330 / 280, 450), ("d", 380 / 280, 900))
+    )
+    told = [item.text for item in page.by_id("recurring").all("li")]
+    assert told == [f"d3{dear}", f"c3{cheap}"]
+    attention = {row["run id"]: row["attention"] for row in page.section("Runs").table()}
+    assert attention["d3"] == "recurring stragglers, stragglers"
+    assert attention["d2"] == "stragglers"
+    older = write(lake, tmp_path / "older.html", runs=["c1", "c2", "e3"])
+    assert [item.text for item in older.by_id("recurring").all("li")] == [f"c2{cheap}"]
+    other = write(lake, tmp_path / "other.html", runs=["e3"])
+    assert "Nothing needs attention." in other.text
+
+
+def test_attention_starts_with_what_is_worse_than_earlier_runs(tmp_path: Path) -> None:
+    runs = {f"r{day}": trace_run(run_date=datetime(2025, 3, day)) for day in (1, 2, 3)}
+    slower = trace_run(slow=1.5, run_date=datetime(2025, 3, 4), complete=False)
+    lake = make(tmp_path / "lake", {**runs, "slower": slower})
+    page = write(lake, tmp_path / "page.html")
+    assert page.by_id("attention").all("details")[0].attrs["id"] == "regressions"
+    (told,) = [item.text for item in page.by_id("regressions").all("li")]
+    assert told.startswith("slower")
+    assert "; step_p50_ms 350 is 16.7 % over the median 300 of 3 earlier runs; allowed" in told
+    attention = {row["run id"]: row["attention"] for row in page.section("Runs").table()}
+    assert attention["slower"].startswith("regressions, stragglers")
+    even = write(lake, tmp_path / "even.html", runs=["r3"])
+    assert "Nothing needs attention." in even.text
+
+
 def test_passed_over_inputs_are_told_but_not_beside_named_runs(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "notes.md").write_text("no trace\n")

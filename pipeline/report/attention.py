@@ -88,6 +88,17 @@ def read_attention(warehouse: Warehouse, *, inputs: bool) -> list[Group]:
     return groups
 
 
+def _regressed(row: Row) -> str:
+    return "; ".join(row["regressions"])
+
+
+def _recurring(row: Row) -> str:
+    cost = row["gpu_hours_lost"]
+    hours = "" if cost is None else f", {cost:,.2f} GPU hours"
+    lost = f"Time lost: {row['time_lost_ms']:,.2f} ms{hours}."
+    return f"{row['subject']}: {row['evidence']} {lost}"
+
+
 def _slow(row: Row) -> str:
     where = f"rank {row['rank']}" + ("" if row["stage"] is None else f" of stage {row['stage']}")
     lost = "" if row["time_lost_ms"] is None else f" Time lost: {row['time_lost_ms']:,.2f} ms."
@@ -149,6 +160,22 @@ def _verdicts(verdict: str) -> str:
     """
 
 
+_REGRESSIONS = f"""
+    SELECT * FROM run_history SEMI JOIN {PAGE_RUNS} USING (run_id)
+    WHERE verdict = 'regressed'
+    ORDER BY len(regressions) DESC, run_date DESC, run_id
+"""
+# A subject stands once, beside the latest of its slow runs that the page is about.
+_RECURRING = f"""
+    WITH slow AS (
+        SELECT *, unnest(slow_run_ids) AS run_id FROM straggler_history WHERE verdict = 'recurring'
+    )
+    SELECT * FROM slow SEMI JOIN {PAGE_RUNS} USING (run_id)
+    QUALIFY row_number() OVER (
+        PARTITION BY config, subject ORDER BY list_position(slow_run_ids, run_id)
+    ) = 1
+    ORDER BY gpu_hours_lost DESC NULLS LAST, time_lost_ms DESC, config, subject
+"""
 _FAULTS = f"""
     SELECT f.*, concat_ws('/', s.path, s.member) AS path
     FROM faults AS f
@@ -192,6 +219,22 @@ _SKIPPED = f"""
 """
 
 _KINDS = (
+    _Kind(
+        "regressions",
+        "Regressions",
+        "bad",
+        _REGRESSIONS,
+        "FROM run_history WHERE verdict = 'regressed'",
+        _regressed,
+    ),
+    _Kind(
+        "recurring",
+        "Recurring stragglers",
+        "bad",
+        _RECURRING,
+        "FROM straggler_history WHERE verdict = 'recurring'",
+        _recurring,
+    ),
     _Kind(
         "stragglers",
         "Stragglers",

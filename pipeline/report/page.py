@@ -41,11 +41,16 @@ _PAGE = jinja2.Environment(
 
 @dataclass(frozen=True, slots=True)
 class ReportResult:
-    """A written page: where it is, how many runs it lists, its size."""
+    """A written page: where it is, the runs it is about, its size."""
 
     path: Path
-    runs: int
+    run_ids: tuple[str, ...]
     bytes: int
+
+    @property
+    def runs(self) -> int:
+        """How many runs the page is about."""
+        return len(self.run_ids)
 
 
 def write_report(
@@ -77,7 +82,7 @@ def write_report(
         )
     written = page.encode("utf-8", "backslashreplace")
     _publish(written, out)
-    return ReportResult(out, len(run_ids), len(written))
+    return ReportResult(out, tuple(run_ids), len(written))
 
 
 def _render(

@@ -22,6 +22,7 @@ HEADLINE = (
     "slowest_stage",
     "stragglers",
     "suspects",
+    "gpu_hours_lost",
     "comm_ratio",
     "busbw_gbps",
     "coverage_ratio",
@@ -34,6 +35,7 @@ _WHY = {
     "slowest_stage": "step_stats.busiest_stage",
     "stragglers": "straggler_ranks.slowdown",
     "suspects": "straggler_ranks.slowdown",
+    "gpu_hours_lost": "straggler_ranks.slowdown",
     "comm_ratio": "rank_bubbles.bubble_ratio",
     "busbw_gbps": "collective_bandwidth.busbw_p50_gbps",
 }

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pipeline.models import catalog, relation_columns
 from pipeline.report.cells import NOTHING, Bar, Cell, Grid, Head, Part, Row, cell, head, is_share
 from pipeline.report.reading import PAGE_RUNS, Warehouse
-from pipeline.report.shapes import SHAPES, Shape
+from pipeline.report.shape import Shape
+from pipeline.report.shapes import SHAPES
 from pipeline.schema import Column, reasons, tables
 
 # Shown for all runs at once, or in a form of their own.

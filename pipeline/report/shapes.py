@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-# Of a run's steps, those that figures are about.
-_STEADY = "LEFT JOIN step_stats AS s ON s.run_id = b.run_id AND s.step = b.step"
-_OVER_STEPS = "Means over the run's steps, warm-up left out."
+from pipeline.report.shape import OVER_STEPS, STEADY, Shape, mean_of_steps
+from pipeline.report.table_shapes import TABLES
 
 _PARTS = (
     "compute_ms",
@@ -18,52 +16,6 @@ _PARTS = (
     "other_step_ms",
     "gap_ms",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """A relation as a section of a run.
-
-    Attributes:
-        columns: Shown, in order; all of the relation by default. A column that is none of the
-            relation's has the doc of the relation it is joined from, `relation.column`.
-        order: Of the rows, in SQL.
-        empty: Said where the run has no row: what the input lacks.
-        headline: Where no row has this figure, the section is one line with the reason.
-        pick: Which rows come first where there are too many, in SQL; `order` by default.
-        rows: How many of a run are shown at most.
-        source: What is read instead of the relation itself: a SELECT with its column names.
-        title: Of a base table; a model's is in its header.
-        bar: Column whose values are drawn as bars: a share as itself, else against the largest.
-        mark: Share to compare the bar with.
-        whole: What `parts` add up to; they are drawn as one bar, after the first two columns.
-        note: What the reader must know about the figures.
-    """
-
-    columns: tuple[str, ...]
-    order: str
-    empty: str
-    headline: str | None = None
-    pick: str | None = None
-    rows: int = 64
-    source: str | None = None
-    title: str | None = None
-    bar: str | None = None
-    mark: str | None = None
-    parts: tuple[str, ...] = ()
-    whole: str | None = None
-    note: str | None = None
-
-
-def _mean(names: tuple[str, ...]) -> str:
-    counts = "FILTER (NOT coalesce(s.warmup, false))"
-    means = ", ".join(f"avg(b.{name}) {counts} AS {name}" for name in names)
-    return f"""
-        {means},
-        CASE count(*) {counts} WHEN 0 THEN 'warmup_only' ELSE min(b.reason) {counts} END AS reason
-    """
-
-
 _WINDOW = (
     "bubble_ratio",
     "theory_bubble_ratio",
@@ -71,9 +23,12 @@ _WINDOW = (
     "bubble_over_ideal_ratio",
     "window_ms",
     *_PARTS,
+    "p2p_recv_wait_ms",
+    "p2p_recv_transfer_ms",
     "in_op_wait_ms",
     "in_op_overlap_ms",
 )
+_PHASE = ("bubble_ratio", "idle_ms", "busy_ms", "phase_ms")
 _STAGE = (
     "bubble_ratio",
     "bubble_min_ratio",
@@ -90,9 +45,12 @@ SHAPES: Mapping[str, Shape] = {
         columns=(
             "rank",
             "stage",
+            "host",
+            "device",
             "verdict",
             "slowdown",
             "slow_steps",
+            "culprit_steps",
             "steps",
             "time_lost_ms",
             "in_op_wait_ms",
@@ -113,15 +71,15 @@ SHAPES: Mapping[str, Shape] = {
         empty="The number of pipeline stages is unknown, and no operations of ranks tell it.",
         bar="bubble_ratio",
         mark="theory_bubble_ratio",
-        note=f"{_OVER_STEPS} The line in a bar is theory.",
+        note=f"{OVER_STEPS} The line in a bar is theory.",
         # Theory is the same for every stage, and stands beside figures where there are any.
         source=f"""
             SELECT * FROM (
                 SELECT
-                    b.run_id, b.basis, max(b.ranks) AS ranks, {_mean(_STAGE)},
+                    b.run_id, b.basis, max(b.ranks) AS ranks, {mean_of_steps(_STAGE)},
                     CASE WHEN NOT starts_with(b.basis, 'theory') THEN b.stage END AS stage
                 FROM stage_bubbles AS b
-                {_STEADY}
+                {STEADY}
                 GROUP BY ALL
             )
             QUALIFY basis <> 'theory' OR NOT bool_or(
@@ -137,11 +95,25 @@ SHAPES: Mapping[str, Shape] = {
         parts=_PARTS,
         whole="window_ms",
         empty="The input has no operations of ranks.",
-        note=_OVER_STEPS,
+        note=OVER_STEPS,
         source=f"""
-            SELECT b.run_id, b.rank, b.stage, {_mean(_WINDOW)}
+            SELECT b.run_id, b.rank, b.stage, {mean_of_steps(_WINDOW)}
             FROM rank_bubbles AS b
-            {_STEADY}
+            {STEADY}
+            GROUP BY ALL
+        """,
+    ),
+    "phase_bubbles": Shape(
+        columns=("stage", "phase", *_PHASE, "reason"),
+        order="stage, array_position(['warmup', 'steady', 'cooldown'], phase)",
+        headline="bubble_ratio",
+        empty="The input has no operations of ranks.",
+        bar="bubble_ratio",
+        note="Means over the stage's ranks and the run's steps, warm-up left out.",
+        source=f"""
+            SELECT b.run_id, b.stage, b.phase, {mean_of_steps(_PHASE)}
+            FROM phase_bubbles AS b
+            {STEADY}
             GROUP BY ALL
         """,
     ),
@@ -186,9 +158,61 @@ SHAPES: Mapping[str, Shape] = {
         empty="The input has no communication of ranks.",
         bar="busbw_p50_gbps",
     ),
+    "clock_offsets": Shape(
+        columns=(
+            "clock",
+            "offset_ms",
+            "drift_ppm",
+            "uncertainty_ms",
+            "basis",
+            "links",
+            "reason",
+        ),
+        order="links NULLS LAST, clock",
+        headline="offset_ms",
+        empty="The input has no operations of ranks.",
+        source="SELECT DISTINCT * EXCLUDE (rank) FROM clock_offsets",
+    ),
+    "stage_rebalance": Shape(
+        columns=(
+            "stage",
+            "micro_batch_ms",
+            "current_micro_batch_ms",
+            "first_layer",
+            "last_layer",
+            "layers",
+            "gain_ratio",
+            "covered_ratio",
+            "bottleneck_layer",
+            "reason",
+        ),
+        order="stage",
+        headline="micro_batch_ms",
+        empty="The input has no times of layers.",
+        bar="micro_batch_ms",
+    ),
+    "layer_stages": Shape(
+        columns=(
+            "stage",
+            "layer",
+            "layer_kind",
+            "p50_ms",
+            "micro_batch_ms",
+            "stage_share_ratio",
+            "layer_share_ratio",
+            "reason",
+        ),
+        order="stage, layer_index NULLS LAST, layer",
+        pick="stage_share_ratio DESC NULLS LAST, stage, layer",
+        headline="p50_ms",
+        rows=128,
+        empty="The input has no times of layers.",
+        bar="stage_share_ratio",
+    ),
     "layer_stats": Shape(
         columns=(
             "layer",
+            "layer_kind",
             "steps",
             "mean_ms",
             "p50_ms",
@@ -196,6 +220,9 @@ SHAPES: Mapping[str, Shape] = {
             "max_ms",
             "cv_ratio",
             "worst_step",
+            "outlier_steps",
+            "trend",
+            "trend_ratio",
             "reason",
         ),
         order="layer_index NULLS LAST, layer",
@@ -244,47 +271,5 @@ SHAPES: Mapping[str, Shape] = {
         empty="The input is no workload plan, or a plan without communication.",
         bar="needed_gbps",
     ),
-    "rejects": Shape(
-        title="Lines not understood",
-        columns=("sources.path", "line", "reason", "text"),
-        order="path, line",
-        rows=12,
-        empty="Every line was understood.",
-        source="""
-            SELECT r.run_id, concat_ws('/', s.path, s.member) AS path, r.line, r.reason, r.text
-            FROM rejects AS r LEFT JOIN sources AS s USING (run_id, source_id)
-        """,
-    ),
-    "faults": Shape(
-        title="Faults tolerated",
-        columns=("severity", "name", "count", "sources.path", "line", "text"),
-        order="severity, name, path",
-        pick="array_position(['error', 'data_loss', 'notice', 'info'], severity), name, path",
-        rows=24,
-        empty="There were none.",
-        source="""
-            SELECT f.* EXCLUDE (source_id), concat_ws('/', s.path, s.member) AS path
-            FROM faults AS f LEFT JOIN sources AS s USING (run_id, source_id)
-        """,
-        note="What a fault means and what to do about it: tracelake formats NAME.",
-    ),
-    "sources": Shape(
-        title="Files",
-        columns=(
-            "path",
-            "member",
-            "rank",
-            "host",
-            "bytes",
-            "lines",
-            "row_lines",
-            "context_lines",
-            "rejected",
-            "rows",
-            "duplicate_of",
-        ),
-        order="path, member",
-        rows=24,
-        empty="The run has no files.",
-    ),
+    **TABLES,
 }

@@ -1,0 +1,54 @@
+"""What it takes to show a relation on the page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Of a run's steps, those that figures are about.
+STEADY = "LEFT JOIN step_stats AS s ON s.run_id = b.run_id AND s.step = b.step"
+OVER_STEPS = "Means over the run's steps, warm-up left out."
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A relation as a section of a run.
+
+    Attributes:
+        columns: Shown, in order; all of the relation by default. A column that is none of the
+            relation's has the doc of the relation it is joined from, `relation.column`.
+        order: Of the rows, in SQL.
+        empty: Said where the run has no row: what the input lacks.
+        headline: Where no row has this figure, the section is one line with the reason.
+        pick: Which rows come first where there are too many, in SQL; `order` by default.
+        rows: How many of a run are shown at most.
+        source: What is read instead of the relation itself: a SELECT with its column names.
+        title: Of a base table; a model's is in its header.
+        bar: Column whose values are drawn as bars: a share as itself, else against the largest.
+        mark: Share to compare the bar with.
+        whole: What `parts` add up to; they are drawn as one bar, after the first two columns.
+        note: What the reader must know about the figures.
+    """
+
+    columns: tuple[str, ...]
+    order: str
+    empty: str
+    headline: str | None = None
+    pick: str | None = None
+    rows: int = 64
+    source: str | None = None
+    title: str | None = None
+    bar: str | None = None
+    mark: str | None = None
+    parts: tuple[str, ...] = ()
+    whole: str | None = None
+    note: str | None = None
+
+
+def mean_of_steps(names: tuple[str, ...]) -> str:
+    """Columns of a SELECT from a relation `b` with `STEADY`: means, and the reason of none."""
+    counts = "FILTER (NOT coalesce(s.warmup, false))"
+    means = ", ".join(f"avg(b.{name}) {counts} AS {name}" for name in names)
+    return f"""
+        {means},
+        CASE count(*) {counts} WHEN 0 THEN 'warmup_only' ELSE min(b.reason) {counts} END AS reason
+    """
