@@ -1,8 +1,9 @@
 """Generates what the documentation shows: every `$ tracelake ...` block, and docs/reference.md.
 
 A fenced ```console block in README.md or docs/ holds commands and what they print on standard
-output. They run in order, page by page, in an empty folder with data/sample beside them. Write them
-with `make docs`; `tests/test_docs.py` fails when a page is not what its commands print.
+output; a line that begins with `> ` continues a command. They run in order, page by page, in an
+empty folder with data/sample beside them, or `corpus` for pages about real traces. Write them with
+`make docs`; `tests/test_docs.py` fails when a page is not what its commands print.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from pipeline.faults import COMMON_FAULTS, COMMON_REJECTS
@@ -20,11 +23,14 @@ from pipeline.formats import formats
 from pipeline.ingest.discover import SKIP_REASONS
 from pipeline.models import catalog
 from pipeline.schema import reasons, tables
+from tests.corpus import NO_CORPUS, corpus_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("README.md", "docs/formats.md", "docs/definitions.md")
+CORPUS_PAGES = ("docs/real-traces.md",)
 REFERENCE = "docs/reference.md"
-_BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
+BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
+_COMMAND = re.compile(r"^\$ .*(?:\n> .*)*", re.MULTILINE)
 
 
 def run_command(line: str, folder: Path) -> str:
@@ -50,17 +56,25 @@ def rendered(page: str, folder: Path) -> str:
     """The page with the output of its commands as it is now."""
 
     def run_block(match: re.Match[str]) -> str:
-        commands = [line[2:] for line in match[1].splitlines() if line.startswith("$ ")]
-        shown = "".join(f"$ {line}\n{run_command(line, folder)}" for line in commands)
+        shown = ""
+        for command in _COMMAND.findall(match[1]):
+            line = "\n".join(part[2:] for part in command.splitlines())
+            shown += f"{command}\n{run_command(line, folder)}"
         return f"```console\n{shown}```"
 
-    return _BLOCK.sub(run_block, (ROOT / page).read_text(encoding="utf-8"))
+    return BLOCK.sub(run_block, (ROOT / page).read_text(encoding="utf-8"))
 
 
 def sample_folder(parent: Path) -> Path:
     """An empty folder with data/sample in it."""
     (parent / "data").mkdir()
     (parent / "data" / "sample").symlink_to(ROOT / "data" / "sample")
+    return parent
+
+
+def real_folder(parent: Path, corpus: Path) -> Path:
+    """An empty folder with the real traces in it, as `corpus`."""
+    (parent / "corpus").symlink_to(corpus.resolve())
     return parent
 
 
@@ -117,9 +131,19 @@ def main() -> None:
     """Writes the pages."""
     (ROOT / REFERENCE).write_text(reference(), encoding="utf-8")
     for page in PAGES:
-        with tempfile.TemporaryDirectory() as parent:
-            text = rendered(page, sample_folder(Path(parent)))
-            (ROOT / page).write_text(text, encoding="utf-8")
+        _write(page, sample_folder)
+    corpus = corpus_folder()
+    if corpus is None:
+        sys.stderr.write(f"{', '.join(CORPUS_PAGES)}: left as they are, {NO_CORPUS}\n")
+        return
+    for page in CORPUS_PAGES:
+        _write(page, partial(real_folder, corpus=corpus))
+
+
+def _write(page: str, prepare: Callable[[Path], Path]) -> None:
+    with tempfile.TemporaryDirectory() as parent:
+        text = rendered(page, prepare(Path(parent)))
+    (ROOT / page).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,35 @@ import typer.main
 from pipeline.cli import app
 from tests import docs
 
+FIGURE = re.compile(r"(?<![\w.])(?:\d+\.\d+|\d{3,})(?!\w|\.\d)")
+
 
 @pytest.mark.parametrize("page", docs.PAGES)
 def test_pages_show_what_their_commands_print(page: str, tmp_path: Path) -> None:
     shown = (docs.ROOT / page).read_text(encoding="utf-8")
     assert shown == docs.rendered(page, docs.sample_folder(tmp_path)), "run: make docs"
+
+
+@pytest.mark.parametrize("page", docs.CORPUS_PAGES)
+def test_pages_about_real_traces_show_what_their_commands_print(
+    page: str, corpus: Path, tmp_path: Path
+) -> None:
+    shown = (docs.ROOT / page).read_text(encoding="utf-8")
+    assert shown == docs.rendered(page, docs.real_folder(tmp_path, corpus)), "run: make docs"
+
+
+@pytest.mark.parametrize("page", docs.CORPUS_PAGES)
+def test_figures_in_the_prose_stand_in_a_table_above(page: str) -> None:
+    """Prose that quotes a figure quotes it as printed, so it cannot outlive what it describes."""
+    prose_and_blocks = docs.BLOCK.split((docs.ROOT / page).read_text(encoding="utf-8"))
+    assert len(prose_and_blocks) > 1
+    printed: set[str] = set()
+    for place, text in enumerate(prose_and_blocks):
+        figures = set(FIGURE.findall(text))
+        if place % 2:
+            printed |= figures
+        else:
+            assert figures <= printed, f"not printed above: {sorted(figures - printed)}"
 
 
 def test_the_reference_is_generated() -> None:
