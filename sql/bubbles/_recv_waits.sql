@@ -6,7 +6,6 @@ WITH receives AS (
     SELECT
         o.run_id, o.step, o.rank,
         m.matched,
-        m.aligned,
         m.uncertainty_ns,
         clipped_ns(o.from_ns, o.to_ns, w.window_start_ns, w.window_end_ns) AS recv_ns,
         clipped_ns(o.from_ns, least(o.to_ns, m.sent_ns), w.window_start_ns, w.window_end_ns)
@@ -23,7 +22,6 @@ judged AS (
         sum(wait_ns)::BIGINT AS sum_ns,
         CASE
             WHEN NOT bool_and(coalesce(matched, false)) THEN 'peer_not_seen'
-            WHEN NOT bool_and(aligned) THEN 'clocks_not_aligned'
             WHEN 10 * sum(uncertainty_ns) > sum(recv_ns) THEN 'below_clock_uncertainty'
         END AS reason
     FROM receives

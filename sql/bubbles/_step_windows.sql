@@ -13,12 +13,9 @@ WITH steps AS (
         max(s.last_backward_ns) AS window_end_ns,
         count(DISTINCT s.stage) AS stages,
         count(DISTINCT s.stage) FILTER (s.finished) AS finished_stages,
-        count(c.offset_ns) = count(*) AS aligned,
-        clocks_uncertainty(c.uncertainty_ns) AS uncertainty_ns,
         -- Every rank of a step waits for others: ranks that never met were read from two clocks.
         max(s.first_ns) FILTER (s.finished) < min(s.last_ns) FILTER (s.finished) AS met
     FROM _rank_steps AS s
-    JOIN clock_offsets AS c USING (run_id, rank)
     GROUP BY s.run_id, s.step
 )
 SELECT
@@ -26,16 +23,17 @@ SELECT
     s.step,
     s.window_start_ns,
     s.window_end_ns,
-    s.uncertainty_ns,
+    c.uncertainty_ns,
     CASE
         WHEN r.simulated THEN 'simulated'
         WHEN r.pp IS NULL THEN 'topology_unknown'
         WHEN s.stages < r.pp THEN 'stages_missing'
         WHEN s.finished_stages < r.pp THEN 'step_unfinished'
         WHEN s.window_end_ns = s.window_start_ns THEN 'below_clock_resolution'
-        WHEN NOT s.aligned OR NOT s.met THEN 'clocks_not_aligned'
-        WHEN 10 * s.uncertainty_ns > s.window_end_ns - s.window_start_ns
+        WHEN NOT c.aligned OR NOT s.met THEN 'clocks_not_aligned'
+        WHEN 10 * c.uncertainty_ns > s.window_end_ns - s.window_start_ns
             THEN 'below_clock_uncertainty'
     END AS reason
 FROM steps AS s
 JOIN runs AS r USING (run_id)
+JOIN _step_clocks AS c USING (run_id, step)

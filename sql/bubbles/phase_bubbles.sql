@@ -1,6 +1,7 @@
 -- Where in the schedule a rank idles: filling the pipeline, in its steady part, or draining it.
--- The phases of 1F1B divide the window without rest: warm-up until the rank's first steady operation,
--- cool-down from its first operation of that name or, without one, from the end of its last steady one.
+-- The phases of 1F1B divide the window without rest: warm-up, with the receive named help, until the
+-- rank's first steady operation or, without one, its first of the cool-down; cool-down from there or,
+-- without one, from the end of the last steady operation.
 -- @report Bubble by phase of the schedule
 -- @grain run_id, step, rank, phase
 -- @column phase VARCHAR | warmup, steady or cooldown, as the trace names them.
@@ -26,8 +27,8 @@ bounds AS (
         w.window_start_ns,
         w.window_end_ns,
         coalesce(n.first_cooldown_ns, n.last_steady_ns) AS named_drain_ns,
-        greatest(w.window_start_ns, least(w.window_end_ns, named_drain_ns)) AS drain_ns,
-        greatest(w.window_start_ns, least(drain_ns, n.first_steady_ns)) AS fill_ns,
+        least(w.window_end_ns, named_drain_ns) AS drain_ns,
+        least(drain_ns, n.first_steady_ns) AS fill_ns,
         CASE
             WHEN w.reason IS NOT NULL THEN w.reason
             WHEN NOT s.finished THEN 'step_unfinished'
@@ -35,7 +36,7 @@ bounds AS (
         END AS reason
     FROM _rank_steps AS s
     JOIN _step_windows AS w USING (run_id, step)
-    JOIN named AS n USING (run_id, step, rank)
+    LEFT JOIN named AS n USING (run_id, step, rank)
 ),
 phases AS (
     SELECT
@@ -56,7 +57,7 @@ timed AS (
             0
         )::BIGINT AS busy_ns
     FROM phases AS p
-    JOIN _op_intervals AS o USING (run_id, step, rank)
+    LEFT JOIN _op_intervals AS o USING (run_id, step, rank)
     GROUP BY ALL
 ),
 known AS (

@@ -37,23 +37,23 @@ USING KEY (run_id, clock) AS (
         SELECT
             l.run_id,
             l.other AS clock,
-            p.uncertainty_ns + l.uncertainty_ns AS uncertainty_ns,
             -- A link counts from the origin of the clock that it leads from.
-            p.offset_ns + l.offset_ns
-                + round(l.drift * (l.reference_origin_ns + p.offset_ns - l.origin_ns))::BIGINT
-                AS offset_ns,
-            p.drift + l.drift AS drift,
+            l.reference_origin_ns + p.offset_ns - l.origin_ns AS moved_ns,
+            l.uncertainty_ns + round(l.hidden_drift * abs(moved_ns))::BIGINT AS link_ns,
+            p.uncertainty_ns + link_ns AS uncertainty_ns,
+            p.offset_ns + l.offset_ns + round(l.drift * moved_ns)::BIGINT AS offset_ns,
+            p.drift + l.drift + p.drift * l.drift AS drift,
             CASE l.basis WHEN 'messages' THEN l.other ELSE p.anchor END AS anchor,
-            CASE l.basis WHEN 'messages' THEN 0 ELSE p.near_ns + l.uncertainty_ns END AS near_ns,
+            CASE l.basis WHEN 'messages' THEN 0 ELSE p.near_ns + link_ns END AS near_ns,
             p.links + 1 AS links
         FROM paths AS p
         JOIN links AS l USING (run_id, clock)
         LEFT JOIN recurring.paths AS known ON known.run_id = l.run_id AND known.clock = l.other
         WHERE known.clock IS NULL
-            OR p.uncertainty_ns + l.uncertainty_ns < known.uncertainty_ns
+            OR p.uncertainty_ns + link_ns < known.uncertainty_ns
         QUALIFY row_number() OVER (
             PARTITION BY l.run_id, l.other
-            ORDER BY p.uncertainty_ns + l.uncertainty_ns, p.clock
+            ORDER BY p.uncertainty_ns + link_ns, p.clock
         ) = 1
     ) AS nearest
 )

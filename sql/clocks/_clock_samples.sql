@@ -14,19 +14,14 @@
 WITH parted AS (
     SELECT run_id FROM _rank_clocks GROUP BY run_id HAVING min(clock) < max(clock)
 ),
-calls AS (
-    SELECT c.run_id, c.identity
-    FROM _comm_calls AS c
-    SEMI JOIN parted USING (run_id)
-    JOIN runs AS r USING (run_id)
-    WHERE c.matched AND NOT coalesce(r.simulated, false)
-),
 members AS (
     SELECT
         i.run_id, i.identity, i.step, i.rank, i.collective, i.start_ns, i.end_ns, k.clock,
         is_async(i.caller) AS overlapped
     FROM _comm_identities AS i
-    JOIN calls AS c USING (run_id, identity)
+    SEMI JOIN parted USING (run_id)
+    SEMI JOIN (SELECT run_id, identity FROM _comm_calls WHERE matched) AS calls
+        USING (run_id, identity)
     JOIN _rank_clocks AS k USING (run_id, rank)
 ),
 ends AS (

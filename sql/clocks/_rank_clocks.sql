@@ -5,16 +5,24 @@
 -- @grain run_id, rank
 -- @column clock VARCHAR | Host of the rank; `*` where the run is on one unnamed host; else `rank N`.
 -- @column origin_ns BIGINT ns | Earliest start that was read from this clock.
+-- @column span_ns BIGINT ns | From there to the latest end that was read from it.
 WITH contradicted AS (
-    -- Starts are good to some tenths of a ms. One odd call proves nothing, half of a group's do.
+    -- Starts are good to some tenths of a ms. One odd call proves nothing unless there is no other.
     SELECT run_id
-    FROM _comm_calls
-    WHERE early_ns IS NOT NULL
-    GROUP BY run_id, group_kind, lowest_rank, lowest_collective
-    HAVING 2 * count(*) FILTER (early_ns > 1000000) >= count(*)
+    FROM (
+        SELECT
+            run_id,
+            count(*) AS calls,
+            count(*) FILTER (early_ns > 1000000) AS odd_calls
+        FROM _comm_calls
+        WHERE early_ns IS NOT NULL
+        GROUP BY run_id, group_kind, lowest_rank, lowest_collective
+    ) AS groups
+    GROUP BY run_id
+    HAVING sum(odd_calls) FILTER (2 * odd_calls >= calls) >= least(2, sum(calls))
 ),
 starts AS (
-    SELECT run_id, rank, min(start_ns) AS start_ns
+    SELECT run_id, rank, min(start_ns) AS start_ns, max(end_ns) AS end_ns
     FROM ops
     GROUP BY run_id, rank
 ),
@@ -23,6 +31,7 @@ clocks AS (
         s.run_id,
         s.rank,
         s.start_ns,
+        s.end_ns,
         CASE
             WHEN p.host IS NOT NULL THEN p.host
             WHEN max(p.host) OVER (PARTITION BY s.run_id) IS NULL AND c.run_id IS NULL THEN '*'
@@ -30,7 +39,11 @@ clocks AS (
         END AS clock
     FROM starts AS s
     LEFT JOIN _rank_places AS p USING (run_id, rank)
-    LEFT JOIN (SELECT DISTINCT run_id FROM contradicted) AS c USING (run_id)
+    LEFT JOIN contradicted AS c USING (run_id)
 )
-SELECT run_id, rank, clock, min(start_ns) OVER (PARTITION BY run_id, clock) AS origin_ns
+SELECT
+    run_id, rank, clock,
+    min(start_ns) OVER same_clock AS origin_ns,
+    max(end_ns) OVER same_clock - min(start_ns) OVER same_clock AS span_ns
 FROM clocks
+WINDOW same_clock AS (PARTITION BY run_id, clock)

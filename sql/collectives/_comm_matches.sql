@@ -17,7 +17,7 @@
 -- @column last_start_ns BIGINT ns | When the last member arrived.
 -- @column sent_ns BIGINT ns | When the sender of a message started.
 -- @column received_ns BIGINT ns | When the receiver of a message had it.
--- @column last_rank INTEGER | Member that arrived last, the lowest of several.
+-- @column last_rank INTEGER | Member that arrived last, the lowest of several; NULL where clocks do not tell which.
 WITH members AS (
     SELECT
         i.*,
@@ -27,17 +27,13 @@ WITH members AS (
     FROM _comm_identities AS i
     LEFT JOIN clock_offsets AS k USING (run_id, rank)
 ),
-arrivals AS (
+by_clock AS (
     SELECT
-        run_id,
-        identity,
-        min(clock) = max(clock) AS one_clock,
-        one_clock OR count(offset_ns) = count(*) AS aligned,
-        CASE
-            WHEN one_clock THEN 0
-            WHEN min(anchor) = max(anchor) THEN clocks_uncertainty(near_ns)
-            ELSE clocks_uncertainty(uncertainty_ns)
-        END AS uncertainty_ns,
+        run_id, identity, clock,
+        bool_and(offset_ns IS NOT NULL) AS known,
+        min(anchor) AS anchor,
+        min(near_ns) AS near_ns,
+        min(uncertainty_ns) AS uncertainty_ns,
         min(begin_ns) AS first_start_ns,
         max(begin_ns) AS last_start_ns,
         max(begin_ns) FILTER (collective = 'send') AS sent_ns,
@@ -46,6 +42,28 @@ arrivals AS (
     FROM members
     SEMI JOIN (SELECT run_id, identity FROM _comm_calls WHERE matched) AS matched_calls
         USING (run_id, identity)
+    GROUP BY run_id, identity, clock
+),
+arrivals AS (
+    SELECT
+        run_id,
+        identity,
+        count(*) = 1 AS one_clock,
+        one_clock OR bool_and(known) AS aligned,
+        CASE
+            WHEN one_clock THEN 0
+            WHEN min(anchor) = max(anchor) THEN clocks_uncertainty(near_ns)
+            ELSE clocks_uncertainty(uncertainty_ns)
+        END AS open_ns,
+        min(first_start_ns) AS first_start_ns,
+        max(last_start_ns, 2) AS latest_ns,
+        max(sent_ns) AS sent_ns,
+        max(received_ns) AS received_ns,
+        -- Between clocks the last is known only if the next one came earlier than they can be off.
+        CASE WHEN one_clock OR latest_ns[1] - latest_ns[2] >= open_ns
+            THEN arg_max(last_rank, (last_start_ns, -last_rank))
+        END AS last_rank
+    FROM by_clock
     GROUP BY run_id, identity
 )
 SELECT
@@ -59,9 +77,9 @@ SELECT
     CASE WHEN c.matched THEN c.shortest_ns END AS shortest_ns,
     CASE WHEN c.matched THEN c.largest_bytes END AS largest_bytes,
     coalesce(a.aligned, false) AS aligned,
-    CASE WHEN a.aligned THEN a.uncertainty_ns END AS uncertainty_ns,
+    CASE WHEN a.aligned THEN a.open_ns END AS uncertainty_ns,
     CASE WHEN a.aligned THEN a.first_start_ns END AS first_start_ns,
-    CASE WHEN a.aligned THEN a.last_start_ns END AS last_start_ns,
+    CASE WHEN a.aligned THEN a.latest_ns[1] END AS last_start_ns,
     CASE WHEN a.aligned THEN a.sent_ns END AS sent_ns,
     CASE WHEN a.aligned THEN a.received_ns END AS received_ns,
     CASE WHEN a.aligned THEN a.last_rank END AS last_rank

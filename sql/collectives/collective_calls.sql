@@ -10,9 +10,9 @@
 -- @column algbw_gbps DOUBLE GB/s | S / t.
 -- @column busbw_gbps DOUBLE GB/s | algbw times the collective's factor, comparable with the speed of the links.
 -- @column skew_ms DOUBLE ms | Last arrival of a member after the first.
--- @column wait_ms DOUBLE ms | Last arrival of a member after this rank's own.
--- @column transfer_ms DOUBLE ms | From the last arrival to this rank's end.
--- @column last_rank INTEGER | Member that arrived last: the one that the others waited for.
+-- @column wait_ms DOUBLE ms | Last arrival of a member after this rank's own; off by at most clock_uncertainty_ms.
+-- @column transfer_ms DOUBLE ms | From the last arrival to this rank's end; NULL where that is less than clock_uncertainty_ms.
+-- @column last_rank INTEGER | Member that arrived last: the one that the others waited for; NULL where members on two clocks arrived too close to tell.
 -- @column skew_reason VARCHAR | Why there is no skew, wait or transfer.
 -- @column clock_uncertainty_ms DOUBLE ms | How far off the difference of two members' clocks can be; a smaller skew is none.
 -- @column matched BOOLEAN | All members of the group were seen making this call.
@@ -40,7 +40,7 @@ WITH sized AS (
         ) AS size_bytes,
         CASE
             WHEN coalesce(r.simulated, false) THEN NULL
-            WHEN transferred THEN greatest(0, m.received_ns - m.last_start_ns)
+            WHEN transferred THEN m.received_ns - m.last_start_ns
             WHEN m.matched THEN m.shortest_ns
             WHEN m.collective <> 'recv' THEN m.duration_ns
         END AS time_ns
@@ -60,6 +60,7 @@ judged AS (
             WHEN NOT aligned THEN 'clocks_not_aligned'
             WHEN last_start_ns - first_start_ns < uncertainty_ns THEN 'below_clock_uncertainty'
         END AS skew_reason,
+        greatest(0, finish_ns - last_start_ns) AS transfer_ns,
         CASE
             WHEN simulated THEN 'simulated'
             WHEN duration_ns IS NULL THEN 'not_timed'
@@ -96,7 +97,7 @@ SELECT
     algbw_gbps * bus_factor(collective, group_size) AS busbw_gbps,
     CASE WHEN skew_reason IS NULL THEN ns_to_ms(last_start_ns - first_start_ns) END AS skew_ms,
     CASE WHEN skew_reason IS NULL THEN ns_to_ms(last_start_ns - begin_ns) END AS wait_ms,
-    CASE WHEN skew_reason IS NULL THEN ns_to_ms(greatest(0, finish_ns - last_start_ns)) END
+    CASE WHEN skew_reason IS NULL AND transfer_ns >= uncertainty_ns THEN ns_to_ms(transfer_ns) END
         AS transfer_ms,
     CASE WHEN skew_reason IS NULL THEN last_rank END AS last_rank,
     skew_reason,

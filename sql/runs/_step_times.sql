@@ -20,15 +20,15 @@ traced AS (
             -- Traces without any optimizer_step do not end steps with it.
             WHEN NOT bool_and(e.ended) AND bool_or(bool_or(e.ended)) OVER (PARTITION BY s.run_id)
                 THEN 'step_unfinished'
-            WHEN count(c.offset_ns) < count(*) THEN 'clocks_not_aligned'
-            WHEN 10 * clocks_uncertainty(c.uncertainty_ns) > max(s.last_ns) - min(s.first_ns)
+            WHEN NOT c.aligned THEN 'clocks_not_aligned'
+            WHEN 10 * c.uncertainty_ns > max(s.last_ns) - min(s.first_ns)
                 THEN 'below_clock_uncertainty'
         END AS reason
     FROM _rank_steps AS s
     JOIN ends AS e USING (run_id, step, rank)
-    JOIN clock_offsets AS c USING (run_id, rank)
+    JOIN _step_clocks AS c USING (run_id, step)
     JOIN runs AS r USING (run_id)
-    GROUP BY s.run_id, s.step
+    GROUP BY s.run_id, s.step, c.aligned, c.uncertainty_ns
 ),
 logged AS (
     SELECT run_id, step FROM _log_records

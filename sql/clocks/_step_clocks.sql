@@ -1,0 +1,27 @@
+-- Whether the times of a step's ranks can be compared, and how far off a difference of two can be.
+-- @internal
+-- @grain run_id, step
+-- @column aligned BOOLEAN | One clock, or clocks that were related.
+-- @column uncertainty_ns BIGINT ns | At most; 0 on one clock.
+WITH by_clock AS (
+    SELECT
+        s.run_id, s.step, c.clock,
+        bool_and(c.offset_ns IS NOT NULL) AS known,
+        min(c.anchor) AS anchor,
+        min(c.near_ns) AS near_ns,
+        min(c.uncertainty_ns) AS uncertainty_ns
+    FROM _rank_steps AS s
+    JOIN clock_offsets AS c USING (run_id, rank)
+    GROUP BY s.run_id, s.step, c.clock
+)
+SELECT
+    run_id,
+    step,
+    count(*) = 1 OR bool_and(known) AS aligned,
+    CASE
+        WHEN count(*) = 1 THEN 0
+        WHEN min(anchor) = max(anchor) THEN clocks_uncertainty(near_ns)
+        ELSE clocks_uncertainty(uncertainty_ns)
+    END AS uncertainty_ns
+FROM by_clock
+GROUP BY run_id, step
