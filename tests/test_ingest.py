@@ -183,6 +183,25 @@ def test_one_run_found_twice_under_one_name_is_one_run(tmp_path: Path) -> None:
     assert statuses(run_ingest(archive, lake)) == ["unchanged"]
 
 
+def test_two_runs_that_begin_alike_and_are_each_found_twice_stay_apart(tmp_path: Path) -> None:
+    long = plan_text(200)
+    other = long.replace("layer199", "last")
+    files = {
+        f"{name}/plan.txt": text
+        for name, text in zip("abcd", [long, long, other, other], strict=True)
+    }
+    archive = write(tmp_path / "archive", files)
+    lake = tmp_path / "lake"
+    assert len({run.run_id for run in run_ingest(archive, lake).runs}) == 2
+    assert rows(lake, "sources", "path, duplicate_of", "ORDER BY path") == [
+        ("a/plan.txt", None),
+        ("b/plan.txt", "a/plan.txt"),
+        ("c/plan.txt", None),
+        ("d/plan.txt", "c/plan.txt"),
+    ]
+    assert statuses(run_ingest(archive, lake)) == ["unchanged", "unchanged"]
+
+
 def test_equal_content_under_two_names_is_two_runs_one_a_duplicate(tmp_path: Path) -> None:
     archive = write(tmp_path / "archive", {"a.txt": plan_text(3), "b.txt": plan_text(3)})
     lake = tmp_path / "lake"

@@ -109,9 +109,10 @@ class _Planner:
             by_id[run_id_of(group, first_source(group).head_hash)].append(group)
         planned = []
         for run_id, found in by_id.items():
-            for sources, twins in self._fold_twins(found):
-                alone = len(found) == 1 or bool(twins)
-                planned.append(self._plan(run_id if alone else None, sources, twins, covered))
+            runs = list(self._fold_twins(found))
+            for sources, twins in runs:
+                name = run_id if len(runs) == 1 else None
+                planned.append(self._plan(name, sources, twins, covered))
         return planned
 
     # --- one input ------------------------------------------------------------------------
