@@ -30,18 +30,20 @@ HEADLINE = (
 )
 # Headline figure -> figure of `coverage.not_computable` that tells why it is missing.
 _WHY = {
-    "step_p50_ms": "step_stats.step_ms",
-    "bubble_ratio": "rank_bubbles.bubble_ratio",
-    "slowest_stage": "step_stats.busiest_stage",
-    "stragglers": "straggler_ranks.slowdown",
-    "suspects": "straggler_ranks.slowdown",
-    "gpu_hours_lost": "straggler_ranks.slowdown",
-    "comm_ratio": "rank_bubbles.bubble_ratio",
-    "busbw_gbps": "collective_bandwidth.busbw_p50_gbps",
+    "step_p50_ms": ("step_stats.step_ms", "run_summary.step_p50_ms"),
+    "bubble_ratio": ("rank_bubbles.bubble_ratio",),
+    "slowest_stage": ("step_stats.busiest_stage", "stage_balance.share_ratio"),
+    "stragglers": ("straggler_ranks.slowdown",),
+    "suspects": ("straggler_ranks.slowdown",),
+    "gpu_hours_lost": ("straggler_ranks.slowdown", "run_summary.gpu_hours_lost"),
+    "comm_ratio": ("rank_bubbles.bubble_ratio",),
+    "busbw_gbps": ("collective_bandwidth.busbw_p50_gbps",),
+    "coverage_ratio": ("coverage.coverage_ratio",),
 }
 _NOT_FACTS = frozenset(
     {"run_id", "source_id", "line", "name", "date_source", "topology_source", "attributes"}
 )
+_LISTS = ("not_computable", "hints", "partly", "partly_hints")
 _ATTRIBUTES = 40
 
 
@@ -123,7 +125,7 @@ def _facts(run: Row, coverage: Row) -> Facts:
     seen = [
         Fact(head(column).label, cell(column, coverage[column.name]))
         for column in relation_columns("coverage")
-        if column.name not in {*run, "not_computable", "hints"}
+        if column.name not in {*run, *_LISTS}
     ]
     attributes = sorted((run["attributes"] or {}).items())
     return Facts(
@@ -136,14 +138,15 @@ def _facts(run: Row, coverage: Row) -> Facts:
 
 
 def _missing(coverage: Row) -> Grid | None:
-    entries = [entry.rpartition(": ") for entry in coverage["not_computable"]]
-    if not entries:
+    entries, hints, partly, partly_hints = (coverage[name] for name in _LISTS)
+    if not entries and not partly:
         return None
     heads = [Head(label) for label in ("figure", "reason", "why", "what would give it")]
-    rows = [
-        [Cell(figure), Cell(reason), Cell(reasons().get(reason, "")), Cell(hint or NOTHING)]
-        for (figure, _, reason), hint in zip(entries, coverage["hints"], strict=True)
-    ]
+    rows = []
+    for entry, hint in zip([*entries, *partly], [*hints, *partly_hints], strict=True):
+        figure, _, reason = entry.rpartition(": ")
+        why = reasons().get(reason.partition(" (")[0], "")
+        rows.append([Cell(figure), Cell(reason), Cell(why), Cell(hint or NOTHING)])
     return Grid(heads, rows)
 
 
@@ -151,7 +154,7 @@ def _headline_cell(column: Column, row: Row, why: Mapping[str, str]) -> Cell:
     value = row[column.name]
     if value is not None:
         return cell(column, value)
-    reason = why.get(_WHY.get(column.name, ""))
+    reason = next((why[figure] for figure in _WHY.get(column.name, ()) if figure in why), None)
     said = f"{reason}: {reasons().get(reason, '')}" if reason else "The input does not say."
     return nothing(column, said)
 

@@ -99,6 +99,7 @@ SELECT
     CASE
         WHEN w.reason IS NOT NULL THEN w.reason
         WHEN NOT s.finished THEN 'step_unfinished'
+        WHEN p.busy_ns = 0 THEN 'below_clock_resolution'
         WHEN p.wait_ns IS NULL THEN 'peer_not_seen'
         WHEN t.micro_batches IS NULL THEN 'micro_batches_unknown'
     END AS reason

@@ -67,6 +67,7 @@ SELECT
         WHEN NOT k.whole OR NOT k.step_whole THEN 'stages_missing'
         WHEN m.median_ns IS NULL THEN 'warmup_only'
         WHEN m.median_ns = 0 THEN 'below_clock_resolution'
+        WHEN m.steps < 3 THEN 'few_steps'
     END AS reason,
     k.total_ns
 FROM known AS k

@@ -1,6 +1,7 @@
 -- Ranks and stages of a run that its topology promises and no file shows.
 -- @internal
 -- @grain run_id
+-- @column traced BOOLEAN | Ranks were seen in rank traces.
 -- @column missing_ranks INTEGER[] | Ranks of a traced job without a record; NULL where the job's size is unknown.
 -- @column missing_stages INTEGER[] | Pipeline stages without a rank that was seen; NULL where their number is unknown.
 WITH seen AS (
@@ -14,6 +15,7 @@ WITH seen AS (
 )
 SELECT
     run_id,
+    s.traced,
     CASE WHEN s.traced AND r.world_size IS NOT NULL
         THEN list_filter(range(r.world_size), lambda x: NOT list_contains(s.ranks, x::INTEGER))::INTEGER[]
     END AS missing_ranks,

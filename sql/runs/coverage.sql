@@ -11,6 +11,8 @@
 -- @column matched_calls BIGINT calls | Communications of which every peer was seen.
 -- @column not_computable VARCHAR[] | Figures that no row of the run has, each as `model.column: reason`.
 -- @column hints VARCHAR[] | For each of not_computable what would give it; NULL where nothing does.
+-- @column partly VARCHAR[] | Figures that some rows of the run lack and something would give, each as `model.column: reason (rows of rows)`.
+-- @column partly_hints VARCHAR[] | For each of partly what would give it.
 WITH lines AS (
     SELECT
         run_id,
@@ -30,34 +32,15 @@ calls AS (
     FROM collective_bandwidth
     GROUP BY run_id
 ),
-hinted AS (
-    SELECT
-        a.run_id,
-        a.figure,
-        concat(a.figure, ': ', a.reason) AS entry,
-        CASE a.reason
-            WHEN 'stages_missing' THEN format('add files of ranks of stages {}', m.missing_stages::VARCHAR)
-            WHEN 'topology_unknown' THEN 'give --set tp=N,pp=N,world_size=N'
-            WHEN 'group_size_unknown' THEN 'give --set tp=N,pp=N,world_size=N'
-            WHEN 'micro_batches_unknown' THEN 'give --set micro_batches=N'
-            WHEN 'no_peer' THEN 'add files of the other ranks of the stage'
-            WHEN 'peer_not_seen' THEN 'add files of the other ranks of the group'
-            WHEN 'step_unfinished' THEN 'ingest again when the job has ended'
-            WHEN 'warmup_only' THEN 'log more than one step'
-            WHEN 'no_stage_times' THEN 'log layer times (profile_step > 0)'
-            WHEN 'no_record' THEN 'log progress records'
-            WHEN 'not_profiled' THEN 'generate the plan with profiled compute times'
-            WHEN 'simulated' THEN 'trace every rank on its own device'
-        END AS hint
-    FROM _abstentions AS a
-    LEFT JOIN _missing AS m USING (run_id)
-),
 listed AS (
     SELECT
         run_id,
-        list(entry ORDER BY figure) AS not_computable,
-        list(hint ORDER BY figure) AS hints
-    FROM hinted
+        list(concat(figure, ': ', reason) ORDER BY figure) FILTER (whole) AS not_computable,
+        list(remedy ORDER BY figure) FILTER (whole) AS hints,
+        list(format('{}: {} ({} of {} rows)', figure, reason, times, out_of) ORDER BY figure)
+            FILTER (NOT whole) AS partly,
+        list(remedy ORDER BY figure) FILTER (NOT whole) AS partly_hints
+    FROM _abstentions
     GROUP BY run_id
 )
 SELECT
@@ -75,7 +58,9 @@ SELECT
     c.calls,
     c.matched_calls,
     coalesce(n.not_computable, []) AS not_computable,
-    coalesce(n.hints, []) AS hints
+    coalesce(n.hints, []) AS hints,
+    coalesce(n.partly, []) AS partly,
+    coalesce(n.partly_hints, []) AS partly_hints
 FROM runs AS r
 LEFT JOIN lines AS l USING (run_id)
 LEFT JOIN steps AS s USING (run_id)

@@ -14,6 +14,7 @@
 -- @column in_op_wait_ms DOUBLE ms | What this rank waited for others inside its operations; a straggler waits least. Shown beside the verdict, not part of it.
 -- @column waiting_rank INTEGER | Rank of the same stage that waited longest.
 -- @column waiting_rank_ms DOUBLE ms | How long that rank waited inside its operations.
+-- @column wait_reason VARCHAR | Why it is not known what the rank waited.
 -- @column least_waiting BOOLEAN | Waited less inside its operations than every other rank of its stage: the other side of being slow, shown beside the verdict. NULL where the waiting of one is not known.
 -- @column evidence VARCHAR | What was seen, in one sentence, of stragglers and suspects.
 WITH ranks AS (
@@ -57,6 +58,10 @@ SELECT
     coalesce(j.culprit_steps, 0) AS culprit_steps,
     coalesce(j.peers, 0) AS peers,
     CASE WHEN NOT j.simulated THEN ns_to_ms(w.wait_ns) END AS in_op_wait_ms,
+    CASE
+        WHEN j.simulated THEN 'simulated'
+        WHEN w.wait_ns IS NULL THEN 'peer_not_seen'
+    END AS wait_reason,
     CASE WHEN NOT j.simulated THEN w.least_waiting END AS least_waiting,
     CASE WHEN NOT j.simulated AND w.waiting_rank_ns > 0 THEN w.waiting_rank END AS waiting_rank,
     CASE WHEN NOT j.simulated AND w.waiting_rank_ns > 0 THEN ns_to_ms(w.waiting_rank_ns) END

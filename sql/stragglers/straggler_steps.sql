@@ -76,6 +76,13 @@ SELECT
         PARTITION BY c.run_id, c.step, c.in_verdict AND c.slow ORDER BY c.excess_ns DESC, c.rank
     ) = 1 AS culprit,
     coalesce(s.warmup, false) AS warmup,
+    CASE
+        WHEN c.slowdown IS NOT NULL THEN NULL
+        WHEN c.own_ns IS NULL THEN 'not_timed'
+        WHEN c.stage IS NULL THEN 'topology_unknown'
+        WHEN c.peers = 0 THEN 'no_peer'
+        ELSE 'below_clock_resolution'
+    END AS reason,
     c.calls,
     c.own_ns
 FROM compared AS c

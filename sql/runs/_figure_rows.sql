@@ -1,0 +1,84 @@
+-- How many rows of a run have each headline figure, and how many lack it for which reason.
+-- @internal
+-- @grain run_id, figure, missing, reason?
+-- @column figure VARCHAR | Model and column.
+-- @column missing BOOLEAN | The rows lack the figure.
+-- @column times BIGINT rows | Rows.
+SELECT run_id, 'step_stats.step_ms' AS figure, step_ms IS NULL AS missing, reason, count(*) AS times
+FROM step_stats GROUP BY ALL
+UNION ALL
+SELECT run_id, 'step_stats.busiest_stage', busiest_stage IS NULL, stages_reason, count(*)
+FROM step_stats GROUP BY ALL
+UNION ALL
+SELECT run_id, 'clock_offsets.offset_ms', offset_ms IS NULL, reason, count(*)
+FROM clock_offsets GROUP BY ALL
+UNION ALL
+SELECT run_id, 'rank_bubbles.bubble_ratio', bubble_ratio IS NULL, reason, count(*)
+FROM rank_bubbles GROUP BY ALL
+UNION ALL
+SELECT
+    run_id, 'rank_bubbles.bubble_with_wait_ratio', bubble_with_wait_ratio IS NULL, reason,
+    count(*)
+FROM rank_bubbles GROUP BY ALL
+UNION ALL
+SELECT
+    run_id, 'rank_bubbles.p2p_recv_wait_ms', p2p_recv_wait_ms IS NULL,
+    coalesce(recv_reason, reason), count(*)
+FROM rank_bubbles GROUP BY ALL
+UNION ALL
+SELECT run_id, 'phase_bubbles.bubble_ratio', bubble_ratio IS NULL, reason, count(*)
+FROM phase_bubbles GROUP BY ALL
+UNION ALL
+SELECT
+    run_id, concat('stage_bubbles.bubble_ratio, ', basis), bubble_ratio IS NULL, reason,
+    count(*)
+FROM stage_bubbles WHERE basis <> 'measured' GROUP BY ALL
+UNION ALL
+SELECT run_id, 'stage_balance.share_ratio', share_ratio IS NULL, reason, count(*)
+FROM stage_balance GROUP BY ALL
+UNION ALL
+SELECT run_id, 'stage_rebalance.gain_ratio', gain_ratio IS NULL, reason, count(*)
+FROM stage_rebalance GROUP BY ALL
+UNION ALL
+SELECT run_id, 'collective_bandwidth.busbw_p50_gbps', busbw_p50_gbps IS NULL, reason, count(*)
+FROM collective_bandwidth GROUP BY ALL
+UNION ALL
+SELECT run_id, 'collective_calls.skew_ms', skew_ms IS NULL, skew_reason, count(*)
+FROM collective_calls GROUP BY ALL
+UNION ALL
+SELECT run_id, 'straggler_ranks.slowdown', slowdown IS NULL, reason, count(*)
+FROM straggler_ranks GROUP BY ALL
+UNION ALL
+SELECT
+    s.run_id, 'run_summary.gpu_hours_lost', l.gpu_hours_lost IS NULL,
+    CASE WHEN l.run_id IS NULL THEN s.reason ELSE l.reason END, count(*)
+FROM straggler_ranks AS s LEFT JOIN _run_losses AS l ON l.run_id = s.run_id GROUP BY ALL
+UNION ALL
+-- Of a run whose steps have times at all.
+SELECT
+    run_id, 'run_summary.step_p50_ms', warmup, CASE WHEN warmup THEN 'warmup_only' END,
+    count(*)
+FROM step_stats WHERE step_ms IS NOT NULL GROUP BY ALL
+UNION ALL
+SELECT run_id, 'layer_stats.mean_ms', mean_ms IS NULL, reason, count(*)
+FROM layer_stats GROUP BY ALL
+UNION ALL
+SELECT run_id, 'layer_stats.trend', trend IS NULL, trend_reason, count(*)
+FROM layer_stats GROUP BY ALL
+UNION ALL
+SELECT run_id, 'layer_steps.deviation_ratio', deviation_ratio IS NULL, reason, count(*)
+FROM layer_steps GROUP BY ALL
+UNION ALL
+SELECT run_id, 'layer_stages.micro_batch_ms', micro_batch_ms IS NULL, reason, count(*)
+FROM layer_stages GROUP BY ALL
+UNION ALL
+SELECT run_id, 'layer_stages.layer_share_ratio', layer_share_ratio IS NULL, reason, count(*)
+FROM layer_stages GROUP BY ALL
+UNION ALL
+SELECT run_id, 'workload_comm.needed_gbps', needed_gbps IS NULL, reason, count(*)
+FROM workload_comm GROUP BY ALL
+UNION ALL
+SELECT
+    run_id, 'coverage.coverage_ratio', r.ranks_expected IS NULL,
+    CASE WHEN m.traced THEN 'world_size_unknown' ELSE 'topology_unknown' END, 1
+FROM _missing AS m JOIN runs AS r USING (run_id)

@@ -1,0 +1,75 @@
+-- Ranks and stages that a run lacks, in words: `ranks 3, 5-7`, `stage 2 (ranks 4-5)`.
+-- Neighbours are one range; after the first eight ranges it says how many are left.
+-- @internal
+-- @grain run_id, gap
+-- @column gap VARCHAR | ranks: without a record; peers: those of them in stages that were seen; stages: without a rank; cut: ranks whose first unfinished step ends before that of others.
+-- @column told VARCHAR | Which they are.
+-- @column step INTEGER | The unfinished step.
+WITH cut AS (
+    SELECT run_id, step, rank
+    FROM _rank_steps
+    WHERE NOT finished
+    QUALIFY step = min(step) OVER (PARTITION BY run_id)
+),
+missing AS (
+    SELECT run_id, traced, missing_stages, unnest(missing_ranks) AS rank
+    FROM _missing
+),
+lacking AS (
+    SELECT run_id, 'ranks' AS gap, rank AS number, NULL::INTEGER AS step FROM missing
+    UNION ALL
+    SELECT m.run_id, 'peers', m.rank, NULL
+    FROM missing AS m
+    JOIN runs AS r USING (run_id)
+    WHERE NOT list_contains(m.missing_stages, m.rank // (r.world_size // r.pp))
+    UNION ALL
+    SELECT run_id, 'stages', unnest(missing_stages), NULL FROM _missing
+    UNION ALL
+    SELECT run_id, 'cut', rank, step FROM cut
+),
+numbered AS (
+    SELECT *, number - row_number() OVER (PARTITION BY run_id, gap ORDER BY number) AS block
+    FROM lacking
+),
+blocks AS (
+    SELECT
+        run_id,
+        gap,
+        min(number) AS first,
+        max(number) AS last,
+        count(*) AS size,
+        any_value(step) AS step,
+        row_number() OVER (PARTITION BY run_id, gap ORDER BY min(number)) AS place
+    FROM numbered
+    GROUP BY run_id, gap, block
+),
+worded AS (
+    SELECT
+        b.*,
+        concat_ws('-', b.first, nullif(b.last, b.first)) AS range_told,
+        CASE WHEN b.gap = 'stages' AND m.traced AND r.world_size >= r.pp THEN concat(
+            CASE b.size * r.world_size // r.pp WHEN 1 THEN ' (rank ' ELSE ' (ranks ' END,
+            concat_ws(
+                '-',
+                b.first * (r.world_size // r.pp),
+                nullif((b.last + 1) * (r.world_size // r.pp) - 1, b.first * (r.world_size // r.pp))
+            ),
+            ')'
+        ) ELSE '' END AS ranks_told
+    FROM blocks AS b
+    JOIN runs AS r USING (run_id)
+    JOIN _missing AS m USING (run_id)
+)
+SELECT
+    run_id,
+    gap,
+    concat(
+        CASE WHEN gap = 'stages' THEN 'stage' ELSE 'rank' END,
+        CASE WHEN sum(size) > 1 THEN 's' ELSE '' END,
+        ' ',
+        string_agg(range_told || ranks_told, ', ' ORDER BY first) FILTER (place <= 8),
+        ' and ' || (sum(size) FILTER (place > 8))::VARCHAR || ' more'
+    ) AS told,
+    any_value(step) AS step
+FROM worded
+GROUP BY run_id, gap

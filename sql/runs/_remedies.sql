@@ -1,0 +1,87 @@
+-- What would give a run the figures that it lacks for a reason, in the run's own numbers; NULL where nothing does.
+-- Every reason of schemas/reasons.toml is here.
+-- @internal
+-- @grain run_id, reason
+-- @column remedy VARCHAR | What to do.
+-- @column partly BOOLEAN | Worth doing for a few rows of a run; of other reasons it is normal that a few rows have them.
+WITH proposed AS (
+    SELECT
+        *,
+        set_pp IS NOT NULL OR set_world IS NOT NULL AS sizes_unknown,
+        concat(
+            'give --set ',
+            CASE WHEN sizes_unknown THEN concat_ws(',', set_pp, set_world) ELSE 'pp=N,world_size=N' END,
+            as_seen
+        ) AS set_pipeline,
+        coalesce(
+            'add the files of ' || peers,
+            CASE WHEN sizes_unknown THEN 'add the files of the other ranks of the stage' END
+        ) AS add_peers
+    FROM _remedy_facts
+),
+remedied AS (
+    SELECT run_id, unnest([
+        {'reason': 'simulated', 'remedy': 'trace every rank on its own device'},
+        {'reason': 'topology_unknown', 'remedy': set_pipeline},
+        {'reason': 'world_size_unknown', 'remedy': 'give --set ' || set_world || as_seen},
+        {'reason': 'micro_batches_unknown', 'remedy': 'give --set micro_batches=N'},
+        {'reason': 'group_size_unknown', 'remedy': 'give --set ' || set_groups || as_seen},
+        {'reason': 'stages_missing', 'remedy': CASE
+            WHEN traced AND stages IS NULL THEN 'trace all stages over the same steps'
+            WHEN traced THEN 'add the files of ' || stages
+            ELSE 'print the layer times of ' || stages
+        END},
+        {'reason': 'peer_not_seen', 'remedy': CASE
+            WHEN sizes_unknown OR ranks IS NULL THEN 'give --set ' || set_groups || as_seen
+            ELSE 'add the files of ' || ranks
+        END},
+        {'reason': 'no_peer', 'remedy': add_peers},
+        {'reason': 'one_peer', 'remedy': add_peers},
+        {'reason': 'clocks_not_aligned', 'remedy': CASE
+            WHEN hosts_unnamed THEN 'name the hosts with --hosts or --run-pattern'
+            WHEN contains(hosts, ' and ') THEN
+                format('trace a collective, or messages both ways, between hosts {}', hosts)
+            ELSE 'trace all ranks in one execution'
+        END},
+        {'reason': 'step_unfinished', 'remedy': concat(
+            'ingest again when ',
+            coalesce(format('step {} of {}', cut_step, cut_ranks), 'the step'),
+            ' is whole'
+        )},
+        {'reason': 'few_steps', 'remedy':
+            format('log {} more {}', more_steps, CASE more_steps WHEN 1 THEN 'step' ELSE 'steps' END)
+        },
+        {'reason': 'warmup_only', 'remedy': 'log more than one step'},
+        {'reason': 'several_steps', 'remedy': 'print a progress record for every step'},
+        {'reason': 'no_record', 'remedy': 'print a progress record for every step'},
+        {'reason': 'no_stage_times', 'remedy': CASE
+            WHEN traced THEN 'trace forward and backward steps'
+            ELSE 'print layer times (profile_step > 0)'
+        END},
+        {'reason': 'not_profiled', 'remedy': 'generate the plan with profiled compute times'}
+    ]) AS said
+    FROM proposed
+),
+unremedied AS (
+    SELECT run_id, unnest([
+        -- The figure would mean nothing.
+        'group_of_one', 'declared_size', 'overlaps_compute', 'forward_modules_only',
+        'interleaved_schedule', 'fewer_layers_than_stages',
+        -- The clocks do not tell it, whoever reads them.
+        'below_clock_resolution', 'below_clock_uncertainty',
+        -- The tracer prints no more.
+        'phases_not_named', 'not_timed', 'size_unknown',
+        -- Of models over several runs.
+        'not_in_plan', 'not_measured', 'few_runs', 'figure_missing', 'run_undated', 'duplicate'
+    ]) AS reason
+    FROM proposed
+)
+SELECT
+    run_id,
+    said.reason,
+    said.remedy,
+    said.reason NOT IN ('warmup_only', 'several_steps', 'no_record', 'no_stage_times') AS partly
+FROM remedied
+UNION ALL
+SELECT run_id, reason, NULL, false
+FROM unremedied
