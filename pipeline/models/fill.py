@@ -40,8 +40,8 @@ class Filler:
         """Brings a warehouse file to a snapshot.
 
         The file is not published yet: nobody reads it, and one that is left half done is thrown
-        away. So every statement is a transaction of its own, and the memory of a relation is free
-        again when the last model that reads it has been computed.
+        away. So no transaction spans the models, and the memory of a relation is free again when
+        the last model that reads it has been computed.
 
         Args:
             path: The file; made if `old` is None.
@@ -68,15 +68,19 @@ class Filler:
             attach(con, path, read_only=False)
             con.execute(self.models.macros)
             if old is None:
+                con.execute("BEGIN")
                 self._create_tables(con)
+                con.execute("COMMIT")
             self._fill_runs(con, snapshot, sorted(changed), touched=sorted(changed | dropped))
             self._fill_fleet(con, snapshot)
+            con.execute("BEGIN")
             for table in tables().values():
                 select = select_parts(table, self.root, snapshot.parts(table.name))
                 target = f"warehouse.main.{quoted(table.name)}"
                 con.execute(f"CREATE OR REPLACE VIEW {target} AS {select}")
                 _describe(con, "VIEW", target, table.doc, table.columns)
             write_state(con, new)
+            con.execute("COMMIT")
             con.execute("CHECKPOINT warehouse")
             con.execute("DETACH warehouse")
 
