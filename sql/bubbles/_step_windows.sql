@@ -30,10 +30,10 @@ SELECT
         WHEN s.stages < r.pp THEN 'stages_missing'
         WHEN s.finished_stages < r.pp THEN 'step_unfinished'
         WHEN s.window_end_ns = s.window_start_ns THEN 'below_clock_resolution'
-        WHEN NOT c.aligned OR NOT s.met THEN 'clocks_not_aligned'
+        WHEN NOT coalesce(c.aligned, false) OR NOT s.met THEN 'clocks_not_aligned'
         WHEN 10 * c.uncertainty_ns > s.window_end_ns - s.window_start_ns
             THEN 'below_clock_uncertainty'
     END AS reason
 FROM steps AS s
 JOIN runs AS r USING (run_id)
-JOIN _step_clocks AS c USING (run_id, step)
+LEFT JOIN _step_clocks AS c USING (run_id, step)

@@ -12,6 +12,7 @@ WITH by_clock AS (
         min(c.uncertainty_ns) AS uncertainty_ns
     FROM _rank_steps AS s
     JOIN clock_offsets AS c USING (run_id, rank)
+    WHERE s.first_ns IS NOT NULL
     GROUP BY s.run_id, s.step, c.clock
 )
 SELECT

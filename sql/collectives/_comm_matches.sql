@@ -48,7 +48,7 @@ arrivals AS (
     SELECT
         run_id,
         identity,
-        count(*) = 1 AS one_clock,
+        count(*) = 1 AND count(clock) = 1 AS one_clock,
         one_clock OR bool_and(known) AS aligned,
         CASE
             WHEN one_clock THEN 0

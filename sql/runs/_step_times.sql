@@ -20,13 +20,13 @@ traced AS (
             -- Traces without any optimizer_step do not end steps with it.
             WHEN NOT bool_and(e.ended) AND bool_or(bool_or(e.ended)) OVER (PARTITION BY s.run_id)
                 THEN 'step_unfinished'
-            WHEN NOT c.aligned THEN 'clocks_not_aligned'
+            WHEN NOT coalesce(c.aligned, false) THEN 'clocks_not_aligned'
             WHEN 10 * c.uncertainty_ns > max(s.last_ns) - min(s.first_ns)
                 THEN 'below_clock_uncertainty'
         END AS reason
     FROM _rank_steps AS s
     JOIN ends AS e USING (run_id, step, rank)
-    JOIN _step_clocks AS c USING (run_id, step)
+    LEFT JOIN _step_clocks AS c USING (run_id, step)
     JOIN runs AS r USING (run_id)
     GROUP BY s.run_id, s.step, c.aligned, c.uncertainty_ns
 ),
