@@ -186,11 +186,10 @@ def test_one_run_found_twice_under_one_name_is_one_run(tmp_path: Path) -> None:
 def test_two_runs_that_begin_alike_and_are_each_found_twice_stay_apart(tmp_path: Path) -> None:
     long = plan_text(200)
     other = long.replace("layer199", "last")
-    files = {
-        f"{name}/plan.txt": text
-        for name, text in zip("abcd", [long, long, other, other], strict=True)
-    }
-    archive = write(tmp_path / "archive", files)
+    archive = write(
+        tmp_path / "archive",
+        {"a/plan.txt": long, "b/plan.txt": long, "c/plan.txt": other, "d/plan.txt": other},
+    )
     lake = tmp_path / "lake"
     assert len({run.run_id for run in run_ingest(archive, lake).runs}) == 2
     assert rows(lake, "sources", "path, duplicate_of", "ORDER BY path") == [
