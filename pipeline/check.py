@@ -156,7 +156,7 @@ def _check_parts(lake: Lake, snapshot: Snapshot) -> Iterator[Finding]:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             if not digest.startswith(path.stem.removeprefix("part-")):
                 damaged.append(part)
-            elif not _schema_fits(path, table.storage_schema):
+            elif not _schema_fits(path, table.storage_schema, lacking=part in snapshot.older):
                 other.append(part)
     for check, parts, what in (
         ("parts_exist", missing, "part files are gone; ingest their inputs again"),
@@ -167,11 +167,14 @@ def _check_parts(lake: Lake, snapshot: Snapshot) -> Iterator[Finding]:
             yield _error(check, f"{what}: {_some(parts)}", len(parts))
 
 
-def _schema_fits(path: Path, schema: pa.Schema) -> bool:
+def _schema_fits(path: Path, schema: pa.Schema, *, lacking: bool) -> bool:
+    """Whether a part has its table's schema, or what there was of it in an earlier version."""
     try:
         found: pa.Schema = pq.read_schema(path)
     except (pa.ArrowException, OSError):
         return False
+    if lacking:
+        return all(f.name in schema.names and f.type == schema.field(f.name).type for f in found)
     return bool(found.equals(schema))
 
 

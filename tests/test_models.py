@@ -12,12 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.check import check_incremental
+from pipeline.check import check_incremental, check_lake
 from pipeline.errors import ContractError, LakeError, TracelakeError, UsageError
 from pipeline.lake import Lake
 from pipeline.models import Catalog, build, catalog, describe, load
+from pipeline.query import open_warehouse
 from pipeline.resources import resource_dir
-from pipeline.schema import columns, reasons, tables
+from pipeline.schema import SCHEMA_VERSION, columns, reasons, tables
 from tests.tiny_lakes import commit_run, drop_run, log_run
 
 GOOD = """-- Steps of a run.
@@ -416,6 +417,29 @@ def test_null_in_the_grain_is_refused(lake: Lake, tmp_path: Path) -> None:
     )
     with pytest.raises(ContractError, match="1 rows have NULL in the grain"):
         build(lake, models=load(folder_of(tmp_path / "sql", a__steps=null)))
+
+
+def test_what_an_earlier_schema_did_not_have_is_null(lake: Lake, tmp_path: Path) -> None:
+    commit_run(lake, "a", log_run(), schema_version=1, lacking=["device", "layers"])
+    commit_run(lake, "b", log_run(), schema_version=SCHEMA_VERSION)
+    build(lake)
+    counts = "SELECT run_id, steps, rejects FROM run_summary ORDER BY run_id"
+    assert warehouse_rows(lake, counts) == [("a", 3, 0), ("b", 3, 0)]
+    listed = "SELECT run_id, device, path FROM sources ORDER BY run_id"
+    assert warehouse_rows(lake, listed) == [("a", None, "log.txt"), ("b", None, "log.txt")]
+    assert check_lake(lake) == []
+    moved = Lake.open(shutil.move(lake.root, tmp_path / "moved"))
+    with open_warehouse(moved) as con:
+        assert con.execute("SELECT run_id, layers FROM runs ORDER BY run_id").fetchall() == [
+            ("a", None),
+            ("b", None),
+        ]
+
+
+def test_a_part_may_lack_columns_only_if_an_earlier_schema_wrote_it(lake: Lake) -> None:
+    commit_run(lake, "a", log_run(), schema_version=SCHEMA_VERSION, lacking=["device"])
+    with pytest.raises(TracelakeError, match="device"):
+        build(lake)
 
 
 def test_a_lost_part_is_named(lake: Lake) -> None:

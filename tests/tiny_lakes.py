@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +16,36 @@ from pipeline.schema import tables
 Rows = Mapping[str, list[dict[str, Any]]]
 
 
-def commit_run(lake: Lake, run_id: str, rows: Rows) -> None:
-    """Commits a run of these rows by table; columns that are not named are NULL."""
+def commit_run(
+    lake: Lake,
+    run_id: str,
+    rows: Rows,
+    *,
+    schema_version: int | None = None,
+    lacking: Collection[str] = (),
+) -> None:
+    """Commits a run of these rows by table; columns that are not named are NULL.
+
+    Args:
+        schema_version: What the manifest says of it.
+        lacking: Columns that its part files do not have.
+    """
     staged: dict[str, Path] = {}
     parts: dict[str, tuple[str, ...]] = {}
     with lake.staging("test") as folder:
         for table, given in rows.items():
             part = folder / f"{table}.parquet"
             schema = tables()[table].storage_schema
-            pq.write_table(pa.Table.from_pylist(given, schema=schema), part)
+            table_rows = pa.Table.from_pylist(given, schema=schema)
+            kept = [name for name in schema.names if name not in lacking]
+            pq.write_table(table_rows.select(kept), part)
             content = hashlib.sha256(part.read_bytes()).hexdigest()[:16]
             final = f"{part_folder(table, run_id)}/part-{content}.parquet"
             staged[final], parts[table] = part, (final,)
         generation = hashlib.sha256(repr(sorted(staged)).encode()).hexdigest()[:16]
-        lake.commit(run_id, [RunEntry(run_id, run_id, generation, parts)], staged=staged)
+        options = {} if schema_version is None else {"schema": schema_version}
+        entry = RunEntry(run_id, run_id, generation, parts, options=options)
+        lake.commit(run_id, [entry], staged=staged)
 
 
 def drop_run(lake: Lake, run_id: str) -> None:

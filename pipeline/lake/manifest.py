@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline.schema import PARTITION_KEY
+from pipeline.schema import PARTITION_KEY, SCHEMA_VERSION
 
 # Hive's own spelling of NULL in a partition folder: the rows of `skipped` belong to no run.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -65,6 +65,17 @@ class Snapshot:
             return list(self.skipped) if run_ids is None else []
         chosen = self.runs.values() if run_ids is None else map(self.runs.__getitem__, run_ids)
         return sorted(part for entry in chosen for part in entry.parts.get(table, ()))
+
+    @functools.cached_property
+    def older(self) -> frozenset[str]:
+        """Part files that an earlier version of the schemas wrote: they may lack columns."""
+        return frozenset(
+            part
+            for entry in self.runs.values()
+            if entry.options.get("schema", SCHEMA_VERSION) != SCHEMA_VERSION
+            for parts in entry.parts.values()
+            for part in parts
+        )
 
     @functools.cached_property
     def all_parts(self) -> frozenset[str]:

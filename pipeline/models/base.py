@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import duckdb
@@ -64,20 +64,33 @@ def create_empty_tables(con: duckdb.DuckDBPyConnection) -> None:
         con.execute(f"CREATE TEMP TABLE {quoted(table.name)} ({ddl(table.columns)})")
 
 
-def select_parts(table: Table, root: Path, parts: Sequence[str]) -> str:
+def select_parts(
+    table: Table, root: Path, parts: Sequence[str], older: Collection[str] = ()
+) -> str:
     """SELECT of a base table's rows from part files, every column cast to its declared type.
 
     Args:
         root: Of the lake; the SELECT has absolute paths.
         parts: Relative to the root; without any, the SELECT gives no rows.
+        older: Those that may lack columns, for they were written by an earlier version; a column
+            that is not there is NULL.
     """
-    if not parts:
-        nulls = ", ".join(f"NULL::{c.type} AS {quoted(c.name)}" for c in table.columns)
-        return f"SELECT {nulls} WHERE false"
+    nulls = ", ".join(f"NULL::{c.type} AS {quoted(c.name)}" for c in table.columns)
+    nothing = f"SELECT {nulls} WHERE false"
     shown = ", ".join(f"{quoted(c.name)}::{c.type} AS {quoted(c.name)}" for c in table.columns)
+    selects = []
+    if current := [part for part in parts if part not in older]:
+        selects.append(f"SELECT {shown} FROM {_read(root, current)}")
+    if lacking := [part for part in parts if part in older]:
+        found = f"{nothing} UNION ALL BY NAME FROM {_read(root, lacking, 'union_by_name = true, ')}"
+        selects.append(f"SELECT {shown} FROM ({found})")
+    return " UNION ALL ".join(selects) or nothing
+
+
+def _read(root: Path, parts: Iterable[str], option: str = "") -> str:
     files = ", ".join(literal(str(root / part)) for part in parts)
     return (
-        f"SELECT {shown} FROM read_parquet([{files}], hive_partitioning = true,"
+        f"read_parquet([{files}], {option}hive_partitioning = true,"
         f" hive_types = {{{literal(PARTITION_KEY)}: VARCHAR}})"
     )
 

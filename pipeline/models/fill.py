@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,7 +75,8 @@ class Filler:
             self._fill_fleet(con, snapshot)
             con.execute("BEGIN")
             for table in tables().values():
-                select = select_parts(table, self.root, snapshot.parts(table.name))
+                parts = snapshot.parts(table.name)
+                select = select_parts(table, self.root, parts, snapshot.older)
                 target = f"warehouse.main.{quoted(table.name)}"
                 con.execute(f"CREATE OR REPLACE VIEW {target} AS {select}")
                 _describe(con, "VIEW", target, table.doc, table.columns)
@@ -115,6 +116,7 @@ class Filler:
                 con,
                 [model for model in self.models.models.values() if not model.fleet],
                 {t.name: snapshot.parts(t.name, batch) for t in tables().values()},
+                snapshot.older,
             )
 
     def _fill_fleet(self, con: duckdb.DuckDBPyConnection, snapshot: Snapshot) -> None:
@@ -129,7 +131,7 @@ class Filler:
         for model in fleet:
             if not model.internal:
                 con.execute(f"DELETE FROM warehouse.main.{quoted(model.name)}")
-        self._compute(con, fleet, {t: snapshot.parts(t) for t in tables()})
+        self._compute(con, fleet, {t: snapshot.parts(t) for t in tables()}, snapshot.older)
         for name in below:
             con.execute(f"DROP VIEW temp.{quoted(name)}")
 
@@ -138,10 +140,11 @@ class Filler:
         con: duckdb.DuckDBPyConnection,
         models: Sequence[Model],
         parts: dict[str, list[str]],
+        older: Collection[str],
     ) -> None:
         """Computes models over some part files and appends their rows, ordered by grain."""
         for table in tables().values():
-            select = select_parts(table, self.root, parts[table.name])
+            select = select_parts(table, self.root, parts[table.name], older)
             con.execute(f"CREATE TEMP VIEW {quoted(table.name)} AS {select}")
         for model, read_last in zip(models, self._read_last(models), strict=True):
             compute(con, model)

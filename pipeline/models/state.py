@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,14 +14,15 @@ from pipeline.models.catalog import connect
 from pipeline.schema import tables
 
 # Raised when an older warehouse cannot be carried on.
-WAREHOUSE_VERSION = 1
+WAREHOUSE_VERSION = 2
 CATALOG = "warehouse"
 
 _DDL = """
 CREATE OR REPLACE TABLE warehouse.main._build
     (version INTEGER, stamp VARCHAR, root VARCHAR, models VARCHAR, schema VARCHAR);
 CREATE OR REPLACE TABLE warehouse.main._build_runs (run_id VARCHAR, generation VARCHAR);
-CREATE OR REPLACE TABLE warehouse.main._build_parts (table_name VARCHAR, part VARCHAR);
+CREATE OR REPLACE TABLE warehouse.main._build_parts
+    (table_name VARCHAR, part VARCHAR, older BOOLEAN);
 """
 
 
@@ -36,6 +37,7 @@ class State:
         schema: Hash of the schemas.
         runs: Generation by run.
         parts: Part files by base table, relative to the root.
+        older: Those of an earlier version of the schemas.
     """
 
     stamp: str
@@ -44,6 +46,7 @@ class State:
     schema: str
     runs: Mapping[str, str]
     parts: Mapping[str, tuple[str, ...]]
+    older: frozenset[str]
 
     @classmethod
     def of(cls, snapshot: Snapshot, root: Path, models: str, schema: str) -> State:
@@ -55,6 +58,7 @@ class State:
             schema,
             {run_id: entry.generation for run_id, entry in snapshot.runs.items()},
             {name: tuple(snapshot.parts(name)) for name in tables()},
+            snapshot.older,
         )
 
 
@@ -71,9 +75,15 @@ def write_state(con: duckdb.DuckDBPyConnection, state: State) -> None:
         "INSERT INTO warehouse.main._build VALUES (?, ?, ?, ?, ?)",
         [WAREHOUSE_VERSION, state.stamp, state.root, state.models, state.schema],
     )
-    rows = [(table, part) for table, parts in state.parts.items() for part in parts]
-    _insert(con, "_build_runs", list(state.runs.items()))
-    _insert(con, "_build_parts", rows)
+    parts = [(table, part) for table, listed in state.parts.items() for part in listed]
+    _insert(con, "_build_runs", list(state.runs), list(state.runs.values()))
+    _insert(
+        con,
+        "_build_parts",
+        [table for table, _ in parts],
+        [part for _, part in parts],
+        [part in state.older for _, part in parts],
+    )
 
 
 def read_state(con: duckdb.DuckDBPyConnection) -> State | None:
@@ -87,14 +97,15 @@ def read_state(con: duckdb.DuckDBPyConnection) -> State | None:
             return None
         runs = con.execute("SELECT run_id, generation FROM warehouse.main._build_runs").fetchall()
         parts = con.execute(
-            "SELECT table_name, list(part ORDER BY part) FROM warehouse.main._build_parts"
-            " GROUP BY table_name"
+            "SELECT table_name, list(part ORDER BY part), list(part) FILTER (older)"
+            " FROM warehouse.main._build_parts GROUP BY table_name"
         ).fetchall()
     except duckdb.CatalogException:
         return None
-    by_table = dict.fromkeys(tables(), ()) | {name: tuple(listed) for name, listed in parts}
+    by_table = dict.fromkeys(tables(), ()) | {name: tuple(listed) for name, listed, _ in parts}
+    older = frozenset(part for _, _, listed in parts for part in listed or ())
     stamp, root, models, schema = found
-    return State(stamp, root, models, schema, dict(runs), by_table)
+    return State(stamp, root, models, schema, dict(runs), by_table, older)
 
 
 def recorded_state(path: Path) -> State | None:
@@ -109,8 +120,7 @@ def recorded_state(path: Path) -> State | None:
         return read_state(con)
 
 
-def _insert(con: duckdb.DuckDBPyConnection, table: str, rows: list[tuple[str, str]]) -> None:
-    con.execute(
-        f"INSERT INTO warehouse.main.{table} SELECT unnest($1::VARCHAR[]), unnest($2::VARCHAR[])",
-        [[a for a, _ in rows], [b for _, b in rows]],
-    )
+def _insert(con: duckdb.DuckDBPyConnection, table: str, *values: Sequence[str | bool]) -> None:
+    """Appends rows that are given column by column."""
+    shown = ", ".join(f"unnest(${number})" for number in range(1, len(values) + 1))
+    con.execute(f"INSERT INTO warehouse.main.{table} SELECT {shown}", list(values))

@@ -49,7 +49,7 @@ def open_warehouse(lake: Lake) -> duckdb.DuckDBPyConnection:
         con.execute(f"USE {CATALOG}")
         if state.root != str(lake.root):
             for table in tables().values():
-                select = select_parts(table, lake.root, state.parts[table.name])
+                select = select_parts(table, lake.root, state.parts[table.name], state.older)
                 con.execute(f"CREATE TEMP VIEW {quoted(table.name)} AS {select}")
         con.execute(f"SET allowed_directories = [{literal(str(lake.root))}]")
         con.execute("SET enable_external_access = false")
