@@ -22,14 +22,28 @@ CREATE TEMP MACRO clipped_ns(start_ns, end_ns, from_ns, to_ns) AS
     greatest(0, least(end_ns, to_ns) - greatest(start_ns, from_ns));
 
 -- A reading of a clock as the reference clock reads it: `offset_ns` is how far the clock is ahead when
--- the reference reads `origin_ns`, `drift` what it gains from there. NULL where that is not known.
+-- the reference reads `origin_ns`, `drift` what it gains from there. As it is where that is not known.
 CREATE TEMP MACRO aligned_ns(reading_ns, offset_ns, drift, origin_ns) AS
-    reading_ns - offset_ns
-        - round((reading_ns - offset_ns - origin_ns) * drift / (1 + drift))::BIGINT;
+    coalesce(
+        reading_ns - offset_ns
+            - round((reading_ns - offset_ns - origin_ns) * drift / (1 + drift))::BIGINT,
+        reading_ns
+    );
 
--- Aggregate: how far off the difference of two of these clocks can be, each off by `uncertainty_ns`.
-CREATE TEMP MACRO clocks_uncertainty(uncertainty_ns) AS
-    least(2 * max(uncertainty_ns), sum(uncertainty_ns))::BIGINT;
+-- Aggregate: how far off the difference of two of these clocks can be, each off by as much.
+CREATE TEMP MACRO difference_open_ns(off_ns) AS least(2 * max(off_ns), sum(off_ns))::BIGINT;
+
+-- Aggregate over clocks, a row each: the same by what `clock_offsets` says of them. What errs on the
+-- way to an anchor that all of them share errs alike.
+CREATE TEMP MACRO clocks_open_ns(anchor, near_ns, uncertainty_ns) AS
+    CASE
+        WHEN count(*) = 1 THEN 0
+        WHEN min(anchor) = max(anchor) THEN difference_open_ns(near_ns)
+        ELSE difference_open_ns(uncertainty_ns)
+    END;
+
+-- Whether clocks leave so much of a time open that it says nothing: over a tenth.
+CREATE TEMP MACRO lost_in_clocks(open_ns, time_ns) AS 10 * open_ns > time_ns;
 
 -- Launched and waited for later: its time holds the weight-gradient kernel that runs beside it.
 CREATE TEMP MACRO is_async(caller) AS coalesce(ends_with(caller, '_bwd_async'), false);

@@ -102,10 +102,11 @@ def unplaced(plans: Iterable[RunPlan], hosts: Hosts | None) -> list[str]:
     if hosts is None:
         return []
     inputs = [candidate for plan in plans for candidate in plan.inputs]
-    missed = [c for c in inputs if c.place is None and hosts.runs_of(c.facts.path)]
+    fitting = [hosts.runs_of(candidate.facts.path) for candidate in inputs]
+    missed = [c for c, fits in zip(inputs, fitting, strict=True) if c.place is None and fits]
     mixed = [c for c in missed if c.facts.rank is None and _has_ranks(c.format)]
     unlisted = [c for c in missed if c.facts.rank is not None]
-    met = {run for c in inputs for run in hosts.runs_of(c.facts.path)}
+    met = {run for fits in fitting for run in fits}
     idle = sorted(line for run, line in hosts.runs.items() if run not in met)
     told = []
     if mixed:

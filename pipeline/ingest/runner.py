@@ -18,11 +18,11 @@ import pyarrow as pa
 from pipeline.errors import InputError
 from pipeline.ingest.discover import resolve_roots
 from pipeline.ingest.find import Options, find
-from pipeline.ingest.memory import Memory, Record, label_of, skip_record, source_record
+from pipeline.ingest.memory import Memory, Record, label_of, skip_record
 from pipeline.ingest.outcome import IngestReport, RunOutcome, outcome_of, unplaced
 from pipeline.ingest.parts import PartWriter
 from pipeline.ingest.plan import RunPlan, Status, plan_runs
-from pipeline.ingest.work import RunResult, ingest_job
+from pipeline.ingest.work import RunResult, ingest_job, record_of
 from pipeline.lake import Lake, RunEntry, Snapshot
 from pipeline.schema import tables
 
@@ -243,20 +243,10 @@ def _restamped(p: RunPlan) -> RunEntry:
     """The committed run with its inputs' new dates."""
     (run,) = p.replaces
     by_label = {c.entry.label: c for c in p.inputs}
-    records = []
-    for record in run.sources:
-        c = by_label[label_of(record)]
-        records.append(
-            source_record(
-                c.entry,
-                c.base,
-                place=c.place,
-                head_hash=c.head_hash,
-                members=c.members,
-                found=record,
-            )
-        )
-    return replace(run, sources=tuple(records))
+    return replace(
+        run,
+        sources=tuple(record_of(by_label[label_of(record)], record) for record in run.sources),
+    )
 
 
 def _commit_skips(

@@ -162,7 +162,7 @@ class _RunWork:
         for number, (source_id, candidate, twin_of) in enumerate(sources):
             row = self._source_row(number, source_id, candidate, twin_of)
             rows.append(row)
-            records.append(_record(row, candidate))
+            records.append(record_of(candidate, row))
         complete = is_complete(facts)
         self._writer.add("sources", [_rows("sources", rows)])
         self._writer.add("runs", [_rows("runs", [run_row(self.plan, facts, complete)])])
@@ -243,14 +243,15 @@ def _changed(entry: Entry) -> bool:
     return (status.st_size, status.st_mtime_ns) != (entry.size, entry.mtime_ns)
 
 
-def _record(row: Mapping[str, Any], candidate: Candidate) -> dict[str, Any]:
+def record_of(candidate: Candidate, found: Mapping[str, Any]) -> dict[str, Any]:
+    """What is remembered of an input; see `source_record`."""
     return source_record(
         candidate.entry,
         candidate.base,
         place=candidate.place,
         head_hash=candidate.head_hash,
         members=candidate.members,
-        found=row,
+        found=found,
     )
 
 

@@ -11,8 +11,8 @@ WITH calls AS (
         w.window_start_ns, w.window_end_ns,
         c.sub_seq,
         is_async(c.caller) AS overlapped,
-        coalesce(aligned_ns(c.start_ns, k.offset_ns, k.drift, k.origin_ns), c.start_ns) AS begin_ns,
-        coalesce(aligned_ns(c.end_ns, k.offset_ns, k.drift, k.origin_ns), c.end_ns) AS finish_ns,
+        aligned_ns(c.start_ns, k.offset_ns, k.drift, k.origin_ns) AS begin_ns,
+        aligned_ns(c.end_ns, k.offset_ns, k.drift, k.origin_ns) AS finish_ns,
         greatest(begin_ns, o.start_ns) AS call_start_ns,
         least(finish_ns, o.end_ns) AS call_end_ns
     FROM comms AS c

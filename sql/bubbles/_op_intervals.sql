@@ -12,8 +12,8 @@
 WITH timed AS (
     SELECT
         run_id, rank, o.step, o.seq, o.op, o.phase,
-        coalesce(aligned_ns(o.start_ns, k.offset_ns, k.drift, k.origin_ns), o.start_ns) AS start_ns,
-        coalesce(aligned_ns(o.end_ns, k.offset_ns, k.drift, k.origin_ns), o.end_ns) AS end_ns,
+        aligned_ns(o.start_ns, k.offset_ns, k.drift, k.origin_ns) AS start_ns,
+        aligned_ns(o.end_ns, k.offset_ns, k.drift, k.origin_ns) AS end_ns,
         CASE
             WHEN o.category IN ('compute', 'data') THEN 'compute'
             WHEN o.category = 'p2p' AND starts_with(o.op, 'recv') THEN 'p2p_recv'

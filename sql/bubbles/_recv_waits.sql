@@ -22,7 +22,7 @@ judged AS (
         sum(wait_ns)::BIGINT AS sum_ns,
         CASE
             WHEN NOT bool_and(coalesce(matched, false)) THEN 'peer_not_seen'
-            WHEN 10 * sum(uncertainty_ns) > sum(recv_ns) THEN 'below_clock_uncertainty'
+            WHEN lost_in_clocks(sum(uncertainty_ns), sum(recv_ns)) THEN 'below_clock_uncertainty'
         END AS reason
     FROM receives
     GROUP BY run_id, step, rank

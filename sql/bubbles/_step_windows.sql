@@ -31,7 +31,7 @@ SELECT
         WHEN s.finished_stages < r.pp THEN 'step_unfinished'
         WHEN s.window_end_ns = s.window_start_ns THEN 'below_clock_resolution'
         WHEN NOT coalesce(c.aligned, false) OR NOT s.met THEN 'clocks_not_aligned'
-        WHEN 10 * c.uncertainty_ns > s.window_end_ns - s.window_start_ns
+        WHEN lost_in_clocks(c.uncertainty_ns, s.window_end_ns - s.window_start_ns)
             THEN 'below_clock_uncertainty'
     END AS reason
 FROM steps AS s

@@ -52,12 +52,12 @@ timed AS (
         p.window_end_ns - p.window_start_ns AS window_ns,
         p.phase_end_ns - p.phase_start_ns AS phase_ns,
         coalesce(
-            sum(clipped_ns(o.from_ns, o.to_ns, p.phase_start_ns, p.phase_end_ns))
-                FILTER (o.part = 'compute'),
-            0
+            sum(clipped_ns(o.from_ns, o.to_ns, p.phase_start_ns, p.phase_end_ns)), 0
         )::BIGINT AS busy_ns
     FROM phases AS p
-    LEFT JOIN _op_intervals AS o USING (run_id, step, rank)
+    LEFT JOIN _op_intervals AS o
+        ON o.run_id = p.run_id AND o.step = p.step AND o.rank = p.rank
+        AND o.part = 'compute' AND p.reason IS NULL
     GROUP BY ALL
 ),
 known AS (

@@ -101,4 +101,4 @@ SELECT
         + round(c.scatter + c.hidden_drift * greatest(c.first_ns, k.span_ns - c.last_ns))::BIGINT
         AS uncertainty_ns
 FROM chosen AS c
-JOIN (SELECT DISTINCT run_id, clock, span_ns FROM _rank_clocks) AS k USING (run_id, clock)
+JOIN _clocks AS k USING (run_id, clock)

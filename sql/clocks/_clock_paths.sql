@@ -8,29 +8,17 @@
 -- @column anchor VARCHAR | First clock from which links of collectives lead here: what errs on the way to it errs alike for all clocks that share it.
 -- @column near_ns BIGINT ns | Uncertainty of the links from the anchor.
 -- @column links INTEGER | Links on the way.
-WITH RECURSIVE origins AS (
-    SELECT run_id, clock, min(rank) AS first_rank, min(origin_ns) AS origin_ns
-    FROM _rank_clocks
-    GROUP BY run_id, clock
-),
-reference AS (
-    SELECT
-        run_id,
-        arg_min(clock, first_rank) AS reference_clock,
-        arg_min(origin_ns, first_rank) AS reference_origin_ns
-    FROM origins
-    GROUP BY run_id
-),
-links AS (
-    SELECT l.*, o.origin_ns, f.reference_origin_ns
+WITH RECURSIVE links AS (
+    SELECT l.*, k.origin_ns, r.origin_ns AS reference_origin_ns
     FROM _clock_links AS l
-    JOIN origins AS o USING (run_id, clock)
-    JOIN reference AS f USING (run_id)
+    JOIN _clocks AS k USING (run_id, clock)
+    JOIN _clocks AS r ON r.run_id = l.run_id AND r.reference
 ),
 paths(run_id, clock, uncertainty_ns, offset_ns, drift, anchor, near_ns, links)
 USING KEY (run_id, clock) AS (
-    SELECT run_id, reference_clock, 0::BIGINT, 0::BIGINT, 0::DOUBLE, reference_clock, 0::BIGINT, 0
-    FROM reference
+    SELECT run_id, clock, 0::BIGINT, 0::BIGINT, 0::DOUBLE, clock, 0::BIGINT, 0
+    FROM _clocks
+    WHERE reference
     UNION
     SELECT run_id, clock, uncertainty_ns, offset_ns, drift, anchor, near_ns, links
     FROM (

@@ -12,7 +12,7 @@
 -- @column ahead_ns BIGINT ns | Reading of `other` minus that of `clock`.
 -- @column half_ns BIGINT ns | How far off ahead_ns can be: half the round trip of messages.
 WITH parted AS (
-    SELECT run_id FROM _rank_clocks GROUP BY run_id HAVING min(clock) < max(clock)
+    SELECT run_id FROM _clocks GROUP BY run_id HAVING count(*) > 1
 ),
 members AS (
     SELECT
@@ -82,4 +82,4 @@ SELECT
     b.run_id, b.clock, b.other, b.basis, b.sample::UBIGINT AS sample,
     b.read_ns - k.origin_ns AS at_ns, b.ahead_ns, b.half_ns::BIGINT AS half_ns
 FROM both_ways AS b
-JOIN (SELECT DISTINCT run_id, clock, origin_ns FROM _rank_clocks) AS k USING (run_id, clock)
+JOIN _clocks AS k USING (run_id, clock)

@@ -4,8 +4,8 @@
 -- @internal
 -- @grain run_id, rank
 -- @column clock VARCHAR | Host of the rank; `*` where the run is on one unnamed host; else `rank N`.
--- @column origin_ns BIGINT ns | Earliest start that was read from this clock.
--- @column span_ns BIGINT ns | From there to the latest end that was read from it.
+-- @column start_ns BIGINT ns | Earliest start of an operation.
+-- @column end_ns BIGINT ns | Latest end of an operation.
 WITH contradicted AS (
     -- Starts are good to some tenths of a ms. One odd call proves nothing unless there is no other.
     SELECT run_id
@@ -25,25 +25,17 @@ starts AS (
     SELECT run_id, rank, min(start_ns) AS start_ns, max(end_ns) AS end_ns
     FROM ops
     GROUP BY run_id, rank
-),
-clocks AS (
-    SELECT
-        s.run_id,
-        s.rank,
-        s.start_ns,
-        s.end_ns,
-        CASE
-            WHEN p.host IS NOT NULL THEN p.host
-            WHEN max(p.host) OVER (PARTITION BY s.run_id) IS NULL AND c.run_id IS NULL THEN '*'
-            ELSE concat('rank ', s.rank)
-        END AS clock
-    FROM starts AS s
-    LEFT JOIN _rank_places AS p USING (run_id, rank)
-    LEFT JOIN contradicted AS c USING (run_id)
 )
 SELECT
-    run_id, rank, clock,
-    min(start_ns) OVER same_clock AS origin_ns,
-    max(end_ns) OVER same_clock - min(start_ns) OVER same_clock AS span_ns
-FROM clocks
-WINDOW same_clock AS (PARTITION BY run_id, clock)
+    s.run_id,
+    s.rank,
+    s.start_ns,
+    s.end_ns,
+    CASE
+        WHEN p.host IS NOT NULL THEN p.host
+        WHEN max(p.host) OVER (PARTITION BY s.run_id) IS NULL AND c.run_id IS NULL THEN '*'
+        ELSE concat('rank ', s.rank)
+    END AS clock
+FROM starts AS s
+LEFT JOIN _rank_places AS p USING (run_id, rank)
+LEFT JOIN contradicted AS c USING (run_id)

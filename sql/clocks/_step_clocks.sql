@@ -19,10 +19,6 @@ SELECT
     run_id,
     step,
     count(*) = 1 OR bool_and(known) AS aligned,
-    CASE
-        WHEN count(*) = 1 THEN 0
-        WHEN min(anchor) = max(anchor) THEN clocks_uncertainty(near_ns)
-        ELSE clocks_uncertainty(uncertainty_ns)
-    END AS uncertainty_ns
+    clocks_open_ns(anchor, near_ns, uncertainty_ns) AS uncertainty_ns
 FROM by_clock
 GROUP BY run_id, step

@@ -15,11 +15,6 @@
 -- @column origin_ns BIGINT ns | Earliest start that was read from the reference clock.
 -- @column anchor VARCHAR | First clock on the way from which links of collectives lead here: what errs before it errs alike for all clocks that share it.
 -- @column near_ns BIGINT ns | Uncertainty from the anchor on: that of differences between clocks that share it.
-WITH reference AS (
-    SELECT run_id, arg_min(clock, rank) AS clock, arg_min(origin_ns, rank) AS origin_ns
-    FROM _rank_clocks
-    GROUP BY run_id
-)
 SELECT
     c.run_id,
     c.rank,
@@ -45,6 +40,6 @@ SELECT
     p.anchor,
     p.near_ns
 FROM _rank_clocks AS c
-JOIN reference AS r USING (run_id)
-JOIN runs AS s USING (run_id)
+JOIN _clocks AS r ON r.run_id = c.run_id AND r.reference
+JOIN runs AS s ON s.run_id = c.run_id
 LEFT JOIN _clock_paths AS p ON p.run_id = c.run_id AND p.clock = c.clock AND NOT coalesce(s.simulated, false)

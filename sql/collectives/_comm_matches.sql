@@ -22,8 +22,8 @@ WITH members AS (
     SELECT
         i.*,
         k.clock, k.offset_ns, k.uncertainty_ns, k.anchor, k.near_ns,
-        coalesce(aligned_ns(i.start_ns, k.offset_ns, k.drift, k.origin_ns), i.start_ns) AS begin_ns,
-        coalesce(aligned_ns(i.end_ns, k.offset_ns, k.drift, k.origin_ns), i.end_ns) AS finish_ns
+        aligned_ns(i.start_ns, k.offset_ns, k.drift, k.origin_ns) AS begin_ns,
+        aligned_ns(i.end_ns, k.offset_ns, k.drift, k.origin_ns) AS finish_ns
     FROM _comm_identities AS i
     LEFT JOIN clock_offsets AS k USING (run_id, rank)
 ),
@@ -50,11 +50,7 @@ arrivals AS (
         identity,
         count(*) = 1 AND count(clock) = 1 AS one_clock,
         one_clock OR bool_and(known) AS aligned,
-        CASE
-            WHEN one_clock THEN 0
-            WHEN min(anchor) = max(anchor) THEN clocks_uncertainty(near_ns)
-            ELSE clocks_uncertainty(uncertainty_ns)
-        END AS open_ns,
+        clocks_open_ns(anchor, near_ns, uncertainty_ns) AS open_ns,
         min(first_start_ns) AS first_start_ns,
         max(last_start_ns, 2) AS latest_ns,
         max(sent_ns) AS sent_ns,

@@ -21,7 +21,7 @@ traced AS (
             WHEN NOT bool_and(e.ended) AND bool_or(bool_or(e.ended)) OVER (PARTITION BY s.run_id)
                 THEN 'step_unfinished'
             WHEN NOT coalesce(c.aligned, false) THEN 'clocks_not_aligned'
-            WHEN 10 * c.uncertainty_ns > max(s.last_ns) - min(s.first_ns)
+            WHEN lost_in_clocks(c.uncertainty_ns, max(s.last_ns) - min(s.first_ns))
                 THEN 'below_clock_uncertainty'
         END AS reason
     FROM _rank_steps AS s
