@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.faults import Ledger
-from pipeline.formats import HEAD_BYTES, Block, Format, Run, RunFacts, format_named
+from pipeline.formats import HEAD_BYTES, Block, Chunk, Format, Run, RunFacts, Span, format_named
 from pipeline.schema import tables as schema_tables
 
 BLOCK_SIZE = 1 << 20
@@ -93,8 +93,9 @@ def parse(
 ) -> Parsed:
     """Parses decompressed files by path.
 
-    Every block holds at least one line and at most `block_size` bytes beyond that; the buffer is
-    overwritten after each feed, so a parser that keeps a view of it is found out. `run_name` is
+    Every chunk holds at least one line and at most `block_size` bytes beyond that, small sources
+    together; the buffer is overwritten after each feed, so a parser that keeps a view of it is
+    found out. `run_name` is
     what a --run-pattern would say of every file. With `empty_last` the block that says `last` holds
     no line.
     """
@@ -127,11 +128,13 @@ def _parse_run(
             batches[name].extend(ready)
         batches["rejects"].extend(ledger.drain_rejects(everything=everything))
 
+    blocks: list[Block] = []
     for source_id, raw in enumerate(data):
-        for block in _blocks(source_id, raw, block_size, empty_last=empty_last):
-            parser.feed(block)
-            block.data[:] = 0xFF
-            collect()
+        blocks.extend(_blocks(source_id, raw, block_size, empty_last=empty_last))
+    for chunk in _chunks(blocks, block_size):
+        parser.feed(chunk)
+        chunk.data[:] = 0xFF
+        collect()
     facts = parser.finish()
     collect(everything=True)
     batches["faults"] = [ledger.fault_batch()]
@@ -158,6 +161,27 @@ def _blocks(source_id: int, raw: bytes, block_size: int, *, empty_last: bool) ->
         start = end
     if empty_last or not raw:
         yield Block(source_id, np.empty(0, np.uint8), line, start, last=True)
+
+
+def _chunks(blocks: list[Block], size: int) -> Iterator[Chunk]:
+    """Blocks of the given size together, of different sources only, in the order given."""
+    while blocks:
+        taken = [blocks.pop(0)]
+        while blocks and blocks[0].source_id != taken[-1].source_id:
+            if sum(len(b.data) for b in (*taken, blocks[0])) > size:
+                break
+            taken.append(blocks.pop(0))
+        data, spans = bytearray(), []
+        for b in taken:
+            start = len(data)
+            data += b.data.tobytes()
+            spans.append(Span(b.source_id, start, len(data), b.line, b.offset, b.last))
+            if len(data) > start and data[-1] != ord("\n"):
+                data += b"\n"
+        array = np.frombuffer(data, np.uint8)
+        ends = np.flatnonzero(array == ord("\n"))
+        firsts = np.searchsorted(ends, [s.start for s in spans])
+        yield Chunk(array, ends, firsts, tuple(spans))
 
 
 def _check_accounts(

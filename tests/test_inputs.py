@@ -12,13 +12,17 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from pipeline.faults import Ledger
-from pipeline.ingest.blocks import BLOCK_BYTES, Buffer, SourceReader
+from pipeline.formats import Chunk
+from pipeline.ingest.chunks import CHUNK_BYTES, Buffer, ChunkReader, Read, Source
 from tests.lakes import rows, run_ingest, statuses
 from tests.traces import plan, trace, trace_name, write
 
@@ -193,7 +197,7 @@ def test_bad_neighbours_do_not_cost_good_files(tmp_path: Path) -> None:
 
 
 def test_a_line_longer_than_a_block_costs_only_itself(tmp_path: Path) -> None:
-    long = b"rank:0:" + b"x" * (3 * BLOCK_BYTES) + b"\n"
+    long = b"rank:0:" + b"x" * (3 * CHUNK_BYTES) + b"\n"
     text = trace(0).encode() + long + trace(0, start=2000.0).encode() + b"rank:0:bad\n"
     run_ingest(write(tmp_path / "in", {trace_name(0, world=1): text}), tmp_path / "lake")
     found = "line, byte_offset, reason, length(text)"
@@ -237,27 +241,68 @@ def test_a_wrong_forced_format_rejects_or_passes_over(tmp_path: Path) -> None:
     assert statuses(run_ingest(folder, tmp_path / "lake")) == ["new", "updated"]
 
 
-def read_blocks(data: bytes, size: int) -> tuple[list[tuple[bytes, int, int, bool]], SourceReader]:
+def read_chunks(sources: list[bytes], size: int) -> tuple[list[Chunk], dict[int, Read], Ledger]:
+    """Copies of the chunks, what was found out about each source, and the accounts."""
     ledger = Ledger()
-    reader = SourceReader(io.BytesIO(data), 0, ledger)
+    opened = [
+        Source(i, open=lambda data=data: nullcontext((io.BytesIO(data), None)))  # type: ignore[misc]
+        for i, data in enumerate(sources)
+    ]
+    reader = ChunkReader(opened, ledger)
     with ThreadPoolExecutor(1) as helper:
-        blocks = [
-            (bytes(b.data), b.line, b.offset, b.last)
-            for b in reader.blocks((Buffer(size), Buffer(size)), helper)
+        buffers = Buffer(size), Buffer(size)
+        chunks = [
+            replace(c, data=c.data.copy(), ends=c.ends.copy())
+            for c, _ in reader.chunks(buffers, helper)
         ]
-    return blocks, reader
+    return chunks, reader.found, ledger
 
 
-@pytest.mark.parametrize("size", [4, 5, 7, 16, 64])
-@pytest.mark.parametrize(
-    "data", [b"", b"\n", b"a", b"a\n", b"ab\ncd\nef", b"\n\n\n", b"abc\n" * 9, b"a\nbcd\n" * 5]
-)
-def test_blocks_cut_at_line_ends_and_add_up(data: bytes, size: int) -> None:
-    blocks, reader = read_blocks(data, size)
-    assert b"".join(block for block, *_ in blocks) == data
-    assert [last for *_, last in blocks] == [False] * (len(blocks) - 1) + [True]
-    for block, line, offset, last in blocks:
-        assert data[:offset].count(b"\n") + 1 == line
-        assert data[offset : offset + len(block)] == block
-        assert last or block.endswith(b"\n")
-    assert (reader.bytes, reader.lines) == (len(data), len(data.splitlines()))
+PIECES = [b"", b"\n", b"a", b"a\n", b"ab\ncd\nef", b"\n\n\n", b"abc\n" * 9, b"a\nbcd\n" * 5]
+
+
+@pytest.mark.parametrize("size", [5, 6, 7, 16, 64, 1024])
+@pytest.mark.parametrize("sources", [*([piece] for piece in PIECES), PIECES, PIECES[::-1]])
+def test_chunks_cut_at_line_ends_and_add_up(sources: list[bytes], size: int) -> None:
+    chunks, found, _ = read_chunks(sources, size)
+    seen = [bytearray() for _ in sources]
+    lasts: list[int] = []
+    for chunk in chunks:
+        text = chunk.data.tobytes()
+        assert chunk.ends.tolist() == [i for i, byte in enumerate(text) if byte == ord("\n")]
+        for span, first in zip(chunk.spans, chunk.firsts.tolist(), strict=True):
+            data, block = sources[span.source_id], text[span.start : span.stop]
+            assert span.offset == len(seen[span.source_id])
+            assert span.line == data[: span.offset].count(b"\n") + 1
+            assert first == text[: span.start].count(b"\n")
+            assert span.last or block.endswith(b"\n")
+            assert block.endswith(b"\n") or not block or text[span.stop] == ord("\n")
+            seen[span.source_id] += block
+            lasts += [span.source_id] * span.last
+    assert seen == sources
+    assert lasts == list(range(len(sources)))
+    for i, data in enumerate(sources):
+        assert found[i] == Read(len(data), len(data.splitlines()), sha256(data).hexdigest())
+
+
+def test_small_sources_share_a_chunk() -> None:
+    chunks, _, _ = read_chunks(PIECES, 1024)
+    assert [len(chunk.spans) for chunk in chunks] == [len(PIECES)]
+
+
+def test_a_line_that_fills_the_buffer_costs_itself_only() -> None:
+    sources = [b"ab\n", b"cd\n" + b"x" * 40 + b"\nef", b"y" * 30, b"gh\n"]
+    chunks, found, ledger = read_chunks(sources, 16)
+    spans = [
+        (s.source_id, s.line, s.offset, chunk.data[s.start : s.stop].tobytes())
+        for chunk in chunks
+        for s in chunk.spans
+        if s.stop > s.start
+    ]
+    assert spans == [(0, 1, 0, b"ab\n"), (1, 1, 0, b"cd\n"), (1, 3, 44, b"ef"), (3, 1, 0, b"gh\n")]
+    rejects = [r for b in ledger.drain_rejects(everything=True) for r in b.to_pylist()]
+    assert [(r["source_id"], r["line"], r["byte_offset"], r["reason"]) for r in rejects] == [
+        (1, 2, 3, "line_too_long"),
+        (2, 1, 0, "line_too_long"),
+    ]
+    assert [found[i].lines for i in range(4)] == [1, 3, 1, 1]

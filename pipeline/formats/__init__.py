@@ -5,10 +5,10 @@ A format is one file here and one folder in `tests/golden/`. Ingest drives it in
     sniff(head)                      does this file belong to me?
     facts(path, head) per file       what do name and first bytes say?
     group(all my files, gap)         which files are one run?
-    parser(run, ledger)              then, per source in order: feed(block)..., and at last finish()
+    parser(run, ledger)              then, per source in order: feed(chunk)..., and at last finish()
 
 `drain()` is called between feeds and after `finish()`; what it returns is written and forgotten, so
-memory stays bounded by the block size.
+memory stays bounded by the chunk size.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import enum
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -83,24 +83,57 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    r"""Consecutive whole lines of one source.
+class Span:
+    """Where the lines of one source stand in a chunk: `data[start:stop]`.
 
     Attributes:
-        data: uint8, 1-d, contiguous, writable (one type for compiled kernels). Valid only during
-            `feed`: the buffer is used again. Lines end in `\n`, perhaps `\r\n`; only the last line
-            of a source may lack its end. Lines longer than a block never arrive: the reader has
-            rejected them.
         line: Number of the first line, from 1.
         offset: Byte offset of the first byte in the decompressed file.
-        last: No more blocks of this source; exactly one block per source says so, perhaps empty.
+        last: No more lines of this source; exactly one span per source says so, perhaps empty.
     """
+
+    source_id: int
+    start: int
+    stop: int
+    line: int
+    offset: int
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    r"""Consecutive whole lines of one source; the attributes are those of `Span` and `Chunk`."""
 
     source_id: int
     data: npt.NDArray[np.uint8]
     line: int
     offset: int
     last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    r"""Whole lines of one or more sources, in the order in which they are to be read.
+
+    Attributes:
+        data: uint8, 1-d, contiguous, writable (one type for compiled kernels). Valid only during
+            `feed`: the buffer is used again. Lines end in `\n`, perhaps `\r\n`. Only the last line
+            of a source may lack its end; then a `\n` that is no part of the span stands behind it.
+            Lines longer than a chunk never arrive: the reader has rejected them.
+        ends: int64, index of every `\n` in the data.
+        firsts: int64, for each span the index in `ends` of its first line.
+        spans: The sources, one span each.
+    """
+
+    data: npt.NDArray[np.uint8]
+    ends: npt.NDArray[np.int64]
+    firsts: npt.NDArray[np.int64]
+    spans: tuple[Span, ...]
+
+    def blocks(self) -> Iterator[Block]:
+        """The spans one by one, for parsers that read each source by itself."""
+        for s in self.spans:
+            yield Block(s.source_id, self.data[s.start : s.stop], s.line, s.offset, s.last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,16 +161,16 @@ class RunFacts:
 
 
 class Parser(Protocol):
-    """Turns the blocks of one run into rows; every physical line is reported to the ledger once."""
+    """Turns the chunks of one run into rows; every physical line is reported to the ledger once."""
 
-    def feed(self, block: Block) -> None:
-        """Parses a block. Never raises on content: what is not understood goes to the ledger."""
+    def feed(self, chunk: Chunk) -> None:
+        """Parses a chunk. Never raises on content: what is not understood goes to the ledger."""
 
     def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
         """Rows ready so far by table, in its storage schema, in order of source and line."""
 
     def finish(self) -> RunFacts:
-        """Ends the run; rows held back become ready. Called once, after the last block."""
+        """Ends the run; rows held back become ready. Called once, after the last chunk."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.faults import NOT_UTF8, Fault, Ledger, Severity
-from pipeline.formats import Block, Claim, FileFacts, Format, Run, RunFacts, one_run_per_file
+from pipeline.formats import Block, Chunk, Claim, FileFacts, Format, Run, RunFacts, one_run_per_file
 from pipeline.scan import plan_rows as scan
 from pipeline.scan.arrow import is_utf8, text_of
 from pipeline.scan.plan_header import (
@@ -222,12 +222,13 @@ class _Parser:
         self._buffers = scan.new_buffers(_CHUNK_ROWS, _CHUNK_REJECTS)
         self._ready: list[pa.RecordBatch] = []
 
-    def feed(self, block: Block) -> None:
-        """Reads a block."""
-        if block.source_id not in self._plans:
-            self._plans[block.source_id] = _Plan(block.source_id, self._ledger)
-        plan = self._plans[block.source_id]
-        self._ready.extend(plan.feed(block, self._buffers))
+    def feed(self, chunk: Chunk) -> None:
+        """Reads a chunk."""
+        for block in chunk.blocks():
+            if block.source_id not in self._plans:
+                self._plans[block.source_id] = _Plan(block.source_id, self._ledger)
+            plan = self._plans[block.source_id]
+            self._ready.extend(plan.feed(block, self._buffers))
 
     def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
         """Rows ready so far."""

@@ -22,6 +22,7 @@ import pyarrow as pa
 from pipeline.faults import NOT_UTF8, Fault, Ledger, Severity, escape
 from pipeline.formats import (
     Block,
+    Chunk,
     Claim,
     FileFacts,
     Format,
@@ -141,7 +142,11 @@ class _Parser:
         self._held = b""  # bytes of the file from the first piece held back on
         self._ready: dict[str, list[pa.RecordBatch]] = {}
 
-    def feed(self, block: Block) -> None:
+    def feed(self, chunk: Chunk) -> None:
+        for block in chunk.blocks():
+            self._feed(block)
+
+    def _feed(self, block: Block) -> None:
         count = self._ledger.source(block.source_id)
         found = self._buffers = log_lines.room(self._buffers, block.data.size, WINDOW_PIECES)
         log_lines.scan(block.data, block.line, block.offset, found, self._names)

@@ -19,10 +19,12 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import PurePosixPath
 
+import numpy as np
 import pyarrow as pa
 
 from pipeline.faults import NOT_UTF8, Fault, Ledger, Severity
-from pipeline.formats import Block, Claim, FileFacts, Format, Run, RunFacts
+from pipeline.formats import Chunk, Claim, FileFacts, Format, Run, RunFacts
+from pipeline.scan.rank_layout import SPAN_FIRST
 from pipeline.scan.rank_names import date_of, device_of, host_of, node_folder, parts_of
 from pipeline.scan.rank_reader import Notice, Reader
 from pipeline.scan.rank_steps import ENDED, STEP
@@ -164,7 +166,7 @@ def _hosted(parts: list[list[FileFacts]]) -> list[list[FileFacts]]:
 
 
 class _Parser:
-    """Feeds blocks to the reader and reports what became of their lines."""
+    """Feeds chunks to the reader and reports what became of their lines."""
 
     def __init__(self, run: Run, ledger: Ledger) -> None:
         self._run = run
@@ -172,23 +174,27 @@ class _Parser:
         self._topology, _ = resolve(printed={}, named=run.named, given=run.given)
         self._reader = Reader(lambda rank: stage_of(rank, self._topology))
 
-    def feed(self, block: Block) -> None:
-        """Reads a block."""
-        counts = self._reader.feed(block.data, block.source_id, block.line)
-        account = self._ledger.source(block.source_id)
-        account.row_lines += counts.records
-        account.rows += counts.rows
-        kinds = (counts.blank, counts.plan, counts.untraced)
-        for kind, count in zip(IRRELEVANT, kinds, strict=True):
-            if count:
-                account.irrelevant[kind] += count
-        for line, start, end, problem in counts.rejects.tolist():
+    def feed(self, chunk: Chunk) -> None:
+        """Reads a chunk."""
+        places = [(0, s.start, s.stop, s.source_id, s.line) for s in chunk.spans]
+        spans = np.array(places, np.int64).reshape(-1, 5)
+        spans[:, SPAN_FIRST] = chunk.firsts
+        counts, rejects = self._reader.feed(chunk.data, chunk.ends, spans)
+        for span, (records, *kinds, rows) in zip(chunk.spans, counts.tolist(), strict=True):
+            account = self._ledger.source(span.source_id)
+            account.row_lines += records
+            account.rows += rows
+            for kind, count in zip(IRRELEVANT, kinds, strict=True):
+                if count:
+                    account.irrelevant[kind] += count
+        for number, line, start, end, problem in rejects.tolist():
+            span = chunk.spans[number]
             self._ledger.reject(
-                block.source_id,
+                span.source_id,
                 line,
-                block.offset + start,
+                span.offset + start - span.start,
                 _REASONS[problem - 1],
-                block.data[start:end].tobytes(),
+                chunk.data[start:end].tobytes(),
             )
 
     def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
+import os
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
 
-from pipeline.faults import CHANGED_WHILE_READ, READ_ERROR, Fault, Ledger, SourceCount
-from pipeline.ingest.blocks import BLOCK_BYTES, Buffer, SourceReader
+from pipeline.faults import Fault, Ledger, SourceCount
+from pipeline.ingest.chunks import CHUNK_BYTES, Buffer, ChunkReader, Read, Source
 from pipeline.ingest.find import Candidate, Options
 from pipeline.ingest.memory import source_record
 from pipeline.ingest.parts import PartWriter
 from pipeline.ingest.plan import RunPlan
 from pipeline.ingest.rows import is_complete, run_row
-from pipeline.ingest.streams import Codec, Entry, decompressed, open_entry, walk_tar
+from pipeline.ingest.streams import Entry, decompressed, open_entry, walk_tar
 from pipeline.lake import RunEntry
 from pipeline.schema import tables
 
@@ -67,16 +69,6 @@ class RunResult:
         return self.lines.rejected / records if records else 0.0
 
 
-@dataclass(slots=True)
-class _Read:
-    """What the reader found out about a source."""
-
-    bytes: int = 0
-    lines: int = 0
-    content_hash: str = field(default_factory=lambda: hashlib.sha256().hexdigest())
-    compression: str | None = None
-
-
 def ingest_job(
     plans: Sequence[RunPlan], options: Options, staging: Path, helper: Executor, advance: Advance
 ) -> list[RunResult]:
@@ -92,18 +84,34 @@ def ingest_job(
     works = [_RunWork(plan, staging, helper, advance) for plan in plans]
     packed: dict[str, dict[int, tuple[_RunWork, int]]] = defaultdict(dict)
     for work in works:
+        apart = []
         for source_id, candidate in enumerate(work.plan.sources):
             if candidate.entry.packed:
                 packed[candidate.entry.location][candidate.entry.position] = work, source_id
             else:
-                work.read(source_id, candidate.entry)
+                apart.append(_source(source_id, candidate.entry))
+        work.read(apart)
     for location, wanted in sorted(packed.items()):
-        for position, (_, member) in enumerate(walk_tar(location)):
-            if position in wanted:
-                work, source_id = wanted[position]
-                stream, codec = decompressed(member)
-                work.feed(source_id, stream, codec)
+        members = enumerate(walk_tar(location))
+        passing = ((*wanted[i], stream) for i, (_, stream) in members if i in wanted)
+        for work, own in itertools.groupby(passing, key=lambda member: member[0]):
+            work.read(_member(source_id, stream) for _, source_id, stream in own)
     return [work.finish(options) for work in works]
+
+
+def _source(source_id: int, entry: Entry) -> Source:
+    return Source(
+        source_id,
+        open=lambda: open_entry(entry),
+        reopen=lambda: open_entry(entry, patient=True),
+        changed=lambda: _changed(entry),
+        weight=entry.weight,
+    )
+
+
+def _member(source_id: int, stream: IO[bytes]) -> Source:
+    """A member of a tar, which can be read only while it passes."""
+    return Source(source_id, open=lambda: contextlib.nullcontext(decompressed(stream)))
 
 
 class _RunWork:
@@ -118,37 +126,16 @@ class _RunWork:
         self._writer = PartWriter(plan.run_id, folder, helper)
         self._helper = helper
         self._advance = advance
-        self._reads = [_Read() for _ in plan.sources]
+        self._reads: dict[int, Read] = {}
 
-    def read(self, source_id: int, entry: Entry) -> None:
-        """Reads a source that can be opened by itself."""
-        try:
-            with open_entry(entry) as (stream, codec):
-                self.feed(source_id, stream, codec, entry)
-        except OSError as error:
-            self._ledger.fault(source_id, READ_ERROR, raw=str(error).encode())
-
-    def feed(
-        self, source_id: int, stream: IO[bytes], codec: Codec | None, entry: Entry | None = None
-    ) -> None:
-        """Feeds a source's blocks to the parser and its rows to the writer."""
-        reader = SourceReader(
-            stream,
-            source_id,
-            self._ledger,
-            compressed=codec is not None,
-            reopen=None if entry is None else lambda: _reopened(entry),
-        )
-        for block in reader.blocks(_buffers(), self._helper):
-            self._parser.feed(block)
+    def read(self, sources: Iterable[Source]) -> None:
+        """Feeds sources to the parser and their rows to the writer."""
+        reader = ChunkReader(sources, self._ledger)
+        for chunk, weight in reader.chunks(_buffers(), self._helper):
+            self._parser.feed(chunk)
             self._write()
-            self._advance(0 if codec else len(block.data))
-        self._reads[source_id] = _Read(
-            reader.bytes, reader.lines, reader.content_hash, codec.name if codec else None
-        )
-        if entry is not None and _changed(entry):
-            self._ledger.fault(source_id, CHANGED_WHILE_READ)
-        self._advance(self.plan.sources[source_id].entry.weight if codec else 0)
+            self._advance(weight)
+        self._reads |= reader.found
 
     def finish(self, options: Options) -> RunResult:
         """Ends the run: rows held back, accounts, and the run's own row."""
@@ -187,7 +174,7 @@ class _RunWork:
             dict(self._writer.rows),
             _total(self._ledger),
             self._ledger.fault_totals(),
-            sum(read.bytes for read in self._reads),
+            sum(read.bytes for read in self._reads.values()),
             complete,
         )
 
@@ -199,7 +186,7 @@ class _RunWork:
     def _source_row(
         self, number: int, source_id: int, candidate: Candidate, twin_of: int | None
     ) -> dict[str, Any]:
-        count, read = self._ledger.source(source_id), self._reads[source_id]
+        count, read = self._ledger.source(source_id), self._reads.get(source_id) or Read()
         duplicate_of = self.plan.duplicate_of.get(source_id)
         if twin_of is not None:
             duplicate_of = self.plan.sources[twin_of].entry.label
@@ -224,22 +211,19 @@ class _RunWork:
         }
 
 
-@contextlib.contextmanager
-def _reopened(entry: Entry) -> Iterator[IO[bytes]]:
-    with open_entry(entry, patient=True) as (stream, _):
-        yield stream
-
-
 def _buffers() -> tuple[Buffer, Buffer]:
     """The worker's own pair of buffers, used again for every source."""
     if not hasattr(_local, "buffers"):
-        _local.buffers = Buffer(BLOCK_BYTES), Buffer(BLOCK_BYTES)
+        _local.buffers = Buffer(CHUNK_BYTES), Buffer(CHUNK_BYTES)
     pair: tuple[Buffer, Buffer] = _local.buffers
     return pair
 
 
 def _changed(entry: Entry) -> bool:
-    status = Path(entry.location).stat()
+    try:
+        status = os.stat(entry.location)
+    except FileNotFoundError:
+        return True
     return (status.st_size, status.st_mtime_ns) != (entry.size, entry.mtime_ns)
 
 

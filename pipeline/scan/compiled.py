@@ -91,5 +91,17 @@ def _word_at(typing_context: Any, array: Any, index: Any) -> Any:
     return types.uint64(array, types.int64), load
 
 
+def _trailing_zeros(typing_context: Any, word: Any) -> Any:
+    def count(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    del typing_context, word
+    return types.int64(types.uint64), count
+
+
+trailing_zeros = cast(Callable[[np.uint64], int], intrinsic(_trailing_zeros))
+"""Zero bits below the lowest one of a uint64 that is not 0; only inside kernels."""
+
 word_at = cast(Callable[[npt.NDArray[np.uint8], int], int], intrinsic(_word_at))
 """Eight bytes of a uint8 array from any index on, as one number; only inside kernels."""

@@ -7,9 +7,10 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.scan.compiled import inlined
+from pipeline.scan.compiled import inlined, kernel, trailing_zeros, typed, word_at
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
+Longs: TypeAlias = npt.NDArray[np.int64]
 
 NULL = -(1 << 63)
 """Stands for a missing number between kernel and Arrow; never stored."""
@@ -18,15 +19,43 @@ INTEGER_DIGITS = 13
 INTEGER_LIMIT = 4 * 10**12
 FRACTION_DIGITS = 6
 
+_START = typed(0)
+_SPARE = 64
+
 _SCALE = 10 ** np.arange(FRACTION_DIGITS, -1, -1, dtype=np.int64)
 
 
-def line_ends(data: Bytes) -> npt.NDArray[np.int64]:
-    r"""Index of every `\n`, and the length of the data where the last line lacks its end."""
-    ends = np.flatnonzero(data == 0x0A)
-    if data.size and data[-1] != 0x0A:
-        ends = np.append(ends, data.size)
-    return ends
+@kernel
+def _line_ends(data: Bytes, p: int, out: Longs, n: int) -> tuple[int, int]:
+    """Appends line ends from p on; (how many `out` holds, where it was full or the data ended)."""
+    newlines, low = np.uint64(0x0A0A0A0A0A0A0A0A), np.uint64(0x7F7F7F7F7F7F7F7F)
+    while p + 8 <= data.size and n + 8 <= out.size:
+        word = word_at(data, p) ^ newlines
+        found = ~(((word & low) + low) | word | low)  # the high bit of each byte that is one
+        while found != 0:
+            out[n] = p + (trailing_zeros(found) >> 3)
+            n += 1
+            found &= found - np.uint64(1)
+        p += 8
+    while data.size - p < 8 and p < data.size and n < out.size:
+        if data[p] == 10:
+            out[n] = p
+            n += 1
+        p += 1
+    return n, p
+
+
+def line_ends(data: Bytes, out: Longs) -> tuple[Longs, int]:
+    r"""Finds every `\n`.
+
+    Returns:
+        `out`, or a larger array where it was too short, and how many indices it holds.
+    """
+    n, p = _line_ends(data, _START, out, _START)
+    while p < data.size:
+        out = np.concatenate([out, np.empty(max(out.size, _SPARE), np.int64)])
+        n, p = _line_ends(data, typed(p), out, typed(n))
+    return out, int(n)
 
 
 @inlined

@@ -22,6 +22,7 @@ from pipeline.scan.rank_layout import (
     DUPLICATE_KEY,
     DURATION,
     ESCAPED,
+    FROM,
     HINTS,
     KNOWN_KEYS,
     LIST,
@@ -35,6 +36,8 @@ from pipeline.scan.rank_layout import (
     SHAPE,
     STAGE,
     TENSOR,
+    TIMESTAMP,
+    TO,
     TOO_MANY_ELEMENTS,
     TORCH_TEXT,
     VALUE_BYTES,
@@ -203,10 +206,11 @@ def _read_text(
     role: int,
     hint: int,
     remembered: Longs,
+    record: Longs,
     state: State,
 ) -> tuple[int, int, int]:
     """Reads a token into the record; returns as `_text_end`."""
-    record, keys, text = state.lines.record, state.keys, state.text
+    keys, text = state.keys, state.text
     if role == DTYPE and match(text, TORCH_TEXT, buf, p, end) > 0:
         p += 6
     q = match(text, remembered[role], buf, p, end)
@@ -229,6 +233,7 @@ def read_fields(
     stop: int,
     escape: int,
     kind: int,
+    record: Longs,
     rows: Rows,
     state: State,
 ) -> tuple[int, int]:
@@ -237,7 +242,7 @@ def read_fields(
     Returns:
         (problem, index where the fields end); LIST in the record says that a list follows.
     """
-    record, keys = state.lines.record, state.keys
+    keys = state.keys
     clear(record)
     hints, remembered = state.memory.keys[kind], state.memory.tokens[kind]
     first = rows.size[ATTRIBUTES]
@@ -258,8 +263,12 @@ def read_fields(
             key, value = _next(buf, q, end, stop, hint, keys) if q >= 0 else (_NO_KEY, p)
             if key == _NO_KEY:
                 return (BAD_SHAPE if role == SHAPE else BAD_NUMBER), p
+            if role <= TIMESTAMP:
+                record[FROM + role], record[TO + role] = p, q
         elif PHASE <= role <= TENSOR:
-            q, key, value = _read_text(buf, p, end, stop, escape, role, hint, remembered, state)
+            q, key, value = _read_text(
+                buf, p, end, stop, escape, role, hint, remembered, record, state
+            )
             if q < 0:
                 return ESCAPED, p
             remembered[role] = record[role]

@@ -16,7 +16,9 @@ Longs = npt.NDArray[np.int64]
 ATTRIBUTE, DURATION, TIMESTAMP, STAGE, COUNT, SHAPE = range(6)
 PHASE, DESCRIPTION, GROUP, DTYPE, FUNC, CALLER, TENSOR = range(6, 13)
 LIST, BATCH, SEMANTICS, SEEN = range(13, 17)
-RECORD_SIZE = 17
+# Where a time's digits stand: FROM + DURATION, TO + DURATION; the same of TIMESTAMP.
+FROM, TO = 16, 18
+RECORD_SIZE = 21
 
 KEYS = (
     b"stage_id mg_state duration timestamp description group_kind input__shape input__dtype "
@@ -114,8 +116,15 @@ BLANK, PLAN, UNTRACED = -1, -2, -3
 # Places in `Lines.lead`.
 LEAD_BYTES, MARK_SEEN = range(2)
 
+# Columns of the spans of a chunk: index of the first line, bytes, source, number of that line.
+SPAN_FIRST, SPAN_START, SPAN_STOP, SPAN_SOURCE, SPAN_LINE = range(5)
+
+# Columns of the accounts of each span: records, then lines by -kind, and rows.
+COUNT_ROWS = 4
+COUNTS = 5
+
 # Columns of `Lines.rejects`.
-REJECT_LINE, REJECT_START, REJECT_END, REJECT_PROBLEM = range(4)
+REJECT_SPAN, REJECT_LINE, REJECT_START, REJECT_END, REJECT_PROBLEM = range(5)
 
 
 class Rows(NamedTuple):
@@ -154,20 +163,34 @@ def new_memory() -> Memory:
     )
 
 
-class Lines(NamedTuple):
-    """Accounts of the lines of one block, and working memory for one line.
+class Repeats(NamedTuple):
+    """The last few different sub-operations of a block; see `rank_repeats`.
 
     Attributes:
-        counts: Records, then lines by -kind: blank, plan, untraced.
-        rejects: (line, start, end, problem) of each.
+        patterns: (pattern, column).
+        latest: The pattern that was last repeated or kept.
+        used: How many were kept since the beginning of the block.
+        record: Values of the sub-operation at hand.
+    """
+
+    patterns: Longs
+    latest: Longs
+    used: Longs
+    record: Longs
+
+
+class Lines(NamedTuple):
+    """Rejected lines, and working memory for one line.
+
+    Attributes:
+        rejects: (span, line, start, end, problem) of each.
         n_rejects: Used rows of `rejects`.
         lead: Bytes up to the run's first mark of a step's end, and whether one was seen.
-        record: Values of the record at hand.
+        record: Values of the operation at hand.
         saved: Sizes of ops and comms before the line.
         scratch: Text of a sub-operation without its escapes.
     """
 
-    counts: Longs
     rejects: Longs
     n_rejects: Longs
     lead: Longs
@@ -181,6 +204,7 @@ class State(NamedTuple):
 
     memory: Memory
     lines: Lines
+    repeats: Repeats
     ops: Rows
     comms: Rows
     names: Tokens

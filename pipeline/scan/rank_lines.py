@@ -13,12 +13,14 @@ from pipeline.scan.rank_layout import (
     BAD_SUB_OPERATION,
     BLANK,
     BUCKET,
+    COUNT_ROWS,
     DDP_GRAD_COMM,
     DIMENSIONS,
     DOUBLE_QUOTED,
     DURATION,
     DURATION_KEY,
     FIRST_REDUCE,
+    FROM,
     FUNC,
     LAST_REDUCE,
     LEAD_BYTES,
@@ -33,10 +35,16 @@ from pipeline.scan.rank_layout import (
     REJECT_END,
     REJECT_LINE,
     REJECT_PROBLEM,
+    REJECT_SPAN,
     REJECT_START,
     ROWS,
     SEEN,
     SINGLE_QUOTED,
+    SPAN_FIRST,
+    SPAN_LINE,
+    SPAN_SOURCE,
+    SPAN_START,
+    SPAN_STOP,
     TIMESTAMP,
     TRUNCATED_LINE,
     UNBALANCED,
@@ -46,7 +54,15 @@ from pipeline.scan.rank_layout import (
     Longs,
     State,
 )
-from pipeline.scan.rank_rows import add_comm, add_op, add_own_comm, fits, is_communication
+from pipeline.scan.rank_repeats import forget_patterns, keep_pattern, match_pattern
+from pipeline.scan.rank_rows import (
+    add_comm,
+    add_op,
+    add_own_comm,
+    fits,
+    is_communication,
+    repeat_comm,
+)
 from pipeline.scan.tokens import has_room, intern
 
 MIN_SUB_OPERATION = 13
@@ -79,15 +95,18 @@ def _read_sub_operation(
     end: int,
     state: State,
 ) -> tuple[int, int]:
-    """(problem, index of the closing quote) of the sub-operation whose opening quote is at p."""
-    record, comms = state.lines.record, state.comms
+    """(problem, index of the closing quote) of the sub-operation whose opening quote is at p.
+
+    It is left in the record of `Repeats`; its dimensions and attributes are added.
+    """
+    record, comms = state.repeats.record, state.comms
     size = comms.size
     dimensions, attributes, value_bytes = size[DIMENSIONS], size[ATTRIBUTES], size[VALUE_BYTES]
     quote = int(np.int64(buf[p]))
     if quote not in (39, 34):
         return BAD_SUB_OPERATION, p
     kind = SINGLE_QUOTED if quote == 39 else DOUBLE_QUOTED
-    problem, q = read_fields(buf, p + 1, end, quote, _BACKSLASH, kind, comms, state)
+    problem, q = read_fields(buf, p + 1, end, quote, _BACKSLASH, kind, record, comms, state)
     if problem != 0 or q >= end:
         closing, escaped = closing_quote(buf, p + 1, end)
         if closing >= end:
@@ -100,8 +119,9 @@ def _read_sub_operation(
             size[DIMENSIONS], size[ATTRIBUTES] = dimensions, attributes
             size[VALUE_BYTES] = value_bytes
             problem, _ = read_fields(
-                text, _ZERO, length, _NO_BYTE, _NO_BYTE, _UNESCAPED, comms, state
+                text, _ZERO, length, _NO_BYTE, _NO_BYTE, _UNESCAPED, record, comms, state
             )
+            record[FROM + DURATION] = NULL  # the times stand in another text
             q = closing
     if problem == 0 and record[TIMESTAMP] == NULL:
         problem = MISSING_TIMESTAMP
@@ -117,13 +137,18 @@ def _read_list(
     state: State,
 ) -> int:
     """Reads the elements of a list up to its bracket, which must stand right before end."""
-    record, sub_seq = state.lines.record, 0
+    record, sub_seq, comms = state.repeats.record, 0, state.comms
     while p < end and not (sub_seq == 0 and buf[p] == 93):
-        problem, q = _read_sub_operation(buf, p, end, state)
-        if problem != 0:
-            return problem
         sub_seq += 1
-        add_comm(record, record[FUNC], sub_seq, op_row, state.comms)
+        row, q = match_pattern(buf, p, end, record, state.repeats)
+        if row >= 0:
+            repeat_comm(row, record, sub_seq, op_row, comms)
+        else:
+            problem, q = _read_sub_operation(buf, p, end, state)
+            if problem != 0:
+                return problem
+            row = add_comm(record, record[FUNC], sub_seq, op_row, comms)
+            keep_pattern(p, q, record, row, state.repeats)
         p = q + 1
         if p < end and buf[p] == 93:
             break
@@ -161,7 +186,7 @@ def _read_line(  # noqa: PLR0911 -- a line is settled as soon as it is known
     at = end
     if q + 1 < end:
         kind = BUCKET if op == DDP_GRAD_COMM else OPERATION
-        problem, at = read_fields(buf, q + 1, end, _NO_BYTE, _NO_BYTE, kind, ops, state)
+        problem, at = read_fields(buf, q + 1, end, _NO_BYTE, _NO_BYTE, kind, record, ops, state)
         if problem != 0:
             return problem
     has_list = record[LIST] == 1
@@ -202,27 +227,27 @@ def room_for(
 
 @kernel
 def read_lines(
-    buf: Bytes,
-    ends: Longs,
-    first: int,
-    source: int,
-    line: int,
-    state: State,
+    buf: Bytes, ends: Longs, first: int, spans: Longs, counts: Longs, state: State
 ) -> int:
-    """Reads lines from the first-th on, the block's first being number `line` of its file.
+    """Reads lines from the first-th on, and adds them to the accounts of their spans.
 
     Returns:
         Index of the first line that was not read because it may not fit; all read: `ends.size`.
     """
     lines, ops, comms = state.lines, state.ops, state.comms
-    s = ends[first - 1] + 1 if first > 0 else 0
+    forget_patterns(state.repeats)
+    k, s = -1, 0
     for i in range(first, ends.size):
         e = ends[i]
+        if k < 0 or (k + 1 < spans.shape[0] and spans[k + 1, SPAN_FIRST] <= i):
+            k = _span_of(i, k, spans)
+            s = ends[i - 1] + 1 if i > spans[k, SPAN_FIRST] else spans[k, SPAN_START]
         if not room_for(e - s, state):
             return i
         for j in range(4):
             lines.saved[j], lines.saved[4 + j] = ops.size[j], comms.size[j]
-        kind = _read_line(buf, s, e, source, line + i, state)
+        line = spans[k, SPAN_LINE] + i - spans[k, SPAN_FIRST]
+        kind = _read_line(buf, s, e, spans[k, SPAN_SOURCE], line, state)
         if lines.lead[MARK_SEEN] == 0:
             lines.lead[LEAD_BYTES] += e - s + 1
             if kind == 0 and _ends_step(ops.ids[OP, ops.size[ROWS] - 1]):
@@ -230,14 +255,27 @@ def read_lines(
         if kind != 0:
             for j in range(4):
                 ops.size[j], comms.size[j] = lines.saved[j], lines.saved[4 + j]
+            forget_patterns(state.repeats)
         if kind > 0:
             n = lines.n_rejects[0]
-            lines.rejects[n, REJECT_LINE] = line + i
+            lines.rejects[n, REJECT_SPAN] = k
+            lines.rejects[n, REJECT_LINE] = line
             lines.rejects[n, REJECT_START] = s
             lines.rejects[n, REJECT_END] = e
-            lines.rejects[n, REJECT_PROBLEM] = TRUNCATED_LINE if e == buf.size else kind
+            lines.rejects[n, REJECT_PROBLEM] = TRUNCATED_LINE if e == spans[k, SPAN_STOP] else kind
             lines.n_rejects[0] = n + 1
         else:
-            lines.counts[-kind] += 1
+            counts[k, -kind] += 1
+            rows = ops.size[ROWS] + comms.size[ROWS]
+            counts[k, COUNT_ROWS] += rows - lines.saved[ROWS] - lines.saved[4 + ROWS]
         s = e + 1
     return int(ends.size)
+
+
+@inlined
+def _span_of(i: int, k: int, spans: Longs) -> int:
+    """The span from the k-th on that holds line i; one without lines begins where the next does."""
+    k = max(k, 0)
+    while k + 1 < spans.shape[0] and spans[k + 1, SPAN_FIRST] <= i:
+        k += 1
+    return int(k)

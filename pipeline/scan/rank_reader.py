@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.scan.lines import NULL, Bytes, line_ends
+from pipeline.scan.lines import NULL, Bytes
 from pipeline.scan.rank_batches import Numbering, Texts, build
 from pipeline.scan.rank_facts import Observed
 from pipeline.scan.rank_layout import (
     ATTRIBUTES,
     COMM_WIDE,
+    COUNTS,
     DIMENSIONS,
     IDS,
     KEYS,
@@ -41,6 +42,7 @@ from pipeline.scan.rank_layout import (
     new_memory,
 )
 from pipeline.scan.rank_lines import MIN_SUB_OPERATION, read_lines
+from pipeline.scan.rank_repeats import new_repeats
 from pipeline.scan.rank_steps import PHASES, enlarged, new_book, number_ops, ranks
 from pipeline.scan.tokens import TokenTable
 
@@ -54,18 +56,7 @@ _BATCH_BYTES = 16 << 20
 _FIRST_ROWS = 1 << 9
 _MANY_TEXTS = 1 << 14
 _REJECTS = 1 << 8
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """Where the lines of a block went: by kind, and rejects as (line, start, end, problem)."""
-
-    records: int
-    blank: int
-    plan: int
-    untraced: int
-    rows: int
-    rejects: Longs
+_NO_REJECTS = np.empty((0, 5), np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,28 +91,32 @@ class Reader:
         self._names, self._keys, self._texts = (TokenTable(t) for t in (OPS, KEYS, TEXTS))
         self._memory = new_memory()
         self._lines = _new_lines(_FIRST_ROWS)
+        self._repeats = new_repeats()
         self._ops, self._comms = _new_rows(OP_WIDE), _new_rows(COMM_WIDE)
         self._book = new_book(1 << 6)
         self._marked: bool | None = None
         self._ready: list[Batch] = []
 
-    def feed(self, data: Bytes, source: int, line: int) -> Counts:
-        """Reads whole lines, the first being number `line` of its file."""
-        ends = line_ends(data)
-        lines, rejects, rows, first = self._lines, [], 0, 0
-        lines.counts[:] = 0
+    def feed(self, data: Bytes, ends: Longs, spans: Longs) -> tuple[Longs, Longs]:
+        """Reads whole lines.
+
+        Args:
+            ends: Index of each line's end.
+            spans: Where the lines of each source stand, (span, column of `rank_layout`).
+
+        Returns:
+            The accounts of each span and the rejected lines, both (row, column of `rank_layout`).
+        """
+        counts = np.zeros((len(spans), COUNTS), np.int64)
+        lines, rejects, first = self._lines, [], 0
         while first < ends.size:
-            before = self._ops.size[ROWS] + self._comms.size[ROWS]
-            first = read_lines(data, ends, first, source, line, self._state())
-            rows += int(self._ops.size[ROWS] + self._comms.size[ROWS] - before)
+            first = read_lines(data, ends, first, spans, counts, self._state())
             rejects.append(lines.rejects[: lines.n_rejects[0]].copy())
             lines.n_rejects[0] = 0
             if first < ends.size:
                 start = ends[first - 1] + 1 if first else 0
                 lines = self._make_room(int(ends[first] - start))
-        found = np.concatenate(rejects) if rejects else np.empty((0, 4), np.int64)
-        records, blank, plan, untraced = (int(n) for n in lines.counts)
-        return Counts(records, blank, plan, untraced, rows, found)
+        return counts, np.concatenate([_NO_REJECTS, *rejects])
 
     def ready(self) -> list[Batch]:
         """Batches made since the last call."""
@@ -136,7 +131,7 @@ class Reader:
 
     def _state(self) -> State:
         tables = (self._names.tokens, self._keys.tokens, self._texts.tokens)
-        return State(self._memory, self._lines, self._ops, self._comms, *tables)
+        return State(self._memory, self._lines, self._repeats, self._ops, self._comms, *tables)
 
     def _make_room(self, length: int) -> Lines:
         """Makes room for a line: by a batch if there are rows enough for one, else by growth."""
@@ -219,8 +214,7 @@ def _notices(ops: Rows, rows: Longs) -> list[Notice]:
 
 def _new_lines(scratch: int) -> Lines:
     return Lines(
-        counts=np.zeros(4, np.int64),
-        rejects=np.zeros((_REJECTS, 4), np.int64),
+        rejects=np.zeros((_REJECTS, _NO_REJECTS.shape[1]), np.int64),
         n_rejects=np.zeros(1, np.int64),
         lead=np.zeros(2, np.int64),
         record=np.zeros(RECORD_SIZE, np.int64),

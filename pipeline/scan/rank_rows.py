@@ -24,6 +24,7 @@ from pipeline.scan.rank_layout import (
     END,
     FUNC,
     GROUP,
+    IDS,
     KNOWN_OPS,
     LAST_COMMUNICATION,
     LINE,
@@ -55,6 +56,7 @@ from pipeline.scan.rank_layout import (
     Rows,
     State,
 )
+from pipeline.scan.rank_repeats import repeat_details
 from pipeline.scan.tokens import intern
 
 
@@ -121,6 +123,19 @@ def add_comm(record: Longs, func: int, sub_seq: int, op_row: int, comms: Rows) -
     comms.ids[COMM_DTYPE, n] = record[DTYPE]
     _close_row(record[SHAPE], comms, n)
     return int(n)
+
+
+@inlined
+def repeat_comm(row: int, record: Longs, sub_seq: int, op_row: int, comms: Rows) -> None:
+    """Adds a communication that is that of an earlier row but for its place and its times."""
+    n = comms.size[ROWS]
+    _put_times(record, comms, n)
+    comms.wide[OP_ROW, n] = op_row
+    comms.wide[SUB_SEQ, n] = sub_seq
+    for i in range(IDS):
+        comms.ids[i, n] = comms.ids[i, row]
+    repeat_details(row, comms)
+    _close_row(comms.wide[ELEMENTS, row], comms, n)
 
 
 @inlined

@@ -1,0 +1,298 @@
+"""Reads the sources of a run into chunks of whole lines, in bounded memory, ahead of the parser.
+
+Small sources share a chunk, large ones take several. A chunk is filled on an executor while the one
+before is parsed, so that reading, decompressing and hashing cost the parser no time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from typing import IO
+
+import numpy as np
+
+from pipeline.faults import (
+    BYTE_ORDER_MARK,
+    CHANGED_WHILE_READ,
+    LINE_TOO_LONG,
+    READ_ERROR,
+    TEXT_LIMIT,
+    TRUNCATED_COMPRESSION,
+    Fault,
+    Ledger,
+)
+from pipeline.formats import Chunk, Span
+from pipeline.ingest.streams import DECODE_ERRORS, Codec
+from pipeline.scan.lines import line_ends
+
+# A line longer than this is rejected; 16 MiB hold an operation with some 80,000 sub-operations.
+CHUNK_BYTES = 16 << 20
+
+_PIECE = 1 << 16
+_BOM = b"\xef\xbb\xbf"
+_NEWLINE = ord("\n")
+
+Opened = AbstractContextManager[tuple[IO[bytes], Codec | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A source that is to be read.
+
+    Attributes:
+        open: Gives the decompressed bytes and their compression.
+        reopen: Opens it again, patiently, to save what a damaged stream still holds.
+        changed: Whether it is no longer what it was when its reading was planned.
+        weight: Bytes that reading it is worth, to report progress.
+    """
+
+    source_id: int
+    open: Callable[[], Opened]
+    reopen: Callable[[], Opened] | None = None
+    changed: Callable[[], bool] = lambda: False
+    weight: int = 0
+
+
+@dataclass(slots=True)
+class Read:
+    """What was found out about a source, whole once it was read to its end."""
+
+    bytes: int = 0
+    lines: int = 0
+    content_hash: str = field(default_factory=lambda: hashlib.sha256().hexdigest())
+    compression: str | None = None
+
+
+class Buffer:
+    """Memory that is filled again and again, seen as bytes, as a view and as an array."""
+
+    def __init__(self, size: int) -> None:
+        self.raw = bytearray(size)
+        self.view = memoryview(self.raw)
+        self.array = np.frombuffer(self.raw, dtype=np.uint8)
+        self.ends = np.empty(max(size >> 6, 64), np.int64)
+
+
+class _Reading:
+    """A source between its opening and its end; `line` and `offset` are those of its next span."""
+
+    def __init__(self, source: Source, stream: IO[bytes], codec: Codec | None) -> None:
+        self.source = source
+        self.stream = stream
+        self.compressed = codec is not None
+        self.found = Read(compression=codec.name if codec else None)
+        self.hash = hashlib.sha256()
+        self.ended = False
+        self.line = 1
+        self.offset = 0
+
+
+@dataclass(slots=True)
+class _Filling:
+    """What was read into a buffer.
+
+    Attributes:
+        used: Bytes that the spans take; behind them stands the beginning of a line.
+        filled: Bytes in all.
+        weight: Of what was read.
+        notes: What the ledger is to be told, in order.
+        last: Nothing is left to be read.
+    """
+
+    spans: list[tuple[_Reading, Span]] = field(default_factory=list)
+    used: int = 0
+    filled: int = 0
+    weight: int = 0
+    notes: list[Callable[[Ledger], None]] = field(default_factory=list)
+    last: bool = False
+
+
+class ChunkReader:
+    """Reads sources in order; afterwards `found` tells of each that could be opened.
+
+    Args:
+        sources: Taken one by one, on the executor; a source is read to its end before the next.
+    """
+
+    def __init__(self, sources: Iterable[Source], ledger: Ledger) -> None:
+        self.found: dict[int, Read] = {}
+        self._sources = iter(sources)
+        self._ledger = ledger
+        self._reading: _Reading | None = None
+        self._open = ExitStack()
+
+    def chunks(
+        self, buffers: tuple[Buffer, Buffer], executor: Executor
+    ) -> Iterator[tuple[Chunk, int]]:
+        """Chunks in order, each with the weight of what was read for it.
+
+        Exactly one span of a source, its last, says so. A chunk is valid until the next one is
+        asked for. While it is parsed, the executor fills the other buffer.
+        """
+        current, ahead = buffers
+        with self._open:
+            chunk, filling = self._fill(current, 0)
+            while not filling.last:
+                rest = filling.filled - filling.used
+                ahead.view[:rest] = current.view[filling.used : filling.filled]
+                pending = executor.submit(self._fill, ahead, rest)
+                try:
+                    yield self._hand_out(chunk, filling)
+                finally:  # the buffers are free again, whatever the parser says
+                    chunk, filling = pending.result()
+                current, ahead = ahead, current
+            yield self._hand_out(chunk, filling)
+
+    def _hand_out(self, chunk: Chunk, filling: _Filling) -> tuple[Chunk, int]:
+        for note in filling.notes:
+            note(self._ledger)
+        return chunk, filling.weight
+
+    # --- on the executor ------------------------------------------------------------------
+
+    def _fill(self, buffer: Buffer, rest: int) -> tuple[Chunk, _Filling]:
+        """Reads until the buffer is full or no source is left; it holds `rest` bytes of a line."""
+        filling = _Filling()
+        start, filled = 0, rest
+        while True:
+            if self._reading is None:
+                if filled >= len(buffer.raw) - 1:
+                    break
+                if not self._open_next(filling):
+                    filling.last = True
+                    break
+                start = filled
+            reading = self._reading
+            assert reading is not None
+            filled = self._read(reading, buffer, filled, filling)
+            if reading.ended:
+                self._add_span(reading, buffer, start, filled, filling)
+                if filled > start and buffer.raw[filled - 1] != _NEWLINE:
+                    buffer.raw[filled] = _NEWLINE  # the next source begins a line of its own
+                    filled += 1
+                self._close(reading, filling)
+                filling.used = filled
+            elif cut := buffer.raw.rfind(b"\n", start, filled) + 1:
+                self._add_span(reading, buffer, start, cut, filling)
+                filling.used = cut
+                break
+            elif start > 0:
+                break
+            else:
+                filled = self._skip_line(reading, buffer, filled, filling)
+        filling.filled = filled
+        return self._chunk(buffer, filling), filling
+
+    def _open_next(self, filling: _Filling) -> bool:
+        for source in self._sources:
+            try:
+                stream, codec = self._open.enter_context(source.open())
+            except DECODE_ERRORS as error:
+                filling.notes.append(_damage(source, error, compressed=False))
+            else:
+                self._reading = _Reading(source, stream, codec)
+                return True
+        return False
+
+    def _read(self, reading: _Reading, buffer: Buffer, filled: int, filling: _Filling) -> int:
+        """Reads until the buffer is full but for a byte, or the source ends; how much it holds."""
+        size = len(buffer.raw) - 1
+        before = reading.found.bytes
+        while filled < size and not reading.ended:
+            stop = min(size, filled + _PIECE)
+            try:
+                count: int = reading.stream.readinto(buffer.view[filled:stop])  # type: ignore[attr-defined]
+            except DECODE_ERRORS as error:
+                damage = _damage(reading.source, error, compressed=reading.compressed)
+                filling.notes.append(damage)
+                reading.stream = _salvaged(reading)
+                continue
+            reading.ended = count == 0
+            reading.hash.update(buffer.view[filled : filled + count])
+            reading.found.bytes += count
+            filled += count
+        if not reading.compressed:
+            filling.weight += reading.found.bytes - before
+        return filled
+
+    def _add_span(
+        self, reading: _Reading, buffer: Buffer, start: int, stop: int, filling: _Filling
+    ) -> None:
+        source_id = reading.source.source_id
+        if reading.offset == 0 and buffer.raw.startswith(_BOM, start, stop):
+            start, reading.offset = start + len(_BOM), len(_BOM)
+            filling.notes.append(lambda told: told.fault(source_id, BYTE_ORDER_MARK, line=1))
+        span = Span(source_id, start, stop, reading.line, reading.offset, reading.ended)
+        filling.spans.append((reading, span))
+        reading.offset += stop - start
+
+    def _close(self, reading: _Reading, filling: _Filling) -> None:
+        self._open.close()
+        self._reading = None
+        source = reading.source
+        reading.found.content_hash = reading.hash.hexdigest()
+        self.found[source.source_id] = reading.found
+        if source.changed():
+            filling.notes.append(lambda told: told.fault(source.source_id, CHANGED_WHILE_READ))
+        if reading.compressed:
+            filling.weight += source.weight
+
+    def _skip_line(self, reading: _Reading, buffer: Buffer, filled: int, filling: _Filling) -> int:
+        """Rejects the line that fills the buffer; how much of what follows it the buffer holds."""
+        source_id, line, offset = reading.source.source_id, reading.line, reading.offset
+        raw = bytes(buffer.raw[:TEXT_LIMIT])
+
+        def note(told: Ledger) -> None:
+            told.reject(source_id, line, offset, "line_too_long", raw)
+            told.fault(source_id, LINE_TOO_LONG, line=line, raw=raw)
+
+        filling.notes.append(note)
+        reading.line += 1
+        reading.found.lines += 1
+        while not (cut := buffer.raw.find(b"\n", 0, filled) + 1) and not reading.ended:
+            reading.offset += filled
+            filled = self._read(reading, buffer, 0, filling)
+        cut = cut or filled
+        reading.offset += cut
+        buffer.raw[: filled - cut] = buffer.raw[cut:filled]
+        return filled - cut
+
+    @staticmethod
+    def _chunk(buffer: Buffer, filling: _Filling) -> Chunk:
+        """The spans as a chunk; their lines are counted, which numbers those of the next ones."""
+        data = buffer.array[: filling.used]
+        buffer.ends, count = line_ends(data, buffer.ends)
+        ends = buffer.ends[:count]
+        bounds = [span.start for _, span in filling.spans] + [filling.used]
+        firsts = np.searchsorted(ends, bounds)
+        for (reading, _), lines in zip(filling.spans, np.diff(firsts).tolist(), strict=True):
+            reading.line += lines
+            reading.found.lines += lines
+        return Chunk(data, ends, firsts[:-1], tuple(span for _, span in filling.spans))
+
+
+def _damage(source: Source, error: Exception, *, compressed: bool) -> Callable[[Ledger], None]:
+    damaged = compressed or not isinstance(error, OSError)
+    fault: Fault = TRUNCATED_COMPRESSION if damaged else READ_ERROR
+    raw = str(error).encode()
+    return lambda told: told.fault(source.source_id, fault, raw=raw)
+
+
+def _salvaged(reading: _Reading) -> IO[bytes]:
+    """What a damaged stream still gives behind the bytes read so far, byte by byte."""
+    saved = bytearray()
+    if reading.source.reopen is not None:
+        # The same damage is met again, this time at the exact byte.
+        with contextlib.suppress(*DECODE_ERRORS), reading.source.reopen() as (again, _):
+            skip = reading.found.bytes
+            while skip:
+                skip -= len(again.read(min(skip, _PIECE)))
+            while byte := again.read(1):
+                saved += byte
+    return io.BytesIO(saved)
