@@ -3,12 +3,24 @@
 Rooms, in the only direction imports may go::
 
     errors -> resources -> schema -> faults -> topology -> { formats, lake }
-    -> ingest -> models -> report -> cli;   scan -> formats
+    -> ingest -> models -> report -> cli;   kept -> scan -> formats
 """
 
-from importlib.metadata import PackageNotFoundError, version
+from __future__ import annotations
 
-try:
-    __version__ = version("tracelake")
-except PackageNotFoundError:  # run from a tree that was never installed
-    __version__ = "0+unknown"
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    __version__: str
+else:
+
+    def __getattr__(name: str) -> str:
+        """The version, read when it is asked for: what reads it takes longer than `--help`."""
+        if name != "__version__":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
+
+        try:
+            return version("tracelake")
+        except PackageNotFoundError:  # run from a tree that was never installed
+            return "0+unknown"

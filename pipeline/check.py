@@ -13,11 +13,12 @@ import pyarrow.parquet as pq
 
 from pipeline.errors import ContractError, LakeError
 from pipeline.lake import Lake, Snapshot
-from pipeline.models.base import engine_errors, literal, quoted
+from pipeline.models.base import copy_of, engine_errors, literal, quoted
 from pipeline.models.build import same_code, wanted_state
-from pipeline.models.catalog import CHECKS, Catalog, catalog, connect
+from pipeline.models.catalog import CHECKS, Catalog, catalog
+from pipeline.models.compute import connect
 from pipeline.models.fill import Filler
-from pipeline.models.graph import inputs_of
+from pipeline.models.graph import inputs_of, unstable_functions
 from pipeline.models.header import read_header
 from pipeline.models.state import attach, read_state, recorded_state
 from pipeline.query import open_warehouse
@@ -65,6 +66,7 @@ def checks(directory: Path | None = None) -> list[Check]:
     relations = {*tables(), *catalog().public}
     found = []
     with connect() as con:
+        unstable = unstable_functions(con)
         for path in sorted(folder.glob("*.sql")):
             sql = path.read_text(encoding="utf-8")
             doc, tags = read_header(path, sql, ("severity",))
@@ -73,7 +75,7 @@ def checks(directory: Path | None = None) -> list[Check]:
                 raise ContractError(
                     f"severity {severity!r}", path=path, hint="-- @severity error or warning"
                 )
-            inputs_of(con, path, sql, relations)
+            inputs_of(con, path, sql, relations, unstable)
             found.append(Check(path.stem, doc, severity, sql, path))
     return found
 
@@ -123,7 +125,8 @@ def check_incremental(lake: Lake, *, memory_limit: str = "60%") -> list[Finding]
         with connect() as con:
             attach(con, lake.warehouse, read_only=True)
             con.execute(f"ATTACH {literal(str(anew))} AS anew (READ_ONLY)")
-            return [finding for name in models.stored for finding in _compare(con, name)]
+            names = [*models.stored, *map(copy_of, models.copied)]
+            return [finding for name in names for finding in _compare(con, name)]
 
 
 def findings_table(findings: list[Finding]) -> pa.Table:

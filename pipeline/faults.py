@@ -117,7 +117,10 @@ class Ledger:
 
     def source(self, source_id: int) -> SourceCount:
         """Account of a source, to be counted into."""
-        return self.sources.setdefault(source_id, SourceCount())
+        count = self.sources.get(source_id)
+        if count is None:
+            count = self.sources[source_id] = SourceCount()
+        return count
 
     def reject(self, source_id: int, line: int, byte_offset: int, reason: str, raw: bytes) -> None:
         """Counts one physical line as rejected and keeps it; call once per line."""

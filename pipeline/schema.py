@@ -35,13 +35,19 @@ _ARROW: dict[str, pa.DataType] = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the lake: one name, one type, one meaning, in whatever table it stands."""
+    """A column of the lake: one name, one type, one meaning, in whatever table it stands.
+
+    Attributes:
+        dictionary: Few distinct texts: codes and names from the parser on.
+        rising: Integers that grow from row to row of a file: stored as differences.
+    """
 
     name: str
     type: str
     doc: str
     unit: str | None = None
     dictionary: bool = False
+    rising: bool = False
 
     @property
     def arrow_type(self) -> pa.DataType:
@@ -109,10 +115,10 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _column(path: Path, name: str, entry: Mapping[str, Any]) -> Column:
-    unknown = set(entry) - {"type", "unit", "doc", "dictionary"}
+    unknown = set(entry) - {"type", "unit", "doc", "dictionary", "rising"}
     if unknown or "type" not in entry or not entry.get("doc"):
         raise ContractError(
-            f"column {name} needs type and doc and takes unit and dictionary"
+            f"column {name} needs type and doc and takes unit, dictionary and rising"
             + (f", not {', '.join(sorted(unknown))}" if unknown else ""),
             path=path,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -101,7 +101,7 @@ def parse(
     """
     fmt = format_named(format_name)
     facts = [
-        replace(fmt.facts(path, data[:HEAD_BYTES]), given=dict(given or {}), run=run_name)
+        fmt.facts(path, data[:HEAD_BYTES])._replace(given=dict(given or {}), run=run_name)
         for path, data in files.items()
     ]
     groups = fmt.group(facts, gap_seconds)

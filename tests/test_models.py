@@ -16,6 +16,8 @@ from pipeline.check import check_incremental, check_lake
 from pipeline.errors import ContractError, LakeError, TracelakeError, UsageError
 from pipeline.lake import Lake
 from pipeline.models import Catalog, build, catalog, describe, load
+from pipeline.models.header import read_model
+from pipeline.models.proof import Proof
 from pipeline.query import open_warehouse
 from pipeline.resources import resource_dir
 from pipeline.schema import SCHEMA_VERSION, columns, reasons, tables
@@ -247,6 +249,63 @@ def test_the_hash_follows_models_and_macros(tmp_path: Path) -> None:
     assert loaded(a__steps=GOOD, macros="CREATE TEMP MACRO one() AS 1;") != first
 
 
+# --- proofs ------------------------------------------------------------------------------
+
+
+def proved(directory: Path, **files: str) -> Proof:
+    """Proof of a folder of models, kept from an earlier one if there was one."""
+    folder_of(directory, **files)
+    models = {path.stem: read_model(path) for path in sorted(directory.glob("*/*.sql"))}
+    return Proof.kept(models, files.get("macros", ""), directory / "macros.sql")
+
+
+def test_a_proof_is_kept_and_the_same_as_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kept"))
+    after = GOOD.replace("count(*) AS steps FROM train_steps", "max(steps) AS steps FROM steps")
+    first = proved(tmp_path / "sql", a__after=after, b__steps=GOOD)
+    with monkeypatch.context() as forbidden:
+        forbidden.delattr(Proof, "of")
+        again = proved(tmp_path / "sql")
+    assert again == first
+    assert list(again.inputs) == ["steps", "after"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"a__steps": GOOD.replace("count(*)", "sum(step)")},
+        {"a__other": GOOD.replace("FROM train_steps", "FROM nowhere")},
+        {"macros": "CREATE TEMP MACRO twice(x) AS TABLE SELECT x;"},
+    ],
+)
+def test_what_changed_since_the_proof_is_proved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str]
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kept"))
+    proved(tmp_path / "sql", a__steps=GOOD)
+    with pytest.raises(ContractError):
+        proved(tmp_path / "sql", **changed)
+
+
+def test_another_duckdb_proves_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kept"))
+    proved(tmp_path / "sql", a__steps=GOOD)
+    monkeypatch.setattr(duckdb, "__version__", "0")
+    monkeypatch.delattr(Proof, "of")
+    with pytest.raises(AttributeError):
+        proved(tmp_path / "sql")
+
+
+def test_without_a_place_to_keep_it_a_proof_costs_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file"))
+    assert proved(tmp_path / "sql", a__steps=GOOD) == proved(tmp_path / "sql")
+
+
 # --- describe ----------------------------------------------------------------------------
 
 
@@ -360,10 +419,10 @@ def test_a_moved_lake_gets_its_views_re_pointed(lake: Lake, tmp_path: Path) -> N
     shutil.move(lake.root, tmp_path / "elsewhere")
     moved = Lake.open(tmp_path / "elsewhere")
     with pytest.raises(duckdb.IOException):
-        warehouse_rows(moved, "FROM runs")
+        warehouse_rows(moved, "FROM layer_times")
     result = build(moved)
     assert (result.unchanged, result.built) == (False, ())
-    assert warehouse_rows(moved, "SELECT run_id FROM runs") == [("a",)]
+    assert warehouse_rows(moved, "SELECT DISTINCT run_id FROM layer_times") == [("a",)]
 
 
 def test_other_models_rebuild_everything(lake: Lake, tmp_path: Path) -> None:
@@ -486,6 +545,34 @@ def test_fleet_models_see_all_runs(lake: Lake, tmp_path: Path) -> None:
     drop_run(lake, "a")
     build(lake, models=models)
     assert warehouse_rows(lake, "FROM fleet") == [("c", 2)]
+
+
+COPIES = """-- Files of all runs and inputs that are in none.
+-- @grain files
+-- @scope fleet
+-- @column files BIGINT files | Files.
+-- @column passed_over BIGINT files | Inputs that no format took.
+SELECT count(*) AS files, (SELECT count(*) FROM skipped) AS passed_over FROM sources
+"""
+
+
+def test_base_tables_that_fleet_models_read_are_in_the_warehouse(
+    lake: Lake, tmp_path: Path
+) -> None:
+    models = load(folder_of(tmp_path / "sql", a__fleet=COPIES))
+    for run_id in "abc":
+        commit_run(lake, run_id, log_run())
+    build(lake, models=models)
+    commit_run(lake, "b", log_run(rejected=2))
+    drop_run(lake, "c")
+    assert build(lake, models=models).built == ("b",)
+    assert warehouse_rows(lake, "FROM fleet") == [(2, 0)]
+    listed = "SELECT run_id, rejected FROM sources ORDER BY ALL"
+    assert warehouse_rows(lake, listed) == [("a", 0), ("b", 2)]
+    for part in lake.snapshot().parts("sources"):
+        (lake.root / part).unlink()
+    assert warehouse_rows(lake, listed) == [("a", 0), ("b", 2)]
+    assert warehouse_rows(lake, "FROM fleet") == [(2, 0)]
 
 
 CHANGES = st.lists(

@@ -148,6 +148,31 @@ def test_the_connection_cannot_be_opened_up(lake: Lake) -> None:
             con.execute("DELETE FROM run_summary")
 
 
+def test_what_memory_does_not_take_goes_into_the_lake_and_away_again(tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path / "lake")
+    build(lake)
+    folders = lake.root / "_staging"
+    with open_warehouse(lake) as con:
+        (spill,) = con.execute("SELECT current_setting('temp_directory')").fetchone() or ("",)
+        assert Path(str(spill)).parent == folders
+        assert Path(str(spill)).stat().st_mode & 0o077 == 0
+    del con
+    assert list(folders.iterdir()) == []
+
+
+def test_a_lake_that_cannot_be_written_is_queried(tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path / "lake")
+    build(lake)
+    (lake.root / "_staging").rmdir()
+    (lake.root / "_staging").touch()
+    with open_warehouse(lake) as con:
+        (spill,) = con.execute("SELECT current_setting('temp_directory')").fetchone() or ("",)
+        assert not Path(str(spill)).is_relative_to(lake.root)
+        assert Path(str(spill)).stat().st_mode & 0o077 == 0
+    del con
+    assert not Path(str(spill)).exists()
+
+
 def test_no_warehouse_says_build(tmp_path: Path) -> None:
     with pytest.raises(LakeError) as caught:
         run_query(Lake.create(tmp_path / "lake"), "SELECT 1")

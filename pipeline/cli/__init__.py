@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from pipeline.cli import commands, synth
 from pipeline.cli.app import app
-from pipeline.console import Voice
+from pipeline.cli.steps import speak
 from pipeline.errors import TracelakeError
 
 __all__ = ["app", "commands", "main", "synth"]
@@ -21,7 +21,7 @@ def main() -> None:
     try:
         app()
     except TracelakeError as error:
-        Voice().error(error)
+        speak().error(error)
         sys.exit(error.exit_code)
 
 

@@ -6,20 +6,21 @@ from typing import Annotated
 
 import typer
 
-from pipeline import __version__
-
 app = typer.Typer(
     name="tracelake",
     help="Raw logs of distributed training into Parquet, and where the time went.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,  # plain help and usage errors: drawing boxes takes longer than the rest
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from pipeline import __version__
+
         typer.echo(f"tracelake {__version__}")
         raise typer.Exit
 

@@ -20,6 +20,7 @@ from pipeline.cli.options import (
     Inputs,
     Jobs,
     LakePath,
+    Memory,
     Output,
     OutputFormat,
     Quiet,
@@ -40,11 +41,12 @@ from pipeline.cli.steps import (
     print_query,
     print_table,
     read_age,
+    read_memory,
     read_options,
     read_sql,
+    speak,
     write_page,
 )
-from pipeline.console import Voice
 from pipeline.errors import CheckFailedError
 from pipeline.gates import parse_gates
 
@@ -65,6 +67,7 @@ def run(
     replace: Replace = False,
     verify: Verify = False,
     jobs: Jobs = None,
+    memory: Memory = None,
     fail_on: FailOn = "",
     quiet: Quiet = False,
 ) -> None:
@@ -74,9 +77,9 @@ def run(
     """
     gates = parse_gates(fail_on)
     options = read_options(input_format, run_pattern, hosts, given, run_gap, replace, verify)
-    voice = Voice(quiet=quiet)
-    opened, ingested = bring_in(inputs, lake, options, jobs, voice)
-    bring_up(opened, voice)
+    limit, voice = read_memory(memory), speak(quiet=quiet)
+    opened, ingested = bring_in(inputs, lake, options, jobs, limit, voice)
+    bring_up(opened, limit, voice)
     page = report or lake / "report.html"
     write_page(opened, page, voice)
     print_headline(opened)
@@ -98,6 +101,7 @@ def ingest(
     replace: Replace = False,
     verify: Verify = False,
     jobs: Jobs = None,
+    memory: Memory = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done and write nothing.")
     ] = False,
@@ -108,7 +112,8 @@ def ingest(
     if dry_run:
         print_dry_run(inputs, lake, options)
         return
-    _, ingested = bring_in(inputs, lake, options, jobs, Voice(quiet=quiet))
+    limit, voice = read_memory(memory), speak(quiet=quiet)
+    _, ingested = bring_in(inputs, lake, options, jobs, limit, voice)
     judge_bad_lines(ingested, max_bad_ratio)
 
 
@@ -118,17 +123,18 @@ def build(
     full: Annotated[
         bool, typer.Option("--full", help="Compute every run again, not only changed ones.")
     ] = False,
+    memory: Memory = None,
     quiet: Quiet = False,
 ) -> None:
     """Build the warehouse from the lake: base tables as views, models as tables."""
-    bring_up(open_lake(lake), Voice(quiet=quiet), full=full)
+    bring_up(open_lake(lake), read_memory(memory), speak(quiet=quiet), full=full)
 
 
 @app.command()
 def query(
     lake: LakePath,
     sql: Annotated[
-        str | None, typer.Argument(metavar="[SQL]", help="A query, or - to read it from stdin.")
+        str | None, typer.Argument(metavar="SQL", help="A query, or - to read it from stdin.")
     ] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="Read the query here.")] = None,
     output_format: Format = OutputFormat.TABLE,
@@ -156,7 +162,7 @@ def report(
 
     --fail-on judges the runs of the page.
     """
-    gates, opened, voice = parse_gates(fail_on), open_lake(lake), Voice(quiet=quiet)
+    gates, opened, voice = parse_gates(fail_on), open_lake(lake), speak(quiet=quiet)
     judged = write_page(opened, output, voice, runs=runs, since=read_age(since))
     judge_runs(opened, gates, judged)
 
@@ -206,4 +212,4 @@ def check(
         raise CheckFailedError(
             f"{len(failed)} of the lake's checks failed", path=lake, hint="see the findings above"
         )
-    Voice().say(f"{lake}: all checks passed")
+    speak().say(f"{lake}: all checks passed")

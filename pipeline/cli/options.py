@@ -29,7 +29,7 @@ class OutputFormat(StrEnum):
 Inputs = Annotated[
     list[str],
     typer.Argument(
-        metavar="INPUT...",
+        metavar="INPUT",
         help="Files, directories, globs, archives (.tar, .tar.gz, .tar.zst, .zip), or - for stdin.",
     ),
 ]
@@ -76,6 +76,14 @@ Replace = Annotated[
 Verify = Annotated[bool, typer.Option("--verify", help="Read inputs whose date did not change.")]
 Jobs = Annotated[
     int | None, typer.Option("--jobs", min=1, help="Runs parsed at once; one per processor.")
+]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory",
+        metavar="SIZE",
+        help="Stay below this, like 800MB: fewer jobs at once, and models spill to disk.",
+    ),
 ]
 BadRatio = Annotated[
     float,

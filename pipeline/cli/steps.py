@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -13,8 +12,8 @@ from typing import TYPE_CHECKING, TextIO
 import typer
 
 from pipeline import topology
+from pipeline.budget import engine_limit, jobs_within, parse_size
 from pipeline.cli.options import OutputFormat
-from pipeline.console import Voice
 from pipeline.errors import InputError, UsageError
 from pipeline.gates import Gate, judge
 from pipeline.text import counted
@@ -22,6 +21,7 @@ from pipeline.text import counted
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pipeline.console import Voice
     from pipeline.ingest import IngestReport, Options
     from pipeline.lake import Lake
 
@@ -32,6 +32,13 @@ SELECT run_id, format, run_date, steps, step_p50_ms, bubble_ratio, slowest_stage
     comm_ratio, busbw_gbps, coverage_ratio, rejects
 FROM run_summary ORDER BY run_date DESC NULLS LAST, run_id
 """
+
+
+def speak(*, quiet: bool = False) -> Voice:
+    """The voice of a command; one that only prints a result needs none."""
+    from pipeline.console import Voice
+
+    return Voice(quiet=quiet)
 
 
 def read_options(
@@ -65,18 +72,21 @@ def open_lake(lake: Path) -> Lake:
 
 
 def bring_in(
-    inputs: list[str], lake: Path, options: Options, jobs: int | None, voice: Voice
+    inputs: list[str],
+    lake: Path,
+    options: Options,
+    jobs: int | None,
+    memory: int | None,
+    voice: Voice,
 ) -> tuple[Lake, IngestReport]:
     """Ingests, with progress, and says what became of it."""
     from pipeline.ingest import Status, ingest
     from pipeline.lake import Lake
-    from pipeline.scan.compiled import is_cold
+    from pipeline.scan.compiled import telling
 
     opened = Lake.create(lake)
-    if is_cold():
-        voice.say("compiling the parsers for this machine: once, some 20 seconds")
-    with voice.bar() as bar:
-        done = ingest(inputs, opened, options, jobs=jobs, progress=bar)
+    with voice.bar() as bar, telling(voice.say):
+        done = ingest(inputs, opened, options, jobs=jobs, memory=memory, progress=bar)
     for outcome in done.runs:
         if outcome.status is Status.KEPT:
             voice.warn(
@@ -96,12 +106,14 @@ def bring_in(
 
 def print_dry_run(inputs: list[str], lake: Path, options: Options) -> None:
     """Prints what an ingest would do, a line per run and per input passed over."""
+    import tempfile
+
     from pipeline.ingest import plan, unplaced
 
     with tempfile.TemporaryDirectory() as spool:
         plans, skips = plan(inputs, lake, options, Path(spool))
     for line in unplaced(plans, options.hosts):
-        Voice().warn(line)
+        speak().warn(line)
     for planned in sorted(plans, key=lambda p: p.run_id):
         files = f"{len(planned.inputs):>6} files"
         typer.echo(f"{planned.status:<9} {planned.format.name:<14} {files}  {planned.run_id}")
@@ -134,11 +146,12 @@ def judge_runs(lake: Lake, gates: Sequence[Gate], run_ids: Sequence[str]) -> Non
             judge(con, gates, run_ids, lake.root)
 
 
-def bring_up(lake: Lake, voice: Voice, *, full: bool = False) -> None:
+def bring_up(lake: Lake, memory: int | None, voice: Voice, *, full: bool = False) -> None:
     """Builds the warehouse and says what was built."""
     from pipeline.models import build
 
-    built = build(lake, full=full)
+    limit = None if memory is None else engine_limit(memory)
+    built = build(lake, full=full, memory_limit=limit)
     voice.say(built.told())
 
 
@@ -202,6 +215,15 @@ def read_sql(sql: str | None, file: Path | None) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read the query: {error}", path=file) from error
+
+
+def read_memory(text: str | None) -> int | None:
+    """Bytes of `--memory`; too few are refused before anything is done."""
+    if text is None:
+        return None
+    memory = parse_size(text)
+    jobs_within(memory, 1)
+    return memory
 
 
 def read_age(text: str | None) -> timedelta | None:

@@ -20,7 +20,8 @@ import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -41,8 +42,10 @@ class Claim(enum.IntEnum):
     YES = 2
 
 
-@dataclass(frozen=True, slots=True)
-class FileFacts:
+_NO_SIZES: Mapping[str, int] = MappingProxyType({})
+
+
+class FileFacts(NamedTuple):
     """What a file's name, folder and first bytes say, before it is parsed.
 
     Attributes:
@@ -65,8 +68,8 @@ class FileFacts:
     device: str | None = None
     run: str | None = None
     stamp: datetime | None = None
-    topology: Mapping[str, int] = field(default_factory=dict)
-    given: Mapping[str, int] = field(default_factory=dict)
+    topology: Mapping[str, int] = _NO_SIZES
+    given: Mapping[str, int] = _NO_SIZES
     key: int = 0
 
 

@@ -61,6 +61,8 @@ ROW_COUNT_MISMATCH = Fault(
 _BOM = b"\xef\xbb\xbf"
 _ROW_LINE = re.compile(rb"\s*\S+\s+-?\d+(\s+\d+\s+\S+\s+\d+){3}\s+\d+(\s|$)")
 
+_POLICIES = {policy.encode(): policy for policy in POLICIES}
+
 _REASONS = {
     scan.TOO_FEW_FIELDS: "too_few_fields",
     scan.SEVERAL_ROWS: "several_rows",
@@ -75,7 +77,7 @@ def _sniff(head: bytes) -> Claim:
     """A policy and a count make a plan; a count and a row make one whose header is damaged."""
     first, second, third = (head.removeprefix(_BOM).split(b"\n", 3) + [b""] * 3)[:3]
     counted = read_count(text_of(second)) is not None
-    policy = next((word for word in POLICIES if first.split(None, 1)[:1] == [word.encode()]), "")
+    policy = _POLICIES.get((first.split(None, 1) or [b""])[0], "")
     if policy and counted:
         return Claim.YES
     return Claim.MAYBE if "_" in policy or (counted and _ROW_LINE.match(third)) else Claim.NO

@@ -98,13 +98,13 @@ _ATTRIBUTIONS = pa.array(["block", "merged", "merged_by_place"])
 
 def _sniff(head: bytes) -> Claim:
     said: set[bytes | None] = set()
-    # A search for plain bytes settles what most files are not, at a tenth of the cost.
-    if b"> " in head or b"stage2rank" in head:
+    # A search for plain bytes, of a single one best, settles what most files are not.
+    if (b">" in head and b"> " in head) or b"stage2rank" in head:
         said = {match.group(1) for match in _STATEMENT.finditer(head)}
     speaks = b"forward time" in head or b"layer[" in head
     if (speaks and _RECORD.search(head)) or None in said or len(said) > 1:
         return Claim.YES
-    progress = b"| epoch" in head and _PROGRESS.search(head)
+    progress = b"|" in head and b"| epoch" in head and _PROGRESS.search(head)
     return Claim.MAYBE if said or progress else Claim.NO
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from pathlib import PurePosixPath
 
@@ -25,7 +24,7 @@ import pyarrow as pa
 from pipeline.faults import NOT_UTF8, Fault, Ledger, Severity
 from pipeline.formats import Chunk, Claim, FileFacts, Format, Run, RunFacts
 from pipeline.scan.rank_layout import SPAN_FIRST
-from pipeline.scan.rank_names import date_of, device_of, host_of, node_folder, parts_of
+from pipeline.scan.rank_names import date_of, folder_of, name_of
 from pipeline.scan.rank_reader import Notice, Reader
 from pipeline.scan.rank_steps import ENDED, STEP
 from pipeline.topology import resolve, stage_of
@@ -71,17 +70,17 @@ def sniff(head: bytes) -> Claim:
 
 def facts(path: str, head: bytes) -> FileFacts:
     """Reads `wd8_tp2_pp4_numl40_bs2_<tokenizer>_rank0_<YYYYmmddHHMMSS>.txt`: parts in any order."""
-    sizes, others = parts_of(path)
+    name, folder = name_of(path), folder_of(path)
     first = _RECORD.match(head.removeprefix(_BOM).lstrip())
-    rank = int(others["rank"]) if "rank" in others else int(first[1]) if first else None
+    rank = int(name.rank) if name.rank else int(first[1]) if first else None
     return FileFacts(
         path=path,
-        stem=others["stem"] or PurePosixPath(path).stem,
+        stem=name.stem or PurePosixPath(path).stem,
         rank=rank,
-        host=host_of(path),
-        device=device_of(path),
-        stamp=date_of(others.get("stamp")),
-        topology=sizes,
+        host=folder.host,
+        device=folder.device,
+        stamp=date_of(name.stamp),
+        topology=name.sizes,
     )
 
 
@@ -94,9 +93,9 @@ def group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts
         if file.run is not None:
             named[file.run].append(file)
         elif file.topology:
-            folder = node_folder(file.path)
-            siblings = folders[str(folder.parent), file.stem]
-            siblings.setdefault(str(folder), []).append(file)
+            folder = folder_of(file.path)
+            siblings = folders[folder.parent, file.stem]
+            siblings.setdefault(folder.node, []).append(file)
         else:
             runs.append([file])
     runs.extend(named.values())
@@ -158,7 +157,7 @@ def _hosted(parts: list[list[FileFacts]]) -> list[list[FileFacts]]:
         return parts
     return [
         [
-            replace(file, host=file.host or node_folder(file.path).name)
+            file._replace(host=file.host or folder_of(file.path).node_name)
             for part in parts
             for file in part
         ]
@@ -219,8 +218,7 @@ class _Parser:
             printed.pop("micro_batches", None)
         attributes: dict[str, str] = {}
         for source in self._run.sources:
-            others = parts_of(source.path)[1]
-            attributes |= {k: v for k, v in others.items() if k in ("experts", "tokenizer")}
+            attributes |= name_of(source.path).attributes
         steps = {int(row[STEP]) for row in book.values()}
         return RunFacts(
             topology=printed,

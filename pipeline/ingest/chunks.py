@@ -11,7 +11,7 @@ import hashlib
 import io
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -28,7 +28,7 @@ from pipeline.faults import (
     Ledger,
 )
 from pipeline.formats import Chunk, Span
-from pipeline.ingest.streams import DECODE_ERRORS, Codec
+from pipeline.ingest.streams import DECODE_ERRORS, Codec, Opened
 from pipeline.scan.lines import line_ends
 
 # A line longer than this is rejected; 16 MiB hold an operation with some 80,000 sub-operations.
@@ -37,8 +37,6 @@ CHUNK_BYTES = 16 << 20
 _PIECE = 1 << 16
 _BOM = b"\xef\xbb\xbf"
 _NEWLINE = ord("\n")
-
-Opened = AbstractContextManager[tuple[IO[bytes], Codec | None]]
 
 
 @dataclass(frozen=True, slots=True)

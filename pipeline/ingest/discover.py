@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import glob
+import io
 import os
 import shutil
 import stat
 import sys
 import zipfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from pipeline.errors import InputError
 from pipeline.formats import HEAD_BYTES
-from pipeline.ingest.streams import DECODE_ERRORS, Entry, decompressed, is_tar, is_zip, walk_tar
+from pipeline.ingest.streams import (
+    DECODE_ERRORS,
+    Entry,
+    codec_of,
+    decompressed,
+    is_tar,
+    is_zip,
+    walk_tar,
+)
 
 STANDARD_INPUT = "-"
 
@@ -100,64 +109,66 @@ def _spooled(name: str, stream: IO[bytes], spool: Path) -> Root:
     return Root(spool, (spool / name,))
 
 
-def discover(root: Root, *, lake: Path | None) -> Iterator[tuple[Path, str] | Skip]:
-    """Regular files below a root in a stable order, as (location, relative path), and skips.
+def discover(root: Root, *, lake: Path | None) -> Iterator[tuple[Entry, str] | Skip]:
+    """Regular files below a root in a stable order, each with its real path, and skips.
 
     The lake itself is not an input, wherever it lies.
     """
     if root.files is not None:
         for file in root.files:
             relative = Path(os.path.relpath(file, root.folder)).as_posix()
-            yield _judge(file, relative)
+            yield _judge(str(file), relative, os.path.realpath(file))
         return
-    pending = [root.folder]
+    spared = None if lake is None else str(lake)
+    pending = [(str(root.folder), "")]
     while pending:
-        folder = pending.pop()
-        inside = Path(os.path.relpath(folder, root.folder))
+        folder, inside = pending.pop()
         try:
-            children = sorted(os.scandir(folder), key=lambda child: child.name)
+            with os.scandir(folder) as found:
+                children = sorted(found, key=lambda child: child.name)
         except OSError:
-            yield Skip(inside.as_posix(), None, "unreadable")
+            yield Skip(inside or ".", None, "unreadable")
             continue
+        real = os.path.realpath(folder)
         below = []
         for child in children:
-            name = (inside / child.name).as_posix()
+            name = f"{inside}/{child.name}" if inside else child.name
+            where = f"{real}/{child.name}"
             if child.name.startswith("."):
                 yield Skip(name, None, "hidden")
             elif child.is_dir(follow_symlinks=False):
-                if lake is None or Path(child.path).resolve() != lake:
-                    below.append(Path(child.path))
+                if where != spared:
+                    below.append((child.path, name))
             else:
-                yield _judge(Path(child.path), name)
+                yield _judge(
+                    child.path, name, os.path.realpath(where) if child.is_symlink() else where
+                )
         pending.extend(reversed(below))
 
 
-def _judge(file: Path, relative: str) -> tuple[Path, str] | Skip:
+def _judge(file: str, relative: str, real: str) -> tuple[Entry, str] | Skip:
     try:
-        mode = file.stat().st_mode
+        status = os.stat(file)
     except OSError:
         return Skip(relative, None, "unreadable")
-    if not stat.S_ISREG(mode):
+    if not stat.S_ISREG(status.st_mode):
         return Skip(relative, None, "not_a_file")
-    return file, relative
-
-
-def entry_of(file: Path, relative: str) -> Entry:
-    """The input as the file system describes it."""
-    status = file.stat()
     size = status.st_size
-    return Entry(relative, None, str(file), size, status.st_mtime_ns, status.st_ino, weight=size)
+    entry = Entry(relative, None, file, size, status.st_mtime_ns, status.st_ino, weight=size)
+    return entry, real
 
 
 def open_heads(entry: Entry) -> Iterator[Found | Skip]:
     """First bytes of an input: one for a file, one per member for an archive."""
     try:
-        with open(entry.location, "rb") as raw:
-            if is_zip(raw.peek(4)):
+        with io.FileIO(entry.location) as raw:
+            head = raw.read(HEAD_BYTES)
+            if is_zip(head):
                 yield from _zip_heads(entry)
                 return
-            stream, _ = decompressed(raw)
-            head = read_head(stream)
+            if codec_of(head) is not None:
+                raw.seek(0)
+                head = read_head(decompressed(raw)[0])
         if is_tar(head):
             yield from _tar_heads(entry)
         else:
@@ -199,8 +210,8 @@ def _zip_heads(entry: Entry) -> Iterator[Found | Skip]:
     with zipfile.ZipFile(entry.location) as archive:
         for position, info in enumerate(archive.infolist()):
             if not info.is_dir():
-                member = replace(
-                    entry, member=info.filename, weight=info.file_size, position=position
+                member = entry._replace(
+                    member=info.filename, weight=info.file_size, position=position
                 )
                 with archive.open(info) as stream:
                     yield _judge_member(member, stream)
@@ -209,8 +220,8 @@ def _zip_heads(entry: Entry) -> Iterator[Found | Skip]:
 def _tar_heads(entry: Entry) -> Iterator[Found | Skip]:
     try:
         for position, (info, stream) in enumerate(walk_tar(entry.location)):
-            member = replace(
-                entry, member=info.name, weight=info.size, position=position, packed=True
+            member = entry._replace(
+                member=info.name, weight=info.size, position=position, packed=True
             )
             if info.isreg():
                 yield _judge_member(member, stream)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline import topology
 from pipeline.errors import UsageError
-from pipeline.formats import HEAD_BYTES, Claim, FileFacts, Format, format_named, formats
-from pipeline.ingest.discover import Found, Root, Skip, discover, entry_of, open_heads
+from pipeline.formats import Claim, FileFacts, Format, format_named, formats
+from pipeline.ingest.discover import Found, Root, Skip, discover, open_heads
 from pipeline.ingest.memory import (
     ID_BYTES,
     Memory,
@@ -67,8 +67,7 @@ class Options:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """An input that a format took.
 
     Attributes:
@@ -78,7 +77,6 @@ class Candidate:
         head_hash: SHA-256 of the first 4 KiB.
         members: Inputs that its file gave.
         known: The committed source it is known to equal, unread.
-        content_hash: SHA-256 of all of it, where it ends within its head.
     """
 
     entry: Entry
@@ -89,7 +87,6 @@ class Candidate:
     members: int
     place: Place | None = None
     known: Remembered | None = None
-    content_hash: str | None = None
 
 
 @dataclass(slots=True)
@@ -109,17 +106,17 @@ def find(
         UsageError: The forced format or the run pattern is unusable.
     """
     judge = _Judge(options, memory)
-    seen: set[Path] = set()
+    seen: set[str] = set()
     for root in roots:
         judge.findings.candidates.append([])
         for item in discover(root, lake=lake_root):
             if isinstance(item, Skip):
                 judge.pass_over(item)
                 continue
-            location, relative = item
-            if (resolved := location.resolve()) not in seen:
-                seen.add(resolved)
-                judge.take(entry_of(location, relative))
+            entry, real = item
+            if real not in seen:
+                seen.add(real)
+                judge.take(entry)
     return judge.findings
 
 
@@ -169,7 +166,7 @@ class _Judge:
                 continue
             record = item.record
             same = ("member", "weight", "position", "packed")
-            member = replace(entry, **{name: record[name] for name in same})
+            member = entry._replace(**{name: record[name] for name in same})
             fmt = format_named(item.run.options["format"])
             base = facts_of(record)
             facts, place = self._apply(base)
@@ -190,7 +187,7 @@ class _Judge:
                 taken.append(chosen)
         members = len(taken) + len(passed)
         for candidate in taken:
-            self._add(replace(candidate, members=members))
+            self._add(candidate if members == 1 else candidate._replace(members=members))
         for skip in passed:
             self.pass_over(skip, entry, members)
 
@@ -204,15 +201,13 @@ class _Judge:
             return Skip(entry.path, entry.member, fmt)
         base = fmt.facts(strip_suffix(entry.label), found.head)
         head_hash = hashlib.sha256(found.head[:ID_BYTES]).hexdigest()
-        ends = len(found.head) < HEAD_BYTES
-        content_hash = hashlib.sha256(found.head).hexdigest() if ends else None
         facts, place = self._apply(base)
-        return Candidate(
-            entry, fmt, base, facts, head_hash, members=1, place=place, content_hash=content_hash
-        )
+        return Candidate(entry, fmt, base, facts, head_hash, members=1, place=place)
 
     def _apply(self, base: FileFacts) -> tuple[FileFacts, Place | None]:
         """Facts with what the user gave, over `--run-pattern`, over what the format read."""
+        if not (self._pattern or self._options.hosts or self._options.given):
+            return base, None
         matched = self._pattern.search(base.path) if self._pattern else None
         groups = {k: v for k, v in matched.groupdict().items() if v is not None} if matched else {}
         try:
@@ -226,8 +221,7 @@ class _Judge:
         place = None if hosts is None or rank is None else hosts.place(base.path, rank)
         if place is not None:
             groups |= {k: v for k, v in (("host", place.host), ("device", place.device)) if v}
-        facts = replace(
-            base,
+        facts = base._replace(
             rank=rank,
             run=groups.get("run"),
             host=groups.get("host", base.host),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import posixpath
 import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
@@ -66,6 +67,6 @@ def group_of(run_id: str, sources: Sequence[Candidate]) -> str:
     fmt = sources[0].format
     if fmt.group is one_run_per_file:
         return run_id
-    folder = os.path.commonpath([PurePosixPath(c.entry.label).parent for c in sources])
+    folder = os.path.commonpath({posixpath.dirname(c.entry.label) or "." for c in sources})
     digest = hashlib.sha256(f"{fmt.name}\0{folder}".encode()).hexdigest()
     return f"{slug(PurePosixPath(folder).name)}-{digest[:_HASH_DIGITS]}"

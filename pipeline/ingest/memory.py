@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import PurePosixPath
 from typing import Any
 
 from pipeline.formats import FileFacts
@@ -164,7 +164,7 @@ class Memory:
 
 def base_name(label: str) -> str:
     """Base name without a compression's suffix: a log is the same after it was rotated."""
-    return PurePosixPath(strip_suffix(label)).name
+    return posixpath.basename(strip_suffix(label))
 
 
 def _record(known: Remembered | Record) -> Record:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Iterable
+import io
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -15,13 +20,20 @@ from pipeline.schema import Table, tables
 
 ROW_GROUP_ROWS = 1 << 18
 ROW_GROUPS_PER_PART = 32
+SMALL_ROWS = 1 << 12
+"""Parts of fewer rows are compressed with LZ4: zstd's set-up per page is half the time to write
+them, and what it saves is less than a disk block."""
+
+_SINK_BYTES = 1 << 20
+_NESTED = {"BIGINT[]": (".list.element",), "MAP": (".key_value.key", ".key_value.value")}
 
 
 class PartWriter:
     """Collects batches by table and writes a row group whenever one is full.
 
-    Where parts and row groups are cut depends on the rows alone, so that the same input gives the
-    same files. Writing happens on the executor, one row group behind the parser.
+    Files depend on the rows and their order alone, not on the batches they come in: part and row
+    group are cut by number of rows, and a column's words are numbered in alphabetical order.
+    Writing happens on the executor, one row group behind the parser.
     """
 
     def __init__(self, run_id: str | None, staging: Path, executor: Executor) -> None:
@@ -50,9 +62,9 @@ class PartWriter:
         self._wait()
         staged = {}
         for table, writer in sorted(self._tables.items()):
-            for part in writer.close():
-                name = f"part-{_file_hash(part)}.parquet"
-                staged[f"{part_folder(table, self._run_id)}/{name}"] = part
+            for path, digest in writer.close():
+                name = f"part-{digest[:20]}.parquet"
+                staged[f"{part_folder(table, self._run_id)}/{name}"] = path
         return staged
 
     def _wait(self) -> None:
@@ -67,64 +79,178 @@ class _TableWriter:
         self._staging = staging
         self._batches: list[pa.RecordBatch] = []
         self._rows = 0
-        self._writer: pq.ParquetWriter | None = None
-        self._groups = 0
-        self._parts: list[Path] = []
+        self._part: _Part | None = None
+        self._parts: list[tuple[Path, str]] = []
 
-    def add(self, batch: pa.RecordBatch) -> Iterable[pa.Table]:
+    def add(self, batch: pa.RecordBatch) -> Iterator[list[pa.RecordBatch]]:
         """Full row groups, once the batch has filled them."""
         while self._rows + batch.num_rows >= ROW_GROUP_ROWS:
-            room = ROW_GROUP_ROWS - self._rows
-            self._batches.append(batch.slice(0, room))
-            batch = batch.slice(room)
+            head, batch = _cut(batch, ROW_GROUP_ROWS - self._rows)
+            self._batches.append(head)
             yield self._take()
         if batch.num_rows:
             self._batches.append(batch)
             self._rows += batch.num_rows
 
-    def _take(self) -> pa.Table:
-        group = pa.Table.from_batches(self._batches, self._table.storage_schema)
-        self._batches, self._rows = [], 0
-        return group
+    def _take(self) -> list[pa.RecordBatch]:
+        batches, self._batches, self._rows = self._batches, [], 0
+        return batches
 
-    def write(self, group: pa.Table) -> None:
-        if self._writer is None:
-            self._open()
-        assert self._writer is not None
-        whole = group.unify_dictionaries().combine_chunks()
-        self._writer.write_table(whole, row_group_size=ROW_GROUP_ROWS)
-        self._groups += 1
-        if self._groups == ROW_GROUPS_PER_PART:
+    def write(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Writes a row group."""
+        group = _whole(batches)
+        if self._part is None:
+            path = self._staging / f"{self._table.name}-{len(self._parts)}.parquet"
+            self._part = _Part(path, self._table, small=group.num_rows < SMALL_ROWS)
+        self._part.write(group)
+        if self._part.groups == ROW_GROUPS_PER_PART:
             self._close_part()
 
-    def close(self) -> list[Path]:
+    def close(self) -> list[tuple[Path, str]]:
+        """Parts with the SHA-256 of their content."""
         if self._rows:
             self.write(self._take())
         self._close_part()
         return self._parts
 
-    def _open(self) -> None:
-        path = self._staging / f"{self._table.name}-{len(self._parts)}.parquet"
-        self._writer = pq.ParquetWriter(
-            path,
-            self._table.storage_schema,
-            compression="zstd",
-            use_dictionary=[c.name for c in self._table.stored if c.dictionary],
-            column_encoding={
-                c.name: "DELTA_BINARY_PACKED"
-                for c in self._table.stored
-                if c.type in ("BIGINT", "INTEGER")
-            },
-        )
-        self._parts.append(path)
-        self._groups = 0
-
     def _close_part(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        if self._part is not None:
+            self._parts.append((self._part.path, self._part.close()))
+            self._part = None
 
 
-def _file_hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:20]
+class _Part:
+    """One Parquet file under way."""
+
+    def __init__(self, path: Path, table: Table, *, small: bool) -> None:
+        self.path = path
+        self.groups = 0
+        self._file = _HashedFile(path)
+        self._sink = pa.BufferedOutputStream(pa.PythonFile(self._file, mode="w"), _SINK_BYTES)
+        layout = _layout(table.name)
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            layout.fields,
+            compression="lz4" if small else "zstd",
+            use_dictionary=layout.dictionary,
+            column_encoding=dict.fromkeys(layout.rising, "DELTA_BINARY_PACKED"),
+            write_statistics=layout.counted,
+            max_rows_per_page=ROW_GROUP_ROWS,
+        )
+        self._writer.add_key_value_metadata(table.storage_schema.metadata)
+
+    def write(self, group: pa.Table) -> None:
+        self._writer.write_table(group, row_group_size=ROW_GROUP_ROWS)
+        self.groups += 1
+
+    def close(self) -> str:
+        """Completes the file; returns the SHA-256 of its content, hex."""
+        self._writer.close()
+        self._sink.close()
+        return self._file.digest.hexdigest()
+
+
+class _HashedFile(io.RawIOBase):
+    """A new file whose content is hashed while it is written."""
+
+    def __init__(self, path: Path) -> None:
+        self.digest = hashlib.sha256()
+        self._file = path.open("wb")
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.digest.update(data)
+        return self._file.write(data)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """How a table's columns are stored; docs/parquet-layout.md says why.
+
+    Attributes:
+        fields: Arrow schema without the table's own metadata, which Parquet would carry twice.
+        dictionary: Leaves stored as codes into a dictionary of their values.
+        rising: Columns stored as differences.
+        counted: Columns with least and greatest value per row group. Words have none: every row
+            group holds nearly all of them, and to find the least costs as much as to store them.
+    """
+
+    fields: pa.Schema
+    dictionary: list[str]
+    rising: list[str]
+    counted: list[str]
+
+
+@functools.cache
+def _layout(table: str) -> _Layout:
+    stored = tables()[table].stored
+    rising = [c.name for c in stored if c.rising]
+    nested = {c.name: _NESTED.get(c.type.partition("(")[0], ()) for c in stored}
+    coded = [c.name for c in stored if c.dictionary or c.type in {"INTEGER", "BIGINT"}]
+    return _Layout(
+        fields=tables()[table].storage_schema.remove_metadata(),
+        dictionary=[
+            *(name for name in coded if name not in rising),
+            *(name + leaf for name, leaves in nested.items() for leaf in leaves),
+        ],
+        rising=rising,
+        counted=[c.name for c in stored if not (c.dictionary or nested[c.name])],
+    )
+
+
+def _cut(batch: pa.RecordBatch, rows: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """The first rows and the others, each with the words that it has."""
+    if rows == batch.num_rows:
+        return batch, batch.slice(rows)
+    head, rest = batch.slice(0, rows), batch.slice(rows)
+    return _trimmed(head), _trimmed(rest)
+
+
+def _trimmed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    arrays = [
+        _only_used(column) if isinstance(column, pa.DictionaryArray) else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+
+
+def _only_used(words: pa.DictionaryArray) -> pa.DictionaryArray:
+    names = len(words.dictionary)
+    codes = words.indices.fill_null(names).to_numpy()
+    used = np.flatnonzero(np.bincount(codes, minlength=names)[:names])
+    if used.size == names:
+        return words
+    place = np.zeros(names + 1, np.int32)
+    place[used] = np.arange(used.size, dtype=np.int32)
+    indices = pa.array(place[codes], mask=codes == names)
+    return pa.DictionaryArray.from_arrays(indices, words.dictionary.take(pa.array(used)))
+
+
+def _whole(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    """The batches as a table with one array per column, its words in alphabetical order.
+
+    Words are numbered in the order in which batches bring them: a batch of no rows goes first and
+    brings them all, unless the only batch has them in order.
+    """
+    first = batches[0]
+    columns, in_order = first.slice(0, 0).columns, len(batches) == 1
+    for i, column in enumerate(columns):
+        if isinstance(column, pa.DictionaryArray):
+            given = [batch.column(i).dictionary.to_pylist() for batch in batches]
+            names = sorted(set().union(*given))
+            in_order = in_order and given[0] == names
+            columns[i] = _no_rows_of(names)
+    if in_order:
+        return pa.Table.from_batches(batches)
+    head = pa.RecordBatch.from_arrays(columns, schema=first.schema)
+    return pa.Table.from_batches([head, *batches]).unify_dictionaries().combine_chunks()
+
+
+def _no_rows_of(names: list[str]) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), pa.array(names, pa.string()))

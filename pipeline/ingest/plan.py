@@ -128,14 +128,12 @@ class _Planner:
                 candidate.head_hash,
             )
             if same and record["content_hash"] == self._content(candidate):
-                return replace(candidate, known=known)
+                return candidate._replace(known=known)
         return candidate
 
     def _content(self, candidate: Candidate) -> str | None:
         if candidate.known is not None:
             return str(candidate.known.record["content_hash"])
-        if candidate.content_hash is not None:
-            return candidate.content_hash
         key = id(candidate.entry)
         if key not in self._contents:
             self._contents[key] = content_hash(candidate.entry)
@@ -173,9 +171,9 @@ class _Planner:
             for candidate in candidates:
                 by_format[candidate.format.name].append(candidate)
             for members in by_format.values():
-                facts = [replace(c.facts, key=key) for key, c in enumerate(members)]
+                facts = [c.facts._replace(key=key) for key, c in enumerate(members)]
                 for files in members[0].format.group(facts, self._options.run_gap_seconds):
-                    sources = [replace(members[file.key], facts=file) for file in files]
+                    sources = [members[file.key]._replace(facts=file) for file in files]
                     yield tuple(sorted(sources, key=feeding_order))
 
     def _fold_twins(

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from pipeline.budget import jobs_within
 from pipeline.errors import InputError
 from pipeline.ingest.discover import resolve_roots
 from pipeline.ingest.find import Options, find
@@ -61,6 +62,7 @@ def ingest(
     options: Options,
     *,
     jobs: int | None = None,
+    memory: int | None = None,
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> IngestReport:
@@ -68,13 +70,17 @@ def ingest(
 
     Args:
         jobs: Runs parsed at the same time; None for one per processor.
+        memory: Bytes for the whole process: fewer jobs run where they would not fit.
         executor: Where jobs run; None for threads of this process.
 
     Raises:
         InputError: Nothing that was named is usable.
         LakeError: The lake cannot be written.
+        UsageError: Not even one job fits into the memory.
     """
     width = jobs or _processors()
+    if memory is not None:
+        width = jobs_within(memory, width)
     with lake.staging("ingest") as staging, ThreadPoolExecutor(2 * width) as helper:
         plans, skips = plan(inputs, lake.root, options, staging / "spool")
         work = _Jobs(lake, options, staging, helper, progress)
@@ -150,14 +156,15 @@ class _Jobs:
         for p in todo:
             open_groups[p.group] += 1
         done: dict[str, list[RunResult]] = defaultdict(list)
-        futures: list[Future[list[RunResult]]] = [
+        pending: set[Future[list[RunResult]]] = {
             runner.submit(
                 ingest_job, job, self._options, self._staging, self._helper, self._advance
             )
             for job in _jobs(todo)
-        ]
+        }
         try:
-            for future in as_completed(futures):
+            for future in as_completed(pending):
+                pending.discard(future)  # and with it the result, once it is committed
                 for result in future.result():
                     group = result.plan.group
                     done[group].append(result)
@@ -166,7 +173,7 @@ class _Jobs:
                         outcomes.extend(self._commit(group, done.pop(group)))
         except BaseException:  # an interrupt as well: jobs under way end at their next block
             self._stop.set()
-            for future in futures:
+            for future in pending:
                 future.cancel()
             raise
         return outcomes

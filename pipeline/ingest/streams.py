@@ -7,12 +7,14 @@ import contextlib
 import gzip
 import io
 import lzma
+import os
 import tarfile
 import zipfile
 from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, NamedTuple, cast
 
 import pyarrow as pa
 from isal import igzip
@@ -57,8 +59,7 @@ CODECS = (
 _MAGIC_BYTES = max(len(codec.magic) for codec in CODECS)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One input, before anything is known of its content.
 
     Attributes:
@@ -100,6 +101,8 @@ def strip_suffix(path: str) -> str:
 
 def decompressed(raw: IO[bytes], *, patient: bool = False) -> tuple[IO[bytes], Codec | None]:
     """The bytes behind a stream that may be compressed, and with what."""
+    if isinstance(raw, io.FileIO) and codec_of(os.pread(raw.fileno(), _MAGIC_BYTES, 0)) is None:
+        return cast(IO[bytes], raw), None
     peekable = (
         raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(cast(io.RawIOBase, raw))
     )
@@ -109,26 +112,54 @@ def decompressed(raw: IO[bytes], *, patient: bool = False) -> tuple[IO[bytes], C
     return (codec.patient if patient else codec.open)(peekable), codec
 
 
-@contextlib.contextmanager
-def open_entry(entry: Entry, *, patient: bool = False) -> Iterator[tuple[IO[bytes], Codec | None]]:
-    """Decompressed bytes of an input and its compression.
+Opened = AbstractContextManager[tuple[IO[bytes], Codec | None]]
+"""Decompressed bytes of an input and its compression."""
+
+
+def open_entry(entry: Entry, *, patient: bool = False) -> Opened:
+    """Opens an input.
 
     A member of a tar is found by reading up to it; use `walk_tar` for many.
 
     Args:
         patient: The stream is damaged: see `Codec.patient`.
     """
+    if entry.member is not None:
+        return _open_member(entry, patient=patient)
+    raw = io.FileIO(entry.location)
+    try:
+        return _Plain(raw, *decompressed(raw, patient=patient))
+    except BaseException:
+        raw.close()
+        raise
+
+
+class _Plain(AbstractContextManager[tuple[IO[bytes], Codec | None]]):
+    """A file of its own; there may be a hundred thousand, so that this is no generator."""
+
+    __slots__ = ("_opened", "_raw")
+
+    def __init__(self, raw: io.FileIO, stream: IO[bytes], codec: Codec | None) -> None:
+        self._raw = raw
+        self._opened = stream, codec
+
+    def __enter__(self) -> tuple[IO[bytes], Codec | None]:
+        return self._opened
+
+    def __exit__(self, *error: object) -> None:
+        self._raw.close()
+
+
+@contextlib.contextmanager
+def _open_member(entry: Entry, *, patient: bool) -> Iterator[tuple[IO[bytes], Codec | None]]:
     with contextlib.ExitStack() as stack:
-        if entry.member is None:
-            raw: IO[bytes] = stack.enter_context(open(entry.location, "rb"))
-        elif not entry.packed:
+        if not entry.packed:
             archive = stack.enter_context(zipfile.ZipFile(entry.location))
             raw = stack.enter_context(archive.open(archive.infolist()[entry.position]))
         else:
             members = stack.enter_context(contextlib.closing(walk_tar(entry.location)))
             raw = next(s for i, (_, s) in enumerate(members) if i == entry.position)
-        stream, codec = decompressed(raw, patient=patient)
-        yield stream, codec
+        yield decompressed(raw, patient=patient)
 
 
 def is_zip(head: bytes) -> bool:

@@ -240,7 +240,9 @@ def record_of(candidate: Candidate, found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rows(table: str, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(list(rows), schema=tables()[table].storage_schema)
+    schema = tables()[table].storage_schema
+    arrays = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _generation(shaping: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:

@@ -6,7 +6,7 @@ import functools
 import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from pipeline.schema import PARTITION_KEY, SCHEMA_VERSION
 
@@ -32,6 +32,18 @@ class RunEntry:
     parts: Mapping[str, tuple[str, ...]]
     sources: tuple[Mapping[str, Any], ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, group: str, run_id: str, entry: Mapping[str, Any]) -> Self:
+        """The run that an entry of a group's manifest tells of."""
+        return cls(
+            run_id,
+            group,
+            entry["generation"],
+            {table: tuple(parts) for table, parts in entry["parts"].items()},
+            tuple(entry["sources"]),
+            entry["options"],
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The entry as it stands in its manifest."""

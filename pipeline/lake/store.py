@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any
-
-import pyarrow.fs as pafs
+from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import LakeError
+from pipeline.lake.loose import Loose
 from pipeline.lake.manifest import RunEntry, Snapshot
 from pipeline.schema import PARTITION_KEY, tables
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
 
 MANIFEST_VERSION = 1
 SKIPPED_GROUP = "_skipped"
@@ -24,13 +28,17 @@ _MANIFESTS = "_manifest"
 _STAGING = "_staging"
 _LOCKS = "_lock"
 
+# Of a manifest file: inode, size, mtime and ctime. Manifests are replaced, never written in place.
+_Stamp = tuple[int, int, int, int]
+
 
 class Lake:
     """A lake directory. Open it with `Lake.open` or make it with `Lake.create`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._fs = pafs.LocalFileSystem()
+        self._loose = Loose(root / _MANIFESTS / "_loose")
+        self._known: dict[str, tuple[_Stamp, tuple[RunEntry, ...]]] = {}
 
     @staticmethod
     def exists(root: str | Path) -> bool:
@@ -78,6 +86,12 @@ class Lake:
             raise LakeError(f"cannot write the lake: {error.strerror}", path=root) from error
         return cls(path)
 
+    @functools.cached_property
+    def _fs(self) -> FileSystem:
+        from pyarrow.fs import LocalFileSystem  # noqa: PLC0415 - readers do without
+
+        return LocalFileSystem()
+
     @property
     def warehouse(self) -> Path:
         """The DuckDB file that the build publishes."""
@@ -86,28 +100,37 @@ class Lake:
     # --- reading -------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """Reads all manifests.
+        """Reads all manifests, but those that this object has read and nobody has replaced since.
 
         Raises:
             LakeError: A manifest is damaged or was written by a newer tracelake.
         """
-        runs: dict[str, RunEntry] = {}
+        known: dict[str, tuple[_Stamp, tuple[RunEntry, ...]]] = {}
         skipped: tuple[str, ...] = ()
-        for path in sorted((self.root / _MANIFESTS).glob("*.json")):
-            manifest = self._read_manifest(path)
-            if path.stem == SKIPPED_GROUP:
-                skipped = tuple(manifest["parts"])
+        for group, stamp in self._manifests():
+            if group == SKIPPED_GROUP:
+                skipped = tuple(self._read_manifest(self._manifest_path(group))["parts"])
                 continue
-            for run_id, entry in manifest["runs"].items():
-                runs[run_id] = RunEntry(
-                    run_id,
-                    path.stem,
-                    entry["generation"],
-                    {table: tuple(parts) for table, parts in entry["parts"].items()},
-                    tuple(entry["sources"]),
-                    entry["options"],
-                )
+            seen = self._known.get(group)
+            if seen is None or seen[0] != stamp:
+                entries = self._runs_of(group).items()
+                seen = stamp, tuple(RunEntry.from_json(group, *entry) for entry in entries)
+            known[group] = seen
+        self._known = known
+        runs = {entry.run_id: entry for _, entries in known.values() for entry in entries}
         return Snapshot(dict(sorted(runs.items())), skipped)
+
+    def _manifests(self) -> list[tuple[str, _Stamp]]:
+        """Every group with its manifest's stamp, in order of name."""
+        found = []
+        with os.scandir(self.root / _MANIFESTS) as files:
+            for file in files:
+                if file.name.endswith(".json"):
+                    with contextlib.suppress(FileNotFoundError):  # dropped just now
+                        at = file.stat()
+                        stamp = at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns
+                        found.append((file.name.removesuffix(".json"), stamp))
+        return sorted(found)
 
     def skipped_inputs(self) -> list[dict[str, Any]]:
         """What is remembered of inputs that no format took."""
@@ -151,26 +174,33 @@ class Lake:
                 after this group has been committed.
         """
         drop = drop or {}
+        new = {e.run_id: e.to_json() for e in entries}
         with self.lock("commit"):
+            old = {name: self._runs_of(name) for name in sorted({group, *drop.values()})}
+            for runs in old.values():
+                for run_id in runs.keys() & {*new, *drop}:
+                    self._loose.add(chain.from_iterable(runs[run_id]["parts"].values()))
+                for run_id in runs.keys() & drop.keys():
+                    del runs[run_id]
             self._move_in(staged)
-            new = {e.run_id: e.to_json() for e in entries}
-            self._write_runs(group, self._runs_of(group, without=drop) | new)
-            for other in sorted(set(drop.values()) - {group}):
-                self._write_runs(other, self._runs_of(other, without=drop))
+            self._write_runs(group, old.pop(group) | new)
+            for other, runs in old.items():
+                self._write_runs(other, runs)
 
     def commit_skipped(
         self, inputs: Sequence[Mapping[str, Any]], staged: Mapping[str, Path]
     ) -> None:
         """Replaces the list of inputs that no format took, and the parts that hold it."""
         with self.lock("commit"):
+            path = self._manifest_path(SKIPPED_GROUP)
+            self._loose.add(self._read_manifest(path)["parts"] if path.is_file() else ())
             self._move_in(staged)
             content = {"inputs": [dict(record) for record in inputs], "parts": sorted(staged)}
             self._write_manifest(SKIPPED_GROUP, content)
 
-    def _runs_of(self, group: str, *, without: Collection[str]) -> dict[str, Any]:
+    def _runs_of(self, group: str) -> dict[str, Any]:
         path = self._manifest_path(group)
-        runs = self._read_manifest(path)["runs"] if path.is_file() else {}
-        return {run_id: entry for run_id, entry in runs.items() if run_id not in without}
+        return dict(self._read_manifest(path)["runs"]) if path.is_file() else {}
 
     def _write_runs(self, group: str, runs: Mapping[str, Any]) -> None:
         if runs:
@@ -182,6 +212,7 @@ class Lake:
         return self.root / _MANIFESTS / f"{group}.json"
 
     def _move_in(self, staged: Mapping[str, Path]) -> None:
+        self._loose.add(staged)
         for relative, source in staged.items():
             target = self.root / relative
             # The name carries the content's hash: a file of that name is this file.
@@ -219,40 +250,49 @@ class Lake:
             fcntl.flock(alive, fcntl.LOCK_EX)
             yield Path(folder)
 
-    def sweep(self, snapshot: Snapshot) -> int:
-        """Removes part files that no manifest names and staging that no live writer holds.
+    def sweep(self, snapshot: Snapshot, *, full: bool = False) -> int:
+        """Removes files of no manifest and staging of no live writer, and says how many.
 
         Args:
             snapshot: The reading that has been published; a part committed since is spared.
-
-        Returns:
-            Files removed.
+            full: Look through every folder, also for what nobody has listed.
         """
         removed = 0
         with self.lock("commit"):
-            named = self.snapshot().all_parts | snapshot.all_parts
-            for table in tables():
-                for path in (self.root / table).glob(f"{PARTITION_KEY}=*/*"):
-                    if path.relative_to(self.root).as_posix() not in named:
-                        path.unlink()
-                        removed += 1
-                        with contextlib.suppress(OSError):  # not empty: still in use
-                            path.parent.rmdir()
+            committed = self.snapshot().all_parts
+            listed = None if full else self._loose.listed()
+            found = set(self._stored_parts() if listed is None else listed) - committed
+            for part in found - snapshot.all_parts:
+                path = self.root / part
+                with contextlib.suppress(FileNotFoundError):  # never moved in
+                    path.unlink()
+                    removed += 1
+                with contextlib.suppress(OSError):  # not empty: still in use
+                    path.parent.rmdir()
+            self._loose.keep(found & snapshot.all_parts)
             for folder in (self.root / _STAGING).glob("*"):
-                removed += _remove_if_dead(folder)
+                removed += self._remove_if_dead(folder)
         return removed
 
+    def _stored_parts(self) -> Iterator[str]:
+        """Every file in a run's folder of a table, relative to the root."""
+        for table in tables():
+            folder = self.root / table
+            for run in os.listdir(folder) if folder.is_dir() else ():
+                if run.startswith(f"{PARTITION_KEY}="):
+                    for name in os.listdir(folder / run):
+                        yield f"{table}/{run}/{name}"
 
-def _remove_if_dead(folder: Path) -> int:
-    """Empties a staging folder whose writer is gone; a live one holds a lock on `.writer`."""
-    mark = folder / ".writer"
-    if not mark.is_file():
-        return 0
-    with mark.open("a") as held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    def _remove_if_dead(self, folder: Path) -> int:
+        """Empties a staging folder whose writer is gone; a live one holds a lock on `.writer`."""
+        mark = folder / ".writer"
+        if not mark.is_file():
             return 0
-        files = [path for path in folder.rglob("*") if not path.is_dir()]
-        pafs.LocalFileSystem().delete_dir(str(folder))
-        return len(files)
+        with mark.open("a") as held:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return 0
+            files = [path for path in folder.rglob("*") if not path.is_dir()]
+            self._fs.delete_dir(str(folder))
+            return len(files)

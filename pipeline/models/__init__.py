@@ -2,7 +2,8 @@
 
 from pipeline.models.base import create_empty_tables
 from pipeline.models.build import BuildResult, build
-from pipeline.models.catalog import Catalog, catalog, compute, connect, load
+from pipeline.models.catalog import Catalog, catalog, load
+from pipeline.models.compute import compute, connect
 from pipeline.models.describe import describe, relation_columns
 from pipeline.models.header import Model
 

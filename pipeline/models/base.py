@@ -64,6 +64,11 @@ def create_empty_tables(con: duckdb.DuckDBPyConnection) -> None:
         con.execute(f"CREATE TEMP TABLE {quoted(table.name)} ({ddl(table.columns)})")
 
 
+def copy_of(table: str) -> str:
+    """Name of the warehouse's copy of a base table; see `Catalog.copied`."""
+    return f"_base_{table}"
+
+
 def select_parts(
     table: Table, root: Path, parts: Sequence[str], older: Collection[str] = ()
 ) -> str:

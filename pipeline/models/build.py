@@ -97,7 +97,7 @@ def build(
             state, snapshot = _follow(lake, filler, staged, snapshot, carried)
             staged.chmod(0o444)
             os.replace(staged, lake.warehouse)
-        lake.sweep(snapshot)
+        lake.sweep(snapshot, full=carried is None)
     before, after = (carried.runs if carried else {}), state.runs
     known = old.runs if old else {}
     return BuildResult(

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 
-from pipeline.errors import LakeError
 from pipeline.lake import Snapshot
-from pipeline.models.base import comment, ddl, engine_errors, quoted, select_parts
-from pipeline.models.catalog import Catalog, compute, connect
+from pipeline.models.base import comment, copy_of, ddl, engine_errors, quoted, select_parts
+from pipeline.models.batches import batches
+from pipeline.models.catalog import Catalog
+from pipeline.models.compute import compute, connect
 from pipeline.models.header import Model
-from pipeline.models.state import State, attach, write_state
+from pipeline.models.state import CATALOG, State, attach, write_state
 from pipeline.schema import Column, tables
-
-# Parquet bytes of the runs that are computed together.
-_BATCH_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,6 @@ class Filler:
         """
         before = old.runs if old else {}
         changed = {run for run, generation in new.runs.items() if before.get(run) != generation}
-        dropped = before.keys() - new.runs.keys()
         config = {} if self.threads is None else {"threads": self.threads}
         with (
             engine_errors("the warehouse"),
@@ -71,15 +68,11 @@ class Filler:
                 con.execute("BEGIN")
                 self._create_tables(con)
                 con.execute("COMMIT")
-            self._fill_runs(con, snapshot, sorted(changed), touched=sorted(changed | dropped))
+            self._drop_runs(con, sorted(before.keys() - (new.runs.keys() - changed)))
+            self._fill_runs(con, snapshot, sorted(changed))
             self._fill_fleet(con, snapshot)
             con.execute("BEGIN")
-            for table in tables().values():
-                parts = snapshot.parts(table.name)
-                select = select_parts(table, self.root, parts, snapshot.older)
-                target = f"warehouse.main.{quoted(table.name)}"
-                con.execute(f"CREATE OR REPLACE VIEW {target} AS {select}")
-                _describe(con, "VIEW", target, table.doc, table.columns)
+            self._point_views(con, old, new)
             write_state(con, new)
             con.execute("COMMIT")
             con.execute("CHECKPOINT warehouse")
@@ -88,85 +81,108 @@ class Filler:
     def _create_tables(self, con: duckdb.DuckDBPyConnection) -> None:
         for name, model in self.models.stored.items():
             shown = self.models.columns[name]
-            target = f"warehouse.main.{quoted(name)}"
+            target = _target(name)
             con.execute(f"CREATE TABLE {target} ({ddl(shown)})")
             _describe(con, "TABLE", target, model.doc, shown)
+        for name in self.models.copied:
+            table, copy = tables()[name], copy_of(name)
+            con.execute(f"CREATE TABLE {_target(copy)} ({ddl(table.columns)})")
+            con.execute(f"CREATE VIEW {_target(name)} AS FROM {quoted(copy)}")
+            _describe(con, "VIEW", _target(name), table.doc, table.columns)
 
-    def _fill_runs(
-        self,
-        con: duckdb.DuckDBPyConnection,
-        snapshot: Snapshot,
-        changed: Sequence[str],
-        *,
-        touched: Sequence[str],
-    ) -> None:
-        """Replaces the rows of touched runs by those of the changed ones."""
-        for name, model in self.models.stored.items():
-            if touched and not model.fleet:
-                con.execute(
-                    f"DELETE FROM warehouse.main.{quoted(name)}"
-                    " WHERE run_id IN (SELECT unnest($1::VARCHAR[]))",
-                    [list(touched)],
-                )
-        done = 0
-        for batch in _batches(self.root, snapshot, changed):
-            done += len(batch)
-            self.progress(f"computing {done} of {len(changed)} runs")
-            self._compute(
-                con,
-                [model for model in self.models.models.values() if not model.fleet],
-                {t.name: snapshot.parts(t.name, batch) for t in tables().values()},
-                snapshot.older,
+    def _point_views(self, con: duckdb.DuckDBPyConnection, old: State | None, new: State) -> None:
+        """Brings the views of part files up to date."""
+        for name, table in tables().items():
+            seen = (old.root, old.parts[name], old.older) if old else None
+            if name in self.models.copied or seen == (new.root, new.parts[name], new.older):
+                continue
+            select = select_parts(table, self.root, new.parts[name], new.older)
+            con.execute(f"CREATE OR REPLACE VIEW {_target(name)} AS {select}")
+            _describe(con, "VIEW", _target(name), table.doc, table.columns)
+
+    def _drop_runs(self, con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> None:
+        """Removes the rows of runs."""
+        per_run = [name for name, model in self.models.stored.items() if not model.fleet]
+        for name in (*per_run, *map(copy_of, self.models.copied)) if run_ids else ():
+            con.execute(
+                f"DELETE FROM {_target(name)} WHERE run_id IN (SELECT unnest($1::VARCHAR[]))",
+                [list(run_ids)],
             )
 
+    def _fill_runs(
+        self, con: duckdb.DuckDBPyConnection, snapshot: Snapshot, run_ids: Sequence[str]
+    ) -> None:
+        """Adds the rows of runs."""
+        models = [model for model in self.models.models.values() if not model.fleet]
+        read = {*self.models.copied, *(i for m in models for i in self.models.inputs[m.name])}
+        done = 0
+        for batch in batches(self.root, snapshot, run_ids):
+            done += len(batch.run_ids)
+            self.progress(f"computing {done} of {len(run_ids)} runs")
+            kinds = {}
+            for name in read & tables().keys():
+                select = select_parts(tables()[name], self.root, batch.parts[name], snapshot.older)
+                kinds[name] = "TABLE" if name in batch.small else "VIEW"
+                con.execute(f"CREATE TEMP {kinds[name]} {quoted(name)} AS {select}")
+            for name in self.models.copied:
+                con.execute(f"INSERT INTO {_target(copy_of(name))} FROM temp.{quoted(name)}")
+            self._compute(con, models, kinds)
+
     def _fill_fleet(self, con: duckdb.DuckDBPyConnection, snapshot: Snapshot) -> None:
+        """Computes the fleet models from what the warehouse has of every run."""
         fleet = [model for model in self.models.models.values() if model.fleet]
         if not fleet:
             return
         self.progress(f"computing {len(fleet)} models over all runs")
-        below = [name for name, model in self.models.stored.items() if not model.fleet]
+        selects = {
+            "skipped": select_parts(tables()["skipped"], self.root, snapshot.skipped),
+            **{name: f"FROM {_target(copy_of(name))}" for name in self.models.copied},
+            **{name: f"FROM {_target(name)}" for name in self.models.stored},
+        }
+        read = {i for model in fleet for i in self.models.inputs[model.name]}
+        below = read - {model.name for model in fleet}
         for name in below:
-            target = quoted(name)
-            con.execute(f"CREATE TEMP VIEW {target} AS FROM warehouse.main.{target}")
+            con.execute(f"CREATE TEMP VIEW {quoted(name)} AS {selects[name]}")
         for model in fleet:
             if not model.internal:
-                con.execute(f"DELETE FROM warehouse.main.{quoted(model.name)}")
-        self._compute(con, fleet, {t: snapshot.parts(t) for t in tables()}, snapshot.older)
-        for name in below:
-            con.execute(f"DROP VIEW temp.{quoted(name)}")
+                con.execute(f"DELETE FROM {_target(model.name)}")
+        self._compute(con, fleet, dict.fromkeys(below, "VIEW"))
 
     def _compute(
-        self,
-        con: duckdb.DuckDBPyConnection,
-        models: Sequence[Model],
-        parts: dict[str, list[str]],
-        older: Collection[str],
+        self, con: duckdb.DuckDBPyConnection, models: Sequence[Model], given: Mapping[str, str]
     ) -> None:
-        """Computes models over some part files and appends their rows, ordered by grain."""
-        for table in tables().values():
-            select = select_parts(table, self.root, parts[table.name], older)
-            con.execute(f"CREATE TEMP VIEW {quoted(table.name)} AS {select}")
+        """Computes models and appends their rows, ordered by grain.
+
+        Args:
+            given: Temporary relations that they read -> TABLE or VIEW; like the models' own they
+                are dropped when no later model reads them.
+        """
+        kinds = dict(given)
         for model, read_last in zip(models, self._read_last(models), strict=True):
             compute(con, model)
+            kinds[model.name] = "TABLE"
             if model.name in self.models.stored:
                 name, keys = quoted(model.name), ", ".join(map(quoted, model.grain))
-                con.execute(
-                    f"INSERT INTO warehouse.main.{name} SELECT * FROM temp.{name} ORDER BY {keys}"
-                )
+                con.execute(f"INSERT INTO {_target(model.name)} FROM temp.{name} ORDER BY {keys}")
             for name in read_last:
-                con.execute(f"DROP TABLE temp.{quoted(name)}")
-        for name in tables():
-            con.execute(f"DROP VIEW temp.{quoted(name)}")
+                con.execute(f"DROP {kinds.pop(name)} temp.{quoted(name)}")
+        for name, kind in kinds.items():
+            con.execute(f"DROP {kind} temp.{quoted(name)}")
 
     def _read_last(self, models: Sequence[Model]) -> list[list[str]]:
-        """For each of these models, in their order, those that no later one reads."""
+        """For each of these models, in their order, the relations that no later one reads."""
         last: dict[str, int] = {}
         for number, model in enumerate(models):
             last |= dict.fromkeys((model.name, *self.models.inputs[model.name]), number)
         return [
-            [model.name for model in models if last[model.name] == number]
+            [name for name, reader in last.items() if reader == number]
             for number in range(len(models))
         ]
+
+
+def _target(name: str) -> str:
+    """A relation of the warehouse that is being filled."""
+    return f"{CATALOG}.main.{quoted(name)}"
 
 
 def _describe(
@@ -175,26 +191,3 @@ def _describe(
     comment(con, kind, target, doc)
     for column in shown:
         comment(con, "COLUMN", f"{target}.{quoted(column.name)}", column.comment)
-
-
-def _batches(root: Path, snapshot: Snapshot, run_ids: Sequence[str]) -> Iterator[list[str]]:
-    """Runs in groups of bounded size on disk."""
-    batch: list[str] = []
-    size = 0
-    for run_id in run_ids:
-        parts = [part for parts in snapshot.runs[run_id].parts.values() for part in parts]
-        try:
-            run_size = sum((root / part).stat().st_size for part in parts)
-        except OSError as error:
-            raise LakeError(
-                f"a part of run {run_id} cannot be read: {error.strerror}",
-                path=error.filename,
-                hint="ingest its inputs again; tracelake check lists what is missing",
-            ) from error
-        if batch and size + run_size > _BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-        batch.append(run_id)
-        size += run_size
-    if batch:
-        yield batch

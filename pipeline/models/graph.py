@@ -18,13 +18,18 @@ TABLE_FUNCTIONS = frozenset({"unnest", "range", "generate_series"})
 
 
 def inputs_of(
-    con: duckdb.DuckDBPyConnection, path: Path, sql: str, relations: Collection[str]
+    con: duckdb.DuckDBPyConnection,
+    path: Path,
+    sql: str,
+    relations: Collection[str],
+    unstable: Collection[str],
 ) -> frozenset[str]:
     """Relations that a SELECT reads.
 
     Args:
         path: Where the SQL stands, for messages.
         relations: Every relation there is, by name.
+        unstable: Functions that no model may call; see `unstable_functions`.
 
     Raises:
         ContractError: Not one plain SELECT over known relations; says where and what to do.
@@ -39,7 +44,6 @@ def inputs_of(
             line=lines.of_text(shadowed[0]),
             hint="give the CTE another name",
         )
-    unstable = _unstable_functions(con)
     found = set()
     for node in _walk(select):
         match node.get("type"):
@@ -115,6 +119,15 @@ def check_macros(con: duckdb.DuckDBPyConnection, path: Path) -> None:
         )
 
 
+def unstable_functions(con: duckdb.DuckDBPyConnection) -> frozenset[str]:
+    """Functions that may give another value at the next call, such as now() and random()."""
+    rows = con.execute(
+        "SELECT DISTINCT function_name FROM duckdb_functions()"
+        " WHERE stability <> 'CONSISTENT' AND function_name <> 'error'"
+    ).fetchall()
+    return frozenset(name for (name,) in rows)
+
+
 def _select(con: duckdb.DuckDBPyConnection, path: Path, sql: str) -> dict[str, Any]:
     """Syntax tree of a file that holds one SELECT."""
     (text,) = con.execute("SELECT json_serialize_sql(?)", [sql]).fetchone() or ("",)
@@ -158,14 +171,6 @@ def _cte_of(path: list[str], ctes: set[str]) -> str:
     if len(path) == 2 and path[0] == "recurring" and path[1] in ctes:
         return path[1]
     return ".".join(path)
-
-
-def _unstable_functions(con: duckdb.DuckDBPyConnection) -> frozenset[str]:
-    rows = con.execute(
-        "SELECT DISTINCT function_name FROM duckdb_functions()"
-        " WHERE stability <> 'CONSISTENT' AND function_name <> 'error'"
-    ).fetchall()
-    return frozenset(name for (name,) in rows)
 
 
 class _Lines:

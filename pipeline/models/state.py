@@ -10,11 +10,11 @@ import duckdb
 
 from pipeline.lake import Snapshot
 from pipeline.models.base import literal
-from pipeline.models.catalog import connect
+from pipeline.models.compute import connect
 from pipeline.schema import tables
 
 # Raised when an older warehouse cannot be carried on.
-WAREHOUSE_VERSION = 2
+WAREHOUSE_VERSION = 3
 CATALOG = "warehouse"
 
 _DDL = """
@@ -84,6 +84,17 @@ def write_state(con: duckdb.DuckDBPyConnection, state: State) -> None:
         [part for _, part in parts],
         [part in state.older for _, part in parts],
     )
+
+
+def read_root(con: duckdb.DuckDBPyConnection) -> str | None:
+    """Where the lake was when the attached warehouse was built; None if by another version."""
+    try:
+        found = con.execute(
+            "SELECT root FROM warehouse.main._build WHERE version = ?", [WAREHOUSE_VERSION]
+        ).fetchone()
+    except duckdb.CatalogException:
+        return None
+    return None if found is None else str(found[0])
 
 
 def read_state(con: duckdb.DuckDBPyConnection) -> State | None:

@@ -1,4 +1,8 @@
-"""Prints results: a table for people, everything else for programs."""
+"""Prints results: a table for people, everything else for programs.
+
+What only one way of printing needs is imported there: most queries take less time than that.
+"""
+# ruff: noqa: PLC0415
 
 from __future__ import annotations
 
@@ -9,11 +13,7 @@ from decimal import Decimal
 from typing import TextIO, TypeAlias
 
 import pyarrow as pa
-import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
-from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
+from rich.cells import cell_len
 
 from pipeline.errors import UsageError
 from pipeline.query.values import jsonable, rows_of, values_of
@@ -87,7 +87,11 @@ def _write_table(reader: pa.RecordBatchReader, out: TextIO) -> None:
 
 
 def _draw(names: list[str], right: list[bool], rows: list[list[str]], out: TextIO) -> None:
-    table = RichTable(header_style="bold")
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(header_style="bold")
     for name, number in zip(names, right, strict=True):
         table.add_column(Text(name), justify="right" if number else "left", overflow="fold")
     for row in rows:
@@ -126,12 +130,12 @@ def _cell(value: object) -> str:
 
 
 def _width(text: str) -> int:
-    return max((Text(line).cell_len for line in text.split("\n")), default=0)
+    return max(map(cell_len, text.split("\n")))
 
 
 def _pad(text: str, width: int, right: bool) -> str:
     flat = text.replace("\n", "\\n")
-    space = " " * (width - Text(flat).cell_len)
+    space = " " * (width - cell_len(flat))
     return space + flat if right else flat + space
 
 
@@ -166,6 +170,8 @@ def _json_rows(reader: pa.RecordBatchReader) -> Iterator[str]:
 
 
 def _write_csv(reader: pa.RecordBatchReader, out: TextIO) -> None:
+    import pyarrow.csv as pacsv
+
     schema = pa.schema([(field.name, _csv_type(field.type)) for field in reader.schema])
     sink = pa.BufferOutputStream()
     pacsv.write_csv(schema.empty_table(), sink)
@@ -197,6 +203,8 @@ def _as_text(value: object) -> str:
 
 
 def _write_parquet(reader: pa.RecordBatchReader, out: TextIO) -> None:
+    import pyarrow.parquet as pq
+
     with pq.ParquetWriter(out.buffer, reader.schema, compression="zstd") as writer:
         for batch in reader:
             writer.write_batch(batch)

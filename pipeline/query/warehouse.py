@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import re
 import tempfile
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +14,9 @@ import pyarrow as pa
 
 from pipeline.errors import LakeError, UsageError
 from pipeline.lake import Lake
-from pipeline.models.base import literal, quoted, select_parts
-from pipeline.models.catalog import connect
-from pipeline.models.state import CATALOG, attach, read_state
+from pipeline.models.base import copy_of, literal, quoted, select_parts
+from pipeline.models.compute import connect
+from pipeline.models.state import CATALOG, attach, read_root, read_state
 from pipeline.schema import tables
 
 _BATCH_ROWS = 64 * 1024
@@ -35,22 +36,21 @@ def open_warehouse(lake: Lake) -> duckdb.DuckDBPyConnection:
         raise LakeError(
             "the lake has no warehouse", path=lake.root, hint="make it with: tracelake build"
         )
-    spill = Path(tempfile.gettempdir()) / f"tracelake-query-{os.getpid()}"
-    con = connect(temp_directory=str(spill))
+    held = contextlib.ExitStack()
+    con = connect(temp_directory=str(_spill_folder(lake, held)))
+    weakref.finalize(con, held.close)
     try:
         attach(con, lake.warehouse, read_only=True)
-        state = read_state(con)
-        if state is None:
+        root = read_root(con)
+        if root is None:
             raise LakeError(
                 "the warehouse was built by another version",
                 path=lake.warehouse,
                 hint=_REBUILD,
             )
         con.execute(f"USE {CATALOG}")
-        if state.root != str(lake.root):
-            for table in tables().values():
-                select = select_parts(table, lake.root, state.parts[table.name], state.older)
-                con.execute(f"CREATE TEMP VIEW {quoted(table.name)} AS {select}")
+        if root != str(lake.root):
+            _follow_move(con, lake.root)
         con.execute(f"SET allowed_directories = [{literal(str(lake.root))}]")
         con.execute("SET enable_external_access = false")
         con.execute("SET lock_configuration = true")
@@ -63,6 +63,28 @@ def open_warehouse(lake: Lake) -> duckdb.DuckDBPyConnection:
         con.close()
         raise
     return con
+
+
+def _spill_folder(lake: Lake, held: contextlib.ExitStack) -> Path:
+    """Where a query puts what memory does not take: beside the lake's data, for this user alone.
+
+    Args:
+        held: Removes the folder when it is closed.
+    """
+    try:
+        return held.enter_context(lake.staging("query"))
+    except OSError:  # a lake that this user only reads
+        return Path(held.enter_context(tempfile.TemporaryDirectory(prefix="tracelake-query-")))
+
+
+def _follow_move(con: duckdb.DuckDBPyConnection, root: Path) -> None:
+    """Hides the views of part files by others that find them where the lake is now."""
+    state = read_state(con)
+    there = {name for (name,) in con.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+    for table in tables().values():
+        if state and copy_of(table.name) not in there:
+            select = select_parts(table, root, state.parts[table.name], state.older)
+            con.execute(f"CREATE TEMP VIEW {quoted(table.name)} AS {select}")
 
 
 def run_query(lake: Lake, sql: str) -> Iterator[pa.RecordBatchReader]:

@@ -8,9 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipeline.scan.compiled import kernel
 from pipeline.scan.lines import NULL
 
 Longs = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 
 _ATTRIBUTES = pa.map_(pa.string(), pa.string())
@@ -44,16 +46,32 @@ def numbers(values: npt.NDArray[np.integer], kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, stored.size, [_bitmap(valid), pa.py_buffer(stored)])
 
 
-def words(codes: npt.NDArray[np.integer], names: Sequence[str]) -> pa.DictionaryArray:
-    """Dictionary column of `names[code]`, NULL for negative codes; only names that occur."""
-    present = np.zeros(len(names) + 1, np.bool_)  # the last stands for code -1
-    present[codes] = True
-    kept = np.flatnonzero(present[:-1])
-    index = np.zeros(len(names) + 1, np.int32)
-    index[kept] = np.arange(kept.size, dtype=np.int32)
-    indices = pa.Array.from_buffers(
-        pa.int32(), codes.size, [_bitmap(codes >= 0), pa.py_buffer(index[codes])]
-    )
+@kernel
+def _mark(codes: Codes, seen: npt.NDArray[np.uint8]) -> None:
+    """Marks the codes that occur; -1 marks the last place."""
+    for i in range(codes.size):
+        seen[codes[i]] = 1
+
+
+@kernel
+def _recode(codes: Codes, new: Codes) -> None:
+    """Replaces each code by its new one; -1 has the last."""
+    for i in range(codes.size):
+        codes[i] = new[codes[i]]
+
+
+def words(given: npt.NDArray[np.integer], names: Sequence[str]) -> pa.DictionaryArray:
+    """Dictionary column of `names[code]` for given codes, NULL for -1; only names that occur."""
+    codes: Codes = np.array(given, np.int32)
+    seen = np.zeros(len(names) + 1, np.uint8)
+    _mark(codes, seen)
+    kept = np.flatnonzero(seen[:-1])
+    valid = _bitmap(codes >= 0) if seen[-1] else None
+    if kept.size < len(names):
+        new = np.zeros(len(names) + 1, np.int32)
+        new[kept] = np.arange(kept.size, dtype=np.int32)
+        _recode(codes, new)
+    indices = pa.Array.from_buffers(pa.int32(), codes.size, [valid, pa.py_buffer(codes)])
     return pa.DictionaryArray.from_arrays(
         indices, pa.array([names[i] for i in kept.tolist()], pa.string())
     )

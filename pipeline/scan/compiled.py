@@ -4,9 +4,9 @@ Kernels run without the GIL and without reference counts (`_nrt=False`): countin
 pass through small functions costs several times the work they do. The price is that a kernel
 cannot allocate: it gets every array it writes from its caller, and copies in loops, not slices.
 
-Compiled code is kept on disk, in a folder named by the hash of this folder's sources: numba itself
-looks at the outermost kernel's file only, and would run stale code of the others. Where no folder
-can be written, the first use in every process compiles.
+Compiled code is kept on disk, for exactly these sources, this numba and this processor. numba's own
+cache would look at the outermost kernel's file only and run stale code of the others, and it ends
+the process where it cannot write or where a file is damaged.
 """
 
 from __future__ import annotations
@@ -14,66 +14,101 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import os
-from collections.abc import Callable
+import pickle
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import llvmlite  # type: ignore[import-untyped]
+import numba
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba import config, njit, types
+from llvmlite import ir
+from numba import njit, types
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
+from pipeline.kept import Kept, places
+
 _Function = TypeVar("_Function", bound=Callable[..., object])
-_njit = cast(Any, njit)
-_config = cast(Any, config)
+_compile = functools.partial(cast(Any, njit), nogil=True, _nrt=False, no_cfunc_wrapper=True)
+_listeners: list[Callable[[str], None]] = []
 
 
 def kernel(function: _Function) -> _Function:
     """Compiles a function on its first call and keeps the code on disk."""
-    folder = _cache_folder()
-    before = _config.CACHE_DIR
-    _config.CACHE_DIR = folder or ""  # read while decorating; others in this process keep theirs
-    try:
-        compiled = _njit(nogil=True, cache=folder is not None, _nrt=False)(function)
-    finally:
-        _config.CACHE_DIR = before
+    compiled = _compile()(function)
+    compiled._cache = _Code(function)  # where numba looks for code before it compiles
     return cast(_Function, compiled)
 
 
 def inlined(function: _Function) -> _Function:
     """Compiles a small function into the kernels that call it, and keeps none of its own.
 
-    Whether a call is inlined is left to LLVM: forcing it gives the same speed and compiles a third
-    longer.
+    Not to be called from Python: it would compile in every process. Whether a call is inlined is
+    left to LLVM: forcing it gives the same speed and compiles a third longer.
     """
-    return cast(_Function, _njit(nogil=True, _nrt=False)(function))
+    return cast(_Function, _compile()(function))
 
 
-def is_cold() -> bool:
-    """Whether the next use of a format compiles, because no code is kept yet."""
-    folder = _cache_folder()
-    return folder is None or not any(Path(folder).iterdir())
+@contextlib.contextmanager
+def telling(tell: Callable[[str], None]) -> Iterator[None]:
+    """While this lasts, `tell` gets a line when kernels compile, and one if they cannot be kept."""
+    said: set[str] = set()
+
+    def tell_once(line: str) -> None:
+        if line not in said:
+            said.add(line)
+            tell(line)
+
+    _listeners.append(tell_once)
+    try:
+        yield
+    finally:
+        _listeners.remove(tell_once)
+
+
+def _tell(line: str) -> None:
+    for listener in _listeners:
+        listener(line)
+
+
+class _Code:
+    """The code of one kernel on disk, as numba asks for it: a file per signature and processor."""
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        self._name = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
+
+    def load_overload(self, signature: object, target: Any) -> object:
+        target.refresh()
+        code = _kept().read(self._file(signature, target.codegen()))
+        if code is None:
+            _tell("compiling the parsers for this machine: once, some 10 seconds per format")
+            return None
+        return cast(Any, CompileResult)._rebuild(target, *pickle.loads(code))
+
+    def save_overload(self, signature: object, compiled: Any) -> None:
+        kept = _kept()
+        kept.write(self._file(signature, compiled.codegen), cast(Any, dumps)(compiled._reduce()))
+        if kept.trouble:
+            _tell(f"compiled parsers cannot be kept, every start compiles them: {kept.trouble}")
+
+    def _file(self, signature: object, codegen: Any) -> str:
+        key = hashlib.sha256(repr((str(signature), codegen.magic_tuple())).encode())
+        return f"{self._name}-{key.hexdigest()[:16]}"
 
 
 @functools.cache
-def _cache_folder() -> str | None:
-    """Where compiled code of exactly these sources is kept, or None if nowhere can be written."""
-    here = Path(__file__).parent
-    digest = hashlib.sha256()
-    for source in sorted(here.glob("*.py")):
+def _kept() -> Kept:
+    """Compiled code of exactly these sources and tools."""
+    tools = (sys.implementation.cache_tag, numba.__version__, llvmlite.__version__, np.__version__)
+    digest = hashlib.sha256(repr(tools).encode())
+    for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
-    name = f"kernels-{digest.hexdigest()[:16]}"
-    chosen = os.environ.get("NUMBA_CACHE_DIR")
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    for parent in [Path(chosen)] if chosen else [here / "__pycache__", Path(home) / "tracelake"]:
-        with contextlib.suppress(OSError):
-            (parent / name).mkdir(parents=True, exist_ok=True)
-            if os.access(parent / name, os.W_OK):
-                return str(parent / name)
-    return None
+    return Kept("kernels", digest.hexdigest()[:16], places())
 
 
 def typed(value: int) -> int:

@@ -22,11 +22,11 @@ from pipeline.scan.rank_layout import (
     DUPLICATE_KEY,
     DURATION,
     ESCAPED,
-    FROM,
     HINTS,
     KNOWN_KEYS,
     LIST,
     MAX_ELEMENTS,
+    NUMBER_AT,
     PHASE,
     PLACEHOLDER_TEXT,
     RECORD_SIZE,
@@ -37,7 +37,6 @@ from pipeline.scan.rank_layout import (
     STAGE,
     TENSOR,
     TIMESTAMP,
-    TO,
     TOO_MANY_ELEMENTS,
     TORCH_TEXT,
     VALUE_BYTES,
@@ -264,7 +263,7 @@ def read_fields(
             if key == _NO_KEY:
                 return (BAD_SHAPE if role == SHAPE else BAD_NUMBER), p
             if role <= TIMESTAMP:
-                record[FROM + role], record[TO + role] = p, q
+                record[NUMBER_AT + 2 * role], record[NUMBER_AT + 2 * role + 1] = p, q
         elif PHASE <= role <= TENSOR:
             q, key, value = _read_text(
                 buf, p, end, stop, escape, role, hint, remembered, record, state
@@ -281,6 +280,7 @@ def read_fields(
             if role == BATCH:
                 number, behind = whole_number(buf, p, q, 18)
                 record[BATCH] = number if behind == q else NULL
+                record[NUMBER_AT], record[NUMBER_AT + 1] = p, q
             elif role == SEMANTICS:
                 record[SEMANTICS] = match(state.text, PLACEHOLDER_TEXT, buf, p, q) == q
         p = value if key >= 0 else q

@@ -16,9 +16,9 @@ Longs = npt.NDArray[np.int64]
 ATTRIBUTE, DURATION, TIMESTAMP, STAGE, COUNT, SHAPE = range(6)
 PHASE, DESCRIPTION, GROUP, DTYPE, FUNC, CALLER, TENSOR = range(6, 13)
 LIST, BATCH, SEMANTICS, SEEN = range(13, 17)
-# Where a time's digits stand: FROM + DURATION, TO + DURATION; the same of TIMESTAMP.
-FROM, TO = 16, 18
-RECORD_SIZE = 21
+# Where the digits of micro-batch, duration and time stamp begin and end, pair by pair.
+NUMBER_AT = 17
+RECORD_SIZE = 23
 
 KEYS = (
     b"stage_id mg_state duration timestamp description group_kind input__shape input__dtype "
@@ -28,7 +28,7 @@ KEYS = (
 """Known keys, first in every key table; what else comes up is numbered behind them."""
 
 KNOWN_KEYS = len(KEYS)
-DURATION_KEY = KEYS.index(b"duration")
+DURATION_KEY, BATCH_KEY = KEYS.index(b"duration"), KEYS.index(b"batch_id")
 
 _OPERATION = {
     b"stage_id": STAGE,
@@ -164,13 +164,13 @@ def new_memory() -> Memory:
 
 
 class Repeats(NamedTuple):
-    """The last few different sub-operations of a block; see `rank_repeats`.
+    """The last few different operations or sub-operations of a chunk; see `rank_repeats`.
 
     Attributes:
         patterns: (pattern, column).
         latest: The pattern that was last repeated or kept.
-        used: How many were kept since the beginning of the block.
-        record: Values of the sub-operation at hand.
+        used: How many were kept since the beginning of the chunk.
+        record: Values of the operation or sub-operation at hand.
     """
 
     patterns: Longs
@@ -186,7 +186,6 @@ class Lines(NamedTuple):
         rejects: (span, line, start, end, problem) of each.
         n_rejects: Used rows of `rejects`.
         lead: Bytes up to the run's first mark of a step's end, and whether one was seen.
-        record: Values of the operation at hand.
         saved: Sizes of ops and comms before the line.
         scratch: Text of a sub-operation without its escapes.
     """
@@ -194,17 +193,22 @@ class Lines(NamedTuple):
     rejects: Longs
     n_rejects: Longs
     lead: Longs
-    record: Longs
     saved: Longs
     scratch: Bytes
 
 
 class State(NamedTuple):
-    """All that a kernel reads and writes beside the block."""
+    """All that a kernel reads and writes beside the chunk.
+
+    Attributes:
+        whole: Operations that come again.
+        parts: Sub-operations that come again.
+    """
 
     memory: Memory
     lines: Lines
-    repeats: Repeats
+    whole: Repeats
+    parts: Repeats
     ops: Rows
     comms: Rows
     names: Tokens

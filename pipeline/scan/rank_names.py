@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import posixpath
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 _SIZES = {
     "wd": "world_size",
@@ -19,36 +23,64 @@ _SIZES = {
     "bs": "micro_batch_size",
 }
 _PART = re.compile(r"([A-Za-z]+)(\d{1,9})")
+_RANK = re.compile(r"rank(\d{1,9})")
 _STAMP = re.compile(r"\d{14}")
 _NODE = re.compile(r"(node|host|worker)[-_]?\d+", re.IGNORECASE)
 _DEVICE = re.compile(r"(gpu|cuda|device)[-_]?\d+", re.IGNORECASE)
 _HOST_OR_DEVICE = "gpu"
 
+# Ranks of a run share all but one part of their names, and their folders.
+_CACHED = 1 << 12
 
-def parts_of(path: str) -> tuple[dict[str, int], dict[str, str]]:
-    """Sizes by topology key, and the other parts of a file's name by meaning."""
-    sizes: dict[str, int] = {}
-    others: dict[str, str] = {}
+
+class Name(NamedTuple):
+    """What a file's name says.
+
+    Attributes:
+        stem: The name without rank, stamp and suffix.
+        sizes: By topology key.
+        attributes: Number of experts, tokenizer.
+        rank, stamp: Their digits.
+    """
+
+    stem: str
+    sizes: Mapping[str, int]
+    attributes: Mapping[str, str]
+    rank: str | None = None
+    stamp: str | None = None
+
+
+def name_of(path: str) -> Name:
+    """What the name of the file at this path says; its parts may come in any order."""
+    rank = stamp = None
     kept = []
-    for part in PurePosixPath(path).stem.split("_"):
-        sized = _PART.fullmatch(part)
-        word = sized[1] if sized else None
-        if sized and word in _SIZES and int(sized[2]) > 0:
-            sizes.setdefault(_SIZES[word], int(sized[2]))
-        elif sized and word == "expNum":
-            others["experts"] = sized[2]
-        elif part.lower().endswith("tokenizer"):
-            others["tokenizer"] = part
-        if sized and word == "rank":
-            others.setdefault("rank", sized[2])
+    for part in posixpath.splitext(posixpath.basename(path))[0].split("_"):
+        if found := _RANK.fullmatch(part):
+            rank = rank or found[1]
         elif _STAMP.fullmatch(part):
-            others.setdefault("stamp", part)
+            stamp = stamp or part
         else:
             kept.append(part)
-    others["stem"] = "_".join(kept)
-    return sizes, others
+    return _configuration("_".join(kept))._replace(rank=rank, stamp=stamp)
 
 
+@functools.lru_cache(_CACHED)
+def _configuration(stem: str) -> Name:
+    sizes: dict[str, int] = {}
+    attributes: dict[str, str] = {}
+    for part in stem.split("_"):
+        sized = _PART.fullmatch(part)
+        word, number = sized.groups() if sized else ("", "")
+        if word in _SIZES and int(number) > 0:
+            sizes.setdefault(_SIZES[word], int(number))
+        elif word == "expNum":
+            attributes["experts"] = number
+        elif part.lower().endswith("tokenizer"):
+            attributes["tokenizer"] = part
+    return Name(stem, sizes, attributes)
+
+
+@functools.lru_cache(_CACHED)
 def date_of(stamp: str | None) -> datetime | None:
     """The date of a stamp; None for digits that are none."""
     if stamp is None:
@@ -59,25 +91,36 @@ def date_of(stamp: str | None) -> datetime | None:
         return None
 
 
-def device_of(path: str) -> str | None:
-    """Device that a file's folder names: cuda3, device3, and gpu3 below a folder per node.
+class Folder(NamedTuple):
+    """What the folder of a file says.
 
-    Elsewhere gpu3 may as well be a host.
+    Attributes:
+        node: Folder of the file's node: its own, or the one above a device's.
+        parent: The folder above the node's.
+        node_name: Base name of the node's.
+        host: Host that it names: node3, worker-12.
+        device: cuda3, device3, and gpu3 below a folder per node; elsewhere gpu3 may be a host.
     """
-    folder = PurePosixPath(path).parent
+
+    node: str
+    parent: str
+    node_name: str
+    host: str | None
+    device: str | None
+
+
+def folder_of(path: str) -> Folder:
+    """What the folder of the file at this path says."""
+    return _folder(posixpath.dirname(path))
+
+
+@functools.lru_cache(_CACHED)
+def _folder(name: str) -> Folder:
+    folder = PurePosixPath(name)
     named = _DEVICE.fullmatch(folder.name)
     if named and named[1].lower() == _HOST_OR_DEVICE and not _NODE.fullmatch(folder.parent.name):
         named = None
-    return None if named is None else folder.name
-
-
-def node_folder(path: str) -> PurePosixPath:
-    """Folder of a file's node: its own, or the one above a device's."""
-    folder = PurePosixPath(path).parent
-    return folder if device_of(path) is None else folder.parent
-
-
-def host_of(path: str) -> str | None:
-    """Host that a file's folder names: node3, worker-12."""
-    name = node_folder(path).name
-    return name if _NODE.fullmatch(name) else None
+    device = None if named is None else folder.name
+    node = folder if named is None else folder.parent
+    host = node.name if _NODE.fullmatch(node.name) else None
+    return Folder(str(node), str(node.parent), node.name, host, device)

@@ -30,7 +30,6 @@ from pipeline.scan.rank_layout import (
     OP_WIDE,
     OPS,
     RANK,
-    RECORD_SIZE,
     ROWS,
     SOURCE,
     TEXTS,
@@ -41,7 +40,8 @@ from pipeline.scan.rank_layout import (
     State,
     new_memory,
 )
-from pipeline.scan.rank_lines import MIN_SUB_OPERATION, read_lines
+from pipeline.scan.rank_lines import read_lines
+from pipeline.scan.rank_records import MIN_SUB_OPERATION
 from pipeline.scan.rank_repeats import new_repeats
 from pipeline.scan.rank_steps import PHASES, enlarged, new_book, number_ops, ranks
 from pipeline.scan.tokens import TokenTable
@@ -56,6 +56,8 @@ _BATCH_BYTES = 16 << 20
 _FIRST_ROWS = 1 << 9
 _MANY_TEXTS = 1 << 14
 _REJECTS = 1 << 8
+# A step has that many different operations in that many phases, a layer so many communications.
+_OPERATIONS, _SUB_OPERATIONS = 32, 16
 _NO_REJECTS = np.empty((0, 5), np.int64)
 
 
@@ -91,7 +93,7 @@ class Reader:
         self._names, self._keys, self._texts = (TokenTable(t) for t in (OPS, KEYS, TEXTS))
         self._memory = new_memory()
         self._lines = _new_lines(_FIRST_ROWS)
-        self._repeats = new_repeats()
+        self._whole, self._parts = new_repeats(_OPERATIONS), new_repeats(_SUB_OPERATIONS)
         self._ops, self._comms = _new_rows(OP_WIDE), _new_rows(COMM_WIDE)
         self._book = new_book(1 << 6)
         self._marked: bool | None = None
@@ -131,7 +133,9 @@ class Reader:
 
     def _state(self) -> State:
         tables = (self._names.tokens, self._keys.tokens, self._texts.tokens)
-        return State(self._memory, self._lines, self._repeats, self._ops, self._comms, *tables)
+        return State(
+            self._memory, self._lines, self._whole, self._parts, self._ops, self._comms, *tables
+        )
 
     def _make_room(self, length: int) -> Lines:
         """Makes room for a line: by a batch if there are rows enough for one, else by growth."""
@@ -217,7 +221,6 @@ def _new_lines(scratch: int) -> Lines:
         rejects=np.zeros((_REJECTS, _NO_REJECTS.shape[1]), np.int64),
         n_rejects=np.zeros(1, np.int64),
         lead=np.zeros(2, np.int64),
-        record=np.zeros(RECORD_SIZE, np.int64),
         saved=np.zeros(8, np.int64),
         scratch=np.empty(scratch, np.uint8),
     )

@@ -1,10 +1,10 @@
-"""Kernels for a sub-operation whose text is that of an earlier one but for its two times.
+"""Kernels for records whose text is that of an earlier one but for a few numbers.
 
-A layer calls the same collectives on the same tensors again and again, so that in a dense trace
-nearly every sub-operation says nothing new but when it ended and how long it took. The last few
-different ones of a block are kept as patterns: where their text stands, and between which bytes of
-it the times. Text that equals a pattern outside the times has the same fields, because what a field
-is depends on nothing but the text between the quotes.
+A layer calls the same collectives on the same tensors again and again, and a micro-batch the same
+operations, so that in a dense trace nearly every record says nothing new but its times and its
+micro-batch. The last few different ones of a chunk are kept as patterns: where their text stands,
+and between which bytes of it these numbers. Text that equals a pattern outside the numbers has the
+same fields, because what a field is depends on nothing but the text of its record.
 """
 
 from __future__ import annotations
@@ -12,34 +12,35 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.scan.compiled import inlined, word_at
-from pipeline.scan.lines import NULL, Bytes, decimal_ns
+from pipeline.scan.lines import NULL, Bytes, copy_bytes, decimal_ns, whole_number
 from pipeline.scan.rank_layout import (
     ATTRIBUTE_END,
     ATTRIBUTES,
+    BATCH,
+    BATCH_KEY,
     DIMENSIONS,
     DURATION,
-    FROM,
+    NUMBER_AT,
     RECORD_SIZE,
     SHAPE_END,
     TIMESTAMP,
-    TO,
     VALUE_BYTES,
     Longs,
     Repeats,
     Rows,
 )
 
-_PATTERNS = 8
+# Columns of `Repeats.patterns`: the rows that were made of it and whether a list follows; the text,
+# how many numbers there are; then role, begin and end of each number in the order of the text.
+MADE_ROW, MADE_COMM, HAS_LIST, _BEGIN, _END, _COUNT, _NUMBERS = range(7)
+_MOST_NUMBERS = 3
+NO_ROW = -1
 
-# Columns of `Repeats.patterns`: the opening quote, the first time, the second, the closing quote;
-# then what the times are, and the row that was made.
-_OPEN, _FIRST, _FIRST_END, _SECOND, _SECOND_END, _CLOSE, _DURATION_FIRST, _ROW = range(8)
 
-
-def new_repeats() -> Repeats:
-    """Remembers nothing."""
+def new_repeats(patterns: int) -> Repeats:
+    """Remembers nothing yet, and never more than so many patterns."""
     return Repeats(
-        patterns=np.zeros((_PATTERNS, _ROW + 1), np.int64),
+        patterns=np.zeros((patterns, _NUMBERS + 3 * _MOST_NUMBERS), np.int64),
         latest=np.zeros(1, np.int64),
         used=np.zeros(1, np.int64),
         record=np.zeros(RECORD_SIZE, np.int64),
@@ -47,30 +48,56 @@ def new_repeats() -> Repeats:
 
 
 @inlined
-def forget_patterns(repeats: Repeats) -> None:
-    """Forgets all patterns: the block, or the rows they made, are no longer there."""
+def _place_of(number: int) -> int:
+    """Where a record says between which bytes a number stands."""
+    return NUMBER_AT + 2 * (number if number <= TIMESTAMP else 0)
+
+
+@inlined
+def forget(repeats: Repeats) -> None:
+    """Forgets all patterns: the chunk, or the rows they made, are no longer there."""
     repeats.used[0] = 0
 
 
 @inlined
-def keep_pattern(p: int, q: int, record: Longs, row: int, repeats: Repeats) -> None:
-    """Keeps the sub-operation between the quotes at p and q, from which `record` was read.
+def forget_numbers(record: Longs) -> None:
+    """Forgets where the numbers of a record stand, so that it is not kept as a pattern."""
+    record[_place_of(DURATION)] = NULL
+
+
+@inlined
+def keep(begin: int, end: int, row: int, comm: int, has_list: bool, repeats: Repeats) -> None:
+    """Keeps `buf[begin:end]`, from which the record was read, and the rows it made, as a pattern.
 
     Args:
-        row: The communication that was made of it.
+        comm: The communication that an operation itself is, else NO_ROW.
     """
-    if record[DURATION] == NULL or record[FROM + DURATION] == NULL:
+    record = repeats.record
+    if record[DURATION] == NULL or record[_place_of(DURATION)] == NULL:
         return
-    duration_first = record[FROM + DURATION] < record[FROM + TIMESTAMP]
-    first, second = (DURATION, TIMESTAMP) if duration_first else (TIMESTAMP, DURATION)
-    slot = repeats.used[0] % _PATTERNS
+    slot = repeats.used[0] % repeats.patterns.shape[0]
     pattern = repeats.patterns[slot]
-    pattern[_OPEN], pattern[_CLOSE] = p, q
-    pattern[_FIRST], pattern[_FIRST_END] = record[FROM + first], record[TO + first]
-    pattern[_SECOND], pattern[_SECOND_END] = record[FROM + second], record[TO + second]
-    pattern[_DURATION_FIRST], pattern[_ROW] = duration_first, row
+    pattern[_BEGIN], pattern[_END] = begin, end
+    pattern[MADE_ROW], pattern[MADE_COMM], pattern[HAS_LIST] = row, comm, has_list
+    pattern[_COUNT] = 0
+    for number in (DURATION, TIMESTAMP, BATCH):
+        if record[number] != NULL:
+            _keep_number(number, record, pattern)
     repeats.latest[0] = slot
     repeats.used[0] += 1
+
+
+@inlined
+def _keep_number(number: int, record: Longs, pattern: Longs) -> None:
+    """Adds a number to a pattern, in the order of the text."""
+    place = _place_of(number)
+    at = _NUMBERS + 3 * pattern[_COUNT]
+    while at > _NUMBERS and pattern[at - 2] > record[place]:
+        for i in range(3):
+            pattern[at + i] = pattern[at - 3 + i]
+        at -= 3
+    pattern[at], pattern[at + 1], pattern[at + 2] = number, record[place], record[place + 1]
+    pattern[_COUNT] += 1
 
 
 @inlined
@@ -79,61 +106,62 @@ def _same(buf: Bytes, p: int, q: int, at: int, end: int) -> int:
     behind = at + q - p
     if behind > end:
         return -1
-    while p + 8 <= q:
+    if q - p < 8:
+        for i in range(q - p):
+            if buf[p + i] != buf[at + i]:
+                return -1
+        return behind
+    if word_at(buf, q - 8) != word_at(buf, behind - 8):
+        return -1
+    while p + 8 < q:
         if word_at(buf, p) != word_at(buf, at):
             return -1
         p, at = p + 8, at + 8
-    while p < q:
-        if buf[p] != buf[at]:
-            return -1
-        p, at = p + 1, at + 1
     return behind
 
 
 @inlined
 def _match(buf: Bytes, p: int, end: int, pattern: Longs, record: Longs) -> int:
-    """Reads the times at p by a pattern; index of the closing quote, -1 where it does not fit."""
-    q = _same(buf, pattern[_OPEN], pattern[_FIRST], p, end)
-    if q < 0:
-        return -1
-    first, q = decimal_ns(buf, q, end)
-    if q < 0:
-        return -1
-    q = _same(buf, pattern[_FIRST_END], pattern[_SECOND], q, end)
-    if q < 0:
-        return -1
-    second, q = decimal_ns(buf, q, end)
-    if q < 0:
-        return -1
-    q = _same(buf, pattern[_SECOND_END], pattern[_CLOSE] + 1, q, end)
-    if pattern[_DURATION_FIRST]:
-        record[DURATION], record[TIMESTAMP] = first, second
-    else:
-        record[DURATION], record[TIMESTAMP] = second, first
-    return q - 1 if q >= 0 else -1
+    """Reads the numbers of a record at p by a pattern; index behind it, -1 if it does not fit."""
+    text = pattern[_BEGIN]
+    for i in range(_NUMBERS, _NUMBERS + 3 * pattern[_COUNT], 3):
+        p = _same(buf, text, pattern[i + 1], p, end)
+        if p < 0:
+            return -1
+        number = pattern[i]
+        if number == BATCH:
+            value, q = whole_number(buf, p, end, 18)
+        else:
+            value, q = decimal_ns(buf, p, end)
+        if q < 0:
+            return -1
+        place = _place_of(number)
+        record[number], record[place], record[place + 1] = value, p, q
+        text, p = pattern[i + 2], q
+    return _same(buf, text, pattern[_END], p, end)
 
 
 @inlined
-def match_pattern(buf: Bytes, p: int, end: int, record: Longs, repeats: Repeats) -> tuple[int, int]:
-    """(row of the pattern that the sub-operation at p repeats, its closing quote), or (-1, p).
+def match(buf: Bytes, p: int, end: int, repeats: Repeats) -> tuple[int, int]:
+    """(pattern that the record at p repeats, index behind its text), or (-1, p).
 
-    The record's times are those at p.
+    The numbers are left in the record.
     """
-    kept = min(repeats.used[0], _PATTERNS)
-    for i in range(kept):
-        slot = repeats.latest[0] + i
-        if slot >= kept:
-            slot -= kept
-        q = _match(buf, p, end, repeats.patterns[slot], record)
+    kept = min(repeats.used[0], repeats.patterns.shape[0])
+    slot = repeats.latest[0]
+    for _ in range(kept):
+        pattern = repeats.patterns[slot]
+        q = _match(buf, p, end, pattern, repeats.record)
         if q >= 0:
             repeats.latest[0] = slot
-            return repeats.patterns[slot, _ROW], q
+            return slot, q
+        slot = slot + 1 if slot + 1 < kept else 0
     return -1, p
 
 
 @inlined
-def repeat_details(row: int, rows: Rows) -> None:
-    """Adds the dimensions and attributes of an earlier row once more."""
+def repeat_details(buf: Bytes, row: int, record: Longs, rows: Rows) -> None:
+    """Adds the dimensions and attributes of an earlier row, with the micro-batch of the record."""
     size = rows.size
     first = rows.wide[SHAPE_END, row - 1] if row > 0 else 0
     for i in range(first, rows.wide[SHAPE_END, row]):
@@ -141,21 +169,18 @@ def repeat_details(row: int, rows: Rows) -> None:
         size[DIMENSIONS] += 1
     first = rows.wide[ATTRIBUTE_END, row - 1] if row > 0 else 0
     for i in range(first, rows.wide[ATTRIBUTE_END, row]):
-        _repeat_attribute(i, rows)
-
-
-@inlined
-def _repeat_attribute(i: int, rows: Rows) -> None:
-    at, end = rows.size[ATTRIBUTES], rows.size[VALUE_BYTES]
-    rows.keys[at] = rows.keys[i]
-    rows.size[ATTRIBUTES] += 1
-    before = rows.ends[i - 1] if i > 0 else 0
-    start = ~before if before < 0 else before
-    if rows.ends[i] < 0:
-        rows.ends[at] = ~end
-        return
-    for j in range(start, rows.ends[i]):
-        rows.values[end] = rows.values[j]
-        end += 1
-    rows.size[VALUE_BYTES] = end
-    rows.ends[at] = end
+        at, end = size[ATTRIBUTES], size[VALUE_BYTES]
+        rows.keys[at] = rows.keys[i]
+        size[ATTRIBUTES] += 1
+        if rows.ends[i] < 0:
+            rows.ends[at] = ~end
+            continue
+        if rows.keys[i] == BATCH_KEY and record[BATCH] != NULL:
+            place = _place_of(BATCH)
+            end = copy_bytes(buf, record[place], record[place + 1], rows.values, end)
+        else:
+            before = rows.ends[i - 1] if i > 0 else 0
+            start = ~before if before < 0 else before
+            end = copy_bytes(rows.values, start, rows.ends[i], rows.values, end)
+        size[VALUE_BYTES] = end
+        rows.ends[at] = end

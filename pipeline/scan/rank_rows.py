@@ -126,7 +126,25 @@ def add_comm(record: Longs, func: int, sub_seq: int, op_row: int, comms: Rows) -
 
 
 @inlined
-def repeat_comm(row: int, record: Longs, sub_seq: int, op_row: int, comms: Rows) -> None:
+def repeat_op(buf: Bytes, row: int, record: Longs, source: int, line: int, ops: Rows) -> None:
+    """Adds an operation that is that of an earlier row but for its place and its numbers."""
+    n = ops.size[ROWS]
+    placeholder = _put_times(record, ops, n)
+    ops.wide[SOURCE, n] = source
+    ops.wide[LINE, n] = line
+    ops.wide[RANK, n] = ops.wide[RANK, row]
+    ops.wide[OP_STAGE, n] = ops.wide[OP_STAGE, row]
+    ops.wide[OP_BATCH, n] = record[BATCH]
+    semantics = ops.wide[MARKS, row] & METADATA_PLACEHOLDER
+    ops.wide[MARKS, n] = PLACEHOLDER_TIMES * placeholder + semantics
+    for i in range(IDS):
+        ops.ids[i, n] = ops.ids[i, row]
+    repeat_details(buf, row, record, ops)
+    _close_row(ops.wide[ELEMENTS, row], ops, n)
+
+
+@inlined
+def repeat_comm(buf: Bytes, row: int, record: Longs, sub_seq: int, op_row: int, comms: Rows) -> int:
     """Adds a communication that is that of an earlier row but for its place and its times."""
     n = comms.size[ROWS]
     _put_times(record, comms, n)
@@ -134,25 +152,40 @@ def repeat_comm(row: int, record: Longs, sub_seq: int, op_row: int, comms: Rows)
     comms.wide[SUB_SEQ, n] = sub_seq
     for i in range(IDS):
         comms.ids[i, n] = comms.ids[i, row]
-    repeat_details(row, comms)
+    repeat_details(buf, row, record, comms)
     _close_row(comms.wide[ELEMENTS, row], comms, n)
+    return int(n)
 
 
 @inlined
-def add_own_comm(buf: Bytes, p: int, q: int, op: int, state: State) -> None:
+def add_own_comm(buf: Bytes, p: int, q: int, op: int, state: State) -> int:
     """Adds the row of an operation that is itself a communication; its name is `buf[p:q]`."""
-    record, ops, comms = state.lines.record, state.ops, state.comms
+    record, ops, comms = state.whole.record, state.ops, state.comms
     n = ops.size[ROWS] - 1
     first = ops.wide[SHAPE_END, n - 1] if n > 0 else 0
     for i in range(first, ops.size[DIMENSIONS]):
         comms.shapes[comms.size[DIMENSIONS]] = ops.shapes[i]
         comms.size[DIMENSIONS] += 1
     if op == DDP_GRAD_COMM:
-        row = add_comm(record, record[FUNC], NULL, n, comms)
-        for column in (START, END, DURATION_NS):
-            comms.wide[column, row] = NULL
-    else:
-        add_comm(record, intern(state.text, buf, p, q), NULL, n, comms)
+        return _without_times(add_comm(record, record[FUNC], NULL, n, comms), comms)
+    return add_comm(record, intern(state.text, buf, p, q), NULL, n, comms)
+
+
+@inlined
+def repeat_own_comm(buf: Bytes, row: int, state: State) -> None:
+    """Adds the row of the operation that was added last and is itself a communication."""
+    n = state.ops.size[ROWS] - 1
+    added = repeat_comm(buf, row, state.whole.record, NULL, n, state.comms)
+    if state.ops.ids[OP, n] == DDP_GRAD_COMM:
+        _without_times(added, state.comms)
+
+
+@inlined
+def _without_times(row: int, comms: Rows) -> int:
+    """Takes a communication's times away: they are those of the whole gradient bucket."""
+    for column in (START, END, DURATION_NS):
+        comms.wide[column, row] = NULL
+    return row
 
 
 @inlined

@@ -77,7 +77,7 @@ def _allocate(text: int, count: int) -> Tokens:
     )
 
 
-@inlined
+@kernel
 def has_room(tokens: Tokens, extra: int) -> bool:
     """Whether the tokens of `extra` more bytes fit, each at least one byte long."""
     count = tokens.size[0]

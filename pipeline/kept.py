@@ -1,0 +1,110 @@
+"""Results kept on disk between processes: what any process could make again, only slower.
+
+Whatever goes wrong costs the work once more and nothing else: no home, a folder that cannot be
+written, a full disk, a folder that vanishes, a damaged file, two processes that write at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+_DAY = 86_400
+_UNUSED_DAYS = 30
+_DIGEST = hashlib.sha256
+_VERSION = "[0-9a-f]" * 16
+
+
+def places() -> list[Path]:
+    """Where results may be kept: the folder asked for, or beside the code and then the user's own.
+
+    `NUMBA_CACHE_DIR` asks; the user's own is below `XDG_CACHE_HOME`, else `~/.cache`.
+    """
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    if chosen:
+        return [Path(chosen)]
+    parents = [Path(__file__).parent / "__pycache__"]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "")
+    if cache.is_absolute():
+        return [*parents, cache / "tracelake"]
+    with contextlib.suppress(RuntimeError):  # neither HOME nor an entry in the user database
+        parents.append(Path.home() / ".cache" / "tracelake")
+    return parents
+
+
+class Kept:
+    """Results by name, in a folder that is named by everything they depend on.
+
+    They are read from every folder that has them, so that an installation can bring some along and
+    still be read-only, and written to the first folder that takes them. Folders of other versions
+    go when none of their results was read for 30 days.
+
+    Args:
+        kind: What the results are; with the version the name of their folder.
+        version: 16 hex digits, the hash of what the results depend on.
+        parents: Where that folder may be, the preferred place first.
+
+    Attributes:
+        trouble: Why the last result could not be written; None while all could.
+    """
+
+    def __init__(self, kind: str, version: str, parents: Sequence[Path]) -> None:
+        self._kind = kind
+        self._folders = tuple(parent / f"{kind}-{version}" for parent in parents)
+        self.trouble: str | None = None
+        self._fresh: set[Path] = set()
+
+    def read(self, name: str) -> bytes | None:
+        """The result of that name; None where it is not kept or not as it was written."""
+        for folder in self._folders:
+            with contextlib.suppress(OSError):
+                content = (folder / name).read_bytes()
+                digest, result = content[:32], content[32:]
+                if _DIGEST(result).digest() == digest:
+                    self._stamp(folder)
+                    return result
+        return None
+
+    def write(self, name: str, result: bytes) -> None:
+        """Keeps a result where that is possible; `trouble` says why not."""
+        troubles = []
+        for folder in self._folders:
+            try:
+                _replace(folder / name, _DIGEST(result).digest() + result)
+            except OSError as error:
+                troubles.append(f"{folder.parent}: {error.strerror}")
+                continue
+            self._stamp(folder)
+            return
+        self.trouble = "; ".join(troubles) or "there is no home directory"
+
+    def _stamp(self, folder: Path) -> None:
+        """Marks a folder as in use, and removes others beside it that no one uses; once each."""
+        if folder in self._fresh:
+            return
+        self._fresh.add(folder)
+        with contextlib.suppress(OSError):
+            os.utime(folder)
+            unused = time.time() - _UNUSED_DAYS * _DAY
+            for other in folder.parent.glob(f"{self._kind}-{_VERSION}"):
+                if other != folder and other.stat().st_mtime < unused:
+                    shutil.rmtree(other, ignore_errors=True)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Writes a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+    try:
+        beside.write_bytes(content)
+        beside.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise

@@ -1,0 +1,75 @@
+"""Runs that are computed together: groups of bounded size on disk, and how their rows are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.errors import LakeError
+from pipeline.lake import Snapshot
+from pipeline.schema import tables
+
+# Parquet bytes of the runs that are computed together.
+_BATCH_BYTES = 32 << 20
+# Opening a part of this size takes as long as reading it.
+_SMALL_PART_BYTES = 128 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Runs that are computed together.
+
+    Attributes:
+        parts: Their part files by base table.
+        small: Base tables that come in so small parts that whoever reads them again and again does
+            better to read them into memory once.
+    """
+
+    run_ids: tuple[str, ...]
+    parts: Mapping[str, Sequence[str]]
+    small: frozenset[str]
+
+
+def batches(root: Path, snapshot: Snapshot, run_ids: Sequence[str]) -> Iterator[Batch]:
+    """Puts runs into batches, in their order.
+
+    Args:
+        root: Of the lake.
+
+    Raises:
+        LakeError: A part is gone.
+    """
+    gathered: list[str] = []
+    sizes = dict.fromkeys(tables(), 0)
+    for run_id in run_ids:
+        run_sizes = _sizes(root, snapshot, run_id)
+        if gathered and sum(sizes.values()) + sum(run_sizes.values()) > _BATCH_BYTES:
+            yield _batch(snapshot, gathered, sizes)
+            gathered, sizes = [], dict.fromkeys(tables(), 0)
+        gathered.append(run_id)
+        for table, size in run_sizes.items():
+            sizes[table] += size
+    if gathered:
+        yield _batch(snapshot, gathered, sizes)
+
+
+def _batch(snapshot: Snapshot, run_ids: list[str], sizes: Mapping[str, int]) -> Batch:
+    parts = {table: snapshot.parts(table, run_ids) for table in tables()}
+    small = (t for t, found in parts.items() if sizes[t] < len(found) * _SMALL_PART_BYTES)
+    return Batch(tuple(run_ids), parts, frozenset(small))
+
+
+def _sizes(root: Path, snapshot: Snapshot, run_id: str) -> dict[str, int]:
+    """Bytes of a run's parts by table."""
+    try:
+        return {
+            table: sum((root / part).stat().st_size for part in parts)
+            for table, parts in snapshot.runs[run_id].parts.items()
+        }
+    except OSError as error:
+        raise LakeError(
+            f"a part of run {run_id} cannot be read: {error.strerror}",
+            path=error.filename,
+            hint="ingest its inputs again; tracelake check lists what is missing",
+        ) from error

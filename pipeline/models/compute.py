@@ -1,0 +1,50 @@
+"""A DuckDB connection, and a model computed on it as its declaration says."""
+
+from __future__ import annotations
+
+import duckdb
+
+from pipeline.errors import ContractError
+from pipeline.models.base import engine_errors, quoted
+from pipeline.models.header import Model
+
+
+def connect(**config: str | int | bool) -> duckdb.DuckDBPyConnection:
+    """An in-memory DuckDB that never fetches an extension."""
+    offline = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+    return duckdb.connect(":memory:", config={**offline, **config})
+
+
+def compute(con: duckdb.DuckDBPyConnection, model: Model) -> int:
+    """Computes a model as a temporary table of its name and checks its grain.
+
+    Its inputs must be there under their plain names, and the macros defined.
+
+    Returns:
+        Number of rows.
+
+    Raises:
+        ContractError: The SQL fails, or the grain is not unique or has NULL.
+        LakeError: A part file cannot be read, or memory does not suffice.
+    """
+    name = quoted(model.name)
+    with engine_errors(model.name, model.path):
+        con.execute(f"CREATE TEMP TABLE {name} AS {model.sql}")
+    keys = ", ".join(quoted(key) for key in model.grain)
+    required = [key for key in model.grain if key not in model.nullable]
+    has_null = " OR ".join(f"{quoted(key)} IS NULL" for key in required)
+    rows, nulls = con.execute(
+        f"SELECT count(*), count(*) FILTER ({has_null}) FROM temp.{name}"
+    ).fetchall()[0]
+    if nulls:
+        raise ContractError(
+            f"{nulls} rows have NULL in the grain ({', '.join(model.grain)})", path=model.path
+        )
+    twice = con.execute(
+        f"SELECT {keys}, count(*) FROM temp.{name} GROUP BY ALL HAVING count(*) > 1"
+        f" ORDER BY ALL LIMIT 1"
+    ).fetchone()
+    if twice:
+        shown = ", ".join(f"{k}={v}" for k, v in zip(model.grain, twice, strict=False))
+        raise ContractError(f"{twice[-1]} rows have the grain {shown}", path=model.path)
+    return int(rows)

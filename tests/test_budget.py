@@ -1,0 +1,61 @@
+"""How memory is given and what follows from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.budget import JOB_BYTES, PROCESS_BYTES, engine_limit, jobs_within, parse_size
+from pipeline.cli import app
+from pipeline.errors import UsageError
+from tests.traces import trace, trace_name, write
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("800MB", 800_000_000),
+        ("800mb", 800_000_000),
+        ("1.5GiB", 1_610_612_736),
+        ("2g", 2_000_000_000),
+        ("512 KiB", 524_288),
+        ("700000000", 700_000_000),
+        ("1T", 10**12),
+    ],
+)
+def test_sizes_are_read(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "MB", "-1GB", "1.GB", "lots", "1e9", "60%"])
+def test_what_is_no_size_is_said(text: str) -> None:
+    with pytest.raises(UsageError, match="is no size"):
+        parse_size(text)
+
+
+def test_fewer_jobs_run_where_not_all_fit() -> None:
+    assert jobs_within(PROCESS_BYTES + 3 * JOB_BYTES, 8) == 3
+    assert jobs_within(PROCESS_BYTES + 3 * JOB_BYTES, 2) == 2
+    assert engine_limit(PROCESS_BYTES + JOB_BYTES) == f"{JOB_BYTES}B"
+
+
+@pytest.mark.parametrize("command", ["run", "ingest", "build"])
+def test_too_little_memory_is_refused_before_anything_is_done(tmp_path: Path, command: str) -> None:
+    lake = tmp_path / "lake"
+    archive = write(tmp_path / "in", {trace_name(0, world=1): trace(0)})
+    assert CliRunner().invoke(app, ["ingest", str(archive), "--lake", str(lake)]).exit_code == 0
+    files = sorted(path for path in lake.rglob("*") if path.is_file())
+    inputs = [] if command == "build" else [str(archive)]
+    result = CliRunner().invoke(app, [command, *inputs, "--lake", str(lake), "--memory", "90MB"])
+    assert isinstance(result.exception, UsageError)
+    assert "--memory 450MB" in str(result.exception)
+    assert sorted(path for path in lake.rglob("*") if path.is_file()) == files
+
+
+def test_a_lake_is_made_within_a_limit(tmp_path: Path) -> None:
+    archive = write(tmp_path / "in", {trace_name(0, world=1): trace(0)})
+    command = ["run", str(archive), "--lake", str(tmp_path / "lake"), "--memory", "600MB"]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert (tmp_path / "lake" / "warehouse.duckdb").is_file()

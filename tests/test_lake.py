@@ -1,0 +1,109 @@
+"""The lake on disk: what readers see of commits, and which part files a sweep removes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.lake import Lake
+from tests.tiny_lakes import commit_run, drop_run, log_run
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake.create(tmp_path / "lake")
+
+
+def stored(lake: Lake) -> set[str]:
+    return {path.relative_to(lake.root).as_posix() for path in lake.root.glob("*/run_id=*/*")}
+
+
+def test_a_reading_has_what_others_committed_since_the_last(lake: Lake) -> None:
+    other = Lake.open(lake.root)
+    assert list(lake.snapshot().runs) == []
+    commit_run(other, "a", log_run())
+    commit_run(other, "b", log_run())
+    first = lake.snapshot()
+    assert list(first.runs) == ["a", "b"]
+    commit_run(other, "b", log_run(steps=5))
+    drop_run(other, "a")
+    second = lake.snapshot()
+    assert list(second.runs) == ["b"]
+    assert second.runs["b"].generation != first.runs["b"].generation
+    assert second.stamp == other.snapshot().stamp
+
+
+def test_a_manifest_that_nobody_replaced_is_read_once(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit_run(lake, "a", log_run())
+    commit_run(lake, "b", log_run())
+    lake.snapshot()
+    commit_run(lake, "b", log_run(steps=5))
+    read: list[str] = []
+    read_bytes = Path.read_bytes
+
+    def noted(path: Path) -> bytes:
+        read.append(path.name)
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", noted)
+    assert list(lake.snapshot().runs) == ["a", "b"]
+    assert read == ["b.json"]
+
+
+def test_a_sweep_removes_what_was_superseded_and_dropped(lake: Lake) -> None:
+    commit_run(lake, "a", log_run())
+    commit_run(lake, "b", log_run())
+    lake.sweep(lake.snapshot())
+    commit_run(lake, "a", log_run(steps=4))
+    commit_run(lake, "a", log_run(steps=5))
+    drop_run(lake, "b")
+    assert lake.sweep(lake.snapshot()) == 3 + 3 + 4  # `runs` of a stayed the same
+    assert stored(lake) == lake.snapshot().all_parts
+    assert not (lake.root / "runs/run_id=b").exists()
+
+
+def test_what_is_published_is_spared_until_the_next_sweep(lake: Lake) -> None:
+    commit_run(lake, "a", log_run())
+    published = lake.snapshot()
+    commit_run(lake, "a", log_run(steps=5))
+    assert lake.sweep(published) == 0
+    assert stored(lake) == published.all_parts | lake.snapshot().all_parts
+    assert lake.sweep(published) == 0
+    lake.sweep(lake.snapshot())
+    assert stored(lake) == lake.snapshot().all_parts
+
+
+def test_parts_of_a_commit_that_was_cut_short_are_removed(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit_run(lake, "a", log_run())
+    lake.sweep(lake.snapshot())
+    with monkeypatch.context() as cut:
+        cut.setattr(Lake, "_write_manifest", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            commit_run(lake, "a", log_run(steps=5))
+    assert list(lake.snapshot().runs) == ["a"]
+    assert stored(lake) > lake.snapshot().all_parts
+    lake.sweep(lake.snapshot())
+    assert stored(lake) == lake.snapshot().all_parts
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_what_nobody_listed_is_found_by_looking_everywhere(lake: Lake, full: bool) -> None:
+    commit_run(lake, "a", log_run())
+    lake.sweep(lake.snapshot())
+    stray = lake.root / "ops/run_id=x/part-0.parquet"
+    stray.parent.mkdir(parents=True)
+    stray.touch()
+    lake.sweep(lake.snapshot(), full=full)
+    assert stray.exists() is not full
+
+
+def test_a_lake_without_a_list_is_looked_through(lake: Lake) -> None:
+    commit_run(lake, "a", log_run())
+    commit_run(lake, "a", log_run(steps=5))
+    lake.sweep(lake.snapshot())
+    assert stored(lake) == lake.snapshot().all_parts

@@ -1,0 +1,147 @@
+"""Parquet parts: the same rows give the same files, and every reader finds them again."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.ingest import parts
+from pipeline.ingest.parts import PartWriter
+from pipeline.schema import tables
+
+COMMS = tables()["comms"].storage_schema
+WORDS = ("send", None, "all_reduce", "broadcast", "all_reduce", "recv", None)
+
+
+@pytest.fixture(autouse=True)
+def little_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two row groups of ten rows in a part."""
+    monkeypatch.setattr(parts, "ROW_GROUP_ROWS", 10)
+    monkeypatch.setattr(parts, "ROW_GROUPS_PER_PART", 2)
+    monkeypatch.setattr(parts, "SMALL_ROWS", 10)
+
+
+def comms(rows: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "source_id": 0,
+            "line": i + 1,
+            "rank": i // 8,
+            "step": 1,
+            "seq": i,
+            "collective": WORDS[i // 3 % len(WORDS)],
+            "tensor": f"tensor {i % 23}",
+            "start_ns": 10_000 * i,
+            "duration_ns": None if i % 5 == 0 else 70 * i,
+            "shape": None if i % 4 == 0 else [i, 2] * (i % 3),
+            "attributes": None if i % 6 else [("key", str(i)), ("none", None)],
+        }
+        for i in range(rows)
+    ]
+
+
+def batches(rows: Sequence[dict[str, Any]], cuts: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    edges = [0, *cuts, len(rows)]
+    for begin, end in itertools.pairwise(edges):
+        yield pa.RecordBatch.from_pylist(list(rows[begin:end]), schema=COMMS)
+
+
+def written(folder: Path, added: Iterator[pa.RecordBatch]) -> dict[str, Path]:
+    folder.mkdir()
+    with ThreadPoolExecutor(1) as helper:
+        writer = PartWriter("a", folder, helper)
+        writer.add("comms", added)
+        return writer.close()
+
+
+@pytest.mark.parametrize("cuts", [[1], [9, 10, 11], [5, 5, 30], list(range(1, 47)), [12, 25, 44]])
+def test_files_depend_on_rows_alone(tmp_path: Path, cuts: list[int]) -> None:
+    rows = comms(47)
+    whole = written(tmp_path / "whole", batches(rows, []))
+    cut = written(tmp_path / "cut", batches(rows, cuts))
+    assert list(cut) == list(whole)
+    assert len(whole) == 3
+
+
+def test_words_no_row_has_leave_no_trace(tmp_path: Path) -> None:
+    rows = comms(7)
+    (column,) = [i for i, name in enumerate(COMMS.names) if name == "tensor"]
+    (batch,) = batches(rows, [])
+    arrays = batch.columns
+    longer = pa.array([*arrays[column].dictionary.to_pylist(), "another"])
+    arrays[column] = pa.DictionaryArray.from_arrays(arrays[column].indices, longer)
+    more = pa.RecordBatch.from_arrays(arrays, schema=COMMS)
+    rest = pa.RecordBatch.from_pylist(comms(10)[7:], schema=COMMS)
+    seventeen = pa.Table.from_batches([more, rest, more]).combine_chunks().to_batches()
+    expected = written(tmp_path / "a", batches([*rows, *comms(10)[7:], *rows], []))
+    assert list(written(tmp_path / "b", iter(seventeen))) == list(expected)
+
+
+def test_rows_come_back_in_order_from_every_reader(tmp_path: Path) -> None:
+    rows = comms(47)
+    staged = written(tmp_path / "parts", batches(rows, [13, 31]))
+    paths = sorted(staged.values())
+    expected = pa.RecordBatch.from_pylist(rows, schema=COMMS).to_pylist()
+    tables_ = [pq.read_table(path) for path in paths]
+    assert all(table.schema.equals(COMMS) for table in tables_)
+    assert [row for table in tables_ for row in table.to_pylist()] == expected
+    plain = [field.name for field in COMMS if field.name != "attributes"]
+    texts = [{name: row[name] for name in plain} for row in expected]
+    assert pl.read_parquet(paths, columns=plain).to_dicts() == texts
+    found = duckdb.connect().execute(f"SELECT * FROM read_parquet({[str(path) for path in paths]})")
+    mapped = [
+        {**row, "attributes": row["attributes"] and dict(row["attributes"])} for row in expected
+    ]
+    assert [dict(zip(COMMS.names, row, strict=True)) for row in found.fetchall()] == mapped
+
+
+def test_row_groups_and_parts_are_bounded(tmp_path: Path) -> None:
+    staged = written(tmp_path / "parts", batches(comms(47), []))
+    groups = []
+    for path in sorted(staged.values()):
+        file = pq.read_metadata(path)
+        groups.append([file.row_group(i).num_rows for i in range(file.num_row_groups)])
+    assert groups == [[10, 10], [10, 10], [7]]
+
+
+def test_a_part_is_named_by_its_content(tmp_path: Path) -> None:
+    for final, path in written(tmp_path / "parts", batches(comms(47), [])).items():
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        assert final == f"comms/run_id=a/part-{digest[:20]}.parquet"
+
+
+def test_columns_are_stored_as_their_values_are(tmp_path: Path) -> None:
+    staged = written(tmp_path / "parts", batches(comms(17), []))
+    group = pq.read_metadata(next(iter(staged.values()))).row_group(0)
+    column = {group.column(i).path_in_schema: group.column(i) for i in range(group.num_columns)}
+    for name in ("line", "seq", "start_ns", "end_ns"):
+        assert "DELTA_BINARY_PACKED" in column[name].encodings
+    for name in ("rank", "duration_ns", "collective", "shape.list.element"):
+        assert "RLE_DICTIONARY" in column[name].encodings
+    assert (column["rank"].statistics.min, column["rank"].statistics.max) == (0, 1)
+    assert column["collective"].statistics is None
+    assert {one.compression for one in column.values()} == {"ZSTD"}
+
+
+def test_a_small_part_is_compressed_without_set_up(tmp_path: Path) -> None:
+    (path,) = written(tmp_path / "parts", batches(comms(9), [])).values()
+    assert pq.read_metadata(path).row_group(0).column(0).compression == "LZ4"
+
+
+def test_a_part_says_what_its_columns_mean(tmp_path: Path) -> None:
+    (path,) = written(tmp_path / "parts", batches(comms(9), [])).values()
+    said = json.loads(pq.read_metadata(path).metadata[b"tracelake"])
+    assert said["table"] == "comms"
+    assert said["columns"]["start_ns"]["unit"] == "ns"
+    assert pq.read_schema(path).field("start_ns").metadata[b"unit"] == b"ns"
