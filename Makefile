@@ -1,11 +1,15 @@
 # make run    set up, then the main job on data/sample
 # make test   set up, then every check: ruff, mypy, pytest
+# make bench  set up, then every bench: writes docs/benchmarks.json and the table of docs/benchmarks.md
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 LAKE   ?= lake
+SIZE   ?= 512MB
+FILES  ?= 10000
+RUNS   ?= 1000
 
-.PHONY: run test docs sample clean
+.PHONY: run test bench docs sample clean
 
 run: $(VENV)/.ready
 	$(BIN)/tracelake run data/sample --lake $(LAKE)
@@ -15,6 +19,10 @@ test: $(VENV)/.ready
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/pytest -n auto
+
+bench: $(VENV)/.ready  ## SIZE, FILES and RUNS of lakes as in docs/benchmarks.md
+	$(BIN)/python -m tests.bench --size $(SIZE) --files $(FILES) --runs $(RUNS) \
+	  --json docs/benchmarks.json --markdown docs/benchmarks.md
 
 docs: $(VENV)/.ready  ## writes the generated blocks of README.md and docs/
 	$(BIN)/python -m tests.docs

@@ -80,8 +80,14 @@ class Table:
 
     @functools.cached_property
     def storage_schema(self) -> pa.Schema:
-        """Arrow schema of a part file; docs and units per field, and the table's as one JSON."""
-        fields = [pa.field(c.name, c.storage_type, metadata=_metadata(c)) for c in self.stored]
+        """Arrow schema of a part file: units per field, and docs and all once as JSON.
+
+        A small part is mostly footer, and every reader of a lake of small runs reads them all.
+        """
+        fields = [
+            pa.field(c.name, c.storage_type, metadata={"unit": c.unit} if c.unit else None)
+            for c in self.stored
+        ]
         described = {
             "table": self.name,
             "doc": self.doc,
@@ -100,11 +106,6 @@ class Table:
 
 # Bumped by hand when a part file written before would no longer be read right.
 SCHEMA_VERSION = 2
-
-
-def _metadata(column: Column) -> dict[str, str]:
-    unit = {} if column.unit is None else {"unit": column.unit}
-    return {"doc": column.doc, **unit}
 
 
 def _load(path: Path) -> dict[str, Any]:

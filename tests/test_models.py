@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -378,6 +379,20 @@ def test_only_changed_runs_are_computed(lake: Lake) -> None:
     assert warehouse_rows(lake, "SELECT run_id FROM runs ORDER BY ALL") == [("b",), ("c",)]
 
 
+def test_a_warehouse_is_carried_on_where_blocks_cannot_be_shared(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> int:
+        raise OSError(errno.EXDEV, "not between these")
+
+    commit_run(lake, "a", log_run())
+    build(lake)
+    commit_run(lake, "b", log_run())
+    monkeypatch.setattr(os, "copy_file_range", refused)
+    assert build(lake).built == ("b",)
+    assert warehouse_rows(lake, "SELECT run_id FROM run_summary ORDER BY 1") == [("a",), ("b",)]
+
+
 def test_superseded_parts_go_after_the_build(lake: Lake) -> None:
     commit_run(lake, "a", log_run())
     build(lake)
@@ -465,6 +480,36 @@ def test_a_failed_build_leaves_the_old_warehouse(lake: Lake, tmp_path: Path) -> 
     models = load(folder_of(tmp_path / "sql", a__steps=broken))
     with pytest.raises(ContractError, match="2 rows have the grain run_id=a, steps=1"):
         build(lake, models=models)
+    assert lake.warehouse.stat().st_ino == before
+    assert list((lake.root / "_staging").iterdir()) == []
+
+
+WIDE = """-- Many rows of a run.
+-- @grain run_id, number
+-- @column number BIGINT | A number.
+-- @column digest UBIGINT | Its hash.
+SELECT run_id, number, hash(number) AS digest
+FROM runs, (SELECT unnest(range(1000000)) AS number) AS numbers
+"""
+
+
+def test_what_memory_does_not_take_is_spilled(lake: Lake, tmp_path: Path) -> None:
+    commit_run(lake, "a", log_run())
+    models = load(folder_of(tmp_path / "sql", a__wide=WIDE))
+    build(lake, models=models, memory_limit="48MB", threads=1)
+    assert warehouse_rows(lake, "SELECT count(*), count(DISTINCT number) FROM wide") == [
+        (1_000_000, 1_000_000)
+    ]
+    assert list((lake.root / "_staging").iterdir()) == []
+
+
+def test_too_little_memory_is_said_and_harms_nothing(lake: Lake) -> None:
+    build(lake)
+    before = lake.warehouse.stat().st_ino
+    commit_run(lake, "a", log_run())
+    with pytest.raises(LakeError, match="memory does not suffice") as caught:
+        build(lake, memory_limit="1KB")
+    assert caught.value.hint == "raise the memory limit"
     assert lake.warehouse.stat().st_ino == before
     assert list((lake.root / "_staging").iterdir()) == []
 
@@ -605,6 +650,20 @@ def test_a_build_per_run_equals_a_full_one(
         else:
             build(lake)
     build(lake)
+    assert check_incremental(lake) == []
+
+
+@pytest.mark.parametrize(
+    ("limit", "size"), [("_SMALL_PART_BYTES", 0), ("_BATCH_BYTES", 1), ("_BATCH_BYTES", 1 << 40)]
+)
+def test_how_runs_are_read_does_not_show(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, limit: str, size: int
+) -> None:
+    for number, run_id in enumerate("abc", 1):
+        commit_run(lake, run_id, log_run(steps=2 * number, rejected=number))
+    with monkeypatch.context() as other:
+        other.setattr(f"pipeline.models.batches.{limit}", size)
+        build(lake)
     assert check_incremental(lake) == []
 
 

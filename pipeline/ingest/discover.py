@@ -168,7 +168,8 @@ def open_heads(entry: Entry) -> Iterator[Found | Skip]:
                 return
             if codec_of(head) is not None:
                 raw.seek(0)
-                head = read_head(decompressed(raw)[0])
+                stream, _ = decompressed(raw)  # kept: it must not be finalised before `raw` closes
+                head = read_head(stream)
         if is_tar(head):
             yield from _tar_heads(entry)
         else:

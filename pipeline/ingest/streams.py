@@ -56,6 +56,7 @@ CODECS = (
     Codec("bzip2", ".bz2", b"BZh", bz2.BZ2File, bz2.BZ2File),
     Codec("xz", ".xz", b"\xfd7zXZ\x00", lzma.LZMAFile, lzma.LZMAFile),
 )
+_SUFFIXES = tuple(codec.suffix for codec in CODECS)
 _MAGIC_BYTES = max(len(codec.magic) for codec in CODECS)
 
 
@@ -95,7 +96,10 @@ def codec_of(head: bytes) -> Codec | None:
 
 def strip_suffix(path: str) -> str:
     """The path without the suffix of a compression."""
-    suffix = next((codec.suffix for codec in CODECS if path.lower().endswith(codec.suffix)), "")
+    lowered = path.lower()
+    if not lowered.endswith(_SUFFIXES):
+        return path
+    suffix = next(suffix for suffix in _SUFFIXES if lowered.endswith(suffix))
     return path[: len(path) - len(suffix)]
 
 

@@ -4,6 +4,7 @@ Layout::
 
     LAKE/<table>/run_id=<id>/part-<content hash>.parquet
     LAKE/_manifest/<group>.json      what is committed; the truth about everything else
+    LAKE/_manifest/_loose            part files that the next sweep looks at
     LAKE/_staging/<purpose>-*/       work in progress
     LAKE/warehouse.duckdb            built from the above
 
