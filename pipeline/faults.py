@@ -99,12 +99,17 @@ class SourceCount:
     context_lines: int = 0
     rejected: int = 0
     rows: int = 0
-    irrelevant: Counter[str] = field(default_factory=Counter)
+    irrelevant: dict[str, int] = field(default_factory=dict)
 
     @property
     def lines(self) -> int:
         """Lines accounted for."""
-        return self.row_lines + self.context_lines + self.rejected + self.irrelevant.total()
+        return self.row_lines + self.context_lines + self.rejected + sum(self.irrelevant.values())
+
+    def pass_over(self, kind: str, lines: int = 1) -> None:
+        """Counts irrelevant lines of a kind."""
+        if lines:
+            self.irrelevant[kind] = self.irrelevant.get(kind, 0) + lines
 
 
 class Ledger:

@@ -50,12 +50,12 @@ def test_too_little_memory_is_refused_before_anything_is_done(tmp_path: Path, co
     inputs = [] if command == "build" else [str(archive)]
     result = CliRunner().invoke(app, [command, *inputs, "--lake", str(lake), "--memory", "90MB"])
     assert isinstance(result.exception, UsageError)
-    assert "--memory 450MB" in str(result.exception)
+    assert "--memory 670MB" in str(result.exception)
     assert sorted(path for path in lake.rglob("*") if path.is_file()) == files
 
 
 def test_a_lake_is_made_within_a_limit(tmp_path: Path) -> None:
     archive = write(tmp_path / "in", {trace_name(0, world=1): trace(0)})
-    command = ["run", str(archive), "--lake", str(tmp_path / "lake"), "--memory", "600MB"]
+    command = ["run", str(archive), "--lake", str(tmp_path / "lake"), "--memory", "800MB"]
     assert CliRunner().invoke(app, command).exit_code == 0
     assert (tmp_path / "lake" / "warehouse.duckdb").is_file()

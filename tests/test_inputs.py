@@ -23,6 +23,7 @@ import pytest
 from pipeline.faults import Ledger
 from pipeline.formats import Chunk
 from pipeline.ingest.chunks import CHUNK_BYTES, Buffer, ChunkReader, Read, Source
+from pipeline.ingest.streams import Opened
 from tests.lakes import rows, run_ingest, statuses
 from tests.traces import plan, trace, trace_name, write
 
@@ -241,14 +242,19 @@ def test_a_wrong_forced_format_rejects_or_passes_over(tmp_path: Path) -> None:
     assert statuses(run_ingest(folder, tmp_path / "lake")) == ["new", "updated"]
 
 
+class Bytes(Source):
+    def __init__(self, source_id: int, data: bytes) -> None:
+        self.source_id = source_id
+        self.data = data
+
+    def open(self) -> Opened:
+        return nullcontext((io.BytesIO(self.data), None))
+
+
 def read_chunks(sources: list[bytes], size: int) -> tuple[list[Chunk], dict[int, Read], Ledger]:
     """Copies of the chunks, what was found out about each source, and the accounts."""
     ledger = Ledger()
-    opened = [
-        Source(i, open=lambda data=data: nullcontext((io.BytesIO(data), None)))  # type: ignore[misc]
-        for i, data in enumerate(sources)
-    ]
-    reader = ChunkReader(opened, ledger)
+    reader = ChunkReader((Bytes(i, data) for i, data in enumerate(sources)), ledger)
     with ThreadPoolExecutor(1) as helper:
         buffers = Buffer(size), Buffer(size)
         chunks = [

@@ -92,9 +92,11 @@ def test_rows_come_back_in_order_from_every_reader(tmp_path: Path) -> None:
     rows = comms(47)
     staged = written(tmp_path / "parts", batches(rows, [13, 31]))
     paths = sorted(staged.values())
-    expected = pa.RecordBatch.from_pylist(rows, schema=COMMS).to_pylist()
     tables_ = [pq.read_table(path) for path in paths]
     assert all(table.schema.equals(COMMS) for table in tables_)
+    # Row groups go to two parts in turn.
+    turns = [*rows[:10], *rows[20:30], *rows[40:], *rows[10:20], *rows[30:40]]
+    expected = pa.RecordBatch.from_pylist(turns, schema=COMMS).to_pylist()
     assert [row for table in tables_ for row in table.to_pylist()] == expected
     plain = [field.name for field in COMMS if field.name != "attributes"]
     texts = [{name: row[name] for name in plain} for row in expected]
@@ -112,7 +114,13 @@ def test_row_groups_and_parts_are_bounded(tmp_path: Path) -> None:
     for path in sorted(staged.values()):
         file = pq.read_metadata(path)
         groups.append([file.row_group(i).num_rows for i in range(file.num_row_groups)])
-    assert groups == [[10, 10], [10, 10], [7]]
+    assert groups == [[10, 10], [7], [10, 10]]
+
+
+def test_a_last_small_group_joins_a_part_with_room(tmp_path: Path) -> None:
+    staged = written(tmp_path / "parts", batches(comms(23), []))
+    groups = [pq.read_metadata(path).num_row_groups for path in sorted(staged.values())]
+    assert groups == [2, 1]
 
 
 def test_a_part_is_named_by_its_content(tmp_path: Path) -> None:

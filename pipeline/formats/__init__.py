@@ -85,8 +85,7 @@ class Run:
     given: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """Where the lines of one source stand in a chunk: `data[start:stop]`.
 
     Attributes:

@@ -189,9 +189,7 @@ class _Plan:
         if self._held:
             count = self.header.sizes["micro_batches"]
             yield from self._release(find_repeat(np.concatenate(self._held), FIRST_LAYER, count))
-        blanks = int(self._progress[scan.BLANKS])
-        if blanks:
-            self._account.irrelevant["blank"] += blanks
+        self._account.pass_over("blank", int(self._progress[scan.BLANKS]))
         if self.ended is False:
             counts = f"{self._declared} rows declared, {self._account.row_lines} read"
             self._ledger.fault(self._source_id, ROW_COUNT_MISMATCH, line=2, raw=counts.encode())

@@ -9,7 +9,6 @@ several ranks, with empty lines behind. What a line opens with decides what it i
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import PurePosixPath
@@ -99,7 +98,7 @@ _ATTRIBUTIONS = pa.array(["block", "merged", "merged_by_place"])
 def _sniff(head: bytes) -> Claim:
     said: set[bytes | None] = set()
     # A search for plain bytes, of a single one best, settles what most files are not.
-    if (b">" in head and b"> " in head) or b"stage2rank" in head:
+    if (b">" in head and b"> " in head) or (b"{" in head and b"stage2rank" in head):
         said = {match.group(1) for match in _STATEMENT.finditer(head)}
     speaks = b"forward time" in head or b"layer[" in head
     if (speaks and _RECORD.search(head)) or None in said or len(said) > 1:
@@ -151,15 +150,14 @@ class _Parser:
         found = self._buffers = log_lines.room(self._buffers, block.data.size, WINDOW_PIECES)
         log_lines.scan(block.data, block.line, block.offset, found, self._names)
         for kind, lines in zip(_KINDS, found.kinds.tolist(), strict=True):
-            if lines:
-                count.irrelevant[kind] += lines
+            count.pass_over(kind, lines)
         self._name_layers(block)
         self._read_others(block, found.others[: found.counts[log_lines.OTHERS]])
         self._take_records(block, found.records[: found.counts[log_lines.RECORDS]])
         self._resolve(block)
         # One order of kinds, whatever the blocks.
-        ordered = {kind: count.irrelevant[kind] for kind in _KINDS if kind in count.irrelevant}
-        count.irrelevant = Counter(ordered)
+        counts = [(kind, count.irrelevant.pop(kind)) for kind in _KINDS if kind in count.irrelevant]
+        count.irrelevant.update(counts)
 
     def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
         ready, self._ready = self._ready, {}
@@ -199,7 +197,7 @@ class _Parser:
             if stated:
                 count.context_lines += 1
                 continue
-            count.irrelevant[_KINDS[kind]] += 1
+            count.pass_over(_KINDS[kind])
             if kind == log_lines.UNFINISHED:
                 self._ledger.fault(block.source_id, _UNFINISHED, line=line, raw=text)
         if self._statements.stages is not None:

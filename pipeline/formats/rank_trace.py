@@ -184,8 +184,7 @@ class _Parser:
             account.row_lines += records
             account.rows += rows
             for kind, count in zip(IRRELEVANT, kinds, strict=True):
-                if count:
-                    account.irrelevant[kind] += count
+                account.pass_over(kind, count)
         for number, line, start, end, problem in rejects.tolist():
             span = chunk.spans[number]
             self._ledger.reject(

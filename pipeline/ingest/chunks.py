@@ -11,7 +11,6 @@ import hashlib
 import io
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -37,24 +36,30 @@ CHUNK_BYTES = 16 << 20
 _PIECE = 1 << 16
 _BOM = b"\xef\xbb\xbf"
 _NEWLINE = ord("\n")
+_NOTHING = hashlib.sha256().hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
 class Source:
     """A source that is to be read.
 
     Attributes:
-        open: Gives the decompressed bytes and their compression.
-        reopen: Opens it again, patiently, to save what a damaged stream still holds.
-        changed: Whether it is no longer what it was when its reading was planned.
         weight: Bytes that reading it is worth, to report progress.
     """
 
     source_id: int
-    open: Callable[[], Opened]
-    reopen: Callable[[], Opened] | None = None
-    changed: Callable[[], bool] = lambda: False
     weight: int = 0
+
+    def open(self) -> Opened:
+        """The decompressed bytes and their compression."""
+        raise NotImplementedError
+
+    def reopen(self) -> Opened | None:
+        """The same again, patiently, to save what a damaged stream still holds, if that can be."""
+        return None
+
+    def changed(self) -> bool:
+        """Whether it is no longer what it was when its reading was planned."""
+        return False
 
 
 @dataclass(slots=True)
@@ -63,7 +68,7 @@ class Read:
 
     bytes: int = 0
     lines: int = 0
-    content_hash: str = field(default_factory=lambda: hashlib.sha256().hexdigest())
+    content_hash: str = _NOTHING
     compression: str | None = None
 
 
@@ -123,7 +128,7 @@ class ChunkReader:
         self._sources = iter(sources)
         self._ledger = ledger
         self._reading: _Reading | None = None
-        self._open = ExitStack()
+        self._opened: Opened | None = None
 
     def chunks(
         self, buffers: tuple[Buffer, Buffer], executor: Executor
@@ -134,7 +139,7 @@ class ChunkReader:
         asked for. While it is parsed, the executor fills the other buffer.
         """
         current, ahead = buffers
-        with self._open:
+        try:
             chunk, filling = self._fill(current, 0)
             while not filling.last:
                 rest = filling.filled - filling.used
@@ -146,6 +151,8 @@ class ChunkReader:
                     chunk, filling = pending.result()
                 current, ahead = ahead, current
             yield self._hand_out(chunk, filling)
+        finally:
+            self._shut()
 
     def _hand_out(self, chunk: Chunk, filling: _Filling) -> tuple[Chunk, int]:
         for note in filling.notes:
@@ -190,13 +197,19 @@ class ChunkReader:
     def _open_next(self, filling: _Filling) -> bool:
         for source in self._sources:
             try:
-                stream, codec = self._open.enter_context(source.open())
+                opened = source.open()
+                self._reading = _Reading(source, *opened.__enter__())
             except DECODE_ERRORS as error:
                 filling.notes.append(_damage(source, error, compressed=False))
             else:
-                self._reading = _Reading(source, stream, codec)
+                self._opened = opened
                 return True
         return False
+
+    def _shut(self) -> None:
+        if self._opened is not None:
+            self._opened.__exit__(None, None, None)
+            self._opened = None
 
     def _read(self, reading: _Reading, buffer: Buffer, filled: int, filling: _Filling) -> int:
         """Reads until the buffer is full but for a byte, or the source ends; how much it holds."""
@@ -231,7 +244,7 @@ class ChunkReader:
         reading.offset += stop - start
 
     def _close(self, reading: _Reading, filling: _Filling) -> None:
-        self._open.close()
+        self._shut()
         self._reading = None
         source = reading.source
         reading.found.content_hash = reading.hash.hexdigest()
@@ -285,12 +298,14 @@ def _damage(source: Source, error: Exception, *, compressed: bool) -> Callable[[
 def _salvaged(reading: _Reading) -> IO[bytes]:
     """What a damaged stream still gives behind the bytes read so far, byte by byte."""
     saved = bytearray()
-    if reading.source.reopen is not None:
-        # The same damage is met again, this time at the exact byte.
-        with contextlib.suppress(*DECODE_ERRORS), reading.source.reopen() as (again, _):
-            skip = reading.found.bytes
-            while skip:
-                skip -= len(again.read(min(skip, _PIECE)))
-            while byte := again.read(1):
-                saved += byte
+    with contextlib.suppress(*DECODE_ERRORS):
+        opened = reading.source.reopen()
+        if opened is not None:
+            with opened as (again, _):
+                # The same damage is met again, this time at the exact byte.
+                skip = reading.found.bytes
+                while skip:
+                    skip -= len(again.read(min(skip, _PIECE)))
+                while byte := again.read(1):
+                    saved += byte
     return io.BytesIO(saved)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from pipeline.schema import Table, tables
 
 ROW_GROUP_ROWS = 1 << 18
 ROW_GROUPS_PER_PART = 32
+LANES = 2
 SMALL_ROWS = 1 << 12
 """Parts of fewer rows are compressed with LZ4: zstd's set-up per page is half the time to write
 them, and what it saves is less than a disk block."""
@@ -33,7 +35,8 @@ class PartWriter:
 
     Files depend on the rows and their order alone, not on the batches they come in: part and row
     group are cut by number of rows, and a column's words are numbered in alphabetical order.
-    Writing happens on the executor, one row group behind the parser.
+    Writing happens on the executor, while rows are added. A table with many rows is written to two
+    parts at a time, a row group to each in turn: to write rows takes longer than to parse them.
     """
 
     def __init__(self, run_id: str | None, staging: Path, executor: Executor) -> None:
@@ -42,10 +45,10 @@ class PartWriter:
         self._staging = staging
         self._executor = executor
         self._tables: dict[str, _TableWriter] = {}
-        self._pending: Future[None] | None = None
+        self._busy: deque[_Lane] = deque()
 
     def add(self, table: str, batches: Iterable[pa.RecordBatch]) -> None:
-        """Takes rows in order; blocks while more than one row group waits to be written."""
+        """Takes rows in order; blocks while two row groups are being written."""
         for batch in batches:
             if not batch.num_rows:
                 continue
@@ -53,13 +56,16 @@ class PartWriter:
             if writer is None:
                 writer = self._tables[table] = _TableWriter(tables()[table], self._staging)
             self.rows[table] = self.rows.get(table, 0) + batch.num_rows
-            for group in writer.add(batch):
-                self._wait()
-                self._pending = self._executor.submit(writer.write, group)
+            for lane, group in writer.add(batch):
+                while len(self._busy) == LANES or lane in self._busy:
+                    self._busy.popleft().wait()
+                lane.begin(group, self._executor)
+                self._busy.append(lane)
 
     def close(self) -> dict[str, Path]:
         """Writes what is left; returns final path, relative to the lake -> staged file."""
-        self._wait()
+        while self._busy:
+            self._busy.popleft().wait()
         staged = {}
         for table, writer in sorted(self._tables.items()):
             for path, digest in writer.close():
@@ -67,27 +73,21 @@ class PartWriter:
                 staged[f"{part_folder(table, self._run_id)}/{name}"] = path
         return staged
 
-    def _wait(self) -> None:
-        if self._pending is not None:
-            self._pending.result()
-            self._pending = None
-
 
 class _TableWriter:
     def __init__(self, table: Table, staging: Path) -> None:
-        self._table = table
-        self._staging = staging
         self._batches: list[pa.RecordBatch] = []
         self._rows = 0
-        self._part: _Part | None = None
-        self._parts: list[tuple[Path, str]] = []
+        self._groups = 0
+        self._lanes = [_Lane(table, staging / f"{table.name}-{i}") for i in range(LANES)]
 
-    def add(self, batch: pa.RecordBatch) -> Iterator[list[pa.RecordBatch]]:
-        """Full row groups, once the batch has filled them."""
+    def add(self, batch: pa.RecordBatch) -> Iterator[tuple[_Lane, list[pa.RecordBatch]]]:
+        """Full row groups and where they go, once the batch has filled them."""
         while self._rows + batch.num_rows >= ROW_GROUP_ROWS:
             head, batch = _cut(batch, ROW_GROUP_ROWS - self._rows)
             self._batches.append(head)
-            yield self._take()
+            yield self._lanes[self._groups % LANES], self._take()
+            self._groups += 1
         if batch.num_rows:
             self._batches.append(batch)
             self._rows += batch.num_rows
@@ -96,11 +96,44 @@ class _TableWriter:
         batches, self._batches, self._rows = self._batches, [], 0
         return batches
 
+    def close(self) -> list[tuple[Path, str]]:
+        """Parts with the SHA-256 of their content; a last small group joins a part with room."""
+        if self._rows:
+            lane = next((lane for lane in self._lanes if lane.has_room), self._lanes[0])
+            lane.write(self._take())
+        return [part for lane in self._lanes for part in lane.close()]
+
+
+class _Lane:
+    """Parts that are written one after the other, each with up to so many row groups."""
+
+    def __init__(self, table: Table, path: Path) -> None:
+        self._table = table
+        self._path = path
+        self._part: _Part | None = None
+        self._parts: list[tuple[Path, str]] = []
+        self._pending: Future[None] | None = None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a part is under way."""
+        return self._part is not None
+
+    def begin(self, batches: Sequence[pa.RecordBatch], executor: Executor) -> None:
+        """Has a row group written; wait for it before the next."""
+        self._pending = executor.submit(self.write, batches)
+
+    def wait(self) -> None:
+        """Until the row group is written."""
+        if self._pending is not None:
+            self._pending.result()
+            self._pending = None
+
     def write(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Writes a row group."""
         group = _whole(batches)
         if self._part is None:
-            path = self._staging / f"{self._table.name}-{len(self._parts)}.parquet"
+            path = Path(f"{self._path}-{len(self._parts)}.parquet")
             self._part = _Part(path, self._table, small=group.num_rows < SMALL_ROWS)
         self._part.write(group)
         if self._part.groups == ROW_GROUPS_PER_PART:
@@ -108,8 +141,6 @@ class _TableWriter:
 
     def close(self) -> list[tuple[Path, str]]:
         """Parts with the SHA-256 of their content."""
-        if self._rows:
-            self.write(self._take())
         self._close_part()
         return self._parts
 

@@ -21,7 +21,7 @@ from pipeline.ingest.discover import resolve_roots
 from pipeline.ingest.find import Options, find
 from pipeline.ingest.memory import Memory, Record, label_of, skip_record
 from pipeline.ingest.outcome import IngestReport, RunOutcome, outcome_of, unplaced
-from pipeline.ingest.parts import PartWriter
+from pipeline.ingest.parts import LANES, PartWriter
 from pipeline.ingest.plan import RunPlan, Status, plan_runs
 from pipeline.ingest.work import RunResult, ingest_job, record_of
 from pipeline.lake import Lake, RunEntry, Snapshot
@@ -81,7 +81,7 @@ def ingest(
     width = jobs or _processors()
     if memory is not None:
         width = jobs_within(memory, width)
-    with lake.staging("ingest") as staging, ThreadPoolExecutor(2 * width) as helper:
+    with lake.staging("ingest") as staging, ThreadPoolExecutor((1 + LANES) * width) as helper:
         plans, skips = plan(inputs, lake.root, options, staging / "spool")
         work = _Jobs(lake, options, staging, helper, progress)
         with ThreadPoolExecutor(width) if executor is None else nullcontext(executor) as runner:

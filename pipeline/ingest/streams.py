@@ -57,7 +57,8 @@ CODECS = (
     Codec("xz", ".xz", b"\xfd7zXZ\x00", lzma.LZMAFile, lzma.LZMAFile),
 )
 _SUFFIXES = tuple(codec.suffix for codec in CODECS)
-_MAGIC_BYTES = max(len(codec.magic) for codec in CODECS)
+_MAGICS = tuple(codec.magic for codec in CODECS)
+_MAGIC_BYTES = max(len(magic) for magic in _MAGICS)
 
 
 class Entry(NamedTuple):
@@ -91,7 +92,9 @@ class Entry(NamedTuple):
 
 def codec_of(head: bytes) -> Codec | None:
     """The compression these first bytes belong to, by content and never by suffix."""
-    return next((codec for codec in CODECS if head.startswith(codec.magic)), None)
+    if not head.startswith(_MAGICS):  # nearly always: there may be a hundred thousand files
+        return None
+    return next(codec for codec in CODECS if head.startswith(codec.magic))
 
 
 def strip_suffix(path: str) -> str:

@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import os
 import threading
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from pipeline.ingest.memory import source_record
 from pipeline.ingest.parts import PartWriter
 from pipeline.ingest.plan import RunPlan
 from pipeline.ingest.rows import is_complete, run_row
-from pipeline.ingest.streams import Entry, decompressed, open_entry, walk_tar
+from pipeline.ingest.streams import Entry, Opened, decompressed, open_entry, walk_tar
 from pipeline.lake import RunEntry
 from pipeline.schema import tables
 
@@ -84,34 +84,51 @@ def ingest_job(
     works = [_RunWork(plan, staging, helper, advance) for plan in plans]
     packed: dict[str, dict[int, tuple[_RunWork, int]]] = defaultdict(dict)
     for work in works:
-        apart = []
-        for source_id, candidate in enumerate(work.plan.sources):
-            if candidate.entry.packed:
-                packed[candidate.entry.location][candidate.entry.position] = work, source_id
-            else:
-                apart.append(_source(source_id, candidate.entry))
-        work.read(apart)
+        candidates = list(enumerate(work.plan.sources))
+        work.read(_File(i, c.entry) for i, c in candidates if not c.entry.packed)
+        for i, c in candidates:
+            if c.entry.packed:
+                packed[c.entry.location][c.entry.position] = work, i
     for location, wanted in sorted(packed.items()):
         members = enumerate(walk_tar(location))
         passing = ((*wanted[i], stream) for i, (_, stream) in members if i in wanted)
         for work, own in itertools.groupby(passing, key=lambda member: member[0]):
-            work.read(_member(source_id, stream) for _, source_id, stream in own)
+            work.read(_Member(source_id, stream) for _, source_id, stream in own)
     return [work.finish(options) for work in works]
 
 
-def _source(source_id: int, entry: Entry) -> Source:
-    return Source(
-        source_id,
-        open=lambda: open_entry(entry),
-        reopen=lambda: open_entry(entry, patient=True),
-        changed=lambda: _changed(entry),
-        weight=entry.weight,
-    )
+class _File(Source):
+    """An input that can be opened by itself."""
+
+    def __init__(self, source_id: int, entry: Entry) -> None:
+        self.source_id = source_id
+        self.weight = entry.weight
+        self._entry = entry
+
+    def open(self) -> Opened:
+        return open_entry(self._entry)
+
+    def reopen(self) -> Opened:
+        return open_entry(self._entry, patient=True)
+
+    def changed(self) -> bool:
+        try:
+            status = os.stat(self._entry.location)
+        except FileNotFoundError:
+            return True
+        planned = self._entry.size, self._entry.mtime_ns
+        return (status.st_size, status.st_mtime_ns) != planned
 
 
-def _member(source_id: int, stream: IO[bytes]) -> Source:
+class _Member(Source):
     """A member of a tar, which can be read only while it passes."""
-    return Source(source_id, open=lambda: contextlib.nullcontext(decompressed(stream)))
+
+    def __init__(self, source_id: int, stream: IO[bytes]) -> None:
+        self.source_id = source_id
+        self._stream = stream
+
+    def open(self) -> Opened:
+        return contextlib.nullcontext(decompressed(self._stream))
 
 
 class _RunWork:
@@ -219,14 +236,6 @@ def _buffers() -> tuple[Buffer, Buffer]:
     return pair
 
 
-def _changed(entry: Entry) -> bool:
-    try:
-        status = os.stat(entry.location)
-    except FileNotFoundError:
-        return True
-    return (status.st_size, status.st_mtime_ns) != (entry.size, entry.mtime_ns)
-
-
 def record_of(candidate: Candidate, found: Mapping[str, Any]) -> dict[str, Any]:
     """What is remembered of an input; see `source_record`."""
     return source_record(
@@ -261,5 +270,6 @@ def _total(ledger: Ledger) -> SourceCount:
         total.context_lines += count.context_lines
         total.rejected += count.rejected
         total.rows += count.rows
-        total.irrelevant += Counter(count.irrelevant)
+        for kind, lines in count.irrelevant.items():
+            total.pass_over(kind, lines)
     return total

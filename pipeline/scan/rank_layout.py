@@ -186,6 +186,7 @@ class Lines(NamedTuple):
         rejects: (span, line, start, end, problem) of each.
         n_rejects: Used rows of `rejects`.
         lead: Bytes up to the run's first mark of a step's end, and whether one was seen.
+        place: Source, line and rank of the line at hand.
         saved: Sizes of ops and comms before the line.
         scratch: Text of a sub-operation without its escapes.
     """
@@ -193,6 +194,7 @@ class Lines(NamedTuple):
     rejects: Longs
     n_rejects: Longs
     lead: Longs
+    place: Longs
     saved: Longs
     scratch: Bytes
 

@@ -23,8 +23,7 @@ _SIZES = {
     "bs": "micro_batch_size",
 }
 _PART = re.compile(r"([A-Za-z]+)(\d{1,9})")
-_RANK = re.compile(r"rank(\d{1,9})")
-_STAMP = re.compile(r"\d{14}")
+_STAMP_DIGITS = 14
 _NODE = re.compile(r"(node|host|worker)[-_]?\d+", re.IGNORECASE)
 _DEVICE = re.compile(r"(gpu|cuda|device)[-_]?\d+", re.IGNORECASE)
 _HOST_OR_DEVICE = "gpu"
@@ -55,13 +54,17 @@ def name_of(path: str) -> Name:
     rank = stamp = None
     kept = []
     for part in posixpath.splitext(posixpath.basename(path))[0].split("_"):
-        if found := _RANK.fullmatch(part):
-            rank = rank or found[1]
-        elif _STAMP.fullmatch(part):
+        if part.startswith("rank") and 0 < len(part) - 4 < 10 and _is_number(part[4:]):
+            rank = rank or part[4:]
+        elif len(part) == _STAMP_DIGITS and _is_number(part):
             stamp = stamp or part
         else:
             kept.append(part)
     return _configuration("_".join(kept))._replace(rank=rank, stamp=stamp)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
 
 
 @functools.lru_cache(_CACHED)

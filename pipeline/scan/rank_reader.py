@@ -53,7 +53,7 @@ DECIDE_BYTES = 64 << 20
 """How far to look for the run's first mark of a step's end before deciding how its steps end."""
 
 _BATCH_BYTES = 16 << 20
-_FIRST_ROWS = 1 << 9
+_FIRST_ROWS = 1 << 12
 _MANY_TEXTS = 1 << 14
 _REJECTS = 1 << 8
 # A step has that many different operations in that many phases, a layer so many communications.
@@ -221,6 +221,7 @@ def _new_lines(scratch: int) -> Lines:
         rejects=np.zeros((_REJECTS, _NO_REJECTS.shape[1]), np.int64),
         n_rejects=np.zeros(1, np.int64),
         lead=np.zeros(2, np.int64),
+        place=np.zeros(3, np.int64),
         saved=np.zeros(8, np.int64),
         scratch=np.empty(scratch, np.uint8),
     )

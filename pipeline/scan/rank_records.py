@@ -32,6 +32,7 @@ from pipeline.scan.rank_layout import (
     UNESCAPED,
     UNTRACED,
     VALUE_BYTES,
+    Longs,
     State,
 )
 from pipeline.scan.rank_repeats import (
@@ -59,22 +60,19 @@ _NO_BYTE, _BACKSLASH, _ZERO, _UNESCAPED = (typed(i) for i in (256, 92, 0, UNESCA
 
 
 @inlined
-def _header(buf: Bytes, s: int, end: int) -> tuple[bool, int, int, int]:
-    """(is a plan, rank, start of the name, end of it) of `rank:N:name(`; end -1 for others."""
+def _rank(buf: Bytes, s: int, end: int) -> tuple[bool, int, int]:
+    """(is a plan, rank, index behind) of `rank:N:`, of a plan `stage:N:`; index -1 for others."""
     if end - s < 6:
-        return False, 0, 0, -1
+        return False, 0, -1
     plan = buf[s] == 115  # s
     word = b"stage:" if plan else b"rank:"
     for i in range(len(word)):
         if buf[s + i] != word[i]:
-            return plan, 0, 0, -1
+            return plan, 0, -1
     number, p = whole_number(buf, s + len(word), end, 9)
     if p < 0 or p >= end or buf[p] != 58:
-        return plan, 0, 0, -1
-    q = identifier_end(buf, p + 1, end)
-    if q == p + 1 or q >= end or buf[q] != 40:
-        return plan, 0, 0, -1
-    return plan, number, p + 1, q
+        return plan, 0, -1
+    return plan, number, p + 1
 
 
 @inlined
@@ -152,11 +150,11 @@ def _read_list(
 
 @inlined
 def _read_operation(
-    buf: Bytes, s: int, end: int, source: int, line: int, state: State
+    buf: Bytes, p: int, end: int, plan: bool, place: Longs, state: State
 ) -> tuple[int, int]:
-    """(what the line is, index where its list begins or -1) of a line that may repeat none."""
-    plan, rank, p, q = _header(buf, s, end + 1)
-    if q < 0:
+    """(what the line is, index where its list begins or -1); the operation's name stands at p."""
+    q = identifier_end(buf, p, end + 1)
+    if q in (p, end + 1) or buf[q] != 40:
         return NOT_A_RECORD, -1
     if buf[end] != 41:
         return UNBALANCED, -1
@@ -176,45 +174,42 @@ def _read_operation(
         untraced = record[SEEN] >> DURATION_KEY & 1 and record[DURATION] == NULL
         empty = not has_list or (at + 1 == end and buf[at] == 93)
         return (UNTRACED if untraced and empty else MISSING_TIMESTAMP), -1
-    add_op(record, source, line, rank, op, ops)
+    add_op(record, place, op, ops)
     own = add_own_comm(buf, p, q, op, state) if is_communication(buf, p, op) else NO_ROW
-    keep(s, at, ops.size[ROWS] - 1, own, has_list, state.whole)
+    keep(p, at, ops.size[ROWS] - 1, own, has_list, state.whole)
     return 0, at if has_list else -1
 
 
 @inlined
-def _repeat_operation(buf: Bytes, s: int, end: int, source: int, line: int, state: State) -> int:
-    """Adds the operation at s if it repeats one: begin of its list, `end` without one; else -1."""
-    slot, at = match(buf, s, end, state.whole)
+def _repeat_operation(buf: Bytes, p: int, end: int, place: Longs, state: State) -> int:
+    """Adds the operation at p if it repeats one: begin of its list, `end` without one; else -1."""
+    slot, at = match(buf, p, end, state.whole)
     if slot < 0 or buf[end] != 41:
         return -1
     pattern = state.whole.patterns[slot]
     if (at == end) == (pattern[HAS_LIST] == 1):
         return -1
-    repeat_op(buf, pattern[MADE_ROW], state.whole.record, source, line, state.ops)
+    repeat_op(buf, pattern[MADE_ROW], state.whole.record, place, state.ops)
     if pattern[MADE_COMM] != NO_ROW:
         repeat_own_comm(buf, pattern[MADE_COMM], state)
     return at
 
 
 @inlined
-def read_line(
-    buf: Bytes,
-    s: int,
-    e: int,
-    source: int,
-    line: int,
-    state: State,
-) -> int:
+def read_line(buf: Bytes, s: int, e: int, source: int, line: int, state: State) -> int:
     """Reads the line `buf[s:e]` into rows; says what it is."""
     while e > s and buf[e - 1] in (9, 13, 32):
         e -= 1
     if e == s:
         return BLANK
-    end = e - 1
-    at = _repeat_operation(buf, s, end, source, line, state)
+    plan, rank, p = _rank(buf, s, e)
+    if p < 0:
+        return NOT_A_RECORD
+    place, end = state.lines.place, e - 1
+    place[0], place[1], place[2] = source, line, rank
+    at = -1 if plan else _repeat_operation(buf, p, end, place, state)
     if at < 0:
-        kind, at = _read_operation(buf, s, end, source, line, state)
+        kind, at = _read_operation(buf, p, end, plan, place, state)
         if kind != 0 or at < 0:
             return kind
     elif at == end:

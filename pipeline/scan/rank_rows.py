@@ -82,6 +82,11 @@ def _put_times(record: Longs, rows: Rows, n: int) -> bool:
 
 
 @inlined
+def _put_place(place: Longs, ops: Rows, n: int) -> None:
+    ops.wide[SOURCE, n], ops.wide[LINE, n], ops.wide[RANK, n] = place[0], place[1], place[2]
+
+
+@inlined
 def _close_row(elements: int, rows: Rows, n: int) -> None:
     """Ends row n: its dimensions and attributes are those added since the row before."""
     rows.wide[ELEMENTS, n] = elements
@@ -91,13 +96,11 @@ def _close_row(elements: int, rows: Rows, n: int) -> None:
 
 
 @inlined
-def add_op(record: Longs, source: int, line: int, rank: int, op: int, ops: Rows) -> None:
+def add_op(record: Longs, place: Longs, op: int, ops: Rows) -> None:
     """Adds the row of an operation."""
     n = ops.size[ROWS]
     placeholder = _put_times(record, ops, n)
-    ops.wide[SOURCE, n] = source
-    ops.wide[LINE, n] = line
-    ops.wide[RANK, n] = rank
+    _put_place(place, ops, n)
     ops.wide[OP_STAGE, n] = record[STAGE]
     ops.wide[OP_BATCH, n] = record[BATCH]
     ops.wide[MARKS, n] = PLACEHOLDER_TIMES * placeholder + METADATA_PLACEHOLDER * record[SEMANTICS]
@@ -126,13 +129,11 @@ def add_comm(record: Longs, func: int, sub_seq: int, op_row: int, comms: Rows) -
 
 
 @inlined
-def repeat_op(buf: Bytes, row: int, record: Longs, source: int, line: int, ops: Rows) -> None:
+def repeat_op(buf: Bytes, row: int, record: Longs, place: Longs, ops: Rows) -> None:
     """Adds an operation that is that of an earlier row but for its place and its numbers."""
     n = ops.size[ROWS]
     placeholder = _put_times(record, ops, n)
-    ops.wide[SOURCE, n] = source
-    ops.wide[LINE, n] = line
-    ops.wide[RANK, n] = ops.wide[RANK, row]
+    _put_place(place, ops, n)
     ops.wide[OP_STAGE, n] = ops.wide[OP_STAGE, row]
     ops.wide[OP_BATCH, n] = record[BATCH]
     semantics = ops.wide[MARKS, row] & METADATA_PLACEHOLDER
