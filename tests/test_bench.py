@@ -68,7 +68,9 @@ def _all_formats_and_peers(rows: Sequence[Result]) -> None:
             for role in Role
         }
         assert by_role[Role.OURS] == {"tracelake"}
-        assert by_role[Role.PEER] == {"python", "polars", "duckdb"}
+        assert by_role[Role.PEER] == {
+            f"{tool}{kind}" for tool in ("python", "polars", "duckdb") for kind in ("", "_plain")
+        }
         assert by_role[Role.LIMIT] >= {"read", "sha256"}
 
 
@@ -244,6 +246,26 @@ def test_the_page_shows_the_results_that_are_kept() -> None:
     assert page == table.rendered(page, found), "run: make bench"
     with pytest.raises(ValueError, match="the page has no"):
         table.rendered("# Benchmarks", found)
+
+
+def test_a_page_that_cannot_take_the_table_ends_before_anything_is_measured(
+    work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    half = PAGE.read_text(encoding="utf-8").replace("<!-- end: results -->", "")
+    for text, said in (
+        (None, "No such file"),
+        ("# Benchmarks", "the page has no <!-- begin: benches -->"),
+        (half, "the page has no <!-- begin: results -->"),
+    ):
+        page = tmp_path / "page.md"
+        if text is not None:
+            page.write_text(text, encoding="utf-8")
+        with pytest.raises(SystemExit):
+            command.main(["start_up", "--tiny", "--work", str(work), "--markdown", str(page)])
+        told = capsys.readouterr().err
+        assert f"{page} cannot take the table: " in told
+        assert said in told
+        assert "start_up ..." not in told
 
 
 @pytest.mark.parametrize("text", ["512MB", "512 mb", "512M", "512000000", "512000KB"])

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.scan.compiled import kernel
-from pipeline.scan.lines import NULL
+from pipeline.scan.lines import NULL, Bytes, copy_bytes
 
 Longs = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
@@ -74,6 +74,28 @@ def words(given: npt.NDArray[np.integer], names: Sequence[str]) -> pa.Dictionary
     indices = pa.Array.from_buffers(pa.int32(), codes.size, [valid, pa.py_buffer(codes)])
     return pa.DictionaryArray.from_arrays(
         indices, pa.array([names[i] for i in kept.tolist()], pa.string())
+    )
+
+
+@kernel
+def _spell(codes: Codes, names: Bytes, starts: Longs, ends: Codes, out: Bytes) -> None:
+    """Writes the name of each code to `out`, up to its end."""
+    for i in range(codes.size):
+        code = codes[i]
+        size = starts[code + 1] - starts[code]
+        copy_bytes(names, starts[code], starts[code + 1], out, ends[i] - size)
+
+
+def texts(codes: Codes, names: Sequence[str]) -> pa.Array:
+    """Text column of `names[code]`; every code has a name."""
+    encoded = [name.encode() for name in names]
+    starts = np.cumsum([0, *map(len, encoded)])
+    offsets = np.zeros(codes.size + 1, np.int32)
+    np.cumsum(np.diff(starts)[codes], out=offsets[1:])
+    spelled = np.empty(offsets[-1], np.uint8)
+    _spell(codes, np.array(bytearray(b"".join(encoded))), starts, offsets[1:], spelled)
+    return pa.Array.from_buffers(
+        pa.string(), codes.size, [None, pa.py_buffer(offsets), pa.py_buffer(spelled)]
     )
 
 

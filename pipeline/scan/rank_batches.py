@@ -263,7 +263,7 @@ def _shared(
     values, wrong_values = arrow.strings(
         rows.ends[:used], rows.values[: int(rows.size[VALUE_BYTES])]
     )
-    key_column = arrow.words(rows.keys[:used], keys.names).dictionary_decode()
+    key_column = arrow.texts(rows.keys[:used], keys.names)
     ends = rows.wide[ATTRIBUTE_END, :n]
     wrong = np.zeros(n, np.bool_)
     wrong[np.searchsorted(ends, wrong_values, side="right")] = True

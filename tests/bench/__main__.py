@@ -62,7 +62,7 @@ def _parser(comparing: bool) -> argparse.ArgumentParser:
     parser.add_argument("--tiny", action="store_true", help="Shows that the benches run.")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir(), "tracelake-bench"))
     parser.add_argument("--json", type=Path, help="Write every sample to this file.")
-    parser.add_argument("--markdown", type=Path, help="Write the table into this page.")
+    parser.add_argument("--markdown", type=_page, help="Write the table into this page.")
     return parser
 
 
@@ -83,6 +83,16 @@ def _bench(name: str) -> str:
     if name not in benches():
         raise argparse.ArgumentTypeError(f"no bench {name!r}; one of {', '.join(benches())}")
     return name
+
+
+def _page(name: str) -> Path:
+    """A page that can take the table: what is wrong with it is said before anything is measured."""
+    path = Path(name)
+    try:
+        table.check_page(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"{name} cannot take the table: {error}") from error
+    return path
 
 
 def _bytes(text: str) -> int:

@@ -14,6 +14,7 @@ from tests.bench.contract import Result, Role, Settings, benches
 from tests.bench.measure import Sample, median
 
 _MARK = "<!-- {}: {} -->"
+_BLOCKS = "benches", "results"
 _COLUMNS = (
     "bench",
     "case",
@@ -91,14 +92,30 @@ def rendered(page: str, found: Mapping[str, Any]) -> str:
     Raises:
         ValueError: The page lacks a mark.
     """
-    for name, text in (("benches", descriptions()), ("results", markdown(found))):
-        begin, end = _MARK.format("begin", name), _MARK.format("end", name)
-        before, _, rest = page.partition(begin)
-        _, mark, after = rest.partition(end)
-        if not mark:
-            raise ValueError(f"the page has no {begin} ... {end}")
-        page = f"{before}{begin}\n\n{text}\n\n{end}{after}"
+    for name, text in zip(_BLOCKS, (descriptions(), markdown(found)), strict=True):
+        before, after = _around(page, name)
+        page = f"{before}\n\n{text}\n\n{after}"
     return page
+
+
+def check_page(page: str) -> None:
+    """Whether a page has what `rendered` needs.
+
+    Raises:
+        ValueError: The page lacks a mark.
+    """
+    for name in _BLOCKS:
+        _around(page, name)
+
+
+def _around(page: str, name: str) -> tuple[str, str]:
+    """What stands before and after a block, each with its mark."""
+    begin, end = _MARK.format("begin", name), _MARK.format("end", name)
+    before, begun, rest = page.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not ended:
+        raise ValueError(f"the page has no {begin} ... {end}")
+    return before + begun, ended + after
 
 
 def _rows(results: Sequence[Result]) -> Iterator[list[str]]:

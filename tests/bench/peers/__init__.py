@@ -1,5 +1,9 @@
 """What a capable user would write instead: one module per trace format, each ending in `PEERS`.
 
+Each tool has two: `python_plain`, `polars_plain` and `duckdb_plain` are what one writes first,
+`python`, `polars` and `duckdb` what is left to gain by one who knows the tool. The two differ in
+expressions and in how lines are cut; typing and writing are the same code.
+
 A peer reads one file and writes the relations of `tests.bench.inputs` as zstd Parquet, a folder
 each. It needs only what is printed on the lines: no steps, no micro-batches, no account of lines
 that it does not understand, no hash of what it read. That favours the peers.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -32,6 +33,12 @@ def in_processes(source: Path, target: Path, parse: Parse, starts_with: bytes = 
         ]
         for job in jobs:
             job.result()
+
+
+def in_one_process(source: Path, target: Path, parse: Parse, starts_with: bytes = b"") -> None:
+    """The same without other processes, one piece after the other."""
+    for number, piece in enumerate(_pieces(source, starts_with)):
+        _work(source, target, parse, number, *piece)
 
 
 def _pieces(source: Path, starts_with: bytes) -> Iterator[tuple[int, int, int]]:
@@ -69,6 +76,11 @@ def _work(
         pq.write_table(pa.table(columns), path, compression="zstd")
 
 
+def names_of(expression: str) -> list[str]:
+    """Names of an expression's groups, in their order."""
+    return list(re.compile(expression).groupindex)
+
+
 def lines_of(source: Path) -> str:
     """DuckDB query for the numbered lines of a file."""
     return f"""
@@ -76,6 +88,12 @@ def lines_of(source: Path) -> str:
         FROM read_csv('{source}', columns = {{'text': 'VARCHAR'}}, delim = '\x01', quote = '',
             escape = '', header = false, auto_detect = false)
     """
+
+
+def extract(column: str, expression: str) -> str:
+    """DuckDB call that gives an expression's groups as a struct, of empty texts without a match."""
+    plain = re.sub(r"\?P<\w+>", "", expression)
+    return f"regexp_extract({column}, '{plain}', {names_of(expression)})"
 
 
 def write(connection: duckdb.DuckDBPyConnection, query: str, folder: Path) -> None:
