@@ -264,6 +264,34 @@ def read_chunks(sources: list[bytes], size: int) -> tuple[list[Chunk], dict[int,
     return chunks, reader.found, ledger
 
 
+class Torn(Bytes):
+    """Fails behind its bytes, and then has shrunk."""
+
+    def open(self) -> Opened:
+        stream = io.BytesIO(self.data)
+        read = stream.readinto
+
+        def readinto(view: memoryview) -> int:
+            if not (count := read(view)):
+                raise EOFError("cut off")
+            return count
+
+        stream.readinto = readinto  # type: ignore[method-assign, assignment]
+        return nullcontext((stream, None))
+
+    def reopen(self) -> Opened:
+        return nullcontext((io.BytesIO(self.data[:3]), None))
+
+
+def test_a_source_that_fails_and_shrinks_gives_what_was_read() -> None:
+    ledger = Ledger()
+    reader = ChunkReader([Torn(0, b"ab\ncd\n"), Bytes(1, b"ef\n")], ledger)
+    with ThreadPoolExecutor(1) as helper:
+        text = [c.data.tobytes() for c, _ in reader.chunks((Buffer(64), Buffer(64)), helper)]
+    assert text == [b"ab\ncd\nef\n"]
+    assert [fault.name for fault in ledger.fault_totals()] == ["truncated_compression"]
+
+
 PIECES = [b"", b"\n", b"a", b"a\n", b"ab\ncd\nef", b"\n\n\n", b"abc\n" * 9, b"a\nbcd\n" * 5]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import IO
@@ -132,7 +132,7 @@ class ChunkReader:
 
     def chunks(
         self, buffers: tuple[Buffer, Buffer], executor: Executor
-    ) -> Iterator[tuple[Chunk, int]]:
+    ) -> Generator[tuple[Chunk, int]]:
         """Chunks in order, each with the weight of what was read for it.
 
         Exactly one span of a source, its last, says so. A chunk is valid until the next one is
@@ -304,8 +304,8 @@ def _salvaged(reading: _Reading) -> IO[bytes]:
             with opened as (again, _):
                 # The same damage is met again, this time at the exact byte.
                 skip = reading.found.bytes
-                while skip:
-                    skip -= len(again.read(min(skip, _PIECE)))
+                while skip and (piece := again.read(min(skip, _PIECE))):
+                    skip -= len(piece)
                 while byte := again.read(1):
                     saved += byte
     return io.BytesIO(saved)

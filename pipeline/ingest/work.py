@@ -148,10 +148,12 @@ class _RunWork:
     def read(self, sources: Iterable[Source]) -> None:
         """Feeds sources to the parser and their rows to the writer."""
         reader = ChunkReader(sources, self._ledger)
-        for chunk, weight in reader.chunks(_buffers(), self._helper):
-            self._parser.feed(chunk)
-            self._write()
-            self._advance(weight)
+        # Closed at once if the parser fails: this thread's buffers serve its next job.
+        with contextlib.closing(reader.chunks(_buffers(), self._helper)) as chunks:
+            for chunk, weight in chunks:
+                self._parser.feed(chunk)
+                self._write()
+                self._advance(weight)
         self._reads |= reader.found
 
     def finish(self, options: Options) -> RunResult:

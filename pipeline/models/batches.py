@@ -14,7 +14,7 @@ from pipeline.schema import tables
 # Bytes of the runs that are computed together, but for what every part has whatever is in it:
 # the docs of its columns.
 _BATCH_BYTES = 32 << 20
-_DOC_BYTES = 12 << 10
+_DOC_BYTES = 9 << 10
 # Opening a part of this size takes as long as reading it.
 _SMALL_PART_BYTES = 128 << 10
 
