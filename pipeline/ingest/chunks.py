@@ -27,6 +27,7 @@ from pipeline.faults import (
     Ledger,
 )
 from pipeline.formats import Chunk, Span
+from pipeline.ingest.sources import Read, Source
 from pipeline.ingest.streams import DECODE_ERRORS, Codec, Opened
 from pipeline.scan.lines import line_ends
 
@@ -36,40 +37,6 @@ CHUNK_BYTES = 16 << 20
 _PIECE = 1 << 16
 _BOM = b"\xef\xbb\xbf"
 _NEWLINE = ord("\n")
-_NOTHING = hashlib.sha256().hexdigest()
-
-
-class Source:
-    """A source that is to be read.
-
-    Attributes:
-        weight: Bytes that reading it is worth, to report progress.
-    """
-
-    source_id: int
-    weight: int = 0
-
-    def open(self) -> Opened:
-        """The decompressed bytes and their compression."""
-        raise NotImplementedError
-
-    def reopen(self) -> Opened | None:
-        """The same again, patiently, to save what a damaged stream still holds, if that can be."""
-        return None
-
-    def changed(self) -> bool:
-        """Whether it is no longer what it was when its reading was planned."""
-        return False
-
-
-@dataclass(slots=True)
-class Read:
-    """What was found out about a source, whole once it was read to its end."""
-
-    bytes: int = 0
-    lines: int = 0
-    content_hash: str = _NOTHING
-    compression: str | None = None
 
 
 class Buffer:

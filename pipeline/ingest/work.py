@@ -5,25 +5,25 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
-import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 
 from pipeline.faults import Fault, Ledger, SourceCount
-from pipeline.ingest.chunks import CHUNK_BYTES, Buffer, ChunkReader, Read, Source
+from pipeline.ingest.chunks import CHUNK_BYTES, Buffer, ChunkReader
 from pipeline.ingest.find import Candidate, Options
 from pipeline.ingest.memory import source_record
 from pipeline.ingest.parts import PartWriter
 from pipeline.ingest.plan import RunPlan
 from pipeline.ingest.rows import is_complete, run_row
-from pipeline.ingest.streams import Entry, Opened, decompressed, open_entry, walk_tar
+from pipeline.ingest.sources import FileSource, MemberSource, Read, Source
+from pipeline.ingest.streams import walk_tar
 from pipeline.lake import RunEntry
 from pipeline.schema import tables
 
@@ -85,7 +85,7 @@ def ingest_job(
     packed: dict[str, dict[int, tuple[_RunWork, int]]] = defaultdict(dict)
     for work in works:
         candidates = list(enumerate(work.plan.sources))
-        work.read(_File(i, c.entry) for i, c in candidates if not c.entry.packed)
+        work.read(FileSource(i, c.entry) for i, c in candidates if not c.entry.packed)
         for i, c in candidates:
             if c.entry.packed:
                 packed[c.entry.location][c.entry.position] = work, i
@@ -93,42 +93,8 @@ def ingest_job(
         members = enumerate(walk_tar(location))
         passing = ((*wanted[i], stream) for i, (_, stream) in members if i in wanted)
         for work, own in itertools.groupby(passing, key=lambda member: member[0]):
-            work.read(_Member(source_id, stream) for _, source_id, stream in own)
+            work.read(MemberSource(source_id, stream) for _, source_id, stream in own)
     return [work.finish(options) for work in works]
-
-
-class _File(Source):
-    """An input that can be opened by itself."""
-
-    def __init__(self, source_id: int, entry: Entry) -> None:
-        self.source_id = source_id
-        self.weight = entry.weight
-        self._entry = entry
-
-    def open(self) -> Opened:
-        return open_entry(self._entry)
-
-    def reopen(self) -> Opened:
-        return open_entry(self._entry, patient=True)
-
-    def changed(self) -> bool:
-        try:
-            status = os.stat(self._entry.location)
-        except FileNotFoundError:
-            return True
-        planned = self._entry.size, self._entry.mtime_ns
-        return (status.st_size, status.st_mtime_ns) != planned
-
-
-class _Member(Source):
-    """A member of a tar, which can be read only while it passes."""
-
-    def __init__(self, source_id: int, stream: IO[bytes]) -> None:
-        self.source_id = source_id
-        self._stream = stream
-
-    def open(self) -> Opened:
-        return contextlib.nullcontext(decompressed(self._stream))
 
 
 class _RunWork:

@@ -1,0 +1,90 @@
+"""What a run is read from: inputs that can be opened, and members of a tar that pass by."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import IO
+
+from pipeline.ingest.streams import Entry, Opened, decompressed, open_entry
+
+_NOTHING = hashlib.sha256().hexdigest()
+
+
+@dataclass(slots=True)
+class Read:
+    """What was found out about a source, whole once it was read to its end.
+
+    Attributes:
+        bytes, lines: Decompressed.
+        content_hash: SHA-256 of the decompressed bytes, hex.
+    """
+
+    bytes: int = 0
+    lines: int = 0
+    content_hash: str = _NOTHING
+    compression: str | None = None
+
+
+class Source(ABC):
+    """A source that is to be read.
+
+    Attributes:
+        weight: Bytes that reading it is worth, to report progress.
+    """
+
+    source_id: int
+    weight: int = 0
+
+    @abstractmethod
+    def open(self) -> Opened:
+        """The decompressed bytes and their compression."""
+
+    def reopen(self) -> Opened | None:
+        """The same again, patiently, to save what a damaged stream still holds, if that can be."""
+        return None
+
+    def changed(self) -> bool:
+        """Whether it is no longer what it was when its reading was planned."""
+        return False
+
+
+class FileSource(Source):
+    """An input that can be opened by itself."""
+
+    def __init__(self, source_id: int, entry: Entry) -> None:
+        self.source_id = source_id
+        self.weight = entry.weight
+        self._entry = entry
+
+    def open(self) -> Opened:
+        """See `Source`."""
+        return open_entry(self._entry)
+
+    def reopen(self) -> Opened:
+        """See `Source`."""
+        return open_entry(self._entry, patient=True)
+
+    def changed(self) -> bool:
+        """See `Source`."""
+        try:
+            status = os.stat(self._entry.location)
+        except OSError:
+            return True
+        planned = self._entry.size, self._entry.mtime_ns
+        return (status.st_size, status.st_mtime_ns) != planned
+
+
+class MemberSource(Source):
+    """A member of a tar, which can be read only while it passes."""
+
+    def __init__(self, source_id: int, stream: IO[bytes]) -> None:
+        self.source_id = source_id
+        self._stream = stream
+
+    def open(self) -> Opened:
+        """See `Source`."""
+        return contextlib.nullcontext(decompressed(self._stream))
