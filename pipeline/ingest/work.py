@@ -98,7 +98,7 @@ def ingest_job(
 
 
 class _RunWork:
-    """One run between its first block and its staged parts."""
+    """One run between its first chunk and its staged parts."""
 
     def __init__(self, plan: RunPlan, staging: Path, helper: Executor, advance: Advance) -> None:
         self.plan = plan
