@@ -26,10 +26,14 @@ from pipeline.schema import reasons, tables
 from tests.corpus import NO_CORPUS, corpus_folder
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "docs/formats.md", "docs/definitions.md")
 CORPUS_PAGES = ("docs/real-traces.md",)
 REFERENCE = "docs/reference.md"
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
+PAGES = tuple(
+    page.relative_to(ROOT).as_posix()
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    if page.relative_to(ROOT).as_posix() not in CORPUS_PAGES and BLOCK.search(page.read_text())
+)
 _COMMAND = re.compile(r"^\$ .*(?:\n> .*)*", re.MULTILINE)
 
 

@@ -7,12 +7,12 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
-from pipeline.cli import commands, synth
+from pipeline.cli import ask, jobs, look, synth
 from pipeline.cli.app import app
 from pipeline.cli.steps import speak
 from pipeline.errors import TracelakeError
 
-__all__ = ["app", "commands", "main", "synth"]
+__all__ = ["app", "ask", "jobs", "look", "main", "synth"]
 
 
 def main() -> None:

@@ -1,37 +1,23 @@
-"""What the commands do, once their options are read: call the rooms and print what they give."""
+"""What commands of every kind share: the lake they open, what they print and where."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-import typer
-
-from pipeline import topology
-from pipeline.budget import engine_limit, jobs_within, parse_size
+from pipeline.budget import jobs_within, parse_size
 from pipeline.cli.options import OutputFormat
-from pipeline.errors import InputError, UsageError
-from pipeline.gates import Gate, judge
-from pipeline.text import counted
+from pipeline.errors import UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pipeline.console import Voice
-    from pipeline.ingest import IngestReport, Options
     from pipeline.lake import Lake
-
-HEADLINE_RUNS = 20
-# What fits a terminal of run_summary; all of it is a query away.
-RUNS_SQL = """
-SELECT run_id, format, run_date, steps, step_p50_ms, bubble_ratio, slowest_stage, stragglers,
-    comm_ratio, busbw_gbps, coverage_ratio, rejects
-FROM run_summary ORDER BY run_date DESC NULLS LAST, run_id
-"""
 
 
 def speak(*, quiet: bool = False) -> Voice:
@@ -41,180 +27,11 @@ def speak(*, quiet: bool = False) -> Voice:
     return Voice(quiet=quiet)
 
 
-def read_options(
-    input_format: str | None,
-    run_pattern: str | None,
-    hosts: Path | None,
-    given: str,
-    run_gap: float,
-    replace: bool,
-    verify: bool,
-) -> Options:
-    """What shapes an ingest, from its options."""
-    from pipeline.ingest import Options, read_hosts
-
-    return Options(
-        input_format,
-        run_pattern,
-        topology.parse_set(given),
-        run_gap,
-        replace,
-        verify,
-        None if hosts is None else read_hosts(hosts),
-    )
-
-
 def open_lake(lake: Path) -> Lake:
     """The lake of a command that reads one."""
     from pipeline.lake import Lake
 
     return Lake.open(lake)
-
-
-def bring_in(
-    inputs: list[str],
-    lake: Path,
-    options: Options,
-    jobs: int | None,
-    memory: int | None,
-    voice: Voice,
-) -> tuple[Lake, IngestReport]:
-    """Ingests, with progress, and says what became of it."""
-    from pipeline.ingest import Status, ingest
-    from pipeline.lake import Lake
-    from pipeline.scan.compiled import telling
-
-    opened = Lake.create(lake)
-    with voice.bar() as bar, telling(voice.say):
-        done = ingest(inputs, opened, options, jobs=jobs, memory=memory, progress=bar)
-    for outcome in done.runs:
-        if outcome.status is Status.KEPT:
-            voice.warn(
-                f"{outcome.run_id}: the input lacks {', '.join(outcome.missing[:3])}"
-                f"{' ...' if len(outcome.missing) > 3 else ''}; the run in the lake is kept"
-                " (--replace takes the input)"
-            )
-        for fault, count in outcome.faults.items():
-            if fault.severity in ("data_loss", "error"):
-                voice.warn(f"{outcome.run_id}: {fault.name} ({count}): {fault.doc}")
-    for line in done.unplaced:
-        voice.warn(line)
-    for line in done.told():
-        voice.say(line)
-    return opened, done
-
-
-def print_dry_run(inputs: list[str], lake: Path, options: Options) -> None:
-    """Prints what an ingest would do, a line per run and per input passed over."""
-    import tempfile
-
-    from pipeline.ingest import plan, unplaced
-
-    with tempfile.TemporaryDirectory() as spool:
-        plans, skips = plan(inputs, lake, options, Path(spool))
-    for line in unplaced(plans, options.hosts):
-        speak().warn(line)
-    for planned in sorted(plans, key=lambda p: p.run_id):
-        files = f"{len(planned.inputs):>6} files"
-        typer.echo(f"{planned.status:<9} {planned.format.name:<14} {files}  {planned.run_id}")
-    for skip in skips:
-        member = f"/{skip['member']}" if skip["member"] else ""
-        typer.echo(f"skipped   {skip['reason']:<14} {skip['path']}{member}")
-
-
-def judge_bad_lines(ingested: IngestReport, max_bad_ratio: float) -> None:
-    """Ends with an error if a run has more bad lines than allowed; all of it is in the lake."""
-    bad = [outcome for outcome in ingested.runs if outcome.bad_ratio > max_bad_ratio]
-    if bad:
-        worst = max(bad, key=lambda outcome: outcome.bad_ratio)
-        raise InputError(
-            f"{counted(len(bad), 'run')} with more bad lines than --max-bad-ratio"
-            f" {max_bad_ratio:g} allows; worst is {worst.run_id}:"
-            f" {worst.rejected} of its lines rejected ({worst.bad_ratio:.1%})",
-            hint="all of it is in the lake; look with: tracelake query"
-            " 'FROM rejects JOIN sources USING (run_id, source_id)'",
-        )
-
-
-def judge_runs(lake: Lake, gates: Sequence[Gate], run_ids: Sequence[str]) -> None:
-    """Ends with an error if a run fails a gate; by then everything is written."""
-    from pipeline.models.base import engine_errors
-    from pipeline.query import open_warehouse
-
-    if gates and run_ids:
-        with engine_errors("the gates"), open_warehouse(lake) as con:
-            judge(con, gates, run_ids, lake.root)
-
-
-def bring_up(lake: Lake, memory: int | None, voice: Voice, *, full: bool = False) -> None:
-    """Builds the warehouse and says what was built."""
-    from pipeline.models import build
-
-    limit = None if memory is None else engine_limit(memory)
-    built = build(lake, full=full, memory_limit=limit)
-    voice.say(built.told())
-
-
-def write_page(
-    lake: Lake,
-    page: Path,
-    voice: Voice,
-    *,
-    runs: list[str] | None = None,
-    since: timedelta | None = None,
-) -> tuple[str, ...]:
-    """Writes the report, says where it is, and gives the runs it is about."""
-    from pipeline.report import write_report
-
-    written = write_report(lake, page, runs=runs or None, since=since)
-    voice.say(
-        f"report: {counted(written.runs, 'run')}, {written.bytes / 1e6:.2f} MB, {written.path}"
-    )
-    return written.run_ids
-
-
-def print_headline(lake: Lake) -> None:
-    """Prints the headline figures of the latest runs."""
-    from pipeline.query import run_query, write_result
-
-    latest = f"{RUNS_SQL} LIMIT {HEADLINE_RUNS}"
-    write_result(run_query(lake, latest), OutputFormat.TABLE.value, sys.stdout)
-    (counts,) = run_query(lake, "SELECT count(*) FROM run_summary")
-    more = counts.read_all()[0][0].as_py() - HEADLINE_RUNS
-    if more > 0:
-        typer.echo(f"... and {more:,} more: tracelake runs --lake {lake.root}")
-
-
-def print_query(lake: Lake, sql: str, output_format: OutputFormat, output: Path | None) -> None:
-    """Prints the answer to a query."""
-    from pipeline.query import run_query, write_result
-
-    with _out(output) as out:
-        write_result(run_query(lake, sql), output_format.value, out)
-
-
-@contextmanager
-def _out(output: Path | None) -> Iterator[TextIO]:
-    if output is None:
-        yield sys.stdout
-        return
-    try:
-        with output.open("w", encoding="utf-8") as file:
-            yield file
-    except OSError as error:
-        raise UsageError(f"cannot write: {error.strerror}", path=output) from error
-
-
-def read_sql(sql: str | None, file: Path | None) -> str:
-    """The query from the command line, from standard input, or from a file."""
-    if (sql is None) == (file is None):
-        raise UsageError("give a query, or a file with -f, and not both", hint="see `describe`")
-    if file is None:
-        return sys.stdin.read() if sql == "-" else str(sql)
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the query: {error}", path=file) from error
 
 
 def read_memory(text: str | None) -> int | None:
@@ -237,9 +54,29 @@ def read_age(text: str | None) -> timedelta | None:
     return timedelta(**{units[unit]: int(number)})
 
 
+def print_query(lake: Lake, sql: str, output_format: OutputFormat, output: Path | None) -> None:
+    """Prints the answer to a query."""
+    from pipeline.query import run_query, write_result
+
+    with _out(output) as out:
+        write_result(run_query(lake, sql), output_format.value, out)
+
+
 def print_table(table: pa.Table, output_format: OutputFormat, output: Path | None) -> None:
     """Prints a table in the format asked for, on standard output or into a file."""
     from pipeline.query import write_result
 
     with _out(output) as out:
         write_result(table, output_format.value, out)
+
+
+@contextmanager
+def _out(output: Path | None) -> Iterator[TextIO]:
+    if output is None:
+        yield sys.stdout
+        return
+    try:
+        with output.open("w", encoding="utf-8") as file:
+            yield file
+    except OSError as error:
+        raise UsageError(f"cannot write: {error.strerror}", path=output) from error

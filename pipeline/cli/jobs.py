@@ -1,4 +1,4 @@
-"""The commands that read inputs and lakes."""
+"""The commands that do the work: from inputs to a lake, its warehouse and the report."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ from typing import Annotated
 import typer
 
 from pipeline.cli.app import app
+from pipeline.cli.job_steps import (
+    bring_in,
+    bring_up,
+    judge_bad_lines,
+    judge_runs,
+    print_dry_run,
+    print_headline,
+    read_options,
+    write_page,
+)
 from pipeline.cli.options import (
     MAX_BAD_RATIO,
     RUN_GAP_SECONDS,
@@ -30,22 +40,10 @@ from pipeline.cli.options import (
     Verify,
 )
 from pipeline.cli.steps import (
-    RUNS_SQL,
-    bring_in,
-    bring_up,
-    judge_bad_lines,
-    judge_runs,
     open_lake,
-    print_dry_run,
-    print_headline,
-    print_query,
     print_table,
-    read_age,
     read_memory,
-    read_options,
-    read_sql,
     speak,
-    write_page,
 )
 from pipeline.errors import CheckFailedError
 from pipeline.gates import parse_gates
@@ -128,73 +126,6 @@ def build(
 ) -> None:
     """Build the warehouse from the lake: base tables as views, models as tables."""
     bring_up(open_lake(lake), read_memory(memory), speak(quiet=quiet), full=full)
-
-
-@app.command()
-def query(
-    lake: LakePath,
-    sql: Annotated[
-        str | None, typer.Argument(metavar="SQL", help="A query, or - to read it from stdin.")
-    ] = None,
-    file: Annotated[Path | None, typer.Option("--file", "-f", help="Read the query here.")] = None,
-    output_format: Format = OutputFormat.TABLE,
-    output: Output = None,
-) -> None:
-    """Answer a query: SELECT, EXPLAIN, DESCRIBE or SHOW, over tables and models."""
-    print_query(open_lake(lake), read_sql(sql, file), output_format, output)
-
-
-@app.command()
-def report(
-    lake: LakePath,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")],
-    since: Annotated[
-        str | None,
-        typer.Option("--since", metavar="AGE", help="Only runs dated within 90m, 24h, 7d, ..."),
-    ] = None,
-    runs: Annotated[
-        list[str] | None, typer.Option("--run", metavar="ID", help="Only this run; repeatable.")
-    ] = None,
-    fail_on: FailOn = "",
-    quiet: Quiet = False,
-) -> None:
-    """Write the report: one HTML page that opens anywhere.
-
-    --fail-on judges the runs of the page.
-    """
-    gates, opened, voice = parse_gates(fail_on), open_lake(lake), speak(quiet=quiet)
-    judged = write_page(opened, output, voice, runs=runs, since=read_age(since))
-    judge_runs(opened, gates, judged)
-
-
-@app.command()
-def runs(lake: LakePath, output_format: Format = OutputFormat.TABLE, output: Output = None) -> None:
-    """List the runs with their headline figures."""
-    print_query(open_lake(lake), RUNS_SQL, output_format, output)
-
-
-@app.command()
-def describe(
-    table: Annotated[str | None, typer.Argument(help="A table or model; all by default.")] = None,
-    output_format: Format = OutputFormat.TABLE,
-    output: Output = None,
-) -> None:
-    """Say what tables and models there are, and what each column means, in which unit."""
-    from pipeline.models import describe as describe_relations
-
-    print_table(describe_relations(table), output_format, output)
-
-
-@app.command()
-def formats(
-    name: Annotated[str | None, typer.Argument(help="A format; all by default.")] = None,
-    output_format: Format = OutputFormat.TABLE,
-    output: Output = None,
-) -> None:
-    """List the trace formats, or the reasons, kinds and faults of one."""
-    from pipeline.formats import describe as describe_formats
-
-    print_table(describe_formats(name), output_format, output)
 
 
 @app.command()
