@@ -9,7 +9,7 @@ SIZE   ?= 512MB
 FILES  ?= 10000
 RUNS   ?= 1000
 
-.PHONY: run test bench docs sample clean
+.PHONY: run test bench docs screenshots sample clean
 
 run: $(VENV)/.ready
 	$(BIN)/tracelake run data/sample --lake $(LAKE)
@@ -26,6 +26,9 @@ bench: $(VENV)/.ready  ## SIZE, FILES and RUNS of lakes as in docs/benchmarks.md
 
 docs: $(VENV)/.ready  ## writes the generated blocks of README.md and docs/
 	$(BIN)/python -m tests.docs
+
+screenshots: $(VENV)/.ready  ## writes the pictures of docs/images that show the report; needs Chromium
+	$(BIN)/python -m tests.screenshots
 
 sample: $(VENV)/.ready  ## writes data/sample anew, byte for byte the same
 	rm -rf data/sample

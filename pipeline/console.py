@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import shlex
+import sys
+import tempfile
+import threading
 import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
     Progress,
+    SpinnerColumn,
     TextColumn,
+    TimeElapsedColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
 
+from pipeline import __version__
+from pipeline.drawing import error_console
 from pipeline.errors import TracelakeError
-from pipeline.text import printable
+from pipeline.text import counted, printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _PLAIN_SECONDS = 10.0
+# Cells of a bar, and of what stands beside it.
+_BAR, _BAR_LEAST, _BESIDE_BAR = 40, 5, 95
+# Set to anything, it prints the traceback of every error.
+TRACEBACK = "TRACELAKE_TRACEBACK"
 
 
 class Voice:
@@ -25,7 +46,7 @@ class Voice:
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._console = error_console()
 
     def say(self, text: str) -> None:
         """A line for people; nothing when quiet."""
@@ -37,16 +58,95 @@ class Voice:
         self._console.print(f"warning: {printable(text)}", markup=False, style="yellow")
 
     def error(self, error: TracelakeError) -> None:
-        """An error as one block: what, where, what next."""
-        self._console.print(f"error: {printable(error.message)}", markup=False, style="red")
-        if error.location:
-            self._console.print(f"  where: {printable(error.location)}", markup=False)
-        if error.hint:
-            self._console.print(f"  next:  {printable(error.hint)}", markup=False)
+        """An error as one block: what, where, why, what next."""
+        if TRACEBACK in os.environ:
+            self._plain("".join(traceback.format_exception(error)))
+        self._block(
+            error.message,
+            {"where": error.location, "why": _causes(error, error.message), "next": error.hint},
+        )
+
+    def trouble(self, error: OSError) -> None:
+        """What the system refused, as such a block."""
+        if TRACEBACK in os.environ:
+            self._plain("".join(traceback.format_exception(error)))
+        where = None if error.filename is None else os.fsdecode(error.filename)
+        self._block(
+            error.strerror or str(error),
+            {"where": where, "next": "make room or raise the limit, then give the command again"},
+        )
+
+    def bug(self, error: BaseException) -> None:
+        """An error that tracelake did not foresee: what to report, and its traceback.
+
+        The traceback goes to a file where someone watches a terminal, and is printed elsewhere.
+        """
+        text = "".join(traceback.format_exception(error))
+        command = shlex.join(["tracelake", *sys.argv[1:]])
+        version = (
+            f"tracelake {__version__}, Python {platform.python_version()}, {platform.platform()}"
+        )
+        kept = None
+        if self._console.is_terminal and TRACEBACK not in os.environ:
+            kept = _keep(f"{version}\n{command}\n\n{text}")
+        if kept is None:
+            self._plain(text)
+        last = traceback.extract_tb(error.__traceback__)[-1:]
+        self._block(
+            f"a bug in tracelake: {_named(error)}",
+            {
+                "where": "".join(f"{at.filename}:{at.lineno} in {at.name}" for at in last),
+                "why": _causes(error, str(error)),
+                "command": command,
+                "version": version,
+                "traceback": kept or "above",
+                "next": "report it with the traceback; what was committed to the lake is whole",
+            },
+        )
+
+    @contextmanager
+    def doing(self, what: str) -> Iterator[Callable[[str], None]]:
+        """Says what takes long: on a terminal for how long already, in a log now and then.
+
+        Yields:
+            To be told each step of the work.
+        """
+        drawn = Progress(
+            SpinnerColumn("line"),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+            disable=self._quiet or not self._console.is_terminal,
+        )
+        task = drawn.add_task(what, total=None)
+        said = time.monotonic()
+
+        def tell(step: str) -> None:
+            nonlocal said
+            drawn.update(task, description=f"{what}: {step}")
+            now = time.monotonic()
+            if not self._console.is_terminal and now - said >= _PLAIN_SECONDS:
+                said = now
+                self.say(f"{what}: {step}")
+
+        with drawn:
+            yield tell
 
     def bar(self) -> IngestBar:
         """Progress of an ingest, to be used as a context."""
         return IngestBar(self._console, self, enabled=not self._quiet)
+
+    def _block(self, what: str, facts: dict[str, str | None]) -> None:
+        self._console.print(f"error: {printable(what)}", markup=False, style="red")
+        width = 2 + max([5, *(len(name) for name, fact in facts.items() if fact)])
+        for name, fact in facts.items():
+            if fact:
+                label = f"{name}:"
+                self._console.print(f"  {label:<{width}}{printable(fact)}", markup=False)
+
+    def _plain(self, text: str) -> None:
+        self._console.print(printable(text.rstrip("\n")), markup=False)
 
 
 class IngestBar:
@@ -55,20 +155,22 @@ class IngestBar:
     def __init__(self, console: Console, voice: Voice, *, enabled: bool) -> None:
         self._voice = voice
         self._plain = enabled and not console.is_terminal
-        self._weight = 0
-        self._done = 0
-        self._said = time.monotonic()
+        self._runs = self._files = self._weight = 0
+        self._files_done = self._weight_done = self._rejected = 0
+        self._lock = threading.Lock()
+        self._began = self._said = time.monotonic()
         self._bar = Progress(
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(max(_BAR_LEAST, min(_BAR, console.width - _BESIDE_BAR))),
             DownloadColumn(),
             TransferSpeedColumn(),
             TimeRemainingColumn(),
+            TextColumn("{task.fields[counts]}"),
             console=console,
             transient=True,
             disable=not enabled or self._plain,
         )
-        self._task = self._bar.add_task("reading", total=None)
+        self._task = self._bar.add_task("finding inputs", total=None, counts="")
 
     def __enter__(self) -> IngestBar:
         self._bar.start()
@@ -77,15 +179,73 @@ class IngestBar:
     def __exit__(self, *exc: object) -> None:
         self._bar.stop()
 
-    def planned(self, runs: int, weight: int) -> None:
+    def planned(self, runs: int, files: int, weight: int) -> None:
         """See `pipeline.ingest.Progress`."""
-        self._weight = weight
-        self._bar.update(self._task, total=weight, description=f"reading {runs} runs")
+        self._runs, self._files, self._weight = runs, files, weight
+        self._began = self._said = time.monotonic()
+        self._bar.update(
+            self._task, total=weight, description=f"reading {counted(runs, 'run')}", counts=""
+        )
 
-    def advance(self, weight: int) -> None:
+    def advance(self, weight: int, files: int, rejected: int) -> None:
         """See `pipeline.ingest.Progress`; called from several threads."""
-        self._done += weight
-        self._bar.advance(self._task, weight)
-        if self._plain and time.monotonic() - self._said > _PLAIN_SECONDS:
-            self._said = time.monotonic()
-            self._voice.say(f"read {self._done / 1e6:,.1f} of {self._weight / 1e6:,.1f} MB")
+        with self._lock:
+            self._weight_done += weight
+            self._files_done += files
+            self._rejected += rejected
+            now = time.monotonic()
+            due = self._plain and now - self._said >= _PLAIN_SECONDS
+            if due:
+                self._said = now
+        self._bar.update(self._task, advance=weight, counts=self._counts())
+        if due:
+            self._voice.say(self._line(now - self._began))
+
+    def _counts(self) -> str:
+        files = f"{self._files_done:,} of {counted(self._files, 'file')}"
+        return f"{files}, {self._rejected:,} rejected" if self._rejected else files
+
+    def _line(self, seconds: float) -> str:
+        rate = self._weight_done / seconds if seconds else 0.0
+        left = max(0, self._weight - self._weight_done) / rate if rate else None
+        pieces = [
+            f"read {self._weight_done / 1e6:,.1f} of {self._weight / 1e6:,.1f} MB",
+            f"{rate / 1e6:,.1f} MB/s",
+            "" if left is None else f"{timedelta(seconds=round(left))} left",
+            self._counts(),
+        ]
+        return ", ".join(filter(None, pieces))
+
+
+def _causes(error: BaseException, told: str) -> str | None:
+    """What lies behind an error, cause by cause, less what its message tells already."""
+    causes = []
+    cause = error.__cause__
+    while cause is not None:
+        said = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
+        if said and said not in told:
+            causes.append(said)
+            told += said
+        cause = cause.__cause__
+    return "; ".join(causes) or None
+
+
+def _named(error: BaseException) -> str:
+    return "".join(traceback.format_exception_only(error)).strip()
+
+
+def _keep(text: str) -> str | None:
+    """Writes a traceback where it stays for a while; None where no file can be written."""
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w",
+            prefix="tracelake-bug-",
+            suffix=".txt",
+            delete=False,
+            encoding="utf-8",
+            errors="backslashreplace",
+        ) as file:
+            file.write(text)
+    except OSError:
+        return None
+    return file.name

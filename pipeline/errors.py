@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+
+# No room, no memory, no files left, or a broken disk.
+_REFUSED = frozenset(
+    {
+        *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO),
+        *(errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+    }
+)
 
 
 class TracelakeError(Exception):
@@ -71,3 +80,22 @@ class CheckFailedError(TracelakeError):
     """The work is done, but a check or a gate failed."""
 
     exit_code = 5
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether the system refused what is not for tracelake to mend, room on a disk for one."""
+    return isinstance(error, OSError) and error.errno in _REFUSED
+
+
+def exit_code_of(error: BaseException | None) -> int:
+    """What the process exits with when this ends it."""
+    match error:
+        case None:
+            return 0
+        case TracelakeError():
+            return error.exit_code
+        case SystemExit(code=int(code)):
+            return code
+        case KeyboardInterrupt():
+            return 130
+    return InputError.exit_code if is_refusal(error) else TracelakeError.exit_code

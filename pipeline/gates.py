@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from pipeline.errors import CheckFailedError, UsageError
+from pipeline.errors import CheckFailedError, InputError, UsageError
 from pipeline.text import counted
 
 if TYPE_CHECKING:
@@ -93,6 +93,16 @@ _GATES = (
         "FROM coverage WHERE NOT complete",
     ),
     Gate(
+        "faults",
+        "data that is lost or unreadable",
+        """
+        SELECT run_id, format('{}: {}', name, count) AS seen, count AS weight
+        FROM faults
+        WHERE severity IN ('data_loss', 'error')
+        """,
+        "FROM faults WHERE severity IN ('data_loss', 'error')",
+    ),
+    Gate(
         "rejects",
         "a line that was not understood",
         """
@@ -119,33 +129,95 @@ def parse_gates(text: str) -> tuple[Gate, ...]:
     return tuple(GATES[name] for name in names)
 
 
-def judge(
-    con: duckdb.DuckDBPyConnection, gates: Sequence[Gate], run_ids: Sequence[str], lake: Path
-) -> None:
-    """Ends with an error if one of the runs fails a gate.
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A gate that runs have failed, and what was seen of each, the gravest first."""
+
+    gate: Gate
+    seen: Mapping[str, Sequence[str]]
+
+
+def failures(
+    con: duckdb.DuckDBPyConnection, gates: Iterable[Gate], run_ids: Sequence[str]
+) -> list[Failure]:
+    """Gates that some of the runs fail.
 
     Args:
-        con: To the warehouse of the lake.
+        con: To the warehouse of a lake.
         run_ids: Runs that are judged; others may fail unnoticed.
-        lake: Where the warehouse is, for the message.
-
-    Raises:
-        CheckFailedError: It says which gates and runs, what was seen, and where to look.
     """
-    failed = {gate: seen for gate in gates if (seen := _seen(con, gate, run_ids))}
-    if not failed:
-        return
+    judged = (Failure(gate, _seen(con, gate, run_ids)) for gate in gates)
+    return [failure for failure in judged if failure.seen]
+
+
+def failed_gates(failed: Sequence[Failure], gates: int, lake: Path) -> CheckFailedError:
+    """The error that says which gates and runs have failed, what was seen, and where to look.
+
+    Args:
+        gates: How many were judged.
+        lake: Where the warehouse is.
+    """
     where = shlex.quote(str(lake))
-    queries = [f'tracelake query --lake {where} "{gate.query}"' for gate in failed]
-    raise CheckFailedError(
+    queries = [f'tracelake query --lake {where} "{failure.gate.query}"' for failure in failed]
+    return CheckFailedError(
         "\n".join(
             [
-                f"{counted(len(failed), 'gate')} of {len(gates)} failed",
-                *(line for gate, seen in failed.items() for line in _told(gate, seen)),
+                f"{counted(len(failed), 'gate')} of {gates} failed",
+                *(line for failure in failed for line in _told(failure)),
             ]
         ),
         path=lake,
         hint="all of it is written; see the report, or\n         " + "\n         ".join(queries),
+    )
+
+
+class Understood(Protocol):
+    """How much of a run was understood."""
+
+    @property
+    def run_id(self) -> str:
+        """The run."""
+
+    @property
+    def rejected(self) -> int:
+        """Lines that were not understood."""
+
+    @property
+    def bad_ratio(self) -> float:
+        """Their share: rejected over record lines and rejected."""
+
+
+class BadLines(NamedTuple):
+    """A run that has lines that were not understood."""
+
+    run_id: str
+    rejected: int
+    bad_ratio: float
+
+
+def bad_lines(con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> list[BadLines]:
+    """Those of the runs that have lines that were not understood."""
+    rows = con.execute(
+        "SELECT run_id, sum(rejected)::BIGINT, sum(rejected) / sum(row_lines + rejected)"
+        " FROM sources WHERE run_id IN (SELECT unnest($1::VARCHAR[]))"
+        " GROUP BY run_id HAVING sum(rejected) > 0 ORDER BY run_id",
+        [list(run_ids)],
+    ).fetchall()
+    return [BadLines(*row) for row in rows]
+
+
+def too_many_bad_lines(runs: Iterable[Understood], max_bad_ratio: float) -> InputError | None:
+    """The error that says that a run has more bad lines than allowed; None if none has."""
+    bad = [run for run in runs if run.bad_ratio > max_bad_ratio]
+    if not bad:
+        return None
+    worst = max(bad, key=lambda run: run.bad_ratio)
+    return InputError(
+        f"{counted(len(bad), 'run')} with more bad lines than --max-bad-ratio"
+        f" {max_bad_ratio:g} allows; worst is {worst.run_id}:"
+        f" {worst.rejected} of its lines rejected ({worst.bad_ratio:.1%})",
+        hint="all of it is in the lake; look with: tracelake query"
+        " 'FROM rejects JOIN sources USING (run_id, source_id)'",
     )
 
 
@@ -165,8 +237,9 @@ def _seen(
     return by_run
 
 
-def _told(gate: Gate, by_run: Mapping[str, Sequence[str]]) -> list[str]:
-    lines = [f"  {gate.name}: {counted(len(by_run), 'run')}"]
+def _told(failure: Failure) -> list[str]:
+    by_run = failure.seen
+    lines = [f"  {failure.gate.name}: {counted(len(by_run), 'run')}"]
     for run_id, seen in list(by_run.items())[:_RUNS]:
         more = f" (and {len(seen) - _SEEN} more)" if len(seen) > _SEEN else ""
         lines.append(f"    {run_id}: {'; '.join(seen[:_SEEN])}{more}")

@@ -4,6 +4,18 @@ from __future__ import annotations
 
 import unicodedata
 
+_BYTES = ("kB", "MB", "GB", "TB")
+
+
+def amount(size: int) -> str:
+    """Bytes in the unit that leaves one to three digits before the point."""
+    if abs(size) < 1000:
+        return f"{size} B"
+    power = 1
+    while power < len(_BYTES) and abs(size) >= 999_995 * 1000 ** (power - 1):
+        power += 1
+    return f"{size / 1000**power:.2f} {_BYTES[power - 1]}"
+
 
 def counted(count: int, noun: str) -> str:
     """A number of things: 1 run, 2 runs."""
@@ -15,3 +27,12 @@ def printable(text: str) -> str:
     return "".join(
         c if c == "\n" or unicodedata.category(c)[0] != "C" else f"\\x{ord(c):02x}" for c in text
     )
+
+
+def cut_middle(text: str, width: int) -> str:
+    """Text of at most so many characters; what is left out is in the middle, so both ends stay."""
+    if len(text) <= width:
+        return text
+    kept = max(0, width - 2)
+    tail = min(kept, max(kept // 2, min(kept, 10)))
+    return f"{text[: kept - tail]}..{text[len(text) - tail :]}"[:width]

@@ -23,6 +23,7 @@ from pipeline.formats import formats
 from pipeline.ingest.discover import SKIP_REASONS
 from pipeline.models import catalog
 from pipeline.schema import reasons, tables
+from tests import questions
 from tests.corpus import NO_CORPUS, corpus_folder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -134,6 +135,7 @@ def _row(*cells: str | None) -> str:
 def main() -> None:
     """Writes the pages."""
     (ROOT / REFERENCE).write_text(reference(), encoding="utf-8")
+    questions.write()
     for page in PAGES:
         _write(page, sample_folder)
     corpus = corpus_folder()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from typing import Any
 
 VOID = frozenset({"br", "hr", "img", "input", "link", "meta"})
 
@@ -93,3 +97,16 @@ def read_page(text: str) -> Node:
     reader.close()
     assert len(reader.open) == 1, f"<{reader.open[-1].tag}> is not closed"
     return reader.open[0]
+
+
+def packed(page: Node, name: str) -> str:
+    """What the page's script unpacks from a data block."""
+    return gzip.decompress(base64.b64decode(page.by_id(name).text)).decode()
+
+
+def charts(page: Node) -> dict[str, dict[str, dict[str, list[Any]]]]:
+    """Series by run and kind of chart."""
+    series: dict[str, dict[str, dict[str, list[Any]]]] = json.loads(packed(page, "chart-data"))[
+        "series"
+    ]
+    return series

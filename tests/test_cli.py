@@ -212,6 +212,7 @@ def test_errors_name_where_and_what_next(tracelake: Command, tmp_path: Path) -> 
     assert [line.split(":")[0].strip() for line in result.err.splitlines()] == [
         "error",
         "where",
+        "why",
         "next",
     ]
     assert tracelake("build", "--lake", tmp_path / "absent").code == 3

@@ -273,13 +273,13 @@ class Grows:
     def __init__(self, path: Path, more: str) -> None:
         self._path, self._more = path, more
 
-    def planned(self, runs: int, weight: int) -> None:
-        del runs, weight
+    def planned(self, runs: int, files: int, weight: int) -> None:
+        del runs, files, weight
         with self._path.open("a") as file:
             file.write(self._more)
 
-    def advance(self, weight: int) -> None:
-        del weight
+    def advance(self, weight: int, files: int, rejected: int) -> None:
+        del weight, files, rejected
 
 
 def test_a_file_that_grows_while_it_is_read_is_read_again(tmp_path: Path) -> None:

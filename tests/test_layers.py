@@ -14,6 +14,8 @@ from tests.conftest import ROOT
 FOUNDATION = ["errors", "text", "resources", "schema", "faults", "topology"]
 ALLOWED: dict[str, list[str]] = {
     "text": [],
+    "drawing": [],
+    "waiting": [],
     "kept": [],
     "errors": [],
     "budget": ["errors"],
@@ -24,13 +26,16 @@ ALLOWED: dict[str, list[str]] = {
     "scan": ["errors", "kept", "resources", "schema"],
     "formats": [*FOUNDATION, "scan"],
     "lake": FOUNDATION,
-    "ingest": [*FOUNDATION, "budget", "formats", "lake", "scan"],
+    "ingest": [*FOUNDATION, "budget", "formats", "lake", "scan", "waiting"],
     "models": [*FOUNDATION, "kept", "lake"],
-    "query": [*FOUNDATION, "lake", "models"],
+    "query": [*FOUNDATION, "drawing", "lake", "models", "waiting"],
     "check": [*FOUNDATION, "lake", "models", "query"],
-    "report": [*FOUNDATION, "lake", "models", "query"],
+    "report": [*FOUNDATION, "kept", "lake", "models", "query"],
     "gates": FOUNDATION,
+    "nightly": [*FOUNDATION, "lake", "ingest", "models", "query", "report", "gates"],
+    "terminal": [*FOUNDATION, "drawing", "gates", "models", "query"],
     "synth": ["errors", "resources", "topology"],
+    "timeline": [*FOUNDATION, "lake", "models", "query"],
 }
 TOP = {"cli", "console", "__init__", "__main__"}
 

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.cli.complete import complete_example, complete_table
 from pipeline.errors import LakeError, TracelakeError, UsageError
 from pipeline.lake import Lake
 from pipeline.models import build
-from pipeline.query import FORMATS, open_warehouse, run_query, write_result
+from pipeline.query import FORMATS, open_warehouse, read_value, run_query, write_result
+from tests.conftest import ROOT, Command
 from tests.tiny_lakes import commit_run, log_run
 
 
@@ -229,6 +237,300 @@ def test_a_part_that_is_gone_says_build(tmp_path: Path) -> None:
     assert rows(lake, "SELECT run_id FROM run_summary") == [{"run_id": "a"}]
 
 
+def test_an_answer_that_has_begun_outlives_a_build(tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path / "lake")
+    commit_run(lake, "a", log_run())
+    build(lake)
+    many = "SELECT run_id, count(*) OVER () AS n FROM run_summary, range(300000)"
+    (reader,) = run_query(lake, many)
+    first = reader.read_next_batch()
+    commit_run(lake, "b", log_run())
+    build(lake)
+    rest = reader.read_all()
+    assert first.num_rows + rest.num_rows == 300_000
+    assert set(rest["run_id"].to_pylist()) == {"a"}
+    assert len(rows(lake, "FROM run_summary")) == 2
+
+
+def test_a_warehouse_is_read_by_older_programs_than_the_one_that_wrote_it(lake: Lake) -> None:
+    with duckdb.connect() as con:
+        con.execute(f"ATTACH '{lake.warehouse}' AS w (READ_ONLY)")
+        (tags,) = con.execute(
+            "SELECT tags FROM duckdb_databases() WHERE database_name = 'w'"
+        ).fetchone() or ({},)
+    assert tags["storage_version"].startswith("v1.3.0")
+
+
+# --- parameters --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("7", 7),
+        ("-1", -1),
+        ("2.5", 2.5),
+        ("1e3", 1000.0),
+        ("true", True),
+        ("null", None),
+        ('"7"', "7"),
+        ("007", "007"),
+        ("2025-01-31", "2025-01-31"),
+        ("it's", "it's"),
+        ("", ""),
+        ("[1, null]", [1, None]),
+        ('["a"]', ["a"]),
+        ("[]", []),
+        ("nan", "nan"),
+        ("NaN", "NaN"),
+        ("[1", "[1"),
+        ('{"a": 1}', '{"a": 1}'),
+        ("9" * 39, "9" * 39),  # no integer type is as large
+        ("9007199254740993", 9007199254740993),
+    ],
+)
+def test_values_are_read_as_json_or_else_as_text(lake: Lake, text: str, value: object) -> None:
+    read = read_value(text)
+    assert (type(read), read) == (type(value), value)
+    (reader,) = run_query(lake, "SELECT $x AS x", {"x": read})
+    assert reader.read_all().to_pylist() == [{"x": value}]
+
+
+def asked(tracelake: Command, lake: Lake, sql: str, *parameters: str) -> list[dict[str, Any]]:
+    options = [word for text in parameters for word in ("--param", text)]
+    done = tracelake("query", sql, "--lake", lake.root, "--format", "ndjson", *options)
+    assert done.code == 0, done.err
+    return [json.loads(line) for line in done.out.splitlines()]
+
+
+def test_parameters_are_values_in_every_statement(lake: Lake, tracelake: Command) -> None:
+    assert asked(tracelake, lake, "SELECT $A + $b AS x; SELECT $b AS y", "a=1", "B=2") == [
+        {"x": 3},
+        {"y": 2},
+    ]
+    quote = "'; SELECT 1 --"
+    assert asked(tracelake, lake, "SELECT $x AS x", f"x={quote}") == [{"x": quote}]
+    assert asked(tracelake, lake, "SELECT '$x' AS x") == [{"x": "$x"}]
+    in_list = "SELECT DISTINCT step FROM layer_times WHERE step IN $steps ORDER BY step LIMIT $n"
+    assert asked(tracelake, lake, in_list, "steps=[3, 1, 99]", "n=5") == [{"step": 1}, {"step": 3}]
+    assert asked(tracelake, lake, "EXPLAIN SELECT $x", "x=1")
+    assert asked(tracelake, lake, "DESCRIBE SELECT $x AS x", "x=a")[0]["column_type"] == "VARCHAR"
+
+
+@pytest.mark.parametrize(
+    ("sql", "parameters", "message", "hint"),
+    [
+        ("SELECT $a, $b", ["a=1"], "takes a parameter $b", "give --param b=VALUE"),
+        ("SELECT $a; SELECT $c, $b", ["a=1"], "takes a parameter $b", "--param c=VALUE"),
+        ("SELECT $a", ["a=1", "c=2"], "has no parameter $c", "it takes $a"),
+        ("SELECT 1", ["c=2"], "has no parameter $c", "it takes none"),
+        ("SELECT $a", ["a"], "'a' is no parameter", "give name=value"),
+        ("SELECT $a", ["=1"], "'=1' is no parameter", "give name=value"),
+        ("SELECT $a", ["a=1", "A=2"], "'a' is given twice", "a='[1, 2]'"),
+        ("SELECT ?", [], "parameter $1 has no name", "--param name=VALUE"),
+        ("SELECT $1", ["a=1"], "parameter $1 has no name", "--param name=VALUE"),
+        ("SELECT $a::INTEGER", ["a=x"], "Could not convert", ""),
+    ],
+)
+def test_parameters_that_do_not_fit_are_usage_errors(
+    sql: str, parameters: list[str], message: str, hint: str, lake: Lake, tracelake: Command
+) -> None:
+    options = [word for text in parameters for word in ("--param", text)]
+    done = tracelake("query", sql, "--lake", lake.root, *options)
+    assert done.code == 2
+    assert message in done.err
+    assert hint in done.err
+    assert done.out == ""
+
+
+def test_saved_questions_are_listed_shown_and_asked(lake: Lake, tracelake: Command) -> None:
+    listed = tracelake("examples", "--format", "ndjson")
+    names = [json.loads(line)["name"] for line in listed.out.splitlines()]
+    assert "bad_lines" in names
+    shown = tracelake("examples", "bad_lines")
+    assert shown.out == (ROOT / "sql" / "examples" / "bad_lines.sql").read_text()
+    assert tracelake("examples", "bad_lines", "--format", "csv").code == 2
+
+    ask = ("query", "--lake", lake.root, "--format", "ndjson", "--example", "bad_lines")
+    (line,) = tracelake(*ask).out.splitlines()
+    assert json.loads(line)["reason"] == "bad"
+    assert tracelake(*ask, "--param", "run=007").out == f"{line}\n"
+    assert tracelake(*ask, "--param", "run=8").out == ""
+    assert tracelake(*ask, "--param", "top=0").out == ""
+    assert "no BIGINT" in tracelake(*ask, "--param", "top=x").err
+    assert tracelake("query", "--lake", lake.root, "--example", "bad_line").code == 2
+
+
+def test_a_shell_completes_questions_and_takes_none_for_a_table() -> None:
+    assert complete_example("bad") == ["bad_lines"]
+    assert complete_table("bad") == []
+    assert "run_summary" in complete_table("run")
+
+
+def test_a_query_comes_from_one_place(lake: Lake, tracelake: Command, tmp_path: Path) -> None:
+    file = tmp_path / "q.sql"
+    file.write_text("SELECT $x AS x")
+    on_lake = ("query", "--lake", lake.root, "--format", "csv")
+    assert tracelake(*on_lake, "-f", file, "--param", "x=1").out == '"x"\n1\n'
+    for places in ((), ("SELECT 1", "-f", file), ("-f", file, "--example", "missing")):
+        done = tracelake(*on_lake, *places)
+        assert (done.code, "give one of a query" in done.err) == (2, True)
+
+
+# --- limits ------------------------------------------------------------------------------------
+
+# One whose first rows never come, and one whose rows never end.
+ENDLESS = (
+    "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range * b.range % 7 = 3",
+    "SELECT range AS i FROM range(1000000000000)",
+)
+
+
+@pytest.mark.parametrize("sql", ENDLESS)
+def test_a_query_is_given_up_after_its_time(
+    sql: str, lake: Lake, tracelake: Command, tmp_path: Path
+) -> None:
+    to_file = ("--format", "csv", "-o", tmp_path / "x.csv")
+    done = tracelake("query", sql, "--lake", lake.root, "--timeout", "0.2", *to_file)
+    assert done.code == 2
+    assert "no answer within --timeout 0.2 s" in done.err
+    assert "more time" in done.err
+    assert rows(lake, "SELECT 1 AS x") == [{"x": 1}]
+
+
+def test_a_query_in_time_is_answered(lake: Lake, tracelake: Command) -> None:
+    done = tracelake("query", "SELECT 1 AS x", "--lake", lake.root, "--timeout", "60")
+    assert (done.code, done.out) == (0, "x\n1\n")
+
+
+def test_memory_is_a_limit_that_says_so(lake: Lake, tracelake: Command) -> None:
+    big = ("query", "SELECT list(range) AS l FROM range(20000000)", "--lake", lake.root)
+    done = tracelake(*big, "--memory", "60MB")
+    assert done.code == 2
+    assert "memory does not suffice" in done.err
+    assert "--memory" in done.err
+    assert tracelake(*big, "--memory", "much").code == 2
+    limit = "SELECT current_setting('memory_limit') AS m"
+    done = tracelake("query", limit, "--lake", lake.root, "--memory", "64MiB")
+    assert done.out.split() == ["m", "64.0", "MiB"]
+
+
+def test_memory_that_does_not_suffice_may_be_spilled(lake: Lake, tracelake: Command) -> None:
+    sort = "SELECT max(i) AS m FROM (SELECT hash(range) AS i FROM range(4000000) ORDER BY ALL)"
+    done = tracelake("query", sort, "--lake", lake.root, "--memory", "60MB")
+    assert done.code == 0
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("sql", ENDLESS)
+def test_a_signal_ends_a_query(sql: str, sent: signal.Signals, code: int, lake: Lake) -> None:
+    program = str(Path(sys.executable).with_name("tracelake"))
+    with subprocess.Popen(
+        [program, "query", f"SELECT 1; {sql}", "--lake", lake.root, "--format", "csv"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        text=True,
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == '"1"\n'
+        process.send_signal(sent)
+        _, err = process.communicate()
+    assert process.returncode == code
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("sql", ENDLESS)
+def test_an_interrupted_query_leaves_nothing_running(sql: str, lake: Lake) -> None:
+    before = set(threading.enumerate())
+    answers = run_query(lake, sql)
+    threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        _ = [reader.read_all() for reader in answers]
+    started = set(threading.enumerate()) - before
+    assert not [thread.name for thread in started if thread.name.startswith("query")]
+
+
+# --- DuckDB's own shell --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stub(tmp_path: Path) -> Path:
+    """A folder with a `duckdb` that writes down its arguments, a call a line."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program = folder / "duckdb"
+    program.write_text(
+        f'#!/bin/sh\necho "$*" >> {folder}/calls\necho "Bad: $STUB_SAYS" >&2\n'
+        'exit "${STUB_EXIT:-0}"\n'
+    )
+    program.chmod(0o755)
+    return folder
+
+
+def shell(folder: Path, *arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+    program = str(Path(sys.executable).with_name("tracelake"))
+    environment = {**os.environ, "PATH": f"{folder}:/usr/bin:/bin", **env}
+    return subprocess.run(
+        [program, "sql", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("more", [[], ["-ui"]])
+def test_the_shell_opens_the_warehouse_for_reading(lake: Lake, stub: Path, more: list[str]) -> None:
+    done = shell(stub, "--lake", lake.root, *(f"-{word}" for word in more))
+    assert done.returncode == 0
+    opened = f"-readonly {lake.warehouse}"
+    assert (stub / "calls").read_text().splitlines() == [
+        f"{opened} -c SELECT 1",
+        " ".join([opened, *more]),
+    ]
+
+
+def test_without_a_shell_it_says_what_to_install(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tracelake: Command
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = tracelake("sql", "--lake", lake.root)
+    assert done.code == 2
+    assert "pip install duckdb-cli" in done.err
+    assert "tracelake query" in done.err
+
+
+def test_a_shell_that_cannot_read_the_warehouse_is_not_opened(lake: Lake, stub: Path) -> None:
+    done = shell(stub, "--lake", lake.root, STUB_EXIT="1", STUB_SAYS="too old")
+    assert done.returncode == 2
+    assert "this duckdb does not open the warehouse: Bad: too old" in done.stderr
+    assert len((stub / "calls").read_text().splitlines()) == 1
+
+
+def test_a_shell_on_a_moved_lake_says_build(tmp_path: Path, stub: Path) -> None:
+    lake = Lake.create(tmp_path / "old")
+    missing = shell(stub, "--lake", lake.root)
+    assert (missing.returncode, "tracelake build" in missing.stderr) == (3, True)
+    build(lake)
+    shutil.move(lake.root, tmp_path / "new")
+    done = shell(stub, "--lake", tmp_path / "new")
+    assert (done.returncode, "was moved" in done.stderr) == (3, True)
+    assert not (stub / "calls").exists()
+
+
+def test_what_the_page_says_in_python_runs(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lake").symlink_to(lake.root)
+    monkeypatch.chdir(tmp_path)
+    commit_run(lake, "traced", {"ops": [{"op": "forward_step", "duration_ns": 1}]})
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "sql.md").read_text(), re.DOTALL)
+    assert len(blocks) == 3
+    for block in blocks:
+        exec(block, {})
+
+
 # --- how results are printed -----------------------------------------------------------------
 
 ODD = r"""
@@ -305,7 +607,8 @@ def test_a_table_fits_its_terminal(lake: Lake, monkeypatch: pytest.MonkeyPatch) 
         run_query(lake, f"SELECT {', '.join(f'{i} AS column_{i}' for i in range(5))}"), "table", out
     )
     drawn = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
-    assert max(map(len, drawn.splitlines())) == 40
+    assert max(map(len, drawn.splitlines())) <= 40
+    assert "column_4  4" in drawn
 
 
 def test_text_cannot_drive_the_terminal(lake: Lake) -> None:

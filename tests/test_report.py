@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import base64
+import email
+import email.policy
 import hashlib
 import importlib
 import re
@@ -16,10 +18,9 @@ from pipeline.errors import InputError, LakeError, UsageError
 from pipeline.ingest import Options, ingest
 from pipeline.lake import Lake
 from pipeline.models import build, catalog
-from pipeline.report import page as page_module
-from pipeline.report import write_report
-from tests.conftest import ROOT
-from tests.pages import Node, read_page
+from pipeline.report import ReportFormat, content, write_report
+from tests.conftest import ROOT, Command, Result
+from tests.pages import Node, charts, packed, read_page
 from tests.report_lakes import make, plan_run, trace_run
 from tests.tiny_lakes import commit_run, log_run
 
@@ -77,12 +78,17 @@ def test_the_page_needs_nothing_else(page: Node) -> None:
         assert not any("url(" in value or "//" in value for value in node.attrs.values())
     styles = "".join(node.text for node in page.all("style"))
     assert not re.search(r"url\(|@import|//", styles)
-    (script,) = page.all("script")
-    assert not re.search(r"fetch|XMLHttp|import\s*\(|https?:", script.text)
+    (script,) = [node for node in page.all("script") if not node.attrs]
+    assert not re.search(r"fetch|XMLHttp|import\s*\(|https?:|eval|Function\(", script.text)
     (policy,) = [n for n in page.all("meta") if n.attrs.get("http-equiv")]
-    digest = base64.b64encode(hashlib.sha256(script.text.encode()).digest()).decode()
-    assert f"script-src 'sha256-{digest}'" in policy.attrs["content"]
-    assert "default-src 'none'" in policy.attrs["content"]
+    allowed = [
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for text in (script.text, packed(page, "chart-library"))
+    ]
+    sources = " ".join(f"'sha256-{digest}'" for digest in allowed)
+    assert policy.attrs["content"] == (
+        f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {sources}"
+    )
 
 
 def test_headline_names_each_run_newest_first(page: Node) -> None:
@@ -250,46 +256,10 @@ def test_sections_without_data_say_why_in_one_line(page: Node, tmp_path: Path) -
     assert not [table for table in played.all("tbody") if not table.all("tr")]
 
 
-def test_charts_show_steps_without_warmup(page: Node) -> None:
-    figures_of_log = page.by_id("run-log").section("Layers").all("figure")
-    assert [len(figure.all("svg")) for figure in figures_of_log] == [1]
-    texts = {text.text for text in figures_of_log[0].all("text")}
-    assert {"step", "layer (ms)", "0", "1", "2", "5"} <= texts
-    lines = [line.all("path")[0] for line in figures_of_log[0].all("g", "role-mark")]
-    assert [line.attrs["d"].count("L") for line in lines] == [3, 3]
-    assert len(page.by_id("run-log").section("Steps").all("figure")) == 2
-
-
-def test_many_steps_share_points_and_say_so(tmp_path: Path) -> None:
-    lake = make(tmp_path / "lake", {"long": log_run(steps=1300)})
-    steps = write(lake, tmp_path / "page.html").by_id("run-long").section("Steps")
-    told = [caption.text for caption in steps.all("figcaption")]
-    assert told[0].endswith("Each point is the longest of 3 steps.")
-    assert told[1].endswith("Each point is the mean of 3 steps.")
-    line = steps.all("figure")[0].all("path")
-    assert 400 < max(path.attrs.get("d", "").count("L") for path in line) < 450
-    assert "32 of 1,300 rows" in steps.text
-
-
-def test_a_run_of_one_step_has_no_chart(tmp_path: Path) -> None:
-    lake = make(tmp_path / "lake", {"short": trace_run(steps=1)})
-    assert not write(lake, tmp_path / "page.html").all("figure")
-
-
-def test_runs_beyond_the_charted_say_so(
-    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(page_module, "CHARTED_RUNS", 1)
-    page = write(lake, tmp_path / "page.html")
-    assert page.by_id("run-slow").all("figure")
-    assert not page.by_id("run-log").all("figure")
-    assert "No chart" in page.by_id("run-log").section("Layers").text
-
-
 def test_runs_beyond_the_detailed_keep_their_headline(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_module, "DETAILED_RUNS", 2)
+    monkeypatch.setattr(content, "DETAILED_RUNS", 2)
     page = write(lake, tmp_path / "page.html")
     assert listed(page) == ["log", "slow", "even", "plan"]
     assert [run.attrs["id"] for run in page.all("details", "run")] == ["run-log", "run-slow"]
@@ -298,7 +268,7 @@ def test_runs_beyond_the_detailed_keep_their_headline(
 def test_runs_beyond_the_listed_are_counted(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_module, "LISTED_RUNS", 1)
+    monkeypatch.setattr(content, "LISTED_RUNS", 1)
     page = write(lake, tmp_path / "page.html")
     assert listed(page) == ["slow"]
     assert "1 of 4 runs" in page.section("Runs").text
@@ -321,8 +291,8 @@ def test_definitions_stand_once_for_every_heading(page: Node) -> None:
     for table in page.all("table"):
         if relation := table.attrs.get("data-of"):
             labels = {str(head.children[0]).strip() for head in table.all("th")}
-            drawn = {"parts", "attention"}
-            elsewhere = {"path"} if relation in {"rejects", "faults"} else set()
+            drawn = {"parts", "attention", "steps over time"}
+            elsewhere = {"path"} if relation in {"rejects", "faults", "ops"} else set()
             assert labels <= defined[relation] | drawn | elsewhere
     assert "simulated" in defined["reason"]
     assert defined["run_summary"] >= {"bubble", "busbw"}
@@ -340,15 +310,14 @@ def test_what_the_lake_says_is_text(tmp_path: Path) -> None:
     commit_run(lake, "evil", rows)
     build(lake)
     page = write(lake, tmp_path / "page.html")
-    assert len(page.all("script")) == 1
+    assert len([node for node in page.all("script") if not node.attrs]) == 1
     assert not page.all("img")
     assert "<b>lake" in page.all("title")[0].text
     run = page.by_id("run-evil")
     assert run.section("Lines not understood").table()[0]["text"] == EVIL
     assert run.section("Layers").table()[0]["layer"] == f"0{EVIL}"
     assert run.terms("facts")[EVIL] == EVIL
-    drawn = [text.text for text in run.section("Layers").all("text")]
-    assert any(text.startswith("0</script>") for text in drawn)
+    assert charts(page)["evil"]["layers"]["layer"][0] == f"0{EVIL}"
     assert EVIL in page.by_id("faults").text
 
 
@@ -436,3 +405,78 @@ def test_a_new_model_with_a_title_is_a_section(tmp_path: Path) -> None:
     lake = make(tmp_path / "lake", {"log": log_run(steps=3)})
     section = write(lake, tmp_path / "page.html").by_id("run-log").section("Lines of a run")
     assert section.table() == [{"total": "8"}]
+
+
+def test_late_runs_are_on_the_page_whatever_their_date(lake: Lake, tmp_path: Path) -> None:
+    page = write(lake, tmp_path / "page.html", since=timedelta(hours=23), late=["even", "plan"])
+    assert listed(page) == ["log", "even", "plan"]
+    told = page.all("header")[0].text
+    assert "dated within 23 h or arrived since the last page (2)" in told
+    assert "without a date" not in told
+
+
+def test_markdown_shows_the_same_with_pictures_beside_it(lake: Lake, tmp_path: Path) -> None:
+    out = tmp_path / "out" / "night.md"
+    write_report(lake, out, now=NOW, form=ReportFormat.MARKDOWN)
+    text = out.read_text()
+    assert text.startswith("# tracelake lake0: stragglers 1, data lost or unreadable 1,")
+    assert "- **slow**: rank 2 of stage 0: forward_step took 1.62 times as long" in text
+    (head,) = [line for line in text.splitlines() if line.startswith("| run id")]
+    (slow,) = [line for line in text.splitlines() if line.startswith("| slow |")]
+    row = dict(zip(head.split(" | "), slow.split(" | "), strict=True))
+    assert (row["step p50 (ms)"], row["bubble (%)"]) == ("350.00", "10.7")
+    shown = re.findall(r"^!\[.*\]\((.*)\)$", text, re.MULTILINE)
+    assert "night.charts/slow-timeline.png" in shown
+    there = {f"night.charts/{path.name}" for path in (out.parent / "night.charts").iterdir()}
+    assert there == set(shown)
+    write_report(lake, out, now=NOW, form=ReportFormat.MARKDOWN, pictures="svg", runs=["slow"])
+    assert (out.parent / "night.charts" / "slow-timeline.svg").read_text().startswith("<svg")
+
+
+def test_markdown_leaves_what_the_lake_says_as_text(tmp_path: Path) -> None:
+    run = trace_run(slow=1.5, config="*c*")
+    lake = make(tmp_path / "lake_of <b>", {"_r_1": run})
+    out = tmp_path / "page.md"
+    write_report(lake, out, now=NOW, form=ReportFormat.MARKDOWN)
+    assert out.read_text().startswith("# tracelake lake_of \\<b\\>:")
+    assert "- **\\_r_1**: rank 2" in out.read_text()
+
+
+def test_a_mail_has_text_pictures_and_the_page(lake: Lake, tmp_path: Path) -> None:
+    for name in ("a.eml", "b.eml"):
+        write_report(lake, tmp_path / name, now=NOW, form=ReportFormat.MAIL)
+    sent = (tmp_path / "a.eml").read_bytes()
+    assert sent == (tmp_path / "b.eml").read_bytes()
+    mail = email.message_from_bytes(sent, policy=email.policy.default)
+    assert mail["Subject"].startswith("tracelake lake0: stragglers 1, data lost or unreadable 1,")
+    parts = {part.get_content_type() for part in mail.walk()}
+    assert parts >= {"text/plain", "text/html", "image/png"}
+    plain = mail.get_body(("plain",))
+    shown = mail.get_body(("html",))
+    assert plain is not None
+    assert shown is not None
+    assert "rank 2 of stage 0" in plain.get_content()
+    names = {part["Content-ID"] for part in mail.walk() if part.get_content_type() == "image/png"}
+    assert set(re.findall(r'src="cid:([^"]+)"', shown.get_content())) == {n[1:-1] for n in names}
+    assert "slow-timeline.png" in {name[1:-1] for name in names}
+    (page,) = mail.iter_attachments()
+    assert page.get_filename() == "tracelake-2025-03-02.html"
+    assert listed(read_page(page.get_content())) == ["log", "slow", "even", "plan"]
+
+
+def test_the_command_writes_each_form(lake: Lake, tmp_path: Path, tracelake: Command) -> None:
+    def report(*arguments: str) -> Result:
+        return tracelake("report", "--lake", lake.root, *arguments)
+
+    assert report("-o", str(tmp_path / "a.md"), "--pictures", "svg", "--run", "slo").code == 0
+    assert (tmp_path / "a.charts" / "slow-timeline.svg").is_file()
+    assert report("-o", str(tmp_path / "a.eml"), "--run", "slow").code == 0
+    assert (tmp_path / "a.eml").read_bytes().startswith(b"Subject: tracelake")
+    sent = report("-o", "-", "--format", "mail", "--run", "slow")
+    assert sent.out.startswith("Subject: tracelake lake0: stragglers 1")
+    assert "-" not in {path.name for path in tmp_path.iterdir()}
+    refused = report("-o", "-", "--format", "markdown")
+    assert (refused.code, "cannot go to standard output" in refused.err) == (2, True)
+    unknown = report("-o", str(tmp_path / "a.pdf"), "--format", "pdf")
+    assert unknown.code == 2
+    assert "one of html, markdown, mail" in unknown.err

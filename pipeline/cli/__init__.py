@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import sys
 from types import FrameType
 from typing import NoReturn
 
-from pipeline.cli import ask, jobs, look, synth
+from pipeline.cli import ask, jobs, look, synth, timeline
 from pipeline.cli.app import app
 from pipeline.cli.steps import speak
-from pipeline.errors import TracelakeError
+from pipeline.errors import TracelakeError, exit_code_of, is_refusal
 
-__all__ = ["app", "ask", "jobs", "look", "main", "synth"]
+__all__ = ["app", "ask", "jobs", "look", "main", "synth", "timeline"]
 
 
 def main() -> None:
     """Entry point: the one place where errors become text and exit codes."""
     signal.signal(signal.SIGTERM, _terminated)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a name may have what the terminal cannot show
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
     except TracelakeError as error:
         speak().error(error)
         sys.exit(error.exit_code)
+    except OSError as error:
+        if not is_refusal(error):
+            _end_with_bug(error)
+        speak().trouble(error)
+        sys.exit(exit_code_of(error))
+    except Exception as error:  # noqa: BLE001 - whatever else reaches this place is a bug
+        _end_with_bug(error)
+
+
+def _end_with_bug(error: Exception) -> NoReturn:
+    speak().bug(error)
+    sys.exit(TracelakeError.exit_code)
 
 
 def _terminated(signum: int, frame: FrameType | None) -> NoReturn:

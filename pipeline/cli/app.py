@@ -1,13 +1,50 @@
-"""The application that commands register with."""
+"""The application that commands register with, and how a command that is stopped ends."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+
+INTERRUPTED = 130
+# What a shell says of a program that is ended for writing to a closed pipe.
+PIPE_CLOSED = 141
+
+
+class _Commands(TyperGroup):
+    """Ends a command whose reader has gone, or that is interrupted, in its own words."""
+
+    def make_context(self, *given: Any, **more: Any) -> Any:
+        with _ending():  # help and version are printed here
+            return super().make_context(*given, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _ending():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _ending() -> Iterator[None]:
+    try:
+        yield
+        sys.stdout.flush()  # here it can still be told that it does not arrive
+    except BrokenPipeError:
+        # What Python writes when it ends has nowhere to go either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(PIPE_CLOSED)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(INTERRUPTED)
+
 
 app = typer.Typer(
     name="tracelake",
+    cls=_Commands,
     help="Raw logs of distributed training into Parquet, and where the time went.",
     no_args_is_help=True,
     add_completion=True,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipeline.budget import parse_size
 from pipeline.cli.app import app
+from pipeline.cli.complete import complete_example, complete_format, complete_table
 from pipeline.cli.options import (
     Format,
     LakePath,
@@ -17,10 +20,12 @@ from pipeline.cli.options import (
 )
 from pipeline.cli.steps import (
     open_lake,
-    print_query,
     print_table,
 )
 from pipeline.errors import UsageError
+
+if TYPE_CHECKING:
+    from pipeline.query import Parameters
 
 
 @app.command()
@@ -30,16 +35,85 @@ def query(
         str | None, typer.Argument(metavar="SQL", help="A query, or - to read it from stdin.")
     ] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="Read the query here.")] = None,
+    example: Annotated[
+        str | None,
+        typer.Option(
+            "--example",
+            metavar="NAME",
+            help="Ask a saved question; see `examples`.",
+            autocompletion=complete_example,
+        ),
+    ] = None,
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option("--param", metavar="K=V", help="Value of $K in the query; repeatable."),
+    ] = None,
     output_format: Format = OutputFormat.TABLE,
     output: Output = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option("--timeout", metavar="SECONDS", min=0, help="Give up after this long."),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            "--memory", metavar="SIZE", help="What DuckDB may take, like 500MB; it spills beyond."
+        ),
+    ] = None,
 ) -> None:
     """Answer a query: SELECT, EXPLAIN, DESCRIBE or SHOW, over tables and models."""
-    print_query(open_lake(lake), _read_sql(sql, file), output_format, output)
+    from pipeline.query import run_query
+
+    text, values = _read_query(sql, file, example, parameters or ())
+    limit = None if memory is None else parse_size(memory)
+    answer = run_query(open_lake(lake), text, values, timeout=timeout, memory=limit)
+    print_table(answer, output_format, output)
+
+
+@app.command()
+def examples(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="A saved question: print its SQL; all by default.",
+            autocompletion=complete_example,
+        ),
+    ] = None,
+    output_format: Annotated[
+        OutputFormat | None, typer.Option("--format", help="How to print the list.")
+    ] = None,
+) -> None:
+    """List the saved questions that `query --example` asks, or print the SQL of one."""
+    from pipeline.query import example as saved
+    from pipeline.query import examples_table
+
+    if name is None:
+        print_table(examples_table(), output_format or OutputFormat.TABLE, None)
+    elif output_format:
+        raise UsageError("--format is for the list", hint=f"tracelake examples {name}")
+    else:
+        typer.echo(saved(name).sql, nl=False)
+
+
+@app.command("sql")
+def shell(
+    lake: LakePath,
+    ui: Annotated[
+        bool, typer.Option("--ui", help="Start DuckDB's page for a browser too.")
+    ] = False,
+) -> None:
+    """Open DuckDB's own shell on the warehouse, read-only."""
+    from pipeline.query import open_shell
+
+    open_shell(open_lake(lake), ui=ui)
 
 
 @app.command()
 def describe(
-    table: Annotated[str | None, typer.Argument(help="A table or model; all by default.")] = None,
+    table: Annotated[
+        str | None,
+        typer.Argument(help="A table or model; all by default.", autocompletion=complete_table),
+    ] = None,
     output_format: Format = OutputFormat.TABLE,
     output: Output = None,
 ) -> None:
@@ -51,7 +125,10 @@ def describe(
 
 @app.command()
 def formats(
-    name: Annotated[str | None, typer.Argument(help="A format; all by default.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A format; all by default.", autocompletion=complete_format),
+    ] = None,
     output_format: Format = OutputFormat.TABLE,
     output: Output = None,
 ) -> None:
@@ -61,13 +138,25 @@ def formats(
     print_table(describe_formats(name), output_format, output)
 
 
-def _read_sql(sql: str | None, file: Path | None) -> str:
-    """The query from the command line, from standard input, or from a file."""
-    if (sql is None) == (file is None):
-        raise UsageError("give a query, or a file with -f, and not both", hint="see `describe`")
+def _read_query(
+    sql: str | None, file: Path | None, name: str | None, parameters: Iterable[str]
+) -> tuple[str, Parameters]:
+    """The query and its parameters, from wherever it comes."""
+    from pipeline.query import example, read_value, split_parameters
+
+    given = split_parameters(parameters)
+    if sum(source is not None for source in (sql, file, name)) != 1:
+        raise UsageError(
+            "give one of a query, a file with -f, or a saved question with --example",
+            hint="see `describe` and `examples`",
+        )
+    if name is not None:
+        saved = example(name)
+        return saved.sql, saved.bind(given)
+    values = {key: read_value(value) for key, value in given.items()}
     if file is None:
-        return sys.stdin.read() if sql == "-" else str(sql)
+        return (sys.stdin.read() if sql == "-" else str(sql)), values
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8"), values
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read the query: {error}", path=file) from error

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
 from pipeline import topology
 from pipeline.budget import engine_limit
 from pipeline.cli.options import OutputFormat
-from pipeline.cli.steps import speak
-from pipeline.errors import InputError
-from pipeline.gates import Gate, judge
+from pipeline.cli.steps import print_runs, print_table, read_age, speak
+from pipeline.errors import UsageError
+from pipeline.gates import Gate, failed_gates, failures, too_many_bad_lines
 from pipeline.text import counted
 
 if TYPE_CHECKING:
     from pipeline.console import Voice
     from pipeline.ingest import IngestReport, Options
     from pipeline.lake import Lake
+    from pipeline.models import BuildResult
+    from pipeline.nightly import Request
+    from pipeline.report import ReportResult
 
 HEADLINE_RUNS = 20
-# What fits a terminal of run_summary; all of it is a query away.
-RUNS_SQL = """
-SELECT run_id, format, run_date, steps, step_p50_ms, bubble_ratio, slowest_stage, stragglers,
-    comm_ratio, busbw_gbps, coverage_ratio, rejects
-FROM run_summary ORDER BY run_date DESC NULLS LAST, run_id
-"""
 
 
 def read_options(
@@ -55,22 +51,57 @@ def read_options(
     )
 
 
+def read_request(
+    inputs: Sequence[str],
+    page: str,
+    since: str | None,
+    summary: str | None,
+    keep: int | None,
+    post: str | None,
+    wait: str,
+) -> Request:
+    """What is asked of a job besides its work, from its options."""
+    from pipeline.nightly import Hook, Request, Series
+
+    started = datetime.now().astimezone()
+    age, patience = read_age(since), read_age(wait, "--wait")
+    if page == "-":
+        raise UsageError("--report needs a file", hint="print a page with: tracelake report -o -")
+    pages = Series(page, started)
+    printed = summary == "-"
+    accounts = None if summary is None or printed else Series(summary, started)
+    if keep and not any(series and series.dated for series in (pages, accounts)):
+        raise UsageError(
+            "--keep needs files that have a date",
+            hint="put {date} or {datetime} into the names of --report or --summary",
+        )
+    return Request(
+        inputs,
+        started,
+        pages,
+        age,
+        accounts,
+        typer.echo if printed else None,
+        keep,
+        None if post is None else Hook.parse(post),
+        patience or timedelta(),
+    )
+
+
 def bring_in(
     inputs: list[str],
-    lake: Path,
+    lake: Lake,
     options: Options,
     jobs: int | None,
     memory: int | None,
     voice: Voice,
-) -> tuple[Lake, IngestReport]:
+) -> IngestReport:
     """Ingests, with progress, and says what became of it."""
     from pipeline.ingest import Status, ingest
-    from pipeline.lake import Lake
     from pipeline.scan.compiled import telling
 
-    opened = Lake.create(lake)
     with voice.bar() as bar, telling(voice.say):
-        done = ingest(inputs, opened, options, jobs=jobs, memory=memory, progress=bar)
+        done = ingest(inputs, lake, options, jobs=jobs, memory=memory, progress=bar)
     for outcome in done.runs:
         if outcome.status is Status.KEPT:
             voice.warn(
@@ -85,19 +116,24 @@ def bring_in(
         voice.warn(line)
     for line in done.told():
         voice.say(line)
-    return opened, done
+    return done
 
 
-def print_dry_run(inputs: list[str], lake: Path, options: Options) -> None:
-    """Prints what an ingest would do, a line per run and per input passed over."""
+def print_dry_run(
+    inputs: list[str], lake: Path, options: Options, output_format: OutputFormat | None
+) -> None:
+    """Prints what an ingest would do, a line or row per run and per input passed over."""
     import tempfile
 
-    from pipeline.ingest import plan, unplaced
+    from pipeline.ingest import plan, planned_table, unplaced
 
     with tempfile.TemporaryDirectory() as spool:
         plans, skips = plan(inputs, lake, options, Path(spool))
     for line in unplaced(plans, options.hosts):
         speak().warn(line)
+    if output_format is not None:
+        print_table(planned_table(plans, skips), output_format, None)
+        return
     for planned in sorted(plans, key=lambda p: p.run_id):
         files = f"{len(planned.inputs):>6} files"
         typer.echo(f"{planned.status:<9} {planned.format.name:<14} {files}  {planned.run_id}")
@@ -108,16 +144,9 @@ def print_dry_run(inputs: list[str], lake: Path, options: Options) -> None:
 
 def judge_bad_lines(ingested: IngestReport, max_bad_ratio: float) -> None:
     """Ends with an error if a run has more bad lines than allowed; all of it is in the lake."""
-    bad = [outcome for outcome in ingested.runs if outcome.bad_ratio > max_bad_ratio]
-    if bad:
-        worst = max(bad, key=lambda outcome: outcome.bad_ratio)
-        raise InputError(
-            f"{counted(len(bad), 'run')} with more bad lines than --max-bad-ratio"
-            f" {max_bad_ratio:g} allows; worst is {worst.run_id}:"
-            f" {worst.rejected} of its lines rejected ({worst.bad_ratio:.1%})",
-            hint="all of it is in the lake; look with: tracelake query"
-            " 'FROM rejects JOIN sources USING (run_id, source_id)'",
-        )
+    error = too_many_bad_lines(ingested.runs, max_bad_ratio)
+    if error is not None:
+        raise error
 
 
 def judge_runs(lake: Lake, gates: Sequence[Gate], run_ids: Sequence[str]) -> None:
@@ -127,16 +156,20 @@ def judge_runs(lake: Lake, gates: Sequence[Gate], run_ids: Sequence[str]) -> Non
 
     if gates and run_ids:
         with engine_errors("the gates"), open_warehouse(lake) as con:
-            judge(con, gates, run_ids, lake.root)
+            failed = failures(con, gates, run_ids)
+        if failed:
+            raise failed_gates(failed, len(gates), lake.root)
 
 
-def bring_up(lake: Lake, memory: int | None, voice: Voice, *, full: bool = False) -> None:
-    """Builds the warehouse and says what was built."""
+def bring_up(lake: Lake, memory: int | None, voice: Voice, *, full: bool = False) -> BuildResult:
+    """Builds the warehouse, with progress, and says what was built."""
     from pipeline.models import build
 
     limit = None if memory is None else engine_limit(memory)
-    built = build(lake, full=full, memory_limit=limit)
+    with voice.doing("building the warehouse") as told:
+        built = build(lake, full=full, memory_limit=limit, progress=told)
     voice.say(built.told())
+    return built
 
 
 def write_page(
@@ -144,26 +177,41 @@ def write_page(
     page: Path,
     voice: Voice,
     *,
-    runs: list[str] | None = None,
+    runs: Sequence[str] | None = None,
     since: timedelta | None = None,
-) -> tuple[str, ...]:
-    """Writes the report, says where it is, and gives the runs it is about."""
-    from pipeline.report import write_report
+    late: Sequence[str] = (),
+    now: datetime | None = None,
+    form: str | None = None,
+    pictures: Literal["png", "svg"] = "png",
+) -> ReportResult:
+    """Writes the report and says where it is."""
+    from pipeline.report import form_of, write_report
 
-    written = write_report(lake, page, runs=runs or None, since=since)
+    with voice.doing("writing the report"):
+        written = write_report(
+            lake,
+            page,
+            runs=runs or None,
+            since=since,
+            late=late,
+            now=now,
+            form=form_of(form, page),
+            pictures=pictures,
+        )
     voice.say(
         f"report: {counted(written.runs, 'run')}, {written.bytes / 1e6:.2f} MB, {written.path}"
     )
-    return written.run_ids
+    return written
 
 
 def print_headline(lake: Lake) -> None:
     """Prints the headline figures of the latest runs."""
-    from pipeline.query import run_query, write_result
+    from pipeline.query import run_query
+    from pipeline.terminal import Choice
 
-    latest = f"{RUNS_SQL} LIMIT {HEADLINE_RUNS}"
-    write_result(run_query(lake, latest), OutputFormat.TABLE.value, sys.stdout)
-    (counts,) = run_query(lake, "SELECT count(*) FROM run_summary")
-    more = counts.read_all()[0][0].as_py() - HEADLINE_RUNS
+    print_runs(lake, Choice(limit=HEADLINE_RUNS), OutputFormat.TABLE, None)
+    answers = run_query(lake, "SELECT count(*) FROM run_summary")
+    (counts,) = [answer.read_all() for answer in answers]
+    more = counts[0][0].as_py() - HEADLINE_RUNS
     if more > 0:
         typer.echo(f"... and {more:,} more: tracelake runs --lake {lake.root}")

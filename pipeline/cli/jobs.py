@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,10 +11,10 @@ from pipeline.cli.job_steps import (
     bring_in,
     bring_up,
     judge_bad_lines,
-    judge_runs,
     print_dry_run,
     print_headline,
     read_options,
+    read_request,
     write_page,
 )
 from pipeline.cli.options import (
@@ -54,7 +53,21 @@ def run(
     inputs: Inputs,
     lake: LakePath,
     report: Annotated[
-        Path | None, typer.Option("--report", help="Where the page goes; LAKE/report.html.")
+        str | None,
+        typer.Option(
+            "--report",
+            metavar="FILE",
+            help="Where the page goes; LAKE/report.html. {date} and {datetime} are the start.",
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="AGE",
+            help="The page is about runs dated within 90m, 24h, 7d, ..., and those that came since"
+            " the last such page.",
+        ),
     ] = None,
     max_bad_ratio: BadRatio = MAX_BAD_RATIO,
     input_format: InputFormat = None,
@@ -67,23 +80,69 @@ def run(
     jobs: Jobs = None,
     memory: Memory = None,
     fail_on: FailOn = "",
+    summary: Annotated[
+        str | None,
+        typer.Option(
+            "--summary",
+            metavar="FILE",
+            help="Write what was done and found as JSON, also when the command fails; - prints it"
+            " in place of the table. {date} and {datetime} as in --report.",
+        ),
+    ] = None,
+    post: Annotated[
+        str | None,
+        typer.Option(
+            "--post",
+            metavar="COMMAND",
+            help="Run this at the end, also when the command fails, with the summary as its input.",
+        ),
+    ] = None,
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            "--keep", metavar="N", min=1, help="Leave only the N newest pages and summaries."
+        ),
+    ] = None,
+    wait: Annotated[
+        str,
+        typer.Option(
+            "--wait", metavar="TIME", help="How long another run on the lake is waited for."
+        ),
+    ] = "1h",
     quiet: Quiet = False,
 ) -> None:
     """Ingest, build and report: the main job. Run it again as often as you like.
 
-    --fail-on judges the runs that this command adds or changes.
+    --fail-on judges the runs that were added or changed since they were last judged.
     """
-    gates = parse_gates(fail_on)
-    options = read_options(input_format, run_pattern, hosts, given, run_gap, replace, verify)
-    limit, voice = read_memory(memory), speak(quiet=quiet)
-    opened, ingested = bring_in(inputs, lake, options, jobs, limit, voice)
-    bring_up(opened, limit, voice)
-    page = report or lake / "report.html"
-    write_page(opened, page, voice)
-    print_headline(opened)
-    typer.echo(f"report:    {page}\nwarehouse: {lake / opened.warehouse.name}")
-    judge_bad_lines(ingested, max_bad_ratio)
-    judge_runs(opened, gates, ingested.changed)
+    from pipeline.lake import Lake
+    from pipeline.nightly import Job
+
+    page = report or str(lake / "report.html")
+    request = read_request(inputs, page, since, summary, keep, post, wait)
+    voice = speak(quiet=quiet)
+    with Job(lake, request, voice) as job:
+        gates = parse_gates(fail_on)
+        options = read_options(input_format, run_pattern, hosts, given, run_gap, replace, verify)
+        limit = read_memory(memory)
+        opened = Lake.create(lake)
+        job.begin(opened, gated=bool(gates))
+        job.account.ingested = bring_in(inputs, opened, options, jobs, limit, voice)
+        bring_up(opened, limit, voice)
+        job.add_runs(opened)
+        late, path = job.late(opened), request.page.path
+        written = write_page(
+            opened, path, voice, since=request.since, late=late, now=request.started
+        )
+        job.add_page(opened, written)
+        verdicts = job.judge(opened, gates, max_bad_ratio)
+        if not request.show:
+            print_headline(opened)
+            typer.echo(f"report:    {path}\nwarehouse: {lake / opened.warehouse.name}")
+        for verdict in verdicts[1:]:
+            voice.error(verdict)
+        if verdicts:
+            raise verdicts[0]
 
 
 @app.command()
@@ -103,16 +162,24 @@ def ingest(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done and write nothing.")
     ] = False,
+    output_format: Annotated[
+        OutputFormat | None,
+        typer.Option("--format", help="Print what was done: a row per run and input passed over."),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Bring a lake's Parquet up to date with its inputs."""
+    from pipeline.lake import Lake
+
     options = read_options(input_format, run_pattern, hosts, given, run_gap, replace, verify)
     if dry_run:
-        print_dry_run(inputs, lake, options)
+        print_dry_run(inputs, lake, options, output_format)
         return
     limit, voice = read_memory(memory), speak(quiet=quiet)
-    _, ingested = bring_in(inputs, lake, options, jobs, limit, voice)
-    judge_bad_lines(ingested, max_bad_ratio)
+    done = bring_in(inputs, Lake.create(lake), options, jobs, limit, voice)
+    if output_format is not None:
+        print_table(done.table(), output_format, None)
+    judge_bad_lines(done, max_bad_ratio)
 
 
 @app.command()
@@ -122,10 +189,16 @@ def build(
         bool, typer.Option("--full", help="Compute every run again, not only changed ones.")
     ] = False,
     memory: Memory = None,
+    output_format: Annotated[
+        OutputFormat | None,
+        typer.Option("--format", help="Print what was done: a row per run computed or dropped."),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Build the warehouse from the lake: base tables as views, models as tables."""
-    bring_up(open_lake(lake), read_memory(memory), speak(quiet=quiet), full=full)
+    built = bring_up(open_lake(lake), read_memory(memory), speak(quiet=quiet), full=full)
+    if output_format is not None:
+        print_table(built.table(), output_format, None)
 
 
 @app.command()
@@ -136,7 +209,7 @@ def check(
     from pipeline.check import check_lake, findings_table
 
     findings = check_lake(open_lake(lake))
-    if findings:
+    if findings or output_format is not OutputFormat.TABLE:
         print_table(findings_table(findings), output_format, output)
     failed = [finding for finding in findings if finding.severity == "error"]
     if failed:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from pipeline.cli.app import app
+from pipeline.cli.complete import (
+    complete_format,
+    complete_run,
+    trace_formats,
+)
 from pipeline.cli.job_steps import (
-    RUNS_SQL,
     judge_runs,
     write_page,
 )
@@ -23,37 +31,182 @@ from pipeline.cli.options import (
 )
 from pipeline.cli.steps import (
     open_lake,
-    print_query,
+    print_runs,
     read_age,
     speak,
 )
+from pipeline.errors import UsageError
 from pipeline.gates import parse_gates
 
 
+class DocumentFormat(StrEnum):
+    """How a document is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+class Pictures(StrEnum):
+    """File type of charts."""
+
+    PNG = "png"
+    SVG = "svg"
+
+
+RunName = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="An id, a part that only one has, `latest`; RUN~1 is the one before of its config.",
+        autocompletion=complete_run,
+    ),
+]
+AsDocument = Annotated[DocumentFormat, typer.Option("--format", help="For people, or JSON.")]
+
+
 @app.command()
-def runs(lake: LakePath, output_format: Format = OutputFormat.TABLE, output: Output = None) -> None:
-    """List the runs with their headline figures."""
-    print_query(open_lake(lake), RUNS_SQL, output_format, output)
+def runs(
+    lake: LakePath,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="AGE", help="Only runs dated within 90m, 24h, 7d, ..."),
+    ] = None,
+    trace_format: Annotated[
+        str | None,
+        typer.Option(
+            "--trace-format",
+            metavar="NAME",
+            help="Only runs of this format; see `formats`.",
+            autocompletion=complete_format,
+        ),
+    ] = None,
+    attention: Annotated[
+        bool, typer.Option("--attention", help="Only runs that need attention, and what for.")
+    ] = False,
+    sort: Annotated[
+        str | None,
+        typer.Option(
+            "--sort",
+            metavar="COLUMN",
+            help="By this: numbers and dates from the largest, text from A. By date if not given.",
+        ),
+    ] = None,
+    reverse: Annotated[bool, typer.Option("--reverse", help="The other way round.")] = False,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="So many runs at most.")
+    ] = None,
+    output_format: Format = OutputFormat.TABLE,
+    output: Output = None,
+) -> None:
+    """List the runs with their headline figures. On a terminal the table fits its width."""
+    from pipeline.terminal import Choice
+
+    age = read_age(since)
+    after = None if age is None else datetime.now().replace(microsecond=0) - age
+    if trace_format is not None and trace_format not in trace_formats():
+        known = ", ".join(trace_formats())
+        raise UsageError(f"no format {trace_format!r}", hint=f"one of {known}")
+    choice = Choice(after, trace_format, attention, sort, reverse, limit)
+    print_runs(open_lake(lake), choice, output_format, output)
+
+
+@app.command()
+def show(run: RunName, lake: LakePath, output_format: AsDocument = DocumentFormat.TABLE) -> None:
+    """Show one run: where the time went, and what is missing."""
+    from pipeline.models.base import engine_errors
+    from pipeline.query import open_warehouse
+    from pipeline.terminal import Page, named_run, print_run, read_run
+
+    with engine_errors("the run"), open_warehouse(open_lake(lake)) as con:
+        document = read_run(con, named_run(con, run))
+    if output_format is DocumentFormat.JSON:
+        _print_json(document)
+    else:
+        print_run(document, Page(sys.stdout))
+
+
+@app.command()
+def diff(
+    run: RunName,
+    other: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[AFTER]",
+            help="Compare RUN with this one; by default RUN with the one before it of its config.",
+            autocompletion=complete_run,
+        ),
+    ] = None,
+    *,
+    lake: LakePath,
+    output_format: AsDocument = DocumentFormat.TABLE,
+) -> None:
+    """Say what changed between two runs."""
+    from pipeline.models.base import engine_errors
+    from pipeline.query import open_warehouse
+    from pipeline.terminal import Page, named_run, print_changes, read_changes, run_before
+
+    with engine_errors("the runs"), open_warehouse(open_lake(lake)) as con:
+        one = named_run(con, run)
+        pair = (run_before(con, one), one) if other is None else (one, named_run(con, other))
+        if pair[0] == pair[1]:
+            raise UsageError("a run does not differ from itself", hint="name another run")
+        document = read_changes(con, *pair)
+    if output_format is DocumentFormat.JSON:
+        _print_json(document)
+    else:
+        print_changes(document, Page(sys.stdout))
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    typer.echo(json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2))
 
 
 @app.command()
 def report(
     lake: LakePath,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The file to write; - is standard output.")
+    ],
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="html, markdown (with a folder of pictures) or mail (text, pictures, and the page"
+            " attached); by the file's suffix (.md, .eml) if not given.",
+        ),
+    ] = None,
+    pictures: Annotated[
+        Pictures, typer.Option("--pictures", help="What the pictures of markdown are.")
+    ] = Pictures.PNG,
     since: Annotated[
         str | None,
         typer.Option("--since", metavar="AGE", help="Only runs dated within 90m, 24h, 7d, ..."),
     ] = None,
     runs: Annotated[
-        list[str] | None, typer.Option("--run", metavar="ID", help="Only this run; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--run",
+            metavar="RUN",
+            help="Only this run, as in `show`; repeatable.",
+            autocompletion=complete_run,
+        ),
     ] = None,
     fail_on: FailOn = "",
     quiet: Quiet = False,
 ) -> None:
-    """Write the report: one HTML page that opens anywhere.
+    """Write the report: one HTML page that opens anywhere, or in short for mail and Markdown.
 
     --fail-on judges the runs of the page.
     """
     gates, opened, voice = parse_gates(fail_on), open_lake(lake), speak(quiet=quiet)
-    judged = write_page(opened, output, voice, runs=runs, since=read_age(since))
-    judge_runs(opened, gates, judged)
+    written = write_page(
+        opened,
+        output,
+        voice,
+        runs=runs,
+        since=read_age(since),
+        form=form,
+        pictures=pictures.value,
+    )
+    judge_runs(opened, gates, written.run_ids)

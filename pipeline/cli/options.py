@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from pipeline import topology
+from pipeline.cli.complete import complete_format
 from pipeline.gates import GATES
 
 MAX_BAD_RATIO = 0.01
@@ -38,7 +39,11 @@ LakePath = Annotated[
 ]
 InputFormat = Annotated[
     str | None,
-    typer.Option("--input-format", help="Read every input as this format; see `formats`."),
+    typer.Option(
+        "--input-format",
+        help="Read every input as this format; see `formats`.",
+        autocompletion=complete_format,
+    ),
 ]
 RunPattern = Annotated[
     str | None,

@@ -14,10 +14,10 @@ from pipeline.cli.options import OutputFormat
 from pipeline.errors import UsageError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from pipeline.console import Voice
     from pipeline.lake import Lake
+    from pipeline.query.results import Result
+    from pipeline.terminal import Choice
 
 
 def speak(*, quiet: bool = False) -> Voice:
@@ -43,31 +43,38 @@ def read_memory(text: str | None) -> int | None:
     return memory
 
 
-def read_age(text: str | None) -> timedelta | None:
-    """Reads 90m, 24h, 7d, 2w."""
+def read_age(text: str | None, option: str = "--since") -> timedelta | None:
+    """Reads 30s, 90m, 24h, 7d, 2w."""
     if text is None:
         return None
-    units = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+    units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
     number, unit = text[:-1], text[-1:]
-    if not number.isascii() or not number.isdigit() or unit not in units:
-        raise UsageError(f"--since {text!r} is no age", hint="give 90m, 24h, 7d or 2w")
+    if not (number.isascii() and number.isdigit() and len(number) <= 5) or unit not in units:
+        raise UsageError(f"{option} {text!r} is no time", hint="give 30s, 90m, 24h, 7d or 2w")
     return timedelta(**{units[unit]: int(number)})
 
 
-def print_query(lake: Lake, sql: str, output_format: OutputFormat, output: Path | None) -> None:
-    """Prints the answer to a query."""
-    from pipeline.query import run_query, write_result
+def print_runs(
+    lake: Lake, choice: Choice, output_format: OutputFormat, output: Path | None
+) -> None:
+    """Prints a list of runs: on a terminal as much as has room."""
+    from pipeline.query import run_query
+    from pipeline.terminal import Page, draw_runs, runs_sql
 
-    with _out(output) as out:
-        write_result(run_query(lake, sql), output_format.value, out)
+    answers = run_query(lake, runs_sql(choice))
+    if output is None and output_format is OutputFormat.TABLE and sys.stdout.isatty():
+        for answer in answers:
+            draw_runs(answer, Page(sys.stdout))
+    else:
+        print_table(answers, output_format, output)
 
 
-def print_table(table: pa.Table, output_format: OutputFormat, output: Path | None) -> None:
-    """Prints a table in the format asked for, on standard output or into a file."""
+def print_table(result: Result, output_format: OutputFormat, output: Path | None) -> None:
+    """Prints a result in the format asked for, on standard output or into a file."""
     from pipeline.query import write_result
 
     with _out(output) as out:
-        write_result(table, output_format.value, out)
+        write_result(result, output_format.value, out)
 
 
 @contextmanager

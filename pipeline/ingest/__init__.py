@@ -1,7 +1,7 @@
 """From inputs to committed runs: discover, sniff, group into runs, parse, commit."""
 
 from pipeline.ingest.find import Options
-from pipeline.ingest.outcome import IngestReport, RunOutcome, unplaced
+from pipeline.ingest.outcome import IngestReport, RunOutcome, planned_table, unplaced
 from pipeline.ingest.places import Hosts, read_hosts
 from pipeline.ingest.plan import Status
 from pipeline.ingest.runner import Progress, ingest, plan
@@ -15,6 +15,7 @@ __all__ = [
     "Status",
     "ingest",
     "plan",
+    "planned_table",
     "read_hosts",
     "unplaced",
 ]

@@ -6,15 +6,34 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from pipeline.faults import Fault
 from pipeline.formats import Format
 from pipeline.ingest.find import Candidate
-from pipeline.ingest.memory import Record
+from pipeline.ingest.memory import Record, label_of
 from pipeline.ingest.places import Hosts
 from pipeline.ingest.plan import RunPlan, Status
 from pipeline.ingest.work import RunResult
 from pipeline.schema import tables
 from pipeline.text import counted
+
+_WRITTEN = (Status.NEW, Status.UPDATED)
+_TABLE = pa.schema(
+    [
+        ("status", pa.string()),
+        ("format", pa.string()),
+        ("run_id", pa.string()),
+        ("files", pa.int64()),
+        ("bytes", pa.int64()),
+        ("lines", pa.int64()),
+        ("rows", pa.int64()),
+        ("rejected", pa.int64()),
+        ("complete", pa.bool_()),
+        ("path", pa.string()),
+        ("reason", pa.string()),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +65,7 @@ class IngestReport:
     @property
     def changed(self) -> tuple[str, ...]:
         """Runs whose rows were written."""
-        return tuple(r.run_id for r in self.runs if r.status in (Status.NEW, Status.UPDATED))
+        return tuple(run.run_id for run in self.runs if run.status in _WRITTEN)
 
     @property
     def bytes(self) -> int:
@@ -57,6 +76,18 @@ class IngestReport:
     def rejected(self) -> int:
         """Lines that were not understood."""
         return sum(run.rejected for run in self.runs)
+
+    def table(self) -> pa.Table:
+        """A row per run and per input that was passed over; figures of runs that were read."""
+        names = ("status", "format", "run_id", "files")
+        read = ("bytes", "lines", "rows", "rejected", "complete")
+        return _table(
+            (
+                {name: getattr(run, name) for name in names + read * (run.status in _WRITTEN)}
+                for run in self.runs
+            ),
+            self.skips,
+        )
 
     def told(self) -> list[str]:
         """The report in a few lines for people."""
@@ -77,6 +108,29 @@ class IngestReport:
                 f"passed over {counted(len(self.skips), 'input')}: {reasons} (table skipped)"
             )
         return told
+
+
+def planned_table(plans: Iterable[RunPlan], skips: Iterable[Record]) -> pa.Table:
+    """What an ingest would do, with the columns of `IngestReport.table`."""
+    return _table(
+        (
+            {
+                "status": str(plan.status),
+                "format": plan.format.name,
+                "run_id": plan.run_id,
+                "files": len(plan.inputs),
+            }
+            for plan in sorted(plans, key=lambda plan: plan.run_id)
+        ),
+        skips,
+    )
+
+
+def _table(runs: Iterable[Record], skips: Iterable[Record]) -> pa.Table:
+    passed = (
+        {"status": "skipped", "path": label_of(skip), "reason": skip["reason"]} for skip in skips
+    )
+    return pa.Table.from_pylist([*runs, *passed], schema=_TABLE)
 
 
 def outcome_of(result: RunResult, status: Status, missing: tuple[str, ...] = ()) -> RunOutcome:

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from pipeline.ingest.plan import RunPlan, Status, plan_runs
 from pipeline.ingest.work import RunResult, ingest_job, record_of
 from pipeline.lake import Lake, RunEntry, Snapshot
 from pipeline.schema import tables
+from pipeline.waiting import wait_for_one
 
 _READ = (Status.NEW, Status.UPDATED)
 
@@ -33,11 +34,11 @@ _READ = (Status.NEW, Status.UPDATED)
 class Progress(Protocol):
     """Told what an ingest is doing; draws, prints or ignores it."""
 
-    def planned(self, runs: int, weight: int) -> None:
-        """So many runs are to be read, of so many bytes as far as known."""
+    def planned(self, runs: int, files: int, weight: int) -> None:
+        """So many runs of so many files are to be read, of so many bytes as far as known."""
 
-    def advance(self, weight: int) -> None:
-        """So many more of these bytes have been dealt with."""
+    def advance(self, weight: int, files: int, rejected: int) -> None:
+        """So many more of these bytes and files have been dealt with, and lines rejected."""
 
 
 def plan(
@@ -151,7 +152,8 @@ class _Jobs:
         ]
         todo = [p for p in plans if p.status in _READ]
         if self._progress:
-            self._progress.planned(len(todo), sum(p.weight for p in todo))
+            files = sum(len(p.sources) for p in todo)
+            self._progress.planned(len(todo), files, sum(p.weight for p in todo))
         open_groups: dict[str, int] = defaultdict(int)
         for p in todo:
             open_groups[p.group] += 1
@@ -163,7 +165,8 @@ class _Jobs:
             for job in _jobs(todo)
         }
         try:
-            for future in as_completed(pending):
+            while pending:
+                future = wait_for_one(pending).pop()
                 pending.discard(future)  # and with it the result, once it is committed
                 for result in future.result():
                     group = result.plan.group
@@ -178,11 +181,11 @@ class _Jobs:
             raise
         return outcomes
 
-    def _advance(self, weight: int) -> None:
+    def _advance(self, weight: int, files: int, rejected: int) -> None:
         if self._stop.is_set():
             raise CancelledError
         if self._progress:
-            self._progress.advance(weight)
+            self._progress.advance(weight, files, rejected)
 
     def _refresh(self, plans: Sequence[RunPlan]) -> None:
         """Remembers new dates of unchanged content, a group at a time."""

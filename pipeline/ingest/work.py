@@ -27,7 +27,7 @@ from pipeline.ingest.streams import walk_tar
 from pipeline.lake import RunEntry
 from pipeline.schema import tables
 
-Advance = Callable[[int], None]
+Advance = Callable[[int, int, int], None]
 
 _local = threading.local()
 
@@ -79,7 +79,8 @@ def ingest_job(
     Args:
         staging: Private folder on the lake's filesystem.
         helper: Runs read-ahead and writing; not the executor that runs this.
-        advance: Told how many bytes of input have been dealt with.
+        advance: Told how many more bytes and files of input have been dealt with, and how many
+            lines rejected.
     """
     works = [_RunWork(plan, staging, helper, advance) for plan in plans]
     packed: dict[str, dict[int, tuple[_RunWork, int]]] = defaultdict(dict)
@@ -117,9 +118,12 @@ class _RunWork:
         # Closed at once if the parser fails: this thread's buffers serve its next job.
         with contextlib.closing(reader.chunks(_buffers(), self._helper)) as chunks:
             for chunk, weight in chunks:
+                counts = [self._ledger.source(i) for i in {s.source_id for s in chunk.spans}]
+                before = sum(count.rejected for count in counts)
                 self._parser.feed(chunk)
                 self._write()
-                self._advance(weight)
+                rejected = sum(count.rejected for count in counts) - before
+                self._advance(weight, sum(s.last for s in chunk.spans), rejected)
         self._reads |= reader.found
 
     def finish(self, options: Options) -> RunResult:

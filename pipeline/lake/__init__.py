@@ -6,6 +6,7 @@ Layout::
     LAKE/_manifest/<group>.json      what is committed; the truth about everything else
     LAKE/_manifest/_loose            part files that the next sweep looks at
     LAKE/_staging/<purpose>-*/       work in progress
+    LAKE/_run/                       lock and record of the nightly job
     LAKE/warehouse.duckdb            built from the above
 
 A commit moves immutable part files in and then replaces one manifest atomically: readers follow

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+
 from pipeline.errors import LakeError
 from pipeline.lake import Lake, Snapshot
 from pipeline.models.catalog import Catalog, catalog
@@ -39,6 +41,15 @@ class BuildResult:
     relations: tuple[str, ...]
     seconds: float
     notice: str | None = None
+
+    def table(self) -> pa.Table:
+        """A row per run that was computed or dropped."""
+        rows = [("computed", run_id) for run_id in self.built]
+        rows += [("dropped", run_id) for run_id in self.dropped]
+        return pa.Table.from_pylist(
+            [{"status": status, "run_id": run_id} for status, run_id in rows],
+            schema=pa.schema([("status", pa.string()), ("run_id", pa.string())]),
+        )
 
     def told(self) -> str:
         """The result as a line for people."""

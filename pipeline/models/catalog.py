@@ -15,6 +15,7 @@ from pipeline.resources import resource_dir
 from pipeline.schema import Column, columns, tables
 
 CHECKS = "checks"
+EXAMPLES = "examples"
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def _load(directory: Path, prove: Callable[[Mapping[str, Model], str, Path], Pro
 def _read_all(directory: Path) -> dict[str, Model]:
     models: dict[str, Model] = {}
     for path in sorted(directory.glob("*/*.sql")):
-        if path.parent.name == CHECKS:
+        if path.parent.name in (CHECKS, EXAMPLES):
             continue
         model = read_model(path)
         if model.name in models or model.name in tables():

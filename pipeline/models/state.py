@@ -16,6 +16,9 @@ from pipeline.schema import tables
 # Raised when an older warehouse cannot be carried on.
 WAREHOUSE_VERSION = 3
 CATALOG = "warehouse"
+# Layout of a new warehouse file: DuckDB 1.3 (2025) and later read it; that of 2.0 saves 1 % and is
+# read by 2.0 alone.
+_STORAGE_VERSION = "v1.3.0"
 
 _DDL = """
 CREATE OR REPLACE TABLE warehouse.main._build
@@ -63,8 +66,11 @@ class State:
 
 
 def attach(con: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> None:
-    """Attaches a warehouse file under its catalog name."""
-    mode = " (READ_ONLY)" if read_only else ""
+    """Attaches a warehouse file under its catalog name; it keeps the layout it was made with."""
+    if read_only:
+        mode = " (READ_ONLY)"
+    else:
+        mode = "" if path.exists() else f" (STORAGE_VERSION {literal(_STORAGE_VERSION)})"
     con.execute(f"ATTACH {literal(str(path))} AS {CATALOG}{mode}")
 
 

@@ -1,6 +1,23 @@
 """Reads a lake's warehouse: a confined connection, queries, and how results are printed."""
 
+from pipeline.query.examples import example, examples_table
+from pipeline.query.names import resolve_run
+from pipeline.query.parameters import Parameters, read_value, split_parameters
 from pipeline.query.results import FORMATS, write_result
-from pipeline.query.warehouse import open_warehouse, run_query
+from pipeline.query.running import run_query
+from pipeline.query.shell import open_shell
+from pipeline.query.warehouse import open_warehouse
 
-__all__ = ["FORMATS", "open_warehouse", "run_query", "write_result"]
+__all__ = [
+    "FORMATS",
+    "Parameters",
+    "example",
+    "examples_table",
+    "open_shell",
+    "open_warehouse",
+    "read_value",
+    "resolve_run",
+    "run_query",
+    "split_parameters",
+    "write_result",
+]

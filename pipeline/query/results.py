@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
-from typing import TextIO, TypeAlias
+from typing import TYPE_CHECKING, TextIO, TypeAlias
 
 import pyarrow as pa
 from rich.cells import cell_len
@@ -19,8 +19,13 @@ from pipeline.errors import UsageError
 from pipeline.query.values import jsonable, rows_of, values_of
 from pipeline.text import printable
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 # A table is for reading; what is longer is cut, and says so.
 TABLE_ROWS = 10_000
+# Characters of a cell that a folded column keeps at least.
+_FOLDED = 12
 
 Result: TypeAlias = pa.Table | pa.RecordBatchReader | Iterable[pa.RecordBatchReader]
 
@@ -75,28 +80,58 @@ def _write_table(reader: pa.RecordBatchReader, out: TextIO) -> None:
         out.writelines(f"{text}\n" for _, text in rows)
         return
     right = [_is_number(field.type) for field in schema]
+    names = list(map(printable, schema.names))
     if out.isatty():
-        _draw(schema.names, right, rows, out)
+        _draw(names, right, rows, out)
     else:
-        shown = [schema.names, *rows]
-        widths = [max(map(_width, column)) for column in zip(*shown, strict=True)]
-        for row in shown:
-            out.write("  ".join(map(_pad, row, widths, right)).rstrip() + "\n")
+        out.writelines(f"{line}\n" for line in _lines(names, right, rows))
     if more:
         out.write(f"({more:,} more rows; --format csv, ndjson or parquet gives all)\n")
 
 
+def _lines(names: list[str], right: list[bool], rows: list[list[str]]) -> Iterator[str]:
+    """Heading and rows as lines of aligned columns."""
+    shown = [names, *rows]
+    widths = [max(map(_width, column)) for column in zip(*shown, strict=True)]
+    for row in shown:
+        yield "  ".join(map(_pad, row, widths, right)).rstrip()
+
+
 def _draw(names: list[str], right: list[bool], rows: list[list[str]], out: TextIO) -> None:
-    from rich.console import Console
+    """On a terminal: lines if they fit, a table with folded cells, or a record per row."""
     from rich.table import Table
     from rich.text import Text
 
+    from pipeline.drawing import console_of
+
+    console = console_of(out)
+    heading, *lines = _lines(names, right, rows)
+    if max(map(cell_len, (heading, *lines))) <= console.width:
+        console.print(Text(heading, style="bold"))
+        out.writelines(f"{line}\n" for line in lines)
+        return
+    least = [min(_FOLDED, max(map(_width, column))) for column in zip(names, *rows, strict=True)]
+    if sum(least) + 3 * len(names) + 1 > console.width:
+        _draw_records(names, rows, console)
+        return
     table = Table(header_style="bold")
     for name, number in zip(names, right, strict=True):
         table.add_column(Text(name), justify="right" if number else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
-    Console(file=out, highlight=False).print(table)
+    console.print(table, soft_wrap=False)
+
+
+def _draw_records(names: list[str], rows: list[list[str]], console: Console) -> None:
+    """Each row by itself, a line per value: more columns than there is room for."""
+    from rich.text import Text
+
+    width = max(map(cell_len, names))
+    for number, row in enumerate(rows, 1):
+        console.print(Text(f"row {number:,}", style="bold"))
+        for name, value in zip(names, row, strict=True):
+            if value:
+                console.print(Text(f"  {_pad(name, width, False)}  {value}"))
 
 
 def _write_markdown(reader: pa.RecordBatchReader, out: TextIO) -> None:

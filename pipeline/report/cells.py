@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.schema import Column
+from pipeline.text import amount
 
 NOTHING = "\N{EN DASH}"
 LIST_ITEMS = 12
 _LONG = 40
-_BYTES = ("kB", "MB", "GB", "TB")
 
 # Ratios to something else than a whole: they exceed 1 and are no percentages.
 _FACTORS = frozenset({"imbalance_ratio", "bubble_over_ideal_ratio", "theory_over_ideal_ratio"})
 _UNIT_SUFFIXES = ("_ratio", "_gbps", "_ms", "_bytes")
+
+# Width and height of a small line in a cell.
+SPARK = (90, 20)
 
 Row = Mapping[str, Any]
 
@@ -51,6 +54,7 @@ class Cell:
         sort: Number to sort by where the text is not one.
         look: Class of the cell.
         link: Anchor on the page.
+        spark: Points of a small line: `x,y x,y ...` in a box of `SPARK`.
     """
 
     text: str
@@ -60,6 +64,7 @@ class Cell:
     link: str | None = None
     bar: Bar | None = None
     parts: Sequence[Part] = ()
+    spark: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +119,18 @@ def nothing(column: Column, title: str | None = None) -> Cell:
     return Cell(NOTHING, title, look="num none" if is_number(column) else "none")
 
 
-def amount(size: int) -> str:
-    """Bytes in the unit that leaves one to three digits before the point."""
-    if abs(size) < 1000:
-        return f"{size} B"
-    power = 1
-    while power < len(_BYTES) and abs(size) >= 999_995 * 1000 ** (power - 1):
-        power += 1
-    return f"{size / 1000**power:.2f} {_BYTES[power - 1]}"
+def spark(values: Sequence[float], title: str) -> Cell:
+    """Values over time as a small line; a single one is no line."""
+    if len(values) < 2:
+        return Cell("", look="spark")
+    low, high = min(values), max(values)
+    width, height = SPARK
+    points = " ".join(
+        f"{1 + (width - 2) * n / (len(values) - 1):.1f},"
+        f"{height - 2 - (height - 4) * ((value - low) / (high - low) if high > low else 0.5):.1f}"
+        for n, value in enumerate(values)
+    )
+    return Cell("", title, look="spark", spark=points)
 
 
 def some(values: Sequence[object]) -> str:

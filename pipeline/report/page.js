@@ -1,7 +1,7 @@
 "use strict";
 
 // Definitions stand once on the page; headings, facts and reasons show theirs as a tooltip.
-function explain() {
+function explain(part) {
   const define = (name, elements, label) => {
     const list = document.querySelector(`[data-defines="${name}"]`);
     if (!list) return;
@@ -11,11 +11,13 @@ function explain() {
       if (doc) element.title = doc;
     }
   };
-  for (const shown of document.querySelectorAll("[data-of]")) {
+  for (const shown of part.querySelectorAll("[data-of]")) {
     define(shown.dataset.of, shown.querySelectorAll("th, dt"), (element) => element.firstChild.textContent.trim());
   }
-  define("reason", document.querySelectorAll("td.reason"), (cell) => cell.textContent);
+  define("reason", part.querySelectorAll("td.reason"), (cell) => cell.textContent);
 }
+
+// --- tables -----------------------------------------------------------------------------
 
 function number(cell) {
   if (cell.dataset.v) return Number(cell.dataset.v);
@@ -41,9 +43,7 @@ function sort(table, column, down) {
   body.append(...rows);
 }
 
-explain();
-
-for (const table of document.querySelectorAll("table.sortable")) {
+function makeSortable(table) {
   const heads = [...table.tHead.rows[0].cells];
   heads.forEach((head, column) => {
     const button = document.createElement("button");
@@ -62,22 +62,145 @@ for (const table of document.querySelectorAll("table.sortable")) {
   });
 }
 
-const filter = document.getElementById("filter");
-if (filter) {
+function makeFilter(filter) {
   const rows = [...document.querySelectorAll("table.headline tbody tr")];
+  const texts = rows.map((row) => row.textContent.toLowerCase());
   const count = document.getElementById("count");
-  filter.hidden = false;
-  filter.addEventListener("input", () => {
+  const urgent = document.getElementById("urgent");
+  const apply = () => {
     const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
     let shown = 0;
-    for (const row of rows) {
-      const text = row.textContent.toLowerCase();
-      row.hidden = !words.every((word) => text.includes(word));
+    rows.forEach((row, place) => {
+      const wanted = words.every((word) => texts[place].includes(word));
+      row.hidden = !wanted || (urgent.checked && !row.querySelector("td.attention").textContent);
       shown += !row.hidden;
-    }
-    count.textContent = words.length ? `${shown} of ${rows.length}` : "";
-  });
+    });
+    count.textContent = shown < rows.length ? `${shown} of ${rows.length}` : "";
+  };
+  filter.closest(".tools").hidden = false;
+  filter.addEventListener("input", apply);
+  urgent.addEventListener("change", apply);
 }
+
+// --- what is packed, and charts -----------------------------------------------------------------------------
+
+async function unpack(block) {
+  const packed = Uint8Array.from(atob(block.textContent.trim()), (letter) => letter.charCodeAt(0));
+  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+}
+
+function rowsOf(series) {
+  const names = Object.keys(series);
+  return series[names[0]].map((_, place) => Object.fromEntries(names.map((name) => [name, series[name][place]])));
+}
+
+// Pixels have no style: their colours are looked up when they are drawn.
+function colored(spec) {
+  const style = getComputedStyle(document.documentElement);
+  return JSON.parse(JSON.stringify(spec).replace(/var\((--[\w-]+)\)/g, (_, name) => style.getPropertyValue(name).trim()));
+}
+
+let charts;
+
+async function load() {
+  const [library, data] = await Promise.all(["chart-library", "chart-data"].map((id) => unpack(document.getElementById(id))));
+  const script = document.createElement("script");
+  script.textContent = library;
+  document.head.append(script);
+  return JSON.parse(data);
+}
+
+async function draw(figure) {
+  const { specs, canvas, series } = await (charts ??= load());
+  const { chart, run } = figure.dataset;
+  const place = figure.querySelector(".chart");
+  const pixels = canvas.includes(chart);
+  const spec = pixels ? colored(specs[chart]) : structuredClone(specs[chart]);
+  spec.config.legend.columns = Math.max(2, Math.floor(place.clientWidth / 105));
+  spec.datasets = { rows: rowsOf(series[run][chart]) };
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  if (pixels) place.style.background = getComputedStyle(document.documentElement).getPropertyValue("--paper");
+  await vegaEmbed(place, spec, {
+    ast: true, // no code is made from text: the page's policy forbids it
+    actions: false,
+    logLevel: 1, // errors only
+    renderer: pixels ? "canvas" : "svg",
+    tooltip: { theme: dark ? "dark" : "light" },
+  });
+  figure.dataset.drawn = "";
+}
+
+function failed(figure, error) {
+  figure.querySelector(".chart").textContent = `This chart cannot be drawn here (${error.message}). The table has its figures.`;
+  console.error(error);
+}
+
+const seen = new IntersectionObserver(
+  (entries) => {
+    for (const { target, isIntersecting } of entries) if (isIntersecting) drawOnce(target);
+  },
+  { rootMargin: "400px" },
+);
+
+function drawOnce(figure) {
+  seen.unobserve(figure);
+  if ("begun" in figure.dataset) return undefined;
+  figure.dataset.begun = "";
+  return draw(figure).catch((error) => failed(figure, error));
+}
+
+// A page is printed as it is: charts of open runs are there before anyone scrolls to them.
+const DRAWN_AHEAD = 60;
+let ahead = Promise.resolve();
+
+function drawAhead(figures) {
+  const some = figures.slice(0, DRAWN_AHEAD);
+  ahead = some.reduce((before, figure) => before.then(() => figure.isConnected && drawOnce(figure)), ahead);
+}
+
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  for (const figure of document.querySelectorAll("figure[data-drawn]")) draw(figure).catch((error) => failed(figure, error));
+});
+
+// --- the page -----------------------------------------------------------------------------
+
+function reveal() {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (!target) return;
+  for (let at = target; at; at = at.parentElement?.closest("details")) if (at instanceof HTMLDetailsElement) at.open = true;
+  target.scrollIntoView();
+}
+
+function enliven(part) {
+  explain(part);
+  for (const table of part.querySelectorAll("table.sortable")) makeSortable(table);
+  for (const figure of part.querySelectorAll("figure[data-chart]")) seen.observe(figure);
+}
+
+function drawOpen(run) {
+  if (run.open) drawAhead([...run.querySelectorAll("figure[data-chart]")]);
+}
+
+async function fill(run) {
+  const block = run.querySelector(":scope > script.body");
+  if (block && run.open) {
+    block.classList.remove("body");
+    const body = document.createElement("div");
+    body.innerHTML = await unpack(block);
+    block.replaceWith(body);
+    enliven(body);
+  }
+  drawOpen(run);
+}
+
+enliven(document);
+for (const run of document.querySelectorAll("details.run")) {
+  run.addEventListener("toggle", () => fill(run));
+  fill(run);
+}
+
+const filter = document.getElementById("filter");
+if (filter) makeFilter(filter);
 
 const folding = document.getElementById("folding");
 if (folding) {
@@ -88,12 +211,12 @@ if (folding) {
   });
 }
 
-function reveal() {
-  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  if (target instanceof HTMLDetailsElement) {
-    target.open = true;
-    target.scrollIntoView();
-  }
-}
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button.copy");
+  if (!button) return;
+  const text = button.previousElementSibling.textContent;
+  navigator.clipboard?.writeText(text).then(() => { button.textContent = "Copied"; });
+});
+
 addEventListener("hashchange", reveal);
 reveal();

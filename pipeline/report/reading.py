@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 import duckdb
 
-from pipeline.errors import LakeError, UsageError
+from pipeline.errors import LakeError
 from pipeline.lake import Lake
-from pipeline.query import open_warehouse
+from pipeline.query import open_warehouse, resolve_run
 from pipeline.report.cells import Row
 
 # Temporary table of the runs that queries are about.
@@ -46,6 +46,18 @@ class Warehouse:
                 hint="bring it up to date with: tracelake build",
             ) from error
 
+    def named(self, name: str) -> str:
+        """Id of the run that a name means.
+
+        Raises:
+            UsageError: None or several are meant.
+        """
+        return resolve_run(self._con, name)
+
+    def define(self, macros: str) -> None:
+        """Makes macros known to the queries that follow."""
+        self._con.execute(macros)
+
     def page_about(self, run_ids: Sequence[str]) -> None:
         """Makes `PAGE_RUNS` hold these runs."""
         self._con.execute(
@@ -55,19 +67,23 @@ class Warehouse:
 
 
 def select_runs(
-    warehouse: Warehouse, named: Sequence[str] | None, after: datetime | None
+    warehouse: Warehouse,
+    named: Sequence[str] | None,
+    after: datetime | None,
+    late: Sequence[str] = (),
 ) -> tuple[list[str], int]:
     """Runs of the page, the newest first.
 
     Args:
-        named: Only these.
+        named: Only these; a name is what `resolve_run` takes.
         after: Only runs dated then or later, as their names say.
+        late: And these.
 
     Returns:
         Run ids, and how many were left out for having no date.
 
     Raises:
-        UsageError: A named run is not in the warehouse.
+        UsageError: A name is no run or several.
     """
     known = {
         row["run_id"]: row["run_date"]
@@ -75,14 +91,17 @@ def select_runs(
             "SELECT run_id, run_date FROM runs ORDER BY run_date DESC NULLS LAST, run_id"
         )
     }
-    for run_id in named or ():
-        if run_id not in known:
-            raise UsageError(f"no run {run_id!r} in the lake", hint="list them: tracelake runs")
-    wanted = {run_id: date for run_id, date in known.items() if not named or run_id in named}
+    asked = {warehouse.named(name) for name in named or ()}
+    wanted = {run_id: date for run_id, date in known.items() if not named or run_id in asked}
     if after is None:
         return list(wanted), 0
-    dated = [run_id for run_id, date in wanted.items() if date is not None and date >= after]
-    return dated, sum(date is None for date in wanted.values())
+    came = set(late)
+    chosen = [
+        run_id
+        for run_id, date in wanted.items()
+        if run_id in came or (date is not None and date >= after)
+    ]
+    return chosen, sum(date is None and run_id not in came for run_id, date in wanted.items())
 
 
 def earliest(now: datetime, since: timedelta | None) -> datetime | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pipeline.models import relation_columns
 from pipeline.report.attention import Group
-from pipeline.report.cells import NOTHING, Cell, Grid, Head, Row, cell, head, nothing
+from pipeline.report.cells import NOTHING, Cell, Grid, Head, Row, cell, head, nothing, spark
 from pipeline.report.reading import PAGE_RUNS, Warehouse
 from pipeline.schema import Column, reasons
 
@@ -21,20 +21,33 @@ HEADLINE = (
     "bubble_ratio",
     "slowest_stage",
     "stragglers",
-    "suspects",
     "gpu_hours_lost",
     "comm_ratio",
     "busbw_gbps",
     "coverage_ratio",
     "rejects",
 )
+# Steps of a small line; of more, neighbours are one.
+_SPARK_STEPS = 48
+_TRENDS = f"""
+    WITH counted AS (
+        SELECT run_id, step, step_ms,
+            1 + (count(*) OVER (PARTITION BY run_id) - 1) // {_SPARK_STEPS} AS merged
+        FROM step_stats SEMI JOIN {PAGE_RUNS} USING (run_id)
+        WHERE NOT warmup AND step_ms IS NOT NULL
+    ),
+    points AS (
+        SELECT run_id, step // merged AS place, max(step_ms) AS ms
+        FROM counted GROUP BY run_id, step // merged
+    )
+    SELECT run_id, list(ms ORDER BY place) AS ms FROM points GROUP BY run_id
+"""
 # Headline figure -> figure of `coverage.not_computable` that tells why it is missing.
 _WHY = {
     "step_p50_ms": ("step_stats.step_ms", "run_summary.step_p50_ms"),
     "bubble_ratio": ("rank_bubbles.bubble_ratio",),
     "slowest_stage": ("step_stats.busiest_stage", "stage_balance.share_ratio"),
     "stragglers": ("straggler_ranks.slowdown",),
-    "suspects": ("straggler_ranks.slowdown",),
     "gpu_hours_lost": ("straggler_ranks.slowdown", "run_summary.gpu_hours_lost"),
     "comm_ratio": ("rank_bubbles.bubble_ratio",),
     "busbw_gbps": ("collective_bandwidth.busbw_p50_gbps",),
@@ -72,6 +85,15 @@ class Facts:
     cut: int
 
 
+def _columns(relation: str, names: Sequence[str]) -> list[Column]:
+    known = {column.name: column for column in relation_columns(relation)}
+    return [known[name] for name in names]
+
+
+# A headline figure of another relation, and what it is called.
+BESIDE_BASELINE = ("over baseline", _columns("run_history", ("step_p50_ms_change_ratio",))[0])
+
+
 def read_headline(
     warehouse: Warehouse, run_ids: Sequence[str], groups: Sequence[Group], linked: frozenset[str]
 ) -> Grid:
@@ -82,25 +104,38 @@ def read_headline(
         linked: Runs that the page shows in full.
     """
     columns = _columns("run_summary", HEADLINE)
+    over, change = BESIDE_BASELINE
+    trends = {row["run_id"]: row["ms"] for row in warehouse.rows(_TRENDS)}
+    changes = {
+        row["run_id"]: row[change.name]
+        for row in warehouse.rows(
+            f"SELECT run_id, {change.name} FROM run_history SEMI JOIN {PAGE_RUNS} USING (run_id)"
+        )
+    }
     rows = {
         row["run_id"]: row
         for row in warehouse.rows(f"FROM run_summary SEMI JOIN {PAGE_RUNS} USING (run_id)")
     }
     heads = [head(column) for column in columns]
     heads.insert(1, Head("attention"))
+    place = 2 + HEADLINE[1:].index("step_p50_ms") + 1
+    heads[place:place] = [Head(over, "%", numeric=True), Head("steps over time")]
     cells = []
     for run_id in run_ids:
         row = rows[run_id]
         why = _reasons_of(row)
         link = f"run-{run_id}" if run_id in linked else None
         named = [group.title.lower() for group in groups if run_id in group.runs]
-        cells.append(
-            [
-                Cell(run_id, look="name", link=link),
-                Cell(", ".join(named), look="attention"),
-                *(_headline_cell(column, row, why) for column in columns[1:]),
-            ]
-        )
+        line = [
+            Cell(run_id, look="name", link=link),
+            Cell(", ".join(named), look="attention"),
+            *(_headline_cell(column, row, why) for column in columns[1:]),
+        ]
+        line[place:place] = [
+            cell(change, changes.get(run_id)),
+            spark(trends.get(run_id, ()), "Time of each step, warm-up left out"),
+        ]
+        cells.append(line)
     return Grid(heads, cells)
 
 
@@ -162,11 +197,6 @@ def _headline_cell(column: Column, row: Row, why: Mapping[str, str]) -> Cell:
 def _reasons_of(row: Row) -> dict[str, str]:
     pieces = (entry.rpartition(": ") for entry in row["not_computable"])
     return {figure: reason for figure, _, reason in pieces}
-
-
-def _columns(relation: str, names: Sequence[str]) -> list[Column]:
-    known = {column.name: column for column in relation_columns(relation)}
-    return [known[name] for name in names]
 
 
 def count_formats(headline: Grid) -> str:

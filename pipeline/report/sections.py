@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.models import catalog, relation_columns
+from pipeline.models.base import literal
 from pipeline.report.cells import NOTHING, Bar, Cell, Grid, Head, Part, Row, cell, head, is_share
+from pipeline.report.provenance import count_rows, source_of, told
 from pipeline.report.reading import PAGE_RUNS, Warehouse
-from pipeline.report.shape import Shape
-from pipeline.report.shapes import SHAPES
+from pipeline.report.shape import Shape, part_label
+from pipeline.report.shapes import FLEET, SHAPES
 from pipeline.schema import Column, reasons, tables
 
 # Shown for all runs at once, or in a form of their own.
@@ -32,11 +34,17 @@ class Section:
         more: What was left out, and how to see it.
         legend: Parts of the stacked bars.
         note: What the reader must know about the figures.
+        query: SQL that gives the rows.
+        rows: The rows of base tables behind them, in words.
+        total: Rows that there are, shown or not.
     """
 
     name: str
     title: str
     doc: str
+    query: str = ""
+    rows: str = ""
+    total: int = 0
     why: str | None = None
     grid: Grid | None = None
     more: str | None = None
@@ -46,13 +54,14 @@ class Section:
 
 def shapes() -> Iterator[tuple[str, str, str, Shape]]:
     """Name, title, doc and shape of every section of a run, in the order of the page."""
-    models = {name: m for name, m in catalog().models.items() if m.report and not m.fleet}
+    models = {name: m for name, m in catalog().models.items() if m.report}
     for name, shape in SHAPES.items():
         if name in models:
             yield name, models[name].report or name, models[name].doc, shape
         else:
             yield name, shape.title or name, tables()[name].doc, shape
-    for name in sorted(models.keys() - SHAPES.keys() - _ELSEWHERE):
+    others = {name for name, model in models.items() if "run_id" in model.grain}
+    for name in sorted(others - SHAPES.keys() - _ELSEWHERE):
         model = models[name]
         own = tuple(c.name for c in catalog().columns[name] if c.name != "run_id")
         keys = ", ".join(f'"{key}"' for key in model.grain)
@@ -63,16 +72,42 @@ def read_sections(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, lis
     """Sections of each run, those without anything to show last."""
     found: dict[str, list[Section]] = {run_id: [] for run_id in run_ids}
     limit = max(_ROWS_AT_LEAST, _ROWS_OF_PAGE // max(1, len(run_ids)))
+    sources = {name: source_of(name) for name, *_ in shapes()}
+    behind = sorted({table for source in sources.values() for table in source.tables})
+    counts = count_rows(warehouse, behind)
     for name, title, doc, shape in shapes():
         columns = _columns(name, shape)
         rows = _read(warehouse, name, shape, min(limit, shape.rows))
         for run_id in run_ids:
-            section = Section(name, title, doc, note=shape.note)
-            found[run_id].append(_fill(section, shape, columns, rows.get(run_id, []), run_id))
+            section = Section(
+                name,
+                title,
+                doc,
+                query=f"FROM {name} WHERE run_id = {literal(run_id)}",
+                rows=told(sources[name], counts.get(run_id, {})),
+                note=shape.note,
+            )
+            found[run_id].append(_fill(section, shape, columns, rows.get(run_id, [])))
     return {
         run_id: sorted(sections, key=lambda section: section.why is not None)
         for run_id, sections in found.items()
     }
+
+
+def read_fleet(warehouse: Warehouse) -> list[Section]:
+    """Sections about all runs of the page together."""
+    found = []
+    for name, shape in FLEET.items():
+        model = catalog().models[name]
+        rows = warehouse.rows(
+            f"""
+            SELECT *, count(*) OVER () AS "_rows" FROM ({shape.source})
+            ORDER BY {shape.order} LIMIT {shape.rows}
+            """
+        )
+        section = Section(name, model.report or name, model.doc, query=f"FROM {name}")
+        found.append(_fill(section, shape, _columns(name, shape), rows))
+    return found
 
 
 def _columns(name: str, shape: Shape) -> list[Column]:
@@ -102,9 +137,7 @@ def _read(warehouse: Warehouse, name: str, shape: Shape, limit: int) -> dict[str
     return by_run
 
 
-def _fill(
-    section: Section, shape: Shape, columns: Sequence[Column], rows: list[Row], run_id: str
-) -> Section:
+def _fill(section: Section, shape: Shape, columns: Sequence[Column], rows: list[Row]) -> Section:
     if not rows:
         return replace(section, why=shape.empty)
     if shape.headline and all(row[shape.headline] is None for row in rows):
@@ -118,15 +151,13 @@ def _fill(
         for row, line in zip(rows, cells, strict=True):
             line.insert(_STACK_PLACE, _stack(shape, row))
     total = rows[0]["_rows"]
-    more = (
-        f"{len(rows):,} of {total:,} rows. All of them:"
-        f" tracelake query \"FROM {section.name} WHERE run_id = '{run_id}'\""
-    )
+    more = f'{len(rows):,} of {total:,} rows. All of them: tracelake query "{section.query}"'
     return replace(
         section,
         grid=Grid(heads, cells),
+        total=total,
         more=more if total > len(rows) else None,
-        legend=[_label(part) for part in shape.parts],
+        legend=[part_label(part) for part in shape.parts],
     )
 
 
@@ -170,12 +201,8 @@ def _stack(shape: Shape, row: Row) -> Cell:
     for number, name in enumerate(shape.parts):
         if row[name]:
             width = _percent(row[name], whole)
-            parts.append(Part(number, width, f"{_label(name)} {width:.1f} %"))
+            parts.append(Part(number, width, f"{part_label(name)} {width:.1f} %"))
     return Cell("", parts=parts)
-
-
-def _label(part: str) -> str:
-    return part.removesuffix("_ms").replace("_", " ")
 
 
 def _percent(value: float, whole: float) -> float:

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 # Of a run's steps, those that figures are about.
 STEADY = "LEFT JOIN step_stats AS s ON s.run_id = b.run_id AND s.step = b.step"
 OVER_STEPS = "Means over the run's steps, warm-up left out."
+
+# Layers from the input of the model to its output.
+IN_MODEL = (
+    "array_position(['embedding', 'block', 'other', 'head'], layer_kind), layer_index NULLS LAST,"
+    " layer"
+)
+
+# Parts of a pipeline window and their colours, the working ones first: the rest is the bubble.
+WINDOW_PARTS: Mapping[str, str] = {
+    "compute_ms": "compute",
+    "in_op_comm_ms": "comm",
+    "p2p_recv_ms": "recv",
+    "p2p_send_ms": "send",
+    "finalize_ms": "finalize",
+    "other_step_ms": "data",
+    "gap_ms": "gap",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +70,8 @@ def mean_of_steps(names: tuple[str, ...]) -> str:
         {means},
         CASE count(*) {counts} WHEN 0 THEN 'warmup_only' ELSE min(b.reason) {counts} END AS reason
     """
+
+
+def part_label(column: str) -> str:
+    """A part of a window as it is called on the page."""
+    return column.removesuffix("_ms").replace("_", " ")

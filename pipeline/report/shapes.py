@@ -4,25 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipeline.report.shape import OVER_STEPS, STEADY, Shape, mean_of_steps
+from pipeline.report.layer_shapes import LAYERS
+from pipeline.report.reading import PAGE_RUNS
+from pipeline.report.shape import OVER_STEPS, STEADY, WINDOW_PARTS, Shape, mean_of_steps
 from pipeline.report.table_shapes import TABLES
 
-_PARTS = (
-    "compute_ms",
-    "in_op_comm_ms",
-    "p2p_recv_ms",
-    "p2p_send_ms",
-    "finalize_ms",
-    "other_step_ms",
-    "gap_ms",
-)
 _WINDOW = (
     "bubble_ratio",
     "theory_bubble_ratio",
     "bubble_with_wait_ratio",
     "bubble_over_ideal_ratio",
     "window_ms",
-    *_PARTS,
+    *WINDOW_PARTS,
     "p2p_recv_wait_ms",
     "p2p_recv_transfer_ms",
     "in_op_wait_ms",
@@ -41,28 +34,44 @@ _STAGE = (
 
 # In the order of the page. Other models whose header has a title follow, as they are.
 SHAPES: Mapping[str, Shape] = {
-    "straggler_ranks": Shape(
+    "ops": Shape(
+        title="Pipeline timeline",
         columns=(
             "rank",
             "stage",
-            "host",
-            "device",
-            "verdict",
-            "slowdown",
-            "slow_steps",
-            "culprit_steps",
-            "steps",
-            "time_lost_ms",
-            "in_op_wait_ms",
-            "reason",
-            "evidence",
+            "step",
+            "op",
+            "micro_batch",
+            "phase",
+            "duration_ns",
+            "sources.path",
+            "line",
         ),
-        order="rank",
-        pick="array_position(['straggler', 'suspect', 'ok'], verdict) NULLS LAST,"
-        " slowdown DESC NULLS LAST, rank",
-        headline="slowdown",
+        order="duration_ns DESC, rank, seq",
+        headline="duration_ns",
+        rows=12,
         empty="The input has no operations of ranks.",
-        bar="time_lost_ms",
+        note="The table has the longest operations and the lines that they came from.",
+        source="""
+            SELECT o.*, concat_ws('/', s.path, s.member) AS path
+            FROM ops AS o LEFT JOIN sources AS s USING (run_id, source_id)
+        """,
+    ),
+    "rank_bubbles": Shape(
+        columns=("rank", "stage", *_WINDOW, "reason"),
+        order="rank",
+        pick="bubble_ratio DESC NULLS LAST, rank",
+        headline="window_ms",
+        parts=tuple(WINDOW_PARTS),
+        whole="window_ms",
+        empty="The input has no operations of ranks.",
+        note=OVER_STEPS,
+        source=f"""
+            SELECT b.run_id, b.rank, b.stage, {mean_of_steps(_WINDOW)}
+            FROM rank_bubbles AS b
+            {STEADY}
+            GROUP BY ALL
+        """,
     ),
     "stage_bubbles": Shape(
         columns=("stage", "basis", "ranks", *_STAGE, "reason"),
@@ -87,22 +96,6 @@ SHAPES: Mapping[str, Shape] = {
             ) OVER (PARTITION BY run_id)
         """,
     ),
-    "rank_bubbles": Shape(
-        columns=("rank", "stage", *_WINDOW, "reason"),
-        order="rank",
-        pick="bubble_ratio DESC NULLS LAST, rank",
-        headline="window_ms",
-        parts=_PARTS,
-        whole="window_ms",
-        empty="The input has no operations of ranks.",
-        note=OVER_STEPS,
-        source=f"""
-            SELECT b.run_id, b.rank, b.stage, {mean_of_steps(_WINDOW)}
-            FROM rank_bubbles AS b
-            {STEADY}
-            GROUP BY ALL
-        """,
-    ),
     "phase_bubbles": Shape(
         columns=("stage", "phase", *_PHASE, "reason"),
         order="stage, array_position(['warmup', 'steady', 'cooldown'], phase)",
@@ -117,20 +110,28 @@ SHAPES: Mapping[str, Shape] = {
             GROUP BY ALL
         """,
     ),
-    "stage_balance": Shape(
+    "straggler_ranks": Shape(
         columns=(
+            "rank",
             "stage",
-            "micro_batch_ms",
-            "share_ratio",
-            "imbalance_ratio",
-            "busiest_steps",
+            "host",
+            "device",
+            "verdict",
+            "slowdown",
+            "slow_steps",
+            "culprit_steps",
             "steps",
+            "time_lost_ms",
+            "in_op_wait_ms",
             "reason",
+            "evidence",
         ),
-        order="stage",
-        headline="micro_batch_ms",
-        empty="The input has no times of stages.",
-        bar="micro_batch_ms",
+        order="rank",
+        pick="array_position(['straggler', 'suspect', 'ok'], verdict) NULLS LAST,"
+        " slowdown DESC NULLS LAST, rank",
+        headline="slowdown",
+        empty="The input has no operations of ranks.",
+        bar="time_lost_ms",
     ),
     "collective_bandwidth": Shape(
         columns=(
@@ -158,80 +159,6 @@ SHAPES: Mapping[str, Shape] = {
         empty="The input has no communication of ranks.",
         bar="busbw_p50_gbps",
     ),
-    "clock_offsets": Shape(
-        columns=(
-            "clock",
-            "offset_ms",
-            "drift_ppm",
-            "uncertainty_ms",
-            "basis",
-            "links",
-            "reason",
-        ),
-        order="links NULLS LAST, clock",
-        headline="offset_ms",
-        empty="The input has no operations of ranks.",
-        source="SELECT DISTINCT * EXCLUDE (rank) FROM clock_offsets",
-    ),
-    "stage_rebalance": Shape(
-        columns=(
-            "stage",
-            "micro_batch_ms",
-            "current_micro_batch_ms",
-            "first_layer",
-            "last_layer",
-            "layers",
-            "gain_ratio",
-            "covered_ratio",
-            "bottleneck_layer",
-            "reason",
-        ),
-        order="stage",
-        headline="micro_batch_ms",
-        empty="The input has no times of layers.",
-        bar="micro_batch_ms",
-    ),
-    "layer_stages": Shape(
-        columns=(
-            "stage",
-            "layer",
-            "layer_kind",
-            "p50_ms",
-            "micro_batch_ms",
-            "stage_share_ratio",
-            "layer_share_ratio",
-            "reason",
-        ),
-        order="stage, layer_index NULLS LAST, layer",
-        pick="stage_share_ratio DESC NULLS LAST, stage, layer",
-        headline="p50_ms",
-        rows=128,
-        empty="The input has no times of layers.",
-        bar="stage_share_ratio",
-    ),
-    "layer_stats": Shape(
-        columns=(
-            "layer",
-            "layer_kind",
-            "steps",
-            "mean_ms",
-            "p50_ms",
-            "p95_ms",
-            "max_ms",
-            "cv_ratio",
-            "worst_step",
-            "outlier_steps",
-            "trend",
-            "trend_ratio",
-            "reason",
-        ),
-        order="layer_index NULLS LAST, layer",
-        pick="mean_ms DESC NULLS LAST, layer",
-        headline="mean_ms",
-        rows=128,
-        empty="The input has no times of layers.",
-        bar="mean_ms",
-    ),
     "step_stats": Shape(
         columns=(
             "step",
@@ -251,25 +178,78 @@ SHAPES: Mapping[str, Shape] = {
         empty="The input has no steps.",
         bar="step_ms",
     ),
-    "workload_comm": Shape(
+    "run_history": Shape(
         columns=(
-            "pass",
-            "collective",
-            "group_kind",
-            "group_size",
-            "calls",
-            "bytes",
-            "compute_ms",
-            "needed_gbps",
-            "unprofiled_rows",
+            "verdict",
+            "baseline_runs",
+            "step_p50_ms",
+            "step_p50_ms_baseline",
+            "step_p50_ms_change_ratio",
+            "step_p50_ms_allowed_ratio",
+            "bubble_ratio",
+            "bubble_ratio_baseline",
+            "bubble_ratio_change_ratio",
+            "busbw_gbps",
+            "busbw_gbps_baseline",
+            "busbw_gbps_change_ratio",
+            "stragglers",
+            "stragglers_baseline",
+            "regressions",
             "reason",
         ),
-        order="array_position(['forward', 'input_grad', 'weight_grad'], pass), collective,"
-        " group_kind",
-        pick="bytes DESC, pass, collective, group_kind",
-        headline="calls",
-        empty="The input is no workload plan, or a plan without communication.",
-        bar="needed_gbps",
+        order="run_id",
+        headline="compared",
+        source="""
+            SELECT *, nullif(verdict, 'not_comparable') AS compared FROM run_history
+        """,
+        empty="The run has no figure that is compared.",
+    ),
+    **LAYERS,
+    "clock_offsets": Shape(
+        columns=(
+            "clock",
+            "offset_ms",
+            "drift_ppm",
+            "uncertainty_ms",
+            "basis",
+            "links",
+            "reason",
+        ),
+        order="links NULLS LAST, clock",
+        headline="offset_ms",
+        empty="The input has no operations of ranks.",
+        source="SELECT DISTINCT * EXCLUDE (rank) FROM clock_offsets",
     ),
     **TABLES,
+}
+
+# Of all runs of the page together.
+FLEET: Mapping[str, Shape] = {
+    "straggler_history": Shape(
+        columns=(
+            "subject",
+            "host",
+            "device",
+            "rank",
+            "verdict",
+            "slow_runs",
+            "runs",
+            "slowdown",
+            "time_lost_ms",
+            "gpu_hours_lost",
+            "last_slow_run",
+            "evidence",
+            "config",
+        ),
+        order="array_position(['recurring', 'ok'], verdict) NULLS LAST, gpu_hours_lost DESC"
+        " NULLS LAST, slow_runs DESC, config, subject",
+        rows=24,
+        empty="No rank was slow in any run of these configurations.",
+        source=f"""
+            FROM straggler_history
+            WHERE slow_runs > 0
+                AND config IN (SELECT config FROM runs SEMI JOIN {PAGE_RUNS} USING (run_id))
+        """,
+        bar="slow_runs",
+    ),
 }

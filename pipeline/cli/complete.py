@@ -1,0 +1,65 @@
+"""What a shell completes: runs of a lake, tables, formats. Quick, and never an error."""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+from pathlib import Path
+
+import typer
+
+from pipeline.errors import ContractError
+from pipeline.resources import resource_dir
+
+_PREFIX = "run_id="
+_LATEST = "latest"
+_SHOWN = 1000
+
+
+def complete_run(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Ids of the lake's runs that begin so, by the folders of the table `runs`."""
+    lake = ctx.params.get("lake") or os.environ.get("TRACELAKE_LAKE")
+    if lake is None:
+        return []
+    try:
+        folders = os.listdir(Path(lake) / "runs")
+    except OSError:
+        return []
+    names = [_LATEST, *sorted(name.removeprefix(_PREFIX) for name in folders)]
+    return [name for name in names if name.startswith(incomplete)][:_SHOWN]
+
+
+def complete_table(incomplete: str) -> list[str]:
+    """Base tables and public models that begin so, by their files."""
+    try:
+        tables = {path.stem for path in resource_dir("schemas").glob("*.toml")}
+        models = {path.stem for path in resource_dir("sql").glob("*/*.sql") if _is_public(path)}
+    except (ContractError, OSError):
+        return []
+    names = (tables - {"columns", "reasons"}) | models
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+def _is_public(path: Path) -> bool:
+    other = path.parent.name in ("checks", "examples")
+    return not other and not path.name.startswith("_")
+
+
+def complete_example(incomplete: str) -> list[str]:
+    """Saved questions that begin so, by their files."""
+    try:
+        names = [path.stem for path in resource_dir("sql").glob("examples/*.sql")]
+    except (ContractError, OSError):
+        return []
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+def complete_format(incomplete: str) -> list[str]:
+    """Trace formats that begin so: each module of their folder is one."""
+    return sorted(name for name in trace_formats() if name.startswith(incomplete))
+
+
+def trace_formats() -> list[str]:
+    """Names of the trace formats, without importing their parsers."""
+    folder = Path(__file__).parent.parent / "formats"
+    return sorted(module.name for module in pkgutil.iter_modules([str(folder)]))

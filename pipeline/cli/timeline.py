@@ -1,0 +1,60 @@
+"""The `timeline` command."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.cli.app import app
+from pipeline.cli.complete import complete_run
+from pipeline.cli.options import LakePath, Quiet
+from pipeline.cli.steps import open_lake, speak
+
+
+@app.command()
+def timeline(
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="A run's id, a part that only it has, or latest.",
+            autocompletion=complete_run,
+        ),
+    ],
+    lake: LakePath,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The file to write, compressed if it ends in .gz; - for stdout.",
+        ),
+    ],
+    steps: Annotated[
+        str | None,
+        typer.Option("--step", "--steps", metavar="N|A-B", help="Only this step, or these."),
+    ] = None,
+    ranks: Annotated[
+        list[str] | None,
+        typer.Option("--rank", metavar="N|A-B", help="Only this rank, or these; repeatable."),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Draw a run as a Chrome trace, which opens in Perfetto and chrome://tracing."""
+    from pipeline.timeline import parse_span, write_timeline
+
+    voice, opened = speak(quiet=quiet), open_lake(lake)
+    done = write_timeline(
+        opened,
+        run,
+        sys.stdout.buffer if output == "-" else Path(output),
+        steps=None if steps is None else parse_span(steps, "--step"),
+        ranks=[parse_span(text, "--rank") for text in ranks or ()],
+    )
+    for note in done.notes:
+        voice.warn(note)
+    voice.say(done.told())

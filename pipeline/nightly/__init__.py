@@ -1,0 +1,7 @@
+"""What makes `run` a job for a scheduler: one at a time, nothing forgotten, accounted for."""
+
+from pipeline.nightly.hook import Hook
+from pipeline.nightly.job import Job, Request
+from pipeline.nightly.series import Series
+
+__all__ = ["Hook", "Job", "Request", "Series"]

@@ -1,0 +1,228 @@
+"""A `run` from its start to its end, with what a scheduler needs around the work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from pipeline.errors import CheckFailedError, TracelakeError, UsageError, exit_code_of
+from pipeline.gates import Gate, bad_lines, failed_gates, failures, too_many_bad_lines
+from pipeline.lake import Lake
+from pipeline.models.base import engine_errors
+from pipeline.nightly.files import put
+from pipeline.nightly.hook import Hook
+from pipeline.nightly.lock import alone
+from pipeline.nightly.owed import Duty, Owed
+from pipeline.nightly.series import Series
+from pipeline.nightly.summary import Account, Verdicts, read_page
+from pipeline.query import open_warehouse
+from pipeline.report import ReportResult
+
+_FOLDER = "_run"
+_LATE = """
+SELECT run_id FROM runs
+WHERE run_id IN (SELECT unnest($1::VARCHAR[])) AND (run_date IS NULL OR run_date < $2)
+ORDER BY run_date DESC NULLS LAST, run_id
+"""
+
+
+class Voice(Protocol):
+    """Speaks to people."""
+
+    def warn(self, text: str) -> None:
+        """What is said even when quiet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked of a job besides its work.
+
+    Attributes:
+        started: With a zone; what `page` and `summary` are dated by.
+        since: The page is about runs dated at most this long before the start, and those that came
+            since the last such page; None for one about everything.
+        summary: File of the account, if any.
+        show: Prints the account, if it is to be printed.
+        keep: How many pages and summaries are left of each series; None for all.
+        wait: How long another job on the lake is waited for.
+    """
+
+    inputs: Sequence[str]
+    started: datetime
+    page: Series
+    since: timedelta | None
+    summary: Series | None
+    show: Callable[[str], object] | None
+    keep: int | None
+    hook: Hook | None
+    wait: timedelta
+
+
+class Job:
+    """A job, as a context: whatever happens inside, it is accounted for.
+
+    Inside, call `begin`, then `add_runs`, `late`, `add_page` and `judge` as the work goes on.
+    """
+
+    def __init__(self, lake: Path, request: Request, voice: Voice) -> None:
+        self.account = Account(lake.absolute(), request.inputs, request.started)
+        self._request = request
+        self._voice = voice
+        self._until_end = ExitStack()
+        self._verdicts: list[TracelakeError] = []
+        self._owed: Owed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def begin(self, lake: Lake, *, gated: bool) -> None:
+        """Waits until no other job is at work on the lake, and sees what earlier ones left to do.
+
+        Args:
+            gated: The job has gates.
+
+        Raises:
+            LakeError: Another job takes too long.
+        """
+        duties = [
+            Duty.LINES,
+            *([Duty.GATES] if gated else []),
+            *([] if self._request.since is None else [Duty.PAGE]),
+        ]
+        folder = lake.root / _FOLDER
+        warn = self._voice.warn
+        self._until_end.enter_context(alone(folder / "lock", self._request.wait, warn))
+        self._owed = Owed.open(lake, folder / "owed.json", duties, warn)
+
+    def add_runs(self, lake: Lake) -> None:
+        """The warehouse has been built."""
+        self.account.warehouse = lake.warehouse
+        self._owed.arrive()
+
+    def late(self, lake: Lake) -> Sequence[str]:
+        """Runs that the page must be about although they are not dated within `since`."""
+        if self._request.since is None:
+            return ()
+        after = self._request.started.replace(tzinfo=None) - self._request.since
+        with engine_errors("the runs that came late"), open_warehouse(lake) as con:
+            candidates = list(self._owed.for_page(self._page, self._day))
+            found = con.execute(_LATE, [candidates, after]).fetchall()
+        self.account.late = [run_id for (run_id,) in found]
+        return self.account.late
+
+    def add_page(self, lake: Lake, written: ReportResult) -> None:
+        """The page is in place: strikes it out, leads `latest` to it and removes old ones."""
+        request, account = self._request, self.account
+        account.report = written.path
+        request.page.link_latest()
+        account.latest = request.page.latest
+        if request.since is not None:
+            self._owed.paged(self._page, self._day)
+        self._prune(request.page)
+        if request.summary or request.show or request.hook:
+            with engine_errors("the summary"), open_warehouse(lake) as con:
+                account.page = read_page(con, written.run_ids)
+
+    def judge(
+        self, lake: Lake, gates: Sequence[Gate], max_bad_ratio: float
+    ) -> list[TracelakeError]:
+        """What is wrong with the runs that are not judged yet, the gravest first.
+
+        Args:
+            max_bad_ratio: Share of a run's lines that may be bad.
+        """
+        left = self._owed
+        with engine_errors("the gates"), open_warehouse(lake) as con:
+            bad = bad_lines(con, left.of(Duty.LINES))
+            failed = failures(con, gates, left.of(Duty.GATES)) if gates else []
+        lines = too_many_bad_lines(bad, max_bad_ratio)
+        judged = left.of(Duty.GATES) if gates else left.of(Duty.LINES)
+        self.account.verdicts = Verdicts(judged, gates, failed, bad, max_bad_ratio)
+        self._verdicts = [] if lines is None else [lines]
+        if failed:
+            self._verdicts.append(failed_gates(failed, len(gates), lake.root))
+        return self._verdicts
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        verdict = any(error is known for known in self._verdicts)
+        with self._until_end:
+            if verdict:
+                self.account.errors = list(self._verdicts)
+            elif error is not None:
+                self.account.errors = [error]
+            self.account.exit_code = exit_code_of(error)
+            troubles = self._tell()
+            # A verdict is settled once it is on its way to whoever started the job.
+            if self.account.verdicts and (verdict or error is None):
+                self._owed.settle(
+                    Duty.LINES, *([Duty.GATES] if self.account.verdicts.gates else [])
+                )
+        for trouble in troubles[error is None :]:
+            self._voice.warn(str(trouble))
+        if error is None and troubles:
+            raise troubles[0]
+
+    def _tell(self) -> list[TracelakeError]:
+        """Gives the account to whoever wants it; what goes wrong with that becomes part of it."""
+        troubles = self._attempt(self._put)
+        if refused := self._attempt(self._call):
+            troubles += refused
+            with suppress(UsageError):  # it has been told when it was put first
+                self._put()
+        if self._request.show:
+            self._request.show(self._told())
+        return troubles
+
+    def _attempt(self, give: Callable[[], None]) -> list[TracelakeError]:
+        try:
+            give()
+        except TracelakeError as trouble:
+            self.account.errors.append(trouble)
+            self.account.exit_code = self.account.exit_code or trouble.exit_code
+            return [trouble]
+        return []
+
+    def _put(self) -> None:
+        series = self._request.summary
+        if series is not None:
+            put(series.path, self._told())
+            series.link_latest()
+            self._prune(series)
+
+    def _call(self) -> None:
+        hook = self._request.hook
+        trouble = hook and hook.call(self._told(), self.account.exit_code)
+        if trouble:
+            raise CheckFailedError(
+                f"the command of --post {trouble}",
+                hint="what it printed stands above; the account is its standard input",
+            )
+
+    def _told(self) -> str:
+        return self.account.told(datetime.now().astimezone())
+
+    def _prune(self, series: Series) -> None:
+        if self._request.keep is None:
+            return
+        try:
+            series.prune(self._request.keep)
+        except OSError as error:
+            self._voice.warn(f"cannot remove what --keep leaves out: {error}")
+
+    @property
+    def _page(self) -> Path:
+        return self._request.page.path.absolute()
+
+    @property
+    def _day(self) -> str:
+        return self._request.started.date().isoformat()

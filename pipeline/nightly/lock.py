@@ -1,0 +1,91 @@
+"""One job at a time on a lake."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TextIO
+
+from pipeline.errors import LakeError
+
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 1.0
+
+
+@contextlib.contextmanager
+def alone(path: Path, wait: timedelta, warn: Callable[[str], None]) -> Iterator[None]:
+    """Holds the job's lock, which the kernel lets go when the process ends, however it ends.
+
+    Args:
+        path: The lock's file; it says who holds the lock.
+        warn: Told whom a job waits for.
+
+    Raises:
+        LakeError: It is not free in time, or the file system has no locks.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+", encoding="utf-8")
+    except OSError as error:
+        raise LakeError(f"cannot lock the lake: {error.strerror}", path=path) from error
+    with file:
+        _take(file, path, wait, warn)
+        _sign(file)
+        try:
+            yield
+        finally:
+            file.truncate(0)
+
+
+def _take(file: TextIO, path: Path, wait: timedelta, warn: Callable[[str], None]) -> None:
+    deadline = time.monotonic() + wait.total_seconds()
+    pause, told = _FIRST_PAUSE, False
+    while not _try(file, path):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise LakeError(
+                f"another run is at work on this lake: {_holder(path)}",
+                path=path.parent.parent,
+                hint="let it end and run again, or wait longer: --wait 6h",
+            )
+        if not told:
+            warn(f"waiting up to {wait} for another run on this lake: {_holder(path)}")
+            told = True
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _try(file: TextIO, path: Path) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise LakeError(
+            f"cannot lock the lake: {error.strerror}",
+            path=path,
+            hint="the lake must be on a file system with locks",
+        ) from error
+    return True
+
+
+def _sign(file: TextIO) -> None:
+    since = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+    file.truncate(0)
+    json.dump({"pid": os.getpid(), "host": socket.gethostname(), "since": since}, file)
+    file.flush()
+
+
+def _holder(path: Path) -> str:
+    try:
+        holder = json.loads(path.read_text(encoding="utf-8"))
+        return f"pid {holder['pid']} on {holder['host']} since {holder['since']}"
+    except (OSError, ValueError, KeyError, TypeError):  # it has only just begun, or ends
+        return "it does not say who it is"

@@ -1,0 +1,126 @@
+"""Files that a job writes anew at every start, with the date in their name."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pipeline.errors import UsageError
+from pipeline.nightly.files import beside
+
+# Placeholder -> what it stands for, as strftime and as pattern; each sorts by time.
+_FORMS = {
+    "date": ("%Y-%m-%d", r"\d{4}-\d\d-\d\d"),
+    "datetime": ("%Y%m%dT%H%M%SZ", r"\d{8}T\d{6}Z"),
+}
+_PLACEHOLDER = re.compile(r"\{(\w*)\}")
+# Of a file that tracelake wrote; its name stands there.
+_HEAD_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The files of one template, such as `reports/{date}.html`.
+
+    Attributes:
+        template: A path in which `{date}` is the local day of the start, and `{datetime}` the
+            start in UTC to the second.
+        started: The start; it has a zone.
+    """
+
+    template: str
+    started: datetime
+
+    def __post_init__(self) -> None:
+        for name in _PLACEHOLDER.findall(self.template):
+            if name not in _FORMS:
+                raise UsageError(
+                    f"no placeholder {{{name}}}",
+                    path=self.template,
+                    hint="one of " + ", ".join(f"{{{known}}}" for known in _FORMS),
+                )
+
+    @property
+    def dated(self) -> bool:
+        """Whether every start, or every day, has a file of its own."""
+        return bool(_PLACEHOLDER.search(self.template))
+
+    @property
+    def path(self) -> Path:
+        """The file of this start."""
+        moments = {"date": self.started, "datetime": self.started.astimezone(UTC)}
+        return Path(
+            _PLACEHOLDER.sub(lambda m: moments[m[1]].strftime(_FORMS[m[1]][0]), self.template)
+        )
+
+    @property
+    def latest(self) -> Path | None:
+        """Where the newest file is found: the template with `latest` in the date's place."""
+        return Path(_PLACEHOLDER.sub("latest", self.template)) if self.dated else None
+
+    def link_latest(self) -> None:
+        """Makes `latest` lead to the file of this start; a copy where links are not possible.
+
+        Raises:
+            UsageError: It cannot be written.
+        """
+        if self.latest is None:
+            return
+        with beside(self.latest) as there:
+            try:
+                there.symlink_to(os.path.relpath(self.path, self.latest.parent))
+            except OSError:  # a file system without links
+                shutil.copyfile(self.path, there)
+
+    def prune(self, keep: int) -> list[Path]:
+        """Removes all but the newest files of the template, and says which.
+
+        Only files that tracelake wrote and whose whole name fits; the file of this start stays.
+
+        Raises:
+            OSError: A file cannot be removed.
+        """
+        if not self.dated:
+            return []
+        others = sorted(self._others(), reverse=True)
+        removed = [path for _, path in others[keep - 1 :]]
+        for path in removed:
+            path.unlink()
+            if _PLACEHOLDER.search(os.path.dirname(self.template)):
+                with suppress(OSError):  # not empty: it holds more than this file
+                    path.parent.rmdir()
+        return removed
+
+    def _others(self) -> list[tuple[str, Path]]:
+        """Files of other starts with their dates."""
+        literals = _PLACEHOLDER.split(self.template)[::2]
+        found = []
+        for name in glob.glob("*".join(map(glob.escape, literals))):
+            path = Path(name)
+            fits = self._pattern().fullmatch(name)
+            if fits and path != self.path and _is_ours(path):
+                found.append((max(fits.groups()), path))
+        return found
+
+    def _pattern(self) -> re.Pattern[str]:
+        pieces = _PLACEHOLDER.split(self.template)
+        known: set[str] = set()
+        for place in range(1, len(pieces), 2):
+            name = pieces[place]
+            pieces[place] = f"(?P={name})" if name in known else f"(?P<{name}>{_FORMS[name][1]})"
+            known.add(name)
+        pieces[::2] = map(re.escape, pieces[::2])
+        return re.compile("".join(pieces))
+
+
+def _is_ours(path: Path) -> bool:
+    if path.is_symlink() or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return b"tracelake" in file.read(_HEAD_BYTES)

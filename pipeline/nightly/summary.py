@@ -1,0 +1,162 @@
+"""The account of a job as one JSON document, for programs.
+
+Its form is docs/nightly/summary.schema.json.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipeline import __version__
+from pipeline.errors import TracelakeError, is_refusal
+from pipeline.gates import GATES, BadLines, Failure, Gate, failures
+from pipeline.ingest import IngestReport, Status
+from pipeline.query.values import jsonable
+
+VERSION = 1
+_ROWS = """
+SELECT * EXCLUDE (not_computable)
+FROM run_summary
+WHERE run_id IN (SELECT unnest($1::VARCHAR[]))
+ORDER BY run_date DESC NULLS LAST, run_id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What became of the runs that were judged."""
+
+    run_ids: Sequence[str]
+    gates: Sequence[Gate]
+    failed: Sequence[Failure]
+    bad: Sequence[BadLines]
+    max_bad_ratio: float
+
+
+@dataclass(slots=True)
+class Account:
+    """What a job has done so far; what it did not come to is None.
+
+    Attributes:
+        late: Runs of the page that are not dated within --since, and have come since the last.
+        page: What the page is about; see `read_page`.
+    """
+
+    lake: Path
+    inputs: Sequence[str]
+    started: datetime
+    ingested: IngestReport | None = None
+    verdicts: Verdicts | None = None
+    late: Sequence[str] = ()
+    page: Mapping[str, Any] | None = None
+    report: Path | None = None
+    latest: Path | None = None
+    warehouse: Path | None = None
+    errors: list[BaseException] = field(default_factory=list)
+    exit_code: int = 0
+
+    def told(self, ended: datetime) -> str:
+        """The document."""
+        document = {
+            "version": VERSION,
+            "tracelake": __version__,
+            "exit_code": self.exit_code,
+            "errors": [_error(error) for error in self.errors],
+            "started": self.started.isoformat(timespec="seconds"),
+            "ended": ended.isoformat(timespec="seconds"),
+            "lake": str(self.lake),
+            "inputs": list(self.inputs),
+            "ingest": None if self.ingested is None else _ingest(self.ingested),
+            "verdicts": None if self.verdicts is None else _verdicts(self.verdicts),
+            "report": _text(self.report),
+            "latest": _text(self.latest),
+            "warehouse": _text(self.warehouse),
+            "late": list(self.late),
+            **(self.page or {"attention": None, "runs": None}),
+        }
+        return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+
+def read_page(con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> dict[str, Any]:
+    """What needs attention among the runs of a page, and the headline figures of each."""
+    failed = {failure.gate.name: failure for failure in failures(con, GATES.values(), run_ids)}
+    rows = con.execute(_ROWS, [list(run_ids)])
+    names = [column[0] for column in rows.description or ()]
+    return {
+        "attention": [
+            {
+                "kind": name,
+                "doc": gate.doc,
+                "count": sum(map(len, failed[name].seen.values())) if name in failed else 0,
+                "runs": list(failed[name].seen) if name in failed else [],
+                "query": gate.query,
+            }
+            for name, gate in GATES.items()
+        ],
+        "runs": [
+            {name: _plain(value) for name, value in zip(names, row, strict=True)}
+            for row in rows.fetchall()
+        ],
+    }
+
+
+def _plain(value: object) -> object:
+    return str(value) if isinstance(value, datetime) else jsonable(value)
+
+
+def _error(error: BaseException) -> dict[str, str | None]:
+    """An error as the block that people read has it."""
+    match error:
+        case TracelakeError():
+            return {"what": error.message, "where": error.location, "next": error.hint}
+        case SystemExit() | KeyboardInterrupt():
+            what, then = "interrupted before the end", "run it again: it goes on where it was"
+            return {"what": what, "where": None, "next": then}
+        case OSError() if is_refusal(error):
+            return {"what": error.strerror, "where": error.filename, "next": "make room"}
+    what = f"a bug in tracelake: {type(error).__name__}: {error}"
+    return {"what": what, "where": None, "next": "see standard error"}
+
+
+def _ingest(done: IngestReport) -> dict[str, Any]:
+    by_status = Counter(run.status for run in done.runs)
+    return {
+        "runs": {str(status): by_status[status] for status in Status},
+        "files": sum(run.files for run in done.runs),
+        "bytes": done.bytes,
+        "lines": sum(run.lines for run in done.runs),
+        "rows": sum(run.rows for run in done.runs),
+        "rejects": done.rejected,
+        "skipped": dict(sorted(Counter(skip["reason"] for skip in done.skips).items())),
+        "changed": list(done.changed),
+    }
+
+
+def _verdicts(verdicts: Verdicts) -> dict[str, Any]:
+    return {
+        "runs": list(verdicts.run_ids),
+        "gates": [gate.name for gate in verdicts.gates],
+        "failed": [
+            {
+                "gate": failure.gate.name,
+                "doc": failure.gate.doc,
+                "runs": [{"run_id": run, "seen": list(seen)} for run, seen in failure.seen.items()],
+                "query": failure.gate.query,
+            }
+            for failure in verdicts.failed
+        ],
+        "max_bad_ratio": verdicts.max_bad_ratio,
+        "bad_lines": [bad._asdict() for bad in verdicts.bad],
+    }
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path.absolute())

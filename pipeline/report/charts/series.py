@@ -1,0 +1,48 @@
+"""Rows of every chart of the runs of a page."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from pipeline.models import catalog
+from pipeline.report.charts.kind import Kind, Series
+from pipeline.report.charts.shares import KINDS as SHARES
+from pipeline.report.charts.steps import KINDS as STEPS
+from pipeline.report.charts.timeline import KINDS as TIMELINE
+from pipeline.report.charts.windows import KINDS as WINDOWS
+from pipeline.report.reading import Warehouse
+
+# In the order in which a section shows them.
+KINDS: tuple[Kind, ...] = (*TIMELINE, *WINDOWS, *STEPS, *SHARES)
+
+# Marks of all charts of a kind on a page, and of one of them: a page of many runs opens as quickly.
+_POINTS = 40_000
+_AT_LEAST, _AT_MOST = 250, 6_000
+
+
+def read_series(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, dict[str, Series]]:
+    """Series by run and kind of chart; kinds that say nothing of a run are left out.
+
+    The warehouse's page must be about these runs.
+    """
+    points = max(_AT_LEAST, min(_AT_MOST, _POINTS // max(1, len(run_ids))))
+    warehouse.define(catalog().macros)
+    found: dict[str, dict[str, Series]] = {run_id: {} for run_id in run_ids}
+    for kind in KINDS:
+        for run_id, series in _by_run(warehouse, kind, points).items():
+            if kind.shows(series):
+                found[run_id][kind.name] = series
+    return found
+
+
+def _by_run(warehouse: Warehouse, kind: Kind, points: int) -> dict[str, Series]:
+    by_run: dict[str, dict[str, list[object]]] = {}
+    for row in warehouse.rows(kind.sql.replace("$points", str(points))):
+        run_id, *values = row.values()
+        if run_id not in by_run:
+            by_run[run_id] = defaultdict(list)
+        columns = by_run[run_id]
+        for name, value in zip(list(row)[1:], values, strict=True):
+            columns[name].append(value)
+    return dict(by_run)

@@ -1,0 +1,104 @@
+"""Charts as specs for the page, and as pictures; both without a network.
+
+The libraries that draw in a browser (Vega, Vega-Lite, Vega-Embed: BSD 3-clause, University of
+Washington Interactive Data Lab) come out of vl-convert.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from importlib.metadata import version
+from typing import Any, Literal
+
+import altair as alt
+import vl_convert
+
+from pipeline.kept import Kept, places
+from pipeline.report.charts.kind import ROWS, Kind, Series
+from pipeline.report.palette import resolved, var
+
+_WIDTH = 560
+_WIDE = 900
+_HEIGHT = 200
+_VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+_LIBRARY = "vega.js"
+_SNIPPET = "window.vegaEmbed = vegaEmbed;"
+
+
+@functools.cache
+def spec(kind: Kind) -> dict[str, Any]:
+    """The Vega-Lite spec of a kind, without rows: it fills the width of where it is put."""
+    drawn = kind.draw()
+    if drawn.height is alt.Undefined:
+        drawn = drawn.properties(height=_HEIGHT)
+    sized = drawn.properties(
+        width="container", autosize=alt.AutoSizeParams(type="fit-x", contains="padding")
+    )
+    styled = (
+        sized.configure(background="transparent", font="system-ui, sans-serif")
+        .configure_axis(
+            labelColor=var("ink"),
+            titleColor=var("soft"),
+            titleFontWeight="normal",
+            domainColor=var("line"),
+            gridColor=var("line"),
+            tickColor=var("line"),
+            labelFontSize=11,
+            titleFontSize=12,
+        )
+        .configure_legend(
+            labelColor=var("ink"),
+            titleColor=var("soft"),
+            titleFontWeight="normal",
+            labelFontSize=12,
+            orient="top",
+            symbolSize=90,
+            symbolBaseFillColor=var("ink"),
+            symbolBaseStrokeColor=var("ink"),
+        )
+        .configure_line(strokeWidth=1.5)
+        .configure_view(stroke=None)
+    )
+    return dict(styled.to_dict())
+
+
+def picture(kind: Kind, series: Series, file_type: Literal["png", "svg"]) -> bytes:
+    """A chart on light paper, as a file."""
+    with_rows = resolved(
+        json.dumps(
+            spec(kind)
+            | {
+                "width": _WIDE if kind.wide else _WIDTH,
+                "background": "white",
+                "padding": 8,
+                "datasets": {ROWS.name: rows_of(series)},
+            }
+        )
+    )
+    if file_type == "svg":
+        svg: str = vl_convert.vegalite_to_svg(with_rows, vl_version=_VERSION, allowed_base_urls=[])
+        return svg.encode()
+    png: bytes = vl_convert.vegalite_to_png(
+        with_rows, vl_version=_VERSION, allowed_base_urls=[], scale=2
+    )
+    return png
+
+
+def rows_of(series: Series) -> list[dict[str, Any]]:
+    """A series as Vega-Lite takes it: an object per row."""
+    names = list(series)
+    return [dict(zip(names, row, strict=True)) for row in zip(*series.values(), strict=True)]
+
+
+@functools.cache
+def library() -> str:
+    """The script that draws specs, as `vegaEmbed`. Kept on disk: to bundle it takes 2 s."""
+    asked = f"{version('vl-convert-python')} {_VERSION} {_SNIPPET}"
+    kept = Kept("vega", hashlib.sha256(asked.encode()).hexdigest()[:16], places())
+    if (bundled := kept.read(_LIBRARY)) is not None:
+        return bundled.decode()
+    script: str = vl_convert.javascript_bundle(_SNIPPET, vl_version=_VERSION)
+    kept.write(_LIBRARY, script.encode())
+    return script

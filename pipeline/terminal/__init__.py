@@ -1,0 +1,22 @@
+"""What people look at in a terminal: one run, two runs beside each other, many in a table."""
+
+from pipeline.terminal.changes import read_changes
+from pipeline.terminal.diff import print_changes
+from pipeline.terminal.facts import read_run
+from pipeline.terminal.page import Page
+from pipeline.terminal.reading import named_run, run_before
+from pipeline.terminal.runs import Choice, draw_runs, runs_sql
+from pipeline.terminal.show import print_run
+
+__all__ = [
+    "Choice",
+    "Page",
+    "draw_runs",
+    "named_run",
+    "print_changes",
+    "print_run",
+    "read_changes",
+    "read_run",
+    "run_before",
+    "runs_sql",
+]

@@ -1,0 +1,73 @@
+"""Rows of the warehouse as dictionaries, and the run that a name stands for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import duckdb
+
+from pipeline.errors import UsageError
+from pipeline.query.names import resolve_run
+from pipeline.query.values import jsonable, rows_of
+
+Row: TypeAlias = dict[str, Any]
+
+_EARLIER = re.compile(r"(?P<run>.*)~(?P<steps>\d{1,6})", re.DOTALL)
+# Of a run: those of its configuration that came before it, the latest first.
+_BEFORE = """
+    SELECT b.run_id
+    FROM runs AS a
+    JOIN runs AS b ON b.config = a.config
+        AND (coalesce(b.run_date, '-infinity'), b.run_id)
+            < (coalesce(a.run_date, '-infinity'), a.run_id)
+    WHERE a.run_id = $1
+    ORDER BY b.run_date DESC NULLS LAST, b.run_id DESC
+"""
+
+
+def read_rows(
+    con: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()
+) -> list[Row]:
+    """Rows of a query by column name, with values as JSON has them and times as text."""
+    table = con.sql(sql, params=list(parameters)).to_arrow_table()
+    names = table.column_names
+    return [
+        {name: jsonable(value) for name, value in zip(names, row, strict=True)}
+        for batch in table.to_batches()
+        for row in rows_of(batch)
+    ]
+
+
+def named_run(con: duckdb.DuckDBPyConnection, text: str) -> str:
+    """The run that a word of the command line stands for.
+
+    Args:
+        text: What `resolve_run` takes, and `~N` after it: the Nth run before that one which has its
+            configuration.
+
+    Raises:
+        UsageError: No run, or more than one, answers to it.
+    """
+    earlier = _EARLIER.fullmatch(text)
+    if earlier is None:
+        return resolve_run(con, text)
+    run_id, steps = resolve_run(con, earlier["run"]), int(earlier["steps"])
+    return run_id if not steps else run_before(con, run_id, steps)
+
+
+def run_before(con: duckdb.DuckDBPyConnection, run_id: str, steps: int = 1) -> str:
+    """The run of the same configuration so many before this one.
+
+    Raises:
+        UsageError: There are not that many.
+    """
+    found = con.execute(f"{_BEFORE} LIMIT {steps}", [run_id]).fetchall()
+    if len(found) < steps:
+        raise UsageError(
+            f"{run_id} has {len(found) or 'no'} earlier {'run' if len(found) == 1 else 'runs'}"
+            " of its configuration",
+            hint="name the other run: tracelake diff BEFORE AFTER; list them: tracelake runs",
+        )
+    return str(found[-1][0])

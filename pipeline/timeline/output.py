@@ -1,0 +1,89 @@
+"""Where a timeline goes: a file that appears when it is whole, or a stream."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import IO, BinaryIO, cast
+
+from isal import igzip
+
+from pipeline.errors import UsageError
+
+_LEVEL = 2
+_EVENTS_AT_ONCE = 2_000
+
+
+@contextlib.contextmanager
+def opened(out: Path | BinaryIO) -> Iterator[IO[bytes]]:
+    """A stream of bytes into `out`, compressed where its name ends in .gz.
+
+    A file is written beside and renamed when all is written.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    if not isinstance(out, Path):
+        yield out
+        out.flush()
+        return
+    beside = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with contextlib.ExitStack() as held:
+                stream: IO[bytes] = held.enter_context(beside.open("wb"))
+                if out.suffix == ".gz":
+                    stream = held.enter_context(_compressed(stream))
+                yield stream
+            os.replace(beside, out)
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write the timeline: {error.strerror}", path=out, hint="choose another file"
+        ) from error
+
+
+def _compressed(file: IO[bytes]) -> AbstractContextManager[IO[bytes]]:
+    """A stream with neither name nor date in its header: equal timelines are equal files."""
+    stream = igzip.IGzipFile(  # type: ignore[no-untyped-call]
+        filename="", mode="wb", compresslevel=_LEVEL, fileobj=file, mtime=0
+    )
+    return cast(AbstractContextManager[IO[bytes]], stream)
+
+
+class EventStream:
+    """A JSON object with its events as the first member, written as they come."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._begun = False
+        stream.write(b'{"traceEvents":[')
+
+    def write(self, events: Iterable[str]) -> None:
+        """Appends events, each the text of a JSON object."""
+        held: list[str] = []
+        for event in events:
+            held.append(event)
+            if len(held) == _EVENTS_AT_ONCE:
+                self._put(held)
+                held.clear()
+        if held:
+            self._put(held)
+
+    def close(self, members: str) -> None:
+        """Ends the object with its other members.
+
+        Args:
+            members: Text of a JSON object that is not empty.
+        """
+        self._stream.write(f"\n],{members[1:]}\n".encode())
+
+    def _put(self, events: list[str]) -> None:
+        lead = ",\n" if self._begun else "\n"
+        self._begun = True
+        self._stream.write((lead + ",\n".join(events)).encode())

@@ -1,0 +1,64 @@
+-- Did a change of configuration make steps slower?
+-- @topic fleet
+-- @param since TIMESTAMP = NULL | Runs dated from then on; every run by default.
+-- Configurations of a model on as many ranks, in the order of first use; `changed` is what one has
+-- and the one before had not. Where the batch changed, compare samples per second, not step times.
+-- Undated runs and copies are left out.
+
+WITH measured AS (
+    SELECT
+        r.format,
+        r.model,
+        r.layers,
+        r.world_size,
+        r.config,
+        r.run_date,
+        s.step_p50_ms,
+        coalesce(r.global_batch_size, r.micro_batches * r.micro_batch_size * r.dp) AS samples
+    FROM runs AS r
+    JOIN run_summary AS s USING (run_id)
+    JOIN run_history AS h USING (run_id)
+    WHERE
+        s.step_p50_ms IS NOT NULL
+        AND r.run_date >= coalesce($since::TIMESTAMP, '-infinity')
+        AND h.reason IS DISTINCT FROM 'duplicate'
+),
+configs AS (
+    SELECT
+        format,
+        model,
+        layers,
+        world_size,
+        config,
+        count(*) AS runs,
+        min(run_date) AS first_run,
+        median(step_p50_ms) AS step_ms,
+        median(1000.0 * samples / step_p50_ms) AS samples_per_s
+    FROM measured
+    GROUP BY ALL
+),
+ordered AS (
+    SELECT *, lag(config) OVER (turn) AS before, lag(step_ms) OVER (turn) AS step_before_ms
+    FROM configs
+    WINDOW turn AS (
+        PARTITION BY format, model, layers, world_size ORDER BY first_run, config
+    )
+)
+SELECT
+    format,
+    model,
+    world_size,
+    first_run,
+    runs,
+    step_ms,
+    step_ms / step_before_ms - 1 AS step_change_ratio,
+    samples_per_s,
+    CASE
+        WHEN before IS NOT NULL
+            THEN list_filter(
+                string_split(config, ' '),
+                lambda word: NOT list_contains(string_split(before, ' '), word)
+            )
+    END AS changed
+FROM ordered
+ORDER BY format, model, layers, world_size, first_run, config

@@ -1,0 +1,19 @@
+-- What was wrong with the files, though they were read?
+-- @topic input
+-- @param run VARCHAR = "" | Part of the run's id; every run by default.
+-- @param top BIGINT = 20 | Rows at most.
+-- `data_loss` and `error` first: a file was cut or could not be read on; copy it again and ingest
+-- once more. docs/reference.md says what each fault means.
+
+SELECT f.run_id, s.path, s.member, f.name, f.severity, f.count, f.line AS first_line
+FROM faults AS f
+JOIN sources AS s USING (run_id, source_id)
+WHERE contains(f.run_id, $run)
+ORDER BY
+    list_position(['error', 'data_loss', 'notice', 'info'], f.severity),
+    f.count DESC,
+    f.run_id,
+    s.path,
+    s.member,
+    f.name
+LIMIT $top

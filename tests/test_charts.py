@@ -1,0 +1,236 @@
+"""Charts of the page: these rows in the lake, these marks."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.ingest import Options, ingest
+from pipeline.lake import Lake
+from pipeline.models import build
+from pipeline.report import write_report
+from pipeline.report.charts import KINDS, picture, read_series, spec
+from pipeline.report.reading import Warehouse
+from tests.pages import charts, read_page
+from tests.report_lakes import MS, make, plan_run, trace_run
+from tests.tiny_lakes import Rows, log_run
+
+Series = dict[str, list[Any]]
+
+
+def drawn(lake: Lake, out: Path, run_id: str) -> dict[str, Series]:
+    write_report(lake, out, runs=[run_id])
+    return charts(read_page(out.read_text()))[run_id]
+
+
+def rows(series: Series, *names: str) -> list[tuple[Any, ...]]:
+    return list(zip(*(series[name] for name in names), strict=True))
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Series]:
+    folder = tmp_path_factory.mktemp("slow")
+    runs = {
+        "before": trace_run(run_date=datetime(2025, 3, 1)),
+        "slow": trace_run(slow=1.5, run_date=datetime(2025, 3, 2)),
+        "after": trace_run(run_date=datetime(2025, 3, 3)),
+    }
+    return drawn(make(folder / "lake", runs), folder / "page.html", "slow")
+
+
+def test_the_timeline_has_every_operation_of_one_step(slow: dict[str, Series]) -> None:
+    marks = rows(slow["timeline"], "label", "kind", "op", "t0", "t1", "n", "batch")
+    assert len(marks) == 8
+    assert marks[:2] == [
+        ("rank 0 · stage 0", "forward", "forward_step", 0.0, 100.0, 1, 0),
+        ("rank 0 · stage 0", "backward", "backward_step", 100.0, 300.0, 1, 0),
+    ]
+    assert marks[4][3:5] == (0.0, 150.0)
+    assert set(slow["timeline"]["step"]) == {2}
+
+
+def test_parts_of_a_window_fill_it(slow: dict[str, Series]) -> None:
+    parts = rows(slow["windows"], "label", "part", "ms", "share")
+    of_first = [part[1:] for part in parts if part[0] == "rank 0 · stage 0"]
+    assert of_first == [
+        ("compute", 280.0, 0.8),
+        ("in op comm", 20.0, 0.0571),
+        ("p2p recv", 0.0, 0.0),
+        ("p2p send", 0.0, 0.0),
+        ("finalize", 0.0, 0.0),
+        ("other step", 0.0, 0.0),
+        ("gap", 50.0, 0.1429),
+    ]
+    assert slow["windows"]["ideal"][0] == 350.0
+
+
+def test_stages_stand_beside_theory(slow: dict[str, Series]) -> None:
+    assert rows(slow["stages"], "basis", "stage", "bubble", "low", "high", "theory") == [
+        ("measured", 0, 0.1071, 0.0, 0.1429, 0.0),
+        ("modelled", 0, 0.0, None, None, 0.0),
+    ]
+
+
+def test_slowdown_by_rank_and_step(slow: dict[str, Series]) -> None:
+    cells = {
+        (label, step): s for label, step, s in rows(slow["slow_ranks"], "label", "step", "slowdown")
+    }
+    assert len(cells) == 12
+    assert cells["rank 2", 1] == pytest.approx(330 / 280, abs=1e-4)
+    assert cells["rank 1", 3] == 1.0
+
+
+def test_bandwidth_by_size(slow: dict[str, Series]) -> None:
+    (point,) = rows(
+        slow["bandwidth"], "collective", "group", "bytes", "n", "calls", "algbw", "busbw"
+    )
+    assert point == ("all_reduce", "tp", 1_000_000, 4, 3, 0.05, 0.075)
+
+
+def test_history_ends_with_the_run_itself(slow: dict[str, Series]) -> None:
+    assert rows(slow["history"], "run", "ms", "own") == [
+        ("before", 300.0, False),
+        ("slow", 350.0, True),
+    ]
+
+
+def test_skew_of_a_late_member(tmp_path: Path) -> None:
+    run = trace_run(steps=4)
+    for comm in run["comms"]:
+        if comm["rank"] == 3:
+            comm["start_ns"] += comm["step"] * MS
+            comm["duration_ns"] -= comm["step"] * MS
+    skew = drawn(make(tmp_path / "lake", {"late": run}), tmp_path / "page.html", "late")["skew"]
+    assert rows(skew, "label", "calls", "p50", "max") == [("all_reduce · tp", 4, 2.5, 4.0)]
+
+
+def test_steps_and_layers_without_warmup(tmp_path: Path) -> None:
+    lake = make(tmp_path / "lake", {"log": log_run(steps=5)})
+    series = drawn(lake, tmp_path / "page.html", "log")
+    assert series["step_times"]["step"] == [3, 4, 5]
+    assert series["loss"]["step"] == [3, 4, 5]
+    assert rows(series["layers"], "layer", "step", "ms")[:2] == [("0", 2, 1.0), ("0", 3, 1.0)]
+    assert series["layer_heat"]["deviation"] == [0.0] * 8
+    assert rows(series["split"], "stage", "split")[:2] == [(0, "as it ran"), (0, "best")]
+    assert rows(series["layer_stages"], "label", "layer") == [("stage 0", "0"), ("stage 1", "1")]
+
+
+def test_a_single_step_or_run_is_no_line(tmp_path: Path) -> None:
+    lake = make(tmp_path / "lake", {"short": trace_run(steps=1), "plan": plan_run()})
+    series = drawn(lake, tmp_path / "page.html", "short")
+    assert "timeline" in series
+    assert not {"step_times", "loss", "history", "layers", "balance"} & series.keys()
+
+
+def test_a_page_without_charts_brings_no_library(tmp_path: Path) -> None:
+    lake = make(tmp_path / "lake", {"plan": plan_run()})
+    size = write_report(lake, tmp_path / "page.html").bytes
+    page = read_page((tmp_path / "page.html").read_text())
+    assert not page.all("figure")
+    assert [node.attrs for node in page.all("script")] == [{}]
+    assert size < 200_000
+
+
+def test_many_steps_share_points_that_show_the_longest(tmp_path: Path) -> None:
+    run = log_run(steps=13_000)
+    lake = make(tmp_path / "lake", {"long": run})
+    series = drawn(lake, tmp_path / "page.html", "long")
+    assert 3_000 < len(series["step_times"]["ms"]) <= 6_000
+    spans = rows(series["step_times"], "step", "last")
+    assert spans[0][0] == 3
+    assert spans[-1][1] == 13_000
+    assert all(after[0] == before[1] + 1 for before, after in itertools.pairwise(spans))
+
+
+def many_operations(ranks: int, batches: int) -> Rows:
+    """Short forward and backward steps in turn, on every rank of a single stage."""
+    run = trace_run(ranks=ranks, steps=1, micro_batches=batches)
+    ops = []
+    for rank in range(ranks):
+        for turn in range(2 * batches):
+            times = {"start_ns": turn * MS, "end_ns": (turn + 1) * MS, "duration_ns": MS}
+            of = {
+                "source_id": 0,
+                "rank": rank,
+                "stage": 0,
+                "step": 1,
+                "seq": turn,
+                "line": turn + 1,
+            }
+            op = "backward_step" if turn % 2 else "forward_step"
+            ops.append({**of, "op": op, "category": "compute", "micro_batch": turn // 2, **times})
+    return {**run, "ops": ops, "comms": []}
+
+
+def test_a_crowded_timeline_is_thinned_and_loses_no_time(tmp_path: Path) -> None:
+    lake = make(tmp_path / "lake", {"crowd": many_operations(ranks=16, batches=1_500)})
+    marks = drawn(lake, tmp_path / "page.html", "crowd")["timeline"]
+    assert 1_000 < len(marks["t0"]) <= 6_000
+    assert sum(marks["n"]) == 16 * 3_000
+    times = rows(marks, "label", "t0", "t1")
+    assert sum(end - start for _, start, end in times) == pytest.approx(16 * 3_000)
+    for before, after in itertools.pairwise(times):
+        assert after[1] >= before[2] - 1e-6 or after[0] != before[0]
+    assert len(set(marks["label"])) == 16
+    assert (min(marks["t0"]), max(marks["t1"])) == (0.0, 3_000.0)
+
+
+def test_of_many_ranks_the_first_of_a_stage_and_the_slow_ones_have_a_timeline(
+    tmp_path: Path,
+) -> None:
+    lake = make(tmp_path / "lake", {"wide": trace_run(slow=1.5, slow_rank=69, ranks=70)})
+    series = drawn(lake, tmp_path / "page.html", "wide")
+    assert set(series["timeline"]["label"]) == {"rank 0 · stage 0", "rank 69 · stage 0"}
+    assert set(series["windows"]["label"]) == {"stage 0 (70 ranks)"}
+    heat = rows(series["slow_ranks"], "label", "step", "rank")
+    assert len(heat) == 35 * 3
+    assert heat[-1] == ("ranks 68 to 69", 3, 69)
+
+
+def test_every_kind_becomes_a_picture(tmp_path: Path) -> None:
+    runs = {"slow": trace_run(slow=1.5), "log": log_run(steps=5)}
+    lake = make(tmp_path / "lake", runs)
+    with Warehouse(lake) as warehouse:
+        warehouse.page_about(list(runs))
+        series = read_series(warehouse, list(runs))
+    seen = set()
+    for kind in KINDS:
+        for of_run in series.values():
+            if kind.name in of_run:
+                seen.add(kind.name)
+                assert picture(kind, of_run[kind.name], "png").startswith(b"\x89PNG")
+                svg = picture(kind, of_run[kind.name], "svg").decode()
+                assert "var(--" not in svg
+                assert svg.count("role-mark") > 0 or svg.count("mark-") > 0
+    assert seen >= {"timeline", "windows", "stages", "slow_ranks", "bandwidth", "layers", "split"}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_spec_names_its_rows_and_fetches_nothing(kind: Any) -> None:
+    text = str(spec(kind))
+    assert "'name': 'rows'" in text
+    assert "'url'" not in text
+
+
+def test_idle_time_by_phase_adds_up_to_that_of_the_stage(tmp_path: Path, sample: Path) -> None:
+    lake = Lake.create(tmp_path / "lake")
+    ingest([str(sample / "rank_trace" / "job001")], lake, Options())
+    build(lake)
+    write_report(lake, tmp_path / "page.html")
+    (series,) = charts(read_page((tmp_path / "page.html").read_text())).values()
+    assert rows(series["phases"], "stage", "phase") == [
+        (stage, phase) for stage in (0, 1) for phase in ("warmup", "steady", "cooldown")
+    ]
+    idle = {
+        stage: sum(ms for s, ms in rows(series["phases"], "stage", "ms") if s == stage)
+        for stage in (0, 1)
+    }
+    parts = rows(series["windows"], "label", "part", "ms")
+    for stage, total in idle.items():
+        of_stage = [p for p in parts if p[0].endswith(f"stage {stage}")]
+        unbusy = sum(ms for _, part, ms in of_stage if part not in {"compute", "in op comm"})
+        assert total == pytest.approx(unbusy / 4, abs=0.01)

@@ -1,0 +1,87 @@
+"""A run is named by its id, by a part of it that only one run has, or as `latest`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+import duckdb
+import pytest
+
+from pipeline.errors import UsageError
+from pipeline.lake import Lake
+from pipeline.models import build
+from pipeline.query import open_warehouse, resolve_run
+from tests.tiny_lakes import commit_run, log_run
+
+DATES = {
+    "gpt-0001": datetime(2024, 1, 1),
+    "gpt-0002": datetime(2024, 1, 3),
+    "llama-gpt-0003": None,
+    "llama": datetime(2024, 1, 2),
+    "latest-but-older": datetime(2023, 1, 1),
+    **{f"sweep-{number}": None for number in range(10)},
+}
+
+
+@pytest.fixture(scope="module")
+def con(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    lake = Lake.create(tmp_path_factory.mktemp("names") / "lake")
+    for run_id, date in DATES.items():
+        commit_run(lake, run_id, log_run(steps=2, run_date=date))
+    build(lake)
+    with open_warehouse(lake) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("text", "run_id"),
+    [
+        ("gpt-0001", "gpt-0001"),
+        ("llama", "llama"),  # an id, though it also begins another
+        ("llama-", "llama-gpt-0003"),
+        ("0003", "llama-gpt-0003"),
+        ("latest", "gpt-0002"),  # the word, though a run is called like it
+        ("latest-", "latest-but-older"),
+    ],
+)
+def test_a_run_is_found(con: duckdb.DuckDBPyConnection, text: str, run_id: str) -> None:
+    assert resolve_run(con, text) == run_id
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("gpt-", "'gpt-' is 2 runs", "one of gpt-0002, gpt-0001"),  # not the one it is only part of
+        ("000", "'000' is 3 runs", "one of gpt-0002, gpt-0001, llama-gpt-0003"),
+        (
+            "sweep",
+            "'sweep' is 10 runs",
+            f"one of {', '.join(f'sweep-{n}' for n in range(8))} and 2 more",
+        ),
+        ("gpt_0001", "no run 'gpt_0001' in the lake", "did you mean gpt-0001, "),
+        ("%", "no run '%' in the lake", "list them: tracelake runs"),
+    ],
+)
+def test_what_is_not_one_run_says_which_are_close(
+    con: duckdb.DuckDBPyConnection, text: str, message: str, hint: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve_run(con, text)
+    assert caught.value.message == message
+    assert (caught.value.hint or "").startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("dates", "message"),
+    [
+        ([None, None], "no run of the lake has a date, so none is the latest"),
+        ([datetime(2024, 1, 1)] * 2, "'latest' is 2 runs"),
+    ],
+)
+def test_the_latest_run_needs_a_date_of_its_own(dates: list[datetime | None], message: str) -> None:
+    with duckdb.connect() as con:
+        con.execute("CREATE TABLE runs (run_id VARCHAR, run_date TIMESTAMP)")
+        con.executemany("INSERT INTO runs VALUES (?, ?)", list(enumerate(dates)))
+        with pytest.raises(UsageError, match=message):
+            resolve_run(con, "latest")

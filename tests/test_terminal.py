@@ -1,0 +1,585 @@
+"""What a terminal shows of runs: every line fits, every figure is the warehouse's."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from pipeline.lake import Lake
+from pipeline.query import open_warehouse, run_query
+from pipeline.query.results import write_result
+from pipeline.terminal import (
+    Choice,
+    Page,
+    draw_runs,
+    print_changes,
+    print_run,
+    read_changes,
+    read_run,
+    runs_sql,
+)
+from tests.conftest import ROOT, Command
+from tests.report_lakes import MS, make, trace_run
+
+SLOW, CLEAN = "173a3a41", "8c53c861"
+LOG, EARLIER_LOG = "b707a239", "d0f5c32f"
+SIMULATED, PLAN = "803d817a", "e7b5847f"
+RUNS = (SLOW, CLEAN, LOG, EARLIER_LOG, SIMULATED, PLAN, "595df7de")
+PARTS = ("compute", "in_op_comm", "p2p_recv", "p2p_send", "finalize", "other_step", "gap")
+TRACELAKE = Path(sys.executable).with_name("tracelake")
+Document = dict[str, Any]
+
+
+class Screen(io.StringIO):
+    """A terminal of the width that COLUMNS says."""
+
+    def __init__(self, encoding: str = "utf-8", *, terminal: bool = True) -> None:
+        super().__init__()
+        self._encoding, self._terminal = encoding, terminal
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._encoding
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample, ingested and built."""
+    made = tmp_path_factory.mktemp("terminal") / "lake"
+    for arguments in (["ingest", ROOT / "data" / "sample"], ["build"]):
+        subprocess.run([TRACELAKE, *arguments, "--lake", made, "--quiet"], check=True)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
+def whole(lake: Path, part: str) -> str:
+    with open_warehouse(Lake.open(lake)) as con:
+        rows = con.execute("SELECT run_id FROM runs WHERE contains(run_id, $1)", [part]).fetchall()
+    ((run_id,),) = rows
+    return str(run_id)
+
+
+@functools.cache
+def read(lake: Path, run: str) -> Document:
+    with open_warehouse(Lake.open(lake)) as con:
+        return read_run(con, whole(lake, run))
+
+
+def document(lake: Path, run: str) -> Document:
+    """A copy, to be changed by a test."""
+    return copy.deepcopy(read(lake, run))
+
+
+@functools.cache
+def changes(lake: Path, before: str, after: str) -> Document:
+    with open_warehouse(Lake.open(lake)) as con:
+        return read_changes(con, whole(lake, before), whole(lake, after))
+
+
+def printed(draw: Callable[[Page], None], screen: Screen) -> list[str]:
+    draw(Page(screen))
+    return screen.getvalue().splitlines()
+
+
+def shown(of: Document, screen: Screen | None = None) -> str:
+    lines = printed(lambda page: print_run(of, page), screen or Screen(terminal=False))
+    return "\n".join(lines)
+
+
+def differing(of: Document) -> str:
+    return "\n".join(printed(lambda page: print_changes(of, page), Screen(terminal=False)))
+
+
+def listed(lake: Path, choice: Choice, screen: Screen) -> list[str]:
+    (answer,) = run_query(Lake.open(lake), runs_sql(choice))
+    return printed(lambda page: draw_runs(answer, page), screen)
+
+
+# --- show -----------------------------------------------------------------------------
+
+
+def test_show_prints_the_figures_of_the_warehouse(tracelake: Command, lake: Path) -> None:
+    result = tracelake("show", SLOW, "--lake", lake)
+    assert result.code == 0
+    lines = [" ".join(line.split()) for line in result.out.splitlines()]
+    assert lines[0] == whole(lake, SLOW)
+    for line in (
+        "rank_trace · 2024-01-09 06:00:07 (from the name)",
+        "bubble 35.5 % theory 33.3 %",
+        "communication 24.0 % of the pipeline windows, inside operations",
+        "bus bandwidth 4.00 GB/s of the calls with the most bytes",
+        "stragglers 1 76.59 ms lost, 0.0001702 GPU hours",
+        "Ranks 7 ok, 1 straggler",
+        "2 0 straggler 1.30 x 4 of 4 76.59 ms",
+        "send pp of 2 1.05 MB float16 64 17.28 ms 0.27 ms 0.27 ms 3.88 GB/s 3.88 GB/s",
+        "Layers the input has no times of layers",
+    ):
+        assert line in lines
+    assert "world size 8, tp 2, pp 2, micro-batch size 1, layers 4 (from the name)" in result.out
+    assert "straggler   rank 2: forward_step took 1.30 times" in result.out
+    assert "\x1b" not in result.out
+
+
+def test_the_document_is_made_of_the_rows_of_the_warehouse(tracelake: Command, lake: Path) -> None:
+    told = json.loads(tracelake("show", SLOW, "--lake", lake, "--format", "json").out)
+    assert list(told) == [
+        "run_id",
+        "run",
+        "inputs",
+        "summary",
+        "baseline",
+        "attention",
+        "steps",
+        "stages",
+        "stragglers",
+        "collectives",
+        "plan",
+        "layers",
+        "split",
+        "coverage",
+        "not_computable",
+        "partly_computable",
+    ]
+    run_id = told["run_id"]
+    for key, relation in (("run", "runs"), ("summary", "run_summary"), ("coverage", "coverage")):
+        sql = f"FROM {relation} WHERE run_id = '{run_id}'"
+        (row,) = json.loads(tracelake("query", sql, "--lake", lake, "--format", "json").out)
+        assert told[key].items() <= row.items()
+        assert {"not_computable", "hints", "partly", "partly_hints"} >= row.keys() - told[
+            key
+        ].keys()
+    assert [kind["kind"] for kind in told["attention"]] == ["straggler"]
+    for stage in told["stages"]:
+        assert sum(stage[f"{part}_ms"] for part in PARTS) == pytest.approx(stage["window_ms"])
+    assert told["stragglers"]["verdicts"] == {"ok": 7, "straggler": 1}
+    assert [row["rank"] for row in told["stragglers"]["worst"]] == [2]
+    assert told["steps"]["counted_steps"] == len(told["steps"]["curve"]) == 4
+
+
+def test_bars_are_as_long_as_their_parts(lake: Path) -> None:
+    of = document(lake, SLOW)
+    text = shown(of)
+    for stage in of["stages"]:
+        (line,) = [row for row in text.splitlines() if row.startswith(f"  stage {stage['stage']} ")]
+        bar = line[12:60]
+        end = drawn = 0.0
+        for part, glyph in zip(PARTS, "█▓▒░▞╌·", strict=True):
+            drawn += bar.count(glyph)
+            end += stage[f"{part}_ms"] / stage["window_ms"]
+            assert abs(drawn - 48 * end) <= 0.51, part
+        assert drawn == 48
+    (theory,) = [row for row in text.splitlines() if row.startswith("  theory ")]
+    assert theory[12:60] == "█" * 32 + "░" * 16
+
+
+def test_a_log_shows_layers_and_a_better_split(lake: Path) -> None:
+    text = shown(document(lake, LOG))
+    assert "modelled from the times of the layers; the listed modules are 21.8 % of a step" in text
+    assert "a better one would save 6.1 % of a modelled step" in text
+    assert [line.split()[0] for line in text.splitlines() if "block" in line] == [
+        "2",
+        "3",
+        "0",
+        "1",
+    ]
+    assert "    → log 4 more steps" in text
+
+
+def test_a_drifting_layer_is_named(lake: Path) -> None:
+    of = document(lake, LOG)
+    slowest = of["layers"]["slowest"][1]
+    of["layers"]["drifting"] = [{**slowest, "trend": "rising", "trend_ratio": 0.082}]
+    of["layers"]["drifting_layers"] = 3
+    text = shown(of)
+    assert "layer 2 is rising +8.2 % over the run" in text
+    assert "... and 2 layers more that drift" in text
+
+
+def test_a_run_without_times_says_so_a_line_each(lake: Path) -> None:
+    lines = shown(document(lake, PLAN)).splitlines()
+    for line in (
+        "Attention  nothing needs any",
+        "Ranks  the input has no operations of ranks",
+        "Communication  the input has no communication of ranks",
+        "Layers  the input has no times of layers",
+    ):
+        assert line in lines
+    assert any(line.startswith("Planned communication  7 kinds") for line in lines)
+
+
+def test_what_is_missing_is_told_once_per_cause_with_its_remedy(lake: Path) -> None:
+    of = document(lake, SIMULATED)
+    text = shown(of)
+    assert text.count("→ trace every rank on its own device") == 1
+    assert "→ give --set micro_batches=N" in text
+    figures = {row["figure"] for row in of["not_computable"]}
+    assert len(figures) > 10
+    assert all(figure in text for figure in figures)
+    assert all(row["why"] for row in of["not_computable"])
+
+
+def test_of_thousands_of_ranks_the_worst_are_shown(lake: Path) -> None:
+    of = document(lake, SLOW)
+    rank = of["stragglers"]["worst"][0]
+    of["attention"][0]["count"] = 384
+    of["stragglers"] = {
+        "verdicts": {"ok": 16_000, "straggler": 384},
+        "worst": [{**rank, "rank": number} for number in range(8)],
+    }
+    stage = of["stages"][0]
+    of["stages"] = [
+        {**stage, "stage": number, "bubble_ratio": number / 100} for number in range(64)
+    ]
+    text = shown(of)
+    assert "Ranks  16,000 ok, 384 straggler" in text
+    assert "  the worst 8 of 384" in text
+    query = "FROM straggler_ranks WHERE verdict = 'straggler'"
+    assert f'... and 383 more: tracelake query "{query}"' in text
+    assert "  16 of 64 stages, those that idle most" in text
+    assert [line.split()[1] for line in text.splitlines() if line.startswith("  stage ")] == [
+        *(str(number) for number in range(48, 64))
+    ]
+
+
+@pytest.mark.parametrize("width", [72, 80, 120])
+def test_every_line_fits_the_terminal(
+    lake: Path, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = "\n".join(shown(document(lake, run), Screen()) for run in RUNS).splitlines()
+    lines += printed(lambda page: print_changes(changes(lake, SLOW, CLEAN), page), Screen())
+    lines += listed(lake, Choice(attention=True), Screen()) + listed(lake, Choice(), Screen())
+    assert max(map(cell_len, lines)) <= width
+
+
+def test_an_encoding_without_blocks_gets_ascii(lake: Path) -> None:
+    for run in RUNS:
+        shown(document(lake, run), Screen("ascii")).encode("ascii")
+    text = shown(document(lake, SLOW), Screen("ascii", terminal=False))
+    (theory,) = [line for line in text.splitlines() if line.startswith("  theory ")]
+    assert theory[12:60] == "#" * 32 + "." * 16
+
+
+def test_colours_are_for_terminals_that_want_them(
+    lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = document(lake, SLOW)
+    assert "\x1b[" not in shown(of, Screen())
+    monkeypatch.delenv("NO_COLOR")
+    assert "\x1b[" in shown(of, Screen())
+    assert "\x1b[" not in shown(of, Screen(terminal=False))
+
+
+def test_text_of_a_log_does_not_drive_the_terminal(lake: Path) -> None:
+    of = document(lake, LOG)
+    of["run"]["model"] = "\x1b[2Jllama"
+    of["layers"]["slowest"][0]["layer"] = "a\x07b"
+    text = shown(of)
+    assert "\\x1b[2Jllama" in text
+    assert "a\\x07b" in text
+    assert "\x1b" not in text
+
+
+def test_a_line_is_escaped_whoever_prints_it() -> None:
+    assert printed(lambda page: page.line("\x1b[2J"), Screen()) == ["\\x1b[2J"]
+
+
+def test_the_worst_rank_comes_first_and_means_are_over_all_steps(tmp_path: Path) -> None:
+    rows = trace_run(ranks=6, slow=1.5, slow_rank=1)
+    for op in rows["ops"]:
+        if op["rank"] == 4 and op["op"] == "backward_step":
+            op["duration_ns"] += op["step"] * 50 * MS
+            op["end_ns"] += op["step"] * 50 * MS
+    made = make(tmp_path / "lake", {"r-00000001": rows})
+    with open_warehouse(made) as con:
+        of = read_run(con, "r-00000001")
+        (means,) = con.execute(
+            "SELECT avg(compute_ms), avg(window_ms) FROM rank_bubbles"
+        ).fetchall()
+    worst = of["stragglers"]["worst"]
+    assert [(row["rank"], row["verdict"]) for row in worst] == [(4, "straggler"), (1, "straggler")]
+    assert worst[0]["time_lost_ms"] == 50 + 100 + 150
+    (stage,) = of["stages"]
+    assert (stage["compute_ms"], stage["window_ms"]) == pytest.approx(means)
+
+
+def test_a_curve_keeps_its_peaks_and_a_level_one_is_level() -> None:
+    page = Page(Screen())
+    values = [10.0] * 100
+    values[50] = 20.0
+    assert page.curve(values, 10) == "▁▁▁▁▁█▁▁▁▁"
+    assert page.curve([100.0, 100.1, 100.0], 10) == "▁▂▁"
+    assert page.curve([5.0], 10) == "▁"
+    assert page.curve([], 10) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "run"),
+    [
+        (SLOW, SLOW),
+        ("latest", SIMULATED),
+        (f"{SLOW}~1", CLEAN),
+        (f"{SLOW}~0", SLOW),
+    ],
+)
+def test_a_run_has_many_names(tracelake: Command, lake: Path, name: str, run: str) -> None:
+    assert tracelake("show", name, "--lake", lake).out.splitlines()[0].endswith(run)
+
+
+@pytest.mark.parametrize("name", ["nobody", "wd8", f"{CLEAN}~1", f"{SLOW}~2", "", "~1"])
+def test_a_name_that_is_none_is_a_usage_error(tracelake: Command, lake: Path, name: str) -> None:
+    result = tracelake("show", name, "--lake", lake)
+    assert (result.code, result.out) == (2, "")
+    assert "next:" in result.err
+
+
+def test_a_name_that_the_terminal_cannot_show_is_escaped(lake: Path) -> None:
+    done = subprocess.run(
+        [
+            TRACELAKE,
+            "query",
+            "SELECT 'caf\N{LATIN SMALL LETTER E WITH ACUTE}' AS x",
+            "--lake",
+            lake,
+        ],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "x\ncaf\\xe9\n")
+
+
+# --- diff -----------------------------------------------------------------------------
+
+
+def test_diff_says_what_got_worse(tracelake: Command, lake: Path) -> None:
+    result = tracelake("diff", SLOW, "--lake", lake)
+    assert result.code == 0
+    assert result.out == tracelake("diff", CLEAN, SLOW, "--lake", lake).out
+    lines = [" ".join(line.split()) for line in result.out.splitlines()]
+    for line in (
+        "of one configuration",
+        "stragglers 0 1 +1 worse",
+        "step p50 187.58 ms 201.85 ms +14.28 ms +7.6 % worse",
+        "bubble 34.1 % 35.5 % +1.4 points +4.0 % worse",
+        "no change of 1 % or more: busbw, coverage, steps, suspects, rejects",
+        "0 micro-batch 49.52 ms 63.77 ms +14.26 ms +28.8 % worse",
+        "Layers neither run has layers",
+        "2 ok straggler 1.00 x 1.30 x 0.20 ms 76.59 ms",
+    ):
+        assert line in lines
+
+
+def test_diff_as_json_has_exact_changes_and_the_largest_first(
+    tracelake: Command, lake: Path
+) -> None:
+    told = json.loads(tracelake("diff", SLOW, "--lake", lake, "--format", "json").out)
+    assert told["comparable"]
+    assert told["caveats"] == told["settings"] == []
+    before, after = (document(lake, run)["summary"] for run in (CLEAN, SLOW))
+    for row in told["headline"]:
+        assert row["before"] == before[row["figure"]]
+        assert row["after"] == after[row["figure"]]
+        assert row["change"] == row["after"] - row["before"]
+        if row["before"]:
+            assert row["change_ratio"] == row["change"] / row["before"]
+    grown = [abs(row["change_ratio"]) for row in told["headline"] if row["before"]]
+    assert grown == sorted(grown, reverse=True)
+    calls = [call["figures"]["time_ms"] for call in told["collectives"]]
+    moved = [abs(time["after"] - time["before"]) for time in calls]
+    assert moved == sorted(moved, reverse=True)
+
+
+def test_the_other_way_round_worse_is_better(lake: Path) -> None:
+    there, back = changes(lake, CLEAN, SLOW), changes(lake, SLOW, CLEAN)
+    other = {"worse": "better", "better": "worse", "same": "same", None: None}
+    verdicts = {row["figure"]: row["verdict"] for row in there["headline"]}
+    assert set(verdicts.values()) >= {"worse", "same"}
+    for row in back["headline"]:
+        assert row["verdict"] == other[verdicts[row["figure"]]], row["figure"]
+
+
+def test_runs_that_do_not_compare_say_why(lake: Path) -> None:
+    told = changes(lake, SIMULATED, LOG)
+    assert not told["comparable"]
+    assert "rank_trace and optimus" in told["caveats"][0]
+    assert "before is simulated: only its compute times hold" in told["caveats"]
+    assert "before is incomplete" in told["caveats"]
+    settings = {row["name"]: (row["before"], row["after"]) for row in told["settings"]}
+    assert settings["format"] == ("rank_trace", "optimus")
+    assert settings["world_size"] == (8, 4)
+    assert settings["tensor"] == ("float16[1,1024,512]", None)
+    text = differing(told)
+    assert "of one configuration" not in text
+    assert "only after" in text
+    assert "Only before lacks" in text
+
+
+def test_calls_and_layers_that_one_run_lacks_are_listed(lake: Path) -> None:
+    told = changes(lake, PLAN, LOG)
+    assert {row["seen_in"] for row in told["layers"]} == {"after"}
+    layer = told["layers"][0]["figures"]["p50_ms"]
+    assert layer["before"] is layer["change"] is layer["verdict"] is None
+
+
+@pytest.mark.parametrize("runs", [[SLOW, SLOW], [CLEAN], [SLOW, "nobody"]])
+def test_diff_needs_two_runs(tracelake: Command, lake: Path, runs: list[str]) -> None:
+    result = tracelake("diff", *runs, "--lake", lake)
+    assert (result.code, result.out) == (2, "")
+
+
+# --- runs -----------------------------------------------------------------------------
+
+
+def ids(tracelake: Command, lake: Path, *options: str) -> list[str]:
+    answer = tracelake("runs", "--lake", lake, "--format", "json", *options)
+    assert answer.code == 0, answer.err
+    return [row["run_id"][-8:] for row in json.loads(answer.out)]
+
+
+def test_runs_are_chosen_and_sorted(tracelake: Command, lake: Path) -> None:
+    everything = ids(tracelake, lake)
+    assert everything[:3] == [SIMULATED, LOG, SLOW]
+    assert sorted(everything) == sorted(RUNS)
+    assert ids(tracelake, lake, "--limit", "2") == [SIMULATED, LOG]
+    assert ids(tracelake, lake, "--trace-format", "optimus") == [LOG, EARLIER_LOG]
+    assert ids(tracelake, lake, "--attention") == [SLOW]
+    by_time = [EARLIER_LOG, LOG, SLOW, CLEAN]
+    assert ids(tracelake, lake, "--sort", "step_p50_ms")[:4] == by_time
+    assert ids(tracelake, lake, "--sort", "step_p50_ms", "--reverse")[:4] == by_time[::-1]
+    assert ids(tracelake, lake, "--sort", "run_id")[0] == PLAN
+    assert ids(tracelake, lake, "--since", "24h") == []
+    assert ids(tracelake, lake, "--since", "9999w")[0] == SIMULATED
+    (row,) = json.loads(tracelake("runs", "--lake", lake, "--attention", "--format", "json").out)
+    assert row["attention"] == "straggler"
+
+
+@pytest.mark.parametrize(
+    "options", [["--sort", "colour"], ["--trace-format", "nvlog"], ["--since", "long"]]
+)
+def test_runs_refuses_what_it_does_not_know(
+    tracelake: Command, lake: Path, options: list[str]
+) -> None:
+    result = tracelake("runs", "--lake", lake, *options)
+    assert (result.code, result.out) == (2, "")
+
+
+def test_a_narrow_terminal_keeps_the_ends_of_names_and_says_what_is_left_out(
+    lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = listed(lake, Choice(), Screen())
+    assert lines[1].startswith("wd8_tp2_pp2")
+    assert [line.split()[0][-8:] for line in lines[1:-1]][:3] == [SIMULATED, LOG, SLOW]
+    assert lines[-1] == (
+        "no room for: format, steps, slowest stage, comm, busbw, coverage, rejects"
+    )
+    monkeypatch.setenv("COLUMNS", "250")
+    wide = listed(lake, Choice(), Screen())
+    assert wide[1].split()[0] == whole(lake, SIMULATED)
+    assert len(wide) == len(RUNS) + 1
+
+
+def test_a_lake_without_such_runs_says_so(lake: Path) -> None:
+    assert listed(lake, Choice(trace_format="none"), Screen())[-1] == "no runs"
+
+
+# --- other results --------------------------------------------------------------------
+
+
+def test_a_result_fits_the_terminal_or_is_told_row_by_row(
+    lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def lines(sql: str) -> list[str]:
+        screen = Screen()
+        write_result(run_query(Lake.open(lake), sql), "table", screen)
+        return screen.getvalue().splitlines()
+
+    assert lines("SELECT 1 AS a, 'x' AS b") == ["a  b", "1  x"]
+    folded = lines("SELECT run_id, config FROM runs")
+    assert max(map(cell_len, folded)) <= 80
+    assert folded[0].startswith("┏")
+    rows = lines(f"FROM runs WHERE run_id = '{whole(lake, SLOW)}'")
+    assert rows[0] == "row 1"
+    assert f"  run_id             {whole(lake, SLOW)}" in rows
+
+
+# --- completion -----------------------------------------------------------------------
+
+
+def completed(*words: str, **environment: str) -> list[str]:
+    kept = {name: value for name, value in os.environ.items() if name != "TRACELAKE_LAKE"}
+    done = subprocess.run(
+        [TRACELAKE],
+        env={
+            **kept,
+            "_TRACELAKE_COMPLETE": "complete_bash",
+            "COMP_WORDS": " ".join(("tracelake", *words)),
+            "COMP_CWORD": str(len(words)),
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_the_shell_completes_runs_tables_and_formats(lake: Path) -> None:
+    slow = whole(lake, SLOW)
+    assert completed("show", "--lake", str(lake), slow[:-6]) == [slow]
+    assert completed("diff", slow, "tp2", TRACELAKE_LAKE=str(lake)) == [
+        whole(lake, LOG),
+        whole(lake, EARLIER_LOG),
+    ]
+    assert completed("show", "lat", TRACELAKE_LAKE=str(lake)) == ["latest"]
+    assert completed("describe", "run") == ["run_history", "run_summary", "runs"]
+    assert completed("formats", "r") == ["rank_trace"]
+    assert completed("runs", "--trace-format", "o") == ["optimus"]
+
+
+def test_completion_without_a_lake_is_silent(tmp_path: Path) -> None:
+    assert completed("show", "w") == []
+    assert completed("show", "w", TRACELAKE_LAKE=str(tmp_path / "absent")) == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_script_is_shown(shell: str) -> None:
+    done = subprocess.run(
+        [TRACELAKE, "--show-completion", shell],
+        env={**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"complete_{shell}" in done.stdout
+
+
+def test_documents_are_not_changed_by_printing(lake: Path) -> None:
+    of = document(lake, SLOW)
+    before = copy.deepcopy(of)
+    shown(of)
+    assert of == before
