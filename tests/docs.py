@@ -18,6 +18,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import typer
+
+from pipeline.cli import app
 from pipeline.faults import COMMON_FAULTS, COMMON_REJECTS
 from pipeline.formats import formats
 from pipeline.ingest.discover import SKIP_REASONS
@@ -120,12 +123,31 @@ def reference() -> str:
         _row(f.name, str(f.severity), f.doc) for f in sorted(COMMON_FAULTS, key=lambda f: f.name)
     ]
     out += [_row(name, "reject", doc) for name, doc in sorted(COMMON_REJECTS.items())]
+    out += _commands()
     for fmt in formats().values():
         out += ["", f"## Format {fmt.name}", "", fmt.doc, "", "| name | kind | |", "|-|-|-|"]
         out += [_row(name, "reject", doc) for name, doc in sorted(fmt.rejects.items())]
         out += [_row(name, "irrelevant", doc) for name, doc in sorted(fmt.irrelevant.items())]
         out += [_row(f.name, f"fault, {f.severity}", f.doc) for f in fmt.faults]
     return "\n".join(out) + "\n"
+
+
+def _commands() -> list[str]:
+    """Every command with its arguments and options, as `--help` has them."""
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    out = ["", "## Commands"]
+    for name, command in sorted(group.commands.items()):
+        out += ["", f"### tracelake {name}", "", *(command.help or "").splitlines()]
+        out += ["", "| option | default | |", "|-|-|-|"]
+        for option in command.params:
+            words = " ".join([*option.opts, option.metavar or ""]).strip()
+            if isinstance(option, typer.core.TyperArgument):
+                words = option.metavar or str(option.name).upper()
+            given = option.default
+            shown = "required" if option.required else "" if given in {None, False, ""} else given
+            out.append(_row(f"`{words}`", str(shown), getattr(option, "help", "")))
+    return out
 
 
 def _row(*cells: str | None) -> str:

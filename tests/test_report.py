@@ -34,7 +34,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     rejecting = log_run(steps=5, rejected=2, complete=False, run_date=datetime(2025, 3, 1, 23))
     fault = {"source_id": 0, "line": 7, "name": "cut", "severity": "data_loss", "count": 2}
     return make(
-        tmp_path_factory.mktemp("lake"),
+        tmp_path_factory.mktemp("report") / "cluster",
         {
             "slow": trace_run(slow=1.5, run_date=datetime(2025, 3, 1, 6)),
             "even": trace_run(run_date=datetime(2025, 2, 1)),
@@ -419,7 +419,7 @@ def test_markdown_shows_the_same_with_pictures_beside_it(lake: Lake, tmp_path: P
     out = tmp_path / "out" / "night.md"
     write_report(lake, out, now=NOW, form=ReportFormat.MARKDOWN)
     text = out.read_text()
-    assert text.startswith("# tracelake lake0: stragglers 1, data lost or unreadable 1,")
+    assert text.startswith("# tracelake cluster: stragglers 1, data lost or unreadable 1,")
     assert "- **slow**: rank 2 of stage 0: forward_step took 1.62 times as long" in text
     (head,) = [line for line in text.splitlines() if line.startswith("| run id")]
     (slow,) = [line for line in text.splitlines() if line.startswith("| slow |")]
@@ -448,7 +448,7 @@ def test_a_mail_has_text_pictures_and_the_page(lake: Lake, tmp_path: Path) -> No
     sent = (tmp_path / "a.eml").read_bytes()
     assert sent == (tmp_path / "b.eml").read_bytes()
     mail = email.message_from_bytes(sent, policy=email.policy.default)
-    assert mail["Subject"].startswith("tracelake lake0: stragglers 1, data lost or unreadable 1,")
+    assert mail["Subject"].startswith("tracelake cluster: stragglers 1, data lost or unreadable 1,")
     parts = {part.get_content_type() for part in mail.walk()}
     assert parts >= {"text/plain", "text/html", "image/png"}
     plain = mail.get_body(("plain",))
@@ -473,7 +473,7 @@ def test_the_command_writes_each_form(lake: Lake, tmp_path: Path, tracelake: Com
     assert report("-o", str(tmp_path / "a.eml"), "--run", "slow").code == 0
     assert (tmp_path / "a.eml").read_bytes().startswith(b"Subject: tracelake")
     sent = report("-o", "-", "--format", "mail", "--run", "slow")
-    assert sent.out.startswith("Subject: tracelake lake0: stragglers 1")
+    assert sent.out.startswith("Subject: tracelake cluster: stragglers 1")
     assert "-" not in {path.name for path in tmp_path.iterdir()}
     refused = report("-o", "-", "--format", "markdown")
     assert (refused.code, "cannot go to standard output" in refused.err) == (2, True)
