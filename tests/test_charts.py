@@ -234,3 +234,15 @@ def test_idle_time_by_phase_adds_up_to_that_of_the_stage(tmp_path: Path, sample:
         of_stage = [p for p in parts if p[0].endswith(f"stage {stage}")]
         unbusy = sum(ms for _, part, ms in of_stage if part not in {"compute", "in op comm"})
         assert total == pytest.approx(unbusy / 4, abs=0.01)
+
+
+def test_a_figure_that_is_no_number_is_left_out(tmp_path: Path) -> None:
+    run = log_run(steps=5)
+    run["train_steps"] = [
+        {**row, "loss": float("nan") if row["step"] == 4 else row["loss"]}
+        for row in run["train_steps"]
+    ]
+    lake = make(tmp_path / "lake", {"log": run})
+    series = drawn(lake, tmp_path / "page.html", "log")
+    assert series["loss"]["loss"][1] is None
+    assert series["loss"]["loss"][2] is not None

@@ -505,7 +505,7 @@ def test_a_file_that_cannot_be_written(tracelake: Command, lake: Lake, tmp_path:
     (tmp_path / "taken").write_text("")
     done = tracelake("timeline", "173a", "--lake", lake.root, "-o", tmp_path / "taken" / "a.json")
     assert done.code == 2
-    assert "cannot write the timeline: " in done.err
+    assert "cannot write: " in done.err
 
 
 # --- odd input -------------------------------------------------------------------------------

@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from pipeline.errors import CheckFailedError, TracelakeError, UsageError, exit_code_of
+from pipeline.files import put
 from pipeline.gates import Gate, bad_lines, failed_gates, failures, too_many_bad_lines
 from pipeline.lake import Lake
 from pipeline.models.base import engine_errors
-from pipeline.nightly.files import put
 from pipeline.nightly.hook import Hook
 from pipeline.nightly.lock import alone
 from pipeline.nightly.owed import Duty, Owed
@@ -195,7 +195,7 @@ class Job:
     def _put(self) -> None:
         series = self._request.summary
         if series is not None:
-            put(series.path, self._told())
+            put(series.path, self._told().encode())
             series.link_latest()
             self._prune(series)
 

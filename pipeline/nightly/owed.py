@@ -16,9 +16,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
+from pipeline.files import put
 from pipeline.lake import Lake
 from pipeline.models.state import recorded_state
-from pipeline.nightly.files import put
 
 VERSION = 1
 
@@ -114,7 +114,7 @@ class Owed:
             self._write()
 
     def _write(self) -> None:
-        put(self._path, json.dumps({"version": VERSION, **asdict(self._record)}) + "\n")
+        put(self._path, f"{json.dumps({'version': VERSION, **asdict(self._record)})}\n".encode())
 
 
 def _read(path: Path, warn: Callable[[str], None]) -> _Record | None:

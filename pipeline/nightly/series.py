@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pipeline.errors import UsageError
-from pipeline.nightly.files import beside
+from pipeline.files import beside
 
 # Placeholder -> what it stands for, as strftime and as pattern; each sorts by time.
 _FORMS = {

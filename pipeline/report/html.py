@@ -14,12 +14,13 @@ import jinja2
 
 from pipeline import __version__
 from pipeline.models import catalog, relation_columns
+from pipeline.query.headline import HEADLINE
 from pipeline.report.cells import SPARK, head
 from pipeline.report.charts import KINDS, library, spec
 from pipeline.report.content import Content
 from pipeline.report.palette import properties
 from pipeline.report.provenance import Source, source_of
-from pipeline.report.runs import BESIDE_BASELINE, HEADLINE
+from pipeline.report.runs import BESIDE_BASELINE
 from pipeline.report.sections import shapes
 from pipeline.report.shape import WINDOW_PARTS
 from pipeline.report.shapes import FLEET
@@ -53,7 +54,7 @@ def render_html(content: Content) -> str:
         open_runs=OPEN_RUNS,
         bodies=bodies,
         packed=sum(body.packed for body in bodies.values()),
-        chart_data=_packed(json.dumps(_drawable(content))) if drawn else "",
+        chart_data=_packed(json.dumps(_drawable(content), allow_nan=False)) if drawn else "",
         chart_library=_packed(library()) if drawn else "",
         glossary=_glossary(),
         reasons=reasons(),

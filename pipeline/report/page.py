@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from pipeline.errors import UsageError
+from pipeline.files import put
 from pipeline.lake import Lake
 from pipeline.report.content import read_content
 from pipeline.report.digest import FileType, render_mail, render_markdown
@@ -115,16 +115,5 @@ def write_report(
 def _publish(content: bytes, out: Path) -> None:
     if out == STDOUT:
         sys.stdout.buffer.write(content)
-        return
-    beside = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            beside.write_bytes(content)
-            os.replace(beside, out)
-        finally:
-            beside.unlink(missing_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"cannot write the report: {error.strerror}", path=out, hint="choose another file"
-        ) from error
+    else:
+        put(out, content)

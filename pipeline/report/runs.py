@@ -7,26 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline.models import relation_columns
+from pipeline.query.headline import HEADLINE
 from pipeline.report.attention import Group
 from pipeline.report.cells import NOTHING, Cell, Grid, Head, Row, cell, head, nothing, spark
 from pipeline.report.reading import PAGE_RUNS, Warehouse
 from pipeline.schema import Column, reasons
 
-HEADLINE = (
-    "run_id",
-    "format",
-    "run_date",
-    "steps",
-    "step_p50_ms",
-    "bubble_ratio",
-    "slowest_stage",
-    "stragglers",
-    "gpu_hours_lost",
-    "comm_ratio",
-    "busbw_gbps",
-    "coverage_ratio",
-    "rejects",
-)
 # Steps of a small line; of more, neighbours are one.
 _SPARK_STEPS = 48
 _TRENDS = f"""

@@ -10,27 +10,13 @@ import pyarrow as pa
 from pipeline.errors import UsageError
 from pipeline.models import relation_columns
 from pipeline.models.base import literal, quoted
+from pipeline.query.headline import HEADLINE
 from pipeline.query.values import rows_of
 from pipeline.terminal import words
 from pipeline.terminal.attention import RUNS_SQL
 from pipeline.terminal.grid import Cell, Column
 from pipeline.terminal.page import BAD, WARN, Page
 
-# What is told of every run; all of run_summary is a query away.
-HEADLINE = (
-    "run_id",
-    "format",
-    "run_date",
-    "steps",
-    "step_p50_ms",
-    "bubble_ratio",
-    "slowest_stage",
-    "stragglers",
-    "comm_ratio",
-    "busbw_gbps",
-    "coverage_ratio",
-    "rejects",
-)
 ATTENTION = "attention"
 # Where there is no room for all, those go first that are last here.
 _SPARE = (
@@ -43,6 +29,7 @@ _SPARE = (
     "comm_ratio",
     "coverage_ratio",
     "slowest_stage",
+    "gpu_hours_lost",
 )
 _RUN_ID_LEAST = 24
 _DEAR = {"stragglers": BAD, "rejects": WARN, ATTENTION: BAD}

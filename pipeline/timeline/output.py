@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import IO, BinaryIO, cast
 
 from isal import igzip
 
-from pipeline.errors import UsageError
+from pipeline.files import beside
 
 _LEVEL = 2
 _EVENTS_AT_ONCE = 2_000
@@ -30,22 +29,11 @@ def opened(out: Path | BinaryIO) -> Iterator[IO[bytes]]:
         yield out
         out.flush()
         return
-    beside = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with contextlib.ExitStack() as held:
-                stream: IO[bytes] = held.enter_context(beside.open("wb"))
-                if out.suffix == ".gz":
-                    stream = held.enter_context(_compressed(stream))
-                yield stream
-            os.replace(beside, out)
-        finally:
-            beside.unlink(missing_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"cannot write the timeline: {error.strerror}", path=out, hint="choose another file"
-        ) from error
+    with beside(out) as there, contextlib.ExitStack() as held:
+        stream: IO[bytes] = held.enter_context(there.open("wb"))
+        if out.suffix == ".gz":
+            stream = held.enter_context(_compressed(stream))
+        yield stream
 
 
 def _compressed(file: IO[bytes]) -> AbstractContextManager[IO[bytes]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -44,5 +45,10 @@ def _by_run(warehouse: Warehouse, kind: Kind, points: int) -> dict[str, Series]:
             by_run[run_id] = defaultdict(list)
         columns = by_run[run_id]
         for name, value in zip(list(row)[1:], values, strict=True):
-            columns[name].append(value)
+            columns[name].append(_finite(value))
     return dict(by_run)
+
+
+def _finite(value: object) -> object:
+    """A value as JSON has it; a figure that is no number is none."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

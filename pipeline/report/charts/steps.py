@@ -96,31 +96,37 @@ _RANK_HEAT = f"""
 
 
 def _draw_rank_heat() -> Drawing:
+    shown = [
+        hint("label", "row"),
+        hint("rank", "slowest rank"),
+        hint("step", "step"),
+        hint("last", "to step"),
+        hint("slowdown", "slowdown", ".3f"),
+        hint("ms", "over its peers (ms)", ",.2f"),
+    ]
+    legend = alt.Legend(title="slowdown", format=".1f")
+    return _heat("label", "slowdown", (0.8, 1, 1.3), legend, shown)
+
+
+def _heat(
+    row: str,
+    value: str,
+    colored: tuple[float, float, float],
+    legend: alt.Legend,
+    shown: list[alt.Tooltip],
+) -> Drawing:
+    """Rows by steps; `colored` are the values of the coldest, the even and the hottest colour."""
+    hues = [var("cold"), var("even"), var("hot")]
+    scale = alt.Scale(domain=list(colored), range=hues, interpolate="rgb", clamp=True)
     chart: alt.Chart = (
         alt.Chart(ROWS, height=alt.Step(13))
+        .mark_rect()
         .encode(
             alt.X("step:O", title="step", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
-            alt.Y("label:N", sort=None, title=None, axis=alt.Axis(ticks=False, labelOverlap=True)),
-            alt.Color(
-                "slowdown:Q",
-                scale=alt.Scale(
-                    domain=[0.8, 1, 1.3],
-                    range=[var("cold"), var("even"), var("hot")],
-                    interpolate="rgb",
-                    clamp=True,
-                ),
-                legend=alt.Legend(title="slowdown", format=".1f"),
-            ),
-            tooltip=[
-                hint("label", "row"),
-                hint("rank", "slowest rank"),
-                hint("step", "step"),
-                hint("last", "to step"),
-                hint("slowdown", "slowdown", ".3f"),
-                hint("ms", "over its peers (ms)", ",.2f"),
-            ],
+            alt.Y(f"{row}:N", sort=None, title=None, axis=alt.Axis(ticks=False, labelOverlap=True)),
+            alt.Color(f"{value}:Q", scale=scale, legend=legend),
+            tooltip=shown,
         )
-        .mark_rect()
     )
     return chart
 
@@ -148,11 +154,21 @@ _LAYERS = f"""
 """
 
 
+_LAYER_SHOWN = [
+    hint("layer", "layer"),
+    hint("step", "step"),
+    hint("last", "to step"),
+    hint("ms", "ms", ",.3f"),
+    hint("deviation", "off its median", "+.1%"),
+]
+
+
 def _draw_layers() -> Drawing:
     colors = {"1": var("c1"), "2": var("c2"), "3": var("c0"), "0": var("other")}
     names = "{'0': 'others', '1': 'varies most', '2': 'second', '3': 'third'}[datum.label]"
     chart: alt.Chart = (
         alt.Chart(ROWS)
+        .mark_line(point=alt.OverlayMarkDef(size=10))
         .encode(
             over_steps(),
             _values("ms", "layer (ms)"),
@@ -162,46 +178,15 @@ def _draw_layers() -> Drawing:
                 scale=named_colors(colors),
                 legend=alt.Legend(title=None, labelExpr=names),
             ),
-            tooltip=[
-                hint("layer", "layer"),
-                hint("step", "step"),
-                hint("last", "to step"),
-                hint("ms", "ms", ",.3f"),
-                hint("deviation", "off its median", "+.1%"),
-            ],
+            tooltip=_LAYER_SHOWN,
         )
-        .mark_line(point=alt.OverlayMarkDef(size=10))
     )
     return chart
 
 
 def _draw_layer_heat() -> Drawing:
-    chart: alt.Chart = (
-        alt.Chart(ROWS, height=alt.Step(13))
-        .encode(
-            alt.X("step:O", title="step", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
-            alt.Y("layer:N", sort=None, title=None, axis=alt.Axis(ticks=False, labelOverlap=True)),
-            alt.Color(
-                "deviation:Q",
-                scale=alt.Scale(
-                    domain=[-0.2, 0, 0.2],
-                    range=[var("cold"), var("even"), var("hot")],
-                    interpolate="rgb",
-                    clamp=True,
-                ),
-                legend=alt.Legend(title="off its median", format="+.0%"),
-            ),
-            tooltip=[
-                hint("layer", "layer"),
-                hint("step", "step"),
-                hint("last", "to step"),
-                hint("ms", "ms", ",.3f"),
-                hint("deviation", "off its median", "+.1%"),
-            ],
-        )
-        .mark_rect()
-    )
-    return chart
+    legend = alt.Legend(title="off its median", format="+.0%")
+    return _heat("layer", "deviation", (-0.2, 0, 0.2), legend, _LAYER_SHOWN)
 
 
 _HISTORY = f"""

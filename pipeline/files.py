@@ -31,13 +31,13 @@ def beside(path: Path) -> Iterator[Path]:
         ) from error
 
 
-def put(path: Path, text: str) -> None:
-    """Puts a text in place; once this returns, it is on the disk.
+def put(path: Path, content: bytes) -> None:
+    """Puts a file in place; once this returns, it is on the disk.
 
     Raises:
         UsageError: It cannot be written.
     """
-    with beside(path) as there, there.open("w", encoding="utf-8") as file:
-        file.write(text)
+    with beside(path) as there, there.open("wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
