@@ -238,10 +238,10 @@ def test_idle_time_by_phase_adds_up_to_that_of_the_stage(tmp_path: Path, sample:
 
 def test_a_figure_that_is_no_number_is_left_out(tmp_path: Path) -> None:
     run = log_run(steps=5)
-    run["train_steps"] = [
-        {**row, "loss": float("nan") if row["step"] == 4 else row["loss"]}
-        for row in run["train_steps"]
+    records = [
+        {**row, "loss": float("nan")} if row["step"] == 3 else row for row in run["train_steps"]
     ]
+    run = {**run, "train_steps": records}
     lake = make(tmp_path / "lake", {"log": run})
     series = drawn(lake, tmp_path / "page.html", "log")
     assert series["loss"]["loss"][1] is None
