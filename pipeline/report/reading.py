@@ -14,6 +14,8 @@ from pipeline.report.cells import Row
 
 # Temporary table of the runs that queries are about.
 PAGE_RUNS = "_page_runs"
+# A page about a run of 16,384 ranks sorts millions of calls: what does not fit goes to disk.
+_ENGINE_BYTES = 700_000_000
 
 
 class Warehouse:
@@ -21,7 +23,7 @@ class Warehouse:
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
-        self._con = open_warehouse(lake)
+        self._con = open_warehouse(lake, memory=_ENGINE_BYTES)
 
     def __enter__(self) -> Warehouse:
         return self
