@@ -163,10 +163,15 @@ def test_a_link_opens_the_run_and_the_sql(browser: Browser, path: Path) -> None:
     page = Opened(browser, path).page
     page.locator("#attention a", has_text="trace07").first.click()
     run = page.locator("[id='run-trace07']")
-    assert run.evaluate("run => run.open")
+    page.wait_for_function("id => document.getElementById(id).open", arg="run-trace07")
     section = run.locator("section", has=page.locator("h3", has_text="Bubble by stage"))
     section.locator("summary", has_text="SQL").click()
     assert section.locator("code").inner_text() == "FROM stage_bubbles WHERE run_id = 'trace07'"
+    section.locator("button.copy").click()
+    assert (
+        page.evaluate("getSelection().toString()").strip() == section.locator("code").inner_text()
+    )
+    assert section.locator("button.copy").inner_text() == "Copied"
     assert "12 rows of comms" in section.locator(".sql").inner_text()
     section.locator("a", has_text="sql/bubbles/stage_bubbles.sql").click()
     page.locator("[id='sql-stage_bubbles'] pre").wait_for(state="visible")

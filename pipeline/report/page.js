@@ -214,8 +214,9 @@ if (folding) {
 document.addEventListener("click", (event) => {
   const button = event.target.closest("button.copy");
   if (!button) return;
-  const text = button.previousElementSibling.textContent;
-  navigator.clipboard?.writeText(text).then(() => { button.textContent = "Copied"; });
+  // The clipboard's own interface is closed to pages that were opened from a disk.
+  getSelection().selectAllChildren(button.previousElementSibling);
+  if (document.execCommand("copy")) button.textContent = "Copied";
 });
 
 addEventListener("hashchange", reveal);
