@@ -48,14 +48,28 @@ class Voice:
         self._quiet = quiet
         self._console = error_console()
 
+    @property
+    def draws(self) -> bool:
+        """Whether someone watches who can be shown what moves."""
+        return self._console.is_terminal
+
     def say(self, text: str) -> None:
         """A line for people; nothing when quiet."""
         if not self._quiet:
             self._console.print(printable(text), markup=False)
 
+    def progress(self, text: str, **figures: object) -> None:
+        """How far the work is, as a line for people; the figures are for programs."""
+        del figures
+        self.say(text)
+
     def warn(self, text: str) -> None:
         """A line that is said even when quiet."""
         self._console.print(f"warning: {printable(text)}", markup=False, style="yellow")
+
+    def ended(self, how: str) -> None:
+        """That a signal has ended the command."""
+        self._plain(how)
 
     def error(self, error: TracelakeError) -> None:
         """An error as one block: what, where, why, what next."""
@@ -87,7 +101,7 @@ class Voice:
             f"tracelake {__version__}, Python {platform.python_version()}, {platform.platform()}"
         )
         kept = None
-        if self._console.is_terminal and TRACEBACK not in os.environ:
+        if self.draws and TRACEBACK not in os.environ:
             kept = _keep(f"{version}\n{command}\n\n{text}")
         if kept is None:
             self._plain(text)
@@ -117,7 +131,7 @@ class Voice:
             TimeElapsedColumn(),
             console=self._console,
             transient=True,
-            disable=self._quiet or not self._console.is_terminal,
+            disable=self._quiet or not self.draws,
         )
         task = drawn.add_task(what, total=None)
         said = time.monotonic()
@@ -126,9 +140,9 @@ class Voice:
             nonlocal said
             drawn.update(task, description=f"{what}: {step}")
             now = time.monotonic()
-            if not self._console.is_terminal and now - said >= _PLAIN_SECONDS:
+            if not self.draws and now - said >= _PLAIN_SECONDS:
                 said = now
-                self.say(f"{what}: {step}")
+                self.progress(f"{what}: {step}", doing=what, step=step)
 
         with drawn:
             yield tell
@@ -154,7 +168,7 @@ class IngestBar:
 
     def __init__(self, console: Console, voice: Voice, *, enabled: bool) -> None:
         self._voice = voice
-        self._plain = enabled and not console.is_terminal
+        self._plain = enabled and not voice.draws
         self._runs = self._files = self._weight = 0
         self._files_done = self._weight_done = self._rejected = 0
         self._lock = threading.Lock()
@@ -199,7 +213,14 @@ class IngestBar:
                 self._said = now
         self._bar.update(self._task, advance=weight, counts=self._counts())
         if due:
-            self._voice.say(self._line(now - self._began))
+            self._voice.progress(
+                self._line(now - self._began),
+                bytes=self._weight_done,
+                bytes_total=self._weight,
+                files=self._files_done,
+                files_total=self._files,
+                rejected=self._rejected,
+            )
 
     def _counts(self) -> str:
         files = f"{self._files_done:,} of {counted(self._files, 'file')}"

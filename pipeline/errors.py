@@ -6,7 +6,7 @@ import errno
 from pathlib import Path
 
 # No room, no memory, no files left, or a broken disk.
-_REFUSED = frozenset(
+REFUSED = frozenset(
     {
         *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO),
         *(errno.EMFILE, errno.ENFILE, errno.ENOMEM),
@@ -70,6 +70,10 @@ class LakeError(InputError):
     """The lake cannot be opened, locked or written."""
 
 
+class RefusedError(InputError):
+    """The system refused what it was asked for: no room, no memory, a broken disk."""
+
+
 class ContractError(TracelakeError):
     """A schema or a model breaks its own declaration."""
 
@@ -84,7 +88,7 @@ class CheckFailedError(TracelakeError):
 
 def is_refusal(error: BaseException) -> bool:
     """Whether the system refused what is not for tracelake to mend, room on a disk for one."""
-    return isinstance(error, OSError) and error.errno in _REFUSED
+    return isinstance(error, OSError) and error.errno in REFUSED
 
 
 def exit_code_of(error: BaseException | None) -> int:

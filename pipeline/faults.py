@@ -48,6 +48,12 @@ TRUNCATED_COMPRESSION = Fault(
     Severity.DATA_LOSS,
     "The compressed stream ends early or is damaged; what was decoded is kept. Copy it again.",
 )
+EXPANDED_TOO_FAR = Fault(
+    "expanded_too_far",
+    Severity.ERROR,
+    "The input decompresses to more than --max-expand allows; what came before is kept. If it is "
+    "no bomb, give a higher limit together with --verify.",
+)
 LINE_TOO_LONG = Fault(
     "line_too_long",
     Severity.DATA_LOSS,
@@ -76,6 +82,7 @@ READ_ERROR = Fault(
 COMMON_FAULTS = (
     READ_ERROR,
     TRUNCATED_COMPRESSION,
+    EXPANDED_TOO_FAR,
     LINE_TOO_LONG,
     NOT_UTF8,
     BYTE_ORDER_MARK,

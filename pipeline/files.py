@@ -1,43 +1,242 @@
-"""Files that are there whole or not at all."""
+"""Every change of a file that is kept: one function per effect, and files that are whole or not.
+
+What is kept is written, moved and removed through this module alone. So a process can be stopped,
+or refused by the system, between any two effects, and a test can try all of them.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import errno
+import fcntl
+import functools
 import os
-from collections.abc import Iterator
+import shutil
+import sys
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from pipeline.errors import UsageError
+from pipeline.errors import RefusedError, UsageError, is_refusal
+
+_MARK = "tracelake"
+# From so many on, one call for the whole file system is quicker than one per file.
+_MANY = 8
+_LINUX = sys.platform == "linux"
+
+# --- effects ------------------------------------------------------------------------------------
+
+
+class NewFile:
+    """A file that is being written, from its first byte; errors name it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("wb")
+
+    def write(self, data: Any) -> int:
+        """Appends bytes, all of them."""
+        with naming(self.path):
+            return self._file.write(data)
+
+    def close(self) -> None:
+        """Ends the file; it need not be on the disk yet."""
+        with naming(self.path):
+            self._file.close()
+
+
+def write(path: Path, content: bytes) -> None:
+    """Writes a file from its first byte."""
+    with contextlib.closing(NewFile(path)) as file:
+        file.write(content)
+
+
+def append(path: Path, content: bytes) -> None:
+    """Writes at the end of a file."""
+    with naming(path), path.open("ab", buffering=0) as file:
+        file.write(content)
+
+
+def replace(source: Path, target: Path) -> None:
+    """Puts a file in the place of another, at once; readers see the one or the other."""
+    os.replace(source, target)
+
+
+def link(target: str, path: Path) -> None:
+    """Makes a symbolic link."""
+    path.symlink_to(target)
+
+
+def remove(path: Path) -> None:
+    """Removes a file that may be gone already."""
+    path.unlink(missing_ok=True)
+
+
+def make_folder(path: Path) -> None:
+    """Makes a folder and those above it, where they are not there."""
+    path.mkdir(parents=True, exist_ok=True)
+
+
+def remove_folder(path: Path) -> None:
+    """Removes a folder if it is empty."""
+    with contextlib.suppress(OSError):
+        path.rmdir()
+
+
+def remove_tree(path: Path) -> None:
+    """Removes a folder with all in it; others may do so at the same time."""
+    shutil.rmtree(path, onerror=_unless_missing)
+
+
+def sync(paths: Collection[Path]) -> None:
+    """Brings files and folders to the disk; they survive a power cut from then on.
+
+    Many are brought there by one call for the file system of the first, where the system has it:
+    all must be on that one.
+    """
+    together = _syncfs() if len(paths) >= _MANY else None
+    for path in list(paths)[: 1 if together else None]:
+        with naming(path):
+            opened = os.open(path, os.O_RDONLY)
+            try:
+                (together or os.fsync)(opened)
+            finally:
+                os.close(opened)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Errors of the system tell the path, also those that know an open file only."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _unless_missing(_: object, __: str, failed: tuple[type, BaseException, object]) -> None:
+    if not isinstance(failed[1], FileNotFoundError):
+        raise failed[1]
+
+
+@functools.cache
+def _syncfs() -> Callable[[int], None] | None:
+    """The system's call for all of a file system, which Python does not have."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None) if _LINUX else None
+    if call is None:
+        return None
+
+    def together(opened: int) -> None:
+        if call(opened):
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+
+    return together
+
+
+# --- files that are there whole or not at all -----------------------------------------------------
 
 
 @contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """A name beside a path, in the same folder; what is made there takes the path's place.
+    """A name beside a path, in the same folder; the file made there takes the path's place.
+
+    Once the context is left, the file is on the disk. What a process that was killed has left in
+    the folder is removed.
 
     Raises:
+        RefusedError: The system has no room for it, or a broken disk.
         UsageError: It cannot be written.
     """
-    there = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        make_folder(path.parent)
+        _remove_dead(path.parent)
+        with _claimed(path.with_name(f".{path.name}.{_MARK}.{os.getpid()}.tmp")) as there:
             yield there
-            os.replace(there, path)
-        finally:
-            there.unlink(missing_ok=True)
+            sync([there])
+            replace(there, path)
+            sync([path.parent])
     except OSError as error:
-        raise UsageError(
-            f"cannot write: {error.strerror}", path=path, hint="choose another file"
-        ) from error
+        raise _told(error, path) from error
 
 
 def put(path: Path, content: bytes) -> None:
     """Puts a file in place; once this returns, it is on the disk.
 
     Raises:
+        RefusedError: The system has no room for it, or a broken disk.
         UsageError: It cannot be written.
     """
-    with beside(path) as there, there.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    with beside(path) as there:
+        write(there, content)
+
+
+def put_link(path: Path, target: str) -> None:
+    """Makes a path lead to a target, relative to its folder, in place of what it led to.
+
+    Raises:
+        OSError: The file system has no links, or refuses.
+    """
+    make_folder(path.parent)
+    there = path.with_name(f".{path.name}.{_MARK}.link")
+    try:
+        remove(there)
+        link(target, there)
+        replace(there, path)
+    finally:
+        remove(there)
+
+
+@contextmanager
+def _claimed(there: Path) -> Iterator[Path]:
+    """A file that is locked while it is written: whoever writes it lives."""
+    try:
+        while True:
+            with open(there, "ab", opener=_no_link) as held:
+                _lock(held.fileno(), wait=True)
+                if _leads_to(there, held.fileno()):  # not removed before it was locked
+                    yield there
+                    return
+    finally:
+        remove(there)
+
+
+def _no_link(path: str, flags: int) -> int:
+    """Opens a file whose name others may guess: where it is a link, that is an error."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
+def _remove_dead(folder: Path) -> None:
+    for other in folder.glob(f".*.{_MARK}.*.tmp"):
+        with contextlib.suppress(OSError), other.open("r+b") as held:
+            if _lock(held.fileno(), wait=False) and _leads_to(other, held.fileno()):
+                remove(other)
+
+
+def _lock(opened: int, *, wait: bool) -> bool:
+    """Whether the file is locked for this process; a file system may have no locks."""
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        return False
+    return True
+
+
+def _leads_to(path: Path, opened: int) -> bool:
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(opened))
+    except FileNotFoundError:
+        return False
+
+
+def _told(error: OSError, path: Path) -> RefusedError | UsageError:
+    if is_refusal(error) and error.errno != errno.EROFS:
+        return RefusedError(
+            f"cannot write: {error.strerror}",
+            path=path,
+            hint="make room or raise the limit, then give the command again",
+        )
+    return UsageError(f"cannot write: {error.strerror}", path=path, hint="choose another file")

@@ -221,6 +221,18 @@ def too_many_bad_lines(runs: Iterable[Understood], max_bad_ratio: float) -> Inpu
     )
 
 
+def cut_short(run_ids: Sequence[str]) -> InputError | None:
+    """The error that says that inputs of these runs expand too far; None if there are none."""
+    if not run_ids:
+        return None
+    return InputError(
+        f"{counted(len(run_ids), 'run')} with input that expands further than --max-expand allows;"
+        f" one is {run_ids[0]}",
+        hint="what came before is in the lake; if it is no bomb, give a higher --max-expand, and"
+        " --verify",
+    )
+
+
 def _seen(
     con: duckdb.DuckDBPyConnection, gate: Gate, run_ids: Sequence[str]
 ) -> dict[str, list[str]]:

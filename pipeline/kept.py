@@ -2,14 +2,19 @@
 
 Whatever goes wrong costs the work once more and nothing else: no home, a folder that cannot be
 written, a full disk, a folder that vanishes, a damaged file, two processes that write at once.
+
+Compiled code is among the results: they are taken from folders and files alone that belong to this
+user or to root, and that nobody else may write.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
+import stat
 import time
 import uuid
 from collections.abc import Sequence
@@ -18,6 +23,8 @@ from pathlib import Path
 _DAY = 86_400
 _UNUSED_DAYS = 30
 _DIGEST = hashlib.sha256
+# A name that is a link, or a pipe that nobody writes, is no result.
+_PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK
 _VERSION = "[0-9a-f]" * 16
 
 
@@ -64,7 +71,7 @@ class Kept:
         """The result of that name; None where it is not kept or not as it was written."""
         for folder in self._folders:
             with contextlib.suppress(OSError):
-                content = (folder / name).read_bytes()
+                content = _content(folder, name)
                 digest, result = content[:32], content[32:]
                 if _DIGEST(result).digest() == digest:
                     self._stamp(folder)
@@ -97,14 +104,43 @@ class Kept:
                     shutil.rmtree(other, ignore_errors=True)
 
 
+def _content(folder: Path, name: str) -> bytes:
+    """Content of a file; the folder and the file that are judged are those that are read."""
+    inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _refuse_foreign(inside)
+        with open(
+            name, "rb", opener=lambda path, flags: os.open(path, flags | _PLAIN, dir_fd=inside)
+        ) as file:
+            _refuse_foreign(file.fileno())
+            return file.read()
+    finally:
+        os.close(inside)
+
+
 def _replace(path: Path, content: bytes) -> None:
-    """Writes a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Writes a file whole or not at all, where and so that nobody else can change it."""
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    inside = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _refuse_foreign(inside)
+    finally:
+        os.close(inside)
     beside = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
     try:
-        beside.write_bytes(content)
+        with open(
+            beside, "xb", opener=lambda name, flags: os.open(name, flags, mode=0o644)
+        ) as file:
+            file.write(content)
         beside.replace(path)
     except OSError:
         with contextlib.suppress(OSError):
             beside.unlink()
         raise
+
+
+def _refuse_foreign(opened: int) -> None:
+    """Raises PermissionError where others than this user and root could have written."""
+    found = os.fstat(opened)
+    if found.st_uid not in (0, os.geteuid()) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(errno.EPERM, "others may write there")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 import unicodedata
 
 _BYTES = ("kB", "MB", "GB", "TB")
+# Of what JSON leaves as it is: deleting, the controls beyond ASCII, marks that turn text around,
+# and what some readers take for a line's end.
+_UNSAFE = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
 
 def amount(size: int) -> str:
@@ -24,9 +29,21 @@ def counted(count: int, noun: str) -> str:
 
 def printable(text: str) -> str:
     """Text without control characters but line ends: a log line must not drive the terminal."""
+    if text.isprintable():
+        return text
     return "".join(
         c if c == "\n" or unicodedata.category(c)[0] != "C" else f"\\x{ord(c):02x}" for c in text
     )
+
+
+def json_text(value: object, *, indent: int | None = None) -> str:
+    r"""A value as JSON that is safe to print: what could drive a terminal is spelled `\uNNNN`.
+
+    Raises:
+        ValueError: It has NaN or infinities.
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def cut_middle(text: str, width: int) -> str:

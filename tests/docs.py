@@ -25,6 +25,7 @@ from pipeline.faults import COMMON_FAULTS, COMMON_REJECTS
 from pipeline.formats import formats
 from pipeline.ingest.discover import SKIP_REASONS
 from pipeline.models import catalog
+from pipeline.records import records_table
 from pipeline.schema import reasons, tables
 from tests import questions
 from tests.corpus import NO_CORPUS, corpus_folder
@@ -114,6 +115,10 @@ def reference() -> str:
         out += ["", f"### {model.name}", "", model.doc, "", f"One row per {grain}; {scope}."]
         out += ["", "| column | type | unit | |", "|-|-|-|-|"]
         out += [_row(c.name, c.type, c.unit, c.doc) for c in models.columns[model.name]]
+    record = records_table()
+    out += ["", "## The record of commands", "", f"### {record.name}", "", record.doc]
+    out += ["", "| column | type | unit | |", "|-|-|-|-|"]
+    out += [_row(c.name, c.type, c.unit, c.doc) for c in record.columns]
     out += ["", "## Reasons", "", "Why a figure is NULL.", "", "| reason | |", "|-|-|"]
     out += [_row(name, doc) for name, doc in reasons().items()]
     out += ["", "Why an input is in `skipped`.", "", "| reason | |", "|-|-|"]

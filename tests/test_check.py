@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ from pipeline.check import Finding, check_incremental, check_lake, checks, findi
 from pipeline.errors import ContractError, LakeError
 from pipeline.lake import Lake
 from pipeline.models import build
-from tests.tiny_lakes import Rows, commit_run, log_run
+from tests.conftest import Command
+from tests.tiny_lakes import Rows, commit_run, drop_run, log_run
+from tests.traces import plan, write
 
 
 @pytest.fixture
@@ -162,8 +166,70 @@ def test_harmed_parts_are_found(lake: Lake, harm: Callable[[Path], None], check:
     harm(lake.root / part)
     found = {finding.check: finding for finding in check_lake(lake)}
     assert part in found[check].message
+    assert found[check].repair.startswith("tracelake drop --forget a, ")
     with pytest.raises(LakeError, match=part):
         build(lake, full=True)
+
+
+def test_a_quick_check_reads_no_part_whole(lake: Lake) -> None:
+    build(lake)
+    part = lake.root / lake.snapshot().parts("rejects")[0]
+    data = bytearray(part.read_bytes())
+    data[6] ^= 1  # in the first page, not in the footer
+    part.write_bytes(data)
+    assert ("parts_intact", "error") in named(check_lake(lake))
+    found = check_lake(lake, quick=True)
+    assert found  # what cannot be read at all is found by those that read it
+    assert "parts_intact" not in {finding.check for finding in found}
+    assert {finding.repair for finding in found} == {"tracelake check, without --quick"}
+    part.unlink()
+    assert ("parts_exist", "error") in named(check_lake(lake, quick=True))
+
+
+def test_what_a_check_says_mends_harmed_parts(tmp_path: Path, tracelake: Command) -> None:
+    archive, path = write(tmp_path / "archive", {"one.txt": plan()}), tmp_path / "lake"
+    assert tracelake("run", archive, "--lake", path).code == 0
+    lake = Lake.open(path)
+    lose(path / lake.snapshot().parts("workload_passes")[0])
+    result = tracelake("check", "--lake", path, "--format", "ndjson")
+    assert result.code == 5
+    (repair,) = {json.loads(line)["repair"] for line in result.out.splitlines()}
+    words = repair.partition(",")[0].split()[1:]
+    assert tracelake(*words, "--lake", path).code == 0
+    assert tracelake("run", archive, "--lake", path).code == 0
+    assert check_lake(lake) == []
+
+
+def test_parts_that_no_manifest_names_are_found(lake: Lake) -> None:
+    build(lake)
+    stray = lake.root / "ops" / "run_id=gone" / "part-0.parquet"
+    stray.parent.mkdir(parents=True)
+    stray.touch()
+    (finding,) = check_lake(lake)
+    assert (finding.check, finding.severity, finding.rows) == ("parts_named", "warning", 1)
+    assert finding.repair == "tracelake gc"
+
+
+def test_what_the_next_build_removes_is_no_stray(lake: Lake) -> None:
+    build(lake)
+    drop_run(lake, "a")
+    commit_run(lake, "b", log_run())
+    assert named(check_lake(lake)) == {("warehouse_current", "error")}
+    build(lake)
+    assert check_lake(lake) == []
+
+
+def test_two_rows_of_one_grain_are_found(lake: Lake) -> None:
+    build(lake)
+    edit_warehouse(lake, "INSERT INTO warehouse.step_stats FROM warehouse.step_stats LIMIT 1")
+    assert ("grains_unique", "error") in named(check_lake(lake))
+
+
+def test_lines_that_a_manifest_does_not_know_of_are_found(lake: Lake) -> None:
+    entry = replace(lake.snapshot().runs["a"], generation="x", sources=({"lines": 7},))
+    lake.commit("a", [entry], staged={})
+    build(lake)
+    assert named(check_lake(lake)) == {("lines_recorded", "error")}
 
 
 def test_parts_of_another_schema_are_found(lake: Lake) -> None:
@@ -178,7 +244,7 @@ def test_parts_of_another_schema_are_found(lake: Lake) -> None:
 def test_a_lake_without_a_warehouse_is_told_to_build(lake: Lake) -> None:
     (finding,) = check_lake(lake)
     assert (finding.check, finding.severity) == ("warehouse", "error")
-    assert "tracelake build" in finding.message
+    assert finding.repair == "tracelake build"
     with pytest.raises(LakeError, match="not current"):
         check_incremental(lake)
 
@@ -204,6 +270,7 @@ def test_a_moved_lake_is_noticed_and_still_checked(lake: Lake, tmp_path: Path) -
 
 
 def test_findings_make_a_table() -> None:
-    table = findings_table([Finding("a", "error", "wrong", 3)])
-    assert table.to_pylist() == [{"severity": "error", "check": "a", "rows": 3, "message": "wrong"}]
+    table = findings_table([Finding("a", "error", "wrong", 3, "mend it")])
+    row = {"severity": "error", "check": "a", "rows": 3, "message": "wrong", "repair": "mend it"}
+    assert table.to_pylist() == [row]
     assert findings_table([]).num_rows == 0

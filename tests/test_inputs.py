@@ -23,8 +23,8 @@ import pytest
 from pipeline.faults import Ledger
 from pipeline.formats import Chunk
 from pipeline.ingest.chunks import CHUNK_BYTES, Buffer, ChunkReader
+from pipeline.ingest.opening import Opened
 from pipeline.ingest.sources import Read, Source
-from pipeline.ingest.streams import Opened
 from tests.lakes import rows, run_ingest, statuses
 from tests.traces import plan, trace, trace_name, write
 

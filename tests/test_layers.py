@@ -19,6 +19,7 @@ ALLOWED: dict[str, list[str]] = {
     "files": ["errors"],
     "kept": [],
     "errors": [],
+    "measures": [],
     "budget": ["errors"],
     "resources": ["errors"],
     "schema": ["errors", "resources"],
@@ -27,10 +28,12 @@ ALLOWED: dict[str, list[str]] = {
     "scan": ["errors", "kept", "resources", "schema"],
     "formats": [*FOUNDATION, "scan"],
     "lake": FOUNDATION,
-    "ingest": [*FOUNDATION, "budget", "formats", "lake", "scan", "waiting"],
-    "models": [*FOUNDATION, "kept", "lake"],
-    "query": [*FOUNDATION, "drawing", "lake", "models", "waiting"],
+    "records": ["errors", "files", "lake", "schema"],
+    "ingest": [*FOUNDATION, "budget", "formats", "lake", "measures", "scan", "waiting"],
+    "models": [*FOUNDATION, "kept", "lake", "measures", "records", "waiting"],
+    "query": [*FOUNDATION, "drawing", "lake", "models", "records", "waiting"],
     "check": [*FOUNDATION, "lake", "models", "query"],
+    "retention": [*FOUNDATION, "lake", "models", "query"],
     "report": [*FOUNDATION, "kept", "lake", "models", "query"],
     "gates": FOUNDATION,
     "nightly": [*FOUNDATION, "lake", "ingest", "models", "query", "report", "gates"],
@@ -38,7 +41,7 @@ ALLOWED: dict[str, list[str]] = {
     "synth": ["errors", "resources", "topology"],
     "timeline": [*FOUNDATION, "lake", "models", "query"],
 }
-TOP = {"cli", "console", "__init__", "__main__"}
+TOP = {"cli", "console", "console_json", "__init__", "__main__"}
 
 
 def modules() -> list[Path]:

@@ -230,7 +230,7 @@ def test_a_record_is_written_only_when_something_changed(
     assert (lake / "_run" / "owed.json").stat().st_mtime_ns == before.st_mtime_ns
 
 
-@pytest.mark.parametrize("damage", [b"", b"[]", b"{}", b'{"version": 99}', b'{"version": 1}', None])
+@pytest.mark.parametrize("damage", [b"", b"[]", b"{}", b'{"version": 1}', None])
 def test_without_a_record_what_the_warehouse_has_is_done(
     tmp_path: Path, damage: bytes | None
 ) -> None:
@@ -387,7 +387,7 @@ def test_the_summary_tells_what_was_done_and_found(
     for error in told["errors"]:
         assert f"error: {error['what']}\n" in result.err
     assert told["ingest"] == {
-        "runs": {"new": 3, "updated": 0, "unchanged": 0, "refreshed": 0, "kept": 0},
+        "runs": {"new": 3, "updated": 0, "unchanged": 0, "refreshed": 0, "kept": 0, "dropped": 0},
         "files": 3,
         "bytes": sum(path.stat().st_size for path in archive.rglob("*.txt")),
         "lines": 10,

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import io
-import signal
 import sys
-from types import FrameType
 from typing import NoReturn
 
-from pipeline.cli import ask, jobs, look, synth, timeline
+from pipeline.cli import ask, jobs, keep, look, synth, timeline
 from pipeline.cli.app import app
 from pipeline.cli.steps import speak
 from pipeline.errors import TracelakeError, exit_code_of, is_refusal
+from pipeline.waiting import listening
 
-__all__ = ["app", "ask", "jobs", "look", "main", "synth", "timeline"]
+__all__ = ["app", "ask", "jobs", "keep", "look", "main", "synth", "timeline"]
 
 
 def main() -> None:
     """Entry point: the one place where errors become text and exit codes."""
-    signal.signal(signal.SIGTERM, _terminated)
     if isinstance(sys.stdout, io.TextIOWrapper):  # a name may have what the terminal cannot show
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        app()
+        with listening():
+            app()
     except TracelakeError as error:
         speak().error(error)
         sys.exit(error.exit_code)
@@ -38,8 +37,3 @@ def main() -> None:
 def _end_with_bug(error: Exception) -> NoReturn:
     speak().bug(error)
     sys.exit(TracelakeError.exit_code)
-
-
-def _terminated(signum: int, frame: FrameType | None) -> NoReturn:
-    del frame
-    raise SystemExit(128 + signum)

@@ -11,6 +11,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from pipeline.cli.options import LogFormat
+from pipeline.cli.steps import log_format, speak
+from pipeline.waiting import settled
+
 INTERRUPTED = 130
 # What a shell says of a program that is ended for writing to a closed pipe.
 PIPE_CLOSED = 141
@@ -37,9 +41,12 @@ def _ending() -> Iterator[None]:
         # What Python writes when it ends has nowhere to go either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(PIPE_CLOSED)
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
-        sys.exit(INTERRUPTED)
+    except BaseException:  # a library may have made another error of the signal's own
+        exit_code = settled()
+        if exit_code is None:
+            raise
+        speak().ended("interrupted" if exit_code == INTERRUPTED else "terminated")
+        sys.exit(exit_code)
 
 
 app = typer.Typer(
@@ -67,5 +74,14 @@ def _top(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    written: Annotated[
+        LogFormat,
+        typer.Option(
+            "--log-format",
+            envvar="TRACELAKE_LOG_FORMAT",
+            help="How notes, progress and errors are written: json is an object per line.",
+        ),
+    ] = LogFormat.TEXT,
 ) -> None:
     del version
+    log_format.set(written)

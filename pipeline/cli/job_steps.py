@@ -14,8 +14,9 @@ from pipeline.budget import engine_limit
 from pipeline.cli.options import OutputFormat
 from pipeline.cli.steps import print_runs, print_table, read_age, speak
 from pipeline.errors import UsageError
-from pipeline.gates import Gate, failed_gates, failures, too_many_bad_lines
-from pipeline.text import counted
+from pipeline.gates import Gate, cut_short, failed_gates, failures, too_many_bad_lines
+from pipeline.measures import count, phase
+from pipeline.text import counted, printable
 
 if TYPE_CHECKING:
     from pipeline.console import Voice
@@ -36,9 +37,10 @@ def read_options(
     run_gap: float,
     replace: bool,
     verify: bool,
+    max_expand: str,
 ) -> Options:
     """What shapes an ingest, from its options."""
-    from pipeline.ingest import Options, read_hosts
+    from pipeline.ingest import Expansion, Options, read_hosts
 
     return Options(
         input_format,
@@ -48,6 +50,7 @@ def read_options(
         replace,
         verify,
         None if hosts is None else read_hosts(hosts),
+        Expansion.parse(max_expand),
     )
 
 
@@ -109,9 +112,9 @@ def bring_in(
                 f"{' ...' if len(outcome.missing) > 3 else ''}; the run in the lake is kept"
                 " (--replace takes the input)"
             )
-        for fault, count in outcome.faults.items():
+        for fault, times in outcome.faults.items():
             if fault.severity in ("data_loss", "error"):
-                voice.warn(f"{outcome.run_id}: {fault.name} ({count}): {fault.doc}")
+                voice.warn(f"{outcome.run_id}: {fault.name} ({times}): {fault.doc}")
     for line in done.unplaced:
         voice.warn(line)
     for line in done.told():
@@ -139,12 +142,12 @@ def print_dry_run(
         typer.echo(f"{planned.status:<9} {planned.format.name:<14} {files}  {planned.run_id}")
     for skip in skips:
         member = f"/{skip['member']}" if skip["member"] else ""
-        typer.echo(f"skipped   {skip['reason']:<14} {skip['path']}{member}")
+        typer.echo(printable(f"skipped   {skip['reason']:<14} {skip['path']}{member}"))
 
 
-def judge_bad_lines(ingested: IngestReport, max_bad_ratio: float) -> None:
-    """Ends with an error if a run has more bad lines than allowed; all of it is in the lake."""
-    error = too_many_bad_lines(ingested.runs, max_bad_ratio)
+def judge_input(ingested: IngestReport, max_bad_ratio: float) -> None:
+    """Ends with an error if an input was cut or a run has more bad lines than allowed."""
+    error = cut_short(ingested.cut) or too_many_bad_lines(ingested.runs, max_bad_ratio)
     if error is not None:
         raise error
 
@@ -166,8 +169,9 @@ def bring_up(lake: Lake, memory: int | None, voice: Voice, *, full: bool = False
     from pipeline.models import build
 
     limit = None if memory is None else engine_limit(memory)
-    with voice.doing("building the warehouse") as told:
+    with phase("build"), voice.doing("building the warehouse") as told:
         built = build(lake, full=full, memory_limit=limit, progress=told)
+    count(runs_built=len(built.built), runs_dropped=len(built.dropped))
     voice.say(built.told())
     return built
 
@@ -187,7 +191,7 @@ def write_page(
     """Writes the report and says where it is."""
     from pipeline.report import form_of, write_report
 
-    with voice.doing("writing the report"):
+    with phase("report"), voice.doing("writing the report"):
         written = write_report(
             lake,
             page,
@@ -198,6 +202,7 @@ def write_page(
             form=form_of(form, page),
             pictures=pictures,
         )
+    count(report_bytes=written.bytes)
     voice.say(
         f"report: {counted(written.runs, 'run')}, {written.bytes / 1e6:.2f} MB, {written.path}"
     )
@@ -214,4 +219,4 @@ def print_headline(lake: Lake) -> None:
     (counts,) = [answer.read_all() for answer in answers]
     more = counts[0][0].as_py() - HEADLINE_RUNS
     if more > 0:
-        typer.echo(f"... and {more:,} more: tracelake runs --lake {lake.root}")
+        typer.echo(printable(f"... and {more:,} more: tracelake runs --lake {lake.root}"))

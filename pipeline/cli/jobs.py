@@ -10,7 +10,7 @@ from pipeline.cli.app import app
 from pipeline.cli.job_steps import (
     bring_in,
     bring_up,
-    judge_bad_lines,
+    judge_input,
     print_dry_run,
     print_headline,
     read_options,
@@ -19,6 +19,7 @@ from pipeline.cli.job_steps import (
 )
 from pipeline.cli.options import (
     MAX_BAD_RATIO,
+    MAX_EXPAND,
     RUN_GAP_SECONDS,
     BadRatio,
     FailOn,
@@ -29,6 +30,7 @@ from pipeline.cli.options import (
     Inputs,
     Jobs,
     LakePath,
+    MaxExpand,
     Memory,
     Output,
     OutputFormat,
@@ -38,6 +40,7 @@ from pipeline.cli.options import (
     RunPattern,
     Verify,
 )
+from pipeline.cli.recording import recorded
 from pipeline.cli.steps import (
     open_lake,
     print_table,
@@ -46,9 +49,11 @@ from pipeline.cli.steps import (
 )
 from pipeline.errors import CheckFailedError
 from pipeline.gates import parse_gates
+from pipeline.text import printable
 
 
 @app.command()
+@recorded
 def run(
     inputs: Inputs,
     lake: LakePath,
@@ -77,6 +82,7 @@ def run(
     run_gap: RunGap = RUN_GAP_SECONDS,
     replace: Replace = False,
     verify: Verify = False,
+    max_expand: MaxExpand = MAX_EXPAND,
     jobs: Jobs = None,
     memory: Memory = None,
     fail_on: FailOn = "",
@@ -123,7 +129,9 @@ def run(
     voice = speak(quiet=quiet)
     with Job(lake, request, voice) as job:
         gates = parse_gates(fail_on)
-        options = read_options(input_format, run_pattern, hosts, given, run_gap, replace, verify)
+        options = read_options(
+            input_format, run_pattern, hosts, given, run_gap, replace, verify, max_expand
+        )
         limit = read_memory(memory)
         opened = Lake.create(lake)
         job.begin(opened, gated=bool(gates))
@@ -138,7 +146,8 @@ def run(
         verdicts = job.judge(opened, gates, max_bad_ratio)
         if not request.show:
             print_headline(opened)
-            typer.echo(f"report:    {path}\nwarehouse: {lake / opened.warehouse.name}")
+            places = f"report:    {path}\nwarehouse: {lake / opened.warehouse.name}"
+            typer.echo(printable(places))
         for verdict in verdicts[1:]:
             voice.error(verdict)
         if verdicts:
@@ -146,6 +155,7 @@ def run(
 
 
 @app.command()
+@recorded
 def ingest(
     inputs: Inputs,
     lake: LakePath,
@@ -157,6 +167,7 @@ def ingest(
     run_gap: RunGap = RUN_GAP_SECONDS,
     replace: Replace = False,
     verify: Verify = False,
+    max_expand: MaxExpand = MAX_EXPAND,
     jobs: Jobs = None,
     memory: Memory = None,
     dry_run: Annotated[
@@ -171,7 +182,9 @@ def ingest(
     """Bring a lake's Parquet up to date with its inputs."""
     from pipeline.lake import Lake
 
-    options = read_options(input_format, run_pattern, hosts, given, run_gap, replace, verify)
+    options = read_options(
+        input_format, run_pattern, hosts, given, run_gap, replace, verify, max_expand
+    )
     if dry_run:
         print_dry_run(inputs, lake, options, output_format)
         return
@@ -179,10 +192,11 @@ def ingest(
     done = bring_in(inputs, Lake.create(lake), options, jobs, limit, voice)
     if output_format is not None:
         print_table(done.table(), output_format, None)
-    judge_bad_lines(done, max_bad_ratio)
+    judge_input(done, max_bad_ratio)
 
 
 @app.command()
+@recorded
 def build(
     lake: LakePath,
     full: Annotated[
@@ -203,17 +217,25 @@ def build(
 
 @app.command()
 def check(
-    lake: LakePath, output_format: Format = OutputFormat.TABLE, output: Output = None
+    lake: LakePath,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Do not read part files whole to see that they are intact."),
+    ] = False,
+    output_format: Format = OutputFormat.TABLE,
+    output: Output = None,
 ) -> None:
     """Verify a lake: files against manifests, every line accounted for, figures that add up."""
     from pipeline.check import check_lake, findings_table
 
-    findings = check_lake(open_lake(lake))
+    findings = check_lake(open_lake(lake), quick=quick)
     if findings or output_format is not OutputFormat.TABLE:
         print_table(findings_table(findings), output_format, output)
     failed = [finding for finding in findings if finding.severity == "error"]
     if failed:
         raise CheckFailedError(
-            f"{len(failed)} of the lake's checks failed", path=lake, hint="see the findings above"
+            f"{len(failed)} of the lake's checks failed",
+            path=lake,
+            hint="the column repair says what mends each",
         )
     speak().say(f"{lake}: all checks passed")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from datetime import datetime
 from enum import StrEnum
@@ -29,6 +28,7 @@ from pipeline.cli.options import (
     OutputFormat,
     Quiet,
 )
+from pipeline.cli.recording import recorded
 from pipeline.cli.steps import (
     open_lake,
     print_runs,
@@ -37,6 +37,7 @@ from pipeline.cli.steps import (
 )
 from pipeline.errors import UsageError
 from pipeline.gates import parse_gates
+from pipeline.text import json_text
 
 
 class DocumentFormat(StrEnum):
@@ -158,10 +159,11 @@ def diff(
 
 
 def _print_json(document: dict[str, Any]) -> None:
-    typer.echo(json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2))
+    typer.echo(json_text(document, indent=2))
 
 
 @app.command()
+@recorded
 def report(
     lake: LakePath,
     output: Annotated[

@@ -14,6 +14,7 @@ from pipeline.gates import GATES
 
 MAX_BAD_RATIO = 0.01
 RUN_GAP_SECONDS = 60.0
+MAX_EXPAND = "1000x"
 
 
 class OutputFormat(StrEnum):
@@ -25,6 +26,13 @@ class OutputFormat(StrEnum):
     CSV = "csv"
     PARQUET = "parquet"
     MARKDOWN = "markdown"
+
+
+class LogFormat(StrEnum):
+    """How notes, progress and errors are written."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 Inputs = Annotated[
@@ -79,6 +87,15 @@ Replace = Annotated[
     bool, typer.Option("--replace", help="Let an input with fewer ranks or lines replace its run.")
 ]
 Verify = Annotated[bool, typer.Option("--verify", help="Read inputs whose date did not change.")]
+MaxExpand = Annotated[
+    str,
+    typer.Option(
+        "--max-expand",
+        metavar="LIMIT",
+        help="How far a compressed input may expand: a multiple of what lies on disk, 1000x, though"
+        " always to 1 GB; or a size, 50GB. What goes further is cut: exit with 3.",
+    ),
+]
 Jobs = Annotated[
     int | None, typer.Option("--jobs", min=1, help="Runs parsed at once; one per processor.")
 ]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from pipeline.budget import jobs_within, parse_size
-from pipeline.cli.options import OutputFormat
+from pipeline.cli.options import LogFormat, OutputFormat
 from pipeline.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,8 +21,16 @@ if TYPE_CHECKING:
     from pipeline.terminal import Choice
 
 
+# How a command speaks on standard error; set before it begins.
+log_format: ContextVar[LogFormat] = ContextVar("log_format", default=LogFormat.TEXT)
+
+
 def speak(*, quiet: bool = False) -> Voice:
     """The voice of a command; one that only prints a result needs none."""
+    if log_format.get() is LogFormat.JSON:
+        from pipeline.console_json import JsonVoice
+
+        return JsonVoice(quiet=quiet)
     from pipeline.console import Voice
 
     return Voice(quiet=quiet)

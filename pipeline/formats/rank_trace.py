@@ -44,7 +44,7 @@ UNKNOWN_DTYPE = Fault(
 REJECTS = {
     "not_a_record": "The line is not `rank:N:op(...)`.",
     "unbalanced": "Brackets or quotes do not close where the line ends.",
-    "bad_field": "The fields do not begin with `key=`.",
+    "bad_field": "The fields do not begin with `key=`, or are more than 1024.",
     "duplicate_key": "A key stands twice in one record.",
     "bad_number": "A time is not a plain decimal of at most 12.6 digits, or a count is no number.",
     "bad_shape": "A shape is not `[a, b, ...]` of whole numbers.",
@@ -244,7 +244,7 @@ class _Parser:
 FORMAT = Format(
     name="rank_trace",
     doc="Megatron per-rank operation traces, one file per rank.",
-    version=1,
+    version=2,
     tables=("ops", "comms"),
     sniff=sniff,
     facts=facts,

@@ -1,5 +1,6 @@
 """From inputs to committed runs: discover, sniff, group into runs, parse, commit."""
 
+from pipeline.ingest.expand import Expansion
 from pipeline.ingest.find import Options
 from pipeline.ingest.outcome import IngestReport, RunOutcome, planned_table, unplaced
 from pipeline.ingest.places import Hosts, read_hosts
@@ -7,6 +8,7 @@ from pipeline.ingest.plan import Status
 from pipeline.ingest.runner import Progress, ingest, plan
 
 __all__ = [
+    "Expansion",
     "Hosts",
     "IngestReport",
     "Options",

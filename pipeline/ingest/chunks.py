@@ -19,6 +19,7 @@ import numpy as np
 from pipeline.faults import (
     BYTE_ORDER_MARK,
     CHANGED_WHILE_READ,
+    EXPANDED_TOO_FAR,
     LINE_TOO_LONG,
     READ_ERROR,
     TEXT_LIMIT,
@@ -27,8 +28,10 @@ from pipeline.faults import (
     Ledger,
 )
 from pipeline.formats import Chunk, Span
+from pipeline.ingest.expand import ExpandedTooFarError
+from pipeline.ingest.opening import Opened
 from pipeline.ingest.sources import Read, Source
-from pipeline.ingest.streams import DECODE_ERRORS, Codec, Opened
+from pipeline.ingest.streams import DECODE_ERRORS, Codec
 from pipeline.scan.lines import line_ends
 
 # A line longer than this is rejected; 16 MiB hold an operation with some 80,000 sub-operations.
@@ -167,7 +170,7 @@ class ChunkReader:
                 opened = source.open()
                 self._reading = _Reading(source, *opened.__enter__())
             except DECODE_ERRORS as error:
-                filling.notes.append(_damage(source, error, compressed=False))
+                filling.notes.append(_damage(source, error))
             else:
                 self._opened = opened
                 return True
@@ -187,9 +190,10 @@ class ChunkReader:
             try:
                 count: int = reading.stream.readinto(buffer.view[filled:stop])  # type: ignore[attr-defined]
             except DECODE_ERRORS as error:
-                damage = _damage(reading.source, error, compressed=reading.compressed)
+                damage = _damage(reading.source, error)
                 filling.notes.append(damage)
-                reading.stream = _salvaged(reading)
+                too_far = isinstance(error, ExpandedTooFarError)
+                reading.stream = io.BytesIO() if too_far else _salvaged(reading)
                 continue
             reading.ended = count == 0
             reading.hash.update(buffer.view[filled : filled + count])
@@ -255,9 +259,11 @@ class ChunkReader:
         return Chunk(data, ends, firsts[:-1], tuple(span for _, span in filling.spans))
 
 
-def _damage(source: Source, error: Exception, *, compressed: bool) -> Callable[[Ledger], None]:
-    damaged = compressed or not isinstance(error, OSError)
-    fault: Fault = TRUNCATED_COMPRESSION if damaged else READ_ERROR
+def _damage(source: Source, error: Exception) -> Callable[[Ledger], None]:
+    system = isinstance(error, OSError) and error.errno is not None
+    fault: Fault = READ_ERROR if system else TRUNCATED_COMPRESSION
+    if isinstance(error, ExpandedTooFarError):
+        fault = EXPANDED_TOO_FAR
     raw = str(error).encode()
     return lambda told: told.fault(source.source_id, fault, raw=raw)
 
@@ -273,6 +279,7 @@ def _salvaged(reading: _Reading) -> IO[bytes]:
                 skip = reading.found.bytes
                 while skip and (piece := again.read(min(skip, _PIECE))):
                     skip -= len(piece)
-                while byte := again.read(1):
+                # It may be another file by now, one that does not fail.
+                while len(saved) < CHUNK_BYTES and (byte := again.read(1)):
                     saved += byte
     return io.BytesIO(saved)

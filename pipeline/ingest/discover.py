@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import glob
-import io
 import os
 import shutil
 import stat
 import sys
-import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,15 +14,17 @@ from typing import IO
 
 from pipeline.errors import InputError
 from pipeline.formats import HEAD_BYTES
-from pipeline.ingest.streams import (
-    DECODE_ERRORS,
-    Entry,
-    codec_of,
-    decompressed,
+from pipeline.ingest.archives import (
     is_tar,
     is_zip,
+    open_zip_member,
     walk_tar,
+    zip_members,
+    zip_size,
 )
+from pipeline.ingest.expand import ExpandedTooFarError, Expansion
+from pipeline.ingest.names import text_name
+from pipeline.ingest.streams import DECODE_ERRORS, Entry, codec_of, decompressed, open_file
 
 STANDARD_INPUT = "-"
 
@@ -35,6 +35,7 @@ SKIP_REASONS = {
     "no_records": "The format that was forced or chosen found no record in it.",
     "ambiguous": "Several formats claim the content; choose one with --input-format.",
     "unreadable": "The operating system or the decompressor refuses to read it.",
+    "expands_too_far": "It decompresses to more than --max-expand allows, the archive as a whole.",
     "not_a_file": "A device, socket, pipe or link to a directory; only regular files are read.",
     "hidden": "The name starts with a dot.",
     "nested_archive": "An archive inside an archive is not opened; extract it.",
@@ -51,11 +52,16 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """An input that is passed over, and why: a key of `SKIP_REASONS`."""
+    """An input that is passed over, and why: a key of `SKIP_REASONS`.
+
+    Attributes:
+        lasting: The content is the reason, so that it holds as long as the file does not change.
+    """
 
     path: str
     member: str | None
     reason: str
+    lasting: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +115,9 @@ def _spooled(name: str, stream: IO[bytes], spool: Path) -> Root:
     return Root(spool, (spool / name,))
 
 
-def discover(root: Root, *, lake: Path | None) -> Iterator[tuple[Entry, str] | Skip]:
+def discover(
+    root: Root, *, lake: Path | None, expansion: Expansion
+) -> Iterator[tuple[Entry, str] | Skip]:
     """Regular files below a root in a stable order, each with its real path, and skips.
 
     The lake itself is not an input, wherever it lies.
@@ -117,7 +125,7 @@ def discover(root: Root, *, lake: Path | None) -> Iterator[tuple[Entry, str] | S
     if root.files is not None:
         for file in root.files:
             relative = Path(os.path.relpath(file, root.folder)).as_posix()
-            yield _judge(str(file), relative, os.path.realpath(file))
+            yield _judge(str(file), text_name(relative), os.path.realpath(file), expansion)
         return
     spared = None if lake is None else str(lake)
     pending = [(str(root.folder), "")]
@@ -132,7 +140,8 @@ def discover(root: Root, *, lake: Path | None) -> Iterator[tuple[Entry, str] | S
         real = os.path.realpath(folder)
         below = []
         for child in children:
-            name = f"{inside}/{child.name}" if inside else child.name
+            own = text_name(child.name)
+            name = f"{inside}/{own}" if inside else own
             where = f"{real}/{child.name}"
             if child.name.startswith("."):
                 yield Skip(name, None, "hidden")
@@ -140,13 +149,12 @@ def discover(root: Root, *, lake: Path | None) -> Iterator[tuple[Entry, str] | S
                 if where != spared:
                     below.append((child.path, name))
             else:
-                yield _judge(
-                    child.path, name, os.path.realpath(where) if child.is_symlink() else where
-                )
+                target = os.path.realpath(where) if child.is_symlink() else where
+                yield _judge(child.path, name, target, expansion)
         pending.extend(reversed(below))
 
 
-def _judge(file: str, relative: str, real: str) -> tuple[Entry, str] | Skip:
+def _judge(file: str, relative: str, real: str, expansion: Expansion) -> tuple[Entry, str] | Skip:
     try:
         status = os.stat(file)
     except OSError:
@@ -154,28 +162,37 @@ def _judge(file: str, relative: str, real: str) -> tuple[Entry, str] | Skip:
     if not stat.S_ISREG(status.st_mode):
         return Skip(relative, None, "not_a_file")
     size = status.st_size
-    entry = Entry(relative, None, file, size, status.st_mtime_ns, status.st_ino, weight=size)
-    return entry, real
+    limit = expansion.bytes_of(size)
+    stamp = status.st_mtime_ns
+    return Entry(relative, None, file, size, stamp, status.st_ino, weight=size, limit=limit), real
 
 
 def open_heads(entry: Entry) -> Iterator[Found | Skip]:
     """First bytes of an input: one for a file, one per member for an archive."""
     try:
-        with io.FileIO(entry.location) as raw:
+        with open_file(entry.location) as raw:
             head = raw.read(HEAD_BYTES)
             if is_zip(head):
                 yield from _zip_heads(entry)
                 return
             if codec_of(head) is not None:
                 raw.seek(0)
-                stream, _ = decompressed(raw)  # kept: it must not be finalised before `raw` closes
+                # Kept: it must not be finalised before `raw` closes.
+                stream, _ = decompressed(raw, entry.limit)
                 head = read_head(stream)
         if is_tar(head):
             yield from _tar_heads(entry)
         else:
             yield _found_or_empty(entry, head)
-    except DECODE_ERRORS:
-        yield Skip(entry.path, None, "unreadable")
+    except DECODE_ERRORS as error:
+        yield _unreadable(entry, error)
+
+
+def _unreadable(entry: Entry, error: Exception) -> Skip:
+    if isinstance(error, ExpandedTooFarError):
+        return Skip(entry.path, entry.member, "expands_too_far", lasting=False)
+    refused = isinstance(error, OSError) and error.errno is not None
+    return Skip(entry.path, entry.member, "unreadable", lasting=not refused)
 
 
 def read_head(stream: IO[bytes]) -> bytes:
@@ -198,29 +215,33 @@ def _found_or_empty(entry: Entry, head: bytes) -> Found | Skip:
 
 def _judge_member(entry: Entry, stream: IO[bytes]) -> Found | Skip:
     try:
-        inner, _ = decompressed(stream)
+        inner, _ = decompressed(stream, entry.limit)
         head = read_head(inner)
-    except DECODE_ERRORS:
-        return Skip(entry.path, entry.member, "unreadable")
+    except DECODE_ERRORS as error:
+        return _unreadable(entry, error)
     if is_tar(head) or is_zip(head):
         return Skip(entry.path, entry.member, "nested_archive")
     return _found_or_empty(entry, head)
 
 
 def _zip_heads(entry: Entry) -> Iterator[Found | Skip]:
-    with zipfile.ZipFile(entry.location) as archive:
-        for position, info in enumerate(archive.infolist()):
-            if not info.is_dir():
-                member = entry._replace(
-                    member=info.filename, weight=info.file_size, position=position
-                )
-                with archive.open(info) as stream:
-                    yield _judge_member(member, stream)
+    if zip_size(entry.location) > entry.limit:
+        yield Skip(entry.path, None, "expands_too_far", lasting=False)
+        return
+    for position, info in enumerate(zip_members(entry.location)):
+        if info.is_dir():
+            continue
+        member = entry._replace(member=info.filename, weight=info.file_size, position=position)
+        try:
+            with open_zip_member(member) as stream:
+                yield _judge_member(member, stream)
+        except DECODE_ERRORS as error:
+            yield _unreadable(member, error)
 
 
 def _tar_heads(entry: Entry) -> Iterator[Found | Skip]:
     try:
-        for position, (info, stream) in enumerate(walk_tar(entry.location)):
+        for position, (info, stream) in enumerate(walk_tar(entry.location, entry.limit)):
             member = entry._replace(
                 member=info.name, weight=info.size, position=position, packed=True
             )
@@ -228,5 +249,5 @@ def _tar_heads(entry: Entry) -> Iterator[Found | Skip]:
                 yield _judge_member(member, stream)
             elif not info.isdir():
                 yield Skip(entry.path, info.name, "not_a_file")
-    except DECODE_ERRORS:
-        yield Skip(entry.path, None, "unreadable")
+    except DECODE_ERRORS as error:
+        yield _unreadable(entry, error)

@@ -13,6 +13,7 @@ from pipeline import topology
 from pipeline.errors import UsageError
 from pipeline.formats import Claim, FileFacts, Format, format_named, formats
 from pipeline.ingest.discover import Found, Root, Skip, discover, open_heads
+from pipeline.ingest.expand import DEFAULT_EXPANSION, Expansion
 from pipeline.ingest.memory import (
     ID_BYTES,
     Memory,
@@ -44,6 +45,7 @@ class Options:
         verify: Reads unchanged files again.
         hosts: Where each rank ran, from `--hosts`. Remembered per input, not with `shaping`: a
             changed line concerns only the runs it places.
+        max_expand: How far a compressed input may expand.
     """
 
     input_format: str | None = None
@@ -53,6 +55,7 @@ class Options:
     replace: bool = False
     verify: bool = False
     hosts: Hosts | None = None
+    max_expand: Expansion = DEFAULT_EXPANSION
 
     def shaping(self, fmt: Format) -> dict[str, Any]:
         """The options that change rows, as remembered with a run."""
@@ -109,7 +112,7 @@ def find(
     seen: set[str] = set()
     for root in roots:
         judge.findings.candidates.append([])
-        for item in discover(root, lake=lake_root):
+        for item in discover(root, lake=lake_root, expansion=options.max_expand):
             if isinstance(item, Skip):
                 judge.pass_over(item)
                 continue
@@ -138,7 +141,7 @@ class _Judge:
             self._open(entry)
 
     def pass_over(self, skip: Skip, entry: Entry | None = None, members: int = 1) -> None:
-        lasting = entry is not None and skip.reason != "unreadable" and self._forced is None
+        lasting = entry is not None and skip.lasting and self._forced is None
         judged = judgement(entry, members, _known_formats()) if entry and lasting else None
         record = skip_record(skip.path, skip.member, skip.reason, judged)
         self.findings.skips.append(record)

@@ -9,10 +9,13 @@ import posixpath
 import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
+from typing import IO
 
 from pipeline.formats import one_run_per_file
+from pipeline.ingest.archives import pass_by
 from pipeline.ingest.find import Candidate
-from pipeline.ingest.streams import DECODE_ERRORS, Entry, open_entry
+from pipeline.ingest.opening import open_entry
+from pipeline.ingest.streams import DECODE_ERRORS, Entry, decompressed
 
 _ID_LENGTH = 120
 _HASH_DIGITS = 8
@@ -26,17 +29,33 @@ def slug(text: str) -> str:
 
 def content_hash(entry: Entry, limit: int | None = None) -> str | None:
     """SHA-256 of the decompressed bytes, or of the first `limit`; None if it cannot be read."""
+    with contextlib.suppress(*DECODE_ERRORS), open_entry(entry) as (stream, _):
+        return _hash(stream, limit)
+    return None
+
+
+def packed_hashes(entries: Sequence[Entry]) -> dict[int, str | None]:
+    """What `content_hash` says of each of these members of one tar, by position, in one pass."""
+    limits = {entry.position: entry.limit for entry in entries}
+    hashes: dict[int, str | None] = {}
+    for position, packed in pass_by(entries):
+        hashes[position] = None
+        with contextlib.suppress(*DECODE_ERRORS):
+            stream, _ = decompressed(packed, limits[position])
+            hashes[position] = _hash(stream, None)
+    return hashes
+
+
+def _hash(stream: IO[bytes], limit: int | None) -> str | None:
     digest = hashlib.sha256()
     left = limit
-    with contextlib.suppress(*DECODE_ERRORS), open_entry(entry) as (stream, _):
-        while left is None or left > 0:
-            piece = stream.read(1 << 20 if left is None else min(left, 1 << 20))
-            if not piece:
-                return digest.hexdigest() if not left else None
-            digest.update(piece)
-            left = None if left is None else left - len(piece)
-        return digest.hexdigest()
-    return None
+    while left is None or left > 0:
+        piece = stream.read(1 << 20 if left is None else min(left, 1 << 20))
+        if not piece:
+            return digest.hexdigest() if not left else None
+        digest.update(piece)
+        left = None if left is None else left - len(piece)
+    return digest.hexdigest()
 
 
 def first_source(sources: Sequence[Candidate]) -> Candidate:

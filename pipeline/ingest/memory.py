@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from pipeline.formats import FileFacts
@@ -120,22 +121,34 @@ _StatKey = tuple[str, int, int, int]
 
 
 class Memory:
-    """Index over everything a lake remembers."""
+    """Index over everything a lake remembers.
 
-    def __init__(self, snapshot: Snapshot, skipped: Iterable[Record]) -> None:
-        self.runs = snapshot.runs
+    Attributes:
+        runs: Every run of the lake, and those that were dropped: a new one takes no id of theirs.
+        dropped: Those that were dropped.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        skipped: Iterable[Record],
+        dropped: Mapping[str, RunEntry] = MappingProxyType({}),
+    ) -> None:
+        self.dropped = dropped.keys()
+        self.runs = {**dropped, **snapshot.runs}
         self._by_stat: dict[_StatKey, list[Remembered | Record]] = defaultdict(list)
         self._by_label: dict[str, list[Remembered]] = defaultdict(list)
         self._by_name: dict[tuple[str, str], list[Remembered]] = defaultdict(list)
         self._by_head: dict[str, list[Remembered]] = defaultdict(list)
-        for run in snapshot.runs.values():
+        for run in self.runs.values():
             for record in run.sources:
                 source = Remembered(run, record)
                 self._by_stat[_record_key(record)].append(source)
                 label = label_of(record)
                 self._by_label[label].append(source)
                 self._by_name[base_name(label), record["head_hash"]].append(source)
-                self._by_head[record["head_hash"]].append(source)
+                if run.run_id not in self.dropped:
+                    self._by_head[record["head_hash"]].append(source)
         for record in skipped:
             if "size" in record:
                 self._by_stat[_record_key(record)].append(record)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from pipeline.faults import Fault
+from pipeline.faults import EXPANDED_TOO_FAR, Fault
 from pipeline.formats import Format
 from pipeline.ingest.find import Candidate
 from pipeline.ingest.memory import Record, label_of
@@ -68,6 +68,11 @@ class IngestReport:
         return tuple(run.run_id for run in self.runs if run.status in _WRITTEN)
 
     @property
+    def cut(self) -> tuple[str, ...]:
+        """Runs of inputs that expand further than they may."""
+        return tuple(run.run_id for run in self.runs if EXPANDED_TOO_FAR in run.faults)
+
+    @property
     def bytes(self) -> int:
         """Decompressed bytes that were read."""
         return sum(run.bytes for run in self.runs)
@@ -76,6 +81,21 @@ class IngestReport:
     def rejected(self) -> int:
         """Lines that were not understood."""
         return sum(run.rejected for run in self.runs)
+
+    @property
+    def amounts(self) -> dict[str, int]:
+        """What was read and written, by column of `tracelake_runs`."""
+        written = [run for run in self.runs if run.status in _WRITTEN]
+        return {
+            "runs_found": len(self.runs),
+            "runs_written": len(written),
+            "files_read": sum(run.files for run in written),
+            "bytes_read": self.bytes,
+            "lines_read": sum(run.lines for run in self.runs),
+            "rows_written": sum(run.rows for run in written),
+            "lines_rejected": self.rejected,
+            "inputs_skipped": len(self.skips),
+        }
 
     def table(self) -> pa.Table:
         """A row per run and per input that was passed over; figures of runs that were read."""

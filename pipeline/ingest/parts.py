@@ -16,7 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.files import NewFile
 from pipeline.lake import part_folder
+from pipeline.measures import phase
 from pipeline.schema import Table, tables
 
 ROW_GROUP_ROWS = 1 << 18
@@ -131,17 +133,19 @@ class _Lane:
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Writes a row group."""
-        group = _whole(batches)
-        if self._part is None:
-            path = Path(f"{self._path}-{len(self._parts)}.parquet")
-            self._part = _Part(path, self._table, small=group.num_rows < SMALL_ROWS)
-        self._part.write(group)
-        if self._part.groups == ROW_GROUPS_PER_PART:
-            self._close_part()
+        with phase("write"):
+            group = _whole(batches)
+            if self._part is None:
+                path = Path(f"{self._path}-{len(self._parts)}.parquet")
+                self._part = _Part(path, self._table, small=group.num_rows < SMALL_ROWS)
+            self._part.write(group)
+            if self._part.groups == ROW_GROUPS_PER_PART:
+                self._close_part()
 
     def close(self) -> list[tuple[Path, str]]:
         """Parts with the SHA-256 of their content."""
-        self._close_part()
+        with phase("write"):
+            self._close_part()
         return self._parts
 
     def _close_part(self) -> None:
@@ -186,7 +190,7 @@ class _HashedFile(io.RawIOBase):
 
     def __init__(self, path: Path) -> None:
         self.digest = hashlib.sha256()
-        self._file = path.open("wb")
+        self._file = NewFile(path)
 
     def writable(self) -> bool:
         return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from pipeline.formats import Format, Run
@@ -15,6 +15,7 @@ from pipeline.ingest.identity import (
     feeding_order,
     first_source,
     group_of,
+    packed_hashes,
     run_id_of,
 )
 from pipeline.ingest.memory import (
@@ -26,6 +27,7 @@ from pipeline.ingest.memory import (
     place_record,
 )
 from pipeline.ingest.streams import Entry
+from pipeline.ingest.twins import fold_twins
 from pipeline.lake import RunEntry
 
 
@@ -37,6 +39,7 @@ class Status(enum.StrEnum):
     UNCHANGED = "unchanged"
     REFRESHED = "refreshed"  # same content, another file date: remembered, not parsed
     KEPT = "kept"  # the input is poorer than what the lake holds
+    DROPPED = "dropped"  # was dropped from the lake on purpose
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,7 @@ class _Planner:
         self._options = options
         self._memory = memory
         self._contents: dict[int, str | None] = {}
+        self._found = findings.candidates
         self._candidates = [
             [self._settle(c) for c in candidates] for candidates in findings.candidates
         ]
@@ -109,7 +113,7 @@ class _Planner:
             by_id[run_id_of(group, first_source(group).head_hash)].append(group)
         planned = []
         for run_id, found in by_id.items():
-            runs = list(self._fold_twins(found))
+            runs = list(fold_twins(found, self._content))
             for sources, twins in runs:
                 name = run_id if len(runs) == 1 else None
                 planned.append(self._plan(name, sources, twins, covered))
@@ -135,9 +139,17 @@ class _Planner:
         if candidate.known is not None:
             return str(candidate.known.record["content_hash"])
         key = id(candidate.entry)
-        if key not in self._contents:
+        if key not in self._contents and candidate.entry.packed:
+            self._contents |= self._packed_contents(candidate.entry.location)
+        elif key not in self._contents:
             self._contents[key] = content_hash(candidate.entry)
         return self._contents[key]
+
+    def _packed_contents(self, location: str) -> dict[int, str | None]:
+        """Hashes of all candidates of a tar, by identity of their entries, in one pass."""
+        entries = [c.entry for found in self._found for c in found if c.entry.location == location]
+        hashes = packed_hashes(entries)
+        return {id(entry): hashes[entry.position] for entry in entries}
 
     def _find_duplicates(self) -> dict[str, str]:
         """Label -> label of an earlier input with the same content; committed ones are earlier."""
@@ -176,28 +188,6 @@ class _Planner:
                     sources = [members[file.key]._replace(facts=file) for file in files]
                     yield tuple(sorted(sources, key=feeding_order))
 
-    def _fold_twins(
-        self, found: Sequence[tuple[Candidate, ...]]
-    ) -> Iterator[tuple[tuple[Candidate, ...], tuple[tuple[Candidate, int], ...]]]:
-        """Runs of one id: a run whose every input is in a richer one is that one found again."""
-        if len(found) == 1:
-            yield found[0], ()
-            return
-        left = sorted(found, key=lambda group: (-len(group), group[0].entry.label))
-        while left:
-            richest, *left = left
-            index = {self._content(c): i for i, c in reversed(list(enumerate(richest)))}
-            twins: list[tuple[Candidate, int]] = []
-            others = []
-            for group in left:
-                contents = [self._content(c) for c in group]
-                if all(content is not None and content in index for content in contents):
-                    twins.extend((c, index[h]) for c, h in zip(group, contents, strict=True))
-                else:
-                    others.append(group)
-            left = others
-            yield richest, tuple(twins)
-
     def _plan(
         self,
         run_id: str | None,
@@ -205,7 +195,11 @@ class _Planner:
         twins: tuple[tuple[Candidate, int], ...],
         covered: set[str],
     ) -> RunPlan:
-        replaces = self._predecessors(sources)
+        known = self._predecessors(sources)
+        replaces = {name: run for name, run in known.items() if name not in self._memory.dropped}
+        if known and not replaces:
+            (name, run), *_ = known.items()
+            return RunPlan(name, run.group, sources, twins, status=Status.DROPPED)
         if run_id is None or (run_id in self._memory.runs and run_id not in replaces):
             whole = hashlib.sha256("".join(self._content(c) or "" for c in sources).encode())
             run_id = run_id_of(sources, whole.hexdigest())

@@ -6,15 +6,17 @@ import os
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
 
+from pipeline import files
 from pipeline.budget import jobs_within
 from pipeline.errors import InputError
 from pipeline.ingest.discover import resolve_roots
@@ -24,7 +26,8 @@ from pipeline.ingest.outcome import IngestReport, RunOutcome, outcome_of, unplac
 from pipeline.ingest.parts import LANES, PartWriter
 from pipeline.ingest.plan import RunPlan, Status, plan_runs
 from pipeline.ingest.work import RunResult, ingest_job, record_of
-from pipeline.lake import Lake, RunEntry, Snapshot
+from pipeline.lake import Change, Lake, RunEntry, Snapshot, dropped_runs
+from pipeline.measures import count, phase
 from pipeline.schema import tables
 from pipeline.waiting import wait_for_one
 
@@ -52,9 +55,13 @@ def plan(
     """
     lake = Lake.open(lake_root) if Lake.exists(lake_root) else None
     snapshot = lake.snapshot() if lake else Snapshot({}, ())
-    memory = Memory(snapshot, lake.skipped_inputs() if lake else ())
-    findings = find(resolve_roots(inputs, spool), options, memory, lake_root.resolve())
-    return plan_runs(findings, options, memory), findings.skips
+    memory = Memory(
+        snapshot, lake.skipped_inputs() if lake else (), dropped_runs(lake) if lake else {}
+    )
+    with phase("find"):
+        findings = find(resolve_roots(inputs, spool), options, memory, lake_root.resolve())
+    with phase("plan"):
+        return plan_runs(findings, options, memory), findings.skips
 
 
 def ingest(
@@ -95,6 +102,7 @@ def ingest(
         tuple(skips),
         tuple(unplaced(plans, options.hosts)),
     )
+    count(**report.amounts)
     if not report.runs:
         raise _nothing_usable(inputs, skips, options)
     return report
@@ -166,14 +174,14 @@ class _Jobs:
         }
         try:
             while pending:
-                future = wait_for_one(pending).pop()
-                pending.discard(future)  # and with it the result, once it is committed
-                for result in future.result():
-                    group = result.plan.group
-                    done[group].append(result)
-                    open_groups[group] -= 1
-                    if not open_groups[group]:
-                        outcomes.extend(self._commit(group, done.pop(group)))
+                ended = wait_for_one(pending)
+                pending -= ended  # and with them the results, once they are committed
+                for result in chain.from_iterable(future.result() for future in ended):
+                    done[result.plan.group].append(result)
+                    open_groups[result.plan.group] -= 1
+                # What has ended during a commit is the next: to be on the disk costs once for all.
+                whole = sorted(group for group in done if not open_groups[group])
+                outcomes.extend(self._commit({group: done.pop(group) for group in whole}))
         except BaseException:  # an interrupt as well: jobs under way end at their next block
             self._stop.set()
             for future in pending:
@@ -193,30 +201,30 @@ class _Jobs:
         for p in plans:
             entry = _restamped(p)
             by_group[entry.group].append(entry)
-        for group, entries in by_group.items():
-            self._lake.commit(group, entries, staged={})
+        if by_group:
+            self._lake.commit_all([Change(group, runs, {}, {}) for group, runs in by_group.items()])
 
-    def _commit(self, group: str, results: Sequence[RunResult]) -> list[RunOutcome]:
+    def _commit(self, done: Mapping[str, Sequence[RunResult]]) -> list[RunOutcome]:
         outcomes: list[RunOutcome] = []
-        good: list[RunResult] = []
-        for result in sorted(results, key=lambda r: r.plan.run_id):
-            if not result.usable:
-                self._pass_over(result)
-            elif shorter := self._shorter(result):
-                outcomes.append(outcome_of(result, Status.KEPT, shorter))
-            else:
-                good.append(result)
-                outcomes.append(outcome_of(result, result.plan.status))
-        staged = {k: v for result in good for k, v in result.staged.items()}
-        drop = {run.run_id: run.group for result in good for run in result.plan.replaces}
-        if good:
-            entries = [result.entry for result in good]
-            new = {entry.run_id for entry in entries}
-            stale = {r: g for r, g in drop.items() if r not in new or g != group}
-            self._lake.commit(group, entries, staged=staged, drop=stale)
-        for result in results:
+        changes: list[Change] = []
+        for group, results in done.items():
+            good: list[RunResult] = []
+            for result in sorted(results, key=lambda r: r.plan.run_id):
+                if not result.usable:
+                    self._pass_over(result)
+                elif shorter := self._shorter(result):
+                    outcomes.append(outcome_of(result, Status.KEPT, shorter))
+                else:
+                    good.append(result)
+                    outcomes.append(outcome_of(result, result.plan.status))
+            if good:
+                changes.append(_change(group, good))
+        if changes:
+            with phase("commit"):
+                self._lake.commit_all(changes)
+        for result in chain.from_iterable(done.values()):
             for path in result.staged.values():
-                path.unlink(missing_ok=True)
+                files.remove(path)
         return outcomes
 
     def _shorter(self, result: RunResult) -> tuple[str, ...]:
@@ -247,6 +255,18 @@ def _jobs(plans: Sequence[RunPlan]) -> list[list[RunPlan]]:
         job.append(p)
         job_of.update(dict.fromkeys(tars, job))
     return list(jobs.values())
+
+
+def _change(group: str, results: Sequence[RunResult]) -> Change:
+    """What becomes of a group: its new runs, and the end of those that they supersede."""
+    new = {result.entry.run_id for result in results}
+    drop = {run.run_id: run.group for result in results for run in result.plan.replaces}
+    return Change(
+        group,
+        [result.entry for result in results],
+        {final: path for result in results for final, path in result.staged.items()},
+        {run: owner for run, owner in drop.items() if run not in new or owner != group},
+    )
 
 
 def _restamped(p: RunPlan) -> RunEntry:

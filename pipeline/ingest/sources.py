@@ -9,7 +9,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import IO
 
-from pipeline.ingest.streams import Entry, Opened, decompressed, open_entry
+from pipeline.ingest.opening import Opened, open_entry
+from pipeline.ingest.streams import Entry, decompressed
 
 _NOTHING = hashlib.sha256().hexdigest()
 
@@ -81,10 +82,11 @@ class FileSource(Source):
 class MemberSource(Source):
     """A member of a tar, which can be read only while it passes."""
 
-    def __init__(self, source_id: int, stream: IO[bytes]) -> None:
+    def __init__(self, source_id: int, stream: IO[bytes], limit: int) -> None:
         self.source_id = source_id
         self._stream = stream
+        self._limit = limit
 
     def open(self) -> Opened:
         """See `Source`."""
-        return contextlib.nullcontext(decompressed(self._stream))
+        return contextlib.nullcontext(decompressed(self._stream, self._limit))

@@ -1,26 +1,31 @@
-"""Opens an input as a stream of decompressed bytes, wherever it lies: file, archive member."""
+"""Inputs as they lie on disk, and the decompressed bytes behind a stream."""
 
 from __future__ import annotations
 
 import bz2
-import contextlib
 import gzip
 import io
 import lzma
 import os
 import tarfile
 import zipfile
-from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager
+import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, NamedTuple, cast
 
 import pyarrow as pa
-from isal import igzip
+from isal import igzip, isal_zlib
+
+from pipeline.ingest.expand import Bounded
+
+_IsalError = cast(type[Exception], isal_zlib.error)
 
 # What a damaged or truncated stream raises, over all codecs.
-DECODE_ERRORS = (EOFError, OSError, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError)
+DECODE_ERRORS = (
+    *(EOFError, OSError, zlib.error, _IsalError, lzma.LZMAError),
+    *(zipfile.BadZipFile, tarfile.TarError),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,7 @@ class Entry(NamedTuple):
         weight: Bytes to be read for this input, as far as known: for progress.
         position: Order within the archive.
         packed: Member of a tar, which is read from its beginning: members are taken as they pass.
+        limit: Bytes that what lies at `location` may expand to.
     """
 
     path: str
@@ -81,6 +87,7 @@ class Entry(NamedTuple):
     mtime_ns: int
     inode: int
     weight: int
+    limit: int
     position: int = 0
     packed: bool = False
 
@@ -106,8 +113,20 @@ def strip_suffix(path: str) -> str:
     return path[: len(path) - len(suffix)]
 
 
-def decompressed(raw: IO[bytes], *, patient: bool = False) -> tuple[IO[bytes], Codec | None]:
-    """The bytes behind a stream that may be compressed, and with what."""
+def open_file(location: str) -> io.FileIO:
+    """A file; one that has become a pipe meanwhile is not waited for."""
+    return io.FileIO(location, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK))
+
+
+def decompressed(
+    raw: IO[bytes], limit: int, *, patient: bool = False
+) -> tuple[IO[bytes], Codec | None]:
+    """The bytes behind a stream that may be compressed, and with what.
+
+    Args:
+        limit: Bytes that it may expand to.
+        patient: The stream is damaged: see `Codec.patient`.
+    """
     if isinstance(raw, io.FileIO) and codec_of(os.pread(raw.fileno(), _MAGIC_BYTES, 0)) is None:
         return cast(IO[bytes], raw), None
     peekable = (
@@ -116,78 +135,5 @@ def decompressed(raw: IO[bytes], *, patient: bool = False) -> tuple[IO[bytes], C
     codec = codec_of(peekable.peek(_MAGIC_BYTES)[:_MAGIC_BYTES])
     if codec is None:
         return peekable, None
-    return (codec.patient if patient else codec.open)(peekable), codec
-
-
-Opened = AbstractContextManager[tuple[IO[bytes], Codec | None]]
-"""Decompressed bytes of an input and its compression."""
-
-
-def open_entry(entry: Entry, *, patient: bool = False) -> Opened:
-    """Opens an input.
-
-    A member of a tar is found by reading up to it; use `walk_tar` for many.
-
-    Args:
-        patient: The stream is damaged: see `Codec.patient`.
-    """
-    if entry.member is not None:
-        return _open_member(entry, patient=patient)
-    raw = io.FileIO(entry.location)
-    try:
-        return _Plain(raw, *decompressed(raw, patient=patient))
-    except BaseException:
-        raw.close()
-        raise
-
-
-class _Plain(AbstractContextManager[tuple[IO[bytes], Codec | None]]):
-    """A file of its own; there may be a hundred thousand, so that this is no generator."""
-
-    __slots__ = ("_opened", "_raw")
-
-    def __init__(self, raw: io.FileIO, stream: IO[bytes], codec: Codec | None) -> None:
-        self._raw = raw
-        self._opened = stream, codec
-
-    def __enter__(self) -> tuple[IO[bytes], Codec | None]:
-        return self._opened
-
-    def __exit__(self, *error: object) -> None:
-        self._raw.close()
-
-
-@contextlib.contextmanager
-def _open_member(entry: Entry, *, patient: bool) -> Iterator[tuple[IO[bytes], Codec | None]]:
-    with contextlib.ExitStack() as stack:
-        if not entry.packed:
-            archive = stack.enter_context(zipfile.ZipFile(entry.location))
-            raw = stack.enter_context(archive.open(archive.infolist()[entry.position]))
-        else:
-            members = stack.enter_context(contextlib.closing(walk_tar(entry.location)))
-            raw = next(s for i, (_, s) in enumerate(members) if i == entry.position)
-        yield decompressed(raw, patient=patient)
-
-
-def is_zip(head: bytes) -> bool:
-    """Whether bytes start a zip archive."""
-    return head.startswith((b"PK\x03\x04", b"PK\x05\x06"))
-
-
-def is_tar(head: bytes) -> bool:
-    """Whether decompressed bytes start a tar archive: its magic stands at offset 257."""
-    return head[257:262] == b"ustar"
-
-
-def walk_tar(location: str | Path) -> Generator[tuple[tarfile.TarInfo, IO[bytes]]]:
-    """Members of a tar, compressed or not, in one pass; regular files only have a stream.
-
-    Each stream is valid until the next member is asked for. Members that are no regular file come
-    with an empty stream: the caller says why it skips them.
-    """
-    with open(location, "rb") as raw:
-        stream, _ = decompressed(raw)
-        with tarfile.open(fileobj=stream, mode="r|") as archive:
-            for info in archive:
-                member = archive.extractfile(info) if info.isreg() else None
-                yield info, member if member is not None else io.BytesIO()
+    stream = (codec.patient if patient else codec.open)(peekable)
+    return cast(IO[bytes], Bounded(stream, limit)), codec

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline.faults import Fault, Ledger, SourceCount
+from pipeline.ingest.archives import pass_by
 from pipeline.ingest.chunks import CHUNK_BYTES, Buffer, ChunkReader
 from pipeline.ingest.find import Candidate, Options
 from pipeline.ingest.memory import source_record
@@ -23,8 +24,9 @@ from pipeline.ingest.parts import PartWriter
 from pipeline.ingest.plan import RunPlan
 from pipeline.ingest.rows import is_complete, run_row
 from pipeline.ingest.sources import FileSource, MemberSource, Read, Source
-from pipeline.ingest.streams import walk_tar
+from pipeline.ingest.streams import Entry
 from pipeline.lake import RunEntry
+from pipeline.measures import phase
 from pipeline.schema import tables
 
 Advance = Callable[[int, int, int], None]
@@ -83,18 +85,18 @@ def ingest_job(
             lines rejected.
     """
     works = [_RunWork(plan, staging, helper, advance) for plan in plans]
-    packed: dict[str, dict[int, tuple[_RunWork, int]]] = defaultdict(dict)
+    packed: dict[str, dict[int, tuple[_RunWork, int, Entry]]] = defaultdict(dict)
     for work in works:
         candidates = list(enumerate(work.plan.sources))
         work.read(FileSource(i, c.entry) for i, c in candidates if not c.entry.packed)
         for i, c in candidates:
             if c.entry.packed:
-                packed[c.entry.location][c.entry.position] = work, i
-    for location, wanted in sorted(packed.items()):
-        members = enumerate(walk_tar(location))
-        passing = ((*wanted[i], stream) for i, (_, stream) in members if i in wanted)
+                packed[c.entry.location][c.entry.position] = work, i, c.entry
+    for _, wanted in sorted(packed.items()):
+        members = pass_by(entry for _, _, entry in wanted.values())
+        passing = ((*wanted[i], stream) for i, stream in members)
         for work, own in itertools.groupby(passing, key=lambda member: member[0]):
-            work.read(MemberSource(source_id, stream) for _, source_id, stream in own)
+            work.read(MemberSource(i, stream, entry.limit) for _, i, entry, stream in own)
     return [work.finish(options) for work in works]
 
 
@@ -120,7 +122,8 @@ class _RunWork:
             for chunk, weight in chunks:
                 counts = [self._ledger.source(i) for i in {s.source_id for s in chunk.spans}]
                 before = sum(count.rejected for count in counts)
-                self._parser.feed(chunk)
+                with phase("parse"):
+                    self._parser.feed(chunk)
                 self._write()
                 rejected = sum(count.rejected for count in counts) - before
                 self._advance(weight, sum(s.last for s in chunk.spans), rejected)
@@ -128,7 +131,8 @@ class _RunWork:
 
     def finish(self, options: Options) -> RunResult:
         """Ends the run: rows held back, accounts, and the run's own row."""
-        facts = self._parser.finish()
+        with phase("parse"):
+            facts = self._parser.finish()
         self._write(everything=True)
         sources = [
             *((i, candidate, None) for i, candidate in enumerate(self.plan.sources)),

@@ -5,6 +5,7 @@ Layout::
     LAKE/<table>/run_id=<id>/part-<content hash>.parquet
     LAKE/_manifest/<group>.json      what is committed; the truth about everything else
     LAKE/_manifest/_loose            part files that the next sweep looks at
+    LAKE/_manifest/_dropped          runs that were dropped, so that they do not come back
     LAKE/_staging/<purpose>-*/       work in progress
     LAKE/_run/                       lock and record of the nightly job
     LAKE/warehouse.duckdb            built from the above
@@ -14,7 +15,23 @@ manifests, so they see a group before or after, never between. Only this room mo
 removes part files and manifests; others write in the staging folder it gives them.
 """
 
-from pipeline.lake.manifest import RunEntry, Snapshot, part_folder
+from pipeline.lake.dropped import drop_runs, dropped_runs
+from pipeline.lake.leftovers import Leftover, leftovers, loose_parts, remove_leftovers
+from pipeline.lake.loose import stored_parts
+from pipeline.lake.manifest import Change, RunEntry, Snapshot, part_folder
 from pipeline.lake.store import Lake
 
-__all__ = ["Lake", "RunEntry", "Snapshot", "part_folder"]
+__all__ = [
+    "Change",
+    "Lake",
+    "Leftover",
+    "RunEntry",
+    "Snapshot",
+    "drop_runs",
+    "dropped_runs",
+    "leftovers",
+    "loose_parts",
+    "part_folder",
+    "remove_leftovers",
+    "stored_parts",
+]

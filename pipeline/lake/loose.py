@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
+
+from pipeline.files import append, replace, write
+from pipeline.schema import PARTITION_KEY, tables
+
+
+def stored_parts(root: Path) -> Iterator[str]:
+    """Every file in a run's folder of a table, relative to the root."""
+    for table in tables():
+        folder = root / table
+        for run in sorted(os.listdir(folder)) if folder.is_dir() else ():
+            if run.startswith(f"{PARTITION_KEY}="):
+                for name in sorted(os.listdir(folder / run)):
+                    yield f"{table}/{run}/{name}"
 
 
 class Loose:
@@ -19,18 +32,21 @@ class Loose:
 
     def add(self, parts: Iterable[str]) -> None:
         """Lists more, where there is a list; without one the next sweep looks at everything."""
-        if self._path.is_file():
-            with self._path.open("a", encoding="utf-8") as file:
-                file.writelines(f"{part}\n" for part in parts)
+        lines = "".join(f"{part}\n" for part in parts)
+        if lines and self._path.is_file():
+            append(self._path, f"\n{lines}".encode())  # the last line may have been cut short
 
     def listed(self) -> Collection[str] | None:
         """What is listed; None if there is no list."""
         if not self._path.is_file():
             return None
-        return set(self._path.read_text(encoding="utf-8").splitlines())
+        lines = self._path.read_text(encoding="utf-8").splitlines()
+        return {line for line in lines if line.endswith(".parquet")}
 
     def keep(self, parts: Collection[str]) -> None:
         """Puts a list of these in place of the old one."""
-        beside = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-        beside.write_text("".join(f"{part}\n" for part in sorted(parts)), encoding="utf-8")
-        os.replace(beside, self._path)
+        content = "".join(f"{part}\n" for part in sorted(parts)).encode()
+        if not self._path.is_file() or self._path.read_bytes() != content:
+            beside = self._path.with_name(f"{self._path.name}.tmp")  # swept if this is killed
+            write(beside, content)
+            replace(beside, self._path)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
+from pipeline.errors import LakeError
 from pipeline.schema import PARTITION_KEY, SCHEMA_VERSION
 
 # Hive's own spelling of NULL in a partition folder: the rows of `skipped` belong to no run.
@@ -35,7 +37,19 @@ class RunEntry:
 
     @classmethod
     def from_json(cls, group: str, run_id: str, entry: Mapping[str, Any]) -> Self:
-        """The run that an entry of a group's manifest tells of."""
+        """The run that an entry of a group's manifest tells of.
+
+        Raises:
+            LakeError: A newer tracelake wrote its part files.
+        """
+        schema = entry["options"].get("schema", SCHEMA_VERSION)
+        if schema > SCHEMA_VERSION:
+            raise LakeError(
+                f"a newer tracelake wrote run {run_id}: its tables have version {schema}, this"
+                f" tracelake knows {SCHEMA_VERSION}",
+                path=f"_manifest/{group}.json",
+                hint="use that tracelake, or a newer one",
+            )
         return cls(
             run_id,
             group,
@@ -53,6 +67,23 @@ class RunEntry:
             "options": dict(self.options),
             "sources": [dict(source) for source in self.sources],
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What becomes of a group in a commit.
+
+    Attributes:
+        entries: Runs that are added, or replaced by these.
+        staged: Final path, relative to the lake's root -> staged file.
+        drop: Runs that the entries supersede -> their group; those of other groups are dropped
+            after this group has been committed.
+    """
+
+    group: str
+    entries: Sequence[RunEntry]
+    staged: Mapping[str, Path]
+    drop: Mapping[str, str]
 
 
 @dataclass(frozen=True)

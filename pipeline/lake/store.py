@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import functools
 import json
 import os
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pipeline import files
 from pipeline.errors import LakeError
-from pipeline.lake.loose import Loose
-from pipeline.lake.manifest import RunEntry, Snapshot
-from pipeline.schema import PARTITION_KEY, tables
-
-if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
+from pipeline.lake.loose import Loose, stored_parts
+from pipeline.lake.manifest import Change, RunEntry, Snapshot
+from pipeline.lake.work import LOCKS, STAGING, locked, remove_dead, staging
 
 MANIFEST_VERSION = 1
 SKIPPED_GROUP = "_skipped"
 
 _MANIFESTS = "_manifest"
-_STAGING = "_staging"
-_LOCKS = "_lock"
 
 # Of a manifest file: inode, size, mtime and ctime. Manifests are replaced, never written in place.
 _Stamp = tuple[int, int, int, int]
@@ -74,8 +68,8 @@ class Lake:
                     path=root,
                     hint="name an empty or a new directory",
                 )
-            for folder in (_MANIFESTS, _STAGING, _LOCKS):
-                (path / folder).mkdir(parents=True, exist_ok=True)
+            for folder in (_MANIFESTS, STAGING, LOCKS):
+                files.make_folder(path / folder)
         except (FileExistsError, NotADirectoryError) as error:
             raise LakeError(
                 "the lake path is a file, not a directory",
@@ -85,12 +79,6 @@ class Lake:
         except OSError as error:
             raise LakeError(f"cannot write the lake: {error.strerror}", path=root) from error
         return cls(path)
-
-    @functools.cached_property
-    def _fs(self) -> FileSystem:
-        from pyarrow.fs import LocalFileSystem  # noqa: PLC0415 - readers do without
-
-        return LocalFileSystem()
 
     @property
     def warehouse(self) -> Path:
@@ -123,8 +111,8 @@ class Lake:
     def _manifests(self) -> list[tuple[str, _Stamp]]:
         """Every group with its manifest's stamp, in order of name."""
         found = []
-        with os.scandir(self.root / _MANIFESTS) as files:
-            for file in files:
+        with os.scandir(self.root / _MANIFESTS) as listed:
+            for file in listed:
                 if file.name.endswith(".json"):
                     with contextlib.suppress(FileNotFoundError):  # dropped just now
                         at = file.stat()
@@ -152,7 +140,7 @@ class Lake:
                 f"the manifest has version {manifest.get('version')}, this tracelake reads"
                 f" {MANIFEST_VERSION}",
                 path=path,
-                hint="use the tracelake that wrote it, or ingest into a new lake",
+                hint="use the tracelake that wrote it or a newer one, or ingest into a new lake",
             )
         return manifest
 
@@ -166,26 +154,35 @@ class Lake:
         staged: Mapping[str, Path],
         drop: Mapping[str, str] | None = None,
     ) -> None:
-        """Makes runs visible: moves staged parts in, then replaces the group's manifest.
+        """Makes the runs of one group visible; see `Change` and `commit_all`."""
+        self.commit_all([Change(group, tuple(entries), staged, drop or {})])
 
-        Args:
-            staged: Final path, relative to the lake's root -> staged file.
-            drop: Runs that the entries supersede -> their group; those of other groups are dropped
-                after this group has been committed.
+    def commit_all(self, changes: Sequence[Change]) -> None:
+        """Makes runs visible: moves staged parts in, then replaces manifests one after the other.
+
+        Once this returns, all of it is on the disk; if it does not, each group is as it was or as
+        it is to be, also after a power cut. That costs the same for one change as for many.
         """
-        drop = drop or {}
-        new = {e.run_id: e.to_json() for e in entries}
         with self.lock("commit"):
-            old = {name: self._runs_of(name) for name in sorted({group, *drop.values()})}
-            for runs in old.values():
-                for run_id in runs.keys() & {*new, *drop}:
-                    self._loose.add(chain.from_iterable(runs[run_id]["parts"].values()))
-                for run_id in runs.keys() & drop.keys():
-                    del runs[run_id]
-            self._move_in(staged)
-            self._write_runs(group, old.pop(group) | new)
-            for other, runs in old.items():
-                self._write_runs(other, runs)
+            now: dict[str, dict[str, Any]] = {}
+            writes: list[tuple[str, dict[str, Any]]] = []
+            loose: list[str] = []
+            for change in changes:
+                new = {entry.run_id: entry.to_json() for entry in change.entries}
+                touched = dict.fromkeys([change.group, *sorted(set(change.drop.values()))])
+                for group in touched:
+                    runs = now[group] if group in now else self._runs_of(group)
+                    for run_id in runs.keys() & {*new, *change.drop}:
+                        loose += chain.from_iterable(runs[run_id]["parts"].values())
+                    left = {r: entry for r, entry in runs.items() if r not in change.drop}
+                    now[group] = dict(
+                        sorted((left | new if group == change.group else left).items())
+                    )
+                    writes.append((group, now[group]))
+            staged = {r: path for change in changes for r, path in change.staged.items()}
+            self._publish(
+                [(group, {"runs": runs} if runs else None) for group, runs in writes], staged, loose
+            )
 
     def commit_skipped(
         self, inputs: Sequence[Mapping[str, Any]], staged: Mapping[str, Path]
@@ -193,106 +190,89 @@ class Lake:
         """Replaces the list of inputs that no format took, and the parts that hold it."""
         with self.lock("commit"):
             path = self._manifest_path(SKIPPED_GROUP)
-            self._loose.add(self._read_manifest(path)["parts"] if path.is_file() else ())
-            self._move_in(staged)
+            loose = self._read_manifest(path)["parts"] if path.is_file() else []
             content = {"inputs": [dict(record) for record in inputs], "parts": sorted(staged)}
-            self._write_manifest(SKIPPED_GROUP, content)
+            self._publish([(SKIPPED_GROUP, content)], staged, loose)
 
     def _runs_of(self, group: str) -> dict[str, Any]:
         path = self._manifest_path(group)
         return dict(self._read_manifest(path)["runs"]) if path.is_file() else {}
 
-    def _write_runs(self, group: str, runs: Mapping[str, Any]) -> None:
-        if runs:
-            self._write_manifest(group, {"runs": dict(sorted(runs.items()))})
-        else:
-            self._manifest_path(group).unlink(missing_ok=True)
-
     def _manifest_path(self, group: str) -> Path:
         return self.root / _MANIFESTS / f"{group}.json"
 
-    def _move_in(self, staged: Mapping[str, Path]) -> None:
-        self._loose.add(staged)
+    def _publish(
+        self,
+        manifests: Sequence[tuple[str, Mapping[str, Any] | None]],
+        staged: Mapping[str, Path],
+        loose: Iterable[str],
+    ) -> None:
+        """Moves parts in, then puts manifests in place, in order: what they name is there.
+
+        Args:
+            manifests: Groups with what their manifests say; None for one that ends.
+            loose: Parts that these manifests no longer name.
+        """
+        self._loose.add([*loose, *staged])
+        known = {self.root / _MANIFESTS}
         for relative, source in staged.items():
             target = self.root / relative
             # The name carries the content's hash: a file of that name is this file.
             if not target.exists():
-                self._fs.create_dir(str(target.parent), recursive=True)
-                self._fs.move(str(source), str(target))
-
-    def _write_manifest(self, group: str, content: Mapping[str, Any]) -> None:
-        target = self._manifest_path(group)
-        beside = target.with_suffix(f".{os.getpid()}.tmp")
-        with self._fs.open_output_stream(str(beside)) as out:
-            out.write(json.dumps({"version": MANIFEST_VERSION, **content}).encode())
-        self._fs.move(str(beside), str(target))
+                files.make_folder(target.parent)
+                files.replace(source, target)
+            known |= {target, target.parent, target.parent.parent, self.root}
+        written: list[tuple[Path | None, Path]] = []
+        for number, (group, content) in enumerate(manifests):
+            path = self._manifest_path(group)
+            if content is None:
+                written.append((None, path))
+                continue
+            beside = path.with_name(f"{group}.{number}.tmp")
+            text = json.dumps({"version": MANIFEST_VERSION, **content})
+            files.write(beside, text.encode())
+            written.append((beside, path))
+            known.add(beside)
+        files.sync(known)
+        for new, path in written:
+            if new is None:
+                files.remove(path)
+            else:
+                files.replace(new, path)
+        files.sync([self.root / _MANIFESTS])
 
     # --- locks and cleaning ------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def lock(self, name: str) -> Iterator[None]:
+    def lock(self, name: str) -> AbstractContextManager[None]:
         """Holds the lake's exclusive lock of that name; waits for it."""
-        path = self.root / _LOCKS / name
-        path.parent.mkdir(exist_ok=True)
-        with path.open("a") as held:
-            fcntl.flock(held, fcntl.LOCK_EX)
-            yield
+        return locked(self.root, name)
 
-    @contextlib.contextmanager
-    def staging(self, purpose: str) -> Iterator[Path]:
+    def staging(self, purpose: str) -> AbstractContextManager[Path]:
         """A private directory on the lake's filesystem, removed afterwards."""
-        parent = self.root / _STAGING
-        parent.mkdir(exist_ok=True)
-        with (
-            tempfile.TemporaryDirectory(prefix=f"{purpose}-", dir=parent) as folder,
-            (Path(folder) / ".writer").open("w") as alive,
-        ):
-            fcntl.flock(alive, fcntl.LOCK_EX)
-            yield Path(folder)
+        return staging(self.root, purpose)
 
-    def sweep(self, snapshot: Snapshot, *, full: bool = False) -> int:
+    def sweep(self, snapshot: Snapshot, *, spared: Collection[str] = (), full: bool = False) -> int:
         """Removes files of no manifest and staging of no live writer, and says how many.
 
         Args:
             snapshot: The reading that has been published; a part committed since is spared.
+            spared: Other parts that the next sweep is left to remove.
             full: Look through every folder, also for what nobody has listed.
         """
         removed = 0
         with self.lock("commit"):
             committed = self.snapshot().all_parts
             listed = None if full else self._loose.listed()
-            found = set(self._stored_parts() if listed is None else listed) - committed
-            for part in found - snapshot.all_parts:
+            found = set(stored_parts(self.root) if listed is None else listed) - committed
+            kept = found & snapshot.all_parts.union(spared)
+            for part in found - kept:
                 path = self.root / part
-                with contextlib.suppress(FileNotFoundError):  # never moved in
-                    path.unlink()
+                if path.exists():  # or it was never moved in
+                    files.remove(path)
                     removed += 1
-                with contextlib.suppress(OSError):  # not empty: still in use
-                    path.parent.rmdir()
-            self._loose.keep(found & snapshot.all_parts)
-            for folder in (self.root / _STAGING).glob("*"):
-                removed += self._remove_if_dead(folder)
-        return removed
-
-    def _stored_parts(self) -> Iterator[str]:
-        """Every file in a run's folder of a table, relative to the root."""
-        for table in tables():
-            folder = self.root / table
-            for run in os.listdir(folder) if folder.is_dir() else ():
-                if run.startswith(f"{PARTITION_KEY}="):
-                    for name in os.listdir(folder / run):
-                        yield f"{table}/{run}/{name}"
-
-    def _remove_if_dead(self, folder: Path) -> int:
-        """Empties a staging folder whose writer is gone; a live one holds a lock on `.writer`."""
-        mark = folder / ".writer"
-        if not mark.is_file():
-            return 0
-        with mark.open("a") as held:
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return 0
-            files = [path for path in folder.rglob("*") if not path.is_dir()]
-            self._fs.delete_dir(str(folder))
-            return len(files)
+                files.remove_folder(path.parent)
+            self._loose.keep(kept)
+            for path in (self.root / _MANIFESTS).glob("*.tmp"):  # of a commit that was killed
+                files.remove(path)
+                removed += 1
+        return removed + remove_dead(self.root)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import duckdb
 
-from pipeline.errors import ContractError, LakeError
+from pipeline.errors import REFUSED, ContractError, LakeError, RefusedError
 from pipeline.schema import PARTITION_KEY, Column, Table, tables
+from pipeline.waiting import raise_if_ending
 
 _QUOTE = "$tracelake$"
+# DuckDB has the system's own words only.
+_REFUSALS = [os.strerror(code) for code in REFUSED]
 
 
 @contextlib.contextmanager
@@ -24,15 +28,26 @@ def engine_errors(subject: str, path: Path | None = None) -> Iterator[None]:
 
     Raises:
         LakeError: A file cannot be read or written, or memory does not suffice.
+        RefusedError: The system has no room for a file, or a broken disk.
         ContractError: The SQL is wrong.
     """
     try:
         yield
+    except RuntimeError as error:  # what DuckDB makes of an exception that a signal has raised
+        raise_if_ending(error)
+        raise
     except duckdb.OutOfMemoryException as error:
         raise LakeError(
             f"memory does not suffice for {subject}: {error}", hint="raise the memory limit"
         ) from error
-    except duckdb.IOException as error:
+    except (duckdb.IOException, duckdb.TransactionException, duckdb.FatalException) as error:
+        if refusal := next((told for told in _REFUSALS if told in str(error)), None):
+            raise RefusedError(
+                f"{subject}: {refusal}",
+                hint="make room or raise the limit, then give the command again",
+            ) from error
+        if not isinstance(error, duckdb.IOException):
+            raise
         raise LakeError(f"{subject}: {error}", hint="verify with: tracelake check") from error
     except duckdb.InvalidInputException as error:
         # The same exception says that a Parquet file is damaged and that a function was misused.
@@ -106,10 +121,5 @@ def comment(con: duckdb.DuckDBPyConnection, kind: str, target: str, text: str) -
     Args:
         kind: TABLE, VIEW or COLUMN.
         target: Quoted name of the object.
-
-    Raises:
-        ContractError: The text holds the quoting marker.
     """
-    if _QUOTE in text:
-        raise ContractError(f"the doc of {target} holds {_QUOTE}", hint="word it differently")
-    con.execute(f"COMMENT ON {kind} {target} IS {_QUOTE}{text}{_QUOTE}")
+    con.execute(f"COMMENT ON {kind} {target} IS {literal(text)}")

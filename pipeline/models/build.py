@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipeline.errors import LakeError
+from pipeline.files import naming, replace, sync
 from pipeline.lake import Lake, Snapshot
 from pipeline.models.catalog import Catalog, catalog
 from pipeline.models.fill import Filler
@@ -96,6 +97,7 @@ def build(
         old = recorded_state(lake.warehouse)
         wanted = wanted_state(lake, snapshot, models)
         if old == wanted and not full:
+            lake.sweep(snapshot)  # a build that was killed may have left something
             return BuildResult((), (), True, models.public, time.perf_counter() - started)
         notice = None
         if old is None and lake.warehouse.exists():
@@ -106,9 +108,13 @@ def build(
             if carried:
                 _copy(lake.warehouse, staged)
             state, snapshot = _follow(lake, filler, staged, snapshot, carried)
-            staged.chmod(0o444)
-            os.replace(staged, lake.warehouse)
-        lake.sweep(snapshot, full=carried is None)
+            staged.chmod(staged.stat().st_mode & 0o444)  # what the umask leaves, and no writing
+            sync([staged])
+            replace(staged, lake.warehouse)
+            sync([lake.root])  # before parts go that the old one names
+        # Readers that have the old warehouse open still find its parts, until the next build.
+        spared = {part for parts in old.parts.values() for part in parts} if old else set()
+        lake.sweep(snapshot, spared=spared, full=carried is None)
     before, after = (carried.runs if carried else {}), state.runs
     known = old.runs if old else {}
     return BuildResult(
@@ -148,7 +154,7 @@ def _follow(
 
 def _copy(source: Path, target: Path) -> None:
     """Copies a file; a filesystem whose files can share blocks copies nothing."""
-    with source.open("rb") as old, target.open("wb") as new:
+    with naming(target), source.open("rb") as old, target.open("wb") as new:
         try:
             while os.copy_file_range(old.fileno(), new.fileno(), 1 << 30):
                 pass

@@ -10,9 +10,13 @@ from pipeline.models.header import Model
 
 
 def connect(**config: str | int | bool) -> duckdb.DuckDBPyConnection:
-    """An in-memory DuckDB that never fetches an extension."""
-    offline = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
-    return duckdb.connect(":memory:", config={**offline, **config})
+    """An in-memory DuckDB that never fetches an extension, nor looks for tables in Python."""
+    alone = {
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "python_enable_replacements": False,
+    }
+    return duckdb.connect(":memory:", config={**alone, **config})
 
 
 def compute(con: duckdb.DuckDBPyConnection, model: Model) -> int:

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from pipeline.errors import UsageError
 from pipeline.models.catalog import catalog
+from pipeline.records import records_table
 from pipeline.schema import Column, tables
 
 _RELATION = pa.schema([(name, pa.string()) for name in ("name", "kind", "grain", "doc")])
@@ -18,17 +19,19 @@ def describe(name: str | None = None) -> pa.Table:
     """All relations, or the columns of one.
 
     Args:
-        name: A base table or a public model.
+        name: A base table, a public model, or the record of commands.
 
     Raises:
         UsageError: There is no such relation.
     """
     if name is None:
+        record = records_table()
         base = [(t.name, "table", None, t.doc) for t in tables().values()]
         models = [catalog().models[public] for public in sorted(catalog().public)]
         return _table(
             _RELATION,
             base
+            + [(record.name, "record", None, record.doc)]
             + [
                 (m.name, "fleet model" if m.fleet else "model", ", ".join(m.grain), m.doc)
                 for m in models
@@ -38,7 +41,7 @@ def describe(name: str | None = None) -> pa.Table:
 
 
 def relation_columns(name: str) -> tuple[Column, ...]:
-    """Columns of a base table or a public model, in order.
+    """Columns of a base table, a public model or the record of commands, in order.
 
     Raises:
         UsageError: There is no such relation.
@@ -47,7 +50,9 @@ def relation_columns(name: str) -> tuple[Column, ...]:
         return tables()[name].columns
     if name in catalog().public:
         return catalog().columns[name]
-    known = [*tables(), *catalog().public]
+    if name == records_table().name:
+        return records_table().columns
+    known = [*tables(), *catalog().public, records_table().name]
     near = difflib.get_close_matches(name, known, n=1)
     raise UsageError(
         f"no table or model {name!r}",

@@ -9,6 +9,7 @@ from pathlib import Path
 import duckdb
 
 from pipeline.lake import Snapshot
+from pipeline.measures import phase
 from pipeline.models.base import comment, copy_of, ddl, engine_errors, quoted, select_parts
 from pipeline.models.batches import batches
 from pipeline.models.catalog import Catalog
@@ -159,15 +160,19 @@ class Filler:
         """
         kinds = dict(given)
         for model, read_last in zip(models, self._read_last(models), strict=True):
-            compute(con, model)
+            with phase(f"build:{model.path.parent.name}"):
+                self._compute_one(con, model)
             kinds[model.name] = "TABLE"
-            if model.name in self.models.stored:
-                name, keys = quoted(model.name), ", ".join(map(quoted, model.grain))
-                con.execute(f"INSERT INTO {_target(model.name)} FROM temp.{name} ORDER BY {keys}")
             for name in read_last:
                 con.execute(f"DROP {kinds.pop(name)} temp.{quoted(name)}")
         for name, kind in kinds.items():
             con.execute(f"DROP {kind} temp.{quoted(name)}")
+
+    def _compute_one(self, con: duckdb.DuckDBPyConnection, model: Model) -> None:
+        compute(con, model)
+        if model.name in self.models.stored:
+            name, keys = quoted(model.name), ", ".join(map(quoted, model.grain))
+            con.execute(f"INSERT INTO {_target(model.name)} FROM temp.{name} ORDER BY {keys}")
 
     def _read_last(self, models: Sequence[Model]) -> list[list[str]]:
         """For each of these models, in their order, the relations that no later one reads."""

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import duckdb
 
+from pipeline.errors import LakeError
 from pipeline.lake import Snapshot
 from pipeline.models.base import literal
 from pipeline.models.compute import connect
-from pipeline.schema import tables
+from pipeline.schema import SCHEMA_VERSION, tables
 
 # Raised when an older warehouse cannot be carried on.
-WAREHOUSE_VERSION = 3
+WAREHOUSE_VERSION = 4
 CATALOG = "warehouse"
 # Layout of a new warehouse file: DuckDB 1.3 (2025) and later read it; that of 2.0 saves 1 % and is
 # read by 2.0 alone.
@@ -22,7 +23,8 @@ _STORAGE_VERSION = "v1.3.0"
 
 _DDL = """
 CREATE OR REPLACE TABLE warehouse.main._build
-    (version INTEGER, stamp VARCHAR, root VARCHAR, models VARCHAR, schema VARCHAR);
+    (version INTEGER, schema_version INTEGER, stamp VARCHAR, root VARCHAR, models VARCHAR,
+     schema VARCHAR);
 CREATE OR REPLACE TABLE warehouse.main._build_runs (run_id VARCHAR, generation VARCHAR);
 CREATE OR REPLACE TABLE warehouse.main._build_parts
     (table_name VARCHAR, part VARCHAR, older BOOLEAN);
@@ -78,8 +80,8 @@ def write_state(con: duckdb.DuckDBPyConnection, state: State) -> None:
     """Records the state in the attached warehouse."""
     con.execute(_DDL)
     con.execute(
-        "INSERT INTO warehouse.main._build VALUES (?, ?, ?, ?, ?)",
-        [WAREHOUSE_VERSION, state.stamp, state.root, state.models, state.schema],
+        "INSERT INTO warehouse.main._build VALUES (?, ?, ?, ?, ?, ?)",
+        [WAREHOUSE_VERSION, SCHEMA_VERSION, state.stamp, state.root, state.models, state.schema],
     )
     parts = [(table, part) for table, listed in state.parts.items() for part in listed]
     _insert(con, "_build_runs", list(state.runs), list(state.runs.values()))
@@ -93,25 +95,29 @@ def write_state(con: duckdb.DuckDBPyConnection, state: State) -> None:
 
 
 def read_root(con: duckdb.DuckDBPyConnection) -> str | None:
-    """Where the lake was when the attached warehouse was built; None if by another version."""
-    try:
-        found = con.execute(
-            "SELECT root FROM warehouse.main._build WHERE version = ?", [WAREHOUSE_VERSION]
-        ).fetchone()
-    except duckdb.CatalogException:
+    """Where the lake was when the attached warehouse was built; None if by an older version.
+
+    Raises:
+        LakeError: It was built by a newer tracelake.
+    """
+    if not _is_current(con):
         return None
-    return None if found is None else str(found[0])
+    (root,) = con.execute("SELECT root FROM warehouse.main._build").fetchall()[0]
+    return str(root)
 
 
 def read_state(con: duckdb.DuckDBPyConnection) -> State | None:
-    """State recorded in the attached warehouse; None where this tracelake cannot carry it on."""
+    """State recorded in the attached warehouse; None where this tracelake cannot carry it on.
+
+    Raises:
+        LakeError: It was built by a newer tracelake.
+    """
     try:
-        found = con.execute(
-            "SELECT stamp, root, models, schema FROM warehouse.main._build WHERE version = ?",
-            [WAREHOUSE_VERSION],
-        ).fetchone()
-        if found is None:
+        if not _is_current(con):
             return None
+        found = con.execute(
+            "SELECT stamp, root, models, schema FROM warehouse.main._build"
+        ).fetchall()[0]
         runs = con.execute("SELECT run_id, generation FROM warehouse.main._build_runs").fetchall()
         parts = con.execute(
             "SELECT table_name, list(part ORDER BY part), list(part) FILTER (older)"
@@ -126,7 +132,11 @@ def read_state(con: duckdb.DuckDBPyConnection) -> State | None:
 
 
 def recorded_state(path: Path) -> State | None:
-    """State of a warehouse file; None where there is no usable one."""
+    """State of a warehouse file; None where there is no usable one.
+
+    Raises:
+        LakeError: It was built by a newer tracelake.
+    """
     if not path.is_file():
         return None
     with connect() as con:
@@ -135,6 +145,27 @@ def recorded_state(path: Path) -> State | None:
         except (duckdb.IOException, duckdb.SerializationException, duckdb.InternalException):
             return None
         return read_state(con)
+
+
+def _is_current(con: duckdb.DuckDBPyConnection) -> bool:
+    """Whether the attached warehouse was built by this version of its layout."""
+    try:
+        found = con.execute("SELECT * FROM warehouse.main._build").fetchone() or ()
+    except duckdb.CatalogException:
+        return False
+    recorded = dict(zip((column[0] for column in con.description or ()), found, strict=False))
+    for name, known in (("version", WAREHOUSE_VERSION), ("schema_version", SCHEMA_VERSION)):
+        if (recorded.get(name) or 0) > known:
+            path = con.execute(
+                "SELECT path FROM duckdb_databases() WHERE database_name = $1", [CATALOG]
+            ).fetchall()[0][0]
+            raise LakeError(
+                f"a newer tracelake built the warehouse: its {name.replace('_', ' ')} is"
+                f" {recorded[name]}, this tracelake knows {known}",
+                path=path,
+                hint="use that tracelake, or a newer one",
+            )
+    return bool(recorded.get("version") == WAREHOUSE_VERSION)
 
 
 def _insert(con: duckdb.DuckDBPyConnection, table: str, *values: Sequence[str | bool]) -> None:

@@ -10,9 +10,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+import duckdb
+
 from pipeline.errors import CheckFailedError, TracelakeError, UsageError, exit_code_of
+from pipeline.faults import EXPANDED_TOO_FAR
 from pipeline.files import put
-from pipeline.gates import Gate, bad_lines, failed_gates, failures, too_many_bad_lines
+from pipeline.gates import Gate, bad_lines, cut_short, failed_gates, failures, too_many_bad_lines
 from pipeline.lake import Lake
 from pipeline.models.base import engine_errors
 from pipeline.nightly.hook import Hook
@@ -140,10 +143,11 @@ class Job:
         with engine_errors("the gates"), open_warehouse(lake) as con:
             bad = bad_lines(con, left.of(Duty.LINES))
             failed = failures(con, gates, left.of(Duty.GATES)) if gates else []
+            cut = cut_short(_cut_runs(con, left.of(Duty.LINES)))
         lines = too_many_bad_lines(bad, max_bad_ratio)
         judged = left.of(Duty.GATES) if gates else left.of(Duty.LINES)
         self.account.verdicts = Verdicts(judged, gates, failed, bad, max_bad_ratio)
-        self._verdicts = [] if lines is None else [lines]
+        self._verdicts = [verdict for verdict in (cut, lines) if verdict is not None]
         if failed:
             self._verdicts.append(failed_gates(failed, len(gates), lake.root))
         return self._verdicts
@@ -226,3 +230,13 @@ class Job:
     @property
     def _day(self) -> str:
         return self._request.started.date().isoformat()
+
+
+def _cut_runs(con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> list[str]:
+    """Those of the runs whose inputs expand further than they may."""
+    rows = con.execute(
+        "SELECT DISTINCT run_id FROM faults WHERE name = $1"
+        " AND run_id IN (SELECT unnest($2::VARCHAR[])) ORDER BY run_id",
+        [EXPANDED_TOO_FAR.name, list(run_ids)],
+    ).fetchall()
+    return [run_id for (run_id,) in rows]

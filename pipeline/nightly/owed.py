@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
+from pipeline.errors import LakeError
 from pipeline.files import put
 from pipeline.lake import Lake
 from pipeline.models.state import recorded_state
@@ -62,7 +63,11 @@ class Owed:
     def open(
         cls, lake: Lake, path: Path, duties: Iterable[Duty], warn: Callable[[str], None]
     ) -> Self:
-        """The lake's record, begun if there is none; call it before anything is ingested."""
+        """The lake's record, begun if there is none; call it before anything is ingested.
+
+        Raises:
+            LakeError: A newer tracelake wrote it.
+        """
         record = _read(path, warn)
         owed = cls(lake, path, record or _Record(_done_before(lake)))
         begun: dict[str, list[str]] = {duty: [] for duty in duties if duty not in owed._record.owed}
@@ -123,6 +128,13 @@ def _read(path: Path, warn: Callable[[str], None]) -> _Record | None:
         version = content.pop("version")
         if version == VERSION:
             return _Record(**content)
+        if isinstance(version, int) and version > VERSION:
+            raise LakeError(
+                f"a newer tracelake wrote the record of jobs: its version is {version}, this"
+                f" tracelake knows {VERSION}",
+                path=path,
+                hint="use that tracelake, or a newer one",
+            )
         trouble = f"it has version {version}"
     except FileNotFoundError:
         return None

@@ -5,14 +5,12 @@ from __future__ import annotations
 import glob
 import os
 import re
-import shutil
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pipeline.errors import UsageError
-from pipeline.files import beside
+from pipeline.files import put, put_link, remove, remove_folder
 
 # Placeholder -> what it stands for, as strftime and as pattern; each sorts by time.
 _FORMS = {
@@ -72,11 +70,10 @@ class Series:
         """
         if self.latest is None:
             return
-        with beside(self.latest) as there:
-            try:
-                there.symlink_to(os.path.relpath(self.path, self.latest.parent))
-            except OSError:  # a file system without links
-                shutil.copyfile(self.path, there)
+        try:
+            put_link(self.latest, os.path.relpath(self.path, self.latest.parent))
+        except OSError:  # a file system without links
+            put(self.latest, self.path.read_bytes())
 
     def prune(self, keep: int) -> list[Path]:
         """Removes all but the newest files of the template, and says which.
@@ -91,10 +88,9 @@ class Series:
         others = sorted(self._others(), reverse=True)
         removed = [path for _, path in others[keep - 1 :]]
         for path in removed:
-            path.unlink()
+            remove(path)
             if _PLACEHOLDER.search(os.path.dirname(self.template)):
-                with suppress(OSError):  # not empty: it holds more than this file
-                    path.parent.rmdir()
+                remove_folder(path.parent)
         return removed
 
     def _others(self) -> list[tuple[str, Path]]:

@@ -1,7 +1,7 @@
 """Reads a lake's warehouse: a confined connection, queries, and how results are printed."""
 
 from pipeline.query.examples import example, examples_table
-from pipeline.query.names import resolve_run
+from pipeline.query.names import meant_run, resolve_run
 from pipeline.query.parameters import Parameters, read_value, split_parameters
 from pipeline.query.results import FORMATS, write_result
 from pipeline.query.running import run_query
@@ -13,6 +13,7 @@ __all__ = [
     "Parameters",
     "example",
     "examples_table",
+    "meant_run",
     "open_shell",
     "open_warehouse",
     "read_value",

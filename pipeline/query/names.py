@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 import duckdb
 
@@ -17,11 +18,8 @@ _SHOWN = 8
 def resolve_run(con: duckdb.DuckDBPyConnection, text: str) -> str:
     """Id of the run that `text` names, in a connection of `open_warehouse`.
 
-    An id wins; `latest` is the run with the newest date; else the text must begin one id only or,
-    where it begins none, be part of one only.
-
     Raises:
-        UsageError: No run or several are meant; the hint lists those that are close.
+        UsageError: See `meant_run`.
         LakeError: The runs cannot be read.
     """
     with engine_errors("the runs of the lake"):
@@ -30,6 +28,18 @@ def resolve_run(con: duckdb.DuckDBPyConnection, text: str) -> str:
                 "SELECT run_id, run_date FROM runs ORDER BY run_date DESC NULLS LAST, run_id"
             ).fetchall()
         )
+    return meant_run(text, dates)
+
+
+def meant_run(text: str, dates: Mapping[str, datetime | None]) -> str:
+    """The id that `text` names among these, which have their dates.
+
+    An id wins; `latest` is the run with the newest date; else the text must begin one id only or,
+    where it begins none, be part of one only.
+
+    Raises:
+        UsageError: No run or several are meant; the hint lists those that are close.
+    """
     if text in dates:
         return text
     if text == LATEST:

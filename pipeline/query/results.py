@@ -17,7 +17,7 @@ from rich.cells import cell_len
 
 from pipeline.errors import UsageError
 from pipeline.query.values import jsonable, rows_of, values_of
-from pipeline.text import printable
+from pipeline.text import json_text, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,7 +35,8 @@ def write_result(result: Result, fmt: str, out: TextIO) -> None:
 
     `table` fits a terminal and is plain text elsewhere; `csv`, `ndjson`, `markdown` and `parquet`
     stream. JSON has null for NaN and infinities, objects for maps and structs, base64 for binary;
-    times are `YYYY-MM-DD HH:MM:SS` with the fraction they have.
+    times are `YYYY-MM-DD HH:MM:SS` with the fraction they have. CSV has every text as it is, but on
+    a terminal.
 
     Args:
         fmt: One of `FORMATS`.
@@ -201,7 +202,7 @@ def _json_rows(reader: pa.RecordBatchReader) -> Iterator[str]:
     for batch in reader:
         for row in rows_of(batch):
             pairs = {n: jsonable(value) for n, value in zip(names, row, strict=True)}
-            yield json.dumps(pairs, ensure_ascii=False, allow_nan=False)
+            yield json_text(pairs)
 
 
 def _write_csv(reader: pa.RecordBatchReader, out: TextIO) -> None:
@@ -210,13 +211,14 @@ def _write_csv(reader: pa.RecordBatchReader, out: TextIO) -> None:
     schema = pa.schema([(field.name, _csv_type(field.type)) for field in reader.schema])
     sink = pa.BufferOutputStream()
     pacsv.write_csv(schema.empty_table(), sink)
-    out.write(sink.getvalue().to_pybytes().decode())
+    shown = printable if out.isatty() else str
+    out.write(shown(sink.getvalue().to_pybytes().decode()))
     options = pacsv.WriteOptions(include_header=False, quoting_style="needed")
     for batch in reader:
         arrays = [_csv_array(a, f.type) for a, f in zip(batch.columns, schema, strict=True)]
         sink = pa.BufferOutputStream()
         pacsv.write_csv(pa.RecordBatch.from_arrays(arrays, schema=schema), sink, options)
-        out.write(sink.getvalue().to_pybytes().decode())
+        out.write(shown(sink.getvalue().to_pybytes().decode()))
 
 
 def _csv_type(type_: pa.DataType) -> pa.DataType:

@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import duckdb
 
 from pipeline.errors import UsageError
 from pipeline.query.parameters import Parameters, bound
 
-_EXPLAIN = re.compile(r"\s*EXPLAIN\s+(ANALYZE\s+)?(\([^)]*\)\s*)?", re.IGNORECASE)
+_OPTION = r"\s*(?:ANALYZE|FORMAT\s+\w+)\s*"
+_EXPLAIN = re.compile(
+    rf"\s*EXPLAIN\s+(?:ANALYZE\s+)?(?:\({_OPTION}(?:,{_OPTION})*\)\s*)?", re.IGNORECASE
+)
+
+# What a SELECT may be made of. DuckDB also calls it a SELECT when a CTE writes.
+_NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
+# Table functions that read tables, the catalog or Parquet files; those for other files, those that
+# change DuckDB's state, take addresses of memory or run SQL that is given as text are not here.
+_TABLE_FUNCTIONS = re.compile(
+    r"range|generate_series|repeat|repeat_row|unnest|histogram|histogram_values|json_(each|tree)"
+    r"|duckdb_(columns|constraints|databases|dependencies|functions|indexes|keywords|memory"
+    r"|schemas|settings|tables|temporary_files|types|views)|icu_calendar_names|pg_timezone_names"
+    r"|pragma_(database_size|show|storage_info|table_info|version)"
+    r"|glob|read_parquet|parquet_(scan|schema|metadata|kv_metadata|file_metadata|full_metadata"
+    r"|bloom_probe)",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +48,8 @@ def read_statements(
 
     Raises:
         UsageError: Not SQL, nothing, or a statement that is not a SELECT, EXPLAIN, DESCRIBE or
-            SHOW; a parameter that is missing, or that no statement takes.
+            SHOW, or has a part that writes or a function that does more than read the lake; a
+            parameter that is missing, or that no statement takes.
     """
     found = _extract(con, sql)
     if not found:
@@ -47,18 +68,61 @@ def read_statements(
 
 
 def _refuse_writing(con: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> None:
-    inner = statement
-    if statement.type == duckdb.StatementType.EXPLAIN:
-        explained = _extract(con, _EXPLAIN.sub("", statement.query, count=1))
-        inner = explained[0] if len(explained) == 1 else statement
-    if inner.type == duckdb.StatementType.MULTI:
+    kind, sql = _kind(statement), statement.query
+    explain = _EXPLAIN.match(sql)
+    if kind == "EXPLAIN" and explain:
+        # What is left is read by the same parser: it is the statement that would be explained.
+        sql = sql[explain.end() :]
+        explained = _extract(con, sql)
+        kind = _kind(explained[0]) if len(explained) == 1 else "EXPLAIN"
+    if kind == "MULTI":
         raise UsageError("PIVOT must name its values", hint="PIVOT ... ON column IN (...)")
-    if inner.type != duckdb.StatementType.SELECT:
-        raise UsageError(
-            f"{inner.type.name.replace('_', ' ')} is not for queries: the lake is read-only",
-            hint="SELECT, EXPLAIN, DESCRIBE or SHOW;"
-            " for more, ATTACH the warehouse READ_ONLY in a database of your own",
-        )
+    if kind != "SELECT":
+        raise _refusal(kind.replace("_", " "))
+    for node in _nodes(_parsed(con, sql)):
+        type_ = str(node.get("type"))
+        if type_.endswith("_NODE") and type_ not in _NODES:
+            raise _refusal(type_.removesuffix("_NODE").removesuffix("_QUERY").replace("_", " "))
+        if type_ == "TABLE_FUNCTION":
+            called = str(node["function"].get("function_name"))
+            if not _TABLE_FUNCTIONS.fullmatch(called):
+                raise _refusal(f"{called}()")
+
+
+def _kind(statement: duckdb.Statement) -> str:
+    try:
+        return statement.type.name
+    except ValueError:  # DuckDB knows more types than its Python package
+        return "this statement"
+
+
+def _refusal(what: str) -> UsageError:
+    return UsageError(
+        f"{what} is not for queries: the lake is read-only",
+        hint="SELECT, EXPLAIN, DESCRIBE or SHOW;"
+        " for more, ATTACH the warehouse READ_ONLY in a database of your own",
+    )
+
+
+def _parsed(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:
+    """DuckDB's own tree of a SELECT."""
+    found = con.execute("SELECT json_serialize_sql($1::VARCHAR)", [sql]).fetchall()
+    tree: dict[str, Any] = json.loads(found[0][0])
+    if tree["error"]:
+        raise UsageError(tree["error_message"])
+    return tree
+
+
+def _nodes(tree: object) -> Iterator[dict[str, Any]]:
+    """Every object of a JSON tree."""
+    pending = [tree]
+    while pending:
+        found = pending.pop()
+        if isinstance(found, dict):
+            yield found
+            pending.extend(found.values())
+        elif isinstance(found, list):
+            pending.extend(found)
 
 
 def _extract(con: duckdb.DuckDBPyConnection, sql: str) -> list[duckdb.Statement]:

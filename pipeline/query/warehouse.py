@@ -1,4 +1,4 @@
-"""A read-only connection that reaches nothing but the lake."""
+"""A read-only connection that reaches nothing but the lake's tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from pipeline.errors import LakeError
 from pipeline.lake import Lake
 from pipeline.models.base import copy_of, literal, quoted, select_parts
 from pipeline.models.compute import connect
+from pipeline.models.records import records_view
 from pipeline.models.state import CATALOG, attach, read_root, read_state
+from pipeline.records import records_file
 from pipeline.schema import tables
 
 _REBUILD = "build it again: tracelake build --full"
@@ -51,7 +53,10 @@ def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyC
         con.execute(f"USE {CATALOG}")
         if root != str(lake.root):
             _follow_move(con, lake.root)
-        con.execute(f"SET allowed_directories = [{literal(str(lake.root))}]")
+        con.execute(records_view(lake.root))
+        folders = ", ".join(literal(str(lake.root / name)) for name in tables())
+        con.execute(f"SET allowed_directories = [{folders}]")
+        con.execute(f"SET allowed_paths = [{literal(str(records_file(lake.root)))}]")
         con.execute("SET enable_external_access = false")
         con.execute("SET lock_configuration = true")
     except (duckdb.IOException, duckdb.SerializationException, duckdb.InternalException) as error:

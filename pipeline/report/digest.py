@@ -14,7 +14,7 @@ from pipeline import __version__
 from pipeline.report.cells import Grid
 from pipeline.report.charts import Kind, picture
 from pipeline.report.content import Content
-from pipeline.text import counted
+from pipeline.text import counted, printable
 
 # Runs listed, and runs with charts: those that need attention first.
 LISTED_RUNS = 50
@@ -108,7 +108,8 @@ def render_mail(content: Content, page: str) -> bytes:
 def title(content: Content) -> str:
     """What there is to look at, in a line."""
     told = [f"{group.title.lower()} {group.count:,}" for group in content.groups]
-    return f"tracelake {content.lake}: {', '.join(told) or 'nothing needs attention'}"
+    lake = " ".join(printable(content.lake).split())  # it stands in a mail's header
+    return f"tracelake {lake}: {', '.join(told) or 'nothing needs attention'}"
 
 
 def about(content: Content) -> str:
@@ -143,7 +144,7 @@ def _table(grid: Grid, only: set[str] | None = None) -> list[str]:
 
 def _plain(text: str) -> str:
     """Text that Markdown leaves as it is, on one line."""
-    return _MARKUP.sub(r"\\\1", " ".join(text.split()))
+    return _MARKUP.sub(r"\\\1", " ".join(printable(text).split()))
 
 
 def _mail_body(content: Content, shown: list[Picture]) -> str:

@@ -25,6 +25,7 @@ from pipeline.report.sections import shapes
 from pipeline.report.shape import WINDOW_PARTS
 from pipeline.report.shapes import FLEET
 from pipeline.schema import Column, reasons
+from pipeline.text import printable
 
 # Runs of a page that are open when it opens, if there are no more.
 OPEN_RUNS = 3
@@ -35,6 +36,8 @@ _FOLDER = Path(__file__).resolve().parent
 _PAGE = jinja2.Environment(
     loader=jinja2.FileSystemLoader(_FOLDER),
     autoescape=True,
+    # Neither do controls and marks that turn text around come from a log into the page.
+    finalize=lambda value: printable(value) if type(value) is str else value,
     undefined=jinja2.StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,

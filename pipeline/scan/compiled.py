@@ -5,8 +5,8 @@ pass through small functions costs several times the work they do. The price is 
 cannot allocate: it gets every array it writes from its caller, and copies in loops, not slices.
 
 Compiled code is kept on disk, for exactly these sources, this numba and this processor. numba's own
-cache would look at the outermost kernel's file only and run stale code of the others, and it ends
-the process where it cannot write or where a file is damaged.
+cache would look at the outermost kernel's file only and run stale code of the others, it ends the
+process where it cannot write or where a file is damaged, and it is read by unpickling.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import pickle
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,12 +25,11 @@ import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
 from numba import njit, types
-from numba.core.compiler import CompileResult
-from numba.core.serialize import dumps
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 from pipeline.kept import Kept, places
+from pipeline.scan.object_code import packed, unpacked
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 _compile = functools.partial(cast(Any, njit), nogil=True, _nrt=False, no_cfunc_wrapper=True)
@@ -80,19 +78,21 @@ class _Code:
     """The code of one kernel on disk, as numba asks for it: a file per signature and processor."""
 
     def __init__(self, function: Callable[..., object]) -> None:
+        self._function = function
         self._name = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
 
     def load_overload(self, signature: object, target: Any) -> object:
         target.refresh()
         code = _kept().read(self._file(signature, target.codegen()))
-        if code is None:
+        compiled = code and unpacked(code, self._function, signature, target)
+        if not compiled:
             _tell("compiling the parsers for this machine: once, some 10 seconds per format")
             return None
-        return cast(Any, CompileResult)._rebuild(target, *pickle.loads(code))
+        return cast(object, compiled)
 
     def save_overload(self, signature: object, compiled: Any) -> None:
         kept = _kept()
-        kept.write(self._file(signature, compiled.codegen), cast(Any, dumps)(compiled._reduce()))
+        kept.write(self._file(signature, compiled.codegen), packed(compiled))
         if kept.trouble:
             _tell(f"compiled parsers cannot be kept, every start compiles them: {kept.trouble}")
 

@@ -48,6 +48,9 @@ from pipeline.scan.tokens import Tokens, intern, match
 
 _NO_KEY, _END = -1, -2
 
+# Of one record: each is compared with those before it.
+MOST_FIELDS = 1024
+
 
 @inlined
 def identifier_end(buf: Bytes, p: int, end: int) -> int:
@@ -250,8 +253,8 @@ def read_fields(
     while key >= 0:
         hints[min(n, HINTS - 1)] = key
         n += 1
-        if not _is_new(key, first, record, rows):
-            return DUPLICATE_KEY, p
+        if n > MOST_FIELDS or not _is_new(key, first, record, rows):
+            return (BAD_FIELD if n > MOST_FIELDS else DUPLICATE_KEY), p
         role = ROLES[kind, key] if key < KNOWN_KEYS else ATTRIBUTE
         hint = hints[min(n, HINTS - 1)]
         if role == LIST and p < end and buf[p] == 91:

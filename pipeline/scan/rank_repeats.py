@@ -124,6 +124,7 @@ def _same(buf: Bytes, p: int, q: int, at: int, end: int) -> int:
 def _match(buf: Bytes, p: int, end: int, pattern: Longs, record: Longs) -> int:
     """Reads the numbers of a record at p by a pattern; index behind it, -1 if it does not fit."""
     text = pattern[_BEGIN]
+    record[BATCH] = NULL  # not every pattern has one
     for i in range(_NUMBERS, _NUMBERS + 3 * pattern[_COUNT], 3):
         p = _same(buf, text, pattern[i + 1], p, end)
         if p < 0:

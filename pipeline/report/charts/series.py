@@ -13,6 +13,7 @@ from pipeline.report.charts.steps import KINDS as STEPS
 from pipeline.report.charts.timeline import KINDS as TIMELINE
 from pipeline.report.charts.windows import KINDS as WINDOWS
 from pipeline.report.reading import Warehouse
+from pipeline.text import printable
 
 # In the order in which a section shows them.
 KINDS: tuple[Kind, ...] = (*TIMELINE, *WINDOWS, *STEPS, *SHARES)
@@ -45,10 +46,12 @@ def _by_run(warehouse: Warehouse, kind: Kind, points: int) -> dict[str, Series]:
             by_run[run_id] = defaultdict(list)
         columns = by_run[run_id]
         for name, value in zip(list(row)[1:], values, strict=True):
-            columns[name].append(_finite(value))
+            columns[name].append(_drawable(value))
     return dict(by_run)
 
 
-def _finite(value: object) -> object:
-    """A value as JSON has it; a figure that is no number is none."""
+def _drawable(value: object) -> object:
+    """A value as a chart takes it: a figure that is no number is none, texts have no controls."""
+    if isinstance(value, str):
+        return printable(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value

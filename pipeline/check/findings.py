@@ -1,0 +1,62 @@
+"""What a check found, and what mends it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+
+SHOWN = 3
+BUILD = "tracelake build"
+BUILD_FULL = "tracelake build --full"
+COLLECT = "tracelake gc"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check found.
+
+    Attributes:
+        check: Name of the check.
+        severity: error or warning.
+        message: What is wrong, with an example.
+        rows: How many rows, files or runs it concerns.
+        repair: The command that mends it, without --lake.
+    """
+
+    check: str
+    severity: str
+    message: str
+    rows: int
+    repair: str
+
+
+def findings_table(findings: Sequence[Finding]) -> pa.Table:
+    """Findings as a table: severity, check, rows, message, repair."""
+    schema = pa.schema(
+        [
+            ("severity", pa.string()),
+            ("check", pa.string()),
+            ("rows", pa.int64()),
+            ("message", pa.string()),
+            ("repair", pa.string()),
+        ]
+    )
+    return pa.Table.from_pylist([asdict(finding) for finding in findings], schema=schema)
+
+
+def error(check: str, message: str, rows: int, repair: str) -> Finding:
+    """A finding of the graver kind."""
+    return Finding(check, "error", message, rows, repair)
+
+
+def some(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def read_again(run_ids: Sequence[str]) -> str:
+    """What brings runs in anew from their input."""
+    return f"tracelake drop --forget {' '.join(sorted(run_ids))}, then ingest their input again"

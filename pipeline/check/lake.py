@@ -1,0 +1,110 @@
+"""All checks of a lake, and the comparison of its warehouse with one that is built anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import duckdb
+
+from pipeline.check.findings import BUILD, BUILD_FULL, Finding, error, some
+from pipeline.check.parts import check_parts, check_strays
+from pipeline.check.rows import check_counts, check_grains, check_reasons, check_rows
+from pipeline.errors import LakeError
+from pipeline.lake import Lake
+from pipeline.models.base import copy_of, engine_errors, literal, quoted
+from pipeline.models.build import same_code, wanted_state
+from pipeline.models.catalog import catalog
+from pipeline.models.compute import connect
+from pipeline.models.fill import Filler
+from pipeline.models.state import State, attach, recorded_state
+from pipeline.query import open_warehouse
+from pipeline.schema import tables
+
+
+def check_lake(lake: Lake, *, quick: bool = False) -> list[Finding]:
+    """Runs every check that a lake can fail; an empty list is a good lake.
+
+    Args:
+        quick: Do not read all of every part file to see that it is what was written.
+
+    Raises:
+        LakeError: The manifests cannot be read.
+        ContractError: A check or a model is broken.
+    """
+    snapshot = lake.snapshot()
+    findings = list(check_parts(lake, snapshot, quick=quick))
+    all_read = not findings
+    state = recorded_state(lake.warehouse)
+    published = {p for parts in state.parts.values() for p in parts} if state else set()
+    findings += check_strays(lake, snapshot, published)
+    if not lake.warehouse.is_file():
+        return [*findings, error("warehouse", "there is none", 1, BUILD)]
+    wanted = wanted_state(lake, snapshot, catalog())
+    findings += _check_current(state, wanted)
+    try:
+        con = open_warehouse(lake)
+    except LakeError as problem:
+        return [*findings, error("warehouse", problem.message, 1, BUILD_FULL)]
+    with con:
+        con.execute(catalog().macros)
+        findings += check_reasons(con, catalog())
+        findings += check_grains(con, catalog())
+        if all_read:
+            findings += check_rows(con)
+            if state and state.stamp == wanted.stamp:
+                findings += check_counts(con, snapshot)
+    return findings
+
+
+def check_incremental(lake: Lake, *, memory_limit: str = "60%") -> list[Finding]:
+    """Builds everything anew beside the warehouse and compares: a build per run equals a full one.
+
+    Raises:
+        LakeError: The lake has no current warehouse to compare with.
+    """
+    snapshot, models = lake.snapshot(), catalog()
+    state = wanted_state(lake, snapshot, models)
+    if recorded_state(lake.warehouse) != state:
+        raise LakeError(
+            "the warehouse is not current", path=lake.warehouse, hint="first: tracelake build"
+        )
+    with lake.staging("check") as folder, engine_errors("the comparison"):
+        anew = folder / "warehouse.duckdb"
+        Filler(lake.root, models, memory_limit, None, lambda _: None).fill(
+            anew, snapshot, None, state
+        )
+        with connect() as con:
+            attach(con, lake.warehouse, read_only=True)
+            con.execute(f"ATTACH {literal(str(anew))} AS anew (READ_ONLY)")
+            names = [*models.stored, *map(copy_of, models.copied)]
+            return [finding for name in names for finding in _compare(con, name)]
+
+
+def _check_current(state: State | None, wanted: State) -> Iterator[Finding]:
+    """The warehouse was built from what the lake has now, here, by this tracelake."""
+    if state is None or state == wanted:
+        return
+    if state.root != wanted.root:
+        message = f"the lake was moved from {state.root}: its views point there"
+        yield Finding("views_found", "warning", message, len(tables()), BUILD)
+    if not same_code(state, wanted):
+        yield error("warehouse_current", "models or schemas changed since the build", 1, BUILD)
+    elif state.stamp != wanted.stamp:
+        stale = sorted({run for run, _ in state.runs.items() ^ wanted.runs.items()})
+        message = f"the lake changed since the build ({some(stale)})"
+        yield error("warehouse_current", message, len(stale), BUILD)
+
+
+def _compare(con: duckdb.DuckDBPyConnection, name: str) -> Iterator[Finding]:
+    table = quoted(name)
+    (count,) = con.execute(
+        f"""
+        SELECT count(*) FROM (
+            (FROM warehouse.main.{table} EXCEPT ALL FROM anew.main.{table})
+            UNION ALL
+            (FROM anew.main.{table} EXCEPT ALL FROM warehouse.main.{table})
+        )
+        """
+    ).fetchone() or (0,)
+    if count:
+        yield error("incremental", f"{name} differs from a full build", count, BUILD_FULL)

@@ -1,0 +1,84 @@
+"""Part files against the manifests that name them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator
+from itertools import chain
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.check.findings import COLLECT, Finding, error, read_again, some
+from pipeline.lake import Lake, Snapshot, loose_parts, stored_parts
+from pipeline.schema import tables
+
+
+def check_parts(lake: Lake, snapshot: Snapshot, *, quick: bool) -> Iterator[Finding]:
+    """Every part of a manifest is there, is what was written, and has its table's schema.
+
+    Args:
+        quick: Leave out whether it is what was written, for which all of it is read.
+    """
+    missing, damaged, other = [], [], []
+    for table in tables().values():
+        for part in snapshot.parts(table.name):
+            path = lake.root / part
+            if not path.is_file():
+                missing.append(part)
+                continue
+            if not quick and not _is_intact(path):
+                damaged.append(part)
+            elif not _schema_fits(path, table.storage_schema, lacking=part in snapshot.older):
+                other.append(part)
+    for check, parts, what in (
+        ("parts_exist", missing, "part files are gone"),
+        ("parts_intact", damaged, "part files differ from what was written"),
+        ("parts_schema", other, "part files have another schema"),
+    ):
+        if parts:
+            yield error(check, f"{what}: {some(parts)}", len(parts), _read_again(snapshot, parts))
+
+
+def check_strays(lake: Lake, snapshot: Snapshot, published: Collection[str]) -> Iterator[Finding]:
+    """Every part is named by a manifest or the warehouse, or known to go with the next build.
+
+    Args:
+        published: Part files that the warehouse names.
+    """
+    there = set(stored_parts(lake.root))
+    extra = sorted(there - snapshot.all_parts.union(published) - loose_parts(lake))
+    if extra:
+        message = f"part files that no manifest names: {some(extra)}"
+        yield Finding("parts_named", "warning", message, len(extra), COLLECT)
+
+
+def _read_again(snapshot: Snapshot, parts: Collection[str]) -> str:
+    harmed = set(parts)
+    runs = [
+        run_id
+        for run_id, entry in snapshot.runs.items()
+        if harmed.intersection(chain.from_iterable(entry.parts.values()))
+    ]
+    if not runs:  # the list of what was passed over
+        return "delete LAKE/_manifest/_skipped.json, then ingest again"
+    return read_again(runs)
+
+
+def _is_intact(path: Path) -> bool:
+    """Whether the content has the hash that the name says."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return digest.startswith(path.stem.removeprefix("part-"))
+
+
+def _schema_fits(path: Path, schema: pa.Schema, *, lacking: bool) -> bool:
+    """Whether a part has its table's schema, or what there was of it in an earlier version."""
+    try:
+        found: pa.Schema = pq.read_schema(path)
+    except (pa.ArrowException, OSError):
+        return False
+    if lacking:
+        return all(f.name in schema.names and f.type == schema.field(f.name).type for f in found)
+    return bool(found.equals(schema))

@@ -1,0 +1,111 @@
+"""The commands that decide what a lake keeps."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline.cli.app import app
+from pipeline.cli.complete import complete_run
+from pipeline.cli.job_steps import bring_up
+from pipeline.cli.options import Format, LakePath, Memory, OutputFormat, Quiet
+from pipeline.cli.recording import recorded
+from pipeline.cli.steps import open_lake, print_table, read_age, read_memory, speak
+from pipeline.errors import UsageError
+from pipeline.measures import count, phase
+from pipeline.text import amount, counted
+
+if TYPE_CHECKING:
+    from pipeline.lake import Lake
+    from pipeline.retention import Doomed
+
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Say what would be removed and remove nothing.")
+]
+
+
+@app.command()
+@recorded
+def drop(
+    lake: LakePath,
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN]...",
+            help="A run's id, a part that only it has, or latest.",
+            autocompletion=complete_run,
+        ),
+    ] = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option(
+            "--older-than", metavar="AGE", help="Every run dated longer ago than 90d, 12w, ..."
+        ),
+    ] = None,
+    forget: Annotated[
+        bool,
+        typer.Option(
+            "--forget",
+            help="Let the next ingest of their input bring them back, also runs dropped before.",
+        ),
+    ] = False,
+    dry_run: DryRun = False,
+    memory: Memory = None,
+    output_format: Format = OutputFormat.TABLE,
+    quiet: Quiet = False,
+) -> None:
+    """Take runs out of a lake. Their input does not bring them back, unless --forget says so."""
+    from pipeline.retention import doomed_table
+    from pipeline.retention import drop as drop_runs
+
+    limit, voice, opened = read_memory(memory), speak(quiet=quiet), open_lake(lake)
+    doomed = _choose(opened, runs, older_than, forget=forget)
+    if doomed or output_format is not OutputFormat.TABLE:
+        print_table(doomed_table(doomed), output_format, None)
+    told = (
+        f"{counted(len(doomed), 'run')}, {counted(sum(run.files for run in doomed), 'file')},"
+        f" {amount(sum(run.bytes for run in doomed))}"
+    )
+    if dry_run:
+        voice.say(f"would drop {told}")
+    elif doomed:
+        drop_runs(opened, doomed, forget=forget)
+        voice.say(f"dropped {told}")
+        bring_up(opened, limit, voice)
+
+
+@app.command()
+@recorded
+def gc(
+    lake: LakePath,
+    dry_run: DryRun = False,
+    output_format: Format = OutputFormat.TABLE,
+    quiet: Quiet = False,
+) -> None:
+    """Remove files that no manifest and no warehouse names, and what dead processes left."""
+    from pipeline.retention import collect, leftovers_table
+
+    opened = open_lake(lake)
+    with phase("collect"):
+        found = collect(opened, dry_run=dry_run)
+    files, size = sum(f.files for f in found), sum(f.bytes for f in found)
+    count(files_removed=files, bytes_removed=size)
+    if found or output_format is not OutputFormat.TABLE:
+        print_table(leftovers_table(found), output_format, None)
+    done = "would remove" if dry_run else "removed"
+    speak(quiet=quiet).say(f"{done} {counted(files, 'file')}, {amount(size)}")
+
+
+def _choose(
+    lake: Lake, names: list[str] | None, older_than: str | None, *, forget: bool
+) -> list[Doomed]:
+    from pipeline.retention import choose_old, choose_runs
+
+    age = read_age(older_than, "--older-than")
+    if (age is None) == (not names):
+        raise UsageError("give runs or --older-than", hint="see: tracelake runs")
+    if age is None:
+        return choose_runs(lake, names or [], forget=forget)
+    return choose_old(lake, age, datetime.now())

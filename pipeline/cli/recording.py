@@ -1,0 +1,105 @@
+"""What a command leaves in its lake's record, however it ends."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from pipeline.cli.app import PIPE_CLOSED
+from pipeline.cli.steps import speak
+from pipeline.errors import TracelakeError, exit_code_of
+from pipeline.measures import measuring
+
+if TYPE_CHECKING:
+    from pipeline.measures import Measures
+
+# What may hold a secret, such as a token in the address of a hook.
+_UNKEPT = {"post"}
+# A lake that this user only reads has no record of it.
+_READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def recorded(command: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Has a command with an option `lake` leave an entry in `tracelake_runs`."""
+
+    @functools.wraps(command)
+    def run(*args: _P.args, **given: _P.kwargs) -> _R:
+        started, began = datetime.now(UTC), time.perf_counter_ns()
+        ended: BaseException | None = None
+        with measuring() as measures:
+            try:
+                return command(*args, **given)
+            except BaseException as error:
+                ended = error
+                raise
+            finally:
+                lake = given["lake"]
+                assert isinstance(lake, Path)
+                entry = {
+                    "command": command.__name__,
+                    "started": started.strftime("%Y-%m-%d %H:%M:%S.%f"),
+                    "duration_ns": time.perf_counter_ns() - began,
+                    "exit_code": _exit_code(ended),
+                    "error": _told(ended),
+                    "options": _options(given),
+                }
+                if not given.get("dry_run"):
+                    _leave(lake, entry, measures)
+
+    return run
+
+
+def _leave(path: Path, entry: Mapping[str, Any], measures: Measures) -> None:
+    """Adds the entry; what goes wrong with that is no failure of the command."""
+    from pipeline import __version__
+    from pipeline.lake import Lake
+    from pipeline.records import add_record
+
+    if not Lake.exists(path):
+        return
+    host = {"version": __version__, "host": socket.gethostname(), "pid": os.getpid()}
+    whole = {**entry, **host, "phases": dict(measures.phases), **measures.amounts}
+    try:
+        add_record(Lake.open(path), whole)
+    except (OSError, TracelakeError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        expected = isinstance(cause, OSError) and cause.errno in _READ_ONLY
+        if entry["exit_code"] == 0 and not expected:  # or there is worse to be told
+            speak().warn(f"the lake has no record of this command: {error}")
+
+
+def _exit_code(error: BaseException | None) -> int:
+    return PIPE_CLOSED if isinstance(error, BrokenPipeError) else exit_code_of(error)
+
+
+def _told(error: BaseException | None) -> str | None:
+    match error:
+        case None:
+            return None
+        case TracelakeError():
+            return error.message
+        case SystemExit() | KeyboardInterrupt():
+            return "interrupted"
+    return f"{type(error).__name__}: {error}"
+
+
+def _options(given: Mapping[str, object]) -> dict[str, str]:
+    """Parameters that say something, as text."""
+    return {
+        name: "..." if name in _UNKEPT else _text(value)
+        for name, value in given.items()
+        if name != "lake" and value not in (None, False, "", [])
+    }
+
+
+def _text(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)

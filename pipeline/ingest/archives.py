@@ -1,0 +1,163 @@
+"""Members of archives, read in place: a damaged or hostile one costs itself, never its neighbours.
+
+Nothing is ever written where a member's name says, and links, devices and folders are not followed:
+a name is a label and no more.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import tarfile
+import zipfile
+from collections.abc import Generator, Iterable
+from contextlib import closing
+from typing import IO, Self
+
+from pipeline.ingest.expand import Bounded
+from pipeline.ingest.names import text_name
+from pipeline.ingest.streams import DECODE_ERRORS, Entry, decompressed, open_file
+
+# Of a header that only tells the name or the times of the next member.
+_EXTENSION_BYTES = 1 << 20
+_EXTENSIONS = frozenset(
+    (
+        *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+        *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+    )
+)
+
+
+def is_zip(head: bytes) -> bool:
+    """Whether bytes start a zip archive."""
+    return head.startswith((b"PK\x03\x04", b"PK\x05\x06"))
+
+
+def is_tar(head: bytes) -> bool:
+    """Whether decompressed bytes start a tar archive: its magic stands at offset 257."""
+    return head[257:262] == b"ustar"
+
+
+class _Header(tarfile.TarInfo):
+    """A header that says so when it is damaged, instead of passing for the archive's end."""
+
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
+        try:
+            return super().fromtarfile(archive)
+        except _BAD_HEADERS as error:
+            raise _TarError(f"damaged header: {error}") from error
+
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        if self.size < 0 or (self.type in _EXTENSIONS and self.size > _EXTENSION_BYTES):
+            raise _TarError("a header of an impossible size")
+        read: tarfile.TarInfo = super()._proc_member(archive)  # type: ignore[misc]
+        if read.size < 0:
+            raise _TarError("a member of negative size")
+        return read
+
+
+_TarError = tarfile.ReadError
+_BAD_HEADERS = (
+    *(tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError),  # type: ignore[attr-defined]
+    *(ValueError, OverflowError, IndexError, RecursionError),
+)
+
+
+def walk_tar(location: str, limit: int) -> Generator[tuple[tarfile.TarInfo, IO[bytes]]]:
+    """Members of a tar, compressed or not, in one pass; regular files only have a stream.
+
+    Each stream is valid until the next member is asked for. Members that are no regular file come
+    with an empty stream: the caller says why it skips them.
+
+    Args:
+        limit: Bytes that the archive, and each member by itself, may expand to.
+    """
+    with open_file(location) as raw:
+        stream, _ = decompressed(raw, limit)
+        with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header, ignore_zeros=True) as archive:
+            while (info := archive.next()) is not None:
+                archive.members.clear()  # type: ignore[attr-defined] # there may be a million
+                info.name = text_name(info.name)
+                member = archive.extractfile(info) if info.isreg() else None
+                # A sparse member has as many bytes as its header says, and they take no room.
+                yield info, io.BytesIO() if member is None else _plain(Bounded(member, limit))
+
+
+def _plain(stream: io.RawIOBase) -> IO[bytes]:
+    return io.BufferedReader(stream)
+
+
+def pass_by(members: Iterable[Entry]) -> Generator[tuple[int, IO[bytes]]]:
+    """Positions and streams of members of one tar, each exactly once, in order.
+
+    Where the archive ends or changes before a member was met, its stream fails when it is read.
+    """
+    left = {m.position: m for m in members}
+    first = next(iter(left.values()))
+    try:
+        with closing(walk_tar(first.location, first.limit)) as passing:
+            for position, (info, stream) in enumerate(passing):
+                if position in left and info.name == left[position].member:
+                    del left[position]
+                    yield position, stream
+    except DECODE_ERRORS:
+        pass  # the members that are left tell
+    for position in left:
+        yield position, _plain(_Lost())
+
+
+class _Lost(io.RawIOBase):
+    """A member that is not where it was."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object, /) -> int:
+        del buffer
+        raise EOFError("the archive ends or has changed before this member")
+
+
+def zip_members(location: str) -> list[zipfile.ZipInfo]:
+    """The directory of a zip archive.
+
+    Raises:
+        BadZipFile: There is none.
+    """
+    return _zip(location).infolist()
+
+
+def zip_size(location: str) -> int:
+    """Bytes that the members of a zip archive say they have; no member ever gives more."""
+    return sum(info.file_size for info in zip_members(location))
+
+
+def open_zip_member(entry: Entry) -> IO[bytes]:
+    """The stream of a member of a zip archive.
+
+    Raises:
+        BadZipFile: It is damaged, encrypted, compressed in an unknown way, or not there.
+    """
+    archive = _zip(entry.location)
+    infos = archive.infolist()
+    if entry.position >= len(infos) or infos[entry.position].filename != entry.member:
+        raise zipfile.BadZipFile("the archive has changed")
+    try:
+        return archive.open(infos[entry.position])
+    except (RuntimeError, ValueError) as error:
+        raise zipfile.BadZipFile(str(error)) from error
+
+
+def _zip(location: str) -> zipfile.ZipFile:
+    status = os.stat(location)
+    return _zip_as_it_was(location, status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+@functools.lru_cache(maxsize=2)
+def _zip_as_it_was(location: str, *_: int) -> zipfile.ZipFile:
+    """An archive whose directory is read once, however many members are opened."""
+    try:
+        return zipfile.ZipFile(location)
+    except (RuntimeError, ValueError) as error:
+        raise zipfile.BadZipFile(str(error)) from error

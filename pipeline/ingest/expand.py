@@ -1,0 +1,84 @@
+"""How far an input may expand: a small file that decompresses without end has a bounded cost."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, cast
+
+from pipeline.budget import parse_size
+from pipeline.errors import UsageError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+# What every input may expand to, whatever the factor: a log of one repeated line is no bomb.
+ALWAYS_BYTES = 10**9
+
+_FACTOR = re.compile(r"(\d{1,9})x", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """The limit of `--max-expand`: a multiple of what lies on disk, or a number of bytes."""
+
+    factor: int | None = 1000
+    size: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Expansion:
+        """Reads 1000x or 50GB.
+
+        Raises:
+            UsageError: It is neither.
+        """
+        if found := _FACTOR.fullmatch(text.strip()):
+            return cls(factor=int(found[1]))
+        try:
+            return cls(factor=None, size=parse_size(text))
+        except UsageError:
+            raise UsageError(
+                f"--max-expand {text!r} is no limit", hint="give a multiple, 1000x, or a size, 50GB"
+            ) from None
+
+    def bytes_of(self, stored: int) -> int:
+        """How many bytes a file of so many bytes may expand to."""
+        if self.size is not None:
+            return self.size
+        return max(ALWAYS_BYTES, (self.factor or 0) * stored)
+
+
+DEFAULT_EXPANSION = Expansion()
+
+
+class ExpandedTooFarError(EOFError):
+    """A stream gives more bytes than it may."""
+
+
+class Bounded(io.RawIOBase):
+    """A stream that fails behind its first `limit` bytes, if there are more."""
+
+    def __init__(self, stream: IO[bytes], limit: int) -> None:
+        super().__init__()
+        self._stream = stream
+        self._left = limit
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Fills the buffer as far as the limit allows.
+
+        Raises:
+            ExpandedTooFarError: Behind the limit there is more.
+        """
+        view = memoryview(buffer)
+        if self._left == 0 and view.nbytes:
+            if self._stream.read(1):
+                raise ExpandedTooFarError("expands further than --max-expand allows")
+            return 0
+        count: int = cast(io.RawIOBase, self._stream).readinto(view[: self._left]) or 0
+        self._left -= count
+        return count

@@ -1,0 +1,85 @@
+"""Runs that were dropped on purpose, remembered so that their input does not bring them back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import LakeError
+from pipeline.files import put
+from pipeline.lake.manifest import RunEntry
+from pipeline.lake.store import Lake
+
+DROPPED_VERSION = 1
+# No suffix: what ends in .json is the manifest of a group.
+_FILE = "_manifest/_dropped"
+
+
+def dropped_runs(lake: Lake) -> dict[str, RunEntry]:
+    """Dropped runs by id, with their sources and without part files.
+
+    A run that is committed is not dropped, whatever was remembered of it before.
+
+    Raises:
+        LakeError: The record is damaged or was written by a newer tracelake.
+    """
+    found = _read(lake.root / _FILE)
+    live = lake.snapshot().runs if found else {}
+    return {
+        run_id: RunEntry.from_json("", run_id, {"parts": {}, **entry})
+        for run_id, entry in sorted(found.items())
+        if run_id not in live
+    }
+
+
+def drop_runs(lake: Lake, entries: Collection[RunEntry], *, remember: bool) -> None:
+    """Takes runs out of the manifests; their part files go with the next sweep.
+
+    What is remembered is on disk before the first manifest changes. A process that dies between
+    leaves a run that is committed and so not dropped: the same call again ends the work.
+
+    Args:
+        remember: Keep what their inputs were; otherwise forget it, also of runs dropped before.
+    """
+    with lake.lock("dropped"):
+        before = _read(lake.root / _FILE)
+        gone = {entry.run_id for entry in entries}
+        now = {run_id: entry for run_id, entry in before.items() if run_id not in gone}
+        if remember:
+            now |= {entry.run_id: _remembered(entry) for entry in entries}
+        if now != before:
+            _write(lake.root / _FILE, now)
+        groups = {entry.run_id: entry.group for entry in entries if entry.group}
+        if groups:
+            lake.commit(min(groups.values()), [], staged={}, drop=groups)
+
+
+def _remembered(entry: RunEntry) -> dict[str, Any]:
+    return {name: value for name, value in entry.to_json().items() if name != "parts"}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise LakeError(
+            f"the list of dropped runs cannot be read: {error}",
+            path=path,
+            hint="delete it: the next ingest brings back those whose input is still there",
+        ) from error
+    if content.get("version") != DROPPED_VERSION:
+        raise LakeError(
+            f"the list of dropped runs has version {content.get('version')}, this tracelake reads"
+            f" {DROPPED_VERSION}",
+            path=path,
+            hint="use the tracelake that wrote it",
+        )
+    return dict(content["runs"])
+
+
+def _write(path: Path, runs: dict[str, Any]) -> None:
+    put(path, f"{json.dumps({'version': DROPPED_VERSION, 'runs': runs})}\n".encode())

@@ -1,0 +1,103 @@
+"""Files that nobody needs any more: what they are, and their removal."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.files import remove, remove_folder, remove_tree
+from pipeline.lake.loose import Loose, stored_parts
+from pipeline.lake.store import Lake
+from pipeline.lake.work import STAGING
+
+# What a commit writes beside its final place, and what others do; the latter lock it meanwhile.
+_OF_COMMITS = ("_manifest/*.tmp",)
+_OF_OTHERS = (".*.tmp", "_manifest/.*.tmp", "_run/.*.tmp")
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A file or a folder that can go.
+
+    Attributes:
+        kind: part, staging or temporary.
+        path: Posix, relative to the lake's root.
+        files: How many it is.
+    """
+
+    kind: str
+    path: str
+    files: int
+    bytes: int
+
+
+def loose_parts(lake: Lake) -> set[str]:
+    """Parts that the next sweep looks at: moved in and not yet named, or superseded."""
+    return set(Loose(lake.root / "_manifest" / "_loose").listed() or ())
+
+
+def leftovers(lake: Lake, published: Collection[str]) -> list[Leftover]:
+    """What no manifest and no live writer needs.
+
+    Hold the lake's warehouse lock: a build under way reads parts that are superseded meanwhile.
+    Commits and new staging wait until this is done: without a lock, what is there is left over.
+
+    Args:
+        published: Part files that the current warehouse names; they are spared.
+    """
+    with lake.lock("commit"), lake.lock("staging"):
+        return list(_found(lake, published))
+
+
+def remove_leftovers(lake: Lake, published: Collection[str]) -> list[Leftover]:
+    """Removes what `leftovers` finds, and gives it."""
+    with lake.lock("commit"), lake.lock("staging"):
+        found = list(_found(lake, published))
+        for leftover in found:
+            path = lake.root / leftover.path
+            if leftover.kind == "staging":
+                remove_tree(path)
+                continue
+            remove(path)
+            if leftover.kind == "part":
+                remove_folder(path.parent)
+    return found
+
+
+def _found(lake: Lake, published: Collection[str]) -> Iterator[Leftover]:
+    needed = lake.snapshot().all_parts.union(published)
+    for part in stored_parts(lake.root):
+        if part not in needed:
+            yield _leftover(lake.root, "part", lake.root / part, [lake.root / part])
+    for folder in _matching(lake.root, f"{STAGING}/*"):
+        if not _is_held(folder / ".writer"):
+            files = [path for path in folder.rglob("*") if not path.is_dir()]
+            yield _leftover(lake.root, "staging", folder, files)
+    for path in _matching(lake.root, *_OF_COMMITS):
+        yield _leftover(lake.root, "temporary", path, [path])
+    for path in _matching(lake.root, *_OF_OTHERS):
+        if path.name.startswith(".") and not _is_held(path):
+            yield _leftover(lake.root, "temporary", path, [path])
+
+
+def _matching(root: Path, *patterns: str) -> list[Path]:
+    return sorted({path for pattern in patterns for path in root.glob(pattern)})
+
+
+def _leftover(root: Path, kind: str, path: Path, files: Iterable[Path]) -> Leftover:
+    sizes = [file.lstat().st_size for file in files]
+    return Leftover(kind, path.relative_to(root).as_posix(), len(sizes), sum(sizes))
+
+
+def _is_held(path: Path) -> bool:
+    """Whether a live process has a lock on the file."""
+    try:
+        with path.open("r+b") as held:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False

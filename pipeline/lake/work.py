@@ -1,0 +1,71 @@
+"""Locks of a lake, and private folders for work in progress that nobody outlives."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from pipeline.files import make_folder, naming, remove_tree
+
+STAGING = "_staging"
+LOCKS = "_lock"
+_MARK = ".writer"
+
+
+@contextlib.contextmanager
+def locked(root: Path, name: str) -> Iterator[None]:
+    """Holds an exclusive lock of a lake; waits for it."""
+    path = root / LOCKS / name
+    make_folder(path.parent)
+    with path.open("ab") as held, naming(path):
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def staging(root: Path, purpose: str) -> Iterator[Path]:
+    """A private folder on the lake's file system, removed afterwards."""
+    parent = root / STAGING
+    make_folder(parent)
+    with locked(root, "staging"):  # no one else sees it before its writer is known
+        folder = Path(tempfile.mkdtemp(prefix=f"{purpose}-", dir=parent))
+        alive = _claim(folder)
+    with alive:
+        try:
+            yield folder
+        finally:
+            remove_tree(folder)
+
+
+def _claim(folder: Path) -> BinaryIO:
+    try:
+        alive = (folder / _MARK).open("wb")
+        fcntl.flock(alive, fcntl.LOCK_EX)
+    except BaseException:
+        remove_tree(folder)
+        raise
+    return alive
+
+
+def remove_dead(root: Path) -> int:
+    """Removes staging folders whose writer is gone, and says how many files that were."""
+    with locked(root, "staging"):
+        return sum(map(_remove_if_dead, (root / STAGING).glob("*")))
+
+
+def _remove_if_dead(folder: Path) -> int:
+    """A live writer holds a lock on the mark; without one, the folder is half made or removed."""
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(FileNotFoundError):
+            mark = held.enter_context((folder / _MARK).open("r+b"))
+            try:
+                fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return 0
+        files = [path for path in folder.rglob("*") if not path.is_dir()]
+        remove_tree(folder)
+    return len(files)

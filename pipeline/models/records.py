@@ -1,0 +1,27 @@
+"""The lake's record of commands as a relation beside tables and models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline.models.base import literal, quoted
+from pipeline.records import records_file, records_table
+
+
+def records_view(root: Path) -> str:
+    """SQL of a temporary view of a lake's record; without rows where there is none yet.
+
+    It is made anew by each who opens the warehouse: entries come without a build, and a lake that
+    was moved has them where it is.
+    """
+    table, path = records_table(), records_file(root)
+    if path.is_file():
+        types = ", ".join(f"{literal(c.name)}: {literal(c.type)}" for c in table.columns)
+        select = (
+            f"FROM read_json({literal(str(path))}, format = 'newline_delimited',"
+            f" columns = {{{types}}})"
+        )
+    else:
+        nulls = ", ".join(f"NULL::{c.type} AS {quoted(c.name)}" for c in table.columns)
+        select = f"SELECT {nulls} WHERE false"
+    return f"CREATE TEMP VIEW {quoted(table.name)} AS {select}"

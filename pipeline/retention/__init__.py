@@ -1,0 +1,14 @@
+"""What a lake keeps: runs that are dropped, and files that nobody needs."""
+
+from pipeline.retention.collect import collect, leftovers_table
+from pipeline.retention.drop import Doomed, choose_old, choose_runs, doomed_table, drop
+
+__all__ = [
+    "Doomed",
+    "choose_old",
+    "choose_runs",
+    "collect",
+    "doomed_table",
+    "drop",
+    "leftovers_table",
+]

@@ -1,0 +1,115 @@
+"""Takes runs out of a lake: which are meant, what they are, and that they do not come back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import pyarrow as pa
+
+from pipeline.lake import Lake, RunEntry, drop_runs, dropped_runs
+from pipeline.models.base import engine_errors
+from pipeline.query import meant_run, open_warehouse
+
+
+@dataclass(frozen=True, slots=True)
+class Doomed:
+    """A run that is to be dropped.
+
+    Attributes:
+        status: run, or dropped for one that was dropped before.
+        run_date: None where the run has none, or the warehouse does not know it yet.
+        files: Part files that go with it.
+    """
+
+    entry: RunEntry
+    status: str
+    run_date: datetime | None
+    files: int
+    bytes: int
+
+
+def choose_runs(lake: Lake, names: Sequence[str], *, forget: bool = False) -> list[Doomed]:
+    """The runs that names mean: an id, a part that only one id has, or `latest`.
+
+    Args:
+        forget: Also among the runs that were dropped before.
+
+    Raises:
+        UsageError: A name means no run or several.
+        LakeError: The lake cannot be read.
+    """
+    known = {**(dropped_runs(lake) if forget else {}), **lake.snapshot().runs}
+    found = _dates(lake)
+    dates = {run_id: found.get(run_id) for run_id in known}
+    chosen = sorted({meant_run(name, dates) for name in names})
+    return [_doomed(lake, known[run_id], dates[run_id]) for run_id in chosen]
+
+
+def choose_old(lake: Lake, age: timedelta, now: datetime) -> list[Doomed]:
+    """The runs of the warehouse that are dated longer ago; one without a date is never old.
+
+    Args:
+        now: Local time without a zone, as run dates are.
+
+    Raises:
+        LakeError: The lake has no warehouse, or cannot be read.
+    """
+    known = lake.snapshot().runs
+    with engine_errors("the dates of the runs"), open_warehouse(lake) as con:
+        rows = con.execute(
+            "SELECT run_id, run_date FROM runs WHERE run_date < $1 ORDER BY run_id", [now - age]
+        ).fetchall()
+    return [_doomed(lake, known[run_id], date) for run_id, date in rows if run_id in known]
+
+
+def drop(lake: Lake, doomed: Collection[Doomed], *, forget: bool = False) -> None:
+    """Takes runs out of the lake; the next build takes them out of the warehouse, and their files.
+
+    Args:
+        forget: Do not remember them: the next ingest of their input reads it anew.
+
+    Raises:
+        LakeError: The lake cannot be read or written.
+    """
+    drop_runs(lake, [run.entry for run in doomed], remember=not forget)
+
+
+def doomed_table(doomed: Sequence[Doomed]) -> pa.Table:
+    """Runs as a table: run_id, status, run_date, files, bytes."""
+    schema = pa.schema(
+        [
+            ("run_id", pa.string()),
+            ("status", pa.string()),
+            ("run_date", pa.timestamp("us")),
+            ("files", pa.int64()),
+            ("bytes", pa.int64()),
+        ]
+    )
+    rows = [
+        {
+            "run_id": run.entry.run_id,
+            "status": run.status,
+            "run_date": run.run_date,
+            "files": run.files,
+            "bytes": run.bytes,
+        }
+        for run in doomed
+    ]
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def _doomed(lake: Lake, entry: RunEntry, date: datetime | None) -> Doomed:
+    paths = [lake.root / part for parts in entry.parts.values() for part in parts]
+    sizes = [path.stat().st_size for path in paths if path.is_file()]
+    status = "run" if entry.group else "dropped"
+    return Doomed(entry, status, date, len(sizes), sum(sizes))
+
+
+def _dates(lake: Lake) -> dict[str, datetime | None]:
+    """Dates of the runs that the warehouse has; none without a warehouse."""
+    if not lake.warehouse.is_file():
+        return {}
+    with engine_errors("the dates of the runs"), open_warehouse(lake) as con:
+        return dict(con.execute("SELECT run_id, run_date FROM runs").fetchall())

@@ -1,0 +1,23 @@
+"""Command line: `python -m tests.crash --kills 300 --signals 50 --refusals 100 --seed 1`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.crash.campaign import Campaign
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
+    for kind, count in (("kills", 300), ("signals", 50), ("refusals", 100), ("seed", 1)):
+        parser.add_argument(f"--{kind}", type=int, default=count)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="tracelake-crash-") as folder:
+        campaign = Campaign(Path(folder), asked.seed, sys.stdout)
+        campaign.kill(asked.kills)
+        campaign.stop(asked.signals)
+        campaign.refuse(asked.refusals)
+        print(campaign.told())  # noqa: T201
+        sys.exit(bool(campaign.wrong))

@@ -1,0 +1,200 @@
+"""Commands at the same time: the lake is that of one after the other, and readers see it whole."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from pipeline.check import check_incremental, check_lake
+from pipeline.errors import TracelakeError
+from pipeline.lake import Lake
+from pipeline.models import catalog
+from pipeline.query import open_warehouse
+from pipeline.schema import tables
+from tests.conftest import Command
+from tests.traces import plan, trace, trace_name, write
+
+TRACELAKE = Path(sys.executable).with_name("tracelake")
+RUNS_PER_ARCHIVE = 4
+
+
+def archive(folder: Path, name: str) -> Path:
+    files: dict[str, str | bytes] = {
+        f"{name}{number}/plan{number}.txt": plan(3 + number, name=f"{name}{number}_")
+        for number in range(RUNS_PER_ARCHIVE - 1)
+    }
+    for rank in range(2):
+        files[f"{name}/{trace_name(rank)}"] = trace(rank, steps=2, start=1000.0 * len(name))
+    return write(folder / name, files)
+
+
+@pytest.fixture
+def archives(tmp_path: Path) -> list[Path]:
+    return [archive(tmp_path, name) for name in ("one", "three")]
+
+
+def start(*words: str | Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [TRACELAKE, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TRACELAKE_LOG_FORMAT": "json"},
+    )
+
+
+def end(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
+    """What a command says on standard error, once it has ended well."""
+    _, said = process.communicate()
+    assert process.returncode == 0, said
+    return [json.loads(line) for line in said.splitlines()]
+
+
+def content(lake: Path) -> dict[str, list[tuple[object, ...]]]:
+    """Every row of every relation."""
+    with open_warehouse(Lake.open(lake)) as con:
+        return {
+            name: con.execute(f'FROM "{name}" ORDER BY ALL').fetchall()
+            for name in (*tables(), *catalog().public)
+        }
+
+
+@contextmanager
+def readers(lake: Path, count: int = 2) -> Iterator[list[tuple[int, ...]]]:
+    """Queries all the time; gives how many runs each saw, in base tables and in a model."""
+    seen: list[tuple[int, ...]] = []
+    troubles: list[Exception] = []
+    over = threading.Event()
+
+    def read() -> None:
+        while not over.wait(0.05):
+            if not (lake / "warehouse.duckdb").is_file():
+                continue
+            try:
+                with open_warehouse(Lake.open(lake)) as con:
+                    found = con.execute(
+                        "SELECT (SELECT count(DISTINCT run_id) FROM sources),"
+                        " (SELECT count(*) FROM run_summary),"
+                        " (SELECT count(DISTINCT run_id) FROM workload_passes)"
+                    ).fetchone()
+                seen.append(found or ())
+            except (duckdb.Error, TracelakeError) as error:
+                troubles.append(error)
+                return
+
+    threads = [threading.Thread(target=read) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert not troubles
+
+
+def one_after_the_other(archives: Sequence[Path], lake: Path, tracelake: Command) -> None:
+    for given in archives:
+        assert tracelake("run", given, "--lake", lake, "--quiet").code == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "same"),
+    [("run", True), ("ingest", True), ("ingest", False)],
+    ids=["run-same-archive", "ingest-same-archive", "ingest-two-archives"],
+)
+def test_two_at_once_are_as_one_after_the_other(
+    archives: list[Path], tmp_path: Path, tracelake: Command, command: str, same: bool
+) -> None:
+    first, second = (archives[0], archives[0]) if same else archives
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    one_after_the_other([first, second], alone, tracelake)
+    Lake.create(together)
+    with readers(together) as seen:
+        processes = [start(command, given, "--lake", together) for given in (first, second)]
+        for process in processes:
+            end(process)
+        end(start("build", "--lake", together))
+    assert content(together) == content(alone)
+    assert check_lake(Lake.open(together)) == []
+    assert check_incremental(Lake.open(together)) == []
+    for sources, summaries, _ in seen:
+        assert sources == summaries
+    with open_warehouse(Lake.open(together)) as con:
+        recorded = con.execute("SELECT command, exit_code FROM tracelake_runs").fetchall()
+    assert sorted(recorded) == sorted([("build", 0), (command, 0), (command, 0)])
+
+
+def test_runs_are_dropped_and_collected_while_others_come_in(
+    archives: list[Path], tmp_path: Path, tracelake: Command
+) -> None:
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    for lake in (alone, together):
+        one_after_the_other(archives[:1], lake, tracelake)
+    gone = sorted(Lake.open(alone).snapshot().runs)[:2]
+    tracelake("drop", *gone, "--lake", alone)
+    one_after_the_other(archives[1:], alone, tracelake)
+    with readers(together):
+        for process in [
+            start("run", archives[1], "--lake", together),
+            start("drop", *gone, "--lake", together),
+            start("gc", "--lake", together),
+        ]:
+            end(process)
+        end(start("build", "--lake", together))
+    assert content(together) == content(alone)
+    assert check_lake(Lake.open(together)) == []
+
+
+def test_a_second_run_says_whom_it_waits_for(
+    archives: list[Path], tmp_path: Path, tracelake: Command
+) -> None:
+    lake = tmp_path / "lake"
+    one_after_the_other(archives[:1], lake, tracelake)
+    with (lake / "_run" / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        json.dump({"pid": 4711, "host": "node7", "since": "2026-01-01 00:00:00"}, held)
+        held.flush()
+        refused = tracelake("run", archives[0], "--lake", lake, "--wait", "0s")
+    assert refused.code == 3
+    assert "another run is at work on this lake: pid 4711 on node7" in refused.err
+
+
+def test_a_lock_whose_holder_is_dead_holds_nobody_up(
+    archives: list[Path], tmp_path: Path, tracelake: Command
+) -> None:
+    lake = tmp_path / "lake"
+    Lake.create(lake)
+    (lake / "_run").mkdir()
+    holder = (
+        "import fcntl, json, os, sys, time\n"
+        "for name in sys.argv[1:]:\n"
+        "    held = os.open(name, os.O_RDWR | os.O_CREAT)\n"
+        "    fcntl.flock(held, fcntl.LOCK_EX)\n"
+        '    os.write(held, b\'{"pid": 1, "host": "gone", "since": "then"}\')\n'
+        "print('held', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    locks = [lake / "_run" / "lock", *(lake / "_lock" / n for n in ("commit", "warehouse"))]
+    process = subprocess.Popen(
+        [sys.executable, "-c", holder, *locks], stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        assert tracelake("run", archives[0], "--lake", lake, "--wait", "0s").code == 3
+        process.kill()
+    done = tracelake("run", archives[0], "--lake", lake, "--wait", "0s")
+    assert (done.code, "waiting" in done.err) == (0, False)

@@ -1,0 +1,242 @@
+"""Processes that are killed, stopped or refused: nothing is half done, the next one heals it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from pipeline.errors import RefusedError, UsageError
+from pipeline.files import put, put_link
+from pipeline.lake import Lake
+from pipeline.models import build
+from pipeline.models.base import engine_errors
+from pipeline.query import open_warehouse
+from pipeline.waiting import listening, settled
+from tests.conftest import ROOT, Command
+from tests.tiny_lakes import commit_run, drop_run, log_run
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake.create(tmp_path / "lake")
+
+
+def test_what_is_struck_is_made_whole_by_the_same_command() -> None:
+    words = ["--kills", "3", "--signals", "2", "--refusals", "2"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.crash", *words],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"\b0 wrong$", done.stdout.strip())
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "page"
+    put(page, b"old")
+    for code, error in ((errno.ENOSPC, RefusedError), (errno.EACCES, UsageError)):
+        refused = OSError(code, os.strerror(code))
+
+        def refuse(*_: object, refused: OSError = refused) -> None:
+            raise refused
+
+        with monkeypatch.context() as patched:
+            patched.setattr("pipeline.files.sync", refuse)
+            with pytest.raises(error, match=os.strerror(code)) as caught:
+                put(page, b"new")
+        assert caught.value.path == str(page)
+        assert os.listdir(tmp_path) == ["page"]
+        assert page.read_bytes() == b"old"
+
+
+def test_what_a_dead_writer_left_goes_and_a_live_one_is_spared(tmp_path: Path) -> None:
+    dead, live = (tmp_path / f".{name}.tracelake.77.tmp" for name in ("yesterday", "other"))
+    other = tmp_path / ".mine.77.tmp"
+    dead.touch()
+    other.touch()
+    with live.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        put(tmp_path / "page", b"new")
+    assert sorted(os.listdir(tmp_path)) == [other.name, live.name, "page"]
+
+
+def test_a_link_takes_the_place_of_one_that_was_half_made(tmp_path: Path) -> None:
+    (tmp_path / ".latest.tracelake.link").symlink_to("nowhere")
+    put_link(tmp_path / "latest", "one")
+    put_link(tmp_path / "latest", "two")
+    assert os.readlink(tmp_path / "latest") == "two"
+    assert os.listdir(tmp_path) == ["latest"]
+
+
+# --- lake -----------------------------------------------------------------------------------------
+
+
+def test_staging_that_was_killed_before_it_had_a_mark_is_removed(lake: Lake) -> None:
+    (lake.root / "_staging" / "ingest-x" / "run").mkdir(parents=True)
+    with lake.staging("live") as live:
+        lake.sweep(lake.snapshot())
+        assert os.listdir(lake.root / "_staging") == [live.name]
+
+
+def test_a_list_of_loose_parts_that_was_cut_short_hides_none(lake: Lake) -> None:
+    commit_run(lake, "a", log_run())
+    lake.sweep(lake.snapshot())
+    with (lake.root / "_manifest/_loose").open("a") as listed:
+        listed.write("ops/run_id=a")
+    commit_run(lake, "a", log_run(steps=5))
+    drop_run(lake, "a")
+    lake.sweep(lake.snapshot())
+    assert not list(lake.root.glob("*/run_id=*"))
+
+
+def test_a_manifest_that_was_half_written_is_removed(lake: Lake) -> None:
+    commit_run(lake, "a", log_run())
+    (lake.root / "_manifest/a.0.tmp").write_text("{")
+    assert list(lake.snapshot().runs) == ["a"]
+    lake.sweep(lake.snapshot())
+    assert sorted(os.listdir(lake.root / "_manifest")) == ["_loose", "a.json"]
+
+
+def test_parts_are_on_the_disk_before_a_manifest_names_them(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def sync(paths: list[Path]) -> None:
+        done.extend(f"sync {path.suffix or path.name}" for path in paths)
+
+    def replace(source: Path, target: Path) -> None:
+        done.append(f"replace {target.suffix}")
+        os.replace(source, target)
+
+    monkeypatch.setattr("pipeline.files.sync", sync)
+    monkeypatch.setattr("pipeline.files.replace", replace)
+    commit_run(lake, "a", log_run())
+    named = done.index("replace .json")
+    assert {"sync .parquet", "sync .tmp", "sync lake", "sync run_id=a"} <= set(done[:named])
+    assert done[named + 1 :] == ["sync _manifest"]
+    assert done.index("sync .parquet") > done.index("replace .parquet")
+
+
+def test_readers_of_the_old_warehouse_find_its_parts_until_the_next_build(lake: Lake) -> None:
+    commit_run(lake, "a", log_run())
+    build(lake)
+    with open_warehouse(lake) as con:
+        commit_run(lake, "a", log_run(steps=5))
+        build(lake)
+        assert con.execute("SELECT count(*) FROM layer_times").fetchone() == (6,)
+    parts = {path.relative_to(lake.root).as_posix() for path in lake.root.glob("*/run_id=*/*")}
+    assert parts > lake.snapshot().all_parts
+    assert build(lake).unchanged
+    parts = {path.relative_to(lake.root).as_posix() for path in lake.root.glob("*/run_id=*/*")}
+    assert parts == lake.snapshot().all_parts
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=200k", "none", str(folder)]
+    if subprocess.run(words, capture_output=True, check=False).returncode:
+        pytest.skip("this user cannot mount a small file system")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_disk_that_is_really_full(tracelake: Command, sample: Path, small_disk: Path) -> None:
+    lake = small_disk / "lake"
+    codes = []
+    for kilobytes in (200, 600, 3_000, 30_000):
+        size = f"remount,size={kilobytes}k"
+        subprocess.run(["mount", "-o", size, str(small_disk)], check=True)
+        done = tracelake("run", sample, "--lake", lake, "--quiet")
+        codes.append(done.code)
+        if done.code:
+            assert "No space left on device" in done.err
+            assert "make room" in done.err
+            assert "Traceback" not in done.err
+            assert not list(small_disk.rglob("*.tmp"))
+            assert not list(small_disk.rglob("_staging/*"))
+    assert set(codes[:-1]) == {3}
+    assert codes[-1] == 0
+    assert tracelake("check", "--lake", lake).code == 0
+
+
+# --- signals --------------------------------------------------------------------------------------
+
+
+class _Swallows:
+    """An exception that is raised in a finaliser is printed and dropped."""
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(10):
+            pass
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_signal_that_a_finaliser_swallows_is_heard_all_the_same() -> None:
+    def swallow() -> None:
+        _Swallows()
+        threading.Event().wait(20)
+
+    with listening():
+        with pytest.raises(SystemExit) as caught:
+            swallow()
+        assert caught.value.code == 143
+        assert settled() == 143
+
+
+@pytest.mark.parametrize(
+    ("signum", "expected"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
+)
+def test_a_signal_during_a_query_of_a_build_is_no_error_of_the_engine(
+    signum: signal.Signals, expected: type[BaseException]
+) -> None:
+    with listening(), duckdb.connect() as con:
+        threading.Timer(0.1, os.kill, [os.getpid(), signum]).start()
+        with pytest.raises(expected), engine_errors("the test"):
+            con.execute("CREATE TABLE t AS SELECT i, hash(i) AS h FROM range(60000000) r(i)")
+
+
+def test_clean_up_is_not_disturbed_by_the_same_signal(tmp_path: Path) -> None:
+    page = tmp_path / "page"
+
+    def work() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+            threading.Event().wait(0.7)  # it is repeated meanwhile
+            page.touch()
+
+    with listening():
+        with pytest.raises(KeyboardInterrupt):
+            work()
+        assert settled() == 130
+    assert page.exists()
+
+
+def test_a_full_disk_under_the_engine_is_told_as_such() -> None:
+    text = f'Failed to commit: Could not write file "x": {os.strerror(errno.ENOSPC)}'
+    with pytest.raises(RefusedError, match="No space left") as caught, engine_errors("models"):
+        raise duckdb.TransactionException(text)
+    assert caught.value.exit_code == 3

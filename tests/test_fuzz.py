@@ -1,0 +1,74 @@
+"""Any bytes at all: no parser fails, loses a line, or reads outside its arrays.
+
+The campaign over many more inputs is `python -m tests.fuzz`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline.formats import formats
+from tests.conftest import ROOT
+from tests.fuzz.invariants import examine
+from tests.fuzz.mutate import MUTATIONS, mutate
+from tests.fuzz.seeds import NAMES, every_seed, seeds
+from tests.golden_cases import render
+from tests.parsing import parse
+
+POOL = [text for _, text in every_seed()]
+PARSERS = pytest.mark.parametrize("name", formats())
+QUICK = settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+@PARSERS
+@QUICK
+@given(data=st.data())
+def test_mutated_files_are_accounted_for(name: str, data: st.DataObject) -> None:
+    text = data.draw(st.sampled_from(seeds(name)))
+    random = data.draw(st.randoms(use_true_random=False))
+    for mutation in data.draw(st.lists(st.sampled_from(MUTATIONS), min_size=1, max_size=4)):
+        text = mutation(random, text, POOL)[:16_000]
+    examine(name, text, Random(len(text)))
+
+
+@PARSERS
+@QUICK
+@given(text=st.binary(max_size=300))
+def test_noise_is_accounted_for(name: str, text: bytes) -> None:
+    examine(name, text, Random(len(text)))
+
+
+@PARSERS
+def test_rows_do_not_depend_on_where_chunks_are_cut(name: str) -> None:
+    random = Random(name)
+    text = mutate(random, max(seeds(name), key=len)[:4000], POOL)[:2000]
+    whole = render(parse(name, {NAMES[name]: text}))
+    for size in range(1, 400, 3):
+        assert render(parse(name, {NAMES[name]: text}, block_size=size)) == whole, size
+
+
+def test_kernels_stay_within_their_arrays(pytestconfig: pytest.Config) -> None:
+    """Compiles the kernels anew, with checks, where the folder of pytest has them not yet."""
+    folder = pytestconfig.cache.mkdir("bounds")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.fuzz.bounds", "40"],
+        cwd=ROOT,
+        env={**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[0]) > 120
