@@ -51,9 +51,9 @@ def several(column: str) -> Callable[[Series], bool]:
     return lambda series: len(set(series[column])) > 1
 
 
-def over_steps(title: str = "step") -> alt.X:
+def over_steps() -> alt.X:
     """Steps along the bottom."""
-    return alt.X("step:Q", title=title, axis=alt.Axis(format="d", tickMinStep=1, grid=False))
+    return alt.X("step:Q", title="step", axis=alt.Axis(format="d", tickMinStep=1, grid=False))
 
 
 def hint(name: str, title: str, number: str | None = None) -> alt.Tooltip:

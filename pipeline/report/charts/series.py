@@ -31,16 +31,19 @@ def read_series(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, dict[
     points = max(_AT_LEAST, min(_AT_MOST, _POINTS // max(1, len(run_ids))))
     warehouse.define(catalog().macros)
     found: dict[str, dict[str, Series]] = {run_id: {} for run_id in run_ids}
+    read: dict[str, dict[str, Series]] = {}  # kinds that show the same rows ask once
     for kind in KINDS:
-        for run_id, series in _by_run(warehouse, kind, points).items():
+        if kind.sql not in read:
+            read[kind.sql] = _by_run(warehouse, kind.sql, points)
+        for run_id, series in read[kind.sql].items():
             if kind.shows(series):
                 found[run_id][kind.name] = series
     return found
 
 
-def _by_run(warehouse: Warehouse, kind: Kind, points: int) -> dict[str, Series]:
+def _by_run(warehouse: Warehouse, sql: str, points: int) -> dict[str, Series]:
     by_run: dict[str, dict[str, list[object]]] = {}
-    for row in warehouse.rows(kind.sql.replace("$points", str(points))):
+    for row in warehouse.rows(sql.replace("$points", str(points))):
         run_id, *values = row.values()
         if run_id not in by_run:
             by_run[run_id] = defaultdict(list)
