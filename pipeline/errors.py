@@ -70,6 +70,10 @@ class LakeError(InputError):
     """The lake cannot be opened, locked or written."""
 
 
+class StoreError(InputError):
+    """An object store does not answer as it should, however often it was asked."""
+
+
 class RefusedError(InputError):
     """The system refused what it was asked for: no room, no memory, a broken disk."""
 

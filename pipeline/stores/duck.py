@@ -1,0 +1,136 @@
+"""Files of a store as DuckDB's own Parquet reader wants them: the ranges it asks for, no more.
+
+Measured against Arrow's scanner, with 20 ms a request: 200 small files 3.0 s against 5.3 s, the
+same again 1.9 s against 3.5 s (DuckDB keeps what it has read), one file of a million rows alike.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import UsageError
+from pipeline.stores.files import StoredFile
+from pipeline.stores.place import Place
+
+if TYPE_CHECKING:
+    import duckdb
+
+# Part files never change, so that any date will do.
+_ALWAYS = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+def mount(con: duckdb.DuckDBPyConnection, place: Place) -> None:
+    """Lets a connection read files below a place, by their URIs; it cannot write them.
+
+    What is read is taken not to change: DuckDB keeps sizes and pieces as long as it is connected.
+
+    Raises:
+        UsageError: The library for it is not installed.
+    """
+    try:
+        from fsspec import AbstractFileSystem
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "a lake in an object store needs a library that is not installed",
+            path=place.uri,
+            hint="pip install 'tracelake[stores]'",
+        ) from error
+
+    class Parts(AbstractFileSystem):  # type: ignore[misc]
+        """The files below one place."""
+
+        protocol = place.uri.split(":", 1)[0]
+        cachable = False
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._sizes: dict[str, int] = {}
+
+        def open(self, path: str, mode: str = "rb", **_: Any) -> _Lazy:
+            """Opens a file; one that is known is asked for when it is first read."""
+            if mode != "rb":
+                raise PermissionError(f"{path}: the lake is not to be written")
+            file = _Lazy(self._place(path), self._sizes.get(path))
+            self._sizes[path] = file.size
+            return file
+
+        def info(self, path: str, **_: Any) -> dict[str, Any]:
+            """Size of a file that has been opened."""
+            if path not in self._sizes:
+                self.open(path).close()
+            return {"name": path, "size": self._sizes[path], "type": "file"}
+
+        def exists(self, path: str, **_: Any) -> bool:
+            """Whether there is such a file."""
+            try:
+                self.info(path)
+            except FileNotFoundError:
+                return False
+            return True
+
+        def modified(self, path: str) -> datetime:
+            """Never."""
+            del path
+            return _ALWAYS
+
+        def glob(self, path: str, **_: Any) -> list[str]:
+            """The path itself: what is read is named."""
+            return [path]
+
+        def _place(self, path: str) -> Place:
+            # DuckDB gives the URI or, after a glob, what follows its scheme.
+            uri = path if "://" in path else f"{self.protocol}://{path}"
+            inside = uri.removeprefix(f"{place.uri}/")
+            if inside == uri or ".." in inside.split("/"):
+                raise PermissionError(f"{uri}: not in the lake")
+            return place.below(inside)
+
+    con.register_filesystem(Parts())
+
+
+class _Lazy:
+    """A file that is opened when it is first read, if its size is known.
+
+    DuckDB reads one file by several threads, each moving to a place before it reads: each has a
+    place of its own.
+    """
+
+    def __init__(self, place: Place, size: int | None) -> None:
+        self._place = place
+        self._opening = threading.Lock()
+        self._opened: StoredFile | None = None
+        self._thread = threading.local()
+        self.size = self._file().size if size is None else size
+
+    def _file(self) -> StoredFile:
+        with self._opening:
+            if self._opened is None:
+                self._opened = StoredFile(self._place)
+            return self._opened
+
+    def tell(self) -> int:
+        """Where the next byte is read from."""
+        at: int = getattr(self._thread, "at", 0)
+        return at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Moves to a place of the file."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self.size}[whence]
+        self._thread.at = max(0, base + offset)
+        return self.tell()
+
+    def read(self, count: int = -1, /) -> bytes:
+        """So many bytes, in one request; all that are left if negative."""
+        data = self._file().range(self.tell(), self.size if count < 0 else count)
+        self._thread.at = self.tell() + len(data)
+        return data
+
+    def close(self) -> None:
+        """Lets the connection go."""
+        with self._opening:
+            if self._opened is not None:
+                self._opened.close()
+                self._opened = None

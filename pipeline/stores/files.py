@@ -1,0 +1,171 @@
+"""Files of a store through pyarrow: listed, opened as ordinary binary files, put and removed."""
+
+from __future__ import annotations
+
+import io
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+from pyarrow import fs
+
+from pipeline.stores.place import Place, store_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from _typeshed import WriteableBuffer
+
+# Requests to a store under way at once: each waits for the network nearly all of its time.
+WIDTH = 32
+_COPY_BYTES = 8 << 20
+_READ_AHEAD_BYTES = 8 << 20
+
+
+class Listed(NamedTuple):
+    """A file below a folder.
+
+    Attributes:
+        name: Relative to the folder, posix.
+        mtime_ns: Since 1970.
+    """
+
+    name: str
+    size: int
+    mtime_ns: int
+
+
+class StoredFile(io.RawIOBase):
+    """A file of a store, to be read from any place.
+
+    It is read ahead in large pieces: a request costs as much as a megabyte.
+
+    Raises:
+        FileNotFoundError: It is not there.
+        StoreError: See `store_errors`.
+    """
+
+    def __init__(self, place: Place) -> None:
+        super().__init__()
+        self._place = place
+        with store_errors(place.uri):
+            opened: pa.NativeFile = place.filesystem.open_input_file(place.path)
+            self.size: int = opened.size()
+        self._file = opened
+        self._at = 0
+        self._piece = b""
+        self._piece_at = 0
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def seekable(self) -> bool:
+        """Always."""
+        return True
+
+    def tell(self) -> int:
+        """Where the next byte is read from."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Moves to a place of the file."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Fills the buffer as far as there is something left.
+
+        Raises:
+            StoreError: See `store_errors`.
+        """
+        view = memoryview(buffer).cast("B")
+        inside = self._at - self._piece_at
+        if not 0 <= inside < len(self._piece):
+            self._piece = self.range(self._at, max(_READ_AHEAD_BYTES, view.nbytes))
+            self._piece_at, inside = self._at, 0
+        count = min(view.nbytes, len(self._piece) - inside)
+        view[:count] = self._piece[inside : inside + count]
+        self._at += count
+        return count
+
+    def range(self, start: int, count: int) -> bytes:
+        """So many bytes from a place on, fewer at the end of the file, in one request.
+
+        Raises:
+            StoreError: See `store_errors`.
+        """
+        wanted = min(count, self.size - start)
+        if wanted <= 0:
+            return b""
+        with store_errors(self._place.uri):
+            data: bytes = self._file.read_at(wanted, start)
+        return data
+
+    def close(self) -> None:
+        """Lets the connection go."""
+        if not self.closed:
+            self._piece = b""
+            self._file.close()
+        super().close()
+
+
+def look(place: Place) -> Listed | None:
+    """What the store says of a file; None if there is none."""
+    with store_errors(place.uri):
+        info = place.filesystem.get_file_info(place.path)
+    return None if info.type != fs.FileType.File else _listed(info, place.name)
+
+
+def listed(place: Place) -> list[Listed]:
+    """All files below a folder, in order of name; none where there is no such folder."""
+    selector = fs.FileSelector(place.path, allow_not_found=True, recursive=True)
+    with store_errors(place.uri):
+        found = place.filesystem.get_file_info(selector)
+    start = len(place.path) + 1
+    return sorted(_listed(i, i.path[start:]) for i in found if i.type == fs.FileType.File)
+
+
+def _listed(info: fs.FileInfo, name: str) -> Listed:
+    return Listed(name, info.size, info.mtime_ns or 0)
+
+
+def upload(folder: Place, files: Mapping[str, Path]) -> None:
+    """Puts files into a folder of a store, many at once.
+
+    Args:
+        files: Name, relative to the folder -> file on this machine.
+
+    Raises:
+        StoreError: See `store_errors`; some may be there by then.
+    """
+    with ThreadPoolExecutor(WIDTH) as pool:
+        for done in [pool.submit(_upload, folder.below(name), files[name]) for name in files]:
+            done.result()
+
+
+def _upload(place: Place, file: Path) -> None:
+    with (
+        file.open("rb") as source,
+        store_errors(place.uri),
+        place.filesystem.open_output_stream(place.path) as target,
+    ):
+        while piece := source.read(_COPY_BYTES):
+            target.write(piece)
+
+
+def remove_all(folder: Place, names: Collection[str]) -> None:
+    """Removes files of a folder, many at once; one may be gone already."""
+    with ThreadPoolExecutor(WIDTH) as pool:
+        for done in [pool.submit(_remove, folder.below(name)) for name in names]:
+            done.result()
+
+
+def _remove(place: Place) -> None:
+    try:
+        with store_errors(place.uri):
+            place.filesystem.delete_file(place.path)
+    except FileNotFoundError:
+        pass

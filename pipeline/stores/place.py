@@ -1,0 +1,152 @@
+"""URIs of stores, and the pyarrow file system behind each."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from pyarrow import fs
+
+from pipeline.errors import StoreError, UsageError
+
+_URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+# Scheme -> its spelling here.
+_SCHEMES = {
+    "s3": "s3",
+    "gs": "gs",
+    "gcs": "gs",
+    "abfs": "abfs",
+    "abfss": "abfss",
+    "hdfs": "hdfs",
+    "viewfs": "viewfs",
+}
+# Stores whose puts can depend on what is there.
+_CONDITIONAL = ("s3", "gs", "abfs", "abfss")
+_ATTEMPTS = 8
+_DENIED = ("ACCESS_DENIED", "PERMISSION_DENIED", "AccessDenied", "AuthorizationFailure")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder or an object in a store.
+
+    Attributes:
+        uri: Without a slash at its end.
+        root: What a path in the store begins with: the bucket or container, or nothing.
+        path: As pyarrow's file system has it, bucket and all.
+    """
+
+    uri: str
+    root: str
+    path: str
+
+    def below(self, relative: str) -> Place:
+        """What lies below, by a posix path."""
+        return Place(f"{self.uri}/{relative}", self.root, f"{self.path}/{relative}")
+
+    @property
+    def filesystem(self) -> fs.FileSystem:
+        """Pyarrow's file system that this lies in."""
+        return _filesystem(self.root)
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether the store can put an object only if it is as it was, which a lake needs."""
+        return self.uri.split(":", 1)[0] in _CONDITIONAL
+
+    @property
+    def name(self) -> str:
+        """The last name in the path."""
+        return self.path.rsplit("/", 1)[-1]
+
+
+def is_uri(name: str) -> bool:
+    """Whether a name is a URI rather than a path."""
+    return _URI.match(name) is not None
+
+
+def place_of(uri: str) -> Place:
+    """Reads a URI.
+
+    Raises:
+        UsageError: It is none of a store that is known, or has a secret in it.
+    """
+    parts = urlsplit(uri)
+    scheme = _SCHEMES.get(parts.scheme.lower())
+    shown = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+    if scheme is None:
+        raise UsageError(
+            "no store of this kind is known", path=shown, hint=f"known: {', '.join(_SCHEMES)}"
+        )
+    account = scheme.startswith("abfs")  # abfs://container@account.dfs.core.windows.net/path
+    if parts.query or parts.fragment or parts.password or (parts.username and not account):
+        raise UsageError(
+            "a URI has no credentials and no options",
+            path=shown,
+            hint="the environment has them, AWS_ENDPOINT_URL for one: see docs/stores.md",
+        )
+    authority, path = parts.netloc, parts.path.strip("/")
+    if not authority and scheme not in ("hdfs", "viewfs"):
+        raise UsageError("the URI names no bucket", path=uri)
+    if any(part in ("", ".", "..") for part in path.split("/")) and path:
+        raise UsageError("the path of a URI has no empty parts and no dots", path=uri)
+    root = f"{scheme}://{authority}"
+    if scheme in ("hdfs", "viewfs"):
+        inside = f"/{path}"
+    else:
+        bucket = parts.username or authority
+        inside = f"{bucket}/{path}" if path else bucket
+    return Place(f"{root}/{path}".rstrip("/"), root, inside)
+
+
+@functools.cache
+def _filesystem(root: str) -> fs.FileSystem:
+    scheme, _, bucket = root.partition("://")
+    with store_errors(root):
+        if scheme == "s3":
+            return _s3(bucket)
+        return fs.FileSystem.from_uri(root)[0]
+
+
+def _s3(bucket: str) -> fs.FileSystem:
+    """S3, patient with a busy store; like AWS' own tools it takes AWS_ENDPOINT_URL."""
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if region is None and endpoint is None:
+        region = fs.resolve_s3_region(bucket)
+    return fs.S3FileSystem(
+        region=region,
+        endpoint_override=endpoint,
+        scheme=endpoint.split("://")[0] if endpoint and "://" in endpoint else "https",
+        allow_delayed_open=True,
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
+    )
+
+
+@contextlib.contextmanager
+def store_errors(uri: str) -> Iterator[None]:
+    """What pyarrow raises as errors that tell a file from a store that fails.
+
+    Raises:
+        FileNotFoundError: There is no such object.
+        PermissionError: It is there, but not for this user.
+        StoreError: The store does not answer as it should.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        told = str(error)
+        if any(word in told for word in _DENIED):
+            raise PermissionError(13, "the store denies access", uri) from error
+        raise StoreError(
+            f"the store fails: {told.splitlines()[0]}",
+            path=uri,
+            hint="see whether it can be reached with these credentials, then run again",
+        ) from error
