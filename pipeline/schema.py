@@ -99,6 +99,12 @@ class Table:
         return pa.schema(fields, metadata={METADATA_KEY: json.dumps(described).encode()})
 
     @functools.cached_property
+    def packed_schema(self) -> pa.Schema:
+        """Arrow schema of a part file that holds the rows of many runs: the run comes first."""
+        key = pa.field(PARTITION_KEY, pa.dictionary(pa.int32(), pa.string()))
+        return self.storage_schema.insert(0, key)
+
+    @functools.cached_property
     def read_schema(self) -> pa.Schema:
         """Arrow schema of the table as read back, partition key included."""
         return pa.schema([pa.field(c.name, c.arrow_type) for c in self.columns])

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.ingest import parts
-from pipeline.ingest.parts import PartWriter
+from pipeline import parts
+from pipeline.parts import PartWriter
 from pipeline.schema import tables
 
 COMMS = tables()["comms"].storage_schema

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterator
 from itertools import chain
 from pathlib import Path
@@ -11,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.check.findings import COLLECT, Finding, error, read_again, some
-from pipeline.lake import Lake, Snapshot, loose_parts, stored_parts
+from pipeline.lake import Lake, Snapshot, is_intact, is_pack, loose_parts, stored_parts
 from pipeline.schema import tables
 
 
@@ -25,12 +24,13 @@ def check_parts(lake: Lake, snapshot: Snapshot, *, quick: bool) -> Iterator[Find
     for table in tables().values():
         for part in snapshot.parts(table.name):
             path = lake.root / part
+            schema = table.packed_schema if is_pack(part) else table.storage_schema
             if not path.is_file():
                 missing.append(part)
                 continue
-            if not quick and not _is_intact(path):
+            if not quick and not is_intact(path):
                 damaged.append(part)
-            elif not _schema_fits(path, table.storage_schema, lacking=part in snapshot.older):
+            elif not _schema_fits(path, schema, lacking=part in snapshot.older):
                 other.append(part)
     for check, parts, what in (
         ("parts_exist", missing, "part files are gone"),
@@ -58,19 +58,12 @@ def _read_again(snapshot: Snapshot, parts: Collection[str]) -> str:
     harmed = set(parts)
     runs = [
         run_id
-        for run_id, entry in snapshot.runs.items()
-        if harmed.intersection(chain.from_iterable(entry.parts.values()))
+        for run_id in snapshot.runs
+        if harmed.intersection(chain.from_iterable(snapshot.parts_of(run_id).values()))
     ]
     if not runs:  # the list of what was passed over
         return "delete LAKE/_manifest/_skipped.json, then ingest again"
     return read_again(runs)
-
-
-def _is_intact(path: Path) -> bool:
-    """Whether the content has the hash that the name says."""
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return digest.startswith(path.stem.removeprefix("part-"))
 
 
 def _schema_fits(path: Path, schema: pa.Schema, *, lacking: bool) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pkgutil
 from pathlib import Path
@@ -17,15 +18,18 @@ _SHOWN = 1000
 
 
 def complete_run(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Ids of the lake's runs that begin so, by the folders of the table `runs`."""
+    """Ids of the lake's runs that begin so, by the folders of the table `runs` and its packs."""
     lake = ctx.params.get("lake") or os.environ.get("TRACELAKE_LAKE")
     if lake is None:
         return []
     try:
         folders = os.listdir(Path(lake) / "runs")
-    except OSError:
+        packs = Path(lake) / "_manifest" / "_packs.json"
+        packed = json.loads(packs.read_bytes())["runs"] if packs.is_file() else ()
+    except (OSError, ValueError, KeyError):
         return []
-    names = [_LATEST, *sorted(name.removeprefix(_PREFIX) for name in folders)]
+    own = {name.removeprefix(_PREFIX) for name in folders if name.startswith(_PREFIX)}
+    names = [_LATEST, *sorted(own.union(packed))]
     return [name for name in names if name.startswith(incomplete)][:_SHOWN]
 
 

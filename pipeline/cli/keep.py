@@ -98,6 +98,39 @@ def gc(
     speak(quiet=quiet).say(f"{done} {counted(files, 'file')}, {amount(size)}")
 
 
+@app.command()
+@recorded
+def compact(
+    lake: LakePath,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be packed and write nothing.")
+    ] = False,
+    memory: Memory = None,
+    output_format: Format = OutputFormat.TABLE,
+    quiet: Quiet = False,
+) -> None:
+    """Pack the small part files of many runs into few, which a lake of small runs is read by."""
+    from pipeline.packing import compact as pack
+    from pipeline.packing import compaction_table
+
+    limit, voice, opened = read_memory(memory), speak(quiet=quiet), open_lake(lake)
+    with phase("compact"), voice.doing("packing") as told:
+        done = pack(opened, dry_run=dry_run, progress=told)
+    if done or output_format is not OutputFormat.TABLE:
+        print_table(compaction_table(done), output_format, None)
+    files, size = sum(one.files_before for one in done), sum(one.bytes_before for one in done)
+    before = f"{counted(files, 'file')}, {amount(size)}"
+    if dry_run:
+        voice.say(f"would pack {before}")
+        return
+    files, size = (
+        sum(one.files_after or 0 for one in done),
+        sum(one.bytes_after or 0 for one in done),
+    )
+    voice.say(f"packed {before} -> {counted(files, 'file')}, {amount(size)}")
+    bring_up(opened, limit, voice)
+
+
 def _choose(
     lake: Lake, names: list[str] | None, older_than: str | None, *, forget: bool
 ) -> list[Doomed]:

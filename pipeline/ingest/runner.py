@@ -23,11 +23,11 @@ from pipeline.ingest.discover import resolve_roots
 from pipeline.ingest.find import Options, find
 from pipeline.ingest.memory import Memory, Record, label_of, skip_record
 from pipeline.ingest.outcome import IngestReport, RunOutcome, outcome_of, unplaced
-from pipeline.ingest.parts import LANES, PartWriter
 from pipeline.ingest.plan import RunPlan, Status, plan_runs
 from pipeline.ingest.work import RunResult, ingest_job, record_of
 from pipeline.lake import Change, Lake, RunEntry, Snapshot, dropped_runs
 from pipeline.measures import count, phase
+from pipeline.parts import LANES, PartWriter
 from pipeline.schema import tables
 from pipeline.waiting import wait_for_one
 

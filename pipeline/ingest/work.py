@@ -20,13 +20,13 @@ from pipeline.ingest.archives import pass_by
 from pipeline.ingest.chunks import CHUNK_BYTES, Buffer, ChunkReader
 from pipeline.ingest.find import Candidate, Options
 from pipeline.ingest.memory import source_record
-from pipeline.ingest.parts import PartWriter
 from pipeline.ingest.plan import RunPlan
 from pipeline.ingest.rows import is_complete, run_row
 from pipeline.ingest.sources import FileSource, MemberSource, Read, Source
 from pipeline.ingest.streams import Entry
 from pipeline.lake import RunEntry
 from pipeline.measures import phase
+from pipeline.parts import PartWriter
 from pipeline.schema import tables
 
 Advance = Callable[[int, int, int], None]

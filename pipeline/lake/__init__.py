@@ -3,7 +3,9 @@
 Layout::
 
     LAKE/<table>/run_id=<id>/part-<content hash>.parquet
+    LAKE/<table>/packed/part-<content hash>.parquet          rows of many runs
     LAKE/_manifest/<group>.json      what is committed; the truth about everything else
+    LAKE/_manifest/_packs.json       runs whose rows are in packs, not in parts of their own
     LAKE/_manifest/_loose            part files that the next sweep looks at
     LAKE/_manifest/_dropped          runs that were dropped, so that they do not come back
     LAKE/_staging/<purpose>-*/       work in progress
@@ -17,20 +19,25 @@ removes part files and manifests; others write in the staging folder it gives th
 
 from pipeline.lake.dropped import drop_runs, dropped_runs
 from pipeline.lake.leftovers import Leftover, leftovers, loose_parts, remove_leftovers
-from pipeline.lake.loose import stored_parts
+from pipeline.lake.loose import is_intact, stored_parts
 from pipeline.lake.manifest import Change, RunEntry, Snapshot, part_folder
+from pipeline.lake.packs import Packs, is_pack, pack_folder
 from pipeline.lake.store import Lake
 
 __all__ = [
     "Change",
     "Lake",
     "Leftover",
+    "Packs",
     "RunEntry",
     "Snapshot",
     "drop_runs",
     "dropped_runs",
+    "is_intact",
+    "is_pack",
     "leftovers",
     "loose_parts",
+    "pack_folder",
     "part_folder",
     "remove_leftovers",
     "stored_parts",

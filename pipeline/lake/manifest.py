@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from pipeline.errors import LakeError
+from pipeline.lake.packs import Packs
 from pipeline.schema import PARTITION_KEY, SCHEMA_VERSION
 
 # Hive's own spelling of NULL in a partition folder: the rows of `skipped` belong to no run.
@@ -23,7 +24,8 @@ class RunEntry:
     Attributes:
         group: Stem of the manifest that names it.
         generation: Changes whenever the run's rows do.
-        parts: Part files by table, posix, relative to the lake's root.
+        parts: Part files by table, posix, relative to the lake's root, as they were committed;
+            see `Snapshot.parts_of` for where the rows are.
         sources: What was remembered of each input, by source_id; see `pipeline.ingest.work`.
         options: The options that shaped it.
     """
@@ -59,6 +61,11 @@ class RunEntry:
             entry["options"],
         )
 
+    @property
+    def is_current(self) -> bool:
+        """Whether its part files are of this version of the schemas."""
+        return bool(self.options.get("schema", SCHEMA_VERSION) == SCHEMA_VERSION)
+
     def to_json(self) -> dict[str, Any]:
         """The entry as it stands in its manifest."""
         return {
@@ -92,39 +99,61 @@ class Snapshot:
 
     runs: Mapping[str, RunEntry]
     skipped: tuple[str, ...]
+    packs: Packs = field(default_factory=Packs)
 
     @functools.cached_property
     def stamp(self) -> str:
-        """Hash of everything committed: equal stamps, equal lakes."""
+        """Hash of everything committed and where it is: equal stamps, equal lakes."""
         digest = hashlib.sha256()
         for run_id, entry in self.runs.items():
-            digest.update(f"{run_id}\0{entry.generation}\0{sorted(entry.parts.items())}\n".encode())
+            parts = sorted(self.parts_of(run_id).items())
+            digest.update(f"{run_id}\0{entry.generation}\0{parts}\n".encode())
         digest.update(repr(self.skipped).encode())
         return digest.hexdigest()
 
+    def parts_of(self, run_id: str) -> Mapping[str, tuple[str, ...]]:
+        """Part files that have a run's rows, by table: its own, or packs in their place."""
+        entry = self.runs[run_id]
+        if self.packs.generations.get(run_id) != entry.generation:
+            return entry.parts
+        return {**entry.parts, **self.packs.by_run[run_id]}
+
+    def sharers(self, part: str) -> int:
+        """How many runs have rows in a part file."""
+        return len(self.packs.runs.get(part, (part,)))
+
     def parts(self, table: str, run_ids: Collection[str] | None = None) -> list[str]:
-        """Part files of a table, of all runs or of some, in order of run."""
+        """Part files of a table, of all runs or of some, in order of name."""
         if table == "skipped":
             return list(self.skipped) if run_ids is None else []
-        chosen = self.runs.values() if run_ids is None else map(self.runs.__getitem__, run_ids)
-        return sorted(part for entry in chosen for part in entry.parts.get(table, ()))
+        chosen = self.runs if run_ids is None else run_ids
+        return sorted({part for run_id in chosen for part in self.parts_of(run_id).get(table, ())})
+
+    @functools.cached_property
+    def dead(self) -> frozenset[str]:
+        """Runs whose rows in packs count no more: the runs were replaced or dropped since."""
+        return frozenset(
+            run_id
+            for run_id, generation in self.packs.generations.items()
+            if run_id not in self.runs or self.runs[run_id].generation != generation
+        )
 
     @functools.cached_property
     def older(self) -> frozenset[str]:
         """Part files that an earlier version of the schemas wrote: they may lack columns."""
         return frozenset(
             part
-            for entry in self.runs.values()
-            if entry.options.get("schema", SCHEMA_VERSION) != SCHEMA_VERSION
-            for parts in entry.parts.values()
+            for run_id, entry in self.runs.items()
+            if not entry.is_current
+            for parts in self.parts_of(run_id).values()
             for part in parts
         )
 
     @functools.cached_property
     def all_parts(self) -> frozenset[str]:
-        """Every part file that a manifest names."""
-        named = {p for e in self.runs.values() for parts in e.parts.values() for p in parts}
-        return frozenset(named.union(self.skipped))
+        """Every part file that has rows of a run, or is named in the list of packs."""
+        named = {p for run in self.runs for parts in self.parts_of(run).values() for p in parts}
+        return frozenset(named.union(self.skipped, self.packs.runs))
 
 
 def part_folder(table: str, run_id: str | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain
 from pathlib import Path
@@ -15,10 +15,12 @@ from pipeline import files
 from pipeline.errors import LakeError
 from pipeline.lake.loose import Loose, stored_parts
 from pipeline.lake.manifest import Change, RunEntry, Snapshot
+from pipeline.lake.packs import PACKS_VERSION, Packs
 from pipeline.lake.work import LOCKS, STAGING, locked, remove_dead, staging
 
 MANIFEST_VERSION = 1
 SKIPPED_GROUP = "_skipped"
+PACKS_GROUP = "_packs"
 
 _MANIFESTS = "_manifest"
 
@@ -33,6 +35,7 @@ class Lake:
         self.root = root
         self._loose = Loose(root / _MANIFESTS / "_loose")
         self._known: dict[str, tuple[_Stamp, tuple[RunEntry, ...]]] = {}
+        self._packs: tuple[_Stamp, Packs] | None = None
 
     @staticmethod
     def exists(root: str | Path) -> bool:
@@ -95,18 +98,29 @@ class Lake:
         """
         known: dict[str, tuple[_Stamp, tuple[RunEntry, ...]]] = {}
         skipped: tuple[str, ...] = ()
+        packs: tuple[_Stamp, Packs] | None = None
         for group, stamp in self._manifests():
             if group == SKIPPED_GROUP:
                 skipped = tuple(self._read_manifest(self._manifest_path(group))["parts"])
+                continue
+            if group == PACKS_GROUP:
+                packs = self._packs
+                if packs is None or packs[0] != stamp:
+                    packs = stamp, self._read_packs()
                 continue
             seen = self._known.get(group)
             if seen is None or seen[0] != stamp:
                 entries = self._runs_of(group).items()
                 seen = stamp, tuple(RunEntry.from_json(group, *entry) for entry in entries)
             known[group] = seen
-        self._known = known
+        self._known, self._packs = known, packs
         runs = {entry.run_id: entry for _, entries in known.values() for entry in entries}
-        return Snapshot(dict(sorted(runs.items())), skipped)
+        return Snapshot(dict(sorted(runs.items())), skipped, packs[1] if packs else Packs())
+
+    def _read_packs(self) -> Packs:
+        path = self._manifest_path(PACKS_GROUP)
+        content = self._read_manifest(path, PACKS_VERSION) if path.is_file() else None
+        return Packs.from_json(content) if content else Packs()
 
     def _manifests(self) -> list[tuple[str, _Stamp]]:
         """Every group with its manifest's stamp, in order of name."""
@@ -126,7 +140,7 @@ class Lake:
         return list(self._read_manifest(path)["inputs"]) if path.is_file() else []
 
     @staticmethod
-    def _read_manifest(path: Path) -> dict[str, Any]:
+    def _read_manifest(path: Path, version: int = MANIFEST_VERSION) -> dict[str, Any]:
         try:
             manifest: dict[str, Any] = json.loads(path.read_bytes())
         except (OSError, ValueError) as error:
@@ -135,10 +149,10 @@ class Lake:
                 path=path,
                 hint="delete it and ingest its inputs again",
             ) from error
-        if manifest.get("version") != MANIFEST_VERSION:
+        if manifest.get("version") != version:
             raise LakeError(
                 f"the manifest has version {manifest.get('version')}, this tracelake reads"
-                f" {MANIFEST_VERSION}",
+                f" {version}",
                 path=path,
                 hint="use the tracelake that wrote it or a newer one, or ingest into a new lake",
             )
@@ -193,6 +207,17 @@ class Lake:
             loose = self._read_manifest(path)["parts"] if path.is_file() else []
             content = {"inputs": [dict(record) for record in inputs], "parts": sorted(staged)}
             self._publish([(SKIPPED_GROUP, content)], staged, loose)
+
+    def commit_packs(
+        self, packs: Packs, staged: Mapping[str, Path], superseded: Iterable[str]
+    ) -> None:
+        """Replaces the list of packs: the rows of runs are there from then on, at once.
+
+        Args:
+            superseded: Part files that have no rows of a run any more.
+        """
+        with self.lock("commit"):
+            self._publish([(PACKS_GROUP, packs.to_json())], staged, superseded)
 
     def _runs_of(self, group: str) -> dict[str, Any]:
         path = self._manifest_path(group)
@@ -251,12 +276,11 @@ class Lake:
         """A private directory on the lake's filesystem, removed afterwards."""
         return staging(self.root, purpose)
 
-    def sweep(self, snapshot: Snapshot, *, spared: Collection[str] = (), full: bool = False) -> int:
+    def sweep(self, snapshot: Snapshot, *, full: bool = False) -> int:
         """Removes files of no manifest and staging of no live writer, and says how many.
 
         Args:
             snapshot: The reading that has been published; a part committed since is spared.
-            spared: Other parts that the next sweep is left to remove.
             full: Look through every folder, also for what nobody has listed.
         """
         removed = 0
@@ -264,7 +288,7 @@ class Lake:
             committed = self.snapshot().all_parts
             listed = None if full else self._loose.listed()
             found = set(stored_parts(self.root) if listed is None else listed) - committed
-            kept = found & snapshot.all_parts.union(spared)
+            kept = found & snapshot.all_parts
             for part in found - kept:
                 path = self.root / part
                 if path.exists():  # or it was never moved in

@@ -10,6 +10,7 @@ from pathlib import Path
 import duckdb
 
 from pipeline.errors import REFUSED, ContractError, LakeError, RefusedError
+from pipeline.lake import is_pack
 from pipeline.schema import PARTITION_KEY, Column, Table, tables
 from pipeline.waiting import raise_if_ending
 
@@ -85,7 +86,13 @@ def copy_of(table: str) -> str:
 
 
 def select_parts(
-    table: Table, root: Path, parts: Sequence[str], older: Collection[str] = ()
+    table: Table,
+    root: Path,
+    parts: Sequence[str],
+    older: Collection[str] = (),
+    *,
+    only: Collection[str] | None = None,
+    dead: Collection[str] = (),
 ) -> str:
     """SELECT of a base table's rows from part files, every column cast to its declared type.
 
@@ -94,25 +101,37 @@ def select_parts(
         parts: Relative to the root; without any, the SELECT gives no rows.
         older: Those that may lack columns, for they were written by an earlier version; a column
             that is not there is NULL.
+        only: Runs whose rows are meant; of a part that holds one run all rows are.
+        dead: Runs whose rows in packs are not meant.
     """
     nulls = ", ".join(f"NULL::{c.type} AS {quoted(c.name)}" for c in table.columns)
     nothing = f"SELECT {nulls} WHERE false"
     shown = ", ".join(f"{quoted(c.name)}::{c.type} AS {quoted(c.name)}" for c in table.columns)
     selects = []
-    if current := [part for part in parts if part not in older]:
-        selects.append(f"SELECT {shown} FROM {_read(root, current)}")
-    if lacking := [part for part in parts if part in older]:
-        found = f"{nothing} UNION ALL BY NAME FROM {_read(root, lacking, 'union_by_name = true, ')}"
-        selects.append(f"SELECT {shown} FROM ({found})")
+    for packed in (False, True):
+        meant = _meant(only, dead) if packed else ""
+        found = [part for part in parts if is_pack(part) == packed]
+        if current := [part for part in found if part not in older]:
+            selects.append(f"SELECT {shown} FROM {_read(root, current, packed=packed)}{meant}")
+        if lacking := [part for part in found if part in older]:
+            rows = _read(root, lacking, "union_by_name = true, ", packed=packed)
+            selects.append(f"SELECT {shown} FROM ({nothing} UNION ALL BY NAME FROM {rows}{meant})")
     return " UNION ALL ".join(selects) or nothing
 
 
-def _read(root: Path, parts: Iterable[str], option: str = "") -> str:
+def _meant(only: Collection[str] | None, dead: Collection[str]) -> str:
+    """A condition on the run, which DuckDB holds against the least and greatest of row groups."""
+    if only is None and not dead:
+        return ""
+    verb, run_ids = ("NOT IN", dead) if only is None else ("IN", only)
+    return f" WHERE {quoted(PARTITION_KEY)} {verb} ({', '.join(map(literal, sorted(run_ids)))})"
+
+
+def _read(root: Path, parts: Iterable[str], option: str = "", *, packed: bool) -> str:
     files = ", ".join(literal(str(root / part)) for part in parts)
-    return (
-        f"read_parquet([{files}], {option}hive_partitioning = true,"
-        f" hive_types = {{{literal(PARTITION_KEY)}: VARCHAR}})"
-    )
+    key = f"hive_types = {{{literal(PARTITION_KEY)}: VARCHAR}}"
+    hive = "hive_partitioning = false" if packed else f"hive_partitioning = true, {key}"
+    return f"read_parquet([{files}], {option}{hive})"
 
 
 def comment(con: duckdb.DuckDBPyConnection, kind: str, target: str, text: str) -> None:

@@ -64,11 +64,14 @@ def _batch(snapshot: Snapshot, run_ids: list[str], sizes: Mapping[str, int]) -> 
 
 
 def _sizes(root: Path, snapshot: Snapshot, run_id: str) -> dict[str, int]:
-    """Bytes of a run's parts by table, docs left out."""
+    """Bytes of a run's parts by table, docs left out; of a pack, its share."""
     try:
         return {
-            table: sum(max(0, os.stat(f"{root}/{part}").st_size - _DOC_BYTES) for part in parts)
-            for table, parts in snapshot.runs[run_id].parts.items()
+            table: sum(
+                max(0, os.stat(f"{root}/{part}").st_size - _DOC_BYTES) // snapshot.sharers(part)
+                for part in parts
+            )
+            for table, parts in snapshot.parts_of(run_id).items()
         }
     except OSError as error:
         raise LakeError(

@@ -17,6 +17,7 @@ from pipeline.lake import Lake, Snapshot
 from pipeline.models.catalog import Catalog, catalog
 from pipeline.models.fill import Filler
 from pipeline.models.state import State, recorded_state
+from pipeline.packing import rewrite_packs
 from pipeline.schema import schema_hash
 from pipeline.text import counted
 
@@ -93,6 +94,7 @@ def build(
     filler = Filler(lake.root, models, memory_limit or "60%", threads, progress or (lambda _: None))
     with lake.lock("warehouse"):
         _refuse_wal(lake.warehouse)
+        rewrite_packs(lake)  # without the rows of runs that were replaced or dropped
         snapshot = lake.snapshot()
         old = recorded_state(lake.warehouse)
         wanted = wanted_state(lake, snapshot, models)
@@ -112,9 +114,7 @@ def build(
             sync([staged])
             replace(staged, lake.warehouse)
             sync([lake.root])  # before parts go that the old one names
-        # Readers that have the old warehouse open still find its parts, until the next build.
-        spared = {part for parts in old.parts.values() for part in parts} if old else set()
-        lake.sweep(snapshot, spared=spared, full=carried is None)
+        lake.sweep(snapshot, full=carried is None)
     before, after = (carried.runs if carried else {}), state.runs
     known = old.runs if old else {}
     return BuildResult(

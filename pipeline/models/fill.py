@@ -94,10 +94,10 @@ class Filler:
     def _point_views(self, con: duckdb.DuckDBPyConnection, old: State | None, new: State) -> None:
         """Brings the views of part files up to date."""
         for name, table in tables().items():
-            seen = (old.root, old.parts[name], old.older) if old else None
-            if name in self.models.copied or seen == (new.root, new.parts[name], new.older):
+            select = new.select(table, self.root)
+            seen = old.select(table, Path(old.root)) if old else None
+            if name in self.models.copied or seen == select:
                 continue
-            select = select_parts(table, self.root, new.parts[name], new.older)
             con.execute(f"CREATE OR REPLACE VIEW {_target(name)} AS {select}")
             _describe(con, "VIEW", _target(name), table.doc, table.columns)
 
@@ -122,7 +122,13 @@ class Filler:
             self.progress(f"computing {done} of {len(run_ids)} runs")
             kinds = {}
             for name in read & tables().keys():
-                select = select_parts(tables()[name], self.root, batch.parts[name], snapshot.older)
+                select = select_parts(
+                    tables()[name],
+                    self.root,
+                    batch.parts[name],
+                    snapshot.older,
+                    only=batch.run_ids,
+                )
                 kinds[name] = "TABLE" if name in batch.small else "VIEW"
                 con.execute(f"CREATE TEMP {kinds[name]} {quoted(name)} AS {select}")
             for name in self.models.copied:

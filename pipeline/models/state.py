@@ -10,12 +10,12 @@ import duckdb
 
 from pipeline.errors import LakeError
 from pipeline.lake import Snapshot
-from pipeline.models.base import literal
+from pipeline.models.base import literal, select_parts
 from pipeline.models.compute import connect
-from pipeline.schema import SCHEMA_VERSION, tables
+from pipeline.schema import SCHEMA_VERSION, Table, tables
 
 # Raised when an older warehouse cannot be carried on.
-WAREHOUSE_VERSION = 4
+WAREHOUSE_VERSION = 5
 CATALOG = "warehouse"
 # Layout of a new warehouse file: DuckDB 1.3 (2025) and later read it; that of 2.0 saves 1 % and is
 # read by 2.0 alone.
@@ -28,6 +28,7 @@ CREATE OR REPLACE TABLE warehouse.main._build
 CREATE OR REPLACE TABLE warehouse.main._build_runs (run_id VARCHAR, generation VARCHAR);
 CREATE OR REPLACE TABLE warehouse.main._build_parts
     (table_name VARCHAR, part VARCHAR, older BOOLEAN);
+CREATE OR REPLACE TABLE warehouse.main._build_dead (run_id VARCHAR);
 """
 
 
@@ -43,6 +44,7 @@ class State:
         runs: Generation by run.
         parts: Part files by base table, relative to the root.
         older: Those of an earlier version of the schemas.
+        dead: Runs whose rows in packs are left out.
     """
 
     stamp: str
@@ -52,6 +54,7 @@ class State:
     runs: Mapping[str, str]
     parts: Mapping[str, tuple[str, ...]]
     older: frozenset[str]
+    dead: frozenset[str]
 
     @classmethod
     def of(cls, snapshot: Snapshot, root: Path, models: str, schema: str) -> State:
@@ -64,7 +67,13 @@ class State:
             {run_id: entry.generation for run_id, entry in snapshot.runs.items()},
             {name: tuple(snapshot.parts(name)) for name in tables()},
             snapshot.older,
+            snapshot.dead,
         )
+
+    def select(self, table: Table, root: Path) -> str:
+        """SELECT of a base table's rows; the lake may have been moved to this root since."""
+        parts = self.parts[table.name]
+        return select_parts(table, root, parts, self.older, dead=self.dead)
 
 
 def attach(con: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> None:
@@ -92,6 +101,7 @@ def write_state(con: duckdb.DuckDBPyConnection, state: State) -> None:
         [part for _, part in parts],
         [part in state.older for _, part in parts],
     )
+    _insert(con, "_build_dead", sorted(state.dead))
 
 
 def read_root(con: duckdb.DuckDBPyConnection) -> str | None:
@@ -123,12 +133,14 @@ def read_state(con: duckdb.DuckDBPyConnection) -> State | None:
             "SELECT table_name, list(part ORDER BY part), list(part) FILTER (older)"
             " FROM warehouse.main._build_parts GROUP BY table_name"
         ).fetchall()
+        dead = con.execute("SELECT run_id FROM warehouse.main._build_dead").fetchall()
     except duckdb.CatalogException:
         return None
     by_table = dict.fromkeys(tables(), ()) | {name: tuple(listed) for name, listed, _ in parts}
     older = frozenset(part for _, _, listed in parts for part in listed or ())
     stamp, root, models, schema = found
-    return State(stamp, root, models, schema, dict(runs), by_table, older)
+    gone = frozenset(run_id for (run_id,) in dead)
+    return State(stamp, root, models, schema, dict(runs), by_table, older, gone)
 
 
 def recorded_state(path: Path) -> State | None:

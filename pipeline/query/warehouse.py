@@ -11,7 +11,7 @@ import duckdb
 
 from pipeline.errors import LakeError
 from pipeline.lake import Lake
-from pipeline.models.base import copy_of, literal, quoted, select_parts
+from pipeline.models.base import copy_of, literal, quoted
 from pipeline.models.compute import connect
 from pipeline.models.records import records_view
 from pipeline.models.state import CATALOG, attach, read_root, read_state
@@ -88,5 +88,4 @@ def _follow_move(con: duckdb.DuckDBPyConnection, root: Path) -> None:
     there = {name for (name,) in con.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
     for table in tables().values():
         if state and copy_of(table.name) not in there:
-            select = select_parts(table, root, state.parts[table.name], state.older)
-            con.execute(f"CREATE TEMP VIEW {quoted(table.name)} AS {select}")
+            con.execute(f"CREATE TEMP VIEW {quoted(table.name)} AS {state.select(table, root)}")

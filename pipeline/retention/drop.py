@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 
-from pipeline.lake import Lake, RunEntry, drop_runs, dropped_runs
+from pipeline.lake import Lake, RunEntry, Snapshot, drop_runs, dropped_runs, is_pack
 from pipeline.models.base import engine_errors
 from pipeline.query import meant_run, open_warehouse
 
@@ -21,6 +21,7 @@ class Doomed:
         status: run, or dropped for one that was dropped before.
         run_date: None where the run has none, or the warehouse does not know it yet.
         files: Part files that go with it.
+        bytes: Theirs, and its share of packs, which are written anew without it.
     """
 
     entry: RunEntry
@@ -40,11 +41,12 @@ def choose_runs(lake: Lake, names: Sequence[str], *, forget: bool = False) -> li
         UsageError: A name means no run or several.
         LakeError: The lake cannot be read.
     """
-    known = {**(dropped_runs(lake) if forget else {}), **lake.snapshot().runs}
+    snapshot = lake.snapshot()
+    known = {**(dropped_runs(lake) if forget else {}), **snapshot.runs}
     found = _dates(lake)
     dates = {run_id: found.get(run_id) for run_id in known}
     chosen = sorted({meant_run(name, dates) for name in names})
-    return [_doomed(lake, known[run_id], dates[run_id]) for run_id in chosen]
+    return [_doomed(lake, snapshot, known[run_id], dates[run_id]) for run_id in chosen]
 
 
 def choose_old(lake: Lake, age: timedelta, now: datetime) -> list[Doomed]:
@@ -56,12 +58,15 @@ def choose_old(lake: Lake, age: timedelta, now: datetime) -> list[Doomed]:
     Raises:
         LakeError: The lake has no warehouse, or cannot be read.
     """
-    known = lake.snapshot().runs
+    snapshot = lake.snapshot()
+    known = snapshot.runs
     with engine_errors("the dates of the runs"), open_warehouse(lake) as con:
         rows = con.execute(
             "SELECT run_id, run_date FROM runs WHERE run_date < $1 ORDER BY run_id", [now - age]
         ).fetchall()
-    return [_doomed(lake, known[run_id], date) for run_id, date in rows if run_id in known]
+    return [
+        _doomed(lake, snapshot, known[run_id], date) for run_id, date in rows if run_id in known
+    ]
 
 
 def drop(lake: Lake, doomed: Collection[Doomed], *, forget: bool = False) -> None:
@@ -100,11 +105,12 @@ def doomed_table(doomed: Sequence[Doomed]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=schema)
 
 
-def _doomed(lake: Lake, entry: RunEntry, date: datetime | None) -> Doomed:
-    paths = [lake.root / part for parts in entry.parts.values() for part in parts]
-    sizes = [path.stat().st_size for path in paths if path.is_file()]
+def _doomed(lake: Lake, snapshot: Snapshot, entry: RunEntry, date: datetime | None) -> Doomed:
+    parts = snapshot.parts_of(entry.run_id) if entry.group else {}
+    there = [p for named in parts.values() for p in named if (lake.root / p).is_file()]
+    size = sum((lake.root / part).stat().st_size // snapshot.sharers(part) for part in there)
     status = "run" if entry.group else "dropped"
-    return Doomed(entry, status, date, len(sizes), sum(sizes))
+    return Doomed(entry, status, date, sum(not is_pack(part) for part in there), size)
 
 
 def _dates(lake: Lake) -> dict[str, datetime | None]:

@@ -1,4 +1,4 @@
-"""Writes a run's rows as Parquet parts, in bounded memory and independent of timing."""
+"""Writes rows as Parquet parts, in bounded memory and independent of timing."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.files import NewFile
-from pipeline.lake import part_folder
+from pipeline.lake import pack_folder, part_folder
 from pipeline.measures import phase
-from pipeline.schema import Table, tables
+from pipeline.schema import PARTITION_KEY, tables
 
 ROW_GROUP_ROWS = 1 << 18
 ROW_GROUPS_PER_PART = 32
@@ -39,11 +39,20 @@ class PartWriter:
     group are cut by number of rows, and a column's words are numbered in alphabetical order.
     Writing happens on the executor, while rows are added. A table with many rows is written to two
     parts at a time, a row group to each in turn: to write rows takes longer than to parse them.
+
+    A pack is one part per table, however large: its rows come with their run, in order of it, and
+    whoever adds them ends it.
+
+    Args:
+        run_id: None for rows of no run, and for a pack.
     """
 
-    def __init__(self, run_id: str | None, staging: Path, executor: Executor) -> None:
+    def __init__(
+        self, run_id: str | None, staging: Path, executor: Executor, *, packed: bool = False
+    ) -> None:
         self.rows: dict[str, int] = {}
         self._run_id = run_id
+        self._packed = packed
         self._staging = staging
         self._executor = executor
         self._tables: dict[str, _TableWriter] = {}
@@ -56,7 +65,9 @@ class PartWriter:
                 continue
             writer = self._tables.get(table)
             if writer is None:
-                writer = self._tables[table] = _TableWriter(tables()[table], self._staging)
+                writer = self._tables[table] = _TableWriter(
+                    _layout(table, self._packed), self._staging / table
+                )
             self.rows[table] = self.rows.get(table, 0) + batch.num_rows
             for lane, group in writer.add(batch):
                 while len(self._busy) == LANES or lane in self._busy:
@@ -70,25 +81,26 @@ class PartWriter:
             self._busy.popleft().wait()
         staged = {}
         for table, writer in sorted(self._tables.items()):
+            folder = pack_folder(table) if self._packed else part_folder(table, self._run_id)
             for path, digest in writer.close():
-                name = f"part-{digest[:20]}.parquet"
-                staged[f"{part_folder(table, self._run_id)}/{name}"] = path
+                staged[f"{folder}/part-{digest[:20]}.parquet"] = path
         return staged
 
 
 class _TableWriter:
-    def __init__(self, table: Table, staging: Path) -> None:
+    def __init__(self, layout: _Layout, path: Path) -> None:
         self._batches: list[pa.RecordBatch] = []
         self._rows = 0
         self._groups = 0
-        self._lanes = [_Lane(table, staging / f"{table.name}-{i}") for i in range(LANES)]
+        lanes = range(1 if layout.packed else LANES)
+        self._lanes = [_Lane(layout, Path(f"{path}-{i}")) for i in lanes]
 
     def add(self, batch: pa.RecordBatch) -> Iterator[tuple[_Lane, list[pa.RecordBatch]]]:
         """Full row groups and where they go, once the batch has filled them."""
         while self._rows + batch.num_rows >= ROW_GROUP_ROWS:
             head, batch = _cut(batch, ROW_GROUP_ROWS - self._rows)
             self._batches.append(head)
-            yield self._lanes[self._groups % LANES], self._take()
+            yield self._lanes[self._groups % len(self._lanes)], self._take()
             self._groups += 1
         if batch.num_rows:
             self._batches.append(batch)
@@ -109,8 +121,8 @@ class _TableWriter:
 class _Lane:
     """Parts that are written one after the other, each with up to so many row groups."""
 
-    def __init__(self, table: Table, path: Path) -> None:
-        self._table = table
+    def __init__(self, layout: _Layout, path: Path) -> None:
+        self._layout = layout
         self._path = path
         self._part: _Part | None = None
         self._parts: list[tuple[Path, str]] = []
@@ -137,9 +149,9 @@ class _Lane:
             group = _whole(batches)
             if self._part is None:
                 path = Path(f"{self._path}-{len(self._parts)}.parquet")
-                self._part = _Part(path, self._table, small=group.num_rows < SMALL_ROWS)
+                self._part = _Part(path, self._layout, small=group.num_rows < SMALL_ROWS)
             self._part.write(group)
-            if self._part.groups == ROW_GROUPS_PER_PART:
+            if self._part.groups == ROW_GROUPS_PER_PART and not self._layout.packed:
                 self._close_part()
 
     def close(self) -> list[tuple[Path, str]]:
@@ -157,22 +169,21 @@ class _Lane:
 class _Part:
     """One Parquet file under way."""
 
-    def __init__(self, path: Path, table: Table, *, small: bool) -> None:
+    def __init__(self, path: Path, layout: _Layout, *, small: bool) -> None:
         self.path = path
         self.groups = 0
         self._file = _HashedFile(path)
         self._sink = pa.BufferedOutputStream(pa.PythonFile(self._file, mode="w"), _SINK_BYTES)
-        layout = _layout(table.name)
         self._writer = pq.ParquetWriter(
             self._sink,
-            layout.fields,
+            layout.schema.remove_metadata(),  # Parquet would carry it twice
             compression="lz4" if small else "zstd",
             use_dictionary=layout.dictionary,
             column_encoding=dict.fromkeys(layout.rising, "DELTA_BINARY_PACKED"),
             write_statistics=layout.counted,
             max_rows_per_page=ROW_GROUP_ROWS,
         )
-        self._writer.add_key_value_metadata(table.storage_schema.metadata)
+        self._writer.add_key_value_metadata(layout.schema.metadata)
 
     def write(self, group: pa.Table) -> None:
         self._writer.write_table(group, row_group_size=ROW_GROUP_ROWS)
@@ -209,33 +220,38 @@ class _Layout:
     """How a table's columns are stored; docs/parquet-layout.md says why.
 
     Attributes:
-        fields: Arrow schema without the table's own metadata, which Parquet would carry twice.
+        schema: Arrow schema of the part.
+        packed: Whether it holds the rows of many runs.
         dictionary: Leaves stored as codes into a dictionary of their values.
         rising: Columns stored as differences.
         counted: Columns with least and greatest value per row group. Words have none: every row
             group holds nearly all of them, and to find the least costs as much as to store them.
+            The run of a pack has: rows are in order of it.
     """
 
-    fields: pa.Schema
+    schema: pa.Schema
+    packed: bool
     dictionary: list[str]
     rising: list[str]
     counted: list[str]
 
 
 @functools.cache
-def _layout(table: str) -> _Layout:
-    stored = tables()[table].stored
+def _layout(table: str, packed: bool) -> _Layout:
+    stored, key = tables()[table].stored, [PARTITION_KEY] if packed else []
     rising = [c.name for c in stored if c.rising]
     nested = {c.name: _NESTED.get(c.type.partition("(")[0], ()) for c in stored}
     coded = [c.name for c in stored if c.dictionary or c.type in {"INTEGER", "BIGINT"}]
     return _Layout(
-        fields=tables()[table].storage_schema.remove_metadata(),
+        schema=tables()[table].packed_schema if packed else tables()[table].storage_schema,
+        packed=packed,
         dictionary=[
+            *key,
             *(name for name in coded if name not in rising),
             *(name + leaf for name, leaves in nested.items() for leaf in leaves),
         ],
         rising=rising,
-        counted=[c.name for c in stored if not (c.dictionary or nested[c.name])],
+        counted=[*key, *(c.name for c in stored if not (c.dictionary or nested[c.name]))],
     )
 
 
@@ -244,10 +260,11 @@ def _cut(batch: pa.RecordBatch, rows: int) -> tuple[pa.RecordBatch, pa.RecordBat
     if rows == batch.num_rows:
         return batch, batch.slice(rows)
     head, rest = batch.slice(0, rows), batch.slice(rows)
-    return _trimmed(head), _trimmed(rest)
+    return trimmed(head), trimmed(rest)
 
 
-def _trimmed(batch: pa.RecordBatch) -> pa.RecordBatch:
+def trimmed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows with the words that they have, and no others."""
     arrays = [
         _only_used(column) if isinstance(column, pa.DictionaryArray) else column
         for column in batch.columns

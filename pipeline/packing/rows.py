@@ -1,0 +1,114 @@
+"""The rows of small parts and of packs as one stream, in order of run."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterable, Iterator
+from itertools import pairwise
+from operator import itemgetter
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.errors import LakeError
+from pipeline.lake import is_intact
+from pipeline.parts import trimmed
+from pipeline.schema import PARTITION_KEY
+
+# A row group of a pack is read in pieces: a dozen packs may be read at the same time.
+_BATCH_ROWS = 1 << 14
+
+Piece: TypeAlias = tuple[str, pa.RecordBatch]
+
+
+def rows_of_runs(
+    root: Path,
+    schema: pa.Schema,
+    own: Iterable[tuple[str, str]],
+    packs: Iterable[str],
+    dead: Collection[str],
+) -> Iterator[Piece]:
+    """Rows of a table with the run that they are of, in order of run and then as they stand.
+
+    Args:
+        root: Of the lake.
+        schema: Of the rows that are given: the run and the table's columns.
+        own: Runs in order with a part of theirs, each in order of its rows.
+        packs: Packs; no run is in two of them, or has a part besides.
+        dead: Runs of packs that are left out.
+
+    Raises:
+        LakeError: A part is gone, or is not what was written.
+    """
+    streams = [_of_parts(root, schema, own)]
+    streams += [_of_pack(root / pack, schema, dead) for pack in packs]
+    return heapq.merge(*streams, key=itemgetter(0))
+
+
+def count_rows(path: Path) -> int:
+    """Rows of a part.
+
+    Raises:
+        LakeError: It is gone or damaged.
+    """
+    with _opened(path) as file:
+        return int(file.metadata.num_rows)
+
+
+def _of_parts(root: Path, schema: pa.Schema, own: Iterable[tuple[str, str]]) -> Iterator[Piece]:
+    for run_id, part in own:
+        for batch in _batches(root / part):
+            codes = pa.array(np.zeros(batch.num_rows, np.int32))
+            yield run_id, _completed(batch, pa.DictionaryArray.from_arrays(codes, [run_id]), schema)
+
+
+def _of_pack(path: Path, schema: pa.Schema, dead: Collection[str]) -> Iterator[Piece]:
+    for batch in _batches(path):
+        key = batch.column(PARTITION_KEY)
+        codes = key.indices.to_numpy()
+        bounds = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), batch.num_rows]
+        for first, last in pairwise(bounds):
+            run_id = key.dictionary[int(codes[first])].as_py()
+            if run_id not in dead:
+                rows = batch.slice(first, last - first)
+                yield run_id, trimmed(_completed(rows, rows.column(PARTITION_KEY), schema))
+
+
+def _batches(path: Path) -> Iterator[pa.RecordBatch]:
+    """The rows of a part that is what was written: a pack must not make damage look whole."""
+    with _opened(path) as file:
+        if not is_intact(path):
+            raise _unreadable(path, "the content is not what was written")
+        for batch in file.iter_batches(_BATCH_ROWS):
+            if batch.num_rows:
+                yield batch
+
+
+def _opened(path: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, str(error)) from error
+
+
+def _unreadable(path: Path, why: str) -> LakeError:
+    return LakeError(
+        f"a part cannot be read: {why}", path=path, hint="tracelake check says what mends it"
+    )
+
+
+def _completed(batch: pa.RecordBatch, key: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows with their run; a column that an earlier version did not have is NULL."""
+    given = dict(zip(batch.schema.names, batch.columns, strict=True)) | {PARTITION_KEY: key}
+    columns = [given.get(f.name, _nulls(batch.num_rows, f.type)) for f in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_dictionary(kind):
+        codes = pa.nulls(rows, kind.index_type)
+        return pa.DictionaryArray.from_arrays(codes, pa.array([], kind.value_type))
+    return pa.nulls(rows, kind)

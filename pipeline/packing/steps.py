@@ -1,0 +1,180 @@
+"""One step of packing: which files become packs, their writing, and the commit of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain, groupby
+from operator import itemgetter
+from pathlib import Path
+
+from pipeline.errors import LakeError
+from pipeline.files import make_folder
+from pipeline.lake import Lake, Packs, Snapshot
+from pipeline.packing.rows import Piece, count_rows, rows_of_runs
+from pipeline.parts import ROW_GROUP_ROWS, PartWriter
+from pipeline.schema import tables
+
+# To open a part takes as long as to read 128 KiB of it: from eight times that on, a file of its own
+# costs a reader little.
+SMALL_BYTES = 1 << 20
+# A pack ends with the run that brings it to so many rows. It is written anew when one of its runs
+# goes, in some seconds.
+PACK_ROWS = 8 * ROW_GROUP_ROWS
+# Packs with fewer rows are written anew together with what has come since, so many at once.
+_THIN_ROWS = PACK_ROWS // 2
+_THIN_PACKS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Files of a table whose rows go into packs.
+
+    Attributes:
+        runs: Runs whose own parts are packed.
+        packs: Packs that are written anew.
+    """
+
+    table: str
+    runs: tuple[str, ...]
+    packs: tuple[str, ...]
+
+    def superseded(self, snapshot: Snapshot) -> list[str]:
+        """The files that go."""
+        own = (snapshot.runs[run_id].parts[self.table] for run_id in self.runs)
+        return [*chain.from_iterable(own), *self.packs]
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """What became of some files of a table.
+
+    Attributes:
+        runs: Runs that had files of their own.
+        files_after: None where nothing was written, and so with `bytes_after`.
+    """
+
+    table: str
+    runs: int
+    files_before: int
+    bytes_before: int
+    files_after: int | None = None
+    bytes_after: int | None = None
+
+
+def rewrite_packs(lake: Lake) -> None:
+    """Writes packs anew that have rows of runs that were replaced or dropped since.
+
+    A pack that cannot be read stays: nobody reads those rows, and a check finds it. Hold the
+    lake's warehouse lock.
+    """
+    unreadable: set[str] = set()
+    while step := _dead_step(snapshot := lake.snapshot(), unreadable):
+        try:
+            take(lake, snapshot, step)
+        except LakeError:
+            unreadable.update(step.packs)
+
+
+def next_step(lake: Lake, snapshot: Snapshot, table: str) -> Step | None:
+    """What is to be packed of a table next: small parts, and packs that are far from full.
+
+    Raises:
+        LakeError: A pack is gone or damaged.
+    """
+    small = tuple(run_id for run_id in snapshot.runs if _is_small(lake, snapshot, table, run_id))
+    thin = [
+        pack
+        for pack, runs in sorted(snapshot.packs.runs.items())
+        if pack.startswith(f"{table}/")
+        and all(snapshot.runs[run_id].is_current for run_id in runs if run_id in snapshot.runs)
+        and count_rows(lake.root / pack) < _THIN_ROWS
+    ]
+    step = Step(table, small, tuple(thin[:_THIN_PACKS]))
+    return step if len(step.superseded(snapshot)) > 1 else None
+
+
+def take(lake: Lake, snapshot: Snapshot, step: Step) -> Packed:
+    """Does a step, all or nothing.
+
+    Raises:
+        LakeError: A part is gone, or is not what was written.
+    """
+    superseded = step.superseded(snapshot)
+    before = sizes(lake, superseded)
+    with lake.staging("compact") as folder:
+        staged, runs = _write(lake, snapshot, step, folder)
+        kept = {p: r for p, r in snapshot.packs.runs.items() if p not in step.packs}
+        generations = {run_id: snapshot.runs[run_id].generation for run_id in step.runs}
+        packs = Packs({**snapshot.packs.generations, **generations}, {**kept, **runs})
+        written = sum(path.stat().st_size for path in staged.values())
+        # A pack may come out as it was: then nothing went.
+        lake.commit_packs(packs, staged, [part for part in superseded if part not in staged])
+    return Packed(step.table, len(step.runs), len(superseded), before, len(staged), written)
+
+
+def sizes(lake: Lake, parts: Iterable[str]) -> int:
+    """Bytes of those part files that are there."""
+    paths = (lake.root / part for part in parts)
+    return sum(path.stat().st_size for path in paths if path.is_file())
+
+
+def _dead_step(snapshot: Snapshot, unreadable: set[str]) -> Step | None:
+    for pack, runs in sorted(snapshot.packs.runs.items()):
+        if pack not in unreadable and not snapshot.dead.isdisjoint(runs):
+            return Step(pack.partition("/")[0], (), (pack,))
+    return None
+
+
+def _is_small(lake: Lake, snapshot: Snapshot, table: str, run_id: str) -> bool:
+    """Whether a run has parts of its own in a table, of this version and all of them small."""
+    entry = snapshot.runs[run_id]
+    parts = entry.parts.get(table, ())
+    if not parts or not entry.is_current or snapshot.parts_of(run_id)[table] != parts:
+        return False
+    # One whose rows of before are still in a pack waits until they are gone.
+    return run_id not in snapshot.dead and sizes(lake, parts) < SMALL_BYTES
+
+
+def _write(
+    lake: Lake, snapshot: Snapshot, step: Step, folder: Path
+) -> tuple[dict[str, Path], dict[str, tuple[str, ...]]]:
+    """Writes packs; returns final path -> staged file, and pack -> its runs."""
+    staged: dict[str, Path] = {}
+    runs: dict[str, tuple[str, ...]] = {}
+    pieces = groupby(_pieces(lake, snapshot, step), itemgetter(0))
+    with ThreadPoolExecutor(1, thread_name_prefix="pack") as helper:
+        while True:
+            place = folder / str(len(staged))
+            make_folder(place)
+            written, named = _write_one(
+                step.table, pieces, PartWriter(None, place, helper, packed=True)
+            )
+            if not named:
+                return staged, runs
+            staged |= written
+            runs |= dict.fromkeys(written, named)
+
+
+def _write_one(
+    table: str, pieces: Iterator[tuple[str, Iterator[Piece]]], writer: PartWriter
+) -> tuple[dict[str, Path], tuple[str, ...]]:
+    """Fills a pack with whole runs."""
+    named = []
+    for run_id, its in pieces:
+        named.append(run_id)
+        writer.add(table, (batch for _, batch in its))
+        if writer.rows[table] >= PACK_ROWS:
+            break
+    return writer.close(), tuple(named)
+
+
+def _pieces(lake: Lake, snapshot: Snapshot, step: Step) -> Iterator[Piece]:
+    table = step.table
+    own = ((run_id, part) for run_id in step.runs for part in snapshot.runs[run_id].parts[table])
+    schema = tables()[table].packed_schema
+    runs = snapshot.packs.runs
+    # One of which nothing lives need not be there.
+    packs = [pack for pack in step.packs if not snapshot.dead.issuperset(runs[pack])]
+    return rows_of_runs(lake.root, schema, own, packs, snapshot.dead)
