@@ -70,6 +70,10 @@ class LakeError(InputError):
     """The lake cannot be opened, locked or written."""
 
 
+class ChangedError(LakeError):
+    """Another machine changed the lake first; what was derived from it is to be derived anew."""
+
+
 class StoreError(InputError):
     """An object store does not answer as it should, however often it was asked."""
 

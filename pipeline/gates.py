@@ -150,14 +150,14 @@ def failures(
     return [failure for failure in judged if failure.seen]
 
 
-def failed_gates(failed: Sequence[Failure], gates: int, lake: Path) -> CheckFailedError:
+def failed_gates(failed: Sequence[Failure], gates: int, lake: str) -> CheckFailedError:
     """The error that says which gates and runs have failed, what was seen, and where to look.
 
     Args:
         gates: How many were judged.
-        lake: Where the warehouse is.
+        lake: Name of the lake.
     """
-    where = shlex.quote(str(lake))
+    where = shlex.quote(lake)
     queries = [f'tracelake query --lake {where} "{failure.gate.query}"' for failure in failed]
     return CheckFailedError(
         "\n".join(

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.files import put
 from pipeline.lake import Lake
 from pipeline.schema import Column, Table
 
@@ -84,11 +83,15 @@ def add_record(lake: Lake, record: Mapping[str, Any]) -> None:
         OSError: The lake cannot be written.
         UsageError: Likewise.
     """
-    path = lake.root / _FILE
-    with lake.lock("records"):
+    path = records_file(lake.root)
+    entry = f"{json.dumps(record, ensure_ascii=False)}\n".encode(errors="replace")
+
+    def add() -> None:
         before = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
-        entry = f"{json.dumps(record, ensure_ascii=False)}\n".encode(errors="replace")
-        put(path, b"".join([*before[1 - KEPT_RECORDS :], entry]))
+        lake.put(_FILE, b"".join([*before[1 - KEPT_RECORDS :], entry]))
+
+    with lake.lock("records"):
+        lake.agree(add)
 
 
 def records_file(root: Path) -> Path:

@@ -70,7 +70,7 @@ def check_incremental(lake: Lake, *, memory_limit: str = "60%") -> list[Finding]
         )
     with lake.staging("check") as folder, engine_errors("the comparison"):
         anew = folder / "warehouse.duckdb"
-        Filler(lake.root, models, memory_limit, None, lambda _: None).fill(
+        Filler(lake.part_files, models, memory_limit, None, lambda _: None).fill(
             anew, snapshot, None, state
         )
         with connect() as con:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from itertools import chain
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.check.findings import COLLECT, Finding, error, read_again, some
-from pipeline.lake import Lake, Snapshot, is_intact, is_pack, loose_parts, stored_parts
+from pipeline.lake import Lake, PartFiles, Snapshot, is_pack, loose_parts
 from pipeline.schema import tables
 
 
@@ -21,16 +20,18 @@ def check_parts(lake: Lake, snapshot: Snapshot, *, quick: bool) -> Iterator[Find
         quick: Leave out whether it is what was written, for which all of it is read.
     """
     missing, damaged, other = [], [], []
+    files = lake.part_files
     for table in tables().values():
-        for part in snapshot.parts(table.name):
-            path = lake.root / part
+        named = snapshot.parts(table.name)
+        there = files.sizes(named)
+        for part in named:
             schema = table.packed_schema if is_pack(part) else table.storage_schema
-            if not path.is_file():
+            if part not in there:
                 missing.append(part)
                 continue
-            if not quick and not is_intact(path):
+            if not quick and not files.is_intact(part):
                 damaged.append(part)
-            elif not _schema_fits(path, schema, lacking=part in snapshot.older):
+            elif not _schema_fits(files, part, schema, lacking=part in snapshot.older):
                 other.append(part)
     for check, parts, what in (
         ("parts_exist", missing, "part files are gone"),
@@ -47,7 +48,7 @@ def check_strays(lake: Lake, snapshot: Snapshot, published: Collection[str]) -> 
     Args:
         published: Part files that the warehouse names.
     """
-    there = set(stored_parts(lake.root))
+    there = {found.part for found in lake.part_files.stored() if found.settled}
     extra = sorted(there - snapshot.all_parts.union(published) - loose_parts(lake))
     if extra:
         message = f"part files that no manifest names: {some(extra)}"
@@ -66,10 +67,11 @@ def _read_again(snapshot: Snapshot, parts: Collection[str]) -> str:
     return read_again(runs)
 
 
-def _schema_fits(path: Path, schema: pa.Schema, *, lacking: bool) -> bool:
+def _schema_fits(files: PartFiles, part: str, schema: pa.Schema, *, lacking: bool) -> bool:
     """Whether a part has its table's schema, or what there was of it in an earlier version."""
     try:
-        found: pa.Schema = pq.read_schema(path)
+        with files.open(part) as opened:
+            found: pa.Schema = pq.read_schema(opened)
     except (pa.ArrowException, OSError):
         return False
     if lacking:

@@ -14,7 +14,7 @@ from pipeline.cli.app import app
 from pipeline.cli.complete import complete_example, complete_format, complete_table
 from pipeline.cli.options import (
     Format,
-    LakePath,
+    LakeName,
     Output,
     OutputFormat,
 )
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def query(
-    lake: LakePath,
+    lake: LakeName,
     sql: Annotated[
         str | None, typer.Argument(metavar="SQL", help="A query, or - to read it from stdin.")
     ] = None,
@@ -97,7 +97,7 @@ def examples(
 
 @app.command("sql")
 def shell(
-    lake: LakePath,
+    lake: LakeName,
     ui: Annotated[
         bool, typer.Option("--ui", help="Start DuckDB's page for a browser too.")
     ] = False,

@@ -23,7 +23,7 @@ def complete_run(ctx: typer.Context, incomplete: str) -> list[str]:
     if lake is None:
         return []
     try:
-        folders = os.listdir(Path(lake) / "runs")
+        folders = os.listdir(Path(lake) / "runs")  # a store is not asked: that takes too long
         packs = Path(lake) / "_manifest" / "_packs.json"
         packed = json.loads(packs.read_bytes())["runs"] if packs.is_file() else ()
     except (OSError, ValueError, KeyError):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pipeline.report import ReportResult
 
 HEADLINE_RUNS = 20
+PAGE = "report.html"
 
 
 def read_options(
@@ -123,7 +124,7 @@ def bring_in(
 
 
 def print_dry_run(
-    inputs: list[str], lake: Path, options: Options, output_format: OutputFormat | None
+    inputs: list[str], lake: str, options: Options, output_format: OutputFormat | None
 ) -> None:
     """Prints what an ingest would do, a line or row per run and per input passed over."""
     import tempfile
@@ -161,7 +162,7 @@ def judge_runs(lake: Lake, gates: Sequence[Gate], run_ids: Sequence[str]) -> Non
         with engine_errors("the gates"), open_warehouse(lake) as con:
             failed = failures(con, gates, run_ids)
         if failed:
-            raise failed_gates(failed, len(gates), lake.root)
+            raise failed_gates(failed, len(gates), lake.name)
 
 
 def bring_up(lake: Lake, memory: int | None, voice: Voice, *, full: bool = False) -> BuildResult:
@@ -219,4 +220,4 @@ def print_headline(lake: Lake) -> None:
     (counts,) = [answer.read_all() for answer in answers]
     more = counts[0][0].as_py() - HEADLINE_RUNS
     if more > 0:
-        typer.echo(printable(f"... and {more:,} more: tracelake runs --lake {lake.root}"))
+        typer.echo(printable(f"... and {more:,} more: tracelake runs --lake {lake.name}"))

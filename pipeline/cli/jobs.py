@@ -29,7 +29,7 @@ from pipeline.cli.options import (
     InputFormat,
     Inputs,
     Jobs,
-    LakePath,
+    LakeName,
     MaxExpand,
     Memory,
     Output,
@@ -56,7 +56,7 @@ from pipeline.text import printable
 @recorded
 def run(
     inputs: Inputs,
-    lake: LakePath,
+    lake: LakeName,
     report: Annotated[
         str | None,
         typer.Option(
@@ -121,10 +121,10 @@ def run(
 
     --fail-on judges the runs that were added or changed since they were last judged.
     """
-    from pipeline.lake import Lake
+    from pipeline.lake import Lake, local_root
     from pipeline.nightly import Job
 
-    page = report or str(lake / "report.html")
+    page = report or str(local_root(lake) / PAGE)
     request = read_request(inputs, page, since, summary, keep, post, wait)
     voice = speak(quiet=quiet)
     with Job(lake, request, voice) as job:
@@ -143,10 +143,13 @@ def run(
             opened, path, voice, since=request.since, late=late, now=request.started
         )
         job.add_page(opened, written)
+        if report is None:
+            opened.share(PAGE)
         verdicts = job.judge(opened, gates, max_bad_ratio)
         if not request.show:
             print_headline(opened)
-            places = f"report:    {path}\nwarehouse: {lake / opened.warehouse.name}"
+            shown = f"{lake}/{PAGE}" if report is None else path
+            places = f"report:    {shown}\nwarehouse: {lake}/{opened.warehouse.name}"
             typer.echo(printable(places))
         for verdict in verdicts[1:]:
             voice.error(verdict)
@@ -158,7 +161,7 @@ def run(
 @recorded
 def ingest(
     inputs: Inputs,
-    lake: LakePath,
+    lake: LakeName,
     max_bad_ratio: BadRatio = MAX_BAD_RATIO,
     input_format: InputFormat = None,
     run_pattern: RunPattern = None,
@@ -198,7 +201,7 @@ def ingest(
 @app.command()
 @recorded
 def build(
-    lake: LakePath,
+    lake: LakeName,
     full: Annotated[
         bool, typer.Option("--full", help="Compute every run again, not only changed ones.")
     ] = False,
@@ -217,7 +220,7 @@ def build(
 
 @app.command()
 def check(
-    lake: LakePath,
+    lake: LakeName,
     quick: Annotated[
         bool,
         typer.Option("--quick", help="Do not read part files whole to see that they are intact."),

@@ -10,7 +10,7 @@ import typer
 from pipeline.cli.app import app
 from pipeline.cli.complete import complete_run
 from pipeline.cli.job_steps import bring_up
-from pipeline.cli.options import Format, LakePath, Memory, OutputFormat, Quiet
+from pipeline.cli.options import Format, LakeName, Memory, OutputFormat, Quiet
 from pipeline.cli.recording import recorded
 from pipeline.cli.steps import open_lake, print_table, read_age, read_memory, speak
 from pipeline.errors import UsageError
@@ -29,7 +29,7 @@ DryRun = Annotated[
 @app.command()
 @recorded
 def drop(
-    lake: LakePath,
+    lake: LakeName,
     runs: Annotated[
         list[str] | None,
         typer.Argument(
@@ -79,7 +79,7 @@ def drop(
 @app.command()
 @recorded
 def gc(
-    lake: LakePath,
+    lake: LakeName,
     dry_run: DryRun = False,
     output_format: Format = OutputFormat.TABLE,
     quiet: Quiet = False,
@@ -101,7 +101,7 @@ def gc(
 @app.command()
 @recorded
 def compact(
-    lake: LakePath,
+    lake: LakeName,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be packed and write nothing.")
     ] = False,

@@ -23,7 +23,7 @@ from pipeline.cli.job_steps import (
 from pipeline.cli.options import (
     FailOn,
     Format,
-    LakePath,
+    LakeName,
     Output,
     OutputFormat,
     Quiet,
@@ -67,7 +67,7 @@ AsDocument = Annotated[DocumentFormat, typer.Option("--format", help="For people
 
 @app.command()
 def runs(
-    lake: LakePath,
+    lake: LakeName,
     since: Annotated[
         str | None,
         typer.Option("--since", metavar="AGE", help="Only runs dated within 90m, 24h, 7d, ..."),
@@ -112,7 +112,7 @@ def runs(
 
 
 @app.command()
-def show(run: RunName, lake: LakePath, output_format: AsDocument = DocumentFormat.TABLE) -> None:
+def show(run: RunName, lake: LakeName, output_format: AsDocument = DocumentFormat.TABLE) -> None:
     """Show one run: where the time went, and what is missing."""
     from pipeline.models.base import engine_errors
     from pipeline.query import open_warehouse
@@ -138,7 +138,7 @@ def diff(
         ),
     ] = None,
     *,
-    lake: LakePath,
+    lake: LakeName,
     output_format: AsDocument = DocumentFormat.TABLE,
 ) -> None:
     """Say what changed between two runs."""
@@ -165,7 +165,7 @@ def _print_json(document: dict[str, Any]) -> None:
 @app.command()
 @recorded
 def report(
-    lake: LakePath,
+    lake: LakeName,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The file to write; - is standard output.")
     ],

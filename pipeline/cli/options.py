@@ -39,11 +39,18 @@ Inputs = Annotated[
     list[str],
     typer.Argument(
         metavar="INPUT",
-        help="Files, directories, globs, archives (.tar, .tar.gz, .tar.zst, .zip), or - for stdin.",
+        help="Files, directories, globs, archives (.tar, .tar.gz, .tar.zst, .zip), all by path or"
+        " URI (s3://bucket/logs), or - for stdin.",
     ),
 ]
-LakePath = Annotated[
-    Path, typer.Option("--lake", envvar="TRACELAKE_LAKE", help="Directory of the lake.")
+LakeName = Annotated[
+    str,
+    typer.Option(
+        "--lake",
+        envvar="TRACELAKE_LAKE",
+        metavar="LAKE",
+        help="Directory of the lake, or a URI: s3://bucket/lake, gs://..., abfs://...",
+    ),
 ]
 InputFormat = Annotated[
     str | None,

@@ -9,7 +9,6 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from pipeline.cli.app import PIPE_CLOSED
@@ -43,7 +42,7 @@ def recorded(command: Callable[_P, _R]) -> Callable[_P, _R]:
                 raise
             finally:
                 lake = given["lake"]
-                assert isinstance(lake, Path)
+                assert isinstance(lake, str)
                 entry = {
                     "command": command.__name__,
                     "started": started.strftime("%Y-%m-%d %H:%M:%S.%f"),
@@ -58,18 +57,18 @@ def recorded(command: Callable[_P, _R]) -> Callable[_P, _R]:
     return run
 
 
-def _leave(path: Path, entry: Mapping[str, Any], measures: Measures) -> None:
+def _leave(name: str, entry: Mapping[str, Any], measures: Measures) -> None:
     """Adds the entry; what goes wrong with that is no failure of the command."""
     from pipeline import __version__
     from pipeline.lake import Lake
     from pipeline.records import add_record
 
-    if not Lake.exists(path):
+    if not Lake.exists(name):
         return
     host = {"version": __version__, "host": socket.gethostname(), "pid": os.getpid()}
     whole = {**entry, **host, "phases": dict(measures.phases), **measures.amounts}
     try:
-        add_record(Lake.open(path), whole)
+        add_record(Lake.open(name), whole)
     except (OSError, TracelakeError) as error:
         cause = error if isinstance(error, OSError) else error.__cause__
         expected = isinstance(cause, OSError) and cause.errno in _READ_ONLY

@@ -36,7 +36,7 @@ def speak(*, quiet: bool = False) -> Voice:
     return Voice(quiet=quiet)
 
 
-def open_lake(lake: Path) -> Lake:
+def open_lake(lake: str) -> Lake:
     """The lake of a command that reads one."""
     from pipeline.lake import Lake
 

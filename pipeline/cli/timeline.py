@@ -10,7 +10,7 @@ import typer
 
 from pipeline.cli.app import app
 from pipeline.cli.complete import complete_run
-from pipeline.cli.options import LakePath, Quiet
+from pipeline.cli.options import LakeName, Quiet
 from pipeline.cli.steps import open_lake, speak
 
 
@@ -24,7 +24,7 @@ def timeline(
             autocompletion=complete_run,
         ),
     ],
-    lake: LakePath,
+    lake: LakeName,
     output: Annotated[
         str,
         typer.Option(

@@ -45,7 +45,7 @@ class Progress(Protocol):
 
 
 def plan(
-    inputs: Sequence[str], lake_root: Path, options: Options, spool: Path
+    inputs: Sequence[str], lake_name: str, options: Options, spool: Path
 ) -> tuple[list[RunPlan], list[Record]]:
     """What an ingest would do: runs with their status, and inputs passed over.
 
@@ -53,13 +53,13 @@ def plan(
         InputError: A name matches nothing.
         UsageError: An option does not fit.
     """
-    lake = Lake.open(lake_root) if Lake.exists(lake_root) else None
+    lake = Lake.open(lake_name) if Lake.exists(lake_name) else None
     snapshot = lake.snapshot() if lake else Snapshot({}, ())
     memory = Memory(
         snapshot, lake.skipped_inputs() if lake else (), dropped_runs(lake) if lake else {}
     )
     with phase("find"):
-        findings = find(resolve_roots(inputs, spool), options, memory, lake_root.resolve())
+        findings = find(resolve_roots(inputs, spool), options, memory, lake_name)
     with phase("plan"):
         return plan_runs(findings, options, memory), findings.skips
 
@@ -90,7 +90,7 @@ def ingest(
     if memory is not None:
         width = jobs_within(memory, width)
     with lake.staging("ingest") as staging, ThreadPoolExecutor((1 + LANES) * width) as helper:
-        plans, skips = plan(inputs, lake.root, options, staging / "spool")
+        plans, skips = plan(inputs, lake.name, options, staging / "spool")
         work = _Jobs(lake, options, staging, helper, progress)
         with ThreadPoolExecutor(width) if executor is None else nullcontext(executor) as runner:
             outcomes = work.run(plans, runner)

@@ -18,10 +18,11 @@ removes part files and manifests; others write in the staging folder it gives th
 """
 
 from pipeline.lake.dropped import drop_runs, dropped_runs
+from pipeline.lake.home import full_name, local_root, part_files_at
 from pipeline.lake.leftovers import Leftover, leftovers, loose_parts, remove_leftovers
-from pipeline.lake.loose import is_intact, stored_parts
 from pipeline.lake.manifest import Change, RunEntry, Snapshot, part_folder
 from pipeline.lake.packs import Packs, is_pack, pack_folder
+from pipeline.lake.part_files import PartFiles
 from pipeline.lake.store import Lake
 
 __all__ = [
@@ -29,16 +30,18 @@ __all__ = [
     "Lake",
     "Leftover",
     "Packs",
+    "PartFiles",
     "RunEntry",
     "Snapshot",
     "drop_runs",
     "dropped_runs",
-    "is_intact",
+    "full_name",
     "is_pack",
     "leftovers",
+    "local_root",
     "loose_parts",
     "pack_folder",
+    "part_files_at",
     "part_folder",
     "remove_leftovers",
-    "stored_parts",
 ]

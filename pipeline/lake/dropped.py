@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import LakeError
-from pipeline.files import put
 from pipeline.lake.manifest import RunEntry
 from pipeline.lake.store import Lake
 
@@ -43,14 +42,18 @@ def drop_runs(lake: Lake, entries: Collection[RunEntry], *, remember: bool) -> N
     Args:
         remember: Keep what their inputs were; otherwise forget it, also of runs dropped before.
     """
-    with lake.lock("dropped"):
+
+    def forget_or_remember() -> None:
         before = _read(lake.root / _FILE)
         gone = {entry.run_id for entry in entries}
         now = {run_id: entry for run_id, entry in before.items() if run_id not in gone}
         if remember:
             now |= {entry.run_id: _remembered(entry) for entry in entries}
         if now != before:
-            _write(lake.root / _FILE, now)
+            _write(lake, now)
+
+    with lake.lock("dropped"):
+        lake.agree(forget_or_remember)
         groups = {entry.run_id: entry.group for entry in entries if entry.group}
         if groups:
             lake.commit(min(groups.values()), [], staged={}, drop=groups)
@@ -81,5 +84,6 @@ def _read(path: Path) -> dict[str, Any]:
     return dict(content["runs"])
 
 
-def _write(path: Path, runs: dict[str, Any]) -> None:
-    put(path, f"{json.dumps({'version': DROPPED_VERSION, 'runs': runs})}\n".encode())
+def _write(lake: Lake, runs: dict[str, Any]) -> None:
+    content = json.dumps({"version": DROPPED_VERSION, "runs": runs})
+    lake.put(_FILE, f"{content}\n".encode())

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.files import remove, remove_folder, remove_tree
-from pipeline.lake.loose import Loose, stored_parts
+from pipeline.files import remove, remove_tree
+from pipeline.lake.loose import Loose
 from pipeline.lake.store import Lake
 from pipeline.lake.work import STAGING
 
@@ -56,21 +56,19 @@ def remove_leftovers(lake: Lake, published: Collection[str]) -> list[Leftover]:
     with lake.lock("commit"), lake.lock("staging"):
         found = list(_found(lake, published))
         for leftover in found:
-            path = lake.root / leftover.path
             if leftover.kind == "staging":
-                remove_tree(path)
-                continue
-            remove(path)
-            if leftover.kind == "part":
-                remove_folder(path.parent)
+                remove_tree(lake.root / leftover.path)
+            elif leftover.kind == "temporary":
+                remove(lake.root / leftover.path)
+        lake.part_files.remove([left.path for left in found if left.kind == "part"])
     return found
 
 
 def _found(lake: Lake, published: Collection[str]) -> Iterator[Leftover]:
     needed = lake.snapshot().all_parts.union(published)
-    for part in stored_parts(lake.root):
-        if part not in needed:
-            yield _leftover(lake.root, "part", lake.root / part, [lake.root / part])
+    for there in lake.part_files.stored():
+        if there.settled and there.part not in needed:
+            yield Leftover("part", there.part, 1, there.bytes)
     for folder in _matching(lake.root, f"{STAGING}/*"):
         if not _is_held(folder / ".writer"):
             files = [path for path in folder.rglob("*") if not path.is_dir()]

@@ -2,31 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from pipeline.files import append, replace, write
-from pipeline.lake.packs import PACKED
-from pipeline.schema import PARTITION_KEY, tables
-
-
-def stored_parts(root: Path) -> Iterator[str]:
-    """Every file in a table's folder of a run or of packs, relative to the root."""
-    for table in tables():
-        folder = root / table
-        for run in sorted(os.listdir(folder)) if folder.is_dir() else ():
-            if run == PACKED or run.startswith(f"{PARTITION_KEY}="):
-                for name in sorted(os.listdir(folder / run)):
-                    yield f"{table}/{run}/{name}"
-
-
-def is_intact(path: Path) -> bool:
-    """Whether a part file's content has the hash that its name says."""
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return digest.startswith(path.stem.removeprefix("part-"))
 
 
 class Loose:

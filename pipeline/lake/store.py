@@ -5,88 +5,84 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pipeline import files
-from pipeline.errors import LakeError
-from pipeline.lake.loose import Loose, stored_parts
+from pipeline.errors import ChangedError, LakeError
+from pipeline.lake.home import MANIFESTS, RECORDS, WAREHOUSE, find_home, make_home
+from pipeline.lake.loose import Loose
 from pipeline.lake.manifest import Change, RunEntry, Snapshot
 from pipeline.lake.packs import PACKS_VERSION, Packs
-from pipeline.lake.work import LOCKS, STAGING, locked, remove_dead, staging
+from pipeline.lake.part_files import PartFiles
+from pipeline.lake.small_files import SmallFiles
+from pipeline.lake.work import locked, remove_dead, staging
+from pipeline.stores import is_uri
 
 MANIFEST_VERSION = 1
 SKIPPED_GROUP = "_skipped"
 PACKS_GROUP = "_packs"
 
-_MANIFESTS = "_manifest"
+# Machines that commit at once wait for none another; each tries so often.
+_ATTEMPTS = 20
+
+_T = TypeVar("_T")
 
 # Of a manifest file: inode, size, mtime and ctime. Manifests are replaced, never written in place.
 _Stamp = tuple[int, int, int, int]
 
 
 class Lake:
-    """A lake directory. Open it with `Lake.open` or make it with `Lake.create`."""
+    """A lake, in a directory or below a URI. Open it with `Lake.open`, make it with `Lake.create`.
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self._loose = Loose(root / _MANIFESTS / "_loose")
+    Attributes:
+        name: What its user calls it: the directory's absolute path, or the URI.
+        root: Where its small files are on this machine: the directory, or a copy.
+        part_files: Its part files, wherever they are.
+    """
+
+    def __init__(self, name: str, small: SmallFiles, part_files: PartFiles) -> None:
+        self.name = name
+        self.root = small.root
+        self.part_files = part_files
+        self._small = small
+        self._loose = Loose(self.root / MANIFESTS / "_loose")
         self._known: dict[str, tuple[_Stamp, tuple[RunEntry, ...]]] = {}
         self._packs: tuple[_Stamp, Packs] | None = None
 
-    @staticmethod
-    def exists(root: str | Path) -> bool:
-        """Whether there is a lake at this path."""
-        return (Path(root) / _MANIFESTS).is_dir()
-
     @classmethod
-    def open(cls, root: str | Path) -> Lake:
+    def open(cls, name: str | Path) -> Lake:
         """An existing lake.
 
         Raises:
-            LakeError: There is none at this path.
+            LakeError: There is none of this name.
+            StoreError: Its store does not answer.
+            UsageError: No lake can be there.
         """
-        path = Path(root).resolve()
-        if path.is_file():
-            raise LakeError("the lake path is a file, not a directory", path=root)
-        if not cls.exists(path):
-            raise LakeError("not a lake", path=root, hint="make one with: tracelake ingest")
-        return cls(path)
+        home = find_home(name)
+        if home is None:
+            if not is_uri(str(name)) and Path(name).is_file():
+                raise LakeError("the lake path is a file, not a directory", path=name)
+            raise LakeError("not a lake", path=name, hint="make one with: tracelake ingest")
+        return cls(*home)
+
+    @staticmethod
+    def exists(name: str | Path) -> bool:
+        """Whether there is a lake of this name; see `open`."""
+        return find_home(name) is not None
 
     @classmethod
-    def create(cls, root: str | Path) -> Lake:
-        """The lake at this path, made if it is not there.
-
-        Raises:
-            LakeError: The path is a file, is in use for something else, or cannot be written.
-        """
-        path = Path(root).resolve()
-        try:
-            if not cls.exists(path) and path.is_dir() and any(path.iterdir()):
-                raise LakeError(
-                    "the directory holds something else than a lake",
-                    path=root,
-                    hint="name an empty or a new directory",
-                )
-            for folder in (_MANIFESTS, STAGING, LOCKS):
-                files.make_folder(path / folder)
-        except (FileExistsError, NotADirectoryError) as error:
-            raise LakeError(
-                "the lake path is a file, not a directory",
-                path=error.filename or root,
-                hint="name a directory with --lake",
-            ) from error
-        except OSError as error:
-            raise LakeError(f"cannot write the lake: {error.strerror}", path=root) from error
-        return cls(path)
+    def create(cls, name: str | Path) -> Lake:
+        """The lake of this name, made if it is not there; see `make_home`."""
+        return cls(*make_home(name))
 
     @property
     def warehouse(self) -> Path:
-        """The DuckDB file that the build publishes."""
-        return self.root / "warehouse.duckdb"
+        """The DuckDB file that the build publishes, on this machine."""
+        return self.root / WAREHOUSE
 
     # --- reading -------------------------------------------------------------------
 
@@ -96,6 +92,7 @@ class Lake:
         Raises:
             LakeError: A manifest is damaged or was written by a newer tracelake.
         """
+        self._small.refresh(f"{MANIFESTS}/")
         known: dict[str, tuple[_Stamp, tuple[RunEntry, ...]]] = {}
         skipped: tuple[str, ...] = ()
         packs: tuple[_Stamp, Packs] | None = None
@@ -125,7 +122,7 @@ class Lake:
     def _manifests(self) -> list[tuple[str, _Stamp]]:
         """Every group with its manifest's stamp, in order of name."""
         found = []
-        with os.scandir(self.root / _MANIFESTS) as listed:
+        with os.scandir(self.root / MANIFESTS) as listed:
             for file in listed:
                 if file.name.endswith(".json"):
                     with contextlib.suppress(FileNotFoundError):  # dropped just now
@@ -177,36 +174,42 @@ class Lake:
         Once this returns, all of it is on the disk; if it does not, each group is as it was or as
         it is to be, also after a power cut. That costs the same for one change as for many.
         """
+        staged = {part: path for change in changes for part, path in change.staged.items()}
         with self.lock("commit"):
-            now: dict[str, dict[str, Any]] = {}
-            writes: list[tuple[str, dict[str, Any]]] = []
-            loose: list[str] = []
-            for change in changes:
-                new = {entry.run_id: entry.to_json() for entry in change.entries}
-                touched = dict.fromkeys([change.group, *sorted(set(change.drop.values()))])
-                for group in touched:
-                    runs = now[group] if group in now else self._runs_of(group)
-                    for run_id in runs.keys() & {*new, *change.drop}:
-                        loose += chain.from_iterable(runs[run_id]["parts"].values())
-                    left = {r: entry for r, entry in runs.items() if r not in change.drop}
-                    now[group] = dict(
-                        sorted((left | new if group == change.group else left).items())
-                    )
-                    writes.append((group, now[group]))
-            staged = {r: path for change in changes for r, path in change.staged.items()}
-            self._publish(
-                [(group, {"runs": runs} if runs else None) for group, runs in writes], staged, loose
-            )
+            taken = self._take(staged)
+            self.agree(lambda: self._replace_runs(changes, taken))
+
+    def _replace_runs(self, changes: Sequence[Change], taken: set[Path]) -> None:
+        now: dict[str, dict[str, Any]] = {}
+        chains: list[list[tuple[str, Mapping[str, Any] | None]]] = []
+        loose: list[str] = []
+        for change in changes:
+            new = {entry.run_id: entry.to_json() for entry in change.entries}
+            touched = dict.fromkeys([change.group, *sorted(set(change.drop.values()))])
+            # A group that an earlier change has touched is replaced after it was for that one.
+            if not chains or not now.keys().isdisjoint(touched):
+                chains = [list(chain.from_iterable(chains))]
+            else:
+                chains.append([])
+            for group in touched:
+                runs = now[group] if group in now else self._runs_of(group)
+                for run_id in runs.keys() & {*new, *change.drop}:
+                    loose += chain.from_iterable(runs[run_id]["parts"].values())
+                left = {r: entry for r, entry in runs.items() if r not in change.drop}
+                now[group] = dict(sorted((left | new if group == change.group else left).items()))
+                chains[-1].append((group, {"runs": now[group]} if now[group] else None))
+        self._publish(chains, taken, loose)
 
     def commit_skipped(
         self, inputs: Sequence[Mapping[str, Any]], staged: Mapping[str, Path]
     ) -> None:
         """Replaces the list of inputs that no format took, and the parts that hold it."""
         with self.lock("commit"):
+            taken = self._take(staged)
             path = self._manifest_path(SKIPPED_GROUP)
             loose = self._read_manifest(path)["parts"] if path.is_file() else []
             content = {"inputs": [dict(record) for record in inputs], "parts": sorted(staged)}
-            self._publish([(SKIPPED_GROUP, content)], staged, loose)
+            self._publish([[(SKIPPED_GROUP, content)]], taken, loose)
 
     def commit_packs(
         self, packs: Packs, staged: Mapping[str, Path], superseded: Iterable[str]
@@ -217,54 +220,80 @@ class Lake:
             superseded: Part files that have no rows of a run any more.
         """
         with self.lock("commit"):
-            self._publish([(PACKS_GROUP, packs.to_json())], staged, superseded)
+            taken = self._take(staged)
+            self._publish([[(PACKS_GROUP, packs.to_json())]], taken, superseded)
 
     def _runs_of(self, group: str) -> dict[str, Any]:
         path = self._manifest_path(group)
         return dict(self._read_manifest(path)["runs"]) if path.is_file() else {}
 
     def _manifest_path(self, group: str) -> Path:
-        return self.root / _MANIFESTS / f"{group}.json"
+        return self.root / MANIFESTS / f"{group}.json"
+
+    def _take(self, staged: Mapping[str, Path]) -> set[Path]:
+        """Moves parts in, and says what is to be on the disk before a manifest names them."""
+        self._loose.add(staged)
+        return self.part_files.take(staged)
 
     def _publish(
         self,
-        manifests: Sequence[tuple[str, Mapping[str, Any] | None]],
-        staged: Mapping[str, Path],
+        chains: Sequence[Sequence[tuple[str, Mapping[str, Any] | None]]],
+        taken: set[Path],
         loose: Iterable[str],
     ) -> None:
-        """Moves parts in, then puts manifests in place, in order: what they name is there.
+        """Puts manifests in place, in order along each chain: what they name is there.
 
         Args:
-            manifests: Groups with what their manifests say; None for one that ends.
+            chains: Groups with what their manifests say; None for one that ends.
+            taken: See `_take`.
             loose: Parts that these manifests no longer name.
         """
-        self._loose.add([*loose, *staged])
-        known = {self.root / _MANIFESTS}
-        for relative, source in staged.items():
-            target = self.root / relative
-            # The name carries the content's hash: a file of that name is this file.
-            if not target.exists():
-                files.make_folder(target.parent)
-                files.replace(source, target)
-            known |= {target, target.parent, target.parent.parent, self.root}
-        written: list[tuple[Path | None, Path]] = []
-        for number, (group, content) in enumerate(manifests):
-            path = self._manifest_path(group)
-            if content is None:
-                written.append((None, path))
-                continue
-            beside = path.with_name(f"{group}.{number}.tmp")
-            text = json.dumps({"version": MANIFEST_VERSION, **content})
-            files.write(beside, text.encode())
-            written.append((beside, path))
-            known.add(beside)
-        files.sync(known)
-        for new, path in written:
-            if new is None:
-                files.remove(path)
-            else:
-                files.replace(new, path)
-        files.sync([self.root / _MANIFESTS])
+        self._loose.add(loose)
+        self._small.publish(
+            [[(f"{MANIFESTS}/{group}.json", _text(told)) for group, told in one] for one in chains],
+            taken,
+        )
+
+    def put(self, name: str, content: bytes) -> None:
+        """Replaces a small file that is no manifest, by its path relative to the lake.
+
+        Raises:
+            ChangedError: Another machine has changed it since it was read.
+            RefusedError: The system has no room for it, or a broken disk.
+            UsageError: It cannot be written.
+        """
+        self._small.put(name, content)
+
+    def share(self, name: str) -> None:
+        """Puts a file below the root, by its name, where the lake is, if that is elsewhere."""
+        self._small.share(name)
+
+    def publish_warehouse(self, staged: Path) -> None:
+        """Puts a new warehouse in the place of the one that was read.
+
+        Raises:
+            ChangedError: Another machine has published one since.
+        """
+        self._small.publish_large(staged, WAREHOUSE)
+
+    def refresh(self) -> None:
+        """Sees what other machines have changed in a lake that lies in a store."""
+        self._small.refresh(f"{MANIFESTS}/", WAREHOUSE, f"{RECORDS}/")
+
+    def agree(self, change: Callable[[], _T]) -> _T:
+        """Makes a change that is derived from what the lake has, again where another was first.
+
+        Raises:
+            ChangedError: That does not end.
+        """
+        for left in reversed(range(_ATTEMPTS)):
+            try:
+                return change()
+            except ChangedError:
+                if not left:
+                    raise
+                self.refresh()
+        raise AssertionError("unreachable")
 
     # --- locks and cleaning ------------------------------------------------------------
 
@@ -276,27 +305,32 @@ class Lake:
         """A private directory on the lake's filesystem, removed afterwards."""
         return staging(self.root, purpose)
 
-    def sweep(self, snapshot: Snapshot, *, full: bool = False) -> int:
+    def sweep(
+        self, snapshot: Snapshot, *, published: Collection[str] = (), full: bool = False
+    ) -> int:
         """Removes files of no manifest and staging of no live writer, and says how many.
 
         Args:
             snapshot: The reading that has been published; a part committed since is spared.
+            published: Parts of the warehouse that was replaced.
             full: Look through every folder, also for what nobody has listed.
         """
-        removed = 0
         with self.lock("commit"):
             committed = self.snapshot().all_parts
             listed = None if full else self._loose.listed()
-            found = set(stored_parts(self.root) if listed is None else listed) - committed
+            if listed is None:
+                listed = {found.part for found in self.part_files.stored() if found.settled}
+            found = set(listed).union(published) - committed
             kept = found & snapshot.all_parts
-            for part in found - kept:
-                path = self.root / part
-                if path.exists():  # or it was never moved in
-                    files.remove(path)
-                    removed += 1
-                files.remove_folder(path.parent)
+            removed = self.part_files.remove(found - kept)
             self._loose.keep(kept)
-            for path in (self.root / _MANIFESTS).glob("*.tmp"):  # of a commit that was killed
+            for path in (self.root / MANIFESTS).glob("*.tmp"):  # of a commit that was killed
                 files.remove(path)
                 removed += 1
         return removed + remove_dead(self.root)
+
+
+def _text(manifest: Mapping[str, Any] | None) -> bytes | None:
+    if manifest is None:
+        return None
+    return json.dumps({"version": MANIFEST_VERSION, **manifest}).encode()

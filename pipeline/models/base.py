@@ -87,7 +87,7 @@ def copy_of(table: str) -> str:
 
 def select_parts(
     table: Table,
-    root: Path,
+    base: str,
     parts: Sequence[str],
     older: Collection[str] = (),
     *,
@@ -97,8 +97,8 @@ def select_parts(
     """SELECT of a base table's rows from part files, every column cast to its declared type.
 
     Args:
-        root: Of the lake; the SELECT has absolute paths.
-        parts: Relative to the root; without any, the SELECT gives no rows.
+        base: Directory or URI of the lake, which the SELECT names.
+        parts: Relative to it; without any, the SELECT gives no rows.
         older: Those that may lack columns, for they were written by an earlier version; a column
             that is not there is NULL.
         only: Runs whose rows are meant; of a part that holds one run all rows are.
@@ -112,9 +112,9 @@ def select_parts(
         meant = _meant(only, dead) if packed else ""
         found = [part for part in parts if is_pack(part) == packed]
         if current := [part for part in found if part not in older]:
-            selects.append(f"SELECT {shown} FROM {_read(root, current, packed=packed)}{meant}")
+            selects.append(f"SELECT {shown} FROM {_read(base, current, packed=packed)}{meant}")
         if lacking := [part for part in found if part in older]:
-            rows = _read(root, lacking, "union_by_name = true, ", packed=packed)
+            rows = _read(base, lacking, "union_by_name = true, ", packed=packed)
             selects.append(f"SELECT {shown} FROM ({nothing} UNION ALL BY NAME FROM {rows}{meant})")
     return " UNION ALL ".join(selects) or nothing
 
@@ -127,8 +127,8 @@ def _meant(only: Collection[str] | None, dead: Collection[str]) -> str:
     return f" WHERE {quoted(PARTITION_KEY)} {verb} ({', '.join(map(literal, sorted(run_ids)))})"
 
 
-def _read(root: Path, parts: Iterable[str], option: str = "", *, packed: bool) -> str:
-    files = ", ".join(literal(str(root / part)) for part in parts)
+def _read(base: str, parts: Iterable[str], option: str = "", *, packed: bool) -> str:
+    files = ", ".join(literal(f"{base}/{part}") for part in parts)
     key = f"hive_types = {{{literal(PARTITION_KEY)}: VARCHAR}}"
     hive = "hive_partitioning = false" if packed else f"hive_partitioning = true, {key}"
     return f"read_parquet([{files}], {option}{hive})"

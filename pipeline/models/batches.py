@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from pipeline.errors import LakeError
-from pipeline.lake import Snapshot
+from pipeline.lake import PartFiles, Snapshot
 from pipeline.schema import tables
 
 # Bytes of the runs that are computed together, but for what every part has whatever is in it:
@@ -34,19 +32,24 @@ class Batch:
     small: frozenset[str]
 
 
-def batches(root: Path, snapshot: Snapshot, run_ids: Sequence[str]) -> Iterator[Batch]:
+def batches(files: PartFiles, snapshot: Snapshot, run_ids: Sequence[str]) -> Iterator[Batch]:
     """Puts runs into batches, in their order.
-
-    Args:
-        root: Of the lake.
 
     Raises:
         LakeError: A part is gone.
     """
+    parts = {p for run_id in run_ids for named in snapshot.parts_of(run_id).values() for p in named}
+    bytes_of = files.sizes(parts)
+    if missing := sorted(parts - bytes_of.keys()):
+        raise LakeError(
+            "a part file is gone",
+            path=f"{files.base}/{missing[0]}",
+            hint="ingest its inputs again; tracelake check lists what is missing",
+        )
     gathered: list[str] = []
     sizes = dict.fromkeys(tables(), 0)
     for run_id in run_ids:
-        run_sizes = _sizes(root, snapshot, run_id)
+        run_sizes = _sizes(bytes_of, snapshot, run_id)
         if gathered and sum(sizes.values()) + sum(run_sizes.values()) > _BATCH_BYTES:
             yield _batch(snapshot, gathered, sizes)
             gathered, sizes = [], dict.fromkeys(tables(), 0)
@@ -63,19 +66,9 @@ def _batch(snapshot: Snapshot, run_ids: list[str], sizes: Mapping[str, int]) -> 
     return Batch(tuple(run_ids), parts, frozenset(small))
 
 
-def _sizes(root: Path, snapshot: Snapshot, run_id: str) -> dict[str, int]:
+def _sizes(bytes_of: Mapping[str, int], snapshot: Snapshot, run_id: str) -> dict[str, int]:
     """Bytes of a run's parts by table, docs left out; of a pack, its share."""
-    try:
-        return {
-            table: sum(
-                max(0, os.stat(f"{root}/{part}").st_size - _DOC_BYTES) // snapshot.sharers(part)
-                for part in parts
-            )
-            for table, parts in snapshot.parts_of(run_id).items()
-        }
-    except OSError as error:
-        raise LakeError(
-            f"a part of run {run_id} cannot be read: {error.strerror}",
-            path=error.filename,
-            hint="ingest its inputs again; tracelake check lists what is missing",
-        ) from error
+    return {
+        table: sum(max(0, bytes_of[part] - _DOC_BYTES) // snapshot.sharers(part) for part in parts)
+        for table, parts in snapshot.parts_of(run_id).items()
+    }

@@ -6,13 +6,13 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from pipeline.errors import LakeError
-from pipeline.files import naming, replace, sync
+from pipeline.files import naming
 from pipeline.lake import Lake, Snapshot
 from pipeline.models.catalog import Catalog, catalog
 from pipeline.models.fill import Filler
@@ -91,30 +91,42 @@ def build(
     """
     started = time.perf_counter()
     models = models or catalog()
-    filler = Filler(lake.root, models, memory_limit or "60%", threads, progress or (lambda _: None))
+    filler = Filler(
+        lake.part_files, models, memory_limit or "60%", threads, progress or (lambda _: None)
+    )
     with lake.lock("warehouse"):
-        _refuse_wal(lake.warehouse)
-        rewrite_packs(lake)  # without the rows of runs that were replaced or dropped
-        snapshot = lake.snapshot()
-        old = recorded_state(lake.warehouse)
-        wanted = wanted_state(lake, snapshot, models)
-        if old == wanted and not full:
-            lake.sweep(snapshot)  # a build that was killed may have left something
-            return BuildResult((), (), True, models.public, time.perf_counter() - started)
-        notice = None
-        if old is None and lake.warehouse.exists():
-            notice = "the old warehouse is of another version or damaged: everything is rebuilt"
-        carried = old if old and not full and same_code(old, wanted) else None
-        with lake.staging("build") as folder:
-            staged = folder / "warehouse.duckdb"
-            if carried:
-                _copy(lake.warehouse, staged)
-            state, snapshot = _follow(lake, filler, staged, snapshot, carried)
-            staged.chmod(staged.stat().st_mode & 0o444)  # what the umask leaves, and no writing
-            sync([staged])
-            replace(staged, lake.warehouse)
-            sync([lake.root])  # before parts go that the old one names
-        lake.sweep(snapshot, full=carried is None)
+        done = lake.agree(lambda: _bring_up(lake, filler, full=full))
+    return replace(done, seconds=time.perf_counter() - started)
+
+
+def _bring_up(lake: Lake, filler: Filler, *, full: bool) -> BuildResult:
+    """Builds on the warehouse that is there.
+
+    Raises:
+        ChangedError: Another machine has published one meanwhile.
+    """
+    models = filler.models
+    _refuse_wal(lake.warehouse)
+    rewrite_packs(lake)  # without the rows of runs that were replaced or dropped
+    snapshot = lake.snapshot()
+    old = recorded_state(lake.warehouse)
+    wanted = wanted_state(lake, snapshot, models)
+    if old == wanted and not full:
+        lake.sweep(snapshot)  # a build that was killed may have left something
+        return BuildResult((), (), True, models.public, 0)
+    notice = None
+    if old is None and lake.warehouse.exists():
+        notice = "the old warehouse is of another version or damaged: everything is rebuilt"
+    carried = old if old and not full and same_code(old, wanted) else None
+    with lake.staging("build") as folder:
+        staged = folder / "warehouse.duckdb"
+        if carried:
+            _copy(lake.warehouse, staged)
+        state, snapshot = _follow(lake, filler, staged, snapshot, carried)
+        staged.chmod(staged.stat().st_mode & 0o444)  # what the umask leaves, and no writing
+        lake.publish_warehouse(staged)  # before parts go that the old one names
+    published = {part for parts in old.parts.values() for part in parts} if old else set()
+    lake.sweep(snapshot, published=published, full=carried is None)
     before, after = (carried.runs if carried else {}), state.runs
     known = old.runs if old else {}
     return BuildResult(
@@ -122,14 +134,14 @@ def build(
         dropped=tuple(sorted(known.keys() - after.keys())),
         unchanged=False,
         relations=models.public,
-        seconds=time.perf_counter() - started,
+        seconds=0,
         notice=notice,
     )
 
 
 def wanted_state(lake: Lake, snapshot: Snapshot, models: Catalog) -> State:
     """State of a warehouse that is current."""
-    return State.of(snapshot, lake.root, models.hash, schema_hash())
+    return State.of(snapshot, lake.part_files.base, models.hash, schema_hash())
 
 
 def same_code(a: State, b: State) -> bool:

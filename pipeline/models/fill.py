@@ -8,7 +8,7 @@ from pathlib import Path
 
 import duckdb
 
-from pipeline.lake import Snapshot
+from pipeline.lake import PartFiles, Snapshot
 from pipeline.measures import phase
 from pipeline.models.base import comment, copy_of, ddl, engine_errors, quoted, select_parts
 from pipeline.models.batches import batches
@@ -24,12 +24,12 @@ class Filler:
     """Writes warehouse files of one lake.
 
     Attributes:
-        root: Of the lake.
+        files: The lake's part files.
         memory_limit: In DuckDB's spelling.
         threads: DuckDB's choice if None.
     """
 
-    root: Path
+    files: PartFiles
     models: Catalog
     memory_limit: str
     threads: int | None
@@ -63,6 +63,7 @@ class Filler:
                 **config,
             ) as con,
         ):
+            self.files.mount(con)
             attach(con, path, read_only=False)
             con.execute(self.models.macros)
             if old is None:
@@ -94,8 +95,8 @@ class Filler:
     def _point_views(self, con: duckdb.DuckDBPyConnection, old: State | None, new: State) -> None:
         """Brings the views of part files up to date."""
         for name, table in tables().items():
-            select = new.select(table, self.root)
-            seen = old.select(table, Path(old.root)) if old else None
+            select = new.select(table, self.files.base)
+            seen = old.select(table, old.root) if old else None
             if name in self.models.copied or seen == select:
                 continue
             con.execute(f"CREATE OR REPLACE VIEW {_target(name)} AS {select}")
@@ -117,14 +118,14 @@ class Filler:
         models = [model for model in self.models.models.values() if not model.fleet]
         read = {*self.models.copied, *(i for m in models for i in self.models.inputs[m.name])}
         done = 0
-        for batch in batches(self.root, snapshot, run_ids):
+        for batch in batches(self.files, snapshot, run_ids):
             done += len(batch.run_ids)
             self.progress(f"computing {done} of {len(run_ids)} runs")
             kinds = {}
             for name in read & tables().keys():
                 select = select_parts(
                     tables()[name],
-                    self.root,
+                    self.files.base,
                     batch.parts[name],
                     snapshot.older,
                     only=batch.run_ids,
@@ -142,7 +143,7 @@ class Filler:
             return
         self.progress(f"computing {len(fleet)} models over all runs")
         selects = {
-            "skipped": select_parts(tables()["skipped"], self.root, snapshot.skipped),
+            "skipped": select_parts(tables()["skipped"], self.files.base, snapshot.skipped),
             **{name: f"FROM {_target(copy_of(name))}" for name in self.models.copied},
             **{name: f"FROM {_target(name)}" for name in self.models.stored},
         }

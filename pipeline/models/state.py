@@ -38,7 +38,7 @@ class State:
 
     Attributes:
         stamp: Of the snapshot.
-        root: Of the lake, where the views point.
+        root: Directory or URI of the lake, where the views point.
         models: Hash of the models.
         schema: Hash of the schemas.
         runs: Generation by run.
@@ -57,11 +57,11 @@ class State:
     dead: frozenset[str]
 
     @classmethod
-    def of(cls, snapshot: Snapshot, root: Path, models: str, schema: str) -> State:
+    def of(cls, snapshot: Snapshot, base: str, models: str, schema: str) -> State:
         """State of a build of this snapshot."""
         return cls(
             snapshot.stamp,
-            str(root),
+            base,
             models,
             schema,
             {run_id: entry.generation for run_id, entry in snapshot.runs.items()},
@@ -70,10 +70,10 @@ class State:
             snapshot.dead,
         )
 
-    def select(self, table: Table, root: Path) -> str:
-        """SELECT of a base table's rows; the lake may have been moved to this root since."""
+    def select(self, table: Table, base: str) -> str:
+        """SELECT of a base table's rows; the lake may have been moved since, to this base."""
         parts = self.parts[table.name]
-        return select_parts(table, root, parts, self.older, dead=self.dead)
+        return select_parts(table, base, parts, self.older, dead=self.dead)
 
 
 def attach(con: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> None:

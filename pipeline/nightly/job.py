@@ -16,7 +16,7 @@ from pipeline.errors import CheckFailedError, TracelakeError, UsageError, exit_c
 from pipeline.faults import EXPANDED_TOO_FAR
 from pipeline.files import put
 from pipeline.gates import Gate, bad_lines, cut_short, failed_gates, failures, too_many_bad_lines
-from pipeline.lake import Lake
+from pipeline.lake import Lake, full_name
 from pipeline.models.base import engine_errors
 from pipeline.nightly.hook import Hook
 from pipeline.nightly.lock import alone
@@ -72,8 +72,8 @@ class Job:
     Inside, call `begin`, then `add_runs`, `late`, `add_page` and `judge` as the work goes on.
     """
 
-    def __init__(self, lake: Path, request: Request, voice: Voice) -> None:
-        self.account = Account(lake.absolute(), request.inputs, request.started)
+    def __init__(self, lake: str, request: Request, voice: Voice) -> None:
+        self.account = Account(full_name(lake), request.inputs, request.started)
         self._request = request
         self._voice = voice
         self._until_end = ExitStack()
@@ -100,11 +100,11 @@ class Job:
         folder = lake.root / _FOLDER
         warn = self._voice.warn
         self._until_end.enter_context(alone(folder / "lock", self._request.wait, warn))
-        self._owed = Owed.open(lake, folder / "owed.json", duties, warn)
+        self._owed = Owed.open(lake, f"{_FOLDER}/owed.json", duties, warn)
 
     def add_runs(self, lake: Lake) -> None:
         """The warehouse has been built."""
-        self.account.warehouse = lake.warehouse
+        self.account.warehouse = f"{lake.name}/{lake.warehouse.name}"
         self._owed.arrive()
 
     def late(self, lake: Lake) -> Sequence[str]:
@@ -149,7 +149,7 @@ class Job:
         self.account.verdicts = Verdicts(judged, gates, failed, bad, max_bad_ratio)
         self._verdicts = [verdict for verdict in (cut, lines) if verdict is not None]
         if failed:
-            self._verdicts.append(failed_gates(failed, len(gates), lake.root))
+            self._verdicts.append(failed_gates(failed, len(gates), lake.name))
         return self._verdicts
 
     def __exit__(

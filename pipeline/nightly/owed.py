@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from pipeline.errors import LakeError
-from pipeline.files import put
 from pipeline.lake import Lake
 from pipeline.models.state import recorded_state
 
@@ -54,22 +53,22 @@ class _Record:
 class Owed:
     """The record of one lake; hold the job's lock."""
 
-    def __init__(self, lake: Lake, path: Path, record: _Record) -> None:
+    def __init__(self, lake: Lake, name: str, record: _Record) -> None:
         self._lake = lake
-        self._path = path
+        self._name = name
         self._record = record
 
     @classmethod
     def open(
-        cls, lake: Lake, path: Path, duties: Iterable[Duty], warn: Callable[[str], None]
+        cls, lake: Lake, name: str, duties: Iterable[Duty], warn: Callable[[str], None]
     ) -> Self:
         """The lake's record, begun if there is none; call it before anything is ingested.
 
         Raises:
             LakeError: A newer tracelake wrote it.
         """
-        record = _read(path, warn)
-        owed = cls(lake, path, record or _Record(_done_before(lake)))
+        record = _read(lake.root / name, warn)
+        owed = cls(lake, name, record or _Record(_done_before(lake)))
         begun: dict[str, list[str]] = {duty: [] for duty in duties if duty not in owed._record.owed}
         owed._record.owed |= begun
         if record is None or begun:
@@ -119,7 +118,8 @@ class Owed:
             self._write()
 
     def _write(self) -> None:
-        put(self._path, f"{json.dumps({'version': VERSION, **asdict(self._record)})}\n".encode())
+        content = json.dumps({"version": VERSION, **asdict(self._record)})
+        self._lake.put(self._name, f"{content}\n".encode())
 
 
 def _read(path: Path, warn: Callable[[str], None]) -> _Record | None:

@@ -50,7 +50,7 @@ class Account:
         page: What the page is about; see `read_page`.
     """
 
-    lake: Path
+    lake: str
     inputs: Sequence[str]
     started: datetime
     ingested: IngestReport | None = None
@@ -59,7 +59,7 @@ class Account:
     page: Mapping[str, Any] | None = None
     report: Path | None = None
     latest: Path | None = None
-    warehouse: Path | None = None
+    warehouse: str | None = None
     errors: list[BaseException] = field(default_factory=list)
     exit_code: int = 0
 
@@ -72,13 +72,13 @@ class Account:
             "errors": [_error(error) for error in self.errors],
             "started": self.started.isoformat(timespec="seconds"),
             "ended": ended.isoformat(timespec="seconds"),
-            "lake": str(self.lake),
+            "lake": self.lake,
             "inputs": list(self.inputs),
             "ingest": None if self.ingested is None else _ingest(self.ingested),
             "verdicts": None if self.verdicts is None else _verdicts(self.verdicts),
             "report": _text(self.report),
             "latest": _text(self.latest),
-            "warehouse": _text(self.warehouse),
+            "warehouse": self.warehouse,
             "late": list(self.late),
             **(self.page or {"attention": None, "runs": None}),
         }

@@ -6,7 +6,6 @@ import heapq
 from collections.abc import Collection, Iterable, Iterator
 from itertools import pairwise
 from operator import itemgetter
-from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -14,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.errors import LakeError
-from pipeline.lake import is_intact
+from pipeline.lake import PartFiles
 from pipeline.parts import trimmed
 from pipeline.schema import PARTITION_KEY
 
@@ -25,7 +24,7 @@ Piece: TypeAlias = tuple[str, pa.RecordBatch]
 
 
 def rows_of_runs(
-    root: Path,
+    files: PartFiles,
     schema: pa.Schema,
     own: Iterable[tuple[str, str]],
     packs: Iterable[str],
@@ -34,7 +33,6 @@ def rows_of_runs(
     """Rows of a table with the run that they are of, in order of run and then as they stand.
 
     Args:
-        root: Of the lake.
         schema: Of the rows that are given: the run and the table's columns.
         own: Runs in order with a part of theirs, each in order of its rows.
         packs: Packs; no run is in two of them, or has a part besides.
@@ -43,30 +41,34 @@ def rows_of_runs(
     Raises:
         LakeError: A part is gone, or is not what was written.
     """
-    streams = [_of_parts(root, schema, own)]
-    streams += [_of_pack(root / pack, schema, dead) for pack in packs]
+    streams = [_of_parts(files, schema, own)]
+    streams += [_of_pack(files, pack, schema, dead) for pack in packs]
     return heapq.merge(*streams, key=itemgetter(0))
 
 
-def count_rows(path: Path) -> int:
+def count_rows(files: PartFiles, part: str) -> int:
     """Rows of a part.
 
     Raises:
         LakeError: It is gone or damaged.
     """
-    with _opened(path) as file:
+    with _opened(files, part) as file:
         return int(file.metadata.num_rows)
 
 
-def _of_parts(root: Path, schema: pa.Schema, own: Iterable[tuple[str, str]]) -> Iterator[Piece]:
+def _of_parts(
+    files: PartFiles, schema: pa.Schema, own: Iterable[tuple[str, str]]
+) -> Iterator[Piece]:
     for run_id, part in own:
-        for batch in _batches(root / part):
+        for batch in _batches(files, part):
             codes = pa.array(np.zeros(batch.num_rows, np.int32))
             yield run_id, _completed(batch, pa.DictionaryArray.from_arrays(codes, [run_id]), schema)
 
 
-def _of_pack(path: Path, schema: pa.Schema, dead: Collection[str]) -> Iterator[Piece]:
-    for batch in _batches(path):
+def _of_pack(
+    files: PartFiles, pack: str, schema: pa.Schema, dead: Collection[str]
+) -> Iterator[Piece]:
+    for batch in _batches(files, pack):
         key = batch.column(PARTITION_KEY)
         codes = key.indices.to_numpy()
         bounds = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), batch.num_rows]
@@ -77,26 +79,28 @@ def _of_pack(path: Path, schema: pa.Schema, dead: Collection[str]) -> Iterator[P
                 yield run_id, trimmed(_completed(rows, rows.column(PARTITION_KEY), schema))
 
 
-def _batches(path: Path) -> Iterator[pa.RecordBatch]:
+def _batches(files: PartFiles, part: str) -> Iterator[pa.RecordBatch]:
     """The rows of a part that is what was written: a pack must not make damage look whole."""
-    with _opened(path) as file:
-        if not is_intact(path):
-            raise _unreadable(path, "the content is not what was written")
+    with _opened(files, part) as file:
+        if not files.is_intact(part):
+            raise _unreadable(files, part, "the content is not what was written")
         for batch in file.iter_batches(_BATCH_ROWS):
             if batch.num_rows:
                 yield batch
 
 
-def _opened(path: Path) -> pq.ParquetFile:
+def _opened(files: PartFiles, part: str) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(path)
+        return pq.ParquetFile(files.open(part))
     except (pa.ArrowException, OSError) as error:
-        raise _unreadable(path, str(error)) from error
+        raise _unreadable(files, part, str(error)) from error
 
 
-def _unreadable(path: Path, why: str) -> LakeError:
+def _unreadable(files: PartFiles, part: str, why: str) -> LakeError:
     return LakeError(
-        f"a part cannot be read: {why}", path=path, hint="tracelake check says what mends it"
+        f"a part cannot be read: {why}",
+        path=f"{files.base}/{part}",
+        hint="tracelake check says what mends it",
     )
 
 

@@ -89,7 +89,7 @@ def next_step(lake: Lake, snapshot: Snapshot, table: str) -> Step | None:
         for pack, runs in sorted(snapshot.packs.runs.items())
         if pack.startswith(f"{table}/")
         and all(snapshot.runs[run_id].is_current for run_id in runs if run_id in snapshot.runs)
-        and count_rows(lake.root / pack) < _THIN_ROWS
+        and count_rows(lake.part_files, pack) < _THIN_ROWS
     ]
     step = Step(table, small, tuple(thin[:_THIN_PACKS]))
     return step if len(step.superseded(snapshot)) > 1 else None
@@ -116,8 +116,7 @@ def take(lake: Lake, snapshot: Snapshot, step: Step) -> Packed:
 
 def sizes(lake: Lake, parts: Iterable[str]) -> int:
     """Bytes of those part files that are there."""
-    paths = (lake.root / part for part in parts)
-    return sum(path.stat().st_size for path in paths if path.is_file())
+    return sum(lake.part_files.sizes(list(parts)).values())
 
 
 def _dead_step(snapshot: Snapshot, unreadable: set[str]) -> Step | None:
@@ -177,4 +176,4 @@ def _pieces(lake: Lake, snapshot: Snapshot, step: Step) -> Iterator[Piece]:
     runs = snapshot.packs.runs
     # One of which nothing lives need not be there.
     packs = [pack for pack in step.packs if not snapshot.dead.issuperset(runs[pack])]
-    return rows_of_runs(lake.root, schema, own, packs, snapshot.dead)
+    return rows_of_runs(lake.part_files, schema, own, packs, snapshot.dead)

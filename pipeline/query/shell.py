@@ -34,10 +34,10 @@ def open_shell(lake: Lake, *, ui: bool = False) -> NoReturn:
         )
     open_warehouse(lake).close()
     built = recorded_state(lake.warehouse)
-    if built is None or built.root != str(lake.root):
+    if built is None or built.root != lake.part_files.base:
         raise LakeError(
             "the lake was moved since its warehouse was built",
-            path=lake.root,
+            path=lake.name,
             hint=f"point its tables here with: tracelake build; {_INSTEAD}",
         )
     opened = [program, "-readonly", str(lake.warehouse)]

@@ -35,12 +35,13 @@ def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyC
     """
     if not lake.warehouse.is_file():
         raise LakeError(
-            "the lake has no warehouse", path=lake.root, hint="make it with: tracelake build"
+            "the lake has no warehouse", path=lake.name, hint="make it with: tracelake build"
         )
     held = contextlib.ExitStack()
     limit = {} if memory is None else {"memory_limit": f"{memory}B"}
     con = connect(temp_directory=str(_spill_folder(lake, held)), **limit)
     weakref.finalize(con, held.close)
+    lake.part_files.mount(con)
     try:
         attach(con, lake.warehouse, read_only=True)
         root = read_root(con)
@@ -51,10 +52,10 @@ def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyC
                 hint=_REBUILD,
             )
         con.execute(f"USE {CATALOG}")
-        if root != str(lake.root):
-            _follow_move(con, lake.root)
+        if root != lake.part_files.base:
+            _follow_move(con, lake.part_files.base)
         con.execute(records_view(lake.root))
-        folders = ", ".join(literal(str(lake.root / name)) for name in tables())
+        folders = ", ".join(literal(f"{lake.part_files.base}/{name}") for name in tables())
         con.execute(f"SET allowed_directories = [{folders}]")
         con.execute(f"SET allowed_paths = [{literal(str(records_file(lake.root)))}]")
         con.execute("SET enable_external_access = false")
@@ -82,10 +83,10 @@ def _spill_folder(lake: Lake, held: contextlib.ExitStack) -> Path:
         return Path(held.enter_context(tempfile.TemporaryDirectory(prefix="tracelake-query-")))
 
 
-def _follow_move(con: duckdb.DuckDBPyConnection, root: Path) -> None:
+def _follow_move(con: duckdb.DuckDBPyConnection, base: str) -> None:
     """Hides the views of part files by others that find them where the lake is now."""
     state = read_state(con)
     there = {name for (name,) in con.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
     for table in tables().values():
         if state and copy_of(table.name) not in there:
-            con.execute(f"CREATE TEMP VIEW {quoted(table.name)} AS {state.select(table, root)}")
+            con.execute(f"CREATE TEMP VIEW {quoted(table.name)} AS {state.select(table, base)}")

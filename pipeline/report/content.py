@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import PurePosixPath
 
 from pipeline.lake import Lake
 from pipeline.report.attention import Group, read_attention
@@ -102,7 +103,7 @@ def read_content(
         in_full = [run_id for run_id in run_ids if run_id in detailed]
         warehouse.page_about(in_full)
         return Content(
-            lake=lake.root.name,
+            lake=PurePosixPath(lake.name).name,
             now=now,
             since=None if since is None else f"{since / timedelta(hours=1):g} h",
             undated=undated,

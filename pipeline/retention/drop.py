@@ -107,8 +107,8 @@ def doomed_table(doomed: Sequence[Doomed]) -> pa.Table:
 
 def _doomed(lake: Lake, snapshot: Snapshot, entry: RunEntry, date: datetime | None) -> Doomed:
     parts = snapshot.parts_of(entry.run_id) if entry.group else {}
-    there = [p for named in parts.values() for p in named if (lake.root / p).is_file()]
-    size = sum((lake.root / part).stat().st_size // snapshot.sharers(part) for part in there)
+    there = lake.part_files.sizes([part for named in parts.values() for part in named])
+    size = sum(size // snapshot.sharers(part) for part, size in there.items())
     status = "run" if entry.group else "dropped"
     return Doomed(entry, status, date, sum(not is_pack(part) for part in there), size)
 

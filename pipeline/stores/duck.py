@@ -11,7 +11,8 @@ import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import UsageError
+from fsspec import AbstractFileSystem
+
 from pipeline.stores.files import StoredFile
 from pipeline.stores.place import Place
 
@@ -26,18 +27,7 @@ def mount(con: duckdb.DuckDBPyConnection, place: Place) -> None:
     """Lets a connection read files below a place, by their URIs; it cannot write them.
 
     What is read is taken not to change: DuckDB keeps sizes and pieces as long as it is connected.
-
-    Raises:
-        UsageError: The library for it is not installed.
     """
-    try:
-        from fsspec import AbstractFileSystem
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            "a lake in an object store needs a library that is not installed",
-            path=place.uri,
-            hint="pip install 'tracelake[stores]'",
-        ) from error
 
     class Parts(AbstractFileSystem):  # type: ignore[misc]
         """The files below one place."""

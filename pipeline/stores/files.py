@@ -112,7 +112,15 @@ class StoredFile(io.RawIOBase):
         super().close()
 
 
-def look(place: Place) -> Listed | None:
+def look(folder: Place, names: Collection[str]) -> dict[str, int]:
+    """Bytes of those files of a folder that are there; names are relative to it."""
+    paths = {folder.below(name).path: name for name in names}
+    with store_errors(folder.uri):
+        found = folder.filesystem.get_file_info(list(paths))
+    return {paths[i.path]: i.size for i in found if i.type == fs.FileType.File}
+
+
+def stat(place: Place) -> Listed | None:
     """What the store says of a file; None if there is none."""
     with store_errors(place.uri):
         info = place.filesystem.get_file_info(place.path)

@@ -3,50 +3,40 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pipeline.errors import StoreError, TracelakeError, UsageError
-from pipeline.stores.place import Place
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+from obstore.store import ObjectStore, from_url
 
-if TYPE_CHECKING:
-    from obstore.store import ObjectStore
+from pipeline.errors import ChangedError, StoreError, UsageError
+from pipeline.stores.place import Place, endpoint
 
 Version = dict[str, str | None]
 """What a store knows a state of an object by: `e_tag`, and `version` where it has one."""
-
-
-class ChangedError(TracelakeError):
-    """Another writer was first: the object is not what it was when it was read."""
-
-    exit_code = 3
 
 
 class Objects:
     """The objects below a folder of a store.
 
     Raises:
-        UsageError: The store has no conditional puts, or the library for them is not installed.
+        UsageError: The store has no conditional puts.
     """
 
     def __init__(self, place: Place) -> None:
         self.place = place
         self._store = _store(place)
 
-    def versions(self, prefix: str) -> dict[str, str]:
+    def tags(self, prefix: str) -> dict[str, str]:
         """Names below a folder, or of one object -> the tag of its state."""
-        import obstore
-
         with _errors(self.place):
             batches = obstore.list(self._store, prefix)
             return {str(found["path"]): str(found["e_tag"]) for batch in batches for found in batch}
 
     def tag(self, name: str) -> str | None:
         """The tag of an object's state; None if there is none."""
-        import obstore
-
         with _errors(self.place), contextlib.suppress(FileNotFoundError):
             return str(obstore.head(self._store, name)["e_tag"])
         return None
@@ -57,8 +47,6 @@ class Objects:
         Raises:
             FileNotFoundError: There is none.
         """
-        import obstore
-
         with _errors(self.place), target.open("wb") as file:
             found = obstore.get(self._store, name)
             for piece in found.stream():
@@ -75,9 +63,6 @@ class Objects:
         Raises:
             ChangedError: It is in another state.
         """
-        import obstore
-        from obstore.exceptions import AlreadyExistsError, PreconditionError
-
         mode: Any = "create" if known is None else {k: v for k, v in known.items() if v}
         try:
             with _errors(self.place):
@@ -91,6 +76,12 @@ class Objects:
             ) from error
 
 
+    def overwrite(self, name: str, source: Path) -> Version:
+        """Puts a file as an object, whatever is there."""
+        with _errors(self.place):
+            return _version(obstore.put(self._store, name, source))
+
+
 def _version(meta: Any) -> Version:
     return {"e_tag": meta["e_tag"], "version": meta["version"]}
 
@@ -102,20 +93,11 @@ def _store(place: Place) -> ObjectStore:
             path=place.uri,
             hint="name a lake in s3, gs or abfs, or a directory; inputs may lie here",
         )
-    try:
-        from obstore.store import from_url
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            "a lake in an object store needs a library that is not installed",
-            path=place.uri,
-            hint="pip install 'tracelake[stores]'",
-        ) from error
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     options: dict[str, Any] = {}
-    if place.uri.startswith("s3://") and endpoint:
+    if place.uri.startswith("s3://") and (at := endpoint()):
         options = {
-            "config": {"aws_endpoint": endpoint},
-            "client_options": {"allow_http": endpoint.startswith("http://")},
+            "config": {"aws_endpoint": at},
+            "client_options": {"allow_http": at.startswith("http://")},
         }
     with _errors(place):
         return from_url(place.uri, **options)
@@ -123,8 +105,6 @@ def _store(place: Place) -> ObjectStore:
 
 @contextlib.contextmanager
 def _errors(place: Place) -> Iterator[None]:
-    from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
-
     try:
         yield
     except (AlreadyExistsError, PreconditionError):

@@ -113,16 +113,21 @@ def _filesystem(root: str) -> fs.FileSystem:
         return fs.FileSystem.from_uri(root)[0]
 
 
+def endpoint() -> str | None:
+    """Where S3 is, if it is not Amazon's."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+
+
 def _s3(bucket: str) -> fs.FileSystem:
-    """S3, patient with a busy store; like AWS' own tools it takes AWS_ENDPOINT_URL."""
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    """S3, patient with a busy store."""
+    at = endpoint()
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    if region is None and endpoint is None:
+    if region is None and at is None:
         region = fs.resolve_s3_region(bucket)
     return fs.S3FileSystem(
         region=region,
-        endpoint_override=endpoint,
-        scheme=endpoint.split("://")[0] if endpoint and "://" in endpoint else "https",
+        endpoint_override=at,
+        scheme="http" if at and at.startswith("http://") else "https",
         allow_delayed_open=True,
         retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
     )

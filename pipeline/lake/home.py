@@ -1,0 +1,154 @@
+"""Where a lake is: a directory, or a folder of a store with a copy of its small files here."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from pipeline import files
+from pipeline.errors import LakeError, UsageError
+from pipeline.lake.part_files import LocalPartFiles, PartFiles
+from pipeline.lake.small_files import LocalSmallFiles, SmallFiles
+from pipeline.lake.work import LOCKS, STAGING
+from pipeline.stores import Place, is_uri, place_of
+
+MANIFESTS = "_manifest"
+WAREHOUSE = "warehouse.duckdb"
+RECORDS = "_run"
+
+# What makes a lake of a folder in a store, where there are no folders.
+_MARK = f"{MANIFESTS}/_lake"
+
+
+class Home(NamedTuple):
+    """The two halves of a lake.
+
+    Attributes:
+        name: What its user calls it: the directory's absolute path, or the URI.
+    """
+
+    name: str
+    small: SmallFiles
+    part_files: PartFiles
+
+
+def full_name(name: str | Path) -> str:
+    """A lake's name from anywhere on this machine."""
+    return str(name) if is_uri(str(name)) else str(Path(name).absolute())
+
+
+def local_root(name: str | Path) -> Path:
+    """Where a lake's small files are on this machine, be there a lake or not.
+
+    Raises:
+        LakeError: See `mirror_root`.
+        UsageError: It is a URI, and none of a store that is known.
+    """
+    return mirror_root(place_of(str(name))) if is_uri(str(name)) else Path(name)
+
+
+def find_home(name: str | Path) -> Home | None:
+    """Where the lake of this name is; None if there is none.
+
+    Raises:
+        StoreError: Its store does not answer.
+        UsageError: No lake can be there.
+    """
+    if is_uri(str(name)):
+        home = _in_store(str(name))
+        return home if (home.small.root / _MARK).is_file() else None
+    path = Path(name).resolve()
+    return _in_directory(path) if (path / MANIFESTS).is_dir() else None
+
+
+def make_home(name: str | Path) -> Home:
+    """Where the lake of this name is, made if it is not there.
+
+    Raises:
+        LakeError: The path is a file, is in use for something else, or cannot be written.
+        StoreError: Its store does not answer.
+        UsageError: No lake can be there.
+    """
+    if is_uri(str(name)):
+        home = _in_store(str(name))
+        if not (home.small.root / _MARK).is_file():
+            home.small.put(_MARK, b"tracelake\n")
+        return home
+    path = Path(name).resolve()
+    try:
+        if not (path / MANIFESTS).is_dir() and path.is_dir() and any(path.iterdir()):
+            raise LakeError(
+                "the directory holds something else than a lake",
+                path=name,
+                hint="name an empty or a new directory",
+            )
+        _make_folders(path)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise LakeError(
+            "the lake path is a file, not a directory",
+            path=error.filename or name,
+            hint="name a directory with --lake",
+        ) from error
+    except OSError as error:
+        raise LakeError(f"cannot write the lake: {error.strerror}", path=name) from error
+    return _in_directory(path)
+
+
+def _make_folders(root: Path) -> None:
+    for folder in (MANIFESTS, STAGING, LOCKS):
+        files.make_folder(root / folder)
+
+
+def _in_directory(root: Path) -> Home:
+    return Home(str(root), LocalSmallFiles(root), LocalPartFiles(root))
+
+
+def _in_store(uri: str) -> Home:
+    """A lake in a store; what its readers need of it is brought here."""
+    place = place_of(uri)
+    try:
+        mirror = importlib.import_module("pipeline.lake.mirror")
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"a lake in a store needs {error.name}, which is not installed",
+            path=place.uri,
+            hint="pip install 'tracelake[stores]'",
+        ) from error
+    root = mirror_root(place)
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _make_folders(root)
+    small: SmallFiles = mirror.Mirror(place, root)
+    small.refresh(_MARK, WAREHOUSE, f"{RECORDS}/")
+    return Home(place.uri, small, part_files_at(place.uri))
+
+
+def part_files_at(base: str) -> PartFiles:
+    """The part files of the lake whose directory or URI this is."""
+    if not is_uri(base):
+        return LocalPartFiles(Path(base))
+    found: PartFiles = importlib.import_module("pipeline.lake.stored").StoredPartFiles(
+        place_of(base)
+    )
+    return found
+
+
+def mirror_root(place: Place) -> Path:
+    """Folder of the copy of a lake, this user's own: below XDG_CACHE_HOME, else ~/.cache.
+
+    Raises:
+        LakeError: There is no home.
+    """
+    cache = os.environ.get("XDG_CACHE_HOME")
+    try:
+        parent = Path(cache) if cache else Path.home() / ".cache"
+    except RuntimeError as error:
+        raise LakeError(
+            "there is no home for the copy of the lake's small files",
+            path=place.uri,
+            hint="set XDG_CACHE_HOME to a folder of your own",
+        ) from error
+    digest = hashlib.sha256(place.uri.encode()).hexdigest()[:16]
+    return parent / "tracelake" / "lakes" / f"{place.name}-{digest}"

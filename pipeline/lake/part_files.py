@@ -1,0 +1,157 @@
+"""Where a lake's part files lie: in its directory, or below a URI (`pipeline.lake.stored`)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+from pipeline import files
+from pipeline.lake.packs import PACKED
+from pipeline.schema import PARTITION_KEY, tables
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+class Stored(NamedTuple):
+    """A part file that is there.
+
+    Attributes:
+        part: Posix, relative to the lake.
+        settled: Nobody can be about to commit it.
+    """
+
+    part: str
+    bytes: int
+    settled: bool
+
+
+class PartFiles(ABC):
+    """The part files of a lake, named by posix paths relative to it; they never change.
+
+    Attributes:
+        base: What the names are relative to: an absolute path, or a URI.
+    """
+
+    base: str
+
+    @abstractmethod
+    def mount(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Lets a connection read the parts by base and name."""
+
+    @abstractmethod
+    def hand_in(self, staged: Mapping[str, Path]) -> Mapping[str, Path]:
+        """Brings parts from the machine that wrote them to where a commit elsewhere finds them.
+
+        Args:
+            staged: Name -> file in a staging folder.
+
+        Returns:
+            Those that the commit has still to take.
+
+        Raises:
+            StoreError: The store does not take them.
+        """
+
+    @abstractmethod
+    def take(self, staged: Mapping[str, Path]) -> set[Path]:
+        """Puts staged parts in their place, and says what must be brought to the disk.
+
+        Raises:
+            StoreError: The store does not take them.
+        """
+
+    @abstractmethod
+    def stored(self) -> Iterator[Stored]:
+        """Every file in a table's folder of a run or of packs, in order of table and name."""
+
+    @abstractmethod
+    def sizes(self, parts: Collection[str]) -> dict[str, int]:
+        """Bytes of those parts that are there."""
+
+    @abstractmethod
+    def open(self, part: str) -> IO[bytes]:
+        """A part as a file.
+
+        Raises:
+            OSError: It cannot be read.
+            StoreError: The store does not give it.
+        """
+
+    @abstractmethod
+    def remove(self, parts: Collection[str]) -> int:
+        """Removes parts, some of which may never have been there, and says how many were."""
+
+    def is_intact(self, part: str) -> bool:
+        """Whether a part's content has the hash that its name says."""
+        with self.open(part) as file:
+            digest = hashlib.sha256()
+            while piece := file.read(1 << 20):
+                digest.update(piece)
+        return digest.hexdigest().startswith(PurePosixPath(part).stem.removeprefix("part-"))
+
+
+class LocalPartFiles(PartFiles):
+    """Parts in a directory, beside the manifests."""
+
+    def __init__(self, root: Path) -> None:
+        self.base = str(root)
+        self._root = root
+
+    def mount(self, con: duckdb.DuckDBPyConnection) -> None:
+        """See `PartFiles`."""
+
+    def hand_in(self, staged: Mapping[str, Path]) -> Mapping[str, Path]:
+        """See `PartFiles`; staging lies on the lake's own file system."""
+        return staged
+
+    def take(self, staged: Mapping[str, Path]) -> set[Path]:
+        """See `PartFiles`."""
+        known: set[Path] = set()
+        for part, source in staged.items():
+            target = self._root / part
+            # The name carries the content's hash: a file of that name is this file.
+            if not target.exists():
+                files.make_folder(target.parent)
+                files.replace(source, target)
+            known |= {target, target.parent, target.parent.parent, self._root}
+        return known
+
+    def stored(self) -> Iterator[Stored]:
+        """See `PartFiles`."""
+        for table in tables():
+            folder = self._root / table
+            for run in sorted(os.listdir(folder)) if folder.is_dir() else ():
+                if run == PACKED or run.startswith(f"{PARTITION_KEY}="):
+                    for name in sorted(os.listdir(folder / run)):
+                        size = (folder / run / name).lstat().st_size
+                        yield Stored(f"{table}/{run}/{name}", size, settled=True)
+
+    def sizes(self, parts: Collection[str]) -> dict[str, int]:
+        """See `PartFiles`."""
+        found = {}
+        for part in parts:
+            try:
+                found[part] = os.stat(f"{self.base}/{part}").st_size
+            except FileNotFoundError:
+                continue
+        return found
+
+    def open(self, part: str) -> IO[bytes]:
+        """See `PartFiles`."""
+        return (self._root / part).open("rb")
+
+    def remove(self, parts: Collection[str]) -> int:
+        """See `PartFiles`."""
+        removed = 0
+        for part in parts:
+            path = self._root / part
+            if path.exists():
+                files.remove(path)
+                removed += 1
+            files.remove_folder(path.parent)
+        return removed

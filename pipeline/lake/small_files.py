@@ -1,0 +1,109 @@
+"""The files of a lake that change: manifests, records, the warehouse.
+
+They are in its directory, or in a store with a copy here (`pipeline.lake.mirror`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline import files
+
+Chain = Sequence[tuple[str, bytes | None]]
+"""Files, by posix path relative to the lake, with what they are to be; None for one that ends. What
+comes first is there before the next changes."""
+
+
+class SmallFiles(ABC):
+    """The files that change; readers find them below `root`.
+
+    Attributes:
+        root: The folder.
+    """
+
+    root: Path
+
+    @abstractmethod
+    def refresh(self, *names: str) -> None:
+        """Sees what other machines have changed, of files or of folders (with a slash)."""
+
+    @abstractmethod
+    def publish(self, chains: Sequence[Chain], parts: set[Path]) -> None:
+        """Replaces files; once this returns, they and the parts they name are there to stay.
+
+        Args:
+            parts: Files and folders of parts that must be on the disk before.
+
+        Raises:
+            ChangedError: Another machine has changed one since it was read; others may be replaced.
+        """
+
+    @abstractmethod
+    def put(self, name: str, content: bytes) -> None:
+        """Replaces a file.
+
+        Raises:
+            ChangedError: Another machine has changed it since it was read.
+            RefusedError: The system has no room for it, or a broken disk.
+            UsageError: It cannot be written.
+        """
+
+    @abstractmethod
+    def publish_large(self, staged: Path, name: str) -> None:
+        """Puts a staged file in the place of another, however large.
+
+        Raises:
+            ChangedError: Another machine has changed it since it was read.
+        """
+
+
+    @abstractmethod
+    def share(self, name: str) -> None:
+        """Lets other machines have a file that was put below the root, whatever they had."""
+
+
+class LocalSmallFiles(SmallFiles):
+    """Files in the lake's directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def refresh(self, *names: str) -> None:
+        """See `SmallFiles`; there is nothing but the directory."""
+
+    def publish(self, chains: Sequence[Chain], parts: set[Path]) -> None:
+        """See `SmallFiles`."""
+        written: list[tuple[Path | None, Path]] = []
+        known, folders = set(parts), set()
+        for number, (name, content) in enumerate(link for chain in chains for link in chain):
+            path = self.root / name
+            folders.add(path.parent)
+            if content is None:
+                written.append((None, path))
+                continue
+            beside = path.with_name(f"{path.stem}.{number}.tmp")
+            files.write(beside, content)
+            written.append((beside, path))
+            known.add(beside)
+        files.sync(known | folders)
+        for new, path in written:
+            if new is None:
+                files.remove(path)
+            else:
+                files.replace(new, path)
+        files.sync(folders)
+
+    def put(self, name: str, content: bytes) -> None:
+        """See `SmallFiles`."""
+        files.put(self.root / name, content)
+
+    def publish_large(self, staged: Path, name: str) -> None:
+        """See `SmallFiles`."""
+        files.sync([staged])
+        files.replace(staged, self.root / name)
+        files.sync([self.root])
+
+    def share(self, name: str) -> None:
+        """See `SmallFiles`; they have it."""

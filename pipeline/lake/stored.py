@@ -1,0 +1,71 @@
+"""A lake in an object store: its part files there, and its small files with a copy here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, cast
+
+from pipeline.lake.part_files import PartFiles, Stored
+from pipeline.schema import tables
+from pipeline.stores import Place, StoredFile, listed, look, remove_all, upload
+from pipeline.stores.duck import mount
+
+if TYPE_CHECKING:
+    import duckdb
+
+# Whoever parses on another machine puts parts before they are committed: after a day no longer.
+_SETTLED_SECONDS = 86_400
+# For fewer parts the store is asked one by one, for more it lists a folder: 1,000 per request.
+_LISTED = 50
+
+
+class StoredPartFiles(PartFiles):
+    """Parts below a URI."""
+
+    def __init__(self, place: Place) -> None:
+        self.base = place.uri
+        self._place = place
+
+    def mount(self, con: duckdb.DuckDBPyConnection) -> None:
+        """See `PartFiles`."""
+        mount(con, self._place)
+
+    def hand_in(self, staged: Mapping[str, Path]) -> Mapping[str, Path]:
+        """See `PartFiles`."""
+        upload(self._place, staged)
+        return {}
+
+    def take(self, staged: Mapping[str, Path]) -> set[Path]:
+        """See `PartFiles`."""
+        upload(self._place, staged)
+        return set()
+
+    def stored(self) -> Iterator[Stored]:
+        """See `PartFiles`."""
+        now = time.time()
+        for table in tables():
+            for found in listed(self._place.below(table)):
+                settled = now - found.mtime_ns / 1e9 > _SETTLED_SECONDS
+                yield Stored(f"{table}/{found.name}", found.size, settled)
+
+    def sizes(self, parts: Collection[str]) -> dict[str, int]:
+        """See `PartFiles`."""
+        wanted = set(parts)
+        if len(wanted) <= _LISTED:
+            return look(self._place, wanted)
+        found = {}
+        for table in {part.partition("/")[0] for part in wanted}:
+            for file in listed(self._place.below(table)):
+                found[f"{table}/{file.name}"] = file.size
+        return {part: found[part] for part in wanted & found.keys()}
+
+    def open(self, part: str) -> IO[bytes]:
+        """See `PartFiles`."""
+        return cast(IO[bytes], StoredFile(self._place.below(part)))
+
+    def remove(self, parts: Collection[str]) -> int:
+        """See `PartFiles`; a store does not say whether there was something."""
+        remove_all(self._place, parts)
+        return len(parts)
