@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from pipeline.engine import Workers
 from pipeline.errors import LakeError
 from pipeline.files import naming, replace, sync
 from pipeline.lake import Lake, Snapshot
@@ -70,6 +71,7 @@ def build(
     full: bool = False,
     memory_limit: str | None = None,
     threads: int | None = None,
+    workers: Workers | None = None,
     progress: Callable[[str], None] | None = None,
     models: Catalog | None = None,
 ) -> BuildResult:
