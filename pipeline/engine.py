@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import platform
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, Executor, Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline import __version__
@@ -63,11 +66,13 @@ class Workers:
         executor: Jobs are submitted to.
         width: Jobs that run at the same time.
         together: Those of them that share a machine, at most.
+        per_process: Those of them that share a process, at most.
     """
 
     executor: Executor
     width: int
     together: int
+    per_process: int
 
     def submit(self, job: Callable[..., Any], *args: Any) -> Future[Any]:
         """Has a job done; `result` has what it gave."""
@@ -99,6 +104,36 @@ class Workers:
             ) from error
         add_phases(done.phases)
         return done.given
+
+
+def folder_of_attempt(staging: Path) -> Path:
+    """A folder of its own for a job in a worker: it may be done twice, also at the same time.
+
+    Args:
+        staging: The driver's private folder, which goes with all in it when the driver ends.
+
+    Raises:
+        WorkersError: The worker does not see it.
+    """
+    require(staging, os.W_OK, "the lake")
+    return Path(tempfile.mkdtemp(prefix="batch-", dir=staging))
+
+
+def require(path: Path, mode: int, what: str) -> None:
+    """Makes sure that a worker sees what the driver sees.
+
+    Args:
+        mode: As `os.access` has it.
+
+    Raises:
+        WorkersError: It does not.
+    """
+    if not os.access(path, mode):
+        raise WorkersError(
+            f"a worker on {platform.node()} cannot use {what}",
+            path=path,
+            hint="workers need the inputs and the lake under the same paths, as the same user",
+        )
 
 
 @contextmanager
@@ -159,7 +194,8 @@ def _joined(client: Client, executor: Executor) -> Workers:
     by_host: Counter[str] = Counter()
     for worker, count in threads.items():
         by_host[worker.rpartition(":")[0]] += count
-    return Workers(executor, sum(threads.values()), max(by_host.values()))
+    together, per_process = max(by_host.values()), max(threads.values())
+    return Workers(executor, sum(threads.values()), together, per_process)
 
 
 def _do(order: _Order) -> _Done:

@@ -31,7 +31,7 @@ ALLOWED: dict[str, list[str]] = {
     "lake": FOUNDATION,
     "records": ["errors", "files", "lake", "schema"],
     "ingest": [*FOUNDATION, "budget", "engine", "formats", "lake", "measures", "scan", "waiting"],
-    "models": [*FOUNDATION, "kept", "lake", "measures", "records", "waiting"],
+    "models": [*FOUNDATION, "engine", "kept", "lake", "measures", "records", "waiting"],
     "query": [*FOUNDATION, "drawing", "lake", "models", "records", "waiting"],
     "check": [*FOUNDATION, "lake", "models", "query"],
     "retention": [*FOUNDATION, "lake", "models", "query"],

@@ -179,7 +179,9 @@ def bring_up(
     """Builds the warehouse, with progress, and says what was built."""
     from pipeline.models import build
 
-    limit = None if memory is None else engine_limit(memory)
+    limit = None
+    if memory is not None:
+        limit = engine_limit(memory // (workers.per_process if workers else 1))
     with phase("build"), voice.doing("building the warehouse") as told:
         built = build(lake, full=full, memory_limit=limit, workers=workers, progress=told)
     count(runs_built=len(built.built), runs_dropped=len(built.dropped))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import threading
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
@@ -12,8 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
-from pipeline.engine import Workers
-from pipeline.errors import WorkersError
+from pipeline.engine import Workers, folder_of_attempt, require
 from pipeline.ingest.batches import Job, sent
 from pipeline.ingest.find import Options
 from pipeline.ingest.parts import LANES
@@ -125,27 +123,18 @@ def parse_sent(jobs: Sequence[Job], options: Options, staging: Path) -> list[Run
         CancelledError: The driver has ended.
         WorkersError: The worker does not see what the driver sees.
     """
-    _require(staging, os.W_OK, "the lake")
+    folder = folder_of_attempt(staging)
     for p in chain.from_iterable(jobs):
         for candidate in p.sources:
             # A file that is gone is a fault of the run, as it is everywhere.
             location = Path(candidate.entry.location)
             there = location if location.exists() else location.parent
-            _require(there, os.R_OK, "an input")
+            require(there, os.R_OK, "an input")
 
     def advance(weight: int, files: int, rejected: int) -> None:
         del weight, files, rejected
-        if not staging.exists():
+        if not folder.exists():
             raise CancelledError
 
     with ThreadPoolExecutor(1 + LANES) as helper:
-        return ingest_batch(jobs, options, staging, helper, advance)
-
-
-def _require(path: Path, mode: int, what: str) -> None:
-    if not os.access(path, mode):
-        raise WorkersError(
-            f"a worker on {platform.node()} cannot use {what}",
-            path=path,
-            hint="workers need the inputs and the lake under the same paths, as the same user",
-        )
+        return ingest_batch(jobs, options, folder, helper, advance)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pipeline import files
 from pipeline.budget import jobs_within, processors
 from pipeline.engine import Workers
-from pipeline.errors import InputError, WorkersError
+from pipeline.errors import InputError, UsageError, WorkersError
 from pipeline.ingest.batches import Job, batches
 from pipeline.ingest.crews import Crew, Elsewhere, Parsed, Progress, Threads
 from pipeline.ingest.discover import resolve_roots
@@ -67,7 +67,7 @@ def ingest(
 
     Args:
         jobs: Runs parsed at the same time in this process; None for one per processor.
-        memory: Bytes for the whole process: fewer jobs run where they would not fit.
+        memory: Bytes for each process: fewer jobs run where they would not fit.
         workers: Where runs are parsed; None for threads of this process.
 
     Raises:
@@ -79,6 +79,12 @@ def ingest(
     width = jobs or processors()
     if memory is not None:
         width = jobs_within(memory, width)
+        if workers and jobs_within(memory, workers.per_process) < workers.per_process:
+            raise UsageError(
+                f"{memory / 1e6:.0f} MB do not suffice for {workers.per_process} threads in a"
+                " worker",
+                hint="start workers with fewer threads: dask worker --nthreads 1",
+            )
     with (
         lake.staging("ingest") as staging,
         ThreadPoolExecutor((1 + LANES) * width) as helper,

@@ -82,17 +82,20 @@ def build(
 
     Args:
         full: Compute everything anew.
-        memory_limit: In DuckDB's spelling, e.g. `8GB`; 60 % of the machine's by default.
+        memory_limit: In DuckDB's spelling, e.g. `8GB`, of each process; 60 % of the machine's by
+            default, and what workers on one machine share.
+        workers: Where models per run are computed; None for this process.
         progress: Told one line per step.
         models: Other models than those shipped.
 
     Raises:
         LakeError: The lake cannot be read or written, or the warehouse is open for writing.
         ContractError: A model breaks its declaration.
+        WorkersError: Workers were lost: the warehouse stays what it was.
     """
     started = time.perf_counter()
     models = models or catalog()
-    filler = Filler(lake.root, models, memory_limit or "60%", threads, progress or (lambda _: None))
+    filler = Filler(lake.root, models, memory_limit, threads, progress or (lambda _: None), workers)
     with lake.lock("warehouse"):
         _refuse_wal(lake.warehouse)
         snapshot = lake.snapshot()
