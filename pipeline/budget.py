@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 
 from pipeline.errors import UsageError
 
@@ -26,6 +28,13 @@ def parse_size(text: str) -> int:
         raise UsageError(f"{text!r} is no size", hint="give 800MB, 1.5GiB or 4GB")
     number, unit, binary = found.groups()
     return int(float(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()])
+
+
+def processors() -> int:
+    """Processors this process may use."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def jobs_within(memory: int, wanted: int) -> int:

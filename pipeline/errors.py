@@ -82,6 +82,10 @@ class RefusedError(InputError):
     """The system refused what it was asked for: no room, no memory, a broken disk."""
 
 
+class WorkersError(InputError):
+    """Workers in other processes are lost, or cannot do what this process can."""
+
+
 class ContractError(TracelakeError):
     """A schema or a model breaks its own declaration."""
 

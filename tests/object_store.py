@@ -2,8 +2,9 @@
 
     python -m tests.object_store PORT
 
-Requests to `/_/` are for the server itself: `GET /_/count` gives the requests since the last time by
-method, `PUT /_/faults` takes JSON: `delay` in seconds per request, `refuse` n for a 503 on every n-th.
+Requests to `/_/` are for the server itself: `GET /_/count` gives the requests since the last time
+by method, `PUT /_/faults` takes JSON: `delay` in seconds per request, `refuse` n for a 503 on
+every n-th.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def object_store() -> Iterator[ObjectStore]:
 
 
 def _serve(port: int) -> None:
-    from moto.server import DomainDispatcherApplication, create_backend_app
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import WSGIRequestHandler, make_server
 
     class Handler(WSGIRequestHandler):

@@ -56,7 +56,7 @@ def check_lake(lake: Lake, *, quick: bool = False) -> list[Finding]:
     return findings
 
 
-def check_incremental(lake: Lake, *, memory_limit: str = "60%") -> list[Finding]:
+def check_incremental(lake: Lake, *, memory_limit: str | None = None) -> list[Finding]:
     """Builds everything anew beside the warehouse and compares: a build per run equals a full one.
 
     Raises:

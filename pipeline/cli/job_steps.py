@@ -20,6 +20,7 @@ from pipeline.text import counted, printable
 
 if TYPE_CHECKING:
     from pipeline.console import Voice
+    from pipeline.engine import Workers
     from pipeline.ingest import IngestReport, Options
     from pipeline.lake import Lake
     from pipeline.models import BuildResult
@@ -99,13 +100,16 @@ def bring_in(
     jobs: int | None,
     memory: int | None,
     voice: Voice,
+    workers: Workers | None,
 ) -> IngestReport:
     """Ingests, with progress, and says what became of it."""
     from pipeline.ingest import Status, ingest
     from pipeline.scan.compiled import telling
 
     with voice.bar() as bar, telling(voice.say):
-        done = ingest(inputs, lake, options, jobs=jobs, memory=memory, progress=bar)
+        done = ingest(
+            inputs, lake, options, jobs=jobs, memory=memory, workers=workers, progress=bar
+        )
     for outcome in done.runs:
         if outcome.status is Status.KEPT:
             voice.warn(
@@ -165,13 +169,22 @@ def judge_runs(lake: Lake, gates: Sequence[Gate], run_ids: Sequence[str]) -> Non
             raise failed_gates(failed, len(gates), lake.name)
 
 
-def bring_up(lake: Lake, memory: int | None, voice: Voice, *, full: bool = False) -> BuildResult:
+def bring_up(
+    lake: Lake,
+    memory: int | None,
+    voice: Voice,
+    workers: Workers | None = None,
+    *,
+    full: bool = False,
+) -> BuildResult:
     """Builds the warehouse, with progress, and says what was built."""
     from pipeline.models import build
 
-    limit = None if memory is None else engine_limit(memory)
+    limit = None
+    if memory is not None:
+        limit = engine_limit(memory // (workers.per_process if workers else 1))
     with phase("build"), voice.doing("building the warehouse") as told:
-        built = build(lake, full=full, memory_limit=limit, progress=told)
+        built = build(lake, full=full, memory_limit=limit, workers=workers, progress=told)
     count(runs_built=len(built.built), runs_dropped=len(built.dropped))
     voice.say(built.told())
     return built

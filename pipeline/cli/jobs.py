@@ -8,6 +8,7 @@ import typer
 
 from pipeline.cli.app import app
 from pipeline.cli.job_steps import (
+    PAGE,
     bring_in,
     bring_up,
     judge_input,
@@ -22,6 +23,8 @@ from pipeline.cli.options import (
     MAX_EXPAND,
     RUN_GAP_SECONDS,
     BadRatio,
+    Engine,
+    EngineName,
     FailOn,
     Format,
     Given,
@@ -38,12 +41,15 @@ from pipeline.cli.options import (
     Replace,
     RunGap,
     RunPattern,
+    Scheduler,
     Verify,
+    Workers,
 )
 from pipeline.cli.recording import recorded
 from pipeline.cli.steps import (
     open_lake,
     print_table,
+    read_engine,
     read_memory,
     speak,
 )
@@ -85,6 +91,9 @@ def run(
     max_expand: MaxExpand = MAX_EXPAND,
     jobs: Jobs = None,
     memory: Memory = None,
+    engine: Engine = EngineName.LOCAL,
+    scheduler: Scheduler = None,
+    workers: Workers = None,
     fail_on: FailOn = "",
     summary: Annotated[
         str | None,
@@ -132,11 +141,12 @@ def run(
         options = read_options(
             input_format, run_pattern, hosts, given, run_gap, replace, verify, max_expand
         )
-        limit = read_memory(memory)
+        limit, asked = read_memory(memory), read_engine(engine, scheduler, workers, jobs)
         opened = Lake.create(lake)
         job.begin(opened, gated=bool(gates))
-        job.account.ingested = bring_in(inputs, opened, options, jobs, limit, voice)
-        bring_up(opened, limit, voice)
+        with asked as crew:
+            job.account.ingested = bring_in(inputs, opened, options, jobs, limit, voice, crew)
+            bring_up(opened, limit, voice, crew)
         job.add_runs(opened)
         late, path = job.late(opened), request.page.path
         written = write_page(
@@ -173,6 +183,9 @@ def ingest(
     max_expand: MaxExpand = MAX_EXPAND,
     jobs: Jobs = None,
     memory: Memory = None,
+    engine: Engine = EngineName.LOCAL,
+    scheduler: Scheduler = None,
+    workers: Workers = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done and write nothing.")
     ] = False,
@@ -192,7 +205,8 @@ def ingest(
         print_dry_run(inputs, lake, options, output_format)
         return
     limit, voice = read_memory(memory), speak(quiet=quiet)
-    done = bring_in(inputs, Lake.create(lake), options, jobs, limit, voice)
+    with read_engine(engine, scheduler, workers, jobs) as crew:
+        done = bring_in(inputs, Lake.create(lake), options, jobs, limit, voice, crew)
     if output_format is not None:
         print_table(done.table(), output_format, None)
     judge_input(done, max_bad_ratio)
@@ -206,6 +220,9 @@ def build(
         bool, typer.Option("--full", help="Compute every run again, not only changed ones.")
     ] = False,
     memory: Memory = None,
+    engine: Engine = EngineName.LOCAL,
+    scheduler: Scheduler = None,
+    workers: Workers = None,
     output_format: Annotated[
         OutputFormat | None,
         typer.Option("--format", help="Print what was done: a row per run computed or dropped."),
@@ -213,7 +230,9 @@ def build(
     quiet: Quiet = False,
 ) -> None:
     """Build the warehouse from the lake: base tables as views, models as tables."""
-    built = bring_up(open_lake(lake), read_memory(memory), speak(quiet=quiet), full=full)
+    opened, limit = open_lake(lake), read_memory(memory)
+    with read_engine(engine, scheduler, workers) as crew:
+        built = bring_up(opened, limit, speak(quiet=quiet), crew, full=full)
     if output_format is not None:
         print_table(built.table(), output_format, None)
 

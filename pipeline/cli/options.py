@@ -35,6 +35,13 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
+class EngineName(StrEnum):
+    """Where jobs run."""
+
+    LOCAL = "local"
+    DASK = "dask"
+
+
 Inputs = Annotated[
     list[str],
     typer.Argument(
@@ -104,14 +111,43 @@ MaxExpand = Annotated[
     ),
 ]
 Jobs = Annotated[
-    int | None, typer.Option("--jobs", min=1, help="Runs parsed at once; one per processor.")
+    int | None,
+    typer.Option("--jobs", min=1, help="Runs parsed at once in this process; one per processor."),
 ]
 Memory = Annotated[
     str | None,
     typer.Option(
         "--memory",
         metavar="SIZE",
-        help="Stay below this, like 800MB: fewer jobs at once, and models spill to disk.",
+        help="Stay below this, like 800MB, in each process: fewer jobs at once, and models spill to"
+        " disk.",
+    ),
+]
+Engine = Annotated[
+    EngineName,
+    typer.Option(
+        "--engine",
+        envvar="TRACELAKE_ENGINE",
+        help="Where runs are parsed and computed: threads of this process, or a Dask cluster"
+        " (tracelake[dask]).",
+    ),
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler",
+        envvar="TRACELAKE_SCHEDULER",
+        metavar="ADDRESS",
+        help="The Dask cluster to use, like tcp://node1:8786.",
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        metavar="N",
+        min=1,
+        help="Processes of a Dask cluster of its own on this machine; one per processor.",
     ),
 ]
 BadRatio = Annotated[

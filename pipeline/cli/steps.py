@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from pipeline.budget import jobs_within, parse_size
-from pipeline.cli.options import LogFormat, OutputFormat
+from pipeline.cli.options import EngineName, LogFormat, OutputFormat
 from pipeline.errors import UsageError
 
 if TYPE_CHECKING:
     from pipeline.console import Voice
+    from pipeline.engine import Workers
     from pipeline.lake import Lake
     from pipeline.query.results import Result
     from pipeline.terminal import Choice
@@ -50,6 +51,28 @@ def read_memory(text: str | None) -> int | None:
     memory = parse_size(text)
     jobs_within(memory, 1)
     return memory
+
+
+def read_engine(
+    engine: EngineName, scheduler: str | None, workers: int | None, jobs: int | None = None
+) -> AbstractContextManager[Workers | None]:
+    """The workers that `--engine` asks for; none for threads of this process."""
+    if engine is EngineName.LOCAL:
+        if given := "--scheduler" if scheduler else "--workers" if workers else None:
+            raise UsageError(f"{given} is for another engine", hint="add --engine dask")
+        return nullcontext()
+    if scheduler and workers:
+        raise UsageError(
+            "--scheduler and --workers exclude each other",
+            hint="name a cluster, or let one be started on this machine",
+        )
+    if jobs is not None:
+        raise UsageError(
+            "--jobs is for --engine local", hint="--workers says how many there are on this machine"
+        )
+    from pipeline.engine import dask_workers
+
+    return dask_workers(scheduler, workers)
 
 
 def read_age(text: str | None, option: str = "--since") -> timedelta | None:

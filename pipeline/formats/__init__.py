@@ -72,6 +72,10 @@ class FileFacts(NamedTuple):
     given: Mapping[str, int] = _NO_SIZES
     key: int = 0
 
+    def __reduce__(self) -> tuple[type[FileFacts], tuple[object, ...]]:
+        """Pickled with plain dictionaries: a read-only one cannot be."""
+        return FileFacts, tuple(dict(v) if isinstance(v, Mapping) else v for v in self)
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -202,6 +206,10 @@ class Format:
     rejects: Mapping[str, str] = field(default_factory=dict)
     irrelevant: Mapping[str, str] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
+
+    def __reduce__(self) -> tuple[Callable[[str], Format], tuple[str]]:
+        """Pickled as its name: another process has the format itself."""
+        return format_named, (self.name,)
 
 
 def one_run_per_file(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import io
-import os
 import tarfile
 import zipfile
 from collections.abc import Generator, Iterable
@@ -17,7 +16,8 @@ from typing import IO, Self
 
 from pipeline.ingest.expand import Bounded
 from pipeline.ingest.names import text_name
-from pipeline.ingest.streams import DECODE_ERRORS, Entry, decompressed, open_file
+from pipeline.ingest.streams import DECODE_ERRORS, Entry, decompressed, open_file, stat_of
+from pipeline.stores import is_uri
 
 # Of a header that only tells the name or the times of the next member.
 _EXTENSION_BYTES = 1 << 20
@@ -150,14 +150,15 @@ def open_zip_member(entry: Entry) -> IO[bytes]:
 
 
 def _zip(location: str) -> zipfile.ZipFile:
-    status = os.stat(location)
-    return _zip_as_it_was(location, status.st_size, status.st_mtime_ns, status.st_ino)
+    return _zip_as_it_was(location, *stat_of(location))
 
 
 @functools.lru_cache(maxsize=2)
 def _zip_as_it_was(location: str, *_: int) -> zipfile.ZipFile:
     """An archive whose directory is read once, however many members are opened."""
     try:
+        if is_uri(location):
+            return zipfile.ZipFile(io.BufferedReader(open_file(location)))
         return zipfile.ZipFile(location)
     except (RuntimeError, ValueError) as error:
         raise zipfile.BadZipFile(str(error)) from error

@@ -24,7 +24,9 @@ from pipeline.ingest.archives import (
 )
 from pipeline.ingest.expand import ExpandedTooFarError, Expansion
 from pipeline.ingest.names import text_name
+from pipeline.ingest.stored_inputs import StoredRoot, hidden_part, stored_root
 from pipeline.ingest.streams import DECODE_ERRORS, Entry, codec_of, decompressed, open_file
+from pipeline.stores import is_uri
 
 STANDARD_INPUT = "-"
 
@@ -72,7 +74,7 @@ class Root:
     files: tuple[Path, ...] | None
 
 
-def resolve_roots(inputs: Sequence[str], spool: Path) -> list[Root]:
+def resolve_roots(inputs: Sequence[str], spool: Path) -> list[Root | StoredRoot]:
     """Reads what was named on the command line; a path that exists wins over its glob reading.
 
     Args:
@@ -81,9 +83,14 @@ def resolve_roots(inputs: Sequence[str], spool: Path) -> list[Root]:
 
     Raises:
         InputError: A name matches nothing.
+        StoreError: The store behind a URI does not answer.
+        UsageError: A URI is none of a store that is known.
     """
-    roots = []
+    roots: list[Root | StoredRoot] = []
     for name in inputs:
+        if is_uri(name):
+            roots.append(stored_root(name))
+            continue
         path = Path(name)
         if name == STANDARD_INPUT:
             roots.append(_spooled("stdin", sys.stdin.buffer, spool))
@@ -116,18 +123,20 @@ def _spooled(name: str, stream: IO[bytes], spool: Path) -> Root:
 
 
 def discover(
-    root: Root, *, lake: Path | None, expansion: Expansion
+    root: Root | StoredRoot, *, lake: str, expansion: Expansion
 ) -> Iterator[tuple[Entry, str] | Skip]:
     """Regular files below a root in a stable order, each with its real path, and skips.
 
     The lake itself is not an input, wherever it lies.
     """
+    if isinstance(root, StoredRoot):
+        yield from _discover_stored(root, lake, expansion)
+        return
     if root.files is not None:
         for file in root.files:
             relative = Path(os.path.relpath(file, root.folder)).as_posix()
             yield _judge(str(file), text_name(relative), os.path.realpath(file), expansion)
         return
-    spared = None if lake is None else str(lake)
     pending = [(str(root.folder), "")]
     while pending:
         folder, inside = pending.pop()
@@ -146,12 +155,32 @@ def discover(
             if child.name.startswith("."):
                 yield Skip(name, None, "hidden")
             elif child.is_dir(follow_symlinks=False):
-                if where != spared:
+                if where != lake:
                     below.append((child.path, name))
             else:
                 target = os.path.realpath(where) if child.is_symlink() else where
                 yield _judge(child.path, name, target, expansion)
         pending.extend(reversed(below))
+
+
+def _discover_stored(
+    root: StoredRoot, lake: str, expansion: Expansion
+) -> Iterator[tuple[Entry, str] | Skip]:
+    passed: set[str] = set()
+    for file in root.files:
+        hidden = hidden_part(file.name) if root.walked else None
+        if hidden is not None:
+            if hidden not in passed:
+                passed.add(hidden)
+                yield Skip(hidden, None, "hidden")
+            continue
+        uri = root.folder.below(file.name).uri
+        if not uri.startswith(f"{lake}/"):
+            limit = expansion.bytes_of(file.size)
+            entry = Entry(
+                *(file.name, None, uri, file.size, file.mtime_ns, 0), weight=file.size, limit=limit
+            )
+            yield entry, uri
 
 
 def _judge(file: str, relative: str, real: str, expansion: Expansion) -> tuple[Entry, str] | Skip:

@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline import topology
@@ -24,6 +23,7 @@ from pipeline.ingest.memory import (
     skip_record,
 )
 from pipeline.ingest.places import Hosts, Place
+from pipeline.ingest.stored_inputs import StoredRoot
 from pipeline.ingest.streams import Entry, strip_suffix
 from pipeline.schema import SCHEMA_VERSION
 
@@ -101,9 +101,12 @@ class Findings:
 
 
 def find(
-    roots: Iterable[Root], options: Options, memory: Memory, lake_root: Path | None
+    roots: Iterable[Root | StoredRoot], options: Options, memory: Memory, lake: str
 ) -> Findings:
     """Walks the roots and judges each input; unchanged ones are remembered, not opened.
+
+    Args:
+        lake: Real path or URI of the lake.
 
     Raises:
         UsageError: The forced format or the run pattern is unusable.
@@ -112,7 +115,7 @@ def find(
     seen: set[str] = set()
     for root in roots:
         judge.findings.candidates.append([])
-        for item in discover(root, lake=lake_root, expansion=options.max_expand):
+        for item in discover(root, lake=lake, expansion=options.max_expand):
             if isinstance(item, Skip):
                 judge.pass_over(item)
                 continue

@@ -38,7 +38,7 @@ class _Plain(AbstractContextManager[tuple[IO[bytes], Codec | None]]):
 
     __slots__ = ("_opened", "_raw")
 
-    def __init__(self, raw: io.FileIO, stream: IO[bytes], codec: Codec | None) -> None:
+    def __init__(self, raw: io.RawIOBase, stream: IO[bytes], codec: Codec | None) -> None:
         self._raw = raw
         self._opened = stream, codec
 

@@ -156,8 +156,8 @@ def _table(runs: Iterable[Record], skips: Iterable[Record]) -> pa.Table:
 def outcome_of(result: RunResult, status: Status, missing: tuple[str, ...] = ()) -> RunOutcome:
     """The outcome of a run that was parsed."""
     return RunOutcome(
-        result.plan.run_id,
-        result.plan.format.name,
+        result.entry.run_id,
+        result.entry.options["format"],
         status,
         len(result.entry.sources),
         result.bytes,

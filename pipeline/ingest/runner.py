@@ -2,46 +2,35 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
-from contextlib import nullcontext
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Protocol
 
 import pyarrow as pa
 
 from pipeline import files
-from pipeline.budget import jobs_within
-from pipeline.errors import InputError
+from pipeline.budget import jobs_within, processors
+from pipeline.engine import Workers
+from pipeline.errors import InputError, UsageError, WorkersError
+from pipeline.ingest.batches import Job, batches
+from pipeline.ingest.crews import Crew, Elsewhere, Parsed, Progress, Threads
 from pipeline.ingest.discover import resolve_roots
 from pipeline.ingest.find import Options, find
 from pipeline.ingest.memory import Memory, Record, label_of, skip_record
 from pipeline.ingest.outcome import IngestReport, RunOutcome, outcome_of, unplaced
 from pipeline.ingest.plan import RunPlan, Status, plan_runs
-from pipeline.ingest.work import RunResult, ingest_job, record_of
-from pipeline.lake import Change, Lake, RunEntry, Snapshot, dropped_runs
+from pipeline.ingest.work import RunResult, record_of
+from pipeline.lake import Change, Lake, RunEntry, Snapshot, dropped_runs, real_name
 from pipeline.measures import count, phase
 from pipeline.parts import LANES, PartWriter
 from pipeline.schema import tables
+from pipeline.text import counted
 from pipeline.waiting import wait_for_one
 
 _READ = (Status.NEW, Status.UPDATED)
-
-
-class Progress(Protocol):
-    """Told what an ingest is doing; draws, prints or ignores it."""
-
-    def planned(self, runs: int, files: int, weight: int) -> None:
-        """So many runs of so many files are to be read, of so many bytes as far as known."""
-
-    def advance(self, weight: int, files: int, rejected: int) -> None:
-        """So many more of these bytes and files have been dealt with, and lines rejected."""
 
 
 def plan(
@@ -59,7 +48,7 @@ def plan(
         snapshot, lake.skipped_inputs() if lake else (), dropped_runs(lake) if lake else {}
     )
     with phase("find"):
-        findings = find(resolve_roots(inputs, spool), options, memory, lake_name)
+        findings = find(resolve_roots(inputs, spool), options, memory, real_name(lake_name))
     with phase("plan"):
         return plan_runs(findings, options, memory), findings.skips
 
@@ -71,29 +60,44 @@ def ingest(
     *,
     jobs: int | None = None,
     memory: int | None = None,
-    executor: Executor | None = None,
+    workers: Workers | None = None,
     progress: Progress | None = None,
 ) -> IngestReport:
     """Brings a lake up to date with its inputs.
 
     Args:
-        jobs: Runs parsed at the same time; None for one per processor.
-        memory: Bytes for the whole process: fewer jobs run where they would not fit.
-        executor: Where jobs run; None for threads of this process.
+        jobs: Runs parsed at the same time in this process; None for one per processor.
+        memory: Bytes for each process: fewer jobs run where they would not fit.
+        workers: Where runs are parsed; None for threads of this process.
 
     Raises:
         InputError: Nothing that was named is usable.
         LakeError: The lake cannot be written.
         UsageError: Not even one job fits into the memory.
+        WorkersError: Runs were not parsed; all others are in the lake.
     """
-    width = jobs or _processors()
+    width = jobs or processors()
     if memory is not None:
         width = jobs_within(memory, width)
-    with lake.staging("ingest") as staging, ThreadPoolExecutor((1 + LANES) * width) as helper:
+        if workers and jobs_within(memory, workers.per_process) < workers.per_process:
+            raise UsageError(
+                f"{memory / 1e6:.0f} MB do not suffice for {workers.per_process} threads in a"
+                " worker",
+                hint="start workers with fewer threads: dask worker --nthreads 1",
+            )
+    with (
+        lake.staging("ingest") as staging,
+        ThreadPoolExecutor((1 + LANES) * width) as helper,
+        ThreadPoolExecutor(width) as runner,
+    ):
         plans, skips = plan(inputs, lake.name, options, staging / "spool")
-        work = _Jobs(lake, options, staging, helper, progress)
-        with ThreadPoolExecutor(width) if executor is None else nullcontext(executor) as runner:
-            outcomes = work.run(plans, runner)
+        work = _Work(lake, options, staging, progress)
+        outcomes = work.run(
+            plans,
+            Threads(runner, width, helper, progress)
+            if workers is None
+            else Elsewhere(workers, lake.part_files.base, progress),
+        )
         skips = [*skips, *work.unusable]
         with lake.lock("skipped"):  # read, changed and written by one ingest at a time
             _commit_skips(lake, skips, plans, staging, helper)
@@ -125,33 +129,20 @@ def _nothing_usable(inputs: Sequence[str], skips: Sequence[Record], options: Opt
     )
 
 
-def _processors() -> int:
-    """Processors this process may use."""
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-class _Jobs:
-    """Parses runs on an executor and commits a group when its last run is parsed."""
+class _Work:
+    """Has a crew parse runs, and commits a group when its last run is parsed."""
 
     def __init__(
-        self,
-        lake: Lake,
-        options: Options,
-        staging: Path,
-        helper: Executor,
-        progress: Progress | None,
+        self, lake: Lake, options: Options, staging: Path, progress: Progress | None
     ) -> None:
         self.unusable: list[Record] = []
         self._lake = lake
         self._options = options
         self._staging = staging
-        self._stop = threading.Event()
-        self._helper = helper
         self._progress = progress
+        self._plans: dict[str, RunPlan] = {}
 
-    def run(self, plans: Sequence[RunPlan], runner: Executor) -> list[RunOutcome]:
+    def run(self, plans: Sequence[RunPlan], crew: Crew) -> list[RunOutcome]:
         self._refresh([p for p in plans if p.status is Status.REFRESHED])
         outcomes = [
             RunOutcome(p.run_id, p.format.name, p.status, len(p.inputs), missing=p.missing)
@@ -162,38 +153,37 @@ class _Jobs:
         if self._progress:
             files = sum(len(p.sources) for p in todo)
             self._progress.planned(len(todo), files, sum(p.weight for p in todo))
-        open_groups: dict[str, int] = defaultdict(int)
-        for p in todo:
-            open_groups[p.group] += 1
+        self._plans = {p.run_id: p for p in todo}
+        open_groups = Counter(p.group for p in todo)
         done: dict[str, list[RunResult]] = defaultdict(list)
-        pending: set[Future[list[RunResult]]] = {
-            runner.submit(
-                ingest_job, job, self._options, self._staging, self._helper, self._advance
-            )
-            for job in _jobs(todo)
+        lost: list[tuple[list[Job], WorkersError]] = []
+        pending: dict[Parsed, list[Job]] = {
+            crew.submit(batch, self._options, self._staging): batch
+            for batch in batches(todo, crew.width)
         }
         try:
             while pending:
-                ended = wait_for_one(pending)
-                pending -= ended  # and with them the results, once they are committed
-                for result in chain.from_iterable(future.result() for future in ended):
-                    done[result.plan.group].append(result)
-                    open_groups[result.plan.group] -= 1
+                for future in wait_for_one(pending):
+                    batch = pending.pop(future)  # and with it the results, once they are committed
+                    try:
+                        results = crew.results(batch, future)
+                    except WorkersError as error:
+                        lost.append((batch, error))
+                        results = []
+                    for result in results:
+                        done[result.entry.group].append(result)
+                    open_groups.subtract(p.group for job in batch for p in job)
                 # What has ended during a commit is the next: to be on the disk costs once for all.
                 whole = sorted(group for group in done if not open_groups[group])
                 outcomes.extend(self._commit({group: done.pop(group) for group in whole}))
-        except BaseException:  # an interrupt as well: jobs under way end at their next block
-            self._stop.set()
+        except BaseException:  # an interrupt as well: batches under way end at their next block
+            crew.stop()
             for future in pending:
                 future.cancel()
             raise
+        if lost:
+            raise _not_parsed(lost)
         return outcomes
-
-    def _advance(self, weight: int, files: int, rejected: int) -> None:
-        if self._stop.is_set():
-            raise CancelledError
-        if self._progress:
-            self._progress.advance(weight, files, rejected)
 
     def _refresh(self, plans: Sequence[RunPlan]) -> None:
         """Remembers new dates of unchanged content, a group at a time."""
@@ -209,16 +199,17 @@ class _Jobs:
         changes: list[Change] = []
         for group, results in done.items():
             good: list[RunResult] = []
-            for result in sorted(results, key=lambda r: r.plan.run_id):
+            for result in sorted(results, key=lambda r: r.entry.run_id):
+                p = self._plans[result.entry.run_id]
                 if not result.usable:
-                    self._pass_over(result)
-                elif shorter := self._shorter(result):
+                    self._pass_over(p)
+                elif shorter := self._shorter(result, p):
                     outcomes.append(outcome_of(result, Status.KEPT, shorter))
                 else:
                     good.append(result)
-                    outcomes.append(outcome_of(result, result.plan.status))
+                    outcomes.append(outcome_of(result, p.status))
             if good:
-                changes.append(_change(group, good))
+                changes.append(self._change(group, good))
         if changes:
             with phase("commit"):
                 self._lake.commit_all(changes)
@@ -227,45 +218,40 @@ class _Jobs:
                 files.remove(path)
         return outcomes
 
-    def _shorter(self, result: RunResult) -> tuple[str, ...]:
+    def _shorter(self, result: RunResult, p: RunPlan) -> tuple[str, ...]:
         """Inputs that have fewer lines than when they were last read."""
         if self._options.replace:
             return ()
-        before = {label_of(s): s["lines"] for run in result.plan.replaces for s in run.sources}
+        before = {label_of(s): s["lines"] for run in p.replaces for s in run.sources}
         now = {label_of(s): s["lines"] for s in result.entry.sources}
         return tuple(label for label, lines in now.items() if lines < before.get(label, 0))
 
-    def _pass_over(self, result: RunResult) -> None:
-        for entry in (candidate.entry for candidate in result.plan.inputs):
+    def _pass_over(self, p: RunPlan) -> None:
+        for entry in (candidate.entry for candidate in p.inputs):
             self.unusable.append(skip_record(entry.path, entry.member, "no_records"))
 
-
-def _jobs(plans: Sequence[RunPlan]) -> list[list[RunPlan]]:
-    """One job per run; runs that share a tar are one job, so that it is read once."""
-    job_of: dict[str, list[RunPlan]] = {}
-    jobs: dict[int, list[RunPlan]] = {}
-    for p in plans:
-        tars = {c.entry.location for c in p.sources if c.entry.packed}
-        joined = {id(job_of[tar]): job_of[tar] for tar in tars if tar in job_of}
-        job = next(iter(joined.values()), [])
-        jobs[id(job)] = job
-        for other in list(joined.values())[1:]:
-            job.extend(jobs.pop(id(other)))
-            job_of.update({tar: job for tar, owner in job_of.items() if owner is other})
-        job.append(p)
-        job_of.update(dict.fromkeys(tars, job))
-    return list(jobs.values())
+    def _change(self, group: str, results: Sequence[RunResult]) -> Change:
+        """What becomes of a group: its new runs, and the end of those that they supersede."""
+        new = {result.entry.run_id for result in results}
+        replaced = [run for name in sorted(new) for run in self._plans[name].replaces]
+        return Change(
+            group,
+            [result.entry for result in results],
+            {final: path for result in results for final, path in result.staged.items()},
+            {r.run_id: r.group for r in replaced if r.run_id not in new or r.group != group},
+        )
 
 
-def _change(group: str, results: Sequence[RunResult]) -> Change:
-    """What becomes of a group: its new runs, and the end of those that they supersede."""
-    new = {result.entry.run_id for result in results}
-    drop = {run.run_id: run.group for result in results for run in result.plan.replaces}
-    return Change(
-        group,
-        [result.entry for result in results],
-        {final: path for result in results for final, path in result.staged.items()},
-        {run: owner for run, owner in drop.items() if run not in new or owner != group},
+def _not_parsed(lost: Sequence[tuple[list[Job], WorkersError]]) -> WorkersError:
+    """What was lost, as one error; all else is in the lake by now."""
+    inputs = [c.entry.label for batch, _ in lost for job in batch for p in job for c in p.sources]
+    runs = sum(len(job) for batch, _ in lost for job in batch)
+    error = lost[0][1]
+    return WorkersError(
+        f"{counted(runs, 'run')} of {counted(len(inputs), 'input')} could not be read,"
+        f" {inputs[0]} among them: {error.message}",
+        path=error.path,
+        hint=error.hint,
     )
 
 

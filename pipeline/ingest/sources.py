@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import IO
 
 from pipeline.ingest.opening import Opened, open_entry
-from pipeline.ingest.streams import Entry, decompressed
+from pipeline.ingest.streams import Entry, decompressed, stat_of
 
 _NOTHING = hashlib.sha256().hexdigest()
 
@@ -72,11 +71,10 @@ class FileSource(Source):
     def changed(self) -> bool:
         """See `Source`."""
         try:
-            status = os.stat(self._entry.location)
+            size, mtime_ns, _ = stat_of(self._entry.location)
         except OSError:
             return True
-        planned = self._entry.size, self._entry.mtime_ns
-        return (status.st_size, status.st_mtime_ns) != planned
+        return (size, mtime_ns) != (self._entry.size, self._entry.mtime_ns)
 
 
 class MemberSource(Source):

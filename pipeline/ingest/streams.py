@@ -18,6 +18,7 @@ import pyarrow as pa
 from isal import igzip, isal_zlib
 
 from pipeline.ingest.expand import Bounded
+from pipeline.stores import StoredFile, is_uri, place_of, stat
 
 _IsalError = cast(type[Exception], isal_zlib.error)
 
@@ -113,13 +114,36 @@ def strip_suffix(path: str) -> str:
     return path[: len(path) - len(suffix)]
 
 
-def open_file(location: str) -> io.FileIO:
-    """A file; one that has become a pipe meanwhile is not waited for."""
+def open_file(location: str) -> io.RawIOBase:
+    """A file, by path or URI; one that has become a pipe meanwhile is not waited for.
+
+    Raises:
+        OSError: It cannot be opened.
+        StoreError: The store does not answer.
+    """
+    if is_uri(location):
+        return StoredFile(place_of(location))
     return io.FileIO(location, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK))
 
 
+def stat_of(location: str) -> tuple[int, int, int]:
+    """Size, mtime and inode of a file; a store has no inodes.
+
+    Raises:
+        OSError: It is gone.
+        StoreError: The store does not answer.
+    """
+    if is_uri(location):
+        found = stat(place_of(location))
+        if found is None:
+            raise FileNotFoundError(location)
+        return found.size, found.mtime_ns, 0
+    status = os.stat(location)
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
 def decompressed(
-    raw: IO[bytes], limit: int, *, patient: bool = False
+    raw: IO[bytes] | io.RawIOBase, limit: int, *, patient: bool = False
 ) -> tuple[IO[bytes], Codec | None]:
     """The bytes behind a stream that may be compressed, and with what.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from pipeline.faults import Fault, Ledger, SourceCount
 from pipeline.ingest.archives import pass_by
+from pipeline.ingest.batches import Job
 from pipeline.ingest.chunks import CHUNK_BYTES, Buffer, ChunkReader
 from pipeline.ingest.find import Candidate, Options
 from pipeline.ingest.memory import source_record
@@ -36,7 +38,7 @@ _local = threading.local()
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """A parsed run, staged.
+    """A parsed run, staged. Small, and of plain values: another process may give it.
 
     Attributes:
         staged: Final path, relative to the lake -> staged file.
@@ -45,7 +47,6 @@ class RunResult:
         faults: Fault -> count.
     """
 
-    plan: RunPlan
     entry: RunEntry
     staged: Mapping[str, Path]
     rows: Mapping[str, int]
@@ -71,19 +72,25 @@ class RunResult:
         return self.lines.rejected / records if records else 0.0
 
 
-def ingest_job(
-    plans: Sequence[RunPlan], options: Options, staging: Path, helper: Executor, advance: Advance
+def ingest_batch(
+    jobs: Sequence[Job], options: Options, staging: Path, helper: Executor, advance: Advance
 ) -> list[RunResult]:
-    """Parses the runs of one job.
-
-    A job is one run, or all runs that share a tar, which is read once, from front to back.
+    """Parses the runs of a batch and stages their parts, in a folder that no other call uses.
 
     Args:
-        staging: Private folder on the lake's filesystem.
+        staging: The driver's private folder on the lake's filesystem.
         helper: Runs read-ahead and writing; not the executor that runs this.
         advance: Told how many more bytes and files of input have been dealt with, and how many
             lines rejected.
     """
+    folder = Path(tempfile.mkdtemp(prefix="batch-", dir=staging))
+    return [result for job in jobs for result in _ingest_job(job, options, folder, helper, advance)]
+
+
+def _ingest_job(
+    plans: Job, options: Options, staging: Path, helper: Executor, advance: Advance
+) -> list[RunResult]:
+    """Parses the runs of one job."""
     works = [_RunWork(plan, staging, helper, advance) for plan in plans]
     packed: dict[str, dict[int, tuple[_RunWork, int, Entry]]] = defaultdict(dict)
     for work in works:
@@ -161,7 +168,6 @@ class _RunWork:
             shaping,
         )
         return RunResult(
-            self.plan,
             entry,
             staged,
             dict(self._writer.rows),

@@ -18,14 +18,16 @@ removes part files and manifests; others write in the staging folder it gives th
 """
 
 from pipeline.lake.dropped import drop_runs, dropped_runs
-from pipeline.lake.home import full_name, local_root, part_files_at
+from pipeline.lake.home import full_name, local_root, part_files_at, real_name
 from pipeline.lake.leftovers import Leftover, leftovers, loose_parts, remove_leftovers
 from pipeline.lake.manifest import Change, RunEntry, Snapshot, part_folder
 from pipeline.lake.packs import Packs, is_pack, pack_folder
 from pipeline.lake.part_files import PartFiles
 from pipeline.lake.store import Lake
+from pipeline.lake.work import STAGING
 
 __all__ = [
+    "STAGING",
     "Change",
     "Lake",
     "Leftover",
@@ -43,5 +45,6 @@ __all__ = [
     "pack_folder",
     "part_files_at",
     "part_folder",
+    "real_name",
     "remove_leftovers",
 ]

@@ -40,6 +40,11 @@ def full_name(name: str | Path) -> str:
     return str(name) if is_uri(str(name)) else str(Path(name).absolute())
 
 
+def real_name(name: str) -> str:
+    """A lake's name as a walk meets it: without links on the way."""
+    return place_of(name).uri if is_uri(name) else os.path.realpath(name)
+
+
 def local_root(name: str | Path) -> Path:
     """Where a lake's small files are on this machine, be there a lake or not.
 

@@ -35,9 +35,11 @@ class PartFiles(ABC):
 
     Attributes:
         base: What the names are relative to: an absolute path, or a URI.
+        local: They are in a directory, which all machines that work on the lake share.
     """
 
     base: str
+    local: bool
 
     @abstractmethod
     def mount(self, con: duckdb.DuckDBPyConnection) -> None:
@@ -100,6 +102,7 @@ class LocalPartFiles(PartFiles):
 
     def __init__(self, root: Path) -> None:
         self.base = str(root)
+        self.local = True
         self._root = root
 
     def mount(self, con: duckdb.DuckDBPyConnection) -> None:

@@ -58,7 +58,6 @@ class SmallFiles(ABC):
             ChangedError: Another machine has changed it since it was read.
         """
 
-
     @abstractmethod
     def share(self, name: str) -> None:
         """Lets other machines have a file that was put below the root, whatever they had."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
 from pipeline.lake.part_files import PartFiles, Stored
+from pipeline.lake.work import STAGING
 from pipeline.schema import tables
 from pipeline.stores import Place, StoredFile, listed, look, remove_all, upload
 from pipeline.stores.duck import mount
@@ -26,6 +27,7 @@ class StoredPartFiles(PartFiles):
 
     def __init__(self, place: Place) -> None:
         self.base = place.uri
+        self.local = False
         self._place = place
 
     def mount(self, con: duckdb.DuckDBPyConnection) -> None:
@@ -45,7 +47,7 @@ class StoredPartFiles(PartFiles):
     def stored(self) -> Iterator[Stored]:
         """See `PartFiles`."""
         now = time.time()
-        for table in tables():
+        for table in (*tables(), STAGING):  # of workers whose driver has died
             for found in listed(self._place.below(table)):
                 settled = now - found.mtime_ns / 1e9 > _SETTLED_SECONDS
                 yield Stored(f"{table}/{found.name}", found.size, settled)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from pipeline.files import make_folder, naming, remove_tree
+from pipeline.files import make_folder, naming, remove_tree, replace
 
 STAGING = "_staging"
 LOCKS = "_lock"
@@ -38,7 +38,7 @@ def staging(root: Path, purpose: str) -> Iterator[Path]:
         try:
             yield folder
         finally:
-            remove_tree(folder)
+            _remove(folder)
 
 
 def _claim(folder: Path) -> BinaryIO:
@@ -67,5 +67,13 @@ def _remove_if_dead(folder: Path) -> int:
             except BlockingIOError:
                 return 0
         files = [path for path in folder.rglob("*") if not path.is_dir()]
-        remove_tree(folder)
+        _remove(folder)
     return len(files)
+
+
+def _remove(folder: Path) -> None:
+    """Removes a folder that its writer's workers may still write to: they no longer find it."""
+    gone = folder.with_name(f"{folder.name}.gone")
+    with contextlib.suppress(FileNotFoundError):
+        replace(folder, gone)
+        remove_tree(gone)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from pipeline.engine import Workers
 from pipeline.errors import LakeError
 from pipeline.files import naming
 from pipeline.lake import Lake, Snapshot
@@ -71,6 +72,7 @@ def build(
     full: bool = False,
     memory_limit: str | None = None,
     threads: int | None = None,
+    workers: Workers | None = None,
     progress: Callable[[str], None] | None = None,
     models: Catalog | None = None,
 ) -> BuildResult:
@@ -81,18 +83,26 @@ def build(
 
     Args:
         full: Compute everything anew.
-        memory_limit: In DuckDB's spelling, e.g. `8GB`; 60 % of the machine's by default.
+        memory_limit: In DuckDB's spelling, e.g. `8GB`, of each process; 60 % of the machine's by
+            default, and what workers on one machine share.
+        workers: Where models per run are computed; None for this process.
         progress: Told one line per step.
         models: Other models than those shipped.
 
     Raises:
         LakeError: The lake cannot be read or written, or the warehouse is open for writing.
         ContractError: A model breaks its declaration.
+        WorkersError: Workers were lost: the warehouse stays what it was.
     """
     started = time.perf_counter()
     models = models or catalog()
     filler = Filler(
-        lake.part_files, models, memory_limit or "60%", threads, progress or (lambda _: None)
+        lake.part_files,
+        models,
+        memory_limit,
+        threads,
+        progress or (lambda _: None),
+        workers,
     )
     with lake.lock("warehouse"):
         done = lake.agree(lambda: _bring_up(lake, filler, full=full))

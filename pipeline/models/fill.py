@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 
+from pipeline.engine import Workers
 from pipeline.lake import PartFiles, Snapshot
-from pipeline.measures import phase
-from pipeline.models.base import comment, copy_of, ddl, engine_errors, quoted, select_parts
+from pipeline.models.base import comment, copy_of, ddl, engine_errors, literal, quoted, select_parts
 from pipeline.models.batches import batches
 from pipeline.models.catalog import Catalog
-from pipeline.models.compute import compute, connect
-from pipeline.models.header import Model
+from pipeline.models.compute import connect
+from pipeline.models.computing import Computing
+from pipeline.models.elsewhere import Job, computed_elsewhere
 from pipeline.models.state import CATALOG, State, attach, write_state
 from pipeline.schema import Column, tables
+
+# Of the machine, that DuckDB may take where nobody said how much: all workers on it together.
+_MEMORY_PERCENT = 60
 
 
 @dataclass(frozen=True)
@@ -25,15 +31,17 @@ class Filler:
 
     Attributes:
         files: The lake's part files.
-        memory_limit: In DuckDB's spelling.
+        memory_limit: In DuckDB's spelling, of each process; None for a part of the machine's.
         threads: DuckDB's choice if None.
+        workers: Where models per run are computed; None for here.
     """
 
     files: PartFiles
     models: Catalog
-    memory_limit: str
+    memory_limit: str | None
     threads: int | None
     progress: Callable[[str], None]
+    workers: Workers | None = None
 
     def fill(self, path: Path, snapshot: Snapshot, old: State | None, new: State) -> None:
         """Brings a warehouse file to a snapshot.
@@ -58,7 +66,7 @@ class Filler:
             engine_errors("the warehouse"),
             connect(
                 temp_directory=str(path.parent / "spill"),
-                memory_limit=self.memory_limit,
+                memory_limit=self.memory_limit or f"{_MEMORY_PERCENT}%",
                 preserve_insertion_order=False,
                 **config,
             ) as con,
@@ -71,7 +79,7 @@ class Filler:
                 self._create_tables(con)
                 con.execute("COMMIT")
             self._drop_runs(con, sorted(before.keys() - (new.runs.keys() - changed)))
-            self._fill_runs(con, snapshot, sorted(changed))
+            self._fill_runs(con, snapshot, sorted(changed), path.parent)
             self._fill_fleet(con, snapshot)
             con.execute("BEGIN")
             self._point_views(con, old, new)
@@ -112,29 +120,33 @@ class Filler:
             )
 
     def _fill_runs(
-        self, con: duckdb.DuckDBPyConnection, snapshot: Snapshot, run_ids: Sequence[str]
+        self,
+        con: duckdb.DuckDBPyConnection,
+        snapshot: Snapshot,
+        run_ids: Sequence[str],
+        folder: Path,
     ) -> None:
-        """Adds the rows of runs."""
-        models = [model for model in self.models.models.values() if not model.fleet]
-        read = {*self.models.copied, *(i for m in models for i in self.models.inputs[m.name])}
+        """Adds the rows of runs, batch by batch in the same order wherever they are computed."""
+        pending = batches(self.files, snapshot, run_ids)
         done = 0
-        for batch in batches(self.files, snapshot, run_ids):
-            done += len(batch.run_ids)
-            self.progress(f"computing {done} of {len(run_ids)} runs")
-            kinds = {}
-            for name in read & tables().keys():
-                select = select_parts(
-                    tables()[name],
-                    self.files.base,
-                    batch.parts[name],
-                    snapshot.older,
-                    only=batch.run_ids,
-                )
-                kinds[name] = "TABLE" if name in batch.small else "VIEW"
-                con.execute(f"CREATE TEMP {kinds[name]} {quoted(name)} AS {select}")
-            for name in self.models.copied:
-                con.execute(f"INSERT INTO {_target(copy_of(name))} FROM temp.{quoted(name)}")
-            self._compute(con, models, kinds)
+        if self.workers is None:
+            for batch in pending:
+                done += len(batch.run_ids)
+                self.progress(f"computing {done} of {len(run_ids)} runs")
+                self._computing(con).batch(batch, snapshot.older)
+            return
+        share = _MEMORY_PERCENT // self.workers.together
+        limit = self.memory_limit or f"{share}%"
+        job = Job(self.files.base, snapshot.older, self.models.hash, limit, folder)
+        with closing(computed_elsewhere(self.workers, job, pending)) as computed:
+            for batch, rows in computed:
+                for name, part in rows.items():
+                    grain = self.models.stored[name].grain if name in self.models.stored else ()
+                    stored = literal(f"{self.files.base}/{part}")
+                    _keep(con, name, f"read_parquet({stored})", grain)
+                self.files.remove(list(rows.values()))
+                done += len(batch.run_ids)
+                self.progress(f"computing {done} of {len(run_ids)} runs")
 
     def _fill_fleet(self, con: duckdb.DuckDBPyConnection, snapshot: Snapshot) -> None:
         """Computes the fleet models from what the warehouse has of every run."""
@@ -154,42 +166,16 @@ class Filler:
         for model in fleet:
             if not model.internal:
                 con.execute(f"DELETE FROM {_target(model.name)}")
-        self._compute(con, fleet, dict.fromkeys(below, "VIEW"))
+        self._computing(con).all(fleet, dict.fromkeys(below, "VIEW"))
 
-    def _compute(
-        self, con: duckdb.DuckDBPyConnection, models: Sequence[Model], given: Mapping[str, str]
-    ) -> None:
-        """Computes models and appends their rows, ordered by grain.
+    def _computing(self, con: duckdb.DuckDBPyConnection) -> Computing:
+        return Computing(con, self.files.base, self.models, functools.partial(_keep, con))
 
-        Args:
-            given: Temporary relations that they read -> TABLE or VIEW; like the models' own they
-                are dropped when no later model reads them.
-        """
-        kinds = dict(given)
-        for model, read_last in zip(models, self._read_last(models), strict=True):
-            with phase(f"build:{model.path.parent.name}"):
-                self._compute_one(con, model)
-            kinds[model.name] = "TABLE"
-            for name in read_last:
-                con.execute(f"DROP {kinds.pop(name)} temp.{quoted(name)}")
-        for name, kind in kinds.items():
-            con.execute(f"DROP {kind} temp.{quoted(name)}")
 
-    def _compute_one(self, con: duckdb.DuckDBPyConnection, model: Model) -> None:
-        compute(con, model)
-        if model.name in self.models.stored:
-            name, keys = quoted(model.name), ", ".join(map(quoted, model.grain))
-            con.execute(f"INSERT INTO {_target(model.name)} FROM temp.{name} ORDER BY {keys}")
-
-    def _read_last(self, models: Sequence[Model]) -> list[list[str]]:
-        """For each of these models, in their order, the relations that no later one reads."""
-        last: dict[str, int] = {}
-        for number, model in enumerate(models):
-            last |= dict.fromkeys((model.name, *self.models.inputs[model.name]), number)
-        return [
-            [name for name, reader in last.items() if reader == number]
-            for number in range(len(models))
-        ]
+def _keep(con: duckdb.DuckDBPyConnection, name: str, relation: str, grain: Sequence[str]) -> None:
+    """Appends the rows of a relation, ordered by grain."""
+    order = f" ORDER BY {', '.join(map(quoted, grain))}" if grain else ""
+    con.execute(f"INSERT INTO {_target(name)} FROM {relation}{order}")
 
 
 def _target(name: str) -> str:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 # Requests to a store under way at once: each waits for the network nearly all of its time.
 WIDTH = 32
 _COPY_BYTES = 8 << 20
-_READ_AHEAD_BYTES = 8 << 20
+# Pieces that are read ahead: the first may be all that is wanted, of a head for one.
+_FIRST_BYTES = 64 << 10
+_LARGEST_BYTES = 8 << 20
 
 
 class Listed(NamedTuple):
@@ -39,7 +41,7 @@ class Listed(NamedTuple):
 class StoredFile(io.RawIOBase):
     """A file of a store, to be read from any place.
 
-    It is read ahead in large pieces: a request costs as much as a megabyte.
+    It is read ahead in pieces that grow: a request costs as much as a megabyte.
 
     Raises:
         FileNotFoundError: It is not there.
@@ -56,6 +58,7 @@ class StoredFile(io.RawIOBase):
         self._at = 0
         self._piece = b""
         self._piece_at = 0
+        self._ahead = _FIRST_BYTES
 
     def readable(self) -> bool:
         """Always."""
@@ -84,7 +87,8 @@ class StoredFile(io.RawIOBase):
         view = memoryview(buffer).cast("B")
         inside = self._at - self._piece_at
         if not 0 <= inside < len(self._piece):
-            self._piece = self.range(self._at, max(_READ_AHEAD_BYTES, view.nbytes))
+            self._piece = self.range(self._at, max(self._ahead, view.nbytes))
+            self._ahead = min(4 * self._ahead, _LARGEST_BYTES)
             self._piece_at, inside = self._at, 0
         count = min(view.nbytes, len(self._piece) - inside)
         view[:count] = self._piece[inside : inside + count]

@@ -75,7 +75,6 @@ class Objects:
                 "another writer was first", path=f"{self.place.uri}/{name}", hint="run again"
             ) from error
 
-
     def overwrite(self, name: str, source: Path) -> Version:
         """Puts a file as an object, whatever is there."""
         with _errors(self.place):

@@ -35,7 +35,11 @@ _EFFECTS = {
     "remove_tree": 0,
     "sync": 0,
 }
-_STEPS = {"pipeline.models.fill": ("compute", "write_state"), "pipeline.models.build": ("_copy",)}
+_STEPS = {
+    "pipeline.models.computing": ("compute",),
+    "pipeline.models.fill": ("write_state",),
+    "pipeline.models.build": ("_copy",),
+}
 
 
 class Strike(NamedTuple):

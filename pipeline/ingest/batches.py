@@ -1,0 +1,84 @@
+"""What is parsed at a time: runs that share a tar together, and small ones some at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from pipeline.ingest.find import Candidate
+from pipeline.ingest.plan import RunPlan
+from pipeline.stores import is_uri
+
+Job = Sequence[RunPlan]
+"""A run, or all runs that share a tar, which is read once, from front to back."""
+
+# Of a batch, beyond which it is a batch of its own: to hand one over costs some milliseconds, and
+# what is lost with a worker is read again.
+_BYTES = 64 << 20
+_FILES = 512
+# Batches for each that takes them, so that all end at about the same time.
+_ROUNDS = 4
+
+
+def batches(plans: Sequence[RunPlan], width: int) -> Iterator[list[Job]]:
+    """Puts runs into batches, in their order.
+
+    Args:
+        width: Batches that are parsed at the same time.
+    """
+    rounds = _ROUNDS * width
+    most_bytes = min(_BYTES, sum(p.weight for p in plans) // rounds)
+    most_files = min(_FILES, sum(len(p.sources) for p in plans) // rounds)
+    gathered: list[Job] = []
+    weight = files = 0
+    for job in _jobs(plans):
+        more_bytes, more_files = sum(p.weight for p in job), sum(len(p.sources) for p in job)
+        if gathered and (weight + more_bytes > most_bytes or files + more_files > most_files):
+            yield gathered
+            gathered, weight, files = [], 0, 0
+        gathered.append(job)
+        weight, files = weight + more_bytes, files + more_files
+    if gathered:
+        yield gathered
+
+
+def sent(batch: Sequence[Job]) -> list[Job]:
+    """A batch as another process needs it: where inputs lie, without what the lake remembers."""
+    return [
+        [
+            replace(
+                p,
+                sources=tuple(map(_sent, p.sources)),
+                twins=tuple((_sent(twin), source) for twin, source in p.twins),
+                replaces=(),
+                missing=(),
+            )
+            for p in job
+        ]
+        for job in batch
+    ]
+
+
+def _sent(candidate: Candidate) -> Candidate:
+    entry = candidate.entry
+    location = entry.location if is_uri(entry.location) else os.path.abspath(entry.location)
+    here = entry._replace(location=location)
+    return candidate._replace(entry=here, known=None)
+
+
+def _jobs(plans: Sequence[RunPlan]) -> list[list[RunPlan]]:
+    """One job per run; runs that share a tar are one job."""
+    job_of: dict[str, list[RunPlan]] = {}
+    jobs: dict[int, list[RunPlan]] = {}
+    for p in plans:
+        tars = {c.entry.location for c in p.sources if c.entry.packed}
+        joined = {id(job_of[tar]): job_of[tar] for tar in tars if tar in job_of}
+        job = next(iter(joined.values()), [])
+        jobs[id(job)] = job
+        for other in list(joined.values())[1:]:
+            job.extend(jobs.pop(id(other)))
+            job_of.update({tar: job for tar, owner in job_of.items() if owner is other})
+        job.append(p)
+        job_of.update(dict.fromkeys(tars, job))
+    return list(jobs.values())

@@ -1,0 +1,123 @@
+"""Models per run computed by workers in other processes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.engine import Workers, work_folder
+from pipeline.errors import WorkersError
+from pipeline.lake import STAGING, part_files_at
+from pipeline.models.base import copy_of, engine_errors, literal, quoted
+from pipeline.models.batches import Batch
+from pipeline.models.catalog import Catalog, catalog
+from pipeline.models.compute import connect
+from pipeline.models.computing import Computing
+from pipeline.schema import tables
+from pipeline.text import counted
+from pipeline.waiting import wait_for_one
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is the same for all batches.
+
+    Attributes:
+        base: Directory or URI of the lake.
+        older: Parts of an earlier version of the schemas.
+        models: Hash of the models that are to be computed.
+        memory_limit: Of a job, in DuckDB's spelling.
+        folder: The driver's private one, below the lake's directory.
+    """
+
+    base: str
+    older: frozenset[str]
+    models: str
+    memory_limit: str
+    folder: Path
+
+
+def computed_elsewhere(
+    workers: Workers, job: Job, pending: Iterable[Batch]
+) -> Generator[tuple[Batch, Mapping[str, str]]]:
+    """Batches in their order with Parquet files of their rows: name in the warehouse -> file.
+
+    Files are named relative to the lake; who has read them removes them.
+
+    Raises:
+        WorkersError: A batch was not computed.
+    """
+    sent = deque((batch, workers.submit(compute_sent, job, batch)) for batch in pending)
+    try:
+        while sent:
+            batch, future = sent.popleft()
+            wait_for_one([future])
+            try:
+                rows = workers.result(future)
+            except WorkersError as error:
+                raise WorkersError(
+                    f"{counted(len(batch.run_ids), 'run')} could not be computed,"
+                    f" {batch.run_ids[0]} among them: {error.message}",
+                    path=error.path,
+                    hint=error.hint,
+                ) from error
+            yield batch, rows
+    finally:
+        for _, future in sent:
+            future.cancel()
+
+
+def compute_sent(job: Job, batch: Batch) -> dict[str, str]:
+    """Computes a batch in a worker's process, on one thread: all that a worker does for a build.
+
+    Raises:
+        ContractError: See `compute`.
+        LakeError: See `engine_errors`.
+        WorkersError: The worker has other models, or does not see the lake.
+    """
+    models = catalog()
+    if models.hash != job.models:
+        raise WorkersError("a worker has other models", hint="install the same tracelake there")
+    shown = _selects(models)
+    files: dict[str, Path] = {}
+    part_files = part_files_at(job.base)
+    with (
+        work_folder(job.folder if part_files.local else None) as folder,
+        engine_errors("the models"),
+        connect(
+            temp_directory=str(folder / "spill"),
+            memory_limit=job.memory_limit,
+            preserve_insertion_order=False,
+            threads=1,
+        ) as con,
+    ):
+
+        def keep(name: str, relation: str, grain: Sequence[str]) -> None:
+            del grain  # rows are put in order when they are inserted
+            files[name] = folder / f"{name}.parquet"
+            con.execute(
+                f"COPY (SELECT {shown[name]} FROM {relation}) TO {literal(str(files[name]))}"
+                " (FORMAT parquet, COMPRESSION lz4)"
+            )
+
+        part_files.mount(con)
+        con.execute(models.macros)
+        Computing(con, job.base, models, keep).batch(batch, job.older)
+        own = f"{STAGING}/{job.folder.name}/{folder.name}"
+        named = {f"{own}/{name}.parquet": path for name, path in files.items()}
+        part_files.hand_in(named)
+    return {name: f"{own}/{name}.parquet" for name in files}
+
+
+def _selects(models: Catalog) -> dict[str, str]:
+    """Columns with the types that the warehouse has them in, by name there."""
+    columns = {
+        **{name: models.columns[name] for name in models.stored},
+        **{copy_of(name): tables()[name].columns for name in models.copied},
+    }
+    return {
+        name: ", ".join(f"{quoted(c.name)}::{c.type} AS {quoted(c.name)}" for c in shown)
+        for name, shown in columns.items()
+    }
