@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from pipeline.check.findings import COLLECT, Finding, error, read_again, some
 from pipeline.lake import Lake, Snapshot, is_intact, is_pack, loose_parts, stored_parts
-from pipeline.schema import tables
+from pipeline.schema import PARTITION_KEY, tables
 
 
 def check_parts(lake: Lake, snapshot: Snapshot, *, quick: bool) -> Iterator[Finding]:
@@ -20,7 +20,7 @@ def check_parts(lake: Lake, snapshot: Snapshot, *, quick: bool) -> Iterator[Find
     Args:
         quick: Leave out whether it is what was written, for which all of it is read.
     """
-    missing, damaged, other = [], [], []
+    missing, damaged, other, unlisted = [], [], [], []
     for table in tables().values():
         for part in snapshot.parts(table.name):
             path = lake.root / part
@@ -32,10 +32,13 @@ def check_parts(lake: Lake, snapshot: Snapshot, *, quick: bool) -> Iterator[Find
                 damaged.append(part)
             elif not _schema_fits(path, schema, lacking=part in snapshot.older):
                 other.append(part)
+            elif not quick and is_pack(part) and _runs_in(path) != set(snapshot.packs.runs[part]):
+                unlisted.append(part)
     for check, parts, what in (
         ("parts_exist", missing, "part files are gone"),
         ("parts_intact", damaged, "part files differ from what was written"),
         ("parts_schema", other, "part files have another schema"),
+        ("packs_listed", unlisted, "packs hold other runs than their list says"),
     ):
         if parts:
             yield error(check, f"{what}: {some(parts)}", len(parts), _read_again(snapshot, parts))
@@ -64,6 +67,14 @@ def _read_again(snapshot: Snapshot, parts: Collection[str]) -> str:
     if not runs:  # the list of what was passed over
         return "delete LAKE/_manifest/_skipped.json, then ingest again"
     return read_again(runs)
+
+
+def _runs_in(path: Path) -> set[str]:
+    """Runs that a pack has rows of."""
+    found: set[str] = set()
+    for batch in pq.ParquetFile(path).iter_batches(columns=[PARTITION_KEY]):
+        found.update(batch.column(0).dictionary_decode().unique().to_pylist())
+    return found
 
 
 def _schema_fits(path: Path, schema: pa.Schema, *, lacking: bool) -> bool:
