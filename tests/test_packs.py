@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -20,8 +21,8 @@ from pipeline.errors import LakeError
 from pipeline.lake import Lake, stored_parts
 from pipeline.models import build
 from pipeline.packing import compact
-from pipeline.query import ask, open_warehouse
-from pipeline.schema import SCHEMA_VERSION, tables
+from pipeline.query import open_warehouse
+from pipeline.schema import METADATA_KEY, SCHEMA_VERSION, tables
 from tests.conftest import Command
 from tests.tiny_lakes import commit_run, drop_run, log_run
 from tests.traces import plan, trace, trace_name, write
@@ -65,6 +66,12 @@ def packed_runs(lake: Lake, table: str = "layer_times") -> list[str]:
     """Runs in order of the rows of a pack."""
     key = pq.read_table(packs(lake)[table])["run_id"].to_pylist()
     return list(dict.fromkeys(key))
+
+
+def damage(part: Path) -> None:
+    content = bytearray(part.read_bytes())
+    content[8] ^= 1
+    part.write_bytes(content)
 
 
 def relations(lake: Lake) -> dict[str, list[tuple[Any, ...]]]:
@@ -150,7 +157,8 @@ def test_a_pack_is_a_part_with_its_run_in_order(lake: Lake) -> None:
     for table, pack in packs(lake).items():
         schema = pq.read_schema(pack)
         assert schema.equals(tables()[table].packed_schema)
-        assert schema.metadata == tables()[table].storage_schema.metadata
+        described = pq.read_metadata(pack).metadata[METADATA_KEY]
+        assert described == tables()[table].storage_schema.metadata[METADATA_KEY]
     found = pq.read_table(packs(lake)["layer_times"])
     keys = list(zip(found["run_id"].to_pylist(), found["line"].to_pylist(), strict=True))
     assert keys == sorted(keys)
@@ -266,9 +274,9 @@ def test_a_build_leaves_no_row_of_a_run_that_was_replaced_or_dropped(
     by_run = "SELECT run_id, count(*) FROM layer_times GROUP BY 1"
     assert dict(rows(lake, by_run)) == left
     assert not any(pack.exists() for pack in old.values())
-    glob = f"{lake.root}/layer_times/packed/*.parquet"
+    glob = f"{lake.root}/layer_times/runs_packed/*.parquet"
     raw_packs = duckdb.execute(f"SELECT run_id, count(*) FROM '{glob}' GROUP BY 1").fetchall() \
-        if list((lake.root / "layer_times").glob("packed/*")) else []  # fmt: skip
+        if list((lake.root / "layer_times").glob("runs_packed/*")) else []  # fmt: skip
     assert dict(raw_packs) == {run: n for run, n in left.items() if run != "b"}
     assert check_lake(lake) == []
     assert check_incremental(lake) == []
@@ -298,7 +306,8 @@ def test_readers_see_no_row_of_a_run_that_went_while_it_was_built(
 ) -> None:
     # A run is replaced after packs were written anew and before the lake is read.
     with monkeypatch.context() as patched:
-        patched.setattr("pipeline.models.build.rewrite_packs", lambda _: replace_b(lake))
+        builder = importlib.import_module("pipeline.models.build")
+        patched.setattr(builder, "rewrite_packs", lambda _: replace_b(lake))
         build(lake)
     by_run = "SELECT run_id, count(*) FROM layer_times GROUP BY 1"
     assert dict(rows(lake, by_run)) == {"a": 6, "b": 18, "c": 10}
@@ -312,7 +321,7 @@ def test_readers_see_no_row_of_a_run_that_went_while_it_was_built(
 
 
 def test_a_run_whose_dead_rows_cannot_go_is_not_packed_again(lake: Lake) -> None:
-    packs(lake)["runs"].write_bytes(b"PAR1")
+    damage(packs(lake)["runs"])
     replace_b(lake)
     build(lake)
     compact(lake)
@@ -379,11 +388,9 @@ def test_a_damaged_pack_is_found_and_its_runs_come_back_from_their_input(
     lake = Lake.open(tmp_path / "lake")
     before = relations(lake)
     pack = packs(lake)["ops"]
-    content = bytearray(pack.read_bytes())
-    content[len(content) // 2] ^= 1
-    pack.write_bytes(content)
+    damage(pack)
     (found,) = [f for f in check_lake(lake) if f.check == "parts_intact"]
-    assert "packed" in found.message
+    assert "runs_packed" in found.message
     repair = found.repair.removeprefix("tracelake ").partition(",")[0].split()
     assert tracelake(*repair, *on_lake).code == 0
     assert tracelake(*words).code == 0
@@ -396,9 +403,7 @@ def test_damage_is_not_packed(tmp_path: Path) -> None:
     for run_id in RUNS:
         commit_run(lake, run_id, log_run())
     part = lake.root / lake.snapshot().parts("layer_times", ["b"])[0]
-    content = bytearray(part.read_bytes())
-    content[8] ^= 1
-    part.write_bytes(content)
+    damage(part)
     with pytest.raises(LakeError, match="not what was written"):
         compact(lake)
     assert lake.snapshot().parts("layer_times", ["a"]) == list(
@@ -433,7 +438,7 @@ def test_a_tracelake_that_knows_no_packs_refuses_the_lake(lake: Lake) -> None:
 
 
 def test_a_compaction_that_was_stopped_is_ended_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     lake, whole = Lake.create(tmp_path / "lake"), Lake.create(tmp_path / "whole")
     for made in (lake, whole):
@@ -478,7 +483,7 @@ ALL = {"a": 6, "b": 8, "c": 10, "d": 6}
 def by_duckdb(root: Path) -> dict[str, int]:
     sql = f"""
     SELECT run_id, count(*) FROM (
-        SELECT run_id, total_ns FROM read_parquet('{root}/layer_times/packed/*.parquet')
+        SELECT run_id, total_ns FROM read_parquet('{root}/layer_times/runs_packed/*.parquet')
         UNION ALL BY NAME
         SELECT run_id, total_ns FROM read_parquet('{root}/layer_times/run_id=*/*.parquet',
             hive_partitioning = true, hive_types = {{'run_id': VARCHAR}})
@@ -493,7 +498,7 @@ def by_polars(root: Path) -> dict[str, int]:
         hive_partitioning=True,
         hive_schema={"run_id": pl.String},
     )
-    packed = pl.scan_parquet(f"{root}/layer_times/packed/*.parquet", hive_partitioning=False)
+    packed = pl.scan_parquet(f"{root}/layer_times/runs_packed/*.parquet", hive_partitioning=False)
     columns = [pl.col("run_id").cast(pl.String), pl.col("total_ns")]
     found = pl.concat([packed.select(columns), own.select(columns)])
     return dict(found.group_by("run_id").len().collect().iter_rows())
@@ -561,7 +566,6 @@ def test_one_that_asks_without_care_gets_an_error_or_every_row(
 ) -> None:
     try:
         found = list(read(mixed.root))
-    except (duckdb.Error, pl.exceptions.PolarsError, pa.ArrowException) as error:
-        print(type(error), error)  # noqa: T201
+    except (duckdb.Error, pl.exceptions.PolarsError, pa.ArrowException, KeyError):
         return
     assert {run: found.count(run) for run in found} == ALL

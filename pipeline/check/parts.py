@@ -73,7 +73,7 @@ def _runs_in(path: Path) -> set[str]:
     """Runs that a pack has rows of."""
     found: set[str] = set()
     for batch in pq.ParquetFile(path).iter_batches(columns=[PARTITION_KEY]):
-        found.update(batch.column(0).dictionary_decode().unique().to_pylist())
+        found.update(batch.column(0).unique().to_pylist())
     return found
 
 
