@@ -100,8 +100,12 @@ class Table:
 
     @functools.cached_property
     def packed_schema(self) -> pa.Schema:
-        """Arrow schema of a part file that holds the rows of many runs: the run comes first."""
-        key = pa.field(PARTITION_KEY, pa.dictionary(pa.int32(), pa.string()))
+        """Arrow schema of a part file that holds the rows of many runs: the run comes first.
+
+        It has the type that readers give to the key of a folder, so that both make one column, and
+        is never NULL, so that they cannot take it for a column that other files merely lack.
+        """
+        key = pa.field(PARTITION_KEY, pa.string(), nullable=False)
         return self.storage_schema.insert(0, key)
 
     @functools.cached_property

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from pipeline.check.findings import COLLECT, Finding, error, read_again, some
 from pipeline.lake import Lake, PartFiles, Snapshot, is_pack, loose_parts
-from pipeline.schema import tables
+from pipeline.schema import PARTITION_KEY, tables
 
 
 def check_parts(lake: Lake, snapshot: Snapshot, *, quick: bool) -> Iterator[Finding]:
@@ -19,7 +19,7 @@ def check_parts(lake: Lake, snapshot: Snapshot, *, quick: bool) -> Iterator[Find
     Args:
         quick: Leave out whether it is what was written, for which all of it is read.
     """
-    missing, damaged, other = [], [], []
+    missing, damaged, other, unlisted = [], [], [], []
     files = lake.part_files
     for table in tables().values():
         named = snapshot.parts(table.name)
@@ -33,10 +33,13 @@ def check_parts(lake: Lake, snapshot: Snapshot, *, quick: bool) -> Iterator[Find
                 damaged.append(part)
             elif not _schema_fits(files, part, schema, lacking=part in snapshot.older):
                 other.append(part)
+            elif not quick and is_pack(part) and _runs_in(files, part) != set(snapshot.packs.runs[part]):
+                unlisted.append(part)
     for check, parts, what in (
         ("parts_exist", missing, "part files are gone"),
         ("parts_intact", damaged, "part files differ from what was written"),
         ("parts_schema", other, "part files have another schema"),
+        ("packs_listed", unlisted, "packs hold other runs than their list says"),
     ):
         if parts:
             yield error(check, f"{what}: {some(parts)}", len(parts), _read_again(snapshot, parts))
@@ -65,6 +68,15 @@ def _read_again(snapshot: Snapshot, parts: Collection[str]) -> str:
     if not runs:  # the list of what was passed over
         return "delete LAKE/_manifest/_skipped.json, then ingest again"
     return read_again(runs)
+
+
+def _runs_in(files: PartFiles, part: str) -> set[str]:
+    """Runs that a pack has rows of."""
+    found: set[str] = set()
+    with files.open(part) as opened:
+        for batch in pq.ParquetFile(opened).iter_batches(columns=[PARTITION_KEY]):
+            found.update(batch.column(0).unique().to_pylist())
+    return found
 
 
 def _schema_fits(files: PartFiles, part: str, schema: pa.Schema, *, lacking: bool) -> bool:

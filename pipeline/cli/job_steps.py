@@ -159,12 +159,10 @@ def judge_input(ingested: IngestReport, max_bad_ratio: float) -> None:
 
 def judge_runs(lake: Lake, gates: Sequence[Gate], run_ids: Sequence[str]) -> None:
     """Ends with an error if a run fails a gate; by then everything is written."""
-    from pipeline.models.base import engine_errors
-    from pipeline.query import open_warehouse
+    from pipeline.query import ask
 
     if gates and run_ids:
-        with engine_errors("the gates"), open_warehouse(lake) as con:
-            failed = failures(con, gates, run_ids)
+        failed = ask(lake, "the gates", lambda con: failures(con, gates, run_ids))
         if failed:
             raise failed_gates(failed, len(gates), lake.name)
 

@@ -6,7 +6,7 @@ import sys
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -38,6 +38,9 @@ from pipeline.cli.steps import (
 from pipeline.errors import UsageError
 from pipeline.gates import parse_gates
 from pipeline.text import json_text
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 
 class DocumentFormat(StrEnum):
@@ -114,12 +117,10 @@ def runs(
 @app.command()
 def show(run: RunName, lake: LakeName, output_format: AsDocument = DocumentFormat.TABLE) -> None:
     """Show one run: where the time went, and what is missing."""
-    from pipeline.models.base import engine_errors
-    from pipeline.query import open_warehouse
+    from pipeline.query import ask
     from pipeline.terminal import Page, named_run, print_run, read_run
 
-    with engine_errors("the run"), open_warehouse(open_lake(lake)) as con:
-        document = read_run(con, named_run(con, run))
+    document = ask(open_lake(lake), "the run", lambda con: read_run(con, named_run(con, run)))
     if output_format is DocumentFormat.JSON:
         _print_json(document)
     else:
@@ -142,16 +143,17 @@ def diff(
     output_format: AsDocument = DocumentFormat.TABLE,
 ) -> None:
     """Say what changed between two runs."""
-    from pipeline.models.base import engine_errors
-    from pipeline.query import open_warehouse
+    from pipeline.query import ask
     from pipeline.terminal import Page, named_run, print_changes, read_changes, run_before
 
-    with engine_errors("the runs"), open_warehouse(open_lake(lake)) as con:
+    def compare(con: DuckDBPyConnection) -> dict[str, Any]:
         one = named_run(con, run)
         pair = (run_before(con, one), one) if other is None else (one, named_run(con, other))
         if pair[0] == pair[1]:
             raise UsageError("a run does not differ from itself", hint="name another run")
-        document = read_changes(con, *pair)
+        return read_changes(con, *pair)
+
+    document = ask(open_lake(lake), "the runs", compare)
     if output_format is DocumentFormat.JSON:
         _print_json(document)
     else:

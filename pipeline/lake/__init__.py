@@ -3,7 +3,7 @@
 Layout::
 
     LAKE/<table>/run_id=<id>/part-<content hash>.parquet
-    LAKE/<table>/packed/part-<content hash>.parquet          rows of many runs
+    LAKE/<table>/runs_packed/part-<content hash>.parquet          rows of many runs
     LAKE/_manifest/<group>.json      what is committed; the truth about everything else
     LAKE/_manifest/_packs.json       runs whose rows are in packs, not in parts of their own
     LAKE/_manifest/_loose            part files that the next sweep looks at

@@ -9,7 +9,9 @@ from typing import Any, Self
 
 # Newer than the version of a group's manifest: a tracelake that knows no packs refuses the lake.
 PACKS_VERSION = 2
-PACKED = "packed"
+# Behind the folders of runs by name: a reader that takes its columns from the first file it finds,
+# and knows no run of that, must not give NULL for the run.
+PACKED = "runs_packed"
 
 
 @dataclass(frozen=True)

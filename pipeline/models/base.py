@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ from pipeline.waiting import raise_if_ending
 _QUOTE = "$tracelake$"
 # DuckDB has the system's own words only.
 _REFUSALS = [os.strerror(code) for code in REFUSED]
+_DAMAGED = "verify with: tracelake check"
+_GONE = f"was the lake built anew? open it again, else {_DAMAGED}"
 
 
 @contextlib.contextmanager
@@ -49,11 +52,12 @@ def engine_errors(subject: str, path: Path | None = None) -> Iterator[None]:
             ) from error
         if not isinstance(error, duckdb.IOException):
             raise
-        raise LakeError(f"{subject}: {error}", hint="verify with: tracelake check") from error
+        gone = ".parquet" in str(error) and os.strerror(errno.ENOENT) in str(error)
+        raise LakeError(f"{subject}: {error}", hint=_GONE if gone else _DAMAGED) from error
     except duckdb.InvalidInputException as error:
         # The same exception says that a Parquet file is damaged and that a function was misused.
         if ".parquet'" in str(error):
-            raise LakeError(f"{subject}: {error}", hint="verify with: tracelake check") from error
+            raise LakeError(f"{subject}: {error}", hint=_DAMAGED) from error
         raise ContractError(f"{subject}: {error}", path=path) from error
     except (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError) as error:
         raise ContractError(f"{subject}: {error}", path=path) from error

@@ -17,13 +17,12 @@ from pipeline.faults import EXPANDED_TOO_FAR
 from pipeline.files import put
 from pipeline.gates import Gate, bad_lines, cut_short, failed_gates, failures, too_many_bad_lines
 from pipeline.lake import Lake, full_name
-from pipeline.models.base import engine_errors
 from pipeline.nightly.hook import Hook
 from pipeline.nightly.lock import alone
 from pipeline.nightly.owed import Duty, Owed
 from pipeline.nightly.series import Series
 from pipeline.nightly.summary import Account, Verdicts, read_page
-from pipeline.query import open_warehouse
+from pipeline.query import ask
 from pipeline.report import ReportResult
 
 _FOLDER = "_run"
@@ -112,9 +111,10 @@ class Job:
         if self._request.since is None:
             return ()
         after = self._request.started.replace(tzinfo=None) - self._request.since
-        with engine_errors("the runs that came late"), open_warehouse(lake) as con:
-            candidates = list(self._owed.for_page(self._page, self._day))
-            found = con.execute(_LATE, [candidates, after]).fetchall()
+        given = [list(self._owed.for_page(self._page, self._day)), after]
+        found = ask(
+            lake, "the runs that came late", lambda con: con.execute(_LATE, given).fetchall()
+        )
         self.account.late = [run_id for (run_id,) in found]
         return self.account.late
 
@@ -128,8 +128,7 @@ class Job:
             self._owed.paged(self._page, self._day)
         self._prune(request.page)
         if request.summary or request.show or request.hook:
-            with engine_errors("the summary"), open_warehouse(lake) as con:
-                account.page = read_page(con, written.run_ids)
+            account.page = ask(lake, "the summary", lambda con: read_page(con, written.run_ids))
 
     def judge(
         self, lake: Lake, gates: Sequence[Gate], max_bad_ratio: float
@@ -140,10 +139,15 @@ class Job:
             max_bad_ratio: Share of a run's lines that may be bad.
         """
         left = self._owed
-        with engine_errors("the gates"), open_warehouse(lake) as con:
-            bad = bad_lines(con, left.of(Duty.LINES))
-            failed = failures(con, gates, left.of(Duty.GATES)) if gates else []
-            cut = cut_short(_cut_runs(con, left.of(Duty.LINES)))
+        bad, failed, cut = ask(
+            lake,
+            "the gates",
+            lambda con: (
+                bad_lines(con, left.of(Duty.LINES)),
+                failures(con, gates, left.of(Duty.GATES)) if gates else [],
+                cut_short(_cut_runs(con, left.of(Duty.LINES))),
+            ),
+        )
         lines = too_many_bad_lines(bad, max_bad_ratio)
         judged = left.of(Duty.GATES) if gates else left.of(Duty.LINES)
         self.account.verdicts = Verdicts(judged, gates, failed, bad, max_bad_ratio)

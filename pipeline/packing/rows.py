@@ -8,8 +8,8 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import TypeAlias
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.errors import LakeError
@@ -61,19 +61,16 @@ def _of_parts(
 ) -> Iterator[Piece]:
     for run_id, part in own:
         for batch in _batches(files, part):
-            codes = pa.array(np.zeros(batch.num_rows, np.int32))
-            yield run_id, _completed(batch, pa.DictionaryArray.from_arrays(codes, [run_id]), schema)
+            yield run_id, _completed(batch, pa.repeat(run_id, batch.num_rows), schema)
 
 
 def _of_pack(
     files: PartFiles, pack: str, schema: pa.Schema, dead: Collection[str]
 ) -> Iterator[Piece]:
     for batch in _batches(files, pack):
-        key = batch.column(PARTITION_KEY)
-        codes = key.indices.to_numpy()
-        bounds = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), batch.num_rows]
-        for first, last in pairwise(bounds):
-            run_id = key.dictionary[int(codes[first])].as_py()
+        spans = pc.run_end_encode(batch.column(PARTITION_KEY))
+        ends = [0, *spans.run_ends.to_pylist()]
+        for run_id, (first, last) in zip(spans.values.to_pylist(), pairwise(ends), strict=True):
             if run_id not in dead:
                 rows = batch.slice(first, last - first)
                 yield run_id, trimmed(_completed(rows, rows.column(PARTITION_KEY), schema))
@@ -84,7 +81,7 @@ def _batches(files: PartFiles, part: str) -> Iterator[pa.RecordBatch]:
     with _opened(files, part) as file:
         if not files.is_intact(part):
             raise _unreadable(files, part, "the content is not what was written")
-        for batch in file.iter_batches(_BATCH_ROWS):
+        for batch in file.iter_batches(_BATCH_ROWS, use_threads=False):
             if batch.num_rows:
                 yield batch
 
@@ -107,7 +104,7 @@ def _unreadable(files: PartFiles, part: str, why: str) -> LakeError:
 def _completed(batch: pa.RecordBatch, key: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
     """The rows with their run; a column that an earlier version did not have is NULL."""
     given = dict(zip(batch.schema.names, batch.columns, strict=True)) | {PARTITION_KEY: key}
-    columns = [given.get(f.name, _nulls(batch.num_rows, f.type)) for f in schema]
+    columns = [given[f.name] if f.name in given else _nulls(batch.num_rows, f.type) for f in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -14,11 +14,13 @@ import pyarrow as pa
 from pipeline.errors import LakeError, UsageError
 from pipeline.lake import Lake
 from pipeline.query.parameters import Parameters
+from pipeline.query.reopening import ATTEMPTS, Edition, built_anew, edition
 from pipeline.query.statements import Statement, read_statements
 from pipeline.query.warehouse import open_warehouse
 from pipeline.waiting import wait_for_one
 
 _BATCH_ROWS = 64 * 1024
+_Begun: TypeAlias = tuple[pa.RecordBatchReader, pa.RecordBatch | None]
 _T = TypeVar("_T")
 
 
@@ -32,6 +34,8 @@ def run_query(
 ) -> Iterator[pa.RecordBatchReader]:
     """Answers one or more statements over the lake's warehouse.
 
+    Where a build replaces it before the first row has been given, the new one is asked.
+
     Args:
         parameters: Values of `$name` in the statements, by lower-case name.
         timeout: Seconds after which the whole query is given up.
@@ -41,17 +45,18 @@ def run_query(
         One reader per statement, in order; read each to its end before taking the next.
 
     Raises:
-        LakeError: See `open_warehouse`; or a part file is gone.
+        LakeError: See `open_warehouse`; a part file is gone; while reading, that the lake was built
+            anew.
         UsageError: See `read_statements`; while reading, what DuckDB says about a statement, or
             that the timeout has passed.
     """
-    con = open_warehouse(lake, memory=memory)
+    opened, con = edition(lake), open_warehouse(lake, memory=memory)
     try:
         statements = read_statements(con, sql, parameters or {})
     except UsageError:
         con.close()
         raise
-    return _answers(_Engine(con, timeout), statements)
+    return _Answers(lake, memory, _Engine(con, timeout), opened).all(statements)
 
 
 class _Engine:
@@ -89,6 +94,11 @@ class _Engine:
             self.close()
             raise _told(str(error)) from error
 
+    def reopen(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Goes on with another connection, until the same end."""
+        self.con = con
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="query")
+
     def close(self) -> None:
         """Ends the thread and the connection."""
         self._pool.shutdown()
@@ -102,26 +112,56 @@ class _Engine:
         self.close()
 
 
-def _answers(engine: _Engine, statements: list[Statement]) -> Iterator[pa.RecordBatchReader]:
-    for number, statement in enumerate(statements, 1):
-        reader = engine.call(partial(_start, engine.con, statement))
-        batches = _batches(engine, reader, last=number == len(statements))
-        yield pa.RecordBatchReader.from_batches(reader.schema, batches)
+class _Answers:
+    """Statements that are answered in turn, by one warehouse."""
+
+    def __init__(self, lake: Lake, memory: int | None, engine: _Engine, opened: Edition) -> None:
+        self._lake = lake
+        self._memory = memory
+        self._engine = engine
+        self._opened = opened
+
+    def all(self, statements: list[Statement]) -> Iterator[pa.RecordBatchReader]:
+        """A reader per statement."""
+        for number, statement in enumerate(statements, 1):
+            reader, first = self._start(statement, ATTEMPTS if number == 1 else 1)
+            batches = self._batches(reader, first, last=number == len(statements))
+            yield pa.RecordBatchReader.from_batches(reader.schema, batches)
+
+    def _start(self, statement: Statement, attempts: int) -> _Begun:
+        """An answer's reader and first rows; until they are given it can be begun again."""
+        while True:
+            try:
+                return self._engine.call(partial(_begin, self._engine.con, statement))
+            except LakeError as error:
+                attempts -= 1
+                if edition(self._lake) == self._opened:
+                    raise
+                if not attempts:
+                    raise built_anew(self._lake) from error
+            self._opened = edition(self._lake)
+            self._engine.reopen(open_warehouse(self._lake, memory=self._memory))
+
+    def _batches(
+        self, reader: pa.RecordBatchReader, first: pa.RecordBatch | None, *, last: bool
+    ) -> Iterator[pa.RecordBatch]:
+        batch = first
+        while batch is not None:
+            yield batch
+            try:
+                batch = self._engine.call(partial(next, reader, None))
+            except LakeError as error:
+                if edition(self._lake) == self._opened:
+                    raise
+                raise built_anew(self._lake) from error
+        if last:
+            self._engine.close()
 
 
-def _start(con: duckdb.DuckDBPyConnection, statement: Statement) -> pa.RecordBatchReader:
+def _begin(con: duckdb.DuckDBPyConnection, statement: Statement) -> _Begun:
     relation = con.sql(statement.sql, params=dict(statement.parameters))
-    return relation.to_arrow_reader(_BATCH_ROWS)
-
-
-def _batches(
-    engine: _Engine, reader: pa.RecordBatchReader, *, last: bool
-) -> Iterator[pa.RecordBatch]:
-    batches = iter(reader)
-    while (batch := engine.call(partial(next, batches, None))) is not None:
-        yield batch
-    if last:
-        engine.close()
+    reader = relation.to_arrow_reader(_BATCH_ROWS)
+    return reader, next(reader, None)
 
 
 def _told(message: str) -> LakeError | UsageError:

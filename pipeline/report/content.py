@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import PurePosixPath
 
 from pipeline.lake import Lake
+from pipeline.query import reopening
 from pipeline.report.attention import Group, read_attention
 from pipeline.report.cells import NOTHING, Grid
 from pipeline.report.charts import KINDS, Kind, Series, read_series
@@ -91,6 +92,16 @@ def read_content(
     now: datetime,
 ) -> Content:
     """Reads a report from a lake's warehouse; for the arguments see `write_report`."""
+    return reopening(lake, lambda: _read(lake, runs, since, late, now))
+
+
+def _read(
+    lake: Lake,
+    runs: Sequence[str] | None,
+    since: timedelta | None,
+    late: Sequence[str],
+    now: datetime,
+) -> Content:
     with Warehouse(lake) as warehouse:
         run_ids, undated = select_runs(warehouse, runs, earliest(now, since), late)
         warehouse.page_about(run_ids)

@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 
 from pipeline.lake import Lake, RunEntry, Snapshot, drop_runs, dropped_runs, is_pack
-from pipeline.models.base import engine_errors
-from pipeline.query import meant_run, open_warehouse
+from pipeline.query import ask, meant_run
+
+_DATES = "the dates of the runs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +61,8 @@ def choose_old(lake: Lake, age: timedelta, now: datetime) -> list[Doomed]:
     """
     snapshot = lake.snapshot()
     known = snapshot.runs
-    with engine_errors("the dates of the runs"), open_warehouse(lake) as con:
-        rows = con.execute(
-            "SELECT run_id, run_date FROM runs WHERE run_date < $1 ORDER BY run_id", [now - age]
-        ).fetchall()
+    sql = "SELECT run_id, run_date FROM runs WHERE run_date < $1 ORDER BY run_id"
+    rows = ask(lake, _DATES, lambda con: con.execute(sql, [now - age]).fetchall())
     return [
         _doomed(lake, snapshot, known[run_id], date) for run_id, date in rows if run_id in known
     ]
@@ -117,5 +116,5 @@ def _dates(lake: Lake) -> dict[str, datetime | None]:
     """Dates of the runs that the warehouse has; none without a warehouse."""
     if not lake.warehouse.is_file():
         return {}
-    with engine_errors("the dates of the runs"), open_warehouse(lake) as con:
-        return dict(con.execute("SELECT run_id, run_date FROM runs").fetchall())
+    sql = "SELECT run_id, run_date FROM runs"
+    return dict(ask(lake, _DATES, lambda con: con.execute(sql).fetchall()))

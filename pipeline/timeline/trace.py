@@ -17,9 +17,9 @@ import duckdb
 from pipeline import __version__
 from pipeline.lake import Lake
 from pipeline.models import relation_columns
-from pipeline.models.base import engine_errors
-from pipeline.query import open_warehouse
+from pipeline.query import ask
 from pipeline.query.names import resolve_run
+from pipeline.query.reopening import ATTEMPTS
 from pipeline.schema import reasons
 from pipeline.text import counted
 from pipeline.timeline import queries
@@ -88,10 +88,15 @@ def write_timeline(
             the file cannot be written.
         LakeError: The lake has no warehouse, or cannot be read.
     """
-    with engine_errors("the timeline"), open_warehouse(lake, memory=ENGINE_BYTES) as con:
+
+    def write(con: duckdb.DuckDBPyConnection) -> Timeline:
         selection = select(con, resolve_run(con, run), steps, ranks)
         with opened(out) as stream:
             return _write(con, selection, EventStream(stream))
+
+    # What a stream was given cannot be taken back.
+    attempts = ATTEMPTS if isinstance(out, Path) else 1
+    return ask(lake, "the timeline", write, memory=ENGINE_BYTES, attempts=attempts)
 
 
 def _write(con: duckdb.DuckDBPyConnection, selection: Selection, stream: EventStream) -> Timeline:

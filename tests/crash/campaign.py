@@ -68,11 +68,12 @@ class Campaign:
     def refuse(self, count: int) -> None:
         """ENOSPC and EIO at every effect that takes room."""
         for number in range(count):
-            stage = number % 2
-            what = list(REFUSALS)[number // 2 % 2]
+            stages = len(self._story.stages)
+            stage, turn = number % stages, number // stages
+            what = list(REFUSALS)[turn % 2]
             points = [p for p in self._story.points[stage] if not any(d in p for d in _DISPENSABLE)]
             kinds = list(dict.fromkeys(points))
-            point = kinds[number // 4 % len(kinds)]
+            point = kinds[turn // 2 % len(kinds)]
             strike = Strike(what, point, self._random.randint(1, points.count(point)))
             self._story.reset(stage)
             ended = self._story.finish(self._story.start(stage, strike))

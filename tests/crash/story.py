@@ -1,4 +1,4 @@
-"""A lake's story: a new archive is brought in, then the archive grows and changes."""
+"""A lake's story: a new archive, which grows and changes, is packed, and changes again."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ from pipeline.cli import main
 from pipeline.errors import TracelakeError
 from pipeline.ingest import Options, ingest
 from pipeline.lake import Lake
-from pipeline.query import open_warehouse
+from pipeline.query import ask, open_warehouse
 from pipeline.synth.archive import write_archive
 from pipeline.synth.spec import Spec
 from tests.crash.effects import Points, Strike
 
 _SMALL: dict[str, Any] = {"tp": 1, "pp": 2, "steps": 1, "micro_batches": 2, "layers": 2}
+# What happens in these stages; in those before, an archive is read that is new, or has changed.
+_PACKED, _CHANGED_AGAIN = 2, 3
 _AGREE = """
 SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM run_summary),
     (SELECT sum(row_lines) FROM sources), (SELECT sum(total_ns) FROM layer_times),
@@ -75,7 +77,7 @@ class Story:
 
     @property
     def stages(self) -> range:
-        return range(2)
+        return range(4)
 
     def begin(self) -> None:
         """Writes the archives and lets both stages happen undisturbed."""
@@ -87,10 +89,10 @@ class Story:
         shutil.copytree(first, second)
         write_archive(self.folder / "other", Spec(**_SMALL, log_steps=4, seed=7))
         shutil.copytree(self.folder / "other" / "optimus", second / "more")
-        for kind in ("optimus", "rank_trace"):
-            grown = sorted((second / kind).rglob("*.txt"))[0]
-            text = grown.read_text()
-            grown.write_text(text + "".join(text.splitlines(keepends=True)[-40:]))
+        _grow(second)
+        last = self._archive(_CHANGED_AGAIN)
+        shutil.copytree(second, last)
+        _grow(last)
         ingest([str(second)], Lake.create(self.folder / "warm"), Options(), jobs=1)
         answers: set[tuple[Any, ...]] = set()
         for stage in self.stages:
@@ -115,11 +117,13 @@ class Story:
 
     def start(self, stage: int, strike: Strike | None = None, told: Path | None = None) -> int:
         """Begins the stage's command in a fork, which has imported all and compiled all."""
-        words = ["run", str(self._archive(stage)), "--lake", str(self.lake), "--quiet"]
-        return self._fork([*words, "--jobs", "1"], strike, told)
+        words = ["run", str(self._archive(stage)), "--jobs", "1"]
+        if stage == _PACKED:
+            words = ["compact"]
+        return self._fork([*words, "--lake", str(self.lake), "--quiet"], strike, told)
 
     def settle(self) -> None:
-        """A build that finds nothing new: what was kept for readers goes."""
+        """A build that finds nothing new: what a process that was killed has left goes."""
         ended = self.finish(self._fork(["build", "--lake", str(self.lake), "--quiet"], None, None))
         assert ended.code == 0, ended.said
 
@@ -231,9 +235,17 @@ def _read_on(lake: Path, allowed: set[tuple[Any, ...]], heard: Path) -> None:
 
 
 def _answer(lake: Path) -> tuple[Any, ...]:
-    with open_warehouse(Lake.open(lake)) as con:
-        found: tuple[Any, ...] = con.execute(_AGREE).fetchone()  # type: ignore[assignment]
-        return found
+    found: tuple[Any, ...]
+    (found,) = ask(Lake.open(lake), "the answer", lambda con: con.execute(_AGREE).fetchall())
+    return found
+
+
+def _grow(archive: Path) -> None:
+    """Files go on, and with them their runs."""
+    for kind in ("optimus", "rank_trace"):
+        grown = sorted((archive / kind).rglob("*.txt"))[0]
+        text = grown.read_text()
+        grown.write_text(text + "".join(text.splitlines(keepends=True)[-40:]))
 
 
 def _digest(content: bytes) -> str:
