@@ -10,10 +10,12 @@ import functools
 import logging
 import os
 import platform
+import signal
 import sys
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import CancelledError, Executor, Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -25,14 +27,17 @@ from pipeline import __version__
 from pipeline.budget import processors
 from pipeline.errors import UsageError, WorkersError
 from pipeline.measures import Measures, add_phases, listen, take_phases
+from pipeline.waiting import wait_for_one
 
 if TYPE_CHECKING:
     from distributed import Client
 
 # Whose versions decide what a part file has in it, byte for byte, and what a model computes.
 _LIBRARIES = ("duckdb", "numpy", "polars", "pyarrow")
-_FIRST_WORKER_SECONDS = 600
-_CONNECT_SECONDS = 30
+# For workers to come, in the queue of a batch system for one.
+PATIENCE_SECONDS = 600
+_LOOK_SECONDS = 5
+_CONNECT_SECONDS = 10
 # To say good-bye: what is still at work then is left to end by itself.
 _CLOSE_SECONDS = 5
 
@@ -67,16 +72,43 @@ class Workers:
         width: Jobs that run at the same time.
         together: Those of them that share a machine, at most.
         per_process: Those of them that share a process, at most.
+        client: Of the cluster.
     """
 
     executor: Executor
     width: int
     together: int
     per_process: int
+    client: Client
 
     def submit(self, job: Callable[..., Any], *args: Any) -> Future[Any]:
         """Has a job done; `result` has what it gave."""
         return self.executor.submit(_do, _Order(_versions(), job, args))
+
+    def wait(self, futures: Collection[Future[Any]]) -> set[Future[Any]]:
+        """Waits until one of the futures has ended; returns those that have.
+
+        Raises:
+            WorkersError: There was no worker for long.
+        """
+        gone_since: float | None = None
+        while not (ended := wait_for_one(futures, _LOOK_SECONDS)):
+            if self._any_worker():
+                gone_since = None
+            elif gone_since is None:
+                gone_since = time.monotonic()
+            elif time.monotonic() - gone_since > PATIENCE_SECONDS:
+                raise WorkersError(
+                    f"there was no worker for {PATIENCE_SECONDS} s",
+                    hint="start workers, then give the command again: it goes on where it was",
+                )
+        return ended
+
+    def _any_worker(self) -> bool:
+        try:
+            return bool(self.client.nthreads())
+        except OSError:  # the scheduler is gone, which ends all futures
+            return False
 
     def result(self, future: Future[Any]) -> Any:
         """What a job gave, once it has ended.
@@ -161,15 +193,18 @@ def dask_workers(scheduler: str | None, workers: int | None) -> Iterator[Workers
             "--engine dask needs distributed", hint="pip install 'tracelake[dask]'"
         ) from None
     with ExitStack() as opened:
-        opened.enter_context(_quietly())
+        # Workers that were lost are told as an error, or were made up for.
+        opened.enter_context(distributed.utils.silence_logging_cmgr(logging.CRITICAL))
         address: Any = scheduler
         if scheduler is None:
             address = opened.enter_context(_local_cluster(workers))
         try:
+            if scheduler is not None:  # a client that is given nonsense does not end well
+                distributed.comm.resolve_address(scheduler)
             client = distributed.Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError) as error:
             raise UsageError(
-                f"no scheduler answers at {scheduler}: {error}",
+                f"no scheduler answers at {scheduler}",
                 hint="give --scheduler as tcp://HOST:8786, as dask scheduler prints it",
             ) from error
         opened.callback(client.close, timeout=_CLOSE_SECONDS)
@@ -180,28 +215,26 @@ def dask_workers(scheduler: str | None, workers: int | None) -> Iterator[Workers
 
 def _joined(client: Client, executor: Executor) -> Workers:
     try:
-        client.wait_for_workers(1, timeout=_FIRST_WORKER_SECONDS)
+        client.wait_for_workers(1, timeout=PATIENCE_SECONDS)
         threads = client.nthreads()
         told = client.run(_versions, on_error="return")
     except TimeoutError as error:
         raise WorkersError(
-            f"no worker came within {_FIRST_WORKER_SECONDS // 60} minutes",
+            f"no worker came within {PATIENCE_SECONDS} s",
             hint="start workers for this scheduler, then give the command again",
         ) from error
     for worker, versions in told.items():
-        if isinstance(versions, ImportError):
+        if isinstance(versions, BaseException):
             raise WorkersError(
-                f"the worker {worker} cannot import what it needs: {versions}",
+                f"the worker {worker} cannot do its work: {versions}",
                 hint=f"install tracelake {__version__} where the workers run",
             )
-        if isinstance(versions, BaseException):
-            raise WorkersError(f"the worker {worker} does not work: {versions}")
         _compare(versions, _versions(), worker)
     by_host: Counter[str] = Counter()
     for worker, count in threads.items():
         by_host[worker.rpartition(":")[0]] += count
     together, per_process = max(by_host.values()), max(threads.values())
-    return Workers(executor, sum(threads.values()), together, per_process)
+    return Workers(executor, sum(threads.values()), together, per_process, client)
 
 
 def _do(order: _Order) -> _Done:
@@ -251,20 +284,15 @@ def _local_cluster(workers: int | None) -> Iterator[Any]:
         dashboard_address=None,
         memory_limit=0,  # a job bounds its own memory, and is not to be killed for that
         silence_logs=logging.CRITICAL,
+        preload=[__name__],
     ) as cluster:
         yield cluster
 
 
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """What distributed logs of lost workers is told as an error, or was made up for."""
-    logger = logging.getLogger("distributed")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
+def dask_setup(worker: object) -> None:
+    """Called by a worker of a cluster of our own: Ctrl-C is for the command, which ends it."""
+    del worker
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _killed_worker() -> Any:

@@ -21,7 +21,7 @@ ALLOWED: dict[str, list[str]] = {
     "errors": [],
     "measures": [],
     "budget": ["errors"],
-    "engine": ["budget", "errors", "measures"],
+    "engine": ["budget", "errors", "measures", "waiting"],
     "resources": ["errors"],
     "schema": ["errors", "resources"],
     "faults": ["errors", "resources", "schema"],

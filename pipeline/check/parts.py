@@ -33,7 +33,11 @@ def check_parts(lake: Lake, snapshot: Snapshot, *, quick: bool) -> Iterator[Find
                 damaged.append(part)
             elif not _schema_fits(files, part, schema, lacking=part in snapshot.older):
                 other.append(part)
-            elif not quick and is_pack(part) and _runs_in(files, part) != set(snapshot.packs.runs[part]):
+            elif (
+                not quick
+                and is_pack(part)
+                and _runs_in(files, part) != set(snapshot.packs.runs[part])
+            ):
                 unlisted.append(part)
     for check, parts, what in (
         ("parts_exist", missing, "part files are gone"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
@@ -18,6 +18,7 @@ from pipeline.ingest.work import RunResult, ingest_batch
 from pipeline.lake import part_files_at
 from pipeline.parts import LANES
 from pipeline.stores import is_uri
+from pipeline.waiting import wait_for_one
 
 Parsed = Future[list[RunResult]]
 
@@ -49,6 +50,13 @@ class Crew(Protocol):
             WorkersError: It was not parsed; others may be.
         """
 
+    def wait(self, pending: Collection[Parsed]) -> set[Parsed]:
+        """Waits until a batch has ended; returns those that have.
+
+        Raises:
+            WorkersError: There is nobody left who could.
+        """
+
     def stop(self) -> None:
         """Ends what is under way, soon."""
 
@@ -75,6 +83,10 @@ class Threads:
         """See `Crew`."""
         del batch
         return parsed.result()
+
+    def wait(self, pending: Collection[Parsed]) -> set[Parsed]:
+        """See `Crew`."""
+        return wait_for_one(pending)
 
     def stop(self) -> None:
         """See `Crew`."""
@@ -111,6 +123,10 @@ class Elsewhere:
             rejected = sum(result.lines.rejected for result in results)
             self._progress.advance(weight, files, rejected)
         return results
+
+    def wait(self, pending: Collection[Parsed]) -> set[Parsed]:
+        """See `Crew`."""
+        return self._workers.wait(pending)
 
     def stop(self) -> None:
         """They see that the staging folder is gone."""

@@ -28,7 +28,6 @@ from pipeline.measures import count, phase
 from pipeline.parts import LANES, PartWriter
 from pipeline.schema import tables
 from pipeline.text import counted
-from pipeline.waiting import wait_for_one
 
 _READ = (Status.NEW, Status.UPDATED)
 
@@ -163,7 +162,7 @@ class _Work:
         }
         try:
             while pending:
-                for future in wait_for_one(pending):
+                for future in crew.wait(pending):
                     batch = pending.pop(future)  # and with it the results, once they are committed
                     try:
                         results = crew.results(batch, future)

@@ -17,7 +17,6 @@ from pipeline.models.compute import connect
 from pipeline.models.computing import Computing
 from pipeline.schema import tables
 from pipeline.text import counted
-from pipeline.waiting import wait_for_one
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ def computed_elsewhere(
     try:
         while sent:
             batch, future = sent.popleft()
-            wait_for_one([future])
+            workers.wait([future])
             try:
                 rows = workers.result(future)
             except WorkersError as error:
