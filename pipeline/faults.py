@@ -125,6 +125,7 @@ class Ledger:
     def __init__(self) -> None:
         self.sources: dict[int, SourceCount] = {}
         self._rejects: list[tuple[int, int, int, str, str]] = []
+        self._packed: list[pa.RecordBatch] = []
         self._faults: dict[tuple[int, str], tuple[Fault, int, int | None, str | None]] = {}
 
     def source(self, source_id: int) -> SourceCount:
@@ -139,6 +140,8 @@ class Ledger:
         self.source(source_id).rejected += 1
         text = escape(raw[:TEXT_LIMIT])
         self._rejects.append((source_id, line, byte_offset, reason, text))
+        if len(self._rejects) == _REJECT_CHUNK:
+            self._pack()
 
     def fault(
         self,
@@ -160,10 +163,15 @@ class Ledger:
 
     def drain_rejects(self, *, everything: bool = False) -> Iterator[pa.RecordBatch]:
         """Rejects collected so far as batches of the `rejects` table, in bounded pieces."""
-        schema = tables()["rejects"].storage_schema
-        while len(self._rejects) >= _REJECT_CHUNK or (everything and self._rejects):
-            chunk, self._rejects = self._rejects[:_REJECT_CHUNK], self._rejects[_REJECT_CHUNK:]
-            yield _batch(schema, chunk)
+        if everything and self._rejects:
+            self._pack()
+        packed, self._packed = self._packed, []
+        yield from packed
+
+    def _pack(self) -> None:
+        """As Arrow a short line takes a tenth of what it takes as Python's objects."""
+        self._packed.append(_batch(tables()["rejects"].storage_schema, self._rejects))
+        self._rejects = []
 
     def fault_totals(self) -> dict[Fault, int]:
         """How often each fault was seen, over all sources."""

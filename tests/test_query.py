@@ -451,6 +451,27 @@ def test_an_interrupted_query_leaves_nothing_running(sql: str, lake: Lake) -> No
     assert not [thread.name for thread in started if thread.name.startswith("query")]
 
 
+def test_a_signal_while_the_thread_of_a_query_starts_ends_it(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Starting a thread waits for it, which on a machine with much to do takes long."""
+    many_seconds = "SELECT sum(hash(range)) FROM range(20000000000)"
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        if thread.name.startswith("query"):
+            raise KeyboardInterrupt
+
+    before = set(threading.enumerate())
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        _ = [reader.read_all() for reader in run_query(lake, many_seconds)]
+    for thread in set(threading.enumerate()) - before:
+        thread.join(5)
+        assert not thread.is_alive()
+
+
 # --- DuckDB's own shell --------------------------------------------------------------------------
 
 

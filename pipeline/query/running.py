@@ -74,9 +74,12 @@ class _Engine:
 
     def call(self, work: Callable[[], _T]) -> _T:
         """What the work gives; DuckDB's errors as those of tracelake, and then no more."""
-        future = self._pool.submit(work)
+        # Its own, and not the one that `submit` returns: a signal may come while that starts the
+        # thread, and then the work is under way without the caller having anything to end it by.
+        future: Future[_T] = Future()
         left = None if self._ends is None else max(0.0, self._ends - time.monotonic())
         try:
+            self._pool.submit(_fulfil, future, work)
             wait_for_one([future], left)
         except BaseException:
             self._interrupt(future)
@@ -105,13 +108,15 @@ class _Engine:
         self.con.close()
 
     def _interrupt(self, future: Future[_T]) -> None:
-        """Ends the work and everything after it; it may just be about to begin, hence the loop."""
+        """Ends the work and everything after it; it may just have begun, hence the loop."""
+        future.cancel()  # unless it has begun
         while not future.done():
             self.con.interrupt()
             wait_for_one([future], 0.05)
         self.close()
 
 
+<<<<<<< HEAD
 class _Answers:
     """Statements that are answered in turn, by one warehouse."""
 
@@ -156,6 +161,22 @@ class _Answers:
                 raise built_anew(self._lake) from error
         if last:
             self._engine.close()
+=======
+def _fulfil(future: Future[_T], work: Callable[[], _T]) -> None:
+    """Does the work, unless it was called off before."""
+    if future.set_running_or_notify_cancel():
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised again by who asks for the result
+            future.set_exception(error)
+
+
+def _answers(engine: _Engine, statements: list[Statement]) -> Iterator[pa.RecordBatchReader]:
+    for number, statement in enumerate(statements, 1):
+        reader = engine.call(partial(_start, engine.con, statement))
+        batches = _batches(engine, reader, last=number == len(statements))
+        yield pa.RecordBatchReader.from_batches(reader.schema, batches)
+>>>>>>> proof
 
 
 def _begin(con: duckdb.DuckDBPyConnection, statement: Statement) -> _Begun:

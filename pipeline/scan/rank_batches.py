@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -121,12 +121,12 @@ def width(dtype: str) -> int | None:
 
 
 class Texts:
-    """Tokens as text, each decoded once per batch."""
+    """Tokens as text, each decoded once per batch: all of a table, or some of them, renumbered."""
 
-    def __init__(self, table: TokenTable) -> None:
-        self._raw = [table.raw(i) for i in range(len(table))]
-        self.names = [arrow.text_of(raw) for raw in self._raw]
-        self.wrong = np.array([not arrow.is_utf8(raw) for raw in self._raw], np.bool_)
+    def __init__(self, table: TokenTable, some: Iterable[int] | None = None) -> None:
+        raws = [table.raw(i) for i in (range(len(table)) if some is None else some)]
+        self.names = [arrow.text_of(raw) for raw in raws]
+        self.wrong = np.array([not arrow.is_utf8(raw) for raw in raws], np.bool_)
 
     def column(self, ids: Ids, meaning: Callable[[str], str | None]) -> tuple[Ids, list[str]]:
         """Codes and names of what tokens mean; -1 for token 0 and for what means nothing."""

@@ -165,9 +165,10 @@ class Reader:
         ops, comms = self._ops, self._comms
         if not ops.size[ROWS]:
             return
-        names, keys, texts = Texts(self._names), Texts(self._keys), Texts(self._texts)
+        keys, texts = Texts(self._keys), Texts(self._texts)
         numbering, forwards = self._number(texts)
         self.observed.see(ops, comms, numbering, forwards, texts)
+        names = self._renumbered_names()
         built = build(ops, comms, numbering, names, keys, texts)
         not_utf8, unknown = (_notices(ops, rows) for rows in built[2:])
         self._ready.append(Batch(built[0], built[1], not_utf8, unknown))
@@ -176,6 +177,20 @@ class Reader:
             self._texts.clear()
             self._keys.clear()
             self._memory = new_memory()
+
+    def _renumbered_names(self) -> Texts:
+        """Names of the operations that there are rows of, whose ids become their places among them.
+
+        The table of names grows as long as the run does: a batch must not cost all that it holds.
+        """
+        ids = self._ops.ids[OP, : self._ops.size[ROWS]]
+        seen = np.zeros(len(self._names), np.bool_)
+        seen[ids] = True
+        found = np.flatnonzero(seen)
+        places = np.empty(seen.size, np.int32)
+        places[found] = np.arange(found.size, dtype=np.int32)
+        ids[:] = places[ids]
+        return Texts(self._names, found.tolist())
 
     def _number(self, texts: Texts) -> tuple[Numbering, npt.NDArray[np.int32]]:
         n = int(self._ops.size[ROWS])
