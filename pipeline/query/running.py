@@ -116,7 +116,15 @@ class _Engine:
         self.close()
 
 
-<<<<<<< HEAD
+def _fulfil(future: Future[_T], work: Callable[[], _T]) -> None:
+    """Does the work, unless it was called off before."""
+    if future.set_running_or_notify_cancel():
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised again by who asks for the result
+            future.set_exception(error)
+
+
 class _Answers:
     """Statements that are answered in turn, by one warehouse."""
 
@@ -161,22 +169,6 @@ class _Answers:
                 raise built_anew(self._lake) from error
         if last:
             self._engine.close()
-=======
-def _fulfil(future: Future[_T], work: Callable[[], _T]) -> None:
-    """Does the work, unless it was called off before."""
-    if future.set_running_or_notify_cancel():
-        try:
-            future.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - raised again by who asks for the result
-            future.set_exception(error)
-
-
-def _answers(engine: _Engine, statements: list[Statement]) -> Iterator[pa.RecordBatchReader]:
-    for number, statement in enumerate(statements, 1):
-        reader = engine.call(partial(_start, engine.con, statement))
-        batches = _batches(engine, reader, last=number == len(statements))
-        yield pa.RecordBatchReader.from_batches(reader.schema, batches)
->>>>>>> proof
 
 
 def _begin(con: duckdb.DuckDBPyConnection, statement: Statement) -> _Begun:
