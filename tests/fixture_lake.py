@@ -63,7 +63,7 @@ def main(at: Path) -> None:
     ingest([str(GOLDEN / name / "input") for name in INPUTS], lake, Options(), jobs=1)
     record = at / "_run" / "owed.json"
     record.parent.mkdir()
-    owed = Owed.open(lake, record, [Duty.PAGE], print)
+    owed = Owed.open(lake, "_run/owed.json", [Duty.PAGE], print)
     build(lake)
     owed.arrive()
     made = {

@@ -201,7 +201,7 @@ def test_an_error_stays_readable() -> None:
             " FROM range(8) AS _(r), range(4) AS __(s)"
         )
         failed = failures(con, parse_gates("straggler"), [f"run{n}" for n in range(7)])
-    error = failed_gates(failed, 1, Path("a lake"))
+    error = failed_gates(failed, 1, "a lake")
     assert error.exit_code == 5
     assert error.message.splitlines() == [
         "1 gate of 1 failed",

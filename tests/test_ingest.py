@@ -417,7 +417,7 @@ def test_options_that_do_not_fit_say_so(
 
 
 def test_a_dry_run_plans_and_writes_nothing(archive: Path, tmp_path: Path) -> None:
-    plans, skips = plan([str(archive)], tmp_path / "lake", Options(), tmp_path / "spool")
+    plans, skips = plan([str(archive)], str(tmp_path / "lake"), Options(), tmp_path / "spool")
     assert sorted((p.format.name, len(p.sources), p.status) for p in plans) == [
         ("aicb_workload", 1, "new"),
         ("rank_trace", 2, "new"),

@@ -234,11 +234,11 @@ def test_a_record_is_written_only_when_something_changed(
 def test_without_a_record_what_the_warehouse_has_is_done(
     tmp_path: Path, damage: bytes | None
 ) -> None:
-    lake, path = Lake.create(tmp_path / "lake"), tmp_path / "owed.json"
+    lake, path = Lake.create(tmp_path / "lake"), tmp_path / "lake" / "owed.json"
     warned: list[str] = []
 
     def opened() -> Owed:
-        return Owed.open(lake, path, [Duty.PAGE], warned.append)
+        return Owed.open(lake, path.name, [Duty.PAGE], warned.append)
 
     commit_run(lake, "first", log_run())
     build(lake)

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from pipeline.ingest.parts import SMALL_ROWS, PartWriter
 
 from pipeline.lake import Lake, RunEntry
+from pipeline.parts import SMALL_ROWS, PartWriter
 from pipeline.schema import PARTITION_KEY, Column, Table, tables
 from tests.conftest import ROOT
 from tests.lakes import run_ingest

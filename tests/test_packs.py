@@ -18,7 +18,7 @@ import pytest
 
 from pipeline.check import check_incremental, check_lake
 from pipeline.errors import LakeError
-from pipeline.lake import Lake, stored_parts
+from pipeline.lake import Lake
 from pipeline.models import build
 from pipeline.packing import compact
 from pipeline.query import open_warehouse
@@ -31,6 +31,10 @@ RUNS = ("a", "b", "c")
 
 
 @pytest.fixture
+def stored_parts(lake: Lake) -> list[str]:
+    return [found.part for found in lake.part_files.stored()]
+
+
 def lake(tmp_path: Path) -> Lake:
     """Runs a, b and c of a training log, packed."""
     made = Lake.create(tmp_path / "lake")
@@ -52,7 +56,7 @@ def archive(tmp_path: Path, sample: Path) -> Path:
 
 
 def own_parts(lake: Lake) -> set[str]:
-    return {part for part in stored_parts(lake.root) if "/run_id=" in part}
+    return {part for part in stored_parts(lake) if "/run_id=" in part}
 
 
 def packs(lake: Lake) -> dict[str, Path]:
@@ -128,19 +132,19 @@ def test_every_relation_has_the_same_rows_before_and_after(
 
 
 def test_a_second_time_there_is_nothing_to_do(lake: Lake, tracelake: Command) -> None:
-    before = sorted(stored_parts(lake.root))
+    before = sorted(stored_parts(lake))
     done = tracelake("compact", "--lake", lake.root)
     assert (done.code, done.out) == (0, "")
     assert "packed 0 files, 0 B -> 0 files, 0 B" in done.err
     assert "already current" in done.err
-    assert sorted(stored_parts(lake.root)) == before
+    assert sorted(stored_parts(lake)) == before
 
 
 def test_a_dry_run_says_what_would_be_packed(tmp_path: Path, tracelake: Command) -> None:
     lake = Lake.create(tmp_path / "lake")
     for run_id in RUNS:
         commit_run(lake, run_id, log_run())
-    before = sorted(stored_parts(lake.root))
+    before = sorted(stored_parts(lake))
     done = tracelake("compact", "--lake", lake.root, "--dry-run", "--format", "json")
     size = sum((lake.root / part).stat().st_size for part in before)
     told = {one["table"]: one for one in json.loads(done.out)}
@@ -149,7 +153,7 @@ def test_a_dry_run_says_what_would_be_packed(tmp_path: Path, tracelake: Command)
     assert told["runs"]["files_after"] is None
     assert sum(one["bytes_before"] for one in told.values()) == size
     assert done.err.startswith("would pack 12 files, ")
-    assert sorted(stored_parts(lake.root)) == before
+    assert sorted(stored_parts(lake)) == before
     assert not lake.warehouse.exists()
 
 
@@ -280,7 +284,7 @@ def test_a_build_leaves_no_row_of_a_run_that_was_replaced_or_dropped(
     assert dict(raw_packs) == {run: n for run, n in left.items() if run != "b"}
     assert check_lake(lake) == []
     assert check_incremental(lake) == []
-    assert sorted(stored_parts(lake.root)) == sorted(lake.snapshot().all_parts)
+    assert sorted(stored_parts(lake)) == sorted(lake.snapshot().all_parts)
     assert (lake.root / "_manifest/_packs.json").is_file() == bool(left)
 
 
@@ -348,13 +352,13 @@ def test_input_of_packed_runs_is_known_again_and_may_grow(
     assert tracelake(*words).code == 0
     assert tracelake("compact", *on_lake).code == 0
     lake = Lake.open(tmp_path / "lake")
-    before, stamp = sorted(stored_parts(lake.root)), lake.snapshot().stamp
+    before, stamp = sorted(stored_parts(lake)), lake.snapshot().stamp
     again = tracelake(*words)
     assert "already current" in again.err
     for path in archive.rglob("*.txt"):
         path.touch()
     assert tracelake(*words).code == 0
-    assert (sorted(stored_parts(lake.root)), lake.snapshot().stamp) == (before, stamp)
+    assert (sorted(stored_parts(lake)), lake.snapshot().stamp) == (before, stamp)
     with (archive / "plan3.txt").open("a") as file:
         file.write(plan(1).splitlines()[-1] + "\n")
     assert tracelake(*words).code == 0
@@ -462,7 +466,7 @@ def test_a_compaction_that_was_stopped_is_ended_by_the_next(
     assert relations(lake) == before
     compact(lake)
     build(lake)
-    assert sorted(stored_parts(lake.root)) == sorted(stored_parts(whole.root))
+    assert sorted(stored_parts(lake)) == sorted(stored_parts(whole))
     assert relations(lake) == before
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import duckdb
 
-from pipeline.errors import REFUSED, ContractError, LakeError, RefusedError
+from pipeline.errors import REFUSED, ContractError, LakeError, RefusedError, StoreError
 from pipeline.lake import is_pack
 from pipeline.schema import PARTITION_KEY, Column, Table, tables
 from pipeline.waiting import raise_if_ending
 
 _QUOTE = "$tracelake$"
 # DuckDB has the system's own words only.
+_OF_STORE = re.compile(r"^(StoreError|FileNotFoundError|PermissionError): (.+)$", re.MULTILINE)
 _REFUSALS = [os.strerror(code) for code in REFUSED]
 _DAMAGED = "verify with: tracelake check"
 _GONE = f"was the lake built anew? open it again, else {_DAMAGED}"
@@ -33,6 +35,7 @@ def engine_errors(subject: str, path: Path | None = None) -> Iterator[None]:
     Raises:
         LakeError: A file cannot be read or written, or memory does not suffice.
         RefusedError: The system has no room for a file, or a broken disk.
+        StoreError: A store does not give a file.
         ContractError: The SQL is wrong.
     """
     try:
@@ -61,6 +64,15 @@ def engine_errors(subject: str, path: Path | None = None) -> Iterator[None]:
         raise ContractError(f"{subject}: {error}", path=path) from error
     except (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError) as error:
         raise ContractError(f"{subject}: {error}", path=path) from error
+    except duckdb.Error as error:  # of the Python file system that a store is read by
+        if found := _OF_STORE.search(str(error)):
+            message = f"{subject}: {found[2]}"
+            if found[1] == "FileNotFoundError":
+                raise LakeError(message, hint="verify with: tracelake check") from error
+            raise StoreError(
+                message, hint="see whether the store can be reached, then run again"
+            ) from error
+        raise
 
 
 def quoted(name: str) -> str:

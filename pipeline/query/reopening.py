@@ -63,7 +63,7 @@ def reopening(lake: Lake, work: Callable[[], _T], attempts: int = ATTEMPTS) -> _
             return work()
         except LakeError as error:
             attempts -= 1
-            if edition(lake) == opened:
+            if not replaced(lake, opened):
                 raise
             if not attempts:
                 raise built_anew(lake) from error
@@ -78,8 +78,14 @@ def edition(lake: Lake) -> Edition:
     return found.st_ino, found.st_mtime_ns
 
 
+def replaced(lake: Lake, opened: Edition) -> bool:
+    """Whether another warehouse is there by now than the one that was opened."""
+    lake.refresh()
+    return edition(lake) != opened
+
+
 def built_anew(lake: Lake) -> LakeError:
     """What a reader is told that cannot begin again."""
     return LakeError(
-        "the lake was built anew while it was read", path=lake.root, hint="open it again"
+        "the lake was built anew while it was read", path=lake.name, hint="open it again"
     )

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pipeline.errors import LakeError, UsageError
 from pipeline.lake import Lake
 from pipeline.query.parameters import Parameters
-from pipeline.query.reopening import ATTEMPTS, Edition, built_anew, edition
+from pipeline.query.reopening import ATTEMPTS, Edition, built_anew, edition, replaced
 from pipeline.query.statements import Statement, read_statements
 from pipeline.query.warehouse import open_warehouse
 from pipeline.waiting import wait_for_one
@@ -148,7 +148,7 @@ class _Answers:
                 return self._engine.call(partial(_begin, self._engine.con, statement))
             except LakeError as error:
                 attempts -= 1
-                if edition(self._lake) == self._opened:
+                if not replaced(self._lake, self._opened):
                     raise
                 if not attempts:
                     raise built_anew(self._lake) from error
@@ -164,7 +164,7 @@ class _Answers:
             try:
                 batch = self._engine.call(partial(next, reader, None))
             except LakeError as error:
-                if edition(self._lake) == self._opened:
+                if not replaced(self._lake, self._opened):
                     raise
                 raise built_anew(self._lake) from error
         if last:
