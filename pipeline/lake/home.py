@@ -6,7 +6,7 @@ import hashlib
 import importlib
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pipeline import files
 from pipeline.errors import LakeError, UsageError
@@ -114,14 +114,7 @@ def _in_directory(root: Path) -> Home:
 def _in_store(uri: str) -> Home:
     """A lake in a store; what its readers need of it is brought here."""
     place = place_of(uri)
-    try:
-        mirror = importlib.import_module("pipeline.lake.mirror")
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"a lake in a store needs {error.name}, which is not installed",
-            path=place.uri,
-            hint="pip install 'tracelake[stores]'",
-        ) from error
+    mirror = _of_store("mirror", place)
     root = mirror_root(place)
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     _make_folders(root)
@@ -134,10 +127,21 @@ def part_files_at(base: str) -> PartFiles:
     """The part files of the lake whose directory or URI this is."""
     if not is_uri(base):
         return LocalPartFiles(Path(base))
-    found: PartFiles = importlib.import_module("pipeline.lake.stored").StoredPartFiles(
-        place_of(base)
-    )
+    place = place_of(base)
+    found: PartFiles = _of_store("stored", place).StoredPartFiles(place)
     return found
+
+
+def _of_store(name: str, place: Place) -> Any:
+    """A module that needs the extra `stores`."""
+    try:
+        return importlib.import_module(f"pipeline.lake.{name}")
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"a lake in a store needs {error.name}, which is not installed",
+            path=place.uri,
+            hint="pip install 'tracelake[stores]'",
+        ) from error
 
 
 def mirror_root(place: Place) -> Path:

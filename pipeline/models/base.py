@@ -65,14 +65,19 @@ def engine_errors(subject: str, path: Path | None = None) -> Iterator[None]:
     except (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError) as error:
         raise ContractError(f"{subject}: {error}", path=path) from error
     except duckdb.Error as error:  # of the Python file system that a store is read by
-        if found := _OF_STORE.search(str(error)):
-            message = f"{subject}: {found[2]}"
-            if found[1] == "FileNotFoundError":
-                raise LakeError(message, hint="verify with: tracelake check") from error
-            raise StoreError(
-                message, hint="see whether the store can be reached, then run again"
-            ) from error
+        if trouble := store_trouble(str(error)):
+            raise trouble from None  # DuckDB's own words are a trace of Python's stack
         raise
+
+
+def store_trouble(message: str) -> LakeError | StoreError | None:
+    """What DuckDB passes on of the Python file system that a store is read by, if it is that."""
+    found = _OF_STORE.search(message)
+    if found is None:
+        return None
+    if found[1] == "FileNotFoundError":
+        return LakeError(f"a part is gone: {found[2]}", hint="verify with: tracelake check")
+    return StoreError(found[2], hint="see whether the store can be reached, then run again")
 
 
 def quoted(name: str) -> str:

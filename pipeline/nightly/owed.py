@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from pipeline.errors import LakeError
+from pipeline.errors import ChangedError, LakeError
 from pipeline.lake import Lake
 from pipeline.models.state import recorded_state
 
@@ -119,7 +119,14 @@ class Owed:
 
     def _write(self) -> None:
         content = json.dumps({"version": VERSION, **asdict(self._record)})
-        self._lake.put(self._name, f"{content}\n".encode())
+        try:
+            self._lake.put(self._name, f"{content}\n".encode())
+        except ChangedError as error:
+            raise LakeError(
+                "a run on another machine is at work on this lake",
+                path=self._lake.name,
+                hint="let it end and run again: what was ingested and built is in the lake",
+            ) from error
 
 
 def _read(path: Path, warn: Callable[[str], None]) -> _Record | None:

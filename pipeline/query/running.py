@@ -11,8 +11,9 @@ from typing import TypeAlias, TypeVar
 import duckdb
 import pyarrow as pa
 
-from pipeline.errors import LakeError, UsageError
+from pipeline.errors import LakeError, StoreError, UsageError
 from pipeline.lake import Lake
+from pipeline.models.base import store_trouble
 from pipeline.query.parameters import Parameters
 from pipeline.query.reopening import ATTEMPTS, Edition, built_anew, edition, replaced
 from pipeline.query.statements import Statement, read_statements
@@ -95,7 +96,8 @@ class _Engine:
         except (duckdb.Error, OSError, pa.ArrowException) as error:
             # Out of a running result, DuckDB's errors come as whatever Arrow makes of them.
             self.close()
-            raise _told(str(error)) from error
+            told = _told(str(error))
+            raise told from None if isinstance(told, StoreError) else error
 
     def reopen(self, con: duckdb.DuckDBPyConnection) -> None:
         """Goes on with another connection, until the same end."""
@@ -177,7 +179,9 @@ def _begin(con: duckdb.DuckDBPyConnection, statement: Statement) -> _Begun:
     return reader, next(reader, None)
 
 
-def _told(message: str) -> LakeError | UsageError:
+def _told(message: str) -> LakeError | StoreError | UsageError:
+    if trouble := store_trouble(message):
+        return trouble
     if message.startswith("IO Error"):
         return LakeError(message, hint="bring the warehouse up to date: tracelake build")
     if message.startswith("Out of Memory Error"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 # Requests to a store under way at once: each waits for the network nearly all of its time.
 WIDTH = 32
 _COPY_BYTES = 8 << 20
+# Before a read is tried again, seconds; the last is not.
+_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, None)
 # Pieces that are read ahead: the first may be all that is wanted, of a head for one.
 _FIRST_BYTES = 64 << 10
 _LARGEST_BYTES = 8 << 20
@@ -104,9 +107,19 @@ class StoredFile(io.RawIOBase):
         wanted = min(count, self.size - start)
         if wanted <= 0:
             return b""
-        with store_errors(self._place.uri):
-            data: bytes = self._file.read_at(wanted, start)
-        return data
+        for pause in _PAUSES:
+            with store_errors(self._place.uri):
+                try:
+                    data: bytes = self._file.read_at(wanted, start)
+                except OSError as error:
+                    # What a busy store says does not fit where pyarrow wants the data of a small
+                    # read; it takes that for the end of all, not for a reason to ask again.
+                    if pause is None or "INTERNAL_FAILURE" not in str(error):
+                        raise
+                    time.sleep(pause)
+                    continue
+            return data
+        raise AssertionError("unreachable")
 
     def close(self) -> None:
         """Lets the connection go."""
@@ -162,7 +175,7 @@ def _upload(place: Place, file: Path) -> None:
     with (
         file.open("rb") as source,
         store_errors(place.uri),
-        place.filesystem.open_output_stream(place.path) as target,
+        place.filesystem.open_output_stream(place.path, compression=None) as target,
     ):
         while piece := source.read(_COPY_BYTES):
             target.write(piece)

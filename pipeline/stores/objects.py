@@ -70,10 +70,12 @@ class Objects:
                 return _version(
                     obstore.put(self._store, name, content, mode=mode, use_multipart=False)
                 )
-        except (AlreadyExistsError, PreconditionError, FileNotFoundError) as error:
+        except (AlreadyExistsError, PreconditionError, FileNotFoundError):
             raise ChangedError(
-                "another writer was first", path=f"{self.place.uri}/{name}", hint="run again"
-            ) from error
+                "another machine was first",
+                path=f"{self.place.uri}/{name}",
+                hint="give the command again",
+            ) from None
 
     def overwrite(self, name: str, source: Path) -> Version:
         """Puts a file as an object, whatever is there."""
@@ -113,4 +115,4 @@ def _errors(place: Place) -> Iterator[None]:
             f"the store fails: {str(error).splitlines()[0]}",
             path=place.uri,
             hint="see whether it can be reached with these credentials, then run again",
-        ) from error
+        ) from None  # what follows the first line is the store's answer in full

@@ -1,0 +1,654 @@
+"""Inputs and lakes in an object store: a server of the S3 protocol on loopback."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from pyarrow import fs
+
+from pipeline.errors import InputError, LakeError, StoreError, UsageError
+from pipeline.ingest import Options, ingest, plan
+from pipeline.ingest.stored_inputs import stored_root
+from pipeline.lake import Lake
+from pipeline.models import build
+from pipeline.models.base import copy_of
+from pipeline.models.catalog import catalog
+from pipeline.nightly import Job
+from pipeline.query import open_warehouse, run_query
+from pipeline.stores import StoredFile, listed, place_of, upload
+from tests.conftest import Command
+from tests.object_store import ObjectStore, object_store
+from tests.traces import plan as workload
+from tests.traces import trace, trace_name, write
+
+# One of its lines is bad.
+ALL = ("--max-bad-ratio", "1")
+SECRET = "no-one-may-read-this-secret"
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[ObjectStore]:
+    with object_store() as server, pytest.MonkeyPatch.context() as patch:
+        for name, value in {**server.environment, "AWS_SECRET_ACCESS_KEY": SECRET}.items():
+            patch.setenv(name, value)
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def _patient(store: ObjectStore) -> Iterator[None]:
+    yield
+    store.faults()
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a machine has of its own: the copies of lakes."""
+
+    home: Path
+    patch: pytest.MonkeyPatch
+
+    def here(self) -> None:
+        self.patch.setenv("XDG_CACHE_HOME", str(self.home))
+
+
+@pytest.fixture
+def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Machine, Machine]:
+    one, other = (Machine(tmp_path / name, monkeypatch) for name in ("one", "other"))
+    one.here()
+    return one, other
+
+
+@pytest.fixture
+def bucket(
+    store: ObjectStore,
+    machines: object,  # noqa: ARG001 - a home for the copy
+    request: pytest.FixtureRequest,
+) -> str:
+    """A bucket of the test's own, by URI."""
+    name = f"bucket-{hashlib.sha256(request.node.name.encode()).hexdigest()[:20]}"
+    store.make_bucket(name)
+    return f"s3://{name}"
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of several formats, plain and packed, with a bad line and what is no input."""
+    folder = tmp_path_factory.mktemp("archive")
+    write(folder / "job", {trace_name(rank): trace(rank, steps=4) for rank in range(2)})
+    with (folder / "job" / trace_name(1)).open("a") as file:
+        file.write("rank:1:what is this\n")
+    write(folder / "plans", {f"plan{n}.txt": workload(name=f"layer{n}") for n in range(3)})
+    packed = folder / "packed"
+    packed.mkdir()
+    with gzip.open(packed / "single.txt.gz", "wt") as file:
+        file.write(workload(name="gz"))
+    with tarfile.open(packed / "some.tar.gz", "w:gz") as tar:
+        for name in ("x.txt", "y.txt"):
+            content = workload(name=name).encode()
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    with zipfile.ZipFile(packed / "some.zip", "w") as archive:
+        archive.writestr("in/z.txt", workload(name="zip"))
+    return write(folder, {"notes.md": "no trace\n", ".hidden": workload(name="hidden")})
+
+
+def put(uri: str, folder: Path) -> str:
+    """Uploads a folder."""
+    files = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file()}
+    upload(place_of(uri), files)
+    return uri
+
+
+def brought_in(name: str, *inputs: str | Path) -> Lake:
+    lake = Lake.create(name)
+    ingest([str(i) for i in inputs], lake, Options())
+    build(lake)
+    return lake
+
+
+def parts(lake: Lake) -> dict[str, bytes]:
+    found = {}
+    for stored in lake.part_files.stored():
+        with lake.part_files.open(stored.part) as file:
+            found[stored.part] = file.read()
+    return found
+
+
+def entries(lake: Lake) -> dict[str, Any]:
+    """What manifests say, without what a file system has of its own."""
+    told = {run_id: entry.to_json() for run_id, entry in lake.snapshot().runs.items()}
+    for entry in told.values():
+        for source in entry["sources"]:
+            del source["mtime_ns"], source["inode"]
+    return told
+
+
+def warehouse(lake: Lake) -> dict[str, list[tuple[object, ...]]]:
+    models = catalog()
+    names = [*models.stored, *map(copy_of, models.copied)]
+    with duckdb.connect(str(lake.warehouse), read_only=True) as con:
+        return {name: con.execute(f'FROM "{name}" ORDER BY ALL').fetchall() for name in names}
+
+
+def assert_same(lake: Lake, expected: Lake) -> None:
+    assert parts(lake) == parts(expected)
+    assert entries(lake) == entries(expected)
+    assert str(warehouse(lake)) == str(warehouse(expected))  # NaN is NaN here
+
+
+@pytest.fixture(scope="module")
+def local(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """The lake of the archive on a disk."""
+    return brought_in(str(tmp_path_factory.mktemp("lakes") / "local"), archive)
+
+
+# --- the same lake wherever it and its input are ------------------------------------------------
+
+
+def test_a_lake_in_a_store_is_that_on_a_disk(bucket: str, archive: Path, local: Lake) -> None:
+    lake = brought_in(f"{bucket}/some/lake", archive)
+    assert_same(lake, local)
+    assert len(lake.snapshot().runs) == 8
+
+
+def test_an_archive_in_a_store_gives_that_lake_too(
+    bucket: str, archive: Path, local: Lake, tmp_path: Path
+) -> None:
+    uri = put(f"{bucket}/archive", archive)
+    assert_same(brought_in(str(tmp_path / "lake"), uri), local)
+    assert_same(brought_in(f"{bucket}/lake", uri), local)
+
+
+def test_another_machine_sees_what_was_brought_in(
+    bucket: str, archive: Path, local: Lake, machines: tuple[Machine, Machine]
+) -> None:
+    name = f"{bucket}/lake"
+    brought_in(name, archive)
+    machines[1].here()
+    lake = Lake.open(name)
+    assert_same(lake, local)
+    assert lake.root.is_relative_to(machines[1].home)
+    with open_warehouse(lake) as con:
+        rows = con.execute("SELECT count(*), sum(duration_ns) FROM ops").fetchall()
+    with open_warehouse(local) as con:
+        assert rows == con.execute("SELECT count(*), sum(duration_ns) FROM ops").fetchall()
+
+
+def test_what_is_there_already_is_neither_read_nor_written(
+    bucket: str, archive: Path, store: ObjectStore
+) -> None:
+    uri, name = put(f"{bucket}/archive", archive), f"{bucket}/lake"
+    brought_in(name, uri)
+    store.count()
+    brought_in(name, uri)
+    counts = store.count()
+    assert "PUT" not in counts
+    assert counts.get("GET", 0) == 0
+
+
+def test_only_the_columns_and_rows_that_a_query_needs_are_fetched(
+    bucket: str, tmp_path: Path, store: ObjectStore
+) -> None:
+    write(tmp_path, {trace_name(0): trace(0, steps=100_000), trace_name(1): trace(1)})
+    lake = brought_in(f"{bucket}/lake", tmp_path)
+    (part,) = [s for s in lake.part_files.stored() if s.part.startswith("ops/")]
+    with open_warehouse(lake) as con:
+        store.count()
+        found = con.execute("SELECT count(*) FROM ops WHERE start_ns < 0").fetchall()
+    assert found == [(0,)]
+    counts = store.count()
+    assert counts["GET"] <= 4
+    assert part.bytes > 1 << 19
+
+
+# --- what a URI names ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("named", "folder", "found"),
+    [
+        ("a", "a", ["b.txt", ".c/d.txt", "e/f.txt", "e/g/h.txt"]),
+        ("a/", "a", ["b.txt", ".c/d.txt", "e/f.txt", "e/g/h.txt"]),
+        ("a/b.txt", "a", ["b.txt"]),
+        ("a/*.txt", "a", ["b.txt"]),
+        ("a/e", "a/e", ["f.txt", "g/h.txt"]),
+        ("a/e/*", "a/e", ["f.txt", "g/h.txt"]),
+        ("*/e/[fg]*", "a/e", ["f.txt", "g/h.txt"]),
+        ("a/**/h.txt", "a/e/g", ["h.txt"]),
+        ("**/*.txt", "", ["a/b.txt", "a/e/f.txt", "a/e/g/h.txt", "i/j.txt"]),
+    ],
+)
+def test_a_uri_names_an_object_a_folder_or_matches(
+    bucket: str, tmp_path: Path, named: str, folder: str, found: list[str]
+) -> None:
+    names = ("a/b.txt", "a/.c/d.txt", "a/e/f.txt", "a/e/g/h.txt", "i/j.txt")
+    put(bucket, write(tmp_path, dict.fromkeys(names, "x\n")))
+    root = stored_root(f"{bucket}/{named}")
+    assert root.folder.uri == f"{bucket}/{folder}".rstrip("/")
+    assert [file.name for file in root.files] == found
+
+
+@pytest.mark.parametrize("named", ["nothing", "nothing/*.txt"])
+def test_a_uri_that_names_nothing_says_so(bucket: str, named: str) -> None:
+    with pytest.raises(InputError, match=r"no such object|nothing in the store matches"):
+        stored_root(f"{bucket}/{named}")
+
+
+def test_a_lake_within_its_input_is_no_input(bucket: str, archive: Path, local: Lake) -> None:
+    uri = put(f"{bucket}/all", archive)
+    lake = brought_in(f"{uri}/lake", uri)
+    brought_in(f"{uri}/lake", uri)
+    assert_same(lake, local)
+
+
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    [
+        ("s3://key:secret@bucket/lake", "no credentials"),
+        ("s3://key@bucket/lake", "no credentials"),
+        ("s3://bucket/lake?endpoint_override=http://x", "no credentials"),
+        ("ftp://host/lake", "no store of this kind"),
+        ("s3:///lake", "names no bucket"),
+        ("s3://bucket/../other", "no dots"),
+    ],
+)
+def test_a_uri_that_cannot_be_says_so_and_tells_no_secret(uri: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said) as raised:
+        place_of(uri)
+    assert "secret" not in str(raised.value)
+
+
+def test_a_lake_needs_a_store_with_conditions() -> None:
+    with pytest.raises(UsageError, match="puts know no condition"):
+        Lake.create("viewfs://cluster/lake")
+
+
+def test_there_must_be_a_lake(bucket: str) -> None:
+    with pytest.raises(LakeError, match="not a lake"):
+        Lake.open(f"{bucket}/lake")
+
+
+def test_a_stored_file_is_read_from_any_place(bucket: str, tmp_path: Path) -> None:
+    content = os.urandom(1_000_000)
+    (tmp_path / "file").write_bytes(content)
+    put(bucket, tmp_path)
+    with StoredFile(place_of(f"{bucket}/file")) as file:
+        assert file.read(10) == content[:10]
+        assert file.seek(-7, io.SEEK_END) == len(content) - 7
+        assert file.read() == content[-7:]
+        assert file.seek(500_000) == 500_000
+        assert io.BufferedReader(file).read() == content[500_000:]
+
+
+# --- several machines at once -------------------------------------------------------------------
+
+
+def script(*lines: str) -> list[str]:
+    return [sys.executable, "-c", "\n".join(("from pipeline.cli import main", *lines))]
+
+
+def started(machine: Machine, *arguments: str | Path) -> subprocess.Popen[str]:
+    environment = {**os.environ, "XDG_CACHE_HOME": str(machine.home)}
+    command = [*script("main()"), *map(str, arguments)]
+    return subprocess.Popen(
+        command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+def test_machines_at_work_at_once_lose_nothing_of_one_another(
+    bucket: str, archive: Path, local: Lake, machines: tuple[Machine, Machine], store: ObjectStore
+) -> None:
+    name = f"{bucket}/lake"
+    store.faults(delay=0.01)
+    inputs = [archive / "job", archive]
+    jobs = [
+        started(machine, "ingest", given, "--lake", name, *ALL)
+        for machine, given in zip(machines, inputs, strict=True)
+    ]
+    jobs += [started(machines[0], "ingest", archive / "plans", "--lake", name)]
+    for job in jobs:
+        out, err = job.communicate(timeout=120)
+        assert job.returncode == 0, (out, err)
+    machines[1].here()
+    lake = Lake.open(name)
+    build(lake)
+    with open_warehouse(lake) as con:
+        found = con.execute("SELECT count(*), sum(duration_ns) FROM ops").fetchall()
+    with open_warehouse(local) as con:
+        assert found == con.execute("SELECT count(*), sum(duration_ns) FROM ops").fetchall()
+
+
+def test_a_run_beside_one_on_another_machine_says_so(
+    bucket: str,
+    archive: Path,
+    tracelake: Command,
+    machines: tuple[Machine, Machine],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name, home = f"{bucket}/lake", machines[0].home
+    judge = Job.judge
+
+    def late(self: Job, lake: Lake, *given: Any) -> Any:
+        monkeypatch.setattr(Job, "judge", judge)
+        machines[1].here()
+        assert tracelake("run", archive, "--lake", name, *ALL).code == 0
+        monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+        return judge(self, lake, *given)
+
+    monkeypatch.setattr(Job, "judge", late)
+    done = tracelake("run", archive, "--lake", name, *ALL)
+    assert done.code == 3
+    assert "a run on another machine is at work on this lake" in done.err
+    assert tracelake("run", archive, "--lake", name, *ALL).code == 0
+
+
+def test_a_commit_that_another_machine_overtakes_is_made_again(
+    bucket: str, archive: Path, tmp_path: Path, machines: tuple[Machine, Machine]
+) -> None:
+    name = f"{bucket}/lake"
+    first = Lake.create(name)
+    ingest([str(archive / "job")], first, Options())
+    first.snapshot()
+    machines[1].here()
+    other = Lake.open(name)
+    grown = shutil.copytree(archive / "job", tmp_path / "job")
+    for rank in range(2):
+        with (grown / trace_name(rank)).open("a") as file:
+            file.write(trace(rank, start=2000))
+    ingest([str(grown)], other, Options())
+    (entry,) = other.snapshot().runs.values()
+    # The first machine has not seen that, and drops what it knows.
+    machines[0].here()
+    (before,) = first.snapshot().runs.values()
+    assert before.generation == entry.generation
+    first.commit(before.group, [], staged={}, drop={before.run_id: before.group})
+    assert other.snapshot().runs == {}
+
+
+def test_a_build_that_another_machine_overtakes_is_made_again(
+    bucket: str, archive: Path, local: Lake, machines: tuple[Machine, Machine]
+) -> None:
+    name = f"{bucket}/lake"
+    lake = Lake.create(name)
+    ingest([str(archive)], lake, Options())
+    machines[1].here()
+    other = Lake.open(name)
+    publish = Lake.publish_warehouse
+    with pytest.MonkeyPatch.context() as patch:
+
+        def overtaken(self: Lake, staged: Path) -> None:
+            patch.setattr(Lake, "publish_warehouse", publish)
+            build(other)
+            publish(self, staged)
+
+        patch.setattr(Lake, "publish_warehouse", overtaken)
+        assert build(lake).unchanged  # what the other has built is what is wanted
+    assert_same(Lake.open(name), local)
+
+
+def test_a_reader_opens_what_another_machine_has_built(
+    bucket: str, archive: Path, tmp_path: Path, machines: tuple[Machine, Machine]
+) -> None:
+    name = f"{bucket}/lake"
+    lake = brought_in(name, archive / "plans")
+    machines[1].here()
+    reader = Lake.open(name)
+    machines[0].here()
+    write(tmp_path / "in", {"more.txt": workload(name="more")})
+    ingest([str(tmp_path / "in")], lake, Options())
+    build(lake)
+    machines[1].here()
+    assert run_count(reader) == 3
+    assert run_count(Lake.open(name)) == 4
+
+
+def run_count(lake: Lake) -> int:
+    with open_warehouse(lake) as con:
+        return int(con.execute("SELECT count(*) FROM runs").fetchall()[0][0])
+
+
+# --- a store that fails -------------------------------------------------------------------------
+
+
+def test_a_busy_store_is_asked_again(
+    bucket: str, archive: Path, local: Lake, store: ObjectStore
+) -> None:
+    uri = put(f"{bucket}/archive", archive)
+    store.count()
+    store.faults(refuse=4)
+    lake = brought_in(f"{bucket}/lake", uri)
+    assert store.count()["503"] > 10
+    store.faults()
+    assert_same(lake, local)
+
+
+def test_a_store_that_goes_away_is_told_and_the_next_run_goes_on(
+    bucket: str,
+    archive: Path,
+    local: Lake,
+    tracelake: Command,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    uri, name = put(f"{bucket}/archive", archive), f"{bucket}/lake"
+    read = StoredFile.range
+    left = 12
+
+    def failing(self: StoredFile, start: int, count: int) -> bytes:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise StoreError("the store fails: it is gone", path=uri)
+        return read(self, start, count)
+
+    monkeypatch.setattr(StoredFile, "range", failing)
+    result = tracelake("run", uri, "--lake", name, "--jobs", "1")
+    assert result.code == 3
+    assert "the store fails" in result.err
+    monkeypatch.setattr(StoredFile, "range", read)
+    assert tracelake("run", uri, "--lake", name, *ALL).code == 0
+    assert_same(Lake.open(name), local)
+
+
+def test_a_query_tells_that_the_store_fails(
+    bucket: str, archive: Path, tracelake: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"{bucket}/lake"
+    brought_in(name, archive)
+
+    def failing(self: StoredFile, start: int, count: int) -> bytes:
+        del self, start, count
+        raise StoreError("the store fails: it is gone", path=name)
+
+    monkeypatch.setattr(StoredFile, "range", failing)
+    result = tracelake("query", "SELECT sum(duration_ns) FROM ops", "--lake", name)
+    assert result.code == 3
+    assert "the store fails: it is gone" in result.err
+    assert "Traceback" not in result.err
+
+
+def test_an_object_that_may_not_be_read_is_passed_over(
+    bucket: str, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = put(f"{bucket}/archive", archive / "plans")
+    opened = fs.S3FileSystem.open_input_file
+
+    def denied(self: fs.S3FileSystem, path: str) -> object:
+        if path.endswith("plan1.txt"):
+            raise OSError("When reading ...: AWS Error ACCESS_DENIED during HeadObject operation")
+        return opened(self, path)
+
+    class Denying:
+        def __init__(self, inner: fs.FileSystem) -> None:
+            self._inner = inner
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._inner, name)
+
+        def open_input_file(self, path: str) -> object:
+            return denied(self._inner, path)
+
+    place = place_of(uri)
+    inner = place.filesystem
+    monkeypatch.setattr("pipeline.stores.place._filesystem", lambda _: Denying(inner))
+    lake = brought_in(str(tmp_path / "lake"), uri)
+    assert run_count(lake) == 2
+    assert [s["reason"] for s in lake.skipped_inputs()] == ["unreadable"]
+
+
+# --- commands -----------------------------------------------------------------------------------
+
+
+def test_the_commands_work_on_a_lake_in_a_store(
+    bucket: str, archive: Path, tracelake: Command
+) -> None:
+    name = f"{bucket}/lake"
+    done = tracelake("run", archive, "--lake", name, *ALL)
+    assert done.code == 0
+    assert f"report:    {name}/report.html" in done.out
+    assert f"warehouse: {name}/warehouse.duckdb" in done.out
+    there = {file.name for file in listed(place_of(name))}
+    assert {"report.html", "warehouse.duckdb", "_run/records.jsonl", "_run/owed.json"} <= there
+    asked = "SELECT count(*) AS n FROM workload_passes"
+    answer = tracelake("query", asked, "--lake", name, "--format", "csv").out
+    assert tracelake("check", "--lake", name).code == 0
+    packed = tracelake("compact", "--lake", name)
+    assert packed.code == 0, packed.err
+    assert tracelake("query", asked, "--lake", name, "--format", "csv").out == answer
+    there = {file.name for file in listed(place_of(name))}
+    assert not [file for file in there if file.startswith("workload_passes/run_id=")]
+    run_id = next(run for run in Lake.open(name).snapshot().runs if run.startswith("plan0"))
+    assert tracelake("drop", run_id, "--lake", name).code == 0
+    assert tracelake("build", "--lake", name).code == 0
+    assert tracelake("check", "--lake", name).code == 0
+    assert run_count(Lake.open(name)) == 7
+    assert tracelake("gc", "--lake", name).code == 0
+    commands = "SELECT command FROM tracelake_runs ORDER BY started"
+    told = tracelake("query", commands, "--lake", name, "--format", "csv").out
+    assert told.replace('"', "").split() == ["command", "run", "compact", "drop", "build", "gc"]
+
+
+def test_gc_removes_what_has_lain_uncommitted_for_a_day(
+    bucket: str, archive: Path, tracelake: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    name = f"{bucket}/lake"
+    lake = brought_in(name, archive)
+    stray = "ops/run_id=x/part-0.parquet"
+    put(name, write(tmp_path, {stray: "of a worker whose driver died"}))
+    before = {found.part for found in lake.part_files.stored()}
+    assert tracelake("gc", "--lake", name).code == 0
+    assert {found.part for found in lake.part_files.stored()} == before
+    monkeypatch.setattr("pipeline.lake.stored._SETTLED_SECONDS", -1)
+    assert tracelake("gc", "--lake", name).code == 0
+    assert {found.part for found in lake.part_files.stored()} == before - {stray}
+
+
+def test_a_damaged_part_is_found(bucket: str, archive: Path, tracelake: Command) -> None:
+    name = f"{bucket}/lake"
+    lake = brought_in(name, archive)
+    part = lake.snapshot().parts("ops")[0]
+    place = place_of(f"{name}/{part}")
+    with place.filesystem.open_output_stream(place.path) as file:
+        file.write(b"PAR1 damaged PAR1")
+    found = tracelake("check", "--lake", name)
+    assert found.code == 5
+    assert "parts_intact" in found.out
+
+
+def test_a_query_reads_the_lake_and_nothing_beside_it(
+    bucket: str, archive: Path, tmp_path: Path
+) -> None:
+    lake = brought_in(f"{bucket}/lake", archive)
+    put(f"{bucket}/other", lake_part(lake, tmp_path))
+    for uri in (f"{bucket}/other/x.parquet", f"{bucket}/lake/ops/../../other/x.parquet"):
+        with pytest.raises((UsageError, LakeError, StoreError, duckdb.Error)):
+            list(run_query(lake, f"SELECT * FROM read_parquet('{uri}')"))
+
+
+def lake_part(lake: Lake, folder: Path) -> Path:
+    with lake.part_files.open(lake.snapshot().parts("ops")[0]) as file:
+        (folder / "x.parquet").write_bytes(file.read())
+    return folder
+
+
+def test_no_secret_reaches_the_lake_or_what_is_said(
+    bucket: str, archive: Path, tracelake: Command, machines: tuple[Machine, Machine]
+) -> None:
+    name = f"{bucket}/lake"
+    said = tracelake(
+        "--log-format", "json", "run", put(f"{bucket}/in", archive), "--lake", name, *ALL
+    )
+    assert said.code == 0
+    assert SECRET not in said.out + said.err
+    for file in listed(place_of(name)):
+        with StoredFile(place_of(f"{name}/{file.name}")) as stored:
+            assert SECRET.encode() not in stored.read()
+    for path in machines[0].home.rglob("*"):
+        assert path.is_dir() or SECRET.encode() not in path.read_bytes()
+
+
+def test_the_copy_is_of_this_user_alone(bucket: str, archive: Path) -> None:
+    lake = brought_in(f"{bucket}/lake", archive)
+    assert lake.root.stat().st_mode & 0o077 == 0
+
+
+def test_a_lost_copy_is_made_again(
+    bucket: str, archive: Path, local: Lake, machines: tuple[Machine, Machine]
+) -> None:
+    name = f"{bucket}/lake"
+    lake = brought_in(name, archive)
+    shutil.rmtree(machines[0].home)
+    assert_same(brought_in(name, archive), local)
+    (lake.root / ".versions.json").write_text("{damaged")
+    assert_same(brought_in(name, archive), local)
+
+
+@pytest.mark.parametrize("missing", ["obstore", "fsspec"])
+def test_without_the_extra_a_lake_in_a_store_says_what_to_install(
+    bucket: str, missing: str, archive: Path
+) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None"
+    done = subprocess.run(
+        [*script(code, "main()"), "ingest", archive, "--lake", f"{bucket}/lake"],
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert f"needs {missing}" in done.stderr
+    assert "tracelake[stores]" in done.stderr
+
+
+def test_a_dry_run_on_a_lake_in_a_store_writes_nothing(bucket: str, archive: Path) -> None:
+    name = f"{bucket}/lake"
+    plans, _ = plan([str(archive)], name, Options(), Path("spool"))
+    assert len(plans) == 8
+    assert listed(place_of(name)) == []
+
+
+def test_records_of_two_machines_stand_side_by_side(
+    bucket: str, archive: Path, tracelake: Command, machines: tuple[Machine, Machine]
+) -> None:
+    name = f"{bucket}/lake"
+    for machine in machines:
+        machine.here()
+        assert tracelake("run", archive, "--lake", name, *ALL).code == 0
+    place = place_of(f"{name}/_run/records.jsonl")
+    with StoredFile(place) as file:
+        told = [json.loads(line) for line in file.read().splitlines()]
+    assert [entry["command"] for entry in told] == ["run", "run"]
