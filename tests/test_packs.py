@@ -212,16 +212,18 @@ def test_many_thin_packs_are_joined_some_at_a_time(
 
 def test_large_parts_keep_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = Lake.create(tmp_path / "lake")
-    for run_id in RUNS:
-        commit_run(lake, run_id, log_run())
-    large = lake.snapshot().parts("layer_times")[0]
-    size = min((lake.root / part).stat().st_size for part in lake.snapshot().parts("runs"))
-    monkeypatch.setattr("pipeline.packing.steps.SMALL_BYTES", size + 1)
+    commit_run(lake, "a", log_run(steps=2000))
+    commit_run(lake, "b", log_run())
+    commit_run(lake, "c", log_run())
+    (large,) = lake.snapshot().parts("layer_times", ["a"])
+    monkeypatch.setattr("pipeline.packing.steps.SMALL_BYTES", (lake.root / large).stat().st_size)
     compact(lake)
     build(lake)
-    assert large in lake.snapshot().parts("layer_times", ["a"])
-    assert len(lake.snapshot().parts("runs")) == 1
-    assert rows(lake, "SELECT count(*) FROM layer_times JOIN runs USING (run_id)") == [(18,)]
+    assert lake.snapshot().parts("layer_times", ["a"]) == [large]
+    assert own_parts(lake) & lake.snapshot().all_parts >= {large}
+    assert packed_runs(lake) == ["b", "c"]
+    assert packed_runs(lake, "runs") == [*RUNS]
+    assert rows(lake, "SELECT count(*) FROM layer_times JOIN runs USING (run_id)") == [(4012,)]
     assert check_lake(lake) == []
 
 
