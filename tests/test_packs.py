@@ -483,27 +483,23 @@ ALL = {"a": 6, "b": 8, "c": 10, "d": 6}
 
 
 def by_duckdb(root: Path) -> dict[str, int]:
-    sql = f"""
-    SELECT run_id, count(*) FROM (
-        SELECT run_id, total_ns FROM read_parquet('{root}/layer_times/runs_packed/*.parquet')
+    found = duckdb.sql(f"""
+        FROM read_parquet('{root}/layer_times/runs_packed/*.parquet')
         UNION ALL BY NAME
-        SELECT run_id, total_ns FROM read_parquet('{root}/layer_times/run_id=*/*.parquet',
+        FROM read_parquet('{root}/layer_times/run_id=*/*.parquet',
             hive_partitioning = true, hive_types = {{'run_id': VARCHAR}})
-    ) GROUP BY 1
-    """
-    return dict(duckdb.execute(sql).fetchall())
+    """)
+    assert set(found.columns) == {c.name for c in tables()["layer_times"].columns}
+    return dict(found.aggregate("run_id, count(total_ns)").fetchall())
 
 
 def by_polars(root: Path) -> dict[str, int]:
-    own = pl.scan_parquet(
-        f"{root}/layer_times/run_id=*/*.parquet",
-        hive_partitioning=True,
-        hive_schema={"run_id": pl.String},
-    )
     packed = pl.scan_parquet(f"{root}/layer_times/runs_packed/*.parquet", hive_partitioning=False)
-    columns = [pl.col("run_id").cast(pl.String), pl.col("total_ns")]
-    found = pl.concat([packed.select(columns), own.select(columns)])
-    return dict(found.group_by("run_id").len().collect().iter_rows())
+    own = pl.scan_parquet(
+        f"{root}/layer_times/run_id=*/*.parquet", hive_schema={"run_id": pl.String}
+    )
+    found = pl.concat([packed, own.select(packed.collect_schema().names())])
+    return dict(found.group_by("run_id").agg(pl.col("total_ns").count()).collect().iter_rows())
 
 
 def by_pyarrow(root: Path) -> dict[str, int]:
