@@ -216,16 +216,18 @@ def test_many_thin_packs_are_joined_some_at_a_time(
 
 def test_large_parts_keep_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = Lake.create(tmp_path / "lake")
-    for run_id in RUNS:
-        commit_run(lake, run_id, log_run())
-    large = lake.snapshot().parts("layer_times")[0]
-    size = min((lake.root / part).stat().st_size for part in lake.snapshot().parts("runs"))
-    monkeypatch.setattr("pipeline.packing.steps.SMALL_BYTES", size + 1)
+    commit_run(lake, "a", log_run(steps=2000))
+    commit_run(lake, "b", log_run())
+    commit_run(lake, "c", log_run())
+    (large,) = lake.snapshot().parts("layer_times", ["a"])
+    monkeypatch.setattr("pipeline.packing.steps.SMALL_BYTES", (lake.root / large).stat().st_size)
     compact(lake)
     build(lake)
-    assert large in lake.snapshot().parts("layer_times", ["a"])
-    assert len(lake.snapshot().parts("runs")) == 1
-    assert rows(lake, "SELECT count(*) FROM layer_times JOIN runs USING (run_id)") == [(18,)]
+    assert lake.snapshot().parts("layer_times", ["a"]) == [large]
+    assert own_parts(lake) & lake.snapshot().all_parts >= {large}
+    assert packed_runs(lake) == ["b", "c"]
+    assert packed_runs(lake, "runs") == [*RUNS]
+    assert rows(lake, "SELECT count(*) FROM layer_times JOIN runs USING (run_id)") == [(4012,)]
     assert check_lake(lake) == []
 
 
@@ -486,26 +488,22 @@ ALL = {"a": 6, "b": 8, "c": 10, "d": 6}
 
 def by_duckdb(root: Path) -> dict[str, int]:
     sql = f"""
-    SELECT run_id, count(*) FROM (
-        SELECT run_id, total_ns FROM read_parquet('{root}/layer_times/runs_packed/*.parquet')
+        FROM read_parquet('{root}/layer_times/runs_packed/*.parquet')
         UNION ALL BY NAME
-        SELECT run_id, total_ns FROM read_parquet('{root}/layer_times/run_id=*/*.parquet',
+        FROM read_parquet('{root}/layer_times/run_id=*/*.parquet',
             hive_partitioning = true, hive_types = {{'run_id': VARCHAR}})
-    ) GROUP BY 1
     """
-    return dict(duckdb.execute(sql).fetchall())
+    found = duckdb.execute(f"SELECT run_id, count(total_ns) FROM ({sql}) GROUP BY 1").fetchall()
+    return dict(found)
 
 
 def by_polars(root: Path) -> dict[str, int]:
-    own = pl.scan_parquet(
-        f"{root}/layer_times/run_id=*/*.parquet",
-        hive_partitioning=True,
-        hive_schema={"run_id": pl.String},
-    )
     packed = pl.scan_parquet(f"{root}/layer_times/runs_packed/*.parquet", hive_partitioning=False)
-    columns = [pl.col("run_id").cast(pl.String), pl.col("total_ns")]
-    found = pl.concat([packed.select(columns), own.select(columns)])
-    return dict(found.group_by("run_id").len().collect().iter_rows())
+    own = pl.scan_parquet(
+        f"{root}/layer_times/run_id=*/*.parquet", hive_schema={"run_id": pl.String}
+    )
+    found = pl.concat([packed, own.select(packed.collect_schema().names())])
+    return dict(found.group_by("run_id").agg(pl.col("total_ns").count()).collect().iter_rows())
 
 
 def by_pyarrow(root: Path) -> dict[str, int]:

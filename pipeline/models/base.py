@@ -20,6 +20,7 @@ _QUOTE = "$tracelake$"
 # DuckDB has the system's own words only.
 _OF_STORE = re.compile(r"^(StoreError|FileNotFoundError|PermissionError): (.+)$", re.MULTILINE)
 _REFUSALS = [os.strerror(code) for code in REFUSED]
+_NO_FILE = ("No files found", os.strerror(errno.ENOENT))
 _DAMAGED = "verify with: tracelake check"
 _GONE = f"was the lake built anew? open it again, else {_DAMAGED}"
 
@@ -55,7 +56,7 @@ def engine_errors(subject: str, path: Path | None = None) -> Iterator[None]:
             ) from error
         if not isinstance(error, duckdb.IOException):
             raise
-        gone = ".parquet" in str(error) and os.strerror(errno.ENOENT) in str(error)
+        gone = ".parquet" in str(error) and any(told in str(error) for told in _NO_FILE)
         raise LakeError(f"{subject}: {error}", hint=_GONE if gone else _DAMAGED) from error
     except duckdb.InvalidInputException as error:
         # The same exception says that a Parquet file is damaged and that a function was misused.
