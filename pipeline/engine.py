@@ -37,6 +37,7 @@ _LIBRARIES = ("duckdb", "numpy", "polars", "pyarrow")
 # For workers to come, in the queue of a batch system for one.
 PATIENCE_SECONDS = 600
 _LOOK_SECONDS = 5
+_LOOPBACK = "127.0.0.1:0"
 _CONNECT_SECONDS = 10
 # To say good-bye: what is still at work then is left to end by itself.
 _CLOSE_SECONDS = 5
@@ -273,9 +274,11 @@ def _local_cluster(workers: int | None) -> Iterator[Any]:
         n_workers=workers or processors(),
         threads_per_worker=1,
         processes=True,
-        host="127.0.0.1",
+        host=_LOOPBACK.partition(":")[0],
         protocol="tcp",
         dashboard_address=None,
+        scheduler_kwargs={"dashboard_address": _LOOPBACK},  # its metrics, which it always serves
+        worker_dashboard_address=_LOOPBACK,
         memory_limit=0,  # a job bounds its own memory, and is not to be killed for that
         silence_logs=logging.CRITICAL,
         preload=[__name__],
