@@ -37,6 +37,8 @@ _LIBRARIES = ("duckdb", "numpy", "polars", "pyarrow")
 # For workers to come, in the queue of a batch system for one.
 PATIENCE_SECONDS = 600
 _LOOK_SECONDS = 5
+_OPEN = ("running", "connecting")  # of a client's status
+_LARGE_WARNING = "distributed.admin.large-graph-warning-threshold"
 _LOOPBACK = "127.0.0.1:0"
 _CONNECT_SECONDS = 10
 # To say good-bye: what is still at work then is left to end by itself.
@@ -83,7 +85,13 @@ class Workers:
     client: Client
 
     def submit(self, job: Callable[..., Any], *args: Any) -> Future[Any]:
-        """Has a job done; `result` has what it gave."""
+        """Has a job done; `result` has what it gave.
+
+        Raises:
+            WorkersError: The scheduler is gone.
+        """
+        if self.client.status not in _OPEN:
+            raise _scheduler_gone()
         return self.executor.submit(_do, _Order(_versions(), job, args))
 
     def wait(self, futures: Collection[Future[Any]]) -> set[Future[Any]]:
@@ -120,10 +128,7 @@ class Workers:
         try:
             done: _Done = future.result()
         except CancelledError as error:
-            raise WorkersError(
-                "the scheduler is gone",
-                hint="see that it runs, then give the command again: it goes on where it was",
-            ) from error
+            raise _scheduler_gone() from error
         except ImportError as error:
             raise WorkersError(
                 f"a worker cannot import what it needs: {error}",
@@ -182,7 +187,8 @@ def dask_workers(scheduler: str | None, workers: int | None) -> Iterator[Workers
         WorkersError: No worker came, or one is of another version.
     """
     try:
-        import distributed  # noqa: PLC0415 # takes half a second, and may not be there
+        import dask  # noqa: PLC0415 # takes half a second, and may not be there
+        import distributed  # noqa: PLC0415
     except ImportError:
         raise UsageError(
             "--engine dask needs distributed", hint="pip install 'tracelake[dask]'"
@@ -190,6 +196,8 @@ def dask_workers(scheduler: str | None, workers: int | None) -> Iterator[Workers
     with ExitStack() as opened:
         # Workers that were lost are told as an error, or were made up for.
         opened.enter_context(distributed.utils.silence_logging_cmgr(logging.CRITICAL))
+        # A run of many files is a plan of many bytes, which is no mistake.
+        opened.enter_context(dask.config.set({_LARGE_WARNING: "1TB"}))
         address: Any = scheduler
         if scheduler is None:
             address = opened.enter_context(_local_cluster(workers))
@@ -204,8 +212,14 @@ def dask_workers(scheduler: str | None, workers: int | None) -> Iterator[Workers
             ) from error
         opened.callback(client.close, timeout=_CLOSE_SECONDS)
         executor = client.get_executor(pure=False)
-        opened.callback(executor.shutdown, wait=False)
+        opened.callback(_leave, client, executor)
         yield _joined(client, executor)
+
+
+def _leave(client: Client, executor: Executor) -> None:
+    """Gives up what is not done, if there is somebody to be told."""
+    if client.status in _OPEN:
+        executor.shutdown(wait=False)
 
 
 def _joined(client: Client, executor: Executor) -> Workers:
@@ -218,6 +232,8 @@ def _joined(client: Client, executor: Executor) -> Workers:
             f"no worker came within {PATIENCE_SECONDS} s",
             hint="start workers for this scheduler, then give the command again",
         ) from error
+    except OSError as error:
+        raise _scheduler_gone() from error
     for worker, versions in told.items():
         if isinstance(versions, BaseException):
             raise WorkersError(
@@ -230,6 +246,13 @@ def _joined(client: Client, executor: Executor) -> Workers:
         by_host[worker.rpartition(":")[0]] += count
     together, per_process = max(by_host.values()), max(threads.values())
     return Workers(executor, sum(threads.values()), together, per_process, client)
+
+
+def _scheduler_gone() -> WorkersError:
+    return WorkersError(
+        "the scheduler is gone",
+        hint="see that it runs, then give the command again: it goes on where it was",
+    )
 
 
 def _do(order: _Order) -> _Done:
