@@ -25,8 +25,7 @@ import duckdb
 import pytest
 from distributed import Client, LocalCluster
 
-from pipeline import engine
-from pipeline.engine import Workers, dask_workers
+from pipeline.engine import Workers, dask_workers, jobs
 from pipeline.errors import UsageError, WorkersError
 from pipeline.ingest import IngestReport, Options, ingest, plan
 from pipeline.ingest.batches import batches as job_batches
@@ -327,15 +326,13 @@ def said_address(scheduler: subprocess.Popen[str]) -> str:
 def test_a_scheduler_that_goes_away_is_told_and_what_was_done_stays(
     archive: Path,
     local: tuple[Path, IngestReport],
-    monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
     with process("distributed.cli.dask_scheduler", "--host=127.0.0.1", "--port=0") as scheduler:
         address = said_address(scheduler)
-        monkeypatch.setattr(engine, "PATIENCE_SECONDS", 0.1)
-        with pytest.raises(WorkersError, match="no worker came"), dask_workers(address, None):
+        none = dask_workers(address, None, patience=0.1)
+        with pytest.raises(WorkersError, match="no worker came"), none:
             pass
-        monkeypatch.setattr(engine, "PATIENCE_SECONDS", 60)
         worker = process("distributed.cli.dask_worker", address, "--nthreads=1", "--no-nanny")
         with worker, dask_workers(address, None) as workers:
             told = Told(scheduler.kill)
@@ -367,8 +364,8 @@ def test_another_version_is_refused_when_a_cluster_is_joined_and_with_each_batch
     address: str, archive: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with dask_workers(address, None) as workers:
-        engine._versions.cache_clear()
-        monkeypatch.setattr(engine, "__version__", "9.9")
+        jobs.versions.cache_clear()
+        monkeypatch.setattr(jobs, "__version__", "9.9")
         try:
             with pytest.raises(WorkersError, match=r"has tracelake 0\S+, the command 9\.9"):
                 brought_in(archive, tmp_path / "lake", workers=workers)
@@ -378,7 +375,7 @@ def test_another_version_is_refused_when_a_cluster_is_joined_and_with_each_batch
             ):
                 pass
         finally:
-            engine._versions.cache_clear()
+            jobs.versions.cache_clear()
     assert not Lake.open(tmp_path / "lake").snapshot().runs
 
 
