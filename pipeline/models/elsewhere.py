@@ -104,7 +104,10 @@ def compute_sent(job: Job, batch: Batch) -> dict[str, str]:
         part_files.mount(con)
         con.execute(models.macros)
         Computing(con, job.base, models, keep).batch(batch, job.older)
-        own = f"{STAGING}/{job.folder.name}/{folder.name}"
+        if part_files.local:
+            own = folder.relative_to(job.base).as_posix()
+        else:
+            own = f"{STAGING}/{job.folder.name}/{folder.name}"
         named = {f"{own}/{name}.parquet": path for name, path in files.items()}
         part_files.hand_in(named)
     return {name: f"{own}/{name}.parquet" for name in files}

@@ -1,0 +1,117 @@
+"""Workers in other processes, as those who have jobs for them see them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import CancelledError, Executor, Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pipeline import __version__
+from pipeline.engine.jobs import Done, Order, do, versions
+from pipeline.errors import WorkersError
+from pipeline.measures import add_phases
+from pipeline.waiting import wait_for_one
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+OPEN = ("running", "connecting")
+"""States of a client that has a scheduler, or may have it again."""
+
+_LOOK_SECONDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """Workers in other processes; whatever a job takes and gives is pickled.
+
+    Attributes:
+        executor: Jobs are submitted to.
+        width: Jobs that run at the same time.
+        together: Those of them that share a machine, at most.
+        per_process: Those of them that share a process, at most.
+        client: Of the cluster.
+        patience: Seconds without any worker until that is an error.
+    """
+
+    executor: Executor
+    width: int
+    together: int
+    per_process: int
+    client: Client
+    patience: float
+
+    def submit(self, job: Callable[..., Any], *args: Any) -> Future[Any]:
+        """Has a job done; `result` has what it gave.
+
+        Raises:
+            WorkersError: The scheduler is gone.
+        """
+        if self.client.status not in OPEN:
+            raise scheduler_gone()
+        return self.executor.submit(do, Order(versions(), job, args))
+
+    def wait(self, futures: Collection[Future[Any]]) -> set[Future[Any]]:
+        """Waits until one of the futures has ended; returns those that have.
+
+        Raises:
+            WorkersError: There was no worker for long.
+        """
+        gone_since: float | None = None
+        while not (ended := wait_for_one(futures, _LOOK_SECONDS)):
+            if self._any_worker():
+                gone_since = None
+            elif gone_since is None:
+                gone_since = time.monotonic()
+            elif time.monotonic() - gone_since > self.patience:
+                raise WorkersError(
+                    f"there was no worker for {self.patience:.0f} s",
+                    hint="start workers, then give the command again: it goes on where it was",
+                )
+        return ended
+
+    def _any_worker(self) -> bool:
+        try:
+            return bool(self.client.nthreads())
+        except OSError:  # the scheduler is gone, which ends all futures
+            return False
+
+    def result(self, future: Future[Any]) -> Any:
+        """What a job gave, once it has ended.
+
+        Raises:
+            WorkersError: The workers that took it are lost, or cannot do it.
+        """
+        try:
+            done: Done = future.result()
+        except CancelledError as error:
+            raise scheduler_gone() from error
+        except ImportError as error:
+            raise WorkersError(
+                f"a worker cannot import what it needs: {error}",
+                hint=f"install tracelake {__version__} where the workers run",
+            ) from error
+        except _killed_worker() as error:
+            raise WorkersError(
+                f"each of {error.allowed_failures + 1} workers that tried it died",
+                hint="look for the cause in the workers' logs, memory for one, then give the"
+                " command again: it goes on where it was",
+            ) from error
+        add_phases(done.phases)
+        return done.given
+
+
+def scheduler_gone() -> WorkersError:
+    """Says that there is no scheduler any more."""
+    return WorkersError(
+        "the scheduler is gone",
+        hint="see that it runs, then give the command again: it goes on where it was",
+    )
+
+
+def _killed_worker() -> Any:
+    from distributed.scheduler import KilledWorker  # noqa: PLC0415 # see dask_workers
+
+    return KilledWorker
