@@ -32,7 +32,9 @@ from pipeline.ingest.batches import batches as job_batches
 from pipeline.lake import Lake
 from pipeline.models import batches as model_batches
 from pipeline.models import build
+from pipeline.stores import place_of, upload
 from tests.conftest import Command
+from tests.object_store import ObjectStore, object_store
 from tests.traces import op, trace, trace_name, write
 from tests.traces import plan as workload
 
@@ -46,8 +48,8 @@ Kill = Callable[[str], None]
 
 def die_on_request(requests: Path) -> None:
     """Makes a worker's process one that kills itself within a batch, where a file asks for it."""
-    from pipeline.ingest.parts import PartWriter
     from pipeline.models.computing import Computing
+    from pipeline.parts import PartWriter
 
     close, batch = PartWriter.close, Computing.batch
 
@@ -72,12 +74,23 @@ def die_on_request(requests: Path) -> None:
 
 
 @pytest.fixture(scope="module")
+def store() -> Iterator[ObjectStore]:
+    with object_store() as server, pytest.MonkeyPatch.context() as patch:
+        for name, value in server.environment.items():
+            patch.setenv(name, value)
+        yield server
+
+
+@pytest.fixture(scope="module")
 def requests(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("requests")
 
 
 @pytest.fixture(scope="module")
-def address(requests: Path) -> Iterator[str]:
+def address(
+    store: ObjectStore,  # noqa: ARG001 - workers find it by their environment
+    requests: Path,
+) -> Iterator[str]:
     """Scheduler of two worker processes; a job may be on two that die."""
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
@@ -193,6 +206,38 @@ def test_workers_make_the_lake_that_threads_make(
     brought_in(archive, tmp_path / "again", progress=told_by_threads)
     assert told.planned_total == told_by_threads.planned_total
     assert told.total == told_by_threads.total
+
+
+def test_workers_that_share_nothing_but_a_store_make_that_lake_too(
+    archive: Path,
+    local: tuple[Path, IngestReport],
+    store: ObjectStore,
+    workers: Workers,
+    kill: Kill,
+    requests: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(model_batches, "_BATCH_BYTES", 1)
+    store.make_bucket("shared")
+    names = {p.relative_to(archive).as_posix(): p for p in archive.rglob("*") if p.is_file()}
+    upload(place_of("s3://shared/archive"), names)
+    lake = Lake.create("s3://shared/lake")
+    kill(ONCE)
+    ingest(["s3://shared/archive"], lake, Options(), workers=workers)
+    assert not list(requests.iterdir())  # one was killed
+    kill(ONCE_IN_BUILD)
+    build(lake, workers=workers)
+    assert not list(requests.iterdir())
+    expected = Lake.open(shutil.copytree(local[0], tmp_path / "expected"))
+    build(expected)
+    found = {}
+    for stored in lake.part_files.stored():
+        with lake.part_files.open(stored.part) as file:
+            found[stored.part] = file.read()
+    assert found == {p: (expected.root / p).read_bytes() for p in expected.snapshot().all_parts}
+    assert rows(lake.root) == rows(expected.root)
 
 
 def test_a_run_that_grows_is_told_apart_by_workers_too(
@@ -433,7 +478,7 @@ def test_an_interrupt_ends_the_command_and_its_cluster_at_once(tmp_path: Path) -
 def test_small_runs_share_batches_and_those_of_a_tar_stay_together(
     archive: Path, tmp_path: Path
 ) -> None:
-    plans, _ = plan([str(archive)], tmp_path / "lake", Options(), tmp_path / "spool")
+    plans, _ = plan([str(archive)], str(tmp_path / "lake"), Options(), tmp_path / "spool")
     found = list(job_batches(plans, 2))
     runs = [p.run_id for batch in found for job in batch for p in job]
     assert sorted(runs) == sorted(p.run_id for p in plans)
