@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +25,8 @@ class Batch:
 
     Attributes:
         parts: Their part files by base table.
-        small: Base tables that come in so small parts, or shares of packs, that whoever reads them
-            again and again does better to read them into memory once.
+        small: Base tables that come in so small parts that whoever reads them again and again does
+            better to read them into memory once.
     """
 
     run_ids: tuple[str, ...]
@@ -60,14 +59,7 @@ def batches(root: Path, snapshot: Snapshot, run_ids: Sequence[str]) -> Iterator[
 
 def _batch(snapshot: Snapshot, run_ids: list[str], sizes: Mapping[str, int]) -> Batch:
     parts = {table: snapshot.parts(table, run_ids) for table in tables()}
-    # Of a pack each run's rows count as a part: to find them again and again costs as much.
-    pieces = Counter(
-        table
-        for run_id in run_ids
-        for table, found in snapshot.parts_of(run_id).items()
-        for _ in found
-    )
-    small = (table for table in parts if sizes[table] < pieces[table] * _SMALL_PART_BYTES)
+    small = (t for t, found in parts.items() if sizes[t] < len(found) * _SMALL_PART_BYTES)
     return Batch(tuple(run_ids), parts, frozenset(small))
 
 
