@@ -131,6 +131,15 @@ def test_every_relation_has_the_same_rows_before_and_after(
     assert relations(lake) == before
 
 
+def test_runs_of_a_pack_are_computed_some_at_a_time(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = relations(lake)
+    monkeypatch.setattr("pipeline.models.batches._BATCH_BYTES", 0)
+    assert build(lake, full=True).built == RUNS
+    assert relations(lake) == before
+
+
 def test_a_second_time_there_is_nothing_to_do(lake: Lake, tracelake: Command) -> None:
     before = sorted(stored_parts(lake))
     done = tracelake("compact", "--lake", lake.root)

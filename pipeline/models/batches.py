@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,8 +23,8 @@ class Batch:
 
     Attributes:
         parts: Their part files by base table.
-        small: Base tables that come in so small parts, or shares of packs, that whoever reads them
-            again and again does better to read them into memory once.
+        small: Base tables that come in so small parts that whoever reads them again and again does
+            better to read them into memory once.
     """
 
     run_ids: tuple[str, ...]
@@ -63,14 +62,7 @@ def batches(files: PartFiles, snapshot: Snapshot, run_ids: Sequence[str]) -> Ite
 
 def _batch(snapshot: Snapshot, run_ids: list[str], sizes: Mapping[str, int]) -> Batch:
     parts = {table: snapshot.parts(table, run_ids) for table in tables()}
-    # Of a pack each run's rows count as a part: to find them again and again costs as much.
-    pieces = Counter(
-        table
-        for run_id in run_ids
-        for table, found in snapshot.parts_of(run_id).items()
-        for _ in found
-    )
-    small = (table for table in parts if sizes[table] < pieces[table] * _SMALL_PART_BYTES)
+    small = (t for t, found in parts.items() if sizes[t] < len(found) * _SMALL_PART_BYTES)
     return Batch(tuple(run_ids), parts, frozenset(small))
 
 
