@@ -47,10 +47,11 @@ class Disk:
 
     def remove(self, path: Path) -> None:
         if path.suffix == ".parquet":
-            manifests = path.parent.parent.parent / "_manifest"
+            root = path.parent.parent.parent
+            manifests, part = root / "_manifest", path.relative_to(root).as_posix()
             for name, inode in self.names[manifests].items():
-                if name.endswith(".json") and path.name.encode() in self.contents[inode]:
-                    self.lost.append(f"{path.name}, which {name} names")
+                if name.endswith(".json") and part.encode() in self.contents[inode]:
+                    self.lost.append(f"{part}, which {name} names")
         self._remove(path)
 
     def holds(self, path: Path) -> bool:
