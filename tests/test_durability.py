@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pipeline import files
+from pipeline.errors import UsageError
 from pipeline.files import beside, put, put_link
 from pipeline.lake import Lake
 from tests.tiny_lakes import commit_run, drop_run, log_run
@@ -177,6 +178,21 @@ def test_a_file_that_was_removed_before_it_was_locked_is_made_again(
         there.write_bytes(b"new")
         put(tmp_path / "two", b"again")
         assert there.read_bytes() == b"new"
+
+
+def test_a_file_system_that_may_only_be_read_is_a_matter_of_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(files, "sync", refuse)
+    with pytest.raises(UsageError, match="choose another file"):
+        put(tmp_path / "page", b"new")
+
+
+def test_a_tree_that_another_has_removed_is_removed(tmp_path: Path) -> None:
+    files.remove_tree(tmp_path / "gone")
 
 
 # --- sync -----------------------------------------------------------------------------------------
