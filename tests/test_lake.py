@@ -156,7 +156,7 @@ def test_parts_of_a_list_of_skipped_inputs_go_when_it_is_replaced(lake: Lake) ->
         staged = lake.root / "_staging" / "rows"
         staged.write_text(name)
         lake.commit_skipped([], {name: staged})
-    lake.sweep(lake.snapshot())
+        lake.sweep(lake.snapshot())
     assert stored(lake) == set(names[1:])
 
 
