@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pipeline.lake import Lake
+from pipeline.lake import Change, Lake, RunEntry
 from tests.tiny_lakes import commit_run, drop_run, log_run
 
 
@@ -107,3 +109,72 @@ def test_a_lake_without_a_list_is_looked_through(lake: Lake) -> None:
     commit_run(lake, "a", log_run(steps=5))
     lake.sweep(lake.snapshot())
     assert stored(lake) == lake.snapshot().all_parts
+
+
+@pytest.mark.parametrize("name", ["commit", "commit_skipped", "sweep", "staging", "remove_dead"])
+def test_what_needs_a_lock_waits_for_it(lake: Lake, name: str) -> None:
+    def make_staging() -> None:
+        with lake.staging("late"):
+            pass
+
+    work: dict[str, tuple[str, Callable[[], object]]] = {
+        "commit": ("commit", lambda: commit_run(lake, "a", log_run())),
+        "commit_skipped": ("commit", lambda: lake.commit_skipped([], {})),
+        "sweep": ("commit", lambda: lake.sweep(lake.snapshot())),
+        "staging": ("staging", make_staging),
+        "remove_dead": ("staging", lambda: lake.sweep(lake.snapshot())),
+    }
+    lock, call = work[name]
+    thread = threading.Thread(target=call)
+    with lake.lock(lock):
+        thread.start()
+        thread.join(0.3)
+        assert thread.is_alive()
+    thread.join()
+
+
+def test_changes_of_one_group_in_one_commit_all_count(lake: Lake) -> None:
+    entries = [RunEntry(run_id, "group", "generation", {}) for run_id in ("a", "b")]
+    lake.commit_all([Change("group", (entry,), {}, {}) for entry in entries])
+    assert list(lake.snapshot().runs) == ["a", "b"]
+
+
+def test_a_sweep_spares_what_it_is_told_to(lake: Lake) -> None:
+    commit_run(lake, "a", log_run())
+    superseded = lake.snapshot().all_parts
+    commit_run(lake, "a", log_run(steps=5))
+    lake.sweep(lake.snapshot(), spared=superseded)
+    assert superseded <= stored(lake)
+    lake.sweep(lake.snapshot())
+    assert stored(lake) == lake.snapshot().all_parts
+
+
+def test_parts_of_a_list_of_skipped_inputs_go_when_it_is_replaced(lake: Lake) -> None:
+    names = [f"skipped/run_id=none/part-{number}.parquet" for number in range(2)]
+    lake.sweep(lake.snapshot())  # from here on there is a list of what is loose
+    for name in names:
+        staged = lake.root / "_staging" / "rows"
+        staged.write_text(name)
+        lake.commit_skipped([], {name: staged})
+        lake.sweep(lake.snapshot())
+    assert stored(lake) == set(names[1:])
+
+
+def test_a_commit_without_a_list_does_not_begin_one_that_hides_what_was_before(lake: Lake) -> None:
+    commit_run(lake, "a", log_run())
+    (lake.root / "_manifest/a.json").unlink()
+    (lake.root / "_manifest/_loose").unlink(missing_ok=True)
+    commit_run(lake, "b", log_run())
+    lake.sweep(lake.snapshot())
+    assert not list(lake.root.glob("*/run_id=a"))
+
+
+def test_the_list_of_loose_parts_is_replaced_as_a_whole(lake: Lake) -> None:
+    commit_run(lake, "a", log_run())
+    lake.sweep(lake.snapshot())
+    commit_run(lake, "a", log_run(steps=5))
+    with (lake.root / "_manifest/_loose").open() as opened:
+        before = opened.read()
+        lake.sweep(lake.snapshot())
+        opened.seek(0)
+        assert opened.read() == before != (lake.root / "_manifest/_loose").read_text()
