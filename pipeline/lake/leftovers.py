@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.files import remove, remove_folder, remove_tree
+from pipeline.files import remove, remove_folder
 from pipeline.lake.loose import Loose, stored_parts
 from pipeline.lake.store import Lake
-from pipeline.lake.work import STAGING
+from pipeline.lake.work import STAGING, remove_staging
 
 # What a commit writes beside its final place, and what others do; the latter lock it meanwhile.
 _OF_COMMITS = ("_manifest/*.tmp",)
@@ -58,7 +58,7 @@ def remove_leftovers(lake: Lake, published: Collection[str]) -> list[Leftover]:
         for leftover in found:
             path = lake.root / leftover.path
             if leftover.kind == "staging":
-                remove_tree(path)
+                remove_staging(path)
                 continue
             remove(path)
             if leftover.kind == "part":
