@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.files import remove, remove_tree
+from pipeline.files import remove
 from pipeline.lake.loose import Loose
 from pipeline.lake.store import Lake
-from pipeline.lake.work import STAGING
+from pipeline.lake.work import STAGING, remove_staging
 
 # What a commit writes beside its final place, and what others do; the latter lock it meanwhile.
 _OF_COMMITS = ("_manifest/*.tmp",)
@@ -57,7 +57,7 @@ def remove_leftovers(lake: Lake, published: Collection[str]) -> list[Leftover]:
         found = list(_found(lake, published))
         for leftover in found:
             if leftover.kind == "staging":
-                remove_tree(lake.root / leftover.path)
+                remove_staging(lake.root / leftover.path)
             elif leftover.kind == "temporary":
                 remove(lake.root / leftover.path)
         lake.part_files.remove([left.path for left in found if left.kind == "part"])

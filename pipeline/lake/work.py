@@ -38,7 +38,7 @@ def staging(root: Path, purpose: str) -> Iterator[Path]:
         try:
             yield folder
         finally:
-            _remove(folder)
+            remove_staging(folder)
 
 
 def _claim(folder: Path) -> BinaryIO:
@@ -67,11 +67,11 @@ def _remove_if_dead(folder: Path) -> int:
             except BlockingIOError:
                 return 0
         files = [path for path in folder.rglob("*") if not path.is_dir()]
-        _remove(folder)
+        remove_staging(folder)
     return len(files)
 
 
-def _remove(folder: Path) -> None:
+def remove_staging(folder: Path) -> None:
     """Removes a folder that its writer's workers may still write to: they no longer find it."""
     gone = folder.with_name(f"{folder.name}.gone")
     with contextlib.suppress(FileNotFoundError):
