@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.ingest import parts
+from pipeline import parts
 from pipeline.schema import tables
 
 TABLE = "comms"
