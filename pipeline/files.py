@@ -12,6 +12,7 @@ import errno
 import fcntl
 import functools
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator
@@ -22,6 +23,8 @@ from typing import Any
 from pipeline.errors import RefusedError, UsageError, is_refusal
 
 _MARK = "tracelake"
+# What is left of the beginning of a URI in a path.
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:/")
 # From so many on, one call for the whole file system is quicker than one per file.
 _MANY = 8
 _LINUX = sys.platform == "linux"
@@ -151,6 +154,10 @@ def beside(path: Path) -> Iterator[Path]:
         RefusedError: The system has no room for it, or a broken disk.
         UsageError: It cannot be written.
     """
+    if _SCHEME.match(str(path)):
+        raise UsageError(
+            "a URI is no place for this file", path=path, hint="write it here, then copy it there"
+        )
     try:
         make_folder(path.parent)
         _remove_dead(path.parent)

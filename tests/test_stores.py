@@ -634,6 +634,15 @@ def test_without_the_extra_a_lake_in_a_store_says_what_to_install(
     assert "tracelake[stores]" in done.stderr
 
 
+@pytest.mark.parametrize("option", ["--report", "--summary"])
+def test_a_page_is_not_written_to_a_uri(
+    bucket: str, archive: Path, tracelake: Command, option: str, tmp_path: Path
+) -> None:
+    done = tracelake("run", archive, "--lake", tmp_path / "lake", option, f"{bucket}/x.html", *ALL)
+    assert done.code == 2
+    assert "a URI is no place for this file" in done.err
+
+
 def test_a_dry_run_on_a_lake_in_a_store_writes_nothing(bucket: str, archive: Path) -> None:
     name = f"{bucket}/lake"
     plans, _ = plan([str(archive)], name, Options(), Path("spool"))

@@ -63,12 +63,11 @@ def _leave(name: str, entry: Mapping[str, Any], measures: Measures) -> None:
     from pipeline.lake import Lake
     from pipeline.records import add_record
 
-    if not Lake.exists(name):
-        return
     host = {"version": __version__, "host": socket.gethostname(), "pid": os.getpid()}
     whole = {**entry, **host, "phases": dict(measures.phases), **measures.amounts}
     try:
-        add_record(Lake.open(name), whole)
+        if lake := Lake.find(name):
+            add_record(lake, whole)
     except (OSError, TracelakeError) as error:
         cause = error if isinstance(error, OSError) else error.__cause__
         expected = isinstance(cause, OSError) and cause.errno in _READ_ONLY

@@ -41,7 +41,7 @@ def plan(
         InputError: A name matches nothing.
         UsageError: An option does not fit.
     """
-    lake = Lake.open(lake_name) if Lake.exists(lake_name) else None
+    lake = Lake.find(lake_name)
     snapshot = lake.snapshot() if lake else Snapshot({}, ())
     memory = Memory(
         snapshot, lake.skipped_inputs() if lake else (), dropped_runs(lake) if lake else {}

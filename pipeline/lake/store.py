@@ -62,17 +62,18 @@ class Lake:
             StoreError: Its store does not answer.
             UsageError: No lake can be there.
         """
-        home = find_home(name)
-        if home is None:
+        lake = cls.find(name)
+        if lake is None:
             if not is_uri(str(name)) and Path(name).is_file():
                 raise LakeError("the lake path is a file, not a directory", path=name)
             raise LakeError("not a lake", path=name, hint="make one with: tracelake ingest")
-        return cls(*home)
+        return lake
 
-    @staticmethod
-    def exists(name: str | Path) -> bool:
-        """Whether there is a lake of this name; see `open`."""
-        return find_home(name) is not None
+    @classmethod
+    def find(cls, name: str | Path) -> Lake | None:
+        """The lake of this name, if there is one; see `open`."""
+        home = find_home(name)
+        return home and cls(*home)
 
     @classmethod
     def create(cls, name: str | Path) -> Lake:

@@ -1,7 +1,8 @@
 """Files of a store as DuckDB's own Parquet reader wants them: the ranges it asks for, no more.
 
-Measured against Arrow's scanner, with 20 ms a request: 200 small files 3.0 s against 5.3 s, the
-same again 1.9 s against 3.5 s (DuckDB keeps what it has read), one file of a million rows alike.
+Measured against Arrow's scanner, with 20 ms a request: 200 small files 1.6 s against 5.3 s, the
+same again 0.1 s against 3.5 s (DuckDB keeps what it has read), a file of 1.3 M rows 0.3 s against
+0.2 s and again 0.1 s.
 """
 
 from __future__ import annotations
