@@ -100,7 +100,7 @@ def address(
             processes=True,
             host="127.0.0.1",
             protocol="tcp",
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
             memory_limit=0,
             silence_logs=50,
         ) as cluster,
@@ -210,7 +210,6 @@ def test_workers_make_the_lake_that_threads_make(
 
 def test_workers_that_share_nothing_but_a_store_make_that_lake_too(
     archive: Path,
-    local: tuple[Path, IngestReport],
     store: ObjectStore,
     workers: Workers,
     kill: Kill,
@@ -219,9 +218,10 @@ def test_workers_that_share_nothing_but_a_store_make_that_lake_too(
     tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(model_batches, "_BATCH_BYTES", 1)
+    monkeypatch.setattr(model_batches, "_BATCH_BYTES", 10_000)
     store.make_bucket("shared")
-    names = {p.relative_to(archive).as_posix(): p for p in archive.rglob("*") if p.is_file()}
+    some = archive / "more"
+    names = {p.relative_to(some).as_posix(): p for p in some.rglob("*") if p.is_file()}
     upload(place_of("s3://shared/archive"), names)
     lake = Lake.create("s3://shared/lake")
     kill(ONCE)
@@ -230,7 +230,8 @@ def test_workers_that_share_nothing_but_a_store_make_that_lake_too(
     kill(ONCE_IN_BUILD)
     build(lake, workers=workers)
     assert not list(requests.iterdir())
-    expected = Lake.open(shutil.copytree(local[0], tmp_path / "expected"))
+    brought_in(some, tmp_path / "lake")
+    expected = Lake.open(tmp_path / "lake")
     build(expected)
     found = {}
     for stored in lake.part_files.stored():

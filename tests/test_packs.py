@@ -30,11 +30,11 @@ from tests.traces import plan, trace, trace_name, write
 RUNS = ("a", "b", "c")
 
 
-@pytest.fixture
 def stored_parts(lake: Lake) -> list[str]:
     return [found.part for found in lake.part_files.stored()]
 
 
+@pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """Runs a, b and c of a training log, packed."""
     made = Lake.create(tmp_path / "lake")

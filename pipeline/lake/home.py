@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import os
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline import files
-from pipeline.errors import LakeError, UsageError
+from pipeline.errors import ChangedError, LakeError, UsageError
 from pipeline.lake.part_files import LocalPartFiles, PartFiles
 from pipeline.lake.small_files import LocalSmallFiles, SmallFiles
 from pipeline.lake.work import LOCKS, STAGING
@@ -80,7 +81,8 @@ def make_home(name: str | Path) -> Home:
     if is_uri(str(name)):
         home = _in_store(str(name))
         if not (home.small.root / _MARK).is_file():
-            home.small.put(_MARK, b"tracelake\n")
+            with contextlib.suppress(ChangedError):  # another machine makes it
+                home.small.put(_MARK, b"tracelake\n")
         return home
     path = Path(name).resolve()
     try:

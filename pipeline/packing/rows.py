@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from operator import itemgetter
 from typing import TypeAlias
@@ -86,9 +87,11 @@ def _batches(files: PartFiles, part: str) -> Iterator[pa.RecordBatch]:
                 yield batch
 
 
-def _opened(files: PartFiles, part: str) -> pq.ParquetFile:
+@contextmanager
+def _opened(files: PartFiles, part: str) -> Iterator[pq.ParquetFile]:
     try:
-        return pq.ParquetFile(files.open(part))
+        with files.open(part) as file:
+            yield pq.ParquetFile(file)
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(files, part, str(error)) from error
 
