@@ -21,7 +21,7 @@ import duckdb
 import pytest
 from pyarrow import fs
 
-from pipeline.errors import InputError, LakeError, StoreError, UsageError
+from pipeline.errors import ChangedError, InputError, LakeError, StoreError, UsageError
 from pipeline.ingest import Options, ingest, plan
 from pipeline.ingest.stored_inputs import stored_root
 from pipeline.lake import Lake
@@ -400,6 +400,29 @@ def test_a_build_that_another_machine_overtakes_is_made_again(
         patch.setattr(Lake, "publish_warehouse", overtaken)
         assert build(lake).unchanged  # what the other has built is what is wanted
     assert_same(Lake.open(name), local)
+
+
+def test_a_large_warehouse_is_put_in_parts_if_nobody_was_first(
+    bucket: str,
+    archive: Path,
+    local: Lake,
+    machines: tuple[Machine, Machine],
+    monkeypatch: pytest.MonkeyPatch,
+    store: ObjectStore,
+) -> None:
+    monkeypatch.setattr("pipeline.stores.objects._ONE_PUT_BYTES", 0)
+    name = f"{bucket}/lake"
+    lake = Lake.create(name)
+    ingest([str(archive)], lake, Options())
+    machines[1].here()
+    other = Lake.open(name)
+    machines[0].here()
+    store.count()
+    build(lake)
+    assert store.count()["POST"] >= 2  # the beginning and the end of an upload in parts
+    assert_same(lake, local)
+    with other.staging("build") as folder, pytest.raises(ChangedError):
+        other.publish_warehouse(Path(shutil.copy(local.warehouse, folder)))
 
 
 def test_a_reader_opens_what_another_machine_has_built(

@@ -14,6 +14,9 @@ from obstore.store import ObjectStore, from_url
 from pipeline.errors import ChangedError, StoreError, UsageError
 from pipeline.stores.place import Place, endpoint
 
+# What is larger is put in parts: a store takes 5 GB at once, and this process holds it in memory.
+_ONE_PUT_BYTES = 256 << 20
+
 Version = dict[str, str | None]
 """What a store knows a state of an object by: `e_tag`, and `version` where it has one."""
 
@@ -63,6 +66,8 @@ class Objects:
         Raises:
             ChangedError: It is in another state.
         """
+        if isinstance(content, Path) and content.stat().st_size > _ONE_PUT_BYTES:
+            return self._put_large(name, content, known)
         mode: Any = "create" if known is None else {k: v for k, v in known.items() if v}
         try:
             with _errors(self.place):
@@ -71,16 +76,28 @@ class Objects:
                     obstore.put(self._store, name, content, mode=mode, use_multipart=False)
                 )
         except (AlreadyExistsError, PreconditionError, FileNotFoundError):
-            raise ChangedError(
-                "another machine was first",
-                path=f"{self.place.uri}/{name}",
-                hint="give the command again",
-            ) from None
+            raise _changed(self.place, name) from None
+
+    def _put_large(self, name: str, source: Path, known: Version | None) -> Version:
+        """Puts a file in parts, which know no condition: it is looked for right before.
+
+        Of two that are put within the time of one upload the last stays.
+        """
+        if self.tag(name) != (known and known["e_tag"]):
+            raise _changed(self.place, name)
+        with _errors(self.place):
+            return _version(obstore.put(self._store, name, source, use_multipart=True))
 
     def overwrite(self, name: str, source: Path) -> Version:
         """Puts a file as an object, whatever is there."""
         with _errors(self.place):
             return _version(obstore.put(self._store, name, source))
+
+
+def _changed(place: Place, name: str) -> ChangedError:
+    return ChangedError(
+        "another machine was first", path=f"{place.uri}/{name}", hint="give the command again"
+    )
 
 
 def _version(meta: Any) -> Version:
