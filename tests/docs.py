@@ -27,7 +27,7 @@ from pipeline.ingest.discover import SKIP_REASONS
 from pipeline.models import catalog
 from pipeline.records import records_table
 from pipeline.schema import reasons, tables
-from tests import questions
+from tests import questions, scale
 from tests.corpus import NO_CORPUS, corpus_folder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -163,6 +163,7 @@ def main() -> None:
     """Writes the pages."""
     (ROOT / REFERENCE).write_text(reference(), encoding="utf-8")
     questions.write()
+    scale.write()
     for page in PAGES:
         _write(page, sample_folder)
     corpus = corpus_folder()

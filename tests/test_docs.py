@@ -9,7 +9,7 @@ import pytest
 import typer.main
 
 from pipeline.cli import app
-from tests import docs
+from tests import docs, scale
 
 FIGURE = re.compile(r"(?<![\w.])(?:\d+\.\d+|\d{3,})(?!\w|\.\d)")
 
@@ -18,6 +18,12 @@ FIGURE = re.compile(r"(?<![\w.])(?:\d+\.\d+|\d{3,})(?!\w|\.\d)")
 def test_pages_show_what_their_commands_print(page: str, tmp_path: Path) -> None:
     shown = (docs.ROOT / page).read_text(encoding="utf-8")
     assert shown == docs.rendered(page, docs.sample_folder(tmp_path)), "run: make docs"
+
+
+def test_the_arithmetic_is_of_what_was_measured() -> None:
+    shown = scale.PAGE.read_text(encoding="utf-8")
+    assert shown == scale.rendered(shown), "run: make docs"
+    assert "core-hours" in shown
 
 
 @pytest.mark.parametrize("page", docs.CORPUS_PAGES)

@@ -1,0 +1,124 @@
+"""The arithmetic of docs/scale.md: what was measured, and what follows for large archives.
+
+`make docs` writes the tables into the page; `tests/test_docs.py` fails when the page has others.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "scale.md"
+_BLOCK = re.compile(r"(<!-- begin: arithmetic -->\n).*?(\n<!-- end: arithmetic -->)", re.DOTALL)
+
+HOUR = 3600
+TB = 1e6  # in MB
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What one of something costs, measured on the machine of docs/benchmarks.md.
+
+    Attributes:
+        value: In the unit that `shown` ends with.
+        source: How it was measured.
+    """
+
+    value: float
+    shown: str
+    source: str
+
+
+PARSE = Unit(
+    0.006, "6 ms of a core per MB", "ingest of rank traces of 10 GB: 334 MB/s on two cores"
+)
+FILE = Unit(0.00043, "0.43 ms of a core per file", "10,000 rank files of 16 kB, less their text")
+BUILD = Unit(
+    0.09,
+    "90 ms of a core per MB",
+    "`build` of 1,003 runs of 1.2 GB in 52 s, of one run of 4,096 ranks of 285 MB in 13.3 s",
+)
+PLAN = Unit(0.00018, "0.18 ms per file, by the command alone", "a rerun over 10,000 files")
+PARQUET = Unit(0.06, "6 % of the text", "the same two lakes: 6 and 13 % (small runs)")
+WAREHOUSE = Unit(0.12, "12 % of the text", "the same two lakes")
+MANIFEST = Unit(0.00083, "0.83 kB per file", "the same two lakes")
+READS = Unit(5, "5 requests per file that is read", "bench `stores`")
+WRITES = Unit(8, "8 puts per run", "bench `stores`")
+LISTED = Unit(0.001, "1 request per 1,000 files that are listed", "the protocol")
+UNITS = (PARSE, FILE, BUILD, PLAN, PARQUET, WAREHOUSE, MANIFEST, READS, WRITES, LISTED)
+
+FILE_MB = 1.0
+RANKS = 1_000
+WIDTHS = (2, 64, 1_000)
+ARCHIVES = {"1 TB": TB, "100 TB": 100 * TB, "10 PB": 10_000 * TB}
+
+
+def tables() -> str:
+    """What was measured, and what follows, as Markdown."""
+    measured = ["| measured | |", "|-|-|", *(f"| {u.shown} | {u.source} |" for u in UNITS)]
+    rows: dict[str, list[str]] = {}
+    for size in ARCHIVES.values():
+        for name, value in _figures(size).items():
+            rows.setdefault(name, []).append(value)
+    follows = [
+        f"| | {' | '.join(ARCHIVES)} |",
+        "|-|" + "--:|" * len(ARCHIVES),
+        *(f"| {name} | {' | '.join(values)} |" for name, values in rows.items()),
+    ]
+    return "\n".join([*measured, "", *follows])
+
+
+def _figures(mb: float) -> dict[str, str]:
+    files = mb / FILE_MB
+    runs = files / RANKS
+    parse = (mb * PARSE.value + files * FILE.value) / HOUR
+    build = mb * BUILD.value / HOUR
+    plan = files * PLAN.value / HOUR
+    figures = {
+        f"files of {FILE_MB:g} MB; runs of {RANKS:,} ranks": f"{_si(files)}; {_si(runs)}",
+        "ingest, core-hours: MB x 6 ms + files x 0.43 ms": _number(parse),
+        "build, core-hours: MB x 90 ms": _number(build),
+        "plan, hours of the command: files x 0.18 ms": _number(plan),
+    }
+    for width in WIDTHS:
+        hours = (parse + build) / width + plan
+        figures[f"hours on {width:,} cores: core-hours / {width:,} + plan"] = _number(hours)
+    reads, writes = files * (READS.value + LISTED.value), runs * WRITES.value
+    return {
+        **figures,
+        "requests: files x 5 and runs x 8": f"{_si(reads)} and {_si(writes)}",
+        "Parquet: 6 %": _bytes(mb * PARQUET.value),
+        "warehouse: 12 %": _bytes(mb * WAREHOUSE.value),
+        "manifests: files x 0.83 kB": _bytes(files * MANIFEST.value),
+        "again, nothing new, hours: files x 0.18 ms": _number(plan),
+    }
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def _si(value: float) -> str:
+    for size, name in ((1e9, "billion"), (1e6, "million")):
+        if value >= size:
+            return f"{value / size:,.3g} {name}"
+    return f"{value:,.0f}"
+
+
+def _bytes(mb: float) -> str:
+    for size, name in ((1e9, "PB"), (1e6, "TB"), (1e3, "GB")):
+        if mb >= size:
+            return f"{mb / size:,.3g} {name}"
+    return f"{mb:,.3g} MB"
+
+
+def rendered(page: str) -> str:
+    """The page with the tables as they are now."""
+    return _BLOCK.sub(lambda found: f"{found[1]}\n{tables()}\n{found[2]}", page)
+
+
+def write() -> None:
+    """Writes the tables into the page."""
+    PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
