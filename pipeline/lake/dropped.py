@@ -7,9 +7,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import LakeError
 from pipeline.lake.manifest import RunEntry
 from pipeline.lake.store import Lake
+from pipeline.lake.versioned import read_versioned
 
 DROPPED_VERSION = 1
 # No suffix: what ends in .json is the manifest of a group.
@@ -64,24 +64,13 @@ def _remembered(entry: RunEntry) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise LakeError(
-            f"the list of dropped runs cannot be read: {error}",
-            path=path,
-            hint="delete it: the next ingest brings back those whose input is still there",
-        ) from error
-    if content.get("version") != DROPPED_VERSION:
-        raise LakeError(
-            f"the list of dropped runs has version {content.get('version')}, this tracelake reads"
-            f" {DROPPED_VERSION}",
-            path=path,
-            hint="use the tracelake that wrote it",
-        )
-    return dict(content["runs"])
+    content = read_versioned(
+        path,
+        "the list of dropped runs",
+        DROPPED_VERSION,
+        "delete it: the next ingest brings back those whose input is still there",
+    )
+    return dict(content["runs"]) if content else {}
 
 
 def _write(lake: Lake, runs: dict[str, Any]) -> None:

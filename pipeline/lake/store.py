@@ -19,6 +19,7 @@ from pipeline.lake.manifest import Change, RunEntry, Snapshot
 from pipeline.lake.packs import PACKS_VERSION, Packs
 from pipeline.lake.part_files import PartFiles
 from pipeline.lake.small_files import SmallFiles
+from pipeline.lake.versioned import read_versioned
 from pipeline.lake.work import locked, remove_dead, staging
 from pipeline.stores import is_uri
 
@@ -99,7 +100,7 @@ class Lake:
         packs: tuple[_Stamp, Packs] | None = None
         for group, stamp in self._manifests():
             if group == SKIPPED_GROUP:
-                skipped = tuple(self._read_manifest(self._manifest_path(group))["parts"])
+                skipped = tuple(self._read_manifest(group).get("parts", ()))
                 continue
             if group == PACKS_GROUP:
                 packs = self._packs
@@ -116,8 +117,7 @@ class Lake:
         return Snapshot(dict(sorted(runs.items())), skipped, packs[1] if packs else Packs())
 
     def _read_packs(self) -> Packs:
-        path = self._manifest_path(PACKS_GROUP)
-        content = self._read_manifest(path, PACKS_VERSION) if path.is_file() else None
+        content = self._read_manifest(PACKS_GROUP, PACKS_VERSION)
         return Packs.from_json(content) if content else Packs()
 
     def _manifests(self) -> list[tuple[str, _Stamp]]:
@@ -134,27 +134,13 @@ class Lake:
 
     def skipped_inputs(self) -> list[dict[str, Any]]:
         """What is remembered of inputs that no format took."""
-        path = self._manifest_path(SKIPPED_GROUP)
-        return list(self._read_manifest(path)["inputs"]) if path.is_file() else []
+        return list(self._read_manifest(SKIPPED_GROUP).get("inputs", ()))
 
-    @staticmethod
-    def _read_manifest(path: Path, version: int = MANIFEST_VERSION) -> dict[str, Any]:
-        try:
-            manifest: dict[str, Any] = json.loads(path.read_bytes())
-        except (OSError, ValueError) as error:
-            raise LakeError(
-                f"the manifest cannot be read: {error}",
-                path=path,
-                hint="delete it and ingest its inputs again",
-            ) from error
-        if manifest.get("version") != version:
-            raise LakeError(
-                f"the manifest has version {manifest.get('version')}, this tracelake reads"
-                f" {version}",
-                path=path,
-                hint="use the tracelake that wrote it or a newer one, or ingest into a new lake",
-            )
-        return manifest
+    def _read_manifest(self, group: str, version: int = MANIFEST_VERSION) -> dict[str, Any]:
+        """What a manifest says; nothing if there is none."""
+        path = self._manifest_path(group)
+        hint = "delete it and ingest its inputs again"
+        return read_versioned(path, "the manifest", version, hint) or {}
 
     # --- writing -------------------------------------------------------------------
 
@@ -207,8 +193,7 @@ class Lake:
         """Replaces the list of inputs that no format took, and the parts that hold it."""
         with self.lock("commit"):
             taken = self._take(staged)
-            path = self._manifest_path(SKIPPED_GROUP)
-            loose = self._read_manifest(path)["parts"] if path.is_file() else []
+            loose = self._read_manifest(SKIPPED_GROUP).get("parts", ())
             content = {"inputs": [dict(record) for record in inputs], "parts": sorted(staged)}
             self._publish([[(SKIPPED_GROUP, content)]], taken, loose)
 
@@ -225,8 +210,7 @@ class Lake:
             self._publish([[(PACKS_GROUP, packs.to_json())]], taken, superseded)
 
     def _runs_of(self, group: str) -> dict[str, Any]:
-        path = self._manifest_path(group)
-        return dict(self._read_manifest(path)["runs"]) if path.is_file() else {}
+        return dict(self._read_manifest(group).get("runs", {}))
 
     def _manifest_path(self, group: str) -> Path:
         return self.root / MANIFESTS / f"{group}.json"
