@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import glob
+import io
 import os
 import shutil
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -196,10 +197,16 @@ def _judge(file: str, relative: str, real: str, expansion: Expansion) -> tuple[E
     return Entry(relative, None, file, size, stamp, status.st_ino, weight=size, limit=limit), real
 
 
-def open_heads(entry: Entry) -> Iterator[Found | Skip]:
-    """First bytes of an input: one for a file, one per member for an archive."""
+def open_heads(
+    entry: Entry, opened: Callable[[], io.RawIOBase] | None = None
+) -> Iterator[Found | Skip]:
+    """First bytes of an input: one for a file, one per member for an archive.
+
+    Args:
+        opened: Gives the file, if it is being opened already.
+    """
     try:
-        with open_file(entry.location) as raw:
+        with opened() if opened else open_file(entry.location) as raw:
             head = raw.read(HEAD_BYTES)
             if is_zip(head):
                 yield from _zip_heads(entry)

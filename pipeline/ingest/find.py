@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -24,8 +27,9 @@ from pipeline.ingest.memory import (
 )
 from pipeline.ingest.places import Hosts, Place
 from pipeline.ingest.stored_inputs import StoredRoot
-from pipeline.ingest.streams import Entry, strip_suffix
+from pipeline.ingest.streams import Entry, open_begun, strip_suffix
 from pipeline.schema import SCHEMA_VERSION
+from pipeline.stores import WIDTH
 
 _TEXT_GROUPS = ("run", "host", "device")
 _PATTERN_GROUPS = (*_TEXT_GROUPS, "rank", *topology.KEYS)
@@ -115,15 +119,22 @@ def find(
     seen: set[str] = set()
     for root in roots:
         judge.findings.candidates.append([])
-        for item in discover(root, lake=lake, expansion=options.max_expand):
-            if isinstance(item, Skip):
-                judge.pass_over(item)
-                continue
-            entry, real = item
-            if real not in seen:
-                seen.add(real)
-                judge.take(entry)
+        found = _once(discover(root, lake=lake, expansion=options.max_expand), seen)
+        if isinstance(root, StoredRoot):
+            judge.all_stored(found)
+        else:
+            judge.all(found)
     return judge.findings
+
+
+def _once(found: Iterable[tuple[Entry, str] | Skip], seen: set[str]) -> Iterator[Entry | Skip]:
+    """Inputs, less those that were seen under another name."""
+    for item in found:
+        if isinstance(item, Skip):
+            yield item
+        elif item[1] not in seen:
+            seen.add(item[1])
+            yield item[0]
 
 
 class _Judge:
@@ -136,12 +147,40 @@ class _Judge:
         self._pattern = _compile(options.run_pattern)
         self._forced = None if options.input_format is None else format_named(options.input_format)
 
-    def take(self, entry: Entry) -> None:
-        known = [] if self._options.verify else self._memory.unchanged(entry)
-        if known and self._still_holds(known):
-            self._recall(entry, known)
+    def all(self, found: Iterable[Entry | Skip]) -> None:
+        """Judges what was found, one after the other."""
+        for item in found:
+            if isinstance(item, Skip):
+                self.pass_over(item)
+            elif known := self._known(item):
+                self._recall(item, known)
+            else:
+                self._open(item)
+
+    def all_stored(self, found: Iterable[Entry | Skip]) -> None:
+        """The same for what lies in a store: heads of what comes next are read meanwhile."""
+        coming: deque[tuple[Entry | Skip, Future[io.RawIOBase] | None]] = deque()
+        with ThreadPoolExecutor(WIDTH, thread_name_prefix="find") as pool:
+            for item in found:
+                opening = None
+                if not isinstance(item, Skip) and not self._known(item):
+                    opening = pool.submit(open_begun, item.location)
+                coming.append((item, opening))
+                if len(coming) > WIDTH:
+                    self._judge(*coming.popleft())
+            for item, opening in coming:
+                self._judge(item, opening)
+
+    def _judge(self, item: Entry | Skip, opening: Future[io.RawIOBase] | None) -> None:
+        if opening is None or isinstance(item, Skip):
+            self.all([item])
         else:
-            self._open(entry)
+            self._open(item, opening.result)
+
+    def _known(self, entry: Entry) -> Sequence[Remembered | Record]:
+        """All that is remembered of an unchanged file, if it would be judged alike now."""
+        known = [] if self._options.verify else self._memory.unchanged(entry)
+        return known if known and self._still_holds(known) else []
 
     def pass_over(self, skip: Skip, entry: Entry | None = None, members: int = 1) -> None:
         lasting = entry is not None and skip.lasting and self._forced is None
@@ -182,10 +221,10 @@ class _Judge:
                 )
             )
 
-    def _open(self, entry: Entry) -> None:
+    def _open(self, entry: Entry, opened: Callable[[], io.RawIOBase] | None = None) -> None:
         taken: list[Candidate] = []
         passed: list[Skip] = []
-        for item in open_heads(entry):
+        for item in open_heads(entry, opened):
             chosen = item if isinstance(item, Skip) else self._candidate(item)
             if isinstance(chosen, Skip):
                 passed.append(chosen)

@@ -126,6 +126,14 @@ def open_file(location: str) -> io.RawIOBase:
     return io.FileIO(location, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK))
 
 
+def open_begun(location: str) -> io.RawIOBase:
+    """The same with its first bytes read already, where reading means waiting."""
+    file = open_file(location)
+    file.read(1)
+    file.seek(0)
+    return file
+
+
 def stat_of(location: str) -> tuple[int, int, int]:
     """Size, mtime and inode of a file; a store has no inodes.
 

@@ -24,12 +24,13 @@ from pipeline.ingest.find import Candidate, Options
 from pipeline.ingest.memory import source_record
 from pipeline.ingest.plan import RunPlan
 from pipeline.ingest.rows import is_complete, run_row
-from pipeline.ingest.sources import FileSource, MemberSource, Read, Source
+from pipeline.ingest.sources import FileSource, MemberSource, Read, Source, opened_ahead
 from pipeline.ingest.streams import Entry
 from pipeline.lake import RunEntry
 from pipeline.measures import phase
 from pipeline.parts import PartWriter
 from pipeline.schema import tables
+from pipeline.stores import is_uri
 
 Advance = Callable[[int, int, int], None]
 
@@ -95,7 +96,9 @@ def _ingest_job(
     packed: dict[str, dict[int, tuple[_RunWork, int, Entry]]] = defaultdict(dict)
     for work in works:
         candidates = list(enumerate(work.plan.sources))
-        work.read(FileSource(i, c.entry) for i, c in candidates if not c.entry.packed)
+        files = (FileSource(i, c.entry) for i, c in candidates if not c.entry.packed)
+        stored = any(is_uri(c.entry.location) for c in work.plan.sources)
+        work.read(opened_ahead(files) if stored else files)
         for i, c in candidates:
             if c.entry.packed:
                 packed[c.entry.location][c.entry.position] = work, i, c.entry

@@ -6,10 +6,21 @@ files by its own reader (`duck`). Both find credentials and endpoints the ordina
 environment and with the machine: a URI has none. `objects` and `duck` need the extra `stores`.
 """
 
-from pipeline.stores.files import WIDTH, Listed, StoredFile, listed, look, remove_all, stat, upload
+from pipeline.stores.files import (
+    FIRST_BYTES,
+    WIDTH,
+    Listed,
+    StoredFile,
+    listed,
+    look,
+    remove_all,
+    stat,
+    upload,
+)
 from pipeline.stores.place import Place, is_uri, place_of
 
 __all__ = [
+    "FIRST_BYTES",
     "WIDTH",
     "Listed",
     "Place",

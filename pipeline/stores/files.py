@@ -24,7 +24,7 @@ _COPY_BYTES = 8 << 20
 # Before a read is tried again, seconds; the last is not.
 _PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, None)
 # Pieces that are read ahead: the first may be all that is wanted, of a head for one.
-_FIRST_BYTES = 64 << 10
+FIRST_BYTES = 64 << 10
 _LARGEST_BYTES = 8 << 20
 
 
@@ -61,7 +61,7 @@ class StoredFile(io.RawIOBase):
         self._at = 0
         self._piece = b""
         self._piece_at = 0
-        self._ahead = _FIRST_BYTES
+        self._ahead = FIRST_BYTES
 
     def readable(self) -> bool:
         """Always."""
