@@ -10,13 +10,18 @@ from pipeline.models.header import Model
 
 
 def connect(**config: str | int | bool) -> duckdb.DuckDBPyConnection:
-    """An in-memory DuckDB that never fetches an extension, nor looks for tables in Python."""
+    """An in-memory DuckDB that fetches no extension, sees no table in Python, and draws nothing.
+
+    In a process that was started by another, as a worker is, DuckDB takes itself for interactive.
+    """
     alone = {
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
         "python_enable_replacements": False,
     }
-    return duckdb.connect(":memory:", config={**alone, **config})
+    con = duckdb.connect(":memory:", config={**alone, **config})
+    con.execute("SET enable_progress_bar = false")
+    return con
 
 
 def compute(con: duckdb.DuckDBPyConnection, model: Model) -> int:
