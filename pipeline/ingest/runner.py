@@ -99,7 +99,7 @@ def ingest(
         )
         skips = [*skips, *work.unusable]
         with lake.lock("skipped"):  # read, changed and written by one ingest at a time
-            _commit_skips(lake, skips, plans, staging, helper)
+            lake.agree(lambda: _commit_skips(lake, skips, plans, staging, helper))
     report = IngestReport(
         tuple(sorted(outcomes, key=lambda o: o.run_id)),
         tuple(skips),
