@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from pipeline.files import append, replace, write
+from pipeline.files import append, remove, replace, write
 
 
 class Loose:
@@ -36,5 +36,8 @@ class Loose:
         content = "".join(f"{part}\n" for part in sorted(parts)).encode()
         if not self._path.is_file() or self._path.read_bytes() != content:
             beside = self._path.with_name(f"{self._path.name}.tmp")  # swept if this is killed
-            write(beside, content)
-            replace(beside, self._path)
+            try:
+                write(beside, content)
+                replace(beside, self._path)
+            finally:
+                remove(beside)

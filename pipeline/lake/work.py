@@ -74,6 +74,15 @@ def _remove_if_dead(folder: Path) -> int:
 def remove_staging(folder: Path) -> None:
     """Removes a folder that its writer's workers may still write to: they no longer find it."""
     gone = folder.with_name(f"{folder.name}.gone")
+    try:
+        _move_and_remove(folder, gone)
+    except BaseException:  # a signal: on its way out of here it is not disturbed by another
+        _move_and_remove(folder, gone)
+        raise
+
+
+def _move_and_remove(folder: Path, gone: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         replace(folder, gone)
+    if gone.exists():
         remove_tree(gone)

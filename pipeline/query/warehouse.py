@@ -39,8 +39,12 @@ def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyC
         )
     held = contextlib.ExitStack()
     limit = {} if memory is None else {"memory_limit": f"{memory}B"}
-    con = connect(temp_directory=str(_spill_folder(lake, held)), **limit)
-    weakref.finalize(con, held.close)
+    try:
+        con = connect(temp_directory=str(_spill_folder(lake, held)), **limit)
+        weakref.finalize(con, held.close)
+    except BaseException:  # a signal as well: nobody else knows of the folder
+        held.close()
+        raise
     lake.part_files.mount(con)
     try:
         attach(con, lake.warehouse, read_only=True)
