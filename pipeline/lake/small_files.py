@@ -76,23 +76,27 @@ class LocalSmallFiles(SmallFiles):
         """See `SmallFiles`."""
         written: list[tuple[Path | None, Path]] = []
         known, folders = set(parts), set()
-        for number, (name, content) in enumerate(link for chain in chains for link in chain):
-            path = self.root / name
-            folders.add(path.parent)
-            if content is None:
-                written.append((None, path))
-                continue
-            beside = path.with_name(f"{path.stem}.{number}.tmp")
-            files.write(beside, content)
-            written.append((beside, path))
-            known.add(beside)
-        files.sync(known | folders)
-        for new, path in written:
-            if new is None:
-                files.remove(path)
-            else:
-                files.replace(new, path)
-        files.sync(folders)
+        try:
+            for number, (name, content) in enumerate(link for chain in chains for link in chain):
+                path = self.root / name
+                beside = None if content is None else path.with_name(f"{path.stem}.{number}.tmp")
+                written.append((beside, path))
+                folders.add(path.parent)
+                if beside is not None and content is not None:
+                    files.write(beside, content)
+                    known.add(beside)
+            files.sync(known | folders)
+            for new, path in written:
+                if new is None:
+                    files.remove(path)
+                else:
+                    files.replace(new, path)
+            files.sync(folders)
+        except BaseException:
+            for new, _ in written:
+                if new is not None:
+                    files.remove(new)
+            raise
 
     def put(self, name: str, content: bytes) -> None:
         """See `SmallFiles`."""
