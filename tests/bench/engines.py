@@ -34,7 +34,9 @@ _EMPTY_JOBS = 200
 def run(settings: Settings) -> list[Result]:
     """Measures runs of many files, and many runs of few."""
     warm_kernels(settings, "rank_trace")
-    trees = rank_files(settings.work, settings.files), small_runs(settings.work, settings.runs)
+    trees = [rank_files(settings.work, settings.files)]
+    if not settings.tiny:
+        trees.append(small_runs(settings.work, settings.runs))
     return [row for tree in trees for row in _measure(settings, tree)]
 
 
