@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from pipeline import topology
 from pipeline.errors import UsageError
 from pipeline.formats import Claim, FileFacts, Format, format_named, formats
+from pipeline.ingest.ahead import ahead
 from pipeline.ingest.discover import Found, Root, Skip, discover, open_heads
 from pipeline.ingest.expand import DEFAULT_EXPANSION, Expansion
 from pipeline.ingest.memory import (
@@ -150,36 +150,32 @@ class _Judge:
     def all(self, found: Iterable[Entry | Skip]) -> None:
         """Judges what was found, one after the other."""
         for item in found:
-            if isinstance(item, Skip):
-                self.pass_over(item)
-            elif known := self._known(item):
-                self._recall(item, known)
-            else:
-                self._open(item)
+            self._take(item, self._known(item))
 
     def all_stored(self, found: Iterable[Entry | Skip]) -> None:
         """The same for what lies in a store: heads of what comes next are read meanwhile."""
-        coming: deque[tuple[Entry | Skip, Future[io.RawIOBase] | None]] = deque()
-        with ThreadPoolExecutor(WIDTH, thread_name_prefix="find") as pool:
-            for item in found:
-                opening = None
-                if not isinstance(item, Skip) and not self._known(item):
-                    opening = pool.submit(open_begun, item.location)
-                coming.append((item, opening))
-                if len(coming) > WIDTH:
-                    self._judge(*coming.popleft())
-            for item, opening in coming:
-                self._judge(item, opening)
+        items = ((item, self._known(item)) for item in found)
+        for (item, known), opening in ahead(items, _opening, WIDTH):
+            self._take(item, known, opening.result if opening else None)
 
-    def _judge(self, item: Entry | Skip, opening: Future[io.RawIOBase] | None) -> None:
-        if opening is None or isinstance(item, Skip):
-            self.all([item])
+    def _take(
+        self,
+        item: Entry | Skip,
+        known: Sequence[Remembered | Record],
+        opened: Callable[[], io.RawIOBase] | None = None,
+    ) -> None:
+        if isinstance(item, Skip):
+            self.pass_over(item)
+        elif known:
+            self._recall(item, known)
         else:
-            self._open(item, opening.result)
+            self._open(item, opened)
 
-    def _known(self, entry: Entry) -> Sequence[Remembered | Record]:
+    def _known(self, item: Entry | Skip) -> Sequence[Remembered | Record]:
         """All that is remembered of an unchanged file, if it would be judged alike now."""
-        known = [] if self._options.verify else self._memory.unchanged(entry)
+        if isinstance(item, Skip) or self._options.verify:
+            return []
+        known = self._memory.unchanged(item)
         return known if known and self._still_holds(known) else []
 
     def pass_over(self, skip: Skip, entry: Entry | None = None, members: int = 1) -> None:
@@ -275,6 +271,14 @@ class _Judge:
             given={**numbers, **self._options.given},
         )
         return facts, place
+
+
+def _opening(
+    found: tuple[Entry | Skip, Sequence[Remembered | Record]],
+) -> Callable[[], io.RawIOBase] | None:
+    """What opens an input that is to be looked at."""
+    item, known = found
+    return None if isinstance(item, Skip) or known else partial(open_begun, item.location)
 
 
 def _known_formats() -> str:

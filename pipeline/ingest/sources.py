@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import IO
 
+from pipeline.ingest.ahead import ahead
 from pipeline.ingest.opening import Opened, open_entry
 from pipeline.ingest.streams import Entry, decompressed, stat_of
 from pipeline.stores import FIRST_BYTES, is_uri
@@ -59,51 +60,43 @@ class Source(ABC):
 
 
 class FileSource(Source):
-    """An input that can be opened by itself."""
+    """An input that can be opened by itself.
+
+    Attributes:
+        opening: What `open` waits for, where that is under way.
+    """
 
     def __init__(self, source_id: int, entry: Entry) -> None:
         self.source_id = source_id
         self.weight = entry.weight
-        self._entry = entry
-        self._opening: Future[Opened] | None = None
-
-    def open_soon(self, executor: Executor) -> None:
-        """Has it opened elsewhere, for `open` to wait for."""
-        self._opening = executor.submit(open_entry, self._entry)
+        self.entry = entry
+        self.opening: Future[Opened] | None = None
 
     def open(self) -> Opened:
         """See `Source`."""
-        opening, self._opening = self._opening, None
-        return opening.result() if opening else open_entry(self._entry)
+        opening, self.opening = self.opening, None
+        return opening.result() if opening else open_entry(self.entry)
 
     def reopen(self) -> Opened:
         """See `Source`."""
-        return open_entry(self._entry, patient=True)
+        return open_entry(self.entry, patient=True)
 
     def changed(self) -> bool:
         """See `Source`."""
-        if is_uri(self._entry.location) and self._entry.size <= FIRST_BYTES:
+        if is_uri(self.entry.location) and self.entry.size <= FIRST_BYTES:
             return False  # it came in one piece, of one state of the object
         try:
-            size, mtime_ns, _ = stat_of(self._entry.location)
+            size, mtime_ns, _ = stat_of(self.entry.location)
         except OSError:
             return True
-        return (size, mtime_ns) != (self._entry.size, self._entry.mtime_ns)
+        return (size, mtime_ns) != (self.entry.size, self.entry.mtime_ns)
 
 
 def opened_ahead(sources: Iterable[FileSource]) -> Iterator[FileSource]:
-    """Sources in their order, each being opened while some before it are read.
-
-    To open an object of a store takes tens of milliseconds and nothing of a processor.
-    """
-    with ThreadPoolExecutor(_AHEAD, thread_name_prefix="open") as pool:
-        coming: deque[FileSource] = deque()
-        for source in sources:
-            source.open_soon(pool)
-            coming.append(source)
-            if len(coming) > _AHEAD:
-                yield coming.popleft()
-        yield from coming
+    """Sources of a store in their order, each being opened while some before it are read."""
+    for source, opening in ahead(sources, lambda coming: partial(open_entry, coming.entry), _AHEAD):
+        source.opening = opening
+        yield source
 
 
 class MemberSource(Source):

@@ -261,9 +261,9 @@ class Lake:
         """
         self._small.publish_large(staged, WAREHOUSE)
 
-    def refresh(self) -> None:
-        """Sees what other machines have changed in a lake that lies in a store."""
-        self._small.refresh(f"{MANIFESTS}/", WAREHOUSE, f"{RECORDS}/")
+    def refresh_warehouse(self) -> None:
+        """Sees what another machine has built in a lake that lies in a store."""
+        self._small.refresh(WAREHOUSE)
 
     def agree(self, change: Callable[[], _T]) -> _T:
         """Makes a change that is derived from what the lake has, again where another was first.
@@ -277,7 +277,7 @@ class Lake:
             except ChangedError:
                 if not left:
                     raise
-                self.refresh()
+                self._small.refresh(f"{MANIFESTS}/", WAREHOUSE, f"{RECORDS}/")
         raise AssertionError("unreachable")
 
     # --- locks and cleaning ------------------------------------------------------------

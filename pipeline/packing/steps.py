@@ -83,7 +83,7 @@ def next_step(lake: Lake, snapshot: Snapshot, table: str) -> Step | None:
     Raises:
         LakeError: A pack is gone or damaged.
     """
-    small = tuple(run_id for run_id in snapshot.runs if _is_small(lake, snapshot, table, run_id))
+    small = _small(lake, snapshot, table)
     thin = [
         pack
         for pack, runs in sorted(snapshot.packs.runs.items())
@@ -126,14 +126,21 @@ def _dead_step(snapshot: Snapshot, unreadable: set[str]) -> Step | None:
     return None
 
 
-def _is_small(lake: Lake, snapshot: Snapshot, table: str, run_id: str) -> bool:
-    """Whether a run has parts of its own in a table, of this version and all of them small."""
-    entry = snapshot.runs[run_id]
-    parts = entry.parts.get(table, ())
-    if not parts or not entry.is_current or snapshot.parts_of(run_id)[table] != parts:
-        return False
-    # One whose rows of before are still in a pack waits until they are gone.
-    return run_id not in snapshot.dead and sizes(lake, parts) < SMALL_BYTES
+def _small(lake: Lake, snapshot: Snapshot, table: str) -> tuple[str, ...]:
+    """Runs that have parts of their own in a table, of this version and all of them small."""
+    own = {}
+    for run_id, entry in snapshot.runs.items():
+        parts = entry.parts.get(table, ())
+        # One whose rows of before are still in a pack waits until they are gone.
+        settled = entry.is_current and run_id not in snapshot.dead
+        if parts and settled and snapshot.parts_of(run_id)[table] == parts:
+            own[run_id] = parts
+    there = lake.part_files.sizes(list(chain.from_iterable(own.values())))
+    return tuple(
+        run_id
+        for run_id, parts in own.items()
+        if sum(there.get(part, 0) for part in parts) < SMALL_BYTES
+    )
 
 
 def _write(

@@ -80,7 +80,7 @@ def edition(lake: Lake) -> Edition:
 
 def replaced(lake: Lake, opened: Edition) -> bool:
     """Whether another warehouse is there by now than the one that was opened."""
-    lake.refresh()
+    lake.refresh_warehouse()
     return edition(lake) != opened
 
 
