@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import io
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from pipeline import topology
 from pipeline.errors import UsageError
 from pipeline.formats import Claim, FileFacts, Format, format_named, formats
 from pipeline.ingest.ahead import ahead
@@ -26,13 +24,11 @@ from pipeline.ingest.memory import (
     skip_record,
 )
 from pipeline.ingest.places import Hosts, Place
+from pipeline.ingest.run_pattern import TEXT_GROUPS, compile_pattern
 from pipeline.ingest.stored_inputs import StoredRoot
 from pipeline.ingest.streams import Entry, open_begun, strip_suffix
 from pipeline.schema import SCHEMA_VERSION
 from pipeline.stores import WIDTH
-
-_TEXT_GROUPS = ("run", "host", "device")
-_PATTERN_GROUPS = (*_TEXT_GROUPS, "rank", *topology.KEYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +140,7 @@ class _Judge:
         self.findings = Findings()
         self._options = options
         self._memory = memory
-        self._pattern = _compile(options.run_pattern)
+        self._pattern = compile_pattern(options.run_pattern)
         self._forced = None if options.input_format is None else format_named(options.input_format)
 
     def all(self, found: Iterable[Entry | Skip]) -> None:
@@ -252,7 +248,7 @@ class _Judge:
         matched = self._pattern.search(base.path) if self._pattern else None
         groups = {k: v for k, v in matched.groupdict().items() if v is not None} if matched else {}
         try:
-            numbers = {k: int(v) for k, v in groups.items() if k not in _TEXT_GROUPS}
+            numbers = {k: int(v) for k, v in groups.items() if k not in TEXT_GROUPS}
         except ValueError as error:
             raise UsageError(
                 f"--run-pattern on {base.path}: {error}", hint="let the group match digits only"
@@ -304,19 +300,3 @@ def _choose(head: bytes) -> Format | str:
     if best is Claim.NO:
         return "no_format"
     return claimants[0] if len(claimants) == 1 else "ambiguous"
-
-
-def _compile(pattern: str | None) -> re.Pattern[str] | None:
-    if pattern is None:
-        return None
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise UsageError(f"--run-pattern is no regular expression: {error}") from error
-    unknown = sorted(set(compiled.groupindex) - set(_PATTERN_GROUPS))
-    if unknown or not compiled.groupindex:
-        problem = f"has an unknown group {unknown[0]!r}" if unknown else "has no named group"
-        raise UsageError(
-            f"--run-pattern {problem}", hint=f"groups are {', '.join(_PATTERN_GROUPS)}"
-        )
-    return compiled

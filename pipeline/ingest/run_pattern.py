@@ -1,0 +1,32 @@
+"""The regular expression of `--run-pattern`: its groups, and what is wrong with it."""
+
+from __future__ import annotations
+
+import re
+
+from pipeline import topology
+from pipeline.errors import UsageError
+
+TEXT_GROUPS = ("run", "host", "device")
+_PATTERN_GROUPS = (*TEXT_GROUPS, "rank", *topology.KEYS)
+
+
+def compile_pattern(pattern: str | None) -> re.Pattern[str] | None:
+    """The pattern, if one is given.
+
+    Raises:
+        UsageError: It is no regular expression, or its groups are not those that are known.
+    """
+    if pattern is None:
+        return None
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"--run-pattern is no regular expression: {error}") from error
+    unknown = sorted(set(compiled.groupindex) - set(_PATTERN_GROUPS))
+    if unknown or not compiled.groupindex:
+        problem = f"has an unknown group {unknown[0]!r}" if unknown else "has no named group"
+        raise UsageError(
+            f"--run-pattern {problem}", hint=f"groups are {', '.join(_PATTERN_GROUPS)}"
+        )
+    return compiled
