@@ -123,10 +123,11 @@ def listening() -> Iterator[None]:
         ear.settle()
         _ears.remove(ear)
         signal.set_wakeup_fd(before)
-        for signum, handler in handlers.items():
-            signal.signal(signum, handler)
         os.write(goes, b"\0")
         thread.join()
+        # Last: a signal that the thread was about to repeat is for the ear alone.
+        for signum, handler in handlers.items():
+            signal.signal(signum, handler)
         os.close(comes)
         os.close(goes)
 
