@@ -20,7 +20,7 @@ from pipeline.check import check_incremental, check_lake
 from pipeline.errors import TracelakeError
 from pipeline.lake import Lake
 from pipeline.models import catalog
-from pipeline.query import open_warehouse
+from pipeline.query import ask, open_warehouse
 from pipeline.schema import tables
 from tests.conftest import Command
 from tests.traces import plan, trace, trace_name, write
@@ -77,18 +77,20 @@ def readers(lake: Path, count: int = 2) -> Iterator[list[tuple[int, ...]]]:
     troubles: list[Exception] = []
     over = threading.Event()
 
+    def look(con: duckdb.DuckDBPyConnection) -> tuple[int, ...]:
+        found = con.execute(
+            "SELECT (SELECT count(DISTINCT run_id) FROM sources),"
+            " (SELECT count(*) FROM run_summary),"
+            " (SELECT count(DISTINCT run_id) FROM workload_passes)"
+        ).fetchone()
+        return found or ()
+
     def read() -> None:
         while not over.wait(0.05):
             if not (lake / "warehouse.duckdb").is_file():
                 continue
             try:
-                with open_warehouse(Lake.open(lake)) as con:
-                    found = con.execute(
-                        "SELECT (SELECT count(DISTINCT run_id) FROM sources),"
-                        " (SELECT count(*) FROM run_summary),"
-                        " (SELECT count(DISTINCT run_id) FROM workload_passes)"
-                    ).fetchone()
-                seen.append(found or ())
+                seen.append(ask(Lake.open(lake), "the test", look))
             except (duckdb.Error, TracelakeError) as error:
                 troubles.append(error)
                 return
