@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import altair as alt
 import pytest
 
 from pipeline.ingest import Options, ingest
@@ -246,3 +247,8 @@ def test_a_figure_that_is_no_number_is_left_out(tmp_path: Path) -> None:
     series = drawn(lake, tmp_path / "page.html", "log")
     assert series["loss"]["loss"][1] is None
     assert series["loss"]["loss"][2] is not None
+
+
+def test_every_kind_is_what_vega_lite_defines() -> None:
+    for kind in KINDS:
+        alt.Chart.from_dict(spec(kind), validate=True)

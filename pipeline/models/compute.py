@@ -42,18 +42,17 @@ def compute(con: duckdb.DuckDBPyConnection, model: Model) -> int:
     keys = ", ".join(quoted(key) for key in model.grain)
     required = [key for key in model.grain if key not in model.nullable]
     has_null = " OR ".join(f"{quoted(key)} IS NULL" for key in required)
-    rows, nulls = con.execute(
-        f"SELECT count(*), count(*) FILTER ({has_null}) FROM temp.{name}"
+    by_grain = f"SELECT {keys}, count(*) AS _rows FROM temp.{name} GROUP BY ALL"
+    rows, nulls, most = con.execute(
+        f"SELECT coalesce(sum(_rows), 0), coalesce(sum(_rows) FILTER ({has_null}), 0),"
+        f" coalesce(max(_rows), 0) FROM ({by_grain})"
     ).fetchall()[0]
     if nulls:
         raise ContractError(
             f"{nulls} rows have NULL in the grain ({', '.join(model.grain)})", path=model.path
         )
-    twice = con.execute(
-        f"SELECT {keys}, count(*) FROM temp.{name} GROUP BY ALL HAVING count(*) > 1"
-        f" ORDER BY ALL LIMIT 1"
-    ).fetchone()
-    if twice:
+    if most > 1:
+        twice = con.execute(f"{by_grain} HAVING _rows > 1 ORDER BY ALL LIMIT 1").fetchall()[0]
         shown = ", ".join(f"{k}={v}" for k, v in zip(model.grain, twice, strict=False))
         raise ContractError(f"{twice[-1]} rows have the grain {shown}", path=model.path)
     return int(rows)

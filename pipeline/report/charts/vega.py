@@ -31,14 +31,22 @@ _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 def spec(kind: Kind) -> dict[str, Any]:
     """The Vega-Lite spec of a kind, without rows: it fills the width of where it is put."""
     drawn = kind.draw()
-    if drawn.height is alt.Undefined:
-        drawn = drawn.properties(height=_HEIGHT)
-    sized = drawn.properties(
-        width="container", autosize=alt.AutoSizeParams(type="fit-x", contains="padding")
+    # At once: each step copies all that is there. A test holds it against the schema, which takes
+    # longer than to draw.
+    whole = drawn.properties(
+        width="container",
+        height=_HEIGHT if drawn.height is alt.Undefined else drawn.height,
+        autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
+        config=_config(),
     )
-    styled = (
-        sized.configure(background="transparent", font="system-ui, sans-serif")
-        .configure_axis(
+    return dict(whole.to_dict(validate=False))
+
+
+def _config() -> alt.Config:
+    return alt.Config(
+        background="transparent",
+        font="system-ui, sans-serif",
+        axis=alt.AxisConfig(
             labelColor=var("ink"),
             titleColor=var("soft"),
             titleFontWeight="normal",
@@ -47,8 +55,8 @@ def spec(kind: Kind) -> dict[str, Any]:
             tickColor=var("line"),
             labelFontSize=11,
             titleFontSize=12,
-        )
-        .configure_legend(
+        ),
+        legend=alt.LegendConfig(
             labelColor=var("ink"),
             titleColor=var("soft"),
             titleFontWeight="normal",
@@ -57,11 +65,10 @@ def spec(kind: Kind) -> dict[str, Any]:
             symbolSize=90,
             symbolBaseFillColor=var("ink"),
             symbolBaseStrokeColor=var("ink"),
-        )
-        .configure_line(strokeWidth=1.5)
-        .configure_view(stroke=None)
+        ),
+        line=alt.LineConfig(strokeWidth=1.5),
+        view=alt.ViewConfig(stroke=None),
     )
-    return dict(styled.to_dict())
 
 
 def picture(kind: Kind, series: Series, file_type: Literal["png", "svg"]) -> bytes:
