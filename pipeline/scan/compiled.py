@@ -82,7 +82,6 @@ class _Code:
         self._name = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
 
     def load_overload(self, signature: object, target: Any) -> object:
-        target.refresh()
         code = _kept().read(self._file(signature, target.codegen()))
         compiled = code and unpacked(code, self._function, signature, target)
         if not compiled:

@@ -6,6 +6,7 @@ from the function itself, from the types it is called with, or from plain names 
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from collections.abc import Callable
@@ -62,8 +63,10 @@ def unpacked(content: bytes, function: Callable[..., object], signature: Any, ta
     """
     line, _, code = content.partition(b"\n")
     head = json.loads(line)
-    if not set(head["modules"].values()) <= sys.modules.keys():
-        return None
+    for module in set(head["modules"].values()) - sys.modules.keys():
+        if not module.startswith("numba."):
+            return None
+        importlib.import_module(module)
     arguments, _ = _normalized(signature)
     returns = _meant(head["returns"])
     described = _described(
