@@ -1,7 +1,8 @@
 """A plan of a dense model with sequence parallelism, of as many micro-batches as make the size.
 
-The columns are those of generated plans, separated by single tabs. Compute times are drawn anew for
-every row; a real plan repeats one time per kind of layer, and is easier to compress.
+The columns are those of generated plans, separated by single tabs. A plan has one time per kind of
+layer, which all its micro-batches repeat. Real ones have some 16 of them: after so many, the times
+are drawn anew.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ _LAYERS = 16  # of this stage
 _SIZE = 134_217_728
 _UPDATE_NS = 100
 _BLOCKS_AT_ONCE = 1024
+_SAME_BLOCKS = 16  # have the same times
 _PASSES = ("forward", "input_grad", "weight_grad")
 _HEADER = (
     "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 8 ep: 1 pp: 16 vpp: 16 ga: {blocks}"
@@ -49,18 +51,22 @@ def _pair(name: str, forward_ns: int, backward_ns: int) -> tuple[_Layer, _Layer]
     )
 
 
-_BLOCK: list[_Layer] = [
+_KINDS: list[_Layer] = [
     _EMBEDDING,
-    *[*_pair("attention", 5_729_721, 2_864_860), *_pair("mlp", 5_278_888, 5_278_888)] * _LAYERS,
+    *_pair("attention", 5_729_721, 2_864_860),
+    *_pair("mlp", 5_278_888, 5_278_888),
 ]
+_BLOCK: list[_Layer] = [_EMBEDDING, *_KINDS[1:] * _LAYERS]
 
 
 def _draw(blocks: int, first_line: int, random: np.random.Generator) -> Piece:
     """That many micro-batches."""
     passes = [one for _, found in _BLOCK for one in found]
-    typical = np.array([ns for _, _, ns in passes])
-    spread = random.lognormal(0.0, 0.03, (blocks, len(passes)))
-    times = np.where(typical > 1, np.rint(typical * spread), 1).astype(np.int64)
+    typical = np.array([[ns for _, _, ns in found] for _, found in _KINDS])
+    spread = random.lognormal(0.0, 0.03, (-(-blocks // _SAME_BLOCKS), *typical.shape))
+    drawn = np.where(typical > 1, np.rint(typical * spread), 1).astype(np.int64)
+    kinds = [_KINDS.index(layer) for layer in _BLOCK]
+    times = np.repeat(drawn[:, kinds], _SAME_BLOCKS, axis=0)[:blocks].reshape(blocks, -1)
     template = "".join(
         f"{name}\t-1\t" + "\t".join(f"%d\t{word}\t{size}" for word, size, _ in found) + "\t100\n"
         for name, found in _BLOCK
