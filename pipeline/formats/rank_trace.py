@@ -170,8 +170,9 @@ class _Parser:
     def __init__(self, run: Run, ledger: Ledger) -> None:
         self._run = run
         self._ledger = ledger
-        self._topology, _ = resolve(printed={}, named=run.named, given=run.given)
-        self._reader = Reader(lambda rank: stage_of(rank, self._topology))
+        self._topology = topology = resolve(printed={}, named=run.named, given=run.given)[0]
+        # Without `self`: a cycle would keep the reader's memory until garbage is collected.
+        self._reader = Reader(lambda rank: stage_of(rank, topology))
 
     def feed(self, chunk: Chunk) -> None:
         """Reads a chunk."""
