@@ -1,8 +1,8 @@
 """Generated inputs of stated size: one module per trace format, each ending in `INPUT`.
 
-An input draws every time anew from a seeded generator: no block of text repeats, so what is written
-is as hard to compress as a real trace. Beside the text it says which rows the text means; their
-fingerprint is the reference that every candidate's answer is held against.
+An input draws its times from a seeded generator: no block of text repeats as a whole, so what is
+written is as hard to compress as a real trace. Beside the text it says which rows the text means;
+their fingerprint is the reference that every candidate's answer is held against.
 """
 
 from __future__ import annotations
