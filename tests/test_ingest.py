@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 import os
@@ -474,3 +475,21 @@ def test_sweep_removes_what_no_manifest_names(archive: Path, tmp_path: Path) -> 
         assert lake.sweep(lake.snapshot()) == 1
         assert any((lake.root / "_staging").iterdir())
     assert set(files(lake.root)) == before - {stray.relative_to(lake.root).as_posix()}
+
+
+def test_the_memory_of_a_run_is_free_when_it_has_ended(sample: Path, tmp_path: Path) -> None:
+    """Not when garbage is collected: in an archive of many runs that is many buffers later."""
+    run_ingest(sample, tmp_path / "warm")
+    gc.collect()
+    before = set(map(id, gc.get_objects()))
+    gc.disable()
+    try:
+        run_ingest(sample, tmp_path / "lake")
+        kept = [
+            type(found).__qualname__
+            for found in gc.get_objects()
+            if id(found) not in before and type(found).__module__.startswith("pipeline.")
+        ]
+    finally:
+        gc.enable()
+    assert not {"Ledger", "PartWriter", "ChunkReader", "Reader", "_Parser"}.intersection(kept)
