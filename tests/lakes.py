@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,19 @@ def rows(lake: Path, table: str, columns: str = "*", tail: str = "") -> list[tup
 def files(lake: Path) -> dict[str, tuple[int, int]]:
     """Every part and manifest with what changes when it is rewritten."""
     return {
-        path.relative_to(lake).as_posix(): (path.stat().st_ino, path.stat().st_mtime_ns)
+        path.relative_to(lake).as_posix(): _stamp(path)
         for path in sorted(lake.rglob("*"))
         if path.suffix in (".parquet", ".json")
     }
+
+
+@contextmanager
+def unchanged(lake: Path) -> Iterator[None]:
+    """For a lake that tests share: what it holds is not changed, whatever it records of commands."""
+    before = files(lake), _stamp(lake / "warehouse.duckdb")
+    yield
+    assert (files(lake), _stamp(lake / "warehouse.duckdb")) == before
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    return path.stat().st_ino, path.stat().st_mtime_ns
