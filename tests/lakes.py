@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import duckdb
 
@@ -39,6 +41,29 @@ def files(lake: Path) -> dict[str, tuple[int, int]]:
         for path in sorted(lake.rglob("*"))
         if path.suffix in (".parquet", ".json")
     }
+
+
+@dataclass(frozen=True)
+class Template:
+    """A lake that is made once and given to each test as new.
+
+    It is always in the same place: a warehouse has the paths of its parts.
+    """
+
+    root: Path
+    kept: Path
+
+    @classmethod
+    def of(cls, lake: Lake) -> Self:
+        """Keeps a lake as it is now."""
+        kept = lake.root.with_name(f"{lake.root.name} as it was made")
+        return cls(lake.root, shutil.copytree(lake.root, kept, symlinks=True))
+
+    def again(self) -> Lake:
+        """The lake as it was, whatever the last test has done with it."""
+        shutil.rmtree(self.root, ignore_errors=True)
+        shutil.copytree(self.kept, self.root, symlinks=True)
+        return Lake.open(self.root)
 
 
 @contextmanager
