@@ -29,7 +29,7 @@ def _compile_parsers() -> None:
     code = "from pipeline.cli import main; main()"
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as running:
         for name in sorted(path for path in SAMPLE.iterdir() if path.is_dir()):
-            words = ["ingest", name, "--lake", f"{folder}/{name.name}", "--quiet"]
+            words = ["ingest", str(name), "--lake", f"{folder}/{name.name}", "--quiet"]
             running.enter_context(subprocess.Popen([sys.executable, "-c", code, *words], cwd=ROOT))
 
 

@@ -68,7 +68,7 @@ class Template:
 
 @contextmanager
 def unchanged(lake: Path) -> Iterator[None]:
-    """For a lake that tests share: what it holds is not changed, whatever it records of commands."""
+    """For a lake that tests share: none has changed what it holds."""
     before = files(lake), _stamp(lake / "warehouse.duckdb")
     yield
     assert (files(lake), _stamp(lake / "warehouse.duckdb")) == before

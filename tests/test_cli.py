@@ -23,8 +23,8 @@ from tests.traces import op, plan, trace, trace_name, write
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ranks = {f"job/{trace_name(r)}": trace(r, steps=3) for r in range(2)}
-    files = {**ranks, "plan.txt": plan(3), "notes": "text\n"}
-    return write(tmp_path_factory.mktemp("archive"), files)
+    given = {**ranks, "plan.txt": plan(3), "notes": "text\n"}
+    return write(tmp_path_factory.mktemp("archive"), {**given})
 
 
 @pytest.fixture(scope="module")

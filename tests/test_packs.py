@@ -375,9 +375,7 @@ def test_the_command_drops_a_packed_run_and_says_its_share(lake: Lake, tracelake
     assert raw(lake) == {"a": 6, "c": 10}
 
 
-def test_input_of_packed_runs_is_known_again_and_may_grow(
-    sample: Path, tmp_path: Path
-) -> None:
+def test_input_of_packed_runs_is_known_again_and_may_grow(sample: Path, tmp_path: Path) -> None:
     archive = filled(tmp_path / "archive", sample)
     lake = brought_in(archive, tmp_path / "lake")
     compact(lake)

@@ -31,8 +31,12 @@ from pipeline.synth.spec import Spec
 from tests.crash.effects import Points, Strike
 
 _SMALL: dict[str, Any] = {
-    **{"formats": ("optimus", "rank_trace"), "tp": 1, "pp": 2},
-    **{"steps": 1, "micro_batches": 2, "layers": 2},
+    "formats": ("optimus", "rank_trace"),
+    "tp": 1,
+    "pp": 2,
+    "steps": 1,
+    "micro_batches": 2,
+    "layers": 2,
 }
 # What happens in these stages; in those before, an archive is read that is new, or has changed.
 _PACKED, _CHANGED_AGAIN = 2, 3
