@@ -17,7 +17,7 @@ run: $(VENV)/.ready
 test: $(VENV)/.ready
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers auto
 	$(BIN)/pytest -n auto --dist worksteal
 
 bench: $(VENV)/.ready  ## SIZE, FILES and RUNS of lakes as in docs/benchmarks.md
