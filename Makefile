@@ -17,8 +17,8 @@ run: $(VENV)/.ready
 test: $(VENV)/.ready
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
-	$(BIN)/mypy
-	$(BIN)/pytest -n auto
+	$(BIN)/mypy --num-workers auto
+	$(BIN)/pytest -n auto --dist worksteal
 
 bench: $(VENV)/.ready  ## SIZE, FILES and RUNS of lakes as in docs/benchmarks.md
 	$(BIN)/python -m tests.bench --size $(SIZE) --files $(FILES) --runs $(RUNS) \

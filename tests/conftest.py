@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import contextlib
 import signal
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +15,22 @@ from pipeline.cli import main
 from tests.corpus import NO_CORPUS, corpus_folder
 
 ROOT = Path(__file__).resolve().parent.parent
+SAMPLE = ROOT / "data" / "sample"
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compiles the parsers once, where several workers would each do so at the same time."""
+    if not hasattr(session.config, "workerinput") and session.config.getoption("dist") != "no":
+        _compile_parsers()
+
+
+def _compile_parsers() -> None:
+    """Reads the sample, each format in a process of its own: that takes every kernel there is."""
+    code = "from pipeline.cli import main; main()"
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as running:
+        for name in sorted(path for path in SAMPLE.iterdir() if path.is_dir()):
+            words = ["ingest", str(name), "--lake", f"{folder}/{name.name}", "--quiet"]
+            running.enter_context(subprocess.Popen([sys.executable, "-c", code, *words], cwd=ROOT))
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +44,7 @@ def corpus() -> Path:
 
 @pytest.fixture(scope="session")
 def sample() -> Path:
-    return ROOT / "data" / "sample"
+    return SAMPLE
 
 
 class Result(NamedTuple):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import duckdb
 
@@ -33,7 +37,42 @@ def rows(lake: Path, table: str, columns: str = "*", tail: str = "") -> list[tup
 def files(lake: Path) -> dict[str, tuple[int, int]]:
     """Every part and manifest with what changes when it is rewritten."""
     return {
-        path.relative_to(lake).as_posix(): (path.stat().st_ino, path.stat().st_mtime_ns)
+        path.relative_to(lake).as_posix(): _stamp(path)
         for path in sorted(lake.rglob("*"))
         if path.suffix in (".parquet", ".json")
     }
+
+
+@dataclass(frozen=True)
+class Template:
+    """A lake that is made once and given to each test as new.
+
+    It is always in the same place: a warehouse has the paths of its parts.
+    """
+
+    root: Path
+    kept: Path
+
+    @classmethod
+    def of(cls, lake: Lake) -> Self:
+        """Keeps a lake as it is now."""
+        kept = lake.root.with_name(f"{lake.root.name} as it was made")
+        return cls(lake.root, shutil.copytree(lake.root, kept, symlinks=True))
+
+    def again(self) -> Lake:
+        """The lake as it was, whatever the last test has done with it."""
+        shutil.rmtree(self.root, ignore_errors=True)
+        shutil.copytree(self.kept, self.root, symlinks=True)
+        return Lake.open(self.root)
+
+
+@contextmanager
+def unchanged(lake: Path) -> Iterator[None]:
+    """For a lake that tests share: none has changed what it holds."""
+    before = files(lake), _stamp(lake / "warehouse.duckdb")
+    yield
+    assert (files(lake), _stamp(lake / "warehouse.duckdb")) == before
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    return path.stat().st_ino, path.stat().st_mtime_ns

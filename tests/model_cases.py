@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,11 +63,21 @@ def cases() -> Iterator[Case]:
         yield Case.read(path)
 
 
-def compute_case(case: Case, catalog: Catalog) -> list[tuple[Any, ...]]:
-    """Rows of the case's model, in the columns the case names, by the model's grain."""
+@contextmanager
+def empty_tables(catalog: Catalog) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection for cases, which leave it as it is."""
     with connect() as con:
         con.execute(catalog.macros)
         create_empty_tables(con)
+        yield con
+
+
+def compute_case(
+    case: Case, catalog: Catalog, con: duckdb.DuckDBPyConnection
+) -> list[tuple[Any, ...]]:
+    """Rows of the case's model, in the columns the case names, by the model's grain."""
+    con.execute("BEGIN")
+    try:
         for name, given in case.inputs.items():
             insert(con, name, given)
         for model in catalog.upstream([case.model]):
@@ -74,17 +85,18 @@ def compute_case(case: Case, catalog: Catalog) -> list[tuple[Any, ...]]:
         shown = ", ".join(f'"{name}"' for name in case.expected.header)
         keys = ", ".join(f'"{name}"' for name in catalog.models[case.model].grain)
         return con.execute(f"SELECT {shown} FROM {case.model} ORDER BY {keys}").fetchall()
+    finally:
+        con.execute("ROLLBACK")
 
 
-def expected_rows(case: Case, catalog: Catalog) -> list[tuple[Any, ...]]:
+def expected_rows(
+    case: Case, catalog: Catalog, con: duckdb.DuckDBPyConnection
+) -> list[tuple[Any, ...]]:
     """The rows a case expects, as values of the model's types."""
     by_name = {column.name: column for column in catalog.columns[case.model]}
     shown = [by_name[name] for name in case.expected.header]
-    with connect() as con:
-        return [
-            con.execute(f"SELECT {_literals(shown, row)}").fetchall()[0]
-            for row in case.expected.rows
-        ]
+    rows = case.expected.rows
+    return con.execute(f"FROM ({_values(shown, rows)})").fetchall() if rows else []
 
 
 def insert(con: duckdb.DuckDBPyConnection, table: str, given: PipeTable) -> None:
@@ -94,8 +106,8 @@ def insert(con: duckdb.DuckDBPyConnection, table: str, given: PipeTable) -> None
         raise ValueError(f"{table} has no column {', '.join(sorted(unknown))}")
     shown = [columns()[name] for name in given.header]
     names = ", ".join(f'"{name}"' for name in given.header)
-    for row in given.rows:
-        con.execute(f"INSERT INTO {table} ({names}) SELECT {_literals(shown, row)}")
+    if given.rows:
+        con.execute(f"INSERT INTO {table} ({names}) {_values(shown, given.rows)}")
 
 
 def differences(actual: Sequence[tuple[Any, ...]], expected: Sequence[tuple[Any, ...]]) -> str:
@@ -115,8 +127,9 @@ def _same(got: object, want: object) -> bool:
     return got == want
 
 
-def _literals(shown: Sequence[Column], row: Sequence[str]) -> str:
-    return ", ".join(_literal(column, cell) for column, cell in zip(shown, row, strict=True))
+def _values(shown: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:
+    """Rows as they stand, in that order."""
+    return "VALUES " + ", ".join(f"({', '.join(map(_literal, shown, row))})" for row in rows)
 
 
 def _literal(column: Column, cell: str) -> str:

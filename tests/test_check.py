@@ -17,25 +17,38 @@ from pipeline.errors import ContractError, LakeError
 from pipeline.lake import Lake
 from pipeline.models import build
 from tests.conftest import Command
+from tests.lakes import Template
 from tests.tiny_lakes import Rows, commit_run, drop_run, log_run
 from tests.traces import plan, write
 
 
+@pytest.fixture(scope="module")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> tuple[Template, Template]:
+    """A lake before its first build, and after."""
+    made = [Lake.create(tmp_path_factory.mktemp("check") / "lake") for _ in range(2)]
+    for lake in made:
+        commit_run(lake, "a", log_run(rejected=2))
+    build(made[1])
+    return Template.of(made[0]), Template.of(made[1])
+
+
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    made = Lake.create(tmp_path / "lake")
-    commit_run(made, "a", log_run(rejected=2))
-    return made
+def lake(templates: tuple[Template, Template]) -> Lake:
+    return templates[0].again()
+
+
+@pytest.fixture
+def built(templates: tuple[Template, Template]) -> Lake:
+    return templates[1].again()
 
 
 def named(findings: list[Finding]) -> set[tuple[str, str]]:
     return {(finding.check, finding.severity) for finding in findings}
 
 
-def test_a_good_lake_has_no_findings(lake: Lake) -> None:
-    build(lake)
-    assert check_lake(lake) == []
-    assert check_incremental(lake) == []
+def test_a_good_lake_has_no_findings(built: Lake) -> None:
+    assert check_lake(built) == []
+    assert check_incremental(built) == []
 
 
 def test_every_check_is_a_select_with_a_severity() -> None:
@@ -141,10 +154,9 @@ def test_figures_that_do_not_add_up_are_found(lake: Lake) -> None:
     assert named(check_incremental(lake)) == {("incremental", "error")}
 
 
-def test_reasons_come_from_a_closed_list(lake: Lake) -> None:
-    build(lake)
-    edit_warehouse(lake, "UPDATE warehouse.step_stats SET reason = 'because' WHERE step = 1")
-    (finding,) = check_lake(lake)
+def test_reasons_come_from_a_closed_list(built: Lake) -> None:
+    edit_warehouse(built, "UPDATE warehouse.step_stats SET reason = 'because' WHERE step = 1")
+    (finding,) = check_lake(built)
     assert (finding.check, finding.rows) == ("reasons_known", 1)
     assert "'because'" in finding.message
 
@@ -160,30 +172,28 @@ def damage(part: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "check"), [(lose, "parts_exist"), (damage, "parts_intact")], ids=["lost", "damaged"]
 )
-def test_harmed_parts_are_found(lake: Lake, harm: Callable[[Path], None], check: str) -> None:
-    build(lake)
-    part = lake.snapshot().parts("layer_times")[0]
-    harm(lake.root / part)
-    found = {finding.check: finding for finding in check_lake(lake)}
+def test_harmed_parts_are_found(built: Lake, harm: Callable[[Path], None], check: str) -> None:
+    part = built.snapshot().parts("layer_times")[0]
+    harm(built.root / part)
+    found = {finding.check: finding for finding in check_lake(built)}
     assert part in found[check].message
     assert found[check].repair.startswith("tracelake drop --forget a, ")
     with pytest.raises(LakeError, match=part):
-        build(lake, full=True)
+        build(built, full=True)
 
 
-def test_a_quick_check_reads_no_part_whole(lake: Lake) -> None:
-    build(lake)
-    part = lake.root / lake.snapshot().parts("rejects")[0]
+def test_a_quick_check_reads_no_part_whole(built: Lake) -> None:
+    part = built.root / built.snapshot().parts("rejects")[0]
     data = bytearray(part.read_bytes())
     data[6] ^= 1  # in the first page, not in the footer
     part.write_bytes(data)
-    assert ("parts_intact", "error") in named(check_lake(lake))
-    found = check_lake(lake, quick=True)
+    assert ("parts_intact", "error") in named(check_lake(built))
+    found = check_lake(built, quick=True)
     assert found  # what cannot be read at all is found by those that read it
     assert "parts_intact" not in {finding.check for finding in found}
     assert {finding.repair for finding in found} == {"tracelake check, without --quick"}
     part.unlink()
-    assert ("parts_exist", "error") in named(check_lake(lake, quick=True))
+    assert ("parts_exist", "error") in named(check_lake(built, quick=True))
 
 
 def test_what_a_check_says_mends_harmed_parts(tmp_path: Path, tracelake: Command) -> None:
@@ -200,29 +210,26 @@ def test_what_a_check_says_mends_harmed_parts(tmp_path: Path, tracelake: Command
     assert check_lake(lake) == []
 
 
-def test_parts_that_no_manifest_names_are_found(lake: Lake) -> None:
-    build(lake)
-    stray = lake.root / "ops" / "run_id=gone" / "part-0.parquet"
+def test_parts_that_no_manifest_names_are_found(built: Lake) -> None:
+    stray = built.root / "ops" / "run_id=gone" / "part-0.parquet"
     stray.parent.mkdir(parents=True)
     stray.touch()
-    (finding,) = check_lake(lake)
+    (finding,) = check_lake(built)
     assert (finding.check, finding.severity, finding.rows) == ("parts_named", "warning", 1)
     assert finding.repair == "tracelake gc"
 
 
-def test_what_the_next_build_removes_is_no_stray(lake: Lake) -> None:
-    build(lake)
-    drop_run(lake, "a")
-    commit_run(lake, "b", log_run())
-    assert named(check_lake(lake)) == {("warehouse_current", "error")}
-    build(lake)
-    assert check_lake(lake) == []
+def test_what_the_next_build_removes_is_no_stray(built: Lake) -> None:
+    drop_run(built, "a")
+    commit_run(built, "b", log_run())
+    assert named(check_lake(built)) == {("warehouse_current", "error")}
+    build(built)
+    assert check_lake(built) == []
 
 
-def test_two_rows_of_one_grain_are_found(lake: Lake) -> None:
-    build(lake)
-    edit_warehouse(lake, "INSERT INTO warehouse.step_stats FROM warehouse.step_stats LIMIT 1")
-    assert ("grains_unique", "error") in named(check_lake(lake))
+def test_two_rows_of_one_grain_are_found(built: Lake) -> None:
+    edit_warehouse(built, "INSERT INTO warehouse.step_stats FROM warehouse.step_stats LIMIT 1")
+    assert ("grains_unique", "error") in named(check_lake(built))
 
 
 def test_lines_that_a_manifest_does_not_know_of_are_found(lake: Lake) -> None:
@@ -232,13 +239,12 @@ def test_lines_that_a_manifest_does_not_know_of_are_found(lake: Lake) -> None:
     assert named(check_lake(lake)) == {("lines_recorded", "error")}
 
 
-def test_parts_of_another_schema_are_found(lake: Lake) -> None:
-    build(lake)
-    (other,) = lake.snapshot().parts("rejects")
-    entry = lake.snapshot().runs["a"]
+def test_parts_of_another_schema_are_found(built: Lake) -> None:
+    (other,) = built.snapshot().parts("rejects")
+    entry = built.snapshot().runs["a"]
     parts = {**entry.parts, "layer_times": (other,)}
-    lake.commit("a", [type(entry)("a", "a", "other", parts)], staged={})
-    assert ("parts_schema", "error") in named(check_lake(lake))
+    built.commit("a", [type(entry)("a", "a", "other", parts)], staged={})
+    assert ("parts_schema", "error") in named(check_lake(built))
 
 
 def test_a_lake_without_a_warehouse_is_told_to_build(lake: Lake) -> None:
@@ -249,10 +255,9 @@ def test_a_lake_without_a_warehouse_is_told_to_build(lake: Lake) -> None:
         check_incremental(lake)
 
 
-def test_a_stale_warehouse_is_found(lake: Lake) -> None:
-    build(lake)
-    commit_run(lake, "b", log_run())
-    (finding,) = check_lake(lake)
+def test_a_stale_warehouse_is_found(built: Lake) -> None:
+    commit_run(built, "b", log_run())
+    (finding,) = check_lake(built)
     assert (finding.check, finding.severity, finding.rows) == ("warehouse_current", "error", 1)
     assert "(b)" in finding.message
 
@@ -262,9 +267,8 @@ def test_a_damaged_warehouse_is_found(lake: Lake) -> None:
     assert named(check_lake(lake)) == {("warehouse", "error")}
 
 
-def test_a_moved_lake_is_noticed_and_still_checked(lake: Lake, tmp_path: Path) -> None:
-    build(lake)
-    shutil.move(lake.root, tmp_path / "elsewhere")
+def test_a_moved_lake_is_noticed_and_still_checked(built: Lake, tmp_path: Path) -> None:
+    shutil.move(built.root, tmp_path / "elsewhere")
     moved = Lake.open(tmp_path / "elsewhere")
     assert named(check_lake(moved)) == {("views_found", "warning")}
 

@@ -7,26 +7,34 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.lake import Lake
+from pipeline.models import build
 from tests.conftest import Command
-from tests.lakes import files, run_ingest, statuses
+from tests.lakes import files, run_ingest, statuses, unchanged
 from tests.traces import op, plan, trace, trace_name, write
 
 
-@pytest.fixture
-def archive(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ranks = {f"job/{trace_name(r)}": trace(r, steps=3) for r in range(2)}
-    return write(tmp_path / "archive", {**ranks, "plan.txt": plan(3), "notes": "text\n"})
+    given = {**ranks, "plan.txt": plan(3), "notes": "text\n"}
+    return write(tmp_path_factory.mktemp("archive"), {**given})
 
 
-@pytest.fixture
-def lake(tracelake: Command, archive: Path, tmp_path: Path) -> Path:
-    assert tracelake("run", archive, "--lake", tmp_path / "lake").code == 0
-    return tmp_path / "lake"
+@pytest.fixture(scope="module")
+def asked(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A lake for all that only ask."""
+    lake = tmp_path_factory.mktemp("asked") / "lake"
+    run_ingest(archive, lake)
+    build(Lake.open(lake))
+    with unchanged(lake):
+        yield lake
 
 
 def test_run_is_the_main_job(tracelake: Command, archive: Path, tmp_path: Path) -> None:
@@ -42,8 +50,10 @@ def test_run_is_the_main_job(tracelake: Command, archive: Path, tmp_path: Path) 
 
 
 def test_a_second_run_says_that_there_is_nothing_to_do(
-    tracelake: Command, archive: Path, lake: Path
+    tracelake: Command, archive: Path, tmp_path: Path
 ) -> None:
+    lake = tmp_path / "lake"
+    assert tracelake("run", archive, "--lake", lake).code == 0
     before = files(lake)
     stamp = (lake / "warehouse.duckdb").stat().st_mtime_ns
     result = tracelake("run", archive, "--lake", lake)
@@ -92,10 +102,10 @@ def test_ingest_dry_run_writes_nothing(tracelake: Command, archive: Path, tmp_pa
     ],
 )
 def test_query_prints_in_the_format_asked_for(
-    tracelake: Command, lake: Path, output_format: str, expected: object
+    tracelake: Command, asked: Path, output_format: str, expected: object
 ) -> None:
     sql = "SELECT rank, op FROM ops ORDER BY rank, seq LIMIT 1"
-    result = tracelake("query", sql, "--lake", lake, "--format", output_format)
+    result = tracelake("query", sql, "--lake", asked, "--format", output_format)
     assert result.code == 0
     if output_format in ("json", "ndjson"):
         assert json.loads(result.out) == expected
@@ -106,11 +116,11 @@ def test_query_prints_in_the_format_asked_for(
 
 
 def test_query_reads_files_and_writes_files(
-    tracelake: Command, lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tracelake: Command, asked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "q.sql").write_text("SELECT DISTINCT rank FROM ops ORDER BY rank")
     out = tmp_path / "answer.parquet"
-    monkeypatch.setenv("TRACELAKE_LAKE", str(lake))
+    monkeypatch.setenv("TRACELAKE_LAKE", str(asked))
     assert tracelake("query", "-f", tmp_path / "q.sql", "--format", "parquet", "-o", out).code == 0
     assert pq.read_table(out).to_pydict() == {"rank": [0, 1]}
     assert tracelake("query", "-f", tmp_path / "absent.sql").code == 2
@@ -130,24 +140,24 @@ def test_query_reads_files_and_writes_files(
     ],
 )
 def test_query_refuses_what_is_no_question_about_the_lake(
-    tracelake: Command, lake: Path, sql: str
+    tracelake: Command, asked: Path, sql: str
 ) -> None:
-    result = tracelake("query", sql.format(lake=lake), "--lake", lake)
+    result = tracelake("query", sql.format(lake=asked), "--lake", asked)
     assert result.code == 2
     assert result.out == ""
     assert "error:" in result.err
 
 
-def test_runs_and_report(tracelake: Command, lake: Path, tmp_path: Path) -> None:
-    listed = json.loads(tracelake("runs", "--lake", lake, "--format", "json").out)
+def test_runs_and_report(tracelake: Command, asked: Path, tmp_path: Path) -> None:
+    listed = json.loads(tracelake("runs", "--lake", asked, "--format", "json").out)
     assert [run["format"] for run in listed] == ["rank_trace", "aicb_workload"]
     page = tmp_path / "deep" / "page.html"
-    chosen = tracelake("report", "--lake", lake, "-o", page, "--run", listed[0]["run_id"])
+    chosen = tracelake("report", "--lake", asked, "-o", page, "--run", listed[0]["run_id"])
     assert chosen.code == 0
     assert listed[0]["run_id"] in page.read_text()
-    assert tracelake("report", "--lake", lake, "-o", page, "--run", "nobody").code == 2
-    assert tracelake("report", "--lake", lake, "-o", page, "--since", "yesterday").code == 2
-    assert tracelake("report", "--lake", lake, "-o", page, "--since", "24h").code == 0
+    assert tracelake("report", "--lake", asked, "-o", page, "--run", "nobody").code == 2
+    assert tracelake("report", "--lake", asked, "-o", page, "--since", "yesterday").code == 2
+    assert tracelake("report", "--lake", asked, "-o", page, "--since", "24h").code == 0
 
 
 def test_describe_and_formats_need_no_lake(tracelake: Command) -> None:
@@ -170,8 +180,11 @@ def test_describe_and_formats_need_no_lake(tracelake: Command) -> None:
 
 
 def test_check_passes_on_a_good_lake_and_finds_a_missing_part(
-    tracelake: Command, lake: Path
+    tracelake: Command, archive: Path, tmp_path: Path
 ) -> None:
+    lake = tmp_path / "lake"
+    run_ingest(archive, lake)
+    build(Lake.open(lake))
     assert tracelake("check", "--lake", lake).code == 0
     next((lake / "ops").rglob("*.parquet")).unlink()
     result = tracelake("check", "--lake", lake)

@@ -20,6 +20,7 @@ from pipeline.query import open_warehouse
 from pipeline.schema import SCHEMA_VERSION
 from tests.conftest import Command
 from tests.fixture_lake import FIXTURES, GOLDEN, INPUTS, LATER_INPUT, VERSION, answers, opened
+from tests.lakes import Template
 from tests.tiny_lakes import commit_run, log_run
 
 KEPT = sorted(FIXTURES.glob("lake-*"))
@@ -110,12 +111,17 @@ def _update(lake: Lake, assignment: str) -> None:
     lake.warehouse.chmod(0o444)
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    lake = Lake.create(tmp_path / "lake")
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
+    lake = Lake.create(tmp_path_factory.mktemp("compatibility") / "lake")
     commit_run(lake, "a", log_run())
     build(lake)
-    return lake
+    return Template.of(lake)
+
+
+@pytest.fixture
+def lake(template: Template) -> Lake:
+    return template.again()
 
 
 WRITING = ("run", "ingest", "build", "check")

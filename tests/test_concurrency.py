@@ -19,10 +19,11 @@ import pytest
 from pipeline.check import check_incremental, check_lake
 from pipeline.errors import TracelakeError
 from pipeline.lake import Lake
-from pipeline.models import catalog
+from pipeline.models import build, catalog
 from pipeline.query import ask, open_warehouse
 from pipeline.schema import tables
 from tests.conftest import Command
+from tests.lakes import run_ingest, unchanged
 from tests.traces import plan, trace, trace_name, write
 
 TRACELAKE = Path(sys.executable).with_name("tracelake")
@@ -39,9 +40,23 @@ def archive(folder: Path, name: str) -> Path:
     return write(folder / name, files)
 
 
-@pytest.fixture
-def archives(tmp_path: Path) -> list[Path]:
-    return [archive(tmp_path, name) for name in ("one", "three")]
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("archives")
+    return [archive(folder, name) for name in ("one", "three")]
+
+
+@pytest.fixture(scope="module")
+def alone(
+    archives: list[Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[bool, Path]]:
+    """What one archive comes to that is given twice, and what two."""
+    folder = tmp_path_factory.mktemp("alone")
+    lakes = {True: folder / "same", False: folder / "two"}
+    one_after_the_other([archives[0], archives[0]], lakes[True])
+    one_after_the_other(archives, lakes[False])
+    with unchanged(lakes[True]), unchanged(lakes[False]):
+        yield lakes
 
 
 def start(*words: str | Path) -> subprocess.Popen[str]:
@@ -86,7 +101,7 @@ def readers(lake: Path, count: int = 2) -> Iterator[list[tuple[int, ...]]]:
         return found or ()
 
     def read() -> None:
-        while not over.wait(0.05):
+        while not over.wait(0.2):
             if not (lake / "warehouse.duckdb").is_file():
                 continue
             try:
@@ -107,9 +122,10 @@ def readers(lake: Path, count: int = 2) -> Iterator[list[tuple[int, ...]]]:
     assert not troubles
 
 
-def one_after_the_other(archives: Sequence[Path], lake: Path, tracelake: Command) -> None:
+def one_after_the_other(archives: Sequence[Path], lake: Path) -> None:
     for given in archives:
-        assert tracelake("run", given, "--lake", lake, "--quiet").code == 0
+        run_ingest(given, lake)
+        build(Lake.open(lake))
 
 
 @pytest.mark.parametrize(
@@ -118,18 +134,17 @@ def one_after_the_other(archives: Sequence[Path], lake: Path, tracelake: Command
     ids=["run-same-archive", "ingest-same-archive", "ingest-two-archives"],
 )
 def test_two_at_once_are_as_one_after_the_other(
-    archives: list[Path], tmp_path: Path, tracelake: Command, command: str, same: bool
+    archives: list[Path], alone: dict[bool, Path], tmp_path: Path, command: str, same: bool
 ) -> None:
     first, second = (archives[0], archives[0]) if same else archives
-    alone, together = tmp_path / "alone", tmp_path / "together"
-    one_after_the_other([first, second], alone, tracelake)
+    together = tmp_path / "together"
     Lake.create(together)
     with readers(together) as seen:
         processes = [start(command, given, "--lake", together) for given in (first, second)]
         for process in processes:
             end(process)
         end(start("build", "--lake", together))
-    assert content(together) == content(alone)
+    assert content(together) == content(alone[same])
     assert check_lake(Lake.open(together)) == []
     assert check_incremental(Lake.open(together)) == []
     for sources, summaries, _ in seen:
@@ -144,10 +159,10 @@ def test_runs_are_dropped_and_collected_while_others_come_in(
 ) -> None:
     alone, together = tmp_path / "alone", tmp_path / "together"
     for lake in (alone, together):
-        one_after_the_other(archives[:1], lake, tracelake)
+        one_after_the_other(archives[:1], lake)
     gone = sorted(Lake.open(alone).snapshot().runs)[:2]
     tracelake("drop", *gone, "--lake", alone)
-    one_after_the_other(archives[1:], alone, tracelake)
+    one_after_the_other(archives[1:], alone)
     with readers(together):
         for process in [
             start("run", archives[1], "--lake", together),
@@ -164,7 +179,8 @@ def test_a_second_run_says_whom_it_waits_for(
     archives: list[Path], tmp_path: Path, tracelake: Command
 ) -> None:
     lake = tmp_path / "lake"
-    one_after_the_other(archives[:1], lake, tracelake)
+    Lake.create(lake)
+    (lake / "_run").mkdir()
     with (lake / "_run" / "lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         json.dump({"pid": 4711, "host": "node7", "since": "2026-01-01 00:00:00"}, held)

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import duckdb
 import pytest
 
 from pipeline.models import catalog
-from tests.model_cases import Case, cases, compute_case, differences, expected_rows
+from tests.model_cases import (
+    Case,
+    cases,
+    compute_case,
+    differences,
+    empty_tables,
+    expected_rows,
+)
 
 CASES = list(cases())
 
 
+@pytest.fixture(scope="module")
+def con() -> Iterator[duckdb.DuckDBPyConnection]:
+    with empty_tables(catalog()) as opened:
+        yield opened
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.model}/{case.path.stem}")
-def test_case(case: Case) -> None:
-    found = differences(compute_case(case, catalog()), expected_rows(case, catalog()))
+def test_case(case: Case, con: duckdb.DuckDBPyConnection) -> None:
+    found = differences(compute_case(case, catalog(), con), expected_rows(case, catalog(), con))
     assert not found, f"{case.doc}\n{found}"
 
 

@@ -24,6 +24,7 @@ from pipeline.packing import compact
 from pipeline.query import open_warehouse
 from pipeline.schema import METADATA_KEY, SCHEMA_VERSION, tables
 from tests.conftest import Command
+from tests.lakes import Template, run_ingest, unchanged
 from tests.tiny_lakes import commit_run, drop_run, log_run
 from tests.traces import plan, trace, trace_name, write
 
@@ -34,25 +35,45 @@ def stored_parts(lake: Lake) -> list[str]:
     return [found.part for found in lake.part_files.stored()]
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    """Runs a, b and c of a training log, packed."""
-    made = Lake.create(tmp_path / "lake")
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Template:
+    made = Lake.create(tmp_path_factory.mktemp("packed") / "lake")
     for number, run_id in enumerate(RUNS):
         commit_run(made, run_id, log_run(steps=3 + number, rejected=number))
     compact(made)
     build(made)
-    return made
+    return Template.of(made)
 
 
 @pytest.fixture
-def archive(tmp_path: Path, sample: Path) -> Path:
+def lake(packed: Template) -> Lake:
+    """Runs a, b and c of a training log, packed."""
+    return packed.again()
+
+
+def filled(folder: Path, sample: Path) -> Path:
     """Runs of every format, several of each."""
-    folder = tmp_path / "archive"
     shutil.copytree(sample, folder / "sample")
     more = {f"job{n}/{trace_name(r)}": trace(r, steps=n) for n in (2, 3) for r in range(2)}
     plans = {f"plan{n}.txt": plan(n) for n in (3, 4)}
     return write(folder, {**more, **plans, "nothing.txt": "no trace\n"})
+
+
+def brought_in(archive: Path, lake: Path) -> Lake:
+    run_ingest(archive, lake)
+    build(Lake.open(lake))
+    return Lake.open(lake)
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> Path:
+    return filled(tmp_path_factory.mktemp("archive"), sample)
+
+
+@pytest.fixture(scope="module")
+def unpacked(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Template:
+    """The lake of that archive."""
+    return Template.of(brought_in(archive, tmp_path_factory.mktemp("unpacked") / "lake"))
 
 
 def own_parts(lake: Lake) -> set[str]:
@@ -108,11 +129,10 @@ def raw(lake: Lake, table: str = "layer_times") -> dict[str, int]:
 
 
 def test_every_relation_has_the_same_rows_before_and_after(
-    archive: Path, tmp_path: Path, tracelake: Command
+    unpacked: Template, tracelake: Command
 ) -> None:
-    on_lake = ("--lake", tmp_path / "lake")
-    assert tracelake("run", archive, *on_lake, "--quiet", "--max-bad-ratio", "1").code == 0
-    lake = Lake.open(tmp_path / "lake")
+    lake = unpacked.again()
+    on_lake = ("--lake", lake.root)
     before, files = relations(lake), len(own_parts(lake))
     assert {format_ for _, format_ in rows(lake, "SELECT run_id, format FROM runs")} == {
         *("aicb_workload", "optimus", "rank_trace")
@@ -355,31 +375,26 @@ def test_the_command_drops_a_packed_run_and_says_its_share(lake: Lake, tracelake
     assert raw(lake) == {"a": 6, "c": 10}
 
 
-def test_input_of_packed_runs_is_known_again_and_may_grow(
-    archive: Path, tmp_path: Path, tracelake: Command
-) -> None:
-    on_lake = ("--lake", tmp_path / "lake")
-    words = ("run", archive, *on_lake, "--max-bad-ratio", "1")
-    assert tracelake(*words).code == 0
-    assert tracelake("compact", *on_lake).code == 0
-    lake = Lake.open(tmp_path / "lake")
+def test_input_of_packed_runs_is_known_again_and_may_grow(sample: Path, tmp_path: Path) -> None:
+    archive = filled(tmp_path / "archive", sample)
+    lake = brought_in(archive, tmp_path / "lake")
+    compact(lake)
+    build(lake)
     before, stamp = sorted(stored_parts(lake)), lake.snapshot().stamp
-    again = tracelake(*words)
-    assert "already current" in again.err
+    run_ingest(archive, lake.root)
+    assert build(lake).unchanged
     for path in archive.rglob("*.txt"):
         path.touch()
-    assert tracelake(*words).code == 0
+    brought_in(archive, lake.root)
     assert (sorted(stored_parts(lake)), lake.snapshot().stamp) == (before, stamp)
     with (archive / "plan3.txt").open("a") as file:
         file.write(plan(1).splitlines()[-1] + "\n")
-    assert tracelake(*words).code == 0
+    brought_in(archive, lake.root)
     assert {part.split("=")[1][:5] for part in own_parts(lake) if "skipped" not in part} == {
         "plan3"
     }
     assert check_lake(lake) == []
-    other = Lake.create(tmp_path / "other")
-    assert tracelake("run", archive, "--lake", other.root, "--max-bad-ratio", "1").code == 0
-    assert relations(lake) == relations(other)
+    assert relations(lake) == relations(brought_in(archive, tmp_path / "other"))
 
 
 def test_a_lake_that_was_moved_is_read_where_it_is(lake: Lake, tmp_path: Path) -> None:
@@ -394,13 +409,11 @@ def test_a_lake_that_was_moved_is_read_where_it_is(lake: Lake, tmp_path: Path) -
 
 
 def test_a_damaged_pack_is_found_and_its_runs_come_back_from_their_input(
-    archive: Path, tmp_path: Path, tracelake: Command
+    unpacked: Template, archive: Path, tracelake: Command
 ) -> None:
-    on_lake = ("--lake", tmp_path / "lake")
-    words = ("run", archive, *on_lake, "--max-bad-ratio", "1")
-    assert tracelake(*words).code == 0
+    lake = unpacked.again()
+    on_lake = ("--lake", lake.root)
     assert tracelake("compact", *on_lake).code == 0
-    lake = Lake.open(tmp_path / "lake")
     before = relations(lake)
     pack = packs(lake)["ops"]
     damage(pack)
@@ -408,7 +421,7 @@ def test_a_damaged_pack_is_found_and_its_runs_come_back_from_their_input(
     assert "runs_packed" in found.message
     repair = found.repair.removeprefix("tracelake ").partition(",")[0].split()
     assert tracelake(*repair, *on_lake).code == 0
-    assert tracelake(*words).code == 0
+    brought_in(archive, lake.root)
     assert check_lake(lake) == []
     assert relations(lake) == before
 
@@ -484,12 +497,15 @@ def test_a_compaction_that_was_stopped_is_ended_by_the_next(
 # --- past the warehouse ---------------------------------------------------------------------------
 
 
-@pytest.fixture
-def mixed(lake: Lake) -> Lake:
-    """Beside the packs a run that has come since."""
+@pytest.fixture(scope="module")
+def mixed(packed: Template) -> Iterator[Path]:
+    """A lake that has beside its packs a run that has come since."""
+    lake = packed.again()
     commit_run(lake, "d", log_run())
     build(lake)
-    return lake
+    readers = lake.root.rename(lake.root.with_name("mixed"))
+    with unchanged(readers):
+        yield readers
 
 
 ALL = {"a": 6, "b": 8, "c": 10, "d": 6}
@@ -524,9 +540,9 @@ def by_pyarrow(root: Path) -> dict[str, int]:
 
 @pytest.mark.parametrize("read", [by_duckdb, by_polars, by_pyarrow])
 def test_a_reader_past_the_warehouse_finds_every_row(
-    mixed: Lake, read: Callable[[Path], dict[str, int]]
+    mixed: Path, read: Callable[[Path], dict[str, int]]
 ) -> None:
-    assert read(mixed.root) == ALL
+    assert read(mixed) == ALL
 
 
 def naive_duckdb(root: Path) -> Iterator[str]:
@@ -573,10 +589,10 @@ def naive_pandas_like(root: Path) -> Iterator[str]:
     ],
 )
 def test_one_that_asks_without_care_gets_an_error_or_every_row(
-    mixed: Lake, read: Callable[[Path], Iterator[str]]
+    mixed: Path, read: Callable[[Path], Iterator[str]]
 ) -> None:
     try:
-        found = list(read(mixed.root))
+        found = list(read(mixed))
     except (duckdb.Error, pl.exceptions.PolarsError, pa.ArrowException, KeyError):
         return
     assert {run: found.count(run) for run in found} == ALL

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import duckdb
 import pyarrow as pa
 import pytest
@@ -16,17 +14,23 @@ from pipeline.models import build
 from pipeline.models.base import engine_errors
 from pipeline.packing import compact
 from pipeline.query import ask, open_warehouse, run_query
+from tests.lakes import Template
 from tests.tiny_lakes import commit_run, log_run
 
 COUNT = "SELECT count(*) AS n FROM layer_times"
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    made = Lake.create(tmp_path / "lake")
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
+    made = Lake.create(tmp_path_factory.mktemp("reopening") / "lake")
     commit_run(made, "a", log_run())
     build(made)
-    return made
+    return Template.of(made)
+
+
+@pytest.fixture
+def lake(template: Template) -> Lake:
+    return template.again()
 
 
 def replace(lake: Lake, steps: int = 5) -> None:

@@ -20,21 +20,27 @@ from pipeline.models import build
 from pipeline.query import open_warehouse
 from pipeline.retention import choose_old, choose_runs, collect, drop
 from tests.conftest import Command
+from tests.lakes import Template
 from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan, write
 
 NOW = datetime(2026, 6, 1)
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    """Runs a, of 2026-05-01, b, of 2026-01-01, and c, without a date."""
-    made = Lake.create(tmp_path / "lake")
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
+    made = Lake.create(tmp_path_factory.mktemp("retention") / "lake")
     commit_run(made, "a", log_run(run_date=datetime(2026, 5, 1)))
     commit_run(made, "b", log_run(run_date=datetime(2026, 1, 1)))
     commit_run(made, "c", log_run())
     build(made)
-    return made
+    return Template.of(made)
+
+
+@pytest.fixture
+def lake(template: Template) -> Lake:
+    """Runs a, of 2026-05-01, b, of 2026-01-01, and c, without a date."""
+    return template.again()
 
 
 @pytest.fixture

@@ -158,6 +158,21 @@ def local(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return brought_in(str(tmp_path_factory.mktemp("lakes") / "local"), archive)
 
 
+@pytest.fixture(scope="module")
+def made(
+    store: ObjectStore, archive: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The lake of the archive in the store, for those that only read it, by URI."""
+    uri = "s3://made/lake"
+    store.make_bucket("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("maker")))
+        brought_in(uri, archive)
+    before = listed(place_of(uri))
+    yield uri
+    assert listed(place_of(uri)) == before
+
+
 # --- the same lake wherever it and its input are ------------------------------------------------
 
 
@@ -176,7 +191,7 @@ def test_an_archive_in_a_store_gives_that_lake_too(
 
 
 def test_many_objects_are_opened_ahead_and_taken_in_order(bucket: str, tmp_path: Path) -> None:
-    names = [f"{n % 7}/plan{n}.txt" for n in range(44)]
+    names = [f"{n % 7}/plan{n}.txt" for n in range(20)]
     first = write(tmp_path / "in", {n: workload(2, name=n[2:-4]) for n in names[::2]})
     ranks = {f"job/{trace_name(r, world=18)}": trace(r) for r in range(18)}
     write(first, {**ranks, "3/.hidden/x.txt": "x", "4/notes.md": "x"})
@@ -188,16 +203,14 @@ def test_many_objects_are_opened_ahead_and_taken_in_order(bucket: str, tmp_path:
             build(lake)
         assert_same(*lakes)
         write(first, {n: workload(2, name=n[2:-4]) for n in names[1::2]})
-    assert len(lakes[0].snapshot().runs) == 45
+    assert len(lakes[0].snapshot().runs) == 21
 
 
 def test_another_machine_sees_what_was_brought_in(
-    bucket: str, archive: Path, local: Lake, machines: tuple[Machine, Machine]
+    made: str, local: Lake, machines: tuple[Machine, Machine]
 ) -> None:
-    name = f"{bucket}/lake"
-    brought_in(name, archive)
     machines[1].here()
-    lake = Lake.open(name)
+    lake = Lake.open(made)
     assert_same(lake, local)
     assert lake.root.is_relative_to(machines[1].home)
     with open_warehouse(lake) as con:
@@ -221,7 +234,7 @@ def test_what_is_there_already_is_neither_read_nor_written(
 def test_only_the_columns_and_rows_that_a_query_needs_are_fetched(
     bucket: str, tmp_path: Path, store: ObjectStore
 ) -> None:
-    write(tmp_path, {trace_name(0): trace(0, steps=100_000), trace_name(1): trace(1)})
+    write(tmp_path, {trace_name(0): trace(0, steps=70_000), trace_name(1): trace(1)})
     lake = brought_in(f"{bucket}/lake", tmp_path)
     (part,) = [s for s in lake.part_files.stored() if s.part.startswith("ops/")]
     with open_warehouse(lake) as con:
@@ -504,18 +517,18 @@ def test_a_store_that_goes_away_is_told_and_the_next_run_goes_on(
     assert_same(Lake.open(name), local)
 
 
+@pytest.mark.usefixtures("machines")
 def test_a_query_tells_that_the_store_fails(
-    bucket: str, archive: Path, tracelake: Command, monkeypatch: pytest.MonkeyPatch
+    made: str, tracelake: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = f"{bucket}/lake"
-    brought_in(name, archive)
+    assert run_count(Lake.open(made)) == 8  # the copy of the warehouse is there
 
     def failing(self: StoredFile, start: int, count: int) -> bytes:
         del self, start, count
-        raise StoreError("the store fails: it is gone", path=name)
+        raise StoreError("the store fails: it is gone", path=made)
 
     monkeypatch.setattr(StoredFile, "range", failing)
-    result = tracelake("query", "SELECT sum(duration_ns) FROM ops", "--lake", name)
+    result = tracelake("query", "SELECT sum(duration_ns) FROM ops", "--lake", made)
     assert result.code == 3
     assert "the store fails: it is gone" in result.err
     assert "Traceback" not in result.err
@@ -609,12 +622,11 @@ def test_a_damaged_part_is_found(bucket: str, archive: Path, tracelake: Command)
     assert "parts_intact" in found.out
 
 
-def test_a_query_reads_the_lake_and_nothing_beside_it(
-    bucket: str, archive: Path, tmp_path: Path
-) -> None:
-    lake = brought_in(f"{bucket}/lake", archive)
+@pytest.mark.usefixtures("machines")
+def test_a_query_reads_the_lake_and_nothing_beside_it(made: str, tmp_path: Path) -> None:
+    lake, bucket = Lake.open(made), made.removesuffix("/lake")
     put(f"{bucket}/other", lake_part(lake, tmp_path))
-    for uri in (f"{bucket}/other/x.parquet", f"{bucket}/lake/ops/../../other/x.parquet"):
+    for uri in (f"{bucket}/other/x.parquet", f"{made}/ops/../../other/x.parquet"):
         with pytest.raises((UsageError, LakeError, StoreError, duckdb.Error)):
             list(run_query(lake, f"SELECT * FROM read_parquet('{uri}')"))
 
@@ -641,20 +653,21 @@ def test_no_secret_reaches_the_lake_or_what_is_said(
         assert path.is_dir() or SECRET.encode() not in path.read_bytes()
 
 
-def test_the_copy_is_of_this_user_alone(bucket: str, archive: Path) -> None:
-    lake = brought_in(f"{bucket}/lake", archive)
+@pytest.mark.usefixtures("machines")
+def test_the_copy_is_of_this_user_alone(made: str) -> None:
+    lake = Lake.open(made)
+    assert run_count(lake) == 8
     assert lake.root.stat().st_mode & 0o077 == 0
 
 
 def test_a_lost_copy_is_made_again(
-    bucket: str, archive: Path, local: Lake, machines: tuple[Machine, Machine]
+    made: str, archive: Path, local: Lake, machines: tuple[Machine, Machine]
 ) -> None:
-    name = f"{bucket}/lake"
-    lake = brought_in(name, archive)
+    lake = brought_in(made, archive)
     shutil.rmtree(machines[0].home)
-    assert_same(brought_in(name, archive), local)
+    assert_same(brought_in(made, archive), local)
     (lake.root / ".versions.json").write_text("{damaged")
-    assert_same(brought_in(name, archive), local)
+    assert_same(brought_in(made, archive), local)
 
 
 @pytest.mark.parametrize("missing", ["obstore", "fsspec"])

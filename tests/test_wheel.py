@@ -1,4 +1,7 @@
-"""An installed wheel is whole: it runs the main job without the checkout."""
+"""An installed wheel is whole: it runs the main job without the checkout.
+
+Only compiled code is shared: it is that of exactly the same sources, or it is not used.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+from pipeline.kept import places
 from tests.conftest import ROOT
 
 
@@ -22,7 +26,12 @@ def test_the_main_job_runs_from_a_wheel(tmp_path: Path, sample: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code, "run", sample, "--lake", "lake"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(site), "COLUMNS": "200"},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(site),
+            "COLUMNS": "200",
+            "NUMBA_CACHE_DIR": str(places()[0]),
+        },
         capture_output=True,
         text=True,
         check=False,

@@ -23,12 +23,21 @@ from pipeline.cli import main
 from pipeline.errors import TracelakeError
 from pipeline.ingest import Options, ingest
 from pipeline.lake import Lake
+from pipeline.models import build
 from pipeline.query import ask, open_warehouse
+from pipeline.report import write_report
 from pipeline.synth.archive import write_archive
 from pipeline.synth.spec import Spec
 from tests.crash.effects import Points, Strike
 
-_SMALL: dict[str, Any] = {"tp": 1, "pp": 2, "steps": 1, "micro_batches": 2, "layers": 2}
+_SMALL: dict[str, Any] = {
+    "formats": ("optimus", "rank_trace"),
+    "tp": 1,
+    "pp": 2,
+    "steps": 1,
+    "micro_batches": 2,
+    "layers": 2,
+}
 # What happens in these stages; in those before, an archive is read that is new, or has changed.
 _PACKED, _CHANGED_AGAIN = 2, 3
 _AGREE = """
@@ -93,7 +102,10 @@ class Story:
         last = self._archive(_CHANGED_AGAIN)
         shutil.copytree(second, last)
         _grow(last)
-        ingest([str(second)], Lake.create(self.folder / "warm"), Options(), jobs=1)
+        warm = Lake.create(self.folder / "warm")
+        ingest([str(second)], warm, Options(), jobs=1)
+        build(warm)
+        write_report(warm, warm.root / "report.html")
         answers: set[tuple[Any, ...]] = set()
         for stage in self.stages:
             told = self.folder / "points"
@@ -231,7 +243,7 @@ def _read_on(lake: Path, allowed: set[tuple[Any, ...]], heard: Path) -> None:
                 except (TracelakeError, OSError, RuntimeError) as error:
                     told.write(f"\nfailed {error!r}\n")
                 told.flush()
-            time.sleep(0.1)
+            time.sleep(0.25)
 
 
 def _answer(lake: Path) -> tuple[Any, ...]:
