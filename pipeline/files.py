@@ -143,6 +143,18 @@ def _syncfs() -> Callable[[int], None] | None:
 # --- files that are there whole or not at all -----------------------------------------------------
 
 
+def refuse_uri(path: str) -> None:
+    """Makes sure that a file is to be here, before work for it is done.
+
+    Raises:
+        UsageError: It is to be in a store.
+    """
+    if _SCHEME.match(path):
+        raise UsageError(
+            "a URI is no place for this file", path=path, hint="write it here, then copy it there"
+        )
+
+
 @contextmanager
 def beside(path: Path) -> Iterator[Path]:
     """A name beside a path, in the same folder; the file made there takes the path's place.
@@ -154,10 +166,7 @@ def beside(path: Path) -> Iterator[Path]:
         RefusedError: The system has no room for it, or a broken disk.
         UsageError: It cannot be written.
     """
-    if _SCHEME.match(str(path)):
-        raise UsageError(
-            "a URI is no place for this file", path=path, hint="write it here, then copy it there"
-        )
+    refuse_uri(str(path))
     try:
         make_folder(path.parent)
         _remove_dead(path.parent)

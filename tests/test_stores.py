@@ -693,6 +693,7 @@ def test_a_page_is_not_written_to_a_uri(
     done = tracelake("run", archive, "--lake", tmp_path / "lake", option, f"{bucket}/x.html", *ALL)
     assert done.code == 2
     assert "a URI is no place for this file" in done.err
+    assert not (tmp_path / "lake").exists()
 
 
 def test_a_dry_run_on_a_lake_in_a_store_writes_nothing(bucket: str, archive: Path) -> None:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pipeline.errors import UsageError
-from pipeline.files import put, put_link, remove, remove_folder
+from pipeline.files import put, put_link, refuse_uri, remove, remove_folder
 
 # Placeholder -> what it stands for, as strftime and as pattern; each sorts by time.
 _FORMS = {
@@ -36,6 +36,7 @@ class Series:
     started: datetime
 
     def __post_init__(self) -> None:
+        refuse_uri(self.template)
         for name in _PLACEHOLDER.findall(self.template):
             if name not in _FORMS:
                 raise UsageError(
