@@ -28,8 +28,8 @@ def _compile_parsers() -> None:
     """Reads the sample, each format in a process of its own: that takes every kernel there is."""
     code = "from pipeline.cli import main; main()"
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as running:
-        for name in sorted(path for path in SAMPLE.iterdir() if path.is_dir()):
-            words = ["ingest", str(name), "--lake", f"{folder}/{name.name}", "--quiet"]
+        for archive in sorted(path for path in SAMPLE.iterdir() if path.is_dir()):
+            words = ["ingest", str(archive), "--lake", f"{folder}/{archive.name}", "--quiet"]
             running.enter_context(subprocess.Popen([sys.executable, "-c", code, *words], cwd=ROOT))
 
 

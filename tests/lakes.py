@@ -13,10 +13,19 @@ import duckdb
 
 from pipeline.ingest import IngestReport, Options, ingest
 from pipeline.lake import Lake
+from pipeline.models import build
 
 
 def run_ingest(folder: Path | str, lake: Path, *, jobs: int = 1, **options: Any) -> IngestReport:
     return ingest([str(folder)], Lake.create(lake), Options(**options), jobs=jobs)
+
+
+def ingest_and_build(archive: Path, lake: Path) -> Lake:
+    """What `run` makes of an archive, without the page."""
+    run_ingest(archive, lake)
+    opened = Lake.open(lake)
+    build(opened)
+    return opened
 
 
 def statuses(report: IngestReport) -> list[str]:

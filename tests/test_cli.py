@@ -13,10 +13,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.lake import Lake
-from pipeline.models import build
 from tests.conftest import Command
-from tests.lakes import files, run_ingest, statuses, unchanged
+from tests.lakes import files, ingest_and_build, run_ingest, statuses, unchanged
 from tests.traces import op, plan, trace, trace_name, write
 
 
@@ -31,8 +29,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def asked(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A lake for all that only ask."""
     lake = tmp_path_factory.mktemp("asked") / "lake"
-    run_ingest(archive, lake)
-    build(Lake.open(lake))
+    ingest_and_build(archive, lake)
     with unchanged(lake):
         yield lake
 
@@ -183,8 +180,7 @@ def test_check_passes_on_a_good_lake_and_finds_a_missing_part(
     tracelake: Command, archive: Path, tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"
-    run_ingest(archive, lake)
-    build(Lake.open(lake))
+    ingest_and_build(archive, lake)
     assert tracelake("check", "--lake", lake).code == 0
     next((lake / "ops").rglob("*.parquet")).unlink()
     result = tracelake("check", "--lake", lake)

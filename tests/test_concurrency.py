@@ -19,11 +19,11 @@ import pytest
 from pipeline.check import check_incremental, check_lake
 from pipeline.errors import TracelakeError
 from pipeline.lake import Lake
-from pipeline.models import build, catalog
+from pipeline.models import catalog
 from pipeline.query import ask, open_warehouse
 from pipeline.schema import tables
 from tests.conftest import Command
-from tests.lakes import run_ingest, unchanged
+from tests.lakes import ingest_and_build, unchanged
 from tests.traces import plan, trace, trace_name, write
 
 TRACELAKE = Path(sys.executable).with_name("tracelake")
@@ -124,8 +124,7 @@ def readers(lake: Path, count: int = 2) -> Iterator[list[tuple[int, ...]]]:
 
 def one_after_the_other(archives: Sequence[Path], lake: Path) -> None:
     for given in archives:
-        run_ingest(given, lake)
-        build(Lake.open(lake))
+        ingest_and_build(given, lake)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from pipeline.packing import compact
 from pipeline.query import open_warehouse
 from pipeline.schema import METADATA_KEY, SCHEMA_VERSION, tables
 from tests.conftest import Command
-from tests.lakes import Template, run_ingest, unchanged
+from tests.lakes import Template, ingest_and_build, run_ingest, unchanged
 from tests.tiny_lakes import commit_run, drop_run, log_run
 from tests.traces import plan, trace, trace_name, write
 
@@ -59,12 +59,6 @@ def filled(folder: Path, sample: Path) -> Path:
     return write(folder, {**more, **plans, "nothing.txt": "no trace\n"})
 
 
-def brought_in(archive: Path, lake: Path) -> Lake:
-    run_ingest(archive, lake)
-    build(Lake.open(lake))
-    return Lake.open(lake)
-
-
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> Path:
     return filled(tmp_path_factory.mktemp("archive"), sample)
@@ -73,7 +67,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> Path:
 @pytest.fixture(scope="module")
 def unpacked(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Template:
     """The lake of that archive."""
-    return Template.of(brought_in(archive, tmp_path_factory.mktemp("unpacked") / "lake"))
+    return Template.of(ingest_and_build(archive, tmp_path_factory.mktemp("unpacked") / "lake"))
 
 
 def own_parts(lake: Lake) -> set[str]:
@@ -377,7 +371,7 @@ def test_the_command_drops_a_packed_run_and_says_its_share(lake: Lake, tracelake
 
 def test_input_of_packed_runs_is_known_again_and_may_grow(sample: Path, tmp_path: Path) -> None:
     archive = filled(tmp_path / "archive", sample)
-    lake = brought_in(archive, tmp_path / "lake")
+    lake = ingest_and_build(archive, tmp_path / "lake")
     compact(lake)
     build(lake)
     before, stamp = sorted(stored_parts(lake)), lake.snapshot().stamp
@@ -385,16 +379,16 @@ def test_input_of_packed_runs_is_known_again_and_may_grow(sample: Path, tmp_path
     assert build(lake).unchanged
     for path in archive.rglob("*.txt"):
         path.touch()
-    brought_in(archive, lake.root)
+    ingest_and_build(archive, lake.root)
     assert (sorted(stored_parts(lake)), lake.snapshot().stamp) == (before, stamp)
     with (archive / "plan3.txt").open("a") as file:
         file.write(plan(1).splitlines()[-1] + "\n")
-    brought_in(archive, lake.root)
+    ingest_and_build(archive, lake.root)
     assert {part.split("=")[1][:5] for part in own_parts(lake) if "skipped" not in part} == {
         "plan3"
     }
     assert check_lake(lake) == []
-    assert relations(lake) == relations(brought_in(archive, tmp_path / "other"))
+    assert relations(lake) == relations(ingest_and_build(archive, tmp_path / "other"))
 
 
 def test_a_lake_that_was_moved_is_read_where_it_is(lake: Lake, tmp_path: Path) -> None:
@@ -421,7 +415,7 @@ def test_a_damaged_pack_is_found_and_its_runs_come_back_from_their_input(
     assert "runs_packed" in found.message
     repair = found.repair.removeprefix("tracelake ").partition(",")[0].split()
     assert tracelake(*repair, *on_lake).code == 0
-    brought_in(archive, lake.root)
+    ingest_and_build(archive, lake.root)
     assert check_lake(lake) == []
     assert relations(lake) == before
 

@@ -42,6 +42,7 @@ def run(settings: Settings) -> list[Result]:
 
 def _measure(settings: Settings, tree: Tree) -> Iterator[Result]:
     warm(tree.paths())
+    # Starting clusters is nearly all of the tiny bench: one shows that it runs.
     names = _CANDIDATES[: 3 if settings.tiny else None]
     candidates = [_candidate(name, settings, tree) for name in names]
     samples = run_rounds(candidates, repeat=settings.repeat, scratch=settings.scratch)
