@@ -83,15 +83,7 @@ _STATEMENT = re.compile(rb"> (GAS|GBS|MBS|TP|DP|PP|World size): \d|stage2rank = 
 _PROGRESS = re.compile(rb"\| epoch +\d+ \| +\d+/ *\d+ batches \|")
 
 _RECORD_COLUMNS = ["line", "epoch", "step", "steps_per_epoch", "lr", "step_time_ns", "loss", "ppl"]
-_ROW_COLUMNS = [
-    "line",
-    "layer_index",
-    "ops",
-    "total_ns",
-    "avg_ns",
-    "compute_part_ns",
-    "comm_part_ns",
-]
+_ROW_COLUMNS = ["line", "ops", "total_ns", "avg_ns", "compute_part_ns", "comm_part_ns"]
 _ATTRIBUTIONS = pa.array(["block", "merged", "merged_by_place"])
 
 
@@ -216,38 +208,50 @@ class _Parser:
 
     def _resolve(self, block: Block) -> None:
         """Gives owners to the windows that are whole; at the end of the source, to all rows."""
-        pieces = self._buffers.pieces[: self._buffers.counts[log_lines.PIECES]]
+        count = self._buffers.counts[log_lines.PIECES]
+        pieces, details = self._buffers.pieces[:count], self._buffers.details[:count]
         end = block.offset + block.data.size
         done = 0
         while done < pieces.size:
             size = log_steps.window_size(
-                pieces[done:], end, (WINDOW_PIECES, WINDOW_BYTES), last=block.last
+                pieces[done:],
+                details[done:],
+                end,
+                (WINDOW_PIECES, WINDOW_BYTES),
+                last=block.last,
             )
             if size == 0:
                 break
             whole = block.last and not self._closed and size == pieces.size
-            self._close(block, pieces[done : done + size], whole=whole)
+            window = slice(done, done + size)
+            self._close(block, pieces[window], details[window], whole=whole)
             self._closed = True
             done += size
-        held = pieces[done:]
-        self._buffers.pieces[: held.size] = held
-        self._buffers.counts[log_lines.PIECES] = held.size
-        keep = int(held["start"][0]) if held.size else end
+        keep = int(details["start"][done]) if done < pieces.size else end
+        log_lines.keep_from(self._buffers, done)
         self._held = self._held[keep - block.offset :] if keep < block.offset else b""
         self._held += block.data[max(0, keep - block.offset) :].tobytes()
 
-    def _close(self, block: Block, window: npt.NDArray[np.void], *, whole: bool) -> None:
+    def _close(
+        self,
+        block: Block,
+        window: npt.NDArray[np.void],
+        details: npt.NDArray[np.void],
+        *,
+        whole: bool,
+    ) -> None:
         """Emits the rows of a window and accounts for its lines."""
         embed = next((code for code, name in self._layers.items() if name == "embed"), -1)
         owners = self._owners.resolve(window, embed, whole=whole)
-        small, large = np.empty((4, window.size), np.int32), np.empty((8, window.size), np.int64)
-        taken = log_steps.take_rows(window, owners, small, large)
-        rank, stage, step, how = small[:, :taken]
-        self._ranks.update(np.unique(rank).tolist())
+        small, large = np.empty((5, window.size), np.int32), np.empty((7, window.size), np.int64)
+        taken = log_steps.take_rows(window, details, owners, small, large)
+        rank, stage, step, how, index = small[:, :taken]
+        turns = np.flatnonzero(rank[1:] != rank[:-1]) + 1  # few: a rank prints whole blocks
+        self._ranks.update(rank[:1].tolist(), rank[turns].tolist())
         codes = pa.array(large[0, :taken]).dictionary_encode()
         layers = [self._layers.get(code) or str(code) for code in codes.dictionary.to_pylist()]
         columns: dict[str, Any] = dict(zip(_ROW_COLUMNS, large[1:, :taken], strict=True))
-        columns |= {"rank": rank, "stage": stage, "step": step}
+        columns |= {"rank": rank, "stage": stage, "step": step, "layer_index": index}
         columns["layer"] = pa.DictionaryArray.from_arrays(
             codes.indices, pa.array(layers, pa.string())
         )
@@ -258,10 +262,10 @@ class _Parser:
         count = self._ledger.source(block.source_id)
         count.row_lines += with_rows
         count.context_lines += context
-        for piece in window[rejects[:rejected]]:
-            start, line_number = int(piece["start"]), int(piece["line"])
-            raw = self._text(block, start, start + int(piece["size"]))
-            reason = _REASONS[piece["reason"]]
+        for i in rejects[:rejected].tolist():
+            start, line_number = int(details["start"][i]), int(window["line"][i])
+            raw = self._text(block, start, start + int(details["size"][i]))
+            reason = _REASONS[window["reason"][i]]
             self._ledger.reject(block.source_id, line_number, start, reason, raw)
 
     def _text(self, block: Block, start: int, end: int) -> bytes:
@@ -274,22 +278,26 @@ class _Parser:
         return raw.removesuffix(b"\r")
 
     def _emit(self, table: str, source_id: int, columns: Mapping[str, Any]) -> None:
-        """Makes a batch of columns by name; a negative whole number was not printed."""
+        """Makes a batch of columns by name."""
         schema = tables()[table].storage_schema
         size = len(columns["line"])
         if size == 0:
             return
-        arrays = []
-        for field in schema:
-            values = columns.get(field.name)
-            if values is None:
-                values = np.full(size, source_id)
-            if isinstance(values, np.ndarray):
-                mask = values < 0 if values.dtype.kind == "i" and (values < 0).any() else None
-                values = pa.array(np.ascontiguousarray(values), mask=mask).cast(field.type)
-            arrays.append(values)
+        columns = {**columns, "source_id": pa.repeat(pa.scalar(source_id, pa.int32()), size)}
+        arrays = [_array(columns[field.name], field.type) for field in schema]
         self._ready.setdefault(table, []).append(pa.RecordBatch.from_arrays(arrays, schema=schema))
         self._ledger.source(source_id).rows += size
+
+
+def _array(values: npt.NDArray[Any] | pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column as Arrow has it; a negative whole number was not printed."""
+    if isinstance(values, pa.Array):
+        return values
+    if values.dtype.kind == "i" and values.min() < 0:
+        if values.max() < 0:
+            return pa.nulls(values.size, kind)
+        return pa.array(values.astype(kind.to_pandas_dtype()), kind, mask=values < 0)
+    return pa.array(values.astype(kind.to_pandas_dtype(), copy=False))
 
 
 FORMAT = Format(

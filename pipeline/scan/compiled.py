@@ -125,6 +125,25 @@ def _word_at(typing_context: Any, array: Any, index: Any) -> Any:
     return types.uint64(array, types.int64), load
 
 
+def _eight_at(typing_context: Any, address: Any, index: Any) -> Any:
+    def load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        at = builder.gep(arguments[0], [arguments[1]])
+        return builder.load(builder.bitcast(at, ir.IntType(64).as_pointer()), align=1)
+
+    del typing_context, index
+    return types.uint64(address, types.int64), load
+
+
+def _leading_zeros(typing_context: Any, word: Any) -> Any:
+    def count(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    del typing_context, word
+    return types.int64(types.uint64), count
+
+
 def _trailing_zeros(typing_context: Any, word: Any) -> Any:
     def count(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         del context, signature
@@ -133,6 +152,12 @@ def _trailing_zeros(typing_context: Any, word: Any) -> Any:
     del typing_context, word
     return types.int64(types.uint64), count
 
+
+eight_at = cast(Callable[[Any, int], int], intrinsic(_eight_at))
+"""Eight bytes behind an address and an index, as one number; only inside kernels."""
+
+leading_zeros = cast(Callable[[np.uint64], int], intrinsic(_leading_zeros))
+"""Zero bits above the highest one of a uint64, 64 where there is none; only inside kernels."""
 
 trailing_zeros = cast(Callable[[np.uint64], int], intrinsic(_trailing_zeros))
 """Zero bits below the lowest one of a uint64 that is not 0; only inside kernels."""

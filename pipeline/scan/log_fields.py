@@ -13,11 +13,12 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from pipeline.scan.compiled import kernel, typed
+from pipeline.scan.compiled import eight_at, inlined, kernel, leading_zeros, trailing_zeros, typed
 
 BROKEN, NO_NUMBER = -1, -2  # what a reader gives for text that is none
 
 _NS_DIGITS = 6  # a millisecond has so many decimal digits of nanoseconds
+_SCALE = 10 ** np.arange(_NS_DIGITS, -1, -1)
 _MS_LIMIT = 10**12
 _EXACT_DIGITS = 15  # a float holds every whole number of so many digits
 
@@ -45,11 +46,14 @@ def pointer(typing_context, address):  # noqa: ARG001 - only their types matter
     return types.CPointer(types.uint8)(types.uintp), code
 
 
+@inlined
+def _size(text):
+    """Bytes of a word."""
+    return 8 - (leading_zeros(np.uint64(text)) >> 3)
+
+
 @kernel
-def at(data, i, end, text):
-    """Whether the word stands at `i`."""
-    if i < 0:
-        return False
+def _stands_near_end(data, i, end, text):
     while text:
         if i >= end or data[i] != text & 255:
             return False
@@ -58,37 +62,76 @@ def at(data, i, end, text):
     return True
 
 
-@kernel
-def behind(data, i, end, text):
-    """Behind blanks and the word; negative as `i` was, or BROKEN where it does not stand."""
+@inlined
+def at(data, i, end, text):
+    """Whether the word stands at `i`."""
     if i < 0:
-        return i
-    while i < end and data[i] == 32:
-        i += 1
-    while text:
-        if i >= end or data[i] != text & 255:
-            return BROKEN
-        text >>= 8
+        return False
+    if i + 8 > end:
+        return _stands_near_end(data, i, end, text)
+    return (eight_at(data, i) ^ np.uint64(text)) << np.uint64(64 - 8 * _size(text)) == 0
+
+
+@inlined
+def blanks(data, i, end):
+    """Behind blanks; negative as `i` was."""
+    while 0 <= i < end and data[i] == 32:
         i += 1
     return i
 
 
+@inlined
+def behind(data, i, end, text):
+    """Behind blanks and the word; negative as `i` was, or BROKEN where it does not stand."""
+    i = blanks(data, i, end)
+    return i if i < 0 else i + _size(text) if at(data, i, end, text) else BROKEN
+
+
+@inlined
+def _digits(word):
+    """How many of the first eight characters are digits before another, and their value.
+
+    Eight digits are combined in three steps: neighbours, then pairs, then fours.
+    """
+    found = word ^ np.uint64(0x3030303030303030)
+    others = ((found + np.uint64(0x7676767676767676)) | found) & np.uint64(0x8080808080808080)
+    many = trailing_zeros(others) >> 3 if others else 8
+    if many == 0:
+        return 0, 0
+    found <<= np.uint64(64 - 8 * many)
+    found = (found * np.uint64(10) + (found >> np.uint64(8))) & np.uint64(0x00FF00FF00FF00FF)
+    found = (found * np.uint64(100) + (found >> np.uint64(16))) & np.uint64(0x0000FFFF0000FFFF)
+    found = (found * np.uint64(10000) + (found >> np.uint64(32))) & np.uint64(0xFFFFFFFF)
+    return many, np.int64(found)
+
+
 @kernel
-def count(data, i, end, text):
-    """Behind `text` and a whole number of up to 18 digits; the number."""
-    i = start = behind(data, behind(data, i, end, text), end, 0)
+def _long_count(data, i, end):
+    start = i
     value = 0
-    while 0 <= i < end and 48 <= data[i] <= 57:
+    while i < end and 48 <= data[i] <= 57:
         if i - start == 18:
             return BROKEN, 0
         value = value * 10 + (data[i] - 48)
         i += 1
-    return i if i > start else min(i, BROKEN), value
+    return i if i > start else BROKEN, value
+
+
+@inlined
+def count(data, i, end):
+    """Behind blanks and a whole number of up to 18 digits; the number."""
+    i = blanks(data, i, end)
+    if i < 0:
+        return i, 0
+    if i + 8 <= end:
+        many, value = _digits(eight_at(data, i))
+        if 0 < many < 8:
+            return i + many, value
+    return _long_count(data, i, end)
 
 
 @kernel
-def decimal(data, i, end):
-    """Behind decimal milliseconds; the ns, exactly."""
+def _long_decimal(data, i, end):
     start = i
     value = 0
     while i < end and 48 <= data[i] <= 57 and value < _MS_LIMIT:
@@ -111,10 +154,21 @@ def decimal(data, i, end):
     return i, value
 
 
+@inlined
+def decimal(data, i, end):
+    """Behind decimal milliseconds; the ns, exactly."""
+    if i + 16 <= end:
+        many, whole = _digits(eight_at(data, i))
+        if 0 < many < 8 and data[i + many] == 46:
+            places, part = _digits(eight_at(data, i + many + 1))
+            if 0 < places <= _NS_DIGITS:
+                return i + many + 1 + places, whole * 1000000 + part * _SCALE[places]
+    return _long_decimal(data, i, end)
+
+
 @kernel
-def time_ms(data, i, end, text):
-    """Behind `text` and a time in ms; the ns."""
-    i = behind(data, i, end, text)
+def time_ms(data, i, end):
+    """Behind a time in ms; the ns."""
     if i < 0:
         return i, 0
     i, value = decimal(data, i, end)
@@ -124,8 +178,8 @@ def time_ms(data, i, end, text):
 @kernel
 def pair_ms(data, i, end, text):
     """Behind a time and its average in brackets; both in ns."""
-    i, value = time_ms(data, i, end, text)
-    i, avg = time_ms(data, i, end, _AVG)
+    i, value = time_ms(data, behind(data, i, end, text), end)
+    i, avg = time_ms(data, behind(data, i, end, _AVG), end)
     return behind(data, i, end, _CLOSE), value, avg
 
 
@@ -134,7 +188,7 @@ def decimal_float(data, i, end):
     """Behind a float; the value, and its start where it has more digits than are exact here."""
     if i < 0:
         return i, 0.0, -1
-    i = start = behind(data, i, end, 0)
+    i = start = blanks(data, i, end)
     minus = i < end and data[i] == 45
     i += minus
     if at(data, i, end, _NAN) or at(data, i, end, _INF):

@@ -29,13 +29,18 @@ from pipeline.scan.log_records import (
 PIECE = np.dtype(
     [
         ("line", "i8"),
+        ("code", "i8"),  # rank, or code of the layer's name
+        ("count", "i8"),  # step, or module calls
+        ("place", "i4"),  # stage, or index of the layer (-1: its name is no number)
+        ("kind", "i2"),
+        ("reason", "i2"),
+    ],
+    align=True,
+)
+DETAIL = np.dtype(  # what is not asked for to find the owner of a row
+    [
         ("start", "i8"),  # of the line, in the file
         ("size", "i8"),  # of the line, in bytes
-        ("kind", "i4"),
-        ("reason", "i4"),
-        ("code", "i8"),  # rank, or code of the layer's name
-        ("place", "i8"),  # stage, or index of the layer (-1: its name is no number)
-        ("count", "i8"),  # step, or module calls
         ("total", "i8"),
         ("avg", "i8"),  # -1: not printed, as the two below
         ("compute", "i8"),
@@ -71,6 +76,7 @@ _TRIGGER[[ord(c) for c in "\n[|>=:N"]] = True
 
 _ZERO = typed(0)
 
+_ROW, _SKIPPED = word(b"  layer["), 7  # how most lines begin, and how much of it is no trigger
 # What marks a line, or the end of what does: a word has 8 bytes at most.
 _STAGES = word(b"ge2rank ")
 _DATA_SIZE = word(b"ata_size")
@@ -94,6 +100,7 @@ class Buffers(NamedTuple):
 
     Attributes:
         pieces: Behind those that are held back from earlier blocks.
+        details: Of each piece.
         counts: How much of each array is filled, and the lines seen.
         others: Lines that may tell of the run (those with a record are of kind RECORDED), or end
             the file unfinished.
@@ -101,6 +108,7 @@ class Buffers(NamedTuple):
     """
 
     pieces: npt.NDArray[np.void]
+    details: npt.NDArray[np.void]
     records: npt.NDArray[np.void]
     others: npt.NDArray[np.void]
     counts: npt.NDArray[np.int64]
@@ -111,6 +119,7 @@ def buffers(size: int, held: int) -> Buffers:
     """Room for the pieces held back and a block of `size` bytes: an opening takes 6 or more."""
     return Buffers(
         pieces=np.empty(held + size // 6 + 1, PIECE),
+        details=np.empty(held + size // 6 + 1, DETAIL),
         records=np.empty(size // 7 + 1, PROGRESS),
         others=np.empty(size // 4 + 1, OTHER),
         counts=np.zeros(4, np.int64),
@@ -121,13 +130,22 @@ def buffers(size: int, held: int) -> Buffers:
 def room(buf: Buffers, size: int, spare: int) -> Buffers:
     """Buffers for a block of `size` bytes behind what `buf` holds: its own while they fit."""
     buf.kinds[:] = 0
-    held = buf.pieces[: buf.counts[PIECES]]
-    if held.size + size // 6 < buf.pieces.size and size // 4 < buf.others.size:
+    held = int(buf.counts[PIECES])
+    if held + size // 6 < buf.pieces.size and size // 4 < buf.others.size:
         return buf
-    grown = buffers(max(size, 4 * (buf.others.size - 1)), max(held.size, spare))
-    grown.pieces[: held.size] = held
-    grown.counts[PIECES] = held.size
+    grown = buffers(max(size, 4 * (buf.others.size - 1)), max(held, spare))
+    grown.pieces[:held] = buf.pieces[:held]
+    grown.details[:held] = buf.details[:held]
+    grown.counts[PIECES] = held
     return grown
+
+
+def keep_from(buf: Buffers, done: int) -> None:
+    """Holds back the pieces behind the first so many."""
+    held = int(buf.counts[PIECES]) - done
+    buf.pieces[:held] = buf.pieces[done : done + held]
+    buf.details[:held] = buf.details[done : done + held]
+    buf.counts[PIECES] = held
 
 
 @kernel
@@ -140,7 +158,7 @@ def _identifier(data, i):
 
 
 @kernel
-def _layer(data, i, end, piece, names):
+def _layer(data, i, end, piece, detail, names):
     stop, code, index, calls, total, avg, compute, comm = layer(data, i + 1, end)
     if stop >= 0 and code < 0:
         code = intern_name(data, i + 1, names)
@@ -149,7 +167,7 @@ def _layer(data, i, end, piece, names):
         stop = 0
     piece.kind, piece.reason = LAYER, BAD_NUMBER if stop == NO_NUMBER else BAD_LAYER
     piece.code, piece.place, piece.count = code, index, calls
-    piece.total, piece.avg, piece.compute, piece.comm = total, avg, compute, comm
+    detail.total, detail.avg, detail.compute, detail.comm = total, avg, compute, comm
     return stop
 
 
@@ -250,9 +268,9 @@ def scan(data: npt.NDArray[np.uint8], line: int, offset: int, buf: Buffers, name
     Fills `buf` from the start, pieces from their count on. A last line without newline that holds a
     broken record, or plain text, is of kind UNFINISHED and gives no pieces.
     """
-    pieces, records, counts = buf.pieces, buf.records, buf.counts
-    counts[RECORDS] = counts[OTHERS] = counts[LINES] = 0
-    names.counts[0] = 0
+    pieces, details = buf.pieces, buf.details
+    records, counts = buf.records, buf.counts
+    counts[RECORDS] = counts[OTHERS] = counts[LINES] = names.counts[0] = 0
     text: Any = pointer(data.ctypes.data)  # type: ignore[call-arg]
     end = data.size
     i = start = filed = record = _ZERO
@@ -264,7 +282,7 @@ def scan(data: npt.NDArray[np.uint8], line: int, offset: int, buf: Buffers, name
             continue
         if i == end or text[i] == 10:
             for k in range(first, found):
-                pieces[k].size = i - start
+                details[k].size = i - start
             cut_off = broken and i == end
             found, filed = (first, record) if cut_off else (found, filed)
             if speaks or found == first:
@@ -274,12 +292,13 @@ def scan(data: npt.NDArray[np.uint8], line: int, offset: int, buf: Buffers, name
             counts[LINES] += 1
             first, record = found, filed
             speaks = broken = nccl = nodes = False
-            i = start = i + 1
+            start = i + 1
+            i = start + _SKIPPED * at(text, start, end, _ROW)
             continue
         stop = 0
         if text[i] == 91:
             if at(text, i - 5, end, LAYER_ROW):
-                stop = _layer(text, i, end, pieces[found], names)
+                stop = _layer(text, i, end, pieces[found], details[found], names)
             elif at(text, i, end, RANK):
                 stop = _header(text, i, end, pieces[found])
             nodes |= at(text, i - 7, end, _ARGS)
@@ -288,7 +307,7 @@ def scan(data: npt.NDArray[np.uint8], line: int, offset: int, buf: Buffers, name
             records[filed].line = line
             filed += stop > 0
         if stop:
-            pieces[found].line, pieces[found].start = line, offset + start
+            pieces[found].line, details[found].start = line, offset + start
             if stop < 0:
                 pieces[found].kind = BAD
                 broken = True

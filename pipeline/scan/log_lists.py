@@ -50,6 +50,17 @@ def _mix(mark, value):
 
 
 @kernel
+def _headers(pieces, places, both):
+    """Writes where the headers stand and their rank and stage as one number; how many there are."""
+    n = 0
+    for i in range(pieces.size):
+        if pieces[i].kind == HEADER:
+            places[n], both[n] = i, (pieces[i].code << 32) | pieces[i].place
+            n += 1
+    return n
+
+
+@kernel
 def _plain_blocks(pieces, slots, rows, marks):
     """Number of rows and a hash of every block that nobody seems to have written into, else 0.
 
@@ -128,8 +139,10 @@ class Owners:
 
     def _number(self, pieces: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
         """Slot of every header, -1 elsewhere; a header whose rank is not its stage's turns bad."""
-        headers = np.flatnonzero(pieces["kind"] == HEADER)
-        pairs, where = _distinct((pieces["code"][headers] << 32) | pieces["place"][headers])
+        places, both = np.empty((2, pieces.size), np.int64)
+        count = _headers(pieces, places, both)
+        headers = places[:count]
+        pairs, where = _distinct(both[:count])
         keys = [(pair >> 32, pair & 0xFFFFFFFF) for pair in pairs.tolist()]
         foreign = np.zeros(headers.size, np.bool_)
         if self._stages is not None:

@@ -13,12 +13,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.scan.compiled import kernel
+from pipeline.scan.compiled import inlined, kernel
 from pipeline.scan.log_fields import (
     BROKEN,
     NO_NUMBER,
     at,
     behind,
+    blanks,
     count,
     decimal,
     decimal_float,
@@ -61,6 +62,8 @@ _STEP = word(b"step ")
 _TOTAL = word(b"total=")
 _FORWARD = word(b"forward ")
 _FORWARD_TIME = word(b"time")
+_MARKS = np.zeros(256, np.bool_)  # bytes with which a record, or what ends a header, may begin
+_MARKS[[ord(c) for c in "\n[|fs"]] = True
 
 
 class Names(NamedTuple):
@@ -128,23 +131,28 @@ def layer(data, i, end):
     i, index, code = _name(data, i, end)
     i = behind(data, i, end, _COLON)
     avg = compute = comm = -1
-    if behind(data, i, end, _TOTAL) >= 0:
-        i, total = time_ms(data, i, end, _TOTAL)
+    k = behind(data, i, end, _TOTAL)
+    if k >= 0:
+        i, total = time_ms(data, k, end)
         i = behind(data, i, end, _COMMA)
-        stop, calls = count(data, behind(data, i, end, _FX_NODES), end, _EQUALS)
-        if stop < 0:
-            i, calls = count(data, i, end, _OPS)
-            stop, avg = time_ms(data, behind(data, i, end, _COMMA), end, _AVG_OP)
+        k = behind(data, i, end, _OPS)
+        if k >= 0:
+            i, calls = count(data, k, end)
+            i = behind(data, behind(data, i, end, _COMMA), end, _AVG_OP)
+            stop, avg = time_ms(data, i, end)
+        else:
+            i = behind(data, behind(data, i, end, _FX_NODES), end, _EQUALS)
+            stop, calls = count(data, i, end)
     else:
         i, compute, _ = pair_ms(data, i, end, _COMPUTE)
         i, comm, _ = pair_ms(data, behind(data, i, end, _COMMA), end, _COMM)
         i, total, avg = pair_ms(data, behind(data, i, end, _COMMA), end, _TOTAL)
-        stop, calls = count(data, behind(data, i, end, _COMMA), end, _OPS)
+        stop, calls = count(data, behind(data, behind(data, i, end, _COMMA), end, _OPS), end)
     return stop, code, index, calls, total, avg, compute, comm
 
 
-@kernel
-def opening(data, i, end):
+@inlined
+def _opening(data, i, end):
     """Whether a record may begin here; the end of the line counts as one."""
     c = data[i]
     if c == 91:
@@ -152,7 +160,7 @@ def opening(data, i, end):
     return c == 10 or (c == 124 and at(data, i, end, EPOCH))
 
 
-@kernel
+@inlined
 def _forward(data, i, end):
     return at(data, i, end, _FORWARD) and at(data, i + 8, end, _FORWARD_TIME)
 
@@ -161,15 +169,16 @@ def _forward(data, i, end):
 def header(data, i, end):
     """Reads a block header; its end, 0 where none begins, or BROKEN; rank, stage, step."""
     k = i + 6
-    while k < end and not opening(data, k, end) and not _forward(data, k, end):
+    while k < end and not (_MARKS[data[k]] and (_opening(data, k, end) or _forward(data, k, end))):
         k += 1
     if not _forward(data, k, end):
         return 0, 0, 0, 0
-    while k < end and not opening(data, k, end) and not at(data, k, end, _STEP):
+    k += 1
+    while k < end and not (_MARKS[data[k]] and (_opening(data, k, end) or at(data, k, end, _STEP))):
         k += 1
-    k, step = count(data, k, end, _STEP)
-    i, rank = count(data, i, end, RANK)
-    i, stage = count(data, i, end, _STAGE)
+    k, step = count(data, behind(data, k, end, _STEP), end)
+    i, rank = count(data, behind(data, i, end, RANK), end)
+    i, stage = count(data, behind(data, i, end, _STAGE), end)
     if behind(data, i, end, _BRACKET) < 0 or max(rank, stage, step) >= _INT_LIMIT:
         k = BROKEN
     return k, rank, stage, step
@@ -183,15 +192,15 @@ def progress(data, i, end):
         End, BROKEN or NO_NUMBER; epoch, step, steps of the epoch, ns; then value and start of text
         (see `decimal_float`) of lr, loss and ppl.
     """
-    i, epoch = count(data, i, end, EPOCH)
-    i, step = count(data, i, end, _BAR)
-    i, steps = count(data, i, end, _SLASH)
+    i, epoch = count(data, behind(data, i, end, EPOCH), end)
+    i, step = count(data, behind(data, i, end, _BAR), end)
+    i, steps = count(data, behind(data, i, end, _SLASH), end)
     i = behind(data, behind(data, i, end, _BATCHES), end, _BAR)
     i, lr, lr_text = decimal_float(data, behind(data, i, end, _LR), end)
     i = behind(data, behind(data, i, end, _BAR), end, _MS_BATCH)
     time = 0
     if i >= 0:
-        i, time = decimal(data, behind(data, i, end, 0), end)
+        i, time = decimal(data, blanks(data, i, end), end)
     i = behind(data, i, end, _BAR)
     i, loss, loss_text = decimal_float(data, behind(data, i, end, _LOSS), end)
     i = behind(data, i, end, _BAR)

@@ -70,7 +70,12 @@ def exact_floats(data: npt.NDArray[np.uint8], records: npt.NDArray[np.void]) -> 
 
 
 def window_size(
-    pieces: npt.NDArray[np.void], end: int, limits: tuple[int, int], *, last: bool
+    pieces: npt.NDArray[np.void],
+    details: npt.NDArray[np.void],
+    end: int,
+    limits: tuple[int, int],
+    *,
+    last: bool,
 ) -> int:
     """Pieces of the next whole window: 0 while the file, known up to `end`, may yet add to it.
 
@@ -80,10 +85,11 @@ def window_size(
         limits: The most pieces, and bytes of the file, that it may take.
     """
     most_pieces, most_bytes = limits
-    limit = int(np.searchsorted(pieces["start"], pieces["start"][0] + most_bytes, "right"))
-    if limit == pieces.size <= most_pieces and end - pieces["start"][0] <= most_bytes:
+    starts = details["start"][:most_pieces]
+    limit = int(np.searchsorted(starts, starts[0] + most_bytes, "right"))
+    if limit == pieces.size and end - starts[0] <= most_bytes:
         return pieces.size if last else 0
-    return int(_window_end(pieces, min(limit, most_pieces)))
+    return int(_window_end(pieces, limit))
 
 
 @kernel
@@ -108,6 +114,7 @@ def _window_end(pieces, limit):
 @kernel
 def take_rows(
     pieces: npt.NDArray[np.void],
+    details: npt.NDArray[np.void],
     owners: npt.NDArray[np.void],
     small: npt.NDArray[np.int32],
     large: npt.NDArray[np.int64],
@@ -115,8 +122,8 @@ def take_rows(
     """Copies the layer rows that have an owner into columns; how many there are.
 
     Args:
-        small: int32 (4, n): rank, stage, step, and how: 0 block, 1 merged, 2 merged by place.
-        large: int64 (8, n): code, line, index, calls, total, average, compute, comm.
+        small: int32 (5, n): rank, stage, step, how (0 block, 1 merged, 2 merged by place), index.
+        large: int64 (7, n): code, line, calls, total, average, compute, comm.
     """
     n = 0
     for i in range(pieces.size):
@@ -124,9 +131,11 @@ def take_rows(
         if piece.kind == LAYER and owner.how != REJECTED:
             small[0, n], small[1, n], small[2, n] = owner.rank, owner.stage, owner.step
             small[3, n] = 0 if owner.how == BLOCK else 2 if owner.how == BY_PLACE else 1
-            large[0, n], large[1, n], large[2, n] = piece.code, piece.line, piece.place
-            large[3, n], large[4, n], large[5, n] = piece.count, piece.total, piece.avg
-            large[6, n], large[7, n] = piece.compute, piece.comm
+            small[4, n] = piece.place
+            large[0, n], large[1, n], large[2, n] = piece.code, piece.line, piece.count
+            detail = details[i]
+            large[3, n], large[4, n] = detail.total, detail.avg
+            large[5, n], large[6, n] = detail.compute, detail.comm
             n += 1
     return n
 
