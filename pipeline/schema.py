@@ -67,11 +67,16 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A base table of the lake."""
+    """A base table of the lake.
+
+    Attributes:
+        required: Columns that are never NULL: Parquet stores no mark per value for them.
+    """
 
     name: str
     doc: str
     columns: tuple[Column, ...]
+    required: frozenset[str] = frozenset()
 
     @property
     def stored(self) -> tuple[Column, ...]:
@@ -85,7 +90,12 @@ class Table:
         A small part is mostly footer, and every reader of a lake of small runs reads them all.
         """
         fields = [
-            pa.field(c.name, c.storage_type, metadata={"unit": c.unit} if c.unit else None)
+            pa.field(
+                c.name,
+                c.storage_type,
+                nullable=c.name not in self.required,
+                metadata={"unit": c.unit} if c.unit else None,
+            )
             for c in self.stored
         ]
         described = {
@@ -103,10 +113,12 @@ class Table:
         """Arrow schema of a part file that holds the rows of many runs: the run comes first.
 
         It has the type that readers give to the key of a folder, so that both make one column, and
-        is never NULL, so that they cannot take it for a column that other files merely lack.
+        is never NULL, so that they cannot take it for a column that other files merely lack. All
+        others may be: runs of earlier versions lack some.
         """
         key = pa.field(PARTITION_KEY, pa.string(), nullable=False)
-        return self.storage_schema.insert(0, key)
+        fields = [key, *(field.with_nullable(True) for field in self.storage_schema)]
+        return pa.schema(fields, metadata=self.storage_schema.metadata)
 
     @functools.cached_property
     def read_schema(self) -> pa.Schema:
@@ -158,7 +170,8 @@ def tables() -> Mapping[str, Table]:
     """Every base table by name, in alphabetical order.
 
     Raises:
-        ContractError: A table names a column that `columns.toml` does not declare.
+        ContractError: A table names a column that `columns.toml` does not declare, or requires one
+            that it does not have.
     """
     known = columns()
     found = {}
@@ -173,8 +186,15 @@ def tables() -> Mapping[str, Table]:
                 path=path,
                 hint="declare them in schemas/columns.toml",
             )
+        required = frozenset(entry.get("required", ()))
+        if strange := required.difference(entry["columns"]):
+            raise ContractError(
+                f"required, but no columns of the table: {', '.join(sorted(strange))}",
+                path=path,
+                hint="name them in columns too",
+            )
         found[path.stem] = Table(
-            path.stem, entry["doc"], tuple(known[name] for name in entry["columns"])
+            path.stem, entry["doc"], tuple(known[name] for name in entry["columns"]), required
         )
     return found
 

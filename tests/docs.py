@@ -106,7 +106,9 @@ def reference() -> str:
             "| column | type | unit | |",
             "|-|-|-|-|",
         ]
-        out += [_row(c.name, c.type, c.unit, c.doc) for c in table.columns]
+        for c in table.columns:
+            kind = f"{c.type} NOT NULL" if c.name in table.required else c.type
+            out.append(_row(c.name, kind, c.unit, c.doc))
     out += ["", "## Models"]
     models = catalog()
     for model in (models.models[name] for name in models.public):

@@ -44,16 +44,13 @@ VALUES: dict[str, Any] = {
 
 
 def odd_rows(table: Table) -> list[dict[str, Any]]:
-    """A row of values at their limits, one without any, and one of empty lists and texts."""
-    empty = {"VARCHAR": "", "BIGINT[]": []}
-    return [
-        {column.name: VALUES[column.type] for column in table.stored},
-        {},
-        {
-            column.name: empty.get(column.type, [] if column.type.startswith("MAP") else None)
-            for column in table.stored
-        },
-    ]
+    """A row of values at their limits, one with as few as can be, one of empty lists and texts."""
+    full = {column.name: VALUES[column.type] for column in table.stored}
+    least = {name: full[name] for name in table.required}
+    kinds = {column.name: column.type for column in table.stored}
+    empty = {name: "" for name, kind in kinds.items() if kind == "VARCHAR"}
+    empty |= {name: [] for name, kind in kinds.items() if kind.startswith(("BIGINT[", "MAP"))}
+    return [full, least, least | empty]
 
 
 def run_tables() -> dict[str, Table]:

@@ -35,7 +35,7 @@ def commit_run(
     with lake.staging("test") as folder:
         for table, given in rows.items():
             part = folder / f"{table}.parquet"
-            schema = tables()[table].storage_schema
+            schema = pa.schema(f.with_nullable(True) for f in tables()[table].storage_schema)
             table_rows = pa.Table.from_pylist(given, schema=schema)
             kept = [name for name in schema.names if name not in lacking]
             pq.write_table(table_rows.select(kept), part)

@@ -90,6 +90,6 @@ def _schema_fits(files: PartFiles, part: str, schema: pa.Schema, *, lacking: boo
             found: pa.Schema = pq.read_schema(opened)
     except (pa.ArrowException, OSError):
         return False
-    if lacking:
-        return all(f.name in schema.names and f.type == schema.field(f.name).type for f in found)
-    return bool(found.equals(schema))
+    if not lacking and found.names != schema.names:
+        return False
+    return all(f.name in schema.names and f.type == schema.field(f.name).type for f in found)
