@@ -48,7 +48,7 @@ def odd_rows(table: Table) -> list[dict[str, Any]]:
     full = {column.name: VALUES[column.type] for column in table.stored}
     least = {name: full[name] for name in table.required}
     kinds = {column.name: column.type for column in table.stored}
-    empty = {name: "" for name, kind in kinds.items() if kind == "VARCHAR"}
+    empty: dict[str, Any] = {name: "" for name, kind in kinds.items() if kind == "VARCHAR"}
     empty |= {name: [] for name, kind in kinds.items() if kind.startswith(("BIGINT[", "MAP"))}
     return [full, least, least | empty]
 

@@ -38,12 +38,43 @@ def _bitmap(valid: Mask) -> pa.Buffer | None:
     return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
-def numbers(values: npt.NDArray[np.integer], kind: pa.DataType) -> pa.Array:
-    """Integers of an Arrow type; NULL where they are NULL."""
-    valid = values != NULL
-    given = values if valid.all() else np.where(valid, values, 0)
-    stored = given.astype(kind.to_pandas_dtype())
-    return pa.Array.from_buffers(kind, stored.size, [_bitmap(valid), pa.py_buffer(stored)])
+@kernel
+def _copy(values: npt.NDArray[np.integer], out: npt.NDArray[np.integer]) -> int:
+    """Copies numbers, 0 for those that are NULL; how many are."""
+    missing = 0
+    for i in range(values.size):
+        given = values[i] != NULL
+        out[i] = values[i] if given else 0
+        missing += not given
+    return missing
+
+
+@kernel
+def _gather(values: npt.NDArray[np.integer], at: Longs, out: npt.NDArray[np.integer]) -> int:
+    """Copies the numbers at these places, 0 for those that are NULL; how many are."""
+    missing = 0
+    for i in range(at.size):
+        value = values[at[i]]
+        given = value != NULL
+        out[i] = value if given else 0
+        missing += not given
+    return missing
+
+
+def numbers(
+    values: npt.NDArray[np.integer], kind: pa.DataType, at: Longs | None = None
+) -> pa.Array:
+    """Integers of an Arrow type, those at certain places or all; NULL where they are NULL."""
+    if at is None:
+        stored = np.empty(values.size, kind.to_pandas_dtype())
+        missing = _copy(values, stored)
+    else:
+        stored = np.empty(at.size, kind.to_pandas_dtype())
+        missing = _gather(values, at, stored)
+    valid = None
+    if missing:
+        valid = _bitmap((values if at is None else values[at]) != NULL)
+    return pa.Array.from_buffers(kind, stored.size, [valid, pa.py_buffer(stored)])
 
 
 @kernel
@@ -54,24 +85,30 @@ def _mark(codes: Codes, seen: npt.NDArray[np.uint8]) -> None:
 
 
 @kernel
-def _recode(codes: Codes, new: Codes) -> None:
-    """Replaces each code by its new one; -1 has the last."""
+def _recode(codes: Codes, new: Codes, out: Codes) -> None:
+    """Gives each code its new one; -1 has the last."""
     for i in range(codes.size):
-        codes[i] = new[codes[i]]
+        out[i] = new[codes[i]]
 
 
-def words(given: npt.NDArray[np.integer], names: Sequence[str]) -> pa.DictionaryArray:
-    """Dictionary column of `names[code]` for given codes, NULL for -1; only names that occur."""
-    codes: Codes = np.array(given, np.int32)
+def words(
+    given: npt.NDArray[np.integer], names: Sequence[str], absent: int = -1
+) -> pa.DictionaryArray:
+    """Dictionary column of `names[code]` for given codes, NULL for the one that means none.
+
+    Only names that occur are in the dictionary.
+    """
+    codes: Codes = np.ascontiguousarray(given, np.int32)
     seen = np.zeros(len(names) + 1, np.uint8)
     _mark(codes, seen)
-    kept = np.flatnonzero(seen[:-1])
-    valid = _bitmap(codes >= 0) if seen[-1] else None
-    if kept.size < len(names):
-        new = np.zeros(len(names) + 1, np.int32)
-        new[kept] = np.arange(kept.size, dtype=np.int32)
-        _recode(codes, new)
-    indices = pa.Array.from_buffers(pa.int32(), codes.size, [valid, pa.py_buffer(codes)])
+    some_absent, seen[absent] = bool(seen[absent]), 0
+    kept = np.flatnonzero(seen)
+    new = np.zeros(len(names) + 1, np.int32)
+    new[kept] = np.arange(kept.size, dtype=np.int32)
+    recoded = np.empty_like(codes)
+    _recode(codes, new, recoded)
+    valid = _bitmap(codes != absent) if some_absent else None
+    indices = pa.Array.from_buffers(pa.int32(), codes.size, [valid, pa.py_buffer(recoded)])
     return pa.DictionaryArray.from_arrays(
         indices, pa.array([names[i] for i in kept.tolist()], pa.string())
     )

@@ -178,7 +178,6 @@ def build(
     groups = _groups(op_ids, comm_ids, parent, own, names, texts)
     op_part, op_wrong, op_unknown = _shared(ops, op_ids[OP_DTYPE], keys, texts)
     comm_part, comm_wrong, comm_unknown = _shared(comms, comm_ids[COMM_DTYPE], keys, texts)
-    phase = np.where(op_ids[OP_PHASE] == 0, -1, op_ids[OP_PHASE])
     op_columns = op_part | {
         "source_id": arrow.numbers(ops.wide[SOURCE, :n], pa.int32()),
         "line": arrow.numbers(ops.wide[LINE, :n], pa.int64()),
@@ -187,22 +186,22 @@ def build(
         "step": arrow.numbers(numbering.step, pa.int32()),
         "seq": arrow.numbers(numbering.seq, pa.int64()),
         "micro_batch": arrow.numbers(numbering.micro_batch, pa.int32()),
-        "phase": arrow.words(phase, texts.names),
+        "phase": _text(op_ids[OP_PHASE], texts),
         "op": arrow.words(op_ids[OP], names.names),
         "category": arrow.words(*_coded([category(op) for op in names.names], op_ids[OP])),
         "group_kind": arrow.words(groups[0], groups[2]),
         "description": _text(op_ids[OP_DESCRIPTION], texts),
     }
     comm_columns = comm_part | {
-        "source_id": arrow.numbers(ops.wide[SOURCE][parent], pa.int32()),
-        "line": arrow.numbers(ops.wide[LINE][parent], pa.int64()),
-        "rank": arrow.numbers(ops.wide[RANK][parent], pa.int32()),
-        "stage": arrow.numbers(numbering.stage[parent], pa.int32()),
-        "step": arrow.numbers(numbering.step[parent], pa.int32()),
-        "seq": arrow.numbers(numbering.seq[parent], pa.int64()),
+        "source_id": arrow.numbers(ops.wide[SOURCE], pa.int32(), parent),
+        "line": arrow.numbers(ops.wide[LINE], pa.int64(), parent),
+        "rank": arrow.numbers(ops.wide[RANK], pa.int32(), parent),
+        "stage": arrow.numbers(numbering.stage, pa.int32(), parent),
+        "step": arrow.numbers(numbering.step, pa.int32(), parent),
+        "seq": arrow.numbers(numbering.seq, pa.int64(), parent),
         "sub_seq": arrow.numbers(sub, pa.int32()),
-        "micro_batch": arrow.numbers(numbering.micro_batch[parent], pa.int32()),
-        "phase": arrow.words(phase[parent], texts.names),
+        "micro_batch": arrow.numbers(numbering.micro_batch, pa.int32(), parent),
+        "phase": _text(op_ids[OP_PHASE][parent], texts),
         "parent_op": arrow.words(np.where(own, -1, op_ids[OP][parent]), names.names),
         "collective": arrow.words(*texts.column(comm_ids[COMM_FUNC], collective)),
         "group_kind": arrow.words(groups[1], groups[2]),
@@ -211,8 +210,9 @@ def build(
         "caller": _text(comm_ids[COMM_CALLER], texts),
         "tensor": _text(comm_ids[COMM_TENSOR], texts),
     }
-    op_wrong |= texts.wrong[op_ids[[OP_PHASE, OP_DESCRIPTION, OP_GROUP, OP_DTYPE]]].any(axis=0)
-    comm_wrong |= texts.wrong[comm_ids].any(axis=0)
+    if texts.wrong.any():
+        op_wrong |= texts.wrong[op_ids[[OP_PHASE, OP_DESCRIPTION, OP_GROUP, OP_DTYPE]]].any(axis=0)
+        comm_wrong |= texts.wrong[comm_ids].any(axis=0)
     return (
         _batch("ops", op_columns),
         _batch("comms", comm_columns),
@@ -227,7 +227,7 @@ def _batch(table: str, columns: dict[str, pa.Array]) -> pa.RecordBatch:
 
 
 def _text(ids: Ids, texts: Texts) -> pa.DictionaryArray:
-    return arrow.words(np.where(ids == 0, -1, ids), texts.names)
+    return arrow.words(ids, texts.names, absent=0)
 
 
 def _groups(
