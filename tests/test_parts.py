@@ -153,3 +153,18 @@ def test_a_part_says_what_its_columns_mean(tmp_path: Path) -> None:
     assert said["table"] == "comms"
     assert said["columns"]["start_ns"]["unit"] == "ns"
     assert pq.read_schema(path).field("start_ns").metadata[b"unit"] == b"ns"
+
+
+def test_a_column_that_every_row_has_is_stored_as_such(tmp_path: Path) -> None:
+    (path,) = written(tmp_path / "parts", batches(comms(7), [])).values()
+    stored = pq.ParquetFile(path).schema
+    always = {c.name for c in map(stored.column, range(len(stored))) if not c.max_definition_level}
+    assert always == tables()["comms"].required
+    assert always >= {"line", "rank", "step"}
+
+
+def test_a_row_without_such_a_column_is_not_written(tmp_path: Path) -> None:
+    rows = comms(7)
+    del rows[3]["step"]
+    with pytest.raises(pa.ArrowInvalid, match="step.*non-nullable"):
+        written(tmp_path / "parts", batches(rows, []))

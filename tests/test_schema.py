@@ -1,0 +1,48 @@
+"""Files of `schemas/`: what is wrong in one is said with its name."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline import schema
+from pipeline.errors import ContractError
+from tests.conftest import ROOT
+
+
+@pytest.fixture
+def schemas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the schemas that is read instead of them."""
+    folder = tmp_path / "schemas"
+    shutil.copytree(ROOT / "schemas", folder)
+    monkeypatch.setattr(schema, "resource_dir", lambda _: folder)
+    schema.columns.cache_clear()
+    schema.tables.cache_clear()
+    yield folder
+    schema.columns.cache_clear()
+    schema.tables.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "message"),
+    [
+        ("ops", '"step",', '"stride",', "unknown columns stride"),
+        ("ops", "required = [", 'required = [\n    "sub_seq",', "required, but no .*: sub_seq"),
+        ("ops", "columns = [", "columns = ", "not TOML"),
+        ("columns", 'type = "BIGINT"', 'type = "HUGEINT"', "has type 'HUGEINT'"),
+        ("columns", "rising = true", "falling = true", "not falling"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_said_with_its_name(
+    schemas: Path, name: str, old: str, new: str, message: str
+) -> None:
+    file = schemas / f"{name}.toml"
+    text = file.read_text(encoding="utf-8")
+    assert old in text
+    file.write_text(text.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(ContractError, match=message) as caught:
+        schema.tables()
+    assert caught.value.path == str(file)
