@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import PurePosixPath
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,10 +29,10 @@ from pipeline.formats import (
     one_run_per_file,
 )
 from pipeline.scan import log_lines, log_steps
+from pipeline.scan.log_columns import layer_rows, step_rows
 from pipeline.scan.log_lists import Owners
 from pipeline.scan.log_records import names
 from pipeline.scan.log_statements import Statements
-from pipeline.schema import tables
 from pipeline.topology import resolve
 
 # Rows are held back while what their ranks print elsewhere is learned: so many pieces, so many
@@ -81,10 +80,6 @@ _RECORD = re.compile(
 )
 _STATEMENT = re.compile(rb"> (GAS|GBS|MBS|TP|DP|PP|World size): \d|stage2rank = \{\d")
 _PROGRESS = re.compile(rb"\| epoch +\d+ \| +\d+/ *\d+ batches \|")
-
-_RECORD_COLUMNS = ["line", "epoch", "step", "steps_per_epoch", "lr", "step_time_ns", "loss", "ppl"]
-_ROW_COLUMNS = ["line", "ops", "total_ns", "avg_ns", "compute_part_ns", "comm_part_ns"]
-_ATTRIBUTIONS = pa.array(["block", "merged", "merged_by_place"])
 
 
 def _sniff(head: bytes) -> Claim:
@@ -201,10 +196,7 @@ class _Parser:
         log_steps.exact_floats(block.data, records)
         copies = np.empty(records.size, np.int32)
         log_steps.number_copies(records, self._recent, copies)
-        columns = {name: records[name] for name in _RECORD_COLUMNS}
-        columns["copy"] = copies
-        columns["batches_covered"] = np.where(records["step"] == 1, 2, 1)
-        self._emit("train_steps", block.source_id, columns)
+        self._emit("train_steps", step_rows(block.source_id, records, copies), block)
 
     def _resolve(self, block: Block) -> None:
         """Gives owners to the windows that are whole; at the end of the source, to all rows."""
@@ -243,20 +235,9 @@ class _Parser:
         """Emits the rows of a window and accounts for its lines."""
         embed = next((code for code, name in self._layers.items() if name == "embed"), -1)
         owners = self._owners.resolve(window, embed, whole=whole)
-        small, large = np.empty((5, window.size), np.int32), np.empty((7, window.size), np.int64)
-        taken = log_steps.take_rows(window, details, owners, small, large)
-        rank, stage, step, how, index = small[:, :taken]
-        turns = np.flatnonzero(rank[1:] != rank[:-1]) + 1  # few: a rank prints whole blocks
-        self._ranks.update(rank[:1].tolist(), rank[turns].tolist())
-        codes = pa.array(large[0, :taken]).dictionary_encode()
-        layers = [self._layers.get(code) or str(code) for code in codes.dictionary.to_pylist()]
-        columns: dict[str, Any] = dict(zip(_ROW_COLUMNS, large[1:, :taken], strict=True))
-        columns |= {"rank": rank, "stage": stage, "step": step, "layer_index": index}
-        columns["layer"] = pa.DictionaryArray.from_arrays(
-            codes.indices, pa.array(layers, pa.string())
-        )
-        columns["attribution"] = pa.DictionaryArray.from_arrays(pa.array(how), _ATTRIBUTIONS)
-        self._emit("layer_times", block.source_id, columns)
+        rows = layer_rows(block.source_id, window, details, owners, self._layers)
+        self._ranks.update(rows["rank"].unique().to_pylist())
+        self._emit("layer_times", rows, block)
         rejects = np.empty(window.size, np.int64)
         with_rows, context, rejected = log_steps.tally_lines(window, owners, rejects)
         count = self._ledger.source(block.source_id)
@@ -277,27 +258,9 @@ class _Parser:
             raw = self._held[start - at : end - at]
         return raw.removesuffix(b"\r")
 
-    def _emit(self, table: str, source_id: int, columns: Mapping[str, Any]) -> None:
-        """Makes a batch of columns by name."""
-        schema = tables()[table].storage_schema
-        size = len(columns["line"])
-        if size == 0:
-            return
-        columns = {**columns, "source_id": pa.repeat(pa.scalar(source_id, pa.int32()), size)}
-        arrays = [_array(columns[field.name], field.type) for field in schema]
-        self._ready.setdefault(table, []).append(pa.RecordBatch.from_arrays(arrays, schema=schema))
-        self._ledger.source(source_id).rows += size
-
-
-def _array(values: npt.NDArray[Any] | pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column as Arrow has it; a negative whole number was not printed."""
-    if isinstance(values, pa.Array):
-        return values
-    if values.dtype.kind == "i" and values.min() < 0:
-        if values.max() < 0:
-            return pa.nulls(values.size, kind)
-        return pa.array(values.astype(kind.to_pandas_dtype()), kind, mask=values < 0)
-    return pa.array(values.astype(kind.to_pandas_dtype(), copy=False))
+    def _emit(self, table: str, rows: pa.RecordBatch, block: Block) -> None:
+        self._ready.setdefault(table, []).append(rows)
+        self._ledger.source(block.source_id).rows += rows.num_rows
 
 
 FORMAT = Format(

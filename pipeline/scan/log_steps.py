@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.scan.compiled import kernel
-from pipeline.scan.log_blocks import BLOCK, BY_PLACE, REJECTED
+from pipeline.scan.log_blocks import REJECTED
 from pipeline.scan.log_lines import BAD, HEADER, LAYER
 
 RECENT = 1 << 12
@@ -109,35 +109,6 @@ def _window_end(pieces, limit):
     ):
         before_line += 1
     return before_line
-
-
-@kernel
-def take_rows(
-    pieces: npt.NDArray[np.void],
-    details: npt.NDArray[np.void],
-    owners: npt.NDArray[np.void],
-    small: npt.NDArray[np.int32],
-    large: npt.NDArray[np.int64],
-) -> int:
-    """Copies the layer rows that have an owner into columns; how many there are.
-
-    Args:
-        small: int32 (5, n): rank, stage, step, how (0 block, 1 merged, 2 merged by place), index.
-        large: int64 (7, n): code, line, calls, total, average, compute, comm.
-    """
-    n = 0
-    for i in range(pieces.size):
-        piece, owner = pieces[i], owners[i]
-        if piece.kind == LAYER and owner.how != REJECTED:
-            small[0, n], small[1, n], small[2, n] = owner.rank, owner.stage, owner.step
-            small[3, n] = 0 if owner.how == BLOCK else 2 if owner.how == BY_PLACE else 1
-            small[4, n] = piece.place
-            large[0, n], large[1, n], large[2, n] = piece.code, piece.line, piece.count
-            detail = details[i]
-            large[3, n], large[4, n] = detail.total, detail.avg
-            large[5, n], large[6, n] = detail.compute, detail.comm
-            n += 1
-    return n
 
 
 @kernel
