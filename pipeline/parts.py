@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.batches import cut, joined
 from pipeline.files import NewFile
 from pipeline.lake import pack_folder, part_folder
 from pipeline.measures import phase
@@ -98,7 +98,7 @@ class _TableWriter:
     def add(self, batch: pa.RecordBatch) -> Iterator[tuple[_Lane, list[pa.RecordBatch]]]:
         """Full row groups and where they go, once the batch has filled them."""
         while self._rows + batch.num_rows >= ROW_GROUP_ROWS:
-            head, batch = _cut(batch, ROW_GROUP_ROWS - self._rows)
+            head, batch = cut(batch, ROW_GROUP_ROWS - self._rows)
             self._batches.append(head)
             yield self._lanes[self._groups % len(self._lanes)], self._take()
             self._groups += 1
@@ -146,7 +146,7 @@ class _Lane:
     def write(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Writes a row group."""
         with phase("write"):
-            group = _whole(batches)
+            group = joined(batches)
             if self._part is None:
                 path = Path(f"{self._path}-{len(self._parts)}.parquet")
                 self._part = _Part(path, self._layout, small=group.num_rows < SMALL_ROWS)
@@ -253,56 +253,3 @@ def _layout(table: str, packed: bool) -> _Layout:
         rising=rising,
         counted=[*key, *(c.name for c in stored if not (c.dictionary or nested[c.name]))],
     )
-
-
-def _cut(batch: pa.RecordBatch, rows: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """The first rows and the others, each with the words that it has."""
-    if rows == batch.num_rows:
-        return batch, batch.slice(rows)
-    head, rest = batch.slice(0, rows), batch.slice(rows)
-    return trimmed(head), trimmed(rest)
-
-
-def trimmed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows with the words that they have, and no others."""
-    arrays = [
-        _only_used(column) if isinstance(column, pa.DictionaryArray) else column
-        for column in batch.columns
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
-
-
-def _only_used(words: pa.DictionaryArray) -> pa.DictionaryArray:
-    names = len(words.dictionary)
-    codes = words.indices.fill_null(names).to_numpy()
-    used = np.flatnonzero(np.bincount(codes, minlength=names)[:names])
-    if used.size == names:
-        return words
-    place = np.zeros(names + 1, np.int32)
-    place[used] = np.arange(used.size, dtype=np.int32)
-    indices = pa.array(place[codes], mask=codes == names)
-    return pa.DictionaryArray.from_arrays(indices, words.dictionary.take(pa.array(used)))
-
-
-def _whole(batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    """The batches as a table with one array per column, its words in alphabetical order.
-
-    Words are numbered in the order in which batches bring them: a batch of no rows goes first and
-    brings them all, unless the only batch has them in order.
-    """
-    first = batches[0]
-    columns, in_order = first.slice(0, 0).columns, len(batches) == 1
-    for i, column in enumerate(columns):
-        if isinstance(column, pa.DictionaryArray):
-            given = [batch.column(i).dictionary.to_pylist() for batch in batches]
-            names = sorted(set().union(*given))
-            in_order = in_order and given[0] == names
-            columns[i] = _no_rows_of(names)
-    if in_order:
-        return pa.Table.from_batches(batches)
-    head = pa.RecordBatch.from_arrays(columns, schema=first.schema)
-    return pa.Table.from_batches([head, *batches]).unify_dictionaries().combine_chunks()
-
-
-def _no_rows_of(names: list[str]) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), pa.array(names, pa.string()))

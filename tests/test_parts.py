@@ -166,5 +166,5 @@ def test_a_column_that_every_row_has_is_stored_as_such(tmp_path: Path) -> None:
 def test_a_row_without_such_a_column_is_not_written(tmp_path: Path) -> None:
     rows = comms(7)
     del rows[3]["step"]
-    with pytest.raises(pa.ArrowInvalid, match="step.*non-nullable"):
+    with pytest.raises(pa.ArrowInvalid, match=r"step.*non-nullable"):
         written(tmp_path / "parts", batches(rows, []))

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.batches import trimmed
 from pipeline.errors import LakeError
 from pipeline.lake import PartFiles
-from pipeline.parts import trimmed
 from pipeline.schema import PARTITION_KEY
 
 # A row group of a pack is read in pieces: a dozen packs may be read at the same time.
