@@ -57,12 +57,10 @@ def _read_one(value: object, kind: object) -> object:
     """Takes text where text is asked for, a choice's exact name, and what is read already."""
     if not isinstance(kind, type):
         raise _Doubtful
-    if isinstance(value, str):
+    if isinstance(value, str) and issubclass(kind, Enum):
         try:
-            value.encode()
-            if issubclass(kind, Enum):
-                return kind(value)
-        except ValueError:  # half a character, or no name of a choice
+            return kind(value)
+        except ValueError:
             raise _Doubtful from None
     if type(value) is not kind:
         raise _Doubtful
