@@ -11,32 +11,22 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
-
-from pipeline import __version__
-from pipeline.drawing import error_console
+import pipeline
 from pipeline.errors import TracelakeError
 from pipeline.text import counted, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from pipeline.moving import Moving
+
 _PLAIN_SECONDS = 10.0
-# Cells of a bar, and of what stands beside it.
-_BAR, _BAR_LEAST, _BESIDE_BAR = 40, 5, 95
+# By these rich is told that a terminal shows what is printed, though none can be seen.
+_TOLD = ("FORCE_COLOR", "TTY_COMPATIBLE")
 # Set to anything, it prints the traceback of every error.
 TRACEBACK = "TRACELAKE_TRACEBACK"
 
@@ -46,17 +36,17 @@ class Voice:
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
-        self._console = error_console()
+        self._console = None if _is_log() else _terminal()
 
     @property
     def draws(self) -> bool:
         """Whether someone watches who can be shown what moves."""
-        return self._console.is_terminal
+        return self._console is not None and self._console.is_terminal
 
     def say(self, text: str) -> None:
         """A line for people; nothing when quiet."""
         if not self._quiet:
-            self._console.print(printable(text), markup=False)
+            self._print(text)
 
     def progress(self, text: str, **figures: object) -> None:
         """How far the work is, as a line for people; the figures are for programs."""
@@ -65,7 +55,7 @@ class Voice:
 
     def warn(self, text: str) -> None:
         """A line that is said even when quiet."""
-        self._console.print(f"warning: {printable(text)}", markup=False, style="yellow")
+        self._print(f"warning: {text}", style="yellow")
 
     def ended(self, how: str) -> None:
         """That a signal has ended the command."""
@@ -97,9 +87,8 @@ class Voice:
         """
         text = "".join(traceback.format_exception(error))
         command = shlex.join(["tracelake", *sys.argv[1:]])
-        version = (
-            f"tracelake {__version__}, Python {platform.python_version()}, {platform.platform()}"
-        )
+        python = f"Python {platform.python_version()}, {platform.platform()}"
+        version = f"tracelake {pipeline.__version__}, {python}"
         kept = None
         if self.draws and TRACEBACK not in os.environ:
             kept = _keep(f"{version}\n{command}\n\n{text}")
@@ -125,81 +114,79 @@ class Voice:
         Yields:
             To be told each step of the work.
         """
-        drawn = Progress(
-            SpinnerColumn("line"),
-            TextColumn("{task.description}"),
-            TimeElapsedColumn(),
-            console=self._console,
-            transient=True,
-            disable=self._quiet or not self.draws,
-        )
-        task = drawn.add_task(what, total=None)
         said = time.monotonic()
+        drawn: Moving | None = None
+        if self._console and self.draws and not self._quiet:
+            from pipeline.moving import spinner  # noqa: PLC0415 - rich takes long to import
+
+            drawn = spinner(self._console, what)
 
         def tell(step: str) -> None:
             nonlocal said
-            drawn.update(task, description=f"{what}: {step}")
+            if drawn:
+                drawn.update(description=f"{what}: {step}")
             now = time.monotonic()
             if not self.draws and now - said >= _PLAIN_SECONDS:
                 said = now
                 self.progress(f"{what}: {step}", doing=what, step=step)
 
-        with drawn:
+        with drawn or nullcontext():
             yield tell
 
     def bar(self) -> IngestBar:
         """Progress of an ingest, to be used as a context."""
-        return IngestBar(self._console, self, enabled=not self._quiet)
+        drawn: Moving | None = None
+        if self._console and self.draws and not self._quiet:
+            from pipeline.moving import ingest_bar  # noqa: PLC0415 - rich takes long to import
+
+            drawn = ingest_bar(self._console)
+        return IngestBar(self, drawn, quiet=self._quiet)
 
     def _block(self, what: str, facts: dict[str, str | None]) -> None:
-        self._console.print(f"error: {printable(what)}", markup=False, style="red")
+        self._print(f"error: {what}", style="red")
         width = 2 + max([5, *(len(name) for name, fact in facts.items() if fact)])
         for name, fact in facts.items():
             if fact:
                 label = f"{name}:"
-                self._console.print(f"  {label:<{width}}{printable(fact)}", markup=False)
+                self._print(f"  {label:<{width}}{fact}")
 
     def _plain(self, text: str) -> None:
-        self._console.print(printable(text.rstrip("\n")), markup=False)
+        self._print(text.rstrip("\n"))
+
+    def _print(self, text: str, style: str | None = None) -> None:
+        if self._console:
+            self._console.print(printable(text), markup=False, emoji=False, style=style)
+        else:
+            _write(f"{printable(text)}\n")
 
 
 class IngestBar:
     """Progress of an ingest: a bar on a terminal, a line now and then in a log."""
 
-    def __init__(self, console: Console, voice: Voice, *, enabled: bool) -> None:
+    def __init__(self, voice: Voice, drawn: Moving | None, *, quiet: bool) -> None:
         self._voice = voice
-        self._plain = enabled and not voice.draws
+        self._drawn = drawn
+        self._plain = not quiet and drawn is None
         self._runs = self._files = self._weight = 0
         self._files_done = self._weight_done = self._rejected = 0
         self._lock = threading.Lock()
         self._began = self._said = time.monotonic()
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(max(_BAR_LEAST, min(_BAR, console.width - _BESIDE_BAR))),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[counts]}"),
-            console=console,
-            transient=True,
-            disable=not enabled or self._plain,
-        )
-        self._task = self._bar.add_task("finding inputs", total=None, counts="")
 
     def __enter__(self) -> IngestBar:
-        self._bar.start()
+        if self._drawn:
+            self._drawn.__enter__()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._bar.stop()
+        if self._drawn:
+            self._drawn.__exit__(*exc)
 
     def planned(self, runs: int, files: int, weight: int) -> None:
         """See `pipeline.ingest.Progress`."""
         self._runs, self._files, self._weight = runs, files, weight
         self._began = self._said = time.monotonic()
-        self._bar.update(
-            self._task, total=weight, description=f"reading {counted(runs, 'run')}", counts=""
-        )
+        if self._drawn:
+            self._drawn.update(total=weight, description=f"reading {counted(runs, 'run')}")
 
     def advance(self, weight: int, files: int, rejected: int) -> None:
         """See `pipeline.ingest.Progress`; called from several threads."""
@@ -211,7 +198,8 @@ class IngestBar:
             due = self._plain and now - self._said >= _PLAIN_SECONDS
             if due:
                 self._said = now
-        self._bar.update(self._task, advance=weight, counts=self._counts())
+        if self._drawn:
+            self._drawn.update(advance=weight, counts=self._counts())
         if due:
             self._voice.progress(
                 self._line(now - self._began),
@@ -236,6 +224,27 @@ class IngestBar:
             self._counts(),
         ]
         return ", ".join(filter(None, pieces))
+
+
+def _is_log() -> bool:
+    """Whether nobody watches a terminal, nor is rich told that somebody does."""
+    shown = bool(sys.stderr) and sys.stderr.isatty()
+    return not shown and not any(os.environ.get(name) for name in _TOLD)
+
+
+def _terminal() -> Console:
+    from pipeline.drawing import error_console  # noqa: PLC0415 - rich takes long to import
+
+    return error_console()
+
+
+def _write(text: str) -> None:
+    if sys.stderr:  # it may be closed from the start
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except BrokenPipeError:  # what nobody reads is not worth the work that it tells of
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def _causes(error: BaseException, told: str) -> str | None:

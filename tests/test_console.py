@@ -48,6 +48,15 @@ def raiser(error: BaseException) -> Callable[..., NoReturn]:
     return fail
 
 
+@pytest.mark.parametrize("terminal", ["", "1"])
+def test_text_is_said_as_it_is(said: Said, monkeypatch: pytest.MonkeyPatch, terminal: str) -> None:
+    monkeypatch.setenv("FORCE_COLOR", terminal)
+    monkeypatch.setenv("TERM", "dumb")  # no colours
+    Voice().say("runs/:smile:/[red]a\x1b")
+    Voice().warn("x" * 200)
+    assert said() == ["runs/:smile:/[red]a\\x1b", f"warning: {'x' * 200}"]
+
+
 # --- errors ---------------------------------------------------------------------------
 
 

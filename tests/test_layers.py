@@ -15,6 +15,7 @@ FOUNDATION = ["errors", "files", "text", "resources", "schema", "faults", "topol
 ALLOWED: dict[str, list[str]] = {
     "text": [],
     "drawing": [],
+    "moving": [],
     "waiting": [],
     "files": ["errors"],
     "kept": [],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import os
 import sys
@@ -10,6 +9,7 @@ from typing import NoReturn
 
 from pipeline.cli import ask, jobs, keep, look, synth, timeline
 from pipeline.cli.app import app
+from pipeline.cli.garbage import spare_imported
 from pipeline.cli.steps import speak
 from pipeline.errors import TracelakeError, exit_code_of, is_refusal
 from pipeline.waiting import listening
@@ -21,7 +21,7 @@ def main() -> None:
     """Entry point: the one place where errors become text and exit codes."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # a name may have what the terminal cannot show
         sys.stdout.reconfigure(errors="backslashreplace")
-    _start_lightly()
+    _live_lightly()
     try:
         with listening():
             app()
@@ -37,10 +37,9 @@ def main() -> None:
         _end_with_bug(error)
 
 
-def _start_lightly() -> None:
-    """Spares every command what the libraries' start-up costs beyond their import."""
-    # While they are imported, nothing is garbage, and looking for it takes a fifth of the time.
-    gc.set_threshold(100_000, *gc.get_threshold()[1:])
+def _live_lightly() -> None:
+    """Spares every command what libraries cost at its start and end beyond their import."""
+    spare_imported()
     # NumPy else starts a thread per processor for linear algebra, of which there is none here.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 

@@ -4,9 +4,10 @@ Kernels run without the GIL and without reference counts (`_nrt=False`): countin
 pass through small functions costs several times the work they do. The price is that a kernel
 cannot allocate: it gets every array it writes from its caller, and copies in loops, not slices.
 
-Compiled code is kept on disk, for exactly these sources, this numba and this processor. numba's own
-cache would look at the outermost kernel's file only and run stale code of the others, it ends the
-process where it cannot write or where a file is damaged, and it is read by unpickling.
+Compiled code is kept on disk, for exactly these sources, this numba and this processor, and runs
+without numba: that is imported where a kernel has to be compiled. numba's own cache would look at
+the outermost kernel's file only and run stale code of the others, it ends the process where it
+cannot write or where a file is damaged, and it is read by unpickling.
 """
 
 from __future__ import annotations
@@ -15,41 +16,39 @@ import contextlib
 import functools
 import hashlib
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import llvmlite  # type: ignore[import-untyped]
-import numba
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
 
 from pipeline.kept import Kept, places
-from pipeline.scan.object_code import packed, unpacked
+from pipeline.scan.object_code import Entry, ObjectCode, linked, processor, tools
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
-_compile = functools.partial(cast(Any, njit), nogil=True, _nrt=False, no_cfunc_wrapper=True)
 _listeners: list[Callable[[str], None]] = []
+_linking = threading.RLock()
+_C, _F, _ALIGNED, _WRITEABLE = 0x1, 0x2, 0x100, 0x400  # of NumPy's flags of an array
+_NUMBERS = {
+    kind: np.dtype(kind)
+    for kind in (bool, int, float, np.bool_, np.int32, np.int64, np.uint8, np.uint64, np.float64)
+}
 
 
 def kernel(function: _Function) -> _Function:
-    """Compiles a function on its first call and keeps the code on disk."""
-    compiled = _compile()(function)
-    compiled._cache = _Code(function)  # where numba looks for code before it compiles
-    return cast(_Function, compiled)
+    """Compiles a function on its first call with arguments of new types, and keeps the code."""
+    return cast(_Function, _Kernel(function))
 
 
 def inlined(function: _Function) -> _Function:
-    """Compiles a small function into the kernels that call it, and keeps none of its own.
+    """Compiles a small function into the kernels that call it; only inside kernels.
 
-    Not to be called from Python: it would compile in every process. Whether a call is inlined is
-    left to LLVM: forcing it gives the same speed and compiles a third longer.
+    Whether a call is inlined is left to LLVM: forcing it gives the same speed and compiles a third
+    longer.
     """
-    return cast(_Function, _compile()(function))
+    return cast(_Function, _Inside(lambda making: making.dispatcher(function)._numba_type_))
 
 
 @contextlib.contextmanager
@@ -74,37 +73,80 @@ def _tell(line: str) -> None:
         listener(line)
 
 
-class _Code:
-    """The code of one kernel on disk, as numba asks for it: a file per signature and processor."""
+class _Inside:
+    """What kernels call: numba gets to know it when one of them compiles."""
+
+    def __init__(self, known: Callable[[Any], object]) -> None:
+        self._known = known
+
+    @functools.cached_property
+    def _numba_type_(self) -> object:
+        from pipeline.scan import making  # noqa: PLC0415 - imports numba
+
+        return self._known(making)
+
+
+class _Kernel(_Inside):
+    """A kernel: its code by the kinds of the arguments, which are all that the code relies on."""
 
     def __init__(self, function: Callable[..., object]) -> None:
+        super().__init__(lambda making: making.dispatcher(function)._numba_type_)
+        functools.update_wrapper(self, function)
         self._function = function
         self._name = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
+        self._entries: dict[Hashable, Entry] = {}
 
-    def load_overload(self, signature: object, target: Any) -> object:
-        code = _kept().read(self._file(signature, target.codegen()))
-        compiled = code and unpacked(code, self._function, signature, target)
-        if not compiled:
-            _tell("compiling the parsers for this machine: once, some 10 seconds per format")
-            return None
-        return cast(object, compiled)
+    def __call__(self, *arguments: object) -> object:
+        kinds = tuple(map(_kind, arguments))
+        entry = self._entries.get(kinds) or self._entry(kinds, arguments)
+        return entry(None, arguments, None)
 
-    def save_overload(self, signature: object, compiled: Any) -> None:
-        kept = _kept()
-        kept.write(self._file(signature, compiled.codegen), packed(compiled))
+    def _entry(self, kinds: Hashable, arguments: tuple[object, ...]) -> Entry:
+        with _linking:
+            if kinds not in self._entries:
+                key = hashlib.sha256(repr((kinds, processor())).encode())
+                file = f"{self._name}-{key.hexdigest()[:16]}"
+                code = _kept().read(file)
+                entry = linked(ObjectCode.unpacked(code)) if code else None
+                self._entries[kinds] = entry or self._compiled(file, arguments)
+            return self._entries[kinds]
+
+    def _compiled(self, file: str, arguments: tuple[object, ...]) -> Entry:
+        _tell("compiling the parsers for this machine: once, some 10 seconds per format")
+        from pipeline.scan import making  # noqa: PLC0415 - imports numba
+
+        code, kept = making.machine_code(self._function, arguments), _kept()
+        kept.write(file, code.packed())
         if kept.trouble:
             _tell(f"compiled parsers cannot be kept, every start compiles them: {kept.trouble}")
+        entry = linked(code)
+        assert entry is not None
+        return entry
 
-    def _file(self, signature: object, codegen: Any) -> str:
-        key = hashlib.sha256(repr((str(signature), codegen.magic_tuple())).encode())
-        return f"{self._name}-{key.hexdigest()[:16]}"
+
+def _kind(value: Any) -> Hashable:
+    """All that code depends on in an argument: equal for arguments that numba takes for equal.
+
+    Raises:
+        TypeError: A kernel takes arrays, numbers, and tuples of them.
+    """
+    if isinstance(value, np.ndarray):
+        flags = value.flags.num
+        layout = flags & _C or flags & _F
+        return value.dtype, value.ndim, layout | flags & (_ALIGNED | _WRITEABLE)
+    if isinstance(value, tuple):
+        return type(value), *map(_kind, value)
+    try:
+        return _NUMBERS[type(value)]
+    except KeyError:
+        raise TypeError(f"a kernel takes arrays and numbers, not {type(value)}") from None
 
 
 @functools.cache
 def _kept() -> Kept:
     """Compiled code of exactly these sources and tools."""
-    tools = (sys.implementation.cache_tag, numba.__version__, llvmlite.__version__, np.__version__)
-    digest = hashlib.sha256(repr(tools).encode())
+    versions = (sys.implementation.cache_tag, np.__version__, *tools())
+    digest = hashlib.sha256(repr(versions).encode())
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
     return Kept("kernels", digest.hexdigest()[:16], places())
@@ -115,52 +157,21 @@ def typed(value: int) -> int:
     return cast(int, np.int64(value))
 
 
-def _word_at(typing_context: Any, array: Any, index: Any) -> Any:
-    def load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = cast(Any, make_array)(signature.args[0])(context, builder, arguments[0]).data
-        at = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(64).as_pointer())
-        return builder.load(at, align=1)
-
-    del typing_context, index
-    return types.uint64(array, types.int64), load
+def _intrinsic(name: str) -> Any:
+    return _Inside(lambda making: making.intrinsic_type(getattr(making, name)))
 
 
-def _eight_at(typing_context: Any, address: Any, index: Any) -> Any:
-    def load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
-        at = builder.gep(arguments[0], [arguments[1]])
-        return builder.load(builder.bitcast(at, ir.IntType(64).as_pointer()), align=1)
-
-    del typing_context, index
-    return types.uint64(address, types.int64), load
-
-
-def _leading_zeros(typing_context: Any, word: Any) -> Any:
-    def count(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
-        return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
-
-    del typing_context, word
-    return types.int64(types.uint64), count
-
-
-def _trailing_zeros(typing_context: Any, word: Any) -> Any:
-    def count(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
-
-    del typing_context, word
-    return types.int64(types.uint64), count
-
-
-eight_at = cast(Callable[[Any, int], int], intrinsic(_eight_at))
+eight_at: Callable[[Any, int], int] = _intrinsic("eight_at")
 """Eight bytes behind an address and an index, as one number; only inside kernels."""
 
-leading_zeros = cast(Callable[[np.uint64], int], intrinsic(_leading_zeros))
+leading_zeros: Callable[[np.uint64], int] = _intrinsic("leading_zeros")
 """Zero bits above the highest one of a uint64, 64 where there is none; only inside kernels."""
 
-trailing_zeros = cast(Callable[[np.uint64], int], intrinsic(_trailing_zeros))
+trailing_zeros: Callable[[np.uint64], int] = _intrinsic("trailing_zeros")
 """Zero bits below the lowest one of a uint64 that is not 0; only inside kernels."""
 
-word_at = cast(Callable[[npt.NDArray[np.uint8], int], int], intrinsic(_word_at))
+word_at: Callable[[npt.NDArray[np.uint8], int], int] = _intrinsic("word_at")
 """Eight bytes of a uint8 array from any index on, as one number; only inside kernels."""
+
+pointer: Callable[[int], Any] = _intrinsic("pointer")
+"""Address of bytes as what kernels index; only inside kernels."""

@@ -10,8 +10,6 @@ into an array is checked for its sign at every byte.
 from __future__ import annotations
 
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
 
 from pipeline.scan.compiled import eight_at, inlined, kernel, leading_zeros, trailing_zeros, typed
 
@@ -34,16 +32,6 @@ _CLOSE = word(b")")
 _INF = word(b"inf")
 _MS = word(b"ms")
 _NAN = word(b"nan")
-
-
-@intrinsic
-def pointer(typing_context, address):  # noqa: ARG001 - only their types matter
-    """Address of bytes as what kernels index; only inside kernels."""
-
-    def code(context, builder, signature, arguments):
-        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
-
-    return types.CPointer(types.uint8)(types.uintp), code
 
 
 @inlined

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.scan.compiled import kernel, typed
-from pipeline.scan.log_fields import BROKEN, NO_NUMBER, at, pointer, word
+from pipeline.scan.compiled import kernel, pointer, typed
+from pipeline.scan.log_fields import BROKEN, NO_NUMBER, at, word
 from pipeline.scan.log_records import (
     EPOCH,
     LAYER_ROW,
@@ -271,7 +271,7 @@ def scan(data: npt.NDArray[np.uint8], line: int, offset: int, buf: Buffers, name
     pieces, details = buf.pieces, buf.details
     records, counts = buf.records, buf.counts
     counts[RECORDS] = counts[OTHERS] = counts[LINES] = names.counts[0] = 0
-    text: Any = pointer(data.ctypes.data)  # type: ignore[call-arg]
+    text: Any = pointer(data.ctypes.data)
     end = data.size
     i = start = filed = record = _ZERO
     first = found = counts[PIECES]

@@ -1,125 +1,98 @@
-"""A compiled kernel as bytes: a line of JSON, machine code, and code for linking.
+"""A compiled kernel as bytes, and how they become a function again without numba.
 
-numba's own form is a pickle, which runs what it is told to. Here everything but the code is taken
-from the function itself, from the types it is called with, or from plain names and numbers.
+numba's own form is a pickle, which runs what it is told to, and it takes numba to read it: a fifth
+of a second, more than a small input takes. Here it is a line of JSON with names, and machine
+code that LLVM links. What the code needs of numba is C alone: how an array is read.
 """
 
 from __future__ import annotations
 
-import importlib
+import ctypes
+import functools
+import importlib.util
 import json
-import sys
+import os
 from collections.abc import Callable
-from typing import Any, cast
+from importlib.machinery import PathFinder
+from importlib.metadata import version
+from typing import Any, NamedTuple
 
-from numba import types
-from numba.core.compiler import CompileResult
-from numba.core.environment import Environment
-from numba.core.funcdesc import PythonFunctionDescriptor
-from numba.core.sigutils import normalize_signature
-from numba.core.typing.templates import Signature
+import llvmlite.binding as llvm  # type: ignore[import-untyped]
 
-# Where numba is annotated, it is so by halves.
-_types, _environments = cast(Any, types), cast(Any, Environment)._memo
-_described, _normalized = cast(Any, PythonFunctionDescriptor), cast(Any, normalize_signature)
-_signature, _rebuilt = cast(Any, Signature), cast(Any, CompileResult)._rebuild
-_SCALARS = {str(t): t for t in (_types.none, _types.boolean, *_types.number_domain)}
-# Of numba's function descriptor: what neither the function nor its types say.
-_DESCRIBED = ("unique_name", "uid", "abi_tags", "args", "mangled_name", "env_name")
+Entry = Callable[[None, tuple[object, ...], None], Any]
+_ENTRY = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
+_engines: list[Any] = []  # code is there as long as its engine
 
 
-def packed(compiled: Any) -> bytes:
-    """The result of a compilation as bytes.
+class ObjectCode(NamedTuple):
+    """Machine code of a kernel for the types of its arguments, which it does not check itself.
 
-    Args:
-        compiled: numba's result, without Python objects in its code.
-
-    Raises:
-        ValueError: The code needs more than can be kept: Python objects, or a returned array.
+    Attributes:
+        entry: Symbol of the function that takes a tuple of Python objects.
+        environment: Symbol of the place for a Python object: the code has no use for it, but ends
+            with an error where there is none.
+        needs: Symbols that the process must have.
+        machine: An object file.
     """
-    name, _, (machine, linking) = compiled.library.serialize_using_object_code()
-    environments = compiled._find_referenced_environments()
-    if compiled.objectmode or compiled.lifted or compiled.reload_init:
-        raise ValueError(f"{name} is not machine code alone")
-    if any(list(environment.consts) for environment in environments):
-        raise ValueError(f"{name} has Python objects")
-    described = {field: getattr(compiled.fndesc, field) for field in _DESCRIBED}
-    head = {
-        **described,
-        "library": name,
-        "returns": _spelled(compiled.signature.return_type),
-        "modules": {e.env_name: e.globals["__name__"] for e in environments},
-        "machine_bytes": len(machine),
-    }
-    return b"".join((json.dumps(head).encode(), b"\n", machine, linking))
+
+    entry: str
+    environment: str
+    needs: tuple[str, ...]
+    machine: bytes
+
+    def packed(self) -> bytes:
+        """The code as bytes."""
+        head = {"entry": self.entry, "environment": self.environment, "needs": self.needs}
+        return b"\n".join((json.dumps(head).encode(), self.machine))
+
+    @classmethod
+    def unpacked(cls, content: bytes) -> ObjectCode:
+        """The code that `packed` made bytes of."""
+        head, _, machine = content.partition(b"\n")
+        return cls(**json.loads(head), machine=machine)
 
 
-def unpacked(content: bytes, function: Callable[..., object], signature: Any, target: Any) -> Any:
-    """The result of a compilation from its bytes; None where this process cannot use it.
+def linked(code: ObjectCode) -> Entry | None:
+    """The function, called as `entry(None, arguments, None)`; None where a symbol is missing."""
+    _prepare()
+    if not all(llvm.address_of_symbol(n) or hasattr(ctypes.pythonapi, n) for n in code.needs):
+        return None
+    # An engine of its own: what kernels have in common stands in the code of each, by one name.
+    target = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(jit=True)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code.machine))
+    engine.finalize_object()
+    place = engine.get_global_value_address(code.environment)
+    ctypes.c_void_p.from_address(place).value = id(None)
+    _engines.append(engine)
+    return _ENTRY(engine.get_function_address(code.entry))
 
-    Args:
-        signature: Types of the arguments.
-        target: numba's context of the processor.
-    """
-    line, _, code = content.partition(b"\n")
-    head = json.loads(line)
-    for module in set(head["modules"].values()) - sys.modules.keys():
-        if not module.startswith("numba."):
-            return None
-        importlib.import_module(module)
-    arguments, _ = _normalized(signature)
-    returns = _meant(head["returns"])
-    described = _described(
-        native=True,
-        modname=function.__module__,
-        qualname=function.__qualname__,
-        unique_name=head["unique_name"],
-        doc=function.__doc__ or "",
-        typemap=None,
-        restype=returns,
-        calltypes=None,
-        args=tuple(head["args"]),
-        kws=(),
-        argtypes=arguments,
-        env_name=head["env_name"],
-        abi_tags=tuple(head["abi_tags"]),
-        uid=head["uid"],
+
+@functools.cache
+def _prepare() -> None:
+    """Has LLVM know this processor, and the functions in C by which numba's code reads objects."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    numba = importlib.util.find_spec("numba")  # its folder: to import it takes a fifth of a second
+    assert numba is not None
+    spec = PathFinder.find_spec("_helperlib", numba.submodule_search_locations)
+    assert spec is not None
+    assert spec.loader is not None
+    library = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(library)
+    for name, address in library.c_helpers.items():
+        llvm.add_symbol(f"numba_{name}", address)
+
+
+def tools() -> tuple[str, ...]:
+    """Versions of what makes the code."""
+    return version("numba"), version("llvmlite")
+
+
+def processor() -> tuple[str, ...]:
+    """What code is made for: this processor, or the one that numba is told of."""
+    return (
+        llvm.get_process_triple(),
+        os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name(),
+        os.environ.get("NUMBA_CPU_FEATURES") or llvm.get_host_cpu_features().flatten(),
     )
-    described.mangled_name = head["mangled_name"]  # it has numbers that every process counts anew
-    cut = head["machine_bytes"]
-    return _rebuilt(
-        target,
-        libdata=(head["library"], "object", (code[:cut], code[cut:])),
-        fndesc=described,
-        env=_environment(described.env_name, function.__module__),
-        signature=_signature(returns, arguments, recvr=None),
-        objectmode=False,
-        lifted=(),
-        typeann="",
-        reload_init=(),
-        referenced_envs=[_environment(*named) for named in head["modules"].items()],
-    )
-
-
-def _environment(name: str, module: str) -> Any:
-    """Where compiled code finds its module, shared by all code of that name."""
-    found = _environments.get(name)
-    if found is None:
-        found = cast(Any, Environment)(vars(sys.modules[module]))
-        found.env_name = name
-        _environments[name] = found
-    return found
-
-
-def _spelled(type_: Any) -> Any:
-    if isinstance(type_, _types.BaseTuple):
-        return [_spelled(part) for part in type_.types]
-    if str(type_) not in _SCALARS:
-        raise ValueError(f"a kernel returns numbers, not {type_}")
-    return str(type_)
-
-
-def _meant(spelled: Any) -> Any:
-    if isinstance(spelled, list):
-        return _types.Tuple([_meant(part) for part in spelled])
-    return _SCALARS[spelled]

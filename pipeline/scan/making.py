@@ -1,0 +1,127 @@
+"""Machine code of kernels, made by numba.
+
+This is imported when a kernel has to be compiled, and only then.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, cast
+
+import numba
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import njit, types
+from numba.core.registry import cpu_target
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+from pipeline.scan.object_code import ObjectCode
+
+_Function = Callable[..., object]
+
+
+@functools.cache
+def dispatcher(function: _Function) -> Any:
+    """What numba makes of a function: compiled for types when it is asked for them."""
+    return cast(Any, njit)(nogil=True, _nrt=False, no_cfunc_wrapper=True)(function)
+
+
+def machine_code(function: _Function, arguments: tuple[object, ...]) -> ObjectCode:
+    """Compiles a function for the types of these arguments.
+
+    Raises:
+        ValueError: The code needs more than can be kept: Python objects, or a returned array.
+    """
+    made = dispatcher(function)
+    signature = tuple(map(cast(Any, numba).typeof, arguments))
+    made.compile(signature)
+    compiled = made.overloads[signature]
+    name, _, (machine, _) = compiled.library.serialize_using_object_code()
+    environments = compiled._find_referenced_environments()
+    if compiled.objectmode or compiled.lifted or compiled.reload_init:
+        raise ValueError(f"{name} is not machine code alone")
+    if any(list(environment.consts) for environment in environments):
+        raise ValueError(f"{name} has Python objects")
+    _refuse_objects(compiled.signature.return_type)
+    module = compiled.library._final_module
+    declared = [*module.functions, *module.global_variables]
+    return ObjectCode(
+        compiled.fndesc.llvm_cpython_wrapper_name,
+        compiled.fndesc.env_name,
+        tuple(d.name for d in declared if d.is_declaration and not d.name.startswith("llvm.")),
+        machine,
+    )
+
+
+def _refuse_objects(returned: Any) -> None:
+    parts = returned.types if isinstance(returned, cast(Any, types).BaseTuple) else [returned]
+    for part in parts:
+        if part is not returned:
+            _refuse_objects(part)
+        elif not isinstance(part, types.Number | types.Boolean | types.NoneType):
+            raise ValueError(f"a kernel returns numbers, not {part}")
+
+
+def intrinsic_type(function: _Function) -> object:
+    """What numba takes an intrinsic for that `function` defines."""
+    made = cast(Any, intrinsic)(function)
+    context = cast(Any, cpu_target).typing_context
+    context.refresh()
+    return context.resolve_value_type(made)
+
+
+def word_at(typing_context: Any, array: Any, index: Any) -> Any:
+    """Eight bytes of an array, as one number."""
+
+    def load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = cast(Any, make_array)(signature.args[0])(context, builder, arguments[0]).data
+        at = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(64).as_pointer())
+        return builder.load(at, align=1)
+
+    del typing_context, index
+    return types.uint64(array, types.int64), load
+
+
+def eight_at(typing_context: Any, address: Any, index: Any) -> Any:
+    """Eight bytes behind an address, as one number."""
+
+    def load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        at = builder.gep(arguments[0], [arguments[1]])
+        return builder.load(builder.bitcast(at, ir.IntType(64).as_pointer()), align=1)
+
+    del typing_context, index
+    return types.uint64(address, types.int64), load
+
+
+def leading_zeros(typing_context: Any, word: Any) -> Any:
+    """Zero bits above the highest one, also of 0."""
+
+    def count(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    del typing_context, word
+    return types.int64(types.uint64), count
+
+
+def trailing_zeros(typing_context: Any, word: Any) -> Any:
+    """Zero bits below the lowest one."""
+
+    def count(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    del typing_context, word
+    return types.int64(types.uint64), count
+
+
+def pointer(typing_context: Any, address: Any) -> Any:
+    """An address as what kernels index."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+    del typing_context, address
+    return cast(Any, types).CPointer(types.uint8)(types.uintp), code
