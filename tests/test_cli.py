@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import signal
 import subprocess
@@ -10,15 +9,10 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from typer import BadParameter
-from typer.main import get_group
 
-from pipeline.cli import app
-from pipeline.cli.coercion import read_plainly
 from tests.conftest import Command
 from tests.lakes import files, ingest_and_build, run_ingest, statuses, unchanged
 from tests.traces import op, plan, trace, trace_name, write
@@ -284,30 +278,3 @@ def test_an_interrupt_ends_with_its_code_and_leaves_no_half(
                 assert all((tmp_path / "lake" / part).is_file() for part in parts)
     assert statuses(run_ingest(folder, tmp_path / "lake")).count("unchanged") == len(done)
     assert len(list(manifests.glob("*.json"))) == jobs
-
-
-OPTIONS = [
-    (name, parameter)
-    for name, command in get_group(app).commands.items()
-    for parameter in command.params
-]
-VALUES = [None, "", "7", "-1", "0.5", "seven", "json", "JSON", "half \udcc3", True, 7, 0.5]
-
-
-@pytest.mark.parametrize(
-    ("name", "parameter"), OPTIONS, ids=[f"{name}-{option.name}" for name, option in OPTIONS]
-)
-def test_an_option_means_what_typer_makes_of_it(name: str, parameter: Any) -> None:
-    def read(parameter: Any, value: object) -> object:
-        try:
-            return parameter.get_runtime_param().coerce(value, param=parameter, ctx=None)
-        except BadParameter as error:
-            return error.message
-
-    (plain,) = read_plainly([copy.copy(parameter)])
-    several = parameter.multiple or parameter.nargs != 1
-    given = [(one,) for one in VALUES if one is not None] + [(), ("a", "b"), ["a"], None]
-    for value in [*(given if several else VALUES), parameter.default]:
-        theirs = read(parameter, value)
-        ours = read(plain, value)
-        assert (ours, type(ours)) == (theirs, type(theirs)), (name, value)

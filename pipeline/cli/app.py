@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
-from typer.models import CommandFunctionType
+from typer.core import TyperGroup
 
-from pipeline.cli.coercion import read_plainly
 from pipeline.cli.options import LogFormat
 from pipeline.cli.steps import log_format, speak
 from pipeline.waiting import settled
@@ -22,27 +20,12 @@ INTERRUPTED = 130
 PIPE_CLOSED = 141
 
 
-class _Command(TyperCommand):
-    def get_params(self, ctx: Any) -> Any:
-        return read_plainly(super().get_params(ctx))
-
-
-class _App(typer.Typer):
-    def command(
-        self, name: str | None = None, **more: Any
-    ) -> Callable[[CommandFunctionType], CommandFunctionType]:
-        return super().command(name, cls=_Command, **more)
-
-
 class _Commands(TyperGroup):
     """Ends a command whose reader has gone, or that is interrupted, in its own words."""
 
     def make_context(self, *given: Any, **more: Any) -> Any:
         with _ending():  # help and version are printed here
             return super().make_context(*given, **more)
-
-    def get_params(self, ctx: Any) -> Any:
-        return read_plainly(super().get_params(ctx))
 
     def invoke(self, ctx: Any) -> Any:
         with _ending():
@@ -66,7 +49,7 @@ def _ending() -> Iterator[None]:
         sys.exit(exit_code)
 
 
-app = _App(
+app = typer.Typer(
     name="tracelake",
     cls=_Commands,
     help="Raw logs of distributed training into Parquet, and where the time went.",
