@@ -8,10 +8,10 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from pipeline.errors import InputError
 from pipeline.formats import HEAD_BYTES
@@ -26,7 +26,14 @@ from pipeline.ingest.archives import (
 from pipeline.ingest.expand import ExpandedTooFarError, Expansion
 from pipeline.ingest.names import text_name
 from pipeline.ingest.stored_inputs import StoredRoot, hidden_part, stored_root
-from pipeline.ingest.streams import DECODE_ERRORS, Entry, codec_of, decompressed, open_file
+from pipeline.ingest.streams import (
+    DECODE_ERRORS,
+    Entry,
+    codec_of,
+    decompressed,
+    first_bytes,
+    open_file,
+)
 from pipeline.stores import is_uri
 
 STANDARD_INPUT = "-"
@@ -45,8 +52,7 @@ SKIP_REASONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """An input with its first decompressed bytes, ready to be judged."""
 
     entry: Entry
@@ -193,18 +199,31 @@ def _judge(file: str, relative: str, real: str, expansion: Expansion) -> tuple[E
         return Skip(relative, None, "not_a_file")
     size = status.st_size
     limit = expansion.bytes_of(size)
-    stamp = status.st_mtime_ns
-    return Entry(relative, None, file, size, stamp, status.st_ino, weight=size, limit=limit), real
+    state = (size, status.st_mtime_ns, status.st_ino)
+    return Entry(relative, None, file, *state, weight=size, limit=limit), real
 
 
 def open_heads(
     entry: Entry, opened: Callable[[], io.RawIOBase] | None = None
-) -> Iterator[Found | Skip]:
+) -> Iterable[Found | Skip]:
     """First bytes of an input: one for a file, one per member for an archive.
 
     Args:
         opened: Gives the file, if it is being opened already.
     """
+    if opened is None:  # a file of its own, and mostly one as it is: there may be many
+        try:
+            head = first_bytes(entry.location, HEAD_BYTES)
+        except OSError as error:
+            return (_unreadable(entry, error),)
+        if not (is_zip(head) or is_tar(head) or codec_of(head)):
+            return (_found_or_empty(entry, head),)
+    return _heads_within(entry, opened)
+
+
+def _heads_within(
+    entry: Entry, opened: Callable[[], io.RawIOBase] | None
+) -> Iterator[Found | Skip]:
     try:
         with opened() if opened else open_file(entry.location) as raw:
             head = raw.read(HEAD_BYTES)

@@ -239,7 +239,7 @@ class _Judge:
         base = fmt.facts(strip_suffix(entry.label), found.head)
         head_hash = hashlib.sha256(found.head[:ID_BYTES]).hexdigest()
         facts, place = self._apply(base)
-        return Candidate(entry, fmt, base, facts, head_hash, members=1, place=place)
+        return Candidate(entry, fmt, base, facts, head_hash, 1, place)
 
     def _apply(self, base: FileFacts) -> tuple[FileFacts, Place | None]:
         """Facts with what the user gave, over `--run-pattern`, over what the format read."""
@@ -294,9 +294,12 @@ def _current(known: Remembered) -> bool:
 
 def _choose(head: bytes) -> Format | str:
     """The format that claims the content most, or the reason why none does."""
-    claims = [(fmt.sniff(head), fmt) for fmt in formats().values()]
-    best = max(claim for claim, _ in claims)
-    claimants = [fmt for claim, fmt in claims if claim is best]
-    if best is Claim.NO:
-        return "no_format"
-    return claimants[0] if len(claimants) == 1 else "ambiguous"
+    best = Claim.NO
+    chosen: Format | str = "no_format"
+    for fmt in formats().values():
+        claim = fmt.sniff(head)
+        if claim > best:
+            best, chosen = claim, fmt
+        elif claim is best is not Claim.NO:
+            chosen = "ambiguous"
+    return chosen
