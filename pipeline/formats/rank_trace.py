@@ -181,8 +181,9 @@ class _Parser:
             account = self._ledger.source(span.source_id)
             account.row_lines += records
             account.rows += rows
-            for kind, count in zip(IRRELEVANT, kinds, strict=True):
-                account.pass_over(kind, count)
+            if any(kinds):  # of one file of many mostly none
+                for kind, count in zip(IRRELEVANT, kinds, strict=True):
+                    account.pass_over(kind, count)
         for number, line, start, end, problem in rejects.tolist():
             span = chunk.spans[number]
             self._ledger.reject(

@@ -271,7 +271,7 @@ def _commit_skips(
     before = {label_of(record): record for record in lake.skipped_inputs()}
     now = before | {label_of(record): record for record in skips}
     passed = {label_of(record) for record in skips}
-    for p in plans:
+    for p in plans if before else ():
         for candidate in p.inputs:
             if candidate.entry.label not in passed:
                 now.pop(candidate.entry.label, None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bz2
-import contextlib
 import gzip
 import io
 import lzma
@@ -148,17 +147,19 @@ def read_as_planned(entry: Entry, view: memoryview) -> bool:
     Whether it is, with `entry.size` bytes and no compression, in a file that is no object of a
     store; else what the view holds means nothing.
     """
-    with contextlib.suppress(OSError):
+    try:
         opened = os.open(entry.location, _READ_ONLY)
         try:
             count = os.readv(opened, [view[: entry.size + 1]])
             status = os.fstat(opened)
         finally:
             os.close(opened)
-        state = (count, status.st_size, status.st_mtime_ns)
-        if state == (entry.size, entry.size, entry.mtime_ns):
-            return codec_of(bytes(view[:_MAGIC_BYTES])) is None
-    return False
+    except OSError:
+        return False
+    state = (count, status.st_size, status.st_mtime_ns)
+    if state != (entry.size, entry.size, entry.mtime_ns):
+        return False
+    return codec_of(bytes(view[:_MAGIC_BYTES])) is None
 
 
 def open_begun(location: str) -> io.RawIOBase:
