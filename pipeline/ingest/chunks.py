@@ -6,7 +6,6 @@ before is parsed, so that reading, decompressing and hashing cost the parser no 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 from collections.abc import Callable, Generator, Iterable
@@ -19,15 +18,12 @@ import numpy as np
 from pipeline.faults import (
     BYTE_ORDER_MARK,
     CHANGED_WHILE_READ,
-    EXPANDED_TOO_FAR,
     LINE_TOO_LONG,
-    READ_ERROR,
     TEXT_LIMIT,
-    TRUNCATED_COMPRESSION,
-    Fault,
     Ledger,
 )
 from pipeline.formats import Chunk, Span
+from pipeline.ingest.damage import damage_note, salvaged
 from pipeline.ingest.expand import ExpandedTooFarError
 from pipeline.ingest.opening import Opened
 from pipeline.ingest.sources import Read, Source
@@ -183,7 +179,7 @@ class ChunkReader:
             opened = source.open()
             reading = _Reading(source, *opened.__enter__())
         except DECODE_ERRORS as error:
-            filling.notes.append(_damage(source, error))
+            filling.notes.append(damage_note(source, error))
             return None
         self._opened = opened
         return reading
@@ -202,10 +198,10 @@ class ChunkReader:
             try:
                 count: int = reading.stream.readinto(buffer.view[filled:stop])  # type: ignore[attr-defined]
             except DECODE_ERRORS as error:
-                damage = _damage(reading.source, error)
-                filling.notes.append(damage)
+                filling.notes.append(damage_note(reading.source, error))
                 too_far = isinstance(error, ExpandedTooFarError)
-                reading.stream = io.BytesIO() if too_far else _salvaged(reading)
+                rest = (reading.source, reading.found.bytes, CHUNK_BYTES)
+                reading.stream = io.BytesIO() if too_far else salvaged(*rest)
                 continue
             reading.ended = count == 0
             reading.hash.update(buffer.view[filled : filled + count])
@@ -297,29 +293,3 @@ def _line_ended(buffer: Buffer, start: int, filled: int) -> int:
         buffer.raw[filled] = _NEWLINE  # the next source begins a line of its own
         filled += 1
     return filled
-
-
-def _damage(source: Source, error: Exception) -> Callable[[Ledger], None]:
-    system = isinstance(error, OSError) and error.errno is not None
-    fault: Fault = READ_ERROR if system else TRUNCATED_COMPRESSION
-    if isinstance(error, ExpandedTooFarError):
-        fault = EXPANDED_TOO_FAR
-    raw = str(error).encode()
-    return lambda told: told.fault(source.source_id, fault, raw=raw)
-
-
-def _salvaged(reading: _Reading) -> IO[bytes]:
-    """What a damaged stream still gives behind the bytes read so far, byte by byte."""
-    saved = bytearray()
-    with contextlib.suppress(*DECODE_ERRORS):
-        opened = reading.source.reopen()
-        if opened is not None:
-            with opened as (again, _):
-                # The same damage is met again, this time at the exact byte.
-                skip = reading.found.bytes
-                while skip and (piece := again.read(min(skip, _PIECE))):
-                    skip -= len(piece)
-                # It may be another file by now, one that does not fail.
-                while len(saved) < CHUNK_BYTES and (byte := again.read(1)):
-                    saved += byte
-    return io.BytesIO(saved)

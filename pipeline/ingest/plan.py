@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from pipeline.formats import FileFacts, Format, Run
-from pipeline.ingest.find import Candidate, Findings, Options
+from pipeline.ingest.find import Candidate, Findings
 from pipeline.ingest.identity import (
     content_hash,
     feeding_order,
@@ -26,6 +26,7 @@ from pipeline.ingest.memory import (
     label_of,
     place_record,
 )
+from pipeline.ingest.options import Options
 from pipeline.ingest.streams import Entry
 from pipeline.ingest.twins import fold_twins
 from pipeline.lake import RunEntry

@@ -18,8 +18,9 @@ from pipeline.errors import InputError, UsageError, WorkersError
 from pipeline.ingest.batches import Job, batches
 from pipeline.ingest.crews import Crew, Elsewhere, Parsed, Progress, Threads
 from pipeline.ingest.discover import resolve_roots
-from pipeline.ingest.find import Options, find
+from pipeline.ingest.find import find
 from pipeline.ingest.memory import Memory, Record, label_of, skip_record
+from pipeline.ingest.options import Options
 from pipeline.ingest.outcome import IngestReport, RunOutcome, outcome_of, unplaced
 from pipeline.ingest.plan import RunPlan, Status, plan_runs
 from pipeline.ingest.work import RunResult, record_of

@@ -20,8 +20,9 @@ from pipeline.faults import Fault, Ledger, SourceCount
 from pipeline.ingest.archives import pass_by
 from pipeline.ingest.batches import Job
 from pipeline.ingest.chunks import CHUNK_BYTES, Buffer, ChunkReader
-from pipeline.ingest.find import Candidate, Options
+from pipeline.ingest.find import Candidate
 from pipeline.ingest.memory import source_record
+from pipeline.ingest.options import Options
 from pipeline.ingest.plan import RunPlan
 from pipeline.ingest.rows import is_complete, run_row
 from pipeline.ingest.sources import FileSource, MemberSource, Read, Source, opened_ahead
