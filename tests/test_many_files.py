@@ -151,3 +151,15 @@ def test_an_error_ends_the_other_process_too(
     with pytest.raises(UsageError):
         found(archive, tmp_path, options)
     assert is_gone(forks[-1])
+
+
+def test_ends_of_children_may_be_ignored(
+    archive: Path, tmp_path: Path, forks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = without(monkeypatch, lambda: found(archive, tmp_path, Options()))
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert found(archive, tmp_path, Options()) == expected
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert is_gone(forks[-1])

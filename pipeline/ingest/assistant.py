@@ -129,8 +129,10 @@ class Assistant:
     def _end(self) -> None:
         pid, self._pid = self._pid, 0
         if pid:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+            # Where SIGCHLD is ignored, as some that start programs have it, nobody is waited for.
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
         for pipe in filter(None, (self._asks, self._answers)):
             with contextlib.suppress(OSError):  # what was not sent is of no use
                 pipe.close()
