@@ -120,10 +120,16 @@ class SourceCount:
 
 
 class Ledger:
-    """Line accounts, rejects and faults of one run, filled by the parser, drained by ingest."""
+    """Line accounts, rejects and faults of one run, filled by the parser, drained by ingest.
+
+    Attributes:
+        sources: Accounts by source_id.
+        rejected: Lines rejected so far, over all sources.
+    """
 
     def __init__(self) -> None:
         self.sources: dict[int, SourceCount] = {}
+        self.rejected = 0
         self._rejects: list[tuple[int, int, int, str, str]] = []
         self._packed: list[pa.RecordBatch] = []
         self._faults: dict[tuple[int, str], tuple[Fault, int, int | None, str | None]] = {}
@@ -138,6 +144,7 @@ class Ledger:
     def reject(self, source_id: int, line: int, byte_offset: int, reason: str, raw: bytes) -> None:
         """Counts one physical line as rejected and keeps it; call once per line."""
         self.source(source_id).rejected += 1
+        self.rejected += 1
         text = escape(raw[:TEXT_LIMIT])
         self._rejects.append((source_id, line, byte_offset, reason, text))
         if len(self._rejects) == _REJECT_CHUNK:

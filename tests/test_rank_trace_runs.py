@@ -212,6 +212,27 @@ def test_sniff(head: bytes, claim: Claim) -> None:
     assert RANK_TRACE.sniff(head) is claim
 
 
+@pytest.mark.parametrize(
+    ("name", "rank", "stem"),
+    [
+        ("tp2_rank{}_x.txt", None, "tp2_x"),
+        ("tp2_rank{}.txt", None, "tp2"),
+        ("rank7_tp2_rank{}.txt", 7, "tp2"),
+        ("rank7_tp2_rank{}-b.txt", 7, "tp2_rank{}-b"),
+        ("tp2_rank{}-b_rank7.txt", 7, "tp2_rank{}-b"),
+        ("tp2_rank{}.5_rank7.txt", 7, "tp2_rank{}.5"),
+        ("tp2.a_rank{}_x", 7, "tp2"),
+    ],
+)
+def test_a_rank_is_the_first_part_that_is_one(name: str, rank: int | None, stem: str) -> None:
+    """Names that differ in the digits behind `_rank` are not taken for each other."""
+    head = lines(F, rank=7).encode()
+    for digits in ("0", "1", "12"):
+        found = RANK_TRACE.facts(f"job/{name.format(digits)}", head)
+        expected = int(digits) if rank is None else rank
+        assert (found.rank, found.stem) == (expected, stem.format(digits))
+
+
 def test_a_name_is_read_in_any_order() -> None:
     found = RANK_TRACE.facts("a/rank3_bs2_20240923205004_pp4_wd8_X_tp2.txt", b"")
     assert found == FileFacts(

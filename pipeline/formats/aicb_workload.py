@@ -61,6 +61,10 @@ ROW_COUNT_MISMATCH = Fault(
 _BOM = b"\xef\xbb\xbf"
 _ROW_LINE = re.compile(rb"\s*\S+\s+-?\d+(\s+\d+\s+\S+\s+\d+){3}\s+\d+(\s|$)")
 
+# What settles that nearly all other files are no plans.
+_FIRST_WORD = re.compile(rb"[^\S\n]*\S+")
+_COUNTED = re.compile(rb"[^\n]*\n\s*\+?[0-9]")
+
 _POLICIES = {policy.encode(): policy for policy in POLICIES}
 
 _REASONS = {
@@ -75,9 +79,13 @@ _CHUNK_REJECTS = 1 << 10
 
 def _sniff(head: bytes) -> Claim:
     """A policy and a count make a plan; a count and a row make one whose header is damaged."""
-    first, second, third = (head.removeprefix(_BOM).split(b"\n", 3) + [b""] * 3)[:3]
+    text = head.removeprefix(_BOM)
+    word = _FIRST_WORD.match(text)
+    policy = _POLICIES.get(word[0].lstrip(), "") if word else ""
+    if not (policy or _COUNTED.match(text)):
+        return Claim.NO
+    _, second, third = (text.split(b"\n", 3) + [b""] * 3)[:3]
     counted = read_count(text_of(second)) is not None
-    policy = _POLICIES.get((first.split(None, 1) or [b""])[0], "")
     if policy and counted:
         return Claim.YES
     return Claim.MAYBE if "_" in policy or (counted and _ROW_LINE.match(third)) else Claim.NO

@@ -71,17 +71,14 @@ def sniff(head: bytes) -> Claim:
 def facts(path: str, head: bytes) -> FileFacts:
     """Reads `wd8_tp2_pp4_numl40_bs2_<tokenizer>_rank0_<YYYYmmddHHMMSS>.txt`: parts in any order."""
     name, folder = name_of(path), folder_of(path)
-    first = _RECORD.match(head.removeprefix(_BOM).lstrip())
-    rank = int(name.rank) if name.rank else int(first[1]) if first else None
-    return FileFacts(
-        path=path,
-        stem=name.stem or PurePosixPath(path).stem,
-        rank=rank,
-        host=folder.host,
-        device=folder.device,
-        stamp=date_of(name.stamp),
-        topology=name.sizes,
-    )
+    if name.rank:
+        rank: int | None = int(name.rank)
+    else:
+        first = _RECORD.match(head.removeprefix(_BOM).lstrip())
+        rank = int(first[1]) if first else None
+    stem = name.stem or PurePosixPath(path).stem
+    stamp = date_of(name.stamp)
+    return FileFacts(path, stem, rank, folder.host, folder.device, None, stamp, name.sizes)
 
 
 def group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
@@ -184,8 +181,9 @@ class _Parser:
             account = self._ledger.source(span.source_id)
             account.row_lines += records
             account.rows += rows
-            for kind, count in zip(IRRELEVANT, kinds, strict=True):
-                account.pass_over(kind, count)
+            if any(kinds):  # of one file of many mostly none
+                for kind, count in zip(IRRELEVANT, kinds, strict=True):
+                    account.pass_over(kind, count)
         for number, line, start, end, problem in rejects.tolist():
             span = chunk.spans[number]
             self._ledger.reject(

@@ -2,7 +2,7 @@
 
 from pipeline.ingest.crews import Progress
 from pipeline.ingest.expand import Expansion
-from pipeline.ingest.find import Options
+from pipeline.ingest.options import Options
 from pipeline.ingest.outcome import IngestReport, RunOutcome, planned_table, unplaced
 from pipeline.ingest.places import Hosts, read_hosts
 from pipeline.ingest.plan import Status

@@ -6,7 +6,6 @@ before is parsed, so that reading, decompressing and hashing cost the parser no 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 from collections.abc import Callable, Generator, Iterable
@@ -19,15 +18,12 @@ import numpy as np
 from pipeline.faults import (
     BYTE_ORDER_MARK,
     CHANGED_WHILE_READ,
-    EXPANDED_TOO_FAR,
     LINE_TOO_LONG,
-    READ_ERROR,
     TEXT_LIMIT,
-    TRUNCATED_COMPRESSION,
-    Fault,
     Ledger,
 )
 from pipeline.formats import Chunk, Span
+from pipeline.ingest.damage import damage_note, salvaged
 from pipeline.ingest.expand import ExpandedTooFarError
 from pipeline.ingest.opening import Opened
 from pipeline.ingest.sources import Read, Source
@@ -53,7 +49,7 @@ class Buffer:
 
 
 class _Reading:
-    """A source between its opening and its end; `line` and `offset` are those of its next span."""
+    """A source between its opening and its end; `offset` is that of its next span."""
 
     def __init__(self, source: Source, stream: IO[bytes], codec: Codec | None) -> None:
         self.source = source
@@ -62,7 +58,6 @@ class _Reading:
         self.found = Read(compression=codec.name if codec else None)
         self.hash = hashlib.sha256()
         self.ended = False
-        self.line = 1
         self.offset = 0
 
 
@@ -78,7 +73,7 @@ class _Filling:
         last: Nothing is left to be read.
     """
 
-    spans: list[tuple[_Reading, Span]] = field(default_factory=list)
+    spans: list[tuple[Read, Span]] = field(default_factory=list)
     used: int = 0
     filled: int = 0
     weight: int = 0
@@ -139,22 +134,28 @@ class ChunkReader:
             if self._reading is None:
                 if filled >= len(buffer.raw) - 1:
                     break
-                if not self._open_next(filling):
+                source = next(self._sources, None)
+                if source is None:
                     filling.last = True
                     break
+                count = source.take(buffer.view[filled:-1])
+                if count is not None:
+                    self._add_whole(source, buffer, filled, filled + count, filling)
+                    filled = filling.used = _line_ended(buffer, filled, filled + count)
+                    continue
+                self._reading = self._open(source, filling)
+                if self._reading is None:
+                    continue
                 start = filled
             reading = self._reading
             assert reading is not None
             filled = self._read(reading, buffer, filled, filling)
             if reading.ended:
-                self._add_span(reading, buffer, start, filled, filling)
-                if filled > start and buffer.raw[filled - 1] != _NEWLINE:
-                    buffer.raw[filled] = _NEWLINE  # the next source begins a line of its own
-                    filled += 1
+                self._add_read(reading, buffer, (start, filled), filling)
+                filled = filling.used = _line_ended(buffer, start, filled)
                 self._close(reading, filling)
-                filling.used = filled
             elif cut := buffer.raw.rfind(b"\n", start, filled) + 1:
-                self._add_span(reading, buffer, start, cut, filling)
+                self._add_read(reading, buffer, (start, cut), filling)
                 filling.used = cut
                 break
             elif start > 0:
@@ -164,17 +165,24 @@ class ChunkReader:
         filling.filled = filled
         return self._chunk(buffer, filling), filling
 
-    def _open_next(self, filling: _Filling) -> bool:
-        for source in self._sources:
-            try:
-                opened = source.open()
-                self._reading = _Reading(source, *opened.__enter__())
-            except DECODE_ERRORS as error:
-                filling.notes.append(_damage(source, error))
-            else:
-                self._opened = opened
-                return True
-        return False
+    def _add_whole(
+        self, source: Source, buffer: Buffer, start: int, stop: int, filling: _Filling
+    ) -> None:
+        """Adds a source that was read at once."""
+        hashed = hashlib.sha256(buffer.view[start:stop]).hexdigest()
+        found = self.found[source.source_id] = Read(stop - start, content_hash=hashed)
+        _add_span(source, found, buffer, (start, stop), filling)
+        filling.weight += stop - start
+
+    def _open(self, source: Source, filling: _Filling) -> _Reading | None:
+        try:
+            opened = source.open()
+            reading = _Reading(source, *opened.__enter__())
+        except DECODE_ERRORS as error:
+            filling.notes.append(damage_note(source, error))
+            return None
+        self._opened = opened
+        return reading
 
     def _shut(self) -> None:
         if self._opened is not None:
@@ -190,10 +198,10 @@ class ChunkReader:
             try:
                 count: int = reading.stream.readinto(buffer.view[filled:stop])  # type: ignore[attr-defined]
             except DECODE_ERRORS as error:
-                damage = _damage(reading.source, error)
-                filling.notes.append(damage)
+                filling.notes.append(damage_note(reading.source, error))
                 too_far = isinstance(error, ExpandedTooFarError)
-                reading.stream = io.BytesIO() if too_far else _salvaged(reading)
+                rest = (reading.source, reading.found.bytes, CHUNK_BYTES)
+                reading.stream = io.BytesIO() if too_far else salvaged(*rest)
                 continue
             reading.ended = count == 0
             reading.hash.update(buffer.view[filled : filled + count])
@@ -203,16 +211,17 @@ class ChunkReader:
             filling.weight += reading.found.bytes - before
         return filled
 
-    def _add_span(
-        self, reading: _Reading, buffer: Buffer, start: int, stop: int, filling: _Filling
+    @staticmethod
+    def _add_read(
+        reading: _Reading, buffer: Buffer, place: tuple[int, int], filling: _Filling
     ) -> None:
-        source_id = reading.source.source_id
-        if reading.offset == 0 and buffer.raw.startswith(_BOM, start, stop):
-            start, reading.offset = start + len(_BOM), len(_BOM)
-            filling.notes.append(lambda told: told.fault(source_id, BYTE_ORDER_MARK, line=1))
-        span = Span(source_id, start, stop, reading.line, reading.offset, reading.ended)
-        filling.spans.append((reading, span))
-        reading.offset += stop - start
+        """Adds what was read of a source since its last span."""
+        _add_span(
+            *(reading.source, reading.found, buffer, place, filling),
+            offset=reading.offset,
+            last=reading.ended,
+        )
+        reading.offset += place[1] - place[0]
 
     def _close(self, reading: _Reading, filling: _Filling) -> None:
         self._shut()
@@ -227,7 +236,8 @@ class ChunkReader:
 
     def _skip_line(self, reading: _Reading, buffer: Buffer, filled: int, filling: _Filling) -> int:
         """Rejects the line that fills the buffer; how much of what follows it the buffer holds."""
-        source_id, line, offset = reading.source.source_id, reading.line, reading.offset
+        source_id, offset = reading.source.source_id, reading.offset
+        line = reading.found.lines + 1
         raw = bytes(buffer.raw[:TEXT_LIMIT])
 
         def note(told: Ledger) -> None:
@@ -235,7 +245,6 @@ class ChunkReader:
             told.fault(source_id, LINE_TOO_LONG, line=line, raw=raw)
 
         filling.notes.append(note)
-        reading.line += 1
         reading.found.lines += 1
         while not (cut := buffer.raw.find(b"\n", 0, filled) + 1) and not reading.ended:
             reading.offset += filled
@@ -253,33 +262,34 @@ class ChunkReader:
         ends = buffer.ends[:count]
         bounds = [span.start for _, span in filling.spans] + [filling.used]
         firsts = np.searchsorted(ends, bounds)
-        for (reading, _), lines in zip(filling.spans, np.diff(firsts).tolist(), strict=True):
-            reading.line += lines
-            reading.found.lines += lines
+        for (found, _), lines in zip(filling.spans, np.diff(firsts).tolist(), strict=True):
+            found.lines += lines
         return Chunk(data, ends, firsts[:-1], tuple(span for _, span in filling.spans))
 
 
-def _damage(source: Source, error: Exception) -> Callable[[Ledger], None]:
-    system = isinstance(error, OSError) and error.errno is not None
-    fault: Fault = READ_ERROR if system else TRUNCATED_COMPRESSION
-    if isinstance(error, ExpandedTooFarError):
-        fault = EXPANDED_TOO_FAR
-    raw = str(error).encode()
-    return lambda told: told.fault(source.source_id, fault, raw=raw)
+def _add_span(
+    source: Source,
+    found: Read,
+    buffer: Buffer,
+    place: tuple[int, int],
+    filling: _Filling,
+    *,
+    offset: int = 0,
+    last: bool = True,
+) -> None:
+    """Adds lines of a source that stand in the buffer."""
+    start, stop = place
+    source_id = source.source_id
+    if offset == 0 and buffer.raw.startswith(_BOM, start, stop):
+        start, offset = start + len(_BOM), len(_BOM)
+        filling.notes.append(lambda told: told.fault(source_id, BYTE_ORDER_MARK, line=1))
+    span = Span(source_id, start, stop, found.lines + 1, offset, last)
+    filling.spans.append((found, span))
 
 
-def _salvaged(reading: _Reading) -> IO[bytes]:
-    """What a damaged stream still gives behind the bytes read so far, byte by byte."""
-    saved = bytearray()
-    with contextlib.suppress(*DECODE_ERRORS):
-        opened = reading.source.reopen()
-        if opened is not None:
-            with opened as (again, _):
-                # The same damage is met again, this time at the exact byte.
-                skip = reading.found.bytes
-                while skip and (piece := again.read(min(skip, _PIECE))):
-                    skip -= len(piece)
-                # It may be another file by now, one that does not fail.
-                while len(saved) < CHUNK_BYTES and (byte := again.read(1)):
-                    saved += byte
-    return io.BytesIO(saved)
+def _line_ended(buffer: Buffer, start: int, filled: int) -> int:
+    """How much the buffer holds, after a line end where the source that ends there has none."""
+    if filled > start and buffer.raw[filled - 1] != _NEWLINE:
+        buffer.raw[filled] = _NEWLINE  # the next source begins a line of its own
+        filled += 1
+    return filled

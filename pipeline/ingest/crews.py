@@ -13,7 +13,7 @@ from typing import Protocol
 
 from pipeline.engine import Workers, require, work_folder
 from pipeline.ingest.batches import Job, sent
-from pipeline.ingest.find import Options
+from pipeline.ingest.options import Options
 from pipeline.ingest.work import RunResult, ingest_batch
 from pipeline.lake import part_files_at
 from pipeline.parts import LANES

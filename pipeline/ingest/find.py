@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import NamedTuple
 
 from pipeline.errors import UsageError
-from pipeline.formats import Claim, FileFacts, Format, format_named, formats
+from pipeline.formats import FileFacts, Format, format_named, formats
 from pipeline.ingest.ahead import ahead
-from pipeline.ingest.discover import Found, Root, Skip, discover, open_heads
-from pipeline.ingest.expand import DEFAULT_EXPANSION, Expansion
+from pipeline.ingest.assistant import Assistant
+from pipeline.ingest.discover import Root, Skip, discover
+from pipeline.ingest.heads import open_heads
+from pipeline.ingest.judge import Judged, Verdict, judge
 from pipeline.ingest.memory import (
-    ID_BYTES,
     Memory,
     Record,
     Remembered,
@@ -23,51 +24,16 @@ from pipeline.ingest.memory import (
     judgement,
     skip_record,
 )
-from pipeline.ingest.places import Hosts, Place
+from pipeline.ingest.options import Options
+from pipeline.ingest.places import Place
 from pipeline.ingest.run_pattern import TEXT_GROUPS, compile_pattern
 from pipeline.ingest.stored_inputs import StoredRoot
-from pipeline.ingest.streams import Entry, open_begun, strip_suffix
+from pipeline.ingest.streams import Entry, open_begun
 from pipeline.schema import SCHEMA_VERSION
 from pipeline.stores import WIDTH
 
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What shapes an ingest.
-
-    Attributes:
-        input_format: Forces a format; None lets the content decide.
-        run_pattern: Regular expression on the relative path with named groups: run, rank, host,
-            device and topology keys.
-        given: Topology from `--set`.
-        run_gap_seconds: A later stamp starts a new run.
-        replace: Lets a poorer run replace a richer one.
-        verify: Reads unchanged files again.
-        hosts: Where each rank ran, from `--hosts`. Remembered per input, not with `shaping`: a
-            changed line concerns only the runs it places.
-        max_expand: How far a compressed input may expand.
-    """
-
-    input_format: str | None = None
-    run_pattern: str | None = None
-    given: Mapping[str, int] = field(default_factory=dict)
-    run_gap_seconds: float = 60.0
-    replace: bool = False
-    verify: bool = False
-    hosts: Hosts | None = None
-    max_expand: Expansion = DEFAULT_EXPANSION
-
-    def shaping(self, fmt: Format) -> dict[str, Any]:
-        """The options that change rows, as remembered with a run."""
-        return {
-            "format": fmt.name,
-            "parser": fmt.version,
-            "schema": SCHEMA_VERSION,
-            "forced": self.input_format is not None,
-            "run_pattern": self.run_pattern,
-            "given": dict(sorted(self.given.items())),
-            "run_gap_seconds": self.run_gap_seconds,
-        }
+# Files that are judged at a time.
+_BLOCK = 512
 
 
 class Candidate(NamedTuple):
@@ -144,9 +110,29 @@ class _Judge:
         self._forced = None if options.input_format is None else format_named(options.input_format)
 
     def all(self, found: Iterable[Entry | Skip]) -> None:
-        """Judges what was found, one after the other."""
-        for item in found:
-            self._take(item, self._known(item))
+        """Judges what was found."""
+        items = ((item, self._known(item)) for item in found)
+        with Assistant(self._forced) as assistant:
+            before = partial(self._take_all, (), list)
+            while block := list(islice(items, _BLOCK)):
+                before()  # while the files of this block were found, those were judged
+                new = [item for item, known in block if not (known or isinstance(item, Skip))]
+                before = partial(self._take_all, block, assistant.judge(new))
+            before()
+
+    def _take_all(
+        self,
+        block: Iterable[tuple[Entry | Skip, Sequence[Remembered | Record]]],
+        judged: Callable[[], list[Judged | None]],
+    ) -> None:
+        verdicts = iter(judged())
+        for item, known in block:
+            verdict = None if known or isinstance(item, Skip) else next(verdicts)
+            if verdict is None:
+                self._take(item, known)
+            else:
+                assert isinstance(item, Entry)
+                self._add_all(item, [(item, verdict)])
 
     def all_stored(self, found: Iterable[Entry | Skip]) -> None:
         """The same for what lies in a store: heads of what comes next are read meanwhile."""
@@ -214,32 +200,27 @@ class _Judge:
             )
 
     def _open(self, entry: Entry, opened: Callable[[], io.RawIOBase] | None = None) -> None:
-        taken: list[Candidate] = []
-        passed: list[Skip] = []
-        for item in open_heads(entry, opened):
-            chosen = item if isinstance(item, Skip) else self._candidate(item)
-            if isinstance(chosen, Skip):
-                passed.append(chosen)
-            else:
-                taken.append(chosen)
-        members = len(taken) + len(passed)
-        for candidate in taken:
-            self._add(candidate if members == 1 else candidate._replace(members=members))
-        for skip in passed:
-            self.pass_over(skip, entry, members)
+        self._add_all(
+            entry,
+            [
+                (entry, item) if isinstance(item, Skip) else (item.entry, judge(item, self._forced))
+                for item in open_heads(entry, opened)
+            ],
+        )
+
+    def _add_all(self, entry: Entry, judged: Sequence[tuple[Entry, Judged]]) -> None:
+        """Adds what a file gave: itself, or the members of an archive."""
+        members = len(judged)
+        for member, verdict in judged:
+            if isinstance(verdict, Verdict):
+                facts, place = self._apply(verdict.base)
+                self._add(Candidate(member, *verdict[:2], facts, verdict[2], members, place))
+        for _, verdict in judged:
+            if isinstance(verdict, Skip):
+                self.pass_over(verdict, entry, members)
 
     def _add(self, candidate: Candidate) -> None:
         self.findings.candidates[-1].append(candidate)
-
-    def _candidate(self, found: Found) -> Candidate | Skip:
-        entry = found.entry
-        fmt = self._forced or _choose(found.head)
-        if isinstance(fmt, str):
-            return Skip(entry.path, entry.member, fmt)
-        base = fmt.facts(strip_suffix(entry.label), found.head)
-        head_hash = hashlib.sha256(found.head[:ID_BYTES]).hexdigest()
-        facts, place = self._apply(base)
-        return Candidate(entry, fmt, base, facts, head_hash, members=1, place=place)
 
     def _apply(self, base: FileFacts) -> tuple[FileFacts, Place | None]:
         """Facts with what the user gave, over `--run-pattern`, over what the format read."""
@@ -290,13 +271,3 @@ def _current(known: Remembered) -> bool:
         now.version,
         SCHEMA_VERSION,
     )
-
-
-def _choose(head: bytes) -> Format | str:
-    """The format that claims the content most, or the reason why none does."""
-    claims = [(fmt.sniff(head), fmt) for fmt in formats().values()]
-    best = max(claim for claim, _ in claims)
-    claimants = [fmt for claim, fmt in claims if claim is best]
-    if best is Claim.NO:
-        return "no_format"
-    return claimants[0] if len(claimants) == 1 else "ambiguous"

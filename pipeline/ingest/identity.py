@@ -73,7 +73,8 @@ def feeding_order(candidate: Candidate) -> tuple[object, ...]:
     entry = candidate.entry
     if entry.packed:
         return (0, entry.path, entry.position)
-    return (1, *_rank_order(candidate))
+    rank = candidate.facts.rank
+    return (1, rank is None, rank or 0, entry.label)
 
 
 def run_id_of(sources: Sequence[Candidate], digest: str) -> str:
@@ -86,6 +87,8 @@ def group_of(run_id: str, sources: Sequence[Candidate]) -> str:
     fmt = sources[0].format
     if fmt.group is one_run_per_file:
         return run_id
-    folder = os.path.commonpath({posixpath.dirname(c.entry.label) or "." for c in sources})
+    labels = (c.entry.label for c in sources)
+    folders = {label[: label.rfind("/") + 1] for label in labels}
+    folder = os.path.commonpath([posixpath.dirname(name) or "." for name in folders])
     digest = hashlib.sha256(f"{fmt.name}\0{folder}".encode()).hexdigest()
     return f"{slug(PurePosixPath(folder).name)}-{digest[:_HASH_DIGITS]}"

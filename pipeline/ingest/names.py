@@ -9,6 +9,8 @@ from pipeline.faults import escape
 
 def text_name(name: str) -> str:
     r"""A name as the lake has it; one that is not UTF-8 has `\xNN` for its bytes, and `\\`."""
+    if name.isascii():
+        return name
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from pipeline.formats import Format, Run
-from pipeline.ingest.find import Candidate, Findings, Options
+from pipeline.formats import FileFacts, Format, Run
+from pipeline.ingest.find import Candidate, Findings
 from pipeline.ingest.identity import (
     content_hash,
     feeding_order,
@@ -26,6 +26,7 @@ from pipeline.ingest.memory import (
     label_of,
     place_record,
 )
+from pipeline.ingest.options import Options
 from pipeline.ingest.streams import Entry
 from pipeline.ingest.twins import fold_twins
 from pipeline.lake import RunEntry
@@ -78,9 +79,14 @@ class RunPlan:
         """What the parser is told."""
         named: dict[str, int] = {}
         given: dict[str, int] = {}
-        for source in self.sources:
-            named = {**source.facts.topology, **named}
-            given = {**source.facts.given, **given}
+        before: FileFacts | None = None
+        for facts in (source.facts for source in self.sources):
+            # Names of a run mostly say the same, and are then one mapping.
+            if before is None or facts.topology is not before.topology:
+                named = {**facts.topology, **named}
+            if before is None or facts.given is not before.given:
+                given = {**facts.given, **given}
+            before = facts
         return Run(tuple(source.facts for source in self.sources), named, given)
 
     @property
@@ -164,6 +170,8 @@ class _Planner:
                 for r in self._memory.headed(head_hash)
                 if r.record["duplicate_of"] is None
             }
+            if len(group) == 1 and not firsts:
+                continue
             labels = {c.entry.label for c in group} | set(firsts.values())
             if len(labels) == 1:
                 continue
@@ -203,19 +211,7 @@ class _Planner:
         if run_id is None or (run_id in self._memory.runs and run_id not in replaces):
             whole = hashlib.sha256("".join(self._content(c) or "" for c in sources).encode())
             run_id = run_id_of(sources, whole.hexdigest())
-        by_name: dict[str, list[Candidate]] = defaultdict(list)
-        for source in sources:
-            by_name[base_name(source.entry.label)].append(source)
-        missing = tuple(
-            label_of(record)
-            for run in replaces.values()
-            for record in run.sources
-            if label_of(record) not in covered
-            and not any(
-                self._continues(source, Remembered(run, record))
-                for source in by_name[base_name(label_of(record))]
-            )
-        )
+        missing = tuple(self._missing(replaces.values(), sources, covered)) if replaces else ()
         group = next((run.group for run in replaces.values()), None) or group_of(run_id, sources)
         own = {twin.entry.label for twin, _ in twins}
         duplicates = {
@@ -225,6 +221,22 @@ class _Planner:
         }
         plan = RunPlan(run_id, group, sources, twins, duplicates, tuple(replaces.values()), missing)
         return self._judge(plan)
+
+    def _missing(
+        self, replaces: Iterable[RunEntry], sources: Iterable[Candidate], covered: set[str]
+    ) -> Iterator[str]:
+        """Labels of inputs that runs had and no planned run has, under that name or another."""
+        by_name: dict[str, list[Candidate]] = defaultdict(list)
+        for source in sources:
+            by_name[base_name(source.entry.label)].append(source)
+        for run in replaces:
+            for record in run.sources:
+                label = label_of(record)
+                if label not in covered and not any(
+                    self._continues(source, Remembered(run, record))
+                    for source in by_name[base_name(label)]
+                ):
+                    yield label
 
     def _judge(self, plan: RunPlan) -> RunPlan:
         inputs = plan.inputs
@@ -250,7 +262,7 @@ class _Planner:
     def _predecessors(self, sources: Iterable[Candidate]) -> dict[str, RunEntry]:
         """Committed runs that hold an earlier state of one of these inputs."""
         found: dict[str, RunEntry] = {}
-        for source in sources:
+        for source in sources if self._memory.runs else ():
             label = source.entry.label
             if source.known is not None:
                 found[source.known.run.run_id] = source.known.run

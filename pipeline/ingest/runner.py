@@ -18,8 +18,9 @@ from pipeline.errors import InputError, UsageError, WorkersError
 from pipeline.ingest.batches import Job, batches
 from pipeline.ingest.crews import Crew, Elsewhere, Parsed, Progress, Threads
 from pipeline.ingest.discover import resolve_roots
-from pipeline.ingest.find import Options, find
+from pipeline.ingest.find import find
 from pipeline.ingest.memory import Memory, Record, label_of, skip_record
+from pipeline.ingest.options import Options
 from pipeline.ingest.outcome import IngestReport, RunOutcome, outcome_of, unplaced
 from pipeline.ingest.plan import RunPlan, Status, plan_runs
 from pipeline.ingest.work import RunResult, record_of
@@ -271,7 +272,7 @@ def _commit_skips(
     before = {label_of(record): record for record in lake.skipped_inputs()}
     now = before | {label_of(record): record for record in skips}
     passed = {label_of(record) for record in skips}
-    for p in plans:
+    for p in plans if before else ():
         for candidate in p.inputs:
             if candidate.entry.label not in passed:
                 now.pop(candidate.entry.label, None)

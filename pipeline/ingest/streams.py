@@ -64,6 +64,8 @@ CODECS = (
 )
 _SUFFIXES = tuple(codec.suffix for codec in CODECS)
 _MAGICS = tuple(codec.magic for codec in CODECS)
+# A file that has become a pipe meanwhile is not waited for.
+_READ_ONLY = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _MAGIC_BYTES = max(len(magic) for magic in _MAGICS)
 
 
@@ -124,6 +126,40 @@ def open_file(location: str) -> io.RawIOBase:
     if is_uri(location):
         return StoredFile(place_of(location))
     return io.FileIO(location, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK))
+
+
+def first_bytes(location: str, size: int) -> bytes:
+    """Up to so many bytes of a file that is no object of a store, opened as by `open_file`.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    opened = os.open(location, _READ_ONLY)
+    try:
+        return os.read(opened, size)
+    finally:
+        os.close(opened)
+
+
+def read_as_planned(entry: Entry, view: memoryview) -> bool:
+    """Reads a file to the front of a view at once, if it is still what it was when it was found.
+
+    Whether it is, with `entry.size` bytes and no compression, in a file that is no object of a
+    store; else what the view holds means nothing.
+    """
+    try:
+        opened = os.open(entry.location, _READ_ONLY)
+        try:
+            count = os.readv(opened, [view[: entry.size + 1]])
+            status = os.fstat(opened)
+        finally:
+            os.close(opened)
+    except OSError:
+        return False
+    state = (count, status.st_size, status.st_mtime_ns)
+    if state != (entry.size, entry.size, entry.mtime_ns):
+        return False
+    return codec_of(bytes(view[:_MAGIC_BYTES])) is None
 
 
 def open_begun(location: str) -> io.RawIOBase:

@@ -20,8 +20,9 @@ from pipeline.faults import Fault, Ledger, SourceCount
 from pipeline.ingest.archives import pass_by
 from pipeline.ingest.batches import Job
 from pipeline.ingest.chunks import CHUNK_BYTES, Buffer, ChunkReader
-from pipeline.ingest.find import Candidate, Options
+from pipeline.ingest.find import Candidate
 from pipeline.ingest.memory import source_record
+from pipeline.ingest.options import Options
 from pipeline.ingest.plan import RunPlan
 from pipeline.ingest.rows import is_complete, run_row
 from pipeline.ingest.sources import FileSource, MemberSource, Read, Source, opened_ahead
@@ -129,14 +130,14 @@ class _RunWork:
         reader = ChunkReader(sources, self._ledger)
         # Closed at once if the parser fails: this thread's buffers serve its next job.
         with contextlib.closing(reader.chunks(_buffers(), self._helper)) as chunks:
+            told = self._ledger.rejected
             for chunk, weight in chunks:
-                counts = [self._ledger.source(i) for i in {s.source_id for s in chunk.spans}]
-                before = sum(count.rejected for count in counts)
                 with phase("parse"):
                     self._parser.feed(chunk)
                 self._write()
-                rejected = sum(count.rejected for count in counts) - before
-                self._advance(weight, sum(s.last for s in chunk.spans), rejected)
+                rejected = self._ledger.rejected
+                self._advance(weight, sum(s.last for s in chunk.spans), rejected - told)
+                told = rejected
         self._reads |= reader.found
 
     def finish(self, options: Options) -> RunResult:
@@ -242,8 +243,8 @@ def _rows(table: str, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
 def _generation(shaping: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
     """Hash of the inputs' names, contents and places, and of what shaped their rows."""
     digest = hashlib.sha256(repr(sorted(shaping.items())).encode())
+    names = ("path", "member", "content_hash", "duplicate_of", "host", "device")
     for row in rows:
-        names = ("path", "member", "content_hash", "duplicate_of", "host", "device")
         digest.update(repr([row[name] for name in names]).encode())
     return digest.hexdigest()[:32]
 

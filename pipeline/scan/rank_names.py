@@ -23,6 +23,7 @@ _SIZES = {
     "bs": "micro_batch_size",
 }
 _PART = re.compile(r"([A-Za-z]+)(\d{1,9})")
+_RANK, _DIGITS = "_rank", "0123456789"
 _STAMP_DIGITS = 14
 _NODE = re.compile(r"(node|host|worker)[-_]?\d+", re.IGNORECASE)
 _DEVICE = re.compile(r"(gpu|cuda|device)[-_]?\d+", re.IGNORECASE)
@@ -51,9 +52,29 @@ class Name(NamedTuple):
 
 def name_of(path: str) -> Name:
     """What the name of the file at this path says; its parts may come in any order."""
+    base = path[path.rfind("/") + 1 :]
+    # The names of a run's files differ in the digits of the rank: all else is looked at once.
+    before, _, behind = base.partition(_RANK)
+    after = behind.lstrip(_DIGITS)
+    rank = behind[: len(behind) - len(after)]
+    alike = _around(before, after) if 0 < len(rank) < 10 else None
+    if alike is None:
+        return _parsed(base)
+    return Name(alike.stem, alike.sizes, alike.attributes, rank, alike.stamp)
+
+
+@functools.lru_cache(_CACHED)
+def _around(before: str, after: str) -> Name | None:
+    """What names say that have a rank between these texts; None if that is not the file's rank."""
+    several = {rank: _parsed(f"{before}{_RANK}{rank}{after}") for rank in ("0", "1")}
+    own = all(name.rank == rank for rank, name in several.items())
+    return several["0"] if own else None
+
+
+def _parsed(base: str) -> Name:
     rank = stamp = None
     kept = []
-    for part in posixpath.splitext(posixpath.basename(path))[0].split("_"):
+    for part in posixpath.splitext(base)[0].split("_"):
         if part.startswith("rank") and 0 < len(part) - 4 < 10 and _is_number(part[4:]):
             rank = rank or part[4:]
         elif len(part) == _STAMP_DIGITS and _is_number(part):
@@ -114,7 +135,7 @@ class Folder(NamedTuple):
 
 def folder_of(path: str) -> Folder:
     """What the folder of the file at this path says."""
-    return _folder(posixpath.dirname(path))
+    return _folder(path[: path.rfind("/") + 1])
 
 
 @functools.lru_cache(_CACHED)

@@ -1,0 +1,41 @@
+"""Sources that cannot be read to their end: what to call that, and what they still give."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable
+from typing import IO
+
+from pipeline.faults import EXPANDED_TOO_FAR, READ_ERROR, TRUNCATED_COMPRESSION, Fault, Ledger
+from pipeline.ingest.expand import ExpandedTooFarError
+from pipeline.ingest.sources import Source
+from pipeline.ingest.streams import DECODE_ERRORS
+
+_PIECE = 1 << 16
+
+
+def damage_note(source: Source, error: Exception) -> Callable[[Ledger], None]:
+    """What the ledger is to be told of an error."""
+    system = isinstance(error, OSError) and error.errno is not None
+    fault: Fault = READ_ERROR if system else TRUNCATED_COMPRESSION
+    if isinstance(error, ExpandedTooFarError):
+        fault = EXPANDED_TOO_FAR
+    raw = str(error).encode()
+    return lambda told: told.fault(source.source_id, fault, raw=raw)
+
+
+def salvaged(source: Source, skip: int, most: int) -> IO[bytes]:
+    """What a damaged stream still gives behind its first `skip` bytes, byte by byte."""
+    saved = bytearray()
+    with contextlib.suppress(*DECODE_ERRORS):
+        opened = source.reopen()
+        if opened is not None:
+            with opened as (again, _):
+                # The same damage is met again, this time at the exact byte.
+                while skip and (piece := again.read(min(skip, _PIECE))):
+                    skip -= len(piece)
+                # It may be another file by now, one that does not fail.
+                while len(saved) < most and (byte := again.read(1)):
+                    saved += byte
+    return io.BytesIO(saved)

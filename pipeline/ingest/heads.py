@@ -1,0 +1,137 @@
+"""First bytes of inputs: of a file as it lies, of what a compressed one holds, of members."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from typing import IO, NamedTuple
+
+from pipeline.formats import HEAD_BYTES
+from pipeline.ingest.archives import (
+    is_tar,
+    is_zip,
+    open_zip_member,
+    walk_tar,
+    zip_members,
+    zip_size,
+)
+from pipeline.ingest.discover import Skip
+from pipeline.ingest.expand import ExpandedTooFarError
+from pipeline.ingest.streams import (
+    DECODE_ERRORS,
+    Entry,
+    codec_of,
+    decompressed,
+    first_bytes,
+    open_file,
+)
+
+
+class Found(NamedTuple):
+    """An input with its first decompressed bytes, ready to be judged."""
+
+    entry: Entry
+    head: bytes
+
+
+def plain_head(entry: Entry) -> Found | Skip | None:
+    """First bytes of a file that lies here as it is; None for one that is packed or compressed."""
+    try:
+        head = first_bytes(entry.location, HEAD_BYTES)
+    except OSError as error:
+        return _unreadable(entry, error)
+    if is_zip(head) or is_tar(head) or codec_of(head):
+        return None
+    return _found_or_empty(entry, head)
+
+
+def open_heads(
+    entry: Entry, opened: Callable[[], io.RawIOBase] | None = None
+) -> Iterator[Found | Skip]:
+    """First bytes of an input: one for a file, one per member for an archive.
+
+    Args:
+        opened: Gives the file, if it is being opened already.
+    """
+    try:
+        with opened() if opened else open_file(entry.location) as raw:
+            head = raw.read(HEAD_BYTES)
+            if is_zip(head):
+                yield from _zip_heads(entry)
+                return
+            if codec_of(head) is not None:
+                raw.seek(0)
+                # Kept: it must not be finalised before `raw` closes.
+                stream, _ = decompressed(raw, entry.limit)
+                head = read_head(stream)
+        if is_tar(head):
+            yield from _tar_heads(entry)
+        else:
+            yield _found_or_empty(entry, head)
+    except DECODE_ERRORS as error:
+        yield _unreadable(entry, error)
+
+
+def _unreadable(entry: Entry, error: Exception) -> Skip:
+    if isinstance(error, ExpandedTooFarError):
+        return Skip(entry.path, entry.member, "expands_too_far", lasting=False)
+    refused = isinstance(error, OSError) and error.errno is not None
+    return Skip(entry.path, entry.member, "unreadable", lasting=not refused)
+
+
+def read_head(stream: IO[bytes]) -> bytes:
+    """Up to `HEAD_BYTES` bytes; what can be decoded of a damaged stream, if anything."""
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        while size < HEAD_BYTES and (piece := stream.read(min(8192, HEAD_BYTES - size))):
+            pieces.append(piece)
+            size += len(piece)
+    except DECODE_ERRORS:
+        if not pieces:
+            raise
+    return b"".join(pieces)
+
+
+def _found_or_empty(entry: Entry, head: bytes) -> Found | Skip:
+    return Found(entry, head) if head else Skip(entry.path, entry.member, "empty")
+
+
+def _judge_member(entry: Entry, stream: IO[bytes]) -> Found | Skip:
+    try:
+        inner, _ = decompressed(stream, entry.limit)
+        head = read_head(inner)
+    except DECODE_ERRORS as error:
+        return _unreadable(entry, error)
+    if is_tar(head) or is_zip(head):
+        return Skip(entry.path, entry.member, "nested_archive")
+    return _found_or_empty(entry, head)
+
+
+def _zip_heads(entry: Entry) -> Iterator[Found | Skip]:
+    if zip_size(entry.location) > entry.limit:
+        yield Skip(entry.path, None, "expands_too_far", lasting=False)
+        return
+    for position, info in enumerate(zip_members(entry.location)):
+        if info.is_dir():
+            continue
+        member = entry._replace(member=info.filename, weight=info.file_size, position=position)
+        try:
+            with open_zip_member(member) as stream:
+                yield _judge_member(member, stream)
+        except DECODE_ERRORS as error:
+            yield _unreadable(member, error)
+
+
+def _tar_heads(entry: Entry) -> Iterator[Found | Skip]:
+    try:
+        for position, (info, stream) in enumerate(walk_tar(entry.location, entry.limit)):
+            member = entry._replace(
+                member=info.name, weight=info.size, position=position, packed=True
+            )
+            if info.isreg():
+                yield _judge_member(member, stream)
+            elif not info.isdir():
+                yield Skip(entry.path, info.name, "not_a_file")
+    except DECODE_ERRORS as error:
+        yield _unreadable(entry, error)

@@ -1,0 +1,100 @@
+"""What the first bytes of an input and its name say: the format that takes it, and its facts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import datetime
+from sys import intern
+from typing import Any, NamedTuple, TypeAlias
+
+from pipeline.formats import Claim, FileFacts, Format, formats
+from pipeline.ingest.discover import Skip
+from pipeline.ingest.heads import Found, plain_head
+from pipeline.ingest.memory import ID_BYTES
+from pipeline.ingest.streams import Entry, strip_suffix
+
+
+class Verdict(NamedTuple):
+    """What is made of an input that a format takes.
+
+    Attributes:
+        base: Facts as the format read them.
+        head_hash: SHA-256 of the first 4 KiB.
+    """
+
+    format: Format
+    base: FileFacts
+    head_hash: str
+
+
+Judged: TypeAlias = Verdict | Skip
+"""What becomes of an input."""
+
+
+def judge(found: Found, forced: Format | None) -> Judged:
+    """Judges an input by its first bytes.
+
+    Args:
+        forced: Takes it whatever they are; None lets them decide.
+    """
+    entry, head = found
+    fmt = forced or _choose(head)
+    if isinstance(fmt, str):
+        return Skip(entry.path, entry.member, fmt)
+    base = fmt.facts(strip_suffix(entry.label), head)
+    return Verdict(fmt, base, hashlib.sha256(head[:ID_BYTES]).hexdigest())
+
+
+def judge_file(entry: Entry, forced: Format | None) -> Judged | None:
+    """Judges a file that is one input as it lies; None for one that is packed or compressed."""
+    found = plain_head(entry)
+    return judge(found, forced) if isinstance(found, Found) else found
+
+
+def plain_verdicts(judged: Sequence[Judged | None]) -> list[Any]:
+    """Verdicts as plain values that another process understands.
+
+    Facts are those that a format reads: what the user gave comes later.
+    """
+    sizes: dict[int, tuple[int, dict[str, int]]] = {}
+    plain: list[Any] = []
+    for one in judged:
+        if isinstance(one, Verdict):
+            base = one.base
+            place, _ = sizes.setdefault(id(base.topology), (len(sizes), dict(base.topology)))
+            stamp = None if base.stamp is None else base.stamp.isoformat()
+            plain.append([one.format.name, base[:5], stamp, place, one.head_hash])
+        else:
+            plain.append(one and [one.reason, one.lasting])
+    return [[mapping for _, mapping in sizes.values()], plain]
+
+
+def verdicts_of(plain: Sequence[Any], entries: Sequence[Entry]) -> list[Judged | None]:
+    """The verdicts on these entries that were told in plain values."""
+    sizes, told = plain
+    judged: list[Judged | None] = []
+    for one, entry in zip(told, entries, strict=True):
+        if one is None:
+            judged.append(None)
+        elif len(one) == 2:  # a reason
+            judged.append(Skip(entry.path, entry.member, *one))
+        else:
+            name, (path, stem, rank, host, device), stamp, place, head_hash = one
+            date = None if stamp is None else datetime.fromisoformat(stamp)
+            base = FileFacts(path, intern(stem), rank, host, device, None, date, sizes[place])
+            judged.append(Verdict(formats()[name], base, head_hash))
+    return judged
+
+
+def _choose(head: bytes) -> Format | str:
+    """The format that claims the content most, or the reason why none does."""
+    best = Claim.NO
+    chosen: Format | str = "no_format"
+    for fmt in formats().values():
+        claim = fmt.sniff(head)
+        if claim > best:
+            best, chosen = claim, fmt
+        elif claim is best is not Claim.NO:
+            chosen = "ambiguous"
+    return chosen

@@ -1,0 +1,51 @@
+"""The options of an ingest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipeline.formats import Format
+from pipeline.ingest.expand import DEFAULT_EXPANSION, Expansion
+from pipeline.ingest.places import Hosts
+from pipeline.schema import SCHEMA_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What shapes an ingest.
+
+    Attributes:
+        input_format: Forces a format; None lets the content decide.
+        run_pattern: Regular expression on the relative path with named groups: run, rank, host,
+            device and topology keys.
+        given: Topology from `--set`.
+        run_gap_seconds: A later stamp starts a new run.
+        replace: Lets a poorer run replace a richer one.
+        verify: Reads unchanged files again.
+        hosts: Where each rank ran, from `--hosts`. Remembered per input, not with `shaping`: a
+            changed line concerns only the runs it places.
+        max_expand: How far a compressed input may expand.
+    """
+
+    input_format: str | None = None
+    run_pattern: str | None = None
+    given: Mapping[str, int] = field(default_factory=dict)
+    run_gap_seconds: float = 60.0
+    replace: bool = False
+    verify: bool = False
+    hosts: Hosts | None = None
+    max_expand: Expansion = DEFAULT_EXPANSION
+
+    def shaping(self, fmt: Format) -> dict[str, Any]:
+        """The options that change rows, as remembered with a run."""
+        return {
+            "format": fmt.name,
+            "parser": fmt.version,
+            "schema": SCHEMA_VERSION,
+            "forced": self.input_format is not None,
+            "run_pattern": self.run_pattern,
+            "given": dict(sorted(self.given.items())),
+            "run_gap_seconds": self.run_gap_seconds,
+        }
