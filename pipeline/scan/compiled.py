@@ -31,10 +31,7 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 _listeners: list[Callable[[str], None]] = []
 _linking = threading.RLock()
 _C, _F, _ALIGNED, _WRITEABLE = 0x1, 0x2, 0x100, 0x400  # of NumPy's flags of an array
-_NUMBERS = {
-    kind: np.dtype(kind)
-    for kind in (bool, int, float, np.bool_, np.int32, np.int64, np.uint8, np.uint64, np.float64)
-}
+_NUMBERS = {kind: np.dtype(kind) for kind in (bool, int, float)}
 
 
 def kernel(function: _Function) -> _Function:
@@ -136,10 +133,11 @@ def _kind(value: Any) -> Hashable:
         return value.dtype, value.ndim, layout | flags & (_ALIGNED | _WRITEABLE)
     if isinstance(value, tuple):
         return type(value), *map(_kind, value)
-    try:
+    if isinstance(value, np.number | np.bool_):
+        return value.dtype
+    if type(value) in _NUMBERS:
         return _NUMBERS[type(value)]
-    except KeyError:
-        raise TypeError(f"a kernel takes arrays and numbers, not {type(value)}") from None
+    raise TypeError(f"a kernel takes arrays and numbers, not {type(value)}")
 
 
 @functools.cache
