@@ -73,7 +73,7 @@ class Observed:
         n = int(ops.size[ROWS])
         op, marks = ops.ids[OP, :n], ops.wide[MARKS, :n]
         loss_stage = numbering.stage[op == _LOSS]
-        self.loss_stages.update(loss_stage[loss_stage != NULL].tolist())
+        self.loss_stages.update(int(s) for s in np.unique(loss_stage[loss_stage != NULL]))
         self.last_stage = max(self.last_stage, int(numbering.stage.max(initial=-1)))
         counts = np.unique(forwards[forwards >= 0], return_counts=True)
         for value, count in zip(*counts, strict=True):
