@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import itertools
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import duckdb
@@ -33,8 +35,8 @@ from pipeline.query import open_warehouse, run_query
 from pipeline.stores import StoredFile, listed, place_of, upload
 from tests.conftest import Command
 from tests.object_store import ObjectStore, object_store
+from tests.traces import op, trace, trace_name, write
 from tests.traces import plan as workload
-from tests.traces import trace, trace_name, write
 
 # One of its lines is bad.
 ALL = ("--max-bad-ratio", "1")
@@ -234,7 +236,11 @@ def test_what_is_there_already_is_neither_read_nor_written(
 def test_only_the_columns_and_rows_that_a_query_needs_are_fetched(
     bucket: str, tmp_path: Path, store: ObjectStore
 ) -> None:
-    write(tmp_path, {trace_name(0): trace(0, steps=70_000), trace_name(1): trace(1)})
+    drawn = Random(1)
+    times = [drawn.randrange(1, 10**6) / 1000 for _ in range(150_000)]
+    ends = list(itertools.accumulate(times, initial=10**6))[1:]
+    lines = [op(0, "loss_func", round(end, 3), t) for end, t in zip(ends, times, strict=True)]
+    write(tmp_path, {trace_name(0): "".join(lines), trace_name(1): trace(1)})
     lake = brought_in(f"{bucket}/lake", tmp_path)
     (part,) = [s for s in lake.part_files.stored() if s.part.startswith("ops/")]
     with open_warehouse(lake) as con:
