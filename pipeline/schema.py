@@ -216,10 +216,11 @@ def reasons() -> Mapping[str, str]:
 
 @functools.cache
 def schema_hash() -> str:
-    """Changes whenever a table, a column, a type or a doc does."""
+    """Changes whenever a table, a column, a type, a doc, or what is required does."""
     digest = hashlib.sha256()
     for table in tables().values():
         digest.update(table.name.encode() + b"\0" + table.doc.encode())
+        digest.update(repr(sorted(table.required)).encode())
         for column in table.columns:
             digest.update(repr(column).encode())
     return digest.hexdigest()[:16]

@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.schema import tables
+from pipeline.schema import schema_hash, tables
 from tests.bench.answers import parquet_bytes
 from tests.bench.contract import Bench, Result, Role, Settings
 from tests.bench.layouts import ACCESSES, CHOSEN, LAYOUTS, TABLE, answer, open_duckdb
@@ -82,7 +82,7 @@ def run(settings: Settings) -> list[Result]:
 def _rows(settings: Settings) -> Path:
     """The communications of a run as an Arrow file, kept between runs."""
     ranks = 2 if settings.tiny else min(_RANKS, settings.size_bytes // _RANK_BYTES // 40 * 40 or 2)
-    path = settings.work / "inputs" / f"{TABLE}-{ranks}.arrow"
+    path = settings.work / "inputs" / f"{TABLE}-{ranks}-{schema_hash()}.arrow"
     if not path.exists():
         tree = one_run(settings.work, ranks)
         with tempfile.TemporaryDirectory(dir=settings.work) as folder:
