@@ -116,10 +116,10 @@ class Voice:
         """
         said = time.monotonic()
         drawn: Moving | None = None
-        if self._console and self.draws and not self._quiet:
+        if screen := self._screen():
             from pipeline.moving import spinner  # noqa: PLC0415 - rich takes long to import
 
-            drawn = spinner(self._console, what)
+            drawn = spinner(screen, what)
 
         def tell(step: str) -> None:
             nonlocal said
@@ -136,11 +136,15 @@ class Voice:
     def bar(self) -> IngestBar:
         """Progress of an ingest, to be used as a context."""
         drawn: Moving | None = None
-        if self._console and self.draws and not self._quiet:
+        if screen := self._screen():
             from pipeline.moving import ingest_bar  # noqa: PLC0415 - rich takes long to import
 
-            drawn = ingest_bar(self._console)
+            drawn = ingest_bar(screen)
         return IngestBar(self, drawn, quiet=self._quiet)
+
+    def _screen(self) -> Console | None:
+        """The terminal, where it is to show what moves."""
+        return self._console if self.draws and not self._quiet else None
 
     def _block(self, what: str, facts: dict[str, str | None]) -> None:
         self._print(f"error: {what}", style="red")

@@ -74,8 +74,7 @@ class FileFacts(NamedTuple):
 
     def __reduce__(self) -> tuple[type[FileFacts], tuple[object, ...]]:
         """Pickled with plain dictionaries: a read-only one cannot be."""
-        sizes = (v if type(v) is dict else dict(v) for v in (self.topology, self.given))
-        return FileFacts, (*self[:7], *sizes, self.key)
+        return FileFacts, tuple(dict(v) if isinstance(v, Mapping) else v for v in self)
 
 
 @dataclass(frozen=True, slots=True)

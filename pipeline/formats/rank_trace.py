@@ -76,9 +76,15 @@ def facts(path: str, head: bytes) -> FileFacts:
     else:
         first = _RECORD.match(head.removeprefix(_BOM).lstrip())
         rank = int(first[1]) if first else None
-    stem = name.stem or PurePosixPath(path).stem
-    stamp = date_of(name.stamp)
-    return FileFacts(path, stem, rank, folder.host, folder.device, None, stamp, name.sizes)
+    return FileFacts(
+        path=path,
+        stem=name.stem or PurePosixPath(path).stem,
+        rank=rank,
+        host=folder.host,
+        device=folder.device,
+        stamp=date_of(name.stamp),
+        topology=name.sizes,
+    )
 
 
 def group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:

@@ -199,9 +199,11 @@ class ChunkReader:
                 count: int = reading.stream.readinto(buffer.view[filled:stop])  # type: ignore[attr-defined]
             except DECODE_ERRORS as error:
                 filling.notes.append(damage_note(reading.source, error))
-                too_far = isinstance(error, ExpandedTooFarError)
-                rest = (reading.source, reading.found.bytes, CHUNK_BYTES)
-                reading.stream = io.BytesIO() if too_far else salvaged(*rest)
+                reading.stream = (
+                    io.BytesIO()
+                    if isinstance(error, ExpandedTooFarError)
+                    else salvaged(reading.source, reading.found.bytes, CHUNK_BYTES)
+                )
                 continue
             reading.ended = count == 0
             reading.hash.update(buffer.view[filled : filled + count])
@@ -217,7 +219,11 @@ class ChunkReader:
     ) -> None:
         """Adds what was read of a source since its last span."""
         _add_span(
-            *(reading.source, reading.found, buffer, place, filling),
+            reading.source,
+            reading.found,
+            buffer,
+            place,
+            filling,
             offset=reading.offset,
             last=reading.ended,
         )

@@ -82,7 +82,9 @@ def verdicts_of(plain: Sequence[Any], entries: Sequence[Entry]) -> list[Judged |
         else:
             name, (path, stem, rank, host, device), stamp, place, head_hash = one
             date = None if stamp is None else datetime.fromisoformat(stamp)
-            base = FileFacts(path, intern(stem), rank, host, device, None, date, sizes[place])
+            base = FileFacts(
+                path, intern(stem), rank, host, device, stamp=date, topology=sizes[place]
+            )
             judged.append(Verdict(formats()[name], base, head_hash))
     return judged
 

@@ -48,14 +48,14 @@ def source_record(
         members: Inputs that the file gave: 1, or the members of an archive.
         found: What the parse found, by column of `sources`; an earlier record will do.
     """
-    record = _stat(entry)
-    record["members"] = members
-    record["head_hash"] = head_hash
-    record["facts"] = _facts(facts)
-    record["place"] = place_record(place)
-    for name in _FOUND:
-        record[name] = found[name]
-    return record
+    return {
+        **_stat(entry),
+        "members": members,
+        "head_hash": head_hash,
+        "facts": _facts(facts),
+        "place": place_record(place),
+        **{name: found[name] for name in _FOUND},
+    }
 
 
 def skip_record(

@@ -76,8 +76,7 @@ def word_at(typing_context: Any, array: Any, index: Any) -> Any:
 
     def load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = cast(Any, make_array)(signature.args[0])(context, builder, arguments[0]).data
-        at = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(64).as_pointer())
-        return builder.load(at, align=1)
+        return _eight_bytes(builder, data, arguments[1])
 
     del typing_context, index
     return types.uint64(array, types.int64), load
@@ -88,32 +87,34 @@ def eight_at(typing_context: Any, address: Any, index: Any) -> Any:
 
     def load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         del context, signature
-        at = builder.gep(arguments[0], [arguments[1]])
-        return builder.load(builder.bitcast(at, ir.IntType(64).as_pointer()), align=1)
+        return _eight_bytes(builder, *arguments)
 
     del typing_context, index
     return types.uint64(address, types.int64), load
 
 
+def _eight_bytes(builder: Any, data: Any, index: Any) -> Any:
+    at = builder.bitcast(builder.gep(data, [index]), ir.IntType(64).as_pointer())
+    return builder.load(at, align=1)
+
+
 def leading_zeros(typing_context: Any, word: Any) -> Any:
     """Zero bits above the highest one, also of 0."""
-
-    def count(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
-        return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
-
     del typing_context, word
-    return types.int64(types.uint64), count
+    return _zero_bits(lambda builder, bits: builder.ctlz(bits, ir.Constant(ir.IntType(1), 0)))
 
 
 def trailing_zeros(typing_context: Any, word: Any) -> Any:
     """Zero bits below the lowest one."""
+    del typing_context, word
+    return _zero_bits(lambda builder, bits: builder.cttz(bits, ir.Constant(ir.IntType(1), 1)))
 
+
+def _zero_bits(counted: Callable[[Any, Any], Any]) -> Any:
     def count(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         del context, signature
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+        return counted(builder, arguments[0])
 
-    del typing_context, word
     return types.int64(types.uint64), count
 
 
