@@ -24,6 +24,7 @@ from pipeline.errors import LakeError, TracelakeError, UsageError
 from pipeline.lake import Lake
 from pipeline.models import build
 from pipeline.query import FORMATS, open_warehouse, read_value, run_query, write_result
+from pipeline.waiting import listening
 from tests.conftest import ROOT, Command
 from tests.tiny_lakes import commit_run, log_run
 
@@ -445,7 +446,8 @@ def test_an_interrupted_query_leaves_nothing_running(sql: str, lake: Lake) -> No
     before = set(threading.enumerate())
     answers = run_query(lake, sql)
     threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
-    with pytest.raises(KeyboardInterrupt):
+    # As commands do: a shell that starts the tests in the background has them ignore the signal.
+    with pytest.raises(KeyboardInterrupt), listening():
         _ = [reader.read_all() for reader in answers]
     started = set(threading.enumerate()) - before
     assert not [thread.name for thread in started if thread.name.startswith("query")]
