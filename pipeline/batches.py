@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -39,11 +39,18 @@ def _only_used(words: pa.DictionaryArray) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(indices, words.dictionary.take(pa.array(used)))
 
 
-def joined(batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    """The batches as a table with one array per column, its words in alphabetical order.
+def joined(batches: Sequence[pa.RecordBatch], rows: int) -> pa.Table:
+    """The batches as a table whose columns' words are in alphabetical order.
+
+    To copy all rows into one array per column costs a tenth of what it costs to store them, so flat
+    columns stay in pieces. A writer takes so many rows of a piece at a time, and must come past the
+    same places however the rows came in batches: all pieces but the last have a multiple of that.
 
     Words are numbered in the order in which batches bring them: a batch of no rows goes first and
     brings them all, unless the only batch has them in order.
+
+    Args:
+        rows: Of which all pieces but the last have a multiple.
     """
     first = batches[0]
     columns, in_order = first.slice(0, 0).columns, len(batches) == 1
@@ -56,7 +63,30 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.Table:
     if in_order:
         return pa.Table.from_batches(batches)
     head = pa.RecordBatch.from_arrays(columns, schema=first.schema)
-    return pa.Table.from_batches([head, *batches]).unify_dictionaries().combine_chunks()
+    numbered = pa.Table.from_batches([head, *batches]).unify_dictionaries()
+    table = pa.Table.from_batches(_multiples(numbered.to_batches(), rows))
+    for i, field in enumerate(table.schema):
+        if pa.types.is_nested(field.type):  # so many values are taken at a time, not rows
+            table = table.set_column(i, field, table.column(i).combine_chunks())
+    return table
+
+
+def _multiples(batches: Sequence[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of multiples of so many, but for the last."""
+    rest = batches[0].slice(0, 0)
+    for batch in batches:
+        start = min(-rest.num_rows % rows, batch.num_rows)
+        if rest.num_rows:
+            rest = pa.concat_batches([rest, batch.slice(0, start)])
+            if rest.num_rows < rows:
+                continue
+            yield rest
+        stop = batch.num_rows - (batch.num_rows - start) % rows
+        if start < stop:
+            yield batch.slice(start, stop - start)
+        rest = batch.slice(stop)
+    if rest.num_rows:
+        yield rest
 
 
 def _no_rows_of(names: list[str]) -> pa.DictionaryArray:

@@ -29,6 +29,9 @@ SMALL_ROWS = 1 << 12
 them, and what it saves is less than a disk block."""
 
 _SINK_BYTES = 1 << 20
+_WRITTEN_ROWS = 1 << 10
+"""Taken of a column at a time; whether a page or the dictionary is full is asked in between."""
+
 _NESTED = {"BIGINT[]": (".list.element",), "MAP": (".key_value.key", ".key_value.value")}
 
 
@@ -146,7 +149,7 @@ class _Lane:
     def write(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Writes a row group."""
         with phase("write"):
-            group = joined(batches)
+            group = joined(batches, _WRITTEN_ROWS)
             if self._part is None:
                 path = Path(f"{self._path}-{len(self._parts)}.parquet")
                 self._part = _Part(path, self._layout, small=group.num_rows < SMALL_ROWS)
@@ -181,6 +184,7 @@ class _Part:
             use_dictionary=layout.dictionary,
             column_encoding=dict.fromkeys(layout.rising, "DELTA_BINARY_PACKED"),
             write_statistics=layout.counted,
+            write_batch_size=_WRITTEN_ROWS,
             max_rows_per_page=ROW_GROUP_ROWS,
         )
         self._writer.add_key_value_metadata(layout.schema.metadata)

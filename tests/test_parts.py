@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -72,6 +73,43 @@ def test_files_depend_on_rows_alone(tmp_path: Path, cuts: list[int]) -> None:
     cut = written(tmp_path / "cut", batches(rows, cuts))
     assert list(cut) == list(whole)
     assert len(whole) == 3
+
+
+@pytest.mark.parametrize("cuts", [[1], [1024, 70_001, 70_002, 131_072], [300, 600, 900, 150_000]])
+def test_full_dictionaries_and_pages_depend_on_rows_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuts: list[int]
+) -> None:
+    """A dictionary is given up, and a page ended, where the writer notices that it is full."""
+    size = 200_000
+    monkeypatch.setattr(parts, "ROW_GROUP_ROWS", size)
+    number = np.arange(size)
+    given = {
+        "duration_ns": pa.array(number * 7919 % 1_000_003, mask=number % 5 == 0),
+        "tensor": pa.array([f"tensor {i}" for i in range(23)]).take(pa.array(number % 23)),
+        "collective": pa.array([None, "send", "recv"]).take(pa.array(number % 7 % 3)),
+        "shape": pa.ListArray.from_arrays(
+            pa.array(np.arange(size + 1) * 3 // 2, pa.int32()), pa.array(np.arange(2 * size))
+        ),
+        "attributes": pa.array([None, [("key", "x" * 40)]], COMMS.field("attributes").type).take(
+            pa.array(number % 2)
+        ),
+    }
+    filled = pa.table(
+        [
+            given.get(f.name, pa.nulls(size) if f.nullable else pa.array(number)).cast(f.type)
+            for f in COMMS
+        ],
+        schema=COMMS,
+    )
+    pieces = [
+        filled.slice(begin, end - begin).to_batches()[0]
+        for begin, end in itertools.pairwise([0, *cuts, size])
+    ]
+    whole = written(tmp_path / "whole", iter(filled.to_batches()))
+    assert list(written(tmp_path / "cut", iter(pieces))) == list(whole)
+    (path,) = whole.values()
+    column = pq.ParquetFile(path).metadata.row_group(0).column(COMMS.names.index("duration_ns"))
+    assert {"PLAIN", "RLE_DICTIONARY"} <= set(column.encodings)
 
 
 def test_words_no_row_has_leave_no_trace(tmp_path: Path) -> None:
