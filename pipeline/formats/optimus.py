@@ -31,7 +31,7 @@ from pipeline.formats import (
 from pipeline.scan import log_lines, log_steps
 from pipeline.scan.log_columns import layer_rows, step_rows
 from pipeline.scan.log_lists import Owners
-from pipeline.scan.log_records import names
+from pipeline.scan.log_records import NAME_BASE, NAME_SLOTS, names
 from pipeline.scan.log_statements import Statements
 from pipeline.topology import resolve
 
@@ -120,13 +120,15 @@ class _Parser:
         self._ledger = ledger
         self._buffers = log_lines.buffers(0, 0)
         self._names = names()
-        self._layers: dict[int, str] = {}
+        self._layers = [*map(str, range(NAME_BASE)), *[""] * NAME_SLOTS]  # by code
+        self._embed = -1  # code of the layer before layer 0
         self._statements = Statements()
         self._owners = Owners()
         self._closed = False  # a window has been resolved
         self._recent = log_steps.recent()
         self._ranks: set[int] = set()
-        self._held = b""  # bytes of the file from the first piece held back on
+        self._held = np.empty(0, np.uint8)  # of the file, from the first piece held back on
+        self._held_size = 0
         self._ready: dict[str, list[pa.RecordBatch]] = {}
 
     def feed(self, chunk: Chunk) -> None:
@@ -174,6 +176,8 @@ class _Parser:
             except UnicodeDecodeError:
                 self._layers[code] = escape(raw)
                 self._ledger.fault(block.source_id, NOT_UTF8, raw=raw)
+            if raw == b"embed":
+                self._embed = code
 
     def _read_others(self, block: Block, others: npt.NDArray[np.void]) -> None:
         count = self._ledger.source(block.source_id)
@@ -220,10 +224,19 @@ class _Parser:
             self._close(block, pieces[window], details[window], whole=whole)
             self._closed = True
             done += size
-        keep = int(details["start"][done]) if done < pieces.size else end
+        self._hold(block, int(details["start"][done]) if done < pieces.size else end)
         log_lines.keep_from(self._buffers, done)
-        self._held = self._held[keep - block.offset :] if keep < block.offset else b""
-        self._held += block.data[max(0, keep - block.offset) :].tobytes()
+
+    def _hold(self, block: Block, start: int) -> None:
+        """Copies the bytes from a place in the file on: the block is gone by the next one."""
+        old, new = max(0, block.offset - start), block.data[max(0, start - block.offset) :]
+        size = old + new.size
+        last = self._held[self._held_size - old : self._held_size]
+        if size > self._held.size:
+            self._held = np.empty(2 * size, np.uint8)
+        self._held[:old] = last
+        self._held[old:size] = new
+        self._held_size = size
 
     def _close(
         self,
@@ -234,10 +247,9 @@ class _Parser:
         whole: bool,
     ) -> None:
         """Emits the rows of a window and accounts for its lines."""
-        embed = next((code for code, name in self._layers.items() if name == "embed"), -1)
-        owners = self._owners.resolve(window, embed, whole=whole)
-        rows = layer_rows(block.source_id, window, details, owners, self._layers)
-        self._ranks.update(rows["rank"].unique().to_pylist())
+        owners = self._owners.resolve(window, self._embed, whole=whole)
+        rows, ranks = layer_rows(block.source_id, window, details, owners, self._layers)
+        self._ranks |= ranks
         self._emit("layer_times", rows, block)
         rejects = np.empty(window.size, np.int64)
         with_rows, context, rejected = log_steps.tally_lines(window, owners, rejects)
@@ -255,8 +267,8 @@ class _Parser:
         if start >= block.offset:
             raw = block.data[start - block.offset : end - block.offset].tobytes()
         else:
-            at = block.offset - len(self._held)
-            raw = self._held[start - at : end - at]
+            at = block.offset - self._held_size
+            raw = self._held[start - at : end - at].tobytes()
         return raw.removesuffix(b"\r")
 
     def _emit(self, table: str, rows: pa.RecordBatch, block: Block) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -32,6 +33,16 @@ def is_utf8(raw: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+@functools.lru_cache(maxsize=32)
+def _nulls(kind: pa.DataType, size: int) -> pa.Array:
+    return pa.nulls(size, kind)
+
+
+def nothing(kind: pa.DataType, size: int) -> pa.Array:
+    """NULL so many times; the memory is shared by all who ask for about as many."""
+    return _nulls(kind, 1 << size.bit_length()).slice(0, size)
 
 
 def _bitmap(valid: Mask) -> pa.Buffer | None:
@@ -77,6 +88,13 @@ def numbers(
     return pa.Array.from_buffers(kind, stored.size, [valid, pa.py_buffer(stored)])
 
 
+def counted(values: npt.NDArray[np.integer], kind: pa.DataType, missing: int) -> pa.Array:
+    """Integers of an Arrow type, of which so many are NULL; not copied if none or all of them."""
+    if missing == values.size:
+        return nothing(kind, missing)
+    return numbers(values, kind) if missing else pa.array(values, kind)
+
+
 @kernel
 def _mark(codes: Codes, seen: npt.NDArray[np.uint8]) -> None:
     """Marks the codes that occur; -1 marks the last place."""
@@ -109,9 +127,8 @@ def words(
     _recode(codes, new, recoded)
     valid = _bitmap(codes != absent) if some_absent else None
     indices = pa.Array.from_buffers(pa.int32(), codes.size, [valid, pa.py_buffer(recoded)])
-    return pa.DictionaryArray.from_arrays(
-        indices, pa.array([names[i] for i in kept.tolist()], pa.string())
-    )
+    used = pa.array([names[i] for i in kept.tolist()], pa.string())
+    return pa.DictionaryArray.from_arrays(indices, used, safe=False)
 
 
 @kernel

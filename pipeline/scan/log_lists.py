@@ -36,6 +36,7 @@ from pipeline.scan.log_records import NAME_BASE
 Rows = npt.NDArray[np.int64]  # (n, 2): code of the layer, number of calls
 
 SLOT_LIMIT = 1 << 14
+_TABLE_BITS = 15  # for twice as many
 _CANDIDATES = 8  # lists of a slot that are remembered
 _MANY_VOTES, _RARE = 8, 2
 _TRIAL_PIECES = 1 << 20  # over all combinations of lists that are tried on a window
@@ -50,25 +51,58 @@ def _mix(mark, value):
 
 
 @kernel
-def _headers(pieces, places, both):
-    """Writes where the headers stand and their rank and stage as one number; how many there are."""
+def _place(keys, key):
+    """Where a key stands in a table that begins with -1 everywhere, or would stand."""
+    mark = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
+    k = np.int64(mark >> np.uint64(64 - _TABLE_BITS))
+    while keys[k] != key and keys[k] != -1:
+        k = (k + 1) % keys.size
+    return k
+
+
+@kernel
+def _enter(known, key, slot):
+    k = _place(known[0], key)
+    known[0, k], known[1, k] = key, slot
+
+
+@kernel
+def _headers(pieces, known, slots, unknown):
+    """Writes the slot of every header whose rank and stage are known, -1 elsewhere.
+
+    Args:
+        known: (2, n): keys of slots, see `_key`, and the slots.
+        unknown: (2, n) out: where the other headers stand, and their keys.
+
+    Returns:
+        How many the others are.
+    """
     n = 0
     for i in range(pieces.size):
+        slots[i] = -1
         if pieces[i].kind == HEADER:
-            places[n], both[n] = i, (pieces[i].code << 32) | pieces[i].place
-            n += 1
+            key = (pieces[i].code << 32) | pieces[i].place
+            k = _place(known[0], key)
+            if known[0, k] == key:
+                slots[i] = known[1, k]
+            else:
+                unknown[0, n], unknown[1, n] = i, key
+                n += 1
     return n
 
 
 @kernel
-def _plain_blocks(pieces, slots, rows, marks):
-    """Number of rows and a hash of every block that nobody seems to have written into, else 0.
+def _plain_blocks(pieces, slots, found):
+    """Finds the blocks that nobody seems to have written into; how many there are.
 
-    Its header and rows stand alone on their lines, all are sound, and no header without rows comes
+    Header and rows stand alone on their lines, all are sound, and no header without rows comes
     before it.
+
+    Args:
+        found: (3, n) out: where the header stands, how many rows follow, and a hash of them.
     """
     before = LAYER
-    k = 0
+    n = k = 0
     for i in range(pieces.size):
         if pieces[i].kind != HEADER:
             before = before if pieces[i].kind == RECORD else pieces[i].kind
@@ -84,8 +118,22 @@ def _plain_blocks(pieces, slots, rows, marks):
                 count += 1
                 mark = _mix(_mix(mark, pieces[k].code), pieces[k].count)
             k += 1
-        if good and (k == pieces.size or pieces[k].kind == HEADER):
-            rows[i], marks[i] = count, mark
+        if good and count and (k == pieces.size or pieces[k].kind == HEADER):
+            found[0, n], found[1, n], found[2, n] = i, count, np.int64(mark)
+            n += 1
+    return n
+
+
+@kernel
+def _rejected(pieces, owners):
+    n = 0
+    for i in range(pieces.size):
+        n += pieces[i].kind == LAYER and owners[i].how == REJECTED
+    return n
+
+
+def _none_known() -> npt.NDArray[np.int64]:
+    return np.full((2, 1 << _TABLE_BITS), -1)
 
 
 class Owners:
@@ -94,6 +142,7 @@ class Owners:
     def __init__(self) -> None:
         self._state = no_blocks()
         self._slots: dict[tuple[int, int], int] = {}
+        self._known = _none_known()
         self._votes: list[dict[int, tuple[int, Rows]]] = []
         self._chosen: dict[int, Rows] = {}
         self._stages: tuple[int, Mapping[int, tuple[int, ...]]] | None = None
@@ -101,7 +150,11 @@ class Owners:
 
     def stage_ranks(self, line: int, ranks: Mapping[int, tuple[int, ...]]) -> None:
         """Says which ranks each stage has, as printed on that line; the first word counts."""
-        self._stages = self._stages or (line, ranks)
+        if self._stages is None:
+            self._stages = (line, ranks)
+            self._known = _none_known()
+            for pair in self._slots:
+                self._know(pair)
 
     @property
     def blocks(self) -> bool:
@@ -139,49 +192,73 @@ class Owners:
 
     def _number(self, pieces: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
         """Slot of every header, -1 elsewhere; a header whose rank is not its stage's turns bad."""
-        places, both = np.empty((2, pieces.size), np.int64)
-        count = _headers(pieces, places, both)
-        headers = places[:count]
-        pairs, where = _distinct(both[:count])
-        keys = [(pair >> 32, pair & 0xFFFFFFFF) for pair in pairs.tolist()]
+        slots = np.empty(pieces.size, np.int64)
+        unknown = np.empty((2, pieces.size), np.int64)
+        count = _headers(pieces, self._known, slots, unknown)
+        if count:
+            self._meet(pieces, unknown[0, :count], unknown[1, :count], slots)
+        return slots
+
+    def _meet(
+        self,
+        pieces: npt.NDArray[np.void],
+        headers: npt.NDArray[np.int64],
+        keys: npt.NDArray[np.int64],
+        slots: npt.NDArray[np.int64],
+    ) -> None:
+        """Gives slots to headers of unknown ranks and stages, unless these do not belong together.
+
+        Args:
+            headers: Their places among the pieces.
+            keys: Of their ranks and stages.
+            slots: Filled in for them.
+        """
+        distinct, where = _distinct(keys)
+        pairs = [(key >> 32, key & 0xFFFFFFFF) for key in distinct.tolist()]
         foreign = np.zeros(headers.size, np.bool_)
         if self._stages is not None:
-            line, ranks = self._stages
-            strange = np.array([rank not in ranks.get(stage, ()) for rank, stage in keys], np.bool_)
-            foreign = strange[where] & (pieces["line"][headers] > line)
-        used = np.bincount(where[~foreign], minlength=len(keys)).tolist()
-        for key in sorted(key for key, count in zip(keys, used, strict=True) if count):
-            if len(self._slots) < SLOT_LIMIT:
-                self._slots.setdefault(key, len(self._slots))
-        numbers = np.array([self._slots.get(key, -1) for key in keys], np.int64)[where]
+            strange = np.array([not self._belong(*pair) for pair in pairs])
+            foreign = strange[where] & (pieces["line"][headers] > self._stages[0])
+        used = np.bincount(where[~foreign], minlength=len(pairs)).tolist()
+        for pair in sorted(pair for pair, count in zip(pairs, used, strict=True) if count):
+            if len(self._slots) < SLOT_LIMIT and pair not in self._slots:
+                self._slots[pair] = len(self._slots)
+                self._votes.append({})
+                self._know(pair)
+        numbers = np.array([self._slots.get(pair, -1) for pair in pairs], np.int64)[where]
         foreign |= numbers < 0
         pieces["kind"][headers[foreign]] = BAD
         pieces["reason"][headers[foreign]] = FOREIGN
-        self._votes.extend({} for _ in range(len(self._votes), len(self._slots)))
-        self._state = with_slots(self._state, len(self._slots))
-        slots = np.full(pieces.size, -1, np.int64)
         slots[headers[~foreign]] = numbers[~foreign]
-        return slots
+
+    def _belong(self, rank: int, stage: int) -> bool:
+        """Whether the rank may be one of the stage, by what the log says of stages so far."""
+        return self._stages is None or rank in self._stages[1].get(stage, ())
+
+    def _know(self, pair: tuple[int, int]) -> None:
+        """From here on headers of this rank and stage find their slot, whatever their line."""
+        if self._belong(*pair):
+            rank, stage = pair
+            _enter(self._known, (rank << 32) | stage, self._slots[pair])
 
     def _learn(self, pieces: npt.NDArray[np.void], slots: npt.NDArray[np.int64]) -> None:
         """Counts the lists of plain blocks; of each slot the most frequent ones are remembered."""
-        rows = np.zeros(pieces.size, np.int64)
-        marks = np.zeros(pieces.size, np.uint64)
-        _plain_blocks(pieces, slots, rows, marks)
-        plain = np.flatnonzero(rows)
-        unique, where = _distinct(marks[plain].view(np.int64))
+        found = np.empty((3, pieces.size), np.int64)
+        count = _plain_blocks(pieces, slots, found)
+        headers, rows, marks = found[:, :count]
+        unique, where = _distinct(marks)
         first = np.empty(unique.size, np.int64)
-        first[where[::-1]] = plain[::-1]
+        first[where[::-1]] = np.arange(count)[::-1]
         touched = set()
-        for mark, header, count in zip(
+        for mark, k, blocks in zip(
             unique.tolist(), first.tolist(), np.bincount(where).tolist(), strict=True
         ):
-            votes = self._votes[slots[header]]
-            touched.add(int(slots[header]))
+            votes = self._votes[slots[headers[k]]]
+            touched.add(int(slots[headers[k]]))
             if mark in votes:
-                votes[mark] = (votes[mark][0] + count, votes[mark][1])
+                votes[mark] = (votes[mark][0] + blocks, votes[mark][1])
                 continue
-            votes[mark] = (count, _layer_rows(pieces, header + 1, int(rows[header])))
+            votes[mark] = (blocks, _layer_rows(pieces, int(headers[k]) + 1, int(rows[k])))
         for slot in touched:
             ranked = sorted(self._votes[slot].items(), key=lambda vote: -vote[1][0])
             self._votes[slot] = dict(ranked[:_CANDIDATES])
@@ -269,11 +346,10 @@ class Owners:
         stage = np.array([stage for _, stage in self._slots], np.int64)
         lists = Lists(stage, start, size, flat[:, 0].copy(), flat[:, 1].copy())
         state = with_slots(self._state, size.size)
-        out = np.zeros(pieces.size, OWNER)
+        out = np.empty(pieces.size, OWNER)
         assign(pieces, slots, embed, lists, state, out)
-        rejected = (pieces["kind"] == LAYER) & (out["how"] == REJECTED)
-        cost = _REJECTED_ROW * np.count_nonzero(rejected) + _LOST_ROW * state.book[MISSING]
-        return out, state, int(cost)
+        cost = _REJECTED_ROW * _rejected(pieces, out) + _LOST_ROW * int(state.book[MISSING])
+        return out, state, cost
 
 
 def _layer_rows(pieces: npt.NDArray[np.void], first: int, count: int) -> Rows:

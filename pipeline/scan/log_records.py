@@ -29,7 +29,7 @@ from pipeline.scan.log_fields import (
 )
 
 NAME_LIMIT = 64
-NAME_BASE = 1 << 40  # codes of layer names that are not plain numbers start here
+NAME_BASE = 1 << 14  # codes of layers whose name is no plain number below this start here
 NAME_SLOTS = 1 << 12
 
 _INDEX_DIGITS = 9
@@ -67,7 +67,7 @@ _MARKS[[ord(c) for c in "\n[|fs"]] = True
 
 
 class Names(NamedTuple):
-    """Layer names that are not plain numbers, interned over a whole log."""
+    """Layer names that are not plain numbers, or large ones, interned over a whole log."""
 
     table: npt.NDArray[np.uint64]  # hashes by slot; the code is NAME_BASE + slot
     new: npt.NDArray[np.int64]  # (code, start, end) of each name first seen in this block
@@ -85,14 +85,15 @@ def names() -> Names:
 
 @kernel
 def _name(data, i, end):
-    """The bracket behind a layer's name or BROKEN; index and code where it is a number."""
+    """The bracket behind a layer's name or BROKEN; its index if a number, its code if plain."""
     start = i
     number = 0
     while i < end and 48 <= data[i] <= 57 and i - start < _INDEX_DIGITS:
         number = number * 10 + (data[i] - 48)
         i += 1
     if start < i < end and data[i] == 93:
-        return i, number, number if data[start] != 48 or i == start + 1 else -1
+        plain = number < NAME_BASE and (data[start] != 48 or i == start + 1)
+        return i, number, number if plain else -1
     while i < end and not _NO_NAME[data[i]] and i - start <= NAME_LIMIT:
         i += 1
     return (i if start < i < end and data[i] == 93 and i - start <= NAME_LIMIT else BROKEN), -1, -1
