@@ -162,6 +162,10 @@ def _intrinsic(name: str) -> Any:
 eight_at: Callable[[Any, int], int] = _intrinsic("eight_at")
 """Eight bytes behind an address and an index, as one number; only inside kernels."""
 
+equal_at: Callable[[npt.NDArray[np.uint8], int, int], np.uint64] = _intrinsic("equal_at")
+"""Which of 64 bytes of a uint8 array from any index on equal a byte, the first as the lowest bit;
+only inside kernels."""
+
 leading_zeros: Callable[[np.uint64], int] = _intrinsic("leading_zeros")
 """Zero bits above the highest one of a uint64, 64 where there is none; only inside kernels."""
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.scan.compiled import inlined, kernel, trailing_zeros, typed, word_at
+from pipeline.scan.compiled import equal_at, inlined, kernel, trailing_zeros, typed
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Longs: TypeAlias = npt.NDArray[np.int64]
@@ -20,7 +20,8 @@ INTEGER_LIMIT = 4 * 10**12
 FRACTION_DIGITS = 6
 
 _START = typed(0)
-_SPARE = 64
+_SPARE = _AT_ONCE = 64
+_NEWLINE = 10
 
 _SCALE = 10 ** np.arange(FRACTION_DIGITS, -1, -1, dtype=np.int64)
 
@@ -28,17 +29,15 @@ _SCALE = 10 ** np.arange(FRACTION_DIGITS, -1, -1, dtype=np.int64)
 @kernel
 def _line_ends(data: Bytes, p: int, out: Longs, n: int) -> tuple[int, int]:
     """Appends line ends from p on; (how many `out` holds, where it was full or the data ended)."""
-    newlines, low = np.uint64(0x0A0A0A0A0A0A0A0A), np.uint64(0x7F7F7F7F7F7F7F7F)
-    while p + 8 <= data.size and n + 8 <= out.size:
-        word = word_at(data, p) ^ newlines
-        found = ~(((word & low) + low) | word | low)  # the high bit of each byte that is one
+    while p + _AT_ONCE <= data.size and n + _AT_ONCE <= out.size:
+        found = equal_at(data, p, _NEWLINE)
         while found != 0:
-            out[n] = p + (trailing_zeros(found) >> 3)
+            out[n] = p + trailing_zeros(found)
             n += 1
             found &= found - np.uint64(1)
-        p += 8
-    while data.size - p < 8 and p < data.size and n < out.size:
-        if data[p] == 10:
+        p += _AT_ONCE
+    while data.size - p < _AT_ONCE and p < data.size and n < out.size:
+        if data[p] == _NEWLINE:
             out[n] = p
             n += 1
         p += 1

@@ -98,6 +98,24 @@ def _eight_bytes(builder: Any, data: Any, index: Any) -> Any:
     return builder.load(at, align=1)
 
 
+def equal_at(typing_context: Any, array: Any, index: Any, byte: Any) -> Any:
+    """Which of 64 bytes of an array are equal to a byte, the first as the lowest bit."""
+
+    def compare(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, index, byte = arguments
+        data = cast(Any, make_array)(signature.args[0])(context, builder, array).data
+        many = ir.VectorType(ir.IntType(8), 64)
+        at = builder.bitcast(builder.gep(data, [index]), many.as_pointer())
+        first = builder.insert_element(ir.Constant(many, ir.Undefined), byte, ir.IntType(32)(0))
+        places = ir.Constant(ir.VectorType(ir.IntType(32), 64), [0] * 64)
+        same = builder.shuffle_vector(first, ir.Constant(many, ir.Undefined), places)
+        found = builder.icmp_unsigned("==", builder.load(at, align=1), same)
+        return builder.bitcast(found, ir.IntType(64))
+
+    del typing_context, index, byte
+    return types.uint64(array, types.int64, types.uint8), compare
+
+
 def leading_zeros(typing_context: Any, word: Any) -> Any:
     """Zero bits above the highest one, also of 0."""
     del typing_context, word
