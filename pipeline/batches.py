@@ -28,9 +28,7 @@ def trimmed(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _only_used(words: pa.DictionaryArray) -> pa.DictionaryArray:
     names = len(words.dictionary)
     codes = words.indices.fill_null(names).to_numpy()
-    occurs = np.zeros(names + 1, np.bool_)
-    occurs[codes] = True
-    used = np.flatnonzero(occurs[:names])
+    used = np.flatnonzero(np.bincount(codes, minlength=names + 1)[:names])
     if used.size == names:
         return words
     place = np.zeros(names + 1, np.int32)

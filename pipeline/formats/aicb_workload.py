@@ -41,7 +41,7 @@ from pipeline.scan.plan_header import (
     read_count,
     read_header,
 )
-from pipeline.scan.plan_passes import attribute_column, pass_columns
+from pipeline.scan.plan_passes import pass_columns
 from pipeline.scan.plan_repeats import Repeat, find_repeat
 from pipeline.scan.plan_rows import Records
 from pipeline.scan.plan_words import FIRST_LAYER, PASSES, Words, fields_of
@@ -204,10 +204,7 @@ class _Plan:
 
     def _batch(self, rows: Records, repeat: Repeat | None) -> pa.RecordBatch:
         """The passes of rows as a batch of `workload_passes`."""
-        source = pa.scalar(self._source_id, pa.int32())
-        columns = pass_columns(rows, self._words.texts(), repeat)
-        columns["source_id"] = pa.repeat(source, len(columns["line"]))
-        columns["attributes"] = attribute_column(rows, self._describe)
+        columns = pass_columns(rows, self._source_id, self._words, repeat, self._describe)
         return pa.RecordBatch.from_arrays([columns[n] for n in _SCHEMA.names], schema=_SCHEMA)
 
     def _describe(self, tokens: list[int]) -> dict[str, str]:

@@ -45,8 +45,14 @@ def nothing(kind: pa.DataType, size: int) -> pa.Array:
     return _nulls(kind, 1 << size.bit_length()).slice(0, size)
 
 
-def _bitmap(valid: Mask) -> pa.Buffer | None:
+def bitmap(valid: Mask) -> pa.Buffer | None:
+    """What an Arrow array has beside its values; nothing if all are valid."""
     return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def stored(values: npt.NDArray[np.integer], kind: pa.DataType, given: pa.Buffer | None) -> pa.Array:
+    """Numbers of an Arrow type as they are, NULL where a bit of `given` is 0."""
+    return pa.Array.from_buffers(kind, values.size, [given, pa.py_buffer(values)])
 
 
 @kernel
@@ -77,15 +83,13 @@ def numbers(
 ) -> pa.Array:
     """Integers of an Arrow type, those at certain places or all; NULL where they are NULL."""
     if at is None:
-        stored = np.empty(values.size, kind.to_pandas_dtype())
-        missing = _copy(values, stored)
+        out = np.empty(values.size, kind.to_pandas_dtype())
+        missing = _copy(values, out)
     else:
-        stored = np.empty(at.size, kind.to_pandas_dtype())
-        missing = _gather(values, at, stored)
-    valid = None
-    if missing:
-        valid = _bitmap((values if at is None else values[at]) != NULL)
-    return pa.Array.from_buffers(kind, stored.size, [valid, pa.py_buffer(stored)])
+        out = np.empty(at.size, kind.to_pandas_dtype())
+        missing = _gather(values, at, out)
+    given = bitmap((values if at is None else values[at]) != NULL) if missing else None
+    return stored(out, kind, given)
 
 
 def counted(values: npt.NDArray[np.integer], kind: pa.DataType, missing: int) -> pa.Array:
@@ -96,10 +100,10 @@ def counted(values: npt.NDArray[np.integer], kind: pa.DataType, missing: int) ->
 
 
 @kernel
-def _mark(codes: Codes, seen: npt.NDArray[np.uint8]) -> None:
+def _mark(codes: Codes, seen: Mask) -> None:
     """Marks the codes that occur; -1 marks the last place."""
     for i in range(codes.size):
-        seen[codes[i]] = 1
+        seen[codes[i]] = True
 
 
 @kernel
@@ -107,6 +111,19 @@ def _recode(codes: Codes, new: Codes, out: Codes) -> None:
     """Gives each code its new one; -1 has the last."""
     for i in range(codes.size):
         out[i] = new[codes[i]]
+
+
+def renumbered(seen: Mask, names: Sequence[str]) -> tuple[Codes, pa.Array]:
+    """New codes of the names that occur, 0 for the others, and the names that occur."""
+    kept = np.flatnonzero(seen)
+    new = np.zeros(len(seen), np.int32)
+    new[kept] = np.arange(kept.size, dtype=np.int32)
+    return new, pa.array([names[i] for i in kept.tolist()], pa.string())
+
+
+def coded(codes: Codes, names: pa.Array, given: pa.Buffer | None = None) -> pa.DictionaryArray:
+    """Dictionary column of `names[code]`, NULL where a bit of `given` is 0."""
+    return pa.DictionaryArray.from_arrays(stored(codes, pa.int32(), given), names, safe=False)
 
 
 def words(
@@ -117,18 +134,13 @@ def words(
     Only names that occur are in the dictionary.
     """
     codes: Codes = np.ascontiguousarray(given, np.int32)
-    seen = np.zeros(len(names) + 1, np.uint8)
+    seen = np.zeros(len(names) + 1, np.bool_)
     _mark(codes, seen)
-    some_absent, seen[absent] = bool(seen[absent]), 0
-    kept = np.flatnonzero(seen)
-    new = np.zeros(len(names) + 1, np.int32)
-    new[kept] = np.arange(kept.size, dtype=np.int32)
+    some_absent, seen[absent] = bool(seen[absent]), False
+    new, used = renumbered(seen, names)
     recoded = np.empty_like(codes)
     _recode(codes, new, recoded)
-    valid = _bitmap(codes != absent) if some_absent else None
-    indices = pa.Array.from_buffers(pa.int32(), codes.size, [valid, pa.py_buffer(recoded)])
-    used = pa.array([names[i] for i in kept.tolist()], pa.string())
-    return pa.DictionaryArray.from_arrays(indices, used, safe=False)
+    return coded(recoded, used, bitmap(codes != absent) if some_absent else None)
 
 
 @kernel
@@ -159,7 +171,7 @@ def shapes(ends: Longs, dimensions: Longs, valid: Mask) -> pa.Array:
     offsets[1:] = ends
     items = pa.array(dimensions[: offsets[-1]].copy())
     return pa.Array.from_buffers(
-        _SHAPE, ends.size, [_bitmap(valid), pa.py_buffer(offsets)], children=[items]
+        _SHAPE, ends.size, [bitmap(valid), pa.py_buffer(offsets)], children=[items]
     )
 
 
@@ -171,7 +183,7 @@ def attributes(ends: Longs, keys: pa.Array, values: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(
         _ATTRIBUTES,
         ends.size,
-        [_bitmap(np.diff(offsets) > 0), pa.py_buffer(offsets)],
+        [bitmap(np.diff(offsets) > 0), pa.py_buffer(offsets)],
         children=[entries],
     )
 
@@ -186,7 +198,7 @@ def strings(ends: Longs, data: npt.NDArray[np.uint8]) -> tuple[pa.Array, Longs]:
     offsets[1:] = np.where(ends < 0, ~ends, ends)
     used = data[: offsets[-1]].copy()
     made = pa.Array.from_buffers(
-        pa.binary(), ends.size, [_bitmap(ends >= 0), pa.py_buffer(offsets), pa.py_buffer(used)]
+        pa.binary(), ends.size, [bitmap(ends >= 0), pa.py_buffer(offsets), pa.py_buffer(used)]
     )
     if not (used & 0x80).any():
         return made.view(pa.string()), np.empty(0, np.int64)

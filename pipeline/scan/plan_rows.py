@@ -1,4 +1,4 @@
-"""Kernels of workload plans: blank-separated lines to layer rows, layer rows to passes.
+"""Kernels of workload plans: blank-separated lines to layer rows.
 
 A plan repeats itself: the same few lines for every layer and micro-batch. So a line is first
 compared with the one that followed the last time its predecessor was seen, and copied if equal;
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.scan.compiled import kernel, word_at
-from pipeline.scan.lines import NULL, Bytes
+from pipeline.scan.lines import Bytes
 from pipeline.scan.tokens import Tokens, has_room, intern
 
 Records = npt.NDArray[np.void]
@@ -246,40 +246,3 @@ def scan_rows(
         found += 1
     progress[POSITION], progress[LINE], progress[BLANKS] = pos, line, blanks
     progress[ROWS], progress[REJECTS], progress[STARVED] = found, rejected, starved
-
-
-@kernel
-def spread_passes(
-    rows: Records,
-    meaning: npt.NDArray[np.int32],
-    indices: npt.NDArray[np.int32],
-    values: npt.NDArray[np.int64],
-) -> None:
-    """Writes the three passes of every row, column by column.
-
-    Args:
-        rows: n `ROW` records.
-        meaning: By pass and token of the communication word: numbers of its collective and group.
-            Tokens beyond have none.
-        indices: (5, 3n) out: row, layer, communication word, collective, group; -1 for none.
-        values: (5, 3n) out: line, compute, bytes as written, bytes moved, update; NULL for none.
-    """
-    for i in range(len(rows)):
-        row = rows[i]
-        for k in range(3):
-            out = 3 * i + k
-            word = row.words[COMM + k]
-            indices[0, out] = row.row
-            indices[1, out] = row.words[LAYER]
-            indices[2, out] = word
-            indices[3, out] = -1
-            indices[4, out] = -1
-            values[3, out] = NULL
-            if word < meaning.shape[1]:
-                indices[3, out] = meaning[k, word, 0]
-                indices[4, out] = meaning[k, word, 1]
-                values[3, out] = row.bytes[k]
-            values[0, out] = row.line
-            values[1, out] = row.compute[k]
-            values[2, out] = row.bytes[k]
-            values[4, out] = row.update
