@@ -193,7 +193,7 @@ class _Parser:
             if kind == log_lines.UNFINISHED:
                 self._ledger.fault(block.source_id, _UNFINISHED, line=line, raw=text)
         if self._statements.stages is not None:
-            self._owners.stage_ranks(*self._statements.stages)
+            self._owners.slots.stage_ranks(*self._statements.stages)
 
     def _take_records(self, block: Block, records: npt.NDArray[np.void]) -> None:
         if not records.size:

@@ -9,11 +9,9 @@ wrote into, wherever in the window they stand, and kept for later windows.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from pipeline.scan.compiled import kernel
 from pipeline.scan.log_blocks import (
@@ -29,14 +27,13 @@ from pipeline.scan.log_blocks import (
     with_slots,
 )
 from pipeline.scan.log_doubt import doubt
-from pipeline.scan.log_lines import BAD, HEADER, LAYER, RECORD
-from pipeline.scan.log_owners import FOREIGN, assign
+from pipeline.scan.log_lines import HEADER, LAYER, RECORD
+from pipeline.scan.log_owners import assign
 from pipeline.scan.log_records import NAME_BASE
+from pipeline.scan.log_slots import Slots, distinct
 
 Rows = npt.NDArray[np.int64]  # (n, 2): code of the layer, number of calls
 
-SLOT_LIMIT = 1 << 14
-_TABLE_BITS = 15  # for twice as many
 _CANDIDATES = 8  # lists of a slot that are remembered
 _MANY_VOTES, _RARE = 8, 2
 _TRIAL_PIECES = 1 << 20  # over all combinations of lists that are tried on a window
@@ -48,47 +45,6 @@ def _mix(mark, value):
     """One step of a hash in which every bit of the value reaches every bit of the mark."""
     mark = (mark ^ np.uint64(value)) * np.uint64(0x9E3779B97F4A7C15)
     return mark ^ (mark >> np.uint64(32))
-
-
-@kernel
-def _place(keys, key):
-    """Where a key stands in a table that begins with -1 everywhere, or would stand."""
-    mark = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
-    k = np.int64(mark >> np.uint64(64 - _TABLE_BITS))
-    while keys[k] != key and keys[k] != -1:
-        k = (k + 1) % keys.size
-    return k
-
-
-@kernel
-def _enter(known, key, slot):
-    k = _place(known[0], key)
-    known[0, k], known[1, k] = key, slot
-
-
-@kernel
-def _headers(pieces, known, slots, unknown):
-    """Writes the slot of every header whose rank and stage are known, -1 elsewhere.
-
-    Args:
-        known: (2, n): keys of slots, see `_key`, and the slots.
-        unknown: (2, n) out: where the other headers stand, and their keys.
-
-    Returns:
-        How many the others are.
-    """
-    n = 0
-    for i in range(pieces.size):
-        slots[i] = -1
-        if pieces[i].kind == HEADER:
-            key = (pieces[i].code << 32) | pieces[i].place
-            k = _place(known[0], key)
-            if known[0, k] == key:
-                slots[i] = known[1, k]
-            else:
-                unknown[0, n], unknown[1, n] = i, key
-                n += 1
-    return n
 
 
 @kernel
@@ -132,34 +88,20 @@ def _rejected(pieces, owners):
     return n
 
 
-def _none_known() -> npt.NDArray[np.int64]:
-    return np.full((2, 1 << _TABLE_BITS), -1)
-
-
 class Owners:
     """Finds the rank of every layer row of one log, given in windows of whole lines."""
 
     def __init__(self) -> None:
         self._state = no_blocks()
-        self._slots: dict[tuple[int, int], int] = {}
-        self._known = _none_known()
+        self.slots = Slots()
         self._votes: list[dict[int, tuple[int, Rows]]] = []
         self._chosen: dict[int, Rows] = {}
-        self._stages: tuple[int, Mapping[int, tuple[int, ...]]] | None = None
         self._doubted = False
-
-    def stage_ranks(self, line: int, ranks: Mapping[int, tuple[int, ...]]) -> None:
-        """Says which ranks each stage has, as printed on that line; the first word counts."""
-        if self._stages is None:
-            self._stages = (line, ranks)
-            self._known = _none_known()
-            for pair in self._slots:
-                self._know(pair)
 
     @property
     def blocks(self) -> bool:
         """Whether there was any header."""
-        return bool(self._slots)
+        return bool(self.slots.pairs)
 
     @property
     def complete(self) -> bool:
@@ -182,7 +124,8 @@ class Owners:
             embed: Code of the layer before layer 0.
             whole: The window is the whole log.
         """
-        slots = self._number(pieces)
+        slots = self.slots.number(pieces)
+        self._votes.extend({} for _ in range(len(self._votes), len(self.slots.pairs)))
         self._learn(pieces, slots)
         chosen = self._choose(pieces, slots, embed)
         out, self._state, _ = self._assign(pieces, slots, embed, chosen)
@@ -190,63 +133,12 @@ class Owners:
             self._doubted = doubt(pieces, out)
         return out
 
-    def _number(self, pieces: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
-        """Slot of every header, -1 elsewhere; a header whose rank is not its stage's turns bad."""
-        slots = np.empty(pieces.size, np.int64)
-        unknown = np.empty((2, pieces.size), np.int64)
-        count = _headers(pieces, self._known, slots, unknown)
-        if count:
-            self._meet(pieces, unknown[0, :count], unknown[1, :count], slots)
-        return slots
-
-    def _meet(
-        self,
-        pieces: npt.NDArray[np.void],
-        headers: npt.NDArray[np.int64],
-        keys: npt.NDArray[np.int64],
-        slots: npt.NDArray[np.int64],
-    ) -> None:
-        """Gives slots to headers of unknown ranks and stages, unless these do not belong together.
-
-        Args:
-            headers: Their places among the pieces.
-            keys: Of their ranks and stages.
-            slots: Filled in for them.
-        """
-        distinct, where = _distinct(keys)
-        pairs = [(key >> 32, key & 0xFFFFFFFF) for key in distinct.tolist()]
-        foreign = np.zeros(headers.size, np.bool_)
-        if self._stages is not None:
-            strange = np.array([not self._belong(*pair) for pair in pairs])
-            foreign = strange[where] & (pieces["line"][headers] > self._stages[0])
-        used = np.bincount(where[~foreign], minlength=len(pairs)).tolist()
-        for pair in sorted(pair for pair, count in zip(pairs, used, strict=True) if count):
-            if len(self._slots) < SLOT_LIMIT and pair not in self._slots:
-                self._slots[pair] = len(self._slots)
-                self._votes.append({})
-                self._know(pair)
-        numbers = np.array([self._slots.get(pair, -1) for pair in pairs], np.int64)[where]
-        foreign |= numbers < 0
-        pieces["kind"][headers[foreign]] = BAD
-        pieces["reason"][headers[foreign]] = FOREIGN
-        slots[headers[~foreign]] = numbers[~foreign]
-
-    def _belong(self, rank: int, stage: int) -> bool:
-        """Whether the rank may be one of the stage, by what the log says of stages so far."""
-        return self._stages is None or rank in self._stages[1].get(stage, ())
-
-    def _know(self, pair: tuple[int, int]) -> None:
-        """From here on headers of this rank and stage find their slot, whatever their line."""
-        if self._belong(*pair):
-            rank, stage = pair
-            _enter(self._known, (rank << 32) | stage, self._slots[pair])
-
     def _learn(self, pieces: npt.NDArray[np.void], slots: npt.NDArray[np.int64]) -> None:
         """Counts the lists of plain blocks; of each slot the most frequent ones are remembered."""
         found = np.empty((3, pieces.size), np.int64)
         count = _plain_blocks(pieces, slots, found)
         headers, rows, marks = found[:, :count]
-        unique, where = _distinct(marks)
+        unique, where = distinct(marks)
         first = np.empty(unique.size, np.int64)
         first[where[::-1]] = np.arange(count)[::-1]
         touched = set()
@@ -310,7 +202,7 @@ class Owners:
     def _disorder(self, chosen: list[Rows | int], embed: int) -> list[tuple[int, int]]:
         """Slots of neighbouring stages of which the upper begins before the lower ends."""
         bounds = []
-        for (_, stage), slot in self._slots.items():
+        for slot, (_, stage) in enumerate(self.slots.pairs):
             rows = chosen[slot]
             if not isinstance(rows, int):
                 order = _order(rows, embed)
@@ -343,7 +235,7 @@ class Owners:
         size = np.array([x if isinstance(x, int) else x.shape[0] for x in chosen], np.int64)
         flat = np.concatenate([np.empty((0, 2), np.int64), *rows])
         start = np.cumsum(np.maximum(size, 0)) - np.maximum(size, 0)
-        stage = np.array([stage for _, stage in self._slots], np.int64)
+        stage = np.array([stage for _, stage in self.slots.pairs], np.int64)
         lists = Lists(stage, start, size, flat[:, 0].copy(), flat[:, 1].copy())
         state = with_slots(self._state, size.size)
         out = np.empty(pieces.size, OWNER)
@@ -359,14 +251,6 @@ def _layer_rows(pieces: npt.NDArray[np.void], first: int, count: int) -> Rows:
         stop += 1
     rows = pieces[first:stop][pieces["kind"][first:stop] == LAYER]
     return np.stack([rows["code"], rows["count"]], axis=1)
-
-
-def _distinct(
-    values: npt.NDArray[np.int64],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Distinct values in order of appearance, and for each value which of them it is."""
-    encoded = pa.array(values).dictionary_encode()
-    return encoded.dictionary.to_numpy(), encoded.indices.to_numpy()
 
 
 def _order(rows: Rows, embed: int) -> Rows:
