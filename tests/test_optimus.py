@@ -388,7 +388,17 @@ def test_layer_row_over_graph_nodes_has_no_average() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "index"), [("0", 0), ("007", 7), ("embed", None), ("lm_head", None), ("12a", None)]
+    ("name", "index"),
+    [
+        ("0", 0),
+        ("007", 7),
+        ("16383", 16_383),
+        ("16384", 16_384),
+        ("999999999", 999_999_999),
+        ("embed", None),
+        ("lm_head", None),
+        ("12a", None),
+    ],
 )
 def test_layer_names(name: str, index: int | None) -> None:
     row = layer_row(f"  layer[{name}]: total=1ms, ops=1, avg/op=1ms")
@@ -591,6 +601,17 @@ def test_windows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     few = run(raw)
     assert given_rows(few) <= work.truth(60)
     assert rows(run(raw, block_size=700), "layer_times") == rows(few, "layer_times")
+
+
+def test_ranks_of_stages_are_believed_from_their_line_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of headers that an earlier window had with rows, before anything was said of stages."""
+    monkeypatch.setattr(subject, "WINDOW_PIECES", 6)
+    block = [HEADER.format(2, 0), A[0], A[1]]
+    lines = [*block, *block, *block, STAGES, *block]
+    found = run(("\n".join(lines) + "\n").encode(), block_size=1)
+    reasons = {line: reason for _, line, _, reason, _ in found.rejects()}
+    assert reasons[11] == "rank_not_in_stage"
+    assert {row["line"] for row in found.rows("layer_times")} == {2, 3, 5, 6, 8, 9}
 
 
 def test_line_ends_of_another_system() -> None:
