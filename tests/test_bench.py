@@ -71,7 +71,7 @@ def _all_formats_and_peers(rows: Sequence[Result]) -> None:
         assert by_role[Role.PEER] == {
             f"{tool}{kind}" for tool in ("python", "polars", "duckdb") for kind in ("", "_plain")
         }
-        assert by_role[Role.LIMIT] >= {"read", "sha256"}
+        assert by_role[Role.LIMIT] >= {"read", "sha256", "parquet"}
 
 
 def test_inputs_are_of_the_size_asked_for_and_no_two_blocks_are_the_same(work: Path) -> None:
@@ -129,7 +129,8 @@ def test_a_wrong_answer_ends_a_bench(
     bent = replace(prepared, expected={**prepared.expected, "ops": ops})
     throughput = sys.modules["tests.bench.throughput"]
     monkeypatch.setattr(throughput, "prepare", lambda *_: bent)
-    monkeypatch.setattr(throughput, "formats", lambda: ["rank_trace"])
+    only = {"rank_trace": formats()["rank_trace"]}
+    monkeypatch.setattr(throughput, "formats", lambda: only)
     with pytest.raises(WrongAnswerError, match="ops differs in end_ns"):
         benches()["throughput"].run(tiny_settings(work))
 

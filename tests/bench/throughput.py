@@ -1,8 +1,13 @@
-"""One large file per format, from bytes to Parquet: tracelake against what a user would write."""
+"""One large file per format, from bytes to Parquet: tracelake against what a user would write.
+
+The limit called `parquet` is the library that writes the rows: as many as tracelake gave, from
+memory, on a thread per processor. It measures itself, without its start.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -13,10 +18,11 @@ from pipeline.formats import formats
 from tests.bench import answers, limits
 from tests.bench.contract import Bench, Result, Role, Settings
 from tests.bench.inputs import Prepared, prepare
-from tests.bench.measure import Candidate, complete, run_rounds, tracelake, warm
+from tests.bench.measure import Candidate, Sample, complete, run_rounds, tracelake, warm
 from tests.bench.peers import narrow_peers, peers
 
 NAME = "throughput"
+OURS = "tracelake"
 _WARM_UP_BYTES = 100_000
 
 
@@ -25,9 +31,7 @@ def run(settings: Settings) -> list[Result]:
     return [row for name in formats() for row in _measure(settings, name)]
 
 
-def ingest(
-    settings: Settings, prepared: Prepared, source: Path, name: str = "tracelake"
-) -> Candidate:
+def ingest(settings: Settings, prepared: Prepared, source: Path, name: str = OURS) -> Candidate:
     """Ingest of one file into a fresh lake, the folder `tracelake` of the round."""
     return Candidate(
         name,
@@ -65,11 +69,16 @@ def _measure(settings: Settings, name: str) -> Iterator[Result]:
     ):
         roles |= {one.name: (one, role) for one in candidates}
     sizes: dict[str, float] = {}
+    written: list[Sample] = []
+    if settings.rivals:
+        roles["parquet"] = (_writing(name, written), Role.LIMIT)
     samples = run_rounds(
         [_weighed(one, sizes) for one, _ in roles.values()],
         repeat=settings.repeat,
         scratch=settings.scratch,
     )
+    if written:
+        samples["parquet"] = written
     for candidate, (_, role) in roles.items():
         facts = {"parquet_mb": sizes[candidate] / 1e6} if sizes.get(candidate) else {}
         yield Result(
@@ -101,6 +110,23 @@ def _limits(prepared: Prepared) -> Iterator[Candidate]:
             lambda _, line=line: [*line, path],  # type: ignore[misc]
             lambda _, text: answers.check_text(str(prepared.lines), text),
         )
+
+
+def _writing(name: str, written: list[Sample]) -> Candidate:
+    """Writes the rows of the round's lake once more; adds what that took to `written`."""
+    filled = formats()[name].tables
+
+    def command(folder: Path) -> list[str | Path]:
+        target = folder / "parquet"
+        target.mkdir()
+        return [sys.executable, "-m", "tests.bench.writing", folder / OURS, target, *filled]
+
+    def check(folder: Path, output: str) -> None:
+        said = json.loads(output)
+        answers.check_count(folder / OURS, said["rows"])
+        written.append(Sample(**said["times"]))
+
+    return Candidate("parquet", command, check)
 
 
 def _weighed(candidate: Candidate, sizes: dict[str, float]) -> Candidate:
