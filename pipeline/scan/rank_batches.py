@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from pipeline.scan import arrow
 from pipeline.scan.arrow import Longs, Mask
+from pipeline.scan.compiled import kernel
 from pipeline.scan.lines import NULL
 from pipeline.scan.rank_layout import (
     ATTRIBUTE_END,
@@ -44,6 +45,8 @@ from pipeline.scan.tokens import TokenTable
 from pipeline.schema import tables
 
 Ids = npt.NDArray[np.int32]
+
+_NO_ROWS = np.empty(0, np.int64)
 
 GROUPS = {
     "ep": "embedding",
@@ -128,22 +131,14 @@ class Texts:
         self.names = [arrow.text_of(raw) for raw in raws]
         self.wrong = np.array([not arrow.is_utf8(raw) for raw in raws], np.bool_)
 
-    def column(self, ids: Ids, meaning: Callable[[str], str | None]) -> tuple[Ids, list[str]]:
-        """Codes and names of what tokens mean; -1 for token 0 and for what means nothing."""
-        found = [None if i == 0 else meaning(name) for i, name in enumerate(self.names)]
-        return _coded(found, ids)
+    def meanings(self, meaning: Callable[[str], str | None] = str) -> list[str | None]:
+        """What tokens mean, by default themselves; nothing for token 0."""
+        return [meaning(name) if i else None for i, name in enumerate(self.names)]
 
     def lookup(self, ids: Ids, test: Callable[[str], bool]) -> Mask:
         """Whether each token passes a test."""
         passed: Mask = np.array([test(name) for name in self.names], np.bool_)[ids]
         return passed
-
-
-def _coded(meanings: Sequence[str | None], ids: Ids) -> tuple[Ids, list[str]]:
-    names = list(dict.fromkeys(m for m in meanings if m is not None))
-    codes = {name: code for code, name in enumerate(names)}
-    lookup = np.array([-1 if m is None else codes[m] for m in meanings], np.int32)
-    return lookup[ids], names
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +183,7 @@ def build(
         "micro_batch": arrow.numbers(numbering.micro_batch, pa.int32()),
         "phase": _text(op_ids[OP_PHASE], texts),
         "op": arrow.words(op_ids[OP], names.names),
-        "category": arrow.words(*_coded([category(op) for op in names.names], op_ids[OP])),
+        "category": arrow.words(op_ids[OP], [category(op) for op in names.names]),
         "group_kind": arrow.words(groups[0], groups[2]),
         "description": _text(op_ids[OP_DESCRIPTION], texts),
     }
@@ -203,7 +198,7 @@ def build(
         "micro_batch": arrow.numbers(numbering.micro_batch, pa.int32(), parent),
         "phase": _text(op_ids[OP_PHASE][parent], texts),
         "parent_op": arrow.words(np.where(own, -1, op_ids[OP][parent]), names.names),
-        "collective": arrow.words(*texts.column(comm_ids[COMM_FUNC], collective)),
+        "collective": arrow.words(comm_ids[COMM_FUNC], texts.meanings(collective)),
         "group_kind": arrow.words(groups[1], groups[2]),
         "raw_func": _text(comm_ids[COMM_FUNC], texts),
         "raw_group": _text(comm_ids[COMM_GROUP], texts),
@@ -211,13 +206,14 @@ def build(
         "tensor": _text(comm_ids[COMM_TENSOR], texts),
     }
     if texts.wrong.any():
-        op_wrong |= texts.wrong[op_ids[[OP_PHASE, OP_DESCRIPTION, OP_GROUP, OP_DTYPE]]].any(axis=0)
-        comm_wrong |= texts.wrong[comm_ids].any(axis=0)
+        printed = op_ids[[OP_PHASE, OP_DESCRIPTION, OP_GROUP, OP_DTYPE]]
+        op_wrong = np.union1d(op_wrong, np.flatnonzero(texts.wrong[printed].any(axis=0)))
+        comm_wrong = np.union1d(comm_wrong, np.flatnonzero(texts.wrong[comm_ids].any(axis=0)))
     return (
         _batch("ops", op_columns),
         _batch("comms", comm_columns),
-        np.union1d(np.flatnonzero(op_wrong), parent[comm_wrong]),
-        np.union1d(np.flatnonzero(op_unknown), parent[comm_unknown]),
+        np.union1d(op_wrong, parent[comm_wrong]),
+        np.union1d(op_unknown, parent[comm_unknown]),
     )
 
 
@@ -227,7 +223,7 @@ def _batch(table: str, columns: dict[str, pa.Array]) -> pa.RecordBatch:
 
 
 def _text(ids: Ids, texts: Texts) -> pa.DictionaryArray:
-    return arrow.words(ids, texts.names, absent=0)
+    return arrow.words(ids, texts.meanings())
 
 
 def _groups(
@@ -238,7 +234,7 @@ def _groups(
     An operation that is a communication and prints no group has the one its name says; functions
     named `*_moe` print the expert group and run on the tensor-and-expert group.
     """
-    printed = [None if i == 0 else group_kind(name) for i, name in enumerate(texts.names)]
+    printed = texts.meanings(group_kind)
     implied = [group_of_op(name) for name in names.names]
     kinds = list(dict.fromkeys(k for k in (*printed, *implied, "expert", "tp_expert") if k))
     codes = {kind: code for code, kind in enumerate(kinds)}
@@ -254,19 +250,17 @@ def _groups(
 
 def _shared(
     rows: Rows, dtypes: Ids, keys: Texts, texts: Texts
-) -> tuple[dict[str, pa.Array], Mask, Mask]:
-    """Columns that both tables have, rows with a value that is not UTF-8, unknown dtypes."""
+) -> tuple[dict[str, pa.Array], Longs, Longs]:
+    """Columns that both tables have; rows with a value that is not UTF-8, with an unknown dtype."""
     n, used = int(rows.size[ROWS]), int(rows.size[ATTRIBUTES])
-    widths = np.array([0] + [width(name) or 0 for name in texts.names[1:]], np.int64)[dtypes]
-    elements = rows.wide[ELEMENTS, :n]
-    sized = (elements >= 0) & (widths > 0)
+    widths = np.array([0] + [width(name) or 0 for name in texts.names[1:]], np.int64)
+    elements, sizes = rows.wide[ELEMENTS, :n], np.empty(n, np.int64)
+    missing, unknown = _sizes(elements, dtypes, widths, sizes)
     values, wrong_values = arrow.strings(
         rows.ends[:used], rows.values[: int(rows.size[VALUE_BYTES])]
     )
     key_column = arrow.texts(rows.keys[:used], keys.names)
     ends = rows.wide[ATTRIBUTE_END, :n]
-    wrong = np.zeros(n, np.bool_)
-    wrong[np.searchsorted(ends, wrong_values, side="right")] = True
     columns = {
         "start_ns": arrow.numbers(rows.wide[START, :n], pa.int64()),
         "end_ns": arrow.numbers(rows.wide[END, :n], pa.int64()),
@@ -275,7 +269,27 @@ def _shared(
             rows.wide[SHAPE_END, :n], rows.shapes[: rows.size[DIMENSIONS]], elements != NULL
         ),
         "dtype": _text(dtypes, texts),
-        "bytes": arrow.numbers(np.where(sized, elements * widths, NULL), pa.int64()),
+        "bytes": arrow.counted(sizes, pa.int64(), missing),
         "attributes": arrow.attributes(ends, key_column, values),
     }
-    return columns, wrong, (dtypes > 0) & (widths == 0)
+    wrong = np.unique(np.searchsorted(ends, wrong_values, side="right"))
+    strange = np.flatnonzero((dtypes > 0) & (widths[dtypes] == 0)) if unknown else _NO_ROWS
+    return columns, wrong, strange
+
+
+@kernel
+def _sizes(elements: Longs, dtypes: Ids, widths: Longs, out: Longs) -> tuple[int, int]:
+    """Writes bytes of tensors, NULL for unknown ones; how many these are, and unknown dtypes.
+
+    Args:
+        elements: Per tensor, negative where it has no shape, or one that is too large.
+        widths: Bytes per element by dtype; 0 for an unknown one, and for none, which is the first.
+    """
+    missing = unknown = 0
+    for i in range(elements.size):
+        dtype = dtypes[i]
+        sized = elements[i] >= 0 and widths[dtype] > 0
+        out[i] = elements[i] * widths[dtype] if sized else NULL
+        missing += not sized
+        unknown += dtype > 0 and widths[dtype] == 0
+    return missing, unknown
