@@ -45,24 +45,23 @@ def joined(batches: Sequence[pa.RecordBatch], rows: int) -> pa.Table:
     same places however the rows came in batches: all pieces but the last have a multiple of that.
 
     Words are numbered in the order in which batches bring them: a batch of no rows goes first and
-    brings them all, unless the only batch has them in order.
+    brings them all, unless every batch has all of them in order.
 
     Args:
         rows: Of which all pieces but the last have a multiple.
     """
     first = batches[0]
-    columns, in_order = first.slice(0, 0).columns, len(batches) == 1
+    columns, in_order = first.slice(0, 0).columns, True
     for i, column in enumerate(columns):
         if isinstance(column, pa.DictionaryArray):
             given = [batch.column(i).dictionary.to_pylist() for batch in batches]
             names = sorted(set().union(*given))
-            in_order = in_order and given[0] == names
+            in_order = in_order and all(some == names for some in given)
             columns[i] = _no_rows_of(names)
-    if in_order:
-        return pa.Table.from_batches(batches)
-    head = pa.RecordBatch.from_arrays(columns, schema=first.schema)
-    numbered = pa.Table.from_batches([head, *batches]).unify_dictionaries()
-    table = pa.Table.from_batches(_multiples(numbered.to_batches(), rows))
+    if not in_order:
+        head = pa.RecordBatch.from_arrays(columns, schema=first.schema)
+        batches = pa.Table.from_batches([head, *batches]).unify_dictionaries().to_batches()
+    table = pa.Table.from_batches(_multiples(batches, rows))
     for i, field in enumerate(table.schema):
         if pa.types.is_nested(field.type):  # so many values are taken at a time, not rows
             table = table.set_column(i, field, table.column(i).combine_chunks())

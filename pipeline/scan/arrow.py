@@ -114,11 +114,11 @@ def _recode(codes: Codes, new: Codes, out: Codes) -> None:
 
 
 def renumbered(seen: Mask, names: Sequence[str]) -> tuple[Codes, pa.Array]:
-    """New codes of the names that occur, 0 for the others, and the names that occur."""
-    kept = np.flatnonzero(seen)
+    """New codes of the names that occur, 0 for the others, and these in alphabetical order."""
+    kept = sorted(np.flatnonzero(seen).tolist(), key=names.__getitem__)
     new = np.zeros(len(seen), np.int32)
-    new[kept] = np.arange(kept.size, dtype=np.int32)
-    return new, pa.array([names[i] for i in kept.tolist()], pa.string())
+    new[kept] = np.arange(len(kept), dtype=np.int32)
+    return new, pa.array([names[i] for i in kept], pa.string())
 
 
 def coded(codes: Codes, names: pa.Array, given: pa.Buffer | None = None) -> pa.DictionaryArray:
@@ -129,14 +129,14 @@ def coded(codes: Codes, names: pa.Array, given: pa.Buffer | None = None) -> pa.D
 def words(codes: npt.NDArray[np.integer], meanings: Sequence[str | None]) -> pa.DictionaryArray:
     """Dictionary column of `meanings[code]`, NULL where that is None, and for code -1.
 
-    Only words that occur are in the dictionary, each once.
+    Only words that occur are in the dictionary, each once, in alphabetical order.
     """
     codes = np.ascontiguousarray(codes, np.int32)
     seen = np.zeros(len(meanings) + 1, np.bool_)
     _mark(codes, seen)
     kept = np.flatnonzero(seen)
     meant = [meanings[i] if i < len(meanings) else None for i in kept.tolist()]
-    used = dict.fromkeys(word for word in meant if word is not None)
+    used = sorted({word for word in meant if word is not None})
     places = {word: place for place, word in enumerate(used)}
     new, given = np.zeros(seen.size, np.int32), None
     new[kept] = [0 if word is None else places[word] for word in meant]
@@ -145,7 +145,7 @@ def words(codes: npt.NDArray[np.integer], meanings: Sequence[str | None]) -> pa.
         given = bitmap(seen[codes])
     recoded = np.empty_like(codes)
     _recode(codes, new, recoded)
-    return coded(recoded, pa.array(list(used), pa.string()), given)
+    return coded(recoded, pa.array(used, pa.string()), given)
 
 
 @kernel
