@@ -126,26 +126,26 @@ def coded(codes: Codes, names: pa.Array, given: pa.Buffer | None = None) -> pa.D
     return pa.DictionaryArray.from_arrays(stored(codes, pa.int32(), given), names, safe=False)
 
 
-def words(codes: npt.NDArray[np.integer], meanings: Sequence[str | None]) -> pa.DictionaryArray:
-    """Dictionary column of `meanings[code]`, NULL where that is None, and for code -1.
+def words(given: npt.NDArray[np.integer], meanings: Sequence[str | None]) -> pa.DictionaryArray:
+    """Dictionary column of `meanings[code]` for given codes, NULL where that is None, and for -1.
 
     Only words that occur are in the dictionary, each once, in alphabetical order.
     """
-    codes = np.ascontiguousarray(codes, np.int32)
+    codes: Codes = np.ascontiguousarray(given, np.int32)
     seen = np.zeros(len(meanings) + 1, np.bool_)
     _mark(codes, seen)
     kept = np.flatnonzero(seen)
     meant = [meanings[i] if i < len(meanings) else None for i in kept.tolist()]
     used = sorted({word for word in meant if word is not None})
     places = {word: place for place, word in enumerate(used)}
-    new, given = np.zeros(seen.size, np.int32), None
+    new, valid = np.zeros(seen.size, np.int32), None
     new[kept] = [0 if word is None else places[word] for word in meant]
     if None in meant:
         seen[kept] = [word is not None for word in meant]
-        given = bitmap(seen[codes])
+        valid = bitmap(seen[codes])
     recoded = np.empty_like(codes)
     _recode(codes, new, recoded)
-    return coded(recoded, pa.array(used, pa.string()), given)
+    return coded(recoded, pa.array(used, pa.string()), valid)
 
 
 @kernel
