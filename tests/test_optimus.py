@@ -584,6 +584,12 @@ def test_last_line_without_newline_that_parses() -> None:
     assert found.faults() == []
 
 
+def test_many_stages() -> None:
+    work = Job(tuple((2 * stage, ((str(stage), 8),)) for stage in range(200)))
+    found = assert_as_reference(log(work, 3, random.Random(1), chance=0.1).encode())
+    assert {rank for rank, *_ in given_rows(found)} == set(range(0, 400, 2))
+
+
 def test_windows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is held back is bounded; where a window ends follows from the log alone."""
     rng = random.Random(5)

@@ -8,6 +8,7 @@ several ranks, with empty lines behind. What a line opens with decides what it i
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -112,6 +113,11 @@ def _facts(path: str, head: bytes) -> FileFacts:
     return FileFacts(path, plain or base, stamp=stamp, topology=sizes)
 
 
+@functools.cache
+def _plain_layers() -> list[str]:
+    return [str(number) for number in range(NAME_BASE)]
+
+
 class _Parser:
     """Parser of one log."""
 
@@ -120,7 +126,7 @@ class _Parser:
         self._ledger = ledger
         self._buffers = log_lines.buffers(0, 0)
         self._names = names()
-        self._layers = [*map(str, range(NAME_BASE)), *[""] * NAME_SLOTS]  # by code
+        self._layers = [*_plain_layers(), *[""] * NAME_SLOTS]  # by code
         self._embed = -1  # code of the layer before layer 0
         self._statements = Statements()
         self._owners = Owners()

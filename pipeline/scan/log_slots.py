@@ -15,14 +15,14 @@ from pipeline.scan.log_lines import BAD, HEADER
 from pipeline.scan.log_owners import FOREIGN
 
 SLOT_LIMIT = 1 << 14
-_TABLE_BITS = 15  # for twice as many
+_FEW = 1 << 6
 
 
 @kernel
 def _place(keys, key):
     """Where a key stands in a table that begins with -1 everywhere, or would stand."""
     mark = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
-    k = np.int64(mark >> np.uint64(64 - _TABLE_BITS))
+    k = np.int64(mark >> np.uint64(32)) % keys.size
     while keys[k] != key and keys[k] != -1:
         k = (k + 1) % keys.size
     return k
@@ -70,15 +70,13 @@ class Slots:
     def __init__(self) -> None:
         self.pairs: dict[tuple[int, int], int] = {}
         self._stages: tuple[int, Mapping[int, tuple[int, ...]]] | None = None
-        self._known = _none_known()
+        self._known = _table(_FEW)
 
     def stage_ranks(self, line: int, ranks: Mapping[int, tuple[int, ...]]) -> None:
         """Says which ranks each stage has, as printed on that line; the first word counts."""
         if self._stages is None:
             self._stages = (line, ranks)
-            self._known = _none_known()
-            for pair in self.pairs:
-                self._know(pair)
+            self._know_anew(self._known.shape[1])
 
     def number(self, pieces: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
         """Slot of every header, -1 elsewhere; a header whose rank is not its stage's turns bad."""
@@ -113,6 +111,8 @@ class Slots:
         for pair in sorted(pair for pair, count in zip(pairs, used, strict=True) if count):
             if len(self.pairs) < SLOT_LIMIT and pair not in self.pairs:
                 self.pairs[pair] = len(self.pairs)
+                if 2 * len(self.pairs) > self._known.shape[1]:
+                    self._know_anew(2 * self._known.shape[1])
                 self._know(pair)
         numbers = np.array([self.pairs.get(pair, -1) for pair in pairs], np.int64)[where]
         foreign |= numbers < 0
@@ -125,6 +125,12 @@ class Slots:
         rank, stage = pair
         return self._stages is None or rank in self._stages[1].get(stage, ())
 
+    def _know_anew(self, size: int) -> None:
+        """Fills a table of so many places with those who have slots."""
+        self._known = _table(size)
+        for pair in self.pairs:
+            self._know(pair)
+
     def _know(self, pair: tuple[int, int]) -> None:
         """From here on headers of this rank and stage find their slot, unless they are strange."""
         if self._belongs(pair):
@@ -132,8 +138,8 @@ class Slots:
             _enter(self._known, (rank << 32) | stage, self.pairs[pair])
 
 
-def _none_known() -> npt.NDArray[np.int64]:
-    return np.full((2, 1 << _TABLE_BITS), -1)
+def _table(size: int) -> npt.NDArray[np.int64]:
+    return np.full((2, size), -1)
 
 
 def distinct(
