@@ -113,12 +113,18 @@ def _recode(codes: Codes, new: Codes, out: Codes) -> None:
         out[i] = new[codes[i]]
 
 
-def renumbered(seen: Mask, names: Sequence[str]) -> tuple[Codes, pa.Array]:
-    """New codes of the names that occur, 0 for the others, and these in alphabetical order."""
-    kept = sorted(np.flatnonzero(seen).tolist(), key=names.__getitem__)
+def renumbered(seen: Mask, meanings: Sequence[str | None]) -> tuple[Codes, pa.Array]:
+    """Words that the codes that occur mean, in alphabetical order, and for every code which it is.
+
+    That is -1 for a code that means nothing, and 0 for one that does not occur.
+    """
+    kept = np.flatnonzero(seen).tolist()
+    words = sorted({word for i in kept if (word := meanings[i]) is not None})
+    places: dict[str | None, int] = {None: -1}
+    places |= {word: place for place, word in enumerate(words)}
     new = np.zeros(len(seen), np.int32)
-    new[kept] = np.arange(len(kept), dtype=np.int32)
-    return new, pa.array([names[i] for i in kept], pa.string())
+    new[kept] = [places[meanings[i]] for i in kept]
+    return new, pa.array(words, pa.string())
 
 
 def coded(codes: Codes, names: pa.Array, given: pa.Buffer | None = None) -> pa.DictionaryArray:
@@ -134,18 +140,13 @@ def words(given: npt.NDArray[np.integer], meanings: Sequence[str | None]) -> pa.
     codes: Codes = np.ascontiguousarray(given, np.int32)
     seen = np.zeros(len(meanings) + 1, np.bool_)
     _mark(codes, seen)
-    kept = np.flatnonzero(seen)
-    meant = [meanings[i] if i < len(meanings) else None for i in kept.tolist()]
-    used = sorted({word for word in meant if word is not None})
-    places = {word: place for place, word in enumerate(used)}
-    new, valid = np.zeros(seen.size, np.int32), None
-    new[kept] = [0 if word is None else places[word] for word in meant]
-    if None in meant:
-        seen[kept] = [word is not None for word in meant]
-        valid = bitmap(seen[codes])
-    recoded = np.empty_like(codes)
+    new, used = renumbered(seen, [*meanings, None])
+    recoded, valid = np.empty_like(codes), None
     _recode(codes, new, recoded)
-    return coded(recoded, pa.array(used, pa.string()), valid)
+    if (new < 0).any():
+        valid = bitmap(recoded >= 0)
+        np.maximum(recoded, 0, out=recoded)
+    return coded(recoded, used, valid)
 
 
 @kernel

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -105,27 +104,14 @@ def step_rows(source_id: int, records: Records, copies: npt.NDArray[np.int32]) -
         records: `PROGRESS` records.
         copies: How often the epoch and step of each came before it.
     """
-    columns = {name: records[name] for name in _OF_RECORDS}
-    columns["copy"] = copies
-    columns["batches_covered"] = np.where(records["step"] == 1, 2, 1)
-    return _batch("train_steps", source_id, columns)
-
-
-def _batch(table: str, source_id: int, columns: dict[str, Any]) -> pa.RecordBatch:
-    schema = tables()[table].storage_schema
-    source = pa.scalar(source_id, pa.int32())
-    columns["source_id"] = pa.repeat(source, len(columns["line"]))
-    arrays = [_array(columns[field.name], field.type) for field in schema]
+    schema = tables()["train_steps"].storage_schema
+    columns = {name: records[name] for name in _OF_RECORDS} | {
+        "source_id": np.full(records.size, source_id),
+        "copy": copies,
+        "batches_covered": np.where(records["step"] == 1, 2, 1),
+    }
+    arrays = [
+        pa.array(np.ascontiguousarray(columns[field.name], field.type.to_pandas_dtype()))
+        for field in schema
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _array(values: npt.NDArray[Any] | pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column as Arrow has it; a negative whole number was not printed."""
-    if isinstance(values, pa.Array):
-        return values
-    stored = values.astype(kind.to_pandas_dtype(), copy=False)
-    if not stored.size or stored.dtype.kind == "f" or stored.min() >= 0:
-        return pa.array(stored)
-    if stored.max() < 0:
-        return pa.nulls(stored.size, kind)
-    return pa.array(stored, mask=stored < 0)
