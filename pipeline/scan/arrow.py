@@ -145,7 +145,7 @@ def words(given: npt.NDArray[np.integer], meanings: Sequence[str | None]) -> pa.
     _recode(codes, new, recoded)
     if (new < 0).any():
         valid = bitmap(recoded >= 0)
-        np.maximum(recoded, 0, out=recoded)
+        np.maximum(recoded, 0, out=recoded)  # Arrow looks up what stands under a NULL too
     return coded(recoded, used, valid)
 
 
