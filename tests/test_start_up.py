@@ -147,7 +147,7 @@ def added(a, b):
 with telling(print):
     print(added(1, 2), added(2, 2), added(1.5, 2.0))
 """
-COMPILING = "compiling the parsers for this machine: once, 5 to 20 seconds per format"
+COMPILING = "compiling the parsers for this machine: once, 2 to 20 seconds per format"
 
 
 def run_kernel(cache: Path) -> list[str]:

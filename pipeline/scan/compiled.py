@@ -109,7 +109,7 @@ class _Kernel(_Inside):
             return self._entries[kinds]
 
     def _compiled(self, file: str, arguments: tuple[object, ...]) -> Entry:
-        _tell("compiling the parsers for this machine: once, 5 to 20 seconds per format")
+        _tell("compiling the parsers for this machine: once, 2 to 20 seconds per format")
         from pipeline.scan import making  # noqa: PLC0415 - imports numba
 
         code, kept = making.machine_code(self._function, arguments), _kept()
