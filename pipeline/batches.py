@@ -50,16 +50,19 @@ def joined(batches: Sequence[pa.RecordBatch], rows: int) -> pa.Table:
     Args:
         rows: Of which all pieces but the last have a multiple.
     """
-    first = batches[0]
-    columns, in_order = first.slice(0, 0).columns, True
-    for i, column in enumerate(columns):
+    names, in_order = {}, True
+    for i, column in enumerate(batches[0].columns):
         if isinstance(column, pa.DictionaryArray):
             given = [batch.column(i).dictionary.to_pylist() for batch in batches]
-            names = sorted(set().union(*given))
-            in_order = in_order and all(some == names for some in given)
-            columns[i] = _no_rows_of(names)
+            names[i] = sorted(set().union(*given))
+            in_order = in_order and all(some == names[i] for some in given)
     if not in_order:
-        head = pa.RecordBatch.from_arrays(columns, schema=first.schema)
+        nothing = batches[0].slice(0, 0)
+        columns = [
+            _no_rows_of(names[i]) if i in names else column
+            for i, column in enumerate(nothing.columns)
+        ]
+        head = pa.RecordBatch.from_arrays(columns, schema=nothing.schema)
         batches = pa.Table.from_batches([head, *batches]).unify_dictionaries().to_batches()
     table = pa.Table.from_batches(_multiples(batches, rows))
     for i, field in enumerate(table.schema):

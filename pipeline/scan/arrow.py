@@ -16,8 +16,8 @@ Longs = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 
-_ATTRIBUTES = pa.map_(pa.string(), pa.string())
-_ENTRY = pa.struct([_ATTRIBUTES.key_field, _ATTRIBUTES.item_field])
+ATTRIBUTES = pa.map_(pa.string(), pa.string())
+_ENTRY = pa.struct([ATTRIBUTES.key_field, ATTRIBUTES.item_field])
 _SHAPE = pa.list_(pa.int64())
 
 
@@ -187,7 +187,7 @@ def attributes(ends: Longs, keys: pa.Array, values: pa.Array) -> pa.Array:
     offsets[1:] = ends
     entries = pa.StructArray.from_arrays([keys, values], fields=list(_ENTRY))
     return pa.Array.from_buffers(
-        _ATTRIBUTES,
+        ATTRIBUTES,
         ends.size,
         [bitmap(np.diff(offsets) > 0), pa.py_buffer(offsets)],
         children=[entries],

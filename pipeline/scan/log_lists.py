@@ -89,7 +89,11 @@ def _rejected(pieces, owners):
 
 
 class Owners:
-    """Finds the rank of every layer row of one log, given in windows of whole lines."""
+    """Finds the rank of every layer row of one log, given in windows of whole lines.
+
+    Attributes:
+        slots: Ranks on stages that have printed a header.
+    """
 
     def __init__(self) -> None:
         self._state = no_blocks()

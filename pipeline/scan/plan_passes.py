@@ -21,7 +21,6 @@ _WIDTH = len(PASSES)
 _MOVING = MEANING.shape[1]
 _SMALL = ["source_id", "row"]
 _LARGE = ["line", "compute_ns", "raw_bytes", "update_ns"]
-_ATTRIBUTES = pa.map_(pa.string(), pa.string())
 
 
 @kernel
@@ -129,7 +128,9 @@ def pass_columns(
         "group_kind": arrow.coded(group, groups, given),
         "bytes": arrow.stored(moving, pa.int64(), given),
         "raw_comm": arrow.coded(comm, comms),
-        "attributes": _attributes(rows, describe) if more else arrow.nothing(_ATTRIBUTES, size),
+        "attributes": _attributes(rows, describe)
+        if more
+        else arrow.nothing(arrow.ATTRIBUTES, size),
     }
 
 
@@ -143,7 +144,7 @@ def _attributes(rows: Records, describe: Callable[[list[int]], dict[str, str]]) 
     written = rows["words"][:, DEPENDENCY : EXTENSION + 1]
     distinct, where = np.unique(written, axis=0, return_inverse=True)
     maps = [list(describe(tokens).items()) or None for tokens in distinct.tolist()]
-    return pa.array(maps, _ATTRIBUTES).take(pa.array(np.repeat(where.ravel(), _WIDTH)))
+    return pa.array(maps, arrow.ATTRIBUTES).take(pa.array(np.repeat(where.ravel(), _WIDTH)))
 
 
 def _blocks(rows: Records, repeat: Repeat | None) -> tuple[pa.Array, pa.Array]:

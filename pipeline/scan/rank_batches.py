@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -131,9 +132,14 @@ class Texts:
         self.names = [arrow.text_of(raw) for raw in raws]
         self.wrong = np.array([not arrow.is_utf8(raw) for raw in raws], np.bool_)
 
-    def meanings(self, meaning: Callable[[str], str | None] = str) -> list[str | None]:
-        """What tokens mean, by default themselves; nothing for token 0."""
-        return [meaning(name) if i else None for i, name in enumerate(self.names)]
+    @functools.cached_property
+    def given(self) -> list[str | None]:
+        """The texts, but none for token 0."""
+        return [None, *self.names[1:]]
+
+    def meanings(self, meaning: Callable[[str], str | None]) -> list[str | None]:
+        """What tokens mean; nothing for token 0."""
+        return [None, *map(meaning, self.names[1:])]
 
     def lookup(self, ids: Ids, test: Callable[[str], bool]) -> Mask:
         """Whether each token passes a test."""
@@ -223,7 +229,7 @@ def _batch(table: str, columns: dict[str, pa.Array]) -> pa.RecordBatch:
 
 
 def _text(ids: Ids, texts: Texts) -> pa.DictionaryArray:
-    return arrow.words(ids, texts.meanings())
+    return arrow.words(ids, texts.given)
 
 
 def _groups(

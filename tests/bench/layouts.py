@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import resource
 import shutil
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,6 +23,7 @@ import pyarrow.parquet as pq
 
 from pipeline import parts
 from pipeline.schema import tables
+from tests.bench.measure import own_times
 
 TABLE = "comms"
 CHOSEN = "tracelake"
@@ -111,17 +110,7 @@ def _rows_of(source: Path) -> pa.Table:
 
 def _timed(action: Callable[[], str], times: int) -> tuple[str, dict[str, float]]:
     """What an action gives, and the mean time of doing it, once it has been done."""
-    told = action()
-    wall, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
-    for _ in range(times):
-        action()
-    wall, after = time.perf_counter() - wall, resource.getrusage(resource.RUSAGE_SELF)
-    return told, {
-        "wall_s": wall / times,
-        "user_s": (after.ru_utime - before.ru_utime) / times,
-        "system_s": (after.ru_stime - before.ru_stime) / times,
-        "peak_bytes": after.ru_maxrss * 1024,
-    }
+    return action(), own_times(action, times)
 
 
 def _main(layout: str, source: Path, folder: Path, times: int) -> None:

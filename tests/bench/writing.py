@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import resource
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,41 +18,43 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.budget import processors
 from pipeline.parts import PartWriter
 from pipeline.schema import tables
+from tests.bench.measure import own_times
 
 _HELD = 4
 
 
 def _groups(lake: Path, table: str) -> Iterator[pa.RecordBatch]:
     """As many batches as the table has row groups, and of their sizes."""
-    files = [pq.ParquetFile(path) for path in sorted(lake.glob(f"{table}/*/*.parquet"))]
-    places = [(file, i) for file in files for i in range(file.metadata.num_row_groups)]
-    sizes = sorted((file.metadata.row_group(i).num_rows for file, i in places), reverse=True)
-    places.sort(key=lambda place: -place[0].metadata.row_group(place[1]).num_rows)
+    files = map(pq.ParquetFile, lake.glob(f"{table}/*/*.parquet"))
+    groups = [
+        (file.metadata.row_group(i).num_rows, file, i)
+        for file in files
+        for i in range(file.metadata.num_row_groups)
+    ]
+    groups.sort(key=lambda group: -group[0])
     schema = tables()[table].storage_schema
     held = [
         file.read_row_group(i).select(schema.names).cast(schema).combine_chunks().to_batches()[0]
-        for file, i in places[:_HELD]
+        for _, file, i in groups[:_HELD]
     ]
-    return (batch.slice(0, size) for batch, size in zip(itertools.cycle(held), sizes, strict=False))
+    for (rows, *_), batch in zip(groups, itertools.cycle(held), strict=False):
+        yield batch.slice(0, rows)
 
 
 def _main(lake: Path, folder: Path, names: list[str]) -> None:
-    given = {name: _groups(lake, name) for name in names}
-    wall, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as executor:
+    given = {name: list(_groups(lake, name)) for name in names}
+    with ThreadPoolExecutor(processors()) as executor:
         writer = PartWriter("run", folder, executor)
-        for name, batches in given.items():
-            writer.add(name, batches)
-        writer.close()
-    wall, after = time.perf_counter() - wall, resource.getrusage(resource.RUSAGE_SELF)
-    times = {
-        "wall_s": wall,
-        "user_s": after.ru_utime - before.ru_utime,
-        "system_s": after.ru_stime - before.ru_stime,
-        "peak_bytes": after.ru_maxrss * 1024,
-    }
+
+        def write() -> None:
+            for name, batches in given.items():
+                writer.add(name, batches)
+            writer.close()
+
+        times = own_times(write)
     sys.stdout.write(json.dumps({"rows": writer.rows, "times": times}))
 
 
