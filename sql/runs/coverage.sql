@@ -40,7 +40,7 @@ listed AS (
         list(format('{}: {} ({} of {} rows)', figure, reason, times, out_of) ORDER BY figure)
             FILTER (NOT whole) AS partly,
         list(remedy ORDER BY figure) FILTER (NOT whole) AS partly_hints
-    FROM _abstentions
+    FROM abstentions
     GROUP BY run_id
 )
 SELECT

@@ -1,12 +1,12 @@
--- Figures that rows of a run lack, and why: of several reasons the most frequent one, those that can be helped first.
--- What only some rows lack is told where it can be helped.
--- @internal
+-- What could not be computed of a run, why, and what would give it.
+-- A figure that only some rows lack is listed where something would give it. Of several reasons the
+-- most frequent one is given, those with a remedy first.
 -- @grain run_id, figure
 -- @column figure VARCHAR | Model and column.
--- @column whole BOOLEAN | No row of the run has it.
--- @column times BIGINT rows | Rows without it for this reason.
+-- @column whole BOOLEAN | No row of the run has the figure.
+-- @column times BIGINT rows | Rows that lack it for this reason.
 -- @column out_of BIGINT rows | Rows that could have it.
--- @column remedy VARCHAR | What would give it; NULL where nothing does.
+-- @column remedy VARCHAR | What would give it; NULL where nothing would.
 WITH totals AS (
     SELECT run_id, figure, sum(times)::BIGINT AS out_of, bool_and(missing) AS whole
     FROM _figure_rows

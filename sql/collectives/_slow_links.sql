@@ -1,0 +1,78 @@
+-- Links of a run that are several times as slow as links that carry the same messages.
+-- A link is a sender and a receiver, or a group of ranks in a collective. Compared are median times
+-- of matched calls of one kind and size, over at least 3 links with at least 3 calls each; slow is
+-- 3 times the median of the other links and over 1 ms and 10 clock ticks more.
+-- @internal
+-- @grain run_id, subject
+-- @column subject VARCHAR | `link 2 -> 4` or `group tp 4-7`.
+-- @column rank INTEGER | The sender, or the lowest rank of the group.
+-- @column peer_rank INTEGER | The receiver, or the highest rank of the group.
+-- @column calls BIGINT calls | Calls compared, of the size that lost most time.
+-- @column size_bytes BIGINT bytes | Their size.
+-- @column collective VARCHAR | send, or the collective.
+-- @column time_ms DOUBLE ms | Median time of a call.
+-- @column like_ms DOUBLE ms | Median over the other links of their median times.
+-- @column lost_ms DOUBLE ms | What the calls took longer than that, per step.
+WITH members AS (
+    SELECT
+        run_id, call, step,
+        any_value(group_kind) AS group_kind,
+        any_value(size_bytes) AS size_bytes,
+        any_value(dtype) AS dtype,
+        max(collective) = 'send' AS message,
+        CASE WHEN message THEN 'send' ELSE min(collective) END AS collective,
+        max(time_ms) AS time_ms,
+        CASE WHEN message THEN max(rank) FILTER (collective = 'send') ELSE min(rank) END AS rank,
+        CASE WHEN message THEN max(rank) FILTER (collective = 'recv') ELSE max(rank) END AS peer_rank
+    FROM collective_calls
+    WHERE matched AND NOT overlapped AND group_size > 1 AND time_ms IS NOT NULL
+        AND size_convention <> 'declared'
+    GROUP BY run_id, call, step
+),
+links AS (
+    SELECT
+        run_id, collective, group_kind, size_bytes, dtype, rank, peer_rank,
+        count(*) AS calls,
+        count(DISTINCT step) AS steps,
+        median(time_ms) AS time_ms
+    FROM members
+    GROUP BY ALL
+    HAVING count(*) >= 3
+),
+ranked AS (
+    SELECT
+        *,
+        count(*) OVER alike AS n,
+        row_number() OVER (alike ORDER BY time_ms, rank, peer_rank) AS place,
+        list(time_ms) OVER (
+            alike ORDER BY time_ms, rank, peer_rank
+            ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
+        ) AS times
+    FROM links
+    WINDOW alike AS (PARTITION BY run_id, collective, group_kind, size_bytes, dtype)
+),
+compared AS (
+    SELECT
+        *,
+        -- The median of the sorted list without the link itself.
+        (
+            times[(n // 2) + (place <= n // 2)::BIGINT]
+            + times[((n + 1) // 2) + (place <= (n + 1) // 2)::BIGINT]
+        ) / 2 AS like_ms
+    FROM ranked
+    WHERE n >= 3
+)
+SELECT
+    run_id,
+    CASE collective
+        WHEN 'send' THEN format('link {} -> {}', rank, peer_rank)
+        ELSE format('group {} {}-{}', group_kind, rank, peer_rank)
+    END AS subject,
+    rank, peer_rank, calls, size_bytes, collective, time_ms, like_ms,
+    (time_ms - like_ms) * calls / steps AS lost_ms
+FROM compared
+WHERE time_ms >= 3 * like_ms
+    AND time_ms - like_ms > greatest(1, 10 * ns_to_ms(clock_tick_ns()))
+QUALIFY row_number() OVER (
+    PARTITION BY run_id, subject ORDER BY lost_ms DESC, size_bytes, collective, dtype
+) = 1

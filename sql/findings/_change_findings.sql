@@ -1,0 +1,102 @@
+-- Findings about a run beside earlier runs of its configuration: regressed, drifted, slow_stage.
+-- @internal
+-- @scope fleet
+-- @grain run_id, kind, subject
+-- @column kind VARCHAR | Kind of finding, as in findings.
+-- @column gate VARCHAR | Gate that holds it against the run; NULL where none does.
+-- @column subject VARCHAR | What the finding is about.
+-- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
+-- @column lost_ratio DOUBLE | Part of the steps' time that was lost, at most.
+-- @column cause VARCHAR | Likely cause.
+-- @column advice VARCHAR | What to do.
+-- @column since TIMESTAMP | Date of the first run of the series.
+WITH regressions AS (
+    SELECT
+        *,
+        unnest(regressions) AS sentence,
+        split_part(sentence, ' ', 1) AS figure,
+        list_contains(confirmed_regressions, sentence) AS confirmed
+    FROM run_history
+    WHERE verdict = 'regressed'
+),
+drifts AS (
+    SELECT *, unnest(drifts) AS sentence, split_part(sentence, ' ', 1) AS figure
+    FROM run_history
+    WHERE drift = 'drifted'
+),
+stage_hosts AS (
+    SELECT r.run_id, r.stage, min(r.host) AS host
+    FROM _stage_ranks AS r
+    GROUP BY r.run_id, r.stage
+    HAVING count(r.host) = count(*) AND min(r.host) = max(r.host)
+),
+causes AS (
+    -- The operation that explains most of a change in step time.
+    SELECT run_id, op, kind, stage, change_ms, share_ratio
+    FROM step_changes
+    WHERE op <> 'rest' AND change_ms > 0
+    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY change_ms DESC, op, stage) = 1
+)
+SELECT
+    r.run_id,
+    'regressed' AS kind,
+    CASE WHEN r.confirmed THEN 'critical' ELSE 'notice' END AS severity,
+    CASE WHEN r.confirmed THEN 'regression' END AS gate,
+    r.figure AS subject,
+    c.stage,
+    c.op,
+    concat(
+        r.sentence,
+        CASE WHEN c.op IS NOT NULL THEN format(
+            '; {} explains {:.1f} ms of the change',
+            concat_ws(' of stage ', c.op, c.stage), c.change_ms
+        ) ELSE '' END,
+        CASE WHEN r.confirmed THEN '' ELSE '; seen once, not confirmed' END,
+        '.'
+    ) AS evidence,
+    CASE WHEN r.figure = 'step_p50_ms'
+        THEN 1 - ratio(r.step_p50_ms_baseline, r.step_p50_ms)
+    END AS lost_ratio,
+    CASE
+        WHEN c.kind = 'data' THEN 'data'
+        WHEN c.kind IN ('comm', 'p2p') THEN 'link'
+        WHEN c.kind = 'compute' THEN 'compute'
+        ELSE 'unclear'
+    END AS cause,
+    CASE WHEN r.confirmed
+        THEN 'See what changed: tracelake diff RUN.'
+        ELSE 'Wait for the next run of the configuration: it is an alarm when that one is slow too.'
+    END AS advice
+FROM regressions AS r
+LEFT JOIN causes AS c ON c.run_id = r.run_id AND r.figure = 'step_p50_ms'
+UNION ALL BY NAME
+SELECT
+    run_id, 'drifted' AS kind, 'critical' AS severity, 'drift' AS gate,
+    figure AS subject,
+    drifted_since AS since,
+    sentence || '.' AS evidence,
+    CASE WHEN figure = 'step_p50_ms' THEN drift_lost_ratio END AS lost_ratio,
+    'unclear' AS cause,
+    'See what changed between the first and the latest run: tracelake diff FIRST LATEST.' AS advice
+FROM drifts
+UNION ALL BY NAME
+SELECT
+    s.run_id, 'slow_stage' AS kind, 'warning' AS severity,
+    concat('stage ', s.stage) AS subject,
+    s.stage, h.host,
+    concat(
+        format(
+            'stage {}{} took {:.2f} ms per micro-batch, {:.1f} % more than in earlier runs'
+                || ' ({:.2f} ms); the other stages changed by {:+.1f} %',
+            s.stage, coalesce(' on host ' || h.host, ''), s.micro_batch_ms,
+            100 * s.change_ratio, s.baseline_ms, 100 * s.others_change_ratio
+        ), '.'
+    ) AS evidence,
+    ratio(s.micro_batch_ms - s.baseline_ms, s.micro_batch_ms) AS lost_ratio,
+    CASE WHEN h.host IS NULL THEN 'stage' ELSE 'node' END AS cause,
+    CASE WHEN h.host IS NULL
+        THEN 'All ranks of the stage are slow: see whether they share a host, a switch or a change of code.'
+        ELSE format('The stage runs on {} alone: move it to another host to tell the host from its work.', h.host)
+    END AS advice
+FROM _slow_stages AS s
+LEFT JOIN stage_hosts AS h USING (run_id, stage)

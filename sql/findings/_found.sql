@@ -1,0 +1,71 @@
+-- All findings, with the series over runs that each belongs to.
+-- A series has the same configuration, subject and family of kinds; 3 runs in a row of the
+-- configuration without the finding end it.
+-- @internal
+-- @scope fleet
+-- @grain run_id?, kind, subject
+-- @column family VARCHAR | Kinds that speak of the same thing: slow_rank for straggler, suspect and recurring, else the kind.
+-- @column series VARCHAR | What the finding is about over several runs.
+-- @column incident VARCHAR | 8 hex digits: the series; NULL where the run has no place among others.
+-- @column kind VARCHAR | Kind of finding, as in findings.
+-- @column gate VARCHAR | Gate that holds it against the run; NULL where none does.
+-- @column subject VARCHAR | What the finding is about.
+-- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
+-- @column lost_ratio DOUBLE | Part of the steps' time that was lost, at most.
+-- @column cause VARCHAR | Likely cause.
+-- @column advice VARCHAR | What to do.
+-- @column place BIGINT | Place of the run among those of its configuration.
+-- @column since TIMESTAMP | Date of the first run of the series.
+WITH listed AS (
+    FROM _rank_findings
+    UNION ALL BY NAME
+    FROM _change_findings
+    UNION ALL BY NAME
+    FROM _work_findings
+    UNION ALL BY NAME
+    FROM _input_findings
+),
+placed AS (
+    SELECT
+        l.* EXCLUDE (series, since),
+        l.since AS told_since,
+        coalesce(l.series, l.subject) AS series,
+        CASE WHEN l.kind IN ('straggler', 'suspect', 'recurring') THEN 'slow_rank' ELSE l.kind END
+            AS family,
+        p.config, p.place, p.run_date
+    FROM listed AS l
+    LEFT JOIN _series_places AS p USING (run_id)
+),
+steps AS (
+    SELECT
+        *,
+        place - lag(place) OVER (
+            PARTITION BY config, family, series ORDER BY place
+        ) > 3 AS starts
+    FROM placed
+),
+numbered AS (
+    SELECT
+        *,
+        count(*) FILTER (starts) OVER (
+            PARTITION BY config, family, series ORDER BY place
+        ) AS number
+    FROM steps
+),
+dated AS (
+    SELECT
+        *,
+        min(run_date) OVER whole AS first_date,
+        first_value(run_id) OVER (
+            PARTITION BY config, family, series, number ORDER BY place
+        ) AS first_run
+    FROM numbered
+    WINDOW whole AS (PARTITION BY config, family, series, number)
+)
+SELECT
+    * EXCLUDE (told_since, starts, number, first_date, first_run, run_date),
+    CASE WHEN place IS NOT NULL THEN coalesce(told_since, first_date) END AS since,
+    CASE WHEN place IS NOT NULL
+        THEN left(md5(concat_ws('|', config, family, series, first_run)), 8)
+    END AS incident
+FROM dated

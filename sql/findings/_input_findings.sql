@@ -1,0 +1,74 @@
+-- Findings about the input: incomplete runs, lines that were rejected, files that are damaged or cannot be read.
+-- @internal
+-- @scope fleet
+-- @grain run_id?, kind, subject
+-- @column kind VARCHAR | Kind of finding, as in findings.
+-- @column gate VARCHAR | Gate that holds it against the run; NULL where none does.
+-- @column subject VARCHAR | What the finding is about.
+-- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
+-- @column cause VARCHAR | Likely cause.
+-- @column advice VARCHAR | What to do.
+SELECT
+    c.run_id, 'incomplete' AS kind, 'warning' AS severity, 'incomplete' AS gate, 'run' AS subject,
+    concat('The run is incomplete: ', CASE
+        WHEN c.ranks_seen IS NULL THEN 'the input is shorter than it declares'
+        WHEN c.ranks_expected IS NULL
+            THEN format('ranks seen: {}; the world size is unknown', c.ranks_seen)
+        WHEN c.ranks_seen < c.ranks_expected THEN concat(
+            format('{} of {} ranks were seen', c.ranks_seen, c.ranks_expected),
+            coalesce('; missing: ' || coalesce(s.told, p.told), '')
+        )
+        WHEN u.told IS NOT NULL THEN format('step {} of {} has not ended', u.step, u.told)
+        ELSE 'its input has not ended'
+    END, '.') AS evidence,
+    'input' AS cause,
+    CASE
+        WHEN c.ranks_expected IS NULL AND c.ranks_seen IS NOT NULL
+            THEN 'Give the size of the job: --set world_size=N.'
+        WHEN c.ranks_seen < c.ranks_expected
+            THEN 'Add the missing files, or see why these ranks wrote none.'
+        ELSE 'Ingest the input again when it is whole.'
+    END AS advice
+FROM coverage AS c
+JOIN runs AS r USING (run_id)
+LEFT JOIN _gaps AS s ON s.run_id = c.run_id AND s.gap = 'stages'
+LEFT JOIN _gaps AS p ON p.run_id = c.run_id AND p.gap = 'ranks'
+LEFT JOIN _gaps AS u ON u.run_id = c.run_id AND u.gap = 'cut'
+WHERE NOT c.complete AND NOT coalesce(r.simulated, false)
+UNION ALL BY NAME
+SELECT
+    run_id, 'rejects' AS kind, 'warning' AS severity, 'rejects' AS gate, 'lines' AS subject,
+    format(
+        'Lines rejected: {} ({:.2f} % of its record lines), the first at {}:{}: {}.',
+        rejected, 100 * rejected_ratio, path, line, reasons
+    ) AS evidence,
+    'input' AS cause,
+    'Read them: FROM rejects. A new spelling needs a newer tracelake; torn lines need another copy.'
+        AS advice
+FROM _rejected_lines
+UNION ALL BY NAME
+SELECT
+    f.run_id, 'unreadable' AS kind, 'critical' AS severity, 'faults' AS gate,
+    concat_ws('/', s.path, s.member) AS subject,
+    format('{}: {}.', subject, string_agg(
+        concat(
+            replace(f.name, '_', ' '),
+            CASE WHEN f.count > 1 THEN format(', {} times', f.count) ELSE '' END,
+            coalesce(format(', first in line {}', f.line), '')
+        ), '; ' ORDER BY f.name
+    )) AS evidence,
+    'input' AS cause,
+    'Copy the file again and repeat the ingest; what was read before is in the lake.' AS advice
+FROM faults AS f
+JOIN sources AS s USING (run_id, source_id)
+WHERE f.severity IN ('data_loss', 'error')
+GROUP BY f.run_id, s.path, s.member
+UNION ALL BY NAME
+SELECT
+    NULL AS run_id, 'unreadable' AS kind, 'critical' AS severity, 'faults' AS gate,
+    concat_ws('/', path, member) AS subject,
+    format('{}: the file cannot be read.', subject) AS evidence,
+    'input' AS cause,
+    'Make the file readable for the user that runs tracelake, and ingest it again.' AS advice
+FROM skipped
+WHERE reason = 'unreadable'

@@ -1,0 +1,116 @@
+-- Findings about ranks, devices and hosts: straggler, suspect, recurring, slow_node.
+-- @internal
+-- @scope fleet
+-- @grain run_id, kind, subject
+-- @column series VARCHAR | What the finding is about over several runs, as in straggler_history.
+-- @column kind VARCHAR | Kind of finding, as in findings.
+-- @column gate VARCHAR | Gate that holds it against the run; NULL where none does.
+-- @column subject VARCHAR | What the finding is about.
+-- @column since TIMESTAMP | Date of the first run of the series.
+-- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
+-- @column lost_ratio DOUBLE | Part of the steps' time that was lost, at most.
+-- @column cause VARCHAR | Likely cause.
+-- @column advice VARCHAR | What to do.
+WITH placed AS (
+    SELECT
+        *,
+        coalesce(
+            concat_ws(' ', 'host ' || host, CASE WHEN host IS NOT NULL THEN 'device ' || device END),
+            ''
+        ) AS place,
+        CASE WHEN place = '' THEN concat('rank ', rank) ELSE place END AS series,
+        CASE
+            WHEN host_ranks > 0 AND host_slow_ranks = host_ranks THEN 'node'
+            WHEN forward_slowdown IS NULL OR backward_slowdown IS NULL THEN 'unclear'
+            WHEN least(forward_slowdown, backward_slowdown) >= 1.05
+                AND greatest(forward_slowdown, backward_slowdown)
+                    <= 1.25 * least(forward_slowdown, backward_slowdown) THEN 'device'
+            ELSE 'work'
+        END AS cause,
+        concat_ws(
+            ', and ',
+            CASE cause
+                WHEN 'device' THEN format(
+                    'forward and backward are slow alike ({:.2f} and {:.2f} times)',
+                    forward_slowdown, backward_slowdown
+                )
+                WHEN 'work' THEN format(
+                    'forward_step took {:.2f} times as long as its peers, backward_step {:.2f} times',
+                    forward_slowdown, backward_slowdown
+                )
+            END,
+            CASE
+                WHEN host_ranks = 0 THEN NULL
+                WHEN host_slow_ranks = 0 THEN format(
+                    '{} on {}',
+                    CASE host_ranks
+                        WHEN 1 THEN 'the other rank is fine'
+                        ELSE format('the {} other ranks are fine', host_ranks)
+                    END,
+                    host
+                )
+                ELSE format('{} of the {} other ranks on {} are slow too',
+                    host_slow_ranks, host_ranks, host)
+            END
+        ) AS grounds,
+        'rank ' || rank || coalesce(' on ' || nullif(place, ''), '') AS named
+    FROM _slow_ranks
+),
+advised AS (
+    SELECT
+        *,
+        concat(
+            CASE cause
+                WHEN 'device' THEN 'Likely the device'
+                WHEN 'node' THEN 'Likely the host'
+                WHEN 'work' THEN 'Likely its work or its data, not the device'
+                ELSE 'The cause is unclear'
+            END,
+            coalesce(': ' || nullif(grounds, ''), ''),
+            '. ',
+            CASE cause
+                WHEN 'node' THEN format('Compare {} with the other hosts, or drain it.', host)
+                WHEN 'work' THEN format('Compare what {} computes with its peers.', named)
+                ELSE format('Check clocks, temperature and ECC of {}, or drain it.', named)
+            END
+        ) AS advice
+    FROM placed
+)
+SELECT
+    run_id,
+    verdict AS kind,
+    CASE verdict WHEN 'straggler' THEN 'critical' ELSE 'warning' END AS severity,
+    verdict AS gate,
+    concat('rank ', rank) AS subject,
+    series, rank, stage, host, device,
+    CASE WHEN forward_slowdown >= backward_slowdown THEN 'forward_step' ELSE 'backward_step' END
+        AS op,
+    NULL::TIMESTAMP AS since,
+    evidence, lost_ratio, cause, advice
+FROM advised
+UNION ALL BY NAME
+-- A device or host names the worst of its slow ranks.
+SELECT
+    a.run_id, 'recurring' AS kind, 'critical' AS severity, 'recurring' AS gate,
+    h.subject, h.subject AS series,
+    a.rank, a.stage, a.host, a.device, h.evidence, a.lost_ratio, a.cause, a.advice
+FROM straggler_history AS h
+JOIN runs AS r USING (config)
+JOIN advised AS a ON a.run_id = r.run_id AND a.series = h.subject
+WHERE h.verdict = 'recurring' AND list_contains(h.slow_run_ids, a.run_id)
+QUALIFY row_number() OVER (
+    PARTITION BY a.run_id, h.subject ORDER BY a.lost_ratio DESC NULLS LAST, a.rank
+) = 1
+UNION ALL BY NAME
+SELECT
+    run_id, 'slow_node' AS kind, 'critical' AS severity, concat('host ', host) AS subject,
+    subject AS series, host,
+    format(
+        'host {}: all of its {} ranks that could be compared are slow, {:.2f} times as long as'
+            || ' their peers in the median, and ranks of other hosts are not.',
+        host, len(slow_ranks), slowdown
+    ) AS evidence,
+    lost_ratio, 'node' AS cause,
+    format('Compare {} with the other hosts: clocks, cooling, other jobs on it. Drain it.', host)
+        AS advice
+FROM _slow_hosts

@@ -1,0 +1,34 @@
+-- Lines of a run that were rejected: how many, why, and where the first is.
+-- @internal
+-- @grain run_id
+-- @column rejected BIGINT lines | Lines rejected.
+-- @column rejected_ratio DOUBLE | Rejected over record lines and rejected.
+-- @column reasons VARCHAR | Their reasons, by name.
+WITH counts AS (
+    SELECT
+        run_id,
+        sum(rejected)::BIGINT AS rejected,
+        ratio(sum(rejected), sum(row_lines + rejected)) AS rejected_ratio
+    FROM sources
+    GROUP BY run_id
+    HAVING sum(rejected) > 0
+),
+listed AS (
+    SELECT
+        run_id,
+        string_agg(DISTINCT reason, ', ' ORDER BY reason) AS reasons,
+        arg_min(source_id, (source_id, line)) AS source_id,
+        arg_min(line, (source_id, line)) AS line
+    FROM rejects
+    GROUP BY run_id
+)
+SELECT
+    c.run_id,
+    c.rejected,
+    c.rejected_ratio,
+    l.reasons,
+    concat_ws('/', s.path, s.member) AS path,
+    l.line
+FROM counts AS c
+LEFT JOIN listed AS l USING (run_id)
+LEFT JOIN sources AS s ON s.run_id = c.run_id AND s.source_id = l.source_id

@@ -1,0 +1,39 @@
+-- What is wrong with a run, how bad it is, why, what it costs and what to do.
+-- The one source of gates, report, terminal, mail and summary. A file that belongs to no run has no run_id.
+-- @report Findings
+-- @scope fleet
+-- @grain run_id?, kind, subject
+-- @column kind VARCHAR | regressed, drifted, straggler, suspect, recurring, slow_stage, slow_node, slow_link, data_loading, incomplete, unreadable or rejects.
+-- @column severity VARCHAR | critical, warning or notice. A notice fails no gate.
+-- @column subject VARCHAR | What the finding is about: a rank, host, stage, link, operation, figure or file.
+-- @column op VARCHAR | Operation that is slow, or that explains most of a change.
+-- @column since TIMESTAMP | Date of the first run of the present series: the same subject in runs of one configuration, with fewer than 3 runs in a row without it. NULL where the run has no date.
+-- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
+-- @column cost_gpu_hours DOUBLE GPU hours | GPU hours that the steps of this run lost: lost_ratio of their time on every rank. recurring repeats the cost of the rank.
+-- @column cost_basis VARCHAR | bound: the job lost at most this.
+-- @column advice VARCHAR | What to do.
+-- @column gate VARCHAR | Gate of --fail-on that holds the finding against the run; NULL where none does.
+-- @column cause VARCHAR | device, node, work, link, data, stage, compute, input or unclear.
+-- @column lost_ratio DOUBLE | Part of the steps' time that was lost, at most.
+-- @column incident VARCHAR | The incident that it belongs to; NULL for runs without a date.
+SELECT
+    f.run_id,
+    f.kind,
+    f.severity,
+    f.subject,
+    f.rank,
+    f.stage,
+    f.host,
+    f.device,
+    f.op,
+    f.since,
+    f.evidence,
+    least(1, f.lost_ratio) * s.gpu_hours AS cost_gpu_hours,
+    CASE WHEN f.lost_ratio * s.gpu_hours IS NOT NULL THEN 'bound' END AS cost_basis,
+    f.advice,
+    f.gate,
+    f.cause,
+    least(1, f.lost_ratio) AS lost_ratio,
+    f.incident
+FROM _found AS f
+LEFT JOIN _run_spans AS s USING (run_id)

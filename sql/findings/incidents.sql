@@ -1,0 +1,96 @@
+-- Findings of one configuration joined over its runs: what is wrong, since when, how often, why, what it costs a day.
+-- A regression or a slow stage is left out where another incident explains it in each of its runs.
+-- @report Incidents
+-- @scope fleet
+-- @grain incident
+-- @column incident VARCHAR | 8 hex digits of configuration, kind, subject and first run: the same every night.
+-- @column kind VARCHAR | The most severe kind of its findings; recurring before straggler before suspect.
+-- @column severity VARCHAR | critical, warning or notice.
+-- @column subject VARCHAR | What it is about.
+-- @column since TIMESTAMP | Date of its first run.
+-- @column last_seen TIMESTAMP | Date of its latest run.
+-- @column runs BIGINT runs | Runs of the configuration from the first to the latest one of the lake.
+-- @column slow_runs BIGINT runs | Those of them that have the finding.
+-- @column cause VARCHAR | Cause in most of its runs, the latest one's of equal ones.
+-- @column evidence VARCHAR | What was seen in the latest run.
+-- @column cost_gpu_hours_per_day DOUBLE GPU hours | What it costs a day if the job runs all day: median over its runs of lost_ratio, times 24 h on every rank. An upper bound.
+-- @column advice VARCHAR | What to do.
+-- @column latest_run VARCHAR | Its latest run.
+-- @column open BOOLEAN | One of the latest 3 runs of the configuration has it.
+WITH known AS (
+    SELECT
+        f.*,
+        p.run_date,
+        p.world_size,
+        least(1, f.lost_ratio) AS part,
+        list_position(['critical', 'warning', 'notice'], f.severity) AS level,
+        list_position(['recurring', 'straggler', 'suspect'], f.kind) AS grade
+    FROM _found AS f
+    JOIN _series_places AS p USING (run_id)
+),
+-- A run of the incident by its worst finding.
+worst AS (
+    SELECT *
+    FROM known
+    QUALIFY row_number() OVER (
+        PARTITION BY incident, run_id ORDER BY level, grade, part DESC NULLS LAST, kind, subject
+    ) = 1
+),
+joined AS (
+    SELECT
+        incident,
+        any_value(config) AS config,
+        any_value(family) AS family,
+        arg_min(kind, (level, coalesce(grade, 0), -place)) AS kind,
+        min_by(severity, level) AS severity,
+        any_value(series) AS subject,
+        min(since) AS since,
+        min(place) AS first_place,
+        max(place) AS last_place,
+        max(run_date) AS last_seen,
+        count(*) AS slow_runs,
+        mode(cause) AS cause,
+        max_by(evidence, place) AS evidence,
+        max_by(advice, place) AS advice,
+        max_by(run_id, place) AS latest_run,
+        median(part * world_size * 24) AS cost_gpu_hours_per_day
+    FROM worst
+    GROUP BY incident
+),
+explained AS (
+    -- What changed is the effect; who is slow is the cause.
+    SELECT w.incident
+    FROM worst AS w
+    LEFT JOIN (
+        SELECT DISTINCT run_id
+        FROM worst
+        WHERE family IN ('slow_rank', 'slow_node', 'slow_link', 'data_loading')
+    ) AS culprits USING (run_id)
+    WHERE w.family IN ('regressed', 'slow_stage')
+    GROUP BY w.incident
+    HAVING count(culprits.run_id) = count(*)
+),
+lengths AS (
+    SELECT config, max(place) AS runs
+    FROM _series_places
+    GROUP BY config
+)
+SELECT
+    j.incident,
+    j.config,
+    j.kind,
+    j.severity,
+    j.subject,
+    j.since,
+    j.last_seen,
+    n.runs - j.first_place + 1 AS runs,
+    j.slow_runs,
+    j.cause,
+    j.evidence,
+    j.cost_gpu_hours_per_day,
+    j.advice,
+    j.latest_run,
+    n.runs - j.last_place < 3 AS open
+FROM joined AS j
+JOIN lengths AS n USING (config)
+ANTI JOIN explained AS e USING (incident)
