@@ -1,4 +1,4 @@
-"""Gates: what a scheduler may ask of runs, answered by the models and told as one error."""
+"""Gates: which findings fail a job, and the error that says so."""
 
 from __future__ import annotations
 
@@ -18,99 +18,36 @@ if TYPE_CHECKING:
 # Of a gate that failed: runs that are named, and what was seen of each.
 _RUNS = 5
 _SEEN = 3
+# Stands for the run of a finding about a file that belongs to none.
+NO_RUN = "no run"
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Something that no run may have.
+    """Findings that no run may have: the rows of `findings` that name the gate.
 
     Attributes:
         doc: What a run that fails has.
-        sql: What fails: run_id, what was `seen` there in words, and its `weight`, the gravest most.
-        query: What a reader would type to list it.
     """
 
     name: str
     doc: str
-    sql: str
-    query: str
 
-
-def _verdict(name: str, doc: str) -> Gate:
-    return Gate(
-        name,
-        doc,
-        f"""
-        SELECT run_id, format('rank {{}}: {{}}', rank, evidence) AS seen, time_lost_ms AS weight
-        FROM straggler_ranks
-        WHERE verdict = '{name}'
-        """,
-        f"FROM straggler_ranks WHERE verdict = '{name}'",
-    )
+    @property
+    def query(self) -> str:
+        """Return what a reader would type to list the findings."""
+        return f"FROM findings WHERE gate = '{self.name}'"
 
 
 _GATES = (
-    Gate(
-        "regression",
-        "a figure worse than its baseline allows",
-        """
-        SELECT run_id, array_to_string(regressions, '; ') AS seen, len(regressions) AS weight
-        FROM run_history
-        WHERE verdict = 'regressed'
-        """,
-        "FROM run_history WHERE verdict = 'regressed'",
-    ),
-    _verdict("straggler", "a rank with the verdict straggler"),
-    _verdict("suspect", "a rank with the verdict suspect"),
-    Gate(
-        "recurring",
-        "a slow rank, device or host that is slow in half of its configuration's latest runs",
-        """
-        SELECT unnest(slow_run_ids) AS run_id, concat(subject, ': ', evidence) AS seen,
-            time_lost_ms AS weight
-        FROM straggler_history
-        WHERE verdict = 'recurring'
-        """,
-        "FROM straggler_history WHERE verdict = 'recurring'",
-    ),
-    Gate(
-        "incomplete",
-        "ranks or steps missing; simulated runs never fail",
-        """
-        SELECT c.run_id, 1 - c.coverage_ratio AS weight,
-            CASE
-                WHEN c.ranks_seen IS NULL THEN 'the input does not have all that it declares'
-                WHEN c.ranks_expected IS NULL
-                    THEN format('ranks seen: {}, of how many is unknown', c.ranks_seen)
-                WHEN c.ranks_seen < c.ranks_expected
-                    THEN format('{} of {} ranks seen', c.ranks_seen, c.ranks_expected)
-                ELSE 'a step or a rank has not ended'
-            END AS seen
-        FROM coverage AS c JOIN runs AS r USING (run_id)
-        WHERE NOT c.complete AND NOT coalesce(r.simulated, false)
-        """,
-        "FROM coverage WHERE NOT complete",
-    ),
-    Gate(
-        "faults",
-        "data that is lost or unreadable",
-        """
-        SELECT run_id, format('{}: {}', name, count) AS seen, count AS weight
-        FROM faults
-        WHERE severity IN ('data_loss', 'error')
-        """,
-        "FROM faults WHERE severity IN ('data_loss', 'error')",
-    ),
-    Gate(
-        "rejects",
-        "a line that was not understood",
-        """
-        SELECT run_id, format('lines not understood: {}', rejects) AS seen, rejects AS weight
-        FROM coverage
-        WHERE rejects > 0
-        """,
-        "FROM rejects JOIN sources USING (run_id, source_id)",
-    ),
+    Gate("regression", "a figure worse than its baseline allows, confirmed"),
+    Gate("drift", "a figure that got worse little by little over many runs"),
+    Gate("straggler", "a rank with the verdict straggler"),
+    Gate("suspect", "a rank with the verdict suspect"),
+    Gate("recurring", "a rank, device or host that is slow in run after run of its configuration"),
+    Gate("incomplete", "ranks or steps missing; simulated runs never fail"),
+    Gate("faults", "data that is lost, or a file that cannot be read"),
+    Gate("rejects", "a line that was not understood"),
 )
 GATES: Mapping[str, Gate] = MappingProxyType({gate.name: gate for gate in _GATES})
 
@@ -137,15 +74,20 @@ class Failure:
 
 
 def failures(
-    con: duckdb.DuckDBPyConnection, gates: Iterable[Gate], run_ids: Sequence[str]
+    con: duckdb.DuckDBPyConnection,
+    gates: Iterable[Gate],
+    run_ids: Sequence[str],
+    *,
+    inputs: bool = False,
 ) -> list[Failure]:
-    """Gates that some of the runs fail.
+    """Return the gates that some of the runs fail.
 
     Args:
         con: To the warehouse of a lake.
         run_ids: Runs that are judged; others may fail unnoticed.
+        inputs: Judge also files that belong to no run, because they cannot be read.
     """
-    judged = (Failure(gate, _seen(con, gate, run_ids)) for gate in gates)
+    judged = (Failure(gate, _seen(con, gate, run_ids, inputs)) for gate in gates)
     return [failure for failure in judged if failure.seen]
 
 
@@ -233,18 +175,22 @@ def cut_short(run_ids: Sequence[str]) -> InputError | None:
 
 
 def _seen(
-    con: duckdb.DuckDBPyConnection, gate: Gate, run_ids: Sequence[str]
+    con: duckdb.DuckDBPyConnection, gate: Gate, run_ids: Sequence[str], inputs: bool
 ) -> dict[str, list[str]]:
-    """What fails the gate by run, the gravest first."""
+    """Return the evidence of the gate's findings by run, the runs that lose most first."""
     rows = con.execute(
-        f"SELECT run_id, seen FROM ({gate.sql}) WHERE run_id IN (SELECT unnest($1::VARCHAR[]))"
-        " ORDER BY max(weight) OVER (PARTITION BY run_id) DESC NULLS LAST, run_id,"
-        " weight DESC NULLS LAST, seen",
-        [list(run_ids)],
+        """
+        SELECT coalesce(run_id, $1), evidence
+        FROM findings
+        WHERE gate = $2 AND (run_id IN (SELECT unnest($3::VARCHAR[])) OR $4 AND run_id IS NULL)
+        ORDER BY max(lost_ratio) OVER (PARTITION BY run_id) DESC NULLS LAST, run_id,
+            lost_ratio DESC NULLS LAST, subject
+        """,
+        [NO_RUN, gate.name, list(run_ids), inputs],
     ).fetchall()
     by_run: dict[str, list[str]] = defaultdict(list)
-    for run_id, seen in rows:
-        by_run[run_id].append(seen)
+    for run_id, evidence in rows:
+        by_run[run_id].append(evidence)
     return by_run
 
 
@@ -253,7 +199,7 @@ def _told(failure: Failure) -> list[str]:
     lines = [f"  {failure.gate.name}: {counted(len(by_run), 'run')}"]
     for run_id, seen in list(by_run.items())[:_RUNS]:
         more = f" (and {len(seen) - _SEEN} more)" if len(seen) > _SEEN else ""
-        lines.append(f"    {run_id}: {'; '.join(seen[:_SEEN])}{more}")
+        lines.append(f"    {run_id}: {' '.join(seen[:_SEEN])}{more}")
     if len(by_run) > _RUNS:
         lines.append(f"    ... and {counted(len(by_run) - _RUNS, 'run')} more")
     return lines

@@ -144,7 +144,7 @@ class Job:
             "the gates",
             lambda con: (
                 bad_lines(con, left.of(Duty.LINES)),
-                failures(con, gates, left.of(Duty.GATES)) if gates else [],
+                failures(con, gates, left.of(Duty.GATES), inputs=True) if gates else [],
                 cut_short(_cut_runs(con, left.of(Duty.LINES))),
             ),
         )

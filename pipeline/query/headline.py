@@ -12,6 +12,7 @@ HEADLINE = (
     "bubble_ratio",
     "slowest_stage",
     "stragglers",
+    "suspects",
     "gpu_hours_lost",
     "comm_ratio",
     "busbw_gbps",

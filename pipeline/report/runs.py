@@ -34,6 +34,7 @@ _WHY = {
     "bubble_ratio": ("rank_bubbles.bubble_ratio",),
     "slowest_stage": ("step_stats.busiest_stage", "stage_balance.share_ratio"),
     "stragglers": ("straggler_ranks.slowdown",),
+    "suspects": ("straggler_ranks.slowdown",),
     "gpu_hours_lost": ("straggler_ranks.slowdown", "run_summary.gpu_hours_lost"),
     "comm_ratio": ("rank_bubbles.bubble_ratio",),
     "busbw_gbps": ("collective_bandwidth.busbw_p50_gbps",),

@@ -225,6 +225,32 @@ SHAPES: Mapping[str, Shape] = {
 
 # Of all runs of the page together.
 FLEET: Mapping[str, Shape] = {
+    "incidents": Shape(
+        columns=(
+            "subject",
+            "kind",
+            "severity",
+            "since",
+            "last_seen",
+            "slow_runs",
+            "runs",
+            "cost_gpu_hours_per_day",
+            "cause",
+            "evidence",
+            "advice",
+            "config",
+            "incident",
+        ),
+        order="open DESC, cost_gpu_hours_per_day DESC NULLS LAST, last_seen DESC, incident",
+        rows=24,
+        empty="No problems found.",
+        source=f"""
+            SELECT DISTINCT i.*
+            FROM incidents AS i
+            JOIN findings AS f USING (incident)
+            SEMI JOIN {PAGE_RUNS} AS p ON p.run_id = f.run_id
+        """,
+    ),
     "straggler_history": Shape(
         columns=(
             "subject",
@@ -247,7 +273,7 @@ FLEET: Mapping[str, Shape] = {
         empty="No rank was slow in any run of these configurations.",
         source=f"""
             FROM straggler_history
-            WHERE slow_runs > 0
+            WHERE verdict = 'recurring'
                 AND config IN (SELECT config FROM runs SEMI JOIN {PAGE_RUNS} USING (run_id))
         """,
         bar="slow_runs",

@@ -1,4 +1,4 @@
-"""What needs attention in a run: what a gate would hold against it."""
+"""What needs attention in a run: its findings."""
 
 from __future__ import annotations
 
@@ -6,36 +6,46 @@ from collections.abc import Sequence
 
 import duckdb
 
-from pipeline.gates import GATES
 from pipeline.terminal.reading import Row, read_rows
 
-# Of a kind and a run.
+# Sentences of a kind and a run.
 _SEEN = 3
 
-_SEEN_SQL = " UNION ALL ".join(
-    f"SELECT {place} AS place, '{gate.name}' AS kind, run_id, seen, weight FROM ({gate.sql})"
-    for place, gate in enumerate(GATES.values())
-)
-# Kinds of each run that has any, the gravest first.
-RUNS_SQL = f"""
-    SELECT run_id, list(kind ORDER BY place) AS attention
-    FROM (SELECT DISTINCT run_id, place, kind FROM ({_SEEN_SQL}))
+# Kinds of each run that fail a gate, the most severe first.
+RUNS_SQL = """
+    SELECT run_id, list(kind ORDER BY level, kind) AS attention
+    FROM (
+        SELECT run_id, kind,
+            min(list_position(['critical', 'warning', 'notice'], severity)) AS level
+        FROM findings WHERE gate IS NOT NULL AND run_id IS NOT NULL GROUP BY run_id, kind
+    )
     GROUP BY run_id
 """
 
 
 def read_attention(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Row]:
-    """What needs attention in a run: kind, how many there are, and the worst in words."""
-    seen: Sequence[Row] = read_rows(
+    """Return what needs attention in a run, by kind: how severe, how often, and the worst cases.
+
+    Returns:
+        A row per kind: `kind`, `severity`, `count`, and of the worst findings `seen` (evidence) and
+        `advice`, with the `query` that lists them all.
+    """
+    found: Sequence[Row] = read_rows(
         con,
         f"""
-        SELECT kind, count(*) AS count,
-            list(seen ORDER BY weight DESC NULLS LAST, seen)[:{_SEEN}] AS seen
-        FROM ({_SEEN_SQL})
-        WHERE run_id = $1
-        GROUP BY place, kind
-        ORDER BY place
+        SELECT kind, arg_min(severity, level) AS severity, count(*) AS count,
+            list(evidence ORDER BY lost_ratio DESC NULLS LAST, subject)[:{_SEEN}] AS seen,
+            arg_min(advice, (-coalesce(lost_ratio, 0), subject)) AS advice
+        FROM (
+            SELECT *, list_position(['critical', 'warning', 'notice'], severity) AS level
+            FROM findings WHERE run_id = $1
+        )
+        GROUP BY kind
+        ORDER BY min(level), max(lost_ratio) DESC NULLS LAST, kind
         """,
         [run_id],
     )
-    return [{**row, "query": GATES[row["kind"]].query} for row in seen]
+    return [
+        {**row, "query": f"FROM findings WHERE kind = '{row['kind']}' AND run_id = '{run_id}'"}
+        for row in found
+    ]

@@ -126,6 +126,10 @@ _PLAN = f"""
     ORDER BY bytes DESC, pass, collective, group_kind
     LIMIT {WORST}
 """
+_OPPORTUNITIES = """
+    SELECT kind, gain_ratio, change, confidence, evidence
+    FROM opportunities WHERE run_id = $1 ORDER BY gain_ratio DESC, kind
+"""
 _INPUTS = """
     SELECT count(*) AS files, sum(bytes)::BIGINT AS bytes, sum(lines)::BIGINT AS lines,
         sum(rejected)::BIGINT AS rejected
@@ -161,6 +165,7 @@ def read_run(con: duckdb.DuckDBPyConnection, run_id: str) -> Document:
         "summary": _without(_row(con, "run_summary", run_id), "not_computable"),
         "baseline": _row(con, "run_history", run_id),
         "attention": read_attention(con, run_id),
+        "opportunities": read_rows(con, _OPPORTUNITIES, [run_id]),
         "steps": {**read_rows(con, _STEPS, [run_id])[0], "curve": read_rows(con, _CURVE, [run_id])},
         "stages": read_rows(con, _STAGES, [run_id]),
         "stragglers": {

@@ -20,7 +20,7 @@ from pipeline.terminal.sections import (
 from pipeline.text import counted
 from pipeline.topology import KEYS
 
-_GRAVE = frozenset({"regression", "straggler", "recurring", "faults"})
+_SEVERITIES = {"critical": BAD, "warning": WARN, "notice": DIM}
 _CURVE = 60
 _SECTIONS = (
     print_stages,
@@ -39,6 +39,7 @@ def print_run(document: Document, page: Page) -> None:
     _attention(document, page)
     for section in _SECTIONS:
         section(document, page)
+    _opportunities(document, page)
     _coverage(document, page)
     page.end()
 
@@ -100,6 +101,9 @@ def _figures(document: Document, page: Page) -> None:
         cost = f", {lost:.4g} GPU hours" if lost else ""
         beside = f"{words.milliseconds(summary['time_lost_ms'])} lost{cost}"
         told.append(("stragglers", words.count(summary["stragglers"]), beside))
+        if summary["suspects"]:
+            beside = "slow in too few steps, or beside one peer only"
+            told.append(("suspects", words.count(summary["suspects"]), beside))
     if summary["slowest_stage"] is not None:
         beside = f"the busiest in {counted(summary['slowest_stage_steps'], 'step')}"
         told.append(("slowest stage", str(summary["slowest_stage"]), beside))
@@ -133,16 +137,28 @@ def _baseline(row: Row) -> tuple[str, str, str]:
 def _attention(document: Document, page: Page) -> None:
     found = document["attention"]
     if not found:
-        page.heading("Attention", "nothing needs any")
+        page.heading("Attention", "No problems found")
         return
     page.heading("Attention")
     for kind in found:
-        style = BAD if kind["kind"] in _GRAVE else WARN
+        style = _SEVERITIES[kind["severity"]]
         for seen in kind["seen"]:
-            page.prose(seen, first=f"  {kind['kind']:<11} ", mark=style)
+            page.prose(seen, first=f"  {kind['kind']:<12} ", mark=style)
+        page.prose(kind["advice"], first=" " * 15, style=DIM)
         if kind["count"] > len(kind["seen"]):
             more = f"... and {kind['count'] - len(kind['seen']):,} more"
-            page.prose(f'{more}: tracelake query "{kind["query"]}"', first=" " * 14, style=DIM)
+            page.prose(f'{more}: tracelake query "{kind["query"]}"', first=" " * 15, style=DIM)
+
+
+def _opportunities(document: Document, page: Page) -> None:
+    """Print what would make the run faster."""
+    found = document["opportunities"]
+    if not found:
+        return
+    page.heading("What would make it faster")
+    for row in found:
+        gain = f"{words.percent(row['gain_ratio'])} ({row['confidence']})"
+        page.prose(f"{row['evidence']} {row['change']}", first=f"  {gain:<18} ", mark=GOOD)
 
 
 def _coverage(document: Document, page: Page) -> None:

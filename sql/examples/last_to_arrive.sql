@@ -1,21 +1,49 @@
--- Who comes last to collectives, and how long do the others wait?
+-- Who comes last to collectives by its own fault, and how long do the others wait?
 -- @topic stragglers
 -- @param run VARCHAR = "" | Part of the run's id; every run by default.
 -- @param top BIGINT = 20 | Rows at most.
--- `waited_ms` is what all other members waited for this rank; see `slow_ranks` for why. Groups over
--- several stages are left out, for the schedule decides who comes last there, and so is warm-up.
+-- `waited_ms` is what all other members waited for this rank. `own_waited_ms` is the part that the
+-- rank caused itself: its time since its last communication, beyond the median of the other members.
+-- The rest it inherited: what it waited for came late. Groups over several stages and warm-up are
+-- left out.
 
-WITH members AS (
+WITH synced AS (
+    SELECT
+        c.run_id,
+        c.rank,
+        c.seq,
+        c.sub_seq,
+        c.start_ns - greatest(
+            max(c.end_ns) FILTER (NOT coalesce(ends_with(c.caller, '_bwd_async'), false)) OVER before,
+            min(c.start_ns) OVER before
+        ) AS since_ns
+    FROM comms AS c
+    WHERE c.start_ns IS NOT NULL AND contains(c.run_id, $run)
+    WINDOW before AS (
+        PARTITION BY c.run_id, c.rank ORDER BY c.start_ns, c.seq, c.sub_seq
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    )
+),
+members AS (
     SELECT
         c.*,
-        min(c.stage) OVER (PARTITION BY c.run_id, c.call)
-        = max(c.stage) OVER (PARTITION BY c.run_id, c.call) AS one_stage
+        s.since_ns,
+        min(c.stage) OVER call = max(c.stage) OVER call AS one_stage,
+        median(s.since_ns) FILTER (c.rank <> c.last_rank) OVER call AS others_ns
     FROM collective_calls AS c
-    JOIN step_stats AS s USING (run_id, step)
-    WHERE c.skew_ms IS NOT NULL AND NOT s.warmup AND contains(c.run_id, $run)
+    JOIN step_stats AS t USING (run_id, step)
+    LEFT JOIN synced AS s
+        ON s.run_id = c.run_id AND s.rank = c.rank AND s.seq = c.seq
+        AND s.sub_seq IS NOT DISTINCT FROM c.sub_seq
+    WHERE c.skew_ms IS NOT NULL AND NOT t.warmup AND contains(c.run_id, $run)
+    WINDOW call AS (PARTITION BY c.run_id, c.call)
 ),
 calls AS (
-    SELECT *
+    SELECT
+        *,
+        max(CASE WHEN rank = last_rank AND skew_ms > 0
+            THEN least(1, greatest(0, (since_ns - others_ns) / 1e6 / skew_ms))
+        END) OVER (PARTITION BY run_id, call) AS own_ratio
     FROM members
     WHERE one_stage AND collective NOT IN ('send', 'recv')
 ),
@@ -31,6 +59,7 @@ late AS (
         last_rank AS rank,
         count(DISTINCT call) AS last_calls,
         sum(wait_ms::DECIMAL(18, 6))::DOUBLE AS waited_ms,
+        sum((wait_ms * coalesce(own_ratio, 0))::DECIMAL(18, 6))::DOUBLE AS own_waited_ms,
         max(skew_ms) AS worst_skew_ms
     FROM calls
     WHERE last_rank IS NOT NULL
@@ -43,9 +72,10 @@ SELECT
     t.calls,
     t.group_size,
     l.last_calls / t.calls AS last_ratio,
+    l.own_waited_ms,
     l.waited_ms,
     l.worst_skew_ms
 FROM late AS l
 JOIN taken AS t USING (run_id, group_kind, rank)
-ORDER BY l.waited_ms DESC, t.run_id, t.group_kind, t.rank
+ORDER BY l.own_waited_ms DESC, l.waited_ms DESC, t.run_id, t.group_kind, t.rank
 LIMIT $top

@@ -99,4 +99,6 @@ SELECT
         ELSE format('The stage runs on {} alone: move it to another host to tell the host from its work.', h.host)
     END AS advice
 FROM _slow_stages AS s
+-- One slow rank is no slow stage.
+ANTI JOIN _slow_ranks AS k USING (run_id, stage)
 LEFT JOIN stage_hosts AS h USING (run_id, stage)

@@ -27,7 +27,9 @@ WITH listed AS (
 ),
 placed AS (
     SELECT
-        l.* EXCLUDE (series, since),
+        l.* EXCLUDE (series, since, lost_ratio),
+        CASE WHEN l.lost_ratio IS NOT NULL THEN greatest(0, least(1, l.lost_ratio)) END
+            AS lost_ratio,
         l.since AS told_since,
         coalesce(l.series, l.subject) AS series,
         CASE WHEN l.kind IN ('straggler', 'suspect', 'recurring') THEN 'slow_rank' ELSE l.kind END

@@ -28,12 +28,12 @@ SELECT
     f.op,
     f.since,
     f.evidence,
-    least(1, f.lost_ratio) * s.gpu_hours AS cost_gpu_hours,
+    f.lost_ratio * s.gpu_hours AS cost_gpu_hours,
     CASE WHEN f.lost_ratio * s.gpu_hours IS NOT NULL THEN 'bound' END AS cost_basis,
     f.advice,
     f.gate,
     f.cause,
-    least(1, f.lost_ratio) AS lost_ratio,
+    f.lost_ratio,
     f.incident
 FROM _found AS f
 LEFT JOIN _run_spans AS s USING (run_id)

@@ -22,7 +22,6 @@ WITH known AS (
         f.*,
         p.run_date,
         p.world_size,
-        least(1, f.lost_ratio) AS part,
         list_position(['critical', 'warning', 'notice'], f.severity) AS level,
         list_position(['recurring', 'straggler', 'suspect'], f.kind) AS grade
     FROM _found AS f
@@ -33,7 +32,7 @@ worst AS (
     SELECT *
     FROM known
     QUALIFY row_number() OVER (
-        PARTITION BY incident, run_id ORDER BY level, grade, part DESC NULLS LAST, kind, subject
+        PARTITION BY incident, run_id ORDER BY level, grade, lost_ratio DESC NULLS LAST, kind, subject
     ) = 1
 ),
 joined AS (
@@ -43,7 +42,11 @@ joined AS (
         any_value(family) AS family,
         arg_min(kind, (level, coalesce(grade, 0), -place)) AS kind,
         min_by(severity, level) AS severity,
-        any_value(series) AS subject,
+        CASE WHEN any_value(family) = 'slow_rank' AND min(rank) = max(rank)
+                AND any_value(host) IS NOT NULL
+            THEN format('rank {} on {}', min(rank), any_value(series))
+            ELSE any_value(series)
+        END AS subject,
         min(since) AS since,
         min(place) AS first_place,
         max(place) AS last_place,
@@ -53,7 +56,7 @@ joined AS (
         max_by(evidence, place) AS evidence,
         max_by(advice, place) AS advice,
         max_by(run_id, place) AS latest_run,
-        median(part * world_size * 24) AS cost_gpu_hours_per_day
+        median(lost_ratio * world_size * 24) AS cost_gpu_hours_per_day
     FROM worst
     GROUP BY incident
 ),
