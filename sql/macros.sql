@@ -78,3 +78,7 @@ CREATE TEMP MACRO layer_kind(layer, layer_index) AS
 -- micro-batch, with v virtual stages each: v = 1 is 1F1B.
 CREATE TEMP MACRO pipeline_time(m, v, busiest, total) AS
     m * busiest + (total - busiest) / v;
+
+-- The ranks that a rank is compared with, in words.
+CREATE TEMP MACRO peers_named(peers) AS
+    CASE peers WHEN 1 THEN 'its peer' ELSE format('the median of {} peers', peers) END;

@@ -5,13 +5,13 @@
 -- @column step_p50_ms DOUBLE ms | Median time of a step, warm-up left out.
 -- @column bubble_ratio DOUBLE | Measured pipeline bubble, idle over window: mean over stages, median over steps without warm-up. NULL where it is not measured: theory and models are in stage_bubbles.
 -- @column slowest_stage INTEGER | Stage that is the busiest in most steps, the first of equal ones.
--- @column stragglers BIGINT ranks | Ranks with the verdict straggler; NULL where no rank could be compared.
+-- @column stragglers BIGINT ranks | Ranks with the verdict straggler; NULL where no rank could be compared. Suspects are counted beside them.
 -- @column comm_ratio DOUBLE | Communication inside operations over the pipeline window, both summed over ranks and steps.
 -- @column busbw_gbps DOUBLE GB/s | Median bus bandwidth of the kind of call with the most bytes that has one.
 -- @column coverage_ratio DOUBLE | Ranks seen over expected, times lines understood over those and the rejected.
 -- @column rejects BIGINT lines | Lines that were not understood.
--- @column straggler_rank INTEGER | Rank with the verdict straggler that lost most time, the lowest of equal ones.
--- @column time_lost_ms DOUBLE ms | What stragglers held the job up: in every step the largest excess of one that is slow in it, at most the step's time, summed. 0 where ranks were compared and none is a straggler.
+-- @column straggler_rank INTEGER | Straggler or suspect that lost most time, the lowest rank of equal ones.
+-- @column time_lost_ms DOUBLE ms | What stragglers and suspects held the job up: in every step the largest excess of one that is slow in it, at most the step's time, summed. 0 where ranks were compared and none is either.
 -- @column gpu_hours_lost DOUBLE GPU hours | time_lost_ms on every rank of the job.
 -- @column culprit_stability_ratio DOUBLE | Share of the steps with a slow rank whose slowest of the job is the most frequent one: near 1 it is the same rank every time.
 -- @column suspects BIGINT ranks | Ranks with the verdict suspect: too few steps or one peer.
