@@ -101,3 +101,13 @@ CREATE TEMP MACRO percent_digits(change, allowed) AS
         4
     );
 CREATE TEMP MACRO percent(fraction, digits) AS printf('%.*f %%', digits, 100 * abs(fraction));
+
+-- Chance that a fair coin shows heads at least k times in n throws, n up to 33.
+CREATE TEMP MACRO coin_chance(k, n) AS
+    list_sum(
+        list_transform(
+            range(k, n + 1),
+            lambda i: factorial(n::INTEGER)
+                / factorial(i::INTEGER) / factorial((n - i)::INTEGER)
+        )
+    ) / 2.0 ** n;
