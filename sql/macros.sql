@@ -78,3 +78,36 @@ CREATE TEMP MACRO layer_kind(layer, layer_index) AS
 -- micro-batch, with v virtual stages each: v = 1 is 1F1B.
 CREATE TEMP MACRO pipeline_time(m, v, busiest, total) AS
     m * busiest + (total - busiest) / v;
+
+-- The ranks that a rank is compared with, in words.
+CREATE TEMP MACRO peers_named(peers) AS
+    CASE peers WHEN 1 THEN 'its peer' ELSE format('the median of {} peers', peers) END;
+
+-- What a figure may lose against `median_value` without being worse: 10 %, three times the spread
+-- and `least` (of a fraction, a percentage point). Beside a median of 0 it is the worst value seen.
+CREATE TEMP MACRO noise_bound(median_value, mad, worst, least_change) AS
+    CASE median_value
+        WHEN 0 THEN abs(worst) + least_change
+        ELSE greatest(0.1 * median_value, 3 * robust_scale(mad, median_value), least_change)
+    END;
+
+-- Percentages with one decimal, or with as many as it takes to tell a change from what is allowed.
+CREATE TEMP MACRO percent_digits(change, allowed) AS
+    coalesce(
+        list_filter(
+            [1, 2, 3],
+            lambda n: printf('%.*f', n, 100 * abs(change)) <> printf('%.*f', n, 100 * allowed)
+        )[1],
+        4
+    );
+CREATE TEMP MACRO percent(fraction, digits) AS printf('%.*f %%', digits, 100 * abs(fraction));
+
+-- Chance that a fair coin shows heads at least k times in n throws, n up to 33.
+CREATE TEMP MACRO coin_chance(k, n) AS
+    list_sum(
+        list_transform(
+            range(k, n + 1),
+            lambda i: factorial(n::INTEGER)
+                / factorial(i::INTEGER) / factorial((n - i)::INTEGER)
+        )
+    ) / 2.0 ** n;

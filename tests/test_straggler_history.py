@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from math import comb
 from statistics import median
 from typing import Any
 
@@ -108,30 +109,61 @@ def reference(given: Mapping[str, list[Row]], ranks: Sequence[Row]) -> dict[Subj
 
 
 def history(found: Sequence[tuple[Row, list[Row]]]) -> Row:
-    latest = sorted(
+    ordered = sorted(
         found, key=lambda one: (one[0]["run_date"] or datetime.min, one[0]["run_id"]), reverse=True
-    )[:20]
-    slow = [
-        (run, [row for row in rows if row["verdict"] in {"straggler", "suspect"}])
-        for run, rows in latest
-    ]
-    slow = [(run, rows) for run, rows in slow if rows]
+    )
+    told = [(run, rows, [row for row in rows if is_slow(row)]) for run, rows in ordered]
+    latest = told[:20]
+    slow = [(run, slowed) for run, _, slowed in latest if slowed]
     lost = [max(row["time_lost_ms"] for row in rows) for _, rows in slow]
     sizes = [run["world_size"] for run, _ in slow]
-    verdict = "recurring" if 2 * len(slow) >= len(latest) else "ok"
+    often = 2 * len(slow) >= len(latest) or all(slowed for _, _, slowed in latest[:3])
+    reason = None
+    if len(latest) < 3:
+        reason = "few_runs"
+    elif often and max(row["peers"] for _, rows, _ in latest for row in rows) == 1:
+        # In a host of several ranks it has to be the same one.
+        by_rank = Counter(row["rank"] for _, rows in slow for row in rows)
+        alone = all(len(rows) == 1 for _, rows, _ in latest)
+        heads = len(slow) if alone else max(by_rank.values())
+        chance = sum(comb(len(latest), k) for k in range(heads, len(latest) + 1))
+        reason = "one_peer" if chance / 2 ** len(latest) >= 0.01 else None
+    first = first_of_series([(run, bool(slowed)) for run, _, slowed in told]) if slow else None
     return {
         "runs": len(latest),
         "slow_runs": len(slow),
-        "verdict": verdict if len(latest) >= 3 else "not_comparable",
-        "reason": None if len(latest) >= 3 else "few_runs",
-        "slowdown": median(max(row["slowdown"] for row in rows) for _, rows in latest),
+        "verdict": "not_comparable" if reason else "recurring" if often else "ok",
+        "reason": reason,
+        "slowdown": median(max(row["slowdown"] for row in rows) for _, rows in slow)
+        if slow
+        else None,
         "time_lost_ms": sum(lost),
         "gpu_hours_lost": None
         if None in sizes
         else sum(size * ms / 3.6e6 for size, ms in zip(sizes, lost, strict=True)),
         "slow_run_ids": [run["run_id"] for run, _ in slow],
         "last_slow_run": slow[0][0]["run_id"] if slow else None,
+        "slow_ranks": sorted({row["rank"] for _, rows in slow for row in rows}),
+        "first_slow_run": first["run_id"] if first else None,
+        "since": first["run_date"] if first else None,
     }
+
+
+def is_slow(row: Row) -> bool:
+    return row["verdict"] in {"straggler", "suspect"}
+
+
+def first_of_series(runs: Sequence[tuple[Row, bool]]) -> Row:
+    """The first slow run of the series of the latest one; the latest run comes first."""
+    first, ok = {}, 0
+    for run, slow in runs:
+        if slow:
+            first, ok = run, 0
+        else:
+            ok += 1
+        if first and ok == 3:
+            break
+    return first
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -11,37 +11,47 @@
 -- @column change_ratio DOUBLE | The figure over the median, less 1; NULL where the median is 0.
 -- @column allowed_ratio DOUBLE | Change for the worse that is taken for noise; NULL where the median is 0.
 -- @column regressed BOOLEAN | The figure is worse than the baseline allows; NULL where it cannot be compared.
+-- @column confirmed BOOLEAN | Worse by more than twice of what is allowed, or regressed in the complete run before this one too.
 WITH spread AS (
     SELECT
         b.run_id,
         m.metric,
         count(m.value) AS baseline_values,
-        quantile_cont(m.value, 0.5) AS baseline_median,
-        any_value(m.worse_sign) * max(m.worse_sign * m.value) AS baseline_worst,
-        greatest(
-            0.1 * quantile_cont(m.value, 0.5),
-            3 * robust_scale(mad(m.value), quantile_cont(m.value, 0.5))
-        ) AS margin
+        quantile_cont(m.value, 0.5) AS middle,
+        any_value(m.worse_sign) * max(m.worse_sign * m.value) AS worst,
+        noise_bound(middle, mad(m.value), worst, any_value(m.least_change)) AS bound
     FROM _baseline_runs AS b
     JOIN _run_metrics AS m ON m.run_id = b.earlier_run_id
+    JOIN _run_metrics AS own
+        ON own.run_id = b.run_id AND own.metric = m.metric AND own.basis IS NOT DISTINCT FROM m.basis
     GROUP BY b.run_id, m.metric
 ),
 beside AS (
     SELECT
         m.*,
+        f.config,
+        f.run_date,
+        f.complete,
         coalesce(s.baseline_values, 0) AS baseline_values,
         CASE
             WHEN f.run_id IS NULL THEN 'duplicate'
-            WHEN m.value IS NULL THEN 'figure_missing'
+            WHEN m.value IS NULL THEN m.value_reason
             WHEN f.run_date IS NULL THEN 'run_undated'
             WHEN coalesce(s.baseline_values, 0) < 3 THEN 'few_runs'
         END AS reason,
-        CASE WHEN reason IS NULL THEN s.baseline_median END AS baseline_median,
-        CASE WHEN reason IS NULL THEN s.baseline_worst END AS baseline_worst,
-        s.margin
+        CASE WHEN reason IS NULL THEN s.middle END AS baseline_median,
+        CASE WHEN reason IS NULL THEN s.worst END AS baseline_worst,
+        CASE WHEN reason IS NULL THEN s.bound END AS bound
     FROM _run_metrics AS m
     LEFT JOIN _fleet_runs AS f USING (run_id)
     LEFT JOIN spread AS s USING (run_id, metric)
+),
+judged AS (
+    SELECT
+        *,
+        worse_sign * (value - baseline_median) > bound AS regressed,
+        worse_sign * (value - baseline_median) > 2 * bound AS at_once
+    FROM beside
 )
 SELECT
     run_id,
@@ -52,8 +62,18 @@ SELECT
     baseline_median,
     baseline_worst,
     ratio(value, baseline_median) - 1 AS change_ratio,
-    ratio(CASE WHEN reason IS NULL THEN margin END, baseline_median) AS allowed_ratio,
-    worse_sign * (value - CASE baseline_median WHEN 0 THEN baseline_worst ELSE baseline_median END)
-        > CASE baseline_median WHEN 0 THEN 0 ELSE margin END AS regressed,
+    ratio(bound, baseline_median) AS allowed_ratio,
+    regressed,
+    regressed AND (
+        at_once
+        -- Of runs without a date or with copies none is before another, and none is regressed.
+        OR coalesce(
+            last_value(CASE WHEN complete THEN coalesce(regressed, false) END IGNORE NULLS) OVER (
+                PARTITION BY config, metric ORDER BY run_date, run_id
+                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            ),
+            false
+        )
+    ) AS confirmed,
     reason
-FROM beside
+FROM judged

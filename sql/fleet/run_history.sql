@@ -1,5 +1,6 @@
 -- Whether a run is worse than the runs of its configuration before it, figure by figure.
--- Worse: over the median of the 20 latest complete runs by more than 10 % and three times their spread.
+-- Worse: over the median of the 20 latest complete runs by more than 10 % and three times their spread,
+-- of a fraction also by more than a percentage point.
 -- @report Runs against their baseline
 -- @scope fleet
 -- @grain run_id
@@ -11,11 +12,11 @@
 -- @column step_p50_ms_change_ratio DOUBLE | step_p50_ms over its baseline, less 1.
 -- @column step_p50_ms_allowed_ratio DOUBLE | Change that is taken for noise: 10 %, or 3 x 1.4826 x MAD / median where that is more.
 -- @column bubble_ratio DOUBLE | Measured pipeline bubble, idle over window; more is worse.
--- @column bubble_ratio_baseline DOUBLE | Its median over the baseline.
+-- @column bubble_ratio_baseline DOUBLE | Its median over the baseline; NULL without a pipeline.
 -- @column bubble_ratio_change_ratio DOUBLE | bubble_ratio over its baseline, less 1.
--- @column bubble_ratio_allowed_ratio DOUBLE | Change that is taken for noise: 10 %, or 3 x 1.4826 x MAD / median where that is more.
--- @column busbw_gbps DOUBLE GB/s | Median bus bandwidth of the kind of call with the most bytes that has one; less is worse.
--- @column busbw_gbps_baseline DOUBLE GB/s | Its median over the baseline.
+-- @column bubble_ratio_allowed_ratio DOUBLE | Change that is taken for noise: 10 %, or 3 x 1.4826 x MAD / median or a percentage point where that is more.
+-- @column busbw_gbps DOUBLE GB/s | Median bus bandwidth of the kind of call with the most bytes, coarse ones left out; less is worse.
+-- @column busbw_gbps_baseline DOUBLE GB/s | Its median over the runs of the baseline where it is of the same kind of call.
 -- @column busbw_gbps_change_ratio DOUBLE | busbw_gbps over its baseline, less 1.
 -- @column busbw_gbps_allowed_ratio DOUBLE | Change that is taken for noise: 10 %, or 3 x 1.4826 x MAD / median where that is more.
 -- @column stragglers BIGINT ranks | Ranks with the verdict straggler; more is worse.
@@ -23,39 +24,47 @@
 -- @column stragglers_change_ratio DOUBLE | stragglers over their baseline, less 1.
 -- @column stragglers_allowed_ratio DOUBLE | Change that is taken for noise: 10 %, or 3 x 1.4826 x MAD / median where that is more.
 -- @column not_compared VARCHAR[] | Figures without a verdict, each as `figure: reason`.
+-- @column confirmed BOOLEAN | Some figure is worse by more than twice of what is allowed, or regressed in the complete run before this one too: what the gate asks. NULL where verdict is not_comparable.
+-- @column confirmed_regressions VARCHAR[] | The sentences of `regressions` whose figure is confirmed.
+-- @column drift VARCHAR | drifted: the median of a figure over the latest 5 complete runs is worse than its best median of 10 runs in a row allows, within 90 days before the run; ok; not_comparable.
+-- @column drift_reason VARCHAR | Why drift is not_comparable.
+-- @column drifts VARCHAR[] | What has drifted, a sentence per figure, the one furthest beyond what is allowed first.
+-- @column drifted_since TIMESTAMP | Date of the first run of the present series of drifted runs.
 WITH sizes AS (
     SELECT run_id, count(*) AS baseline_runs
     FROM _baseline_runs
     GROUP BY run_id
 ),
-told AS (
+worded AS (
     SELECT
         *,
+        percent_digits(change_ratio, allowed_ratio) AS digits,
         CASE
             WHEN baseline_median = 0 THEN format(
                 '{} {:.6g} is over {:.6g}, the most of {} earlier runs',
                 metric, value, baseline_worst, baseline_values
             )
             ELSE format(
-                '{} {:.6g} is {:.1f} % {} the median {:.6g} of {} earlier runs; allowed {:.1f} %',
+                '{} {:.6g} is {} {} the median {:.6g} of {} earlier runs; allowed {}',
                 metric, value,
-                abs(100 * change_ratio),
+                percent(change_ratio, digits),
                 CASE worse_sign WHEN 1 THEN 'over' ELSE 'under' END,
                 baseline_median, baseline_values,
-                100 * allowed_ratio
+                percent(allowed_ratio, digits)
             )
-        END AS sentence
+        END AS sentence,
+        coalesce(abs(change_ratio) / allowed_ratio, 'inf') AS severity
     FROM _baselines
 ),
 judged AS (
     SELECT
         run_id,
         bool_or(regressed) AS regressed,
-        coalesce(
-            list(sentence ORDER BY abs(change_ratio) / allowed_ratio DESC NULLS FIRST, metric)
-                FILTER (regressed),
-            []
-        ) AS regressions,
+        bool_or(confirmed) AS confirmed,
+        coalesce(list(sentence ORDER BY severity DESC, metric) FILTER (regressed), [])
+            AS regressions,
+        coalesce(list(sentence ORDER BY severity DESC, metric) FILTER (confirmed), [])
+            AS confirmed_regressions,
         coalesce(list(concat(metric, ': ', reason) ORDER BY metric) FILTER (reason IS NOT NULL), [])
             AS not_compared,
         -- Of a figure that is there, where there is one: only it says what would help.
@@ -72,7 +81,7 @@ judged AS (
         max(baseline_median) FILTER (metric = 'stragglers') AS stragglers_baseline,
         max(change_ratio) FILTER (metric = 'stragglers') AS stragglers_change_ratio,
         max(allowed_ratio) FILTER (metric = 'stragglers') AS stragglers_allowed_ratio
-    FROM told
+    FROM worded
     GROUP BY run_id
 )
 SELECT
@@ -103,7 +112,14 @@ SELECT
     j.stragglers_baseline,
     j.stragglers_change_ratio,
     j.stragglers_allowed_ratio,
-    j.not_compared
+    j.not_compared,
+    j.confirmed,
+    j.confirmed_regressions,
+    d.drift,
+    d.reason AS drift_reason,
+    d.drifts,
+    d.drifted_since
 FROM run_summary AS s
 JOIN judged AS j USING (run_id)
+JOIN _run_drifts AS d USING (run_id)
 LEFT JOIN sizes AS b USING (run_id)

@@ -1,66 +1,65 @@
--- Is it the same one again: what was compared over the latest runs of a configuration, and in how many of them it was slow.
+-- Ranks, devices or hosts of a configuration, and in how many of its latest runs they were slow.
 -- A subject is a device where host and device of a rank are known, a host where only that is, else
--- a rank. Slow in a run: one of its ranks is a straggler or a suspect there.
+-- a rank. Slow in a run: one of its ranks is a straggler or a suspect there. With one peer one of
+-- two is slow whenever noise passes the bound: such runs count where a coin would not do as well.
 -- @report Recurring stragglers
 -- @scope fleet
 -- @grain config, host?, device?, rank?
 -- @column subject VARCHAR | The device, host or rank, in words.
 -- @column rank INTEGER | The rank where no host is known; a host or device bears other ranks in other runs.
--- @column verdict VARCHAR | recurring: slow in at least half of 3 or more runs; ok; not_comparable with fewer.
+-- @column verdict VARCHAR | recurring: slow in at least half of 3 or more runs, or in each of the latest 3; with one peer in so many that a coin has a chance under 1 %; ok; not_comparable with fewer runs, or where one peer leaves it open.
 -- @column slow_runs BIGINT runs | Runs in which it was slow.
 -- @column runs BIGINT runs | The latest runs of the configuration in which it was compared, 20 at most, by date and run_id, those without a date first.
--- @column slowdown DOUBLE | Largest slowdown of its ranks, median over the runs.
+-- @column slowdown DOUBLE | Largest slowdown of its slow ranks, median over the runs in which it was slow; NULL where it was slow in none.
 -- @column time_lost_ms DOUBLE ms | Time that the worst of its slow ranks lost, summed over the runs in which it was slow.
 -- @column gpu_hours_lost DOUBLE GPU hours | That time on every rank of the job; NULL where the size of one of these jobs is unknown.
 -- @column last_slow_run VARCHAR | The latest run in which it was slow.
 -- @column slow_run_ids VARCHAR[] | Runs in which it was slow, the latest first.
 -- @column evidence VARCHAR | What was seen, in one sentence, of what was slow.
-WITH seen AS (
-    SELECT
-        r.config,
-        s.host,
-        CASE WHEN s.host IS NOT NULL THEN s.device END AS device,
-        CASE WHEN s.host IS NULL THEN s.rank END AS rank,
-        r.run_date,
-        r.run_id,
-        r.world_size,
-        s.rank AS run_rank,
-        s.slowdown,
-        s.time_lost_ms,
-        s.verdict IN ('straggler', 'suspect') AS slow
-    FROM straggler_ranks AS s
-    JOIN _fleet_runs AS r USING (run_id)
-    WHERE s.verdict <> 'not_comparable' AND r.config IS NOT NULL
-),
-latest AS (
-    SELECT
-        config, host, device, rank, run_date, run_id, world_size,
-        max(slowdown) AS slowdown,
-        bool_or(slow) AS slow,
-        coalesce(max(time_lost_ms) FILTER (slow), 0) AS lost_ms,
-        arg_min(run_rank, (-slowdown, run_rank)) FILTER (slow) AS slow_rank
-    FROM seen
-    GROUP BY config, host, device, rank, run_date, run_id, world_size
-    QUALIFY row_number() OVER (
-        PARTITION BY config, host, device, rank ORDER BY run_date DESC NULLS LAST, run_id DESC
-    ) <= 20
-),
-subjects AS (
+-- @column peers BIGINT ranks | Peers of its ranks in the run that had most.
+-- @column slow_ranks INTEGER[] | Its ranks that were slow in these runs.
+-- @column first_slow_run VARCHAR | The first slow run of the latest series: after 3 runs in a row that were ok a new one begins. It may be older than the 20 runs.
+-- @column since TIMESTAMP | Date of that run.
+WITH subjects AS (
     SELECT
         config, host, device, rank,
         count(*) AS runs,
         count(*) FILTER (slow) AS slow_runs,
+        count(*) FILTER (age <= 3 AND slow) = 3 AS slow_lately,
+        max(peers) AS peers,
+        max(ranks) AS ranks,
         quantile_cont(slowdown, 0.5) AS slowdown,
+        quantile_cont(worst.forward_step, 0.5) AS forward_step,
+        quantile_cont(worst.backward_step, 0.5) AS backward_step,
+        2 * count(*) FILTER (worst.op = 'forward_step') > slow_runs AS forward,
         ordered_sum(lost_ms) AS time_lost_ms,
-        CASE WHEN count(world_size) FILTER (slow) = count(*) FILTER (slow)
+        CASE WHEN count(world_size) FILTER (slow) = slow_runs
             THEN coalesce(ordered_sum(world_size * lost_ms / 3.6e6), 0)
         END AS gpu_hours_lost,
-        coalesce(
-            list(run_id ORDER BY run_date DESC NULLS LAST, run_id DESC) FILTER (slow), []
-        ) AS slow_run_ids,
-        list(slow_rank ORDER BY run_date DESC NULLS LAST, run_id DESC) FILTER (slow) AS slow_ranks
-    FROM latest
+        coalesce(list(run_id ORDER BY age) FILTER (slow), []) AS slow_run_ids,
+        coalesce(flatten(list(slow_ranks) FILTER (slow)), []) AS slow_rank_runs,
+        arg_min(first_slow, age) FILTER (slow) AS first_slow
+    FROM _subject_runs
+    WHERE age <= 20
     GROUP BY config, host, device, rank
+),
+judged AS (
+    SELECT
+        *,
+        list_sort(list_distinct(slow_rank_runs)) AS slow_ranks,
+        2 * slow_runs >= runs AS slow_often,
+        -- In a host of several ranks one of a pair is always slow: it has to be the same one.
+        CASE WHEN ranks = 1 THEN slow_runs ELSE coalesce(
+            list_max(list_transform(
+                slow_ranks, lambda one: len(list_filter(slow_rank_runs, lambda r: r = one))
+            )), 0
+        ) END AS alike_runs,
+        CASE
+            WHEN runs < 3 THEN 'few_runs'
+            WHEN peers = 1 AND (slow_often OR slow_lately) AND coin_chance(alike_runs, runs) >= 0.01
+                THEN 'one_peer'
+        END AS reason
+    FROM subjects
 )
 SELECT
     config,
@@ -69,8 +68,8 @@ SELECT
     device,
     rank,
     CASE
-        WHEN runs < 3 THEN 'not_comparable'
-        WHEN 2 * slow_runs >= runs THEN 'recurring'
+        WHEN reason IS NOT NULL THEN 'not_comparable'
+        WHEN slow_often OR slow_lately THEN 'recurring'
         ELSE 'ok'
     END AS verdict,
     slow_runs,
@@ -81,9 +80,21 @@ SELECT
     slow_run_ids[1] AS last_slow_run,
     slow_run_ids,
     CASE WHEN slow_runs > 0 THEN format(
-        'Slow in {} of {} runs, last in {} as rank {}; it took {:.2f} times as long as its peers'
-            || ' in the median run.',
-        slow_runs, runs, slow_run_ids[1], slow_ranks[1], slowdown
+        '{}{}: {} took {:.2f} times as long as {} in {} of {} runs, last in {}.',
+        subject,
+        CASE WHEN rank IS NULL THEN format(
+            ' ({} {})',
+            CASE len(slow_ranks) WHEN 1 THEN 'rank' ELSE 'ranks' END,
+            array_to_string(slow_ranks, ', ')
+        ) ELSE '' END,
+        CASE WHEN forward THEN 'forward_step' ELSE 'backward_step' END,
+        CASE WHEN forward THEN forward_step ELSE backward_step END,
+        peers_named(peers),
+        slow_runs, runs, slow_run_ids[1]
     ) END AS evidence,
-    CASE WHEN runs < 3 THEN 'few_runs' END AS reason
-FROM subjects
+    reason,
+    peers,
+    slow_ranks,
+    first_slow.run_id AS first_slow_run,
+    first_slow.run_date AS since
+FROM judged

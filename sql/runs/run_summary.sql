@@ -5,17 +5,19 @@
 -- @column step_p50_ms DOUBLE ms | Median time of a step, warm-up left out.
 -- @column bubble_ratio DOUBLE | Measured pipeline bubble, idle over window: mean over stages, median over steps without warm-up. NULL where it is not measured: theory and models are in stage_bubbles.
 -- @column slowest_stage INTEGER | Stage that is the busiest in most steps, the first of equal ones.
--- @column stragglers BIGINT ranks | Ranks with the verdict straggler; NULL where no rank could be compared.
+-- @column stragglers BIGINT ranks | Ranks with the verdict straggler; NULL where no rank could be compared. Suspects are counted beside them.
 -- @column comm_ratio DOUBLE | Communication inside operations over the pipeline window, both summed over ranks and steps.
--- @column busbw_gbps DOUBLE GB/s | Median bus bandwidth of the kind of call with the most bytes that has one.
+-- @column busbw_gbps DOUBLE GB/s | Median bus bandwidth of the kind of call with the most bytes that has one, kinds left out whose median time is under 10 ticks of the trace's clock.
 -- @column coverage_ratio DOUBLE | Ranks seen over expected, times lines understood over those and the rejected.
 -- @column rejects BIGINT lines | Lines that were not understood.
--- @column straggler_rank INTEGER | Rank with the verdict straggler that lost most time, the lowest of equal ones.
--- @column time_lost_ms DOUBLE ms | What stragglers held the job up: in every step the largest excess of one that is slow in it, at most the step's time, summed. 0 where ranks were compared and none is a straggler.
+-- @column straggler_rank INTEGER | Straggler or suspect that lost most time, the lowest rank of equal ones.
+-- @column time_lost_ms DOUBLE ms | What stragglers and suspects held the job up: in every step the largest excess of one that is slow in it, at most the step's time, summed. 0 where ranks were compared and none is either.
 -- @column gpu_hours_lost DOUBLE GPU hours | time_lost_ms on every rank of the job.
 -- @column culprit_stability_ratio DOUBLE | Share of the steps with a slow rank whose slowest of the job is the most frequent one: near 1 it is the same rank every time.
 -- @column suspects BIGINT ranks | Ranks with the verdict suspect: too few steps or one peer.
 -- @column slowest_stage_steps BIGINT steps | Steps in which slowest_stage was the busiest.
+-- @column busbw_call VARCHAR | The kind of call that busbw_gbps is of: collective, group, element type and size.
+-- @column busbw_reason VARCHAR | coarse_calls: every kind of call with a bandwidth is too short for the clock. NULL where there is a figure, or where coverage says why there is none.
 -- @column not_computable VARCHAR[] | Figures that no row of the run has, each as `model.column: reason`.
 WITH steps AS (
     SELECT run_id, quantile_cont(step_ms, 0.5) FILTER (NOT warmup) AS step_p50_ms
@@ -62,9 +64,12 @@ calls AS (
     SELECT
         run_id,
         arg_min(
-            busbw_p50_gbps,
+            {
+                'gbps': busbw_p50_gbps,
+                'kind': concat_ws(' ', collective, group_kind, dtype, size_bytes || ' bytes')
+            },
             (-size_bytes::HUGEINT * calls, collective, group_kind, dtype, size_bytes)
-        ) AS busbw_gbps
+        ) FILTER (time_p50_ms >= ns_to_ms(10 * clock_tick_ns())) AS headline
     FROM collective_bandwidth
     WHERE busbw_p50_gbps IS NOT NULL
     GROUP BY run_id
@@ -80,7 +85,7 @@ SELECT
     g.slowest_stage,
     v.stragglers,
     w.comm_ratio,
-    l.busbw_gbps,
+    l.headline.gbps AS busbw_gbps,
     c.coverage_ratio,
     c.rejects,
     x.straggler_rank,
@@ -89,7 +94,9 @@ SELECT
     x.culprit_stability_ratio,
     v.suspects,
     g.slowest_stage_steps,
-    c.not_computable
+    c.not_computable,
+    l.headline.kind AS busbw_call,
+    CASE WHEN l.run_id IS NOT NULL AND l.headline IS NULL THEN 'coarse_calls' END AS busbw_reason
 FROM runs AS r
 JOIN coverage AS c USING (run_id)
 LEFT JOIN steps AS t USING (run_id)

@@ -7,8 +7,7 @@
 -- @column peers BIGINT ranks | Peers in the step that had most.
 -- @column slowdown DOUBLE | Median over steps.
 -- @column time_lost_ms DOUBLE ms | Own time over the peers' median, never more than the step took, summed over steps.
--- @column slowest_op VARCHAR | forward_step or backward_step, whichever exceeds its peers by more.
--- @column slowest_op_slowdown DOUBLE | Its own time over the peers', both summed over steps.
+-- @column op_slowdowns STRUCT(op VARCHAR, slowdown DOUBLE)[] | forward_step and backward_step, own time over the peers', both summed over steps; the one that exceeds its peers by more first.
 WITH compared AS (
     SELECT s.*, t.step_ms
     FROM straggler_steps AS s
@@ -35,11 +34,17 @@ ops_compared AS (
     WHERE op IN ('forward_step', 'backward_step')
     GROUP BY run_id, rank, op
 ),
-slowest AS (
-    SELECT run_id, rank, op AS slowest_op, ratio(own_ms, peers_ms) AS slowest_op_slowdown
+by_op AS (
+    SELECT
+        run_id,
+        rank,
+        list(
+            struct_pack(op := op, slowdown := ratio(own_ms, peers_ms))
+            ORDER BY own_ms - peers_ms DESC, op
+        ) AS op_slowdowns
     FROM ops_compared
-    QUALIFY row_number() OVER (PARTITION BY run_id, rank ORDER BY own_ms - peers_ms DESC, op) = 1
+    GROUP BY run_id, rank
 )
-SELECT v.*, s.slowest_op, s.slowest_op_slowdown
+SELECT v.*, o.op_slowdowns
 FROM verdicts AS v
-LEFT JOIN slowest AS s USING (run_id, rank)
+LEFT JOIN by_op AS o USING (run_id, rank)

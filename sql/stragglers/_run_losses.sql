@@ -1,9 +1,9 @@
 -- What slow ranks cost a run, and whether it is the same rank every time.
 -- @internal
 -- @grain run_id
--- @column straggler_rank INTEGER | Rank with the verdict straggler that lost most time, the lowest of equal ones.
+-- @column straggler_rank INTEGER | Straggler or suspect that lost most time, the lowest of equal ones.
 -- @column culprit_stability_ratio DOUBLE | Share of the steps with a culprit whose culprit is the most frequent one.
--- @column time_lost_ms DOUBLE ms | Largest excess of a straggler that is slow in the step, at most the step's time, summed over the steps compared.
+-- @column time_lost_ms DOUBLE ms | Largest excess of a straggler or suspect that is slow in the step, at most the step's time, summed over the steps compared.
 -- @column gpu_hours_lost DOUBLE GPU hours | That time on every rank of the job.
 WITH compared AS (
     SELECT run_id
@@ -14,7 +14,7 @@ WITH compared AS (
 worst AS (
     SELECT run_id, arg_min(rank, (-time_lost_ms, rank)) AS straggler_rank
     FROM straggler_ranks
-    WHERE verdict = 'straggler'
+    WHERE verdict IN ('straggler', 'suspect')
     GROUP BY run_id
 ),
 slow AS (
@@ -28,7 +28,7 @@ slow AS (
 step_losses AS (
     SELECT run_id, step, least(max(excess_ms), any_value(step_ms)) AS lost_ms
     FROM slow
-    WHERE verdict = 'straggler'
+    WHERE verdict IN ('straggler', 'suspect')
     GROUP BY run_id, step
 ),
 losses AS (

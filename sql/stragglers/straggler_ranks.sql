@@ -17,6 +17,9 @@
 -- @column wait_reason VARCHAR | Why it is not known what the rank waited.
 -- @column least_waiting BOOLEAN | Waited less inside its operations than every other rank of its stage: the other side of being slow, shown beside the verdict. NULL where the waiting of one is not known.
 -- @column evidence VARCHAR | What was seen, in one sentence, of stragglers and suspects.
+-- @column slowest_op VARCHAR | forward_step or backward_step, whichever exceeds its peers by more.
+-- @column forward_slowdown DOUBLE | Own time of forward_step over the median of the peers, both summed over steps; NULL where it was not compared.
+-- @column backward_slowdown DOUBLE | The same of backward_step.
 WITH ranks AS (
     SELECT s.run_id, s.rank, min(s.stage) AS stage, coalesce(r.simulated, false) AS simulated
     FROM _rank_steps AS s
@@ -27,6 +30,8 @@ judged AS (
     SELECT
         r.run_id, r.rank, r.stage, r.simulated,
         s.* EXCLUDE (run_id, rank),
+        list_filter(s.op_slowdowns, lambda o: o.op = 'forward_step')[1].slowdown AS forward_slowdown,
+        list_filter(s.op_slowdowns, lambda o: o.op = 'backward_step')[1].slowdown AS backward_slowdown,
         CASE
             WHEN s.rank IS NULL THEN 'not_comparable'
             WHEN s.slow_steps = 0 OR 2 * s.slow_steps < s.steps THEN 'ok'
@@ -66,26 +71,39 @@ SELECT
     CASE WHEN NOT j.simulated AND w.waiting_rank_ns > 0 THEN w.waiting_rank END AS waiting_rank,
     CASE WHEN NOT j.simulated AND w.waiting_rank_ns > 0 THEN ns_to_ms(w.waiting_rank_ns) END
         AS waiting_rank_ms,
-    CASE WHEN j.verdict IN ('straggler', 'suspect') THEN concat_ws(
-        '; ',
+    CASE WHEN j.verdict IN ('straggler', 'suspect') THEN concat(
         format(
-            '{} took {:.2f} times as long as {}',
-            j.slowest_op,
-            j.slowest_op_slowdown,
-            CASE j.peers
-                WHEN 1 THEN 'on its one peer'
-                ELSE format('the median of {} peers', j.peers)
-            END
+            'rank {} ({}): ',
+            j.rank,
+            concat_ws(', ', 'stage ' || j.stage, 'host ' || p.host, 'device ' || p.device)
         ),
-        format(
-            'slow in {} of {} steps, the culprit of {}',
-            j.slow_steps, j.steps, j.culprit_steps
+        concat_ws(
+            '; ',
+            concat_ws(
+                ', ',
+                format(
+                    '{} took {:.2f} times as long as {}',
+                    j.op_slowdowns[1].op, j.op_slowdowns[1].slowdown, peers_named(j.peers)
+                ),
+                format('{} {:.2f} times', j.op_slowdowns[2].op, j.op_slowdowns[2].slowdown)
+            ),
+            format('slow in {} of {} steps', j.slow_steps, j.steps) || CASE j.culprit_steps
+                WHEN j.slow_steps THEN ''
+                WHEN 0 THEN ', but another rank was slower'
+                ELSE format(
+                    ', but another rank was slower in {} of them', j.slow_steps - j.culprit_steps
+                )
+            END,
+            CASE WHEN w.waiting_rank_ns > 0 THEN format(
+                'rank {} waited {:.1f} ms in communication',
+                w.waiting_rank, ns_to_ms(w.waiting_rank_ns)
+            ) END
         ),
-        CASE WHEN w.waiting_rank_ns > 0 THEN format(
-            'rank {} waited {:.1f} ms in communication', w.waiting_rank, ns_to_ms(w.waiting_rank_ns)
-        ) END,
-        'it ran on ' || nullif(concat_ws(', ', 'host ' || p.host, 'device ' || p.device), '')
-    ) || '.' END AS evidence
+        '.'
+    ) END AS evidence,
+    j.op_slowdowns[1].op AS slowest_op,
+    j.forward_slowdown,
+    j.backward_slowdown
 FROM judged AS j
 JOIN _rank_waits AS w USING (run_id, rank)
 JOIN _rank_places AS p USING (run_id, rank)

@@ -1,0 +1,72 @@
+-- Whether the latest runs of a configuration are worse than its best ones, and since when.
+-- @internal
+-- @scope fleet
+-- @grain run_id
+-- @column drift VARCHAR | drifted, ok or not_comparable.
+-- @column drifts VARCHAR[] | What is worse, a sentence per figure, the one furthest beyond what is allowed first.
+-- @column drifted_since TIMESTAMP | Date of the first run of the series of drifted runs that this one belongs to.
+WITH worded AS (
+    SELECT
+        d.*,
+        m.worse_sign,
+        percent_digits(change_ratio, allowed_ratio) AS digits,
+        concat(
+            best_from::DATE,
+            CASE WHEN best_until::DATE > best_from::DATE THEN ' to ' || best_until::DATE END
+        ) AS days
+    FROM _drifts AS d
+    JOIN _run_metrics AS m USING (run_id, metric)
+),
+judged AS (
+    SELECT
+        run_id,
+        bool_or(drifted) AS drifted,
+        coalesce(
+            list(
+                CASE
+                    WHEN best_median = 0 THEN format(
+                        '{}: the median of the latest 5 runs, {:.6g}, is over {:.6g}, the most of the'
+                            || ' best 10 runs in a row ({})',
+                        metric, latest_median, best_worst, days
+                    )
+                    ELSE format(
+                        '{}: the median of the latest 5 runs, {:.6g}, is {} {} {:.6g}, the best median'
+                            || ' of 10 runs in a row ({}); allowed {}',
+                        metric,
+                        latest_median,
+                        percent(change_ratio, digits),
+                        CASE worse_sign WHEN 1 THEN 'over' ELSE 'under' END,
+                        best_median,
+                        days,
+                        percent(allowed_ratio, digits)
+                    )
+                END
+                ORDER BY abs(change_ratio) / allowed_ratio DESC NULLS FIRST, metric
+            ) FILTER (drifted),
+            []
+        ) AS drifts,
+        arg_min(reason, (reason = 'figure_missing', metric)) AS reason
+    FROM worded
+    GROUP BY run_id
+),
+-- A run that cannot be compared ends no series.
+series AS (
+    SELECT
+        j.*,
+        r.config,
+        r.run_date,
+        count(*) FILTER (NOT j.drifted) OVER (
+            PARTITION BY r.config ORDER BY r.run_date, j.run_id
+        ) AS number
+    FROM judged AS j
+    JOIN runs AS r USING (run_id)
+)
+SELECT
+    run_id,
+    CASE drifted WHEN true THEN 'drifted' WHEN false THEN 'ok' ELSE 'not_comparable' END AS drift,
+    drifts,
+    CASE WHEN drifted THEN
+        min(run_date) FILTER (drifted) OVER (PARTITION BY config, number)
+    END AS drifted_since,
+    CASE WHEN drifted IS NULL THEN reason END AS reason
+FROM series
