@@ -20,7 +20,7 @@ WITH regressions AS (
     WHERE verdict = 'regressed'
 ),
 drifts AS (
-    SELECT *, unnest(drifts) AS sentence, split_part(sentence, ' ', 1) AS figure
+    SELECT *, unnest(drifts) AS sentence, rtrim(split_part(sentence, ' ', 1), ':') AS figure
     FROM run_history
     WHERE drift = 'drifted'
 ),
@@ -71,14 +71,16 @@ FROM regressions AS r
 LEFT JOIN causes AS c ON c.run_id = r.run_id AND r.figure = 'step_p50_ms'
 UNION ALL BY NAME
 SELECT
-    run_id, 'drifted' AS kind, 'critical' AS severity, 'drift' AS gate,
-    figure AS subject,
-    drifted_since AS since,
-    sentence || '.' AS evidence,
-    CASE WHEN figure = 'step_p50_ms' THEN drift_lost_ratio END AS lost_ratio,
+    d.run_id, 'drifted' AS kind, 'critical' AS severity, 'drift' AS gate,
+    d.figure AS subject,
+    d.drifted_since AS since,
+    d.sentence || '.' AS evidence,
+    CASE WHEN d.figure = 'step_p50_ms' THEN 1 - ratio(b.best_median, b.latest_median) END
+        AS lost_ratio,
     'unclear' AS cause,
-    'See what changed between the first and the latest run: tracelake diff FIRST LATEST.' AS advice
-FROM drifts
+    'Compare an early run with the latest: tracelake diff EARLY LATEST.' AS advice
+FROM drifts AS d
+LEFT JOIN _drifts AS b ON b.run_id = d.run_id AND b.metric = d.figure
 UNION ALL BY NAME
 SELECT
     s.run_id, 'slow_stage' AS kind, 'warning' AS severity,

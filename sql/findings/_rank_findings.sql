@@ -83,8 +83,7 @@ SELECT
     verdict AS gate,
     concat('rank ', rank) AS subject,
     series, rank, stage, host, device,
-    CASE WHEN forward_slowdown >= backward_slowdown THEN 'forward_step' ELSE 'backward_step' END
-        AS op,
+    slowest_op AS op,
     NULL::TIMESTAMP AS since,
     evidence, lost_ratio, cause, advice
 FROM advised

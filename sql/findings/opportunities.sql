@@ -76,9 +76,9 @@ SELECT
     format('Use {} micro-batches per step in place of {}.', more, micro_batches),
     'theory',
     format(
-        'With {} micro-batches {} stages idle {:.0f} % of the step by the schedule alone; with {}'
-            || ' it is {:.0f} %.',
-        micro_batches, stages, 100 * bubble_ratio, more, 100 * more_bubble_ratio
+        'With {} a step, {} stages idle {:.0f} % of it by the schedule alone; with {} it is {:.0f} %.',
+        CASE micro_batches WHEN 1 THEN '1 micro-batch' ELSE micro_batches || ' micro-batches' END,
+        stages, 100 * bubble_ratio, more, 100 * more_bubble_ratio
     )
 FROM schedules
 UNION ALL
