@@ -79,8 +79,8 @@ def test_row_counts(case: Case) -> None:
 
 
 PARTS = (
-    *("window_ns", "compute_ns", "in_op_comm_ns", "p2p_recv_ns", "p2p_send_ns", "finalize_ns"),
-    *("other_step_ns", "gap_ns"),
+    *("window_ns", "compute_ns", "data_ns", "in_op_comm_ns", "p2p_recv_ns", "p2p_send_ns"),
+    *("finalize_ns", "other_step_ns", "gap_ns"),
 )
 
 

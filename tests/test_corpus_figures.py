@@ -73,7 +73,7 @@ def test_windows_close_to_the_nanosecond(warehouse: duckdb.DuckDBPyConnection) -
         warehouse,
         f"""
         SELECT
-            count(DISTINCT run_id), count(*), count(*) FILTER (window_ns = compute_ns
+            count(DISTINCT run_id), count(*), count(*) FILTER (window_ns = compute_ns + data_ns
                 + in_op_comm_ns + p2p_recv_ns + p2p_send_ns + finalize_ns + other_step_ns + gap_ns),
             sum(overlap_ns)::BIGINT, count(reason)
         FROM rank_bubbles JOIN runs USING (run_id) WHERE {MEASURED}

@@ -246,6 +246,7 @@ def test_the_parts_of_a_stage_are_those_of_its_ranks(
 ) -> None:
     parts = {
         "compute": "compute_ns",
+        "data": "data_ns",
         "comm": "in_op_comm_ns",
         "recv": "p2p_recv_ns",
         "send": "p2p_send_ns",

@@ -30,8 +30,8 @@ from tests.simulated_calls import Member, simulated_calls
 
 SPECS = {seed: random_spec(seed) for seed in range(30)}
 PARTS = (
-    *("window_ns", "compute_ns", "in_op_comm_ns", "p2p_recv_ns", "p2p_send_ns", "finalize_ns"),
-    *("other_step_ns", "gap_ns"),
+    *("window_ns", "compute_ns", "data_ns", "in_op_comm_ns", "p2p_recv_ns", "p2p_send_ns"),
+    *("finalize_ns", "other_step_ns", "gap_ns"),
 )
 # Of a time that is read from a clock which gains 100 ppm.
 DRIFT = 1e-4

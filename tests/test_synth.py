@@ -33,7 +33,7 @@ REALISTIC = replace(
 
 
 def idle_share(row: Row) -> Fraction:
-    busy = row["compute_ns"] + row["in_op_comm_ns"]
+    busy = row["compute_ns"] + row["data_ns"] + row["in_op_comm_ns"]
     return Fraction(row["window_ns"] - busy, row["window_ns"])
 
 
@@ -335,7 +335,7 @@ def test_busy_time_by_phase_is_in_the_text(tmp_path: Path, vpp: int) -> None:
     for row in answer["rank_steps"]:
         found = {name: row[f"{name}_ns"] for name in ("warmup", "steady", "cooldown")}
         assert found == {name: busy[row["step"], row["rank"], name] * 10_000 for name in found}
-        assert sum(found.values()) == row["compute_ns"] + row["in_op_comm_ns"]
+        assert sum(found.values()) == row["compute_ns"] + row["data_ns"] + row["in_op_comm_ns"]
 
 
 def test_a_receive_waits_until_its_sender_starts(tmp_path: Path) -> None:

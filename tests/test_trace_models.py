@@ -14,11 +14,11 @@ import pytest
 
 from pipeline.models import catalog, compute, connect, create_empty_tables
 
-PARTS = ("compute", "in_op_comm", "p2p_recv", "p2p_send", "finalize", "other_step", "gap")
+PARTS = ("compute", "data", "in_op_comm", "p2p_recv", "p2p_send", "finalize", "other_step", "gap")
 KINDS = {
     "forward_step": ("compute", "compute"),
     "backward_step": ("compute", "compute"),
-    "get_batch": ("data", "compute"),
+    "get_batch": ("data", "data"),
     "recv_forward": ("p2p", "p2p_recv"),
     "send_forward": ("p2p", "p2p_send"),
     "dp_allreduce": ("collective", "finalize"),
@@ -56,7 +56,7 @@ def random_ops(rng: random.Random) -> list[Op]:
                 end = start + rng.choice((0, 1, 2, 5, 9))
                 seq += 1
                 op = Op(rank, step, seq, name, start, end, stage=rank)
-                if KINDS[name][1] == "compute":
+                if KINDS[name][1] in ("compute", "data"):
                     op.subs = [
                         (at, at + rng.randrange(5), rng.random() < 0.3)
                         for at in (
@@ -112,7 +112,7 @@ def partition(ops: Sequence[Op], rank: int, step: int) -> dict[str, int]:
             parts["gap"] += 1
         elif owner.step != step:
             parts["other_step"] += 1
-        elif KINDS[owner.op][1] != "compute":
+        elif KINDS[owner.op][1] not in ("compute", "data"):
             parts[KINDS[owner.op][1]] += 1
         else:
             starts = [(max(s, owner.start), min(e, owner.end), a) for s, e, a in owner.subs]
@@ -120,7 +120,7 @@ def partition(ops: Sequence[Op], rank: int, step: int) -> dict[str, int]:
                 ((s, e, k, a) for k, (s, e, a) in enumerate(starts)), key=lambda sub: sub[:3]
             )
             call = next((sub for sub in inside if sub[0] <= now < sub[1]), None)
-            parts["compute" if call is None else "in_op_comm"] += 1
+            parts[KINDS[owner.op][1] if call is None else "in_op_comm"] += 1
             parts["in_op_overlap"] += call is not None and call[3]
     return parts
 

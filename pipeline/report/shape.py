@@ -18,11 +18,12 @@ IN_MODEL = (
 # Parts of a pipeline window and their colours, the working ones first: the rest is the bubble.
 WINDOW_PARTS: Mapping[str, str] = {
     "compute_ms": "compute",
+    "data_ms": "data",
     "in_op_comm_ms": "comm",
     "p2p_recv_ms": "recv",
     "p2p_send_ms": "send",
     "finalize_ms": "finalize",
-    "other_step_ms": "data",
+    "other_step_ms": "c5",
     "gap_ms": "gap",
 }
 

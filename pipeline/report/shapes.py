@@ -110,6 +110,19 @@ SHAPES: Mapping[str, Shape] = {
             GROUP BY ALL
         """,
     ),
+    "step_changes": Shape(
+        columns=("op", "kind", "stage", "baseline_ms", "run_ms", "change_ms", "share_ratio"),
+        order="op = 'rest', abs(change_ms) DESC, op, kind, stage NULLS LAST",
+        rows=16,
+        empty="Fewer than three runs of the baseline have operations with a pipeline window.",
+    ),
+    "op_shares": Shape(
+        columns=("op", "kind", "stage", "share_ms", "share_ratio"),
+        order="share_ms DESC, op, kind, stage NULLS LAST",
+        rows=16,
+        empty="The input has no operations of ranks with a pipeline window.",
+        bar="share_ratio",
+    ),
     "straggler_ranks": Shape(
         columns=(
             "rank",

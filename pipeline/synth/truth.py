@@ -48,7 +48,7 @@ def step_rows(ranks: Ranks) -> list[Row]:
 def rank_step_rows(spec: Spec, ranks: Ranks) -> list[Row]:
     """Per step and rank: the parts of the window, waits, own compute, and slowdown among peers.
 
-    The busy time (compute and in_op_comm) also by phase of the schedule.
+    The busy time (compute, data and in_op_comm) also by phase of the schedule.
     """
     rows = []
     starts = [[op.start for op in ops] for ops in ranks]
@@ -58,7 +58,7 @@ def rank_step_rows(spec: Spec, ranks: Ranks) -> list[Row]:
         for rank, ops in enumerate(ranks):
             near = slice(bisect_right(ends[rank], window[0]), bisect_left(starts[rank], window[1]))
             parts = _parts(ops[near], step, window)
-            busy = parts["compute"] + parts["in_op_comm"]
+            busy = parts["compute"] + parts["data"] + parts["in_op_comm"]
             idle = parts["window"] - busy
             others = [own[peer][step] for peer in _peers(spec, rank)]
             usual = median(others) if others else None
@@ -185,7 +185,7 @@ def _windows(ranks: Ranks) -> dict[int, tuple[int, int]]:
 
 def _parts(ops: Sequence[Op], step: int, window: tuple[int, int]) -> dict[str, int]:
     opens, closes = window
-    names = ("compute", "in_op_comm", "p2p_recv", "p2p_send", "finalize", "other_step")
+    names = ("compute", "data", "in_op_comm", "p2p_recv", "p2p_send", "finalize", "other_step")
     parts = {"window": closes - opens, **dict.fromkeys(names, 0)}
     waits = overlap = receive_waits = 0
     phases = dict.fromkeys(_PHASES, 0)
@@ -198,7 +198,7 @@ def _parts(ops: Sequence[Op], step: int, window: tuple[int, int]) -> dict[str, i
         elif op.name in _COMPUTE:
             phases[op.phase] += inside
             inner = sum(span.end - span.start for span in op.spans)
-            parts["compute"] += inside - inner
+            parts["data" if op.name == "get_batch" else "compute"] += inside - inner
             parts["in_op_comm"] += inner
             for span in op.spans:
                 if span.call.hidden is not None:

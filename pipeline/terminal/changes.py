@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import duckdb
 
-from pipeline.terminal.facts import Document
+from pipeline.terminal.facts import PARTS, Document
 from pipeline.terminal.reading import Row, read_rows
 from pipeline.topology import KEYS
 
@@ -32,7 +32,7 @@ WORSE: Mapping[str, int] = MappingProxyType(
 LEVEL = 0.01
 
 _SETTINGS = ("format", "simulated", "model", *KEYS, "params", "profiled")
-_WINDOW = ("compute_ms", "in_op_comm_ms", "p2p_recv_ms", "p2p_send_ms", "finalize_ms", "gap_ms")
+_WINDOW = tuple(f"{part}_ms" for part in PARTS)
 # Parts of a window add up to it: one that grows is no worse by itself.
 _STAGE_FIGURES = {
     "micro_batch_ms": 1,

@@ -15,6 +15,7 @@ Document: TypeAlias = dict[str, Any]
 # Parts of a pipeline window, which add up to it: busy first, then idle.
 PARTS = (
     "compute",
+    "data",
     "in_op_comm",
     "p2p_recv",
     "p2p_send",

@@ -41,8 +41,8 @@ class Glyphs:
     arrow: str
 
 
-_BLOCKS = Glyphs("█", "░", "█▓▒░▞╌·", "▁▂▃▄▅▆▇█", "·", "–", "→")  # noqa: RUF001 - as drawn
-_ASCII = Glyphs("#", ".", "#=<>+~.", "_.-=+*%#", "|", "-", "->")
+_BLOCKS = Glyphs("█", "░", "█▤▓▒░▞╌·", "▁▂▃▄▅▆▇█", "·", "–", "→")  # noqa: RUF001 - as drawn
+_ASCII = Glyphs("#", ".", "#%=<>+~.", "_.-=+*%#", "|", "-", "->")
 
 
 class Page:

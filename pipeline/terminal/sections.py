@@ -11,7 +11,7 @@ from pipeline.terminal.page import BAD, DIM, GOOD, WARN, Page
 from pipeline.terminal.reading import Row
 from pipeline.text import counted
 
-_PART_STYLES = ("green", "cyan", "yellow", "blue", "magenta", "dim", "dim")
+_PART_STYLES = ("green", "bright_green", "cyan", "yellow", "blue", "magenta", "dim", "dim")
 _STAGES = 16
 # A split that saves less than this of a step is not worth moving layers for.
 _GAIN = 0.01

@@ -17,8 +17,8 @@ SLICE_ARGS = (
 )
 # Columns of `rank_bubbles` that the slice of a step has.
 STEP_ARGS = (
-    *("window_ms", "compute_ms", "in_op_comm_ms", "p2p_recv_ms", "p2p_send_ms", "finalize_ms"),
-    *("other_step_ms", "gap_ms", "idle_ms", "p2p_recv_wait_ms", "in_op_wait_ms"),
+    *("window_ms", "compute_ms", "data_ms", "in_op_comm_ms", "p2p_recv_ms", "p2p_send_ms"),
+    *("finalize_ms", "other_step_ms", "gap_ms", "idle_ms", "p2p_recv_wait_ms", "in_op_wait_ms"),
     *("in_op_overlap_ms", "bubble_ratio", "bubble_with_wait_ratio", "theory_bubble_ratio"),
     *("reason", "recv_reason"),
 )

@@ -5,7 +5,7 @@
 -- A rank whose clock cannot be related keeps its own: good among its own times, for no window.
 -- @internal
 -- @grain run_id, rank, seq
--- @column part VARCHAR | compute, p2p_recv, p2p_send or finalize. The lines of a fused send and receive are one interval, a receive, because it waits for the peer.
+-- @column part VARCHAR | compute, data, p2p_recv, p2p_send or finalize. The lines of a fused send and receive are one interval, a receive, because it waits for the peer.
 -- @column from_ns BIGINT ns | Start of the interval: start_ns, or the latest end before it where that is later.
 -- @column to_ns BIGINT ns | End of the interval.
 -- @column overlap_ns BIGINT ns | Time that operations before it had taken already: a fault of the trace, never counted twice.
@@ -15,7 +15,7 @@ WITH timed AS (
         aligned_ns(o.start_ns, k.offset_ns, k.drift, k.origin_ns) AS start_ns,
         aligned_ns(o.end_ns, k.offset_ns, k.drift, k.origin_ns) AS end_ns,
         CASE
-            WHEN o.category IN ('compute', 'data') THEN 'compute'
+            WHEN o.category IN ('compute', 'data') THEN o.category
             WHEN o.category = 'p2p' AND starts_with(o.op, 'recv') THEN 'p2p_recv'
             WHEN o.category = 'p2p' THEN 'p2p_send'
             ELSE 'finalize'

@@ -2,7 +2,8 @@
 -- @internal
 -- @grain run_id, step, rank
 -- @column compute_ns BIGINT ns | Computing operations outside their communication.
--- @column in_op_comm_ns BIGINT ns | Communication inside computing operations.
+-- @column data_ns BIGINT ns | Data loading operations outside their communication.
+-- @column in_op_comm_ns BIGINT ns | Communication inside both.
 -- @column in_op_overlap_ns BIGINT ns | What of that is asynchronous.
 -- @column p2p_recv_ns BIGINT ns | Receives.
 -- @column p2p_send_ns BIGINT ns | Sends.
@@ -26,6 +27,7 @@ SELECT
     step,
     rank,
     coalesce(sum(piece_ns - comm_ns) FILTER (part = 'compute'), 0)::BIGINT AS compute_ns,
+    coalesce(sum(piece_ns - comm_ns) FILTER (part = 'data'), 0)::BIGINT AS data_ns,
     sum(comm_ns)::BIGINT AS in_op_comm_ns,
     sum(overlap_ns)::BIGINT AS in_op_overlap_ns,
     coalesce(sum(piece_ns) FILTER (part = 'p2p_recv'), 0)::BIGINT AS p2p_recv_ns,

@@ -6,7 +6,7 @@
 -- @grain run_id, step, rank, phase
 -- @column phase VARCHAR | warmup, steady or cooldown, as the trace names them.
 -- @column phase_ms DOUBLE ms | Length of the phase within the window.
--- @column busy_ms DOUBLE ms | Computing operations and the communication inside them.
+-- @column busy_ms DOUBLE ms | Computing and data loading operations with the communication inside them.
 -- @column idle_ms DOUBLE ms | The rest of the phase.
 -- @column bubble_ratio DOUBLE | Idle of the phase over the whole window: the three add up to bubble_ratio of rank_bubbles.
 -- @column phase_ns BIGINT ns | phase_ms, exactly.
@@ -57,7 +57,7 @@ timed AS (
     FROM phases AS p
     LEFT JOIN _op_intervals AS o
         ON o.run_id = p.run_id AND o.step = p.step AND o.rank = p.rank
-        AND o.part = 'compute' AND p.reason IS NULL
+        AND o.part IN ('compute', 'data') AND p.reason IS NULL
     GROUP BY ALL
 ),
 known AS (

@@ -14,6 +14,6 @@ SELECT
     END AS wait_ns
 FROM _comm_matches AS m
 JOIN _op_intervals AS o ON o.run_id = m.run_id AND o.rank = m.rank AND o.seq = m.seq
-WHERE m.sub > 0 AND o.part = 'compute'
+WHERE m.sub > 0 AND o.part IN ('compute', 'data')
     AND NOT is_async(m.caller) AND m.collective NOT IN ('broadcast', 'reduce')
 GROUP BY m.run_id, m.step, m.rank

@@ -9,6 +9,7 @@ SELECT
     b.run_id,
     b.stage,
     sum(b.compute_ns) / sum(b.window_ns) AS compute,
+    sum(b.data_ns) / sum(b.window_ns) AS data,
     sum(b.in_op_comm_ns) / sum(b.window_ns) AS comm,
     sum(b.p2p_recv_ns) / sum(b.window_ns) AS recv,
     sum(b.p2p_send_ns) / sum(b.window_ns) AS send,
