@@ -505,6 +505,7 @@ def test_the_one_that_is_slow_most_often_comes_first(
                 "slow_runs": 2,
                 "runs": 3,
                 "slow_run_ids": ["c", "a"],
+                "since": "2025-01-01",
             },
             {"subject": "rank 1", "slow_runs": 1, "runs": 1, "slow_run_ids": ["undated"]},
             {"subject": "rank 2", "slow_runs": 0, "runs": 3, "slow_run_ids": []},

@@ -23,7 +23,7 @@ from pipeline.query import open_warehouse
 from pipeline.synth.archive import write_archive
 from pipeline.synth.schedule import Op, simulate
 from pipeline.synth.spec import NS_PER_TICK, TICKS_PER_MS, Spec
-from tests.bench import recall
+from tests.bench import alarms, recall
 from tests.lakes import run_ingest
 from tests.random_specs import random_spec
 from tests.simulated_calls import Member, simulated_calls
@@ -342,7 +342,8 @@ def test_a_straggler_is_named_and_nobody_else(job: Job) -> None:
     assert accused == ([] if named is None else [(named,)])
     compared = job.rows("rank", "straggler_ranks", "verdict <> 'not_comparable'")
     assert len(compared) == (job.spec.world_size if peers(job.spec) else 0)
-    assert job.rows("straggler_rank", "run_summary") == [(named,)]
+    slow = job.spec.slow_rank if peers(job.spec) else None  # a suspect, where it is no straggler
+    assert job.rows("straggler_rank", "run_summary") == [(slow,)]
     if named is not None:
         culprits = job.rows("DISTINCT rank", "straggler_steps", "culprit")
         assert culprits == [(named,)]
@@ -374,3 +375,16 @@ def test_recall(tmp_path: Path) -> None:
     )
     assert all(one.noise > 0 for one in missed)
     assert recall.table(outcomes).count("\n| ") == 16
+
+
+def test_alarms(tmp_path: Path) -> None:
+    """A few nights of every kind of job; `python -m tests.bench.alarms` measures many."""
+    specs = alarms.jobs()[1::4]
+    clean = alarms.measure(tmp_path / "clean", specs, noise=0.03, nights=6)
+    assert [name for name, seen in clean.seen.items() if seen] == []
+    change = alarms.Change("everything", 1.0, night=4)
+    changed = alarms.measure(tmp_path / "changed", specs, noise=0.03, nights=5, change=change)
+    assert changed.within(1) == 1
+    assert changed.seen["confirmed"] == {(job, 4) for job in range(len(specs))}
+    assert alarms.clean_table([clean]).count("\n| ") == 1
+    assert "| slower | 6 | 100% |" in alarms.change_table({"slower": changed}, (1,))

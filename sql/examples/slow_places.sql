@@ -1,16 +1,17 @@
 -- Which host, device or rank is slow in run after run, and since when?
 -- @topic fleet
 -- @param config VARCHAR = "" | Part of the configuration; every one by default.
--- `recurring` is slow in at least half of three or more runs: take it out of the pool. With fewer
--- runs the verdict waits (`few_runs`). Dates are those of the first and the last slow run among the
--- latest 20; give `--hosts` when you ingest where the subject is a rank.
+-- `recurring` is slow in at least half of three or more runs, or in the latest three: take it out of
+-- the pool. The verdict waits for more runs (`few_runs`), with one peer for many (`one_peer`).
+-- `slow_since` is the first slow run after three in a row that were ok; give `--hosts` when you
+-- ingest where the subject is a rank.
 
 SELECT
     h.subject,
     h.verdict,
     h.slow_runs,
     h.runs,
-    min(r.run_date) AS slow_since,
+    h.since AS slow_since,
     max(r.run_date) AS slow_until,
     h.slowdown,
     h.gpu_hours_lost,
