@@ -31,10 +31,10 @@ stage_hosts AS (
     HAVING count(r.host) = count(*) AND min(r.host) = max(r.host)
 ),
 causes AS (
-    -- The operation that explains most of a change in step time.
+    -- The operation that explains most of a change in step time, if it explains a good part.
     SELECT run_id, op, kind, stage, change_ms, share_ratio
     FROM step_changes
-    WHERE op <> 'rest' AND change_ms > 0
+    WHERE op <> 'rest' AND change_ms > 0 AND share_ratio >= 0.3
     QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY change_ms DESC, op, stage) = 1
 )
 SELECT
@@ -60,7 +60,7 @@ SELECT
     CASE
         WHEN c.kind = 'data' THEN 'data'
         WHEN c.kind IN ('comm', 'p2p') THEN 'link'
-        WHEN c.kind = 'compute' THEN 'compute'
+        WHEN c.kind IN ('compute', 'overlap') THEN 'compute'
         ELSE 'unclear'
     END AS cause,
     CASE WHEN r.confirmed

@@ -54,7 +54,8 @@ SELECT
         concat(
             replace(f.name, '_', ' '),
             CASE WHEN f.count > 1 THEN format(', {} times', f.count) ELSE '' END,
-            coalesce(format(', first in line {}', f.line), '')
+            coalesce(format(', first in line {}', f.line), ''),
+            ': ' || nullif(left(f.text, 120), '')
         ), '; ' ORDER BY f.name
     )) AS evidence,
     'input' AS cause,

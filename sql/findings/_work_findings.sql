@@ -14,7 +14,7 @@ WITH data_shares AS (
         ordered_sum(d.share_ms) AS data_ms,
         arg_max(d.op, d.share_ms) AS op,
         arg_max(d.stage, d.share_ms) AS stage
-    FROM _op_shares AS d
+    FROM op_shares AS d
     WHERE d.kind = 'data'
     GROUP BY d.run_id
 )
