@@ -36,7 +36,7 @@ SLOW, CLEAN = "173a3a41", "8c53c861"
 LOG, EARLIER_LOG = "b707a239", "d0f5c32f"
 SIMULATED, PLAN = "803d817a", "e7b5847f"
 RUNS = (SLOW, CLEAN, LOG, EARLIER_LOG, SIMULATED, PLAN, "595df7de")
-PARTS = ("compute", "in_op_comm", "p2p_recv", "p2p_send", "finalize", "other_step", "gap")
+PARTS = ("compute", "data", "in_op_comm", "p2p_recv", "p2p_send", "finalize", "other_step", "gap")
 TRACELAKE = Path(sys.executable).with_name("tracelake")
 Document = dict[str, Any]
 
@@ -182,7 +182,7 @@ def test_bars_are_as_long_as_their_parts(lake: Path) -> None:
         (line,) = [row for row in text.splitlines() if row.startswith(f"  stage {stage['stage']} ")]
         bar = line[12:60]
         end = drawn = 0.0
-        for part, glyph in zip(PARTS, "█▓▒░▞╌·", strict=True):
+        for part, glyph in zip(PARTS, "█▤▓▒░▞╌·", strict=True):
             drawn += bar.count(glyph)
             end += stage[f"{part}_ms"] / stage["window_ms"]
             assert abs(drawn - 48 * end) <= 0.51, part

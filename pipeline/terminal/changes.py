@@ -45,32 +45,9 @@ _CALL_FIGURES = {"time_ms": 1, "calls": 0, "time_p50_ms": 1, "busbw_p50_gbps": -
 _COLLECTIVES = """
     SELECT *, calls * time_p50_ms AS time_ms FROM collective_bandwidth WHERE calls > 0
 """
-_MEANS = ", ".join(
-    f"sum(b.{name.removesuffix('_ms')}_ns) / count(*) / 1e6 AS {name}"
-    for name in ("window_ms", *_WINDOW)
-)
-_STAGES = f"""
-    WITH steady AS (
-        SELECT run_id, step FROM step_stats
-        WHERE run_id IN ($1, $2) AND NOT coalesce(warmup, false)
-    ),
-    windows AS (
-        SELECT b.run_id, b.stage, {_MEANS}
-        FROM rank_bubbles AS b SEMI JOIN steady USING (run_id, step)
-        WHERE b.run_id IN ($1, $2) AND b.window_ns IS NOT NULL
-        GROUP BY b.run_id, b.stage
-    ),
-    bubbles AS (
-        SELECT run_id, stage, list_avg(list(bubble_ratio ORDER BY step)) AS bubble_ratio
-        FROM stage_bubbles SEMI JOIN steady USING (run_id, step)
-        WHERE run_id IN ($1, $2) AND basis = 'measured'
-        GROUP BY run_id, stage
-    ),
-    balance AS (SELECT run_id, stage, micro_batch_ms FROM stage_balance WHERE run_id IN ($1, $2))
-    SELECT *
-    FROM balance
-    FULL JOIN bubbles USING (run_id, stage)
-    FULL JOIN windows USING (run_id, stage)
+_STAGES = """
+    SELECT * REPLACE (CASE basis WHEN 'measured' THEN bubble_ratio END AS bubble_ratio)
+    FROM stage_summary
 """
 # Of all ranks only those that are slow in one of the runs.
 _RANKS = """
