@@ -59,6 +59,7 @@ def test_parts_of_a_window_fill_it(slow: dict[str, Series]) -> None:
     of_first = [part[1:] for part in parts if part[0] == "rank 0 · stage 0"]
     assert of_first == [
         ("compute", 280.0, 0.8),
+        ("data", 0.0, 0.0),
         ("in op comm", 20.0, 0.0571),
         ("p2p recv", 0.0, 0.0),
         ("p2p send", 0.0, 0.0),
@@ -233,7 +234,9 @@ def test_idle_time_by_phase_adds_up_to_that_of_the_stage(tmp_path: Path, sample:
     parts = rows(series["windows"], "label", "part", "ms")
     for stage, total in idle.items():
         of_stage = [p for p in parts if p[0].endswith(f"stage {stage}")]
-        unbusy = sum(ms for _, part, ms in of_stage if part not in {"compute", "in op comm"})
+        unbusy = sum(
+            ms for _, part, ms in of_stage if part not in {"compute", "data", "in op comm"}
+        )
         assert total == pytest.approx(unbusy / 4, abs=0.01)
 
 

@@ -618,37 +618,36 @@ def test_clocks_are_trusted_as_far_as_skews_exceed_them(
 
 
 def test_a_share_with_an_unseen_peer_is_null(relations: duckdb.DuckDBPyConnection) -> None:
-    parts = dict.fromkeys(
-        ("compute", "in_op_comm", "p2p_recv", "p2p_send", "finalize", "other_step", "gap"), 1
+    names = (
+        "compute",
+        "data",
+        "in_op_comm",
+        "p2p_recv",
+        "p2p_send",
+        "finalize",
+        "other_step",
+        "gap",
     )
-    rank = {
-        "run_id": "r",
-        "step": 1,
-        "stage": 0,
-        "window_ns": 7_000_000,
-        "window_ms": 7.0,
-        **{f"{part}_ns": n * 1_000_000 for part, n in parts.items()},
-        "in_op_comm_ms": 1.0,
-        "in_op_overlap_ms": 0.5,
-    }
-    abstaining = {"run_id": "s", "step": 1, "rank": 0, "stage": 0, "reason": "simulated"}
+    parts = {f"{name}_ms": 1.0 for name in names}
+    of_stage = {"run_id": "r", "stage": 0, "window_ms": 8.0, **parts}
+    of_rank = {**of_stage, "in_op_overlap_ms": 0.5}
     given: Given = {
-        "rank_bubbles": [
-            {**rank, "rank": 0, "in_op_wait_ms": 0.2, "p2p_send_ms": 1.0},
-            {**rank, "rank": 1, "p2p_send_ms": 1.0, "p2p_recv_transfer_ms": 0.5},
-            {**rank, "rank": 0, "step": 2, "gap_ns": 9_000_000, "in_op_comm_ms": 9.0},
-            abstaining,
+        "stage_summary": [
+            {**of_stage, "window_reason": "peer_not_seen"},
+            {"run_id": "s", "stage": 0, "window_reason": "simulated"},
         ],
-        "step_stats": [
-            {"run_id": run, "step": step, "warmup": step == 2} for run in "rs" for step in (1, 2)
+        "rank_summary": [
+            {**of_rank, "rank": 0, "in_op_wait_ms": 0.2},
+            {**of_rank, "rank": 1, "p2p_recv_transfer_ms": 0.5},
+            {"run_id": "s", "rank": 0, "stage": 0, "reason": "simulated"},
         ],
     }
     (shares,) = answer(relations, "time_shares", given)
-    assert shares[2:] == (*[pytest.approx(1 / 7)] * 7, None)
+    assert shares[2:] == (*[pytest.approx(1 / 8)] * 8, None)
     ((_, comm, overlapped, exposed, wait, messages),) = answer(
         relations, "hidden_communication", given
     )
-    assert (comm, overlapped, exposed) == (1.0, 0.5, pytest.approx(0.5 / 7))
+    assert (comm, overlapped, exposed) == (1.0, 0.5, pytest.approx(0.5 / 8))
     assert (wait, messages) == (None, None)
 
 

@@ -36,7 +36,7 @@ SLOW, CLEAN = "173a3a41", "8c53c861"
 LOG, EARLIER_LOG = "b707a239", "d0f5c32f"
 SIMULATED, PLAN = "803d817a", "e7b5847f"
 RUNS = (SLOW, CLEAN, LOG, EARLIER_LOG, SIMULATED, PLAN, "595df7de")
-PARTS = ("compute", "in_op_comm", "p2p_recv", "p2p_send", "finalize", "other_step", "gap")
+PARTS = ("compute", "data", "in_op_comm", "p2p_recv", "p2p_send", "finalize", "other_step", "gap")
 TRACELAKE = Path(sys.executable).with_name("tracelake")
 Document = dict[str, Any]
 
@@ -182,7 +182,7 @@ def test_bars_are_as_long_as_their_parts(lake: Path) -> None:
         (line,) = [row for row in text.splitlines() if row.startswith(f"  stage {stage['stage']} ")]
         bar = line[12:60]
         end = drawn = 0.0
-        for part, glyph in zip(PARTS, "█▓▒░▞╌·", strict=True):
+        for part, glyph in zip(PARTS, "█▤▓▒░▞╌·", strict=True):
             drawn += bar.count(glyph)
             end += stage[f"{part}_ms"] / stage["window_ms"]
             assert abs(drawn - 48 * end) <= 0.51, part
@@ -410,29 +410,80 @@ def test_diff_as_json_has_exact_changes_and_the_largest_first(
     assert moved == sorted(moved, reverse=True)
 
 
-def test_the_other_way_round_worse_is_better(lake: Path) -> None:
-    there, back = changes(lake, CLEAN, SLOW), changes(lake, SLOW, CLEAN)
-    other = {"worse": "better", "better": "worse", "same": "same", None: None}
-    verdicts = {row["figure"]: row["verdict"] for row in there["headline"]}
-    assert set(verdicts.values()) >= {"worse", "same"}
-    for row in back["headline"]:
-        assert row["verdict"] == other[verdicts[row["figure"]]], row["figure"]
+def test_diff_goes_by_date_and_says_so(tracelake: Command, lake: Path) -> None:
+    typed, swapped = (
+        tracelake("diff", *runs, "--lake", lake).out.splitlines()
+        for runs in ((CLEAN, SLOW), (SLOW, CLEAN))
+    )
+    said = "        in order of their dates, not as typed"
+    assert said not in typed
+    assert [line for line in swapped if line != said] == typed
+    told = changes(lake, SLOW, CLEAN)
+    assert told["swapped"]
+    (step,) = [row for row in told["headline"] if row["figure"] == "step_p50_ms"]
+    assert (step["change"] > 0, step["verdict"]) == (True, "worse")
+
+
+def test_undated_runs_are_compared_as_typed(lake: Path) -> None:
+    for runs in ((PLAN, LOG), (LOG, PLAN)):
+        told = changes(lake, *runs)
+        assert not told["swapped"]
+        assert told["before"]["run_id"].endswith(runs[0])
+
+
+def test_diff_says_first_where_the_step_went(tracelake: Command, lake: Path) -> None:
+    told = json.loads(tracelake("diff", SLOW, "--lake", lake, "--format", "json").out)
+    *operations, rest = told["operations"]
+    assert (rest["op"], rest["kind"], rest["stage"]) == ("rest", "rest", None)
+    moved = [abs(row["change_ms"]) for row in operations]
+    assert moved == sorted(moved, reverse=True)
+    (step,) = [row for row in told["headline"] if row["figure"] == "step_p50_ms"]
+    assert rest["running_ms"] == pytest.approx(step["change"])
+    assert sum(row["change_ms"] for row in told["operations"]) == pytest.approx(step["change"])
+    assert sum(row["share_ratio"] for row in told["operations"]) == pytest.approx(1)
+    assert {row["stage"] for row in operations[:3]} == {0}  # rank 2 is slow
+
+    lines = tracelake("diff", SLOW, "--lake", lake).out.splitlines()
+    headings = [line.split("  ")[0] for line in lines if line and not line.startswith(" ")]
+    assert headings[2:5] == ["Step by operation", "Headline", "Stages"]
+    start = lines.index("Step by operation  where +14.28 ms of the median step went") + 2
+    table = lines[start : lines.index("", start)]
+    first = table[0].split()
+    assert first[0] == operations[0]["op"]
+    assert table[-1].split()[:4] == ["rest", "of", "the", "medians"]
+    assert "+14.28 ms" in table[-1]
+    bars = [line[line.index("\N{FULL BLOCK}") :].rstrip() for line in table]
+    assert all(set(bar) == {"\N{FULL BLOCK}"} for bar in bars)
+    places = [line.index("\N{FULL BLOCK}") for line in table]
+    assert places[1] == places[0] + len(bars[0])  # a bar begins where the one before it ends
+
+
+def test_what_is_the_same_in_all_stages_stands_once(tracelake: Command, lake: Path) -> None:
+    out = tracelake("diff", SLOW, "--lake", lake).out
+    (window,) = [line.split() for line in out.splitlines() if line.split()[1:2] == ["window"]]
+    assert window[0] == "all"
+
+
+def test_logs_have_no_operations_to_compare(lake: Path) -> None:
+    told = changes(lake, EARLIER_LOG, LOG)
+    assert told["operations"] == []
+    assert "not both runs have operations with a pipeline window" in differing(told)
 
 
 def test_runs_that_do_not_compare_say_why(lake: Path) -> None:
-    told = changes(lake, SIMULATED, LOG)
+    told = changes(lake, LOG, SIMULATED)
     assert not told["comparable"]
-    assert "rank_trace and optimus" in told["caveats"][0]
-    assert "before is simulated: only its compute times hold" in told["caveats"]
-    assert "before is incomplete" in told["caveats"]
+    assert "optimus and rank_trace" in told["caveats"][0]
+    assert "after is simulated: only its compute times hold" in told["caveats"]
+    assert "after is incomplete" in told["caveats"]
     settings = {row["name"]: (row["before"], row["after"]) for row in told["settings"]}
-    assert settings["format"] == ("rank_trace", "optimus")
-    assert settings["world_size"] == (8, 4)
-    assert settings["tensor"] == ("float16[1,1024,512]", None)
+    assert settings["format"] == ("optimus", "rank_trace")
+    assert settings["world_size"] == (4, 8)
+    assert settings["tensor"] == (None, "float16[1,1024,512]")
     text = differing(told)
     assert "of one configuration" not in text
-    assert "only after" in text
-    assert "Only before lacks" in text
+    assert "only before" in text
+    assert "Only after lacks" in text
 
 
 def test_calls_and_layers_that_one_run_lacks_are_listed(lake: Path) -> None:

@@ -134,7 +134,8 @@ def diff(
         str | None,
         typer.Argument(
             metavar="[AFTER]",
-            help="Compare RUN with this one; by default RUN with the one before it of its config.",
+            help="Compare RUN with this one, the earlier by date as before; by default RUN with the"
+            " one before it of its config.",
             autocompletion=complete_run,
         ),
     ] = None,

@@ -66,12 +66,7 @@ SHAPES: Mapping[str, Shape] = {
         whole="window_ms",
         empty="The input has no operations of ranks.",
         note=OVER_STEPS,
-        source=f"""
-            SELECT b.run_id, b.rank, b.stage, {mean_of_steps(_WINDOW)}
-            FROM rank_bubbles AS b
-            {STEADY}
-            GROUP BY ALL
-        """,
+        source="FROM rank_summary",
     ),
     "stage_bubbles": Shape(
         columns=("stage", "basis", "ranks", *_STAGE, "reason"),
@@ -82,18 +77,28 @@ SHAPES: Mapping[str, Shape] = {
         mark="theory_bubble_ratio",
         note=f"{OVER_STEPS} The line in a bar is theory.",
         # Theory is the same for every stage, and stands beside figures where there are any.
-        source=f"""
-            SELECT * FROM (
-                SELECT
-                    b.run_id, b.basis, max(b.ranks) AS ranks, {mean_of_steps(_STAGE)},
-                    CASE WHEN NOT starts_with(b.basis, 'theory') THEN b.stage END AS stage
-                FROM stage_bubbles AS b
-                {STEADY}
-                GROUP BY ALL
-            )
-            QUALIFY basis <> 'theory' OR NOT bool_or(
-                basis IN ('measured', 'modelled') AND bubble_ratio IS NOT NULL
-            ) OVER (PARTITION BY run_id)
+        source="""
+            SELECT DISTINCT
+                run_id, basis, ranks, bubble_ratio, bubble_min_ratio, bubble_max_ratio,
+                theory_bubble_ratio, bubble_over_ideal_ratio, theory_over_ideal_ratio,
+                covered_ratio,
+                CASE WHEN NOT starts_with(basis, 'theory') THEN stage END AS stage,
+                CASE WHEN starts_with(basis, 'theory') THEN coalesce(reason, window_reason)
+                    ELSE reason
+                END AS reason
+            FROM stage_summary
+            UNION ALL BY NAME
+            SELECT
+                run_id, 'modelled' AS basis, stage, modelled_bubble_ratio AS bubble_ratio,
+                theory_bubble_ratio, theory_over_ideal_ratio
+            FROM stage_summary
+            WHERE basis = 'measured' AND modelled_bubble_ratio IS NOT NULL
+            UNION ALL BY NAME
+            SELECT DISTINCT
+                run_id, basis, bubble_ratio, theory_bubble_ratio, bubble_over_ideal_ratio,
+                theory_over_ideal_ratio, reason
+            FROM stage_bubbles
+            WHERE basis = 'theory_simulator'
         """,
     ),
     "phase_bubbles": Shape(

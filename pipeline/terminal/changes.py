@@ -45,32 +45,50 @@ _CALL_FIGURES = {"time_ms": 1, "calls": 0, "time_p50_ms": 1, "busbw_p50_gbps": -
 _COLLECTIVES = """
     SELECT *, calls * time_p50_ms AS time_ms FROM collective_bandwidth WHERE calls > 0
 """
-_MEANS = ", ".join(
-    f"sum(b.{name.removesuffix('_ms')}_ns) / count(*) / 1e6 AS {name}"
-    for name in ("window_ms", *_WINDOW)
-)
-_STAGES = f"""
-    WITH steady AS (
-        SELECT run_id, step FROM step_stats
-        WHERE run_id IN ($1, $2) AND NOT coalesce(warmup, false)
+_STAGES = """
+    SELECT * REPLACE (CASE basis WHEN 'measured' THEN bubble_ratio END AS bubble_ratio)
+    FROM stage_summary
+"""
+# Shares of a step in both runs, and what the medians differ by besides; none where a run has none.
+_OPERATIONS = """
+    WITH steps AS (
+        SELECT
+            any_value(step_p50_ms) FILTER (run_id = $1) AS before_ms,
+            any_value(step_p50_ms) FILTER (run_id = $2) AS after_ms
+        FROM run_summary
+        WHERE run_id IN ($1, $2)
     ),
-    windows AS (
-        SELECT b.run_id, b.stage, {_MEANS}
-        FROM rank_bubbles AS b SEMI JOIN steady USING (run_id, step)
-        WHERE b.run_id IN ($1, $2) AND b.window_ns IS NOT NULL
-        GROUP BY b.run_id, b.stage
+    operations AS (
+        SELECT
+            op, kind, stage,
+            coalesce(any_value(share_ms) FILTER (run_id = $1), 0) AS before_ms,
+            coalesce(any_value(share_ms) FILTER (run_id = $2), 0) AS after_ms
+        FROM op_shares
+        WHERE run_id IN ($1, $2)
+            AND (SELECT count(DISTINCT run_id) FROM op_shares WHERE run_id IN ($1, $2)) = 2
+        GROUP BY op, kind, stage
     ),
-    bubbles AS (
-        SELECT run_id, stage, list_avg(list(bubble_ratio ORDER BY step)) AS bubble_ratio
-        FROM stage_bubbles SEMI JOIN steady USING (run_id, step)
-        WHERE run_id IN ($1, $2) AND basis = 'measured'
-        GROUP BY run_id, stage
+    rest AS (
+        SELECT
+            any_value(s.before_ms) - list_sum(list(o.before_ms ORDER BY o.before_ms)) AS before_ms,
+            any_value(s.after_ms) - list_sum(list(o.after_ms ORDER BY o.after_ms)) AS after_ms
+        FROM operations AS o CROSS JOIN steps AS s
+        HAVING count(*) > 0
     ),
-    balance AS (SELECT run_id, stage, micro_batch_ms FROM stage_balance WHERE run_id IN ($1, $2))
-    SELECT *
-    FROM balance
-    FULL JOIN bubbles USING (run_id, stage)
-    FULL JOIN windows USING (run_id, stage)
+    changes AS (
+        SELECT *, after_ms - before_ms AS change_ms FROM operations
+        UNION ALL
+        SELECT 'rest', 'rest', NULL, *, after_ms - before_ms FROM rest
+    )
+    SELECT
+        *,
+        change_ms / nullif((SELECT after_ms - before_ms FROM steps), 0) AS share_ratio,
+        sum(change_ms) OVER (
+            ORDER BY kind = 'rest', abs(change_ms) DESC, op, kind, stage
+            ROWS UNBOUNDED PRECEDING
+        ) AS running_ms
+    FROM changes
+    ORDER BY kind = 'rest', abs(change_ms) DESC, op, kind, stage
 """
 # Of all ranks only those that are slow in one of the runs.
 _RANKS = """
@@ -90,26 +108,35 @@ _RANKS = """
 """
 
 
-def read_changes(con: duckdb.DuckDBPyConnection, before: str, after: str) -> Document:
-    """What changed from one run to another, the largest changes first.
+def read_changes(con: duckdb.DuckDBPyConnection, one: str, other: str) -> Document:
+    """What changed between two runs, the largest changes first.
+
+    The run with the earlier date is `before`; where dates do not tell, the first one is. `swapped`
+    says that it is the second one.
 
     Returns:
         Every figure has `before`, `after`, `change` (after - before), `change_ratio` (over before)
         and `verdict`: better, worse, same (less than 1 % of before), or NULL where neither is
         better or a run lacks it. `headline` has them by name, `stages`, `layers` and `collectives`
-        by key and name. `comparable`: both have the same configuration; `caveats` say what to keep
+        by key and name. `operations` says where the difference of the median step went: the changes
+        of the operations' shares and a `rest` add up to it, `running_ms` as far as each row.
+        `comparable`: both have the same configuration; `caveats` say what to keep
         in mind.
     """
-    runs = {row["run_id"]: row for row in _rows(con, "runs", before, after)}
+    runs = {row["run_id"]: row for row in _rows(con, "runs", one, other)}
+    swapped = _earlier(runs[other]["run_date"], runs[one]["run_date"])
+    before, after = (other, one) if swapped else (one, other)
     summaries = {row["run_id"]: row for row in _rows(con, "run_summary", before, after)}
     covered = {row["run_id"]: row for row in _rows(con, "coverage", before, after)}
     settings = _settings(runs[before], runs[after])
     return {
         "before": {"run_id": before, "run_date": runs[before]["run_date"]},
         "after": {"run_id": after, "run_date": runs[after]["run_date"]},
+        "swapped": swapped,
         "comparable": runs[before]["config"] == runs[after]["config"],
         "caveats": _caveats(runs[before], runs[after], settings),
         "settings": settings,
+        "operations": read_rows(con, _OPERATIONS, [before, after]),
         "headline": _headline(summaries[before], summaries[after]),
         "stages": _keyed(con, before, after, _STAGES, ("stage",), _STAGE_FIGURES),
         "layers": _keyed(con, before, after, "FROM layer_stats", ("layer",), {"p50_ms": 1}),
@@ -120,6 +147,11 @@ def read_changes(con: duckdb.DuckDBPyConnection, before: str, after: str) -> Doc
             "after_only": _less(covered[after], covered[before]),
         },
     }
+
+
+def _earlier(date: str | None, other: str | None) -> bool:
+    """Both are known, and the first one is earlier."""
+    return date is not None and other is not None and date < other
 
 
 def _rows(con: duckdb.DuckDBPyConnection, relation: str, before: str, after: str) -> list[Row]:

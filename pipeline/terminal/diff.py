@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Self
 
 from pipeline.terminal import words
 from pipeline.terminal.changes import LEVEL
@@ -13,6 +16,9 @@ from pipeline.terminal.reading import Row
 from pipeline.text import counted
 
 _ROWS = 12
+_BAR = 24
+# Changes of less than this part of the step's share a row, and those under a thousandth of a step.
+_SMALL = 0.05
 _STYLES = {"worse": BAD, "better": GOOD, "same": DIM}
 _CHANGE = (
     Column("before", right=True),
@@ -27,6 +33,7 @@ def print_changes(document: Document, page: Page) -> None:
     """Prints the document of `read_changes`."""
     _head(document, page)
     _settings(document, page)
+    _operations(document, page)
     _headline(document, page)
     _stages(document, page)
     _layers(document, page)
@@ -40,6 +47,8 @@ def _head(document: Document, page: Page) -> None:
     for side in ("before", "after"):
         run = document[side]
         page.prose(f"{run['run_id']}  {run['run_date'] or 'no date'}", first=f"{side:<6}  ")
+    if document["swapped"]:
+        page.prose("in order of their dates, not as typed", first="        ", style=WARN)
     if document["comparable"]:
         page.prose("of one configuration", first="        ", style=GOOD)
     for caveat in document["caveats"]:
@@ -61,6 +70,78 @@ def _settings(document: Document, page: Page) -> None:
     page.table((Column("setting"), Column("before", least=12), Column("after", least=12)), rows)
 
 
+def _operations(document: Document, page: Page) -> None:
+    """The change of a step by operation as a waterfall; small changes share a row."""
+    operations = document["operations"]
+    if not operations:
+        page.heading("Step by operation", "not both runs have operations with a pipeline window")
+        return
+    before, after = (sum(row[f"{side}_ms"] for row in operations) for side in ("before", "after"))
+    change = words.difference("step_ms", after - before) or "no change"
+    page.heading("Step by operation", f"where {change} of the median step went")
+    *found, rest = operations
+    least = max(_SMALL * abs(after - before), LEVEL / 10 * before)
+    large = [row for row in found if abs(row["change_ms"]) >= least][:_ROWS]
+    small = found[len(large) :]
+    shown = [(row["op"], row["kind"], words.text(row["stage"]), row) for row in large]
+    if small:
+        shown.append((counted(len(small), "smaller change"), "", "", _sum(small)))
+    shown.append(("rest of the medians", "", "", rest))
+    axis = _Axis.over([row["change_ms"] for *_, row in shown])
+    rows, done = [], 0.0
+    for name, kind, stage, row in shown:
+        change_ms = row["change_ms"]
+        style = BAD if change_ms > 0 else GOOD
+        rows.append(
+            [
+                Cell(name),
+                Cell(kind),
+                Cell(stage),
+                Cell(words.milliseconds(row["before_ms"])),
+                Cell(words.milliseconds(row["after_ms"])),
+                Cell(words.difference("step_ms", change_ms), style),
+                Cell(words.difference("step_ms", done + change_ms)),
+                Cell(axis.bar(done, done + change_ms, page.glyphs.full), style),
+            ]
+        )
+        done += change_ms
+    columns = (
+        Column("operation", least=16),
+        Column("kind", spare=3),
+        Column("stage", right=True),
+        Column("before", right=True, spare=4),
+        Column("after", right=True, spare=5),
+        Column("change", right=True),
+        Column("sum", right=True, spare=2),
+        Column("", spare=1),
+    )
+    page.table(columns, rows)
+
+
+def _sum(rows: Sequence[Row]) -> Row:
+    return {name: sum(row[name] for row in rows) for name in ("before_ms", "after_ms", "change_ms")}
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """The changes of a waterfall, from the lowest to the highest sum of them."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def over(cls, changes: Sequence[float]) -> Self:
+        sums = [0.0, *accumulate(changes)]
+        return cls(min(sums), max(sums))
+
+    def bar(self, start: float, end: float, glyph: str) -> str:
+        """A change in its place; one of less than a cell has one."""
+        cell = (self.high - self.low) / _BAR or 1.0
+        first, last = sorted((start - self.low, end - self.low))
+        left = min(_BAR - 1, round(first / cell))
+        return " " * left + glyph * max(1, round(last / cell) - left)
+
+
 def _headline(document: Document, page: Page) -> None:
     page.heading("Headline")
     changed = [row for row in document["headline"] if _tells(row)]
@@ -79,12 +160,7 @@ def _setting(value: object) -> str:
 
 def _stages(document: Document, page: Page) -> None:
     """Figures of stages that changed, those of the most time first; shares come last."""
-    found = [
-        (row["stage"], name, figure)
-        for row in document["stages"]
-        for name, figure in row["figures"].items()
-        if _tells(figure)
-    ]
+    found = [entry for entry in _per_stage(document["stages"]) if _tells(entry[2])]
     if not found:
         page.heading("Stages", _nothing(document["stages"], "stages"))
         return
@@ -95,6 +171,16 @@ def _stages(document: Document, page: Page) -> None:
         for stage, name, figure in found[:_ROWS]
     ]
     page.table([Column("stage", right=True), Column("figure"), *_CHANGE], rows)
+
+
+def _per_stage(stages: Sequence[Row]) -> list[tuple[object, str, Row]]:
+    """Stage, name and figure; a figure that is the same in all stages stands once, of `all`."""
+    found: list[tuple[object, str, Row]] = []
+    for name in stages[0]["figures"] if stages else ():
+        figures = [(row["stage"], name, row["figures"][name]) for row in stages]
+        alike = all(figure == figures[0][2] for _, _, figure in figures)
+        found += [("all", *figures[0][1:])] if alike and len(figures) > 1 else figures
+    return found
 
 
 def _layers(document: Document, page: Page) -> None:

@@ -27,7 +27,6 @@ PARTS = (
 CURVE_POINTS = 120
 WORST = 8
 
-_MEANS = ", ".join(f"sum(b.{name}_ns) / count(*) / 1e6 AS {name}_ms" for name in ("window", *PARTS))
 _STEPS = """
     SELECT count(*) AS steps, count(*) FILTER (warmup) AS warmup_steps,
         count(step_ms) FILTER (NOT warmup) AS counted_steps,
@@ -51,41 +50,7 @@ _CURVE = f"""
     )
     GROUP BY point ORDER BY point
 """
-_STAGES = f"""
-    WITH steady AS (
-        SELECT step FROM step_stats WHERE run_id = $1 AND NOT coalesce(warmup, false)
-    ),
-    bases AS (
-        SELECT stage, basis, max(ranks) AS ranks,
-            list_avg(list(bubble_ratio ORDER BY step)) AS bubble_ratio,
-            min(bubble_min_ratio) AS bubble_min_ratio, max(bubble_max_ratio) AS bubble_max_ratio,
-            any_value(theory_bubble_ratio) AS theory_bubble_ratio,
-            list_avg(list(covered_ratio ORDER BY step)) AS covered_ratio, min(reason) AS reason
-        FROM stage_bubbles
-        WHERE run_id = $1 AND (starts_with(basis, 'theory') OR step IN (FROM steady))
-        GROUP BY stage, basis
-    ),
-    bubbles AS (
-        FROM bases
-        -- Measured where it can be, else modelled, else theory.
-        QUALIFY row_number() OVER (
-            PARTITION BY stage
-            ORDER BY bubble_ratio IS NULL,
-                array_position(['measured', 'modelled', 'theory', 'theory_simulator'], basis)
-        ) = 1
-    ),
-    windows AS (
-        SELECT b.stage, {_MEANS}
-        FROM rank_bubbles AS b
-        WHERE b.run_id = $1 AND b.window_ns IS NOT NULL AND b.step IN (FROM steady)
-        GROUP BY b.stage
-    )
-    SELECT b.*, w.* EXCLUDE (stage), t.micro_batch_ms, t.share_ratio, t.busiest_steps
-    FROM bubbles AS b
-    LEFT JOIN windows AS w USING (stage)
-    LEFT JOIN stage_balance AS t ON t.run_id = $1 AND t.stage = b.stage
-    ORDER BY b.stage
-"""
+_STAGES = "FROM stage_summary WHERE run_id = $1 ORDER BY stage"
 _VERDICTS = "SELECT verdict, count(*) AS ranks FROM straggler_ranks WHERE run_id = $1 GROUP BY ALL"
 _WORST_RANKS = f"""
     SELECT rank, stage, host, device, verdict, slowdown, slow_steps, steps, time_lost_ms, reason,

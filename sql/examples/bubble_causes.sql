@@ -6,35 +6,21 @@
 -- messages, gaps and the end of the step, and is below 0 where only one rank of a stage is slow.
 -- `twin_wait` is beside it: waiting for tensor-parallel peers inside operations.
 
-WITH steps AS (
-    SELECT
-        m.run_id,
-        m.step,
-        avg(m.bubble_ratio) AS measured,
-        avg(m.theory_bubble_ratio) AS theory,
-        avg(t.bubble_ratio) AS modelled
-    FROM stage_bubbles AS m
-    LEFT JOIN stage_bubbles AS t
-        ON t.basis = 'modelled' AND (t.run_id, t.step, t.stage) = (m.run_id, m.step, m.stage)
-    WHERE m.basis = 'measured' AND m.bubble_ratio IS NOT NULL
-    GROUP BY m.run_id, m.step
-),
-waits AS (
-    SELECT run_id, step, avg(bubble_with_wait_ratio - bubble_ratio) AS twin_wait
-    FROM rank_bubbles
-    GROUP BY run_id, step
+WITH waits AS (
+    SELECT run_id, avg(bubble_with_wait_ratio - bubble_ratio) AS twin_wait
+    FROM rank_summary
+    GROUP BY run_id
 )
 SELECT
-    b.run_id,
-    count(*) AS steps,
-    avg(b.measured) AS measured,
-    avg(b.theory) AS theory,
-    avg(b.modelled - b.theory)::DECIMAL(9, 6) AS uneven,
-    avg(b.measured - b.modelled)::DECIMAL(9, 6) AS rest,
-    avg(w.twin_wait) AS twin_wait
-FROM steps AS b
-JOIN step_stats AS s USING (run_id, step)
-LEFT JOIN waits AS w USING (run_id, step)
-WHERE NOT s.warmup AND contains(b.run_id, $run)
-GROUP BY b.run_id
-ORDER BY b.run_id
+    s.run_id,
+    max(s.steps) AS steps,
+    avg(s.bubble_ratio) AS measured,
+    avg(s.theory_bubble_ratio) AS theory,
+    avg(s.modelled_bubble_ratio - s.theory_bubble_ratio)::DECIMAL(9, 6) AS uneven,
+    avg(s.bubble_ratio - s.modelled_bubble_ratio)::DECIMAL(9, 6) AS rest,
+    any_value(w.twin_wait) AS twin_wait
+FROM stage_summary AS s
+LEFT JOIN waits AS w USING (run_id)
+WHERE s.basis = 'measured' AND s.bubble_ratio IS NOT NULL AND contains(s.run_id, $run)
+GROUP BY s.run_id
+ORDER BY s.run_id

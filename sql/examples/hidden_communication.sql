@@ -6,19 +6,18 @@
 -- waits for a peer, where a faster link does not help. NULL where not every peer was seen.
 
 SELECT
-    b.run_id,
-    sum(b.in_op_comm_ms) / count(*) AS comm_ms,
-    sum(b.in_op_overlap_ms) / nullif(sum(b.in_op_comm_ms), 0) AS overlapped_ratio,
-    sum(b.in_op_comm_ms - b.in_op_overlap_ms) / sum(b.window_ms) AS exposed_ratio,
+    run_id,
+    avg(in_op_comm_ms) AS comm_ms,
+    sum(in_op_overlap_ms) / nullif(sum(in_op_comm_ms), 0) AS overlapped_ratio,
+    sum(in_op_comm_ms - in_op_overlap_ms) / sum(window_ms) AS exposed_ratio,
     CASE
-        WHEN count(b.in_op_wait_ms) = count(*) THEN sum(b.in_op_wait_ms) / sum(b.window_ms)
+        WHEN count(in_op_wait_ms) = count(*) THEN sum(in_op_wait_ms) / sum(window_ms)
     END AS wait_ratio,
     CASE
-        WHEN count(b.p2p_recv_transfer_ms) = count(*)
-            THEN sum(b.p2p_send_ms + b.p2p_recv_transfer_ms) / sum(b.window_ms)
+        WHEN count(p2p_recv_transfer_ms) = count(*)
+            THEN sum(p2p_send_ms + p2p_recv_transfer_ms) / sum(window_ms)
     END AS messages_ratio
-FROM rank_bubbles AS b
-JOIN step_stats AS s USING (run_id, step)
-WHERE b.window_ms > 0 AND NOT s.warmup AND contains(b.run_id, $run)
-GROUP BY b.run_id
-ORDER BY exposed_ratio DESC NULLS LAST, b.run_id
+FROM rank_summary
+WHERE window_ms > 0 AND contains(run_id, $run)
+GROUP BY run_id
+ORDER BY exposed_ratio DESC NULLS LAST, run_id

@@ -12,23 +12,17 @@ from pipeline.report.shape import STEADY, WINDOW_PARTS, part_label
 PARTS = {part_label(part): var(color) for part, color in WINDOW_PARTS.items()}
 _IDLE = {"warmup": var("recv"), "steady": var("comm"), "cooldown": var("gap")}
 _BASES = {"measured": var("c0"), "modelled": var("c3")}
-_MEANS = ", ".join(
-    f"avg(b.{name}) FILTER (NOT coalesce(s.warmup, false)) AS {name}"
-    for name in (*WINDOW_PARTS, "window_ms", "bubble_ratio", "theory_bubble_ratio")
+_OVER_RANKS = ", ".join(
+    f"sum({part} * steps) / sum(steps) AS {part}" for part in (*WINDOW_PARTS, "window_ms")
 )
-_OVER_RANKS = ", ".join(f"avg({part}) AS {part}" for part in WINDOW_PARTS)
 _AS_MAP = ", ".join(f"'{part_label(part)}': {part}" for part in WINDOW_PARTS)
 _IN_ORDER = ", ".join(f"'{part_label(part)}'" for part in WINDOW_PARTS)
 
 _WINDOWS = f"""
-    WITH means AS (
-        SELECT b.run_id, b.rank, b.stage, {_MEANS}
-        FROM rank_bubbles AS b SEMI JOIN {PAGE_RUNS} USING (run_id) {STEADY}
-        GROUP BY ALL
-    ),
-    sized AS (
+    WITH sized AS (
         SELECT *, count(*) OVER (PARTITION BY run_id) > {CROWD} AS crowded
-        FROM means WHERE window_ms IS NOT NULL
+        FROM rank_summary SEMI JOIN {PAGE_RUNS} USING (run_id)
+        WHERE window_ms IS NOT NULL
     ),
     bars AS (
         SELECT
@@ -40,7 +34,7 @@ _WINDOWS = f"""
                 )
             END AS label,
             {_OVER_RANKS},
-            avg(window_ms) AS window_ms, avg(bubble_ratio) AS bubble,
+            avg(bubble_ratio) AS bubble,
             any_value(theory_bubble_ratio) AS theory
         FROM sized
         GROUP BY run_id, stage, CASE WHEN NOT crowded THEN rank END, crowded
@@ -80,15 +74,19 @@ def _draw_windows() -> Drawing:
 
 
 _STAGES = f"""
+    WITH summaries AS (FROM stage_summary SEMI JOIN {PAGE_RUNS} USING (run_id))
     SELECT
-        b.run_id, b.basis, b.stage,
-        round(avg(b.bubble_ratio), 4) AS bubble, round(avg(b.bubble_min_ratio), 4) AS low,
-        round(avg(b.bubble_max_ratio), 4) AS high,
-        round(any_value(b.theory_bubble_ratio), 4) AS theory
-    FROM stage_bubbles AS b SEMI JOIN {PAGE_RUNS} USING (run_id) {STEADY}
-    WHERE b.basis IN ('measured', 'modelled') AND b.bubble_ratio IS NOT NULL
-        AND NOT coalesce(s.warmup, false)
-    GROUP BY ALL ORDER BY b.run_id, b.basis, b.stage
+        run_id, basis, stage, round(bubble_ratio, 4) AS bubble, round(bubble_min_ratio, 4) AS low,
+        round(bubble_max_ratio, 4) AS high, round(theory_bubble_ratio, 4) AS theory
+    FROM summaries
+    WHERE basis IN ('measured', 'modelled') AND bubble_ratio IS NOT NULL
+    UNION ALL
+    SELECT
+        run_id, 'modelled', stage, round(modelled_bubble_ratio, 4), NULL, NULL,
+        round(theory_bubble_ratio, 4)
+    FROM summaries
+    WHERE basis = 'measured' AND modelled_bubble_ratio IS NOT NULL
+    ORDER BY run_id, basis, stage
 """
 
 
