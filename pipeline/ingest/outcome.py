@@ -11,10 +11,11 @@ import pyarrow as pa
 from pipeline.faults import EXPANDED_TOO_FAR, Fault
 from pipeline.formats import Format
 from pipeline.ingest.find import Candidate
-from pipeline.ingest.memory import Record, label_of
+from pipeline.ingest.memory import Record
 from pipeline.ingest.places import Hosts
 from pipeline.ingest.plan import RunPlan, Status
 from pipeline.ingest.work import RunResult
+from pipeline.lake import label_of
 from pipeline.schema import tables
 from pipeline.text import counted
 

@@ -13,18 +13,19 @@ import pyarrow as pa
 
 from pipeline import files
 from pipeline.budget import jobs_within, processors
+from pipeline.duplicates import settle_duplicates
 from pipeline.engine import Workers
 from pipeline.errors import InputError, UsageError, WorkersError
 from pipeline.ingest.batches import Job, batches
 from pipeline.ingest.crews import Crew, Elsewhere, Parsed, Progress, Threads
 from pipeline.ingest.discover import resolve_roots
 from pipeline.ingest.find import find
-from pipeline.ingest.memory import Memory, Record, label_of, skip_record
+from pipeline.ingest.memory import Memory, Record, skip_record
 from pipeline.ingest.options import Options
 from pipeline.ingest.outcome import IngestReport, RunOutcome, outcome_of, unplaced
 from pipeline.ingest.plan import RunPlan, Status, plan_runs
 from pipeline.ingest.work import RunResult, record_of
-from pipeline.lake import Change, Lake, RunEntry, Snapshot, dropped_runs, real_name
+from pipeline.lake import Change, Lake, RunEntry, Snapshot, dropped_runs, label_of, real_name
 from pipeline.measures import count, phase
 from pipeline.parts import LANES, PartWriter
 from pipeline.schema import tables
@@ -101,6 +102,7 @@ def ingest(
         skips = [*skips, *work.unusable]
         with lake.lock("skipped"):  # read, changed and written by one ingest at a time
             lake.agree(lambda: _commit_skips(lake, skips, plans, staging, helper))
+    lake.agree(lambda: settle_duplicates(lake))
     report = IngestReport(
         tuple(sorted(outcomes, key=lambda o: o.run_id)),
         tuple(skips),
@@ -192,7 +194,12 @@ class _Work:
             entry = _restamped(p)
             by_group[entry.group].append(entry)
         if by_group:
-            self._lake.commit_all([Change(group, runs, {}, {}) for group, runs in by_group.items()])
+            self._lake.commit_all(
+                [
+                    Change(group, runs, {}, {}, over={run.run_id: run.generation for run in runs})
+                    for group, runs in by_group.items()
+                ]
+            )
 
     def _commit(self, done: Mapping[str, Sequence[RunResult]]) -> list[RunOutcome]:
         outcomes: list[RunOutcome] = []
