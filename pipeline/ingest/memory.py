@@ -59,14 +59,30 @@ def source_record(
 
 
 def skip_record(
-    path: str, member: str | None, reason: str, judged: Mapping[str, Any] | None = None
+    path: str,
+    member: str | None,
+    reason: str,
+    location: str,
+    judged: Mapping[str, Any] | None = None,
 ) -> Record:
     """What is remembered of an input that was passed over.
 
     Args:
+        location: Of the file, see `location_of`: another ingest may give it another path.
         judged: What the judgement holds for, from `judgement`; None to judge anew next time.
     """
-    return {**(judged or {}), "path": path, "member": member, "reason": reason}
+    return {
+        **(judged or {}),
+        "path": path,
+        "member": member,
+        "reason": reason,
+        "location": location,
+    }
+
+
+def location_of(base: str, path: str) -> str:
+    """Returns where a file lies, given its path below a root and the root's real path or URI."""
+    return base if path == "." else f"{base.rstrip('/')}/{path}"
 
 
 def judgement(entry: Entry, members: int, formats: str) -> dict[str, Any]:
