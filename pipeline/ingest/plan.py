@@ -6,8 +6,9 @@ import enum
 import functools
 import hashlib
 import itertools
+import posixpath
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.formats import FileFacts, Format, Run
@@ -106,6 +107,8 @@ class _Planner:
         self._options = options
         self._memory = memory
         self._contents: dict[int, str | None] = {}
+        # Further files with the content of one of a run, by identity of that one's entry.
+        self._copies: dict[int, list[Candidate]] = defaultdict(list)
         self._found = findings.candidates
         self._candidates = [
             [self._settle(c) for c in candidates] for candidates in findings.candidates
@@ -122,7 +125,9 @@ class _Planner:
             runs = list(fold_twins(found, self._content))
             for sources, twins in runs:
                 name = run_id if len(runs) == 1 else None
-                planned.append(self._plan(name, sources, twins))
+                members = [*((c, i) for i, c in enumerate(sources)), *twins]
+                copies = ((copy, i) for c, i in members for copy in self._copies[id(c.entry)])
+                planned.append(self._plan(name, sources, (*twins, *copies)))
         return planned
 
     # --- one input ------------------------------------------------------------------------
@@ -164,11 +169,38 @@ class _Planner:
             by_format: dict[str, list[Candidate]] = defaultdict(list)
             for candidate in candidates:
                 by_format[candidate.format.name].append(candidate)
-            for members in by_format.values():
+            for found in by_format.values():
+                members = self._without_copies(found)
                 facts = [c.facts._replace(key=key) for key, c in enumerate(members)]
                 for files in members[0].format.group(facts, self._options.run_gap_seconds):
                     sources = [members[file.key]._replace(facts=file) for file in files]
                     yield tuple(sorted(sources, key=feeding_order))
+
+    def _without_copies(self, found: Sequence[Candidate]) -> list[Candidate]:
+        """Keeps one of the files of a rank, stamp and folder that have the same content."""
+        alike: dict[tuple[object, ...], list[Candidate]] = defaultdict(list)
+        for candidate in found:
+            facts = candidate.facts
+            key = (posixpath.dirname(facts.path), facts.stem, facts.stamp, facts.rank)
+            # Files of no rank are told apart by the rest of the plan.
+            alike[key if facts.rank is not None else (id(candidate),)].append(candidate)
+        copies: set[int] = set()
+        for candidates in alike.values():
+            if len(candidates) > 1:
+                copies.update(self._fold_copies(candidates))
+        return [c for c in found if id(c.entry) not in copies]
+
+    def _fold_copies(self, candidates: Iterable[Candidate]) -> Iterator[int]:
+        """Notes which candidates are copies of the first with their content."""
+        firsts: dict[str, Candidate] = {}
+        for candidate in sorted(candidates, key=lambda c: c.entry.label):
+            content = self._content(candidate)
+            if content is None:
+                continue
+            first = firsts.setdefault(content, candidate)
+            if first is not candidate:
+                self._copies[id(first.entry)].append(candidate)
+                yield id(candidate.entry)
 
     def _plan(
         self,
