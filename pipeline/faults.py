@@ -79,6 +79,13 @@ READ_ERROR = Fault(
     Severity.ERROR,
     "The operating system failed to read on; what was read before is kept. Check the disk.",
 )
+# Of formats whose files are read while they are being written.
+UNFINISHED = Fault(
+    "unfinished",
+    Severity.NOTICE,
+    "The last line breaks off: the file is still being written. The next run reads it again.",
+)
+UNFINISHED_LINE = "Last line, without a newline and not understood: the file is being written."
 COMMON_FAULTS = (
     READ_ERROR,
     TRUNCATED_COMPRESSION,

@@ -15,6 +15,7 @@ import pytest
 from pipeline.errors import InputError, LakeError, UsageError
 from pipeline.ingest import Options, Status, ingest, plan
 from pipeline.lake import Lake
+from tests.conftest import Command
 from tests.lakes import files, rows, run_ingest, statuses
 from tests.traces import plan as plan_text
 from tests.traces import trace, trace_name, write
@@ -376,6 +377,152 @@ def test_a_file_and_its_compressed_copy_are_one_run(tmp_path: Path) -> None:
         (f"{name}.gz", name),
     ]
     assert rows(lake, "ops", "count(*)") == [(120,)]
+
+
+@pytest.mark.parametrize("folder", ["", "job/node0/"])
+def test_a_compressed_copy_of_a_rank_is_a_duplicate(folder: str, tmp_path: Path) -> None:
+    names = [f"{folder}{trace_name(rank, world=4)}" for rank in range(4)]
+    archive = write(tmp_path / "in", {name: trace(rank) for rank, name in enumerate(names)})
+    write(archive, {f"{names[1]}.gz": gzip.compress(trace(1).encode())})
+    lake = tmp_path / "lake"
+    assert statuses(run_ingest(archive, lake)) == ["new"]
+    assert rows(lake, "runs", "ranks_seen, complete") == [(4, True)]
+    assert rows(lake, "sources", "path, rows, duplicate_of", "ORDER BY path") == [
+        (names[0], 3, None),
+        (names[1], 3, None),
+        (f"{names[1]}.gz", 0, names[1]),
+        (names[2], 3, None),
+        (names[3], 3, None),
+    ]
+    assert rows(lake, "ops", "count(*)") == [(12,)]
+    assert statuses(run_ingest(archive, lake)) == ["unchanged"]
+
+
+def test_a_rank_trace_that_is_being_written_is_unfinished(
+    tmp_path: Path, tracelake: Command
+) -> None:
+    whole = {trace_name(rank): trace(rank, steps=3) for rank in range(2)}
+    cut = {name: text[: len(text) * 35 // 100] for name, text in whole.items()}
+    assert not any(text.endswith("\n") for text in cut.values())
+    archive, grown, fresh = write(tmp_path / "in", cut), tmp_path / "grown", tmp_path / "fresh"
+    assert tracelake("ingest", archive, "--lake", grown).code == 0
+    assert rows(grown, "runs", "complete") == [(False,)]
+    assert rows(grown, "rejects") == []
+    assert rows(grown, "faults", "name, severity, count") == [("unfinished", "notice", 1)] * 2
+    assert rows(grown, "sources", "DISTINCT irrelevant") == [({"unfinished": 1},)]
+    write(archive, whole)
+    for lake in (grown, fresh):
+        assert tracelake("ingest", archive, "--lake", lake).code == 0
+    for table in ("runs", "ops", "sources", "faults"):
+        assert rows(grown, table) == rows(fresh, table)
+
+
+def test_a_compressed_trace_that_ends_in_a_line_is_cut(tmp_path: Path) -> None:
+    cut = gzip.compress(trace(0, steps=40)[:-20].encode())
+    lake = tmp_path / "lake"
+    run_ingest(write(tmp_path / "in", {f"{trace_name(0, world=1)}.gz": cut}), lake)
+    assert rows(lake, "rejects", "reason") == [("truncated_line",)]
+
+
+def test_a_plan_that_is_being_written_is_unfinished(tmp_path: Path) -> None:
+    text = plan_text(4)
+    lake = tmp_path / "lake"
+    archive = write(tmp_path / "in", {"a.txt": text[:-30]})
+    run_ingest(archive, lake)
+    assert rows(lake, "rejects") == []
+    assert rows(lake, "faults", "name", "ORDER BY name") == [
+        ("row_count_mismatch",),
+        ("unfinished",),
+    ]
+    run_ingest(write(archive, {"a.txt": text}), lake)
+    assert rows(lake, "faults") == []
+    assert rows(lake, "runs", "complete") == [(True,)]
+
+
+def test_skipped_files_are_named(tmp_path: Path, tracelake: Command) -> None:
+    notes = {f"notes{i}.md": "not a trace\n" for i in range(5)}
+    archive = write(tmp_path / "in", {"a.txt": plan_text(3), **notes, "INDEX.md/.keep": "x"})
+    (archive / "job").mkdir()
+    (archive / "job/gone.log").symlink_to(tmp_path / "nowhere")
+    lake, summary = tmp_path / "lake", tmp_path / "summary.json"
+    done = tracelake("run", archive, "--lake", lake, "--summary", summary)
+    assert done.code == 0
+    assert "skipped 1 file that cannot be read: job/gone.log\n" in done.err
+    assert (
+        "skipped 5 files of unknown format: notes0.md, notes1.md, notes2.md and 2 more\n"
+        in done.err
+    )
+    assert "skipped 1 file with a hidden name: INDEX.md/.keep\n" in done.err
+    told = json.loads(summary.read_text())["ingest"]
+    assert told["skipped"] == {"hidden": 1, "no_format": 5, "unreadable": 1}
+    assert told["skipped_files"][:2] == [
+        {"path": "job/gone.log", "reason": "unreadable"},
+        {"path": "INDEX.md/.keep", "reason": "hidden"},
+    ]
+    assert len(told["skipped_files"]) == 7
+
+
+def test_a_file_of_a_run_that_cannot_be_read_is_skipped_and_the_others_are_not(
+    tmp_path: Path, tracelake: Command
+) -> None:
+    names = [trace_name(rank) for rank in range(2)]
+    archive, lake = write(tmp_path / "in", {names[0]: trace(0)}), tmp_path / "lake"
+    (archive / names[1]).symlink_to(tmp_path / "later")
+    assert tracelake("ingest", archive, "--lake", lake).code == 0
+    assert rows(lake, "skipped", "path, reason") == [(names[1], "unreadable")]
+    assert rows(lake, "runs", "ranks_seen") == [(1,)]
+    (tmp_path / "later").write_text(trace(1))
+    assert tracelake("ingest", archive, "--lake", lake).code == 0
+    assert rows(lake, "skipped") == []
+    assert rows(lake, "runs", "ranks_seen") == [(2,)]
+
+
+@pytest.mark.parametrize("walked", [True, False], ids=["by folder", "by parent"])
+def test_what_was_skipped_and_is_gone_leaves_the_list(walked: bool, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    other = write(tmp_path / "other", {"b.txt": plan_text(4), "notes.md": "x\n"})
+    archive = write(tmp_path / "in", {"sub/a.txt": plan_text(3), "sub/job.tar": "x\n"})
+    (archive / "sub/gone.log").symlink_to(tmp_path / "nowhere")
+    run_ingest(other, lake)
+    run_ingest(archive, lake)
+    assert rows(lake, "skipped", "path", "ORDER BY path") == [
+        ("notes.md",),
+        ("sub/gone.log",),
+        ("sub/job.tar",),
+    ]
+    (archive / "sub/gone.log").unlink()
+    run_ingest(archive if walked else archive / "sub", lake)
+    assert rows(lake, "skipped", "path", "ORDER BY path") == [
+        *([("job.tar",)] if not walked else []),
+        ("notes.md",),
+        *([("sub/job.tar",)] if walked else []),
+    ]
+
+
+def test_config_is_words_in_one_order(tmp_path: Path) -> None:
+    file = "wd2_tp1_pp1_dp2_numl4_bs1_{}Tokenizer_rank{}_20250101000000.txt"
+    archive = write(
+        tmp_path / "in",
+        {
+            f"{word}/{file.format(word, rank)}": trace(rank)
+            for word in ("GPT2BPE", "Llama")
+            for rank in range(2)
+        },
+    )
+    lake = tmp_path / "lake"
+    run_ingest(write(archive, {"plan of mine.txt": plan_text(3)}), lake)
+    sizes = "world_size=2 tp=1 pp=1 dp=2"
+    assert rows(lake, "runs", "config", "ORDER BY config") == [
+        ("format=aicb_workload world_size=2 tp=2 pp=1 dp=1 ep=1 micro_batches=1",),
+        (
+            f"format=rank_trace tokenizer=gpt2bpetokenizer {sizes}"
+            " micro_batches=1 micro_batch_size=1 layers=4",
+        ),
+        (
+            f"format=rank_trace tokenizer=llamatokenizer {sizes}"
+            " micro_batches=1 micro_batch_size=1 layers=4",
+        ),
+    ]
 
 
 def test_names_that_say_nothing_are_read_by_pattern_and_set(tmp_path: Path) -> None:

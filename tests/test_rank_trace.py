@@ -244,9 +244,12 @@ def test_every_reject_reason_is_tested() -> None:
 
 
 @pytest.mark.parametrize("empty_last", [False, True])
-def test_a_cut_last_line_is_truncated_and_a_whole_one_is_not(empty_last: bool) -> None:
+def test_a_cut_last_line_is_unfinished_and_a_whole_one_is_not(empty_last: bool) -> None:
     cut = run(op() + op()[:40], empty_last=empty_last)
-    assert [r[1:4] for r in cut.rejects()] == [(2, len(op()), "truncated_line")]
+    assert not cut.rejects()
+    assert [f[1:] for f in cut.faults()] == [("unfinished", 1, 2)]
+    assert cut.ledger.source(0).irrelevant["unfinished"] == 1
+    assert cut.facts.ended is False
     whole = run(op() + op().strip(), empty_last=empty_last)
     assert not whole.rejects()
     assert whole.tables["ops"].num_rows == 2

@@ -274,6 +274,62 @@ def test_a_repeated_rank_or_a_gap_begins_a_run() -> None:
     assert len(grouped(name(0, 0), name(1, 50), gap=40)) == 2
 
 
+def test_files_of_one_stamp_are_never_split() -> None:
+    """Three starts 20 s apart, of which the second lacks a rank."""
+    first, second, third = ([name(r, s) for r in range(4)] for s in (0, 20, 40))
+    assert grouped(*first, *second[1:], *third) == sorted([first, second[1:], third])
+
+
+def test_files_of_one_stamp_are_never_split_on_several_nodes() -> None:
+    first, second, third = (
+        [f"job/node{r // 2}/{name(r, s)}" for r in range(4)] for s in (0, 20, 40)
+    )
+    assert grouped(*first, *second[1:], *third) == sorted([first, second[1:], third])
+    assert grouped(*first, *second[2:], *third) == sorted([first, third, second[2:]])
+
+
+@pytest.mark.parametrize("lost", range(4))
+def test_where_ranks_write_other_stamps_the_largest_gap_divides_starts(lost: int) -> None:
+    first, second, third = ([name(r, s + r) for r in range(4)] for s in (0, 20, 40))
+    second.pop(lost)
+    assert grouped(*first, *second, *third) == sorted([first, second, third])
+
+
+def test_a_slow_rank_does_not_divide_a_start() -> None:
+    first = [name(0, 0), name(1, 15), name(2, 15), name(3, 15)]
+    again = [name(r, 20) for r in range(4)]
+    assert grouped(*first, *again) == [first, again]
+
+
+def test_a_rank_that_repeats_within_a_stamp_is_left_over() -> None:
+    first = [name(r, 0) for r in range(4)]
+    other = first[1].replace(".txt", ".log")
+    assert grouped(*first, other) == [[first[0], other, *first[2:]], [first[1]]]
+
+
+@pytest.mark.parametrize(
+    ("folders", "said"),
+    [
+        (("A", "B"), "A, B"),
+        (("exp/A", "exp/B"), "exp/A, exp/B"),
+        (("node0", "node1"), None),
+        (("gpu0", "gpu1"), None),
+        (("rank_0", "rank_1"), None),
+        (("node0", "B"), "B, node0"),
+        (("A", "A"), None),
+    ],
+)
+def test_a_run_of_several_folders_says_so(folders: tuple[str, str], said: str | None) -> None:
+    texts = {
+        f"{folder}/{name(rank, 0, world=2)}": lines(F, B, O, rank=rank).encode()
+        for rank, folder in enumerate(folders)
+    }
+    found = parse(FORMAT, texts).only
+    faults = found.tables["faults"].to_pylist()
+    expected = [] if said is None else [("joined_folders", "notice", said)]
+    assert [(f["name"], f["severity"], f["text"]) for f in faults] == expected
+
+
 def test_other_configurations_and_folders_are_other_runs() -> None:
     assert len(grouped(name(0, 0), name(1, 0, world=8))) == 2
     assert len(grouped("x/a/" + name(0, 0), "y/b/" + name(1, 0))) == 2

@@ -120,7 +120,7 @@ def bring_in(
         for fault, times in outcome.faults.items():
             if fault.severity in ("data_loss", "error"):
                 voice.warn(f"{outcome.run_id}: {fault.name} ({times}): {fault.doc}")
-    for line in done.unplaced:
+    for line in (*done.unreadable(), *done.unplaced):
         voice.warn(line)
     for line in done.told():
         voice.say(line)

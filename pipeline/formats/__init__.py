@@ -96,6 +96,7 @@ class Span(NamedTuple):
         line: Number of the first line, from 1.
         offset: Byte offset of the first byte in the decompressed file.
         last: No more lines of this source; exactly one span per source says so, perhaps empty.
+        compressed: The source is compressed, so that nobody is still writing at its end.
     """
 
     source_id: int
@@ -104,6 +105,7 @@ class Span(NamedTuple):
     line: int
     offset: int
     last: bool
+    compressed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ class Block:
     line: int
     offset: int
     last: bool
+    compressed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +142,8 @@ class Chunk:
     def blocks(self) -> Iterator[Block]:
         """The spans one by one, for parsers that read each source by itself."""
         for s in self.spans:
-            yield Block(s.source_id, self.data[s.start : s.stop], s.line, s.offset, s.last)
+            data = self.data[s.start : s.stop]
+            yield Block(s.source_id, data, s.line, s.offset, s.last, s.compressed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from pathlib import PurePosixPath
 import numpy as np
 import pyarrow as pa
 
-from pipeline.faults import NOT_UTF8, Fault, Ledger, Severity
+from pipeline.faults import NOT_UTF8, UNFINISHED, UNFINISHED_LINE, Fault, Ledger, Severity
 from pipeline.formats import Block, Chunk, Claim, FileFacts, Format, Run, RunFacts, one_run_per_file
 from pipeline.scan import plan_rows as scan
 from pipeline.scan.arrow import is_utf8, text_of
@@ -129,7 +129,12 @@ class _Plan:
             scan.scan_rows(block.data, fields, progress, buffers, self._words.tokens)
             for start, end, line, reason in buffers.rejects[: progress[scan.REJECTS]].tolist():
                 raw = block.data[start:end].tobytes()
-                self._reject(block, start, line, _REASONS[reason], raw)
+                cut = end == block.data.size and not block.compressed
+                if cut and reason == scan.TOO_FEW_FIELDS:
+                    self._account.pass_over("unfinished")
+                    self._ledger.fault(self._source_id, UNFINISHED, line=line, raw=raw)
+                else:
+                    self._reject(block, start, line, _REASONS[reason], raw)
             yield from self._accept(buffers.rows[: progress[scan.ROWS]])
             self._words.reserve(int(progress[scan.STARVED]))
         if block.last:
@@ -256,7 +261,7 @@ class _Parser:
 FORMAT = Format(
     name="aicb_workload",
     doc="Workload plans of AICB, SimAI and ASTRA-sim: a layer per line.",
-    version=1,
+    version=2,
     tables=("workload_passes",),
     sniff=_sniff,
     facts=_facts,
@@ -270,6 +275,9 @@ FORMAT = Format(
         "several_rows": "A line has 24 fields or more: two rows have lost the line end between.",
         "bad_number": "A time, a size or the dependency is not a whole number, or is too large.",
     },
-    irrelevant={"blank": "Lines without text between or behind the rows."},
-    faults=(ROW_COUNT_MISMATCH,),
+    irrelevant={
+        "blank": "Lines without text between or behind the rows.",
+        "unfinished": UNFINISHED_LINE,
+    },
+    faults=(ROW_COUNT_MISMATCH, UNFINISHED),
 )

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.faults import NOT_UTF8, Fault, Ledger, Severity, escape
+from pipeline.faults import NOT_UTF8, UNFINISHED, UNFINISHED_LINE, Ledger, escape
 from pipeline.formats import (
     Block,
     Chunk,
@@ -57,15 +57,10 @@ _IRRELEVANT = {
     "nccl": "Warning of torch or NCCL.",
     "fx_graph": "Dump of the model's graph and how it was split.",
     "other": "Anything else: it says nothing about time.",
-    "unfinished": "Last line, without a newline and not understood: the log is being written.",
+    "unfinished": UNFINISHED_LINE,
 }
 _KINDS = tuple(_IRRELEVANT)
 _REASONS = tuple(_REJECTS)
-_UNFINISHED = Fault(
-    "unfinished",
-    Severity.NOTICE,
-    "The last line breaks off: the log is still being written. The next run reads it again.",
-)
 
 _STAMP = re.compile(r"^(\d{8})_?(\d{6})(?=_|$)")
 _SIZE = re.compile(r"(?:^|_)(TP|DP|PP|MBS|GBS)(\d{1,9})(?=_|$)")
@@ -197,7 +192,7 @@ class _Parser:
                 continue
             count.pass_over(_KINDS[kind])
             if kind == log_lines.UNFINISHED:
-                self._ledger.fault(block.source_id, _UNFINISHED, line=line, raw=text)
+                self._ledger.fault(block.source_id, UNFINISHED, line=line, raw=text)
         if self._statements.stages is not None:
             self._owners.slots.stage_ranks(*self._statements.stages)
 
@@ -285,7 +280,7 @@ class _Parser:
 FORMAT = Format(
     name="optimus",
     doc="OptimusPrime pipeline-training output: per-layer forward times and training progress.",
-    version=1,
+    version=2,
     tables=("layer_times", "train_steps"),
     sniff=_sniff,
     facts=_facts,
@@ -293,5 +288,5 @@ FORMAT = Format(
     parser=_Parser,
     rejects=_REJECTS,
     irrelevant=_IRRELEVANT,
-    faults=(_UNFINISHED,),
+    faults=(UNFINISHED,),
 )

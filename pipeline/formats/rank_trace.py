@@ -4,10 +4,12 @@ A line is `rank:N:op(key=value,...,sub_operations=['key=value,...', ...])`. `tim
 of an operation in ms on the host's monotonic clock and `duration` its device time, so start = end -
 duration. How steps and micro-batches are told apart: `pipeline.scan.rank_steps`.
 
-Runs: files of one folder whose names carry the same configuration are one run until a rank repeats
-or a stamp comes more than the gap after the one before. Runs of sibling folders whose ranks are
-disjoint and whose stamps lie within the gap are one run on several hosts, named by the folders.
-Folders per device within a node's are as if they were not there.
+Runs: files of one folder whose names carry the same configuration and the same stamp are one run.
+Files with stamps within the gap of each other are one run too, until a rank repeats: how they are
+cut then says `pipeline.scan.rank_starts`. Runs of sibling folders whose ranks are disjoint and
+whose stamps lie within the gap are one run on several hosts, named by the folders; where these are
+not evidently names of nodes, that is a fault of the run. Folders per device within a node's are as
+if they were not there.
 """
 
 from __future__ import annotations
@@ -21,11 +23,12 @@ from pathlib import PurePosixPath
 import numpy as np
 import pyarrow as pa
 
-from pipeline.faults import NOT_UTF8, Fault, Ledger, Severity
+from pipeline.faults import NOT_UTF8, UNFINISHED, UNFINISHED_LINE, Fault, Ledger, Severity
 from pipeline.formats import Chunk, Claim, FileFacts, Format, Run, RunFacts
 from pipeline.scan.rank_layout import SPAN_FIRST
 from pipeline.scan.rank_names import date_of, folder_of, name_of
 from pipeline.scan.rank_reader import Notice, Reader
+from pipeline.scan.rank_starts import Unit, starts
 from pipeline.scan.rank_steps import ENDED, STEP
 from pipeline.topology import resolve, stage_of
 
@@ -40,6 +43,13 @@ UNKNOWN_DTYPE = Fault(
     "A tensor has an element type of unknown width; its bytes are NULL.",
 )
 
+JOINED_FOLDERS = Fault(
+    "joined_folders",
+    Severity.NOTICE,
+    "The run was put together from the files of several folders: their ranks complete each other "
+    "and their dates fit. If the folders are different jobs, tell them apart with --run-pattern.",
+)
+
 # In the order of the kernel's problem numbers, from 1.
 REJECTS = {
     "not_a_record": "The line is not `rank:N:op(...)`.",
@@ -50,14 +60,16 @@ REJECTS = {
     "bad_shape": "A shape is not `[a, b, ...]` of whole numbers.",
     "missing_timestamp": "A record that was traced has no timestamp.",
     "bad_sub_operation": "`sub_operations` is not a list of quoted strings of `key=value`.",
-    "truncated_line": "The last line has no line end and does not parse: the file was cut.",
+    "truncated_line": "The last line of a compressed file has no line end and does not parse.",
 }
 IRRELEVANT = {
     "blank": "Empty line.",
     "plan": "Line of a schedule without times, `stage:N:op(...)`.",
     "untraced_iteration": "Record without times, of an iteration that was not traced.",
 }
+_KINDS = tuple(IRRELEVANT)  # as the kernel counts them
 _REASONS = tuple(REJECTS)
+_UNFINISHED = "unfinished"
 
 
 def sniff(head: bytes) -> Claim:
@@ -113,43 +125,19 @@ def _order(file: FileFacts) -> tuple[datetime, str]:
     return file.stamp or datetime.min, file.path
 
 
-def _apart(earlier: FileFacts, later: FileFacts, gap_seconds: float) -> bool:
-    """Whether stamps tell that two files are of different runs."""
-    if earlier.stamp is None or later.stamp is None:
-        return earlier.stamp != later.stamp
-    return (later.stamp - earlier.stamp).total_seconds() > gap_seconds
-
-
 def _split(files: Iterable[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
-    """Runs within one folder and configuration, by stamp."""
-    runs: list[list[FileFacts]] = []
-    ranks: set[int | None] = set()
-    for file in sorted(files, key=_order):
-        if not runs or file.rank in ranks or _apart(runs[-1][-1], file, gap_seconds):
-            runs.append([])
-            ranks = set()
-        runs[-1].append(file)
-        ranks.add(file.rank)
-    return runs
+    """Returns the starts within one folder and configuration."""
+    ordered = sorted(files, key=_order)
+    units = [Unit(file.stamp, frozenset({file.rank})) for file in ordered]
+    return [[ordered[i] for i in start] for start in starts(units, gap_seconds)]
 
 
-def _join_hosts(runs: Iterable[list[FileFacts]], gap_seconds: float) -> list[list[FileFacts]]:
-    """Joins runs of sibling folders within a gap: the k-th with some rank is part of run k."""
-    joined: list[list[list[FileFacts]]] = []
-    first, taken = 0, defaultdict[int | None, int](int)
-    last: FileFacts | None = None
-    for run in sorted(runs, key=lambda r: _order(r[0])):
-        if last is not None and _apart(last, run[0], gap_seconds):
-            first = len(joined)
-            taken.clear()
-        last = run[0]
-        k = first + max(taken[file.rank] for file in run)
-        if k == len(joined):
-            joined.append([])
-        joined[k].append(run)
-        for file in run:
-            taken[file.rank] = k - first + 1
-    return [whole for parts in joined for whole in _hosted(parts)]
+def _join_hosts(parts: Iterable[list[FileFacts]], gap_seconds: float) -> list[list[FileFacts]]:
+    """Joins the starts of sibling folders into runs on several hosts."""
+    ordered = sorted(parts, key=lambda part: _order(part[0]))
+    units = [Unit(part[0].stamp, frozenset(file.rank for file in part)) for part in ordered]
+    joined = ([ordered[i] for i in start] for start in starts(units, gap_seconds))
+    return [run for start in joined for run in _hosted(start)]
 
 
 def _hosted(parts: list[list[FileFacts]]) -> list[list[FileFacts]]:
@@ -167,12 +155,20 @@ def _hosted(parts: list[list[FileFacts]]) -> list[list[FileFacts]]:
     ]
 
 
+def _joined_folders(sources: Iterable[FileFacts]) -> list[str]:
+    """Returns the folders that a run was put together from, unless their names say nodes."""
+    found = {s.path: folder_of(s.path) for s in sources if s.run is None and s.topology}
+    nodes = {folder.node: folder.names_part for folder in found.values()}
+    return sorted(nodes) if len(nodes) > 1 and not all(nodes.values()) else []
+
+
 class _Parser:
     """Feeds chunks to the reader and reports what became of their lines."""
 
     def __init__(self, run: Run, ledger: Ledger) -> None:
         self._run = run
         self._ledger = ledger
+        self._unfinished = False
         self._topology = topology = resolve(printed={}, named=run.named, given=run.given)[0]
         # Without `self`: a cycle would keep the reader's memory until garbage is collected.
         self._reader = Reader(lambda rank: stage_of(rank, topology))
@@ -188,17 +184,18 @@ class _Parser:
             account.row_lines += records
             account.rows += rows
             if any(kinds):  # of one file of many mostly none
-                for kind, count in zip(IRRELEVANT, kinds, strict=True):
+                for kind, count in zip(_KINDS, kinds, strict=True):
                     account.pass_over(kind, count)
         for number, line, start, end, problem in rejects.tolist():
-            span = chunk.spans[number]
-            self._ledger.reject(
-                span.source_id,
-                line,
-                span.offset + start - span.start,
-                _REASONS[problem - 1],
-                chunk.data[start:end].tobytes(),
-            )
+            span, reason = chunk.spans[number], _REASONS[problem - 1]
+            raw = chunk.data[start:end].tobytes()
+            if reason == "truncated_line" and not span.compressed:
+                self._unfinished = True
+                self._ledger.source(span.source_id).pass_over(_UNFINISHED)
+                self._ledger.fault(span.source_id, UNFINISHED, line=line, raw=raw)
+            else:
+                offset = span.offset + start - span.start
+                self._ledger.reject(span.source_id, line, offset, reason, raw)
 
     def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
         """Rows ready so far."""
@@ -223,12 +220,16 @@ class _Parser:
         attributes: dict[str, str] = {}
         for source in self._run.sources:
             attributes |= name_of(source.path).attributes
+        if folders := _joined_folders(self._run.sources):
+            self._ledger.fault(0, JOINED_FOLDERS, raw=", ".join(folders).encode())
         steps = {int(row[STEP]) for row in book.values()}
         return RunFacts(
             topology=printed,
             ranks=frozenset(book),
             ranks_expected=self._topology.get("world_size"),
-            ended=len(steps) == 1 and all(row[ENDED] for row in book.values()),
+            ended=len(steps) == 1
+            and all(row[ENDED] for row in book.values())
+            and not self._unfinished,
             simulated=simulated,
             profiled=True,
             signature=seen.signature,
@@ -249,13 +250,13 @@ class _Parser:
 FORMAT = Format(
     name="rank_trace",
     doc="Megatron per-rank operation traces, one file per rank.",
-    version=2,
+    version=3,
     tables=("ops", "comms"),
     sniff=sniff,
     facts=facts,
     group=group,
     parser=_Parser,
     rejects=REJECTS,
-    irrelevant=IRRELEVANT,
-    faults=(UNKNOWN_DTYPE,),
+    irrelevant={**IRRELEVANT, _UNFINISHED: UNFINISHED_LINE},
+    faults=(UNKNOWN_DTYPE, JOINED_FOLDERS, UNFINISHED),
 )

@@ -226,6 +226,7 @@ class ChunkReader:
             filling,
             offset=reading.offset,
             last=reading.ended,
+            compressed=reading.compressed,
         )
         reading.offset += place[1] - place[0]
 
@@ -282,6 +283,7 @@ def _add_span(
     *,
     offset: int = 0,
     last: bool = True,
+    compressed: bool = False,
 ) -> None:
     """Adds lines of a source that stand in the buffer."""
     start, stop = place
@@ -289,7 +291,7 @@ def _add_span(
     if offset == 0 and buffer.raw.startswith(_BOM, start, stop):
         start, offset = start + len(_BOM), len(_BOM)
         filling.notes.append(lambda told: told.fault(source_id, BYTE_ORDER_MARK, line=1))
-    span = Span(source_id, start, stop, found.lines + 1, offset, last)
+    span = Span(source_id, start, stop, found.lines + 1, offset, last, compressed)
     filling.spans.append((found, span))
 
 

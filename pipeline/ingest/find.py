@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,6 +23,7 @@ from pipeline.ingest.memory import (
     Remembered,
     facts_of,
     judgement,
+    location_of,
     skip_record,
 )
 from pipeline.ingest.options import Options
@@ -60,10 +62,15 @@ class Candidate(NamedTuple):
 
 @dataclass(slots=True)
 class Findings:
-    """Everything the inputs gave: candidates by root, and what was passed over."""
+    """Everything the inputs gave: candidates by root, and what was passed over.
+
+    Attributes:
+        covered: Locations of the folders and files that were looked at, as `location_of` has them.
+    """
 
     candidates: list[list[Candidate]] = field(default_factory=list)
     skips: list[Record] = field(default_factory=list)
+    covered: list[str] = field(default_factory=list)
 
 
 def find(
@@ -80,7 +87,7 @@ def find(
     judge = _Judge(options, memory)
     seen: set[str] = set()
     for root in roots:
-        judge.findings.candidates.append([])
+        judge.begin(root)
         found = _once(discover(root, lake=lake, expansion=options.max_expand), seen)
         if isinstance(root, StoredRoot):
             judge.all_stored(found)
@@ -104,10 +111,25 @@ class _Judge:
 
     def __init__(self, options: Options, memory: Memory) -> None:
         self.findings = Findings()
+        self._base = ""
         self._options = options
         self._memory = memory
         self._pattern = compile_pattern(options.run_pattern)
         self._forced = None if options.input_format is None else format_named(options.input_format)
+
+    def begin(self, root: Root | StoredRoot) -> None:
+        """Notes the root that the next inputs are of, and what it covers."""
+        self.findings.candidates.append([])
+        names = ["."]
+        if isinstance(root, StoredRoot):
+            self._base = root.folder.uri
+            if not root.walked:
+                names = [file.name for file in root.files]
+        else:
+            self._base = os.path.realpath(root.folder)
+            if root.files is not None:
+                names = [os.path.relpath(file, root.folder) for file in root.files]
+        self.findings.covered.extend(location_of(self._base, name) for name in names)
 
     def all(self, found: Iterable[Entry | Skip]) -> None:
         """Judges what was found."""
@@ -163,7 +185,8 @@ class _Judge:
     def pass_over(self, skip: Skip, entry: Entry | None = None, members: int = 1) -> None:
         lasting = entry is not None and skip.lasting and self._forced is None
         judged = judgement(entry, members, _known_formats()) if entry and lasting else None
-        record = skip_record(skip.path, skip.member, skip.reason, judged)
+        location = location_of(self._base, skip.path)
+        record = skip_record(skip.path, skip.member, skip.reason, location, judged)
         self.findings.skips.append(record)
 
     def _still_holds(self, known: Sequence[Remembered | Record]) -> bool:
@@ -185,7 +208,8 @@ class _Judge:
     def _recall(self, entry: Entry, known: Sequence[Remembered | Record]) -> None:
         for item in known:
             if not isinstance(item, Remembered):
-                self.findings.skips.append(item)
+                location = location_of(self._base, entry.path)
+                self.findings.skips.append({**item, "location": location})
                 continue
             record = item.record
             same = ("member", "weight", "position", "packed")

@@ -13,7 +13,7 @@ from typing import Any
 from pipeline.formats import FileFacts
 from pipeline.ingest.places import Place
 from pipeline.ingest.streams import Entry, strip_suffix
-from pipeline.lake import RunEntry, Snapshot
+from pipeline.lake import RunEntry, Snapshot, label_of
 
 Record = Mapping[str, Any]
 
@@ -59,14 +59,30 @@ def source_record(
 
 
 def skip_record(
-    path: str, member: str | None, reason: str, judged: Mapping[str, Any] | None = None
+    path: str,
+    member: str | None,
+    reason: str,
+    location: str,
+    judged: Mapping[str, Any] | None = None,
 ) -> Record:
     """What is remembered of an input that was passed over.
 
     Args:
+        location: Of the file, see `location_of`: another ingest may give it another path.
         judged: What the judgement holds for, from `judgement`; None to judge anew next time.
     """
-    return {**(judged or {}), "path": path, "member": member, "reason": reason}
+    return {
+        **(judged or {}),
+        "path": path,
+        "member": member,
+        "reason": reason,
+        "location": location,
+    }
+
+
+def location_of(base: str, path: str) -> str:
+    """Returns where a file lies, given its path below a root and the root's real path or URI."""
+    return base if path == "." else f"{base.rstrip('/')}/{path}"
 
 
 def judgement(entry: Entry, members: int, formats: str) -> dict[str, Any]:
@@ -84,12 +100,6 @@ def facts_of(record: Record) -> FileFacts:
 def place_record(place: Place | None) -> list[str | None] | None:
     """Host and device as they are remembered with a source."""
     return None if place is None else [place.host, place.device]
-
-
-def label_of(record: Record) -> str:
-    """Path and member as one posix path, as `Entry.label`."""
-    member = record["member"]
-    return str(record["path"]) if member is None else f"{record['path']}/{member}"
 
 
 def _stat(entry: Entry) -> dict[str, Any]:
@@ -118,6 +128,8 @@ def _facts(facts: FileFacts) -> dict[str, Any]:
 
 
 _StatKey = tuple[str, int, int, int]
+# Inode, size and mtime, which a file keeps when it is renamed, and the member.
+_FileKey = tuple[int, int, int, str | None]
 
 
 class Memory:
@@ -138,8 +150,8 @@ class Memory:
         self.runs = {**dropped, **snapshot.runs}
         self._by_stat: dict[_StatKey, list[Remembered | Record]] = defaultdict(list)
         self._by_label: dict[str, list[Remembered]] = defaultdict(list)
+        self._by_file: dict[_FileKey, list[Remembered]] = defaultdict(list)
         self._by_name: dict[tuple[str, str], list[Remembered]] = defaultdict(list)
-        self._by_head: dict[str, list[Remembered]] = defaultdict(list)
         for run in self.runs.values():
             for record in run.sources:
                 source = Remembered(run, record)
@@ -147,8 +159,8 @@ class Memory:
                 label = label_of(record)
                 self._by_label[label].append(source)
                 self._by_name[base_name(label), record["head_hash"]].append(source)
-                if run.run_id not in self.dropped:
-                    self._by_head[record["head_hash"]].append(source)
+                if run.run_id not in self.dropped and record["inode"]:
+                    self._by_file[_file_key(record)].append(source)
         for record in skipped:
             if "size" in record:
                 self._by_stat[_record_key(record)].append(record)
@@ -170,9 +182,10 @@ class Memory:
         """Sources of this base name that begin alike, wherever they lay."""
         return self._by_name.get((base_name(label), head_hash), [])
 
-    def headed(self, head_hash: str) -> list[Remembered]:
-        """Sources that begin alike, under any name."""
-        return self._by_head.get(head_hash, [])
+    def filed(self, entry: Entry) -> list[Remembered]:
+        """Returns sources that the same file gave, perhaps under another name."""
+        key = (entry.inode, entry.size, entry.mtime_ns, entry.member)
+        return self._by_file.get(key, [])
 
 
 def base_name(label: str) -> str:
@@ -182,6 +195,10 @@ def base_name(label: str) -> str:
 
 def _record(known: Remembered | Record) -> Record:
     return known.record if isinstance(known, Remembered) else known
+
+
+def _file_key(record: Record) -> _FileKey:
+    return record["inode"], record["size"], record["mtime_ns"], record["member"]
 
 
 def _record_key(record: Record) -> _StatKey:

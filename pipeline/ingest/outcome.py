@@ -11,14 +11,29 @@ import pyarrow as pa
 from pipeline.faults import EXPANDED_TOO_FAR, Fault
 from pipeline.formats import Format
 from pipeline.ingest.find import Candidate
-from pipeline.ingest.memory import Record, label_of
+from pipeline.ingest.memory import Record
 from pipeline.ingest.places import Hosts
 from pipeline.ingest.plan import RunPlan, Status
 from pipeline.ingest.work import RunResult
+from pipeline.lake import label_of
 from pipeline.schema import tables
-from pipeline.text import counted
+from pipeline.text import counted, printable
 
 _WRITTEN = (Status.NEW, Status.UPDATED)
+_UNREADABLE = "unreadable"
+# How files are named that were skipped, by reason: the noun, which may get an s, and what follows.
+_SKIPPED = {
+    _UNREADABLE: ("file", " that cannot be read"),
+    "no_format": ("file", " of unknown format"),
+    "no_records": ("file", " without records of its format"),
+    "ambiguous": ("file", " that several formats claim"),
+    "empty": ("file", " without content"),
+    "expands_too_far": ("file", " beyond --max-expand"),
+    "nested_archive": ("archive", " inside an archive"),
+    "not_a_file": ("special file", ""),
+    "hidden": ("file", " with a hidden name"),
+}
+_NAMED = 3
 _TABLE = pa.schema(
     [
         ("status", pa.string()),
@@ -121,13 +136,30 @@ class IngestReport:
             )
         else:
             told.append("nothing to write: the lake holds all of this already")
-        by_reason = Counter(skip["reason"] for skip in self.skips)
-        if by_reason:
-            reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(by_reason.items()))
-            told.append(
-                f"passed over {counted(len(self.skips), 'input')}: {reasons} (table skipped)"
-            )
+        told.extend(self._skipped(reason for reason in _SKIPPED if reason != _UNREADABLE))
         return told
+
+    def unreadable(self) -> list[str]:
+        """Returns a warning that names files that cannot be read; nothing without such files."""
+        return self._skipped([_UNREADABLE])
+
+    def skipped_files(self, limit: int) -> list[dict[str, str]]:
+        """Returns path and reason of the first inputs that were skipped, unreadable ones first."""
+        files = [{"path": label_of(skip), "reason": skip["reason"]} for skip in self.skips]
+        files.sort(key=lambda file: (file["reason"] != _UNREADABLE, file["path"]))
+        return files[:limit]
+
+    def _skipped(self, reasons: Iterable[str]) -> list[str]:
+        """Returns a line per reason that names the first files that were skipped for it."""
+        lines = []
+        for reason in reasons:
+            noun, rest = _SKIPPED[reason]
+            names = sorted(label_of(skip) for skip in self.skips if skip["reason"] == reason)
+            if names:
+                more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+                first = printable(", ".join(names[:_NAMED]))
+                lines.append(f"skipped {counted(len(names), noun)}{rest}: {first}{more}")
+        return lines
 
 
 def planned_table(plans: Iterable[RunPlan], skips: Iterable[Record]) -> pa.Table:

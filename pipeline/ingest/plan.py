@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import enum
+import functools
 import hashlib
+import itertools
+import posixpath
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from pipeline.formats import FileFacts, Format, Run
 from pipeline.ingest.find import Candidate, Findings
@@ -21,15 +24,15 @@ from pipeline.ingest.identity import (
 from pipeline.ingest.memory import (
     ID_BYTES,
     Memory,
+    Record,
     Remembered,
     base_name,
-    label_of,
     place_record,
 )
 from pipeline.ingest.options import Options
 from pipeline.ingest.streams import Entry
 from pipeline.ingest.twins import fold_twins
-from pipeline.lake import RunEntry
+from pipeline.lake import RunEntry, label_of
 
 
 class Status(enum.StrEnum):
@@ -49,8 +52,8 @@ class RunPlan:
 
     Attributes:
         sources: In feeding order: index = source_id.
-        twins: Further inputs with the content of a source: the run found again under one name.
-        duplicate_of: By source index, an earlier input with the same content under another name.
+        twins: Further inputs with the content of a source, each with that source's index: the run
+            or a file of it found again.
         replaces: Committed runs this one is the new version of.
         missing: Labels of inputs that those runs had and no planned run has.
     """
@@ -59,7 +62,6 @@ class RunPlan:
     group: str
     sources: tuple[Candidate, ...]
     twins: tuple[tuple[Candidate, int], ...] = ()
-    duplicate_of: Mapping[int, str] = field(default_factory=dict)
     replaces: tuple[RunEntry, ...] = ()
     missing: tuple[str, ...] = ()
     status: Status = Status.NEW
@@ -105,15 +107,16 @@ class _Planner:
         self._options = options
         self._memory = memory
         self._contents: dict[int, str | None] = {}
+        # Further files with the content of one of a run, by identity of that one's entry.
+        self._copies: dict[int, list[Candidate]] = defaultdict(list)
         self._found = findings.candidates
         self._candidates = [
             [self._settle(c) for c in candidates] for candidates in findings.candidates
         ]
-        self._duplicates = self._find_duplicates()
+        self._labels = {c.entry.label for candidates in self._candidates for c in candidates}
 
     def plans(self) -> list[RunPlan]:
         groups = list(self._groups())
-        covered = {c.entry.label for group in groups for c in group}
         by_id: dict[str, list[tuple[Candidate, ...]]] = defaultdict(list)
         for group in groups:
             by_id[run_id_of(group, first_source(group).head_hash)].append(group)
@@ -122,7 +125,9 @@ class _Planner:
             runs = list(fold_twins(found, self._content))
             for sources, twins in runs:
                 name = run_id if len(runs) == 1 else None
-                planned.append(self._plan(name, sources, twins, covered))
+                members = [*((c, i) for i, c in enumerate(sources)), *twins]
+                copies = ((copy, i) for c, i in members for copy in self._copies[id(c.entry)])
+                planned.append(self._plan(name, sources, (*twins, *copies)))
         return planned
 
     # --- one input ------------------------------------------------------------------------
@@ -157,32 +162,6 @@ class _Planner:
         hashes = packed_hashes(entries)
         return {id(entry): hashes[entry.position] for entry in entries}
 
-    def _find_duplicates(self) -> dict[str, str]:
-        """Label -> label of an earlier input with the same content; committed ones are earlier."""
-        alike: dict[str, list[Candidate]] = defaultdict(list)
-        for candidates in self._candidates:
-            for candidate in candidates:
-                alike[candidate.head_hash].append(candidate)
-        duplicates: dict[str, str] = {}
-        for head_hash, group in alike.items():
-            firsts = {
-                r.record["content_hash"]: label_of(r.record)
-                for r in self._memory.headed(head_hash)
-                if r.record["duplicate_of"] is None
-            }
-            if len(group) == 1 and not firsts:
-                continue
-            labels = {c.entry.label for c in group} | set(firsts.values())
-            if len(labels) == 1:
-                continue
-            for candidate in sorted(group, key=lambda c: c.entry.label):
-                content = self._content(candidate)
-                if content is not None:
-                    first = firsts.setdefault(content, candidate.entry.label)
-                    if first != candidate.entry.label:
-                        duplicates[candidate.entry.label] = first
-        return duplicates
-
     # --- one run --------------------------------------------------------------------------
 
     def _groups(self) -> Iterator[tuple[Candidate, ...]]:
@@ -190,20 +169,46 @@ class _Planner:
             by_format: dict[str, list[Candidate]] = defaultdict(list)
             for candidate in candidates:
                 by_format[candidate.format.name].append(candidate)
-            for members in by_format.values():
+            for found in by_format.values():
+                members = self._without_copies(found)
                 facts = [c.facts._replace(key=key) for key, c in enumerate(members)]
                 for files in members[0].format.group(facts, self._options.run_gap_seconds):
                     sources = [members[file.key]._replace(facts=file) for file in files]
                     yield tuple(sorted(sources, key=feeding_order))
+
+    def _without_copies(self, found: Sequence[Candidate]) -> list[Candidate]:
+        """Keeps one of the files of a rank, stamp and folder that have the same content."""
+        alike: dict[tuple[object, ...], list[Candidate]] = defaultdict(list)
+        for candidate in found:
+            facts = candidate.facts
+            key = (posixpath.dirname(facts.path), facts.stem, facts.stamp, facts.rank)
+            # Files of no rank are told apart by the rest of the plan.
+            alike[key if facts.rank is not None else (id(candidate),)].append(candidate)
+        copies: set[int] = set()
+        for candidates in alike.values():
+            if len(candidates) > 1:
+                copies.update(self._fold_copies(candidates))
+        return [c for c in found if id(c.entry) not in copies]
+
+    def _fold_copies(self, candidates: Iterable[Candidate]) -> Iterator[int]:
+        """Notes which candidates are copies of the first with their content."""
+        firsts: dict[str, Candidate] = {}
+        for candidate in sorted(candidates, key=lambda c: c.entry.label):
+            content = self._content(candidate)
+            if content is None:
+                continue
+            first = firsts.setdefault(content, candidate)
+            if first is not candidate:
+                self._copies[id(first.entry)].append(candidate)
+                yield id(candidate.entry)
 
     def _plan(
         self,
         run_id: str | None,
         sources: tuple[Candidate, ...],
         twins: tuple[tuple[Candidate, int], ...],
-        covered: set[str],
     ) -> RunPlan:
-        known = self._predecessors(sources)
+        known = self._predecessors([*sources, *(twin for twin, _ in twins)])
         replaces = {name: run for name, run in known.items() if name not in self._memory.dropped}
         if known and not replaces:
             (name, run), *_ = known.items()
@@ -211,32 +216,38 @@ class _Planner:
         if run_id is None or (run_id in self._memory.runs and run_id not in replaces):
             whole = hashlib.sha256("".join(self._content(c) or "" for c in sources).encode())
             run_id = run_id_of(sources, whole.hexdigest())
-        missing = tuple(self._missing(replaces.values(), sources, covered)) if replaces else ()
+        missing = tuple(self._missing(replaces)) if replaces else ()
         group = next((run.group for run in replaces.values()), None) or group_of(run_id, sources)
-        own = {twin.entry.label for twin, _ in twins}
-        duplicates = {
-            i: first
-            for i, c in enumerate(sources)
-            if (first := self._duplicates.get(c.entry.label)) is not None and first not in own
-        }
-        plan = RunPlan(run_id, group, sources, twins, duplicates, tuple(replaces.values()), missing)
+        plan = RunPlan(run_id, group, sources, twins, tuple(replaces.values()), missing)
         return self._judge(plan)
 
-    def _missing(
-        self, replaces: Iterable[RunEntry], sources: Iterable[Candidate], covered: set[str]
-    ) -> Iterator[str]:
+    def _missing(self, replaces: Mapping[str, RunEntry]) -> Iterator[str]:
         """Labels of inputs that runs had and no planned run has, under that name or another."""
-        by_name: dict[str, list[Candidate]] = defaultdict(list)
-        for source in sources:
-            by_name[base_name(source.entry.label)].append(source)
-        for run in replaces:
+        for run in replaces.values():
             for record in run.sources:
                 label = label_of(record)
-                if label not in covered and not any(
-                    self._continues(source, Remembered(run, record))
-                    for source in by_name[base_name(label)]
+                if label not in self._labels and not any(
+                    self._continues(c, Remembered(run, record))
+                    for c in self._alike(record)
+                    if c.known is None or c.known.run.run_id in replaces
                 ):
                     yield label
+
+    def _alike(self, record: Record) -> Iterator[Candidate]:
+        """Returns inputs that may be a remembered one: by name, or by their first bytes."""
+        by_name, by_head = self._indexes
+        yield from by_name.get(base_name(label_of(record)), ())
+        yield from by_head.get(record["head_hash"], ())
+
+    @functools.cached_property
+    def _indexes(self) -> tuple[dict[str, list[Candidate]], dict[str, list[Candidate]]]:
+        """All inputs by base name, and by the hash of their first bytes."""
+        by_name: dict[str, list[Candidate]] = defaultdict(list)
+        by_head: dict[str, list[Candidate]] = defaultdict(list)
+        for candidate in itertools.chain.from_iterable(self._candidates):
+            by_name[base_name(candidate.entry.label)].append(candidate)
+            by_head[candidate.head_hash].append(candidate)
+        return by_name, by_head
 
     def _judge(self, plan: RunPlan) -> RunPlan:
         inputs = plan.inputs
@@ -269,7 +280,12 @@ class _Planner:
                 continue
             here = self._memory.at(label)
             named = self._memory.named(label, source.head_hash)
-            for known in [*here, *named]:
+            renamed = (
+                known
+                for known in self._memory.filed(source.entry)
+                if label_of(known.record) not in self._labels
+            )
+            for known in [*here, *named, *renamed]:
                 if known.run.run_id not in found and self._continues(source, known):
                     found[known.run.run_id] = known.run
         return dict(sorted(found.items()))

@@ -9,6 +9,12 @@ from pipeline import topology
 from pipeline.formats import RunFacts
 from pipeline.ingest.plan import RunPlan
 
+# Sizes in the order in which `runs.config` has them.
+_CONFIG_SIZES = (
+    *("world_size", "tp", "pp", "dp", "cp", "ep", "vpp"),
+    *("micro_batches", "micro_batch_size", "global_batch_size", "layers"),
+)
+
 
 def is_complete(facts: RunFacts) -> bool | None:
     """Whether everything expected is there; a per-rank run of unknown size is not."""
@@ -44,11 +50,15 @@ def run_row(plan: RunPlan, facts: RunFacts, complete: bool | None) -> dict[str, 
 
 
 def _config(format_name: str, facts: RunFacts, sizes: Mapping[str, int]) -> str:
-    """What makes runs comparable, as `key=value` pairs; what is not known is left out."""
-    pairs: list[tuple[str, object]] = [
-        ("simulated", facts.simulated or None),
-        ("model", facts.model),
-        *((key, sizes.get(key)) for key in topology.KEYS),
-        ("tensor", facts.signature),
-    ]
-    return " ".join([format_name, *(f"{k}={v}" for k, v in pairs if v is not None)])
+    """Returns what makes runs comparable as `key=value` words; what is not known is left out."""
+    tokenizer = facts.attributes.get("tokenizer")
+    values: dict[str, object] = {
+        "format": format_name,
+        "simulated": "true" if facts.simulated else None,
+        "model": facts.model,
+        "tokenizer": None if tokenizer is None else tokenizer.lower(),
+        **{key: sizes.get(key) for key in _CONFIG_SIZES},
+        "tensor": facts.signature,
+    }
+    words = ((key, "_".join(str(v).split())) for key, v in values.items() if v is not None)
+    return " ".join(f"{key}={value}" for key, value in words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -13,21 +14,23 @@ import pyarrow as pa
 
 from pipeline import files
 from pipeline.budget import jobs_within, processors
+from pipeline.duplicates import settle_duplicates
 from pipeline.engine import Workers
 from pipeline.errors import InputError, UsageError, WorkersError
 from pipeline.ingest.batches import Job, batches
 from pipeline.ingest.crews import Crew, Elsewhere, Parsed, Progress, Threads
 from pipeline.ingest.discover import resolve_roots
-from pipeline.ingest.find import find
-from pipeline.ingest.memory import Memory, Record, label_of, skip_record
+from pipeline.ingest.find import Findings, find
+from pipeline.ingest.memory import Memory, Record, location_of, skip_record
 from pipeline.ingest.options import Options
 from pipeline.ingest.outcome import IngestReport, RunOutcome, outcome_of, unplaced
 from pipeline.ingest.plan import RunPlan, Status, plan_runs
 from pipeline.ingest.work import RunResult, record_of
-from pipeline.lake import Change, Lake, RunEntry, Snapshot, dropped_runs, real_name
+from pipeline.lake import Change, Lake, RunEntry, Snapshot, dropped_runs, label_of, real_name
 from pipeline.measures import count, phase
 from pipeline.parts import LANES, PartWriter
 from pipeline.schema import tables
+from pipeline.stores import is_uri
 from pipeline.text import counted
 
 _READ = (Status.NEW, Status.UPDATED)
@@ -42,6 +45,13 @@ def plan(
         InputError: A name matches nothing.
         UsageError: An option does not fit.
     """
+    plans, findings = _plan(inputs, lake_name, options, spool)
+    return plans, findings.skips
+
+
+def _plan(
+    inputs: Sequence[str], lake_name: str, options: Options, spool: Path
+) -> tuple[list[RunPlan], Findings]:
     lake = Lake.find(lake_name)
     snapshot = lake.snapshot() if lake else Snapshot({}, ())
     memory = Memory(
@@ -50,7 +60,7 @@ def plan(
     with phase("find"):
         findings = find(resolve_roots(inputs, spool), options, memory, real_name(lake_name))
     with phase("plan"):
-        return plan_runs(findings, options, memory), findings.skips
+        return plan_runs(findings, options, memory), findings
 
 
 def ingest(
@@ -90,7 +100,7 @@ def ingest(
         ThreadPoolExecutor((1 + LANES) * width) as helper,
         ThreadPoolExecutor(width) as runner,
     ):
-        plans, skips = plan(inputs, lake.name, options, staging / "spool")
+        plans, findings = _plan(inputs, lake.name, options, staging / "spool")
         work = _Work(lake, options, staging, progress)
         outcomes = work.run(
             plans,
@@ -98,9 +108,10 @@ def ingest(
             if workers is None
             else Elsewhere(workers, lake.part_files.base, progress),
         )
-        skips = [*skips, *work.unusable]
+        skips = [*findings.skips, *work.unusable]
         with lake.lock("skipped"):  # read, changed and written by one ingest at a time
-            lake.agree(lambda: _commit_skips(lake, skips, plans, staging, helper))
+            lake.agree(lambda: _commit_skips(lake, skips, findings.covered, plans, staging, helper))
+    lake.agree(lambda: settle_duplicates(lake))
     report = IngestReport(
         tuple(sorted(outcomes, key=lambda o: o.run_id)),
         tuple(skips),
@@ -192,7 +203,12 @@ class _Work:
             entry = _restamped(p)
             by_group[entry.group].append(entry)
         if by_group:
-            self._lake.commit_all([Change(group, runs, {}, {}) for group, runs in by_group.items()])
+            self._lake.commit_all(
+                [
+                    Change(group, runs, {}, {}, over={run.run_id: run.generation for run in runs})
+                    for group, runs in by_group.items()
+                ]
+            )
 
     def _commit(self, done: Mapping[str, Sequence[RunResult]]) -> list[RunOutcome]:
         outcomes: list[RunOutcome] = []
@@ -228,7 +244,9 @@ class _Work:
 
     def _pass_over(self, p: RunPlan) -> None:
         for entry in (candidate.entry for candidate in p.inputs):
-            self.unusable.append(skip_record(entry.path, entry.member, "no_records"))
+            folder, name = os.path.split(entry.location)
+            location = location_of(folder if is_uri(folder) else os.path.realpath(folder), name)
+            self.unusable.append(skip_record(entry.path, entry.member, "no_records", location))
 
     def _change(self, group: str, results: Sequence[RunResult]) -> Change:
         """What becomes of a group: its new runs, and the end of those that they supersede."""
@@ -266,16 +284,28 @@ def _restamped(p: RunPlan) -> RunEntry:
 
 
 def _commit_skips(
-    lake: Lake, skips: Iterable[Record], plans: Iterable[RunPlan], staging: Path, helper: Executor
+    lake: Lake,
+    skips: Iterable[Record],
+    covered: Sequence[str],
+    plans: Iterable[RunPlan],
+    staging: Path,
+    helper: Executor,
 ) -> None:
-    """Adds what was passed over to the lake's list, less what has been ingested since."""
+    """Adds what was passed over to the lake's list, less what no longer is.
+
+    That is what has been ingested since, and what lies where this ingest has looked and was not
+    passed over this time.
+    """
     before = {label_of(record): record for record in lake.skipped_inputs()}
-    now = before | {label_of(record): record for record in skips}
-    passed = {label_of(record) for record in skips}
-    for p in plans if before else ():
-        for candidate in p.inputs:
-            if candidate.entry.label not in passed:
-                now.pop(candidate.entry.label, None)
+    now = {label_of(record): record for record in skips}
+    ingested = {c.entry.label for p in plans for c in p.inputs} if before else set()
+    inside = tuple(f"{place.rstrip('/')}/" for place in covered)
+    for label, record in before.items():
+        # Earlier versions did not note it: such a record comes back with its own root.
+        location = record.get("location")
+        looked_at = location is None or f"{location}/".startswith(inside)
+        if not looked_at and label not in ingested:
+            now.setdefault(label, record)
     if now == before:
         return
     records = [now[label] for label in sorted(now)]

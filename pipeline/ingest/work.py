@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
 import tempfile
 import threading
@@ -27,7 +26,7 @@ from pipeline.ingest.plan import RunPlan
 from pipeline.ingest.rows import is_complete, run_row
 from pipeline.ingest.sources import FileSource, MemberSource, Read, Source, opened_ahead
 from pipeline.ingest.streams import Entry
-from pipeline.lake import RunEntry
+from pipeline.lake import RunEntry, generation_of
 from pipeline.measures import phase
 from pipeline.parts import PartWriter
 from pipeline.schema import tables
@@ -166,7 +165,7 @@ class _RunWork:
         entry = RunEntry(
             self.plan.run_id,
             self.plan.group,
-            _generation(shaping, rows),
+            generation_of(shaping, rows),
             {table: tuple(names) for table, names in parts.items()},
             tuple(records),
             shaping,
@@ -190,9 +189,8 @@ class _RunWork:
         self, number: int, source_id: int, candidate: Candidate, twin_of: int | None
     ) -> dict[str, Any]:
         count, read = self._ledger.source(source_id), self._reads.get(source_id) or Read()
-        duplicate_of = self.plan.duplicate_of.get(source_id)
-        if twin_of is not None:
-            duplicate_of = self.plan.sources[twin_of].entry.label
+        # What is a duplicate of another run is decided when all runs are committed.
+        duplicate_of = None if twin_of is None else self.plan.sources[twin_of].entry.label
         return {
             "source_id": number,
             "path": candidate.entry.path,
@@ -238,15 +236,6 @@ def _rows(table: str, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
     schema = tables()[table].storage_schema
     arrays = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _generation(shaping: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
-    """Hash of the inputs' names, contents and places, and of what shaped their rows."""
-    digest = hashlib.sha256(repr(sorted(shaping.items())).encode())
-    names = ("path", "member", "content_hash", "duplicate_of", "host", "device")
-    for row in rows:
-        digest.update(repr([row[name] for name in names]).encode())
-    return digest.hexdigest()[:32]
 
 
 def _total(ledger: Ledger) -> SourceCount:

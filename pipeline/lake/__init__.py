@@ -20,7 +20,14 @@ removes part files and manifests; others write in the staging folder it gives th
 from pipeline.lake.dropped import drop_runs, dropped_runs
 from pipeline.lake.home import full_name, local_root, part_files_at, real_name
 from pipeline.lake.leftovers import Leftover, leftovers, loose_parts, remove_leftovers
-from pipeline.lake.manifest import Change, RunEntry, Snapshot, part_folder
+from pipeline.lake.manifest import (
+    Change,
+    RunEntry,
+    Snapshot,
+    generation_of,
+    label_of,
+    part_folder,
+)
 from pipeline.lake.packs import Packs, is_pack, pack_folder
 from pipeline.lake.part_files import PartFiles
 from pipeline.lake.store import Lake
@@ -38,7 +45,9 @@ __all__ = [
     "drop_runs",
     "dropped_runs",
     "full_name",
+    "generation_of",
     "is_pack",
+    "label_of",
     "leftovers",
     "local_root",
     "loose_parts",

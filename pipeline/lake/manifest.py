@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -85,12 +85,24 @@ class Change:
         staged: Final path, relative to the lake's root -> staged file.
         drop: Runs that the entries supersede -> their group; those of other groups are dropped
             after this group has been committed.
+        over: Run -> the generation that its entry is made from; an entry whose run has another one
+            by now is left out. None takes all entries.
     """
 
     group: str
     entries: Sequence[RunEntry]
     staged: Mapping[str, Path]
     drop: Mapping[str, str]
+    over: Mapping[str, str] | None = None
+
+    def taken(self, committed: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        """The entries that are taken over what the group's manifest has."""
+        return {
+            entry.run_id: entry.to_json()
+            for entry in self.entries
+            if self.over is None
+            or committed.get(entry.run_id, {}).get("generation") == self.over[entry.run_id]
+        }
 
 
 @dataclass(frozen=True)
@@ -154,6 +166,21 @@ class Snapshot:
         """Every part file that has rows of a run, or is named in the list of packs."""
         named = {p for run in self.runs for parts in self.parts_of(run).values() for p in parts}
         return frozenset(named.union(self.skipped, self.packs.runs))
+
+
+def generation_of(options: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Returns the generation of a run: a hash of its options and of its rows of `sources`."""
+    digest = hashlib.sha256(repr(sorted(options.items())).encode())
+    names = ("path", "member", "content_hash", "duplicate_of", "host", "device")
+    for row in rows:
+        digest.update(repr([row[name] for name in names]).encode())
+    return digest.hexdigest()[:32]
+
+
+def label_of(source: Mapping[str, Any]) -> str:
+    """Returns path and member of a remembered input as one posix path."""
+    member = source["member"]
+    return str(source["path"]) if member is None else f"{source['path']}/{member}"
 
 
 def part_folder(table: str, run_id: str | None) -> str:

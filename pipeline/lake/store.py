@@ -171,7 +171,7 @@ class Lake:
         chains: list[list[tuple[str, Mapping[str, Any] | None]]] = []
         loose: list[str] = []
         for change in changes:
-            new = {entry.run_id: entry.to_json() for entry in change.entries}
+            new: dict[str, dict[str, Any]] = {}
             touched = dict.fromkeys([change.group, *sorted(set(change.drop.values()))])
             # A group that an earlier change has touched is replaced after it was for that one.
             if not chains or not now.keys().isdisjoint(touched):
@@ -180,6 +180,8 @@ class Lake:
                 chains.append([])
             for group in touched:
                 runs = now[group] if group in now else self._runs_of(group)
+                if group == change.group:
+                    new = change.taken(runs)
                 for run_id in runs.keys() & {*new, *change.drop}:
                     loose += chain.from_iterable(runs[run_id]["parts"].values())
                 left = {r: entry for r, entry in runs.items() if r not in change.drop}

@@ -22,6 +22,8 @@ from pipeline.ingest import IngestReport, Status
 from pipeline.query.values import jsonable
 
 VERSION = 1
+# Files that were skipped and are named; `skipped` counts all of them.
+_SKIPPED_FILES = 100
 _ROWS = """
 SELECT * EXCLUDE (not_computable)
 FROM run_summary
@@ -136,6 +138,7 @@ def _ingest(done: IngestReport) -> dict[str, Any]:
         "rows": sum(run.rows for run in done.runs),
         "rejects": done.rejected,
         "skipped": dict(sorted(Counter(skip["reason"] for skip in done.skips).items())),
+        "skipped_files": done.skipped_files(_SKIPPED_FILES),
         "changed": list(done.changed),
     }
 

@@ -1,6 +1,7 @@
 """Packs: small parts of many runs become few files, and stay right when runs go."""
 
 from pipeline.packing.compact import compact, compaction_table
+from pipeline.packing.rows import rows_of_runs
 from pipeline.packing.steps import Packed, rewrite_packs
 
-__all__ = ["Packed", "compact", "compaction_table", "rewrite_packs"]
+__all__ = ["Packed", "compact", "compaction_table", "rewrite_packs", "rows_of_runs"]

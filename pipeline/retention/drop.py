@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 
+from pipeline.duplicates import settle_duplicates
 from pipeline.lake import Lake, RunEntry, Snapshot, drop_runs, dropped_runs, is_pack
 from pipeline.query import ask, meant_run
 
@@ -69,7 +70,9 @@ def choose_old(lake: Lake, age: timedelta, now: datetime) -> list[Doomed]:
 
 
 def drop(lake: Lake, doomed: Collection[Doomed], *, forget: bool = False) -> None:
-    """Takes runs out of the lake; the next build takes them out of the warehouse, and their files.
+    """Takes runs out of the lake; a copy of one of them may become an original.
+
+    The next build takes them out of the warehouse, and their files out of the lake.
 
     Args:
         forget: Do not remember them: the next ingest of their input reads it anew.
@@ -78,6 +81,7 @@ def drop(lake: Lake, doomed: Collection[Doomed], *, forget: bool = False) -> Non
         LakeError: The lake cannot be read or written.
     """
     drop_runs(lake, [run.entry for run in doomed], remember=not forget)
+    lake.agree(lambda: settle_duplicates(lake))
 
 
 def doomed_table(doomed: Sequence[Doomed]) -> pa.Table:

@@ -27,6 +27,9 @@ _RANK, _DIGITS = "_rank", "0123456789"
 _STAMP_DIGITS = 14
 _NODE = re.compile(r"(node|host|worker)[-_]?\d+", re.IGNORECASE)
 _DEVICE = re.compile(r"(gpu|cuda|device)[-_]?\d+", re.IGNORECASE)
+_PART_OF_JOB = re.compile(
+    r"(node|host|worker|machine|server|gpu|cuda|device|rank)([-_.]?\d+|[-_.]\w+)", re.IGNORECASE
+)
 _HOST_OR_DEVICE = "gpu"
 
 # Ranks of a run share all but one part of their names, and their folders.
@@ -124,6 +127,8 @@ class Folder(NamedTuple):
         node_name: Base name of the node's.
         host: Host that it names: node3, worker-12.
         device: cuda3, device3, and gpu3 below a folder per node; elsewhere gpu3 may be a host.
+        names_part: The name of the node's folder says that it holds a part of a job: node3, gpu3,
+            rank3.
     """
 
     node: str
@@ -131,6 +136,7 @@ class Folder(NamedTuple):
     node_name: str
     host: str | None
     device: str | None
+    names_part: bool
 
 
 def folder_of(path: str) -> Folder:
@@ -147,4 +153,5 @@ def _folder(name: str) -> Folder:
     device = None if named is None else folder.name
     node = folder if named is None else folder.parent
     host = node.name if _NODE.fullmatch(node.name) else None
-    return Folder(str(node), str(node.parent), node.name, host, device)
+    part = _PART_OF_JOB.fullmatch(node.name) is not None
+    return Folder(str(node), str(node.parent), node.name, host, device, part)

@@ -42,6 +42,7 @@ class Plan:
     rejects: list[tuple[int, int, str, str]] = field(default_factory=list)
     context_lines: int = 0
     blank_lines: int = 0
+    unfinished_lines: int = 0
     row_lines: int = 0
     declared: int | None = None
     topology: dict[str, int] = field(default_factory=dict)
@@ -79,6 +80,9 @@ def read(raw: bytes, held_rows: int) -> Plan:
                 row.update(line=line, row=line - 2 - plan.blank_lines)
                 kept.append(row)
         except RefusedError as refusal:
+            if line == len(lines) and not raw.endswith(b"\n") and str(refusal) == "too_few_fields":
+                plan.unfinished_lines += 1
+                continue
             shown = (
                 text.removesuffix(b"\r")[:4096]
                 .replace(b"\\", b"\\\\")

@@ -126,9 +126,11 @@ def read(sources: Sequence[bytes], stage_of: Callable[[int], int | None]) -> Res
             except IrrelevantError as kind:
                 result.irrelevant[source][str(kind)] += 1
             except RejectedError as reason:
-                cut = not raw.endswith(b"\n")
-                why = "truncated_line" if cut else str(reason)
-                result.rejects.append((source, at, offset, why))
+                if raw.endswith(b"\n"):
+                    result.rejects.append((source, at, offset, str(reason)))
+                else:
+                    result.irrelevant[source]["unfinished"] += 1
+                    result.faults[source, "unfinished"] += 1
             offset += len(raw)
     for op, place in zip(ops, number(ops), strict=True):
         add_rows(result, op, place, stage_of)

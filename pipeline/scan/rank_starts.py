@@ -1,0 +1,100 @@
+"""Which files of one configuration come from the same start of a job, by their stamps and ranks."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+
+class Unit(NamedTuple):
+    """Files that are not split: one file, or the files of one start in one folder."""
+
+    stamp: datetime | None
+    ranks: frozenset[int | None]
+
+
+class _Block(NamedTuple):
+    """Units of one stamp, by their place in the sequence."""
+
+    stamp: datetime | None
+    units: list[int]
+    ranks: frozenset[int | None]
+
+
+def starts(units: Sequence[Unit], gap_seconds: float) -> list[list[int]]:
+    """Groups units by start: places in the sequence, in order of stamp.
+
+    Units of one stamp are one start, unless a rank repeats among them: then the k-th units that
+    have it are start k. A gap of more than `gap_seconds` between stamps ends a start. Where a rank
+    repeats between two gaps, ranks wrote different stamps: the units are cut into as few starts
+    without a repeated rank as there can be, at the largest gaps between stamps.
+    """
+    order = sorted(range(len(units)), key=lambda i: (units[i].stamp or datetime.min, i))
+    found: list[list[int]] = []
+    layers: list[list[_Block]] = []
+    before: datetime | None = None
+    for stamp, alike in itertools.groupby(order, key=lambda i: units[i].stamp):
+        if layers and (before is None or _seconds(before, stamp) > gap_seconds):
+            found.extend(_cut(layers))
+            layers = []
+        for k, block in enumerate(_blocks(stamp, alike, units)):
+            if k == len(layers):
+                layers.append([])
+            layers[k].append(block)
+        before = stamp
+    found.extend(_cut(layers))
+    return found
+
+
+def _seconds(earlier: datetime | None, later: datetime | None) -> float:
+    if earlier is None or later is None:
+        return 0.0
+    return (later - earlier).total_seconds()
+
+
+def _blocks(stamp: datetime | None, places: Iterator[int], units: Sequence[Unit]) -> list[_Block]:
+    """Returns the units of a stamp without repeated ranks; the k-th unit of a rank in block k."""
+    blocks: list[_Block] = []
+    taken: dict[int | None, int] = defaultdict(int)
+    for i in places:
+        k = max(taken[rank] for rank in units[i].ranks)
+        for rank in units[i].ranks:
+            taken[rank] = k + 1
+        if k == len(blocks):
+            blocks.append(_Block(stamp, [], frozenset()))
+        old = blocks[k]
+        blocks[k] = _Block(stamp, [*old.units, i], old.ranks | units[i].ranks)
+    return blocks
+
+
+def _cut(layers: Sequence[Sequence[_Block]]) -> Iterator[list[int]]:
+    for blocks in layers:
+        for start, stop in itertools.pairwise(_cuts(blocks)):
+            yield [i for block in blocks[start:stop] for i in block.units]
+
+
+def _cuts(blocks: Sequence[_Block]) -> list[int]:
+    """Returns where blocks are cut, from 0 to their number: fewest parts, then largest gaps."""
+    # For the blocks before each place: parts, minus the seconds of the gaps, and the cut before.
+    best: list[tuple[int, float, int]] = [(0, 0.0, 0)]
+    for stop in range(1, len(blocks) + 1):
+        found: tuple[int, float, int] | None = None
+        ranks: set[int | None] = set()
+        for start in range(stop - 1, -1, -1):
+            if not ranks.isdisjoint(blocks[start].ranks):
+                break
+            ranks |= blocks[start].ranks
+            parts, gaps, _ = best[start]
+            gap = _seconds(blocks[start - 1].stamp, blocks[start].stamp) if start else 0.0
+            one = parts + 1, gaps - gap, start
+            if found is None or one[:2] < found[:2]:
+                found = one
+        assert found is not None
+        best.append(found)
+    cuts = [len(blocks)]
+    while cuts[-1]:
+        cuts.append(best[cuts[-1]][2])
+    return cuts[::-1]
