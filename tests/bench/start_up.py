@@ -1,7 +1,7 @@
 """Start of a short command, and the first use of a format with compilation.
 
-`python -c pass` is the limit. With cold kernels the cache folder is empty; without a folder the cache
-cannot be written. Both compile. The tiny size uses the kernels that exist.
+`python -c pass` is the limit. With cold kernels the cache folder is empty; without a folder the
+cache cannot be written. Both compile. The tiny size uses the kernels that exist.
 """
 
 from __future__ import annotations
