@@ -382,7 +382,7 @@ def test_a_scheduler_that_goes_away_is_told_and_what_was_done_stays(
         worker = process("distributed.cli.dask_worker", address, "--nthreads=1", "--no-nanny")
         with worker, dask_workers(address, None) as workers:
             told = Told(scheduler.kill)
-            with pytest.raises(WorkersError, match="the scheduler is gone"):
+            with pytest.raises(WorkersError, match="the scheduler has disappeared"):
                 brought_in(archive, tmp_path / "lake", workers=workers, progress=told)
     there = Lake.open(tmp_path / "lake").snapshot().runs
     assert 0 < len(there) < len(local[1].runs)

@@ -852,4 +852,4 @@ def test_a_name_that_is_none_is_corrected() -> None:
     assert caught.value.hint == "did you mean attention?"
     with pytest.raises(UsageError) as caught:
         example("zzz")
-    assert caught.value.hint == "see: tracelake examples"
+    assert caught.value.hint == "list them with: tracelake examples"

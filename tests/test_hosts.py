@@ -131,7 +131,7 @@ def test_a_line_may_hold_for_some_inputs_only(ingest: Ingest, lake: Path) -> Non
         ("rank,host\n0,a,1\n", 2, "3 values for the columns rank,host"),
         ('rank,host\n0,"a\n', 2, "no line of CSV"),
         ("0 a\n1 b 1 job1 x\n", 2, "5 values for the columns rank,host,device"),
-        ("rank,host\n0,a\n1,b\n0,c\n", 4, "rank 0 has a place already, on line 2"),
+        ("rank,host\n0,a\n1,b\n0,c\n", 4, "rank 0 already has a host on line 2"),
         (
             "rank,host,run\n0,a,\n1,b,\n0,c,job2/*\n",
             4,

@@ -442,7 +442,7 @@ def test_objects_of_the_summary_have_no_more_and_no_less_than_is_documented() ->
     ("arguments", "code", "what"),
     [
         (["--fail-on", "slowness"], 2, "no gate 'slowness'"),
-        (["--memory", "1MB"], 2, "1 MB of memory do not suffice"),
+        (["--memory", "1MB"], 2, "1 MB of memory is too little"),
         ([], 3, "nothing usable (no_format: notes)"),
     ],
 )
@@ -463,8 +463,8 @@ def test_failures_are_told_as_well(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--keep", "3"], "--keep needs files that have a date"),
-        (["--keep", "3", "--summary", "-"], "--keep needs files that have a date"),
+        (["--keep", "3"], "--keep needs file names with a date"),
+        (["--keep", "3", "--summary", "-"], "--keep needs file names with a date"),
         (["--report", "-"], "--report needs a file"),
         (["--report", "{day}.html"], "no placeholder {day}"),
         (["--summary", "{day}.json"], "no placeholder {day}"),

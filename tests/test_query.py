@@ -527,7 +527,7 @@ def test_without_a_shell_it_says_what_to_install(
 def test_a_shell_that_cannot_read_the_warehouse_is_not_opened(lake: Lake, stub: Path) -> None:
     done = shell(stub, "--lake", lake.root, STUB_EXIT="1", STUB_SAYS="too old")
     assert done.returncode == 2
-    assert "this duckdb does not open the warehouse: Bad: too old" in done.stderr
+    assert "this duckdb cannot open the warehouse: Bad: too old" in done.stderr
     assert len((stub / "calls").read_text().splitlines()) == 1
 
 

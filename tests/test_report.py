@@ -224,7 +224,7 @@ def test_a_run_of_a_log_shows_its_figures(page: Node) -> None:
     assert layers == [("0", "4", "1.00", "1.00"), ("1", "4", "2.00", "2.00")]
     stages = figures(run, "Bubble by stage", "stage", "basis", "theory bubble (%)", "reason")
     assert stages[1] == ("1", "modelled", "20.0", "forward_modules_only")
-    rejects = run.section("Lines not understood").table()
+    rejects = run.section("Rejected lines").table()
     assert rejects[0] == {"path": "log.txt", "line": "1000", "reason": "bad", "text": "x"}
     faults = figures(run, "Faults tolerated", "severity", "name", "count")
     assert faults == [("data loss", "cut", "2"), ("info", "odd", "2")]
@@ -243,15 +243,15 @@ def test_a_run_of_a_plan_shows_its_figures(page: Node) -> None:
 
 def test_sections_without_data_say_why_in_one_line(page: Node, tmp_path: Path) -> None:
     without = page.by_id("run-plan").terms("without")
-    assert without["Layers"] == "The input has no times of layers."
-    assert without["Lines not understood"] == "Every line was understood."
+    assert without["Layers"] == "The input has no layer times."
+    assert without["Rejected lines"] == "No line was rejected."
     lake = make(tmp_path / "lake", {"played": trace_run(simulated=True)})
     played = write(lake, tmp_path / "page.html").by_id("run-played")
     assert played.terms("without")["Slow ranks"].startswith("simulated: Ranks were played")
     missing = played.section("Coverage").table()
     wanted = {"figure": "straggler_ranks.slowdown", "reason": "simulated"}
     (row,) = [row for row in missing if row["figure"] == wanted["figure"]]
-    assert row["what would give it"] == "trace every rank on its own device"
+    assert row["what would provide it"] == "trace every rank on its own device"
     assert row.items() >= wanted.items()
     assert not [table for table in played.all("tbody") if not table.all("tr")]
 
@@ -314,7 +314,7 @@ def test_what_the_lake_says_is_text(tmp_path: Path) -> None:
     assert not page.all("img")
     assert "<b>lake" in page.all("title")[0].text
     run = page.by_id("run-evil")
-    assert run.section("Lines not understood").table()[0]["text"] == EVIL
+    assert run.section("Rejected lines").table()[0]["text"] == EVIL
     assert run.section("Layers").table()[0]["layer"] == f"0{EVIL}"
     assert run.terms("facts")[EVIL] == EVIL
     assert charts(page)["evil"]["layers"]["layer"][0] == f"0{EVIL}"
@@ -411,7 +411,7 @@ def test_late_runs_are_on_the_page_whatever_their_date(lake: Lake, tmp_path: Pat
     page = write(lake, tmp_path / "page.html", since=timedelta(hours=23), late=["even", "plan"])
     assert listed(page) == ["log", "even", "plan"]
     told = page.all("header")[0].text
-    assert "dated within 23 h or arrived since the last page (2)" in told
+    assert "dated within 23 h or arrived since the last report (2)" in told
     assert "without a date" not in told
 
 

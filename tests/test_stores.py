@@ -389,7 +389,7 @@ def test_a_run_beside_one_on_another_machine_says_so(
     monkeypatch.setattr(Job, "judge", late)
     done = tracelake("run", archive, "--lake", name, *ALL)
     assert done.code == 3
-    assert "a run on another machine is at work on this lake" in done.err
+    assert "a run on another machine is working on this lake" in done.err
     assert tracelake("run", archive, "--lake", name, *ALL).code == 0
 
 
@@ -698,7 +698,7 @@ def test_a_page_is_not_written_to_a_uri(
 ) -> None:
     done = tracelake("run", archive, "--lake", tmp_path / "lake", option, f"{bucket}/x.html", *ALL)
     assert done.code == 2
-    assert "a URI is no place for this file" in done.err
+    assert "this file cannot be written to a URI" in done.err
     assert not (tmp_path / "lake").exists()
 
 

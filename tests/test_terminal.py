@@ -193,8 +193,8 @@ def test_bars_are_as_long_as_their_parts(lake: Path) -> None:
 
 def test_a_log_shows_layers_and_a_better_split(lake: Path) -> None:
     text = shown(document(lake, LOG))
-    assert "modelled from the times of the layers; the listed modules are 21.8 % of a step" in text
-    assert "a better one would save 6.1 % of a modelled step" in text
+    assert "modelled from layer times; the listed modules are 21.8 % of a step" in text
+    assert "a better split would save 6.1 % of a modelled step" in text
     assert [line.split()[0] for line in text.splitlines() if "block" in line] == [
         "2",
         "3",
@@ -211,7 +211,7 @@ def test_a_drifting_layer_is_named(lake: Path) -> None:
     of["layers"]["drifting_layers"] = 3
     text = shown(of)
     assert "layer 2 is rising +8.2 % over the run" in text
-    assert "... and 2 layers more that drift" in text
+    assert "... and 2 layers more with a trend" in text
 
 
 def test_a_run_without_times_says_so_a_line_each(lake: Path) -> None:
@@ -254,7 +254,7 @@ def test_of_thousands_of_ranks_the_worst_are_shown(lake: Path) -> None:
     assert "  the worst 8 of 384" in text
     query = "FROM straggler_ranks WHERE verdict = 'straggler'"
     assert f'... and 383 more: tracelake query "{query}"' in text
-    assert "  16 of 64 stages, those that idle most" in text
+    assert "  16 of 64 stages, those with the largest bubbles" in text
     assert [line.split()[1] for line in text.splitlines() if line.startswith("  stage ")] == [
         *(str(number) for number in range(48, 64))
     ]

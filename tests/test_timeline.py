@@ -434,8 +434,8 @@ def test_steps_and_ranks_are_chosen(lake: Lake, slow: Trace, tmp_path: Path) -> 
         (("--rank", "8"), "the run has no rank 8", "it has ranks 0 to 7"),
         (("--rank", "0", "--rank", "9-12"), "the run has no rank 9-12", "it has ranks 0 to 7"),
         (("--step", "5"), "the run has no step 5", "it has steps 1 to 4"),
-        (("--steps", "7-5"), "--step '7-5' is no number and no range", "give 3, or 3-7"),
-        (("--rank", "-1"), "--rank '-1' is no number and no range", "give 3, or 3-7"),
+        (("--steps", "7-5"), "--step '7-5' is not a number or a range", "give 3, or 3-7"),
+        (("--rank", "-1"), "--rank '-1' is not a number or a range", "give 3, or 3-7"),
     ],
 )
 def test_what_is_not_there_is_said(
@@ -473,7 +473,7 @@ def test_a_lake_without_any_time_axis(tmp_path: Path) -> None:
     build(lake)
     with pytest.raises(UsageError) as caught:
         write_timeline(lake, "log", tmp_path / "trace.json")
-    assert caught.value.hint == "only traces of operations have one: tracelake formats"
+    assert caught.value.hint == "only traces of operations have a timeline; see: tracelake formats"
 
 
 # --- where it goes ---------------------------------------------------------------------------
@@ -551,7 +551,7 @@ def test_odd_operations_are_drawn(tmp_path: Path) -> None:
     assert sorted(made.named("thread_name").values()) == [
         *("compute", "compute (2)", "compute (3)", "other operations", "steps"),
     ]
-    assert made.other["notes"] == ["1 operation without times and so without a slice"]
+    assert made.other["notes"] == ["1 operation without times have no slice"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Per-rank operation traces of Megatron runs: one line per operation, one file per rank.
+"""Parse per-rank operation traces of Megatron runs: one line per operation, one file per rank.
 
 A line is `rank:N:op(key=value,...,sub_operations=['key=value,...', ...])`. `timestamp` is the end
 of an operation in ms on the host's monotonic clock and `duration` its device time, so start = end -
@@ -46,11 +46,11 @@ REJECTS = {
     "unbalanced": "Brackets or quotes do not close where the line ends.",
     "bad_field": "The fields do not begin with `key=`, or are more than 1024.",
     "duplicate_key": "A key stands twice in one record.",
-    "bad_number": "A time is not a plain decimal of at most 12.6 digits, or a count is no number.",
+    "bad_number": "A time is not a decimal of at most 12.6 digits, or a count is not a number.",
     "bad_shape": "A shape is not `[a, b, ...]` of whole numbers.",
     "missing_timestamp": "A record that was traced has no timestamp.",
     "bad_sub_operation": "`sub_operations` is not a list of quoted strings of `key=value`.",
-    "truncated_line": "The last line has no line end and does not parse: the file was cut.",
+    "truncated_line": "The last line has no line end and does not parse: the file is truncated.",
 }
 IRRELEVANT = {
     "blank": "Empty line.",
@@ -61,7 +61,7 @@ _REASONS = tuple(REJECTS)
 
 
 def sniff(head: bytes) -> Claim:
-    """YES if the first line with text is a record or a line of a schedule."""
+    """Return YES if the first line with text is a record or a line of a schedule."""
     text = head.removeprefix(_BOM).lstrip()
     if _RECORD.match(text) or _PLAN.match(text):
         return Claim.YES
@@ -69,7 +69,7 @@ def sniff(head: bytes) -> Claim:
 
 
 def facts(path: str, head: bytes) -> FileFacts:
-    """Reads `wd8_tp2_pp4_numl40_bs2_<tokenizer>_rank0_<YYYYmmddHHMMSS>.txt`: parts in any order."""
+    """Read `wd8_tp2_pp4_numl40_bs2_<tokenizer>_rank0_<YYYYmmddHHMMSS>.txt`: parts in any order."""
     name, folder = name_of(path), folder_of(path)
     if name.rank:
         rank: int | None = int(name.rank)
@@ -88,7 +88,7 @@ def facts(path: str, head: bytes) -> FileFacts:
 
 
 def group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
-    """Runs of files, in order of their first file."""
+    """Return runs of files, in order of their first file."""
     runs: list[list[FileFacts]] = []
     named: dict[str, list[FileFacts]] = defaultdict(list)
     folders: dict[tuple[str, str], dict[str, list[FileFacts]]] = defaultdict(dict)
@@ -114,14 +114,14 @@ def _order(file: FileFacts) -> tuple[datetime, str]:
 
 
 def _apart(earlier: FileFacts, later: FileFacts, gap_seconds: float) -> bool:
-    """Whether stamps tell that two files are of different runs."""
+    """Return whether stamps show that two files belong to different runs."""
     if earlier.stamp is None or later.stamp is None:
         return earlier.stamp != later.stamp
     return (later.stamp - earlier.stamp).total_seconds() > gap_seconds
 
 
 def _split(files: Iterable[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
-    """Runs within one folder and configuration, by stamp."""
+    """Return runs within one folder and configuration, by stamp."""
     runs: list[list[FileFacts]] = []
     ranks: set[int | None] = set()
     for file in sorted(files, key=_order):
@@ -134,7 +134,7 @@ def _split(files: Iterable[FileFacts], gap_seconds: float) -> list[list[FileFact
 
 
 def _join_hosts(runs: Iterable[list[FileFacts]], gap_seconds: float) -> list[list[FileFacts]]:
-    """Joins runs of sibling folders within a gap: the k-th with some rank is part of run k."""
+    """Join runs of sibling folders within a gap: the k-th with some rank is part of run k."""
     joined: list[list[list[FileFacts]]] = []
     first, taken = 0, defaultdict[int | None, int](int)
     last: FileFacts | None = None
@@ -153,7 +153,7 @@ def _join_hosts(runs: Iterable[list[FileFacts]], gap_seconds: float) -> list[lis
 
 
 def _hosted(parts: list[list[FileFacts]]) -> list[list[FileFacts]]:
-    """One run of parts that complete each other, its hosts named by their folders."""
+    """Return one run of parts that complete each other, its hosts named by their folders."""
     ranks = [file.rank for part in parts for file in part]
     world = parts[0][0].topology.get("world_size", len(ranks))
     if len(parts) == 1 or None in ranks or len(ranks) > world:
@@ -174,11 +174,11 @@ class _Parser:
         self._run = run
         self._ledger = ledger
         self._topology = topology = resolve(printed={}, named=run.named, given=run.given)[0]
-        # Without `self`: a cycle would keep the reader's memory until garbage is collected.
+        # Without `self`: a cycle would hold the reader's memory until garbage is collected.
         self._reader = Reader(lambda rank: stage_of(rank, topology))
 
     def feed(self, chunk: Chunk) -> None:
-        """Reads a chunk."""
+        """Read a chunk."""
         places = [(0, s.start, s.stop, s.source_id, s.line) for s in chunk.spans]
         spans = np.array(places, np.int64).reshape(-1, 5)
         spans[:, SPAN_FIRST] = chunk.firsts
@@ -187,7 +187,7 @@ class _Parser:
             account = self._ledger.source(span.source_id)
             account.row_lines += records
             account.rows += rows
-            if any(kinds):  # of one file of many mostly none
+            if any(kinds):  # mostly empty with many files
                 for kind, count in zip(IRRELEVANT, kinds, strict=True):
                     account.pass_over(kind, count)
         for number, line, start, end, problem in rejects.tolist():
@@ -201,7 +201,7 @@ class _Parser:
             )
 
     def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
-        """Rows ready so far."""
+        """Return rows ready so far."""
         batches = self._reader.ready()
         for batch in batches:
             self._report(NOT_UTF8, batch.not_utf8)
@@ -213,7 +213,7 @@ class _Parser:
             self._ledger.fault(notice.source, fault, line=notice.first_line, count=notice.count)
 
     def finish(self) -> RunFacts:
-        """Facts of the run, given that all blocks were fed."""
+        """Return facts of the run, given that all blocks were fed."""
         book = self._reader.finish()
         seen = self._reader.observed
         printed = self._printed()
@@ -236,7 +236,7 @@ class _Parser:
         )
 
     def _printed(self) -> dict[str, int]:
-        """Sizes that the lines give away: the stages, and the micro-batches of a step."""
+        """Return sizes that the lines show: the stages, and the micro-batches of a step."""
         seen, printed = self._reader.observed, {}
         if seen.loss_stages == {seen.last_stage} and "pp" not in self._topology:
             printed["pp"] = seen.last_stage + 1

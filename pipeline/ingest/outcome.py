@@ -1,4 +1,4 @@
-"""What an ingest did: run by run, and in a few lines."""
+"""Describe the result of an ingest: run by run, and in a few lines."""
 
 from __future__ import annotations
 
@@ -18,6 +18,18 @@ from pipeline.ingest.work import RunResult
 from pipeline.schema import tables
 from pipeline.text import counted
 
+_SKIPPED = {
+    "empty": "without content",
+    "no_format": "of unknown format",
+    "no_records": "without a record",
+    "ambiguous": "that several formats claim",
+    "unreadable": "that cannot be read",
+    "expands_too_far": "larger than --max-expand allows",
+    "not_a_file": "that is not a regular file",
+    "hidden": "with a hidden name",
+    "nested_archive": "that is an archive inside an archive",
+}
+_SHOWN = 3
 _WRITTEN = (Status.NEW, Status.UPDATED)
 _TABLE = pa.schema(
     [
@@ -38,7 +50,7 @@ _TABLE = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """What became of one run. The figures are of this ingest: 0 for a run that was not read."""
+    """The result of one run. Figures are of this ingest: 0 for a run that was not read."""
 
     run_id: str
     format: str
@@ -56,7 +68,7 @@ class RunOutcome:
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:
-    """What an ingest did, run by run, what it passed over, and what `--hosts` did not reach."""
+    """The result of an ingest: runs, skipped inputs, and inputs that `--hosts` does not cover."""
 
     runs: tuple[RunOutcome, ...]
     skips: tuple[Record, ...]
@@ -69,7 +81,7 @@ class IngestReport:
 
     @property
     def cut(self) -> tuple[str, ...]:
-        """Runs of inputs that expand further than they may."""
+        """Runs of inputs that expand further than allowed."""
         return tuple(run.run_id for run in self.runs if EXPANDED_TOO_FAR in run.faults)
 
     @property
@@ -79,7 +91,7 @@ class IngestReport:
 
     @property
     def rejected(self) -> int:
-        """Lines that were not understood."""
+        """Lines that were rejected."""
         return sum(run.rejected for run in self.runs)
 
     @property
@@ -98,7 +110,7 @@ class IngestReport:
         }
 
     def table(self) -> pa.Table:
-        """A row per run and per input that was passed over; figures of runs that were read."""
+        """Return a row per run and per skipped input, with figures of runs that were read."""
         names = ("status", "format", "run_id", "files")
         read = ("bytes", "lines", "rows", "rejected", "complete")
         return _table(
@@ -110,7 +122,7 @@ class IngestReport:
         )
 
     def told(self) -> list[str]:
-        """The report in a few lines for people."""
+        """Return the report in a few lines for people."""
         by_status = Counter(run.status for run in self.runs)
         states = ", ".join(f"{by_status[s]:,} {s}" for s in Status if by_status[s])
         told = [f"{counted(len(self.runs), 'run')}: {states}"]
@@ -120,18 +132,19 @@ class IngestReport:
                 f"read {self.bytes / 1e6:,.1f} MB, {lines:,} lines, {self.rejected:,} rejected"
             )
         else:
-            told.append("nothing to write: the lake holds all of this already")
-        by_reason = Counter(skip["reason"] for skip in self.skips)
-        if by_reason:
-            reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(by_reason.items()))
-            told.append(
-                f"passed over {counted(len(self.skips), 'input')}: {reasons} (table skipped)"
-            )
+            told.append("nothing to write: the lake already has all of this")
+        skipped: dict[str, list[str]] = {}
+        for skip in self.skips:
+            skipped.setdefault(skip["reason"], []).append(label_of(skip))
+        for reason, names in sorted(skipped.items()):
+            rest = f" and {len(names) - _SHOWN:,} more (table skipped)" if names[_SHOWN:] else ""
+            shown = ", ".join(names[:_SHOWN])
+            told.append(f"skipped {counted(len(names), 'file')} {_SKIPPED[reason]}: {shown}{rest}")
         return told
 
 
 def planned_table(plans: Iterable[RunPlan], skips: Iterable[Record]) -> pa.Table:
-    """What an ingest would do, with the columns of `IngestReport.table`."""
+    """Return what an ingest would do, with the columns of `IngestReport.table`."""
     return _table(
         (
             {
@@ -154,7 +167,7 @@ def _table(runs: Iterable[Record], skips: Iterable[Record]) -> pa.Table:
 
 
 def outcome_of(result: RunResult, status: Status, missing: tuple[str, ...] = ()) -> RunOutcome:
-    """The outcome of a run that was parsed."""
+    """Return the outcome of a run that was parsed."""
     return RunOutcome(
         result.entry.run_id,
         result.entry.options["format"],
@@ -172,7 +185,7 @@ def outcome_of(result: RunResult, status: Status, missing: tuple[str, ...] = ())
 
 
 def unplaced(plans: Iterable[RunPlan], hosts: Hosts | None) -> list[str]:
-    """What `--hosts` did not reach, a sentence each; nothing without it."""
+    """Return a sentence for each kind of input that `--hosts` does not cover."""
     if hosts is None:
         return []
     inputs = [candidate for plan in plans for candidate in plan.inputs]
@@ -184,16 +197,18 @@ def unplaced(plans: Iterable[RunPlan], hosts: Hosts | None) -> list[str]:
     idle = sorted(line for run, line in hosts.runs.items() if run not in met)
     told = []
     if mixed:
-        told.append(f" does not place {_some(mixed)}: not the records of one known rank")
+        told.append(f" gives no host for {_some(mixed)}: not the records of one known rank")
     if unlisted:
-        told.append(f" does not place {_some(unlisted)}: rank not listed")
+        told.append(f" gives no host for {_some(unlisted)}: rank not listed")
     if idle:
         lines = ", ".join(map(str, idle[:3]))
         told.append(
-            f": no input fits {counted(len(idle), 'glob')} of its column run (line {lines})"
+            f": no input matches {counted(len(idle), 'glob')} of its column run (line {lines})"
         )
     if not told and not any(c.place for c in inputs):
-        told.append(f" places none of {counted(len(inputs), 'input')}: no records of ranks")
+        told.append(
+            f" gives a host for none of {counted(len(inputs), 'input')}: no records of ranks"
+        )
     return [f"--hosts {hosts.path}{sentence}" for sentence in told]
 
 

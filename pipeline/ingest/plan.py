@@ -1,4 +1,4 @@
-"""Groups candidates into runs and compares them with what the lake already holds."""
+"""Group candidates into runs and compare them with the lake."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from pipeline.lake import RunEntry
 
 
 class Status(enum.StrEnum):
-    """What an ingest does with a run."""
+    """The action of an ingest for a run."""
 
     NEW = "new"
     UPDATED = "updated"
     UNCHANGED = "unchanged"
-    REFRESHED = "refreshed"  # same content, another file date: remembered, not parsed
-    KEPT = "kept"  # the input is poorer than what the lake holds
+    REFRESHED = "refreshed"  # same content, another file date: recorded, not parsed
+    KEPT = "kept"  # the input has less than the lake
     DROPPED = "dropped"  # was dropped from the lake on purpose
 
 
@@ -49,9 +49,9 @@ class RunPlan:
 
     Attributes:
         sources: In feeding order: index = source_id.
-        twins: Further inputs with the content of a source: the run found again under one name.
+        twins: Duplicates: further inputs with the content of a source.
         duplicate_of: By source index, an earlier input with the same content under another name.
-        replaces: Committed runs this one is the new version of.
+        replaces: Committed runs that this run replaces.
         missing: Labels of inputs that those runs had and no planned run has.
     """
 
@@ -66,7 +66,7 @@ class RunPlan:
 
     @property
     def inputs(self) -> tuple[Candidate, ...]:
-        """Sources and twins."""
+        """Sources and their duplicates."""
         return (*self.sources, *(twin for twin, _ in self.twins))
 
     @property
@@ -76,12 +76,12 @@ class RunPlan:
 
     @property
     def run(self) -> Run:
-        """What the parser is told."""
+        """The run as the parser gets it."""
         named: dict[str, int] = {}
         given: dict[str, int] = {}
         before: FileFacts | None = None
         for facts in (source.facts for source in self.sources):
-            # Names of a run mostly say the same, and are then one mapping.
+            # Names of a run are mostly equal and then share one mapping.
             if before is None or facts.topology is not before.topology:
                 named = {**facts.topology, **named}
             if before is None or facts.given is not before.given:
@@ -96,7 +96,7 @@ class RunPlan:
 
 
 def plan_runs(findings: Findings, options: Options, memory: Memory) -> list[RunPlan]:
-    """Runs of the inputs in order of their first source, each compared with the lake."""
+    """Return runs of the inputs in order of their first source, each compared with the lake."""
     return _Planner(findings, options, memory).plans()
 
 
@@ -128,7 +128,7 @@ class _Planner:
     # --- one input ------------------------------------------------------------------------
 
     def _settle(self, candidate: Candidate) -> Candidate:
-        """Recognises a file whose date changed and whose content did not."""
+        """Recognise a file whose date changed but not its content."""
         if candidate.known is not None or candidate.entry.packed:
             return candidate
         for known in self._memory.at(candidate.entry.label):
@@ -152,13 +152,13 @@ class _Planner:
         return self._contents[key]
 
     def _packed_contents(self, location: str) -> dict[int, str | None]:
-        """Hashes of all candidates of a tar, by identity of their entries, in one pass."""
+        """Return hashes of all candidates of a tar, by identity of their entries, in one pass."""
         entries = [c.entry for found in self._found for c in found if c.entry.location == location]
         hashes = packed_hashes(entries)
         return {id(entry): hashes[entry.position] for entry in entries}
 
     def _find_duplicates(self) -> dict[str, str]:
-        """Label -> label of an earlier input with the same content; committed ones are earlier."""
+        """Return label -> label of an earlier input with the same content; committed ones first."""
         alike: dict[str, list[Candidate]] = defaultdict(list)
         for candidates in self._candidates:
             for candidate in candidates:
@@ -225,7 +225,7 @@ class _Planner:
     def _missing(
         self, replaces: Iterable[RunEntry], sources: Iterable[Candidate], covered: set[str]
     ) -> Iterator[str]:
-        """Labels of inputs that runs had and no planned run has, under that name or another."""
+        """Yield labels of inputs that earlier runs had and no planned run has, under any name."""
         by_name: dict[str, list[Candidate]] = defaultdict(list)
         for source in sources:
             by_name[base_name(source.entry.label)].append(source)
@@ -260,7 +260,7 @@ class _Planner:
         return replace(plan, status=Status.UPDATED if plan.replaces else Status.NEW)
 
     def _predecessors(self, sources: Iterable[Candidate]) -> dict[str, RunEntry]:
-        """Committed runs that hold an earlier state of one of these inputs."""
+        """Return committed runs with an earlier state of one of these inputs."""
         found: dict[str, RunEntry] = {}
         for source in sources if self._memory.runs else ():
             label = source.entry.label
@@ -275,7 +275,7 @@ class _Planner:
         return dict(sorted(found.items()))
 
     def _continues(self, source: Candidate, known: Remembered) -> bool:
-        """Whether the input is what was read then, or that with more at its end."""
+        """Return whether the input equals the earlier one, perhaps with more at its end."""
         record = known.record
         if label_of(record) == source.entry.label and record["head_hash"] == source.head_hash:
             return True
