@@ -63,7 +63,7 @@ LINE_TOO_LONG = Fault(
 NOT_UTF8 = Fault(
     "not_utf8",
     Severity.NOTICE,
-    "A kept value has bytes that are not UTF-8; they are stored as \\xNN.",
+    "A stored value has bytes that are not UTF-8; they are stored as \\xNN.",
 )
 BYTE_ORDER_MARK = Fault(
     "byte_order_mark",
@@ -78,7 +78,7 @@ CHANGED_WHILE_READ = Fault(
 READ_ERROR = Fault(
     "read_error",
     Severity.ERROR,
-    "The operating system failed to read on; what was read before is kept. Check the disk.",
+    "The operating system failed to read on; what was read before is stored. Check the disk.",
 )
 COMMON_FAULTS = (
     READ_ERROR,

@@ -75,7 +75,7 @@ def resolve(
 def stage_of(rank: int, topology: Mapping[str, int]) -> int | None:
     """Return the pipeline stage of a rank in Megatron's order (tp, cp, dp, pp, fastest first).
 
-    stage = rank div (world_size / pp); None where either is unknown or the rank lies outside.
+    stage = rank div (world_size / pp); None if either is unknown or the rank is outside.
     """
     world, stages = topology.get("world_size"), topology.get("pp")
     if world is None or stages is None or world % stages or not 0 <= rank < world:

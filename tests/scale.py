@@ -44,7 +44,7 @@ PLAN = Unit(0.00018, "0.18 ms per file, by the command alone", "a rerun over 10,
 INSERT = Unit(
     0.016,
     "16 ms of a core per MB, by the command alone",
-    "rows of models per run into the warehouse, and models over all runs: 20 s of its time in the"
+    "inserting rows of models per run, and models over all runs: 20 s of its time in the"
     " `build` of 1.2 GB by two workers",
 )
 PARQUET = Unit(0.06, "6 % of the text", "the same two lakes: 6 and 13 % (small runs)")
@@ -53,7 +53,7 @@ MANIFEST = Unit(0.00083, "0.83 kB per file", "the same two lakes")
 READS = Unit(
     7,
     "7 requests per file of 1 MB in a store",
-    "2 to look at its head, 5 to read it; of 16 kB 4 in all (bench `stores`)",
+    "2 to detect its format, 5 to read it; of 16 kB 4 in total (bench `stores`)",
 )
 WRITES = Unit(13, "13 requests per run in a store", "5 puts, and 8 to build (bench `stores`)")
 LISTED = Unit(0.001, "1 request per 1,000 files that are listed", "the protocol")

@@ -176,7 +176,7 @@ class Parser(Protocol):
         """Return rows ready so far by table, in its storage schema, in order of source and line."""
 
     def finish(self) -> RunFacts:
-        """End the run; rows held back become ready. Called once, after the last chunk."""
+        """End the run; held rows become ready. Called once, after the last chunk."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ over the data-parallel group in the weight_grad column; `_EP` and `_DP_EP` name 
 word transfers nothing.
 
 Rows are numbered by line, line 3 being row 1; blank lines do not count, rejected ones do. The
-simulator reads tokens and accepts a row broken over lines; here a row stands on one line.
+simulator reads tokens and accepts a row broken over lines; here a row is one line.
 
 A training plan lists its layers once per micro-batch, and an `embedding_layer` begins each. Where
 the header's ga is 2 or more and exactly ga rows have that name, at equal distance and with the same
 layers between them, `micro_batch` is the number of the block and `layer_index` that of the row in
-it, both from 0. Rows before the first block and behind the last (which is as long as the others)
+it, both from 0. Rows before the first block and after the last (which is as long as the others)
 have neither, nor has any row of another plan, or of one of more than `HELD_ROWS` rows: whether the
-list repeats is known at its end, and until then the rows are held back.
+list repeats is known at its end, and until then the rows are held.
 """
 
 from __future__ import annotations
@@ -270,6 +270,6 @@ FORMAT = Format(
         "several_rows": "A line has 24 fields or more: two rows have lost the line end between.",
         "bad_number": "A time, a size or the dependency is not a whole number, or is too large.",
     },
-    irrelevant={"blank": "Lines without text between or behind the rows."},
+    irrelevant={"blank": "Lines without text between or after the rows."},
     faults=(ROW_COUNT_MISMATCH,),
 )

@@ -2,12 +2,12 @@
 
 A line is `rank:N:op(key=value,...,sub_operations=['key=value,...', ...])`. `timestamp` is the end
 of an operation in ms on the host's monotonic clock and `duration` its device time, so start = end -
-duration. How steps and micro-batches are told apart: `pipeline.scan.rank_steps`.
+duration. `pipeline.scan.rank_steps` numbers steps and micro-batches.
 
-Runs: files of one folder whose names carry the same configuration are one run until a rank repeats
+Runs: files of one folder whose names have the same configuration are one run until a rank repeats
 or a stamp comes more than the gap after the one before. Runs of sibling folders whose ranks are
 disjoint and whose stamps lie within the gap are one run on several hosts, named by the folders.
-Folders per device within a node's are as if they were not there.
+Folders per device within a node's folder are ignored.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ REJECTS = {
     "not_a_record": "The line is not `rank:N:op(...)`.",
     "unbalanced": "Brackets or quotes do not close where the line ends.",
     "bad_field": "The fields do not begin with `key=`, or are more than 1024.",
-    "duplicate_key": "A key stands twice in one record.",
+    "duplicate_key": "A key occurs twice in one record.",
     "bad_number": "A time is not a decimal of at most 12.6 digits, or a count is not a number.",
     "bad_shape": "A shape is not `[a, b, ...]` of whole numbers.",
     "missing_timestamp": "A record that was traced has no timestamp.",

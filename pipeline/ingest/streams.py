@@ -174,7 +174,7 @@ def stat_of(location: str) -> tuple[int, int, int]:
     """Return size, mtime and inode of a file; a store has no inodes.
 
     Raises:
-        OSError: It is gone.
+        OSError: It no longer exists.
         StoreError: The store does not answer.
     """
     if is_uri(location):

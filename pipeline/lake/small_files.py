@@ -12,8 +12,8 @@ from pathlib import Path
 from pipeline import files
 
 Chain = Sequence[tuple[str, bytes | None]]
-"""Files, by posix path relative to the lake, with what they are to be; None for one that ends. What
-comes first is there before the next changes."""
+"""Files, by posix path relative to the lake, with their new content; None removes a file. They are
+changed in order."""
 
 
 class SmallFiles(ABC):

@@ -81,7 +81,7 @@ def decimal_ns(buf: Bytes, p: int, end: int) -> tuple[int, int]:
     """Read a decimal number of milliseconds as exact nanoseconds.
 
     Digits, perhaps a point and more digits: no sign, no exponent, below 4e12 (a clock that counts
-    from 1970 until the year 2096; any sum of two such times fits int64), 6 digits behind the point.
+    from 1970 until the year 2096; any sum of two such times fits int64), 6 digits after the point.
 
     Returns:
         (ns, index after the number), or (0, -1) if no such number starts at p.

@@ -85,7 +85,7 @@ def no_blocks() -> State:
 
 
 def with_slots(state: State, slots: int) -> State:
-    """Return a copy with room for so many slots."""
+    """Return a copy with space for this many slots."""
     history = np.zeros(slots, HISTORY)
     history[: state.history.size] = state.history
     return State(state.opened.copy(), state.book.copy(), history)

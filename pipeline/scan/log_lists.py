@@ -55,7 +55,7 @@ def _plain_blocks(pieces, slots, found):
     it.
 
     Args:
-        found: (3, n) out: where the header stands, how many rows follow, and a hash of them.
+        found: (3, n) out: index of the header, number of rows after it, and a hash of them.
     """
     before = LAYER
     n = k = 0

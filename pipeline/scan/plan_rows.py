@@ -38,8 +38,8 @@ ROW = np.dtype(
     align=True,
 )
 LAYER, COMM, DEPENDENCY, EXTENSION = 0, 1, 4, 5
-"""Slots of a row's tokens: the name, three communications by pass, the dependency (-1 where the
-field says -1), and the text behind the last field (-1 where there is none)."""
+"""Slots of a row's tokens: the name, three communications by pass, the dependency (-1 if the
+field is -1), and the text after the last field (-1 if there is none)."""
 
 REJECT = np.dtype([("start", "i8"), ("end", "i8"), ("line", "i8"), ("reason", "i4")], align=True)
 
@@ -194,7 +194,7 @@ def scan_rows(
         fields: Least number of fields of a row.
         progress: 0-based slots POSITION, LINE (number of the line there) and BLANKS (blank lines
             below the count so far) are continued; ROWS and REJECTS are set to how many were found,
-            STARVED to the length of a line for whose tokens there was no room, else 0.
+            STARVED to the length of a line for whose tokens there was no space, else 0.
         buffers: Filled from their beginning.
         tokens: Table of all words of the rows.
     """

@@ -60,7 +60,7 @@ class Words:
         return self._table.tokens
 
     def reserve(self, length: int) -> None:
-        """Make room for the words of a line."""
+        """Make space for the words of a line."""
         self._table.reserve(length)
 
     def crowded(self) -> bool:

@@ -67,7 +67,7 @@ ROLES = np.array([[kind.get(k, ATTRIBUTE) for k in KEYS] for kind in _KINDS], np
 """Role of each known key, by kind of record."""
 
 TEXTS = (b"None", b"metadata_placeholder", b"torch.")
-"""Tokens that kernels know by number: 0 stands for a missing value."""
+"""Tokens that kernels know by number: 0 means a missing value."""
 
 PLACEHOLDER_TEXT, TORCH_TEXT = 1, 2
 HINTS = 32

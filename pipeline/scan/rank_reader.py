@@ -104,7 +104,7 @@ class Reader:
 
         Args:
             ends: Index of each line's end.
-            spans: Where the lines of each source stand, (span, column of `rank_layout`).
+            spans: Position of the lines of each source, (span, column of `rank_layout`).
 
         Returns:
             The accounts of each span and the rejected lines, both (row, column of `rank_layout`).

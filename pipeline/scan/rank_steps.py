@@ -71,7 +71,7 @@ def new_book(capacity: int) -> Book:
 
 
 def enlarged(book: Book, extra: int) -> Book:
-    """Return the book, or a larger copy where it has no room for `extra` more keys."""
+    """Return the book, or a larger copy if it has no space for `extra` more keys."""
     capacity = book.keys.size // 2
     if book.used[0] + extra <= capacity:
         return book
