@@ -1,4 +1,4 @@
-"""The arithmetic of docs/scale.md: what was measured, and what follows for large archives.
+"""Compute the tables of docs/scale.md: measurements, and estimates for large archives.
 
 `make docs` writes the tables into the page; `tests/test_docs.py` fails when the page has others.
 """
@@ -34,7 +34,11 @@ class Unit:
 PARSE = Unit(
     0.006, "6 ms of a core per MB", "ingest of rank traces of 10 GB: 334 MB/s on two cores"
 )
-FILE = Unit(0.00043, "0.43 ms of a core per file", "10,000 rank files of 16 kB, less their text")
+FILE = Unit(
+    0.00043,
+    "0.43 ms of a core per file",
+    "10,000 rank files of 16 kB, without the time for their text",
+)
 BUILD = Unit(
     0.09,
     "90 ms of a core per MB",
@@ -95,9 +99,7 @@ def _figures(mb: float) -> dict[str, str]:
     }
     for width in WIDTHS:
         hours = (parse + build - insert) / width + plan + insert
-        figures[f"hours with {width:,} cores: what is left / {width:,} + the command"] = _number(
-            hours
-        )
+        figures[f"hours with {width:,} cores: rest / {width:,} + the command"] = _number(hours)
     reads, writes = files * (READS.value + LISTED.value), runs * WRITES.value
     return {
         **figures,
@@ -105,7 +107,7 @@ def _figures(mb: float) -> dict[str, str]:
         "Parquet: 6 %": _bytes(mb * PARQUET.value),
         "warehouse: 12 %": _bytes(mb * WAREHOUSE.value),
         "manifests: files x 0.83 kB": _bytes(files * MANIFEST.value),
-        "again, nothing new, hours: files x 0.18 ms": _number(plan),
+        "rerun without changes, hours: files x 0.18 ms": _number(plan),
     }
 
 
