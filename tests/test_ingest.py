@@ -403,7 +403,7 @@ def test_names_that_say_nothing_are_read_by_pattern_and_set(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"run_pattern": "("}, "no regular expression"),
+        ({"run_pattern": "("}, "not a regular expression"),
         ({"run_pattern": "rank"}, "no named group"),
         ({"run_pattern": "(?P<rnk>x)"}, "unknown group 'rnk'"),
         ({"run_pattern": r"(?P<rank>\w+)"}, "invalid literal"),
@@ -461,7 +461,7 @@ def test_a_lake_path_that_cannot_be_a_lake_is_an_error(archive: Path, tmp_path: 
         run_ingest(archive, tmp_path / "file")
     with pytest.raises(LakeError, match="is a file"):
         run_ingest(archive, tmp_path / "file" / "below")
-    with pytest.raises(LakeError, match="something else than a lake"):
+    with pytest.raises(LakeError, match="not empty and not a lake"):
         run_ingest(archive, archive)
 
 

@@ -126,12 +126,12 @@ def test_show_prints_the_figures_of_the_warehouse(tracelake: Command, lake: Path
         "rank_trace · 2024-01-09 06:00:07 (from the name)",
         "bubble 35.5 % theory 33.3 %",
         "communication 24.0 % of the pipeline windows, inside operations",
-        "bus bandwidth 4.00 GB/s of the calls with the most bytes",
+        "bus bandwidth 4.00 GB/s of the collective with the most bytes",
         "stragglers 1 76.59 ms lost, 0.0001702 GPU hours",
         "Ranks 7 ok, 1 straggler",
         "2 0 straggler 1.30 x 4 of 4 76.59 ms",
         "send pp of 2 1.05 MB float16 64 17.28 ms 0.27 ms 0.27 ms 3.88 GB/s 3.88 GB/s",
-        "Layers the input has no times of layers",
+        "Layers the input has no layer times",
     ):
         assert line in lines
     assert "world size 8, tp 2, pp 2, micro-batch size 1, layers 4 (from the name)" in result.out
@@ -217,10 +217,10 @@ def test_a_drifting_layer_is_named(lake: Path) -> None:
 def test_a_run_without_times_says_so_a_line_each(lake: Path) -> None:
     lines = shown(document(lake, PLAN)).splitlines()
     for line in (
-        "Attention  nothing needs any",
+        "Attention  no problems found",
         "Ranks  the input has no operations of ranks",
         "Communication  the input has no communication of ranks",
-        "Layers  the input has no times of layers",
+        "Layers  the input has no layer times",
     ):
         assert line in lines
     assert any(line.startswith("Planned communication  7 kinds") for line in lines)
@@ -492,7 +492,7 @@ def test_a_narrow_terminal_keeps_the_ends_of_names_and_says_what_is_left_out(
     assert lines[1].startswith("wd8_tp2_pp2")
     assert [line.split()[0][-8:] for line in lines[1:]][:3] == [SIMULATED, LOG, SLOW]
     assert " ".join(" ".join(lines[len(RUNS) + 1 :]).split()) == (
-        "no room for: format, steps, slowest stage, GPU hours lost, comm, busbw, coverage, rejects"
+        "columns that do not fit: format, steps, slowest stage, GPU hours lost, comm, busbw, coverage, rejects"
     )
     monkeypatch.setenv("COLUMNS", "250")
     wide = listed(lake, Choice(), Screen())
