@@ -407,7 +407,7 @@ def test_names_that_say_nothing_are_read_by_pattern_and_set(tmp_path: Path) -> N
         ({"run_pattern": "rank"}, "no named group"),
         ({"run_pattern": "(?P<rnk>x)"}, "unknown group 'rnk'"),
         ({"run_pattern": r"(?P<rank>\w+)"}, "invalid literal"),
-        ({"input_format": "nvlog"}, "no format 'nvlog'"),
+        ({"input_format": "nvlog"}, "unknown format 'nvlog'"),
     ],
 )
 def test_options_that_do_not_fit_say_so(
