@@ -194,7 +194,7 @@ class _Part:
         self.groups += 1
 
     def close(self) -> str:
-        """Complete the file; returns the SHA-256 of its content, hex."""
+        """Complete the file; return the SHA-256 of its content, hex."""
         self._writer.close()
         self._sink.close()
         return self._file.digest.hexdigest()

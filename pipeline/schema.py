@@ -85,7 +85,7 @@ class Table:
 
     @functools.cached_property
     def storage_schema(self) -> pa.Schema:
-        """Arrow schema of a part file: units per field, and docs and all once as JSON.
+        """Arrow schema of a part file: units per field, and all metadata once as JSON.
 
         A small part is mostly footer, and every reader of a lake of small runs reads them all.
         """

@@ -76,7 +76,7 @@ class Hosts:
 
     @functools.cached_property
     def runs(self) -> Mapping[str | None, int]:
-        """Every glob, and the first line that has it."""
+        """Every glob, with the first line that has it."""
         return {place.run: place.line for place in reversed(list(self.places.values()))}
 
     @functools.cached_property

@@ -140,7 +140,7 @@ class Snapshot:
 
     @functools.cached_property
     def older(self) -> frozenset[str]:
-        """Part files that an earlier version of the schemas wrote: they may lack columns."""
+        """Part files of an earlier version of the schemas, which may lack columns."""
         return frozenset(
             part
             for run_id, entry in self.runs.items()

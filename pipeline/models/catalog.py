@@ -43,7 +43,7 @@ class Catalog:
 
     @functools.cached_property
     def stored(self) -> Mapping[str, Model]:
-        """Models the warehouse keeps: the public ones, and what a fleet model reads."""
+        """Models that the warehouse stores: the public ones, and inputs of fleet models."""
         return {
             name: model
             for name, model in self.models.items()
