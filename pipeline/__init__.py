@@ -1,6 +1,6 @@
-"""tracelake: raw logs of distributed training into Parquet, and where the time went.
+"""Turn raw logs of distributed training into Parquet, and compute where the time went.
 
-Rooms, in the only direction imports may go::
+Packages, in the only direction that imports may go::
 
     errors -> resources -> schema -> faults -> topology -> { formats, lake }
     -> ingest -> models -> report -> cli;   kept -> scan -> formats
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> str:
-        """The version, read when it is asked for: what reads it takes longer than `--help`."""
+        """Return the version, read on first access: reading it takes longer than `--help`."""
         if name != "__version__":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415

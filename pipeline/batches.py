@@ -1,4 +1,4 @@
-"""Batches of rows cut and joined at any row, with the words that their rows have and no others."""
+"""Cut and join batches of rows; each result has only the words that its rows use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 
 def cut(batch: pa.RecordBatch, rows: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """The first rows and the others, each with the words that it has."""
+    """Return the first rows and the rest, each with only the words that it uses."""
     if rows == batch.num_rows:
         return batch, batch.slice(rows)
     head, rest = batch.slice(0, rows), batch.slice(rows)
@@ -17,7 +17,7 @@ def cut(batch: pa.RecordBatch, rows: int) -> tuple[pa.RecordBatch, pa.RecordBatc
 
 
 def trimmed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows with the words that they have, and no others."""
+    """Return the same rows with only the words that they use."""
     arrays = [
         _only_used(column) if isinstance(column, pa.DictionaryArray) else column
         for column in batch.columns
@@ -38,17 +38,16 @@ def _only_used(words: pa.DictionaryArray) -> pa.DictionaryArray:
 
 
 def joined(batches: Sequence[pa.RecordBatch], rows: int) -> pa.Table:
-    """The batches as a table whose columns' words are in alphabetical order.
+    """Return the batches as a table whose columns' words are in alphabetical order.
 
-    To copy all rows into one array per column costs a tenth of what it costs to store them, so flat
-    columns stay in pieces. A writer takes so many rows of a piece at a time, and must come past the
-    same places however the rows came in batches: all pieces but the last have a multiple of that.
-
-    Words are numbered in the order in which batches bring them: a batch of no rows goes first and
-    brings them all, unless every batch has all of them in order.
+    To copy all rows into one array per column costs a tenth of storing them, so flat columns stay
+    in pieces. The writer must cut values at the same places whatever the batches, so all pieces but
+    the last have a multiple of the rows that it takes at a time. Words are numbered in the order in
+    which batches bring them: a batch without rows goes first and brings them all, unless every
+    batch has all of them in order.
 
     Args:
-        rows: Of which all pieces but the last have a multiple.
+        rows: The number of which all pieces but the last have a multiple.
     """
     names, in_order = {}, True
     for i, column in enumerate(batches[0].columns):
@@ -66,13 +65,13 @@ def joined(batches: Sequence[pa.RecordBatch], rows: int) -> pa.Table:
         batches = pa.Table.from_batches([head, *batches]).unify_dictionaries().to_batches()
     table = pa.Table.from_batches(_multiples(batches, rows))
     for i, field in enumerate(table.schema):
-        if pa.types.is_nested(field.type):  # so many values are taken at a time, not rows
+        if pa.types.is_nested(field.type):  # the writer takes so many values at a time, not rows
             table = table.set_column(i, field, table.column(i).combine_chunks())
     return table
 
 
 def _multiples(batches: Sequence[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of multiples of so many, but for the last."""
+    """Yield the same rows in batches of a multiple of `rows`; the last one may be smaller."""
     rest = batches[0].slice(0, 0)
     for batch in batches:
         start = min(-rest.num_rows % rows, batch.num_rows)

@@ -1,4 +1,4 @@
-"""How much memory a command may take, and how much of what runs at once fits into it."""
+"""Divide the memory that a command may use among the jobs that run at once."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size: 800MB, 1.5GiB, 2g.
+    """Return bytes of a size: 800MB, 1.5GiB, 2g.
 
     Raises:
         UsageError: It is none.
     """
     found = _SIZE.fullmatch(text.strip())
     if found is None:
-        raise UsageError(f"{text!r} is no size", hint="give 800MB, 1.5GiB or 4GB")
+        raise UsageError(f"{text!r} is not a size", hint="give 800MB, 1.5GiB or 4GB")
     number, unit, binary = found.groups()
     return int(float(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()])
 
 
 def processors() -> int:
-    """Processors this process may use."""
+    """Return processors this process may use."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def jobs_within(memory: int, wanted: int) -> int:
-    """How many of the wanted jobs of an ingest may run at the same time.
+    """Return how many of the wanted jobs of an ingest may run at the same time.
 
     Args:
         memory: Bytes for the whole process.
@@ -50,7 +50,7 @@ def jobs_within(memory: int, wanted: int) -> int:
 
 
 def engine_limit(memory: int) -> str:
-    """What is left of the process's memory for DuckDB, in its spelling.
+    """Return the part of the process's memory that DuckDB may use, as DuckDB spells it.
 
     Raises:
         UsageError: Too little to build with.
@@ -62,7 +62,7 @@ def _beside_process(memory: int) -> int:
     least = PROCESS_BYTES + JOB_BYTES
     if memory < least:
         raise UsageError(
-            f"{memory / 1e6:.0f} MB of memory do not suffice",
+            f"{memory / 1e6:.0f} MB of memory is too little",
             hint=f"give --memory {least // 1_000_000}MB or more",
         )
     return memory - PROCESS_BYTES

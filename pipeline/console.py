@@ -1,4 +1,4 @@
-"""What a command says on standard error: progress, notes, errors. Results go to standard output."""
+"""Print progress, notes and errors of a command on standard error."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from pipeline.moving import Moving
 
 _PLAIN_SECONDS = 10.0
-# By these rich is told that a terminal shows what is printed, though none can be seen.
+# With these variables rich prints as on a terminal although there is none.
 _TOLD = ("FORCE_COLOR", "TTY_COMPATIBLE")
-# Set to anything, it prints the traceback of every error.
+# If set, the traceback of every error is printed.
 TRACEBACK = "TRACELAKE_TRACEBACK"
 
 
 class Voice:
-    """Speaks on standard error; draws on a terminal, prints plain lines in a log, or is quiet."""
+    """Prints to standard error: moving lines on a terminal, plain lines in a log."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
@@ -40,29 +40,29 @@ class Voice:
 
     @property
     def draws(self) -> bool:
-        """Whether someone watches who can be shown what moves."""
+        """Whether standard error is a terminal that can show moving lines."""
         return self._console is not None and self._console.is_terminal
 
     def say(self, text: str) -> None:
-        """A line for people; nothing when quiet."""
+        """Print a line for people; print nothing when quiet."""
         if not self._quiet:
             self._print(text)
 
     def progress(self, text: str, **figures: object) -> None:
-        """How far the work is, as a line for people; the figures are for programs."""
+        """Print the progress as a line for people; the figures are for programs."""
         del figures
         self.say(text)
 
     def warn(self, text: str) -> None:
-        """A line that is said even when quiet."""
+        """Print a warning, even when quiet."""
         self._print(f"warning: {text}", style="yellow")
 
     def ended(self, how: str) -> None:
-        """That a signal has ended the command."""
+        """Print that a signal has ended the command."""
         self._plain(how)
 
     def error(self, error: TracelakeError) -> None:
-        """An error as one block: what, where, why, what next."""
+        """Print an error as one block: what, where, why, what next."""
         if TRACEBACK in os.environ:
             self._plain("".join(traceback.format_exception(error)))
         self._block(
@@ -71,19 +71,19 @@ class Voice:
         )
 
     def trouble(self, error: OSError) -> None:
-        """What the system refused, as such a block."""
+        """Print an error of the operating system as one block."""
         if TRACEBACK in os.environ:
             self._plain("".join(traceback.format_exception(error)))
         where = None if error.filename is None else os.fsdecode(error.filename)
         self._block(
             error.strerror or str(error),
-            {"where": where, "next": "make room or raise the limit, then give the command again"},
+            {"where": where, "next": "free space or raise the limit, then run the command again"},
         )
 
     def bug(self, error: BaseException) -> None:
-        """An error that tracelake did not foresee: what to report, and its traceback.
+        """Print an unexpected error: what to report, and its traceback.
 
-        The traceback goes to a file where someone watches a terminal, and is printed elsewhere.
+        The traceback goes to a file if standard error is a terminal, and is printed otherwise.
         """
         text = "".join(traceback.format_exception(error))
         command = shlex.join(["tracelake", *sys.argv[1:]])
@@ -103,16 +103,16 @@ class Voice:
                 "command": command,
                 "version": version,
                 "traceback": kept or "above",
-                "next": "report it with the traceback; what was committed to the lake is whole",
+                "next": "report it with the traceback; everything committed to the lake is intact",
             },
         )
 
     @contextmanager
     def doing(self, what: str) -> Iterator[Callable[[str], None]]:
-        """Says what takes long: on a terminal for how long already, in a log now and then.
+        """Show a long task: a spinner on a terminal, a line now and then in a log.
 
         Yields:
-            To be told each step of the work.
+            A function to call with each step of the work.
         """
         said = time.monotonic()
         drawn: Moving | None = None
@@ -134,7 +134,7 @@ class Voice:
             yield tell
 
     def bar(self) -> IngestBar:
-        """Progress of an ingest, to be used as a context."""
+        """Return the progress of an ingest, to be used as a context manager."""
         drawn: Moving | None = None
         if screen := self._screen():
             from pipeline.moving import ingest_bar  # noqa: PLC0415 - rich takes long to import
@@ -143,7 +143,7 @@ class Voice:
         return IngestBar(self, drawn, quiet=self._quiet)
 
     def _screen(self) -> Console | None:
-        """The terminal, where it is to show what moves."""
+        """Return the terminal if it shows moving lines."""
         return self._console if self.draws and not self._quiet else None
 
     def _block(self, what: str, facts: dict[str, str | None]) -> None:
@@ -231,7 +231,7 @@ class IngestBar:
 
 
 def _is_log() -> bool:
-    """Whether nobody watches a terminal, nor is rich told that somebody does."""
+    """Return whether standard error is not a terminal and rich is not forced to act as on one."""
     shown = bool(sys.stderr) and sys.stderr.isatty()
     return not shown and not any(os.environ.get(name) for name in _TOLD)
 
@@ -247,12 +247,12 @@ def _write(text: str) -> None:
         try:
             sys.stderr.write(text)
             sys.stderr.flush()
-        except BrokenPipeError:  # what nobody reads is not worth the work that it tells of
+        except BrokenPipeError:  # the reader has gone; the command continues without messages
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def _causes(error: BaseException, told: str) -> str | None:
-    """What lies behind an error, cause by cause, less what its message tells already."""
+    """Return the causes of an error that its message does not already contain."""
     causes = []
     cause = error.__cause__
     while cause is not None:
@@ -269,7 +269,7 @@ def _named(error: BaseException) -> str:
 
 
 def _keep(text: str) -> str | None:
-    """Writes a traceback where it stays for a while; None where no file can be written."""
+    """Write a traceback to a temporary file; return None if no file can be written."""
     try:
         with tempfile.NamedTemporaryFile(
             "w",

@@ -1,4 +1,4 @@
-"""The same as `pipeline.console` for programs: every line on standard error is a JSON object."""
+"""Print progress, notes and errors as JSON objects, one per line of standard error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipeline.console import Voice
 
 
 class JsonVoice(Voice):
-    """Says each thing as an object: time (UTC), level, event, message, and what else is known.
+    """Prints each message as an object: time (UTC), level, event, message, and other known facts.
 
     Levels are info, warning and error; events are note, progress, warning, error, traceback,
     interrupted and terminated.
@@ -18,25 +18,25 @@ class JsonVoice(Voice):
 
     @property
     def draws(self) -> bool:
-        """Nothing moves in a log."""
+        """False: a log has no moving lines."""
         return False
 
     def say(self, text: str) -> None:
-        """A line for people; nothing when quiet."""
+        """Print a line for people; print nothing when quiet."""
         if not self._quiet:
             self._line("info", "note", text)
 
     def progress(self, text: str, **figures: object) -> None:
-        """How far the work is, also in figures."""
+        """Print the progress, also in figures."""
         if not self._quiet:
             self._line("info", "progress", text, **figures)
 
     def warn(self, text: str) -> None:
-        """A line that is said even when quiet."""
+        """Print a warning, even when quiet."""
         self._line("warning", "warning", text)
 
     def ended(self, how: str) -> None:
-        """That a signal has ended the command."""
+        """Print that a signal has ended the command."""
         self._line("error", how, how)
 
     def _block(self, what: str, facts: dict[str, str | None]) -> None:

@@ -1,4 +1,4 @@
-"""Consoles that draw on standard streams and do not end the program when a reader has gone."""
+"""Make rich consoles that do not end the program when their reader has gone."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from rich.console import Console
 
 
 class _Results(Console):
-    """Results that nobody reads end the command, which decides how."""
+    """A console for results: if the reader has gone, the command decides how to end."""
 
     def on_broken_pipe(self) -> NoReturn:
         raise BrokenPipeError
 
 
 class _Notes(Console):
-    """Notes that nobody reads are not worth the work that they tell of."""
+    """A console for notes: if the reader has gone, the command continues without notes."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -25,7 +25,7 @@ class _Notes(Console):
 
 
 def console_of(out: TextIO) -> Console:
-    """What draws results: with colours and weights on a terminal that wants them."""
+    """Return a console for results: with colours and bold text on a terminal that supports them."""
     plain = not out.isatty() or "NO_COLOR" in os.environ
     return _Results(
         file=out, highlight=False, soft_wrap=True, color_system=None if plain else "auto"
@@ -33,5 +33,5 @@ def console_of(out: TextIO) -> Console:
 
 
 def error_console() -> Console:
-    """What draws progress, notes and errors."""
+    """Return a console for progress, notes and errors."""
     return _Notes(stderr=True, highlight=False, soft_wrap=True)

@@ -1,11 +1,11 @@
-"""Errors that a user can act on: what happened, where, and what to do next."""
+"""Define errors that a user can act on: what happened, where, and what to do next."""
 
 from __future__ import annotations
 
 import errno
 from pathlib import Path
 
-# No room, no memory, no files left, or a broken disk.
+# No space, no memory, no file handles left, or a broken disk.
 REFUSED = frozenset(
     {
         *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO),
@@ -22,7 +22,7 @@ class TracelakeError(Exception):
         path: File or directory it is about.
         line: Line of that file, from 1.
         hint: What to do next.
-        exit_code: What the process exits with when this error ends it.
+        exit_code: Exit code of the process when this error ends it.
     """
 
     exit_code = 1
@@ -55,7 +55,7 @@ class TracelakeError(Exception):
 
 
 class UsageError(TracelakeError):
-    """The command's words do not fit together."""
+    """The command line is wrong."""
 
     exit_code = 2
 
@@ -71,19 +71,19 @@ class LakeError(InputError):
 
 
 class ChangedError(LakeError):
-    """Another machine changed the lake first; what was derived from it is to be derived anew."""
+    """Another machine changed the lake first; the commit must be computed again."""
 
 
 class StoreError(InputError):
-    """An object store does not answer as it should, however often it was asked."""
+    """An object store fails, even after several attempts."""
 
 
 class RefusedError(InputError):
-    """The system refused what it was asked for: no room, no memory, a broken disk."""
+    """The operating system refused a request: no space, no memory, a broken disk."""
 
 
 class WorkersError(InputError):
-    """Workers in other processes are lost, or cannot do what this process can."""
+    """Workers in other processes are lost, or lack something that this process has."""
 
 
 class ContractError(TracelakeError):
@@ -99,12 +99,12 @@ class CheckFailedError(TracelakeError):
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether the system refused what is not for tracelake to mend, room on a disk for one."""
+    """Return whether the error comes from the system's limits, such as a full disk."""
     return isinstance(error, OSError) and error.errno in REFUSED
 
 
 def exit_code_of(error: BaseException | None) -> int:
-    """What the process exits with when this ends it."""
+    """Return the exit code of a process that this error ends."""
     match error:
         case None:
             return 0

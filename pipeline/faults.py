@@ -1,4 +1,4 @@
-"""What was tolerated, and where every line of a file went: nothing is dropped silently.
+"""Count what became of every line of a file, and the faults that were tolerated.
 
 A parser classifies each physical line exactly once, as a row line, a context line, irrelevant (by
 kind) or rejected, and reports it to the run's `Ledger`. The reader counts lines on its own, so that
@@ -21,7 +21,7 @@ _REJECT_CHUNK = 4096
 
 
 class Severity(enum.StrEnum):
-    """How much a fault costs."""
+    """The cost of a fault."""
 
     INFO = "info"
     NOTICE = "notice"
@@ -42,17 +42,18 @@ class Fault:
     doc: str
 
 
-# Faults that any format can meet; a format adds its own in its FORMAT constant.
+# Faults of any format; a format adds its own in its FORMAT constant.
 TRUNCATED_COMPRESSION = Fault(
     "truncated_compression",
     Severity.DATA_LOSS,
-    "The compressed stream ends early or is damaged; what was decoded is kept. Copy it again.",
+    "The compressed stream ends early or is damaged; what was decoded is stored. Copy the file"
+    " again.",
 )
 EXPANDED_TOO_FAR = Fault(
     "expanded_too_far",
     Severity.ERROR,
-    "The input decompresses to more than --max-expand allows; what came before is kept. If it is "
-    "no bomb, give a higher limit together with --verify.",
+    "The input decompresses to more than --max-expand allows; what came before is stored. If it is "
+    "not a compression bomb, give a higher limit together with --verify.",
 )
 LINE_TOO_LONG = Fault(
     "line_too_long",
@@ -62,7 +63,7 @@ LINE_TOO_LONG = Fault(
 NOT_UTF8 = Fault(
     "not_utf8",
     Severity.NOTICE,
-    "A kept value has bytes that are not UTF-8; they are stored as \\xNN.",
+    "A stored value has bytes that are not UTF-8; they are stored as \\xNN.",
 )
 BYTE_ORDER_MARK = Fault(
     "byte_order_mark",
@@ -77,7 +78,7 @@ CHANGED_WHILE_READ = Fault(
 READ_ERROR = Fault(
     "read_error",
     Severity.ERROR,
-    "The operating system failed to read on; what was read before is kept. Check the disk.",
+    "The operating system failed to read on; what was read before is stored. Check the disk.",
 )
 # Of formats whose files are read while they are being written.
 UNFINISHED = Fault(
@@ -96,18 +97,18 @@ COMMON_FAULTS = (
     CHANGED_WHILE_READ,
 )
 
-# Reject reasons that any format can meet, with their docs; a format adds its own.
+# Reject reasons of any format, with their docs; a format adds its own.
 COMMON_REJECTS = {"line_too_long": "The line is longer than a block can hold."}
 
 
 def escape(raw: bytes) -> str:
-    r"""Bytes as text without loss: backslashes doubled, bytes that are not UTF-8 as `\xNN`."""
+    r"""Return bytes as text without loss: double backslashes, and `\\xNN` for non-UTF-8 bytes."""
     return raw.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
 
 
 @dataclass(slots=True)
 class SourceCount:
-    """Where the lines of one source went. `rows` counts stored rows, over all tables of records."""
+    """Counts of the lines of one source. `rows` counts stored rows, over all tables of records."""
 
     row_lines: int = 0
     context_lines: int = 0
@@ -117,17 +118,17 @@ class SourceCount:
 
     @property
     def lines(self) -> int:
-        """Lines accounted for."""
+        """Number of lines counted."""
         return self.row_lines + self.context_lines + self.rejected + sum(self.irrelevant.values())
 
     def pass_over(self, kind: str, lines: int = 1) -> None:
-        """Counts irrelevant lines of a kind."""
+        """Count irrelevant lines of a kind."""
         if lines:
             self.irrelevant[kind] = self.irrelevant.get(kind, 0) + lines
 
 
 class Ledger:
-    """Line accounts, rejects and faults of one run, filled by the parser, drained by ingest.
+    """Line counts, rejects and faults of one run; the parser fills them, ingest stores them.
 
     Attributes:
         sources: Accounts by source_id.
@@ -142,14 +143,14 @@ class Ledger:
         self._faults: dict[tuple[int, str], tuple[Fault, int, int | None, str | None]] = {}
 
     def source(self, source_id: int) -> SourceCount:
-        """Account of a source, to be counted into."""
+        """Return the counts of a source, to be added to."""
         count = self.sources.get(source_id)
         if count is None:
             count = self.sources[source_id] = SourceCount()
         return count
 
     def reject(self, source_id: int, line: int, byte_offset: int, reason: str, raw: bytes) -> None:
-        """Counts one physical line as rejected and keeps it; call once per line."""
+        """Count one physical line as rejected and store it; call once per line."""
         self.source(source_id).rejected += 1
         self.rejected += 1
         text = escape(raw[:TEXT_LIMIT])
@@ -166,7 +167,7 @@ class Ledger:
         raw: bytes = b"",
         count: int = 1,
     ) -> None:
-        """Counts a tolerated fault; the first line and text seen are kept."""
+        """Count a tolerated fault; the first line and its text are stored."""
         known = self._faults.get((source_id, fault.name))
         if known is None:
             text = escape(raw[:TEXT_LIMIT]) or None
@@ -176,26 +177,26 @@ class Ledger:
             self._faults[source_id, fault.name] = (fault, seen + count, first, text)
 
     def drain_rejects(self, *, everything: bool = False) -> Iterator[pa.RecordBatch]:
-        """Rejects collected so far as batches of the `rejects` table, in bounded pieces."""
+        """Return the rejects so far as batches of the `rejects` table, of bounded size."""
         if everything and self._rejects:
             self._pack()
         packed, self._packed = self._packed, []
         yield from packed
 
     def _pack(self) -> None:
-        """As Arrow a short line takes a tenth of what it takes as Python's objects."""
+        """Convert the rejects to Arrow, which takes a tenth of the memory of Python objects."""
         self._packed.append(_batch(tables()["rejects"].storage_schema, self._rejects))
         self._rejects = []
 
     def fault_totals(self) -> dict[Fault, int]:
-        """How often each fault was seen, over all sources."""
+        """Return how often each fault was seen, over all sources."""
         totals: Counter[Fault] = Counter()
         for fault, count, _, _ in self._faults.values():
             totals[fault] += count
         return dict(totals)
 
     def fault_batch(self) -> pa.RecordBatch:
-        """All faults as one batch of the `faults` table, by source and name."""
+        """Return all faults as one batch of the `faults` table, by source and name."""
         rows = [
             (source_id, line, fault.name, str(fault.severity), count, text)
             for (source_id, _), (fault, count, line, text) in sorted(self._faults.items())

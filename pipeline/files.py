@@ -1,7 +1,7 @@
-"""Every change of a file that is kept: one function per effect, and files that are whole or not.
+"""Perform every change of a stored file: one function per change, and atomic files.
 
-What is kept is written, moved and removed through this module alone. So a process can be stopped,
-or refused by the system, between any two effects, and a test can try all of them.
+Every file that outlives a command is written, moved and removed through this module only. So a test
+can stop the process, or let the system refuse, between any two changes.
 """
 
 from __future__ import annotations
@@ -23,81 +23,81 @@ from typing import Any
 from pipeline.errors import RefusedError, UsageError, is_refusal
 
 _MARK = "tracelake"
-# What is left of the beginning of a URI in a path.
+# The form that the beginning of a URI has in a path.
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:/")
-# From so many on, one call for the whole file system is quicker than one per file.
+# With so many files or more, one call for the whole file system is faster than one per file.
 _MANY = 8
 _LINUX = sys.platform == "linux"
 
-# --- effects ------------------------------------------------------------------------------------
+# --- changes ------------------------------------------------------------------------------------
 
 
 class NewFile:
-    """A file that is being written, from its first byte; errors name it."""
+    """A file that is being written from its first byte; errors name it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = path.open("wb")
 
     def write(self, data: Any) -> int:
-        """Appends bytes, all of them."""
+        """Append bytes, all of them."""
         with naming(self.path):
             return self._file.write(data)
 
     def close(self) -> None:
-        """Ends the file; it need not be on the disk yet."""
+        """Close the file; it need not be on the disk yet."""
         with naming(self.path):
             self._file.close()
 
 
 def write(path: Path, content: bytes) -> None:
-    """Writes a file from its first byte."""
+    """Write a file from its first byte."""
     with contextlib.closing(NewFile(path)) as file:
         file.write(content)
 
 
 def append(path: Path, content: bytes) -> None:
-    """Writes at the end of a file."""
+    """Write at the end of a file."""
     with naming(path), path.open("ab", buffering=0) as file:
         file.write(content)
 
 
 def replace(source: Path, target: Path) -> None:
-    """Puts a file in the place of another, at once; readers see the one or the other."""
+    """Put a file in the place of another atomically: readers see one or the other."""
     os.replace(source, target)
 
 
 def link(target: str, path: Path) -> None:
-    """Makes a symbolic link."""
+    """Make a symbolic link."""
     path.symlink_to(target)
 
 
 def remove(path: Path) -> None:
-    """Removes a file that may be gone already."""
+    """Remove a file if it exists."""
     path.unlink(missing_ok=True)
 
 
 def make_folder(path: Path) -> None:
-    """Makes a folder and those above it, where they are not there."""
+    """Make a folder and its parents if they do not exist."""
     path.mkdir(parents=True, exist_ok=True)
 
 
 def remove_folder(path: Path) -> None:
-    """Removes a folder if it is empty."""
+    """Remove a folder if it is empty."""
     with contextlib.suppress(OSError):
         path.rmdir()
 
 
 def remove_tree(path: Path) -> None:
-    """Removes a folder with all in it; others may do so at the same time."""
+    """Remove a folder with its contents; others may do so at the same time."""
     shutil.rmtree(path, onerror=_unless_missing)
 
 
 def sync(paths: Collection[Path]) -> None:
-    """Brings files and folders to the disk; they survive a power cut from then on.
+    """Write files and folders to the disk, so that they survive a power cut.
 
-    Many are brought there by one call for the file system of the first, where the system has it:
-    all must be on that one.
+    For many files one call syncs the whole file system of the first, if the system has that call:
+    all must be on that file system.
     """
     together = _syncfs() if len(paths) >= _MANY else None
     for path in list(paths)[: 1 if together else None]:
@@ -111,7 +111,7 @@ def sync(paths: Collection[Path]) -> None:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Errors of the system tell the path, also those that know an open file only."""
+    """Add the path to errors of the system that only know an open file."""
     try:
         yield
     except OSError as error:
@@ -127,7 +127,7 @@ def _unless_missing(_: object, __: str, failed: tuple[type, BaseException, objec
 
 @functools.cache
 def _syncfs() -> Callable[[int], None] | None:
-    """The system's call for all of a file system, which Python does not have."""
+    """Return the system call that syncs a file system; Python does not have it."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None) if _LINUX else None
     if call is None:
         return None
@@ -140,30 +140,32 @@ def _syncfs() -> Callable[[int], None] | None:
     return together
 
 
-# --- files that are there whole or not at all -----------------------------------------------------
+# --- atomic files -------------------------------------------------------------------------------
 
 
 def refuse_uri(path: str) -> None:
-    """Makes sure that a file is to be here, before work for it is done.
+    """Make sure that a file is not in a store, before work for it is done.
 
     Raises:
         UsageError: It is to be in a store.
     """
     if _SCHEME.match(path):
         raise UsageError(
-            "a URI is no place for this file", path=path, hint="write it here, then copy it there"
+            "this file cannot be written to a URI",
+            path=path,
+            hint="write it here, then copy it there",
         )
 
 
 @contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """A name beside a path, in the same folder; the file made there takes the path's place.
+    """Yield a temporary name in the same folder; on exit the file made there replaces the path.
 
     Once the context is left, the file is on the disk. What a process that was killed has left in
     the folder is removed.
 
     Raises:
-        RefusedError: The system has no room for it, or a broken disk.
+        RefusedError: The disk is full or broken.
         UsageError: It cannot be written.
     """
     refuse_uri(str(path))
@@ -180,10 +182,10 @@ def beside(path: Path) -> Iterator[Path]:
 
 
 def put(path: Path, content: bytes) -> None:
-    """Puts a file in place; once this returns, it is on the disk.
+    """Put a file in place; once this returns, it is on the disk.
 
     Raises:
-        RefusedError: The system has no room for it, or a broken disk.
+        RefusedError: The disk is full or broken.
         UsageError: It cannot be written.
     """
     with beside(path) as there:
@@ -191,7 +193,7 @@ def put(path: Path, content: bytes) -> None:
 
 
 def put_link(path: Path, target: str) -> None:
-    """Makes a path lead to a target, relative to its folder, in place of what it led to.
+    """Make a link to a target, relative to its folder, in place of the old link.
 
     Raises:
         OSError: The file system has no links, or refuses.
@@ -208,7 +210,7 @@ def put_link(path: Path, target: str) -> None:
 
 @contextmanager
 def _claimed(there: Path) -> Iterator[Path]:
-    """A file that is locked while it is written: whoever writes it lives."""
+    """Yield a file that is locked while it is written: the lock shows that its writer is alive."""
     try:
         while True:
             with open(there, "ab", opener=_no_link) as held:
@@ -221,7 +223,7 @@ def _claimed(there: Path) -> Iterator[Path]:
 
 
 def _no_link(path: str, flags: int) -> int:
-    """Opens a file whose name others may guess: where it is a link, that is an error."""
+    """Open a file whose name others may guess; a symbolic link is an error."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
@@ -233,7 +235,7 @@ def _remove_dead(folder: Path) -> None:
 
 
 def _lock(opened: int, *, wait: bool) -> bool:
-    """Whether the file is locked for this process; a file system may have no locks."""
+    """Return whether the file is locked for this process; some file systems have no locks."""
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError:
@@ -253,6 +255,6 @@ def _told(error: OSError, path: Path) -> RefusedError | UsageError:
         return RefusedError(
             f"cannot write: {error.strerror}",
             path=path,
-            hint="make room or raise the limit, then give the command again",
+            hint="free space or raise the limit, then run the command again",
         )
     return UsageError(f"cannot write: {error.strerror}", path=path, hint="choose another file")

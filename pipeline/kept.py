@@ -1,10 +1,9 @@
-"""Results kept on disk between processes: what any process could make again, only slower.
+"""Cache results on disk between processes: anything that a process could compute again.
 
-Whatever goes wrong costs the work once more and nothing else: no home, a folder that cannot be
-written, a full disk, a folder that vanishes, a damaged file, two processes that write at once.
-
-Compiled code is among the results: they are taken from folders and files alone that belong to this
-user or to root, and that nobody else may write.
+Any failure only costs the computation: no home folder, a folder that cannot be written, a full
+disk, a folder that disappears, a damaged file, two processes that write at once. Compiled code is
+among the results. So results are read only from folders and files that belong to this user or to
+root and that no one else can write.
 """
 
 from __future__ import annotations
@@ -23,15 +22,16 @@ from pathlib import Path
 _DAY = 86_400
 _UNUSED_DAYS = 30
 _DIGEST = hashlib.sha256
-# A name that is a link, or a pipe that nobody writes, is no result.
+# A link or a pipe is not a result.
 _PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK
 _VERSION = "[0-9a-f]" * 16
 
 
 def places() -> list[Path]:
-    """Where results may be kept: the folder asked for, or beside the code and then the user's own.
+    """Return the folders where results may be stored, in order of preference.
 
-    `NUMBA_CACHE_DIR` asks; the user's own is below `XDG_CACHE_HOME`, else `~/.cache`.
+    They are `NUMBA_CACHE_DIR` if set, else beside the code and then the user's cache folder, below
+    `XDG_CACHE_HOME` or `~/.cache`.
     """
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     if chosen:
@@ -46,11 +46,11 @@ def places() -> list[Path]:
 
 
 class Kept:
-    """Results by name, in a folder that is named by everything they depend on.
+    """A cache of results by name, in a folder whose name is a hash of everything they depend on.
 
-    They are read from every folder that has them, so that an installation can bring some along and
-    still be read-only, and written to the first folder that takes them. Folders of other versions
-    go when none of their results was read for 30 days.
+    Results are read from every folder that has them, so a read-only installation can include some.
+    They are written to the first folder that can be written. Folders of other versions are removed
+    when none of their results was read for 30 days.
 
     Args:
         kind: What the results are; with the version the name of their folder.
@@ -58,7 +58,7 @@ class Kept:
         parents: Where that folder may be, the preferred place first.
 
     Attributes:
-        trouble: Why the last result could not be written; None while all could.
+        trouble: Why the last result could not be written; None if all could.
     """
 
     def __init__(self, kind: str, version: str, parents: Sequence[Path]) -> None:
@@ -68,7 +68,7 @@ class Kept:
         self._fresh: set[Path] = set()
 
     def read(self, name: str) -> bytes | None:
-        """The result of that name; None where it is not kept or not as it was written."""
+        """Return the result of that name; None if it is missing or damaged."""
         for folder in self._folders:
             with contextlib.suppress(OSError):
                 content = _content(folder, name)
@@ -79,7 +79,7 @@ class Kept:
         return None
 
     def write(self, name: str, result: bytes) -> None:
-        """Keeps a result where that is possible; `trouble` says why not."""
+        """Store a result if possible; `trouble` says why not."""
         troubles = []
         for folder in self._folders:
             try:
@@ -92,7 +92,7 @@ class Kept:
         self.trouble = "; ".join(troubles) or "there is no home directory"
 
     def _stamp(self, folder: Path) -> None:
-        """Marks a folder as in use, and removes others beside it that no one uses; once each."""
+        """Mark a folder as used, and remove unused ones beside it; once each."""
         if folder in self._fresh:
             return
         self._fresh.add(folder)
@@ -105,7 +105,7 @@ class Kept:
 
 
 def _content(folder: Path, name: str) -> bytes:
-    """Content of a file; the folder and the file that are judged are those that are read."""
+    """Return the content of a file, after a check of the folder and the file that are read."""
     inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         _refuse_foreign(inside)
@@ -119,7 +119,7 @@ def _content(folder: Path, name: str) -> bytes:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Writes a file whole or not at all, where and so that nobody else can change it."""
+    """Write a file atomically, so that no one else can change it."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     inside = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -140,7 +140,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def _refuse_foreign(opened: int) -> None:
-    """Raises PermissionError where others than this user and root could have written."""
+    """Raise PermissionError if others than this user and root could have written it."""
     found = os.fstat(opened)
     if found.st_uid not in (0, os.geteuid()) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise PermissionError(errno.EPERM, "others may write there")
+        raise PermissionError(errno.EPERM, "others can write there")

@@ -1,7 +1,7 @@
-"""What a command does, measured where it is done: time per phase and amounts.
+"""Measure a command: time per phase, and amounts.
 
-Nobody passes the measures along: what happens while a command measures is its own, in whatever
-thread. Without one that measures, nothing is kept.
+Measures are not passed as arguments: whatever happens in any thread while a command measures
+belongs to it. If no command measures, nothing is recorded.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measures:
-    """What was measured.
+    """The measures of a command.
 
     Attributes:
         phases: Nanoseconds by phase, added up over all threads.
-        amounts: By name; a name that nobody counted is not there.
+        amounts: By name; names that were not counted are missing.
     """
 
     phases: Counter[str] = field(default_factory=Counter)
@@ -33,7 +33,7 @@ _listening: list[Measures] = []
 
 @contextmanager
 def measuring() -> Iterator[Measures]:
-    """Measures what happens inside."""
+    """Measure what happens inside."""
     measures = Measures()
     with _lock:
         _listening.append(measures)
@@ -46,7 +46,7 @@ def measuring() -> Iterator[Measures]:
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """The time of what happens inside belongs to this phase, also if it fails."""
+    """Add the time of the context to this phase, also if it fails."""
     began = time.perf_counter_ns()
     try:
         yield
@@ -58,14 +58,14 @@ def phase(name: str) -> Iterator[None]:
 
 
 def count(**amounts: int) -> None:
-    """Adds to amounts."""
+    """Add to amounts."""
     with _lock:
         for measures in _listening:
             measures.amounts.update(amounts)
 
 
 def listen() -> Measures:
-    """Measures what happens from now on, as long as the process lives."""
+    """Measure from now on, for the life of the process."""
     measures = Measures()
     with _lock:
         _listening.append(measures)
@@ -73,7 +73,7 @@ def listen() -> Measures:
 
 
 def take_phases(measures: Measures) -> dict[str, int]:
-    """The nanoseconds by phase so far, which begin anew: nobody gets them twice."""
+    """Return the nanoseconds by phase so far and reset them."""
     with _lock:
         taken = dict(measures.phases)
         measures.phases.clear()
@@ -81,7 +81,7 @@ def take_phases(measures: Measures) -> dict[str, int]:
 
 
 def add_phases(phases: Mapping[str, int]) -> None:
-    """Adds nanoseconds that another process has measured."""
+    """Add nanoseconds that another process has measured."""
     with _lock:
         for measures in _listening:
             measures.phases.update(phases)

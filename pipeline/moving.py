@@ -1,4 +1,4 @@
-"""What moves on a terminal while work goes on: a line that is gone when the work is done."""
+"""Draw moving lines on a terminal while work goes on; they disappear at its end."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-# Cells of a bar, and of what stands beside it.
+# Cells of a bar, and of the text beside it.
 _BAR, _BAR_LEAST, _BESIDE_BAR = 40, 5, 95
 
 
 class Moving:
-    """A line that is drawn anew several times a second, from the first entry to the exit."""
+    """A line that is redrawn several times a second, from entry to exit."""
 
     def __init__(self, console: Console, what: str, *columns: ProgressColumn) -> None:
         self._drawn = Progress(*columns, console=console, transient=True)
@@ -41,7 +41,7 @@ class Moving:
 
 
 def spinner(console: Console, what: str) -> Moving:
-    """A sign of life, what is done, and for how long already."""
+    """Return a spinner with a description and the elapsed time."""
     return Moving(
         console,
         what,
@@ -52,7 +52,7 @@ def spinner(console: Console, what: str) -> Moving:
 
 
 def ingest_bar(console: Console) -> Moving:
-    """How much of the input is read, how fast and for how long still, and the field `counts`."""
+    """Return a bar with the share read, the rate, the time left, and the field `counts`."""
     return Moving(
         console,
         "finding inputs",

@@ -1,4 +1,4 @@
-"""Writes rows as Parquet parts, in bounded memory and independent of timing."""
+"""Write rows as Parquet parts, in bounded memory and independent of timing."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ them, and what it saves is less than a disk block."""
 
 _SINK_BYTES = 1 << 20
 _WRITTEN_ROWS = 1 << 10
-"""Taken of a column at a time; whether a page or the dictionary is full is asked in between."""
+"""Values of a column that the writer takes at a time, before it checks page and dictionary size."""
 
 _NESTED = {"BIGINT[]": (".list.element",), "MAP": (".key_value.key", ".key_value.value")}
 
 
 class PartWriter:
-    """Collects batches by table and writes a row group whenever one is full.
+    """Collects batches by table and writes each full row group.
 
     Files depend on the rows and their order alone, not on the batches they come in: part and row
     group are cut by number of rows, and a column's words are numbered in alphabetical order.
     Writing happens on the executor, while rows are added. A table with many rows is written to two
-    parts at a time, a row group to each in turn: to write rows takes longer than to parse them.
+    parts at a time, a row group to each in turn, because writing takes longer than parsing.
 
-    A pack is one part per table, however large: its rows come with their run, in order of it, and
-    whoever adds them ends it.
+    A pack is one part per table of any size: its rows have their run id, in its order, and
+    the caller ends it.
 
     Args:
         run_id: None for rows of no run, and for a pack.
@@ -62,7 +62,7 @@ class PartWriter:
         self._busy: deque[_Lane] = deque()
 
     def add(self, table: str, batches: Iterable[pa.RecordBatch]) -> None:
-        """Takes rows in order; blocks while two row groups are being written."""
+        """Add rows in order; block while two row groups are being written."""
         for batch in batches:
             if not batch.num_rows:
                 continue
@@ -79,7 +79,7 @@ class PartWriter:
                 self._busy.append(lane)
 
     def close(self) -> dict[str, Path]:
-        """Writes what is left; returns final path, relative to the lake -> staged file."""
+        """Write the rest; return final path, relative to the lake -> staged file."""
         while self._busy:
             self._busy.popleft().wait()
         staged = {}
@@ -99,7 +99,7 @@ class _TableWriter:
         self._lanes = [_Lane(layout, Path(f"{path}-{i}")) for i in lanes]
 
     def add(self, batch: pa.RecordBatch) -> Iterator[tuple[_Lane, list[pa.RecordBatch]]]:
-        """Full row groups and where they go, once the batch has filled them."""
+        """Yield full row groups and where they go, once the batch has filled them."""
         while self._rows + batch.num_rows >= ROW_GROUP_ROWS:
             head, batch = cut(batch, ROW_GROUP_ROWS - self._rows)
             self._batches.append(head)
@@ -114,7 +114,7 @@ class _TableWriter:
         return batches
 
     def close(self) -> list[tuple[Path, str]]:
-        """Parts with the SHA-256 of their content; a last small group joins a part with room."""
+        """Return parts with the SHA-256 of their content; a small last group joins another part."""
         if self._rows:
             lane = next((lane for lane in self._lanes if lane.has_room), self._lanes[0])
             lane.write(self._take())
@@ -122,7 +122,7 @@ class _TableWriter:
 
 
 class _Lane:
-    """Parts that are written one after the other, each with up to so many row groups."""
+    """Parts that are written one after the other, each with a limited number of row groups."""
 
     def __init__(self, layout: _Layout, path: Path) -> None:
         self._layout = layout
@@ -133,21 +133,21 @@ class _Lane:
 
     @property
     def has_room(self) -> bool:
-        """Whether a part is under way."""
+        """Whether a part is open."""
         return self._part is not None
 
     def begin(self, batches: Sequence[pa.RecordBatch], executor: Executor) -> None:
-        """Has a row group written; wait for it before the next."""
+        """Start to write a row group; wait for it before the next."""
         self._pending = executor.submit(self.write, batches)
 
     def wait(self) -> None:
-        """Until the row group is written."""
+        """Wait until the row group is written."""
         if self._pending is not None:
             self._pending.result()
             self._pending = None
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Writes a row group."""
+        """Write a row group."""
         with phase("write"):
             group = joined(batches, _WRITTEN_ROWS)
             if self._part is None:
@@ -158,7 +158,7 @@ class _Lane:
                 self._close_part()
 
     def close(self) -> list[tuple[Path, str]]:
-        """Parts with the SHA-256 of their content."""
+        """Return parts with the SHA-256 of their content."""
         with phase("write"):
             self._close_part()
         return self._parts
@@ -170,7 +170,7 @@ class _Lane:
 
 
 class _Part:
-    """One Parquet file under way."""
+    """One Parquet file that is being written."""
 
     def __init__(self, path: Path, layout: _Layout, *, small: bool) -> None:
         self.path = path
@@ -179,7 +179,7 @@ class _Part:
         self._sink = pa.BufferedOutputStream(pa.PythonFile(self._file, mode="w"), _SINK_BYTES)
         self._writer = pq.ParquetWriter(
             self._sink,
-            layout.schema.remove_metadata(),  # Parquet would carry it twice
+            layout.schema.remove_metadata(),  # Parquet would store it twice
             compression="lz4" if small else "zstd",
             use_dictionary=layout.dictionary,
             column_encoding=dict.fromkeys(layout.rising, "DELTA_BINARY_PACKED"),
@@ -194,7 +194,7 @@ class _Part:
         self.groups += 1
 
     def close(self) -> str:
-        """Completes the file; returns the SHA-256 of its content, hex."""
+        """Complete the file; return the SHA-256 of its content, hex."""
         self._writer.close()
         self._sink.close()
         return self._file.digest.hexdigest()
@@ -221,16 +221,16 @@ class _HashedFile(io.RawIOBase):
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """How a table's columns are stored; docs/parquet-layout.md says why.
+    """The storage layout of a table's columns; docs/parquet-layout.md gives the reasons.
 
     Attributes:
         schema: Arrow schema of the part.
         packed: Whether it holds the rows of many runs.
         dictionary: Leaves stored as codes into a dictionary of their values.
         rising: Columns stored as differences.
-        counted: Columns with least and greatest value per row group. Words have none: every row
-            group holds nearly all of them, and to find the least costs as much as to store them.
-            The run of a pack has: rows are in order of it.
+        counted: Columns with minimum and maximum per row group. Words have none: every row
+            group has nearly all of them, and to find the minimum costs as much as to store them.
+            The run id of a pack has them: rows are in its order.
     """
 
     schema: pa.Schema

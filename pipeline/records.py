@@ -1,4 +1,4 @@
-"""The lake's record of what was done to it: an entry per command, newest last.
+"""Record what was done to a lake: an entry per command, newest last.
 
 One file of JSON lines, replaced as a whole, so that no reader sees half an entry; the oldest
 entries go when there are too many.
@@ -20,19 +20,19 @@ _FILE = "_run/records.jsonl"
 
 # Amounts that commands count, in the order in which they are shown.
 AMOUNTS: Mapping[str, str] = {
-    "runs_found": "Runs of the input, whatever became of them.",
+    "runs_found": "Runs of the input, whatever their status.",
     "runs_written": "Runs that were parsed and committed.",
     "files_read": "Input files of the runs that were parsed.",
-    "bytes_read": "Decompressed bytes of them.",
-    "lines_read": "Lines of them.",
-    "rows_written": "Rows of facts that were written.",
-    "lines_rejected": "Lines that were not understood; they are in rejects.",
-    "inputs_skipped": "Inputs that no format took; they are in skipped.",
+    "bytes_read": "Decompressed bytes of these files.",
+    "lines_read": "Lines of these files.",
+    "rows_written": "Rows that were written.",
+    "lines_rejected": "Rejected lines; they are in rejects.",
+    "inputs_skipped": "Skipped inputs; they are in skipped.",
     "runs_built": "Runs whose models were computed.",
-    "runs_dropped": "Runs that left the lake, or with it the warehouse.",
+    "runs_dropped": "Runs that were deleted from the lake and the warehouse.",
     "files_removed": "Files that were removed from the lake.",
-    "bytes_removed": "Bytes of them.",
-    "report_bytes": "Size of the page that was written.",
+    "bytes_removed": "Bytes of these files.",
+    "report_bytes": "Size of the report that was written.",
 }
 
 
@@ -42,24 +42,24 @@ def _column(name: str, type_: str, doc: str, unit: str | None = None) -> Column:
 
 @functools.cache
 def records_table() -> Table:
-    """The relation that queries see: a row per command that worked on the lake."""
+    """Return the relation that queries see: a row per command that worked on the lake."""
     return Table(
         "tracelake_runs",
-        "Commands that worked on the lake: what each read, wrote and left out, and how long it"
+        "Commands that worked on the lake: what each read, wrote and skipped, and how long it"
         f" took. The newest {KEPT_RECORDS:,}.",
         (
             _column("command", "VARCHAR", "Name of the command."),
-            _column("started", "TIMESTAMP", "When it began, in UTC."),
-            _column("duration_ns", "BIGINT", "How long it took.", "ns"),
-            _column("exit_code", "BIGINT", "What it ended with; 0 is fine."),
-            _column("error", "VARCHAR", "What ended it, if it did not end well."),
+            _column("started", "TIMESTAMP", "Start time, in UTC."),
+            _column("duration_ns", "BIGINT", "Duration of the command.", "ns"),
+            _column("exit_code", "BIGINT", "Exit code; 0 is success."),
+            _column("error", "VARCHAR", "Error that ended it; NULL after a success."),
             _column("version", "VARCHAR", "Version of tracelake."),
-            _column("host", "VARCHAR", "Where it ran."),
-            _column("pid", "BIGINT", "Its process."),
+            _column("host", "VARCHAR", "Host on which it ran."),
+            _column("pid", "BIGINT", "Process id."),
             _column(
                 "options",
                 "MAP(VARCHAR, VARCHAR)",
-                "What was given, by parameter; the command of --post is not kept.",
+                "Options given, by name; the command of --post is not stored.",
             ),
             _column(
                 "phases",
@@ -77,7 +77,7 @@ def records_table() -> Table:
 
 
 def add_record(lake: Lake, record: Mapping[str, Any]) -> None:
-    """Adds an entry, whose keys are columns of `records_table`; what is not there is NULL.
+    """Add an entry, whose keys are columns of `records_table`; missing keys are NULL.
 
     Raises:
         OSError: The lake cannot be written.
@@ -95,5 +95,5 @@ def add_record(lake: Lake, record: Mapping[str, Any]) -> None:
 
 
 def records_file(root: Path) -> Path:
-    """Where a lake's entries are, once there are some."""
+    """Return the file of a lake's entries."""
     return root / _FILE

@@ -1,4 +1,4 @@
-"""Finds `schemas/` and `sql/`: beside the package in a wheel, at the top of a checkout."""
+"""Find `schemas/` and `sql/`: beside the package in a wheel, at the top of a checkout."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def resource_dir(name: str) -> Path:
-    """Directory of a shipped resource folder.
+    """Return the directory of a shipped resource folder.
 
     A checkout is recognised by its `pyproject.toml`, so that a stale copy inside the package
     never wins over the files being edited.

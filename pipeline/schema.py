@@ -1,4 +1,4 @@
-"""The only reader of `schemas/*.toml`: tables and columns, and what derives from them."""
+"""Read `schemas/*.toml`: tables and columns, and what derives from them."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _ARROW: dict[str, pa.DataType] = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the lake: one name, one type, one meaning, in whatever table it stands.
+    """A column of the lake: one name, one type, one meaning, in every table that has it.
 
     Attributes:
-        dictionary: Few distinct texts: codes and names from the parser on.
-        rising: Integers that grow from row to row of a file: stored as differences.
+        dictionary: The column has few distinct texts; parsers give codes and names.
+        rising: The integers grow from row to row of a file, so they are stored as differences.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Column:
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """Type on reading; dictionary encoding is a matter of storage."""
+        """Type on reading; dictionary encoding is a storage detail."""
         return _ARROW[self.type]
 
     @property
@@ -85,7 +85,7 @@ class Table:
 
     @functools.cached_property
     def storage_schema(self) -> pa.Schema:
-        """Arrow schema of a part file: units per field, and docs and all once as JSON.
+        """Arrow schema of a part file: units per field, and all metadata once as JSON.
 
         A small part is mostly footer, and every reader of a lake of small runs reads them all.
         """
@@ -126,7 +126,7 @@ class Table:
         return pa.schema([pa.field(c.name, c.arrow_type) for c in self.columns])
 
 
-# Bumped by hand when a part file written before would no longer be read right.
+# Raise this when part files of earlier versions would be read wrongly.
 SCHEMA_VERSION = 2
 
 
@@ -156,7 +156,7 @@ def _column(path: Path, name: str, entry: Mapping[str, Any]) -> Column:
 
 @functools.cache
 def columns() -> Mapping[str, Column]:
-    """Every declared column by name.
+    """Return every declared column by name.
 
     Raises:
         ContractError: `columns.toml` breaks its own form.
@@ -167,7 +167,7 @@ def columns() -> Mapping[str, Column]:
 
 @functools.cache
 def tables() -> Mapping[str, Table]:
-    """Every base table by name, in alphabetical order.
+    """Return every base table by name, in alphabetical order.
 
     Raises:
         ContractError: A table names a column that `columns.toml` does not declare, or requires one
@@ -201,7 +201,7 @@ def tables() -> Mapping[str, Table]:
 
 @functools.cache
 def reasons() -> Mapping[str, str]:
-    """Why a model abstains: every name that a `reason` of a model can take, with its doc.
+    """Return every name that a `reason` of a model can take, with its doc.
 
     Raises:
         ContractError: `reasons.toml` breaks its own form.
@@ -216,7 +216,7 @@ def reasons() -> Mapping[str, str]:
 
 @functools.cache
 def schema_hash() -> str:
-    """Changes whenever a table, a column, a type, a doc, or what is required does."""
+    """Return a hash that changes with any table, column, type, doc or required column."""
     digest = hashlib.sha256()
     for table in tables().values():
         digest.update(table.name.encode() + b"\0" + table.doc.encode())

@@ -1,4 +1,4 @@
-"""Text on its way to a terminal."""
+"""Format text for a terminal."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 import unicodedata
 
 _BYTES = ("kB", "MB", "GB", "TB")
-# Of what JSON leaves as it is: deleting, the controls beyond ASCII, marks that turn text around,
-# and what some readers take for a line's end.
+# Characters that JSON does not escape: delete, controls beyond ASCII, marks that reverse text,
+# and characters that some readers take for a line end.
 _UNSAFE = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
 
 def amount(size: int) -> str:
-    """Bytes in the unit that leaves one to three digits before the point."""
+    """Return bytes in the unit that leaves one to three digits before the point."""
     if abs(size) < 1000:
         return f"{size} B"
     power = 1
@@ -23,12 +23,12 @@ def amount(size: int) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """A number of things: 1 run, 2 runs."""
+    """Return a number with its noun: 1 run, 2 runs."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def printable(text: str) -> str:
-    """Text without control characters but line ends: a log line must not drive the terminal."""
+    """Return text without control characters except line ends; logs cannot control terminals."""
     if text.isprintable():
         return text
     return "".join(
@@ -37,7 +37,7 @@ def printable(text: str) -> str:
 
 
 def json_text(value: object, *, indent: int | None = None) -> str:
-    r"""A value as JSON that is safe to print: what could drive a terminal is spelled `\uNNNN`.
+    r"""Return a value as JSON that is safe to print: control characters are spelled `\\uNNNN`.
 
     Raises:
         ValueError: It has NaN or infinities.
@@ -47,7 +47,7 @@ def json_text(value: object, *, indent: int | None = None) -> str:
 
 
 def cut_middle(text: str, width: int) -> str:
-    """Text of at most so many characters; what is left out is in the middle, so both ends stay."""
+    """Return text of at most `length` characters; the middle is cut, so both ends stay."""
     if len(text) <= width:
         return text
     kept = max(0, width - 2)

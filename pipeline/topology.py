@@ -1,4 +1,4 @@
-"""Sizes of a parallel job, where each value comes from, and which stage a rank is in."""
+"""Resolve the sizes of a parallel job, the source of each, and the stage of a rank."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEYS = (
 
 
 def parse_set(text: str) -> dict[str, int]:
-    """Reads the value of `--set`, e.g. `tp=2,pp=4`.
+    """Read the value of `--set`, e.g. `tp=2,pp=4`.
 
     Raises:
         UsageError: Not a list of known keys with positive whole numbers.
@@ -41,7 +41,7 @@ def parse_set(text: str) -> dict[str, int]:
 def resolve(
     *, printed: Mapping[str, int], named: Mapping[str, int], given: Mapping[str, int]
 ) -> tuple[dict[str, int], dict[str, str]]:
-    """Merges what is known of a run's topology: set over printed over name, then what follows.
+    """Merge the known topology of a run: set over printed over name, then derived values.
 
     Derived: world_size = tp * pp * dp * cp and dp = world_size / (tp * pp * cp), with cp = 1 unless
     known; micro_batches = global_batch_size / (micro_batch_size * dp) where that divides.
@@ -73,9 +73,9 @@ def resolve(
 
 
 def stage_of(rank: int, topology: Mapping[str, int]) -> int | None:
-    """Pipeline stage of a rank in Megatron's order (tp, cp, dp, pp from fastest to slowest).
+    """Return the pipeline stage of a rank in Megatron's order (tp, cp, dp, pp, fastest first).
 
-    stage = rank div (world_size / pp); None where either is unknown or the rank lies outside.
+    stage = rank div (world_size / pp); None if either is unknown or the rank is outside.
     """
     world, stages = topology.get("world_size"), topology.get("pp")
     if world is None or stages is None or world % stages or not 0 <= rank < world:

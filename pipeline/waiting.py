@@ -1,9 +1,9 @@
-"""Signals that are always heard, and waiting that they always end.
+"""Handle signals so that they always end the command, also while it waits.
 
-Python acts on a signal in the main thread alone, by raising an exception wherever that stands. Two
-things get in the way: the system may hand the signal to another thread while the main thread sleeps
-in a system call, and the exception may come where it is dropped (in a finaliser, in a callback from
-C) or made into another one (DuckDB). So a thread of its own repeats a signal until it has ended the
+Python acts on a signal in the main thread only, by raising an exception wherever that thread is.
+Two things can go wrong: the system may deliver the signal to another thread while the main thread
+sleeps in a system call, and the exception may be dropped (in a finaliser, in a callback from C) or
+turned into another one (DuckDB). So a separate thread repeats a signal until it has ended the
 command.
 """
 
@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TypeVar
 
-# The main thread never sleeps for longer, for it may not be the one that a signal wakes.
+# The main thread never sleeps longer, because a signal may wake another thread.
 _SLEEP = 0.2
 _LONGEST_PAUSE = 2.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -28,10 +28,10 @@ _T = TypeVar("_T")
 
 
 def wait_for_one(futures: Iterable[Future[_T]], seconds: float | None = None) -> set[Future[_T]]:
-    """Waits until one of the futures has ended, or for so long.
+    """Wait until one of the futures has ended, or until the time is over.
 
     Returns:
-        Those that have ended; none if the time is over.
+        The futures that have ended; none if the time is over.
     """
     pending = set(futures)
     ends = None if seconds is None else time.monotonic() + seconds
@@ -43,10 +43,10 @@ def wait_for_one(futures: Iterable[Future[_T]], seconds: float | None = None) ->
 
 
 class _Ear:
-    """Hears the signals that end a command.
+    """Receives the signals that end a command.
 
     Attributes:
-        signum: The first that came, if any.
+        signum: The first signal that arrived, if any.
     """
 
     def __init__(self) -> None:
@@ -55,14 +55,14 @@ class _Ear:
         self._settled = threading.Event()
 
     def hear(self, signum: int, frame: FrameType | None) -> None:
-        """Raises the end of the command, unless that is under way."""
+        """Raise the exception that ends the command, unless that is in progress."""
         del frame
         self.signum = self.signum or signum
         if not self._settled.is_set() and not self._is_ending():
             raise self.end()
 
     def end(self) -> BaseException:
-        """What ends the command."""
+        """Return the exception that ends the command."""
         assert self.signum is not None
         ends = KeyboardInterrupt() if self.signum == signal.SIGINT else SystemExit(self.exit_code)
         self._raised.append(ends)
@@ -70,15 +70,15 @@ class _Ear:
 
     @property
     def exit_code(self) -> int:
-        """As a shell has it of a program that a signal ended."""
+        """Exit code that a shell reports for a program ended by this signal."""
         return 128 + (self.signum or 0)
 
     def settle(self) -> None:
-        """The end has come to where it is told; from here on signals are not repeated."""
+        """Stop repeating signals: the command has reached its end."""
         self._settled.set()
 
     def _is_ending(self) -> bool:
-        """Whether clean-up for an end that was raised is at work in the main thread."""
+        """Return whether the main thread is cleaning up after a raised signal."""
         error = sys.exception()
         while error is not None:
             if any(error is known for known in self._raised):
@@ -87,9 +87,9 @@ class _Ear:
         return False
 
     def repeat(self, pipe: int) -> None:
-        """Sends the main thread every signal again that comes through the pipe, until it is heard.
+        """Send the main thread every signal from the pipe again until the command ends.
 
-        A byte that is no such signal ends this.
+        Any other byte ends this.
         """
         main = threading.main_thread().ident
         assert main is not None
@@ -105,9 +105,9 @@ _ears: list[_Ear] = []
 
 @contextmanager
 def listening() -> Iterator[None]:
-    """While this lasts, SIGINT and SIGTERM raise what ends the command until it has ended.
+    """Let SIGINT and SIGTERM end the command until the context exits.
 
-    To be entered by the main thread.
+    The main thread must enter it.
     """
     ear = _Ear()
     comes, goes = os.pipe()
@@ -125,7 +125,7 @@ def listening() -> Iterator[None]:
         signal.set_wakeup_fd(before)
         os.write(goes, b"\0")
         thread.join()
-        # Last: a signal that the thread was about to repeat is for the ear alone.
+        # Last: a signal that the thread was about to repeat must only set the attribute.
         for signum, handler in handlers.items():
             signal.signal(signum, handler)
         os.close(comes)
@@ -133,7 +133,7 @@ def listening() -> Iterator[None]:
 
 
 def settled() -> int | None:
-    """Exit code of a command that a signal ends, now that it has come to its end; None else."""
+    """Return the exit code if a signal ends the command, and stop repeating signals; else None."""
     if not _ears or _ears[-1].signum is None:
         return None
     _ears[-1].settle()
@@ -141,6 +141,6 @@ def settled() -> int | None:
 
 
 def raise_if_ending(cause: BaseException) -> None:
-    """Raises what ends the command again, where an error has taken its place."""
+    """Raise the end of the command again if an error has replaced it."""
     if _ears and _ears[-1].signum is not None:
         raise _ears[-1].end() from cause

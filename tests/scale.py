@@ -1,4 +1,4 @@
-"""The arithmetic of docs/scale.md: what was measured, and what follows for large archives.
+"""Compute the tables of docs/scale.md: measurements, and estimates for large archives.
 
 `make docs` writes the tables into the page; `tests/test_docs.py` fails when the page has others.
 """
@@ -34,7 +34,11 @@ class Unit:
 PARSE = Unit(
     0.006, "6 ms of a core per MB", "ingest of rank traces of 10 GB: 334 MB/s on two cores"
 )
-FILE = Unit(0.00043, "0.43 ms of a core per file", "10,000 rank files of 16 kB, less their text")
+FILE = Unit(
+    0.00043,
+    "0.43 ms of a core per file",
+    "10,000 rank files of 16 kB, without the time for their text",
+)
 BUILD = Unit(
     0.09,
     "90 ms of a core per MB",
@@ -44,7 +48,7 @@ PLAN = Unit(0.00018, "0.18 ms per file, by the command alone", "a rerun over 10,
 INSERT = Unit(
     0.016,
     "16 ms of a core per MB, by the command alone",
-    "rows of models per run into the warehouse, and models over all runs: 20 s of its time in the"
+    "inserting rows of models per run, and models over all runs: 20 s of its time in the"
     " `build` of 1.2 GB by two workers",
 )
 PARQUET = Unit(0.06, "6 % of the text", "the same two lakes: 6 and 13 % (small runs)")
@@ -53,7 +57,7 @@ MANIFEST = Unit(0.00083, "0.83 kB per file", "the same two lakes")
 READS = Unit(
     7,
     "7 requests per file of 1 MB in a store",
-    "2 to look at its head, 5 to read it; of 16 kB 4 in all (bench `stores`)",
+    "2 to detect its format, 5 to read it; of 16 kB 4 in total (bench `stores`)",
 )
 WRITES = Unit(13, "13 requests per run in a store", "5 puts, and 8 to build (bench `stores`)")
 LISTED = Unit(0.001, "1 request per 1,000 files that are listed", "the protocol")
@@ -95,9 +99,7 @@ def _figures(mb: float) -> dict[str, str]:
     }
     for width in WIDTHS:
         hours = (parse + build - insert) / width + plan + insert
-        figures[f"hours with {width:,} cores: what is left / {width:,} + the command"] = _number(
-            hours
-        )
+        figures[f"hours with {width:,} cores: rest / {width:,} + the command"] = _number(hours)
     reads, writes = files * (READS.value + LISTED.value), runs * WRITES.value
     return {
         **figures,
@@ -105,7 +107,7 @@ def _figures(mb: float) -> dict[str, str]:
         "Parquet: 6 %": _bytes(mb * PARQUET.value),
         "warehouse: 12 %": _bytes(mb * WAREHOUSE.value),
         "manifests: files x 0.83 kB": _bytes(files * MANIFEST.value),
-        "again, nothing new, hours: files x 0.18 ms": _number(plan),
+        "rerun without changes, hours: files x 0.18 ms": _number(plan),
     }
 
 

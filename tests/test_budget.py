@@ -31,7 +31,7 @@ def test_sizes_are_read(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "MB", "-1GB", "1.GB", "lots", "1e9", "60%"])
 def test_what_is_no_size_is_said(text: str) -> None:
-    with pytest.raises(UsageError, match="is no size"):
+    with pytest.raises(UsageError, match="is not a size"):
         parse_size(text)
 
 

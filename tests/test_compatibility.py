@@ -180,7 +180,7 @@ def test_a_record_of_jobs_of_a_newer_version_is_refused(
     before = record.read_bytes()
     refused = tracelake(*job)
     assert refused.code == 3
-    assert "a newer tracelake wrote the record of jobs" in refused.err
+    assert "a newer tracelake wrote the backlog of jobs" in refused.err
     assert record.read_bytes() == before
 
 

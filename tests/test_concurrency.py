@@ -186,7 +186,7 @@ def test_a_second_run_says_whom_it_waits_for(
         held.flush()
         refused = tracelake("run", archives[0], "--lake", lake, "--wait", "0s")
     assert refused.code == 3
-    assert "another run is at work on this lake: pid 4711 on node7" in refused.err
+    assert "another run is working on this lake: pid 4711 on node7" in refused.err
 
 
 def test_a_lock_whose_holder_is_dead_holds_nobody_up(

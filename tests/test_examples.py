@@ -848,9 +848,9 @@ def test_values_have_the_declared_type(given: dict[str, str], message: str, hint
 
 
 def test_a_name_that_is_none_is_corrected() -> None:
-    with pytest.raises(UsageError, match="no example 'attenton'") as caught:
+    with pytest.raises(UsageError, match="unknown example 'attenton'") as caught:
         example("attenton")
     assert caught.value.hint == "did you mean attention?"
     with pytest.raises(UsageError) as caught:
         example("zzz")
-    assert caught.value.hint == "see: tracelake examples"
+    assert caught.value.hint == "list them with: tracelake examples"

@@ -140,7 +140,7 @@ def test_the_limit_is_a_multiple_or_a_size() -> None:
     assert Expansion.parse("20x").bytes_of(10**9) == 20 * 10**9
     assert Expansion.parse("1000X").bytes_of(1) == ALWAYS_BYTES
     assert Expansion.parse("50GB").bytes_of(1) == 50 * 10**9
-    with pytest.raises(UsageError, match="--max-expand 'much' is no limit"):
+    with pytest.raises(UsageError, match="--max-expand 'much' is not a limit"):
         Expansion.parse("much")
 
 

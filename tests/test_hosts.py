@@ -120,22 +120,22 @@ def test_a_line_may_hold_for_some_inputs_only(ingest: Ingest, lake: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "line", "said"),
     [
-        ("host,rack\na,b\n", 1, "no header of --hosts: host,rack"),
+        ("host,rack\na,b\n", 1, "not a header of --hosts: host,rack"),
         ("0,node3\n1,node4\n", 1, "names the columns"),
         ("rank,host,host\n0,a,b\n", 1, "no header"),
-        ("rank,host\n0,a\n\n# c\none,b\n", 5, "'one' is no rank"),
-        ("rank,host\n-1,a\n", 2, "'-1' is no rank"),
-        ("rank,host\n1234567890,a\n", 2, "is no rank"),
+        ("rank,host\n0,a\n\n# c\none,b\n", 5, "'one' is not a rank"),
+        ("rank,host\n-1,a\n", 2, "'-1' is not a rank"),
+        ("rank,host\n1234567890,a\n", 2, "is not a rank"),
         ("rank,host\n0,\n", 2, "rank 0 has no host"),
         ("rank,host\n0\n", 2, "rank 0 has no host"),
         ("rank,host\n0,a,1\n", 2, "3 values for the columns rank,host"),
-        ('rank,host\n0,"a\n', 2, "no line of CSV"),
+        ('rank,host\n0,"a\n', 2, "not a line of CSV"),
         ("0 a\n1 b 1 job1 x\n", 2, "5 values for the columns rank,host,device"),
-        ("rank,host\n0,a\n1,b\n0,c\n", 4, "rank 0 has a place already, on line 2"),
+        ("rank,host\n0,a\n1,b\n0,c\n", 4, "rank 0 already has a host on line 2"),
         (
             "rank,host,run\n0,a,\n1,b,\n0,c,job2/*\n",
             4,
-            f"rank 0 of job2/{trace_name(0, stamp='20250101020000')} has a place already",
+            f"rank 0 of job2/{trace_name(0, stamp='20250101020000')} already has a host",
         ),
     ],
 )
@@ -159,9 +159,9 @@ def test_a_file_that_cannot_be_read_is_a_usage_error(
     odd = tracelake("ingest", tmp_path, "--lake", tmp_path / "l", "--hosts", tmp_path / "bytes")
     assert (odd.code, "cannot read --hosts" in odd.err) == (2, True)
     empty = ingest("# nothing yet\n")
-    assert (empty.code, "places no rank" in empty.err) == (2, True)
+    assert (empty.code, "has no line with a rank" in empty.err) == (2, True)
     headed = ingest("rank,host\n")
-    assert (headed.code, "places no rank" in headed.err) == (2, True)
+    assert (headed.code, "has no line with a rank" in headed.err) == (2, True)
 
 
 def test_hosts_go_before_the_pattern_and_the_pattern_before_folders(
@@ -263,8 +263,8 @@ def test_what_gets_no_host_is_told(ingest: Ingest, archive: Path, lake: Path) ->
     assert done.code == 0
     warnings = [line.split("hosts.csv ")[1] for line in done.err.splitlines()]
     assert warnings == [
-        "does not place 1 input (logs/train.log): not the records of one known rank",
-        f"does not place 2 inputs (job1/{trace_name(1, stamp='20250101010000')}, ...):"
+        "gives no host for 1 input (logs/train.log): not the records of one known rank",
+        f"gives no host for 2 inputs (job1/{trace_name(1, stamp='20250101010000')}, ...):"
         " rank not listed",
     ]
     again = ingest("0 a\n", "--dry-run")
@@ -276,6 +276,9 @@ def test_what_gets_no_host_is_told(ingest: Ingest, archive: Path, lake: Path) ->
 
 def test_a_line_for_no_input_is_told(ingest: Ingest, archive: Path) -> None:
     done = ingest("rank,host,run\n0,a,job1/*\n1,a,job1/*\n0,a,job9/*\n1,a,job9/*\n0,b,x\n")
-    assert "no input fits 2 globs of its column run (line 4, 6)" in done.err
+    assert "no input matches 2 globs of its column run (line 4, 6)" in done.err
     only_plans = write(archive.parent / "plans", {"a.txt": plan(3)})
-    assert "places none of 1 input: no records of ranks" in ingest("0 a\n", folder=only_plans).err
+    assert (
+        "gives a host for none of 1 input: no records of ranks"
+        in ingest("0 a\n", folder=only_plans).err
+    )

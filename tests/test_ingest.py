@@ -60,7 +60,7 @@ def test_a_second_run_writes_nothing(archive: Path, tmp_path: Path) -> None:
     before = files(lake)
     report = run_ingest(archive, lake)
     assert statuses(report) == ["unchanged", "unchanged"]
-    assert report.told()[1] == "nothing to write: the lake holds all of this already"
+    assert report.told()[1] == "nothing to write: the lake already has all of this"
     assert files(lake) == before
 
 
@@ -550,11 +550,11 @@ def test_names_that_say_nothing_are_read_by_pattern_and_set(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"run_pattern": "("}, "no regular expression"),
+        ({"run_pattern": "("}, "not a regular expression"),
         ({"run_pattern": "rank"}, "no named group"),
         ({"run_pattern": "(?P<rnk>x)"}, "unknown group 'rnk'"),
         ({"run_pattern": r"(?P<rank>\w+)"}, "invalid literal"),
-        ({"input_format": "nvlog"}, "no format 'nvlog'"),
+        ({"input_format": "nvlog"}, "unknown format 'nvlog'"),
     ],
 )
 def test_options_that_do_not_fit_say_so(
@@ -608,7 +608,7 @@ def test_a_lake_path_that_cannot_be_a_lake_is_an_error(archive: Path, tmp_path: 
         run_ingest(archive, tmp_path / "file")
     with pytest.raises(LakeError, match="is a file"):
         run_ingest(archive, tmp_path / "file" / "below")
-    with pytest.raises(LakeError, match="something else than a lake"):
+    with pytest.raises(LakeError, match="not empty and not a lake"):
         run_ingest(archive, archive)
 
 

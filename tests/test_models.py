@@ -511,7 +511,7 @@ def test_too_little_memory_is_said_and_harms_nothing(lake: Lake) -> None:
     build(lake)
     before = lake.warehouse.stat().st_ino
     commit_run(lake, "a", log_run())
-    with pytest.raises(LakeError, match="memory does not suffice") as caught:
+    with pytest.raises(LakeError, match="--memory is too small") as caught:
         build(lake, memory_limit="1KB")
     assert caught.value.hint == "raise the memory limit"
     assert lake.warehouse.stat().st_ino == before

@@ -249,7 +249,7 @@ def test_without_a_record_what_the_warehouse_has_is_done(
     build(lake)
     owed.arrive()
     assert owed.of(Duty.PAGE) == opened().of(Duty.PAGE) == ("second",)
-    assert [damage is not None] * len(warned) == ["is begun anew" in said for said in warned]
+    assert [damage is not None] * len(warned) == ["is started again" in said for said in warned]
     assert len(warned) == (damage is not None)
     owed.settle(Duty.PAGE)
     assert owed.of(Duty.PAGE) == opened().of(Duty.PAGE) == ()
@@ -442,7 +442,7 @@ def test_objects_of_the_summary_have_no_more_and_no_less_than_is_documented() ->
     ("arguments", "code", "what"),
     [
         (["--fail-on", "slowness"], 2, "no gate 'slowness'"),
-        (["--memory", "1MB"], 2, "1 MB of memory do not suffice"),
+        (["--memory", "1MB"], 2, "1 MB of memory is too little"),
         ([], 3, "nothing usable (no_format: notes)"),
     ],
 )
@@ -463,14 +463,14 @@ def test_failures_are_told_as_well(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--keep", "3"], "--keep needs files that have a date"),
-        (["--keep", "3", "--summary", "-"], "--keep needs files that have a date"),
+        (["--keep", "3"], "--keep needs file names with a date"),
+        (["--keep", "3", "--summary", "-"], "--keep needs file names with a date"),
         (["--report", "-"], "--report needs a file"),
         (["--report", "{day}.html"], "no placeholder {day}"),
         (["--summary", "{day}.json"], "no placeholder {day}"),
-        (["--since", "yesterday"], "--since 'yesterday' is no time"),
-        (["--wait", "long"], "--wait 'long' is no time"),
-        (["--wait", "999999w"], "--wait '999999w' is no time"),
+        (["--since", "yesterday"], "--since 'yesterday' is not a time"),
+        (["--wait", "long"], "--wait 'long' is not a time"),
+        (["--wait", "999999w"], "--wait '999999w' is not a time"),
         (["--post", "no-such-program"], "--post: no program 'no-such-program'"),
         (["--post", "'unclosed"], "No closing quotation"),
         (["--post", ""], "--post names no program"),
@@ -582,7 +582,7 @@ def test_a_second_run_waits_for_the_first(archive: Path, lake: Path) -> None:
         hasty = begin(*arguments, "--wait", "0s")
         _, err = end(hasty)
         assert hasty.returncode == 3
-        assert f"another run is at work on this lake: pid {first.pid} on " in err
+        assert f"another run is working on this lake: pid {first.pid} on " in err
         assert "--wait 6h" in err
         second = begin(*arguments)
         assert second.stderr is not None

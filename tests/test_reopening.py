@@ -54,7 +54,7 @@ def test_a_query_that_has_given_rows_ends_with_an_error(lake: Lake) -> None:
     answers = run_query(lake, f"SELECT 1; {COUNT}")
     next(answers).read_all()
     replace(lake)
-    with pytest.raises(LakeError, match="built anew while it was read") as caught:
+    with pytest.raises(LakeError, match="built again while it was read") as caught:
         next(answers).read_all()
     assert caught.value.hint == "open it again"
 
@@ -63,7 +63,7 @@ def test_a_part_that_is_gone_from_the_same_warehouse_is_told_as_such(lake: Lake)
     (lake.root / lake.snapshot().parts("layer_times")[0]).unlink()
     with pytest.raises(LakeError, match="No files found") as caught:
         pa.Table.from_batches(next(run_query(lake, COUNT)))
-    assert "built anew" not in str(caught.value)
+    assert "built again" not in str(caught.value)
     with pytest.raises(LakeError, match="No files found"):
         ask(lake, "the count", count)
 
@@ -99,7 +99,7 @@ def test_one_that_a_build_comes_between_each_time_gives_up(lake: Lake) -> None:
         replace(lake, steps=5 + len(calls))
         return count(con)
 
-    with pytest.raises(LakeError, match="built anew while it was read"):
+    with pytest.raises(LakeError, match="built again while it was read"):
         ask(lake, "the count", work)
     assert len(calls) == 4
 

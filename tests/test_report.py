@@ -111,7 +111,7 @@ def test_headline_says_why_a_figure_is_missing(tmp_path: Path) -> None:
     heads = [head.text for head in page.all("table", "headline")[0].all("th")]
     cell = page.all("table", "headline")[0].all("td")[heads.index("bubble (%)")]
     assert cell.text == NOTHING
-    assert cell.attrs["title"].startswith("simulated: Ranks were played")
+    assert cell.attrs["title"].startswith("simulated: The ranks ran")
 
 
 def test_attention_lists_what_is_wrong_and_nothing_else(page: Node) -> None:
@@ -150,7 +150,7 @@ def test_attention_names_what_was_slow_again_and_again_the_dearest_first(tmp_pat
     older = write(lake, tmp_path / "older.html", runs=["c1", "c2", "e3"])
     assert [item.text for item in older.by_id("recurring").all("li")] == [f"c2{cheap}"]
     other = write(lake, tmp_path / "other.html", runs=["e3"])
-    assert "Nothing needs attention." in other.text
+    assert "No problems found." in other.text
 
 
 def test_attention_starts_with_what_is_worse_than_earlier_runs(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_attention_starts_with_what_is_worse_than_earlier_runs(tmp_path: Path) -
     attention = {row["run id"]: row["attention"] for row in page.section("Runs").table()}
     assert attention["slower"].startswith("regressions, stragglers")
     even = write(lake, tmp_path / "even.html", runs=["r3"])
-    assert "Nothing needs attention." in even.text
+    assert "No problems found." in even.text
 
 
 def test_passed_over_inputs_are_told_but_not_beside_named_runs(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_passed_over_inputs_are_told_but_not_beside_named_runs(tmp_path: Path) -
     whole = write(lake, tmp_path / "whole.html")
     assert whole.by_id("skipped").all("li")[0].text == "no_format: notes.md"
     named = write(lake, tmp_path / "named.html", runs=["even"])
-    assert named.by_id("attention").all("p")[0].text == "Nothing needs attention."
+    assert named.by_id("attention").all("p")[0].text == "No problems found."
 
 
 def test_a_run_of_a_trace_shows_its_figures(page: Node) -> None:
@@ -224,7 +224,7 @@ def test_a_run_of_a_log_shows_its_figures(page: Node) -> None:
     assert layers == [("0", "4", "1.00", "1.00"), ("1", "4", "2.00", "2.00")]
     stages = figures(run, "Bubble by stage", "stage", "basis", "theory bubble (%)", "reason")
     assert stages[1] == ("1", "modelled", "20.0", "forward_modules_only")
-    rejects = run.section("Lines not understood").table()
+    rejects = run.section("Rejected lines").table()
     assert rejects[0] == {"path": "log.txt", "line": "1000", "reason": "bad", "text": "x"}
     faults = figures(run, "Faults tolerated", "severity", "name", "count")
     assert faults == [("data loss", "cut", "2"), ("info", "odd", "2")]
@@ -243,15 +243,15 @@ def test_a_run_of_a_plan_shows_its_figures(page: Node) -> None:
 
 def test_sections_without_data_say_why_in_one_line(page: Node, tmp_path: Path) -> None:
     without = page.by_id("run-plan").terms("without")
-    assert without["Layers"] == "The input has no times of layers."
-    assert without["Lines not understood"] == "Every line was understood."
+    assert without["Layers"] == "The input has no layer times."
+    assert without["Rejected lines"] == "No line was rejected."
     lake = make(tmp_path / "lake", {"played": trace_run(simulated=True)})
     played = write(lake, tmp_path / "page.html").by_id("run-played")
-    assert played.terms("without")["Slow ranks"].startswith("simulated: Ranks were played")
+    assert played.terms("without")["Slow ranks"].startswith("simulated: The ranks ran")
     missing = played.section("Coverage").table()
     wanted = {"figure": "straggler_ranks.slowdown", "reason": "simulated"}
     (row,) = [row for row in missing if row["figure"] == wanted["figure"]]
-    assert row["what would give it"] == "trace every rank on its own device"
+    assert row["what would provide it"] == "trace every rank on its own device"
     assert row.items() >= wanted.items()
     assert not [table for table in played.all("tbody") if not table.all("tr")]
 
@@ -314,7 +314,7 @@ def test_what_the_lake_says_is_text(tmp_path: Path) -> None:
     assert not page.all("img")
     assert "<b>lake" in page.all("title")[0].text
     run = page.by_id("run-evil")
-    assert run.section("Lines not understood").table()[0]["text"] == EVIL
+    assert run.section("Rejected lines").table()[0]["text"] == EVIL
     assert run.section("Layers").table()[0]["layer"] == f"0{EVIL}"
     assert run.terms("facts")[EVIL] == EVIL
     assert charts(page)["evil"]["layers"]["layer"][0] == f"0{EVIL}"
@@ -337,7 +337,7 @@ def test_only_named_runs(lake: Lake, tmp_path: Path) -> None:
     page = write(lake, tmp_path / "page.html", runs=["even", "plan"])
     assert listed(page) == ["even", "plan"]
     assert "log.txt" not in page.text
-    assert "Nothing needs attention." in page.text
+    assert "No problems found." in page.text
 
 
 def test_an_unknown_run_is_an_error(lake: Lake, tmp_path: Path) -> None:
@@ -411,7 +411,7 @@ def test_late_runs_are_on_the_page_whatever_their_date(lake: Lake, tmp_path: Pat
     page = write(lake, tmp_path / "page.html", since=timedelta(hours=23), late=["even", "plan"])
     assert listed(page) == ["log", "even", "plan"]
     told = page.all("header")[0].text
-    assert "dated within 23 h or arrived since the last page (2)" in told
+    assert "dated within 23 h or arrived since the last report (2)" in told
     assert "without a date" not in told
 
 

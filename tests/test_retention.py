@@ -170,11 +170,11 @@ def test_the_command_says_what_it_would_drop_and_drops_it(lake: Lake, tracelake:
     said = tracelake("drop", "--older-than", "90d", "--lake", lake.root, "--dry-run")
     assert "a  " in said.out
     assert "b  " in said.out
-    assert said.err.startswith("would drop 2 runs, 8 files, ")
+    assert said.err.startswith("would delete 2 runs, 8 files, ")
     assert set(lake.snapshot().runs) == {"a", "b", "c"}
     done = tracelake("drop", "a", "b", "--lake", lake.root, "--format", "ndjson")
     assert [json.loads(line)["run_id"] for line in done.out.splitlines()] == ["a", "b"]
-    assert done.err.startswith("dropped 2 runs, 8 files, ")
+    assert done.err.startswith("deleted 2 runs, 8 files, ")
     assert rows(lake, "SELECT run_id FROM runs") == [("c",)]
 
 

@@ -60,7 +60,7 @@ def test_a_run_is_found(con: duckdb.DuckDBPyConnection, text: str, run_id: str) 
             f"one of {', '.join(f'sweep-{n}' for n in range(8))} and 2 more",
         ),
         ("gpt_0001", "no run 'gpt_0001' in the lake", "did you mean gpt-0001, "),
-        ("%", "no run '%' in the lake", "list them: tracelake runs"),
+        ("%", "no run '%' in the lake", "list them with: tracelake runs"),
     ],
 )
 def test_what_is_not_one_run_says_which_are_close(
@@ -75,7 +75,7 @@ def test_what_is_not_one_run_says_which_are_close(
 @pytest.mark.parametrize(
     ("dates", "message"),
     [
-        ([None, None], "no run of the lake has a date, so none is the latest"),
+        ([None, None], "no run of the lake has a date, so there is no latest run"),
         ([datetime(2024, 1, 1)] * 2, "'latest' is 2 runs"),
     ],
 )

@@ -194,7 +194,7 @@ def test_a_query_cannot_write(lake: Lake, sql: str) -> None:
 @pytest.mark.parametrize("sql", FUNCTIONS)
 def test_a_query_has_only_functions_that_read_tables(lake: Lake, sql: str) -> None:
     before = files(lake)
-    with pytest.raises(UsageError, match=r"\(\) is not for queries"):
+    with pytest.raises(UsageError, match=r"\(\) is not allowed in queries"):
         ask(lake, meant(sql, lake))
     assert files(lake) == before
 
@@ -219,7 +219,7 @@ def test_every_table_function_of_this_duckdb_is_judged(lake: Lake) -> None:
         try:
             ask(lake, f"EXPLAIN FROM {quoted(name)}()")
         except UsageError as error:
-            if "is not for queries" in error.message:
+            if "is not allowed in queries" in error.message:
                 refused.add(name)
     allowed = {name for (name,) in names} - refused
     assert {"range", "unnest", "read_parquet", "duckdb_columns"} <= allowed
@@ -485,7 +485,7 @@ def test_nothing_is_kept_where_others_may_write(tmp_path: Path, mode: int) -> No
     folder.chmod(mode)
     assert kept.read("a") is None
     kept.write("a", b"two")
-    assert kept.trouble == f"{tmp_path}: others may write there"
+    assert kept.trouble == f"{tmp_path}: others can write there"
     folder.chmod(0o755)
     assert kept.read("a") == b"one"
 

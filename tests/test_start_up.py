@@ -147,7 +147,7 @@ def added(a, b):
 with telling(print):
     print(added(1, 2), added(2, 2), added(1.5, 2.0))
 """
-COMPILING = "compiling the parsers for this machine: once, 2 to 20 seconds per format"
+COMPILING = "compiling the parsers for this machine on first use: 2 to 20 s per format"
 
 
 def run_kernel(cache: Path) -> list[str]:
@@ -256,7 +256,9 @@ def test_where_nothing_can_be_kept_an_ingest_compiles_and_says_why(
     )
     assert done.returncode == 0, done.stderr
     said = done.stderr.splitlines()
-    unkept = f"compiled parsers cannot be kept, every start compiles them: {cache}: Not a directory"
+    unkept = (
+        f"compiled parsers cannot be cached, every start compiles them: {cache}: Not a directory"
+    )
     assert said[:2] == [COMPILING, unkept]
     assert said.count(COMPILING) == said.count(unkept) == 1
     assert "1 run: 1 new" in said

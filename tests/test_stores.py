@@ -298,7 +298,7 @@ def test_a_lake_within_its_input_is_no_input(bucket: str, archive: Path, local: 
         ("s3://key:secret@bucket/lake", "no credentials"),
         ("s3://key@bucket/lake", "no credentials"),
         ("s3://bucket/lake?endpoint_override=http://x", "no credentials"),
-        ("ftp://host/lake", "no store of this kind"),
+        ("ftp://host/lake", "unknown kind of store"),
         ("s3:///lake", "names no bucket"),
         ("s3://bucket/../other", "no dots"),
     ],
@@ -310,7 +310,7 @@ def test_a_uri_that_cannot_be_says_so_and_tells_no_secret(uri: str, said: str) -
 
 
 def test_a_lake_needs_a_store_with_conditions() -> None:
-    with pytest.raises(UsageError, match="puts know no condition"):
+    with pytest.raises(UsageError, match="no conditional puts"):
         Lake.create("viewfs://cluster/lake")
 
 
@@ -389,7 +389,7 @@ def test_a_run_beside_one_on_another_machine_says_so(
     monkeypatch.setattr(Job, "judge", late)
     done = tracelake("run", archive, "--lake", name, *ALL)
     assert done.code == 3
-    assert "a run on another machine is at work on this lake" in done.err
+    assert "a run on another machine is working on this lake" in done.err
     assert tracelake("run", archive, "--lake", name, *ALL).code == 0
 
 
@@ -698,7 +698,7 @@ def test_a_page_is_not_written_to_a_uri(
 ) -> None:
     done = tracelake("run", archive, "--lake", tmp_path / "lake", option, f"{bucket}/x.html", *ALL)
     assert done.code == 2
-    assert "a URI is no place for this file" in done.err
+    assert "this file cannot be written to a URI" in done.err
     assert not (tmp_path / "lake").exists()
 
 

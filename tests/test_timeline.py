@@ -369,7 +369,7 @@ def test_clocks_that_cannot_be_related_stay_apart(tracelake: Command, tmp_path: 
     build(Lake.open(lake))
     done = tracelake("timeline", "latest", "--lake", lake, "-o", out, "--quiet")
     assert done.code == 0
-    assert "1 rank on 1 clock that cannot be related (clocks_not_aligned" in done.err
+    assert "1 rank on 1 clock that cannot be aligned (clocks_not_aligned" in done.err
     made = Trace(out.read_bytes())
     check_format(made)
     assert made.other["notes"]
@@ -434,8 +434,8 @@ def test_steps_and_ranks_are_chosen(lake: Lake, slow: Trace, tmp_path: Path) -> 
         (("--rank", "8"), "the run has no rank 8", "it has ranks 0 to 7"),
         (("--rank", "0", "--rank", "9-12"), "the run has no rank 9-12", "it has ranks 0 to 7"),
         (("--step", "5"), "the run has no step 5", "it has steps 1 to 4"),
-        (("--steps", "7-5"), "--step '7-5' is no number and no range", "give 3, or 3-7"),
-        (("--rank", "-1"), "--rank '-1' is no number and no range", "give 3, or 3-7"),
+        (("--steps", "7-5"), "--step '7-5' is not a number or a range", "give 3, or 3-7"),
+        (("--rank", "-1"), "--rank '-1' is not a number or a range", "give 3, or 3-7"),
     ],
 )
 def test_what_is_not_there_is_said(
@@ -462,7 +462,7 @@ def test_runs_without_a_time_axis_say_what_has_one(
 ) -> None:
     done = tracelake("timeline", run, "--lake", lake.root, "-o", tmp_path / "trace.json")
     assert done.code == 2
-    assert "says how long things take, not when they happened" in done.err
+    assert "has durations but no points in time" in done.err
     assert SLOW_RUN in done.err
     assert not list(tmp_path.iterdir())
 
@@ -473,7 +473,7 @@ def test_a_lake_without_any_time_axis(tmp_path: Path) -> None:
     build(lake)
     with pytest.raises(UsageError) as caught:
         write_timeline(lake, "log", tmp_path / "trace.json")
-    assert caught.value.hint == "only traces of operations have one: tracelake formats"
+    assert caught.value.hint == "only traces of operations have a timeline; see: tracelake formats"
 
 
 # --- where it goes ---------------------------------------------------------------------------
@@ -551,7 +551,7 @@ def test_odd_operations_are_drawn(tmp_path: Path) -> None:
     assert sorted(made.named("thread_name").values()) == [
         *("compute", "compute (2)", "compute (3)", "other operations", "steps"),
     ]
-    assert made.other["notes"] == ["1 operation without times and so without a slice"]
+    assert made.other["notes"] == ["1 operation without times have no slice"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Every night: logs into the lake, the page about them, a failed task when a gate fails."""
+"""Ingest logs and write the report every night; the task fails if a gate fails."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ with DAG(
     BashOperator(
         task_id="nightly",
         bash_command=COMMAND,
-        # A second try after a failed gate would find nothing new, and turn the task green.
+        # A retry after a failed gate would find nothing new, and the task would succeed.
         retries=0,
         execution_timeout=timedelta(hours=6),
     )

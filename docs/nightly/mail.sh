@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Mails what went wrong, and nothing when all is fine. Needs jq and mail.
+# Mail what went wrong; send nothing after a success. Needs jq and mail.
 set -euo pipefail
 if [[ $TRACELAKE_EXIT_CODE == 0 ]]; then
     exit 0

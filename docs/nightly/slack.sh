@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Says in a channel what went wrong, and nothing when all is fine. Needs jq, curl and WEBHOOK_URL.
+# Post what went wrong to a channel; post nothing after a success. Needs jq, curl and WEBHOOK_URL.
 set -euo pipefail
 if [[ $TRACELAKE_EXIT_CODE == 0 ]]; then
     exit 0

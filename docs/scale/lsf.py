@@ -1,11 +1,11 @@
-"""tracelake on workers that are jobs of LSF: python lsf.py INPUT... --lake LAKE."""
+"""Run tracelake on workers that are LSF jobs: python lsf.py INPUT... --lake LAKE."""
 
 import subprocess
 import sys
 
 from dask_jobqueue import LSFCluster
 
-# A process has one thread and takes one batch at a time: 8 per job, of 4 jobs.
+# Each of 4 jobs has 8 processes. A process has one thread and takes one batch at a time.
 with LSFCluster(
     queue="cpu",
     project="monitoring",

@@ -1,11 +1,11 @@
-"""tracelake on workers that are jobs of PBS: python pbs.py INPUT... --lake LAKE."""
+"""Run tracelake on workers that are PBS jobs: python pbs.py INPUT... --lake LAKE."""
 
 import subprocess
 import sys
 
 from dask_jobqueue import PBSCluster
 
-# A process has one thread and takes one batch at a time: 8 per job, of 4 jobs.
+# Each of 4 jobs has 8 processes. A process has one thread and takes one batch at a time.
 with PBSCluster(
     queue="cpu",
     account="monitoring",

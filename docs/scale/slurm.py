@@ -1,11 +1,11 @@
-"""tracelake on workers that are jobs of Slurm: python slurm.py INPUT... --lake LAKE."""
+"""Run tracelake on workers that are Slurm jobs: python slurm.py INPUT... --lake LAKE."""
 
 import subprocess
 import sys
 
 from dask_jobqueue import SLURMCluster
 
-# A process has one thread and takes one batch at a time: 8 per job, of 4 jobs.
+# Each of 4 jobs has 8 processes. A process has one thread and takes one batch at a time.
 with SLURMCluster(
     queue="cpu",
     account="monitoring",

@@ -1,4 +1,4 @@
-"""Verifies a lake: files against manifests, rows against accounts, figures against each other."""
+"""Verify a lake: files against manifests, rows against line counts, figures against each other."""
 
 from pipeline.check.findings import Finding, findings_table
 from pipeline.check.lake import check_incremental, check_lake

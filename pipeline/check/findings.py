@@ -1,4 +1,4 @@
-"""What a check found, and what mends it."""
+"""Describe what a check found, and how to repair it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Finding:
         severity: error or warning.
         message: What is wrong, with an example.
         rows: How many rows, files or runs it concerns.
-        repair: The command that mends it, without --lake.
+        repair: The command that repairs it, without --lake.
     """
 
     check: str
@@ -33,7 +33,7 @@ class Finding:
 
 
 def findings_table(findings: Sequence[Finding]) -> pa.Table:
-    """Findings as a table: severity, check, rows, message, repair."""
+    """Return findings as a table: severity, check, rows, message, repair."""
     schema = pa.schema(
         [
             ("severity", pa.string()),
@@ -47,16 +47,16 @@ def findings_table(findings: Sequence[Finding]) -> pa.Table:
 
 
 def error(check: str, message: str, rows: int, repair: str) -> Finding:
-    """A finding of the graver kind."""
+    """Return a finding of severity error."""
     return Finding(check, "error", message, rows, repair)
 
 
 def some(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
+    """Return the first names, and the number of the others."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
 
 
 def read_again(run_ids: Sequence[str]) -> str:
-    """What brings runs in anew from their input."""
+    """Return the command that reads runs again from their input."""
     return f"tracelake drop --forget {' '.join(sorted(run_ids))}, then ingest their input again"

@@ -1,4 +1,4 @@
-"""All checks of a lake, and the comparison of its warehouse with one that is built anew."""
+"""Run all checks of a lake, and compare its warehouse with a fresh build."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from pipeline.schema import tables
 
 
 def check_lake(lake: Lake, *, quick: bool = False) -> list[Finding]:
-    """Runs every check that a lake can fail; an empty list is a good lake.
+    """Run every check of a lake; an empty list means that all passed.
 
-    Where a build replaces the warehouse meanwhile, what is found missing may have been taken away
-    by it: all is checked again.
+    If a build replaces the warehouse meanwhile, it may have removed what is found missing, so
+    everything is checked again.
 
     Args:
-        quick: Do not read all of every part file to see that it is what was written.
+        quick: Do not read part files in full to check that they are intact.
 
     Raises:
         LakeError: The manifests cannot be read.
@@ -51,7 +51,7 @@ def _check(lake: Lake, *, quick: bool) -> list[Finding]:
     published = {p for parts in state.parts.values() for p in parts} if state else set()
     findings += check_strays(lake, snapshot, published)
     if not lake.warehouse.is_file():
-        return [*findings, error("warehouse", "there is none", 1, BUILD)]
+        return [*findings, error("warehouse", "there is no warehouse", 1, BUILD)]
     wanted = wanted_state(lake, snapshot, catalog())
     findings += _check_current(state, wanted)
     try:
@@ -70,7 +70,7 @@ def _check(lake: Lake, *, quick: bool) -> list[Finding]:
 
 
 def check_incremental(lake: Lake, *, memory_limit: str | None = None) -> list[Finding]:
-    """Builds everything anew beside the warehouse and compares: a build per run equals a full one.
+    """Build everything again and compare: a build per run must equal a full one.
 
     Raises:
         LakeError: The lake has no current warehouse to compare with.
@@ -94,17 +94,17 @@ def check_incremental(lake: Lake, *, memory_limit: str | None = None) -> list[Fi
 
 
 def _check_current(state: State | None, wanted: State) -> Iterator[Finding]:
-    """The warehouse was built from what the lake has now, here, by this tracelake."""
+    """Check that the warehouse was built from the present lake, here, by this tracelake."""
     if state is None or state == wanted:
         return
     if state.root != wanted.root:
-        message = f"the lake was moved from {state.root}: its views point there"
+        message = f"the lake was moved from {state.root}; its views still use that path"
         yield Finding("views_found", "warning", message, len(tables()), BUILD)
     if not same_code(state, wanted):
-        yield error("warehouse_current", "models or schemas changed since the build", 1, BUILD)
+        yield error("warehouse_current", "models or schemas have changed since the build", 1, BUILD)
     elif state.stamp != wanted.stamp:
         stale = sorted({run for run, _ in state.runs.items() ^ wanted.runs.items()})
-        changed = some(stale) if stale else "rows lie in other files"
+        changed = some(stale) if stale else "rows are in other files"
         message = f"the lake changed since the build ({changed})"
         yield error("warehouse_current", message, max(1, len(stale)), BUILD)
 

@@ -1,4 +1,4 @@
-"""Part files against the manifests that name them."""
+"""Check part files against the manifests that name them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pipeline.schema import PARTITION_KEY, tables
 
 
 def check_parts(lake: Lake, snapshot: Snapshot, *, quick: bool) -> Iterator[Finding]:
-    """Every part of a manifest is there, is what was written, and has its table's schema.
+    """Check that every part of a manifest exists, is intact, and has its table's schema.
 
     Args:
-        quick: Leave out whether it is what was written, for which all of it is read.
+        quick: Do not check that it is intact, which needs to read all of it.
     """
     missing, damaged, other, unlisted = [], [], [], []
     files = lake.part_files
@@ -40,17 +40,17 @@ def check_parts(lake: Lake, snapshot: Snapshot, *, quick: bool) -> Iterator[Find
             ):
                 unlisted.append(part)
     for check, parts, what in (
-        ("parts_exist", missing, "part files are gone"),
-        ("parts_intact", damaged, "part files differ from what was written"),
+        ("parts_exist", missing, "part files are missing"),
+        ("parts_intact", damaged, "part files are damaged"),
         ("parts_schema", other, "part files have another schema"),
-        ("packs_listed", unlisted, "packs hold other runs than their list says"),
+        ("packs_listed", unlisted, "packs have other runs than their list says"),
     ):
         if parts:
             yield error(check, f"{what}: {some(parts)}", len(parts), _read_again(snapshot, parts))
 
 
 def check_strays(lake: Lake, snapshot: Snapshot, published: Collection[str]) -> Iterator[Finding]:
-    """Every part is named by a manifest or the warehouse, or known to go with the next build.
+    """Check that a manifest or the warehouse names every part, or that the next build removes it.
 
     Args:
         published: Part files that the warehouse names.
@@ -69,13 +69,13 @@ def _read_again(snapshot: Snapshot, parts: Collection[str]) -> str:
         for run_id in snapshot.runs
         if harmed.intersection(chain.from_iterable(snapshot.parts_of(run_id).values()))
     ]
-    if not runs:  # the list of what was passed over
+    if not runs:  # the list of skipped inputs
         return "delete LAKE/_manifest/_skipped.json, then ingest again"
     return read_again(runs)
 
 
 def _runs_in(files: PartFiles, part: str) -> set[str]:
-    """Runs that a pack has rows of."""
+    """Return the runs that a pack has rows of."""
     found: set[str] = set()
     with files.open(part) as opened:
         for batch in pq.ParquetFile(opened).iter_batches(columns=[PARTITION_KEY]):
@@ -84,7 +84,7 @@ def _runs_in(files: PartFiles, part: str) -> set[str]:
 
 
 def _schema_fits(files: PartFiles, part: str, schema: pa.Schema, *, lacking: bool) -> bool:
-    """Whether a part has its table's schema, or what there was of it in an earlier version."""
+    """Return whether a part has its table's schema, or that of an earlier version."""
     try:
         with files.open(part) as opened:
             found: pa.Schema = pq.read_schema(opened)

@@ -1,4 +1,4 @@
-"""Rows of the warehouse: the checks of `sql/checks/`, grains, reasons and counts."""
+"""Check rows of the warehouse: `sql/checks/`, unique keys, reasons and counts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Check:
 
 
 def checks(directory: Path | None = None) -> list[Check]:
-    """Every check of a folder.
+    """Return every check of a folder.
 
     Raises:
         ContractError: A file breaks its form, or reads what is not in the warehouse.
@@ -56,13 +56,13 @@ def checks(directory: Path | None = None) -> list[Check]:
 
 
 def check_rows(con: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
-    """Runs the SQL checks."""
+    """Run the SQL checks."""
     for check in checks():
         try:
             with engine_errors(check.name, check.path):
                 yield from _violations(con, check)
         except (LakeError, duckdb.Error) as problem:  # DuckDB has no class for some damage
-            message = f"cannot be answered, for rows cannot be read: {problem}"
+            message = f"cannot run, because rows cannot be read: {problem}"
             yield error(check.name, message, 1, "tracelake check, without --quick")
 
 
@@ -80,7 +80,7 @@ def _violations(con: duckdb.DuckDBPyConnection, check: Check) -> Iterator[Findin
 
 
 def check_reasons(con: duckdb.DuckDBPyConnection, models: Catalog) -> Iterator[Finding]:
-    """Every reason a model gives is documented."""
+    """Check that every reason a model gives is documented."""
     for name in models.public:
         for column in models.columns[name]:
             if not column.name.endswith("reason"):
@@ -96,7 +96,7 @@ def check_reasons(con: duckdb.DuckDBPyConnection, models: Catalog) -> Iterator[F
 
 
 def check_grains(con: duckdb.DuckDBPyConnection, models: Catalog) -> Iterator[Finding]:
-    """No two rows of a model have one grain."""
+    """Check that no two rows of a model have the same key."""
     for name in models.public:
         grain = models.models[name].grain
         keys = ", ".join(map(quoted, grain))
@@ -110,7 +110,7 @@ def check_grains(con: duckdb.DuckDBPyConnection, models: Catalog) -> Iterator[Fi
 
 
 def check_counts(con: duckdb.DuckDBPyConnection, snapshot: Snapshot) -> Iterator[Finding]:
-    """The warehouse has the lines of each input that the manifest says were read."""
+    """Check that the warehouse has as many lines of each input as the manifest says were read."""
     stored = dict(
         con.execute("SELECT run_id, sum(lines)::BIGINT FROM sources GROUP BY 1").fetchall()
     )
@@ -120,5 +120,5 @@ def check_counts(con: duckdb.DuckDBPyConnection, snapshot: Snapshot) -> Iterator
         if entry.sources and stored.get(run_id) != sum(source["lines"] for source in entry.sources)
     ]
     if differ:
-        message = f"manifest and sources differ in lines: {some(differ)}"
+        message = f"manifest and sources have different line counts: {some(differ)}"
         yield error("lines_recorded", message, len(differ), BUILD_FULL)

@@ -1,4 +1,4 @@
-"""The `tracelake` command: options, streams and exit codes; everything else is done elsewhere."""
+"""Define the `tracelake` command: options, streams and exit codes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ __all__ = ["app", "ask", "jobs", "keep", "look", "main", "synth", "timeline"]
 
 
 def main() -> None:
-    """Entry point: the one place where errors become text and exit codes."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a name may have what the terminal cannot show
+    """Run the command line; the only place where errors become text and exit codes."""
+    if isinstance(
+        sys.stdout, io.TextIOWrapper
+    ):  # names may have characters that the terminal cannot show
         sys.stdout.reconfigure(errors="backslashreplace")
     _live_lightly()
     try:
@@ -38,9 +40,9 @@ def main() -> None:
 
 
 def _live_lightly() -> None:
-    """Spares every command what libraries cost at its start and end beyond their import."""
+    """Avoid costs of libraries at start and end that no command needs."""
     spare_imported()
-    # NumPy else starts a thread per processor for linear algebra, of which there is none here.
+    # NumPy would start a thread per processor for linear algebra, which is not used here.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 

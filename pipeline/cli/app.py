@@ -1,4 +1,4 @@
-"""The application that commands register with, and how a command that is stopped ends."""
+"""Create the application that commands register with, and handle interrupted commands."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pipeline.cli.steps import log_format, speak
 from pipeline.waiting import settled
 
 INTERRUPTED = 130
-# What a shell says of a program that is ended for writing to a closed pipe.
+# Exit code that a shell reports for a program that wrote to a closed pipe.
 PIPE_CLOSED = 141
 
 
 class _Commands(TyperGroup):
-    """Ends a command whose reader has gone, or that is interrupted, in its own words."""
+    """Ends a command with the right exit code if its reader has gone or a signal arrived."""
 
     def make_context(self, *given: Any, **more: Any) -> Any:
         with _ending():  # help and version are printed here
@@ -36,12 +36,12 @@ class _Commands(TyperGroup):
 def _ending() -> Iterator[None]:
     try:
         yield
-        sys.stdout.flush()  # here it can still be told that it does not arrive
+        sys.stdout.flush()  # here a closed pipe can still be detected
     except BrokenPipeError:
-        # What Python writes when it ends has nowhere to go either.
+        # Discard what Python writes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(PIPE_CLOSED)
-    except BaseException:  # a library may have made another error of the signal's own
+    except BaseException:  # a library may have replaced the signal's exception
         exit_code = settled()
         if exit_code is None:
             raise
@@ -52,7 +52,7 @@ def _ending() -> Iterator[None]:
 app = typer.Typer(
     name="tracelake",
     cls=_Commands,
-    help="Raw logs of distributed training into Parquet, and where the time went.",
+    help="Turn raw logs of distributed training into Parquet, and compute where the time went.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -79,7 +79,7 @@ def _top(
         typer.Option(
             "--log-format",
             envvar="TRACELAKE_LOG_FORMAT",
-            help="How notes, progress and errors are written: json is an object per line.",
+            help="Format of notes, progress and errors; json prints an object per line.",
         ),
     ] = LogFormat.TEXT,
 ) -> None:

@@ -1,4 +1,4 @@
-"""The commands that answer questions."""
+"""Define the commands that answer queries."""
 
 from __future__ import annotations
 
@@ -34,34 +34,40 @@ def query(
     sql: Annotated[
         str | None, typer.Argument(metavar="SQL", help="A query, or - to read it from stdin.")
     ] = None,
-    file: Annotated[Path | None, typer.Option("--file", "-f", help="Read the query here.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="Read the query from this file.")
+    ] = None,
     example: Annotated[
         str | None,
         typer.Option(
             "--example",
             metavar="NAME",
-            help="Ask a saved question; see `examples`.",
+            help="Run a saved query; see `examples`.",
             autocompletion=complete_example,
         ),
     ] = None,
     parameters: Annotated[
         list[str] | None,
-        typer.Option("--param", metavar="K=V", help="Value of $K in the query; repeatable."),
+        typer.Option("--param", metavar="K=V", help="Set parameter $K of the query; repeatable."),
     ] = None,
     output_format: Format = OutputFormat.TABLE,
     output: Output = None,
     timeout: Annotated[
         float | None,
-        typer.Option("--timeout", metavar="SECONDS", min=0, help="Give up after this long."),
+        typer.Option(
+            "--timeout", metavar="SECONDS", min=0, help="Cancel the query after this time."
+        ),
     ] = None,
     memory: Annotated[
         str | None,
         typer.Option(
-            "--memory", metavar="SIZE", help="What DuckDB may take, like 500MB; it spills beyond."
+            "--memory",
+            metavar="SIZE",
+            help="Memory limit of DuckDB, like 500MB; beyond it spills to disk.",
         ),
     ] = None,
 ) -> None:
-    """Answer a query: SELECT, EXPLAIN, DESCRIBE or SHOW, over tables and models."""
+    """Run a query (SELECT, EXPLAIN, DESCRIBE or SHOW) over tables and models."""
     from pipeline.query import run_query
 
     text, values = _read_query(sql, file, example, parameters or ())
@@ -75,22 +81,22 @@ def examples(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="A saved question: print its SQL; all by default.",
+            help="Print the SQL of this saved query; list all by default.",
             autocompletion=complete_example,
         ),
     ] = None,
     output_format: Annotated[
-        OutputFormat | None, typer.Option("--format", help="How to print the list.")
+        OutputFormat | None, typer.Option("--format", help="Output format of the list.")
     ] = None,
 ) -> None:
-    """List the saved questions that `query --example` asks, or print the SQL of one."""
+    """List the saved queries that `query --example` runs, or print the SQL of one."""
     from pipeline.query import example as saved
     from pipeline.query import examples_table
 
     if name is None:
         print_table(examples_table(), output_format or OutputFormat.TABLE, None)
     elif output_format:
-        raise UsageError("--format is for the list", hint=f"tracelake examples {name}")
+        raise UsageError("--format applies only to the list", hint=f"tracelake examples {name}")
     else:
         typer.echo(saved(name).sql, nl=False)
 
@@ -98,9 +104,7 @@ def examples(
 @app.command("sql")
 def shell(
     lake: LakeName,
-    ui: Annotated[
-        bool, typer.Option("--ui", help="Start DuckDB's page for a browser too.")
-    ] = False,
+    ui: Annotated[bool, typer.Option("--ui", help="Also open DuckDB's page in a browser.")] = False,
 ) -> None:
     """Open DuckDB's own shell on the warehouse, read-only."""
     from pipeline.query import open_shell
@@ -117,7 +121,7 @@ def describe(
     output_format: Format = OutputFormat.TABLE,
     output: Output = None,
 ) -> None:
-    """Say what tables and models there are, and what each column means, in which unit."""
+    """Show tables, models and columns, with meanings and units."""
     from pipeline.models import describe as describe_relations
 
     print_table(describe_relations(table), output_format, output)
@@ -132,7 +136,7 @@ def formats(
     output_format: Format = OutputFormat.TABLE,
     output: Output = None,
 ) -> None:
-    """List the trace formats, or the reasons, kinds and faults of one."""
+    """List the input formats, or the rejects, line kinds and faults of one."""
     from pipeline.formats import describe as describe_formats
 
     print_table(describe_formats(name), output_format, output)
@@ -141,14 +145,14 @@ def formats(
 def _read_query(
     sql: str | None, file: Path | None, name: str | None, parameters: Iterable[str]
 ) -> tuple[str, Parameters]:
-    """The query and its parameters, from wherever it comes."""
+    """Return the query and its parameters from the argument, a file or a saved query."""
     from pipeline.query import example, read_value, split_parameters
 
     given = split_parameters(parameters)
     if sum(source is not None for source in (sql, file, name)) != 1:
         raise UsageError(
-            "give one of a query, a file with -f, or a saved question with --example",
-            hint="see `describe` and `examples`",
+            "give exactly one of: a query, a file with -f, a saved query with --example",
+            hint="`describe` lists tables, `examples` lists saved queries",
         )
     if name is not None:
         saved = example(name)

@@ -1,4 +1,4 @@
-"""What a shell completes: runs of a lake, tables, formats. Quick, and never an error."""
+"""Complete words in a shell: runs of a lake, tables, formats. Fast, and without errors."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _SHOWN = 1000
 
 
 def complete_run(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Ids of the lake's runs that begin so, by the folders of the table `runs` and its packs."""
+    """Return ids of the lake's runs with this beginning, by folder names and packs."""
     lake = ctx.params.get("lake") or os.environ.get("TRACELAKE_LAKE")
     if lake is None:
         return []
     try:
-        folders = os.listdir(Path(lake) / "runs")  # a store is not asked: that takes too long
+        folders = os.listdir(Path(lake) / "runs")  # a store would take too long
         packs = Path(lake) / "_manifest" / "_packs.json"
         packed = json.loads(packs.read_bytes())["runs"] if packs.is_file() else ()
     except (OSError, ValueError, KeyError):
@@ -34,7 +34,7 @@ def complete_run(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_table(incomplete: str) -> list[str]:
-    """Base tables and public models that begin so, by their files."""
+    """Return base tables and public models with this beginning, by file names."""
     try:
         tables = {path.stem for path in resource_dir("schemas").glob("*.toml")}
         models = {path.stem for path in resource_dir("sql").glob("*/*.sql") if _is_public(path)}
@@ -50,7 +50,7 @@ def _is_public(path: Path) -> bool:
 
 
 def complete_example(incomplete: str) -> list[str]:
-    """Saved questions that begin so, by their files."""
+    """Return saved queries with this beginning, by file names."""
     try:
         names = [path.stem for path in resource_dir("sql").glob("examples/*.sql")]
     except (ContractError, OSError):
@@ -59,11 +59,11 @@ def complete_example(incomplete: str) -> list[str]:
 
 
 def complete_format(incomplete: str) -> list[str]:
-    """Trace formats that begin so: each module of their folder is one."""
+    """Return input formats with this beginning: each module of their folder is one."""
     return sorted(name for name in trace_formats() if name.startswith(incomplete))
 
 
 def trace_formats() -> list[str]:
-    """Names of the trace formats, without importing their parsers."""
+    """Return names of the input formats, without importing their parsers."""
     folder = Path(__file__).parent.parent / "formats"
     return sorted(module.name for module in pkgutil.iter_modules([str(folder)]))

@@ -1,7 +1,8 @@
-"""Spares a command the search for garbage among what libraries make when they are imported.
+"""Reduce the cost of Python's garbage collector for imported libraries.
 
-Tens of thousands of objects stay until the end, and then Python goes through all of them several
-times: that takes a tenth of a second. What is frozen is still freed by its last reference.
+Libraries create tens of thousands of objects that live until the end. Python would search them
+several times, which takes a tenth of a second. Frozen objects are still freed with their last
+reference.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ _LATE = "duckdb"
 
 
 def spare_imported() -> None:
-    """Has no garbage searched for among all that is there before DuckDB, or else at the end.
+    """Exclude all objects from garbage collection when DuckDB is imported, or else at the end.
 
-    DuckDB complains at the end where not all that is its own was found.
+    DuckDB complains at the end if its own objects were not collected.
     """
-    # Nor while they are imported: nothing is garbage then, and it takes a fifth of the time.
+    # Not during imports either: nothing is garbage then, and collection takes a fifth of the time.
     gc.set_threshold(100_000, *gc.get_threshold()[1:])
     if not any(isinstance(finder, _BeforeDuckDB) for finder in sys.meta_path):
         sys.meta_path.insert(0, _BeforeDuckDB())
@@ -26,7 +27,7 @@ def spare_imported() -> None:
 
 
 class _BeforeDuckDB:
-    """Finds no module, but learns of each when it is first imported."""
+    """Finds no module, but sees the name of each when it is first imported."""
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:
         del path, target

@@ -1,4 +1,4 @@
-"""What the jobs do, once their options are read: call the rooms and print what they give."""
+"""Do the steps of the commands: call the packages and print their results."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read_options(
     verify: bool,
     max_expand: str,
 ) -> Options:
-    """What shapes an ingest, from its options."""
+    """Return the settings of an ingest from its options."""
     from pipeline.ingest import Expansion, Options, read_hosts
 
     return Options(
@@ -65,19 +65,21 @@ def read_request(
     post: str | None,
     wait: str,
 ) -> Request:
-    """What is asked of a job besides its work, from its options."""
+    """Return the settings of a job other than its work from its options."""
     from pipeline.nightly import Hook, Request, Series
 
     started = datetime.now().astimezone()
     age, patience = read_age(since), read_age(wait, "--wait")
     if page == "-":
-        raise UsageError("--report needs a file", hint="print a page with: tracelake report -o -")
+        raise UsageError(
+            "--report needs a file", hint="to print a report use: tracelake report -o -"
+        )
     pages = Series(page, started)
     printed = summary == "-"
     accounts = None if summary is None or printed else Series(summary, started)
     if keep and not any(series and series.dated for series in (pages, accounts)):
         raise UsageError(
-            "--keep needs files that have a date",
+            "--keep needs file names with a date",
             hint="put {date} or {datetime} into the names of --report or --summary",
         )
     return Request(
@@ -102,7 +104,7 @@ def bring_in(
     voice: Voice,
     workers: Workers | None,
 ) -> IngestReport:
-    """Ingests, with progress, and says what became of it."""
+    """Ingest with progress, and print the result."""
     from pipeline.ingest import Status, ingest
     from pipeline.scan.compiled import telling
 
@@ -114,8 +116,8 @@ def bring_in(
         if outcome.status is Status.KEPT:
             voice.warn(
                 f"{outcome.run_id}: the input lacks {', '.join(outcome.missing[:3])}"
-                f"{' ...' if len(outcome.missing) > 3 else ''}; the run in the lake is kept"
-                " (--replace takes the input)"
+                f"{' ...' if len(outcome.missing) > 3 else ''}; the run in the lake stays as it is"
+                " (use --replace to replace it)"
             )
         for fault, times in outcome.faults.items():
             if fault.severity in ("data_loss", "error"):
@@ -130,7 +132,7 @@ def bring_in(
 def print_dry_run(
     inputs: list[str], lake: str, options: Options, output_format: OutputFormat | None
 ) -> None:
-    """Prints what an ingest would do, a line or row per run and per input passed over."""
+    """Print what an ingest would do, a line or row per run and per skipped input."""
     import tempfile
 
     from pipeline.ingest import plan, planned_table, unplaced
@@ -151,14 +153,14 @@ def print_dry_run(
 
 
 def judge_input(ingested: IngestReport, max_bad_ratio: float) -> None:
-    """Ends with an error if an input was cut or a run has more bad lines than allowed."""
+    """Raise an error if an input was cut or a run has more bad lines than allowed."""
     error = cut_short(ingested.cut) or too_many_bad_lines(ingested.runs, max_bad_ratio)
     if error is not None:
         raise error
 
 
 def judge_runs(lake: Lake, gates: Sequence[Gate], run_ids: Sequence[str]) -> None:
-    """Ends with an error if a run fails a gate; by then everything is written."""
+    """Raise an error if a run fails a gate; everything is written before."""
     from pipeline.query import ask
 
     if gates and run_ids:
@@ -175,7 +177,7 @@ def bring_up(
     *,
     full: bool = False,
 ) -> BuildResult:
-    """Builds the warehouse, with progress, and says what was built."""
+    """Build the warehouse with progress, and print the result."""
     from pipeline.models import build
 
     limit = None
@@ -200,7 +202,7 @@ def write_page(
     form: str | None = None,
     pictures: Literal["png", "svg"] = "png",
 ) -> ReportResult:
-    """Writes the report and says where it is."""
+    """Write the report and print its path."""
     from pipeline.report import form_of, write_report
 
     with phase("report"), voice.doing("writing the report"):
@@ -222,7 +224,7 @@ def write_page(
 
 
 def print_headline(lake: Lake) -> None:
-    """Prints the headline figures of the latest runs."""
+    """Print the main figures of the latest runs."""
     from pipeline.query import run_query
     from pipeline.terminal import Choice
 

@@ -1,4 +1,4 @@
-"""The commands that do the work: from inputs to a lake, its warehouse and the report."""
+"""Define the commands that do the work: ingest, build, report, check."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def run(
         typer.Option(
             "--report",
             metavar="FILE",
-            help="Where the page goes; LAKE/report.html. {date} and {datetime} are the start.",
+            help="File of the report; default LAKE/report.html. {date}, {datetime}: the start.",
         ),
     ] = None,
     since: Annotated[
@@ -76,8 +76,8 @@ def run(
         typer.Option(
             "--since",
             metavar="AGE",
-            help="The page is about runs dated within 90m, 24h, 7d, ..., and those that came since"
-            " the last such page.",
+            help="Report only runs dated in the last 90m, 24h, 7d, ..., and runs that arrived since"
+            " the last such report.",
         ),
     ] = None,
     max_bad_ratio: BadRatio = MAX_BAD_RATIO,
@@ -100,8 +100,8 @@ def run(
         typer.Option(
             "--summary",
             metavar="FILE",
-            help="Write what was done and found as JSON, also when the command fails; - prints it"
-            " in place of the table. {date} and {datetime} as in --report.",
+            help="Write a JSON summary of work and findings, also after a failure; - prints it"
+            " instead of the table. {date} and {datetime} as in --report.",
         ),
     ] = None,
     post: Annotated[
@@ -109,26 +109,26 @@ def run(
         typer.Option(
             "--post",
             metavar="COMMAND",
-            help="Run this at the end, also when the command fails, with the summary as its input.",
+            help="Run this command at the end, also after a failure; its stdin is the summary.",
         ),
     ] = None,
     keep: Annotated[
         int | None,
         typer.Option(
-            "--keep", metavar="N", min=1, help="Leave only the N newest pages and summaries."
+            "--keep", metavar="N", min=1, help="Delete all but the N newest reports and summaries."
         ),
     ] = None,
     wait: Annotated[
         str,
         typer.Option(
-            "--wait", metavar="TIME", help="How long another run on the lake is waited for."
+            "--wait", metavar="TIME", help="How long to wait for another run on the lake to end."
         ),
     ] = "1h",
     quiet: Quiet = False,
 ) -> None:
-    """Ingest, build and report: the main job. Run it again as often as you like.
+    """Ingest, build and report in one command. Run it as often as you like.
 
-    --fail-on judges the runs that were added or changed since they were last judged.
+    --fail-on judges the runs that arrived or changed since runs were last judged.
     """
     from pipeline.lake import Lake, local_root
     from pipeline.nightly import Job
@@ -187,15 +187,15 @@ def ingest(
     scheduler: Scheduler = None,
     workers: Workers = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done and write nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")
     ] = False,
     output_format: Annotated[
         OutputFormat | None,
-        typer.Option("--format", help="Print what was done: a row per run and input passed over."),
+        typer.Option("--format", help="Print the result: a row per run and per skipped input."),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Bring a lake's Parquet up to date with its inputs."""
+    """Parse new and changed inputs into the lake's Parquet files."""
     from pipeline.lake import Lake
 
     options = read_options(
@@ -217,7 +217,7 @@ def ingest(
 def build(
     lake: LakeName,
     full: Annotated[
-        bool, typer.Option("--full", help="Compute every run again, not only changed ones.")
+        bool, typer.Option("--full", help="Compute all runs again, not only changed ones.")
     ] = False,
     memory: Memory = None,
     engine: Engine = EngineName.LOCAL,
@@ -225,7 +225,7 @@ def build(
     workers: Workers = None,
     output_format: Annotated[
         OutputFormat | None,
-        typer.Option("--format", help="Print what was done: a row per run computed or dropped."),
+        typer.Option("--format", help="Print the result: a row per run computed or deleted."),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -242,12 +242,14 @@ def check(
     lake: LakeName,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="Do not read part files whole to see that they are intact."),
+        typer.Option(
+            "--quick", help="Do not read part files in full to check that they are intact."
+        ),
     ] = False,
     output_format: Format = OutputFormat.TABLE,
     output: Output = None,
 ) -> None:
-    """Verify a lake: files against manifests, every line accounted for, figures that add up."""
+    """Verify a lake: files match manifests, every line is accounted for, figures add up."""
     from pipeline.check import check_lake, findings_table
 
     findings = check_lake(open_lake(lake), quick=quick)
@@ -258,6 +260,6 @@ def check(
         raise CheckFailedError(
             f"{len(failed)} of the lake's checks failed",
             path=lake,
-            hint="the column repair says what mends each",
+            hint="the column repair says how to fix each",
         )
     speak().say(f"{lake}: all checks passed")

@@ -1,4 +1,4 @@
-"""The commands that decide what a lake keeps."""
+"""Define the commands that delete or compact data of a lake."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pipeline.retention import Doomed
 
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would be removed and remove nothing.")
+    bool, typer.Option("--dry-run", help="Show what would be removed; remove nothing.")
 ]
 
 
@@ -34,21 +34,23 @@ def drop(
         list[str] | None,
         typer.Argument(
             metavar="[RUN]...",
-            help="A run's id, a part that only it has, or latest.",
+            help="A run id, a unique part of one, or latest.",
             autocompletion=complete_run,
         ),
     ] = None,
     older_than: Annotated[
         str | None,
         typer.Option(
-            "--older-than", metavar="AGE", help="Every run dated longer ago than 90d, 12w, ..."
+            "--older-than",
+            metavar="AGE",
+            help="Delete every run with a date more than 90d, 12w, ... ago.",
         ),
     ] = None,
     forget: Annotated[
         bool,
         typer.Option(
             "--forget",
-            help="Let the next ingest of their input bring them back, also runs dropped before.",
+            help="Let the next ingest add them again; also for runs deleted before.",
         ),
     ] = False,
     dry_run: DryRun = False,
@@ -56,7 +58,7 @@ def drop(
     output_format: Format = OutputFormat.TABLE,
     quiet: Quiet = False,
 ) -> None:
-    """Take runs out of a lake. Their input does not bring them back, unless --forget says so."""
+    """Delete runs; they stay deleted on the next ingest unless you pass --forget."""
     from pipeline.retention import doomed_table
     from pipeline.retention import drop as drop_runs
 
@@ -69,10 +71,10 @@ def drop(
         f" {amount(sum(run.bytes for run in doomed))}"
     )
     if dry_run:
-        voice.say(f"would drop {told}")
+        voice.say(f"would delete {told}")
     elif doomed:
         drop_runs(opened, doomed, forget=forget)
-        voice.say(f"dropped {told}")
+        voice.say(f"deleted {told}")
         bring_up(opened, limit, voice)
 
 
@@ -84,7 +86,7 @@ def gc(
     output_format: Format = OutputFormat.TABLE,
     quiet: Quiet = False,
 ) -> None:
-    """Remove files that no manifest and no warehouse names, and what dead processes left."""
+    """Remove unused files: without a manifest or warehouse, or left by dead processes."""
     from pipeline.retention import collect, leftovers_table
 
     opened = open_lake(lake)
@@ -103,13 +105,13 @@ def gc(
 def compact(
     lake: LakeName,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be packed and write nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be packed; write nothing.")
     ] = False,
     memory: Memory = None,
     output_format: Format = OutputFormat.TABLE,
     quiet: Quiet = False,
 ) -> None:
-    """Pack the small part files of many runs into few, which a lake of small runs is read by."""
+    """Merge small Parquet files so that lakes of many small runs read faster."""
     from pipeline.packing import compact as pack
     from pipeline.packing import compaction_table
 
@@ -138,7 +140,7 @@ def _choose(
 
     age = read_age(older_than, "--older-than")
     if (age is None) == (not names):
-        raise UsageError("give runs or --older-than", hint="see: tracelake runs")
+        raise UsageError("give runs or --older-than", hint="list runs with: tracelake runs")
     if age is None:
         return choose_runs(lake, names or [], forget=forget)
     return choose_old(lake, age, datetime.now())

@@ -1,4 +1,4 @@
-"""The commands that show what is in a lake."""
+"""Define the commands that show what is in a lake."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class DocumentFormat(StrEnum):
-    """How a document is printed."""
+    """Format of a printed document."""
 
     TABLE = "table"
     JSON = "json"
@@ -61,11 +61,11 @@ RunName = Annotated[
     str,
     typer.Argument(
         metavar="RUN",
-        help="An id, a part that only one has, `latest`; RUN~1 is the one before of its config.",
+        help="A run id, a unique part of one, or latest; RUN~1 is the run before it of its config.",
         autocompletion=complete_run,
     ),
 ]
-AsDocument = Annotated[DocumentFormat, typer.Option("--format", help="For people, or JSON.")]
+AsDocument = Annotated[DocumentFormat, typer.Option("--format", help="Output format.")]
 
 
 @app.command()
@@ -73,7 +73,9 @@ def runs(
     lake: LakeName,
     since: Annotated[
         str | None,
-        typer.Option("--since", metavar="AGE", help="Only runs dated within 90m, 24h, 7d, ..."),
+        typer.Option(
+            "--since", metavar="AGE", help="Only runs with a date in the last 90m, 24h, 7d, ..."
+        ),
     ] = None,
     trace_format: Annotated[
         str | None,
@@ -85,31 +87,32 @@ def runs(
         ),
     ] = None,
     attention: Annotated[
-        bool, typer.Option("--attention", help="Only runs that need attention, and what for.")
+        bool,
+        typer.Option("--attention", help="Only runs that would fail a --fail-on gate, and which."),
     ] = False,
     sort: Annotated[
         str | None,
         typer.Option(
             "--sort",
             metavar="COLUMN",
-            help="By this: numbers and dates from the largest, text from A. By date if not given.",
+            help="Sort by this column: largest number or newest date first, text from A.",
         ),
     ] = None,
-    reverse: Annotated[bool, typer.Option("--reverse", help="The other way round.")] = False,
+    reverse: Annotated[bool, typer.Option("--reverse", help="Reverse the order.")] = False,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="So many runs at most.")
+        int | None, typer.Option("--limit", min=1, help="Maximum number of runs.")
     ] = None,
     output_format: Format = OutputFormat.TABLE,
     output: Output = None,
 ) -> None:
-    """List the runs with their headline figures. On a terminal the table fits its width."""
+    """List runs with their main figures."""
     from pipeline.terminal import Choice
 
     age = read_age(since)
     after = None if age is None else datetime.now().replace(microsecond=0) - age
     if trace_format is not None and trace_format not in trace_formats():
         known = ", ".join(trace_formats())
-        raise UsageError(f"no format {trace_format!r}", hint=f"one of {known}")
+        raise UsageError(f"unknown format {trace_format!r}", hint=f"use one of {known}")
     choice = Choice(after, trace_format, attention, sort, reverse, limit)
     print_runs(open_lake(lake), choice, output_format, output)
 
@@ -143,7 +146,7 @@ def diff(
     lake: LakeName,
     output_format: AsDocument = DocumentFormat.TABLE,
 ) -> None:
-    """Say what changed between two runs."""
+    """Compare two runs and show what changed."""
     from pipeline.query import ask
     from pipeline.terminal import Page, named_run, print_changes, read_changes, run_before
 
@@ -151,7 +154,7 @@ def diff(
         one = named_run(con, run)
         pair = (run_before(con, one), one) if other is None else (one, named_run(con, other))
         if pair[0] == pair[1]:
-            raise UsageError("a run does not differ from itself", hint="name another run")
+            raise UsageError("both names are the same run", hint="name another run")
         return read_changes(con, *pair)
 
     document = ask(open_lake(lake), "the runs", compare)
@@ -169,24 +172,24 @@ def _print_json(document: dict[str, Any]) -> None:
 @recorded
 def report(
     lake: LakeName,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="The file to write; - is standard output.")
-    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write; - for stdout.")],
     form: Annotated[
         str | None,
         typer.Option(
             "--format",
             metavar="NAME",
-            help="html, markdown (with a folder of pictures) or mail (text, pictures, and the page"
-            " attached); by the file's suffix (.md, .eml) if not given.",
+            help="html, markdown (with a folder of pictures) or mail (text, pictures, HTML page"
+            " attached); default: by the suffix (.md, .eml), else html.",
         ),
     ] = None,
     pictures: Annotated[
-        Pictures, typer.Option("--pictures", help="What the pictures of markdown are.")
+        Pictures, typer.Option("--pictures", help="File type of the pictures of markdown.")
     ] = Pictures.PNG,
     since: Annotated[
         str | None,
-        typer.Option("--since", metavar="AGE", help="Only runs dated within 90m, 24h, 7d, ..."),
+        typer.Option(
+            "--since", metavar="AGE", help="Only runs with a date in the last 90m, 24h, 7d, ..."
+        ),
     ] = None,
     runs: Annotated[
         list[str] | None,
@@ -200,9 +203,9 @@ def report(
     fail_on: FailOn = "",
     quiet: Quiet = False,
 ) -> None:
-    """Write the report: one HTML page that opens anywhere, or in short for mail and Markdown.
+    """Write the report: one HTML page, or a short version as Markdown or mail.
 
-    --fail-on judges the runs of the page.
+    --fail-on judges the runs in the report.
     """
     gates, opened, voice = parse_gates(fail_on), open_lake(lake), speak(quiet=quiet)
     written = write_page(

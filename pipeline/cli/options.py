@@ -1,4 +1,4 @@
-"""Options that several commands take."""
+"""Define options that several commands share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_EXPAND = "1000x"
 
 
 class OutputFormat(StrEnum):
-    """How a table is printed."""
+    """Format of a printed table."""
 
     TABLE = "table"
     JSON = "json"
@@ -29,14 +29,14 @@ class OutputFormat(StrEnum):
 
 
 class LogFormat(StrEnum):
-    """How notes, progress and errors are written."""
+    """Format of notes, progress and errors."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class EngineName(StrEnum):
-    """Where jobs run."""
+    """The engine that runs jobs."""
 
     LOCAL = "local"
     DASK = "dask"
@@ -46,7 +46,7 @@ Inputs = Annotated[
     list[str],
     typer.Argument(
         metavar="INPUT",
-        help="Files, directories, globs, archives (.tar, .tar.gz, .tar.zst, .zip), all by path or"
+        help="Files, directories, globs or archives (.tar, .tar.gz, .tar.zst, .zip), by path or"
         " URI (s3://bucket/logs), or - for stdin.",
     ),
 ]
@@ -56,7 +56,7 @@ LakeName = Annotated[
         "--lake",
         envvar="TRACELAKE_LAKE",
         metavar="LAKE",
-        help="Directory of the lake, or a URI: s3://bucket/lake, gs://..., abfs://...",
+        help="Directory or URI of the lake: s3://bucket/lake, gs://..., abfs://...",
     ),
 ]
 InputFormat = Annotated[
@@ -72,7 +72,8 @@ RunPattern = Annotated[
     typer.Option(
         "--run-pattern",
         metavar="REGEX",
-        help="On the relative path; groups run, rank, host, device, tp, ... override names.",
+        help="Regular expression on the relative path; its groups run, rank, host, device, tp, ..."
+        " override the names.",
     ),
 ]
 HostsFile = Annotated[
@@ -80,7 +81,7 @@ HostsFile = Annotated[
     typer.Option(
         "--hosts",
         metavar="FILE",
-        help="CSV of where each rank ran: rank, host, and perhaps device and run (a path glob).",
+        help="CSV file with the host of each rank: rank, host[, device][, run] (run: path glob).",
     ),
 ]
 Given = Annotated[
@@ -88,38 +89,46 @@ Given = Annotated[
     typer.Option(
         "--set",
         metavar="K=V,...",
-        help=f"Topology the input does not carry: {', '.join(topology.KEYS)}.",
+        help=f"Topology that the input does not give: {', '.join(topology.KEYS)}.",
     ),
 ]
 RunGap = Annotated[
     float,
     typer.Option(
-        "--run-gap", metavar="SECONDS", min=0, help="A later date in a name starts a new run."
+        "--run-gap",
+        metavar="SECONDS",
+        min=0,
+        help="A date in a name later than this after the one before starts a new run.",
     ),
 ]
 Replace = Annotated[
-    bool, typer.Option("--replace", help="Let an input with fewer ranks or lines replace its run.")
+    bool,
+    typer.Option("--replace", help="Replace a run even if its input now has fewer ranks or lines."),
 ]
-Verify = Annotated[bool, typer.Option("--verify", help="Read inputs whose date did not change.")]
+Verify = Annotated[
+    bool, typer.Option("--verify", help="Also read inputs whose modification time did not change.")
+]
 MaxExpand = Annotated[
     str,
     typer.Option(
         "--max-expand",
         metavar="LIMIT",
-        help="How far a compressed input may expand: a multiple of what lies on disk, 1000x, though"
-        " always to 1 GB; or a size, 50GB. What goes further is cut: exit with 3.",
+        help="How far a compressed input may expand: a multiple of its size, like 1000x (1 GB is"
+        " always allowed), or a size, like 50GB. A larger input is cut and the exit code is 3.",
     ),
 ]
 Jobs = Annotated[
     int | None,
-    typer.Option("--jobs", min=1, help="Runs parsed at once in this process; one per processor."),
+    typer.Option(
+        "--jobs", min=1, help="Runs to parse at once in this process; by default one per processor."
+    ),
 ]
 Memory = Annotated[
     str | None,
     typer.Option(
         "--memory",
         metavar="SIZE",
-        help="Stay below this, like 800MB, in each process: fewer jobs at once, and models spill to"
+        help="Memory limit of each process, like 800MB: fewer jobs run at once, and models spill to"
         " disk.",
     ),
 ]
@@ -128,7 +137,7 @@ Engine = Annotated[
     typer.Option(
         "--engine",
         envvar="TRACELAKE_ENGINE",
-        help="Where runs are parsed and computed: threads of this process, or a Dask cluster"
+        help="What parses and computes runs: threads of this process (local), or a Dask cluster"
         " (tracelake[dask]).",
     ),
 ]
@@ -138,7 +147,7 @@ Scheduler = Annotated[
         "--scheduler",
         envvar="TRACELAKE_SCHEDULER",
         metavar="ADDRESS",
-        help="The Dask cluster to use, like tcp://node1:8786.",
+        help="Address of a Dask cluster, like tcp://node1:8786; without it one is started here.",
     ),
 ]
 Workers = Annotated[
@@ -147,13 +156,17 @@ Workers = Annotated[
         "--workers",
         metavar="N",
         min=1,
-        help="Processes of a Dask cluster of its own on this machine; one per processor.",
+        help="Processes of the Dask cluster that is started on this machine; by default one per"
+        " processor.",
     ),
 ]
 BadRatio = Annotated[
     float,
     typer.Option(
-        "--max-bad-ratio", min=0, max=1, help="Exit with 3 when a run has more bad lines than this."
+        "--max-bad-ratio",
+        min=0,
+        max=1,
+        help="Exit with 3 if a larger share of a run's lines is bad.",
     ),
 ]
 FailOn = Annotated[
@@ -161,12 +174,12 @@ FailOn = Annotated[
     typer.Option(
         "--fail-on",
         metavar="NAME,...",
-        help="Exit with 5 when a run fails one of "
+        help="Exit with 5 if a run fails one of "
         f"{', '.join(f'{gate.name} ({gate.doc})' for gate in GATES.values())}.",
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say only warnings and errors.")]
-Format = Annotated[OutputFormat, typer.Option("--format", help="How to print the result.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings and errors.")]
+Format = Annotated[OutputFormat, typer.Option("--format", help="Output format.")]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Write to this file instead of stdout.")
 ]

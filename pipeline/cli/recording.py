@@ -1,4 +1,4 @@
-"""What a command leaves in its lake's record, however it ends."""
+"""Add a command to its lake's record, however it ends."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from pipeline.measures import measuring
 if TYPE_CHECKING:
     from pipeline.measures import Measures
 
-# What may hold a secret, such as a token in the address of a hook.
+# Options that may contain a secret, such as a token in the URL of a hook.
 _UNKEPT = {"post"}
-# A lake that this user only reads has no record of it.
+# A user who can only read the lake leaves no record.
 _READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
 def recorded(command: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Has a command with an option `lake` leave an entry in `tracelake_runs`."""
+    """Make a command with an option `lake` add an entry to `tracelake_runs`."""
 
     @functools.wraps(command)
     def run(*args: _P.args, **given: _P.kwargs) -> _R:
@@ -58,7 +58,7 @@ def recorded(command: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def _leave(name: str, entry: Mapping[str, Any], measures: Measures) -> None:
-    """Adds the entry; what goes wrong with that is no failure of the command."""
+    """Add the entry; a failure of that does not fail the command."""
     from pipeline import __version__
     from pipeline.lake import Lake
     from pipeline.records import add_record
@@ -71,7 +71,7 @@ def _leave(name: str, entry: Mapping[str, Any], measures: Measures) -> None:
     except (OSError, TracelakeError) as error:
         cause = error if isinstance(error, OSError) else error.__cause__
         expected = isinstance(cause, OSError) and cause.errno in _READ_ONLY
-        if entry["exit_code"] == 0 and not expected:  # or there is worse to be told
+        if entry["exit_code"] == 0 and not expected:  # otherwise there is a more important error
             speak().warn(f"the lake has no record of this command: {error}")
 
 
@@ -91,7 +91,7 @@ def _told(error: BaseException | None) -> str | None:
 
 
 def _options(given: Mapping[str, object]) -> dict[str, str]:
-    """Parameters that say something, as text."""
+    """Return options that were given, as text."""
     return {
         name: "..." if name in _UNKEPT else _text(value)
         for name, value in given.items()

@@ -1,4 +1,4 @@
-"""What commands of every kind share: the lake they open, what they print and where."""
+"""Share what all commands need: opening a lake, reading options, printing results."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from pipeline.terminal import Choice
 
 
-# How a command speaks on standard error; set before it begins.
+# Format of messages on standard error; set before a command begins.
 log_format: ContextVar[LogFormat] = ContextVar("log_format", default=LogFormat.TEXT)
 
 
 def speak(*, quiet: bool = False) -> Voice:
-    """The voice of a command; one that only prints a result needs none."""
+    """Return the printer of messages; a command that only prints a result needs none."""
     if log_format.get() is LogFormat.JSON:
         from pipeline.console_json import JsonVoice
 
@@ -38,14 +38,14 @@ def speak(*, quiet: bool = False) -> Voice:
 
 
 def open_lake(lake: str) -> Lake:
-    """The lake of a command that reads one."""
+    """Return the lake of a command that reads one."""
     from pipeline.lake import Lake
 
     return Lake.open(lake)
 
 
 def read_memory(text: str | None) -> int | None:
-    """Bytes of `--memory`; too few are refused before anything is done."""
+    """Return the bytes of `--memory`; raise an error at once if they are too few."""
     if text is None:
         return None
     memory = parse_size(text)
@@ -56,19 +56,19 @@ def read_memory(text: str | None) -> int | None:
 def read_engine(
     engine: EngineName, scheduler: str | None, workers: int | None, jobs: int | None = None
 ) -> AbstractContextManager[Workers | None]:
-    """The workers that `--engine` asks for; none for threads of this process."""
+    """Return the workers that `--engine` names; None for threads of this process."""
     if engine is EngineName.LOCAL:
         if given := "--scheduler" if scheduler else "--workers" if workers else None:
-            raise UsageError(f"{given} is for another engine", hint="add --engine dask")
+            raise UsageError(f"{given} needs --engine dask", hint="add --engine dask")
         return nullcontext()
     if scheduler and workers:
         raise UsageError(
             "--scheduler and --workers exclude each other",
-            hint="name a cluster, or let one be started on this machine",
+            hint="give the address of a cluster, or the number of local workers",
         )
     if jobs is not None:
         raise UsageError(
-            "--jobs is for --engine local", hint="--workers says how many there are on this machine"
+            "--jobs is for --engine local", hint="use --workers for the number of local workers"
         )
     from pipeline.engine import dask_workers
 
@@ -76,20 +76,20 @@ def read_engine(
 
 
 def read_age(text: str | None, option: str = "--since") -> timedelta | None:
-    """Reads 30s, 90m, 24h, 7d, 2w."""
+    """Read 30s, 90m, 24h, 7d, 2w."""
     if text is None:
         return None
     units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
     number, unit = text[:-1], text[-1:]
     if not (number.isascii() and number.isdigit() and len(number) <= 5) or unit not in units:
-        raise UsageError(f"{option} {text!r} is no time", hint="give 30s, 90m, 24h, 7d or 2w")
+        raise UsageError(f"{option} {text!r} is not a time", hint="give 30s, 90m, 24h, 7d or 2w")
     return timedelta(**{units[unit]: int(number)})
 
 
 def print_runs(
     lake: Lake, choice: Choice, output_format: OutputFormat, output: Path | None
 ) -> None:
-    """Prints a list of runs: on a terminal as much as has room."""
+    """Print a list of runs, on a terminal as wide as it is."""
     from pipeline.query import run_query
     from pipeline.terminal import Page, draw_runs, runs_sql
 
@@ -102,7 +102,7 @@ def print_runs(
 
 
 def print_table(result: Result, output_format: OutputFormat, output: Path | None) -> None:
-    """Prints a result in the format asked for, on standard output or into a file."""
+    """Print a result in the given format, on standard output or into a file."""
     from pipeline.query import write_result
 
     with _out(output) as out:

@@ -1,4 +1,4 @@
-"""The `synth` command: its options are the fields of a generated archive's spec."""
+"""Define the `synth` command: its options are the fields of a generated archive's spec."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.synth.spec import Spec, sample_spec
 
 
 def _synth(directory: Path, sample: bool, ranks: int | None, **given: Any) -> None:
-    """Write an archive with known answers, in every format, and the answers beside it."""
+    """Write an archive with known answers, in every format, and the answers with it."""
     from pipeline.synth.archive import write_archive
 
     chosen: dict[str, Any] = {
@@ -34,7 +34,7 @@ def _synth(directory: Path, sample: bool, ranks: int | None, **given: Any) -> No
 def _replicas(ranks: int, model_parallel: int) -> int:
     if ranks % model_parallel:
         raise UsageError(
-            f"--ranks {ranks} is no multiple of tp * pp = {model_parallel}",
+            f"--ranks {ranks} is not a multiple of tp * pp = {model_parallel}",
             hint="set --tp and --pp",
         )
     return ranks // model_parallel
@@ -45,13 +45,14 @@ def _plain(default: object) -> str:
 
 
 def _parameters() -> list[inspect.Parameter]:
-    """The command's own parameters, and one option per field of `Spec`."""
+    """Return the command's own parameters, and one option per field of `Spec`."""
     own = {
-        "directory": (Annotated[Path, typer.Argument(help="Where to write; new or empty.")], ...),
+        "directory": (
+            Annotated[Path, typer.Argument(help="Directory to write, new or empty.")],
+            ...,
+        ),
         "sample": (
-            Annotated[
-                bool, typer.Option("--sample", help="The archive of data/sample, nothing else.")
-            ],
+            Annotated[bool, typer.Option("--sample", help="Write the archive of data/sample.")],
             False,
         ),
         "ranks": (

@@ -1,4 +1,4 @@
-"""The `timeline` command."""
+"""Define the `timeline` command."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def timeline(
         str,
         typer.Argument(
             metavar="RUN",
-            help="A run's id, a part that only it has, or latest.",
+            help="A run id, a unique part of one, or latest.",
             autocompletion=complete_run,
         ),
     ],
@@ -31,20 +31,20 @@ def timeline(
             "--output",
             "-o",
             metavar="FILE",
-            help="The file to write, compressed if it ends in .gz; - for stdout.",
+            help="File to write, compressed if it ends in .gz; - for stdout.",
         ),
     ],
     steps: Annotated[
         str | None,
-        typer.Option("--step", "--steps", metavar="N|A-B", help="Only this step, or these."),
+        typer.Option("--step", "--steps", metavar="N|A-B", help="Only these steps."),
     ] = None,
     ranks: Annotated[
         list[str] | None,
-        typer.Option("--rank", metavar="N|A-B", help="Only this rank, or these; repeatable."),
+        typer.Option("--rank", metavar="N|A-B", help="Only these ranks; repeatable."),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Draw a run as a Chrome trace, which opens in Perfetto and chrome://tracing."""
+    """Write a run as a Chrome trace for Perfetto or chrome://tracing."""
     from pipeline.timeline import parse_span, write_timeline
 
     voice, opened = speak(quiet=quiet), open_lake(lake)

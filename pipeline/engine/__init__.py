@@ -1,7 +1,7 @@
-"""Where jobs run when it is not in this process: workers of a Dask cluster.
+"""Run jobs in other processes: the workers of a Dask cluster.
 
-Who gives a worker which job, again if it is lost, is distributed's affair, and so is all that they
-say to each other. Here a cluster is joined or started, and what goes wrong in it is told.
+distributed assigns jobs to workers, repeats lost ones and transports data. This package joins or
+starts a cluster and reports its errors.
 """
 
 from pipeline.engine.cluster import dask_workers

@@ -1,4 +1,4 @@
-"""A Dask cluster that is joined, or started on this machine for as long as a command takes."""
+"""Join a Dask cluster, or start one on this machine for the duration of a command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LARGE_WARNING = "distributed.admin.large-graph-warning-threshold"
 _LOOPBACK = "127.0.0.1:0"
 _CONNECT_SECONDS = 10
-# To say good-bye: what is still at work then is left to end by itself.
+# Time to close the connection; work that continues after it ends by itself.
 _CLOSE_SECONDS = 5
 
 
@@ -30,12 +30,12 @@ _CLOSE_SECONDS = 5
 def dask_workers(
     scheduler: str | None, workers: int | None, *, patience: float = 600
 ) -> Iterator[Workers]:
-    """Workers of a cluster, which is joined, or started on this machine and ended afterwards.
+    """Yield the workers of a cluster that is joined, or started here and stopped afterwards.
 
     Args:
         scheduler: Address of the cluster to be joined.
-        workers: How many are started here; one per processor without either.
-        patience: Seconds that a worker may take to come, in the queue of a batch system for one.
+        workers: Number of workers to start here; one per processor without either.
+        patience: Seconds to wait for a worker, e.g. while it is queued in a batch system.
 
     Raises:
         UsageError: distributed is not installed, or there is no cluster at the address.
@@ -49,21 +49,21 @@ def dask_workers(
             "--engine dask needs distributed", hint="pip install 'tracelake[dask]'"
         ) from None
     with ExitStack() as opened:
-        # Workers that were lost are told as an error, or were made up for.
+        # Lost workers are reported as an error, or were replaced.
         opened.enter_context(distributed.utils.silence_logging_cmgr(logging.CRITICAL))
-        # A run of many files is a plan of many bytes, which is no mistake.
+        # The plan of a run of many files is large; distributed need not warn of it.
         opened.enter_context(dask.config.set({_LARGE_WARNING: "1TB"}))
         address: Any = scheduler
         if scheduler is None:
             address = opened.enter_context(_local_cluster(workers))
         try:
-            if scheduler is not None:  # a client that is given nonsense does not end well
+            if scheduler is not None:  # check the address first: the client does not fail cleanly
                 distributed.comm.resolve_address(scheduler)
             client = distributed.Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError) as error:
             raise UsageError(
                 f"no scheduler answers at {scheduler}",
-                hint="give --scheduler as tcp://HOST:8786, as dask scheduler prints it",
+                hint="use the address that dask scheduler prints, like tcp://HOST:8786",
             ) from error
         opened.callback(client.close, timeout=_CLOSE_SECONDS)
         executor = client.get_executor(pure=False)
@@ -72,7 +72,7 @@ def dask_workers(
 
 
 def _leave(client: Client, executor: Executor) -> None:
-    """Gives up what is not done, if there is somebody to be told."""
+    """Cancel unfinished jobs if the scheduler still answers."""
     if client.status in OPEN:
         executor.shutdown(wait=False)
 
@@ -84,8 +84,8 @@ def _joined(client: Client, executor: Executor, patience: float) -> Workers:
         told = client.run(versions, on_error="return")
     except TimeoutError as error:
         raise WorkersError(
-            f"no worker came within {patience:.0f} s",
-            hint="start workers for this scheduler, then give the command again",
+            f"no worker connected within {patience:.0f} s",
+            hint="start workers for this scheduler, then run the command again",
         ) from error
     except OSError as error:
         raise scheduler_gone() from error
@@ -105,7 +105,7 @@ def _joined(client: Client, executor: Executor, patience: float) -> Workers:
 
 @contextmanager
 def _local_cluster(workers: int | None) -> Iterator[Any]:
-    """A cluster on this machine, reached by none but it: a process with one thread per worker."""
+    """Yield a local cluster that only this machine can reach; each worker has one thread."""
     from distributed import LocalCluster  # noqa: PLC0415 # see dask_workers
 
     with LocalCluster(
@@ -115,9 +115,9 @@ def _local_cluster(workers: int | None) -> Iterator[Any]:
         host=_LOOPBACK.partition(":")[0],
         protocol="tcp",
         dashboard_address=None,
-        scheduler_kwargs={"dashboard_address": _LOOPBACK},  # its metrics, which it always serves
+        scheduler_kwargs={"dashboard_address": _LOOPBACK},  # dask always starts its metrics server
         worker_dashboard_address=_LOOPBACK,
-        memory_limit=0,  # a job bounds its own memory, and is not to be killed for that
+        memory_limit=0,  # a job limits its own memory; dask must not kill it for that
         silence_logs=logging.CRITICAL,
         preload=[__name__],
     ) as cluster:
@@ -125,6 +125,6 @@ def _local_cluster(workers: int | None) -> Iterator[Any]:
 
 
 def dask_setup(worker: object) -> None:
-    """Called by a worker of a cluster of our own: Ctrl-C is for the command, which ends it."""
+    """Make a worker of a local cluster ignore Ctrl-C; the command stops it."""
     del worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""What happens to a job in a worker's process."""
+"""Run a job in a worker's process."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from pipeline import __version__
 from pipeline.errors import WorkersError
 from pipeline.measures import Measures, listen, take_phases
 
-# Whose versions decide what a part file has in it, byte for byte, and what a model computes.
+# Their versions determine the bytes of part files and the results of models.
 _LIBRARIES = ("duckdb", "numpy", "polars", "pyarrow")
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A job on its way: one thing for distributed, which would look into tuples and lists.
+    """A job to send, as one opaque object, because distributed would search tuples and lists.
 
     Attributes:
-        versions: Of the process that has sent it.
+        versions: Versions in the process that sent it.
     """
 
     versions: Mapping[str, str]
@@ -37,14 +37,14 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a job gave, and nanoseconds by phase."""
+    """The result of a job, and nanoseconds by phase."""
 
     given: Any
     phases: Mapping[str, int]
 
 
 def do(order: Order) -> Done:
-    """Does a job where it was sent; the worker may have come after the others were asked."""
+    """Run a job after a check of versions; the worker may have joined late."""
     compare(versions(), order.versions, platform.node())
     measures = _measures()
     given = order.job(*order.args)
@@ -53,13 +53,13 @@ def do(order: Order) -> Done:
 
 @functools.cache
 def _measures() -> Measures:
-    """Of this process, as long as it lives: jobs that run at the same time share its phases."""
+    """Return the measures of this process; jobs that run at the same time share them."""
     return listen()
 
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """What results depend on in this process."""
+    """Return the versions that results depend on in this process."""
     return {
         "tracelake": __version__,
         **{name: metadata.version(name) for name in _LIBRARIES},
@@ -68,10 +68,10 @@ def versions() -> dict[str, str]:
 
 
 def compare(theirs: Mapping[str, str], ours: Mapping[str, str], worker: str) -> None:
-    """Makes sure that a worker has the versions of the command.
+    """Make sure that a worker has the versions of the command.
 
     Raises:
-        WorkersError: It has not.
+        WorkersError: A version differs.
     """
     if theirs != ours:
         name = next(name for name in ours if theirs.get(name) != ours[name])
@@ -83,11 +83,11 @@ def compare(theirs: Mapping[str, str], ours: Mapping[str, str], worker: str) -> 
 
 @contextmanager
 def work_folder(staging: Path | None) -> Iterator[Path]:
-    """A folder of its own for a job in a worker: it may be done twice, also at the same time.
+    """Yield a private folder for a job in a worker; the job may run twice, also at the same time.
 
     Args:
-        staging: The driver's private folder, which goes with all in it when the driver ends; None
-            where the worker does not see it and hands in what it made while it has its folder.
+        staging: The command's private folder, which is removed when the command ends; None if the
+            worker does not see it and puts its results into the store itself.
 
     Raises:
         WorkersError: The worker does not see it.
@@ -101,10 +101,10 @@ def work_folder(staging: Path | None) -> Iterator[Path]:
 
 
 def require(path: Path, mode: int, what: str) -> None:
-    """Makes sure that a worker sees what the driver sees.
+    """Make sure that a worker sees the same path as the command.
 
     Args:
-        mode: As `os.access` has it.
+        mode: The mode of `os.access`.
 
     Raises:
         WorkersError: It does not.

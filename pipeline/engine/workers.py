@@ -1,4 +1,4 @@
-"""Workers in other processes, as those who have jobs for them see them."""
+"""Submit jobs to workers in other processes, and wait for results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 OPEN = ("running", "connecting")
-"""States of a client that has a scheduler, or may have it again."""
+"""States of a client that is connected, or may reconnect."""
 
 _LOOK_SECONDS = 5
 
@@ -28,12 +28,12 @@ class Workers:
     """Workers in other processes; whatever a job takes and gives is pickled.
 
     Attributes:
-        executor: Jobs are submitted to.
-        width: Jobs that run at the same time.
-        together: Those of them that share a machine, at most.
-        per_process: Those of them that share a process, at most.
-        client: Of the cluster.
-        patience: Seconds without any worker until that is an error.
+        executor: The executor for jobs.
+        width: Number of jobs that run at the same time.
+        together: The most of them that share a machine.
+        per_process: The most of them that share a process.
+        client: The client of the cluster.
+        patience: Seconds without any worker before that is an error.
     """
 
     executor: Executor
@@ -44,20 +44,20 @@ class Workers:
     patience: float
 
     def submit(self, job: Callable[..., Any], *args: Any) -> Future[Any]:
-        """Has a job done; `result` has what it gave.
+        """Submit a job; `result` returns its result.
 
         Raises:
-            WorkersError: The scheduler is gone.
+            WorkersError: The scheduler has disappeared.
         """
         if self.client.status not in OPEN:
             raise scheduler_gone()
         return self.executor.submit(do, Order(versions(), job, args))
 
     def wait(self, futures: Collection[Future[Any]]) -> set[Future[Any]]:
-        """Waits until one of the futures has ended; returns those that have.
+        """Wait until one of the futures has ended; return those that have.
 
         Raises:
-            WorkersError: There was no worker for long.
+            WorkersError: There was no worker for too long.
         """
         gone_since: float | None = None
         while not (ended := wait_for_one(futures, _LOOK_SECONDS)):
@@ -68,18 +68,18 @@ class Workers:
             elif time.monotonic() - gone_since > self.patience:
                 raise WorkersError(
                     f"there was no worker for {self.patience:.0f} s",
-                    hint="start workers, then give the command again: it goes on where it was",
+                    hint="start workers, then run the command again: it continues where it was",
                 )
         return ended
 
     def _any_worker(self) -> bool:
         try:
             return bool(self.client.nthreads())
-        except OSError:  # the scheduler is gone, which ends all futures
+        except OSError:  # the scheduler has disappeared, which ends all futures
             return False
 
     def result(self, future: Future[Any]) -> Any:
-        """What a job gave, once it has ended.
+        """Return the result of a job that has ended.
 
         Raises:
             WorkersError: The workers that took it are lost, or cannot do it.
@@ -96,18 +96,18 @@ class Workers:
         except _killed_worker() as error:
             raise WorkersError(
                 f"each of {error.allowed_failures + 1} workers that tried it died",
-                hint="look for the cause in the workers' logs, memory for one, then give the"
-                " command again: it goes on where it was",
+                hint="look for the cause in the workers' logs, e.g. too little memory, then run the"
+                " command again: it continues where it was",
             ) from error
         add_phases(done.phases)
         return done.given
 
 
 def scheduler_gone() -> WorkersError:
-    """Says that there is no scheduler any more."""
+    """Return the error for a scheduler that has disappeared."""
     return WorkersError(
-        "the scheduler is gone",
-        hint="see that it runs, then give the command again: it goes on where it was",
+        "the scheduler has disappeared",
+        hint="make sure that it runs, then run the command again: it continues where it was",
     )
 
 

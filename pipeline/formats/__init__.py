@@ -1,13 +1,13 @@
-"""Contract of a trace format, and the registry: every module of this folder that ends in `FORMAT`.
+"""Define the contract of a format, and the registry: every module here that ends in `FORMAT`.
 
 A format is one file here and one folder in `tests/golden/`. Ingest drives it in this order::
 
     sniff(head)                      does this file belong to me?
     facts(path, head) per file       what do name and first bytes say?
     group(all my files, gap)         which files are one run?
-    parser(run, ledger)              then, per source in order: feed(chunk)..., and at last finish()
+    parser(run, ledger)              then, per source in order: feed(chunk)..., at the end finish()
 
-`drain()` is called between feeds and after `finish()`; what it returns is written and forgotten, so
+`drain()` is called between feeds and after `finish()`; its result is written and released, so
 memory stays bounded by the chunk size.
 """
 
@@ -46,19 +46,19 @@ _NO_SIZES: Mapping[str, int] = MappingProxyType({})
 
 
 class FileFacts(NamedTuple):
-    """What a file's name, folder and first bytes say, before it is parsed.
+    """The facts in a file's name, folder and first bytes, before it is parsed.
 
     Attributes:
         path: Relative to the input root, posix; a member of an archive as `archive/member`. Without
             the suffix of a compression.
         stem: Readable run name: the base name without rank, date and suffix.
-        rank: Rank whose records the file holds, where name or head tell.
+        rank: Rank of the file's records, if name or head give it.
         device: Device of that rank on its host.
         run: Value that files of one run share, from `--run-pattern`.
         stamp: Date in the name, local time of the cluster.
         topology: Sizes in the name, by key of `pipeline.topology.KEYS`.
         given: Sizes from `--set` and `--run-pattern`.
-        key: Tells the files of one call of `group` apart; kept by it.
+        key: Distinguishes the files of one call of `group`, which must not change it.
     """
 
     path: str
@@ -73,7 +73,7 @@ class FileFacts(NamedTuple):
     key: int = 0
 
     def __reduce__(self) -> tuple[type[FileFacts], tuple[object, ...]]:
-        """Pickled with plain dictionaries: a read-only one cannot be."""
+        """Pickle with plain dictionaries, because read-only ones cannot be pickled."""
         return FileFacts, tuple(dict(v) if isinstance(v, Mapping) else v for v in self)
 
 
@@ -90,7 +90,7 @@ class Run:
 
 
 class Span(NamedTuple):
-    """Where the lines of one source stand in a chunk: `data[start:stop]`.
+    """The position of one source's lines in a chunk: `data[start:stop]`.
 
     Attributes:
         line: Number of the first line, from 1.
@@ -126,9 +126,9 @@ class Chunk:
 
     Attributes:
         data: uint8, 1-d, contiguous, writable (one type for compiled kernels). Valid only during
-            `feed`: the buffer is used again. Lines end in `\n`, perhaps `\r\n`. Only the last line
-            of a source may lack its end; then a `\n` that is no part of the span stands behind it.
-            Lines longer than a chunk never arrive: the reader has rejected them.
+            `feed`: the buffer is reused. Lines end in `\n`, perhaps `\r\n`. Only the last line
+            of a source may lack its end; then a `\n` outside the span follows it.
+            The reader rejects lines longer than a chunk, so they never arrive.
         ends: int64, index of every `\n` in the data.
         firsts: int64, for each span the index in `ends` of its first line.
         spans: The sources, one span each.
@@ -140,7 +140,7 @@ class Chunk:
     spans: tuple[Span, ...]
 
     def blocks(self) -> Iterator[Block]:
-        """The spans one by one, for parsers that read each source by itself."""
+        """Yield the spans one by one, for parsers that read each source by itself."""
         for s in self.spans:
             data = self.data[s.start : s.stop]
             yield Block(s.source_id, data, s.line, s.offset, s.last, s.compressed)
@@ -148,13 +148,13 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What the lines said about the run as a whole.
+    """The facts in the lines about the run as a whole.
 
     Attributes:
         topology: Sizes that the lines print, by key of `pipeline.topology.KEYS`.
         ranks: Ranks with at least one record; None for formats without ranks.
-        ranks_expected: Ranks a complete input would show, given all that is known.
-        ended: Every rank and step seen was seen to its end; None where that has no meaning.
+        ranks_expected: Ranks of a complete input, as far as known.
+        ended: Every rank and step seen has its end; None if that has no meaning.
         signature: dtype and activation shape seen, part of what makes runs comparable.
     """
 
@@ -171,31 +171,31 @@ class RunFacts:
 
 
 class Parser(Protocol):
-    """Turns the chunks of one run into rows; every physical line is reported to the ledger once."""
+    """Converts the chunks of one run into rows; reports every physical line to the ledger once."""
 
     def feed(self, chunk: Chunk) -> None:
-        """Parses a chunk. Never raises on content: what is not understood goes to the ledger."""
+        """Parse a chunk. Never raise on content: lines that are not understood go to the ledger."""
 
     def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
-        """Rows ready so far by table, in its storage schema, in order of source and line."""
+        """Return rows ready so far by table, in its storage schema, in order of source and line."""
 
     def finish(self) -> RunFacts:
-        """Ends the run; rows held back become ready. Called once, after the last chunk."""
+        """End the run; held rows become ready. Called once, after the last chunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One trace format.
+    """One input format.
 
     Attributes:
         doc: One line for `tracelake formats`.
-        version: Raised when the parser would give other rows for the same bytes.
+        version: Increased when the parser gives other rows for the same bytes.
         tables: Base tables it fills.
         sniff: Judges the first `HEAD_BYTES` bytes of the decompressed file.
         facts: Reads name and head; `path` as in `FileFacts.path`.
         group: Splits all files of this format into runs and may fill in their hosts; the gap is in
             seconds between stamps.
-        rejects: Reject reason -> doc, beside the common ones.
+        rejects: Reject reason -> doc, in addition to the common ones.
         irrelevant: Kind of irrelevant line -> doc.
     """
 
@@ -212,19 +212,19 @@ class Format:
     faults: tuple[Fault, ...] = ()
 
     def __reduce__(self) -> tuple[Callable[[str], Format], tuple[str]]:
-        """Pickled as its name: another process has the format itself."""
+        """Pickle as its name, because another process has the format too."""
         return format_named, (self.name,)
 
 
 def one_run_per_file(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
-    """Grouping rule of single-file formats."""
+    """Return each file as a run: the grouping rule of single-file formats."""
     del gap_seconds
     return [[file] for file in files]
 
 
 @functools.cache
 def formats() -> Mapping[str, Format]:
-    """Every format by name: each module of this folder, which must end in `FORMAT`.
+    """Return every format by name: each module of this folder, which must end in `FORMAT`.
 
     Raises:
         ContractError: A module has no `FORMAT`, or its name is not the module's.
@@ -242,7 +242,7 @@ def formats() -> Mapping[str, Format]:
 
 
 def describe(name: str | None = None) -> pa.Table:
-    """The formats, or everything one of them may say about a line or a file.
+    """Return the formats, or everything that one of them can report about a line or a file.
 
     Returns:
         Without a name: format, reads, tables. With one: kind (table, reject, irrelevant or fault),
@@ -272,7 +272,7 @@ def _text_table(names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> pa.Tab
 
 
 def format_named(name: str) -> Format:
-    """The format of that name.
+    """Return the format of that name.
 
     Raises:
         UsageError: There is none.
@@ -280,4 +280,6 @@ def format_named(name: str) -> Format:
     try:
         return formats()[name]
     except KeyError:
-        raise UsageError(f"no format {name!r}", hint=f"one of {', '.join(formats())}") from None
+        raise UsageError(
+            f"unknown format {name!r}", hint=f"use one of {', '.join(formats())}"
+        ) from None

@@ -1,4 +1,4 @@
-"""Workload plans of AICB, SimAI and ASTRA-sim 1.0: one layer per line, with its communication.
+"""Parse workload plans of AICB, SimAI and ASTRA-sim 1.0: one layer per line.
 
 Line 1 names a policy and the sizes of the job, line 2 the number of rows, then one row per layer:
 name, dependency, and per pass (forward, input_grad, weight_grad) compute time in ns, communication
@@ -6,17 +6,17 @@ word and bytes, and last the update time. Fields are separated by any blanks. Wh
 fixed by the simulator that reads these files (SimAI, `Workload::initialize_workload`): without a
 suffix a collective runs over the tensor-parallel group in the forward and input_grad columns and
 over the data-parallel group in the weight_grad column; `_EP` and `_DP_EP` name another; every other
-word moves nothing.
+word transfers nothing.
 
 Rows are numbered by line, line 3 being row 1; blank lines do not count, rejected ones do. The
-simulator reads tokens and accepts a row broken over lines; here a row stands on one line.
+simulator reads tokens and accepts a row broken over lines; here a row is one line.
 
 A training plan lists its layers once per micro-batch, and an `embedding_layer` begins each. Where
 the header's ga is 2 or more and exactly ga rows have that name, at equal distance and with the same
 layers between them, `micro_batch` is the number of the block and `layer_index` that of the row in
-it, both from 0. Rows before the first block and behind the last (which is as long as the others)
+it, both from 0. Rows before the first block and after the last (which is as long as the others)
 have neither, nor has any row of another plan, or of one of more than `HELD_ROWS` rows: whether the
-list repeats is known at its end, and until then the rows are held back.
+list repeats is known at its end, and until then the rows are held.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ PROFILED_NS = 1000
 ROW_COUNT_MISMATCH = Fault(
     "row_count_mismatch",
     Severity.DATA_LOSS,
-    "The plan has fewer or more rows than its second line declares; all are kept, but the "
+    "The plan has fewer or more rows than its second line declares; all are stored, but the "
     "simulator would read another plan. Generate it again.",
 )
 
 _BOM = b"\xef\xbb\xbf"
 _ROW_LINE = re.compile(rb"\s*\S+\s+-?\d+(\s+\d+\s+\S+\s+\d+){3}\s+\d+(\s|$)")
 
-# What settles that nearly all other files are no plans.
+# A quick test that excludes nearly all other files.
 _FIRST_WORD = re.compile(rb"[^\S\n]*\S+")
 _COUNTED = re.compile(rb"[^\n]*\n\s*\+?[0-9]")
 
@@ -78,7 +78,7 @@ _CHUNK_REJECTS = 1 << 10
 
 
 def _sniff(head: bytes) -> Claim:
-    """A policy and a count make a plan; a count and a row make one whose header is damaged."""
+    """Claim a plan by its policy and count; with a damaged header, by its count and a row."""
     text = head.removeprefix(_BOM)
     word = _FIRST_WORD.match(text)
     policy = _POLICIES.get(word[0].lstrip(), "") if word else ""
@@ -92,7 +92,7 @@ def _sniff(head: bytes) -> Claim:
 
 
 def _facts(path: str, head: bytes) -> FileFacts:
-    """Plans have no rank and no date."""
+    """Return the facts of the name; plans have no rank and no date."""
     del head
     name = PurePosixPath(path).name
     stem = name[:-4] if name.lower().endswith(".txt") else name
@@ -100,7 +100,7 @@ def _facts(path: str, head: bytes) -> FileFacts:
 
 
 class _Plan:
-    """One source: what its first lines said, and its rows on their way to batches."""
+    """One source: the facts of its first lines, and rows that become batches."""
 
     def __init__(self, source_id: int, ledger: Ledger) -> None:
         self._source_id = source_id
@@ -119,7 +119,7 @@ class _Plan:
         return None if self._declared is None else self._account.row_lines == self._declared
 
     def feed(self, block: Block, buffers: scan.Buffers) -> Iterator[pa.RecordBatch]:
-        """Reads a block; gives the rows that are ready."""
+        """Read a block; return the rows that are ready."""
         progress = self._progress
         progress[scan.POSITION], progress[scan.LINE] = self._read_top(block)
         fields = scan.FIELDS + (self.header.policy == CUSTOMIZED)
@@ -141,7 +141,7 @@ class _Plan:
             yield from self._end()
 
     def _read_top(self, block: Block) -> tuple[int, int]:
-        """Reads header and count where the block has them: position and line of the rest."""
+        """Read header and count if the block has them; return position and line of the rest."""
         position, line = 0, block.line
         text = block.data.tobytes() if line <= 2 else b""
         while line <= 2 and position < len(text):
@@ -177,7 +177,7 @@ class _Plan:
         self._ledger.reject(self._source_id, line, block.offset + position, reason, text)
 
     def _accept(self, rows: Records) -> Iterator[pa.RecordBatch]:
-        """Counts rows, and holds them back or gives them."""
+        """Count rows; hold them or return them."""
         self._account.row_lines += len(rows)
         self._account.rows += len(rows) * len(PASSES)
         self.profiled = self.profiled or bool((rows["compute"] >= PROFILED_NS).any())
@@ -193,7 +193,7 @@ class _Plan:
             yield from self._release(None)
 
     def _release(self, repeat: Repeat | None) -> Iterator[pa.RecordBatch]:
-        """Gives what was held back, and holds back no more."""
+        """Return the held rows, and hold no more."""
         held, self._held = self._held or [], None
         for rows in held:
             yield self._batch(rows, repeat)
@@ -208,12 +208,12 @@ class _Plan:
             self._ledger.fault(self._source_id, ROW_COUNT_MISMATCH, line=2, raw=counts.encode())
 
     def _batch(self, rows: Records, repeat: Repeat | None) -> pa.RecordBatch:
-        """The passes of rows as a batch of `workload_passes`."""
+        """Return the passes of rows as a batch of `workload_passes`."""
         columns = pass_columns(rows, self._source_id, self._words, repeat, self._describe)
         return pa.RecordBatch.from_arrays([columns[n] for n in _SCHEMA.names], schema=_SCHEMA)
 
     def _describe(self, tokens: list[int]) -> dict[str, str]:
-        """A dependency other than -1, and the fields behind the twelfth."""
+        """Return a dependency other than -1, and the fields after the twelfth."""
         dependency, extension = ("" if t < 0 else self._words.texts()[t] for t in tokens)
         found = {"dependency": dependency} if dependency else {}
         for column, text in enumerate(fields_of(extension), scan.FIELDS + 1):
@@ -233,7 +233,7 @@ class _Parser:
         self._ready: list[pa.RecordBatch] = []
 
     def feed(self, chunk: Chunk) -> None:
-        """Reads a chunk."""
+        """Read a chunk."""
         for block in chunk.blocks():
             if block.source_id not in self._plans:
                 self._plans[block.source_id] = _Plan(block.source_id, self._ledger)
@@ -241,12 +241,12 @@ class _Parser:
             self._ready.extend(plan.feed(block, self._buffers))
 
     def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
-        """Rows ready so far."""
+        """Return rows ready so far."""
         ready, self._ready = self._ready, []
         return {"workload_passes": ready}
 
     def finish(self) -> RunFacts:
-        """Sizes and attributes of the headers; the first plan's win."""
+        """Return sizes and attributes of the headers; those of the first plan take precedence."""
         plans = [plan for _, plan in sorted(self._plans.items(), reverse=True)]
         ends = [plan.ended for plan in plans]
         return RunFacts(

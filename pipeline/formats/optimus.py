@@ -1,9 +1,9 @@
-"""Format `optimus`: standard output of OptimusPrime pipeline training, all ranks in one stream.
+"""Parse standard output of OptimusPrime pipeline training, all ranks in one stream.
 
 The ranks write at once: text and newline are separate writes, so a line can hold the pieces of
-several ranks, with empty lines behind. What a line opens with decides what it is: a block header
+several ranks, followed by empty lines. The beginning of a line decides what it is: a block header
 (`[rank:R stage:S] ... forward time ... step N`), a layer row (`layer[...`), a progress record
-(`| epoch ...`), a statement of the configuration, or nothing that concerns us.
+(`| epoch ...`), a statement of the configuration, or irrelevant.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from pipeline.scan.log_records import NAME_BASE, NAME_SLOTS, names
 from pipeline.scan.log_statements import Statements
 from pipeline.topology import resolve
 
-# Rows are held back while what their ranks print elsewhere is learned: so many pieces, so many
+# Limits of rows that are held until it is known what their ranks print elsewhere: pieces, and
 # bytes of the file.
 WINDOW_PIECES = 1 << 16
 WINDOW_BYTES = 8 << 20
 
 _REJECTS = {
     "bad_header": "A block header (`[rank:`, `forward time`) without rank, stage or step.",
-    "bad_layer": "A layer row (`layer[`) that lacks a field, or whose name is none.",
+    "bad_layer": "A layer row (`layer[`) that lacks a field, or whose name is invalid.",
     "bad_progress": "A progress record (`| epoch`) that lacks a field.",
-    "bad_number": "A number that is none, too large, or finer than a nanosecond.",
-    "no_header": "A layer row that no open block waits for.",
-    "ambiguous_rank": "A layer row that could be of two blocks, or of one with a broken header.",
+    "bad_number": "A number that is invalid, too large, or finer than a nanosecond.",
+    "no_header": "A layer row that no open block expects.",
+    "ambiguous_rank": "A layer row that fits two blocks, or one with a broken header.",
     "unexpected_layer": "A layer row that no open block's rank prints in other steps.",
-    "rank_not_in_stage": "A block header whose rank is not its stage's by stage2rank.",
+    "rank_not_in_stage": "A block header whose rank is not in its stage according to stage2rank.",
 }
 _IRRELEVANT = {
     "blank": "Empty: most are newlines of lines that ranks wrote over each other.",
@@ -80,10 +80,10 @@ _PROGRESS = re.compile(rb"\| epoch +\d+ \| +\d+/ *\d+ batches \|")
 
 def _sniff(head: bytes) -> Claim:
     said: set[bytes | None] = set()
-    # A search for plain bytes, of a single one best, settles what most files are not.
+    # A search for plain bytes, best a single one, excludes most other files.
     if (b">" in head and b"> " in head) or (b"{" in head and b"stage2rank" in head):
         said = {match.group(1) for match in _STATEMENT.finditer(head)}
-    # Bytes are searched faster from their end, and most files have neither.
+    # A search from the end is faster, and most files have neither.
     speaks = head.rfind(b"forward time") >= 0 or head.rfind(b"layer[") >= 0
     if (speaks and _RECORD.search(head)) or None in said or len(said) > 1:
         return Claim.YES
@@ -114,7 +114,7 @@ def _plain_layers() -> list[str]:
 
 
 class _Parser:
-    """Parser of one log."""
+    """The parser of one log."""
 
     def __init__(self, run: Run, ledger: Ledger) -> None:
         self._run = run
@@ -128,7 +128,7 @@ class _Parser:
         self._closed = False  # a window has been resolved
         self._recent = log_steps.recent()
         self._ranks: set[int] = set()
-        self._held = np.empty(0, np.uint8)  # of the file, from the first piece held back on
+        self._held = np.empty(0, np.uint8)  # position in the file of the first held piece
         self._held_size = 0
         self._ready: dict[str, list[pa.RecordBatch]] = {}
 
@@ -146,7 +146,7 @@ class _Parser:
         self._read_others(block, found.others[: found.counts[log_lines.OTHERS]])
         self._take_records(block, found.records[: found.counts[log_lines.RECORDS]])
         self._resolve(block)
-        # One order of kinds, whatever the blocks.
+        # One order of kinds, independent of the blocks.
         counts = [(kind, count.irrelevant.pop(kind)) for kind in _KINDS if kind in count.irrelevant]
         count.irrelevant.update(counts)
 
@@ -205,7 +205,7 @@ class _Parser:
         self._emit("train_steps", step_rows(block.source_id, records, copies), block)
 
     def _resolve(self, block: Block) -> None:
-        """Gives owners to the windows that are whole; at the end of the source, to all rows."""
+        """Assign complete windows to their blocks; at the end of the source, assign all rows."""
         count = self._buffers.counts[log_lines.PIECES]
         pieces, details = self._buffers.pieces[:count], self._buffers.details[:count]
         end = block.offset + block.data.size
@@ -229,7 +229,7 @@ class _Parser:
         log_lines.keep_from(self._buffers, done)
 
     def _hold(self, block: Block, start: int) -> None:
-        """Copies the bytes from a place in the file on: the block is gone by the next one."""
+        """Copy the bytes from a place in the file on: the block is gone at the next call."""
         old, new = max(0, block.offset - start), block.data[max(0, start - block.offset) :]
         size = old + new.size
         last = self._held[self._held_size - old : self._held_size]
@@ -247,7 +247,7 @@ class _Parser:
         *,
         whole: bool,
     ) -> None:
-        """Emits the rows of a window and accounts for its lines."""
+        """Emit the rows of a window and count its lines."""
         owners = self._owners.resolve(window, self._embed, whole=whole)
         rows, ranks = layer_rows(block.source_id, window, details, owners, self._layers)
         self._ranks |= ranks
@@ -264,7 +264,7 @@ class _Parser:
             self._ledger.reject(block.source_id, line_number, start, reason, raw)
 
     def _text(self, block: Block, start: int, end: int) -> bytes:
-        """A line of this block or of the held bytes before it, without its end."""
+        """Return a line of this block or of the held bytes before it, without its end."""
         if start >= block.offset:
             raw = block.data[start - block.offset : end - block.offset].tobytes()
         else:

@@ -1,8 +1,8 @@
-"""Per-rank operation traces of Megatron runs: one line per operation, one file per rank.
+"""Parse per-rank operation traces of Megatron runs: one line per operation, one file per rank.
 
 A line is `rank:N:op(key=value,...,sub_operations=['key=value,...', ...])`. `timestamp` is the end
 of an operation in ms on the host's monotonic clock and `duration` its device time, so start = end -
-duration. How steps and micro-batches are told apart: `pipeline.scan.rank_steps`.
+duration. `pipeline.scan.rank_steps` numbers steps and micro-batches.
 
 Runs: files of one folder whose names carry the same configuration and the same stamp are one run.
 Files with stamps within the gap of each other are one run too, until a rank repeats: how they are
@@ -55,8 +55,8 @@ REJECTS = {
     "not_a_record": "The line is not `rank:N:op(...)`.",
     "unbalanced": "Brackets or quotes do not close where the line ends.",
     "bad_field": "The fields do not begin with `key=`, or are more than 1024.",
-    "duplicate_key": "A key stands twice in one record.",
-    "bad_number": "A time is not a plain decimal of at most 12.6 digits, or a count is no number.",
+    "duplicate_key": "A key occurs twice in one record.",
+    "bad_number": "A time is not a decimal of at most 12.6 digits, or a count is not a number.",
     "bad_shape": "A shape is not `[a, b, ...]` of whole numbers.",
     "missing_timestamp": "A record that was traced has no timestamp.",
     "bad_sub_operation": "`sub_operations` is not a list of quoted strings of `key=value`.",
@@ -73,7 +73,7 @@ _UNFINISHED = "unfinished"
 
 
 def sniff(head: bytes) -> Claim:
-    """YES if the first line with text is a record or a line of a schedule."""
+    """Return YES if the first line with text is a record or a line of a schedule."""
     text = head.removeprefix(_BOM).lstrip()
     if _RECORD.match(text) or _PLAN.match(text):
         return Claim.YES
@@ -81,7 +81,7 @@ def sniff(head: bytes) -> Claim:
 
 
 def facts(path: str, head: bytes) -> FileFacts:
-    """Reads `wd8_tp2_pp4_numl40_bs2_<tokenizer>_rank0_<YYYYmmddHHMMSS>.txt`: parts in any order."""
+    """Read `wd8_tp2_pp4_numl40_bs2_<tokenizer>_rank0_<YYYYmmddHHMMSS>.txt`: parts in any order."""
     name, folder = name_of(path), folder_of(path)
     if name.rank:
         rank: int | None = int(name.rank)
@@ -100,7 +100,7 @@ def facts(path: str, head: bytes) -> FileFacts:
 
 
 def group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
-    """Runs of files, in order of their first file."""
+    """Return runs of files, in order of their first file."""
     runs: list[list[FileFacts]] = []
     named: dict[str, list[FileFacts]] = defaultdict(list)
     folders: dict[tuple[str, str], dict[str, list[FileFacts]]] = defaultdict(dict)
@@ -141,7 +141,7 @@ def _join_hosts(parts: Iterable[list[FileFacts]], gap_seconds: float) -> list[li
 
 
 def _hosted(parts: list[list[FileFacts]]) -> list[list[FileFacts]]:
-    """One run of parts that complete each other, its hosts named by their folders."""
+    """Return one run of parts that complete each other, its hosts named by their folders."""
     ranks = [file.rank for part in parts for file in part]
     world = parts[0][0].topology.get("world_size", len(ranks))
     if len(parts) == 1 or None in ranks or len(ranks) > world:
@@ -170,11 +170,11 @@ class _Parser:
         self._ledger = ledger
         self._unfinished = False
         self._topology = topology = resolve(printed={}, named=run.named, given=run.given)[0]
-        # Without `self`: a cycle would keep the reader's memory until garbage is collected.
+        # Without `self`: a cycle would hold the reader's memory until garbage is collected.
         self._reader = Reader(lambda rank: stage_of(rank, topology))
 
     def feed(self, chunk: Chunk) -> None:
-        """Reads a chunk."""
+        """Read a chunk."""
         places = [(0, s.start, s.stop, s.source_id, s.line) for s in chunk.spans]
         spans = np.array(places, np.int64).reshape(-1, 5)
         spans[:, SPAN_FIRST] = chunk.firsts
@@ -198,7 +198,7 @@ class _Parser:
                 self._ledger.reject(span.source_id, line, offset, reason, raw)
 
     def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
-        """Rows ready so far."""
+        """Return rows ready so far."""
         batches = self._reader.ready()
         for batch in batches:
             self._report(NOT_UTF8, batch.not_utf8)
@@ -210,7 +210,7 @@ class _Parser:
             self._ledger.fault(notice.source, fault, line=notice.first_line, count=notice.count)
 
     def finish(self) -> RunFacts:
-        """Facts of the run, given that all blocks were fed."""
+        """Return facts of the run, given that all blocks were fed."""
         book = self._reader.finish()
         seen = self._reader.observed
         printed = self._printed()
@@ -237,7 +237,7 @@ class _Parser:
         )
 
     def _printed(self) -> dict[str, int]:
-        """Sizes that the lines give away: the stages, and the micro-batches of a step."""
+        """Return sizes that the lines show: the stages, and the micro-batches of a step."""
         seen, printed = self._reader.observed, {}
         if seen.loss_stages == {seen.last_stage} and "pp" not in self._topology:
             printed["pp"] = seen.last_stage + 1

@@ -1,4 +1,4 @@
-"""From inputs to committed runs: discover, sniff, group into runs, parse, commit."""
+"""Turn inputs into committed runs: discover, sniff, group into runs, parse, commit."""
 
 from pipeline.ingest.crews import Progress
 from pipeline.ingest.expand import Expansion

@@ -1,4 +1,4 @@
-"""Work that is mostly waiting, begun before its turn."""
+"""Prefetch: start work that mostly waits before its result is needed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _R = TypeVar("_R")
 def ahead(
     items: Iterable[_T], work: Callable[[_T], Callable[[], _R] | None], width: int
 ) -> Iterator[tuple[_T, Future[_R] | None]]:
-    """Items in their order, each with its work, which runs while some before it are dealt with.
+    """Yield items in order, each with its work, which starts while earlier items are handled.
 
-    To open an object of a store takes tens of milliseconds and nothing of a processor.
+    Opening an object of a store takes tens of milliseconds and no processor time.
 
     Args:
-        work: What is to be done for an item; None for nothing.
-        width: How many items the work runs ahead, and how many at once.
+        work: The work for an item; None for nothing.
+        width: How many items ahead the work starts, and how many run at once.
     """
     coming: deque[tuple[_T, Future[_R] | None]] = deque()
     with ThreadPoolExecutor(width, thread_name_prefix="ahead") as pool:

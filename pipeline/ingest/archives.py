@@ -1,7 +1,7 @@
-"""Members of archives, read in place: a damaged or hostile one costs itself, never its neighbours.
+"""Read members of archives in place; a damaged or hostile member affects no other.
 
-Nothing is ever written where a member's name says, and links, devices and folders are not followed:
-a name is a label and no more.
+Nothing is written to a path that a member's name gives, and links, devices and folders are not
+followed: a name is only a label.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pipeline.ingest.names import text_name
 from pipeline.ingest.streams import DECODE_ERRORS, Entry, decompressed, open_file, stat_of
 from pipeline.stores import is_uri
 
-# Of a header that only tells the name or the times of the next member.
+# Types of headers that only give the name or the times of the next member.
 _EXTENSION_BYTES = 1 << 20
 _EXTENSIONS = frozenset(
     (
@@ -30,17 +30,17 @@ _EXTENSIONS = frozenset(
 
 
 def is_zip(head: bytes) -> bool:
-    """Whether bytes start a zip archive."""
+    """Return whether bytes start a zip archive."""
     return head.startswith((b"PK\x03\x04", b"PK\x05\x06"))
 
 
 def is_tar(head: bytes) -> bool:
-    """Whether decompressed bytes start a tar archive: its magic stands at offset 257."""
+    """Return whether decompressed bytes start a tar archive: its magic is at offset 257."""
     return head[257:262] == b"ustar"
 
 
 class _Header(tarfile.TarInfo):
-    """A header that says so when it is damaged, instead of passing for the archive's end."""
+    """A header that raises an error if it is damaged, instead of ending the archive."""
 
     @classmethod
     def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
@@ -66,10 +66,10 @@ _BAD_HEADERS = (
 
 
 def walk_tar(location: str, limit: int) -> Generator[tuple[tarfile.TarInfo, IO[bytes]]]:
-    """Members of a tar, compressed or not, in one pass; regular files only have a stream.
+    """Yield members of a tar, compressed or not, in one pass; regular files only have a stream.
 
-    Each stream is valid until the next member is asked for. Members that are no regular file come
-    with an empty stream: the caller says why it skips them.
+    Each stream is valid until the next member is requested. Members that are not regular files have
+    an empty stream: the caller says why it skips them.
 
     Args:
         limit: Bytes that the archive, and each member by itself, may expand to.
@@ -81,7 +81,7 @@ def walk_tar(location: str, limit: int) -> Generator[tuple[tarfile.TarInfo, IO[b
                 archive.members.clear()  # type: ignore[attr-defined] # there may be a million
                 info.name = text_name(info.name)
                 member = archive.extractfile(info) if info.isreg() else None
-                # A sparse member has as many bytes as its header says, and they take no room.
+                # A sparse member has as many bytes as its header says, and they take no space.
                 yield info, io.BytesIO() if member is None else _plain(Bounded(member, limit))
 
 
@@ -90,9 +90,9 @@ def _plain(stream: io.RawIOBase) -> IO[bytes]:
 
 
 def pass_by(members: Iterable[Entry]) -> Generator[tuple[int, IO[bytes]]]:
-    """Positions and streams of members of one tar, each exactly once, in order.
+    """Yield positions and streams of members of one tar, each exactly once, in order.
 
-    Where the archive ends or changes before a member was met, its stream fails when it is read.
+    If the archive ends or changes before a member, the stream of that member fails when it is read.
     """
     left = {m.position: m for m in members}
     first = next(iter(left.values()))
@@ -103,13 +103,13 @@ def pass_by(members: Iterable[Entry]) -> Generator[tuple[int, IO[bytes]]]:
                     del left[position]
                     yield position, stream
     except DECODE_ERRORS:
-        pass  # the members that are left tell
+        pass  # the remaining members report it
     for position in left:
         yield position, _plain(_Lost())
 
 
 class _Lost(io.RawIOBase):
-    """A member that is not where it was."""
+    """The stream of a member that is missing."""
 
     def readable(self) -> bool:
         return True
@@ -120,24 +120,24 @@ class _Lost(io.RawIOBase):
 
 
 def zip_members(location: str) -> list[zipfile.ZipInfo]:
-    """The directory of a zip archive.
+    """Return the directory of a zip archive.
 
     Raises:
-        BadZipFile: There is none.
+        BadZipFile: The archive has no directory.
     """
     return _zip(location).infolist()
 
 
 def zip_size(location: str) -> int:
-    """Bytes that the members of a zip archive say they have; no member ever gives more."""
+    """Return the size of a zip archive's members as declared; no member ever gives more."""
     return sum(info.file_size for info in zip_members(location))
 
 
 def open_zip_member(entry: Entry) -> IO[bytes]:
-    """The stream of a member of a zip archive.
+    """Return the stream of a member of a zip archive.
 
     Raises:
-        BadZipFile: It is damaged, encrypted, compressed in an unknown way, or not there.
+        BadZipFile: It is damaged, encrypted, compressed in an unknown way, or missing.
     """
     archive = _zip(entry.location)
     infos = archive.infolist()
@@ -155,7 +155,7 @@ def _zip(location: str) -> zipfile.ZipFile:
 
 @functools.lru_cache(maxsize=2)
 def _zip_as_it_was(location: str, *_: int) -> zipfile.ZipFile:
-    """An archive whose directory is read once, however many members are opened."""
+    """Return an archive whose directory is read once, however many members are opened."""
     try:
         if is_uri(location):
             return zipfile.ZipFile(io.BufferedReader(open_file(location)))

@@ -1,6 +1,6 @@
-"""A second process that judges files beside this one.
+"""Sniff files with a second process beside this one.
 
-To open and judge a file is mostly Python's own work, of which a process does one at a time.
+Opening and sniffing a file is mostly Python code, of which a process runs one thread at a time.
 """
 
 from __future__ import annotations
@@ -21,23 +21,20 @@ from pipeline.ingest.judge import Judged, judge_file, plain_verdicts, verdicts_o
 from pipeline.ingest.streams import Entry
 
 MANY = 256
-"""Files that are worth to be shared."""
+"""Files that are worth sharing."""
 
-# In tenths, what it gets of them: this process finds the next ones meanwhile.
+# Its share in tenths: this process finds the next files meanwhile.
 _SHARE = 7
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# What comes of a process that has died: a closed pipe, or half an answer.
+# Errors after the process has died: a closed pipe, or half an answer.
 _GONE = (OSError, ValueError)
 
 
 class Assistant:
-    """Judges files with the help of a copy of this process, begun when there are many.
+    """Sniffs files with a forked copy of this process, which starts when there are many files.
 
-    The copy reads files and answers, no more: it opens nothing to write, starts no thread and
-    leaves no trace. Where it cannot be had, or is lost, this process judges alone, to the same end.
-
-    Args:
-        forced: See `judge`.
+    The copy only reads files and answers: it opens nothing to write and starts no thread. If it
+    cannot start or dies, this process sniffs alone, with the same result.
     """
 
     def __init__(self, forced: Format | None) -> None:
@@ -54,10 +51,11 @@ class Assistant:
         self._end()
 
     def judge(self, entries: Sequence[Entry]) -> Callable[[], list[Judged | None]]:
-        """Judges files as `judge_file` does, of which the copy gets its share.
+        """Sniff files as `judge_file` does; the copy gets its share.
 
         Returns:
-            What waits for it and gives all verdicts, to be called before this is called again.
+            A function that waits for the copy and returns all verdicts; call it before the next
+            call.
         """
         share = entries[: len(entries) * _SHARE // 10] if self._is_ready(len(entries)) else ()
         asked = bool(share) and self._ask(share)
@@ -65,7 +63,7 @@ class Assistant:
         return lambda: [*self._answer(share, asked=asked), *own]
 
     def _is_ready(self, files: int) -> bool:
-        """Whether there is a copy; it is made when the second time there are many."""
+        """Return whether there is a copy; it is forked at the second block with many files."""
         if files < MANY:
             return False
         self._calls += 1
@@ -94,13 +92,13 @@ class Assistant:
     def _begin(self) -> None:
         formats()  # imported once, here
         theirs, ours = os.pipe(), os.pipe()
-        # Until the copy has its own way with signals, none ends it as if it were this process.
+        # Block signals until the copy has its own handlers.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:
             with warnings.catch_warnings():
-                # Said where there are other threads: the copy asks for nothing they could hold.
+                # Python warns about other threads: the copy uses no lock that they could hold.
                 warnings.simplefilter("ignore", DeprecationWarning)
-                with contextlib.suppress(OSError):  # the system has no room for one more
+                with contextlib.suppress(OSError):  # the system allows no further process
                     self._pid = os.fork() or self._serve(theirs, ours)
         finally:
             self._asks, self._answers = os.fdopen(theirs[1], "wb"), os.fdopen(ours[0], "rb")
@@ -109,14 +107,14 @@ class Assistant:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _serve(self, asks: tuple[int, int], answers: tuple[int, int]) -> NoReturn:
-        """The life of the copy; whatever ends it, the other process goes on by itself."""
+        """Run the copy until its end; the other process then continues alone."""
         try:
             gc.disable()
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-            os.close(asks[1])  # so that it ends with the other process
+            os.close(asks[1])  # so that it ends when the other process ends
             os.close(answers[0])
             with os.fdopen(asks[0], "rb") as asked, os.fdopen(answers[1], "wb") as answered:
                 for line in asked:
@@ -129,12 +127,12 @@ class Assistant:
     def _end(self) -> None:
         pid, self._pid = self._pid, 0
         if pid:
-            # Where SIGCHLD is ignored, as some that start programs have it, nobody is waited for.
+            # If the parent ignores SIGCHLD, there is no process to wait for.
             with contextlib.suppress(ProcessLookupError, ChildProcessError):
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
         for pipe in filter(None, (self._asks, self._answers)):
-            with contextlib.suppress(OSError):  # what was not sent is of no use
+            with contextlib.suppress(OSError):  # unsent data is useless
                 pipe.close()
         self._asks = self._answers = None
 

@@ -1,4 +1,4 @@
-"""What is parsed at a time: runs that share a tar together, and small ones some at once."""
+"""Group runs into batches: runs that share a tar together, and several small runs at once."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pipeline.ingest.plan import RunPlan
 from pipeline.stores import is_uri
 
 Job = Sequence[RunPlan]
-"""A run, or all runs that share a tar, which is read once, from front to back."""
+"""A run, or all runs that share a tar, which is read once, from beginning to end."""
 
-# Of a batch, beyond which it is a batch of its own: to hand one over costs some milliseconds, and
-# what is lost with a worker is read again.
+# Limits of a batch of small runs: submitting a batch costs some milliseconds, and the batch of a
+# lost worker is read again.
 _BYTES = 64 << 20
 _FILES = 512
-# Batches for each that takes them, so that all end at about the same time.
+# Batches per worker, so that all end at about the same time.
 _ROUNDS = 4
 
 
 def batches(plans: Sequence[RunPlan], width: int) -> Iterator[list[Job]]:
-    """Puts runs into batches, in their order.
+    """Divide runs into batches, in order.
 
     Args:
         width: Batches that are parsed at the same time.
@@ -44,7 +44,7 @@ def batches(plans: Sequence[RunPlan], width: int) -> Iterator[list[Job]]:
 
 
 def sent(batch: Sequence[Job]) -> list[Job]:
-    """A batch as another process needs it: where inputs lie, without what the lake remembers."""
+    """Return a batch to send to another process, without the records of known inputs."""
     return [
         [
             replace(
@@ -68,7 +68,7 @@ def _sent(candidate: Candidate) -> Candidate:
 
 
 def _jobs(plans: Sequence[RunPlan]) -> list[list[RunPlan]]:
-    """One job per run; runs that share a tar are one job."""
+    """Return one job per run; runs that share a tar are one job."""
     job_of: dict[str, list[RunPlan]] = {}
     jobs: dict[int, list[RunPlan]] = {}
     for p in plans:

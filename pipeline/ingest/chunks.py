@@ -1,4 +1,4 @@
-"""Reads the sources of a run into chunks of whole lines, in bounded memory, ahead of the parser.
+"""Read the sources of a run into chunks of whole lines, in bounded memory, ahead of the parser.
 
 Small sources share a chunk, large ones take several. A chunk is filled on an executor while the one
 before is parsed, so that reading, decompressing and hashing cost the parser no time.
@@ -30,7 +30,7 @@ from pipeline.ingest.sources import Read, Source
 from pipeline.ingest.streams import DECODE_ERRORS, Codec
 from pipeline.scan.lines import line_ends
 
-# A line longer than this is rejected; 16 MiB hold an operation with some 80,000 sub-operations.
+# A line longer than this is rejected; 16 MiB hold an operation with about 80,000 sub-operations.
 CHUNK_BYTES = 16 << 20
 
 _PIECE = 1 << 16
@@ -39,7 +39,7 @@ _NEWLINE = ord("\n")
 
 
 class Buffer:
-    """Memory that is filled again and again, seen as bytes, as a view and as an array."""
+    """Memory that is filled repeatedly, seen as bytes, as a view and as an array."""
 
     def __init__(self, size: int) -> None:
         self.raw = bytearray(size)
@@ -49,7 +49,7 @@ class Buffer:
 
 
 class _Reading:
-    """A source between its opening and its end; `offset` is that of its next span."""
+    """An open source; `offset` is that of its next span."""
 
     def __init__(self, source: Source, stream: IO[bytes], codec: Codec | None) -> None:
         self.source = source
@@ -63,14 +63,14 @@ class _Reading:
 
 @dataclass(slots=True)
 class _Filling:
-    """What was read into a buffer.
+    """The content of a buffer.
 
     Attributes:
-        used: Bytes that the spans take; behind them stands the beginning of a line.
+        used: Bytes that the spans take; the beginning of a line follows them.
         filled: Bytes in all.
-        weight: Of what was read.
-        notes: What the ledger is to be told, in order.
-        last: Nothing is left to be read.
+        weight: Weight of the bytes read.
+        notes: Messages for the ledger, in order.
+        last: Nothing remains to be read.
     """
 
     spans: list[tuple[Read, Span]] = field(default_factory=list)
@@ -82,7 +82,7 @@ class _Filling:
 
 
 class ChunkReader:
-    """Reads sources in order; afterwards `found` tells of each that could be opened.
+    """Reads sources in order; afterwards `found` has a record of each that could be opened.
 
     Args:
         sources: Taken one by one, on the executor; a source is read to its end before the next.
@@ -98,10 +98,10 @@ class ChunkReader:
     def chunks(
         self, buffers: tuple[Buffer, Buffer], executor: Executor
     ) -> Generator[tuple[Chunk, int]]:
-        """Chunks in order, each with the weight of what was read for it.
+        """Yield chunks in order, each with the weight of the bytes read for it.
 
-        Exactly one span of a source, its last, says so. A chunk is valid until the next one is
-        asked for. While it is parsed, the executor fills the other buffer.
+        Exactly one span of a source, its last, is marked as last. A chunk is valid until the next
+        one is requested. While it is parsed, the executor fills the other buffer.
         """
         current, ahead = buffers
         try:
@@ -112,7 +112,7 @@ class ChunkReader:
                 pending = executor.submit(self._fill, ahead, rest)
                 try:
                     yield self._hand_out(chunk, filling)
-                finally:  # the buffers are free again, whatever the parser says
+                finally:  # the buffers are free again, even if the parser fails
                     chunk, filling = pending.result()
                 current, ahead = ahead, current
             yield self._hand_out(chunk, filling)
@@ -127,7 +127,7 @@ class ChunkReader:
     # --- on the executor ------------------------------------------------------------------
 
     def _fill(self, buffer: Buffer, rest: int) -> tuple[Chunk, _Filling]:
-        """Reads until the buffer is full or no source is left; it holds `rest` bytes of a line."""
+        """Read until the buffer is full or no source remains; `rest` bytes are in it already."""
         filling = _Filling()
         start, filled = 0, rest
         while True:
@@ -168,7 +168,7 @@ class ChunkReader:
     def _add_whole(
         self, source: Source, buffer: Buffer, start: int, stop: int, filling: _Filling
     ) -> None:
-        """Adds a source that was read at once."""
+        """Add a source that was read at once."""
         hashed = hashlib.sha256(buffer.view[start:stop]).hexdigest()
         found = self.found[source.source_id] = Read(stop - start, content_hash=hashed)
         _add_span(source, found, buffer, (start, stop), filling)
@@ -190,7 +190,7 @@ class ChunkReader:
             self._opened = None
 
     def _read(self, reading: _Reading, buffer: Buffer, filled: int, filling: _Filling) -> int:
-        """Reads until the buffer is full but for a byte, or the source ends; how much it holds."""
+        """Read until one byte of the buffer is free or the source ends; return the bytes in it."""
         size = len(buffer.raw) - 1
         before = reading.found.bytes
         while filled < size and not reading.ended:
@@ -217,7 +217,7 @@ class ChunkReader:
     def _add_read(
         reading: _Reading, buffer: Buffer, place: tuple[int, int], filling: _Filling
     ) -> None:
-        """Adds what was read of a source since its last span."""
+        """Add what was read of a source since its last span."""
         _add_span(
             reading.source,
             reading.found,
@@ -242,7 +242,7 @@ class ChunkReader:
             filling.weight += source.weight
 
     def _skip_line(self, reading: _Reading, buffer: Buffer, filled: int, filling: _Filling) -> int:
-        """Rejects the line that fills the buffer; how much of what follows it the buffer holds."""
+        """Reject the line that fills the buffer; return the bytes after it in the buffer."""
         source_id, offset = reading.source.source_id, reading.offset
         line = reading.found.lines + 1
         raw = bytes(buffer.raw[:TEXT_LIMIT])
@@ -263,7 +263,7 @@ class ChunkReader:
 
     @staticmethod
     def _chunk(buffer: Buffer, filling: _Filling) -> Chunk:
-        """The spans as a chunk; their lines are counted, which numbers those of the next ones."""
+        """Return the spans as a chunk; count their lines to number the next ones."""
         data = buffer.array[: filling.used]
         buffer.ends, count = line_ends(data, buffer.ends)
         ends = buffer.ends[:count]
@@ -285,7 +285,7 @@ def _add_span(
     last: bool = True,
     compressed: bool = False,
 ) -> None:
-    """Adds lines of a source that stand in the buffer."""
+    """Add lines of a source in the buffer."""
     start, stop = place
     source_id = source.source_id
     if offset == 0 and buffer.raw.startswith(_BOM, start, stop):
@@ -296,7 +296,7 @@ def _add_span(
 
 
 def _line_ended(buffer: Buffer, start: int, filled: int) -> int:
-    """How much the buffer holds, after a line end where the source that ends there has none."""
+    """Return the bytes in the buffer, after adding a missing line end at the end of a source."""
     if filled > start and buffer.raw[filled - 1] != _NEWLINE:
         buffer.raw[filled] = _NEWLINE  # the next source begins a line of its own
         filled += 1

@@ -1,4 +1,4 @@
-"""Who parses batches: threads of this process, or workers in others."""
+"""Parse batches with threads of this process, or with workers in other processes."""
 
 from __future__ import annotations
 
@@ -24,45 +24,45 @@ Parsed = Future[list[RunResult]]
 
 
 class Progress(Protocol):
-    """Told what an ingest is doing; draws, prints or ignores it."""
+    """Receives the progress of an ingest; draws, prints or ignores it."""
 
     def planned(self, runs: int, files: int, weight: int) -> None:
-        """So many runs of so many files are to be read, of so many bytes as far as known."""
+        """Announce the runs and files to read, and their bytes as far as known."""
 
     def advance(self, weight: int, files: int, rejected: int) -> None:
-        """So many more of these bytes and files have been dealt with, and lines rejected."""
+        """Add bytes and files that are done, and rejected lines."""
 
 
 class Crew(Protocol):
-    """Parses batches."""
+    """An executor that parses batches."""
 
     @property
     def width(self) -> int:
         """Batches that are parsed at the same time."""
 
     def submit(self, batch: Sequence[Job], options: Options, staging: Path) -> Parsed:
-        """Has a batch parsed; see `ingest_batch`."""
+        """Submit a batch to be parsed; see `ingest_batch`."""
 
     def results(self, batch: Sequence[Job], parsed: Parsed) -> list[RunResult]:
-        """What a batch gave, once it has ended.
+        """Return the results of a batch that has ended.
 
         Raises:
             WorkersError: It was not parsed; others may be.
         """
 
     def wait(self, pending: Collection[Parsed]) -> set[Parsed]:
-        """Waits until a batch has ended; returns those that have.
+        """Wait until a batch has ended; return those that have.
 
         Raises:
-            WorkersError: There is nobody left who could.
+            WorkersError: No worker is left.
         """
 
     def stop(self) -> None:
-        """Ends what is under way, soon."""
+        """End running batches soon."""
 
 
 class Threads:
-    """Threads of this process, which tell how far they are block by block."""
+    """Threads of this process, which report progress block by block."""
 
     def __init__(
         self, runner: ThreadPoolExecutor, width: int, helper: Executor, progress: Progress | None
@@ -100,7 +100,7 @@ class Threads:
 
 
 class Elsewhere:
-    """Workers in other processes, which tell of a batch when it has ended."""
+    """Workers in other processes, which report a batch when it has ended."""
 
     def __init__(self, workers: Workers, base: str, progress: Progress | None) -> None:
         self.width = workers.width
@@ -110,7 +110,7 @@ class Elsewhere:
 
     def submit(self, batch: Sequence[Job], options: Options, staging: Path) -> Parsed:
         """See `Crew`."""
-        # Where ranks ran is in the plan already.
+        # The plan already has the hosts of ranks.
         shaping = replace(options, hosts=None)
         return self._workers.submit(parse_sent, sent(batch), shaping, self._base, staging)
 
@@ -129,28 +129,28 @@ class Elsewhere:
         return self._workers.wait(pending)
 
     def stop(self) -> None:
-        """They see that the staging folder is gone."""
+        """Do nothing: workers see that the staging folder is gone."""
 
 
 def parse_sent(jobs: Sequence[Job], options: Options, base: str, staging: Path) -> list[RunResult]:
-    """Parses a batch in a worker's process: all that a worker does for an ingest.
+    """Parse a batch in a worker's process.
 
-    It may be called more than once for one batch, also at the same time; parts that the driver
-    hears nothing of go with its staging folder, or are collected as garbage where the lake is in a
-    store. There a worker puts the parts itself; else it shares the lake's file system.
+    It may be called more than once for one batch, also at the same time. Parts that the command
+    does not receive are removed with its staging folder, or by `gc` if the lake is in a store.
+    There a worker puts the parts itself; else it shares the lake's file system.
 
     Args:
         base: Directory or URI of the lake.
 
     Raises:
-        CancelledError: The driver has ended.
-        WorkersError: The worker does not see what the driver sees.
+        CancelledError: The command has ended.
+        WorkersError: The worker does not see the files of the command.
     """
     files = part_files_at(base)
     for p in chain.from_iterable(jobs):
         for candidate in p.sources:
             if not is_uri(candidate.entry.location):
-                # A file that is gone is a fault of the run, as it is everywhere.
+                # A missing file is a fault of the run, as in threads.
                 location = Path(candidate.entry.location)
                 there = location if location.exists() else location.parent
                 require(there, os.R_OK, "an input")

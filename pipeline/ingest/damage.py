@@ -1,4 +1,4 @@
-"""Sources that cannot be read to their end: what to call that, and what they still give."""
+"""Handle sources that cannot be read to their end: report the error, salvage the rest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PIECE = 1 << 16
 
 
 def damage_note(source: Source, error: Exception) -> Callable[[Ledger], None]:
-    """What the ledger is to be told of an error."""
+    """Return the ledger's entry for an error."""
     system = isinstance(error, OSError) and error.errno is not None
     fault: Fault = READ_ERROR if system else TRUNCATED_COMPRESSION
     if isinstance(error, ExpandedTooFarError):
@@ -26,16 +26,16 @@ def damage_note(source: Source, error: Exception) -> Callable[[Ledger], None]:
 
 
 def salvaged(source: Source, skip: int, most: int) -> IO[bytes]:
-    """What a damaged stream still gives behind its first `skip` bytes, byte by byte."""
+    """Return what a damaged stream still gives after its first `skip` bytes, byte by byte."""
     saved = bytearray()
     with contextlib.suppress(*DECODE_ERRORS):
         opened = source.reopen()
         if opened is not None:
             with opened as (again, _):
-                # The same damage is met again, this time at the exact byte.
+                # The same error comes again, this time at the exact byte.
                 while skip and (piece := again.read(min(skip, _PIECE))):
                     skip -= len(piece)
-                # It may be another file by now, one that does not fail.
+                # The file may have been replaced by one that does not fail.
                 while len(saved) < most and (byte := again.read(1)):
                     saved += byte
     return io.BytesIO(saved)

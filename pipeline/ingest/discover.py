@@ -1,4 +1,4 @@
-"""Finds inputs: files, directories, globs, archives, standard input; names what it passes over."""
+"""Find inputs: files, directories, globs, archives, standard input; record skipped ones."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from pipeline.stores import is_uri
 
 STANDARD_INPUT = "-"
 
-# Why an input is no trace: the closed list of `skipped.reason`.
+# Why an input is skipped: the closed list of `skipped.reason`.
 SKIP_REASONS = {
     "empty": "The file has no bytes.",
     "no_format": "No format recognises the content; see `tracelake formats`.",
     "no_records": "The format that was forced or chosen found no record in it.",
     "ambiguous": "Several formats claim the content; choose one with --input-format.",
-    "unreadable": "The operating system or the decompressor refuses to read it.",
+    "unreadable": "The operating system or the decompressor cannot read it.",
     "expands_too_far": "It decompresses to more than --max-expand allows, the archive as a whole.",
     "not_a_file": "A device, socket, pipe or link to a directory; only regular files are read.",
     "hidden": "The name starts with a dot.",
@@ -39,10 +39,10 @@ SKIP_REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """An input that is passed over, and why: a key of `SKIP_REASONS`.
+    """A skipped input with its reason: a key of `SKIP_REASONS`.
 
     Attributes:
-        lasting: The content is the reason, so that it holds as long as the file does not change.
+        lasting: The content is the reason, so it holds as long as the file does not change.
     """
 
     path: str
@@ -53,14 +53,14 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """An input that was named: a directory to walk, or files below a common folder."""
+    """An input as given: a directory to walk, or files below a common folder."""
 
     folder: Path
     files: tuple[Path, ...] | None
 
 
 def resolve_roots(inputs: Sequence[str], spool: Path) -> list[Root | StoredRoot]:
-    """Reads what was named on the command line; a path that exists wins over its glob reading.
+    """Read the inputs of the command line; an existing path takes precedence over a glob.
 
     Args:
         spool: Private folder that standard input and pipes are copied to, so that they can be read
@@ -69,7 +69,7 @@ def resolve_roots(inputs: Sequence[str], spool: Path) -> list[Root | StoredRoot]
     Raises:
         InputError: A name matches nothing.
         StoreError: The store behind a URI does not answer.
-        UsageError: A URI is none of a store that is known.
+        UsageError: A URI has an unknown scheme.
     """
     roots: list[Root | StoredRoot] = []
     for name in inputs:
@@ -110,9 +110,9 @@ def _spooled(name: str, stream: IO[bytes], spool: Path) -> Root:
 def discover(
     root: Root | StoredRoot, *, lake: str, expansion: Expansion
 ) -> Iterator[tuple[Entry, str] | Skip]:
-    """Regular files below a root in a stable order, each with its real path, and skips.
+    """Yield regular files below a root in a stable order, each with its real path, and skips.
 
-    The lake itself is not an input, wherever it lies.
+    The lake itself is not an input, wherever it is.
     """
     if isinstance(root, StoredRoot):
         yield from _discover_stored(root, lake, expansion)

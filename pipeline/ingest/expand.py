@@ -1,4 +1,4 @@
-"""How far an input may expand: a small file that decompresses without end has a bounded cost."""
+"""Limit how far an input may expand, so that a compression bomb has a bounded cost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.errors import UsageError
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-# What every input may expand to, whatever the factor: a log of one repeated line is no bomb.
+# Every input may expand to this, whatever the factor: a log of one repeated line is not a bomb.
 ALWAYS_BYTES = 10**9
 
 _FACTOR = re.compile(r"(\d{1,9})x", re.IGNORECASE)
@@ -21,14 +21,14 @@ _FACTOR = re.compile(r"(\d{1,9})x", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """The limit of `--max-expand`: a multiple of what lies on disk, or a number of bytes."""
+    """The limit of `--max-expand`: a multiple of the size on disk, or a number of bytes."""
 
     factor: int | None = 1000
     size: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Expansion:
-        """Reads 1000x or 50GB.
+        """Read 1000x or 50GB.
 
         Raises:
             UsageError: It is neither.
@@ -39,11 +39,12 @@ class Expansion:
             return cls(factor=None, size=parse_size(text))
         except UsageError:
             raise UsageError(
-                f"--max-expand {text!r} is no limit", hint="give a multiple, 1000x, or a size, 50GB"
+                f"--max-expand {text!r} is not a limit",
+                hint="give a multiple, 1000x, or a size, 50GB",
             ) from None
 
     def bytes_of(self, stored: int) -> int:
-        """How many bytes a file of so many bytes may expand to."""
+        """Return how many bytes a file of this size may expand to."""
         if self.size is not None:
             return self.size
         return max(ALWAYS_BYTES, (self.factor or 0) * stored)
@@ -53,11 +54,11 @@ DEFAULT_EXPANSION = Expansion()
 
 
 class ExpandedTooFarError(EOFError):
-    """A stream gives more bytes than it may."""
+    """A stream gives more bytes than allowed."""
 
 
 class Bounded(io.RawIOBase):
-    """A stream that fails behind its first `limit` bytes, if there are more."""
+    """A stream that fails after its first `limit` bytes if there are more."""
 
     def __init__(self, stream: IO[bytes], limit: int) -> None:
         super().__init__()
@@ -65,14 +66,14 @@ class Bounded(io.RawIOBase):
         self._left = limit
 
     def readable(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Fills the buffer as far as the limit allows.
+        """Fill the buffer as far as the limit allows.
 
         Raises:
-            ExpandedTooFarError: Behind the limit there is more.
+            ExpandedTooFarError: There are more bytes than the limit.
         """
         view = memoryview(buffer)
         if self._left == 0 and view.nbytes:

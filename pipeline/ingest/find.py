@@ -1,4 +1,4 @@
-"""Walks the inputs and judges each: which format takes it, and what its name and head say."""
+"""Walk the inputs and sniff each: its format, and the facts in its name and head."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ from pipeline.ingest.streams import Entry, open_begun
 from pipeline.schema import SCHEMA_VERSION
 from pipeline.stores import WIDTH
 
-# Files that are judged at a time.
+# Files that are sniffed at a time.
 _BLOCK = 512
 
 
 class Candidate(NamedTuple):
-    """An input that a format took.
+    """An input with a format.
 
     Attributes:
         base: Facts as the format read them.
         facts: The same with `--run-pattern`, `--hosts` and `--set` applied.
-        place: What `--hosts` says of its rank.
+        place: Host of its rank from `--hosts`.
         head_hash: SHA-256 of the first 4 KiB.
-        members: Inputs that its file gave.
-        known: The committed source it is known to equal, unread.
+        members: Number of inputs in its file.
+        known: The committed source that it equals, if that is known without reading it.
     """
 
     entry: Entry
@@ -76,7 +76,7 @@ class Findings:
 def find(
     roots: Iterable[Root | StoredRoot], options: Options, memory: Memory, lake: str
 ) -> Findings:
-    """Walks the roots and judges each input; unchanged ones are remembered, not opened.
+    """Walk the roots and sniff each input; unchanged inputs are not opened.
 
     Args:
         lake: Real path or URI of the lake.
@@ -97,7 +97,7 @@ def find(
 
 
 def _once(found: Iterable[tuple[Entry, str] | Skip], seen: set[str]) -> Iterator[Entry | Skip]:
-    """Inputs, less those that were seen under another name."""
+    """Yield inputs, except those that were already seen under another name."""
     for item in found:
         if isinstance(item, Skip):
             yield item
@@ -132,12 +132,12 @@ class _Judge:
         self.findings.covered.extend(location_of(self._base, name) for name in names)
 
     def all(self, found: Iterable[Entry | Skip]) -> None:
-        """Judges what was found."""
+        """Sniff the inputs found."""
         items = ((item, self._known(item)) for item in found)
         with Assistant(self._forced) as assistant:
             before = partial(self._take_all, (), list)
             while block := list(islice(items, _BLOCK)):
-                before()  # while the files of this block were found, those were judged
+                before()  # those were sniffed while the files of this block were found
                 new = [item for item, known in block if not (known or isinstance(item, Skip))]
                 before = partial(self._take_all, block, assistant.judge(new))
             before()
@@ -157,7 +157,7 @@ class _Judge:
                 self._add_all(item, [(item, verdict)])
 
     def all_stored(self, found: Iterable[Entry | Skip]) -> None:
-        """The same for what lies in a store: heads of what comes next are read meanwhile."""
+        """Sniff the inputs of a store; the heads of the next ones are prefetched."""
         items = ((item, self._known(item)) for item in found)
         for (item, known), opening in ahead(items, _opening, WIDTH):
             self._take(item, known, opening.result if opening else None)
@@ -176,7 +176,7 @@ class _Judge:
             self._open(item, opened)
 
     def _known(self, item: Entry | Skip) -> Sequence[Remembered | Record]:
-        """All that is remembered of an unchanged file, if it would be judged alike now."""
+        """Return the records of an unchanged file, if the sniffers have not changed either."""
         if isinstance(item, Skip) or self._options.verify:
             return []
         known = self._memory.unchanged(item)
@@ -190,7 +190,7 @@ class _Judge:
         self.findings.skips.append(record)
 
     def _still_holds(self, known: Sequence[Remembered | Record]) -> bool:
-        """Whether what was decided then would be decided now."""
+        """Return whether the earlier decision would be the same now."""
         if any(isinstance(k, Remembered) and not _current(k) for k in known):
             return False
         if self._forced is None:
@@ -233,7 +233,7 @@ class _Judge:
         )
 
     def _add_all(self, entry: Entry, judged: Sequence[tuple[Entry, Judged]]) -> None:
-        """Adds what a file gave: itself, or the members of an archive."""
+        """Add the inputs of a file: itself, or the members of an archive."""
         members = len(judged)
         for member, verdict in judged:
             if isinstance(verdict, Verdict):
@@ -247,7 +247,7 @@ class _Judge:
         self.findings.candidates[-1].append(candidate)
 
     def _apply(self, base: FileFacts) -> tuple[FileFacts, Place | None]:
-        """Facts with what the user gave, over `--run-pattern`, over what the format read."""
+        """Return facts with the user's values over `--run-pattern` over the format's facts."""
         if not (self._pattern or self._options.hosts or self._options.given):
             return base, None
         matched = self._pattern.search(base.path) if self._pattern else None
@@ -277,18 +277,18 @@ class _Judge:
 def _opening(
     found: tuple[Entry | Skip, Sequence[Remembered | Record]],
 ) -> Callable[[], io.RawIOBase] | None:
-    """What opens an input that is to be looked at."""
+    """Return the function that opens an input."""
     item, known = found
     return None if isinstance(item, Skip) or known else partial(open_begun, item.location)
 
 
 def _known_formats() -> str:
-    """Names and versions of all formats: another set may judge otherwise."""
+    """Return names and versions of all formats; a different set may decide differently."""
     return " ".join(f"{fmt.name}:{fmt.version}" for fmt in formats().values())
 
 
 def _current(known: Remembered) -> bool:
-    """Whether the facts that were remembered are those that this version would read."""
+    """Return whether the stored facts are those that this version would read."""
     options = known.run.options
     now = formats().get(options["format"])
     return now is not None and (options["parser"], options["schema"]) == (

@@ -1,4 +1,4 @@
-"""First bytes of inputs: of a file as it lies, of what a compressed one holds, of members."""
+"""Read first bytes of inputs: of plain files, decompressed files, archive members."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from pipeline.ingest.streams import (
 
 
 class Found(NamedTuple):
-    """An input with its first decompressed bytes, ready to be judged."""
+    """An input with its first decompressed bytes, ready to be sniffed."""
 
     entry: Entry
     head: bytes
 
 
 def plain_head(entry: Entry) -> Found | Skip | None:
-    """First bytes of a file that lies here as it is; None for one that is packed or compressed."""
+    """Return first bytes of a local plain file; None for an archive or compressed file."""
     try:
         head = first_bytes(entry.location, HEAD_BYTES)
     except OSError as error:
@@ -48,7 +48,7 @@ def plain_head(entry: Entry) -> Found | Skip | None:
 def open_heads(
     entry: Entry, opened: Callable[[], io.RawIOBase] | None = None
 ) -> Iterator[Found | Skip]:
-    """First bytes of an input: one for a file, one per member for an archive.
+    """Yield first bytes of an input: one for a file, one per member for an archive.
 
     Args:
         opened: Gives the file, if it is being opened already.
@@ -61,7 +61,7 @@ def open_heads(
                 return
             if codec_of(head) is not None:
                 raw.seek(0)
-                # Kept: it must not be finalised before `raw` closes.
+                # Referenced so that it is not finalised before `raw` closes.
                 stream, _ = decompressed(raw, entry.limit)
                 head = read_head(stream)
         if is_tar(head):
@@ -80,7 +80,7 @@ def _unreadable(entry: Entry, error: Exception) -> Skip:
 
 
 def read_head(stream: IO[bytes]) -> bytes:
-    """Up to `HEAD_BYTES` bytes; what can be decoded of a damaged stream, if anything."""
+    """Read up to `HEAD_BYTES` bytes; of a damaged stream, what can be decoded."""
     pieces: list[bytes] = []
     size = 0
     try:

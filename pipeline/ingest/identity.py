@@ -1,4 +1,4 @@
-"""Names that depend on content alone: run ids, groups, hashes."""
+"""Derive names from content alone: run ids, groups, hashes."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _HASH_DIGITS = 8
 
 
 def slug(text: str) -> str:
-    """Text as a file name of the lake: lower case, `[a-z0-9._-]`, never empty, never hidden."""
+    """Return text as a file name: lower case, `[a-z0-9._-]`, never empty, never hidden."""
     cleaned = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-.")
     return cleaned[: _ID_LENGTH - _HASH_DIGITS - 1].strip("-.") or "run"
 
 
 def content_hash(entry: Entry, limit: int | None = None) -> str | None:
-    """SHA-256 of the decompressed bytes, or of the first `limit`; None if it cannot be read."""
+    """Return SHA-256 of the decompressed bytes, or the first `limit`; None if unreadable."""
     with contextlib.suppress(*DECODE_ERRORS), open_entry(entry) as (stream, _):
         return _hash(stream, limit)
     return None
 
 
 def packed_hashes(entries: Sequence[Entry]) -> dict[int, str | None]:
-    """What `content_hash` says of each of these members of one tar, by position, in one pass."""
+    """Return `content_hash` of each of these members of one tar, by position, in one pass."""
     limits = {entry.position: entry.limit for entry in entries}
     hashes: dict[int, str | None] = {}
     for position, packed in pass_by(entries):
@@ -59,7 +59,7 @@ def _hash(stream: IO[bytes], limit: int | None) -> str | None:
 
 
 def first_source(sources: Sequence[Candidate]) -> Candidate:
-    """The input that names the run: of the lowest rank, wherever it stands in an archive."""
+    """Return the input that names the run: of the lowest rank, at any place in an archive."""
     return min(sources, key=_rank_order)
 
 
@@ -69,7 +69,7 @@ def _rank_order(candidate: Candidate) -> tuple[bool, int, str]:
 
 
 def feeding_order(candidate: Candidate) -> tuple[object, ...]:
-    """Tar members in the order in which they pass, everything else by rank and path."""
+    """Return tar members in the order of the archive, others by rank and path."""
     entry = candidate.entry
     if entry.packed:
         return (0, entry.path, entry.position)
@@ -78,12 +78,12 @@ def feeding_order(candidate: Candidate) -> tuple[object, ...]:
 
 
 def run_id_of(sources: Sequence[Candidate], digest: str) -> str:
-    """Readable name of the run and the first digits of a hash."""
+    """Return readable name of the run and the first digits of a hash."""
     return f"{slug(first_source(sources).facts.stem)}-{digest[:_HASH_DIGITS]}"
 
 
 def group_of(run_id: str, sources: Sequence[Candidate]) -> str:
-    """Manifest of a new run: its own for single-file formats, else its folder's."""
+    """Return the manifest of a new run: its own for single-file formats, else its folder's."""
     fmt = sources[0].format
     if fmt.group is one_run_per_file:
         return run_id

@@ -1,4 +1,4 @@
-"""What the first bytes of an input and its name say: the format that takes it, and its facts."""
+"""Sniff an input: decide its format from first bytes and name, and read its facts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.ingest.streams import Entry, strip_suffix
 
 
 class Verdict(NamedTuple):
-    """What is made of an input that a format takes.
+    """The decision on an input that has a format.
 
     Attributes:
         base: Facts as the format read them.
@@ -29,14 +29,14 @@ class Verdict(NamedTuple):
 
 
 Judged: TypeAlias = Verdict | Skip
-"""What becomes of an input."""
+"""Decision on an input: a verdict, or the reason to skip it."""
 
 
 def judge(found: Found, forced: Format | None) -> Judged:
-    """Judges an input by its first bytes.
+    """Decide on an input by its first bytes.
 
     Args:
-        forced: Takes it whatever they are; None lets them decide.
+        forced: Format to use whatever the bytes are; None lets the content decide.
     """
     entry, head = found
     fmt = forced or _choose(head)
@@ -47,15 +47,15 @@ def judge(found: Found, forced: Format | None) -> Judged:
 
 
 def judge_file(entry: Entry, forced: Format | None) -> Judged | None:
-    """Judges a file that is one input as it lies; None for one that is packed or compressed."""
+    """Decide on a plain file; return None for an archive or compressed file."""
     found = plain_head(entry)
     return judge(found, forced) if isinstance(found, Found) else found
 
 
 def plain_verdicts(judged: Sequence[Judged | None]) -> list[Any]:
-    """Verdicts as plain values that another process understands.
+    """Return verdicts as plain values that another process understands.
 
-    Facts are those that a format reads: what the user gave comes later.
+    Facts are those that a format reads; the user's values are applied later.
     """
     sizes: dict[int, tuple[int, dict[str, int]]] = {}
     plain: list[Any] = []
@@ -71,7 +71,7 @@ def plain_verdicts(judged: Sequence[Judged | None]) -> list[Any]:
 
 
 def verdicts_of(plain: Sequence[Any], entries: Sequence[Entry]) -> list[Judged | None]:
-    """The verdicts on these entries that were told in plain values."""
+    """Return the verdicts on these entries from plain values."""
     sizes, told = plain
     judged: list[Judged | None] = []
     for one, entry in zip(told, entries, strict=True):
@@ -90,7 +90,7 @@ def verdicts_of(plain: Sequence[Any], entries: Sequence[Entry]) -> list[Judged |
 
 
 def _choose(head: bytes) -> Format | str:
-    """The format that claims the content most, or the reason why none does."""
+    """Return the format with the strongest claim, or the reason why there is none."""
     best = Claim.NO
     chosen: Format | str = "no_format"
     for fmt in formats().values():

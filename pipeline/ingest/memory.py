@@ -1,4 +1,4 @@
-"""What a lake remembers of its inputs, so that an unchanged file is not opened again."""
+"""Index the inputs that a lake knows, so that an unchanged file is not opened again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.lake import RunEntry, Snapshot, label_of
 
 Record = Mapping[str, Any]
 
-# Bytes that the hash in a run id covers.
+# Number of bytes that the hash in a run id covers.
 ID_BYTES = 4096
 
 _FOUND = ("bytes", "lines", "content_hash", "duplicate_of")
@@ -25,7 +25,7 @@ _FOUND = ("bytes", "lines", "content_hash", "duplicate_of")
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """A committed source: its run and what was remembered of it."""
+    """A committed source: its run and its record."""
 
     run: RunEntry
     record: Record
@@ -40,13 +40,13 @@ def source_record(
     members: int,
     found: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What is remembered of an ingested input.
+    """Return the record of an ingested input.
 
     Args:
         facts: As the format read them, before `--run-pattern`, `--hosts` and `--set`.
-        place: What `--hosts` says of it.
-        members: Inputs that the file gave: 1, or the members of an archive.
-        found: What the parse found, by column of `sources`; an earlier record will do.
+        place: Its host from `--hosts`.
+        members: Number of inputs in the file: 1, or the members of an archive.
+        found: Results of the parse, by column of `sources`; an earlier record is accepted.
     """
     return {
         **_stat(entry),
@@ -65,7 +65,7 @@ def skip_record(
     location: str,
     judged: Mapping[str, Any] | None = None,
 ) -> Record:
-    """What is remembered of an input that was passed over.
+    """Return the record of a skipped input.
 
     Args:
         location: Of the file, see `location_of`: another ingest may give it another path.
@@ -86,19 +86,19 @@ def location_of(base: str, path: str) -> str:
 
 
 def judgement(entry: Entry, members: int, formats: str) -> dict[str, Any]:
-    """State of a file and of the formats under which it was passed over."""
+    """Return the state of a file and the formats under which it was skipped."""
     return {**_stat(entry), "members": members, "formats": formats}
 
 
 def facts_of(record: Record) -> FileFacts:
-    """The facts that were remembered."""
+    """Return the facts of a record."""
     facts = dict(record["facts"])
     stamp = facts.pop("stamp")
     return FileFacts(**facts, stamp=None if stamp is None else datetime.fromisoformat(stamp))
 
 
 def place_record(place: Place | None) -> list[str | None] | None:
-    """Host and device as they are remembered with a source."""
+    """Return host and device as a source's record stores them."""
     return None if place is None else [place.host, place.device]
 
 
@@ -133,11 +133,11 @@ _FileKey = tuple[int, int, int, str | None]
 
 
 class Memory:
-    """Index over everything a lake remembers.
+    """Index over the records of all inputs.
 
     Attributes:
-        runs: Every run of the lake, and those that were dropped: a new one takes no id of theirs.
-        dropped: Those that were dropped.
+        runs: Every run of the lake and every dropped run; a new run never gets one of these ids.
+        dropped: The dropped runs.
     """
 
     def __init__(
@@ -166,20 +166,20 @@ class Memory:
                 self._by_stat[_record_key(record)].append(record)
 
     def unchanged(self, entry: Entry) -> list[Remembered | Record]:
-        """All that a file gave when it was last read, if size, mtime and inode are still the same.
+        """Return all records of a file if its size, mtime and inode are still the same.
 
-        Empty unless every member of an archive is remembered.
+        Empty unless every member of an archive has a record.
         """
         known = self._by_stat.get((entry.path, entry.size, entry.mtime_ns, entry.inode), [])
         whole = known and all(_record(k)["members"] == len(known) for k in known)
         return list(known) if whole else []
 
     def at(self, label: str) -> list[Remembered]:
-        """Sources that were read under this label."""
+        """Return sources that were read under this label."""
         return self._by_label.get(label, [])
 
     def named(self, label: str, head_hash: str) -> list[Remembered]:
-        """Sources of this base name that begin alike, wherever they lay."""
+        """Return sources with this base name and the same beginning, in any folder."""
         return self._by_name.get((base_name(label), head_hash), [])
 
     def filed(self, entry: Entry) -> list[Remembered]:
@@ -189,7 +189,7 @@ class Memory:
 
 
 def base_name(label: str) -> str:
-    """Base name without a compression's suffix: a log is the same after it was rotated."""
+    """Return the base name without a compression suffix: a rotated log is the same log."""
     return posixpath.basename(strip_suffix(label))
 
 

@@ -1,4 +1,4 @@
-"""Names of inputs as text: what the system allows in a name and a table does not."""
+"""Convert names of inputs to text that a table can store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pipeline.faults import escape
 
 
 def text_name(name: str) -> str:
-    r"""A name as the lake has it; one that is not UTF-8 has `\xNN` for its bytes, and `\\`."""
+    r"""Return a name as the lake stores it: `\\xNN` for non-UTF-8 bytes, and `\\\\`."""
     if name.isascii():
         return name
     try:

@@ -1,4 +1,4 @@
-"""Opens an input as a stream of decompressed bytes, wherever it lies: file, archive member."""
+"""Open an input as a stream of decompressed bytes: a file or an archive member."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Opened = AbstractContextManager[tuple[IO[bytes], Codec | None]]
 
 
 def open_entry(entry: Entry, *, patient: bool = False) -> Opened:
-    """Opens an input.
+    """Open an input.
 
-    A member of a tar is found by reading up to it; use `pass_by` for many.
+    A member of a tar is found by reading the tar up to it; use `pass_by` for many.
 
     Args:
         patient: The stream is damaged: see `Codec.patient`.
@@ -34,7 +34,7 @@ def open_entry(entry: Entry, *, patient: bool = False) -> Opened:
 
 
 class _Plain(AbstractContextManager[tuple[IO[bytes], Codec | None]]):
-    """A file of its own; there may be a hundred thousand, so that this is no generator."""
+    """A plain file. A class is faster than a generator; there may be 100,000 files."""
 
     __slots__ = ("_opened", "_raw")
 

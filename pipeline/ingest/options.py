@@ -1,4 +1,4 @@
-"""The options of an ingest."""
+"""Define the options of an ingest."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pipeline.schema import SCHEMA_VERSION
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What shapes an ingest.
+    """The settings of an ingest.
 
     Attributes:
         input_format: Forces a format; None lets the content decide.
         run_pattern: Regular expression on the relative path with named groups: run, rank, host,
             device and topology keys.
         given: Topology from `--set`.
-        run_gap_seconds: A later stamp starts a new run.
-        replace: Lets a poorer run replace a richer one.
+        run_gap_seconds: A stamp later than this after the one before starts a new run.
+        replace: Lets a run with fewer ranks or lines replace a run with more.
         verify: Reads unchanged files again.
-        hosts: Where each rank ran, from `--hosts`. Remembered per input, not with `shaping`: a
-            changed line concerns only the runs it places.
+        hosts: Host of each rank, from `--hosts`. Stored per input, not with `shaping`: a
+            changed line affects only the runs whose hosts it gives.
         max_expand: How far a compressed input may expand.
     """
 
@@ -39,7 +39,7 @@ class Options:
     max_expand: Expansion = DEFAULT_EXPANSION
 
     def shaping(self, fmt: Format) -> dict[str, Any]:
-        """The options that change rows, as remembered with a run."""
+        """Return the options that change rows, as stored with a run."""
         return {
             "format": fmt.name,
             "parser": fmt.version,

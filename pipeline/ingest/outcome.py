@@ -1,4 +1,4 @@
-"""What an ingest did: run by run, and in a few lines."""
+"""Describe the result of an ingest: run by run, and in a few lines."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _TABLE = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """What became of one run. The figures are of this ingest: 0 for a run that was not read."""
+    """The result of one run. Figures are of this ingest: 0 for a run that was not read."""
 
     run_id: str
     format: str
@@ -71,7 +71,7 @@ class RunOutcome:
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:
-    """What an ingest did, run by run, what it passed over, and what `--hosts` did not reach."""
+    """The result of an ingest: runs, skipped inputs, and inputs that `--hosts` does not cover."""
 
     runs: tuple[RunOutcome, ...]
     skips: tuple[Record, ...]
@@ -84,7 +84,7 @@ class IngestReport:
 
     @property
     def cut(self) -> tuple[str, ...]:
-        """Runs of inputs that expand further than they may."""
+        """Runs of inputs that expand further than allowed."""
         return tuple(run.run_id for run in self.runs if EXPANDED_TOO_FAR in run.faults)
 
     @property
@@ -94,7 +94,7 @@ class IngestReport:
 
     @property
     def rejected(self) -> int:
-        """Lines that were not understood."""
+        """Lines that were rejected."""
         return sum(run.rejected for run in self.runs)
 
     @property
@@ -113,7 +113,7 @@ class IngestReport:
         }
 
     def table(self) -> pa.Table:
-        """A row per run and per input that was passed over; figures of runs that were read."""
+        """Return a row per run and per skipped input, with figures of runs that were read."""
         names = ("status", "format", "run_id", "files")
         read = ("bytes", "lines", "rows", "rejected", "complete")
         return _table(
@@ -125,7 +125,7 @@ class IngestReport:
         )
 
     def told(self) -> list[str]:
-        """The report in a few lines for people."""
+        """Return the report in a few lines for people."""
         by_status = Counter(run.status for run in self.runs)
         states = ", ".join(f"{by_status[s]:,} {s}" for s in Status if by_status[s])
         told = [f"{counted(len(self.runs), 'run')}: {states}"]
@@ -135,7 +135,7 @@ class IngestReport:
                 f"read {self.bytes / 1e6:,.1f} MB, {lines:,} lines, {self.rejected:,} rejected"
             )
         else:
-            told.append("nothing to write: the lake holds all of this already")
+            told.append("nothing to write: the lake already has all of this")
         told.extend(self._skipped(reason for reason in _SKIPPED if reason != _UNREADABLE))
         return told
 
@@ -163,7 +163,7 @@ class IngestReport:
 
 
 def planned_table(plans: Iterable[RunPlan], skips: Iterable[Record]) -> pa.Table:
-    """What an ingest would do, with the columns of `IngestReport.table`."""
+    """Return what an ingest would do, with the columns of `IngestReport.table`."""
     return _table(
         (
             {
@@ -186,7 +186,7 @@ def _table(runs: Iterable[Record], skips: Iterable[Record]) -> pa.Table:
 
 
 def outcome_of(result: RunResult, status: Status, missing: tuple[str, ...] = ()) -> RunOutcome:
-    """The outcome of a run that was parsed."""
+    """Return the outcome of a run that was parsed."""
     return RunOutcome(
         result.entry.run_id,
         result.entry.options["format"],
@@ -204,7 +204,7 @@ def outcome_of(result: RunResult, status: Status, missing: tuple[str, ...] = ())
 
 
 def unplaced(plans: Iterable[RunPlan], hosts: Hosts | None) -> list[str]:
-    """What `--hosts` did not reach, a sentence each; nothing without it."""
+    """Return a sentence for each kind of input that `--hosts` does not cover."""
     if hosts is None:
         return []
     inputs = [candidate for plan in plans for candidate in plan.inputs]
@@ -216,16 +216,18 @@ def unplaced(plans: Iterable[RunPlan], hosts: Hosts | None) -> list[str]:
     idle = sorted(line for run, line in hosts.runs.items() if run not in met)
     told = []
     if mixed:
-        told.append(f" does not place {_some(mixed)}: not the records of one known rank")
+        told.append(f" gives no host for {_some(mixed)}: not the records of one known rank")
     if unlisted:
-        told.append(f" does not place {_some(unlisted)}: rank not listed")
+        told.append(f" gives no host for {_some(unlisted)}: rank not listed")
     if idle:
         lines = ", ".join(map(str, idle[:3]))
         told.append(
-            f": no input fits {counted(len(idle), 'glob')} of its column run (line {lines})"
+            f": no input matches {counted(len(idle), 'glob')} of its column run (line {lines})"
         )
     if not told and not any(c.place for c in inputs):
-        told.append(f" places none of {counted(len(inputs), 'input')}: no records of ranks")
+        told.append(
+            f" gives a host for none of {counted(len(inputs), 'input')}: no records of ranks"
+        )
     return [f"--hosts {hosts.path}{sentence}" for sentence in told]
 
 

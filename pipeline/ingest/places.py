@@ -1,12 +1,12 @@
-"""Where ranks ran: the file of `--hosts`, line by line.
+"""Read the file of `--hosts`: the host of each rank, line by line.
 
     rank,host,device,run
     0,node3,0,job7/*
     1,node3,1,job7/*
 
-`device` and `run` may be left out, and blank lines and those that begin with `#` say nothing. `run`
-is a glob on the input's path below the root that was named, where `*` spans folders; without it a
-line holds for every input. A file without commas has columns set apart by blanks, and needs no
+`device` and `run` are optional, and blank lines and lines that begin with `#` are ignored. `run`
+is a glob on the input's path below the root, where `*` also matches `/`; without it a
+line applies to every input. A file without commas has columns separated by blanks, and needs no
 header: `rank host` or `rank host device`.
 """
 
@@ -33,7 +33,7 @@ class Place:
     """A line of the file.
 
     Attributes:
-        run: Glob on the paths where it holds; None for all.
+        run: Glob on the paths it applies to; None for all.
         line: Its number, from 1.
     """
 
@@ -46,10 +46,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Hosts:
-    """Where ranks ran, as one file says.
+    """Hosts of ranks, from one file.
 
     Attributes:
-        path: Of the file.
+        path: Path of the file.
         places: Its lines by rank and glob.
     """
 
@@ -57,10 +57,10 @@ class Hosts:
     places: Mapping[tuple[int, str | None], Place]
 
     def place(self, path: str, rank: int) -> Place | None:
-        """Place of a rank whose records stand in the input of that path.
+        """Return the line for a rank of the input with that path.
 
         Raises:
-            UsageError: The file places it twice.
+            UsageError: The file has two lines for it.
         """
         lines = [self.places[rank, run] for run in self.runs_of(path) if (rank, run) in self.places]
         if len(lines) > 1:
@@ -69,14 +69,14 @@ class Hosts:
         return lines[0] if lines else None
 
     def runs_of(self, path: str) -> list[str | None]:
-        """Globs that hold for the input of that path, None among them if some lines have none."""
+        """Return globs that match this path; None among them if some lines have no glob."""
         plain: list[str | None] = [None] if None in self.runs else []
         starts = (by_start.get(path[:size], {}) for size, by_start in self._globs.items())
         return plain + [run for globs in starts for run, glob in globs.items() if glob.match(path)]
 
     @functools.cached_property
     def runs(self) -> Mapping[str | None, int]:
-        """Every glob, and the first line that has it."""
+        """Every glob, with the first line that has it."""
         return {place.run: place.line for place in reversed(list(self.places.values()))}
 
     @functools.cached_property
@@ -91,7 +91,7 @@ class Hosts:
 
 
 def read_hosts(path: Path) -> Hosts:
-    """Reads a file of `--hosts`.
+    """Read a file of `--hosts`.
 
     Raises:
         UsageError: It cannot be read, or a line is not of its form.
@@ -106,7 +106,9 @@ def read_hosts(path: Path) -> Hosts:
         if first is not place:
             raise _twice(path, first, place, f"rank {place.rank}")
     if not places:
-        raise UsageError("the file places no rank", path=path, hint=f"{_FORM}, a line per rank")
+        raise UsageError(
+            "the file has no line with a rank", path=path, hint=f"{_FORM}, a line per rank"
+        )
     return Hosts(path, places)
 
 
@@ -133,7 +135,9 @@ def _cells(path: Path, number: int, line: str, *, spaced: bool) -> list[str]:
     try:
         (cells,) = csv.reader([line], strict=True)
     except csv.Error as error:
-        raise UsageError(f"no line of CSV: {error}", path=path, line=number, hint=_FORM) from error
+        raise UsageError(
+            f"not a line of CSV: {error}", path=path, line=number, hint=_FORM
+        ) from error
     return [cell.strip() for cell in cells]
 
 
@@ -141,7 +145,7 @@ def _header(path: Path, number: int, names: Sequence[str]) -> Sequence[str]:
     known = set(names) <= set(_COLUMNS) and set(_NEEDED) <= set(names)
     if not known or len(set(names)) < len(names):
         raise UsageError(
-            f"no header of --hosts: {','.join(names)}",
+            f"not a header of --hosts: {','.join(names)}",
             path=path,
             line=number,
             hint=f"begin with a line that names the columns: {_FORM}",
@@ -161,19 +165,22 @@ def _place(path: Path, number: int, header: Sequence[str], cells: Sequence[str])
     rank, host = row.get("rank", ""), row.get("host", "")
     if not (rank.isascii() and rank.isdigit() and len(rank) < 10):
         raise UsageError(
-            f"{rank!r} is no rank", path=path, line=number, hint=f"give a whole number; {_FORM}"
+            f"{rank!r} is not a rank", path=path, line=number, hint=f"give a whole number; {_FORM}"
         )
     if not host:
         raise UsageError(
-            f"rank {rank} has no host", path=path, line=number, hint="name it, or drop the line"
+            f"rank {rank} has no host",
+            path=path,
+            line=number,
+            hint="add the host, or delete the line",
         )
     return Place(int(rank), host, row.get("device") or None, row.get("run") or None, number)
 
 
 def _twice(path: Path, first: Place, second: Place, which: str) -> UsageError:
     return UsageError(
-        f"{which} has a place already, on line {first.line}",
+        f"{which} already has a host on line {first.line}",
         path=path,
         line=second.line,
-        hint="drop one of the lines, or keep them apart with a column `run`",
+        hint="delete one of the lines, or distinguish them with a column `run`",
     )

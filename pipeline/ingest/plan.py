@@ -1,4 +1,4 @@
-"""Groups candidates into runs and compares them with what the lake already holds."""
+"""Group candidates into runs and compare them with the lake."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from pipeline.lake import RunEntry, label_of
 
 
 class Status(enum.StrEnum):
-    """What an ingest does with a run."""
+    """The action of an ingest for a run."""
 
     NEW = "new"
     UPDATED = "updated"
     UNCHANGED = "unchanged"
-    REFRESHED = "refreshed"  # same content, another file date: remembered, not parsed
-    KEPT = "kept"  # the input is poorer than what the lake holds
+    REFRESHED = "refreshed"  # same content, another file date: recorded, not parsed
+    KEPT = "kept"  # the input has less than the lake
     DROPPED = "dropped"  # was dropped from the lake on purpose
 
 
@@ -68,7 +68,7 @@ class RunPlan:
 
     @property
     def inputs(self) -> tuple[Candidate, ...]:
-        """Sources and twins."""
+        """Sources and their duplicates."""
         return (*self.sources, *(twin for twin, _ in self.twins))
 
     @property
@@ -78,12 +78,12 @@ class RunPlan:
 
     @property
     def run(self) -> Run:
-        """What the parser is told."""
+        """The run as the parser gets it."""
         named: dict[str, int] = {}
         given: dict[str, int] = {}
         before: FileFacts | None = None
         for facts in (source.facts for source in self.sources):
-            # Names of a run mostly say the same, and are then one mapping.
+            # Names of a run are mostly equal and then share one mapping.
             if before is None or facts.topology is not before.topology:
                 named = {**facts.topology, **named}
             if before is None or facts.given is not before.given:
@@ -98,7 +98,7 @@ class RunPlan:
 
 
 def plan_runs(findings: Findings, options: Options, memory: Memory) -> list[RunPlan]:
-    """Runs of the inputs in order of their first source, each compared with the lake."""
+    """Return runs of the inputs in order of their first source, each compared with the lake."""
     return _Planner(findings, options, memory).plans()
 
 
@@ -133,7 +133,7 @@ class _Planner:
     # --- one input ------------------------------------------------------------------------
 
     def _settle(self, candidate: Candidate) -> Candidate:
-        """Recognises a file whose date changed and whose content did not."""
+        """Recognise a file whose date changed but not its content."""
         if candidate.known is not None or candidate.entry.packed:
             return candidate
         for known in self._memory.at(candidate.entry.label):
@@ -157,7 +157,7 @@ class _Planner:
         return self._contents[key]
 
     def _packed_contents(self, location: str) -> dict[int, str | None]:
-        """Hashes of all candidates of a tar, by identity of their entries, in one pass."""
+        """Return hashes of all candidates of a tar, by identity of their entries, in one pass."""
         entries = [c.entry for found in self._found for c in found if c.entry.location == location]
         hashes = packed_hashes(entries)
         return {id(entry): hashes[entry.position] for entry in entries}
@@ -271,7 +271,7 @@ class _Planner:
         return replace(plan, status=Status.UPDATED if plan.replaces else Status.NEW)
 
     def _predecessors(self, sources: Iterable[Candidate]) -> dict[str, RunEntry]:
-        """Committed runs that hold an earlier state of one of these inputs."""
+        """Return committed runs with an earlier state of one of these inputs."""
         found: dict[str, RunEntry] = {}
         for source in sources if self._memory.runs else ():
             label = source.entry.label
@@ -291,7 +291,7 @@ class _Planner:
         return dict(sorted(found.items()))
 
     def _continues(self, source: Candidate, known: Remembered) -> bool:
-        """Whether the input is what was read then, or that with more at its end."""
+        """Return whether the input equals the earlier one, perhaps with more at its end."""
         record = known.record
         if label_of(record) == source.entry.label and record["head_hash"] == source.head_hash:
             return True

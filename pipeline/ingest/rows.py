@@ -1,4 +1,4 @@
-"""The row of a run in `runs`: what its files, its lines and the user said, put together."""
+"""Make the row of a run in `runs` from its files, its lines and the user's options."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CONFIG_SIZES = (
 
 
 def is_complete(facts: RunFacts) -> bool | None:
-    """Whether everything expected is there; a per-rank run of unknown size is not."""
+    """Return whether everything expected is there; False for a per-rank run of unknown size."""
     if facts.ranks is None and facts.ranks_expected is None:
         return facts.ended
     if facts.ranks_expected is None:
@@ -26,7 +26,7 @@ def is_complete(facts: RunFacts) -> bool | None:
 
 
 def run_row(plan: RunPlan, facts: RunFacts, complete: bool | None) -> dict[str, Any]:
-    """The run's values by column of `runs`."""
+    """Return the run's values by column of `runs`."""
     run = plan.run
     sizes, origin = topology.resolve(printed=facts.topology, named=run.named, given=run.given)
     first = min(run.sources, key=lambda s: (s.rank is None, s.rank or 0, s.path))

@@ -1,4 +1,4 @@
-"""The regular expression of `--run-pattern`: its groups, and what is wrong with it."""
+"""Check the regular expression of `--run-pattern` and its groups."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _PATTERN_GROUPS = (*TEXT_GROUPS, "rank", *topology.KEYS)
 
 
 def compile_pattern(pattern: str | None) -> re.Pattern[str] | None:
-    """The pattern, if one is given.
+    """Return the pattern, if one is given.
 
     Raises:
-        UsageError: It is no regular expression, or its groups are not those that are known.
+        UsageError: It is not a regular expression, or has unknown groups.
     """
     if pattern is None:
         return None
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise UsageError(f"--run-pattern is no regular expression: {error}") from error
+        raise UsageError(f"--run-pattern is not a regular expression: {error}") from error
     unknown = sorted(set(compiled.groupindex) - set(_PATTERN_GROUPS))
     if unknown or not compiled.groupindex:
         problem = f"has an unknown group {unknown[0]!r}" if unknown else "has no named group"

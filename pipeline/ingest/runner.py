@@ -1,4 +1,4 @@
-"""Drives an ingest: plans, submits jobs to an executor, commits group by group."""
+"""Run an ingest: plan, submit jobs to an executor, commit group by group."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _READ = (Status.NEW, Status.UPDATED)
 def plan(
     inputs: Sequence[str], lake_name: str, options: Options, spool: Path
 ) -> tuple[list[RunPlan], list[Record]]:
-    """What an ingest would do: runs with their status, and inputs passed over.
+    """Return what an ingest would do: runs with their status, and skipped inputs.
 
     Raises:
         InputError: A name matches nothing.
-        UsageError: An option does not fit.
+        UsageError: An option is wrong.
     """
     plans, findings = _plan(inputs, lake_name, options, spool)
     return plans, findings.skips
@@ -73,15 +73,15 @@ def ingest(
     workers: Workers | None = None,
     progress: Progress | None = None,
 ) -> IngestReport:
-    """Brings a lake up to date with its inputs.
+    """Bring a lake up to date with its inputs.
 
     Args:
         jobs: Runs parsed at the same time in this process; None for one per processor.
-        memory: Bytes for each process: fewer jobs run where they would not fit.
-        workers: Where runs are parsed; None for threads of this process.
+        memory: Bytes for each process; fewer jobs run at once if they would not fit.
+        workers: Workers that parse runs; None for threads of this process.
 
     Raises:
-        InputError: Nothing that was named is usable.
+        InputError: No input is usable.
         LakeError: The lake cannot be written.
         UsageError: Not even one job fits into the memory.
         WorkersError: Runs were not parsed; all others are in the lake.
@@ -91,7 +91,7 @@ def ingest(
         width = jobs_within(memory, width)
         if workers and jobs_within(memory, workers.per_process) < workers.per_process:
             raise UsageError(
-                f"{memory / 1e6:.0f} MB do not suffice for {workers.per_process} threads in a"
+                f"{memory / 1e6:.0f} MB is too little for {workers.per_process} threads in a"
                 " worker",
                 hint="start workers with fewer threads: dask worker --nthreads 1",
             )
@@ -134,14 +134,14 @@ def _nothing_usable(inputs: Sequence[str], skips: Sequence[Record], options: Opt
     return InputError(
         f"nothing usable ({told or 'no files'})",
         path=", ".join(inputs),
-        hint="drop --input-format, or see `tracelake formats`"
+        hint="drop --input-format, or list formats with: tracelake formats"
         if options.input_format
-        else "`tracelake formats` says what is understood",
+        else "list the known formats with: tracelake formats",
     )
 
 
 class _Work:
-    """Has a crew parse runs, and commits a group when its last run is parsed."""
+    """Lets an executor parse runs, and commits a group when its last run is parsed."""
 
     def __init__(
         self, lake: Lake, options: Options, staging: Path, progress: Progress | None
@@ -175,7 +175,7 @@ class _Work:
         try:
             while pending:
                 for future in crew.wait(pending):
-                    batch = pending.pop(future)  # and with it the results, once they are committed
+                    batch = pending.pop(future)  # and its results, once they are committed
                     try:
                         results = crew.results(batch, future)
                     except WorkersError as error:
@@ -184,10 +184,10 @@ class _Work:
                     for result in results:
                         done[result.entry.group].append(result)
                     open_groups.subtract(p.group for job in batch for p in job)
-                # What has ended during a commit is the next: to be on the disk costs once for all.
+                # Runs that end during a commit are committed together next, with one sync.
                 whole = sorted(group for group in done if not open_groups[group])
                 outcomes.extend(self._commit({group: done.pop(group) for group in whole}))
-        except BaseException:  # an interrupt as well: batches under way end at their next block
+        except BaseException:  # also after an interrupt: running batches end at their next block
             crew.stop()
             for future in pending:
                 future.cancel()
@@ -197,7 +197,7 @@ class _Work:
         return outcomes
 
     def _refresh(self, plans: Sequence[RunPlan]) -> None:
-        """Remembers new dates of unchanged content, a group at a time."""
+        """Record new dates of unchanged content, a group at a time."""
         by_group: dict[str, list[RunEntry]] = defaultdict(list)
         for p in plans:
             entry = _restamped(p)
@@ -235,7 +235,7 @@ class _Work:
         return outcomes
 
     def _shorter(self, result: RunResult, p: RunPlan) -> tuple[str, ...]:
-        """Inputs that have fewer lines than when they were last read."""
+        """Return inputs that have fewer lines than when they were last read."""
         if self._options.replace:
             return ()
         before = {label_of(s): s["lines"] for run in p.replaces for s in run.sources}
@@ -249,7 +249,7 @@ class _Work:
             self.unusable.append(skip_record(entry.path, entry.member, "no_records", location))
 
     def _change(self, group: str, results: Sequence[RunResult]) -> Change:
-        """What becomes of a group: its new runs, and the end of those that they supersede."""
+        """Return the change of a group: its new runs, and the runs that they replace."""
         new = {result.entry.run_id for result in results}
         replaced = [run for name in sorted(new) for run in self._plans[name].replaces]
         return Change(
@@ -261,7 +261,7 @@ class _Work:
 
 
 def _not_parsed(lost: Sequence[tuple[list[Job], WorkersError]]) -> WorkersError:
-    """What was lost, as one error; all else is in the lake by now."""
+    """Return the lost batches as one error; everything else is already in the lake."""
     inputs = [c.entry.label for batch, _ in lost for job in batch for p in job for c in p.sources]
     runs = sum(len(job) for batch, _ in lost for job in batch)
     error = lost[0][1]
@@ -274,7 +274,7 @@ def _not_parsed(lost: Sequence[tuple[list[Job], WorkersError]]) -> WorkersError:
 
 
 def _restamped(p: RunPlan) -> RunEntry:
-    """The committed run with its inputs' new dates."""
+    """Return the committed run with its inputs' new dates."""
     (run,) = p.replaces
     by_label = {c.entry.label: c for c in p.inputs}
     return replace(

@@ -1,4 +1,4 @@
-"""What a run is read from: inputs that can be opened, and members of a tar that pass by."""
+"""Define sources of a run: inputs that can be opened, and members of a tar."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from pipeline.ingest.opening import Opened, open_entry
 from pipeline.ingest.streams import Entry, decompressed, read_as_planned, stat_of
 from pipeline.stores import FIRST_BYTES, is_uri
 
-# Objects of a store that are being opened at once, of one run.
+# Objects of a store that one run opens at once.
 _AHEAD = 16
-# What is read at once rather than in pieces.
+# Inputs up to this size are read at once, not in pieces.
 _SMALL = 1 << 18
 _NOTHING = hashlib.sha256().hexdigest()
 
 
 @dataclass(slots=True)
 class Read:
-    """What was found out about a source, whole once it was read to its end.
+    """The facts about a source, complete once it was read to its end.
 
     Attributes:
-        bytes, lines: Decompressed.
+        bytes, lines: Decompressed bytes and lines.
         content_hash: SHA-256 of the decompressed bytes, hex.
     """
 
@@ -42,31 +42,31 @@ class Source(ABC):
     """A source that is to be read.
 
     Attributes:
-        weight: Bytes that reading it is worth, to report progress.
+        weight: Bytes to count for progress when it is read.
     """
 
     source_id: int
     weight: int = 0
 
     def take(self, view: memoryview) -> int | None:
-        """Reads it to the front of a view as a whole, where that is quicker than to open it.
+        """Read it whole to the beginning of a view, if that is faster than opening it.
 
         Returns:
-            How many bytes it has, which it still had when all were read; None: open it.
+            Its number of bytes, unchanged while it was read; None if it must be opened.
         """
         del view
         return None
 
     @abstractmethod
     def open(self) -> Opened:
-        """The decompressed bytes and their compression."""
+        """Return the decompressed bytes and their compression."""
 
     def reopen(self) -> Opened | None:
-        """The same again, patiently, to save what a damaged stream still holds, if that can be."""
+        """Open it again in a way that salvages the rest of a damaged stream, if possible."""
         return None
 
     def changed(self) -> bool:
-        """Whether it is no longer what it was when its reading was planned."""
+        """Return whether it has changed since the plan."""
         return False
 
 
@@ -74,7 +74,7 @@ class FileSource(Source):
     """An input that can be opened by itself.
 
     Attributes:
-        opening: What `open` waits for, where that is under way.
+        opening: The prefetch that `open` waits for, if there is one.
     """
 
     def __init__(self, source_id: int, entry: Entry) -> None:
@@ -112,14 +112,14 @@ class FileSource(Source):
 
 
 def opened_ahead(sources: Iterable[FileSource]) -> Iterator[FileSource]:
-    """Sources of a store in their order, each being opened while some before it are read."""
+    """Yield sources of a store in order, each opened while earlier ones are read."""
     for source, opening in ahead(sources, lambda coming: partial(open_entry, coming.entry), _AHEAD):
         source.opening = opening
         yield source
 
 
 class MemberSource(Source):
-    """A member of a tar, which can be read only while it passes."""
+    """A member of a tar, which can be read only in the order of the archive."""
 
     def __init__(self, source_id: int, stream: IO[bytes], limit: int) -> None:
         self.source_id = source_id

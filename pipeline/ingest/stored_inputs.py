@@ -1,4 +1,4 @@
-"""Inputs below a URI: what a name means there, and a walk in the order of one through folders."""
+"""Find inputs below a URI, in the order of a walk through folders."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from pipeline.errors import InputError
 from pipeline.stores import Listed, Place, listed, place_of, stat
 
 _MAGIC = re.compile(r"[*\[]")
-_FIRST, _THEN = r"(?!\.)", r"[^/]*"  # a star takes no hidden name, as in a shell
+_FIRST, _THEN = r"(?!\.)", r"[^/]*"  # a star matches no hidden name, as in a shell
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRoot:
-    """Files of a store that were named.
+    """Files of a store that an input names.
 
     Attributes:
-        folder: What their names are relative to.
-        walked: A folder was named, not they: hidden ones are passed over.
+        folder: Folder that their names are relative to.
+        walked: The input names a folder, not files: hidden ones are skipped.
     """
 
     folder: Place
@@ -31,10 +31,10 @@ class StoredRoot:
 
 
 def stored_root(uri: str) -> StoredRoot:
-    """What a URI names: a file, all files below a folder, or matches of a glob.
+    """Return what a URI names: a file, all files below a folder, or matches of a glob.
 
     Raises:
-        InputError: Nothing.
+        InputError: It names nothing.
         StoreError: The store does not answer.
         UsageError: See `place_of`.
     """
@@ -61,14 +61,14 @@ def stored_root(uri: str) -> StoredRoot:
 
 
 def hidden_part(name: str) -> str | None:
-    """The path down to the first name that starts with a dot, if there is one."""
+    """Return the path down to the first name that starts with a dot, if there is one."""
     parts = name.split("/")
     paths = accumulate(parts, "{}/{}".format)
     return next((path for path, part in zip(paths, parts, strict=True) if part[0:1] == "."), None)
 
 
 def _in_order(files: list[Listed]) -> tuple[Listed, ...]:
-    """As a walk finds them: the files of a folder by name, then those of each folder in it."""
+    """Return files in the order of a walk: those of a folder by name, then its subfolders."""
 
     def place(file: Listed) -> list[tuple[bool, str]]:
         *folders, name = file.name.split("/")
@@ -78,7 +78,7 @@ def _in_order(files: list[Listed]) -> tuple[Listed, ...]:
 
 
 def _pattern(glob: str) -> str:
-    """A glob as a regular expression; what it matches may be a folder, with all below it."""
+    """Return a glob as a regular expression; it may match a folder, with all below it."""
     return "/".join(_parts(glob)).replace("**/", rf"(?:{_FIRST}{_THEN}/)*") + r"(?:/.*)?"
 
 

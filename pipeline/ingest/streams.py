@@ -1,4 +1,4 @@
-"""Inputs as they lie on disk, and the decompressed bytes behind a stream."""
+"""Open inputs on disk or in a store, and decompress streams."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pipeline.stores import StoredFile, is_uri, place_of, stat
 
 _IsalError = cast(type[Exception], isal_zlib.error)
 
-# What a damaged or truncated stream raises, over all codecs.
+# Errors of damaged or truncated streams, over all codecs.
 DECODE_ERRORS = (
     *(EOFError, OSError, zlib.error, _IsalError, lzma.LZMAError),
     *(zipfile.BadZipFile, tarfile.TarError),
@@ -34,7 +34,7 @@ class Codec:
     """A compression: how it is recognised and opened.
 
     Attributes:
-        patient: Opens a damaged stream so that it gives all it holds before it fails.
+        patient: Opens a damaged stream so that it gives everything readable before it fails.
     """
 
     name: str
@@ -64,7 +64,7 @@ CODECS = (
 )
 _SUFFIXES = tuple(codec.suffix for codec in CODECS)
 _MAGICS = tuple(codec.magic for codec in CODECS)
-# A file that has become a pipe meanwhile is not waited for.
+# Do not wait if the file has become a pipe meanwhile.
 _READ_ONLY = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _MAGIC_BYTES = max(len(magic) for magic in _MAGICS)
 
@@ -75,12 +75,12 @@ class Entry(NamedTuple):
     Attributes:
         path: Relative to the input root, posix: the name it has in the lake.
         member: Name inside the archive `path`; None for a plain file.
-        location: Where the file lies on disk.
+        location: Path of the file on disk.
         size, mtime_ns, inode: What the file system says of `location`.
         weight: Bytes to be read for this input, as far as known: for progress.
         position: Order within the archive.
-        packed: Member of a tar, which is read from its beginning: members are taken as they pass.
-        limit: Bytes that what lies at `location` may expand to.
+        packed: Member of a tar, which is read from its beginning, member by member.
+        limit: Bytes that the file at `location` may expand to.
     """
 
     path: str
@@ -101,14 +101,14 @@ class Entry(NamedTuple):
 
 
 def codec_of(head: bytes) -> Codec | None:
-    """The compression these first bytes belong to, by content and never by suffix."""
-    if not head.startswith(_MAGICS):  # nearly always: there may be a hundred thousand files
+    """Return the compression of these first bytes, by content and never by suffix."""
+    if not head.startswith(_MAGICS):  # nearly always; a fast path for many files
         return None
     return next(codec for codec in CODECS if head.startswith(codec.magic))
 
 
 def strip_suffix(path: str) -> str:
-    """The path without the suffix of a compression."""
+    """Return the path without the suffix of a compression."""
     lowered = path.lower()
     if not lowered.endswith(_SUFFIXES):
         return path
@@ -117,7 +117,7 @@ def strip_suffix(path: str) -> str:
 
 
 def open_file(location: str) -> io.RawIOBase:
-    """A file, by path or URI; one that has become a pipe meanwhile is not waited for.
+    """Open a file, by path or URI; do not wait if it has become a pipe meanwhile.
 
     Raises:
         OSError: It cannot be opened.
@@ -129,7 +129,7 @@ def open_file(location: str) -> io.RawIOBase:
 
 
 def first_bytes(location: str, size: int) -> bytes:
-    """Up to so many bytes of a file that is no object of a store, opened as by `open_file`.
+    """Read up to `size` bytes of a file that is not in a store, opened as by `open_file`.
 
     Raises:
         OSError: It cannot be read.
@@ -142,10 +142,10 @@ def first_bytes(location: str, size: int) -> bytes:
 
 
 def read_as_planned(entry: Entry, view: memoryview) -> bool:
-    """Reads a file to the front of a view at once, if it is still what it was when it was found.
+    """Read a file to the beginning of a view at once, if it has not changed since it was found.
 
-    Whether it is, with `entry.size` bytes and no compression, in a file that is no object of a
-    store; else what the view holds means nothing.
+    Returns True only for a file with `entry.size` bytes, uncompressed and not in a store; otherwise
+    the content of the view is undefined.
     """
     try:
         opened = os.open(entry.location, _READ_ONLY)
@@ -163,7 +163,7 @@ def read_as_planned(entry: Entry, view: memoryview) -> bool:
 
 
 def open_begun(location: str) -> io.RawIOBase:
-    """The same with its first bytes read already, where reading means waiting."""
+    """Return a stream whose first bytes are already read, if reading means waiting."""
     file = open_file(location)
     file.read(1)
     file.seek(0)
@@ -171,10 +171,10 @@ def open_begun(location: str) -> io.RawIOBase:
 
 
 def stat_of(location: str) -> tuple[int, int, int]:
-    """Size, mtime and inode of a file; a store has no inodes.
+    """Return size, mtime and inode of a file; a store has no inodes.
 
     Raises:
-        OSError: It is gone.
+        OSError: It no longer exists.
         StoreError: The store does not answer.
     """
     if is_uri(location):
@@ -189,7 +189,7 @@ def stat_of(location: str) -> tuple[int, int, int]:
 def decompressed(
     raw: IO[bytes] | io.RawIOBase, limit: int, *, patient: bool = False
 ) -> tuple[IO[bytes], Codec | None]:
-    """The bytes behind a stream that may be compressed, and with what.
+    """Return the decompressed bytes of a stream, and its compression.
 
     Args:
         limit: Bytes that it may expand to.

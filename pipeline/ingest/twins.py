@@ -1,4 +1,4 @@
-"""Runs that were found more than once under one name."""
+"""Fold runs that were found more than once under one name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Twins = tuple[tuple[Candidate, int], ...]
 def fold_twins(
     found: Sequence[Sources], content_of: Callable[[Candidate], str | None]
 ) -> Iterator[tuple[Sources, Twins]]:
-    """Runs of one id: a run whose every input is in a richer one is that one found again.
+    """Return runs of one id; a run whose every input is in a larger one is a duplicate.
 
     Args:
         content_of: Hash of an input's content, None if it cannot be read.

@@ -1,4 +1,4 @@
-"""Parses the runs of one job and stages their parts; commits nothing."""
+"""Parse the runs of one job and stage their parts; commit nothing."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _local = threading.local()
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """A parsed run, staged. Small, and of plain values: another process may give it.
+    """A parsed run, staged. Small, and of plain values, because another process may send it.
 
     Attributes:
         staged: Final path, relative to the lake -> staged file.
         rows: Rows by table.
-        lines: Where its lines went, over all sources.
+        lines: Counts of its lines, over all sources.
         faults: Fault -> count.
     """
 
@@ -58,9 +58,9 @@ class RunResult:
 
     @property
     def usable(self) -> bool:
-        """Whether the run holds anything of its format.
+        """Whether the run has anything of its format.
 
-        Lines that were rejected count, except by a format that was forced on the input.
+        Rejected lines count, unless the format was forced on the input.
         """
         lines = self.lines
         rejected = 0 if self.entry.options["forced"] else lines.rejected
@@ -76,13 +76,12 @@ class RunResult:
 def ingest_batch(
     jobs: Sequence[Job], options: Options, staging: Path, helper: Executor, advance: Advance
 ) -> list[RunResult]:
-    """Parses the runs of a batch and stages their parts, in a folder that no other call uses.
+    """Parse the runs of a batch and stage their parts, in a folder that no other call uses.
 
     Args:
-        staging: The driver's private folder on the lake's filesystem.
-        helper: Runs read-ahead and writing; not the executor that runs this.
-        advance: Told how many more bytes and files of input have been dealt with, and how many
-            lines rejected.
+        staging: The command's private folder on the lake's file system.
+        helper: Executor for read-ahead and writing; not the one that runs this.
+        advance: Called with the further bytes and files that are done, and the rejected lines.
     """
     folder = Path(tempfile.mkdtemp(prefix="batch-", dir=staging))
     return [result for job in jobs for result in _ingest_job(job, options, folder, helper, advance)]
@@ -91,7 +90,7 @@ def ingest_batch(
 def _ingest_job(
     plans: Job, options: Options, staging: Path, helper: Executor, advance: Advance
 ) -> list[RunResult]:
-    """Parses the runs of one job."""
+    """Parse the runs of one job."""
     works = [_RunWork(plan, staging, helper, advance) for plan in plans]
     packed: dict[str, dict[int, tuple[_RunWork, int, Entry]]] = defaultdict(dict)
     for work in works:
@@ -125,9 +124,9 @@ class _RunWork:
         self._reads: dict[int, Read] = {}
 
     def read(self, sources: Iterable[Source]) -> None:
-        """Feeds sources to the parser and their rows to the writer."""
+        """Feed sources to the parser and its rows to the writer."""
         reader = ChunkReader(sources, self._ledger)
-        # Closed at once if the parser fails: this thread's buffers serve its next job.
+        # Closed at once if the parser fails, because this thread's next job reuses the buffers.
         with contextlib.closing(reader.chunks(_buffers(), self._helper)) as chunks:
             told = self._ledger.rejected
             for chunk, weight in chunks:
@@ -140,7 +139,7 @@ class _RunWork:
         self._reads |= reader.found
 
     def finish(self, options: Options) -> RunResult:
-        """Ends the run: rows held back, accounts, and the run's own row."""
+        """End the run: remaining rows, line counts, and the run's own row."""
         with phase("parse"):
             facts = self._parser.finish()
         self._write(everything=True)
@@ -213,7 +212,7 @@ class _RunWork:
 
 
 def _buffers() -> tuple[Buffer, Buffer]:
-    """The worker's own pair of buffers, used again for every source."""
+    """Return the worker's own pair of buffers, reused for every source."""
     if not hasattr(_local, "buffers"):
         _local.buffers = Buffer(CHUNK_BYTES), Buffer(CHUNK_BYTES)
     pair: tuple[Buffer, Buffer] = _local.buffers
@@ -221,7 +220,7 @@ def _buffers() -> tuple[Buffer, Buffer]:
 
 
 def record_of(candidate: Candidate, found: Mapping[str, Any]) -> dict[str, Any]:
-    """What is remembered of an input; see `source_record`."""
+    """Return the record of an input; see `source_record`."""
     return source_record(
         candidate.entry,
         candidate.base,

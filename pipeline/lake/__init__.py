@@ -1,20 +1,20 @@
-"""The lake on disk: layout, manifests, commit, and the one place that touches its files.
+"""Store a lake: layout, manifests, commits, and every access to its files.
 
 Layout::
 
     LAKE/<table>/run_id=<id>/part-<content hash>.parquet
     LAKE/<table>/runs_packed/part-<content hash>.parquet          rows of many runs
-    LAKE/_manifest/<group>.json      what is committed; the truth about everything else
+    LAKE/_manifest/<group>.json      which part files are committed
     LAKE/_manifest/_packs.json       runs whose rows are in packs, not in parts of their own
-    LAKE/_manifest/_loose            part files that the next sweep looks at
-    LAKE/_manifest/_dropped          runs that were dropped, so that they do not come back
+    LAKE/_manifest/_loose            part files that the next sweep checks
+    LAKE/_manifest/_dropped          runs that were dropped, so that ingest skips them
     LAKE/_staging/<purpose>-*/       work in progress
     LAKE/_run/                       lock and record of the nightly job
     LAKE/warehouse.duckdb            built from the above
 
 A commit moves immutable part files in and then replaces one manifest atomically: readers follow
-manifests, so they see a group before or after, never between. Only this room moves, replaces and
-removes part files and manifests; others write in the staging folder it gives them.
+manifests, so they see a group before or after, never between. Only this package moves, replaces and
+removes part files and manifests; others write in the staging folder that it gives them.
 """
 
 from pipeline.lake.dropped import drop_runs, dropped_runs

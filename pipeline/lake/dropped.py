@@ -1,4 +1,4 @@
-"""Runs that were dropped on purpose, remembered so that their input does not bring them back."""
+"""Store which runs were dropped, so that their input does not add them again."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pipeline.lake.store import Lake
 from pipeline.lake.versioned import read_versioned
 
 DROPPED_VERSION = 1
-# No suffix: what ends in .json is the manifest of a group.
+# No suffix: files that end in .json are manifests of groups.
 _FILE = "_manifest/_dropped"
 
 
 def dropped_runs(lake: Lake) -> dict[str, RunEntry]:
-    """Dropped runs by id, with their sources and without part files.
+    """Return dropped runs by id, with their sources and without part files.
 
-    A run that is committed is not dropped, whatever was remembered of it before.
+    A run that is committed is not dropped, even if this list has it.
 
     Raises:
         LakeError: The record is damaged or was written by a newer tracelake.
@@ -34,13 +34,14 @@ def dropped_runs(lake: Lake) -> dict[str, RunEntry]:
 
 
 def drop_runs(lake: Lake, entries: Collection[RunEntry], *, remember: bool) -> None:
-    """Takes runs out of the manifests; their part files go with the next sweep.
+    """Remove runs from the manifests; the next sweep removes their part files.
 
-    What is remembered is on disk before the first manifest changes. A process that dies between
-    leaves a run that is committed and so not dropped: the same call again ends the work.
+    The list is on disk before the first manifest changes. If the process dies between, the run is
+    still committed and so not dropped: the same call again completes the work.
 
     Args:
-        remember: Keep what their inputs were; otherwise forget it, also of runs dropped before.
+        remember: Store their inputs; otherwise remove them from the list, also of runs dropped
+            before.
     """
 
     def forget_or_remember() -> None:
@@ -68,7 +69,7 @@ def _read(path: Path) -> dict[str, Any]:
         path,
         "the list of dropped runs",
         DROPPED_VERSION,
-        "delete it: the next ingest brings back those whose input is still there",
+        "delete it: the next ingest adds the runs again whose input still exists",
     )
     return dict(content["runs"]) if content else {}
 

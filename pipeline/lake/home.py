@@ -1,4 +1,4 @@
-"""Where a lake is: a directory, or a folder of a store with a copy of its small files here."""
+"""Find or make a lake: a directory, or a folder of a store with a local copy of its small files."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ MANIFESTS = "_manifest"
 WAREHOUSE = "warehouse.duckdb"
 RECORDS = "_run"
 
-# What makes a lake of a folder in a store, where there are no folders.
+# The object that marks a lake in a store, where there are no folders.
 _MARK = f"{MANIFESTS}/_lake"
 
 
 class Home(NamedTuple):
-    """The two halves of a lake.
+    """The two parts of a lake.
 
     Attributes:
-        name: What its user calls it: the directory's absolute path, or the URI.
+        name: The directory's absolute path, or the URI.
     """
 
     name: str
@@ -37,27 +37,27 @@ class Home(NamedTuple):
 
 
 def full_name(name: str | Path) -> str:
-    """A lake's name from anywhere on this machine."""
+    """Return a lake's name that is valid anywhere on this machine."""
     return str(name) if is_uri(str(name)) else str(Path(name).absolute())
 
 
 def real_name(name: str) -> str:
-    """A lake's name as a walk meets it: without links on the way."""
+    """Return a lake's name with links resolved."""
     return place_of(name).uri if is_uri(name) else os.path.realpath(name)
 
 
 def local_root(name: str | Path) -> Path:
-    """Where a lake's small files are on this machine, be there a lake or not.
+    """Return the folder of a lake's small files on this machine; the lake need not exist.
 
     Raises:
         LakeError: See `mirror_root`.
-        UsageError: It is a URI, and none of a store that is known.
+        UsageError: It is a URI of an unknown store.
     """
     return mirror_root(place_of(str(name))) if is_uri(str(name)) else Path(name)
 
 
 def find_home(name: str | Path) -> Home | None:
-    """Where the lake of this name is; None if there is none.
+    """Return the place of the lake of this name; None if it does not exist.
 
     Raises:
         StoreError: Its store does not answer.
@@ -71,7 +71,7 @@ def find_home(name: str | Path) -> Home | None:
 
 
 def make_home(name: str | Path) -> Home:
-    """Where the lake of this name is, made if it is not there.
+    """Return the place of the lake of this name; make it if it does not exist.
 
     Raises:
         LakeError: The path is a file, is in use for something else, or cannot be written.
@@ -81,23 +81,23 @@ def make_home(name: str | Path) -> Home:
     if is_uri(str(name)):
         home = _in_store(str(name))
         if not (home.small.root / _MARK).is_file():
-            with contextlib.suppress(ChangedError):  # another machine makes it
+            with contextlib.suppress(ChangedError):  # another machine made it
                 home.small.put(_MARK, b"tracelake\n")
         return home
     path = Path(name).resolve()
     try:
         if not (path / MANIFESTS).is_dir() and path.is_dir() and any(path.iterdir()):
             raise LakeError(
-                "the directory holds something else than a lake",
+                "the directory is not empty and not a lake",
                 path=name,
-                hint="name an empty or a new directory",
+                hint="give an empty or a new directory",
             )
         _make_folders(path)
     except (FileExistsError, NotADirectoryError) as error:
         raise LakeError(
             "the lake path is a file, not a directory",
             path=error.filename or name,
-            hint="name a directory with --lake",
+            hint="give a directory with --lake",
         ) from error
     except OSError as error:
         raise LakeError(f"cannot write the lake: {error.strerror}", path=name) from error
@@ -114,7 +114,7 @@ def _in_directory(root: Path) -> Home:
 
 
 def _in_store(uri: str) -> Home:
-    """A lake in a store; what its readers need of it is brought here."""
+    """Return a lake in a store, with the copy that its readers need."""
     place = place_of(uri)
     mirror = _of_store("mirror", place)
     root = mirror_root(place)
@@ -126,7 +126,7 @@ def _in_store(uri: str) -> Home:
 
 
 def part_files_at(base: str) -> PartFiles:
-    """The part files of the lake whose directory or URI this is."""
+    """Return the part files of the lake whose directory or URI this is."""
     if not is_uri(base):
         return LocalPartFiles(Path(base))
     place = place_of(base)
@@ -135,7 +135,7 @@ def part_files_at(base: str) -> PartFiles:
 
 
 def _of_store(name: str, place: Place) -> Any:
-    """A module that needs the extra `stores`."""
+    """Return a module that needs the extra `stores`."""
     try:
         return importlib.import_module(f"pipeline.lake.{name}")
     except ModuleNotFoundError as error:
@@ -147,17 +147,17 @@ def _of_store(name: str, place: Place) -> Any:
 
 
 def mirror_root(place: Place) -> Path:
-    """Folder of the copy of a lake, this user's own: below XDG_CACHE_HOME, else ~/.cache.
+    """Return the folder of a lake's copy: below XDG_CACHE_HOME, else ~/.cache.
 
     Raises:
-        LakeError: There is no home.
+        LakeError: There is no home folder.
     """
     cache = os.environ.get("XDG_CACHE_HOME")
     try:
         parent = Path(cache) if cache else Path.home() / ".cache"
     except RuntimeError as error:
         raise LakeError(
-            "there is no home for the copy of the lake's small files",
+            "there is no home folder for the copy of the lake's small files",
             path=place.uri,
             hint="set XDG_CACHE_HOME to a folder of your own",
         ) from error

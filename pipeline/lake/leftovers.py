@@ -1,4 +1,4 @@
-"""Files that nobody needs any more: what they are, and their removal."""
+"""Find and remove files that nothing uses."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from pipeline.lake.loose import Loose
 from pipeline.lake.store import Lake
 from pipeline.lake.work import STAGING, remove_staging
 
-# What a commit writes beside its final place, and what others do; the latter lock it meanwhile.
+# Temporary names beside the final place, of a commit and of others; the latter are locked
+# meanwhile.
 _OF_COMMITS = ("_manifest/*.tmp",)
 _OF_OTHERS = (".*.tmp", "_manifest/.*.tmp", "_run/.*.tmp")
 
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A file or a folder that can go.
+    """A file or a folder that can be removed.
 
     Attributes:
         kind: part, staging or temporary.
         path: Posix, relative to the lake's root.
-        files: How many it is.
+        files: Number of files.
     """
 
     kind: str
@@ -34,25 +35,26 @@ class Leftover:
 
 
 def loose_parts(lake: Lake) -> set[str]:
-    """Parts that the next sweep looks at: moved in and not yet named, or superseded."""
+    """Return parts that the next sweep checks: moved in and not yet named, or superseded."""
     return set(Loose(lake.root / "_manifest" / "_loose").listed() or ())
 
 
 def leftovers(lake: Lake, published: Collection[str]) -> list[Leftover]:
-    """What no manifest and no live writer needs.
+    """Return the files that no manifest and no live writer needs.
 
-    Hold the lake's warehouse lock: a build under way reads parts that are superseded meanwhile.
-    Commits and new staging wait until this is done: without a lock, what is there is left over.
+    The caller holds the lake's warehouse lock, because a running build reads parts that are
+    superseded meanwhile. Commits and new staging wait until this is done: files without a lock are
+    unused.
 
     Args:
-        published: Part files that the current warehouse names; they are spared.
+        published: Part files that the current warehouse names; they are not removed.
     """
     with lake.lock("commit"), lake.lock("staging"):
         return list(_found(lake, published))
 
 
 def remove_leftovers(lake: Lake, published: Collection[str]) -> list[Leftover]:
-    """Removes what `leftovers` finds, and gives it."""
+    """Remove what `leftovers` finds, and return it."""
     with lake.lock("commit"), lake.lock("staging"):
         found = list(_found(lake, published))
         for leftover in found:
@@ -90,7 +92,7 @@ def _leftover(root: Path, kind: str, path: Path, files: Iterable[Path]) -> Lefto
 
 
 def _is_held(path: Path) -> bool:
-    """Whether a live process has a lock on the file."""
+    """Return whether a live process has a lock on the file."""
     try:
         with path.open("r+b") as held:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

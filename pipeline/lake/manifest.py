@@ -1,4 +1,4 @@
-"""What a lake's manifests say: committed runs and their part files."""
+"""Represent a lake's manifests: committed runs and their part files."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class RunEntry:
         group: Stem of the manifest that names it.
         generation: Changes whenever the run's rows do.
         parts: Part files by table, posix, relative to the lake's root, as they were committed;
-            see `Snapshot.parts_of` for where the rows are.
-        sources: What was remembered of each input, by source_id; see `pipeline.ingest.work`.
-        options: The options that shaped it.
+            `Snapshot.parts_of` says where the rows are.
+        sources: The record of each input, by source_id; see `pipeline.ingest.work`.
+        options: The options of its ingest.
     """
 
     run_id: str
@@ -39,7 +39,7 @@ class RunEntry:
 
     @classmethod
     def from_json(cls, group: str, run_id: str, entry: Mapping[str, Any]) -> Self:
-        """The run that an entry of a group's manifest tells of.
+        """Return the run of an entry in a group's manifest.
 
         Raises:
             LakeError: A newer tracelake wrote its part files.
@@ -67,7 +67,7 @@ class RunEntry:
         return bool(self.options.get("schema", SCHEMA_VERSION) == SCHEMA_VERSION)
 
     def to_json(self) -> dict[str, Any]:
-        """The entry as it stands in its manifest."""
+        """Return the entry as its manifest stores it."""
         return {
             "generation": self.generation,
             "parts": {table: list(parts) for table, parts in sorted(self.parts.items())},
@@ -78,10 +78,10 @@ class RunEntry:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What becomes of a group in a commit.
+    """The changes of one group in a commit.
 
     Attributes:
-        entries: Runs that are added, or replaced by these.
+        entries: Runs that are added or that replace others.
         staged: Final path, relative to the lake's root -> staged file.
         drop: Runs that the entries supersede -> their group; those of other groups are dropped
             after this group has been committed.
@@ -107,7 +107,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One consistent reading of all manifests."""
+    """One consistent read of all manifests."""
 
     runs: Mapping[str, RunEntry]
     skipped: tuple[str, ...]
@@ -115,7 +115,7 @@ class Snapshot:
 
     @functools.cached_property
     def stamp(self) -> str:
-        """Hash of everything committed and where it is: equal stamps, equal lakes."""
+        """Return a hash of everything committed and its place: equal stamps, equal lakes."""
         digest = hashlib.sha256()
         for run_id, entry in self.runs.items():
             parts = sorted(self.parts_of(run_id).items())
@@ -124,18 +124,18 @@ class Snapshot:
         return digest.hexdigest()
 
     def parts_of(self, run_id: str) -> Mapping[str, tuple[str, ...]]:
-        """Part files that have a run's rows, by table: its own, or packs in their place."""
+        """Return part files that have a run's rows, by table: its own, or packs instead."""
         entry = self.runs[run_id]
         if self.packs.generations.get(run_id) != entry.generation:
             return entry.parts
         return {**entry.parts, **self.packs.by_run[run_id]}
 
     def sharers(self, part: str) -> int:
-        """How many runs have rows in a part file."""
+        """Return how many runs have rows in a part file."""
         return len(self.packs.runs.get(part, (part,)))
 
     def parts(self, table: str, run_ids: Collection[str] | None = None) -> list[str]:
-        """Part files of a table, of all runs or of some, in order of name."""
+        """Return part files of a table, of all runs or of some, in order of name."""
         if table == "skipped":
             return list(self.skipped) if run_ids is None else []
         chosen = self.runs if run_ids is None else run_ids
@@ -143,7 +143,7 @@ class Snapshot:
 
     @functools.cached_property
     def dead(self) -> frozenset[str]:
-        """Runs whose rows in packs count no more: the runs were replaced or dropped since."""
+        """Return runs whose rows in packs are outdated: they were replaced or dropped."""
         return frozenset(
             run_id
             for run_id, generation in self.packs.generations.items()
@@ -152,7 +152,7 @@ class Snapshot:
 
     @functools.cached_property
     def older(self) -> frozenset[str]:
-        """Part files that an earlier version of the schemas wrote: they may lack columns."""
+        """Part files of an earlier version of the schemas, which may lack columns."""
         return frozenset(
             part
             for run_id, entry in self.runs.items()
@@ -163,7 +163,7 @@ class Snapshot:
 
     @functools.cached_property
     def all_parts(self) -> frozenset[str]:
-        """Every part file that has rows of a run, or is named in the list of packs."""
+        """Return every part file that has rows of a run, or that the list of packs names."""
         named = {p for run in self.runs for parts in self.parts_of(run).values() for p in parts}
         return frozenset(named.union(self.skipped, self.packs.runs))
 
@@ -184,5 +184,5 @@ def label_of(source: Mapping[str, Any]) -> str:
 
 
 def part_folder(table: str, run_id: str | None) -> str:
-    """Folder of a run's part files, relative to the lake's root."""
+    """Return folder of a run's part files, relative to the lake's root."""
     return f"{table}/{PARTITION_KEY}={NULL_PARTITION if run_id is None else run_id}"

@@ -1,7 +1,7 @@
-"""Small files of a lake in an object store: a copy on this machine, and puts that depend on it.
+"""Copy the small files of a lake in an object store to this machine, and put them conditionally.
 
-The copy is what was last read of them. A file is put in the store only if it is still in the state
-of the copy: so two machines that commit at once never undo each other's work.
+The copy is the last state that was read. A file is put in the store only if the stored one is still
+in the state of the copy. So two machines that commit at once never undo each other's work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pipeline.stores import WIDTH, Place
 from pipeline.stores.objects import Objects, Version
 
 _VERSIONS = ".versions.json"
-# An object is never removed, for no store can do that on a condition; an empty one is no file.
+# No store can delete on a condition, so objects are emptied instead; an empty object is no file.
 _ENDED = b""
 
 
@@ -92,7 +92,7 @@ class Mirror(SmallFiles):
 
     @contextlib.contextmanager
     def _replacing(self, path: Path) -> Iterator[Path]:
-        """A file of the copy, which is not there if what is written is the end of it."""
+        """Yield a file of the copy to write; without one at exit the file is removed."""
         files.make_folder(path.parent)
         beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
@@ -106,12 +106,12 @@ class Mirror(SmallFiles):
 
     @contextlib.contextmanager
     def _versions(self) -> Iterator[dict[str, Version]]:
-        """The states of the copy's files, kept beside them; one process changes them at a time."""
+        """Yield the states of the copy's files; only one process changes them at a time."""
         path = self.root / _VERSIONS
         with locked(self.root, "mirror"):
             try:
                 known: dict[str, Version] = json.loads(path.read_bytes())
-            except (FileNotFoundError, ValueError):  # all is fetched anew
+            except (FileNotFoundError, ValueError):  # everything is fetched again
                 known = {}
             before = dict(known)
             try:

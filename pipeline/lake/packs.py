@@ -1,4 +1,4 @@
-"""Packs: part files that hold the rows of many runs, and which runs those are."""
+"""List packs: part files with the rows of many runs, and which runs those are."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-# Newer than the version of a group's manifest: a tracelake that knows no packs refuses the lake.
+# Newer than the version of a group's manifest, so a tracelake without packs refuses the lake.
 PACKS_VERSION = 2
-# Behind the folders of runs by name: a reader that takes its columns from the first file it finds,
-# and knows no run of that, must not give NULL for the run.
+# The name sorts after the folders of runs: a reader that takes its columns from the first file it
+# finds must see the run id there, and not return NULL for it.
 PACKED = "runs_packed"
 
 
 @dataclass(frozen=True)
 class Packs:
-    """What the list of packs says.
+    """The list of packs.
 
     Attributes:
-        generations: Of each run that has rows in a pack, the generation whose rows they are.
+        generations: The generation of each run's rows in packs.
         runs: Pack, relative to the lake's root -> the runs whose rows it has, in order.
     """
 
@@ -28,7 +28,7 @@ class Packs:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The packs that a list tells of."""
+        """Return the packs of a list."""
         generations: dict[str, str] = content["runs"]
         order = list(generations)
         runs = {
@@ -38,9 +38,9 @@ class Packs:
         return cls(generations, runs)
 
     def to_json(self) -> dict[str, Any] | None:
-        """The list: generations by run, and per pack first and last of each row of runs.
+        """Return the list: generations by run, and per pack first and last of each row of runs.
 
-        None if there is no pack: then there is no list, and any tracelake reads the lake.
+        None without packs: then there is no list, and any tracelake can read the lake.
         """
         if not self.runs:
             return None
@@ -67,20 +67,20 @@ class Packs:
 
 
 def pack_folder(table: str) -> str:
-    """Folder of a table's packs, relative to the lake's root.
+    """Return folder of a table's packs, relative to the lake's root.
 
-    Its name is no `key=value`: who reads the lake by a glob must not be told a run by it.
+    Its name is not `key=value`, so a reader with a glob does not take a run id from it.
     """
     return f"{table}/{PACKED}"
 
 
 def is_pack(part: str) -> bool:
-    """Whether a part file, relative to the lake's root, holds the rows of many runs."""
+    """Return whether a part file, relative to the lake's root, has the rows of many runs."""
     return part.split("/")[1] == PACKED
 
 
 def _spans(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """First and last of each row of numbers that follow one another; they rise."""
+    """Yield the first and last number of each sequence of consecutive numbers."""
     first = last = numbers[0]
     for number in numbers[1:]:
         if number != last + 1:

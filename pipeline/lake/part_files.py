@@ -1,4 +1,4 @@
-"""Where a lake's part files lie: in its directory, or below a URI (`pipeline.lake.stored`)."""
+"""Access a lake's part files in its directory; `pipeline.lake.stored` does so below a URI."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Stored(NamedTuple):
-    """A part file that is there.
+    """A part file that exists.
 
     Attributes:
         part: Posix, relative to the lake.
-        settled: Nobody can be about to commit it.
+        settled: It is so old that no commit can be about to name it.
     """
 
     part: str
@@ -43,17 +43,17 @@ class PartFiles(ABC):
 
     @abstractmethod
     def mount(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Lets a connection read the parts by base and name."""
+        """Let a connection read the parts by base and name."""
 
     @abstractmethod
     def hand_in(self, staged: Mapping[str, Path]) -> Mapping[str, Path]:
-        """Brings parts from the machine that wrote them to where a commit elsewhere finds them.
+        """Move parts from the machine that wrote them to where any machine can commit them.
 
         Args:
             staged: Name -> file in a staging folder.
 
         Returns:
-            Those that the commit has still to take.
+            Parts that the commit still has to move.
 
         Raises:
             StoreError: The store does not take them.
@@ -61,7 +61,7 @@ class PartFiles(ABC):
 
     @abstractmethod
     def take(self, staged: Mapping[str, Path]) -> set[Path]:
-        """Puts staged parts in their place, and says what must be brought to the disk.
+        """Move staged parts into place, and return what must be synced to the disk.
 
         Raises:
             StoreError: The store does not take them.
@@ -69,15 +69,15 @@ class PartFiles(ABC):
 
     @abstractmethod
     def stored(self) -> Iterator[Stored]:
-        """Every file in a table's folder of a run or of packs, in order of table and name."""
+        """Return every part file in a table's folder of a run or packs, by table and name."""
 
     @abstractmethod
     def sizes(self, parts: Collection[str]) -> dict[str, int]:
-        """Bytes of those parts that are there."""
+        """Return the bytes of those parts that exist."""
 
     @abstractmethod
     def open(self, part: str) -> IO[bytes]:
-        """A part as a file.
+        """Return a part as a file.
 
         Raises:
             OSError: It cannot be read.
@@ -86,10 +86,10 @@ class PartFiles(ABC):
 
     @abstractmethod
     def remove(self, parts: Collection[str]) -> int:
-        """Removes parts, some of which may never have been there, and says how many were."""
+        """Remove parts that may not exist, and return how many were removed."""
 
     def is_intact(self, part: str) -> bool:
-        """Whether a part's content has the hash that its name says."""
+        """Return whether a part's content has the hash in its name."""
         with self.open(part) as file:
             digest = hashlib.sha256()
             while piece := file.read(1 << 20):
@@ -117,7 +117,7 @@ class LocalPartFiles(PartFiles):
         known: set[Path] = set()
         for part, source in staged.items():
             target = self._root / part
-            # The name carries the content's hash: a file of that name is this file.
+            # The name has the content's hash: a file of that name is this file.
             if not target.exists():
                 files.make_folder(target.parent)
                 files.replace(source, target)

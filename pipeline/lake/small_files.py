@@ -1,6 +1,6 @@
-"""The files of a lake that change: manifests, records, the warehouse.
+"""Access the files of a lake that change: manifests, records, the warehouse.
 
-They are in its directory, or in a store with a copy here (`pipeline.lake.mirror`).
+They are in its directory, or in a store with a local copy (`pipeline.lake.mirror`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 from pipeline import files
 
 Chain = Sequence[tuple[str, bytes | None]]
-"""Files, by posix path relative to the lake, with what they are to be; None for one that ends. What
-comes first is there before the next changes."""
+"""Files, by posix path relative to the lake, with their new content; None removes a file. They are
+changed in order."""
 
 
 class SmallFiles(ABC):
@@ -27,11 +27,11 @@ class SmallFiles(ABC):
 
     @abstractmethod
     def refresh(self, *names: str) -> None:
-        """Sees what other machines have changed, of files or of folders (with a slash)."""
+        """Fetch what other machines have changed, of files or of folders (with a slash)."""
 
     @abstractmethod
     def publish(self, chains: Sequence[Chain], parts: set[Path]) -> None:
-        """Replaces files; once this returns, they and the parts they name are there to stay.
+        """Replace files; after this call they and the parts they name are durable.
 
         Args:
             parts: Files and folders of parts that must be on the disk before.
@@ -42,17 +42,17 @@ class SmallFiles(ABC):
 
     @abstractmethod
     def put(self, name: str, content: bytes) -> None:
-        """Replaces a file.
+        """Replace a file.
 
         Raises:
             ChangedError: Another machine has changed it since it was read.
-            RefusedError: The system has no room for it, or a broken disk.
+            RefusedError: The disk is full or broken.
             UsageError: It cannot be written.
         """
 
     @abstractmethod
     def publish_large(self, staged: Path, name: str) -> None:
-        """Puts a staged file in the place of another, however large.
+        """Replace a file of any size with a staged one.
 
         Raises:
             ChangedError: Another machine has changed it since it was read.
@@ -60,7 +60,7 @@ class SmallFiles(ABC):
 
     @abstractmethod
     def share(self, name: str) -> None:
-        """Lets other machines have a file that was put below the root, whatever they had."""
+        """Publish a file that was put below the root, whatever other machines have."""
 
 
 class LocalSmallFiles(SmallFiles):

@@ -1,4 +1,4 @@
-"""The lake on disk: manifests, commit, locks, and the one place that touches its files."""
+"""Open a lake; read its manifests, commit, lock and clean up."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MANIFEST_VERSION = 1
 SKIPPED_GROUP = "_skipped"
 PACKS_GROUP = "_packs"
 
-# Machines that commit at once wait for none another; each tries so often.
+# Machines that commit at once do not wait for each other; each tries this often.
 _ATTEMPTS = 20
 
 _T = TypeVar("_T")
@@ -40,7 +40,7 @@ class Lake:
     """A lake, in a directory or below a URI. Open it with `Lake.open`, make it with `Lake.create`.
 
     Attributes:
-        name: What its user calls it: the directory's absolute path, or the URI.
+        name: The directory's absolute path, or the URI.
         root: Where its small files are on this machine: the directory, or a copy.
         part_files: Its part files, wherever they are.
     """
@@ -56,7 +56,7 @@ class Lake:
 
     @classmethod
     def open(cls, name: str | Path) -> Lake:
-        """An existing lake.
+        """Return an existing lake.
 
         Raises:
             LakeError: There is none of this name.
@@ -72,13 +72,13 @@ class Lake:
 
     @classmethod
     def find(cls, name: str | Path) -> Lake | None:
-        """The lake of this name, if there is one; see `open`."""
+        """Return the lake of this name, if there is one; see `open`."""
         home = find_home(name)
         return home and cls(*home)
 
     @classmethod
     def create(cls, name: str | Path) -> Lake:
-        """The lake of this name, made if it is not there; see `make_home`."""
+        """Return the lake of this name; make it if it does not exist; see `make_home`."""
         return cls(*make_home(name))
 
     @property
@@ -89,7 +89,7 @@ class Lake:
     # --- reading -------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """Reads all manifests, but those that this object has read and nobody has replaced since.
+        """Read all manifests, except those that are unchanged since the last read.
 
         Raises:
             LakeError: A manifest is damaged or was written by a newer tracelake.
@@ -121,23 +121,23 @@ class Lake:
         return Packs.from_json(content) if content else Packs()
 
     def _manifests(self) -> list[tuple[str, _Stamp]]:
-        """Every group with its manifest's stamp, in order of name."""
+        """Return every group with its manifest's stamp, in order of name."""
         found = []
         with os.scandir(self.root / MANIFESTS) as listed:
             for file in listed:
                 if file.name.endswith(".json"):
-                    with contextlib.suppress(FileNotFoundError):  # dropped just now
+                    with contextlib.suppress(FileNotFoundError):  # removed just now
                         at = file.stat()
                         stamp = at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns
                         found.append((file.name.removesuffix(".json"), stamp))
         return sorted(found)
 
     def skipped_inputs(self) -> list[dict[str, Any]]:
-        """What is remembered of inputs that no format took."""
+        """Return the records of skipped inputs."""
         return list(self._read_manifest(SKIPPED_GROUP).get("inputs", ()))
 
     def _read_manifest(self, group: str, version: int = MANIFEST_VERSION) -> dict[str, Any]:
-        """What a manifest says; nothing if there is none."""
+        """Return the content of a manifest; empty if there is none."""
         path = self._manifest_path(group)
         hint = "delete it and ingest its inputs again"
         return read_versioned(path, "the manifest", version, hint) or {}
@@ -152,14 +152,14 @@ class Lake:
         staged: Mapping[str, Path],
         drop: Mapping[str, str] | None = None,
     ) -> None:
-        """Makes the runs of one group visible; see `Change` and `commit_all`."""
+        """Make the runs of one group visible; see `Change` and `commit_all`."""
         self.commit_all([Change(group, tuple(entries), staged, drop or {})])
 
     def commit_all(self, changes: Sequence[Change]) -> None:
-        """Makes runs visible: moves staged parts in, then replaces manifests one after the other.
+        """Make runs visible: move staged parts in, then replace manifests one after the other.
 
-        Once this returns, all of it is on the disk; if it does not, each group is as it was or as
-        it is to be, also after a power cut. That costs the same for one change as for many.
+        After this call everything is on the disk. If it fails, each group is either old or new,
+        also after a power cut. One sync covers all changes.
         """
         staged = {part: path for change in changes for part, path in change.staged.items()}
         with self.lock("commit"):
@@ -173,7 +173,7 @@ class Lake:
         for change in changes:
             new: dict[str, dict[str, Any]] = {}
             touched = dict.fromkeys([change.group, *sorted(set(change.drop.values()))])
-            # A group that an earlier change has touched is replaced after it was for that one.
+            # If an earlier change also replaces this group, that happens first.
             if not chains or not now.keys().isdisjoint(touched):
                 chains = [list(chain.from_iterable(chains))]
             else:
@@ -192,7 +192,7 @@ class Lake:
     def commit_skipped(
         self, inputs: Sequence[Mapping[str, Any]], staged: Mapping[str, Path]
     ) -> None:
-        """Replaces the list of inputs that no format took, and the parts that hold it."""
+        """Replace the list of skipped inputs and the parts with their rows."""
         with self.lock("commit"):
             taken = self._take(staged)
             loose = self._read_manifest(SKIPPED_GROUP).get("parts", ())
@@ -202,7 +202,7 @@ class Lake:
     def commit_packs(
         self, packs: Packs, staged: Mapping[str, Path], superseded: Iterable[str]
     ) -> None:
-        """Replaces the list of packs: the rows of runs are there from then on, at once.
+        """Replace the list of packs; this moves the rows of runs atomically.
 
         Args:
             superseded: Part files that have no rows of a run any more.
@@ -218,7 +218,7 @@ class Lake:
         return self.root / MANIFESTS / f"{group}.json"
 
     def _take(self, staged: Mapping[str, Path]) -> set[Path]:
-        """Moves parts in, and says what is to be on the disk before a manifest names them."""
+        """Move parts in, and return what must be on the disk before a manifest names them."""
         self._loose.add(staged)
         return self.part_files.take(staged)
 
@@ -228,10 +228,10 @@ class Lake:
         taken: set[Path],
         loose: Iterable[str],
     ) -> None:
-        """Puts manifests in place, in order along each chain: what they name is there.
+        """Replace manifests, in order along each chain; the parts that they name exist.
 
         Args:
-            chains: Groups with what their manifests say; None for one that ends.
+            chains: Groups with the content of their manifests; None removes a manifest.
             taken: See `_take`.
             loose: Parts that these manifests no longer name.
         """
@@ -242,21 +242,21 @@ class Lake:
         )
 
     def put(self, name: str, content: bytes) -> None:
-        """Replaces a small file that is no manifest, by its path relative to the lake.
+        """Replace a small file other than a manifest, by its path relative to the lake.
 
         Raises:
             ChangedError: Another machine has changed it since it was read.
-            RefusedError: The system has no room for it, or a broken disk.
+            RefusedError: The disk is full or broken.
             UsageError: It cannot be written.
         """
         self._small.put(name, content)
 
     def share(self, name: str) -> None:
-        """Puts a file below the root, by its name, where the lake is, if that is elsewhere."""
+        """Publish a file below the root, by its name, if the lake is in a store."""
         self._small.share(name)
 
     def publish_warehouse(self, staged: Path) -> None:
-        """Puts a new warehouse in the place of the one that was read.
+        """Replace the warehouse that was read with a new one.
 
         Raises:
             ChangedError: Another machine has published one since.
@@ -264,14 +264,14 @@ class Lake:
         self._small.publish_large(staged, WAREHOUSE)
 
     def refresh_warehouse(self) -> None:
-        """Sees what another machine has built in a lake that lies in a store."""
+        """Fetch the warehouse that another machine has built for a lake in a store."""
         self._small.refresh(WAREHOUSE)
 
     def agree(self, change: Callable[[], _T]) -> _T:
-        """Makes a change that is derived from what the lake has, again where another was first.
+        """Make a change that depends on the lake; try again if another machine was first.
 
         Raises:
-            ChangedError: That does not end.
+            ChangedError: Other machines were first every time.
         """
         for left in reversed(range(_ATTEMPTS)):
             try:
@@ -285,22 +285,22 @@ class Lake:
     # --- locks and cleaning ------------------------------------------------------------
 
     def lock(self, name: str) -> AbstractContextManager[None]:
-        """Holds the lake's exclusive lock of that name; waits for it."""
+        """Hold the lake's exclusive lock of that name; wait for it."""
         return locked(self.root, name)
 
     def staging(self, purpose: str) -> AbstractContextManager[Path]:
-        """A private directory on the lake's filesystem, removed afterwards."""
+        """Return a private directory on the lake's filesystem, removed afterwards."""
         return staging(self.root, purpose)
 
     def sweep(
         self, snapshot: Snapshot, *, published: Collection[str] = (), full: bool = False
     ) -> int:
-        """Removes files of no manifest and staging of no live writer, and says how many.
+        """Remove files without a manifest and staging without a live writer; return how many.
 
         Args:
-            snapshot: The reading that has been published; a part committed since is spared.
+            snapshot: The manifests that were published; parts committed later are not removed.
             published: Parts of the warehouse that was replaced.
-            full: Look through every folder, also for what nobody has listed.
+            full: Search every folder, also for files that are not listed.
         """
         with self.lock("commit"):
             committed = self.snapshot().all_parts

@@ -1,4 +1,4 @@
-"""A lake in an object store: its part files there, and its small files with a copy here."""
+"""Access a lake in an object store: its part files there, its small files through a local copy."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pipeline.stores.duck import mount
 if TYPE_CHECKING:
     import duckdb
 
-# Whoever parses on another machine puts parts before they are committed: after a day no longer.
+# A worker puts parts before they are committed; after a day no commit can follow.
 _SETTLED_SECONDS = 86_400
-# For fewer parts the store is asked one by one, for more it lists a folder: 1,000 per request.
+# Fewer parts are looked up one by one; for more a folder is listed, 1,000 per request.
 _LISTED = 50
 
 
@@ -47,7 +47,7 @@ class StoredPartFiles(PartFiles):
     def stored(self) -> Iterator[Stored]:
         """See `PartFiles`."""
         now = time.time()
-        for table in (*tables(), STAGING):  # of workers whose driver has died
+        for table in (*tables(), STAGING):  # of workers whose command has died
             for found in listed(self._place.below(table)):
                 settled = now - found.mtime_ns / 1e9 > _SETTLED_SECONDS
                 yield Stored(f"{table}/{found.name}", found.size, settled)

@@ -1,4 +1,4 @@
-"""Small JSON files that say which version of their form they have."""
+"""Read small JSON files that contain the version of their format."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pipeline.errors import LakeError
 
 
 def read_versioned(path: Path, what: str, version: int, repair: str) -> dict[str, Any] | None:
-    """The content of a file; None if it is not there.
+    """Return the content of a file; None if it does not exist.
 
     Args:
         what: Name of the file in an error.
         version: The only one that is read.
-        repair: What to do about one that is damaged.
+        repair: What to do if it is damaged.
 
     Raises:
         LakeError: It is damaged, or of another version.

@@ -1,4 +1,4 @@
-"""Locks of a lake, and private folders for work in progress that nobody outlives."""
+"""Lock a lake, and give private folders for work in progress."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MARK = ".writer"
 
 @contextlib.contextmanager
 def locked(root: Path, name: str) -> Iterator[None]:
-    """Holds an exclusive lock of a lake; waits for it."""
+    """Hold an exclusive lock of a lake; wait for it."""
     path = root / LOCKS / name
     make_folder(path.parent)
     with path.open("ab") as held, naming(path):
@@ -28,10 +28,10 @@ def locked(root: Path, name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def staging(root: Path, purpose: str) -> Iterator[Path]:
-    """A private folder on the lake's file system, removed afterwards."""
+    """Yield a private folder on the lake's file system, removed afterwards."""
     parent = root / STAGING
     make_folder(parent)
-    with locked(root, "staging"):  # no one else sees it before its writer is known
+    with locked(root, "staging"):  # other processes do not see it before its writer is recorded
         folder = Path(tempfile.mkdtemp(prefix=f"{purpose}-", dir=parent))
         alive = _claim(folder)
     with alive:
@@ -52,13 +52,13 @@ def _claim(folder: Path) -> BinaryIO:
 
 
 def remove_dead(root: Path) -> int:
-    """Removes staging folders whose writer is gone, and says how many files that were."""
+    """Remove staging folders of dead writers, and return the number of files."""
     with locked(root, "staging"):
         return sum(map(_remove_if_dead, (root / STAGING).glob("*")))
 
 
 def _remove_if_dead(folder: Path) -> int:
-    """A live writer holds a lock on the mark; without one, the folder is half made or removed."""
+    """Remove a folder unless a live writer holds a lock on its mark."""
     with contextlib.ExitStack() as held:
         with contextlib.suppress(FileNotFoundError):
             mark = held.enter_context((folder / _MARK).open("r+b"))
@@ -72,11 +72,11 @@ def _remove_if_dead(folder: Path) -> int:
 
 
 def remove_staging(folder: Path) -> None:
-    """Removes a folder that its writer's workers may still write to: they no longer find it."""
+    """Remove a folder to which workers may still write; they then no longer find it."""
     gone = folder.with_name(f"{folder.name}.gone")
     try:
         _move_and_remove(folder, gone)
-    except BaseException:  # a signal: on its way out of here it is not disturbed by another
+    except BaseException:  # after a signal, remove it without being disturbed by another
         _move_and_remove(folder, gone)
         raise
 

@@ -1,4 +1,4 @@
-"""Models: `sql/` read as data, built into the warehouse, checked against their own headers."""
+"""Read models from `sql/`, build them into the warehouse, and check them against their headers."""
 
 from pipeline.models.base import create_empty_tables
 from pipeline.models.build import BuildResult, build

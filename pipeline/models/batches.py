@@ -1,4 +1,4 @@
-"""Runs that are computed together: groups of bounded size on disk, and how their rows are read."""
+"""Group runs that are computed together into batches of bounded size."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pipeline.errors import LakeError
 from pipeline.lake import PartFiles, Snapshot
 from pipeline.schema import tables
 
-# Bytes of the runs that are computed together, but for what every part has whatever is in it:
-# the docs of its columns.
+# Bytes of the runs that are computed together, without the docs of columns that every part has.
 _BATCH_BYTES = 32 << 20
 _DOC_BYTES = 9 << 10
 # Opening a part of this size takes as long as reading it.
@@ -23,8 +22,7 @@ class Batch:
 
     Attributes:
         parts: Their part files by base table.
-        small: Base tables that come in so small parts that whoever reads them again and again does
-            better to read them into memory once.
+        small: Base tables with such small parts that it is faster to read them into memory once.
     """
 
     run_ids: tuple[str, ...]
@@ -33,16 +31,16 @@ class Batch:
 
 
 def batches(files: PartFiles, snapshot: Snapshot, run_ids: Sequence[str]) -> Iterator[Batch]:
-    """Puts runs into batches, in their order.
+    """Divide runs into batches, in order.
 
     Raises:
-        LakeError: A part is gone.
+        LakeError: A part is missing.
     """
     parts = {p for run_id in run_ids for named in snapshot.parts_of(run_id).values() for p in named}
     bytes_of = files.sizes(parts)
     if missing := sorted(parts - bytes_of.keys()):
         raise LakeError(
-            "a part file is gone",
+            "a part file is missing",
             path=f"{files.base}/{missing[0]}",
             hint="ingest its inputs again; tracelake check lists what is missing",
         )
@@ -67,7 +65,7 @@ def _batch(snapshot: Snapshot, run_ids: list[str], sizes: Mapping[str, int]) -> 
 
 
 def _sizes(bytes_of: Mapping[str, int], snapshot: Snapshot, run_id: str) -> dict[str, int]:
-    """Bytes of a run's parts by table, docs left out; of a pack, its share."""
+    """Return bytes of a run's parts by table, without docs; of a pack, the run's share."""
     return {
         table: sum(max(0, bytes_of[part] - _DOC_BYTES) // snapshot.sharers(part) for part in parts)
         for table, parts in snapshot.parts_of(run_id).items()

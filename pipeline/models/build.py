@@ -1,4 +1,4 @@
-"""Builds the warehouse beside the old one and puts it in its place."""
+"""Build the warehouse beside the old one and replace it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pipeline.packing import rewrite_packs
 from pipeline.schema import schema_hash
 from pipeline.text import counted
 
-# While others commit, a build follows them this often before it publishes what it has.
+# If others commit meanwhile, a build adds their runs this often before it publishes.
 _ATTEMPTS = 4
 
 
@@ -32,10 +32,10 @@ class BuildResult:
 
     Attributes:
         built: Runs whose models were computed.
-        dropped: Runs that left the warehouse.
+        dropped: Runs that were deleted from the warehouse.
         unchanged: The warehouse was current: nothing was written.
         relations: Public models of the warehouse.
-        notice: Why everything was rebuilt, where nobody asked for it.
+        notice: Why everything was rebuilt without --full.
     """
 
     built: tuple[str, ...]
@@ -46,7 +46,7 @@ class BuildResult:
     notice: str | None = None
 
     def table(self) -> pa.Table:
-        """A row per run that was computed or dropped."""
+        """Return a row per run that was computed or deleted."""
         rows = [("computed", run_id) for run_id in self.built]
         rows += [("dropped", run_id) for run_id in self.dropped]
         return pa.Table.from_pylist(
@@ -55,10 +55,10 @@ class BuildResult:
         )
 
     def told(self) -> str:
-        """The result as a line for people."""
+        """Return the result as a line for people."""
         if self.unchanged:
             return "warehouse: already current"
-        dropped = f", {len(self.dropped)} dropped" if self.dropped else ""
+        dropped = f", {len(self.dropped)} deleted" if self.dropped else ""
         notice = f" ({self.notice})" if self.notice else ""
         return (
             f"warehouse: {len(self.relations)} models, {counted(len(self.built), 'run')}"
@@ -76,23 +76,23 @@ def build(
     progress: Callable[[str], None] | None = None,
     models: Catalog | None = None,
 ) -> BuildResult:
-    """Brings the warehouse up to date with the lake and publishes it.
+    """Bring the warehouse up to date with the lake and publish it.
 
     Models per run are computed for runs that changed, fleet models always; all of them where the
     models or the schemas changed. Readers see the whole old or the whole new warehouse.
 
     Args:
-        full: Compute everything anew.
-        memory_limit: In DuckDB's spelling, e.g. `8GB`, of each process; 60 % of the machine's by
-            default, and what workers on one machine share.
-        workers: Where models per run are computed; None for this process.
-        progress: Told one line per step.
+        full: Compute everything again.
+        memory_limit: Limit of each process as DuckDB spells it, e.g. `8GB`; by default 60 % of the
+            machine's memory, which workers on one machine share.
+        workers: Workers that compute models per run; None for this process.
+        progress: Called with one line per step.
         models: Other models than those shipped.
 
     Raises:
         LakeError: The lake cannot be read or written, or the warehouse is open for writing.
         ContractError: A model breaks its declaration.
-        WorkersError: Workers were lost: the warehouse stays what it was.
+        WorkersError: Workers were lost; the warehouse did not change.
     """
     started = time.perf_counter()
     models = models or catalog()
@@ -110,7 +110,7 @@ def build(
 
 
 def _bring_up(lake: Lake, filler: Filler, *, full: bool) -> BuildResult:
-    """Builds on the warehouse that is there.
+    """Build on top of the existing warehouse.
 
     Raises:
         ChangedError: Another machine has published one meanwhile.
@@ -122,19 +122,19 @@ def _bring_up(lake: Lake, filler: Filler, *, full: bool) -> BuildResult:
     old = recorded_state(lake.warehouse)
     wanted = wanted_state(lake, snapshot, models)
     if old == wanted and not full:
-        lake.sweep(snapshot)  # a build that was killed may have left something
+        lake.sweep(snapshot)  # a killed build may have left files
         return BuildResult((), (), True, models.public, 0)
     notice = None
     if old is None and lake.warehouse.exists():
-        notice = "the old warehouse is of another version or damaged: everything is rebuilt"
+        notice = "the old warehouse has another version or is damaged, so everything is rebuilt"
     carried = old if old and not full and same_code(old, wanted) else None
     with lake.staging("build") as folder:
         staged = folder / "warehouse.duckdb"
         if carried:
             _copy(lake.warehouse, staged)
         state, snapshot = _follow(lake, filler, staged, snapshot, carried)
-        staged.chmod(staged.stat().st_mode & 0o444)  # what the umask leaves, and no writing
-        lake.publish_warehouse(staged)  # before parts go that the old one names
+        staged.chmod(staged.stat().st_mode & 0o444)  # permissions of the umask, without writing
+        lake.publish_warehouse(staged)  # before parts are removed that the old one names
     published = {part for parts in old.parts.values() for part in parts} if old else set()
     lake.sweep(snapshot, published=published, full=carried is None)
     before, after = (carried.runs if carried else {}), state.runs
@@ -150,19 +150,19 @@ def _bring_up(lake: Lake, filler: Filler, *, full: bool) -> BuildResult:
 
 
 def wanted_state(lake: Lake, snapshot: Snapshot, models: Catalog) -> State:
-    """State of a warehouse that is current."""
+    """Return the state of an up-to-date warehouse."""
     return State.of(snapshot, lake.part_files.base, models.hash, schema_hash())
 
 
 def same_code(a: State, b: State) -> bool:
-    """Both were built by the same models over the same schemas."""
+    """Return whether both were built by the same models and schemas."""
     return (a.models, a.schema) == (b.models, b.schema)
 
 
 def _follow(
     lake: Lake, filler: Filler, staged: Path, snapshot: Snapshot, state: State | None
 ) -> tuple[State, Snapshot]:
-    """Fills the staged file until it has what the lake has, or others commit without end."""
+    """Fill the staged file until it is up to date, or others do not stop committing."""
     attempts = 0
     while True:
         wanted = wanted_state(lake, snapshot, filler.models)
@@ -175,12 +175,12 @@ def _follow(
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copies a file; a filesystem whose files can share blocks copies nothing."""
+    """Copy a file; on a file system that can share blocks, without copying data."""
     with naming(target), source.open("rb") as old, target.open("wb") as new:
         try:
             while os.copy_file_range(old.fileno(), new.fileno(), 1 << 30):
                 pass
-        except (AttributeError, OSError):  # not on this system, or not between these files
+        except (AttributeError, OSError):  # not supported by this system or between these files
             shutil.copyfileobj(old, new)
 
 
@@ -188,7 +188,7 @@ def _refuse_wal(warehouse: Path) -> None:
     wal = warehouse.with_name(f"{warehouse.name}.wal")
     if wal.exists():
         raise LakeError(
-            "somebody opened the warehouse for writing",
+            "another program opened the warehouse for writing",
             path=wal,
             hint="close that program, delete this file, and open the warehouse read-only",
         )

@@ -1,4 +1,4 @@
-"""All models of `sql/`, checked against their headers, in the order in which they are built."""
+"""Load all models of `sql/`, check their headers, and order them for the build."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Catalog:
 
     @functools.cached_property
     def stored(self) -> Mapping[str, Model]:
-        """Models the warehouse keeps: the public ones, and what a fleet model reads."""
+        """Models that the warehouse stores: the public ones, and inputs of fleet models."""
         return {
             name: model
             for name, model in self.models.items()
@@ -52,9 +52,9 @@ class Catalog:
 
     @functools.cached_property
     def copied(self) -> tuple[str, ...]:
-        """Base tables of runs that a fleet model reads.
+        """Return base tables of runs that a fleet model reads.
 
-        The warehouse has a copy of their rows: nobody waits for a file per run to be opened.
+        The warehouse has a copy of their rows, so that no file per run must be opened.
         """
         return tuple(name for name in tables() if name in self._fleet_inputs - {"skipped"})
 
@@ -63,7 +63,7 @@ class Catalog:
         return frozenset(i for name, m in self.models.items() if m.fleet for i in self.inputs[name])
 
     def upstream(self, names: Iterable[str]) -> list[Model]:
-        """The named models and all they are computed from, in build order."""
+        """Return the named models and all they are computed from, in build order."""
         wanted: set[str] = set()
         pending = [name for name in names if name in self.models]
         while pending:
@@ -75,7 +75,7 @@ class Catalog:
 
 
 def load(directory: Path) -> Catalog:
-    """Reads every model of a folder and proves it on empty base tables.
+    """Read every model of a folder and prove it on empty base tables.
 
     Raises:
         ContractError: A header, a SELECT or the graph breaks a rule; it says where.
@@ -85,7 +85,7 @@ def load(directory: Path) -> Catalog:
 
 @functools.cache
 def catalog() -> Catalog:
-    """The models shipped with tracelake; what was proved in another process is not proved again.
+    """Return the models shipped with tracelake; a proof by another process is reused.
 
     Raises:
         ContractError: See `load`.

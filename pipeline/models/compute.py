@@ -1,4 +1,4 @@
-"""A DuckDB connection, and a model computed on it as its declaration says."""
+"""Open a DuckDB connection, and compute a model on it as declared."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pipeline.models.header import Model
 
 
 def connect(**config: str | int | bool) -> duckdb.DuckDBPyConnection:
-    """An in-memory DuckDB that fetches no extension, sees no table in Python, and draws nothing.
+    """Return an in-memory DuckDB without extensions, access to Python variables or progress bars.
 
-    In a process that was started by another, as a worker is, DuckDB takes itself for interactive.
+    In a child process such as a worker, DuckDB would assume that it is interactive.
     """
     alone = {
         "autoinstall_known_extensions": False,
@@ -25,16 +25,16 @@ def connect(**config: str | int | bool) -> duckdb.DuckDBPyConnection:
 
 
 def compute(con: duckdb.DuckDBPyConnection, model: Model) -> int:
-    """Computes a model as a temporary table of its name and checks its grain.
+    """Compute a model as a temporary table of its name and check its key.
 
-    Its inputs must be there under their plain names, and the macros defined.
+    Its inputs must exist under their plain names, and the macros must be defined.
 
     Returns:
         Number of rows.
 
     Raises:
-        ContractError: The SQL fails, or the grain is not unique or has NULL.
-        LakeError: A part file cannot be read, or memory does not suffice.
+        ContractError: The SQL fails, or the key is not unique or has NULL.
+        LakeError: A part file cannot be read, or memory is too small.
     """
     name = quoted(model.name)
     with engine_errors(model.name, model.path):

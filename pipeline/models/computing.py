@@ -1,4 +1,4 @@
-"""Models computed in their order on one connection, and what is kept of them handed on."""
+"""Compute models in order on one connection, and pass on the relations that are stored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.models.header import Model
 from pipeline.schema import tables
 
 Keep = Callable[[str, str, Sequence[str]], None]
-"""Takes the name in the warehouse, the relation that has its rows, and the columns of its grain."""
+"""Takes the name in the warehouse, the relation with its rows, and its key columns."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Computing:
 
     Attributes:
         base: Directory or URI of the lake.
-        keep: Told of every relation that the warehouse stores, while it is there.
+        keep: Called with every relation that the warehouse stores, while it exists.
     """
 
     con: duckdb.DuckDBPyConnection
@@ -34,7 +34,7 @@ class Computing:
     keep: Keep
 
     def batch(self, batch: Batch, older: Collection[str]) -> None:
-        """Computes all models per run of a batch, and reads what the warehouse copies.
+        """Compute all models per run of a batch, and read what the warehouse copies.
 
         Args:
             older: Parts of an earlier version of the schemas; see `select_parts`.
@@ -53,7 +53,7 @@ class Computing:
         self.all(models, kinds)
 
     def all(self, models: Sequence[Model], given: Mapping[str, str]) -> None:
-        """Computes models one after the other.
+        """Compute models one after the other.
 
         Args:
             given: Temporary relations that they read -> TABLE or VIEW; like the models' own they
@@ -72,7 +72,7 @@ class Computing:
             self.con.execute(f"DROP {kind} temp.{quoted(name)}")
 
     def _read_last(self, models: Sequence[Model]) -> list[list[str]]:
-        """For each of these models, in their order, the relations that no later one reads."""
+        """Return, for each model, the relations that no later model reads."""
         last: dict[str, int] = {}
         for number, model in enumerate(models):
             last |= dict.fromkeys((model.name, *self.models.inputs[model.name]), number)

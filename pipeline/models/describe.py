@@ -1,4 +1,4 @@
-"""Tables, models and their columns as a table: what each means, in which unit."""
+"""Describe tables, models and columns as a table: meaning and unit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COLUMN = pa.schema([(name, pa.string()) for name in ("column", "type", "unit", 
 
 
 def describe(name: str | None = None) -> pa.Table:
-    """All relations, or the columns of one.
+    """Return all relations, or the columns of one.
 
     Args:
         name: A base table, a public model, or the record of commands.
@@ -41,7 +41,7 @@ def describe(name: str | None = None) -> pa.Table:
 
 
 def relation_columns(name: str) -> tuple[Column, ...]:
-    """Columns of a base table, a public model or the record of commands, in order.
+    """Return columns of a base table, a public model or the record of commands, in order.
 
     Raises:
         UsageError: There is no such relation.
@@ -56,7 +56,7 @@ def relation_columns(name: str) -> tuple[Column, ...]:
     near = difflib.get_close_matches(name, known, n=1)
     raise UsageError(
         f"no table or model {name!r}",
-        hint=f"did you mean {near[0]}?" if near else "see: tracelake describe",
+        hint=f"did you mean {near[0]}?" if near else "list tables with: tracelake describe",
     )
 
 

@@ -1,4 +1,4 @@
-"""Models per run computed by workers in other processes."""
+"""Compute models per run with workers in other processes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from pipeline.text import counted
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is the same for all batches.
+    """The part of a job that is the same for all batches.
 
     Attributes:
         base: Directory or URI of the lake.
         older: Parts of an earlier version of the schemas.
         models: Hash of the models that are to be computed.
-        memory_limit: Of a job, in DuckDB's spelling.
-        folder: The driver's private one, below the lake's directory.
+        memory_limit: Memory limit of a job, as DuckDB spells it.
+        folder: The command's private folder, below the lake's directory.
     """
 
     base: str
@@ -41,9 +41,9 @@ class Job:
 def computed_elsewhere(
     workers: Workers, job: Job, pending: Iterable[Batch]
 ) -> Generator[tuple[Batch, Mapping[str, str]]]:
-    """Batches in their order with Parquet files of their rows: name in the warehouse -> file.
+    """Yield batches in order with Parquet files of their rows: name in the warehouse -> file.
 
-    Files are named relative to the lake; who has read them removes them.
+    File names are relative to the lake; the reader removes the files.
 
     Raises:
         WorkersError: A batch was not computed.
@@ -69,7 +69,7 @@ def computed_elsewhere(
 
 
 def compute_sent(job: Job, batch: Batch) -> dict[str, str]:
-    """Computes a batch in a worker's process, on one thread: all that a worker does for a build.
+    """Compute a batch in a worker's process, on one thread.
 
     Raises:
         ContractError: See `compute`.
@@ -94,7 +94,7 @@ def compute_sent(job: Job, batch: Batch) -> dict[str, str]:
     ):
 
         def keep(name: str, relation: str, grain: Sequence[str]) -> None:
-            del grain  # rows are put in order when they are inserted
+            del grain  # rows are ordered when they are inserted
             files[name] = folder / f"{name}.parquet"
             con.execute(
                 f"COPY (SELECT {shown[name]} FROM {relation}) TO {literal(str(files[name]))}"
@@ -114,7 +114,7 @@ def compute_sent(job: Job, batch: Batch) -> dict[str, str]:
 
 
 def _selects(models: Catalog) -> dict[str, str]:
-    """Columns with the types that the warehouse has them in, by name there."""
+    """Return columns with the types of the warehouse, by name there."""
     columns = {
         **{name: models.columns[name] for name in models.stored},
         **{copy_of(name): tables()[name].columns for name in models.copied},

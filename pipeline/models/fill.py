@@ -1,4 +1,4 @@
-"""Computes models into a warehouse file: per run for what changed, fleet models over everything."""
+"""Compute models into a warehouse file: per run for changed runs, fleet models over everything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipeline.models.elsewhere import Job, computed_elsewhere
 from pipeline.models.state import CATALOG, State, attach, write_state
 from pipeline.schema import Column, tables
 
-# Of the machine, that DuckDB may take where nobody said how much: all workers on it together.
+# Share of the machine's memory for DuckDB without --memory, all workers together.
 _MEMORY_PERCENT = 60
 
 
@@ -31,9 +31,9 @@ class Filler:
 
     Attributes:
         files: The lake's part files.
-        memory_limit: In DuckDB's spelling, of each process; None for a part of the machine's.
+        memory_limit: Limit of each process as DuckDB spells it; None for a share of the machine's.
         threads: DuckDB's choice if None.
-        workers: Where models per run are computed; None for here.
+        workers: Workers that compute models per run; None for this process.
     """
 
     files: PartFiles
@@ -44,16 +44,16 @@ class Filler:
     workers: Workers | None = None
 
     def fill(self, path: Path, snapshot: Snapshot, old: State | None, new: State) -> None:
-        """Brings a warehouse file to a snapshot.
+        """Bring a warehouse file to a snapshot.
 
-        The file is not published yet: nobody reads it, and one that is left half done is thrown
-        away. So no transaction spans the models, and the memory of a relation is free again when
-        the last model that reads it has been computed.
+        The file is not published yet: nothing reads it, and an incomplete one is deleted. So no
+        transaction spans the models, and the memory of a relation is freed after the last model
+        that reads it.
 
         Args:
             path: The file; made if `old` is None.
-            old: What the file was built from, by the same models and schemas.
-            new: What it is to be built from.
+            old: The snapshot that the file was built from, by the same models and schemas.
+            new: The snapshot to build.
 
         Raises:
             LakeError: See `engine_errors`.
@@ -101,7 +101,7 @@ class Filler:
             _describe(con, "VIEW", _target(name), table.doc, table.columns)
 
     def _point_views(self, con: duckdb.DuckDBPyConnection, old: State | None, new: State) -> None:
-        """Brings the views of part files up to date."""
+        """Update the views of part files."""
         for name, table in tables().items():
             select = new.select(table, self.files.base)
             seen = old.select(table, old.root) if old else None
@@ -111,7 +111,7 @@ class Filler:
             _describe(con, "VIEW", _target(name), table.doc, table.columns)
 
     def _drop_runs(self, con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> None:
-        """Removes the rows of runs."""
+        """Remove the rows of runs."""
         per_run = [name for name, model in self.models.stored.items() if not model.fleet]
         for name in (*per_run, *map(copy_of, self.models.copied)) if run_ids else ():
             con.execute(
@@ -126,7 +126,7 @@ class Filler:
         run_ids: Sequence[str],
         folder: Path,
     ) -> None:
-        """Adds the rows of runs, batch by batch in the same order wherever they are computed."""
+        """Add the rows of runs, batch by batch in the same order whatever computes them."""
         pending = batches(self.files, snapshot, run_ids)
         done = 0
         if self.workers is None:
@@ -149,7 +149,7 @@ class Filler:
                 self.progress(f"computing {done} of {len(run_ids)} runs")
 
     def _fill_fleet(self, con: duckdb.DuckDBPyConnection, snapshot: Snapshot) -> None:
-        """Computes the fleet models from what the warehouse has of every run."""
+        """Compute the fleet models from the warehouse's rows of every run."""
         fleet = [model for model in self.models.models.values() if model.fleet]
         if not fleet:
             return
@@ -173,13 +173,13 @@ class Filler:
 
 
 def _keep(con: duckdb.DuckDBPyConnection, name: str, relation: str, grain: Sequence[str]) -> None:
-    """Appends the rows of a relation, ordered by grain."""
+    """Append the rows of a relation, ordered by key."""
     order = f" ORDER BY {', '.join(map(quoted, grain))}" if grain else ""
     con.execute(f"INSERT INTO {_target(name)} FROM {relation}{order}")
 
 
 def _target(name: str) -> str:
-    """A relation of the warehouse that is being filled."""
+    """Return a relation of the warehouse that is being filled."""
     return f"{CATALOG}.main.{quoted(name)}"
 
 

@@ -1,4 +1,4 @@
-"""What a SELECT reads, derived from its syntax tree, and the order that follows."""
+"""Find what a SELECT reads from its syntax tree, and order the models."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def inputs_of(
     relations: Collection[str],
     unstable: Collection[str],
 ) -> frozenset[str]:
-    """Relations that a SELECT reads.
+    """Return relations that a SELECT reads.
 
     Args:
-        path: Where the SQL stands, for messages.
-        relations: Every relation there is, by name.
+        path: File of the SQL, for messages.
+        relations: All relations by name.
         unstable: Functions that no model may call; see `unstable_functions`.
 
     Raises:
@@ -82,7 +82,7 @@ def inputs_of(
 
 
 def build_order(models: Mapping[str, Model], inputs: Mapping[str, frozenset[str]]) -> list[str]:
-    """Names of the models, each after what it reads; alphabetical among equals.
+    """Return names of the models, each after what it reads; alphabetical among equals.
 
     Raises:
         ContractError: Models read each other in a circle.
@@ -102,12 +102,12 @@ def build_order(models: Mapping[str, Model], inputs: Mapping[str, frozenset[str]
 
 
 def check_macros(con: duckdb.DuckDBPyConnection, path: Path) -> None:
-    """Macros are scalar: a table macro would hide what a model reads.
+    """Check that macros are scalar: a table macro would hide what a model reads.
 
     A scalar one cannot: macros are defined before any relation exists, and DuckDB binds them then.
 
     Raises:
-        ContractError: One is not.
+        ContractError: One is not scalar.
     """
     rows = con.execute(
         "SELECT function_name, function_type FROM duckdb_functions()"
@@ -120,7 +120,7 @@ def check_macros(con: duckdb.DuckDBPyConnection, path: Path) -> None:
 
 
 def unstable_functions(con: duckdb.DuckDBPyConnection) -> frozenset[str]:
-    """Functions that may give another value at the next call, such as now() and random()."""
+    """Return functions whose value may differ between calls, such as now() and random()."""
     rows = con.execute(
         "SELECT DISTINCT function_name FROM duckdb_functions()"
         " WHERE stability <> 'CONSISTENT' AND function_name <> 'error'"
@@ -129,7 +129,7 @@ def unstable_functions(con: duckdb.DuckDBPyConnection) -> frozenset[str]:
 
 
 def _select(con: duckdb.DuckDBPyConnection, path: Path, sql: str) -> dict[str, Any]:
-    """Syntax tree of a file that holds one SELECT."""
+    """Return syntax tree of a file that holds one SELECT."""
     (text,) = con.execute("SELECT json_serialize_sql(?)", [sql]).fetchone() or ("",)
     tree: dict[str, Any] = json.loads(text)
     if tree["error"]:
@@ -150,7 +150,7 @@ def _select(con: duckdb.DuckDBPyConnection, path: Path, sql: str) -> dict[str, A
 
 
 def _walk(tree: object) -> Iterator[dict[str, Any]]:
-    """Every object of a syntax tree, parents first."""
+    """Yield every object of a syntax tree, parents first."""
     pending = [tree]
     while pending:
         node = pending.pop()
@@ -167,7 +167,7 @@ def _cte_entries(node: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _cte_of(path: list[str], ctes: set[str]) -> str:
-    """Dotted name; `recurring.paths` is what the recursive CTE `paths` has found so far."""
+    """Return a dotted name; `recurring.paths` is what the recursive CTE `paths` has so far."""
     if len(path) == 2 and path[0] == "recurring" and path[1] in ctes:
         return path[1]
     return ".".join(path)

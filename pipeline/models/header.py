@@ -1,4 +1,4 @@
-"""A model file: header comments that are data, then one SELECT."""
+"""Read a model file: header comments that are data, then one SELECT."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ class Model:
     """A relation computed by one SELECT.
 
     Attributes:
-        grain: Columns that identify a row; unique and never NULL.
-        nullable: Columns of the grain that may be NULL, written `name?`: NULL is a value like
-            others there.
+        grain: Key columns that identify a row; unique and never NULL.
+        nullable: Key columns that may be NULL, written `name?`; NULL is then a value like others.
         declared: Columns documented in the header: new names, and known ones with a narrower doc.
         report: Title of its section in the report, if it has one.
         fleet: Computed over all runs at every build; else per run, for runs that changed.
@@ -45,15 +44,15 @@ class Model:
 
     @property
     def internal(self) -> bool:
-        """Lives only inside a build: name with a leading underscore."""
+        """Whether it exists only during a build: its name begins with an underscore."""
         return self.name.startswith("_")
 
 
 def read_model(path: Path) -> Model:
-    """Reads a model file.
+    """Read a model file.
 
     Raises:
-        ContractError: The header breaks its form, or declares a known column with another type.
+        ContractError: The header is malformed, or declares a known column with another type.
     """
     sql = path.read_text(encoding="utf-8")
     doc, tags = read_header(path, sql, _TAGS)
@@ -97,10 +96,10 @@ def read_model(path: Path) -> Model:
 def read_header(
     path: Path, sql: str, known: tuple[str, ...]
 ) -> tuple[str, dict[str, list[tuple[int, str]]]]:
-    """Doc and tags of the comment lines a file starts with.
+    """Return doc and tags of the comment lines a file starts with.
 
     Returns:
-        The doc, and by tag every (line, value). Untagged lines below the doc are for the reader.
+        The doc, and by tag every (line, value). Untagged lines below the doc are comments.
 
     Raises:
         ContractError: No doc, an unknown tag, or one given twice (but `@column`).
@@ -138,7 +137,7 @@ def read_header(
 
 
 def _declared(path: Path, entries: list[tuple[int, str]]) -> dict[str, Column]:
-    """Columns of the `@column` lines by name."""
+    """Return columns of the `@column` lines by name."""
     found: dict[str, Column] = {}
     for line, value in entries:
         parts = _COLUMN.fullmatch(value)
@@ -162,7 +161,7 @@ def _declared(path: Path, entries: list[tuple[int, str]]) -> dict[str, Column]:
 
 
 def _with_unit(column: Column, known: Column) -> Column:
-    """A narrower doc of a known column keeps the unit."""
+    """Return a narrower doc of a known column with its unit."""
     return Column(column.name, column.type, column.doc, known.unit)
 
 

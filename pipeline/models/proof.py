@@ -1,4 +1,4 @@
-"""What is derived from models by proving them on empty tables, and remembered between processes."""
+"""Prove models on empty tables, and store the result between processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FILE = "proof.json"
 
 @dataclass(frozen=True)
 class Proof:
-    """What holds of models that keep their contract.
+    """The facts about models that satisfy their contract.
 
     Attributes:
         inputs: Per model, in build order, the base tables and models it reads.
@@ -36,7 +36,7 @@ class Proof:
 
     @classmethod
     def of(cls, models: Mapping[str, Model], macros: str, macros_path: Path) -> Self:
-        """Proves models on empty base tables.
+        """Prove models on empty base tables.
 
         Raises:
             ContractError: A SELECT or the graph breaks a rule, or a header is not what the SELECT
@@ -60,7 +60,7 @@ class Proof:
 
     @classmethod
     def kept(cls, models: Mapping[str, Model], macros: str, macros_path: Path) -> Self:
-        """The proof of models that were proved before; else they are proved now.
+        """Return the stored proof of these models; without one, prove them now.
 
         Raises:
             ContractError: See `of`.
@@ -79,7 +79,7 @@ class Proof:
 
 
 def _version(models: Mapping[str, Model], macros: str) -> str:
-    """Changes with all that a proof depends on: models, schemas, DuckDB, this folder's rules."""
+    """Return a hash of all that a proof depends on: models, schemas, DuckDB, these rules."""
     digest = hashlib.sha256(f"{macros}\0{schema_hash()}\0{duckdb.__version__}\0".encode())
     for model in models.values():
         digest.update(f"{model.name}\0{model.sql}\0".encode())
@@ -102,7 +102,7 @@ def _check_scopes(models: Mapping[str, Model], inputs: Mapping[str, frozenset[st
 
 
 def _columns(con: duckdb.DuckDBPyConnection, model: Model) -> tuple[str, ...]:
-    """Computes a model on empty inputs; its columns, each documented and of its declared type."""
+    """Compute a model on empty inputs; return its columns, documented and of declared type."""
     compute(con, model)
     known = columns()
     names = []
@@ -125,6 +125,6 @@ def _columns(con: duckdb.DuckDBPyConnection, model: Model) -> tuple[str, ...]:
         raise ContractError(
             f"the SELECT does not give {', '.join(missing)}",
             path=model.path,
-            hint="select it, or take it out of the header",
+            hint="select it, or remove it from the header",
         )
     return tuple(names)

@@ -1,4 +1,4 @@
-"""The lake's record of commands as a relation beside tables and models."""
+"""Define the lake's record of commands as a relation beside tables and models."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pipeline.records import records_file, records_table
 
 
 def records_view(root: Path) -> str:
-    """SQL of a temporary view of a lake's record; without rows where there is none yet.
+    """Return SQL of a temporary view of a lake's record; empty if there is none yet.
 
-    It is made anew by each who opens the warehouse: entries come without a build, and a lake that
-    was moved has them where it is.
+    Each connection to the warehouse creates it again: entries appear without a build, and a lake
+    that was moved has them in its new place.
     """
     table, path = records_table(), records_file(root)
     if path.is_file():

@@ -1,4 +1,4 @@
-"""What a warehouse was built from, recorded inside it."""
+"""Record inside a warehouse what it was built from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.models.base import literal, select_parts
 from pipeline.models.compute import connect
 from pipeline.schema import SCHEMA_VERSION, Table, tables
 
-# Raised when an older warehouse cannot be carried on.
+# Raise this when an older warehouse cannot be updated.
 WAREHOUSE_VERSION = 5
 CATALOG = "warehouse"
 # Layout of a new warehouse file: DuckDB 1.3 (2025) and later read it; that of 2.0 saves 1 % and is
@@ -37,7 +37,7 @@ class State:
     """The inputs of a build.
 
     Attributes:
-        stamp: Of the snapshot.
+        stamp: Stamp of the snapshot.
         root: Directory or URI of the lake, where the views point.
         models: Hash of the models.
         schema: Hash of the schemas.
@@ -58,7 +58,7 @@ class State:
 
     @classmethod
     def of(cls, snapshot: Snapshot, base: str, models: str, schema: str) -> State:
-        """State of a build of this snapshot."""
+        """Return the state of a build of this snapshot."""
         return cls(
             snapshot.stamp,
             base,
@@ -71,13 +71,13 @@ class State:
         )
 
     def select(self, table: Table, base: str) -> str:
-        """SELECT of a base table's rows; the lake may have been moved since, to this base."""
+        """Return SELECT of a base table's rows from this base, because the lake may have moved."""
         parts = self.parts[table.name]
         return select_parts(table, base, parts, self.older, dead=self.dead)
 
 
 def attach(con: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> None:
-    """Attaches a warehouse file under its catalog name; it keeps the layout it was made with."""
+    """Attach a warehouse file under its catalog name; its storage layout does not change."""
     if read_only:
         mode = " (READ_ONLY)"
     else:
@@ -86,7 +86,7 @@ def attach(con: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> No
 
 
 def write_state(con: duckdb.DuckDBPyConnection, state: State) -> None:
-    """Records the state in the attached warehouse."""
+    """Record the state in the attached warehouse."""
     con.execute(_DDL)
     con.execute(
         "INSERT INTO warehouse.main._build VALUES (?, ?, ?, ?, ?, ?)",
@@ -105,7 +105,7 @@ def write_state(con: duckdb.DuckDBPyConnection, state: State) -> None:
 
 
 def read_root(con: duckdb.DuckDBPyConnection) -> str | None:
-    """Where the lake was when the attached warehouse was built; None if by an older version.
+    """Return the lake's place when the warehouse was built; None if by an older version.
 
     Raises:
         LakeError: It was built by a newer tracelake.
@@ -117,7 +117,7 @@ def read_root(con: duckdb.DuckDBPyConnection) -> str | None:
 
 
 def read_state(con: duckdb.DuckDBPyConnection) -> State | None:
-    """State recorded in the attached warehouse; None where this tracelake cannot carry it on.
+    """Return the state recorded in the warehouse; None if this tracelake cannot update it.
 
     Raises:
         LakeError: It was built by a newer tracelake.
@@ -144,7 +144,7 @@ def read_state(con: duckdb.DuckDBPyConnection) -> State | None:
 
 
 def recorded_state(path: Path) -> State | None:
-    """State of a warehouse file; None where there is no usable one.
+    """Return the state of a warehouse file; None if it is missing or unusable.
 
     Raises:
         LakeError: It was built by a newer tracelake.
@@ -160,7 +160,7 @@ def recorded_state(path: Path) -> State | None:
 
 
 def _is_current(con: duckdb.DuckDBPyConnection) -> bool:
-    """Whether the attached warehouse was built by this version of its layout."""
+    """Return whether the attached warehouse has this version of the layout."""
     try:
         found = con.execute("SELECT * FROM warehouse.main._build").fetchone() or ()
     except duckdb.CatalogException:
@@ -181,6 +181,6 @@ def _is_current(con: duckdb.DuckDBPyConnection) -> bool:
 
 
 def _insert(con: duckdb.DuckDBPyConnection, table: str, *values: Sequence[str | bool]) -> None:
-    """Appends rows that are given column by column."""
+    """Append rows that are given column by column."""
     shown = ", ".join(f"unnest(${number})" for number in range(1, len(values) + 1))
     con.execute(f"INSERT INTO warehouse.main.{table} SELECT {shown}", list(values))

@@ -1,4 +1,4 @@
-"""What makes `run` a job for a scheduler: one at a time, nothing forgotten, accounted for."""
+"""Make `run` a job for a scheduler: one at a time, with a backlog and a summary."""
 
 from pipeline.nightly.hook import Hook
 from pipeline.nightly.job import Job, Request

@@ -1,4 +1,4 @@
-"""The command that is told how a job ended."""
+"""Run the command of `--post` at the end of a job."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _STDERR = 2
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A program with its arguments; no shell comes between."""
+    """A program with its arguments; it is started without a shell."""
 
     words: tuple[str, ...]
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Splits a command line as a shell would, and does no more of what a shell does.
+        """Split a command line as a shell would; do nothing else that a shell does.
 
         Raises:
-            UsageError: It does not split, or there is no such program.
+            UsageError: It cannot be split, or there is no such program.
         """
         try:
             words = shlex.split(text)
@@ -38,19 +38,19 @@ class Hook:
         if shutil.which(words[0]) is None:
             raise UsageError(
                 f"--post: no program {words[0]!r}",
-                hint="name it with its whole path: a scheduler's PATH is short",
+                hint="give its absolute path: a scheduler's PATH is short",
             )
         return cls(tuple(words))
 
     def call(self, told: str, exit_code: int) -> str | None:
-        """Runs the command, with what it prints on standard error.
+        """Run the command, with its output on standard error.
 
         Args:
-            told: Its standard input.
-            exit_code: Of the job, as TRACELAKE_EXIT_CODE in the environment.
+            told: The text for its standard input.
+            exit_code: Exit code of the job, for the environment variable TRACELAKE_EXIT_CODE.
 
         Returns:
-            What went wrong, if anything did.
+            A description of the failure, or None.
         """
         environment = {**os.environ, "TRACELAKE_EXIT_CODE": str(exit_code)}
         try:
@@ -70,6 +70,6 @@ class Hook:
             except subprocess.TimeoutExpired:
                 return f"took longer than {SECONDS} s"
             finally:
-                if process.poll() is None:  # with all that it has started
+                if process.poll() is None:  # and all its child processes
                     os.killpg(process.pid, signal.SIGKILL)
         return f"ended with {process.returncode}" if process.returncode else None

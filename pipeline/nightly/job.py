@@ -1,4 +1,4 @@
-"""A `run` from its start to its end, with what a scheduler needs around the work."""
+"""Run a job from start to end: lock, backlog, report, gates, summary, hook."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ ORDER BY run_date DESC NULLS LAST, run_id
 
 
 class Voice(Protocol):
-    """Speaks to people."""
+    """Prints messages for people."""
 
     def warn(self, text: str) -> None:
-        """What is said even when quiet."""
+        """Print a warning, even when quiet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked of a job besides its work.
+    """The settings of a job other than its work.
 
     Attributes:
-        started: With a zone; what `page` and `summary` are dated by.
-        since: The page is about runs dated at most this long before the start, and those that came
-            since the last such page; None for one about everything.
-        summary: File of the account, if any.
-        show: Prints the account, if it is to be printed.
-        keep: How many pages and summaries are left of each series; None for all.
-        wait: How long another job on the lake is waited for.
+        started: Start time with a zone; `page` and `summary` are dated by it.
+        since: The report covers runs dated at most this long before the start, and runs that
+            arrived since the last such report; None covers everything.
+        summary: File of the summary, if any.
+        show: Prints the summary, if requested.
+        keep: How many reports and summaries to keep of each series; None for all.
+        wait: How long to wait for another job on the lake.
     """
 
     inputs: Sequence[str]
@@ -66,7 +66,7 @@ class Request:
 
 
 class Job:
-    """A job, as a context: whatever happens inside, it is accounted for.
+    """A job, as a context manager: its summary is written whatever happens inside.
 
     Inside, call `begin`, then `add_runs`, `late`, `add_page` and `judge` as the work goes on.
     """
@@ -83,7 +83,7 @@ class Job:
         return self
 
     def begin(self, lake: Lake, *, gated: bool) -> None:
-        """Waits until no other job is at work on the lake, and sees what earlier ones left to do.
+        """Wait until no other job works on the lake, and read the backlog of earlier ones.
 
         Args:
             gated: The job has gates.
@@ -102,24 +102,22 @@ class Job:
         self._owed = Owed.open(lake, f"{_FOLDER}/owed.json", duties, warn)
 
     def add_runs(self, lake: Lake) -> None:
-        """The warehouse has been built."""
+        """Add the runs of the warehouse, which has been built."""
         self.account.warehouse = f"{lake.name}/{lake.warehouse.name}"
         self._owed.arrive()
 
     def late(self, lake: Lake) -> Sequence[str]:
-        """Runs that the page must be about although they are not dated within `since`."""
+        """Return runs that the report must cover although they are not dated within `since`."""
         if self._request.since is None:
             return ()
         after = self._request.started.replace(tzinfo=None) - self._request.since
         given = [list(self._owed.for_page(self._page, self._day)), after]
-        found = ask(
-            lake, "the runs that came late", lambda con: con.execute(_LATE, given).fetchall()
-        )
+        found = ask(lake, "the late runs", lambda con: con.execute(_LATE, given).fetchall())
         self.account.late = [run_id for (run_id,) in found]
         return self.account.late
 
     def add_page(self, lake: Lake, written: ReportResult) -> None:
-        """The page is in place: strikes it out, leads `latest` to it and removes old ones."""
+        """Record that the report is in place: update the backlog and `latest`, remove old ones."""
         request, account = self._request, self.account
         account.report = written.path
         request.page.link_latest()
@@ -133,7 +131,7 @@ class Job:
     def judge(
         self, lake: Lake, gates: Sequence[Gate], max_bad_ratio: float
     ) -> list[TracelakeError]:
-        """What is wrong with the runs that are not judged yet, the gravest first.
+        """Return the errors of the runs that are not judged yet, the most severe first.
 
         Args:
             max_bad_ratio: Share of a run's lines that may be bad.
@@ -170,7 +168,7 @@ class Job:
                 self.account.errors = [error]
             self.account.exit_code = exit_code_of(error)
             troubles = self._tell()
-            # A verdict is settled once it is on its way to whoever started the job.
+            # A verdict counts as delivered once the exit code is about to be returned.
             if self.account.verdicts and (verdict or error is None):
                 self._owed.settle(
                     Duty.LINES, *([Duty.GATES] if self.account.verdicts.gates else [])
@@ -181,11 +179,11 @@ class Job:
             raise troubles[0]
 
     def _tell(self) -> list[TracelakeError]:
-        """Gives the account to whoever wants it; what goes wrong with that becomes part of it."""
+        """Write the summary and run the hook; their failures become part of the summary."""
         troubles = self._attempt(self._put)
         if refused := self._attempt(self._call):
             troubles += refused
-            with suppress(UsageError):  # it has been told when it was put first
+            with suppress(UsageError):  # it was printed when it was written the first time
                 self._put()
         if self._request.show:
             self._request.show(self._told())
@@ -213,7 +211,7 @@ class Job:
         if trouble:
             raise CheckFailedError(
                 f"the command of --post {trouble}",
-                hint="what it printed stands above; the account is its standard input",
+                hint="its output is above; its standard input is the summary",
             )
 
     def _told(self) -> str:
@@ -225,7 +223,7 @@ class Job:
         try:
             series.prune(self._request.keep)
         except OSError as error:
-            self._voice.warn(f"cannot remove what --keep leaves out: {error}")
+            self._voice.warn(f"cannot remove files for --keep: {error}")
 
     @property
     def _page(self) -> Path:
@@ -237,7 +235,7 @@ class Job:
 
 
 def _cut_runs(con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> list[str]:
-    """Those of the runs whose inputs expand further than they may."""
+    """Return those of the runs whose inputs expand further than allowed."""
     rows = con.execute(
         "SELECT DISTINCT run_id FROM faults WHERE name = $1"
         " AND run_id IN (SELECT unnest($2::VARCHAR[])) ORDER BY run_id",

@@ -1,4 +1,4 @@
-"""One job at a time on a lake."""
+"""Allow one job at a time on a lake."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _LONGEST_PAUSE = 1.0
 
 @contextlib.contextmanager
 def alone(path: Path, wait: timedelta, warn: Callable[[str], None]) -> Iterator[None]:
-    """Holds the job's lock, which the kernel lets go when the process ends, however it ends.
+    """Hold the job's lock; the kernel releases it when the process ends, however it ends.
 
     Args:
-        path: The lock's file; it says who holds the lock.
-        warn: Told whom a job waits for.
+        path: The lock's file; it names the process that holds the lock.
+        warn: Called with the process that a job waits for.
 
     Raises:
-        LakeError: It is not free in time, or the file system has no locks.
+        LakeError: It is not released in time, or the file system has no locks.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,9 +51,9 @@ def _take(file: TextIO, path: Path, wait: timedelta, warn: Callable[[str], None]
         left = deadline - time.monotonic()
         if left <= 0:
             raise LakeError(
-                f"another run is at work on this lake: {_holder(path)}",
+                f"another run is working on this lake: {_holder(path)}",
                 path=path.parent.parent,
-                hint="let it end and run again, or wait longer: --wait 6h",
+                hint="wait until it has ended and run again, or wait longer with --wait 6h",
             )
         if not told:
             warn(f"waiting up to {wait} for another run on this lake: {_holder(path)}")
@@ -87,5 +87,5 @@ def _holder(path: Path) -> str:
     try:
         holder = json.loads(path.read_text(encoding="utf-8"))
         return f"pid {holder['pid']} on {holder['host']} since {holder['since']}"
-    except (OSError, ValueError, KeyError, TypeError):  # it has only just begun, or ends
-        return "it does not say who it is"
+    except (OSError, ValueError, KeyError, TypeError):  # it has just started, or is ending
+        return "unknown process"

@@ -1,10 +1,10 @@
-"""What jobs still owe of the runs in a lake, remembered in the lake until it is done.
+"""Record the backlog: what jobs still have to do for the runs of a lake.
 
-`LAKE/_run/owed.json` holds the runs, with their generations, that jobs have seen in the warehouse,
-and per duty those that it is still owed for. A job compares the warehouse with it after each build,
-so it does not matter who brought a run in, or what died before it was reported. Each duty is struck
-out only when it is done: what is interrupted is done again. Without the file, what the warehouse
-holds when a job starts is taken to be done.
+`LAKE/_run/owed.json` has the runs, with their generations, that jobs have seen in the warehouse,
+and per duty the runs for which it is not done. A job compares the warehouse with it after each
+build. So it does not matter which command ingested a run, or which command died before it was
+reported. A duty is removed only when it is done: interrupted duties are done again. Without the
+file, everything in the warehouse at the start of a job counts as done.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ VERSION = 1
 
 
 class Duty(StrEnum):
-    """What jobs owe a run."""
+    """What jobs must do for a run."""
 
-    PAGE = "page"  # to be on one with --since
-    GATES = "gates"  # to be judged by those of --fail-on
+    PAGE = "page"  # to be in a report with --since
+    GATES = "gates"  # to be judged by the gates of --fail-on
     LINES = "lines"  # to be judged by --max-bad-ratio
 
 
@@ -37,10 +37,10 @@ class _Record:
 
     Attributes:
         seen: Generation by run.
-        owed: Runs by duty; a duty begins when a job first has it.
-        page: The last page with --since.
+        owed: Runs by duty; a duty starts with the first job that has it.
+        page: The last report with --since.
         day: When it was written.
-        paged: Runs that had come in when it was written.
+        paged: Runs that had arrived when it was written.
     """
 
     seen: dict[str, str]
@@ -51,7 +51,7 @@ class _Record:
 
 
 class Owed:
-    """The record of one lake; hold the job's lock."""
+    """The backlog of one lake; the caller holds the job's lock."""
 
     def __init__(self, lake: Lake, name: str, record: _Record) -> None:
         self._lake = lake
@@ -62,7 +62,7 @@ class Owed:
     def open(
         cls, lake: Lake, name: str, duties: Iterable[Duty], warn: Callable[[str], None]
     ) -> Self:
-        """The lake's record, begun if there is none; call it before anything is ingested.
+        """Return the lake's backlog, started if there is none; call it before any ingest.
 
         Raises:
             LakeError: A newer tracelake wrote it.
@@ -76,11 +76,11 @@ class Owed:
         return owed
 
     def of(self, duty: Duty) -> tuple[str, ...]:
-        """Runs that the duty is owed for."""
+        """Return runs for which the duty is not done."""
         return tuple(self._record.owed.get(duty, ()))
 
     def arrive(self) -> None:
-        """Adds the runs that the warehouse has new or changed since jobs last looked."""
+        """Add the runs that are new or changed in the warehouse since the last job."""
         state = recorded_state(self._lake.warehouse)
         if state is None or state.runs == self._record.seen:
             return
@@ -93,23 +93,23 @@ class Owed:
         self._write()
 
     def settle(self, *duties: Duty) -> None:
-        """Strikes out what has been done of these."""
+        """Remove what has been done of these."""
         done = [duty for duty in duties if self._record.owed.get(duty)]
         if done:
             self._record.owed |= {duty: [] for duty in done}
             self._write()
 
     def for_page(self, page: Path, day: str) -> tuple[str, ...]:
-        """Runs that a page must be about, whatever their date.
+        """Return runs that a report must cover, whatever their date.
 
-        A page that is written again on the same day keeps those that it had.
+        A report that is written again on the same day has the same runs.
         """
         again = (self._record.page, self._record.day) == (str(page), day)
         before = self._record.paged if again else []
         return tuple(dict.fromkeys([*before, *self.of(Duty.PAGE)]))
 
     def paged(self, page: Path, day: str) -> None:
-        """The page is in place."""
+        """Record that the report is in place."""
         record = self._record
         now = (str(page), day, list(self.for_page(page, day)))
         if now != (record.page, record.day, record.paged) or self.of(Duty.PAGE):
@@ -123,9 +123,9 @@ class Owed:
             self._lake.put(self._name, f"{content}\n".encode())
         except ChangedError as error:
             raise LakeError(
-                "a run on another machine is at work on this lake",
+                "a run on another machine is working on this lake",
                 path=self._lake.name,
-                hint="let it end and run again: what was ingested and built is in the lake",
+                hint="wait until it has ended and run again; the new runs are in the lake",
             ) from error
 
 
@@ -137,7 +137,7 @@ def _read(path: Path, warn: Callable[[str], None]) -> _Record | None:
             return _Record(**content)
         if isinstance(version, int) and version > VERSION:
             raise LakeError(
-                f"a newer tracelake wrote the record of jobs: its version is {version}, this"
+                f"a newer tracelake wrote the backlog of jobs: its version is {version}, this"
                 f" tracelake knows {VERSION}",
                 path=path,
                 hint="use that tracelake, or a newer one",
@@ -147,12 +147,14 @@ def _read(path: Path, warn: Callable[[str], None]) -> _Record | None:
         return None
     except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         trouble = str(error)
-    warn(f"{path} is begun anew, runs that an earlier job left may be missed: {trouble}")
+    warn(
+        f"{path} is started again; runs that an earlier job did not report may be missed: {trouble}"
+    )
     return None
 
 
 def _done_before(lake: Lake) -> dict[str, str]:
-    """Runs of a lake without a record that count as done: those that its warehouse has."""
+    """Return runs of a lake without a backlog that count as done: those of its warehouse."""
     if not lake.warehouse.is_file():
         return {}
     state = recorded_state(lake.warehouse)

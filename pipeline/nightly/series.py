@@ -1,4 +1,4 @@
-"""Files that a job writes anew at every start, with the date in their name."""
+"""Handle files with the start date in their name, a new one per start."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 from pipeline.errors import UsageError
 from pipeline.files import put, put_link, refuse_uri, remove, remove_folder
 
-# Placeholder -> what it stands for, as strftime and as pattern; each sorts by time.
+# Placeholder -> its strftime format and its pattern; each sorts by time.
 _FORMS = {
     "date": ("%Y-%m-%d", r"\d{4}-\d\d-\d\d"),
     "datetime": ("%Y%m%dT%H%M%SZ", r"\d{8}T\d{6}Z"),
 }
 _PLACEHOLDER = re.compile(r"\{(\w*)\}")
-# Of a file that tracelake wrote; its name stands there.
+# Mark of a file that tracelake wrote.
 _HEAD_BYTES = 4096
 
 
@@ -29,7 +29,7 @@ class Series:
     Attributes:
         template: A path in which `{date}` is the local day of the start, and `{datetime}` the
             start in UTC to the second.
-        started: The start; it has a zone.
+        started: Start time, with a zone.
     """
 
     template: str
@@ -47,7 +47,7 @@ class Series:
 
     @property
     def dated(self) -> bool:
-        """Whether every start, or every day, has a file of its own."""
+        """Whether every start, or every day, has its own file."""
         return bool(_PLACEHOLDER.search(self.template))
 
     @property
@@ -60,11 +60,11 @@ class Series:
 
     @property
     def latest(self) -> Path | None:
-        """Where the newest file is found: the template with `latest` in the date's place."""
+        """The link to the newest file: the template with `latest` instead of the date."""
         return Path(_PLACEHOLDER.sub("latest", self.template)) if self.dated else None
 
     def link_latest(self) -> None:
-        """Makes `latest` lead to the file of this start; a copy where links are not possible.
+        """Point `latest` to the file of this start; copy the file if links are not possible.
 
         Raises:
             UsageError: It cannot be written.
@@ -77,9 +77,10 @@ class Series:
             put(self.latest, self.path.read_bytes())
 
     def prune(self, keep: int) -> list[Path]:
-        """Removes all but the newest files of the template, and says which.
+        """Remove all but the newest files of the template, and return which.
 
-        Only files that tracelake wrote and whose whole name fits; the file of this start stays.
+        It removes only files that tracelake wrote and whose whole name matches; the file of this
+        start stays.
 
         Raises:
             OSError: A file cannot be removed.
@@ -95,7 +96,7 @@ class Series:
         return removed
 
     def _others(self) -> list[tuple[str, Path]]:
-        """Files of other starts with their dates."""
+        """Return files of other starts with their dates."""
         literals = _PLACEHOLDER.split(self.template)[::2]
         found = []
         for name in glob.glob("*".join(map(glob.escape, literals))):

@@ -1,6 +1,6 @@
-"""The account of a job as one JSON document, for programs.
+"""Summarise a job as one JSON document, for programs.
 
-Its form is docs/nightly/summary.schema.json.
+docs/nightly/summary.schema.json describes it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ORDER BY run_date DESC NULLS LAST, run_id
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """What became of the runs that were judged."""
+    """The result of the gates."""
 
     run_ids: Sequence[str]
     gates: Sequence[Gate]
@@ -45,11 +45,11 @@ class Verdicts:
 
 @dataclass(slots=True)
 class Account:
-    """What a job has done so far; what it did not come to is None.
+    """What a job has done so far; None for a part that it did not reach.
 
     Attributes:
-        late: Runs of the page that are not dated within --since, and have come since the last.
-        page: What the page is about; see `read_page`.
+        late: Runs of the report not dated within --since that arrived since the last report.
+        page: Content of the report; see `read_page`.
     """
 
     lake: str
@@ -66,7 +66,7 @@ class Account:
     exit_code: int = 0
 
     def told(self, ended: datetime) -> str:
-        """The document."""
+        """Return the document."""
         document = {
             "version": VERSION,
             "tracelake": __version__,
@@ -88,7 +88,7 @@ class Account:
 
 
 def read_page(con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> dict[str, Any]:
-    """What needs attention among the runs of a page, and the headline figures of each."""
+    """Return the findings of the report's runs, and the main figures of each run."""
     failed = {failure.gate.name: failure for failure in failures(con, GATES.values(), run_ids)}
     rows = con.execute(_ROWS, [list(run_ids)])
     names = [column[0] for column in rows.description or ()]
@@ -115,15 +115,15 @@ def _plain(value: object) -> object:
 
 
 def _error(error: BaseException) -> dict[str, str | None]:
-    """An error as the block that people read has it."""
+    """Return an error as a dictionary with the fields of the printed block."""
     match error:
         case TracelakeError():
             return {"what": error.message, "where": error.location, "next": error.hint}
         case SystemExit() | KeyboardInterrupt():
-            what, then = "interrupted before the end", "run it again: it goes on where it was"
+            what, then = "interrupted before the end", "run it again: it continues where it was"
             return {"what": what, "where": None, "next": then}
         case OSError() if is_refusal(error):
-            return {"what": error.strerror, "where": error.filename, "next": "make room"}
+            return {"what": error.strerror, "where": error.filename, "next": "free space"}
     what = f"a bug in tracelake: {type(error).__name__}: {error}"
     return {"what": what, "where": None, "next": "see standard error"}
 

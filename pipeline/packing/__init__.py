@@ -1,4 +1,4 @@
-"""Packs: small parts of many runs become few files, and stay right when runs go."""
+"""Merge small parts of many runs into packs, and keep packs correct when runs are removed."""
 
 from pipeline.packing.compact import compact, compaction_table
 from pipeline.packing.rows import rows_of_runs

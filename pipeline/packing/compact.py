@@ -1,4 +1,4 @@
-"""Packs the small parts of a lake."""
+"""Merge the small parts of a lake into packs."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from pipeline.schema import tables
 def compact(
     lake: Lake, *, dry_run: bool = False, progress: Callable[[str], None] | None = None
 ) -> list[Packed]:
-    """Puts the rows of small parts into packs; the old files go with the next build.
+    """Put the rows of small parts into packs; the next build removes the old files.
 
-    A step at a time is committed: whoever is stopped between two has a whole lake. Runs of an
-    earlier version of the schemas keep their parts.
+    Each step is committed by itself: if it is stopped between two steps, the lake is intact. Runs
+    of an earlier version of the schemas are not packed.
 
     Args:
         dry_run: Write nothing.
-        progress: Told the table that is being packed.
+        progress: Called with the table that is being packed.
 
     Returns:
-        What was packed, or would be.
+        The steps that were done, or would be.
 
     Raises:
-        LakeError: The lake cannot be read or written, or a part is not what was written.
+        LakeError: The lake cannot be read or written, or a part is damaged.
     """
     done: list[Packed] = []
     with lake.lock("warehouse"):
@@ -49,7 +49,7 @@ def compact(
 
 
 def compaction_table(packed: Sequence[Packed]) -> pa.Table:
-    """What was packed as a table: table, runs, files and bytes before and after."""
+    """Return the steps as a table: table, runs, files and bytes before and after."""
     numbers = ("runs", "files_before", "bytes_before", "files_after", "bytes_after")
     schema = pa.schema([("table", pa.string()), *((name, pa.int64()) for name in numbers)])
     return pa.Table.from_pylist([asdict(one) for one in packed], schema=schema)

@@ -1,4 +1,4 @@
-"""The rows of small parts and of packs as one stream, in order of run."""
+"""Read the rows of small parts and of packs as one stream, in order of run."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def rows_of_runs(
     packs: Iterable[str],
     dead: Collection[str],
 ) -> Iterator[Piece]:
-    """Rows of a table with the run that they are of, in order of run and then as they stand.
+    """Return rows of a table with their run id, in order of run and then in their stored order.
 
     Args:
-        schema: Of the rows that are given: the run and the table's columns.
-        own: Runs in order with a part of theirs, each in order of its rows.
-        packs: Packs; no run is in two of them, or has a part besides.
+        schema: Schema of the rows: the run id and the table's columns.
+        own: Runs in order with one of their parts, each in order of its rows.
+        packs: Packs; no run is in two of them or also has a part.
         dead: Runs of packs that are left out.
 
     Raises:
-        LakeError: A part is gone, or is not what was written.
+        LakeError: A part is missing or damaged.
     """
     streams = [_of_parts(files, schema, own)]
     streams += [_of_pack(files, pack, schema, dead) for pack in packs]
@@ -48,10 +48,10 @@ def rows_of_runs(
 
 
 def count_rows(files: PartFiles, part: str) -> int:
-    """Rows of a part.
+    """Return rows of a part.
 
     Raises:
-        LakeError: It is gone or damaged.
+        LakeError: It is missing or damaged.
     """
     with _opened(files, part) as file:
         return int(file.metadata.num_rows)
@@ -78,10 +78,10 @@ def _of_pack(
 
 
 def _batches(files: PartFiles, part: str) -> Iterator[pa.RecordBatch]:
-    """The rows of a part that is what was written: a pack must not make damage look whole."""
+    """Yield the rows of a part after a check of its hash: a pack must not hide damage."""
     with _opened(files, part) as file:
         if not files.is_intact(part):
-            raise _unreadable(files, part, "the content is not what was written")
+            raise _unreadable(files, part, "the content differs from the hash in its name")
         for batch in file.iter_batches(_BATCH_ROWS, use_threads=False):
             if batch.num_rows:
                 yield batch
@@ -100,12 +100,12 @@ def _unreadable(files: PartFiles, part: str, why: str) -> LakeError:
     return LakeError(
         f"a part cannot be read: {why}",
         path=f"{files.base}/{part}",
-        hint="tracelake check says what mends it",
+        hint="find the repair with: tracelake check",
     )
 
 
 def _completed(batch: pa.RecordBatch, key: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows with their run; a column that an earlier version did not have is NULL."""
+    """Return the rows with their run id; a column that an earlier version lacks is NULL."""
     given = dict(zip(batch.schema.names, batch.columns, strict=True)) | {PARTITION_KEY: key}
     columns = [given[f.name] if f.name in given else _nulls(batch.num_rows, f.type) for f in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,4 +1,4 @@
-"""One step of packing: which files become packs, their writing, and the commit of it."""
+"""Do one step of packing: choose files, write packs, commit."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from pipeline.packing.rows import Piece, count_rows, rows_of_runs
 from pipeline.parts import ROW_GROUP_ROWS, PartWriter
 from pipeline.schema import tables
 
-# To open a part takes as long as to read 128 KiB of it: from eight times that on, a file of its own
-# costs a reader little.
+# Opening a part takes as long as reading 128 KiB of it: a file of eight times that size costs a
+# reader little.
 SMALL_BYTES = 1 << 20
-# A pack ends with the run that brings it to so many rows. It is written anew when one of its runs
-# goes, in some seconds.
+# A pack ends with the run that reaches this number of rows. When one of its runs is removed, the
+# pack is rewritten in some seconds.
 PACK_ROWS = 8 * ROW_GROUP_ROWS
-# Packs with fewer rows are written anew together with what has come since, so many at once.
+# Packs with fewer rows are rewritten together with new runs, this many at once.
 _THIN_ROWS = PACK_ROWS // 2
 _THIN_PACKS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Files of a table whose rows go into packs.
+    """Files of a table whose rows are packed.
 
     Attributes:
         runs: Runs whose own parts are packed.
-        packs: Packs that are written anew.
+        packs: Packs that are rewritten.
     """
 
     table: str
@@ -41,18 +41,18 @@ class Step:
     packs: tuple[str, ...]
 
     def superseded(self, snapshot: Snapshot) -> list[str]:
-        """The files that go."""
+        """Return the files that the step replaces."""
         own = (snapshot.runs[run_id].parts[self.table] for run_id in self.runs)
         return [*chain.from_iterable(own), *self.packs]
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """What became of some files of a table.
+    """The result of a step.
 
     Attributes:
-        runs: Runs that had files of their own.
-        files_after: None where nothing was written, and so with `bytes_after`.
+        runs: Runs that had their own files.
+        files_after: None if nothing was written; likewise `bytes_after`.
     """
 
     table: str
@@ -64,10 +64,10 @@ class Packed:
 
 
 def rewrite_packs(lake: Lake) -> None:
-    """Writes packs anew that have rows of runs that were replaced or dropped since.
+    """Rewrite packs that have rows of runs that were replaced or dropped.
 
-    A pack that cannot be read stays: nobody reads those rows, and a check finds it. Hold the
-    lake's warehouse lock.
+    A pack that cannot be read stays: nothing reads those rows, and a check finds it. The caller
+    holds the lake's warehouse lock.
     """
     unreadable: set[str] = set()
     while step := _dead_step(snapshot := lake.snapshot(), unreadable):
@@ -78,10 +78,10 @@ def rewrite_packs(lake: Lake) -> None:
 
 
 def next_step(lake: Lake, snapshot: Snapshot, table: str) -> Step | None:
-    """What is to be packed of a table next: small parts, and packs that are far from full.
+    """Return the next step of a table: small parts, and packs that are far from full.
 
     Raises:
-        LakeError: A pack is gone or damaged.
+        LakeError: A pack is missing or damaged.
     """
     small = _small(lake, snapshot, table)
     thin = [
@@ -96,10 +96,10 @@ def next_step(lake: Lake, snapshot: Snapshot, table: str) -> Step | None:
 
 
 def take(lake: Lake, snapshot: Snapshot, step: Step) -> Packed:
-    """Does a step, all or nothing.
+    """Do a step, all or nothing.
 
     Raises:
-        LakeError: A part is gone, or is not what was written.
+        LakeError: A part is missing or damaged.
     """
     superseded = step.superseded(snapshot)
     before = sizes(lake, superseded)
@@ -109,13 +109,13 @@ def take(lake: Lake, snapshot: Snapshot, step: Step) -> Packed:
         generations = {run_id: snapshot.runs[run_id].generation for run_id in step.runs}
         packs = Packs({**snapshot.packs.generations, **generations}, {**kept, **runs})
         written = sum(path.stat().st_size for path in staged.values())
-        # A pack may come out as it was: then nothing went.
+        # A pack may be unchanged: then nothing was removed.
         lake.commit_packs(packs, staged, [part for part in superseded if part not in staged])
     return Packed(step.table, len(step.runs), len(superseded), before, len(staged), written)
 
 
 def sizes(lake: Lake, parts: Iterable[str]) -> int:
-    """Bytes of those part files that are there."""
+    """Return bytes of those part files that exist."""
     return sum(lake.part_files.sizes(list(parts)).values())
 
 
@@ -127,11 +127,11 @@ def _dead_step(snapshot: Snapshot, unreadable: set[str]) -> Step | None:
 
 
 def _small(lake: Lake, snapshot: Snapshot, table: str) -> tuple[str, ...]:
-    """Runs that have parts of their own in a table, of this version and all of them small."""
+    """Return runs whose own parts in a table are all small and of this version."""
     own = {}
     for run_id, entry in snapshot.runs.items():
         parts = entry.parts.get(table, ())
-        # One whose rows of before are still in a pack waits until they are gone.
+        # A run whose old rows are still in a pack waits until they are removed.
         settled = entry.is_current and run_id not in snapshot.dead
         if parts and settled and snapshot.parts_of(run_id)[table] == parts:
             own[run_id] = parts
@@ -146,7 +146,7 @@ def _small(lake: Lake, snapshot: Snapshot, table: str) -> tuple[str, ...]:
 def _write(
     lake: Lake, snapshot: Snapshot, step: Step, folder: Path
 ) -> tuple[dict[str, Path], dict[str, tuple[str, ...]]]:
-    """Writes packs; returns final path -> staged file, and pack -> its runs."""
+    """Write packs; return final path -> staged file, and pack -> its runs."""
     staged: dict[str, Path] = {}
     runs: dict[str, tuple[str, ...]] = {}
     pieces = groupby(_pieces(lake, snapshot, step), itemgetter(0))
@@ -166,7 +166,7 @@ def _write(
 def _write_one(
     table: str, pieces: Iterator[tuple[str, Iterator[Piece]]], writer: PartWriter
 ) -> tuple[dict[str, Path], tuple[str, ...]]:
-    """Fills a pack with whole runs."""
+    """Fill a pack with whole runs."""
     named = []
     for run_id, its in pieces:
         named.append(run_id)
@@ -181,6 +181,6 @@ def _pieces(lake: Lake, snapshot: Snapshot, step: Step) -> Iterator[Piece]:
     own = ((run_id, part) for run_id in step.runs for part in snapshot.runs[run_id].parts[table])
     schema = tables()[table].packed_schema
     runs = snapshot.packs.runs
-    # One of which nothing lives need not be there.
+    # A pack without current runs may be missing.
     packs = [pack for pack in step.packs if not snapshot.dead.issuperset(runs[pack])]
     return rows_of_runs(lake.part_files, schema, own, packs, snapshot.dead)

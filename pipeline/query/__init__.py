@@ -1,4 +1,4 @@
-"""Reads a lake's warehouse: a confined connection, queries, and how results are printed."""
+"""Query a lake's warehouse: a confined connection, queries, and printed results."""
 
 from pipeline.query.examples import example, examples_table
 from pipeline.query.names import meant_run, resolve_run

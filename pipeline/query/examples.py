@@ -1,4 +1,4 @@
-"""Saved queries: `sql/examples/`, a question per file, with its parameters and how to read it."""
+"""Read saved queries: `sql/examples/`, a question per file, with parameters and an explanation."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class Parameter:
     doc: str
 
     def read(self, text: str) -> Value:
-        """A value of the parameter's type.
+        """Return a value of the parameter's type.
 
         Raises:
-            UsageError: The text is none.
+            UsageError: The text is not of that type.
         """
         try:
             match self.type:
@@ -56,7 +56,7 @@ class Parameter:
                     return datetime.fromisoformat(text)
         except ValueError:
             raise UsageError(
-                f"--param {self.name}={text}: no {self.type}", hint=_FORMS[self.type]
+                f"--param {self.name}={text}: not a {self.type}", hint=_FORMS[self.type]
             ) from None
         return text
 
@@ -74,7 +74,7 @@ class Example:
     """A saved query.
 
     Attributes:
-        question: What it answers.
+        question: The question that it answers.
         reading: How to read the answer, and what to do next.
         sql: The whole file: a header of comments, an empty line, the query.
     """
@@ -92,10 +92,10 @@ class Example:
         return self.sql.split("\n\n", 1)[-1]
 
     def bind(self, given: Mapping[str, str]) -> dict[str, Value]:
-        """Values of all parameters, from texts for some of them.
+        """Return values of all parameters, from texts for some of them.
 
         Raises:
-            UsageError: A name that is no parameter, or a text that is no value of its type.
+            UsageError: A name is not a parameter, or a text is not a value of its type.
         """
         known = {parameter.name for parameter in self.parameters}
         if unknown := sorted(given.keys() - known):
@@ -109,7 +109,7 @@ class Example:
 
 
 def examples() -> dict[str, Example]:
-    """All saved queries by name, by topic and then by name.
+    """Return all saved queries by name, by topic and then by name.
 
     Raises:
         ContractError: A header breaks its form.
@@ -121,7 +121,7 @@ def examples() -> dict[str, Example]:
 
 
 def example(name: str) -> Example:
-    """A saved query.
+    """Return a saved query.
 
     Raises:
         UsageError: There is none of this name.
@@ -130,14 +130,14 @@ def example(name: str) -> Example:
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         raise UsageError(
-            f"no example {name!r}",
-            hint=f"did you mean {near[0]}?" if near else "see: tracelake examples",
+            f"unknown example {name!r}",
+            hint=f"did you mean {near[0]}?" if near else "list them with: tracelake examples",
         )
     return known[name]
 
 
 def examples_table() -> pa.Table:
-    """Name, topic, question and parameters of every saved query."""
+    """Return name, topic, question and parameters of every saved query."""
     return pa.Table.from_pylist(
         [
             {
@@ -153,7 +153,7 @@ def examples_table() -> pa.Table:
 
 
 def read_example(path: Path) -> Example:
-    """Reads a saved query: comment lines with question, tags and reading, then the SQL.
+    """Read a saved query: comment lines with question, tags and reading, then the SQL.
 
     Raises:
         ContractError: The header breaks its form; it says where.

@@ -1,8 +1,8 @@
-"""Which figures of a run stand in a list of runs."""
+"""Define the figures of a run that a list of runs shows."""
 
 from __future__ import annotations
 
-# Columns of `run_summary`, in the order they are shown; all of it is a query away.
+# Columns of `run_summary`, in the order of display.
 HEADLINE = (
     "run_id",
     "format",

@@ -1,4 +1,4 @@
-"""The run that a user means: its id, a part of it that only one run has, or `latest`."""
+"""Resolve a run's name: its id, a unique part of one, or `latest`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN = 8
 
 
 def resolve_run(con: duckdb.DuckDBPyConnection, text: str) -> str:
-    """Id of the run that `text` names, in a connection of `open_warehouse`.
+    """Return the id of the run that `text` names, in a connection of `open_warehouse`.
 
     Raises:
         UsageError: See `meant_run`.
@@ -32,13 +32,13 @@ def resolve_run(con: duckdb.DuckDBPyConnection, text: str) -> str:
 
 
 def meant_run(text: str, dates: Mapping[str, datetime | None]) -> str:
-    """The id that `text` names among these, which have their dates.
+    """Return the id that `text` names among these runs, given with their dates.
 
-    An id wins; `latest` is the run with the newest date; else the text must begin one id only or,
-    where it begins none, be part of one only.
+    A full id takes precedence. `latest` is the run with the newest date. Other text must be the
+    beginning of one id only or, if it begins none, a part of one only.
 
     Raises:
-        UsageError: No run or several are meant; the hint lists those that are close.
+        UsageError: It names no run or several; the hint lists similar ids.
     """
     if text in dates:
         return text
@@ -46,7 +46,7 @@ def meant_run(text: str, dates: Mapping[str, datetime | None]) -> str:
         newest = max((date for date in dates.values() if date is not None), default=None)
         if newest is None:
             raise UsageError(
-                "no run of the lake has a date, so none is the latest", hint="tracelake runs"
+                "no run of the lake has a date, so there is no latest run", hint="tracelake runs"
             )
         return _only(text, [run_id for run_id, date in dates.items() if date == newest])
     begun = [run_id for run_id in dates if run_id.startswith(text)]
@@ -55,14 +55,16 @@ def meant_run(text: str, dates: Mapping[str, datetime | None]) -> str:
         near = difflib.get_close_matches(text, dates, n=_SHOWN, cutoff=0.5)
         raise UsageError(
             f"no run {text!r} in the lake",
-            hint=f"did you mean {_listed(near)}?" if near else "list them: tracelake runs",
+            hint=f"did you mean {_listed(near)}?" if near else "list them with: tracelake runs",
         )
     return _only(text, meant)
 
 
 def _only(text: str, meant: Sequence[str]) -> str:
     if len(meant) > 1:
-        raise UsageError(f"{text!r} is {len(meant):,} runs", hint=f"one of {_listed(meant)}")
+        raise UsageError(
+            f"{text!r} matches {len(meant):,} runs", hint=f"use one of {_listed(meant)}"
+        )
     return meant[0]
 
 

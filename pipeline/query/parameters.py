@@ -1,4 +1,4 @@
-"""Parameters of a query: named values, read from text and given to DuckDB as values."""
+"""Read parameters of a query: named values that are bound, not pasted into the SQL."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _INT128 = 1 << 127
 
 
 def split_parameters(texts: Iterable[str]) -> dict[str, str]:
-    """Texts `name=value` as a dictionary; names are lower case, for SQL does not tell them apart.
+    """Return texts `name=value` as a dictionary; names are lower case, as SQL ignores case.
 
     Raises:
-        UsageError: One is no `name=value`, or a name is given twice.
+        UsageError: One is not `name=value`, or a name is given twice.
     """
     found: dict[str, str] = {}
     for text in texts:
@@ -29,18 +29,20 @@ def split_parameters(texts: Iterable[str]) -> dict[str, str]:
         name = given.strip().lower()
         if not equals or not _NAME.fullmatch(name):
             raise UsageError(
-                f"{text!r} is no parameter", hint="give name=value; in SQL it stands as $name"
+                f"{text!r} is not a parameter",
+                hint="give name=value; the SQL refers to it as $name",
             )
         if name in found:
             raise UsageError(
-                f"parameter {name!r} is given twice", hint=f"several values: {name}='[1, 2]'"
+                f"parameter {name!r} is given twice",
+                hint=f"give several values as a list: {name}='[1, 2]'",
             )
         found[name] = value
     return found
 
 
 def read_value(text: str) -> Value:
-    """A value as JSON says it (number, true, false, null, list, quoted text), else the text.
+    """Return a JSON value (number, true, false, null, list, quoted text), else the text.
 
     So `7` is a number, `"7"` and `007` are text, and `[1, 2]` is a list.
     """
@@ -52,12 +54,12 @@ def read_value(text: str) -> Value:
 
 
 def _refuse(word: str) -> None:
-    """NaN and infinities are no JSON."""
+    """Reject NaN and infinities, which are not JSON."""
     raise ValueError(word)
 
 
 def _has_type(value: object) -> bool:
-    """Whether SQL has a type for it: an object is left as the text that was given."""
+    """Return whether SQL has a type for it; an object stays the text as given."""
     if isinstance(value, list):
         return all(map(_has_type, value))
     if isinstance(value, int):
@@ -66,7 +68,7 @@ def _has_type(value: object) -> bool:
 
 
 def bound(names: Iterable[str], parameters: Parameters) -> dict[str, Value]:
-    """The parameters that one statement takes.
+    """Return the parameters of one statement.
 
     Raises:
         UsageError: One is missing, or the statement has a `?` or `$1`.

@@ -1,4 +1,4 @@
-"""Reading a warehouse that a build may replace meanwhile: then its part files are gone."""
+"""Read a warehouse that a build may replace meanwhile, so that its part files disappear."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pipeline.lake import Lake
 from pipeline.models.base import engine_errors
 from pipeline.query.warehouse import open_warehouse
 
-# A build takes longer than to open what it has built: more than one in a row is a lake in distress.
+# A build takes longer than opening its result, so more than one in a row is unusual.
 ATTEMPTS = 4
 
-# Of the warehouse's file: inode and mtime. It is replaced, never written in place.
+# Inode and mtime of the warehouse's file. It is replaced, never written in place.
 Edition: TypeAlias = tuple[int, int] | None
 _T = TypeVar("_T")
 
@@ -28,11 +28,11 @@ def ask(
     memory: int | None = None,
     attempts: int = ATTEMPTS,
 ) -> _T:
-    """What `work` makes of the lake's warehouse, in a connection of `open_warehouse`.
+    """Return the result of `work` on the lake's warehouse, in a connection of `open_warehouse`.
 
     Args:
         subject: What is being read, for errors.
-        work: Begins anew when it is called again.
+        work: A function that can be called again.
         memory: See `open_warehouse`.
         attempts: See `reopening`.
 
@@ -48,13 +48,13 @@ def ask(
 
 
 def reopening(lake: Lake, work: Callable[[], _T], attempts: int = ATTEMPTS) -> _T:
-    """What `work` gives, which opens the warehouse; again where it was replaced meanwhile.
+    """Return the result of `work`, which opens the warehouse; repeat it if a build replaced it.
 
     Args:
-        attempts: Give up after so many; one where the work cannot be done again.
+        attempts: Maximum number of attempts; 1 if the work cannot be repeated.
 
     Raises:
-        LakeError: The work failed on a warehouse that is still there, or each time on one that a
+        LakeError: The work failed on a warehouse that is still in place, or each time on one that a
             build replaced meanwhile.
     """
     while True:
@@ -70,7 +70,7 @@ def reopening(lake: Lake, work: Callable[[], _T], attempts: int = ATTEMPTS) -> _
 
 
 def edition(lake: Lake) -> Edition:
-    """Which of the warehouses that were built here is there now; None if none is."""
+    """Return which warehouse is in place now; None if there is none."""
     try:
         found = lake.warehouse.stat()
     except FileNotFoundError:
@@ -79,13 +79,13 @@ def edition(lake: Lake) -> Edition:
 
 
 def replaced(lake: Lake, opened: Edition) -> bool:
-    """Whether another warehouse is there by now than the one that was opened."""
+    """Return whether another warehouse is in place than the one that was opened."""
     lake.refresh_warehouse()
     return edition(lake) != opened
 
 
 def built_anew(lake: Lake) -> LakeError:
-    """What a reader is told that cannot begin again."""
+    """Return the error for a reader that cannot start again."""
     return LakeError(
-        "the lake was built anew while it was read", path=lake.name, hint="open it again"
+        "the lake was built again while it was read", path=lake.name, hint="open it again"
     )

@@ -1,6 +1,6 @@
-"""Prints results: a table for people, everything else for programs.
+"""Print results: a table for people, other formats for programs.
 
-What only one way of printing needs is imported there: most queries take less time than that.
+Modules for one format are imported on use, because the import takes longer than most queries.
 """
 # ruff: noqa: PLC0415
 
@@ -22,21 +22,21 @@ from pipeline.text import json_text, printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-# A table is for reading; what is longer is cut, and says so.
+# A table is for people; a longer one is cut, with a note.
 TABLE_ROWS = 10_000
-# Characters of a cell that a folded column keeps at least.
+# Minimum width of a folded column.
 _FOLDED = 12
 
 Result: TypeAlias = pa.Table | pa.RecordBatchReader | Iterable[pa.RecordBatchReader]
 
 
 def write_result(result: Result, fmt: str, out: TextIO) -> None:
-    """Writes a result, or several one after another.
+    """Write a result, or several one after another.
 
     `table` fits a terminal and is plain text elsewhere; `csv`, `ndjson`, `markdown` and `parquet`
     stream. JSON has null for NaN and infinities, objects for maps and structs, base64 for binary;
-    times are `YYYY-MM-DD HH:MM:SS` with the fraction they have. CSV has every text as it is, but on
-    a terminal.
+    times are `YYYY-MM-DD HH:MM:SS` with their fraction. CSV has every text unchanged, except on a
+    terminal.
 
     Args:
         fmt: One of `FORMATS`.
@@ -48,10 +48,14 @@ def write_result(result: Result, fmt: str, out: TextIO) -> None:
     try:
         write = _WRITERS[fmt]
     except KeyError:
-        raise UsageError(f"no format {fmt!r}", hint=f"one of {', '.join(FORMATS)}") from None
+        raise UsageError(
+            f"unknown format {fmt!r}", hint=f"use one of {', '.join(FORMATS)}"
+        ) from None
     for number, reader in enumerate(_readers(result)):
         if number and fmt == "parquet":
-            raise UsageError("a Parquet file takes one result", hint="run the queries one by one")
+            raise UsageError(
+                "a Parquet file can have one result only", hint="run the queries one by one"
+            )
         if number and fmt in {"table", "markdown", "csv"}:
             out.write("\n")
         write(reader, out)
@@ -87,11 +91,11 @@ def _write_table(reader: pa.RecordBatchReader, out: TextIO) -> None:
     else:
         out.writelines(f"{line}\n" for line in _lines(names, right, rows))
     if more:
-        out.write(f"({more:,} more rows; --format csv, ndjson or parquet gives all)\n")
+        out.write(f"({more:,} more rows; --format csv, ndjson or parquet prints all)\n")
 
 
 def _lines(names: list[str], right: list[bool], rows: list[list[str]]) -> Iterator[str]:
-    """Heading and rows as lines of aligned columns."""
+    """Yield heading and rows as lines of aligned columns."""
     shown = [names, *rows]
     widths = [max(map(_width, column)) for column in zip(*shown, strict=True)]
     for row in shown:
@@ -99,7 +103,7 @@ def _lines(names: list[str], right: list[bool], rows: list[list[str]]) -> Iterat
 
 
 def _draw(names: list[str], right: list[bool], rows: list[list[str]], out: TextIO) -> None:
-    """On a terminal: lines if they fit, a table with folded cells, or a record per row."""
+    """Draw on a terminal: lines if they fit, a table with folded cells, or a record per row."""
     from rich.table import Table
     from rich.text import Text
 
@@ -124,7 +128,7 @@ def _draw(names: list[str], right: list[bool], rows: list[list[str]], out: TextI
 
 
 def _draw_records(names: list[str], rows: list[list[str]], console: Console) -> None:
-    """Each row by itself, a line per value: more columns than there is room for."""
+    """Draw each row as a record, a line per value, if the columns do not fit."""
     from rich.text import Text
 
     width = max(map(cell_len, names))
@@ -148,7 +152,7 @@ def _write_markdown(reader: pa.RecordBatchReader, out: TextIO) -> None:
 
 
 def _cell(value: object) -> str:
-    """A value as people read it; control characters must not drive the terminal."""
+    """Return a value for people, without control characters."""
     match value:
         case None:
             return ""
@@ -222,7 +226,7 @@ def _write_csv(reader: pa.RecordBatchReader, out: TextIO) -> None:
 
 
 def _csv_type(type_: pa.DataType) -> pa.DataType:
-    """What CSV has no form for becomes text."""
+    """Return text for types that CSV cannot represent."""
     simple = _is_number(type_) or pa.types.is_boolean(type_) or pa.types.is_string(type_)
     return type_ if simple else pa.string()
 
@@ -234,7 +238,7 @@ def _csv_array(array: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _as_text(value: object) -> str:
-    """A value that is no number as one text: JSON for what has parts."""
+    """Return a value other than a number as one text: JSON for structured values."""
     plain = jsonable(value)
     return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
 

@@ -1,4 +1,4 @@
-"""Answers statements one by one; every wait ends when the user or the clock says so."""
+"""Run statements one by one; every wait ends on a signal or a timeout."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ def run_query(
     timeout: float | None = None,
     memory: int | None = None,
 ) -> Iterator[pa.RecordBatchReader]:
-    """Answers one or more statements over the lake's warehouse.
+    """Run one or more statements on the lake's warehouse.
 
-    Where a build replaces it before the first row has been given, the new one is asked.
+    If a build replaces it before the first row was returned, the query runs on the new one.
 
     Args:
         parameters: Values of `$name` in the statements, by lower-case name.
-        timeout: Seconds after which the whole query is given up.
+        timeout: Seconds after which the whole query is cancelled.
         memory: See `open_warehouse`.
 
     Returns:
         One reader per statement, in order; read each to its end before taking the next.
 
     Raises:
-        LakeError: See `open_warehouse`; a part file is gone; while reading, that the lake was built
-            anew.
-        UsageError: See `read_statements`; while reading, what DuckDB says about a statement, or
-            that the timeout has passed.
+        LakeError: See `open_warehouse`; a part file is missing; while reading, the lake was built
+            again.
+        UsageError: See `read_statements`; while reading, an error of DuckDB about a statement, or
+            the timeout.
     """
     opened, con = edition(lake), open_warehouse(lake, memory=memory)
     try:
@@ -61,10 +61,10 @@ def run_query(
 
 
 class _Engine:
-    """Runs DuckDB's calls in a thread of their own.
+    """Runs DuckDB's calls in a separate thread.
 
-    A call into DuckDB holds its thread until it has an answer. Another thread that waits for it can
-    be woken by a signal or the clock, and interrupts it.
+    A call into DuckDB blocks its thread until it has an answer. Another thread that waits for it
+    can be woken by a signal or a timeout, and interrupts the call.
     """
 
     def __init__(self, con: duckdb.DuckDBPyConnection, timeout: float | None) -> None:
@@ -74,9 +74,9 @@ class _Engine:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="query")
 
     def call(self, work: Callable[[], _T]) -> _T:
-        """What the work gives; DuckDB's errors as those of tracelake, and then no more."""
-        # Its own, and not the one that `submit` returns: a signal may come while that starts the
-        # thread, and then the work is under way without the caller having anything to end it by.
+        """Return the result of the work; DuckDB's errors are raised as those of tracelake."""
+        # A separate future, not the one that `submit` returns: a signal may arrive while `submit`
+        # starts the thread, and then the caller could not end the work.
         future: Future[_T] = Future()
         left = None if self._ends is None else max(0.0, self._ends - time.monotonic())
         try:
@@ -89,29 +89,29 @@ class _Engine:
             self._interrupt(future)
             raise UsageError(
                 f"no answer within --timeout {self._timeout:g} s",
-                hint="ask for fewer runs or rows, or give it more time",
+                hint="query fewer runs or rows, or raise --timeout",
             )
         try:
             return future.result()
         except (duckdb.Error, OSError, pa.ArrowException) as error:
-            # Out of a running result, DuckDB's errors come as whatever Arrow makes of them.
+            # While a result is read, Arrow wraps DuckDB's errors.
             self.close()
             told = _told(str(error))
             raise told from None if isinstance(told, StoreError) else error
 
     def reopen(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Goes on with another connection, until the same end."""
+        """Continue with another connection, with the same deadline."""
         self.con = con
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="query")
 
     def close(self) -> None:
-        """Ends the thread and the connection."""
+        """End the thread and the connection."""
         self._pool.shutdown()
         self.con.close()
 
     def _interrupt(self, future: Future[_T]) -> None:
-        """Ends the work and everything after it; it may just have begun, hence the loop."""
-        future.cancel()  # unless it has begun
+        """End the work and everything after it; it may not have started, hence the loop."""
+        future.cancel()  # unless it has started
         while not future.done():
             self.con.interrupt()
             wait_for_one([future], 0.05)
@@ -119,7 +119,7 @@ class _Engine:
 
 
 def _fulfil(future: Future[_T], work: Callable[[], _T]) -> None:
-    """Does the work, unless it was called off before."""
+    """Do the work, unless it was cancelled before."""
     if future.set_running_or_notify_cancel():
         try:
             future.set_result(work())
@@ -128,7 +128,7 @@ def _fulfil(future: Future[_T], work: Callable[[], _T]) -> None:
 
 
 class _Answers:
-    """Statements that are answered in turn, by one warehouse."""
+    """Statements that one warehouse answers in turn."""
 
     def __init__(self, lake: Lake, memory: int | None, engine: _Engine, opened: Edition) -> None:
         self._lake = lake
@@ -137,14 +137,14 @@ class _Answers:
         self._opened = opened
 
     def all(self, statements: list[Statement]) -> Iterator[pa.RecordBatchReader]:
-        """A reader per statement."""
+        """Yield a reader per statement."""
         for number, statement in enumerate(statements, 1):
             reader, first = self._start(statement, ATTEMPTS if number == 1 else 1)
             batches = self._batches(reader, first, last=number == len(statements))
             yield pa.RecordBatchReader.from_batches(reader.schema, batches)
 
     def _start(self, statement: Statement, attempts: int) -> _Begun:
-        """An answer's reader and first rows; until they are given it can be begun again."""
+        """Return an answer's reader and first rows; before that it can be started again."""
         while True:
             try:
                 return self._engine.call(partial(_begin, self._engine.con, statement))
@@ -186,7 +186,7 @@ def _told(message: str) -> LakeError | StoreError | UsageError:
         return LakeError(message, hint="bring the warehouse up to date: tracelake build")
     if message.startswith("Out of Memory Error"):
         return UsageError(
-            f"memory does not suffice for the query: {message.splitlines()[0]}",
-            hint="give more with --memory, or ask for fewer runs or columns",
+            f"--memory is too small for the query: {message.splitlines()[0]}",
+            hint="raise --memory, or query fewer runs or columns",
         )
     return UsageError(message)

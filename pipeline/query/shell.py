@@ -1,4 +1,4 @@
-"""DuckDB's own shell on a lake's warehouse."""
+"""Open DuckDB's own shell on a lake's warehouse."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pipeline.models.state import recorded_state
 from pipeline.query.warehouse import open_warehouse
 
 _PROGRAM = "duckdb"
-_INSTEAD = "or ask with: tracelake query"
+_INSTEAD = "or use: tracelake query"
 
 
 def open_shell(lake: Lake, *, ui: bool = False) -> NoReturn:
-    """Becomes DuckDB's shell on the warehouse, which it opens read-only.
+    """Replace this process with DuckDB's shell on the warehouse, read-only.
 
     Args:
-        ui: Start DuckDB's page for a browser with it.
+        ui: Also open DuckDB's page in a browser.
 
     Raises:
-        UsageError: No `duckdb` program is on the PATH, or it does not read the warehouse.
+        UsageError: No `duckdb` program is on the PATH, or it cannot read the warehouse.
         LakeError: See `open_warehouse`; or the lake was moved since the build.
     """
     program = shutil.which(_PROGRAM)
@@ -36,9 +36,9 @@ def open_shell(lake: Lake, *, ui: bool = False) -> NoReturn:
     built = recorded_state(lake.warehouse)
     if built is None or built.root != lake.part_files.base:
         raise LakeError(
-            "the lake was moved since its warehouse was built",
+            "the lake was moved after its warehouse was built",
             path=lake.name,
-            hint=f"point its tables here with: tracelake build; {_INSTEAD}",
+            hint=f"update its paths with: tracelake build; {_INSTEAD}",
         )
     opened = [program, "-readonly", str(lake.warehouse)]
     tried = subprocess.run(
@@ -47,7 +47,7 @@ def open_shell(lake: Lake, *, ui: bool = False) -> NoReturn:
     if tried.returncode:
         said = tried.stderr.decode(errors="replace").strip().splitlines()
         raise UsageError(
-            f"this duckdb does not open the warehouse: {said[0] if said else 'it says nothing'}",
+            f"this duckdb cannot open the warehouse: {said[0] if said else 'no message'}",
             path=program,
             hint=f"install a newer one: pip install --upgrade duckdb-cli; {_INSTEAD}",
         )

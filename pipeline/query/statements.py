@@ -1,4 +1,4 @@
-"""Which statements a query may have, and the parameters that each takes."""
+"""Check the statements of a query, and find the parameters of each."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _EXPLAIN = re.compile(
     rf"\s*EXPLAIN\s+(?:ANALYZE\s+)?(?:\({_OPTION}(?:,{_OPTION})*\)\s*)?", re.IGNORECASE
 )
 
-# What a SELECT may be made of. DuckDB also calls it a SELECT when a CTE writes.
+# Allowed parts of a SELECT. DuckDB also calls it a SELECT when a CTE writes.
 _NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
-# Table functions that read tables, the catalog or Parquet files; those for other files, those that
-# change DuckDB's state, take addresses of memory or run SQL that is given as text are not here.
+# Table functions that read tables, the catalog or Parquet files. Functions that read other files,
+# change DuckDB's state, take memory addresses or run SQL text are not allowed.
 _TABLE_FUNCTIONS = re.compile(
     r"range|generate_series|repeat|repeat_row|unnest|histogram|histogram_values|json_(each|tree)"
     r"|duckdb_(columns|constraints|databases|dependencies|functions|indexes|keywords|memory"
@@ -44,7 +44,7 @@ class Statement:
 def read_statements(
     con: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters
 ) -> list[Statement]:
-    """Statements of a text, each of which only reads.
+    """Return the statements of a text; each may only read.
 
     Raises:
         UsageError: Not SQL, nothing, or a statement that is not a SELECT, EXPLAIN, DESCRIBE or
@@ -71,7 +71,7 @@ def _refuse_writing(con: duckdb.DuckDBPyConnection, statement: duckdb.Statement)
     kind, sql = _kind(statement), statement.query
     explain = _EXPLAIN.match(sql)
     if kind == "EXPLAIN" and explain:
-        # What is left is read by the same parser: it is the statement that would be explained.
+        # The same parser reads the rest: the statement that would be explained.
         sql = sql[explain.end() :]
         explained = _extract(con, sql)
         kind = _kind(explained[0]) if len(explained) == 1 else "EXPLAIN"
@@ -98,14 +98,14 @@ def _kind(statement: duckdb.Statement) -> str:
 
 def _refusal(what: str) -> UsageError:
     return UsageError(
-        f"{what} is not for queries: the lake is read-only",
+        f"{what} is not allowed in queries: the lake is read-only",
         hint="SELECT, EXPLAIN, DESCRIBE or SHOW;"
         " for more, ATTACH the warehouse READ_ONLY in a database of your own",
     )
 
 
 def _parsed(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:
-    """DuckDB's own tree of a SELECT."""
+    """Return DuckDB's own syntax tree of a SELECT."""
     found = con.execute("SELECT json_serialize_sql($1::VARCHAR)", [sql]).fetchall()
     tree: dict[str, Any] = json.loads(found[0][0])
     if tree["error"]:
@@ -114,7 +114,7 @@ def _parsed(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:
 
 
 def _nodes(tree: object) -> Iterator[dict[str, Any]]:
-    """Every object of a JSON tree."""
+    """Yield every object of a JSON tree."""
     pending = [tree]
     while pending:
         found = pending.pop()

@@ -1,4 +1,4 @@
-"""Values of a result as Python and JSON have them."""
+"""Convert values of a result to Python and JSON."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pyarrow as pa
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-    """Rows of a batch."""
+    """Return rows of a batch."""
     return zip(*map(values_of, batch.columns), strict=True)
 
 
 def values_of(array: pa.Array) -> list[Any]:
-    """Values of a column; times as text to the nanosecond, maps as dictionaries."""
+    """Return values of a column; times as text to the nanosecond, maps as dictionaries."""
     plain = _plain_type(array.type)
     texted = array if plain == array.type else array.cast(plain)
     if pa.types.is_temporal(array.type) and pa.types.is_string(plain):
@@ -31,7 +31,7 @@ def values_of(array: pa.Array) -> list[Any]:
 
 
 def jsonable(value: object) -> object:
-    """A value as JSON has it: null for NaN and infinities, base64 for binary."""
+    """Return a value for JSON: null for NaN and infinities, base64 for binary."""
     match value:
         case Mapping():
             return {str(key): jsonable(item) for key, item in value.items()}
@@ -47,7 +47,7 @@ def jsonable(value: object) -> object:
 
 
 def _plain_type(type_: pa.DataType) -> pa.DataType:
-    """The type with text in place of every time, however deep."""
+    """Return the type with text in place of every time, at any depth."""
     if pa.types.is_temporal(type_) and not pa.types.is_interval(type_):
         return pa.string()
     if pa.types.is_map(type_):

@@ -1,4 +1,4 @@
-"""A read-only connection that reaches nothing but the lake's tables."""
+"""Open a read-only connection that can access only the lake's tables."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _REBUILD = "build it again: tracelake build --full"
 
 
 def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyConnection:
-    """A connection to the lake's warehouse, read-only, without network or other files.
+    """Return a connection to the lake's warehouse, read-only, without network or other files.
 
-    Where the lake was moved since the build, the base tables are found at their new place.
+    If the lake was moved after the build, the base tables are read from their new place.
 
     Args:
-        memory: Bytes that DuckDB may take before it spills to disk; its own default else.
+        memory: Bytes that DuckDB may use before it spills to disk; by default DuckDB's own limit.
 
     Raises:
         LakeError: There is no warehouse, or this tracelake cannot read it.
-        UsageError: The memory does not suffice to open it.
+        UsageError: The memory is too small to open it.
     """
     if not lake.warehouse.is_file():
         raise LakeError(
@@ -42,7 +42,7 @@ def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyC
     try:
         con = connect(temp_directory=str(_spill_folder(lake, held)), **limit)
         weakref.finalize(con, held.close)
-    except BaseException:  # a signal as well: nobody else knows of the folder
+    except BaseException:  # also after a signal: nothing else removes the folder
         held.close()
         raise
     lake.part_files.mount(con)
@@ -76,19 +76,19 @@ def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyC
 
 
 def _spill_folder(lake: Lake, held: contextlib.ExitStack) -> Path:
-    """Where a query puts what memory does not take: beside the lake's data, for this user alone.
+    """Return the private folder for spilled queries, on the lake's file system.
 
     Args:
-        held: Removes the folder when it is closed.
+        held: The stack that removes the folder when it is closed.
     """
     try:
         return held.enter_context(lake.staging("query"))
-    except OSError:  # a lake that this user only reads
+    except OSError:  # a lake that this user can only read
         return Path(held.enter_context(tempfile.TemporaryDirectory(prefix="tracelake-query-")))
 
 
 def _follow_move(con: duckdb.DuckDBPyConnection, base: str) -> None:
-    """Hides the views of part files by others that find them where the lake is now."""
+    """Replace the views of part files by views of their new place."""
     state = read_state(con)
     there = {name for (name,) in con.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
     for table in tables().values():

@@ -1,4 +1,4 @@
-"""What people look at: the warehouse as one HTML page that needs nothing else, or in short."""
+"""Write the report: the warehouse as one self-contained HTML page, or a short version."""
 
 from pipeline.report.page import ReportFormat, ReportResult, form_of, write_report
 

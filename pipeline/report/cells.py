@@ -1,4 +1,4 @@
-"""Values of the warehouse as cells of a table: one way of printing per unit and type."""
+"""Format values of the warehouse as cells of a table, by unit and type."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ NOTHING = "\N{EN DASH}"
 LIST_ITEMS = 12
 _LONG = 40
 
-# Ratios to something else than a whole: they exceed 1 and are no percentages.
+# Ratios that can exceed 1 and are not percentages.
 _FACTORS = frozenset({"imbalance_ratio", "bubble_over_ideal_ratio", "theory_over_ideal_ratio"})
 _UNIT_SUFFIXES = ("_ratio", "_gbps", "_ms", "_bytes")
 
-# Width and height of a small line in a cell.
+# Width and height of a sparkline in a cell.
 SPARK = (90, 20)
 
 Row = Mapping[str, Any]
@@ -29,7 +29,7 @@ class Bar:
 
     Attributes:
         width: Length, in percent of the cell.
-        mark: Where a line stands to compare with, in percent.
+        mark: Position of a line to compare with, in percent.
     """
 
     width: float
@@ -47,14 +47,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A value as printed.
+    """A printed value.
 
     Attributes:
-        title: Tooltip: the exact value, or what a name means.
-        sort: Number to sort by where the text is not one.
+        title: Tooltip: the exact value, or the meaning of a name.
+        sort: Number to sort by if the text is not a number.
         look: Class of the cell.
         link: Anchor on the page.
-        spark: Points of a small line: `x,y x,y ...` in a box of `SPARK`.
+        spark: Points of a sparkline: `x,y x,y ...` in a box of `SPARK`.
     """
 
     text: str
@@ -69,7 +69,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Heading of a column; what it means stands once on the page, under the same label."""
+    """Heading of a column; its meaning is once on the page, under the same label."""
 
     label: str
     unit: str | None = None
@@ -85,17 +85,17 @@ class Grid:
 
 
 def is_number(column: Column) -> bool:
-    """Stands on the right."""
+    """Return whether a column is aligned to the right."""
     return column.type in {"INTEGER", "BIGINT", "DOUBLE"}
 
 
 def is_share(column: Column) -> bool:
-    """Printed in percent."""
+    """Return whether a column is printed in percent."""
     return column.name.endswith("_ratio") and column.name not in _FACTORS
 
 
 def head(column: Column) -> Head:
-    """Heading of a column, from its name and unit."""
+    """Return the heading of a column, from its name and unit."""
     name = column.name
     for suffix in _UNIT_SUFFIXES:
         name = name.removesuffix(suffix)
@@ -104,7 +104,7 @@ def head(column: Column) -> Head:
 
 
 def cell(column: Column, value: Any) -> Cell:
-    """A value as printed: two decimals for times and speeds, three for other numbers."""
+    """Return a printed value: two decimals for times and speeds, three for other numbers."""
     if value is None or value == "":
         return nothing(column)
     if column.name in {"reason", "stages_reason"}:
@@ -115,12 +115,12 @@ def cell(column: Column, value: Any) -> Cell:
 
 
 def nothing(column: Column, title: str | None = None) -> Cell:
-    """A value that is not there, and why where that is known."""
+    """Return the cell of a missing value, with the reason if known."""
     return Cell(NOTHING, title, look="num none" if is_number(column) else "none")
 
 
 def spark(values: Sequence[float], title: str) -> Cell:
-    """Values over time as a small line; a single one is no line."""
+    """Return values over time as a sparkline; one value gives none."""
     if len(values) < 2:
         return Cell("", look="spark")
     low, high = min(values), max(values)
@@ -134,7 +134,7 @@ def spark(values: Sequence[float], title: str) -> Cell:
 
 
 def some(values: Sequence[object]) -> str:
-    """The first values of a list, and how many more there are."""
+    """Return the first values of a list, and the number of the others."""
     more = len(values) - LIST_ITEMS
     shown = ", ".join(map(str, values[:LIST_ITEMS]))
     return f"{shown} and {more:,} more" if more > 0 else shown
@@ -151,7 +151,7 @@ def _kind(column: Column) -> str:
 
 
 def _decimals(value: float, digits: int) -> str:
-    """A number of a fixed count of decimals; what would round to zero says that it is not."""
+    """Return a number with fixed decimals; a nonzero value never prints as zero."""
     smallest = 10.0**-digits
     if 0 < abs(value) < smallest / 2:
         return f"{'<' if value > 0 else '>-'}{smallest:.{digits}f}"

@@ -1,4 +1,4 @@
-"""What a report says, read from the warehouse; how it is laid out is the writers' business."""
+"""Read the content of a report from the warehouse; writers lay it out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.report.reading import Warehouse, earliest, select_runs
 from pipeline.report.runs import Facts, count_formats, read_facts, read_headline
 from pipeline.report.sections import Section, read_fleet, read_sections
 
-# A report that opens at once: so many runs as a row, and of these so many in full.
+# Limits so that a report opens at once: runs in the table, and runs in full.
 LISTED_RUNS = 1000
 DETAILED_RUNS = 100
 
@@ -28,14 +28,14 @@ class Content:
     Attributes:
         lake: Name of the lake.
         now: When it was written.
-        since: How old its runs are at most, as said; NULL without a limit.
+        since: Maximum age of its runs, as text; None without a limit.
         undated: Runs left out because they have no date.
-        late: Runs that are older and came since the last report.
-        run_ids: Runs it is about, the newest first.
-        urgent: The same, those that need attention first, by the gravest kind.
-        groups: What needs attention.
+        late: Older runs that arrived since the last report.
+        run_ids: Runs of the report, the newest first.
+        urgent: The same, those with findings first, by the most severe kind.
+        groups: Findings.
         headline: A row for each of the first runs.
-        fleet: Sections over runs.
+        fleet: Sections about several runs.
         in_full: Runs that have sections, in the order of `run_ids`; the rest is by run.
     """
 
@@ -56,16 +56,16 @@ class Content:
 
     @property
     def formats(self) -> str:
-        """How many runs there are of each format, in words; nothing if not all are listed."""
+        """Number of runs per format, as text; empty if not all are listed."""
         listed = len(self.headline.rows) == len(self.run_ids)
         return count_formats(self.headline) if listed else ""
 
     def attention(self, run_id: str) -> list[Group]:
-        """What needs attention of a run."""
+        """Return the findings of a run."""
         return [group for group in self.groups if run_id in group.runs]
 
     def charts(self, run_id: str) -> dict[str, list[Kind]]:
-        """A run's charts by the section they stand in."""
+        """Return a run's charts by section."""
         found: dict[str, list[Kind]] = {}
         for kind in KINDS:
             if kind.name in self.series[run_id]:
@@ -73,7 +73,7 @@ class Content:
         return found
 
     def cards(self) -> dict[str, list[tuple[str, str | None, str]]]:
-        """Headline figures that each run has: label, unit, value."""
+        """Return the main figures of each run: label, unit, value."""
         return {
             row[0].text: [
                 (shown.label, shown.unit, value.text)
@@ -91,7 +91,7 @@ def read_content(
     late: Sequence[str],
     now: datetime,
 ) -> Content:
-    """Reads a report from a lake's warehouse; for the arguments see `write_report`."""
+    """Read a report from a lake's warehouse; for the arguments see `write_report`."""
     return reopening(lake, lambda: _read(lake, runs, since, late, now))
 
 

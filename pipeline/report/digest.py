@@ -1,4 +1,4 @@
-"""The report in short, for places that run no scripts: Markdown with pictures, and mail."""
+"""Write short reports for places without scripts: Markdown with pictures, and mail."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pipeline.report.charts import Kind, picture
 from pipeline.report.content import Content
 from pipeline.text import counted, printable
 
-# Runs listed, and runs with charts: those that need attention first.
+# Number of runs listed, and of runs with charts: those with findings first.
 LISTED_RUNS = 50
 DRAWN_RUNS = 5
-# Charts of a mail: what a straggler, a bubble and a regression look like.
+# Charts of a mail: for stragglers, bubbles and regressions.
 _MAILED = ("timeline", "windows", "slow_ranks", "history", "step_times", "stages", "layer_heat")
 _MAILED_RUNS = 3
 
@@ -30,7 +30,7 @@ FileType = Literal["png", "svg"]
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A chart as a file: its name, what it shows, and its bytes."""
+    """A chart as a file: its name, its caption, and its bytes."""
 
     name: str
     caption: str
@@ -38,7 +38,7 @@ class Picture:
 
 
 def pictures(content: Content, run_id: str, file_type: FileType) -> Iterator[Picture]:
-    """A run's charts, in the order of the page."""
+    """Yield a run's charts, in the order of the page."""
     for kinds in content.charts(run_id).values():
         for kind in kinds:
             yield _picture(content, run_id, kind, file_type)
@@ -47,10 +47,10 @@ def pictures(content: Content, run_id: str, file_type: FileType) -> Iterator[Pic
 def render_markdown(
     content: Content, folder: str, file_type: FileType
 ) -> tuple[str, list[Picture]]:
-    """The report as Markdown, and the pictures that it shows.
+    """Return the report as Markdown, with its pictures.
 
     Args:
-        folder: Where the pictures will be, relative to the text.
+        folder: Folder of the pictures, relative to the text.
     """
     lines = [f"# {_plain(title(content))}", "", _plain(about(content)), ""]
     for group in content.groups:
@@ -70,12 +70,12 @@ def render_markdown(
             lines += [_plain(shown.caption), ""]
             drawn.append(shown)
         if (missing := content.facts[run_id].missing) is not None:
-            lines += ["What cannot be computed:", "", *_table(missing), ""]
+            lines += ["Figures that cannot be computed:", "", *_table(missing), ""]
     return "\n".join(lines).rstrip() + "\n", drawn
 
 
 def render_mail(content: Content, page: str) -> bytes:
-    """The report as a mail without addresses: text, HTML with pictures, and the page attached.
+    """Return the report as a mail without addresses: text, HTML with pictures, page attached.
 
     Args:
         page: The report as one HTML page.
@@ -106,14 +106,14 @@ def render_mail(content: Content, page: str) -> bytes:
 
 
 def title(content: Content) -> str:
-    """What there is to look at, in a line."""
+    """Return the findings in one line."""
     told = [f"{group.title.lower()} {group.count:,}" for group in content.groups]
-    lake = " ".join(printable(content.lake).split())  # it stands in a mail's header
-    return f"tracelake {lake}: {', '.join(told) or 'nothing needs attention'}"
+    lake = " ".join(printable(content.lake).split())  # it is in a mail's header
+    return f"tracelake {lake}: {', '.join(told) or 'no problems found'}"
 
 
 def about(content: Content) -> str:
-    """When the report was written, and of what."""
+    """Return when the report was written, and what it covers."""
     formats = f" ({content.formats})" if content.formats else ""
     dated = f", dated within {content.since}" if content.since else ""
     late = f" or arrived since the last report ({content.late:,})" if content.late else ""
@@ -128,7 +128,7 @@ def _picture(content: Content, run_id: str, kind: Kind, file_type: FileType) -> 
 
 
 def _table(grid: Grid, only: set[str] | None = None) -> list[str]:
-    """A grid as Markdown; of a headline only the rows of these runs."""
+    """Return a grid as Markdown; of a headline only the rows of these runs."""
     places = [n for n, head in enumerate(grid.heads) if any(row[n].text for row in grid.rows)]
     heads = [grid.heads[n] for n in places]
     names = [f"{head.label} ({head.unit})" if head.unit else head.label for head in heads]
@@ -143,7 +143,7 @@ def _table(grid: Grid, only: set[str] | None = None) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Text that Markdown leaves as it is, on one line."""
+    """Return text that Markdown does not interpret, on one line."""
     return _MARKUP.sub(r"\\\1", " ".join(printable(text).split()))
 
 
@@ -161,5 +161,5 @@ def _mail_body(content: Content, shown: list[Picture]) -> str:
         f'<img src="cid:{said(drawn.name)}" width="720" alt=""><br>{said(drawn.caption)}</p>'
         for drawn in shown
     ]
-    parts.append("<p>Every figure is in the page attached.</p>")
+    parts.append("<p>The attached page has every figure.</p>")
     return f'<html><body style="font-family:sans-serif">{"".join(parts)}</body></html>'

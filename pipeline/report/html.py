@@ -1,4 +1,4 @@
-"""The report as one HTML page with all it needs inside."""
+"""Write the report as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from pipeline.report.shapes import FLEET
 from pipeline.schema import Column, reasons
 from pipeline.text import printable
 
-# Runs of a page that are open when it opens, if there are no more.
+# If a page has at most this many runs, they are expanded.
 OPEN_RUNS = 3
-# Runs that stand as HTML, the most urgent; others are packed, and unpacked where they are opened.
+# Number of runs stored as HTML, the most urgent; others are compressed until they are expanded.
 PLAIN_RUNS = 10
 
 _FOLDER = Path(__file__).resolve().parent
 _PAGE = jinja2.Environment(
     loader=jinja2.FileSystemLoader(_FOLDER),
     autoescape=True,
-    # Neither do controls and marks that turn text around come from a log into the page.
+    # Remove control characters and marks that reverse text, which logs may contain.
     finalize=lambda value: printable(value) if type(value) is str else value,
     undefined=jinja2.StrictUndefined,
     trim_blocks=True,
@@ -45,7 +45,7 @@ _PAGE = jinja2.Environment(
 
 
 def render_html(content: Content) -> str:
-    """The page; the same content gives the same bytes."""
+    """Return the page; the same content gives the same bytes."""
     drawn = any(content.series.values())
     script = (_FOLDER / "page.js").read_text(encoding="utf-8")
     context = {"with_sql": _sources(), "spark": SPARK}
@@ -72,7 +72,7 @@ def render_html(content: Content) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """A run's part of the page: HTML, or the same packed."""
+    """A run's part of the page: HTML, plain or compressed."""
 
     text: str
     packed: bool
@@ -97,7 +97,7 @@ def _bodies(content: Content, context: Mapping[str, object]) -> dict[str, _Body]
 
 
 def _drawable(content: Content) -> dict[str, object]:
-    """What the page's script draws charts from."""
+    """Return the data from which the page's script draws charts."""
     drawn = {name for charts in content.series.values() for name in charts}
     return {
         "specs": {kind.name: spec(kind) for kind in KINDS if kind.name in drawn},
@@ -107,7 +107,7 @@ def _drawable(content: Content) -> dict[str, object]:
 
 
 def _packed(text: str) -> str:
-    """Text as the page's script unpacks it: gzip in base64, a tenth to a half of its size."""
+    """Return text as the page's script unpacks it: gzip in base64, 10 to 50 % of its size."""
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
 
 
@@ -116,13 +116,13 @@ def _digest(script: str) -> str:
 
 
 def _sources() -> dict[str, Source]:
-    """Models of the page that have SQL to show."""
+    """Return models of the page whose SQL is shown."""
     names = ["run_summary", *(name for name, *_ in shapes()), *FLEET, "coverage"]
     return {name: source for name in names if (source := source_of(name)).sql}
 
 
 def _glossary() -> list[tuple[str, str, list[tuple[str, Column]]]]:
-    """Relations of the page with title, and by label the columns shown of them."""
+    """Return relations of the page with title, and the columns shown of them, by label."""
     relations: list[tuple[str, str, Sequence[str] | None]] = [
         ("run_summary", _title("run_summary"), HEADLINE),
         ("runs", "Facts of a run", None),

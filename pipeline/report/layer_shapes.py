@@ -1,4 +1,4 @@
-"""How the page shows stages, their layers, and plans of them."""
+"""Define how the page shows stages, their layers, and plans of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAYERS: Mapping[str, Shape] = {
         ),
         order="stage",
         headline="micro_batch_ms",
-        empty="The input has no times of stages.",
+        empty="The input has no stage times.",
         bar="micro_batch_ms",
     ),
     "stage_rebalance": Shape(
@@ -37,7 +37,7 @@ LAYERS: Mapping[str, Shape] = {
         ),
         order="stage",
         headline="micro_batch_ms",
-        empty="The input has no times of layers.",
+        empty="The input has no layer times.",
         bar="micro_batch_ms",
     ),
     "layer_stages": Shape(
@@ -55,7 +55,7 @@ LAYERS: Mapping[str, Shape] = {
         pick="stage_share_ratio DESC NULLS LAST, stage, layer",
         headline="p50_ms",
         rows=128,
-        empty="The input has no times of layers.",
+        empty="The input has no layer times.",
         bar="stage_share_ratio",
     ),
     "layer_stats": Shape(
@@ -78,7 +78,7 @@ LAYERS: Mapping[str, Shape] = {
         pick="mean_ms DESC NULLS LAST, layer",
         headline="mean_ms",
         rows=128,
-        empty="The input has no times of layers.",
+        empty="The input has no layer times.",
         bar="mean_ms",
     ),
     "workload_comm": Shape(
@@ -98,7 +98,7 @@ LAYERS: Mapping[str, Shape] = {
         " group_kind",
         pick="bytes DESC, pass, collective, group_kind",
         headline="calls",
-        empty="The input is no workload plan, or a plan without communication.",
+        empty="The input is not a workload plan, or a plan without communication.",
         bar="needed_gbps",
     ),
     "plan_vs_measured": Shape(
@@ -120,6 +120,6 @@ LAYERS: Mapping[str, Shape] = {
         order="kind, pass, collective, group_kind, layer_kind",
         headline="plan_run_id",
         rows=48,
-        empty="No plan of the lake is of this run's configuration.",
+        empty="No plan in the lake has this run's configuration.",
     ),
 }

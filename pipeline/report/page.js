@@ -1,6 +1,6 @@
 "use strict";
 
-// Definitions stand once on the page; headings, facts and reasons show theirs as a tooltip.
+// Definitions are once on the page; headings, facts and reasons show them as tooltips.
 function explain(part) {
   const define = (name, elements, label) => {
     const list = document.querySelector(`[data-defines="${name}"]`);
@@ -51,7 +51,7 @@ function makeSortable(table) {
     button.append(...head.childNodes);
     head.append(button);
     button.addEventListener("click", () => {
-      // Figures are looked at from the largest.
+      // Numbers sort from the largest.
       const first = head.classList.contains("num") ? "descending" : "ascending";
       const other = first === "ascending" ? "descending" : "ascending";
       const next = head.getAttribute("aria-sort") === first ? other : first;
@@ -82,7 +82,7 @@ function makeFilter(filter) {
   urgent.addEventListener("change", apply);
 }
 
-// --- what is packed, and charts -----------------------------------------------------------------------------
+// --- compressed runs, and charts -----------------------------------------------------------------------------
 
 async function unpack(block) {
   const packed = Uint8Array.from(atob(block.textContent.trim()), (letter) => letter.charCodeAt(0));
@@ -94,7 +94,7 @@ function rowsOf(series) {
   return series[names[0]].map((_, place) => Object.fromEntries(names.map((name) => [name, series[name][place]])));
 }
 
-// Pixels have no style: their colours are looked up when they are drawn.
+// A canvas has no CSS variables: resolve colours when it is drawn.
 function colored(spec) {
   const style = getComputedStyle(document.documentElement);
   return JSON.parse(JSON.stringify(spec).replace(/var\((--[\w-]+)\)/g, (_, name) => style.getPropertyValue(name).trim()));
@@ -121,7 +121,7 @@ async function draw(figure) {
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
   if (pixels) place.style.background = getComputedStyle(document.documentElement).getPropertyValue("--paper");
   await vegaEmbed(place, spec, {
-    ast: true, // no code is made from text: the page's policy forbids it
+    ast: true, // the page's policy forbids code made from text
     actions: false,
     logLevel: 1, // errors only
     renderer: pixels ? "canvas" : "svg",
@@ -149,7 +149,7 @@ function drawOnce(figure) {
   return draw(figure).catch((error) => failed(figure, error));
 }
 
-// A page is printed as it is: charts of open runs are there before anyone scrolls to them.
+// Draw the charts of expanded runs before printing, because nobody scrolls to them.
 const DRAWN_AHEAD = 60;
 let ahead = Promise.resolve();
 
@@ -214,7 +214,7 @@ if (folding) {
 document.addEventListener("click", (event) => {
   const button = event.target.closest("button.copy");
   if (!button) return;
-  // The clipboard's own interface is closed to pages that were opened from a disk.
+  // Pages opened from a disk cannot use the clipboard API.
   getSelection().selectAllChildren(button.previousElementSibling);
   if (document.execCommand("copy")) button.textContent = "Copied";
 });

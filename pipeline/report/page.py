@@ -1,4 +1,4 @@
-"""Writes the report, in one of its forms."""
+"""Write the report in one of its formats."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ STDOUT = Path("-")
 
 
 class ReportFormat(StrEnum):
-    """How a report is written.
+    """Format of a report.
 
-    `html` is one page; `markdown` a text and a folder of pictures beside it; `mail` a message with
+    `html` is one page; `markdown` a text and a folder of pictures; `mail` a message with
     the page attached, for a mail program to address and send.
     """
 
@@ -35,10 +35,10 @@ _SUFFIXES = {".md": ReportFormat.MARKDOWN, ".eml": ReportFormat.MAIL}
 
 
 def form_of(name: str | None, out: Path) -> ReportFormat:
-    """The form asked for by name, else by the file's suffix, else HTML.
+    """Return the format given by name, else by the file's suffix, else HTML.
 
     Raises:
-        UsageError: There is no such form.
+        UsageError: There is no such format.
     """
     if name is None:
         return _SUFFIXES.get(out.suffix, ReportFormat.HTML)
@@ -46,13 +46,13 @@ def form_of(name: str | None, out: Path) -> ReportFormat:
         return ReportFormat(name)
     except ValueError:
         raise UsageError(
-            f"no report format {name!r}", hint=f"one of {', '.join(ReportFormat)}"
+            f"unknown report format {name!r}", hint=f"use one of {', '.join(ReportFormat)}"
         ) from None
 
 
 @dataclass(frozen=True, slots=True)
 class ReportResult:
-    """A written report: where it is, the runs it is about, its size."""
+    """A written report: its path, runs and size."""
 
     path: Path
     run_ids: tuple[str, ...]
@@ -60,7 +60,7 @@ class ReportResult:
 
     @property
     def runs(self) -> int:
-        """How many runs the report is about."""
+        """Number of runs in the report."""
         return len(self.run_ids)
 
 
@@ -75,25 +75,25 @@ def write_report(
     form: ReportFormat = ReportFormat.HTML,
     pictures: FileType = "png",
 ) -> ReportResult:
-    """Writes the report about a lake's warehouse and puts it in place at once.
+    """Write the report about a lake's warehouse and put it in place atomically.
 
     Args:
         out: The file; its folder is made. `-` is standard output. Pictures of Markdown go to a
             folder `<stem>.charts` beside it, before the text.
-        runs: Only these; an id, a part that one run has, or `latest`.
+        runs: Only these; an id, a unique part of one, or `latest`.
         since: Only runs whose date is at most this long before `now`; runs without one are left
-            out. Dates of runs are taken to be on the clock of `now`.
+            out. Dates of runs are assumed to be on the clock of `now`.
         late: Runs that are in the report whatever their date.
         now: Printed as the time of the report; the system's by default.
 
     Raises:
-        UsageError: A name is no run or several, a file cannot be written, or pictures would
+        UsageError: A name matches no run or several, a file cannot be written, or pictures would
             have to go to standard output.
         LakeError: There is no warehouse, or it cannot be read.
     """
     if out == STDOUT and form is ReportFormat.MARKDOWN:
         raise UsageError(
-            "Markdown has pictures beside it and cannot go to standard output",
+            "Markdown has picture files and cannot go to standard output",
             hint="give a file with -o, or write html or mail",
         )
     content = read_content(lake, runs, since, late, now or datetime.now().astimezone())

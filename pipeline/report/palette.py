@@ -1,10 +1,10 @@
-"""Colours of the page and of its charts, by name: one set for light surroundings, one for dark."""
+"""Define colours of the page and its charts by name: one set for light mode, one for dark mode."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-# Name -> on light paper, on dark paper. `var(--name)` in the page's style and in chart specs.
+# Name -> light mode, dark mode. `var(--name)` in the page's style and in chart specs.
 COLORS: Mapping[str, tuple[str, str]] = {
     "ink": ("#1c2128", "#e3e8ee"),
     "soft": ("#57606a", "#9aa5b1"),
@@ -18,7 +18,7 @@ COLORS: Mapping[str, tuple[str, str]] = {
     "bad-paper": ("#fdecea", "#3a1a18"),
     "warn-paper": ("#fff4d6", "#33290f"),
     "note-paper": ("#eef2f6", "#1f2730"),
-    # Where a rank's time goes; kinds of operations have the colour of the part they are in.
+    # Parts of a rank's time; kinds of operations have the colour of their part.
     "compute": ("#2f6fb5", "#4d94dd"),
     "backward": ("#7fb2e5", "#2c6396"),
     "comm": ("#7a4fb0", "#a983e0"),
@@ -27,7 +27,7 @@ COLORS: Mapping[str, tuple[str, str]] = {
     "finalize": ("#3f9b6c", "#58b886"),
     "data": ("#58b0b8", "#62bfc7"),
     "gap": ("#c3cad2", "#4a5561"),
-    # Series beside each other, and what is none of them.
+    # Series, and what belongs to none of them.
     "c0": ("#2f6fb5", "#6cb0f5"),
     "c1": ("#c2571a", "#f3955a"),
     "c2": ("#7a4fb0", "#b892ec"),
@@ -35,7 +35,7 @@ COLORS: Mapping[str, tuple[str, str]] = {
     "c4": ("#b23a6f", "#ef7fae"),
     "c5": ("#6b7280", "#9aa5b1"),
     "other": ("#b3bcc6", "#4a5561"),
-    # From faster than its peers over even to slower.
+    # From faster than its peers to slower.
     "cold": ("#2f6fb5", "#4d94dd"),
     "even": ("#f3f5f7", "#222a32"),
     "hot": ("#c0321f", "#ff7a5c"),
@@ -43,7 +43,7 @@ COLORS: Mapping[str, tuple[str, str]] = {
 
 
 def var(name: str) -> str:
-    """A colour as the page's style and its charts name it.
+    """Return a colour as the page's style and its charts refer to it.
 
     Raises:
         KeyError: There is no such colour.
@@ -53,12 +53,12 @@ def var(name: str) -> str:
 
 
 def properties(*, dark: bool) -> str:
-    """All colours as CSS custom properties."""
+    """Return all colours as CSS custom properties."""
     return " ".join(f"--{name}: {pair[dark]};" for name, pair in COLORS.items())
 
 
 def resolved(text: str) -> str:
-    """Text with `var(--name)` as the colours on light paper, for pictures outside the page."""
+    """Return text with `var(--name)` replaced by light colours, for pictures."""
     for name, (light, _) in COLORS.items():
         text = text.replace(var(name), light)
     return text

@@ -1,4 +1,4 @@
-"""Where a figure comes from: its SQL, and the rows of base tables that it was computed from."""
+"""Trace a figure to its SQL, and to the rows of base tables behind it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.text import counted
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """How a relation is computed.
+    """The way a relation is computed.
 
     Attributes:
         file: The model's file; NULL for a base table.
@@ -28,7 +28,7 @@ class Source:
 
 
 def source_of(relation: str) -> Source:
-    """The source of a base table or model.
+    """Return the source of a base table or model.
 
     Raises:
         KeyError: There is no such relation.
@@ -49,7 +49,7 @@ def source_of(relation: str) -> Source:
 
 
 def count_rows(warehouse: Warehouse, names: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Rows of base tables by run, for the runs of the page."""
+    """Return rows of base tables by run, for the runs of the page."""
     found: dict[str, dict[str, int]] = {}
     for name in names:
         rows = warehouse.rows(
@@ -62,6 +62,6 @@ def count_rows(warehouse: Warehouse, names: Sequence[str]) -> dict[str, dict[str
 
 
 def told(source: Source, counts: Mapping[str, int]) -> str:
-    """The rows of a run behind a relation, in words."""
+    """Return the rows of a run behind a relation, as text."""
     read = [f"{counted(counts[name], 'row')} of {name}" for name in source.tables if name in counts]
     return ", ".join(read) or "no rows"

@@ -1,4 +1,4 @@
-"""What the page reads of the warehouse: which runs, and their rows."""
+"""Read the warehouse for the page: which runs, and their rows."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pipeline.lake import Lake
 from pipeline.query import open_warehouse, resolve_run
 from pipeline.report.cells import Row
 
-# Temporary table of the runs that queries are about.
+# Temporary table of the runs of the page.
 PAGE_RUNS = "_page_runs"
-# A page about a run of 16,384 ranks sorts millions of calls: what does not fit goes to disk.
+# A page about a run of 16,384 ranks sorts millions of calls; beyond this DuckDB spills to disk.
 _ENGINE_BYTES = 700_000_000
 
 
@@ -32,10 +32,10 @@ class Warehouse:
         self._con.close()
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
-        """Rows of a query by column name.
+        """Return rows of a query by column name.
 
         Raises:
-            LakeError: The warehouse is not the one this tracelake builds, or a part file is gone.
+            LakeError: The warehouse has another version, or a part file is missing.
         """
         try:
             answer = self._con.execute(sql, list(parameters))
@@ -49,19 +49,19 @@ class Warehouse:
             ) from error
 
     def named(self, name: str) -> str:
-        """Id of the run that a name means.
+        """Return the id of the run with that name.
 
         Raises:
-            UsageError: None or several are meant.
+            UsageError: It matches no run or several.
         """
         return resolve_run(self._con, name)
 
     def define(self, macros: str) -> None:
-        """Makes macros known to the queries that follow."""
+        """Make macros known to the queries that follow."""
         self._con.execute(macros)
 
     def page_about(self, run_ids: Sequence[str]) -> None:
-        """Makes `PAGE_RUNS` hold these runs."""
+        """Fill `PAGE_RUNS` with these runs."""
         self._con.execute(
             f"CREATE OR REPLACE TEMP TABLE {PAGE_RUNS} AS SELECT unnest($1::VARCHAR[]) AS run_id",
             [list(run_ids)],
@@ -74,7 +74,7 @@ def select_runs(
     after: datetime | None,
     late: Sequence[str] = (),
 ) -> tuple[list[str], int]:
-    """Runs of the page, the newest first.
+    """Return runs of the page, the newest first.
 
     Args:
         named: Only these; a name is what `resolve_run` takes.
@@ -85,7 +85,7 @@ def select_runs(
         Run ids, and how many were left out for having no date.
 
     Raises:
-        UsageError: A name is no run or several.
+        UsageError: A name matches no run or several.
     """
     known = {
         row["run_id"]: row["run_date"]
@@ -107,5 +107,5 @@ def select_runs(
 
 
 def earliest(now: datetime, since: timedelta | None) -> datetime | None:
-    """The date that `since` reaches back to, on the clock of `now` and without its zone."""
+    """Return the earliest date of `since`, on the clock of `now` and without its zone."""
     return None if since is None else now.replace(tzinfo=None) - since

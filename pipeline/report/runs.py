@@ -1,4 +1,4 @@
-"""The runs of the page: a headline row each, and the facts of those shown in full."""
+"""Read the runs of the page: a row of main figures each, and the facts of those in full."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.report.cells import NOTHING, Cell, Grid, Head, Row, cell, head, no
 from pipeline.report.reading import PAGE_RUNS, Warehouse
 from pipeline.schema import Column, reasons
 
-# Steps of a small line; of more, neighbours are one.
+# Points of a sparkline; of more, neighbours are merged.
 _SPARK_STEPS = 48
 _TRENDS = f"""
     WITH counted AS (
@@ -28,7 +28,7 @@ _TRENDS = f"""
     )
     SELECT run_id, list(ms ORDER BY place) AS ms FROM points GROUP BY run_id
 """
-# Headline figure -> figure of `coverage.not_computable` that tells why it is missing.
+# Main figure -> figure of `coverage.not_computable` that gives the reason if it is missing.
 _WHY = {
     "step_p50_ms": ("step_stats.step_ms", "run_summary.step_p50_ms"),
     "bubble_ratio": ("rank_bubbles.bubble_ratio",),
@@ -49,7 +49,7 @@ _ATTRIBUTES = 40
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A column of `runs` that has a value, and where the value comes from."""
+    """A column of `runs` that has a value, with its source."""
 
     label: str
     cell: Cell
@@ -58,11 +58,11 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a run besides its figures.
+    """The facts about a run other than its figures.
 
     Attributes:
-        missing: What cannot be computed, why, and what would give it.
-        attributes: What else the input says; `cut` more are not shown.
+        missing: Figures that cannot be computed, why, and what would provide them.
+        attributes: Other attributes of the input; `cut` more are not shown.
     """
 
     known: Sequence[Fact]
@@ -77,17 +77,17 @@ def _columns(relation: str, names: Sequence[str]) -> list[Column]:
     return [known[name] for name in names]
 
 
-# A headline figure of another relation, and what it is called.
+# A main figure of another relation, and its label.
 BESIDE_BASELINE = ("over baseline", _columns("run_history", ("step_p50_ms_change_ratio",))[0])
 
 
 def read_headline(
     warehouse: Warehouse, run_ids: Sequence[str], groups: Sequence[Group], linked: frozenset[str]
 ) -> Grid:
-    """One row per run, in the order given.
+    """Return one row per run, in the order given.
 
     Args:
-        groups: Each run's row names the kinds of attention it needs.
+        groups: Findings; each run's row names the kinds.
         linked: Runs that the page shows in full.
     """
     columns = _columns("run_summary", HEADLINE)
@@ -120,14 +120,14 @@ def read_headline(
         ]
         line[place:place] = [
             cell(change, changes.get(run_id)),
-            spark(trends.get(run_id, ()), "Time of each step, warm-up left out"),
+            spark(trends.get(run_id, ()), "Time of each step, without warm-up"),
         ]
         cells.append(line)
     return Grid(heads, cells)
 
 
 def read_facts(warehouse: Warehouse) -> dict[str, Facts]:
-    """Facts and coverage of the runs of the page."""
+    """Return facts and coverage of the runs of the page."""
     runs = warehouse.rows(f"FROM runs SEMI JOIN {PAGE_RUNS} USING (run_id)")
     covered = {
         row["run_id"]: row
@@ -163,7 +163,7 @@ def _missing(coverage: Row) -> Grid | None:
     entries, hints, partly, partly_hints = (coverage[name] for name in _LISTS)
     if not entries and not partly:
         return None
-    heads = [Head(label) for label in ("figure", "reason", "why", "what would give it")]
+    heads = [Head(label) for label in ("figure", "reason", "why", "what would provide it")]
     rows = []
     for entry, hint in zip([*entries, *partly], [*hints, *partly_hints], strict=True):
         figure, _, reason = entry.rpartition(": ")
@@ -187,7 +187,7 @@ def _reasons_of(row: Row) -> dict[str, str]:
 
 
 def count_formats(headline: Grid) -> str:
-    """How many runs there are of each format, in words."""
+    """Return the number of runs per format, as text."""
     place = next(i for i, h in enumerate(headline.heads) if h.label == "format")
     counts = Counter(row[place].text for row in headline.rows)
     return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))

@@ -1,4 +1,4 @@
-"""Reads the relations of the page for all its runs at once, and lays each run's rows out."""
+"""Read the relations of the page for all its runs at once, and lay out each run's rows."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pipeline.report.shape import Shape, part_label
 from pipeline.report.shapes import FLEET, SHAPES
 from pipeline.schema import Column, reasons, tables
 
-# Shown for all runs at once, or in a form of their own.
+# Shown for all runs at once, or in a special form.
 _ELSEWHERE = frozenset({"run_summary", "coverage"})
-# Rows that a kind of section has in total: with many runs, each shows fewer.
+# Total rows of a kind of section: with many runs, each shows fewer.
 _ROWS_OF_PAGE = 1200
 _ROWS_AT_LEAST = 8
 _STACK_PLACE = 2
@@ -29,14 +29,14 @@ class Section:
     """A relation's rows of one run.
 
     Attributes:
-        why: Why there is nothing to show; the section is this line then.
-        doc: What the relation answers.
-        more: What was left out, and how to see it.
+        why: Why there is nothing to show; the section is then only this line.
+        doc: The question that the relation answers.
+        more: The rows that were left out, and how to see them.
         legend: Parts of the stacked bars.
-        note: What the reader must know about the figures.
+        note: A caveat about the figures.
         query: SQL that gives the rows.
-        rows: The rows of base tables behind them, in words.
-        total: Rows that there are, shown or not.
+        rows: The rows of base tables behind them, as text.
+        total: All rows, shown or not.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Section:
 
 
 def shapes() -> Iterator[tuple[str, str, str, Shape]]:
-    """Name, title, doc and shape of every section of a run, in the order of the page."""
+    """Yield name, title, doc and shape of every section of a run, in the order of the page."""
     models = {name: m for name, m in catalog().models.items() if m.report}
     for name, shape in SHAPES.items():
         if name in models:
@@ -69,7 +69,7 @@ def shapes() -> Iterator[tuple[str, str, str, Shape]]:
 
 
 def read_sections(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, list[Section]]:
-    """Sections of each run, those without anything to show last."""
+    """Return the sections of each run; those without anything to show come last."""
     found: dict[str, list[Section]] = {run_id: [] for run_id in run_ids}
     limit = max(_ROWS_AT_LEAST, _ROWS_OF_PAGE // max(1, len(run_ids)))
     sources = {name: source_of(name) for name, *_ in shapes()}
@@ -95,7 +95,7 @@ def read_sections(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, lis
 
 
 def read_fleet(warehouse: Warehouse) -> list[Section]:
-    """Sections about all runs of the page together."""
+    """Return sections about all runs of the page together."""
     found = []
     for name, shape in FLEET.items():
         model = catalog().models[name]
@@ -167,7 +167,7 @@ def _reasons(rows: Sequence[Row]) -> str:
 
 
 def _says_something(column: Column, rows: Sequence[Row]) -> bool:
-    """Text that no row has and flags that none bears are left out; numbers never are."""
+    """Return whether a column is worth showing: not an empty text or a flag that is never set."""
     if column.type not in {"VARCHAR", "BOOLEAN"}:
         return True
     return any(row[column.name] for row in rows)

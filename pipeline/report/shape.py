@@ -1,13 +1,13 @@
-"""What it takes to show a relation on the page."""
+"""Describe how the page shows a relation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# Of a run's steps, those that figures are about.
+# The steps of a run that figures use.
 STEADY = "LEFT JOIN step_stats AS s ON s.run_id = b.run_id AND s.step = b.step"
-OVER_STEPS = "Means over the run's steps, warm-up left out."
+OVER_STEPS = "Means over the run's steps, without warm-up."
 
 # Layers from the input of the model to its output.
 IN_MODEL = (
@@ -15,7 +15,7 @@ IN_MODEL = (
     " layer"
 )
 
-# Parts of a pipeline window and their colours, the working ones first: the rest is the bubble.
+# Parts of a pipeline window and their colours; the busy ones come first, the rest is the bubble.
 WINDOW_PARTS: Mapping[str, str] = {
     "compute_ms": "compute",
     "data_ms": "data",
@@ -33,19 +33,19 @@ class Shape:
     """A relation as a section of a run.
 
     Attributes:
-        columns: Shown, in order; all of the relation by default. A column that is none of the
+        columns: Shown, in order; all of the relation by default. A column that is not one of the
             relation's has the doc of the relation it is joined from, `relation.column`.
-        order: Of the rows, in SQL.
-        empty: Said where the run has no row: what the input lacks.
-        headline: Where no row has this figure, the section is one line with the reason.
-        pick: Which rows come first where there are too many, in SQL; `order` by default.
-        rows: How many of a run are shown at most.
-        source: What is read instead of the relation itself: a SELECT with its column names.
-        title: Of a base table; a model's is in its header.
-        bar: Column whose values are drawn as bars: a share as itself, else against the largest.
+        order: Order of the rows, in SQL.
+        empty: Text if the run has no row: what the input lacks.
+        headline: If no row has this figure, the section is one line with the reason.
+        pick: Which rows to keep if there are too many, in SQL; `order` by default.
+        rows: Maximum number of rows per run.
+        source: A SELECT with the same column names that is read instead of the relation.
+        title: Title of a base table; a model's is in its header.
+        bar: Column drawn as bars: a share as itself, other values relative to the largest.
         mark: Share to compare the bar with.
-        whole: What `parts` add up to; they are drawn as one bar, after the first two columns.
-        note: What the reader must know about the figures.
+        whole: The sum of `parts`, which are drawn as one bar after the first two columns.
+        note: A caveat about the figures.
     """
 
     columns: tuple[str, ...]
@@ -64,7 +64,7 @@ class Shape:
 
 
 def mean_of_steps(names: tuple[str, ...]) -> str:
-    """Columns of a SELECT from a relation `b` with `STEADY`: means, and the reason of none."""
+    """Return columns of a SELECT from a relation `b` with `STEADY`: means, and a reason."""
     counts = "FILTER (NOT coalesce(s.warmup, false))"
     means = ", ".join(f"avg(b.{name}) {counts} AS {name}" for name in names)
     return f"""
@@ -74,5 +74,5 @@ def mean_of_steps(names: tuple[str, ...]) -> str:
 
 
 def part_label(column: str) -> str:
-    """A part of a window as it is called on the page."""
+    """Return the label of a part of a window on the page."""
     return column.removesuffix("_ms").replace("_", " ")

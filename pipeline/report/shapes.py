@@ -1,4 +1,4 @@
-"""How the page shows each relation: which rows and columns, in which order, and what if none."""
+"""Define how the page shows each relation: rows, columns, order, and the text if it is empty."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _STAGE = (
     "covered_ratio",
 )
 
-# In the order of the page. Other models whose header has a title follow, as they are.
+# In the order of the page. Other models whose header has a title follow unchanged.
 SHAPES: Mapping[str, Shape] = {
     "ops": Shape(
         title="Pipeline timeline",
@@ -51,7 +51,7 @@ SHAPES: Mapping[str, Shape] = {
         headline="duration_ns",
         rows=12,
         empty="The input has no operations of ranks.",
-        note="The table has the longest operations and the lines that they came from.",
+        note="The table has the longest operations and their lines in the input.",
         source="""
             SELECT o.*, concat_ws('/', s.path, s.member) AS path
             FROM ops AS o LEFT JOIN sources AS s USING (run_id, source_id)
@@ -72,7 +72,7 @@ SHAPES: Mapping[str, Shape] = {
         columns=("stage", "basis", "ranks", *_STAGE, "reason"),
         order="basis, stage",
         headline="bubble_ratio",
-        empty="The number of pipeline stages is unknown, and no operations of ranks tell it.",
+        empty="The number of pipeline stages is unknown, and no operations of ranks show it.",
         bar="bubble_ratio",
         mark="theory_bubble_ratio",
         note=f"{OVER_STEPS} The line in a bar is theory.",
@@ -107,7 +107,7 @@ SHAPES: Mapping[str, Shape] = {
         headline="bubble_ratio",
         empty="The input has no operations of ranks.",
         bar="bubble_ratio",
-        note="Means over the stage's ranks and the run's steps, warm-up left out.",
+        note="Means over the stage's ranks and the run's steps, without warm-up.",
         source=f"""
             SELECT b.run_id, b.stage, b.phase, {mean_of_steps(_PHASE)}
             FROM phase_bubbles AS b
@@ -220,7 +220,7 @@ SHAPES: Mapping[str, Shape] = {
         source="""
             SELECT *, nullif(verdict, 'not_comparable') AS compared FROM run_history
         """,
-        empty="The run has no figure that is compared.",
+        empty="No figure of the run can be compared.",
     ),
     **LAYERS,
     "clock_offsets": Shape(

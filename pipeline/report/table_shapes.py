@@ -1,4 +1,4 @@
-"""How the page shows base tables: what became of a run's files and lines."""
+"""Define how the page shows base tables: the files and lines of a run."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pipeline.report.shape import Shape
 
 TABLES: Mapping[str, Shape] = {
     "rejects": Shape(
-        title="Lines not understood",
+        title="Rejected lines",
         columns=("sources.path", "line", "reason", "text"),
         order="path, line",
         rows=12,
-        empty="Every line was understood.",
+        empty="No line was rejected.",
         source="""
             SELECT r.run_id, concat_ws('/', s.path, s.member) AS path, r.line, r.reason, r.text
             FROM rejects AS r LEFT JOIN sources AS s USING (run_id, source_id)
@@ -24,12 +24,12 @@ TABLES: Mapping[str, Shape] = {
         order="severity, name, path",
         pick="array_position(['error', 'data_loss', 'notice', 'info'], severity), name, path",
         rows=24,
-        empty="There were none.",
+        empty="No faults.",
         source="""
             SELECT f.* EXCLUDE (source_id), concat_ws('/', s.path, s.member) AS path
             FROM faults AS f LEFT JOIN sources AS s USING (run_id, source_id)
         """,
-        note="What a fault means and what to do about it: tracelake formats NAME.",
+        note="`tracelake formats NAME` explains each fault and what to do about it.",
     ),
     "sources": Shape(
         title="Files",

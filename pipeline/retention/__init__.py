@@ -1,4 +1,4 @@
-"""What a lake keeps: runs that are dropped, and files that nobody needs."""
+"""Remove data of a lake: dropped runs, and unused files."""
 
 from pipeline.retention.collect import collect, leftovers_table
 from pipeline.retention.drop import Doomed, choose_old, choose_runs, doomed_table, drop

@@ -1,4 +1,4 @@
-"""Removes what no manifest and no warehouse names, and what dead processes left behind."""
+"""Remove files that no manifest and no warehouse names, and files of dead processes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pipeline.models.state import recorded_state
 
 
 def collect(lake: Lake, *, dry_run: bool = False) -> list[Leftover]:
-    """Removes part files that nobody names, staging of dead writers, and temporary files.
+    """Remove part files that nothing names, staging of dead writers, and temporary files.
 
-    Spared is what a manifest or the current warehouse names, what a live writer holds, and what
-    was written to within the last hour.
+    It does not remove files that a manifest or the current warehouse names, that a live writer
+    locks, or that were written to within the last hour.
 
     Args:
         dry_run: Remove nothing.
 
     Returns:
-        What was removed, or would be.
+        The files that were removed, or would be.
 
     Raises:
         LakeError: The manifests cannot be read.
@@ -33,7 +33,7 @@ def collect(lake: Lake, *, dry_run: bool = False) -> list[Leftover]:
 
 
 def leftovers_table(found: Sequence[Leftover]) -> pa.Table:
-    """Leftovers as a table: kind, path, files, bytes."""
+    """Return leftovers as a table: kind, path, files, bytes."""
     schema = pa.schema(
         [
             ("kind", pa.string()),

@@ -1,4 +1,4 @@
-"""Takes runs out of a lake: which are meant, what they are, and that they do not come back."""
+"""Drop runs from a lake: choose them, and store that ingest must skip them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _DATES = "the dates of the runs"
 
 @dataclass(frozen=True, slots=True)
 class Doomed:
-    """A run that is to be dropped.
+    """A run to drop.
 
     Attributes:
-        status: run, or dropped for one that was dropped before.
-        run_date: None where the run has none, or the warehouse does not know it yet.
-        files: Part files that go with it.
-        bytes: Theirs, and its share of packs, which are written anew without it.
+        status: `run`, or `dropped` for a run that was dropped before.
+        run_date: None if the run has none, or is not in the warehouse yet.
+        files: Part files that are removed with it.
+        bytes: Their bytes, and the run's share of packs, which are rewritten without it.
     """
 
     entry: RunEntry
@@ -34,13 +34,13 @@ class Doomed:
 
 
 def choose_runs(lake: Lake, names: Sequence[str], *, forget: bool = False) -> list[Doomed]:
-    """The runs that names mean: an id, a part that only one id has, or `latest`.
+    """Return the runs with these names: an id, a unique part of one, or `latest`.
 
     Args:
-        forget: Also among the runs that were dropped before.
+        forget: Also search the runs that were dropped before.
 
     Raises:
-        UsageError: A name means no run or several.
+        UsageError: A name matches no run or several.
         LakeError: The lake cannot be read.
     """
     snapshot = lake.snapshot()
@@ -52,7 +52,7 @@ def choose_runs(lake: Lake, names: Sequence[str], *, forget: bool = False) -> li
 
 
 def choose_old(lake: Lake, age: timedelta, now: datetime) -> list[Doomed]:
-    """The runs of the warehouse that are dated longer ago; one without a date is never old.
+    """Return the runs of the warehouse with an older date; a run without a date is never old.
 
     Args:
         now: Local time without a zone, as run dates are.
@@ -75,7 +75,7 @@ def drop(lake: Lake, doomed: Collection[Doomed], *, forget: bool = False) -> Non
     The next build takes them out of the warehouse, and their files out of the lake.
 
     Args:
-        forget: Do not remember them: the next ingest of their input reads it anew.
+        forget: Do not store that they were dropped: the next ingest of their input adds them again.
 
     Raises:
         LakeError: The lake cannot be read or written.
@@ -85,7 +85,7 @@ def drop(lake: Lake, doomed: Collection[Doomed], *, forget: bool = False) -> Non
 
 
 def doomed_table(doomed: Sequence[Doomed]) -> pa.Table:
-    """Runs as a table: run_id, status, run_date, files, bytes."""
+    """Return runs as a table: run_id, status, run_date, files, bytes."""
     schema = pa.schema(
         [
             ("run_id", pa.string()),
@@ -117,7 +117,7 @@ def _doomed(lake: Lake, snapshot: Snapshot, entry: RunEntry, date: datetime | No
 
 
 def _dates(lake: Lake) -> dict[str, datetime | None]:
-    """Dates of the runs that the warehouse has; none without a warehouse."""
+    """Return dates of the runs that the warehouse has; none without a warehouse."""
     if not lake.warehouse.is_file():
         return {}
     sql = "SELECT run_id, run_date FROM runs"

@@ -1,1 +1,1 @@
-"""Byte kernels shared by formats: compiled, without the GIL, cached on disk."""
+"""Compile byte kernels that formats share: without the GIL, cached on disk."""

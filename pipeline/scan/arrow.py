@@ -1,4 +1,4 @@
-"""Arrow arrays from what kernels leave behind, without a Python object per value."""
+"""Make Arrow arrays from the buffers of kernels, without a Python object per value."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _SHAPE = pa.list_(pa.int64())
 
 
 def text_of(raw: bytes) -> str:
-    r"""Bytes as text; those that are not UTF-8 as `\xNN`."""
+    r"""Return bytes as text; those that are not UTF-8 as `\xNN`."""
     return raw.decode("utf-8", "backslashreplace")
 
 
 def is_utf8(raw: bytes) -> bool:
-    """Whether bytes are text."""
+    """Return whether bytes are UTF-8."""
     try:
         raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -41,23 +41,23 @@ def _nulls(kind: pa.DataType, size: int) -> pa.Array:
 
 
 def nothing(kind: pa.DataType, size: int) -> pa.Array:
-    """NULL so many times; the memory is shared by all who ask for about as many."""
+    """Return an array of NULLs; arrays of about the same length share memory."""
     return _nulls(kind, 1 << size.bit_length()).slice(0, size)
 
 
 def bitmap(valid: Mask) -> pa.Buffer | None:
-    """What an Arrow array has beside its values; nothing if all are valid."""
+    """Return the validity bitmap of an Arrow array; None if all values are valid."""
     return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def stored(values: npt.NDArray[np.integer], kind: pa.DataType, given: pa.Buffer | None) -> pa.Array:
-    """Numbers of an Arrow type as they are, NULL where a bit of `given` is 0."""
+    """Return numbers as an Arrow array, NULL where a bit of `given` is 0."""
     return pa.Array.from_buffers(kind, values.size, [given, pa.py_buffer(values)])
 
 
 @kernel
 def _copy(values: npt.NDArray[np.integer], out: npt.NDArray[np.integer]) -> int:
-    """Copies numbers, 0 for those that are NULL; how many are."""
+    """Copy numbers, with 0 for NULL; return how many are NULL."""
     missing = 0
     for i in range(values.size):
         given = values[i] != NULL
@@ -68,7 +68,7 @@ def _copy(values: npt.NDArray[np.integer], out: npt.NDArray[np.integer]) -> int:
 
 @kernel
 def _gather(values: npt.NDArray[np.integer], at: Longs, out: npt.NDArray[np.integer]) -> int:
-    """Copies the numbers at these places, 0 for those that are NULL; how many are."""
+    """Copy the numbers at these indices, with 0 for NULL; return how many are NULL."""
     missing = 0
     for i in range(at.size):
         value = values[at[i]]
@@ -81,7 +81,7 @@ def _gather(values: npt.NDArray[np.integer], at: Longs, out: npt.NDArray[np.inte
 def numbers(
     values: npt.NDArray[np.integer], kind: pa.DataType, at: Longs | None = None
 ) -> pa.Array:
-    """Integers of an Arrow type, those at certain places or all; NULL where they are NULL."""
+    """Return integers as an Arrow array, at certain indices or all; NULL where NULL."""
     if at is None:
         out = np.empty(values.size, kind.to_pandas_dtype())
         missing = _copy(values, out)
@@ -93,7 +93,7 @@ def numbers(
 
 
 def counted(values: npt.NDArray[np.integer], kind: pa.DataType, missing: int) -> pa.Array:
-    """Integers of an Arrow type, of which so many are NULL; not copied if none or all of them."""
+    """Return integers with this many NULLs as an Arrow array; without a copy if none or all are."""
     if missing == values.size:
         return nothing(kind, missing)
     return numbers(values, kind) if missing else pa.array(values, kind)
@@ -101,22 +101,22 @@ def counted(values: npt.NDArray[np.integer], kind: pa.DataType, missing: int) ->
 
 @kernel
 def _mark(codes: Codes, seen: Mask) -> None:
-    """Marks the codes that occur; -1 marks the last place."""
+    """Mark the codes that occur; -1 marks the last index."""
     for i in range(codes.size):
         seen[codes[i]] = True
 
 
 @kernel
 def _recode(codes: Codes, new: Codes, out: Codes) -> None:
-    """Gives each code its new one; -1 has the last."""
+    """Replace each code with its new one; -1 has the last."""
     for i in range(codes.size):
         out[i] = new[codes[i]]
 
 
 def renumbered(seen: Mask, meanings: Sequence[str | None]) -> tuple[Codes, pa.Array]:
-    """Words that the codes that occur mean, in alphabetical order, and for every code which it is.
+    """Return the words of the codes that occur, in alphabetical order, and each code's word index.
 
-    That is -1 for a code that means nothing, and 0 for one that does not occur.
+    The index is -1 for a code without a word, and 0 for one that does not occur.
     """
     kept = np.flatnonzero(seen).tolist()
     words = sorted({word for i in kept if (word := meanings[i]) is not None})
@@ -128,12 +128,12 @@ def renumbered(seen: Mask, meanings: Sequence[str | None]) -> tuple[Codes, pa.Ar
 
 
 def coded(codes: Codes, names: pa.Array, given: pa.Buffer | None = None) -> pa.DictionaryArray:
-    """Dictionary column of `names[code]`, NULL where a bit of `given` is 0."""
+    """Return a dictionary column of `names[code]`, NULL where a bit of `given` is 0."""
     return pa.DictionaryArray.from_arrays(stored(codes, pa.int32(), given), names, safe=False)
 
 
 def words(given: npt.NDArray[np.integer], meanings: Sequence[str | None]) -> pa.DictionaryArray:
-    """Dictionary column of `meanings[code]` for given codes, NULL where that is None, and for -1.
+    """Return a dictionary column of `meanings[code]`, NULL if that is None or the code is -1.
 
     Only words that occur are in the dictionary, each once, in alphabetical order.
     """
@@ -145,13 +145,13 @@ def words(given: npt.NDArray[np.integer], meanings: Sequence[str | None]) -> pa.
     _recode(codes, new, recoded)
     if (new < 0).any():
         valid = bitmap(recoded >= 0)
-        np.maximum(recoded, 0, out=recoded)  # Arrow looks up what stands under a NULL too
+        np.maximum(recoded, 0, out=recoded)  # Arrow also looks up the codes of NULLs
     return coded(recoded, used, valid)
 
 
 @kernel
 def _spell(codes: Codes, names: Bytes, starts: Longs, ends: Codes, out: Bytes) -> None:
-    """Writes the name of each code to `out`, up to its end."""
+    """Write the name of each code to `out`, up to its end."""
     for i in range(codes.size):
         code = codes[i]
         size = starts[code + 1] - starts[code]
@@ -159,7 +159,7 @@ def _spell(codes: Codes, names: Bytes, starts: Longs, ends: Codes, out: Bytes) -
 
 
 def texts(codes: Codes, names: Sequence[str]) -> pa.Array:
-    """Text column of `names[code]`; every code has a name."""
+    """Return a text column of `names[code]`; every code has a name."""
     encoded = [name.encode() for name in names]
     starts = np.cumsum([0, *map(len, encoded)])
     offsets = np.zeros(codes.size + 1, np.int32)
@@ -172,7 +172,7 @@ def texts(codes: Codes, names: Sequence[str]) -> pa.Array:
 
 
 def shapes(ends: Longs, dimensions: Longs, valid: Mask) -> pa.Array:
-    """Lists of `dimensions[ends[i - 1]:ends[i]]`."""
+    """Return lists of `dimensions[ends[i - 1]:ends[i]]`."""
     offsets = np.zeros(ends.size + 1, np.int32)
     offsets[1:] = ends
     items = pa.array(dimensions[: offsets[-1]].copy())
@@ -182,7 +182,7 @@ def shapes(ends: Longs, dimensions: Longs, valid: Mask) -> pa.Array:
 
 
 def attributes(ends: Longs, keys: pa.Array, values: pa.Array) -> pa.Array:
-    """Maps of the keys and values `ends[i - 1]:ends[i]`; NULL where there are none."""
+    """Return maps of the keys and values `ends[i - 1]:ends[i]`; NULL where there are none."""
     offsets = np.zeros(ends.size + 1, np.int32)
     offsets[1:] = ends
     entries = pa.StructArray.from_arrays([keys, values], fields=list(_ENTRY))
@@ -195,7 +195,7 @@ def attributes(ends: Longs, keys: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def strings(ends: Longs, data: npt.NDArray[np.uint8]) -> tuple[pa.Array, Longs]:
-    """Strings that end at `ends` in `data`, NULL where the end is a complement.
+    """Return strings that end at `ends` in `data`, NULL where the end is a complement.
 
     Returns:
         The strings, and the indices of those whose bytes are not UTF-8.

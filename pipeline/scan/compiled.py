@@ -1,13 +1,13 @@
-"""What kernels are made with.
+"""Compile kernels and cache their code.
 
 Kernels run without the GIL and without reference counts (`_nrt=False`): counting the arrays that
-pass through small functions costs several times the work they do. The price is that a kernel
+pass through small functions costs several times their own work. The price is that a kernel
 cannot allocate: it gets every array it writes from its caller, and copies in loops, not slices.
 
-Compiled code is kept on disk, for exactly these sources, this numba and this processor, and runs
-without numba: that is imported where a kernel has to be compiled. numba's own cache would look at
-the outermost kernel's file only and run stale code of the others, it ends the process where it
-cannot write or where a file is damaged, and it is read by unpickling.
+Compiled code is cached on disk, for exactly these sources, this numba and this processor, and runs
+without numba, which is imported only to compile a kernel. numba's own cache would check
+only the file of the outermost kernel and run stale code of the others; it ends the process if it
+cannot write or a file is damaged; and it unpickles.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from pipeline.scan.object_code import Entry, ObjectCode, linked, processor, tool
 _Function = TypeVar("_Function", bound=Callable[..., object])
 _listeners: list[Callable[[str], None]] = []
 _linking = threading.RLock()
-_C, _F, _ALIGNED, _WRITEABLE = 0x1, 0x2, 0x100, 0x400  # of NumPy's flags of an array
+_C, _F, _ALIGNED, _WRITEABLE = 0x1, 0x2, 0x100, 0x400  # from NumPy's flags of an array
 _NUMBERS = {kind: np.dtype(kind) for kind in (bool, int, float)}
 
 
 def kernel(function: _Function) -> _Function:
-    """Compiles a function on its first call with arguments of new types, and keeps the code."""
+    """Compile a function on its first call with arguments of new types, and cache the code."""
     return cast(_Function, _Kernel(function))
 
 
 def inlined(function: _Function) -> _Function:
-    """Compiles a small function into the kernels that call it; only inside kernels.
+    """Compile a small function into the kernels that call it; only inside kernels.
 
-    Whether a call is inlined is left to LLVM: forcing it gives the same speed and compiles a third
+    LLVM decides whether to inline a call: forcing it gives the same speed and compiles a third
     longer.
     """
     return cast(_Function, _Inside(lambda making: making.dispatcher(function)._numba_type_))
@@ -50,7 +50,7 @@ def inlined(function: _Function) -> _Function:
 
 @contextlib.contextmanager
 def telling(tell: Callable[[str], None]) -> Iterator[None]:
-    """While this lasts, `tell` gets a line when kernels compile, and one if they cannot be kept."""
+    """Call `tell` with a line when kernels compile, and one if they cannot be cached."""
     said: set[str] = set()
 
     def tell_once(line: str) -> None:
@@ -71,7 +71,7 @@ def _tell(line: str) -> None:
 
 
 class _Inside:
-    """What kernels call: numba gets to know it when one of them compiles."""
+    """A function that kernels call; numba learns about it when one of them compiles."""
 
     def __init__(self, known: Callable[[Any], object]) -> None:
         self._known = known
@@ -84,7 +84,7 @@ class _Inside:
 
 
 class _Kernel(_Inside):
-    """A kernel: its code by the kinds of the arguments, which are all that the code relies on."""
+    """A kernel: its code by the kinds of the arguments, the only properties the code relies on."""
 
     def __init__(self, function: Callable[..., object]) -> None:
         super().__init__(lambda making: making.dispatcher(function)._numba_type_)
@@ -109,20 +109,20 @@ class _Kernel(_Inside):
             return self._entries[kinds]
 
     def _compiled(self, file: str, arguments: tuple[object, ...]) -> Entry:
-        _tell("compiling the parsers for this machine: once, 2 to 20 seconds per format")
+        _tell("compiling the parsers for this machine on first use: 2 to 20 s per format")
         from pipeline.scan import making  # noqa: PLC0415 - imports numba
 
         code, kept = making.machine_code(self._function, arguments), _kept()
         kept.write(file, code.packed())
         if kept.trouble:
-            _tell(f"compiled parsers cannot be kept, every start compiles them: {kept.trouble}")
+            _tell(f"compiled parsers cannot be cached, every start compiles them: {kept.trouble}")
         entry = linked(code)
         assert entry is not None
         return entry
 
 
 def _kind(value: Any) -> Hashable:
-    """All that code depends on in an argument: equal for arguments that numba takes for equal.
+    """Return all properties of an argument that code depends on; equal if numba's types are equal.
 
     Raises:
         TypeError: A kernel takes arrays, numbers, and tuples of them.
@@ -142,7 +142,7 @@ def _kind(value: Any) -> Hashable:
 
 @functools.cache
 def _kept() -> Kept:
-    """Compiled code of exactly these sources and tools."""
+    """Return the cached code of exactly these sources and tools."""
     versions = (sys.implementation.cache_tag, np.__version__, *tools())
     digest = hashlib.sha256(repr(versions).encode())
     for source in sorted(Path(__file__).parent.glob("*.py")):
@@ -151,7 +151,7 @@ def _kept() -> Kept:
 
 
 def typed(value: int) -> int:
-    """A constant for arguments of kernels: each literal would compile a version of its own."""
+    """Return a typed constant for kernel arguments; a literal would compile a new version."""
     return cast(int, np.int64(value))
 
 
@@ -160,7 +160,7 @@ def _intrinsic(name: str) -> Any:
 
 
 eight_at: Callable[[Any, int], int] = _intrinsic("eight_at")
-"""Eight bytes behind an address and an index, as one number; only inside kernels."""
+"""Eight bytes at an address and an index, as one number; only inside kernels."""
 
 equal_at: Callable[[npt.NDArray[np.uint8], int, int], np.uint64] = _intrinsic("equal_at")
 """Which of 64 bytes of a uint8 array from any index on equal a byte, the first as the lowest bit;
@@ -176,4 +176,4 @@ word_at: Callable[[npt.NDArray[np.uint8], int], int] = _intrinsic("word_at")
 """Eight bytes of a uint8 array from any index on, as one number; only inside kernels."""
 
 pointer: Callable[[int], Any] = _intrinsic("pointer")
-"""Address of bytes as what kernels index; only inside kernels."""
+"""Pointer that kernels index, from an address; only inside kernels."""

@@ -1,4 +1,4 @@
-"""Line ends and decimal numbers in raw bytes: kernels that every text format shares."""
+"""Find line ends and read decimal numbers in raw bytes: kernels that every text format shares."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 Longs: TypeAlias = npt.NDArray[np.int64]
 
 NULL = -(1 << 63)
-"""Stands for a missing number between kernel and Arrow; never stored."""
+"""Marks a missing number between kernel and Arrow; never stored."""
 
 INTEGER_DIGITS = 13
 INTEGER_LIMIT = 4 * 10**12
@@ -28,7 +28,7 @@ _SCALE = 10 ** np.arange(FRACTION_DIGITS, -1, -1, dtype=np.int64)
 
 @kernel
 def _line_ends(data: Bytes, p: int, out: Longs, n: int) -> tuple[int, int]:
-    """Appends line ends from p on; (how many `out` holds, where it was full or the data ended)."""
+    """Append line ends from p on; return their number, and where it stopped."""
     while p + _AT_ONCE <= data.size and n + _AT_ONCE <= out.size:
         found = equal_at(data, p, _NEWLINE)
         while found != 0:
@@ -45,10 +45,10 @@ def _line_ends(data: Bytes, p: int, out: Longs, n: int) -> tuple[int, int]:
 
 
 def line_ends(data: Bytes, out: Longs) -> tuple[Longs, int]:
-    r"""Finds every `\n`.
+    r"""Find every `\n`.
 
     Returns:
-        `out`, or a larger array where it was too short, and how many indices it holds.
+        `out`, or a larger array if it was too short, and the number of indices in it.
     """
     n, p = _line_ends(data, _START, out, _START)
     while p < data.size:
@@ -59,10 +59,10 @@ def line_ends(data: Bytes, out: Longs) -> tuple[Longs, int]:
 
 @inlined
 def whole_number(buf: Bytes, p: int, end: int, max_digits: int) -> tuple[int, int]:
-    """Reads 1 to `max_digits` digits.
+    """Read 1 to `max_digits` digits.
 
     Returns:
-        (value, index behind the number), or (0, -1) where no such number starts at p.
+        (value, index after the number), or (0, -1) if no such number starts at p.
     """
     value = 0
     q = p
@@ -78,13 +78,13 @@ def whole_number(buf: Bytes, p: int, end: int, max_digits: int) -> tuple[int, in
 
 @inlined
 def decimal_ns(buf: Bytes, p: int, end: int) -> tuple[int, int]:
-    """Reads a decimal number of milliseconds as exact nanoseconds.
+    """Read a decimal number of milliseconds as exact nanoseconds.
 
     Digits, perhaps a point and more digits: no sign, no exponent, below 4e12 (a clock that counts
-    from 1970 until the year 2096; any sum of two such times fits int64), 6 digits behind the point.
+    from 1970 until the year 2096; any sum of two such times fits int64), 6 digits after the point.
 
     Returns:
-        (ns, index behind the number), or (0, -1) where no such number starts at p.
+        (ns, index after the number), or (0, -1) if no such number starts at p.
     """
     value, q = whole_number(buf, p, end, INTEGER_DIGITS)
     if q < 0 or value >= INTEGER_LIMIT:
@@ -105,7 +105,7 @@ def decimal_ns(buf: Bytes, p: int, end: int) -> tuple[int, int]:
 
 @inlined
 def copy_bytes(source: Bytes, p: int, q: int, out: Bytes, at: int) -> int:
-    """Copies `source[p:q]` to `out` from index `at` on; index behind it."""
+    """Copy `source[p:q]` to `out` from index `at` on; return the index after it."""
     for i in range(q - p):
         out[at + i] = source[p + i]
     return at + q - p

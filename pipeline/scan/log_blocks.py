@@ -1,7 +1,7 @@
-"""Open blocks of a pipeline-training log: which of them a row continues, what closes them.
+"""Track open blocks of a pipeline-training log: which one a row continues, what closes them.
 
 A rank prints a block, a header and one row per layer. Ranks share the stream, so several blocks can
-be open; the list of rows that a rank prints in every step tells which one a row continues.
+be open; the list of rows that a rank prints in every step shows which one a row continues.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
@@ -18,7 +18,7 @@ from pipeline.scan.log_lines import RECORD
 
 REJECTED, BLOCK, MERGED = 0, 1, 2
 NEXT, LATER, OTHER_CALLS = 0, 1, 2
-UNKNOWN, CONTESTED = -1, -2  # sizes of a list that is not known, or known in two ways
+UNKNOWN, CONTESTED = -1, -2  # sizes of an unknown list, and of one with two candidates
 
 OWNER = np.dtype([("rank", "i4"), ("stage", "i4"), ("step", "i4"), ("how", "i4")], align=True)
 OPEN = np.dtype(
@@ -29,9 +29,9 @@ OPEN = np.dtype(
         ("step", "i8"),
         ("group", "i8"),
         ("ordinal", "i8"),  # in its group
-        ("at", "i8"),  # rows of the list behind us
-        ("missing", "i8"),  # of them, rows never seen
-        ("order", "i8"),  # of the last row, where the list is not known
+        ("at", "i8"),  # rows of the list so far
+        ("missing", "i8"),  # those of them that were never seen
+        ("order", "i8"),  # of the last row, if the list is unknown
         ("waits", "i8"),  # rows that may be this block's next one
         ("waiting", "i8"),  # the first of them
     ],
@@ -49,14 +49,14 @@ HISTORY = np.dtype(
 )
 OPEN_LIMIT = 256
 
-# A group is a run of headers without a row between. Slots of the book:
+# A group is a sequence of headers without a row between. Slots of the book:
 COUNT = 0  # open blocks
 GROUP, SIZE, LINE, START = 1, 2, 3, 4  # its number, headers, line (-1: several), first piece
 FRESH, TRUST, ALONE = 5, 6, 7  # no row yet; no broken header in it; its last header's line
 PLACED = 8  # line whose rows were found to follow the group's headers
 MISSING = 9  # rows of closed blocks that were never seen
 _BOOK = 10
-BY_PLACE = 3  # a merged row, known by its place in the line only
+BY_PLACE = 3  # a merged row, assigned by its place in the line only
 
 
 class Lists(NamedTuple):
@@ -70,7 +70,7 @@ class Lists(NamedTuple):
 
 
 class State(NamedTuple):
-    """Blocks that are open, and what was seen of each slot; goes from window to window."""
+    """Open blocks, and what was seen of each slot; passed from window to window."""
 
     opened: npt.NDArray[np.void]
     book: npt.NDArray[np.int64]
@@ -78,14 +78,14 @@ class State(NamedTuple):
 
 
 def no_blocks() -> State:
-    """Nothing is open, no slot known."""
+    """Return a state without blocks and slots."""
     book = np.zeros(_BOOK, np.int64)
     book[TRUST] = True
     return State(np.zeros(OPEN_LIMIT, OPEN), book, np.zeros(0, HISTORY))
 
 
 def with_slots(state: State, slots: int) -> State:
-    """A copy with room for so many slots."""
+    """Return a copy with space for this many slots."""
     history = np.zeros(slots, HISTORY)
     history[: state.history.size] = state.history
     return State(state.opened.copy(), state.book.copy(), history)
@@ -93,7 +93,7 @@ def with_slots(state: State, slots: int) -> State:
 
 @kernel
 def shared(pieces, i):
-    """Whether another header or row, good or bad, stands on the piece's line."""
+    """Return whether another header or row, good or bad, is on the piece's line."""
     line = pieces[i].line
     for way in (-1, 1):
         k = i + way
@@ -106,7 +106,7 @@ def shared(pieces, i):
 
 @kernel
 def fit(state, lists, piece, reach):
-    """Blocks that the row continues: how many, the last of them, and the row's place there.
+    """Return the blocks that the row continues: number, last one, and the row's place there.
 
     Args:
         reach: NEXT for the next row, LATER for any to come, OTHER_CALLS for the next row whatever
@@ -127,7 +127,7 @@ def fit(state, lists, piece, reach):
 
 @kernel
 def printed(lists, piece):
-    """Whether any rank prints this layer with so many calls."""
+    """Return whether any rank prints this layer with this number of calls."""
     for slot in range(lists.size.size):
         start = lists.start[slot]
         for k in range(start, start + lists.size[slot]):
@@ -138,7 +138,7 @@ def printed(lists, piece):
 
 @kernel
 def wait(state, lists, piece, i):
-    """Notes with every block whose next row this may be that it waits."""
+    """Record in every block whose next row this may be that the row waits."""
     for b in range(state.book[COUNT]):
         block = state.opened[b]
         k = lists.start[block.slot] + block.at
@@ -161,14 +161,14 @@ def _close(state, b):
 
 @kernel
 def give(out, i, block, how):
-    """Makes the block the owner of the row."""
+    """Assign the row to the block."""
     owner = out[i]
     owner.rank, owner.stage, owner.step, owner.how = block.rank, block.stage, block.step, how
 
 
 @kernel
 def advance(state, lists, b, place, out):
-    """The block goes on to the row at `place`, which settles a row that waited in between."""
+    """Move the block to the row at `place`; this resolves a row that waited in between."""
     block = state.opened[b]
     block.missing += place - block.at
     if block.waits == 1 and place == block.at + 1:
@@ -188,7 +188,7 @@ def advance(state, lists, b, place, out):
 
 @kernel
 def open_block(pieces, i, slot, lists, state):
-    """Opens the header's block and closes its rank's earlier one."""
+    """Open the header's block and close its rank's earlier one."""
     piece, book = pieces[i], state.book
     for b in range(book[COUNT]):
         block = state.opened[b]
@@ -216,7 +216,7 @@ def open_block(pieces, i, slot, lists, state):
 
 @kernel
 def join_group(book, pieces, i):
-    """Counts the header, good or bad, into the group, or begins one."""
+    """Add the header, good or bad, to the group, or start one."""
     if not book[FRESH]:
         book[GROUP] += 1
         book[SIZE] = 0

@@ -1,4 +1,4 @@
-"""Rows of pipeline-training logs as batches of `layer_times` and `train_steps`."""
+"""Convert rows of pipeline-training logs to batches of `layer_times` and `train_steps`."""
 
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 
@@ -36,12 +36,12 @@ def _take(
     missing: npt.NDArray[np.int64],
     turns: npt.NDArray[np.int32],
 ) -> tuple[int, int]:
-    """Copies the layer rows that have an owner into columns.
+    """Copy the layer rows that have an owner into columns.
 
     Args:
         small: int32 (6, n) out: columns of `_SMALL`, code of the layer, place in `_ATTRIBUTIONS`.
         large: int64 (7, n) out: columns of `_LARGE`, NULL for what was not printed.
-        missing: int64 (7) out: how often that is.
+        missing: int64 (7) out: number of NULLs.
         turns: int32 (n) out: the rank of the first row, and of each whose rank is another than that
             of the row before.
 
@@ -74,7 +74,7 @@ def _take(
 def layer_rows(
     source_id: int, pieces: Records, details: Records, owners: Records, names: Sequence[str]
 ) -> tuple[pa.RecordBatch, set[int]]:
-    """The layer rows of a window that have an owner.
+    """Return the layer rows of a window that have an owner.
 
     Args:
         pieces: `PIECE` records, with a `DETAIL` and an `OWNER` each.
@@ -98,7 +98,7 @@ def layer_rows(
 
 
 def step_rows(source_id: int, records: Records, copies: npt.NDArray[np.int32]) -> pa.RecordBatch:
-    """Progress records as a batch of `train_steps`.
+    """Return progress records as a batch of `train_steps`.
 
     Args:
         records: `PROGRESS` records.

@@ -1,4 +1,4 @@
-"""Second look at the rows of a pipeline-training log in which ranks wrote over each other."""
+"""Check again the rows of a pipeline-training log in which ranks wrote over each other."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pipeline.scan.log_blocks import BLOCK, BY_PLACE, REJECTED
 from pipeline.scan.log_lines import LAYER
 from pipeline.scan.log_owners import AMBIGUOUS
 
-_ENOUGH_STEPS = 32  # more than the profiler prints unless told to
+_ENOUGH_STEPS = 32  # more than the profiler prints by default
 
 
 def doubt(pieces: npt.NDArray[np.void], out: npt.NDArray[np.void]) -> bool:
-    """Takes back rows of a log that its other steps do not confirm; whether there were any.
+    """Reject rows of a log that its other steps do not confirm; return whether there were any.
 
-    What a rank prints is learned from few blocks in a log of few steps, and may be learned wrong.
+    In a log of few steps the list of a rank comes from few blocks, and may be wrong.
     From where ranks first wrote over each other, a row that is not known by its place stays only if
     its rank prints the same layer with the same number of calls in another step, and no other rank
     ever does.

@@ -1,8 +1,8 @@
-"""Kernels that read a word, a number or a time at a place in a line of text.
+"""Read a word, a number or a time at a position in a line of text.
 
-Each gives first the place behind what it read, or a negative number where the text is none, and
-takes such a number on as it is: readers can be chained. The text is given by its address: an index
-into an array is checked for its sign at every byte.
+Each reader returns first the position after what it read, or a negative number if the text does not
+match, and passes a negative position on, so readers can be chained. The text is given by its
+address, because an index into an array is checked for its sign at every byte.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
@@ -13,16 +13,16 @@ import numpy as np
 
 from pipeline.scan.compiled import eight_at, inlined, kernel, leading_zeros, trailing_zeros, typed
 
-BROKEN, NO_NUMBER = -1, -2  # what a reader gives for text that is none
+BROKEN, NO_NUMBER = -1, -2  # result of a reader whose text does not match
 
-_NS_DIGITS = 6  # a millisecond has so many decimal digits of nanoseconds
+_NS_DIGITS = 6  # decimal digits of nanoseconds in a millisecond
 _SCALE = 10 ** np.arange(_NS_DIGITS, -1, -1)
 _MS_LIMIT = 10**12
-_EXACT_DIGITS = 15  # a float holds every whole number of so many digits
+_EXACT_DIGITS = 15  # a float can represent every integer of this many digits
 
 
 def word(text: bytes) -> int:
-    """Up to 8 ASCII bytes as one number, the form in which kernels compare them."""
+    """Return up to 8 ASCII bytes as one number, the form in which kernels compare them."""
     assert len(text) <= 8
     return typed(int.from_bytes(text, "little"))
 
@@ -36,7 +36,7 @@ _NAN = word(b"nan")
 
 @inlined
 def _size(text):
-    """Bytes of a word."""
+    """Return bytes of a word."""
     return 8 - (leading_zeros(np.uint64(text)) >> 3)
 
 
@@ -52,7 +52,7 @@ def _stands_near_end(data, i, end, text):
 
 @inlined
 def at(data, i, end, text):
-    """Whether the word stands at `i`."""
+    """Return whether the word is at `i`."""
     if i < 0:
         return False
     if i + 8 > end:
@@ -62,7 +62,7 @@ def at(data, i, end, text):
 
 @inlined
 def blanks(data, i, end):
-    """Behind blanks; negative as `i` was."""
+    """Return the position after blanks; a negative `i` unchanged."""
     while 0 <= i < end and data[i] == 32:
         i += 1
     return i
@@ -70,14 +70,14 @@ def blanks(data, i, end):
 
 @inlined
 def behind(data, i, end, text):
-    """Behind blanks and the word; negative as `i` was, or BROKEN where it does not stand."""
+    """Return the position after blanks and the word; a negative `i` unchanged; else BROKEN."""
     i = blanks(data, i, end)
     return i if i < 0 else i + _size(text) if at(data, i, end, text) else BROKEN
 
 
 @inlined
 def _digits(word):
-    """How many of the first eight characters are digits before another, and their value.
+    """Return how many of the first eight characters are leading digits, and their value.
 
     Eight digits are combined in three steps: neighbours, then pairs, then fours.
     """
@@ -107,7 +107,7 @@ def _long_count(data, i, end):
 
 @inlined
 def count(data, i, end):
-    """Behind blanks and a whole number of up to 18 digits; the number."""
+    """Read blanks and an integer of up to 18 digits; return the next position and the number."""
     i = blanks(data, i, end)
     if i < 0:
         return i, 0
@@ -144,7 +144,7 @@ def _long_decimal(data, i, end):
 
 @inlined
 def decimal(data, i, end):
-    """Behind decimal milliseconds; the ns, exactly."""
+    """Read decimal milliseconds; return the position after them, and the exact ns."""
     if i + 16 <= end:
         many, whole = _digits(eight_at(data, i))
         if 0 < many < 8 and data[i + many] == 46:
@@ -156,7 +156,7 @@ def decimal(data, i, end):
 
 @kernel
 def time_ms(data, i, end):
-    """Behind a time in ms; the ns."""
+    """Read a time in ms; return the position after it, and the ns."""
     if i < 0:
         return i, 0
     i, value = decimal(data, i, end)
@@ -165,7 +165,7 @@ def time_ms(data, i, end):
 
 @kernel
 def pair_ms(data, i, end, text):
-    """Behind a time and its average in brackets; both in ns."""
+    """Read a time and its average in brackets; return the position after them, and both in ns."""
     i, value = time_ms(data, behind(data, i, end, text), end)
     i, avg = time_ms(data, behind(data, i, end, _AVG), end)
     return behind(data, i, end, _CLOSE), value, avg
@@ -173,7 +173,7 @@ def pair_ms(data, i, end, text):
 
 @kernel
 def decimal_float(data, i, end):
-    """Behind a float; the value, and its start where it has more digits than are exact here."""
+    """Read a float; return next position, value, and its start if it has too many digits."""
     if i < 0:
         return i, 0.0, -1
     i = start = blanks(data, i, end)
@@ -203,6 +203,6 @@ def decimal_float(data, i, end):
             i += 1
     if wide:
         return i, 0.0, start
-    # Both numbers are exact, so the one rounding of the division is right.
+    # Both numbers are exact, so the single rounding of the division is correct.
     value = mantissa / 10.0**scale
     return i, -value if minus else value, -1

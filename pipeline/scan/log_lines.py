@@ -1,7 +1,8 @@
-"""Kernel for pipeline-training logs: lines to pieces, progress records and kinds of other lines.
+"""Split lines of pipeline-training logs into pieces, progress records and other lines.
 
-A piece is an opening of a record: a block header, a layer row or a progress record, well formed or
-not. One physical line can hold pieces of several processes, with any text before and between them.
+A piece is the beginning of a record: a block header, a layer row or a progress record, well formed
+or not. One physical line can hold pieces of several processes, with any text before and between
+them.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
@@ -37,7 +38,7 @@ PIECE = np.dtype(
     ],
     align=True,
 )
-DETAIL = np.dtype(  # what is not asked for to find the owner of a row
+DETAIL = np.dtype(  # fields that are not needed to find the owner of a row
     [
         ("start", "i8"),  # of the line, in the file
         ("size", "i8"),  # of the line, in bytes
@@ -69,14 +70,14 @@ OTHER = np.dtype([("line", "i8"), ("start", "i8"), ("end", "i8"), ("kind", "i8")
 HEADER, LAYER, RECORD, BAD = 0, 1, 2, 3
 BAD_HEADER, BAD_LAYER, BAD_PROGRESS, BAD_NUMBER = 0, 1, 2, 3
 BLANK, LAUNCHER, NCCL, FX_GRAPH, PLAIN, UNFINISHED, RECORDED = 0, 1, 2, 3, 4, 5, 6
-PIECES, RECORDS, OTHERS, LINES = 0, 1, 2, 3  # slots of the counters
+PIECES, RECORDS, OTHERS, LINES = 0, 1, 2, 3  # indices of the counters
 
 _TRIGGER = np.zeros(256, np.bool_)
 _TRIGGER[[ord(c) for c in "\n[|>=:N"]] = True
 
 _ZERO = typed(0)
 
-_ROW, _SKIPPED = word(b"  layer["), 7  # how most lines begin, and how much of it is no trigger
+_ROW, _SKIPPED = word(b"  layer["), 7  # beginning of most lines, and how much of it is no trigger
 # What marks a line, or the end of what does: a word has 8 bytes at most.
 _STAGES = word(b"ge2rank ")
 _DATA_SIZE = word(b"ata_size")
@@ -96,13 +97,13 @@ _NCCL = word(b"NCCL ")
 
 
 class Buffers(NamedTuple):
-    """What the scan of a block writes.
+    """The output of the scan of a block.
 
     Attributes:
-        pieces: Behind those that are held back from earlier blocks.
-        details: Of each piece.
+        pieces: Pieces, after those held from earlier blocks.
+        details: Details of each piece.
         counts: How much of each array is filled, and the lines seen.
-        others: Lines that may tell of the run (those with a record are of kind RECORDED), or end
+        others: Lines that may describe the run (those with a record are of kind RECORDED), or end
             the file unfinished.
         kinds: Lines of each kind without a record, `others` left out.
     """
@@ -116,7 +117,7 @@ class Buffers(NamedTuple):
 
 
 def buffers(size: int, held: int) -> Buffers:
-    """Room for the pieces held back and a block of `size` bytes: an opening takes 6 or more."""
+    """Return buffers for the held pieces and a block of `size` bytes; a piece takes 6 or more."""
     return Buffers(
         pieces=np.empty(held + size // 6 + 1, PIECE),
         details=np.empty(held + size // 6 + 1, DETAIL),
@@ -128,7 +129,7 @@ def buffers(size: int, held: int) -> Buffers:
 
 
 def room(buf: Buffers, size: int, spare: int) -> Buffers:
-    """Buffers for a block of `size` bytes behind what `buf` holds: its own while they fit."""
+    """Return buffers for a block of `size` bytes after `buf`; reuse arrays that fit."""
     buf.kinds[:] = 0
     held = int(buf.counts[PIECES])
     if held + size // 6 < buf.pieces.size and size // 4 < buf.others.size:
@@ -141,7 +142,7 @@ def room(buf: Buffers, size: int, spare: int) -> Buffers:
 
 
 def keep_from(buf: Buffers, done: int) -> None:
-    """Holds back the pieces behind the first so many."""
+    """Hold the pieces after the first `n`."""
     held = int(buf.counts[PIECES]) - done
     for kept in (buf.pieces, buf.details):  # as bytes: NumPy copies records one by one
         kept[:held].view(np.uint8)[:] = kept[done : done + held].view(np.uint8)
@@ -150,7 +151,7 @@ def keep_from(buf: Buffers, done: int) -> None:
 
 @kernel
 def _identifier(data, i):
-    """Whether the byte continues a name, so that what follows is part of it."""
+    """Return whether the byte continues a name, so that what follows is part of it."""
     if i < 0:
         return False
     c = data[i]
@@ -194,7 +195,7 @@ def _header(data, i, end, piece):
 
 @kernel
 def _speaks(data, i, end):
-    """Whether a statement of the run may stand at `i`: a cheap test, true too often."""
+    """Return whether a statement of the run may be at `i`: a cheap test with false positives."""
     c = data[i]
     if c == 62:
         k = data[i + 2] if i + 2 < end and data[i + 1] == 32 else 0
@@ -217,7 +218,7 @@ def _speaks(data, i, end):
 
 @kernel
 def _kind(data, i, end):
-    """Kind of a line without a record, by its beginning."""
+    """Return kind of a line without a record, by its beginning."""
     while i < end and data[i] in (32, 9):
         i += 1
     if i == end:
@@ -243,7 +244,7 @@ def _kind(data, i, end):
 
 @kernel
 def _file(data, start, end, line, seen, buf):
-    """Counts a line without a record, or puts one by to be read again."""
+    """Count a line without a record, or store it to be read again."""
     recorded, broken, nccl, nodes, speaks, last = seen
     text = end - 1 if end > start and data[end - 1] == 13 else end
     kind = _kind(data, start, text)
@@ -263,10 +264,10 @@ def _file(data, start, end, line, seen, buf):
 
 @kernel
 def scan(data: npt.NDArray[np.uint8], line: int, offset: int, buf: Buffers, names: Names) -> None:
-    """Scans a block of whole lines whose first is `line`, at `offset` of the file.
+    """Scan a block of whole lines whose first is `line`, at `offset` of the file.
 
-    Fills `buf` from the start, pieces from their count on. A last line without newline that holds a
-    broken record, or plain text, is of kind UNFINISHED and gives no pieces.
+    It fills `buf` from the start, pieces from their count on. A last line without newline that has
+    a broken record, or plain text, is of kind UNFINISHED and gives no pieces.
     """
     pieces, details = buf.pieces, buf.details
     records, counts = buf.records, buf.counts

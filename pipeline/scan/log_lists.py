@@ -1,7 +1,7 @@
-"""Owners of the layer rows of a pipeline-training log, window by window.
+"""Find the owners of the layer rows of a pipeline-training log, window by window.
 
-A stage prints the same rows in every step. What each rank prints is learned from blocks that nobody
-wrote into, wherever in the window they stand, and kept for later windows.
+A stage prints the same rows in every step. The list of each rank is learned from blocks that no
+other rank wrote into, anywhere in the window, and stored for later windows.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
@@ -34,28 +34,28 @@ from pipeline.scan.log_slots import Slots, distinct
 
 Rows = npt.NDArray[np.int64]  # (n, 2): code of the layer, number of calls
 
-_CANDIDATES = 8  # lists of a slot that are remembered
+_CANDIDATES = 8  # number of lists stored per slot
 _MANY_VOTES, _RARE = 8, 2
-_TRIAL_PIECES = 1 << 20  # over all combinations of lists that are tried on a window
-_LOST_ROW, _REJECTED_ROW = 1, 2  # what a list costs that does not explain a window
+_TRIAL_PIECES = 1 << 20  # maximum number of combinations of lists to try on a window
+_LOST_ROW, _REJECTED_ROW = 1, 2  # cost of a list that does not explain a window
 
 
 @kernel
 def _mix(mark, value):
-    """One step of a hash in which every bit of the value reaches every bit of the mark."""
+    """Return one step of a hash in which every bit of the value reaches every bit of the mark."""
     mark = (mark ^ np.uint64(value)) * np.uint64(0x9E3779B97F4A7C15)
     return mark ^ (mark >> np.uint64(32))
 
 
 @kernel
 def _plain_blocks(pieces, slots, found):
-    """Finds the blocks that nobody seems to have written into; how many there are.
+    """Find the blocks that no other rank seems to have written into; return their number.
 
-    Header and rows stand alone on their lines, all are sound, and no header without rows comes
-    before it.
+    Header and rows are alone on their lines, all are valid, and no header without rows precedes
+    it.
 
     Args:
-        found: (3, n) out: where the header stands, how many rows follow, and a hash of them.
+        found: (3, n) out: index of the header, number of rows after it, and a hash of them.
     """
     before = LAYER
     n = k = 0
@@ -121,10 +121,10 @@ class Owners:
     def resolve(
         self, pieces: npt.NDArray[np.void], embed: int, *, whole: bool = False
     ) -> npt.NDArray[np.void]:
-        """Owner of every piece that is a layer row; `how` is REJECTED for the others.
+        """Return the owner of every piece that is a layer row; `how` is REJECTED for the others.
 
         Args:
-            pieces: Next window. Kind and reason of what is rejected are written into it.
+            pieces: Next window. Kind and reason of rejected pieces are written into it.
             embed: Code of the layer before layer 0.
             whole: The window is the whole log.
         """
@@ -138,7 +138,7 @@ class Owners:
         return out
 
     def _learn(self, pieces: npt.NDArray[np.void], slots: npt.NDArray[np.int64]) -> None:
-        """Counts the lists of plain blocks; of each slot the most frequent ones are remembered."""
+        """Count the lists of plain blocks; store the most frequent ones of each slot."""
         found = np.empty((3, pieces.size), np.int64)
         count = _plain_blocks(pieces, slots, found)
         headers, rows, marks = found[:, :count]
@@ -160,7 +160,7 @@ class Owners:
             self._votes[slot] = dict(ranked[:_CANDIDATES])
 
     def _candidates(self, slot: int, embed: int) -> list[Rows]:
-        """Lists that the slot may have, by votes: not the rare of many, and of few any in order."""
+        """Return possible lists of the slot by votes; rare ones are left out if many vote."""
         if slot in self._chosen:
             return [self._chosen[slot]]
         votes = list(self._votes[slot].values())
@@ -171,10 +171,10 @@ class Owners:
     def _choose(
         self, pieces: npt.NDArray[np.void], slots: npt.NDArray[np.int64], embed: int
     ) -> list[Rows | int]:
-        """List of every slot, UNKNOWN, or CONTESTED where several explain the window as well.
+        """Return the list of every slot, UNKNOWN, or CONTESTED if several fit equally.
 
-        Of slots with several candidates every combination is tried, up to a limit; of those that
-        leave as little unexplained, the ones whose layers ascend from stage to stage.
+        If slots have several candidates, every combination is tried, up to a limit. Of equally good
+        ones, those whose layers ascend from stage to stage are chosen.
         """
         candidates = [self._candidates(slot, embed) for slot in range(len(self._votes))]
         chosen: list[Rows | int] = [
@@ -204,7 +204,7 @@ class Owners:
         return chosen
 
     def _disorder(self, chosen: list[Rows | int], embed: int) -> list[tuple[int, int]]:
-        """Slots of neighbouring stages of which the upper begins before the lower ends."""
+        """Return slots of neighbouring stages whose layers overlap in the wrong order."""
         bounds = []
         for slot, (_, stage) in enumerate(self.slots.pairs):
             rows = chosen[slot]
@@ -215,7 +215,7 @@ class Owners:
         return [(below[3], above[3]) for below, above in pairs if below[2] > above[1]]
 
     def _distrust(self, chosen: list[Rows | int], embed: int) -> None:
-        """Of two stages out of order, the list that few blocks speak for is not believed."""
+        """Discard, of two stages out of order, the list with fewer blocks as evidence."""
         votes = {
             slot: sum(count for count, rows in seen.values() if rows is chosen[slot])
             for slot, seen in enumerate(self._votes)
@@ -234,7 +234,7 @@ class Owners:
         embed: int,
         chosen: list[Rows | int],
     ) -> tuple[npt.NDArray[np.void], State, int]:
-        """Owners, the state behind the window, and what the lists leave unexplained."""
+        """Return owners, the state after the window, and what the lists leave unexplained."""
         rows = [lists for lists in chosen if not isinstance(lists, int)]
         size = np.array([x if isinstance(x, int) else x.shape[0] for x in chosen], np.int64)
         flat = np.concatenate([np.empty((0, 2), np.int64), *rows])
@@ -249,7 +249,7 @@ class Owners:
 
 
 def _layer_rows(pieces: npt.NDArray[np.void], first: int, count: int) -> Rows:
-    """The first so many layer rows from a piece on."""
+    """Return the first `n` layer rows from a piece on."""
     stop = first + count
     while np.count_nonzero(pieces["kind"][first:stop] == LAYER) < count:
         stop += 1
@@ -258,7 +258,7 @@ def _layer_rows(pieces: npt.NDArray[np.void], first: int, count: int) -> Rows:
 
 
 def _order(rows: Rows, embed: int) -> Rows:
-    """Places of the layers in the model; those without a number share the last."""
+    """Return positions of the layers in the model; layers without a number share the last."""
     return np.where(rows[:, 0] == embed, -1, np.minimum(rows[:, 0], NAME_BASE))
 
 

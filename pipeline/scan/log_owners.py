@@ -1,4 +1,4 @@
-"""Which rank a layer row of a pipeline-training log belongs to, where ranks write over each other.
+"""Assign layer rows of a pipeline-training log to ranks that write over each other.
 
 A rank prints a block: a header, then one row per layer. Ranks share the stream, so rows of open
 blocks come in any order between ranks, in their own order within one, several to a line or each on
@@ -7,13 +7,13 @@ its own. A row goes to the one open block that it continues:
 1. the block whose next row it is, by layer and number of calls, as its rank prints in other steps;
 2. else the block that prints it later (rows between are lost);
 3. else the only open block, if its next row is this layer with another number of calls, which no
-   rank prints, and the row stands behind its header as rows do;
-4. else, among headers not seen in other steps: the only one, or, where the headers stand on one
-   line and so do as many rows, the k-th row to the k-th header; layers ascend within a block and
-   from stage to stage, or it is none.
+   rank prints, and the row follows its header as usual;
+4. else, among headers not seen in other steps: the only one, or, if the headers are on one line
+   and so are as many rows, the k-th row to the k-th header; layers must ascend within a block and
+   from stage to stage.
 
-Where two blocks fit, none is guessed: the row waits until one of them goes on behind it, and is
-rejected else.
+If two blocks fit, none is guessed: the row waits until one of them continues after it, else it is
+rejected.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
@@ -51,18 +51,18 @@ from pipeline.scan.log_blocks import (
 from pipeline.scan.log_lines import BAD, BAD_HEADER, HEADER, LAYER
 from pipeline.scan.log_records import NAME_BASE
 
-NO_HEADER, AMBIGUOUS, UNEXPECTED, FOREIGN = 4, 5, 6, 7  # reasons, behind those of the scan
+NO_HEADER, AMBIGUOUS, UNEXPECTED, FOREIGN = 4, 5, 6, 7  # reasons, after those of the scan
 
 
 @kernel
 def order_of(code, embed):
-    """Place of a layer within the model; names behind the numbers share one."""
+    """Return the position of a layer within the model; names after the numbers share one."""
     return -1 if code == embed else min(code, NAME_BASE)
 
 
 @kernel
 def _how(pieces, i, block, book):
-    """BLOCK for a row that has its line to itself behind a header that had, else MERGED."""
+    """Return BLOCK for a row alone on its line whose header was alone too, else MERGED."""
     latest = block.group == book[GROUP] and block.ordinal == book[SIZE] - 1
     return BLOCK if latest and book[ALONE] and not shared(pieces, i) else MERGED
 
@@ -76,7 +76,7 @@ def _line_start(pieces, i):
 
 @kernel
 def _member(state, lists, ordinal):
-    """The group's open block with that ordinal and no list, or -1."""
+    """Return the group's open block with that ordinal and no list, or -1."""
     for b in range(state.book[COUNT]):
         block = state.opened[b]
         if block.group == state.book[GROUP] and block.ordinal == ordinal:
@@ -86,7 +86,7 @@ def _member(state, lists, ordinal):
 
 @kernel
 def _in_place(pieces, i, embed, lists, state):
-    """Whether the line has one row for each header, and layers ascend in blocks and stages."""
+    """Return whether the line has a row per header, and layers ascend in blocks and stages."""
     first = k = _line_start(pieces, i)
     stage, order = -1, -2
     while k < pieces.size and pieces[k].line == pieces[i].line:
@@ -104,7 +104,7 @@ def _in_place(pieces, i, embed, lists, state):
 
 @kernel
 def _distrust(pieces, i, book, out):
-    """Takes back what the group's rows before this one were given by place."""
+    """Undo the assignment by place of the group's earlier rows."""
     book[TRUST] = False
     for k in range(book[START], i):
         if out[k].how == BY_PLACE:
@@ -113,7 +113,7 @@ def _distrust(pieces, i, book, out):
 
 @kernel
 def _with_list(pieces, i, lists, state, out):
-    """Gives a row to the block that expects it; -1, or UNEXPECTED or AMBIGUOUS."""
+    """Assign a row to the block that expects it; return -1, UNEXPECTED or AMBIGUOUS."""
     piece = pieces[i]
     found = 0
     for reach in range(3):
@@ -139,7 +139,7 @@ def _with_list(pieces, i, lists, state, out):
 
 @kernel
 def _in_stage(order, stage, embed, lists):
-    """Whether a layer can be on the stage: not before what earlier ones print, nor behind later."""
+    """Return whether a layer can be on the stage: after earlier stages and before later ones."""
     for slot in range(lists.size.size):
         start = lists.start[slot]
         for k in range(start, start + lists.size[slot]):
@@ -150,7 +150,7 @@ def _in_stage(order, stage, embed, lists):
 
 @kernel
 def _without_list(pieces, i, embed, lists, state, out):
-    """Gives a row that no list has to a block without one; the reason where there is none."""
+    """Assign a row in no list to a block without one; return the reason if none fits."""
     book = state.book
     found, b, contested = 0, -1, not book[TRUST]
     for k in range(book[COUNT]):
@@ -181,21 +181,21 @@ def _without_list(pieces, i, embed, lists, state, out):
 
 @kernel
 def assign(pieces, slots, embed, lists, state, out):
-    """Finds the owner of every layer row of a window.
+    """Find the owner of every layer row of a window.
 
     Args:
-        pieces: Of the window, whole lines; the reason of a rejected row is written into it.
-        slots: Of the headers, by piece.
+        pieces: Pieces of the window, whole lines; reasons of rejected rows are written into it.
+        slots: Slots of the headers, by piece.
         embed: Code of the layer before layer 0.
-        lists: Of all slots.
-        state: Brought forward.
+        lists: Lists of all slots.
+        state: The state so far; it is updated.
         out: An OWNER per piece; `how` is REJECTED where there is none.
     """
     opened, book = state.opened, state.book
     start, size, codes, calls = lists.start, lists.size, lists.code, lists.calls
     book[MISSING] = book[START] = 0
     for b in range(book[COUNT]):
-        opened[b].waits *= 2  # what waits in an earlier window is beyond settling
+        opened[b].waits *= 2  # rows that waited in an earlier window cannot be resolved
     for i in range(pieces.size):
         piece = pieces[i]
         out[i].how = REJECTED

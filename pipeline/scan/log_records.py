@@ -1,7 +1,7 @@
-"""Kernels for the three records of pipeline-training logs: header, layer row, progress.
+"""Read the three records of pipeline-training logs: header, layer row, progress.
 
-Each reads one record at a place in a line and gives first the place behind it, or a negative number
-where the text is none. Blanks between the parts of a record are free.
+Each function reads one record at a position in a line and returns first the position after it, or a
+negative number if the text does not match. Any number of blanks may separate the parts of a record.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
@@ -29,11 +29,11 @@ from pipeline.scan.log_fields import (
 )
 
 NAME_LIMIT = 64
-NAME_BASE = 1 << 14  # codes of layers whose name is no plain number below this start here
+NAME_BASE = 1 << 14  # codes of layers start here if the name is not a number below this
 NAME_SLOTS = 1 << 12
 
 _INDEX_DIGITS = 9
-_NO_NAME = np.zeros(256, np.bool_)  # bytes that end a name, or show that it is none
+_NO_NAME = np.zeros(256, np.bool_)  # bytes that end a name, or that a name cannot have
 _NO_NAME[[ord(c) for c in "\n =[]"]] = True
 _INT_LIMIT = 1 << 31
 
@@ -62,7 +62,7 @@ _STEP = word(b"step ")
 _TOTAL = word(b"total=")
 _FORWARD = word(b"forward ")
 _FORWARD_TIME = word(b"time")
-_MARKS = np.zeros(256, np.bool_)  # bytes with which a record, or what ends a header, may begin
+_MARKS = np.zeros(256, np.bool_)  # first bytes of a record, or of the end of a header
 _MARKS[[ord(c) for c in "\n[|fs"]] = True
 
 
@@ -71,11 +71,11 @@ class Names(NamedTuple):
 
     table: npt.NDArray[np.uint64]  # hashes by slot; the code is NAME_BASE + slot
     new: npt.NDArray[np.int64]  # (code, start, end) of each name first seen in this block
-    counts: npt.NDArray[np.int64]  # new in this block, all
+    counts: npt.NDArray[np.int64]  # number of new names in this block, and of all names
 
 
 def names() -> Names:
-    """No names yet."""
+    """Return an empty table of names."""
     return Names(
         np.zeros(NAME_SLOTS, np.uint64),
         np.zeros((NAME_SLOTS, 3), np.int64),
@@ -85,7 +85,7 @@ def names() -> Names:
 
 @kernel
 def _name(data, i, end):
-    """The bracket behind a layer's name or BROKEN; its index if a number, its code if plain."""
+    """Return the bracket after a layer's name, or BROKEN; its index or its code if plain."""
     start = i
     number = 0
     while i < end and 48 <= data[i] <= 57 and i - start < _INDEX_DIGITS:
@@ -101,7 +101,7 @@ def _name(data, i, end):
 
 @kernel
 def intern_name(data, start, names):
-    """Code of the name that begins at `start` and is no plain number; -1: there are too many."""
+    """Return the code of the non-numeric name at `start`; -1 if there are too many."""
     mark = np.uint64(0xCBF29CE484222325)
     end = start
     while data[end] != 93:
@@ -123,7 +123,7 @@ def intern_name(data, start, names):
 
 @kernel
 def layer(data, i, end):
-    """Reads a layer row whose name begins at `i`.
+    """Read a layer row whose name begins at `i`.
 
     Returns:
         End, BROKEN or NO_NUMBER; code of the name (-1: to be interned), its index, module calls,
@@ -154,7 +154,7 @@ def layer(data, i, end):
 
 @inlined
 def _opening(data, i, end):
-    """Whether a record may begin here; the end of the line counts as one."""
+    """Return whether a record may begin here; the end of the line counts as one."""
     c = data[i]
     if c == 91:
         return at(data, i, end, RANK) or at(data, i - 5, end, LAYER_ROW)
@@ -168,7 +168,7 @@ def _forward(data, i, end):
 
 @kernel
 def header(data, i, end):
-    """Reads a block header; its end, 0 where none begins, or BROKEN; rank, stage, step."""
+    """Read a block header; return its end, 0 if none begins, or BROKEN; rank, stage, step."""
     k = i + 6
     while k < end and not (_MARKS[data[k]] and (_opening(data, k, end) or _forward(data, k, end))):
         k += 1
@@ -187,7 +187,7 @@ def header(data, i, end):
 
 @kernel
 def progress(data, i, end):
-    """Reads a progress record.
+    """Read a progress record.
 
     Returns:
         End, BROKEN or NO_NUMBER; epoch, step, steps of the epoch, ns; then value and start of text

@@ -1,4 +1,4 @@
-"""Slots of a pipeline-training log: every rank on a stage that prints blocks has one."""
+"""Number the slots of a pipeline-training log: every rank on a stage that prints blocks has one."""
 
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 
@@ -20,7 +20,7 @@ _FEW = 1 << 6
 
 @kernel
 def _place(keys, key):
-    """Where a key stands in a table that begins with -1 everywhere, or would stand."""
+    """Return the index of a key in a hash table of -1s, or where it would be."""
     mark = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
     k = np.int64(mark >> np.uint64(32)) % keys.size
     while keys[k] != key and keys[k] != -1:
@@ -36,15 +36,15 @@ def _enter(known, key, slot):
 
 @kernel
 def _number(pieces, known, slots, unknown):
-    """Writes the slot of every header whose rank and stage are known, -1 elsewhere.
+    """Write the slot of every header whose rank and stage are known, -1 elsewhere.
 
     Args:
         known: (2, n): keys, a rank in the high and a stage in the low half, and their slots.
         slots: (pieces) out.
-        unknown: (2, pieces) out: where the other headers stand, and their keys.
+        unknown: (2, pieces) out: positions of the other headers, and their keys.
 
     Returns:
-        How many the others are.
+        Number of the other headers.
     """
     n = 0
     for i in range(pieces.size):
@@ -61,7 +61,7 @@ def _number(pieces, known, slots, unknown):
 
 
 class Slots:
-    """Numbers ranks on stages as windows bring them.
+    """Numbers ranks on stages in order of appearance.
 
     Attributes:
         pairs: Rank and stage -> slot, in order of slots.
@@ -73,13 +73,13 @@ class Slots:
         self._known = _table(_FEW)
 
     def stage_ranks(self, line: int, ranks: Mapping[int, tuple[int, ...]]) -> None:
-        """Says which ranks each stage has, as printed on that line; the first word counts."""
+        """Set the ranks of each stage, as printed on that line; the first line counts."""
         if self._stages is None:
             self._stages = (line, ranks)
             self._know_anew(self._known.shape[1])
 
     def number(self, pieces: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
-        """Slot of every header, -1 elsewhere; a header whose rank is not its stage's turns bad."""
+        """Return the slot of every header, -1 elsewhere; reject ranks of other stages."""
         slots = np.empty(pieces.size, np.int64)
         unknown = np.empty((2, pieces.size), np.int64)
         count = _number(pieces, self._known, slots, unknown)
@@ -94,7 +94,7 @@ class Slots:
         keys: npt.NDArray[np.int64],
         slots: npt.NDArray[np.int64],
     ) -> None:
-        """Gives slots to headers of unknown ranks and stages, unless these do not belong together.
+        """Assign slots to headers of unknown ranks and stages, unless these do not belong together.
 
         Args:
             headers: Their places among the pieces.
@@ -121,18 +121,18 @@ class Slots:
         slots[headers[~foreign]] = numbers[~foreign]
 
     def _belongs(self, pair: tuple[int, int]) -> bool:
-        """Whether the rank may be one of the stage, by what the log says of stages so far."""
+        """Return whether the rank may be in the stage, as far as the log has shown its stages."""
         rank, stage = pair
         return self._stages is None or rank in self._stages[1].get(stage, ())
 
     def _know_anew(self, size: int) -> None:
-        """Fills a table of so many places with those who have slots."""
+        """Fill a table of this size with the known slots."""
         self._known = _table(size)
         for pair in self.pairs:
             self._know(pair)
 
     def _know(self, pair: tuple[int, int]) -> None:
-        """From here on headers of this rank and stage find their slot, unless they are strange."""
+        """Make headers of this rank and stage find their slot, unless they are invalid."""
         if self._belongs(pair):
             rank, stage = pair
             _enter(self._known, (rank << 32) | stage, self.pairs[pair])
@@ -145,6 +145,6 @@ def _table(size: int) -> npt.NDArray[np.int64]:
 def distinct(
     values: npt.NDArray[np.int64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Distinct values in order of appearance, and for each value which of them it is."""
+    """Return distinct values in order of appearance, and the index of each value among them."""
     encoded = pa.array(values).dictionary_encode()
     return encoded.dictionary.to_numpy(), encoded.indices.to_numpy()

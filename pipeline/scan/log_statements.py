@@ -1,11 +1,11 @@
-"""What a pipeline-training log says about its run, in lines that are no records."""
+"""Read statements about the run from lines of a pipeline-training log that are not records."""
 
 from __future__ import annotations
 
 import re
 
 # Statement -> key of pipeline.topology.KEYS. The short ones are the arguments of the training
-# script, the long ones what the library made of them.
+# script, the long ones come from the library.
 _SIZES = {
     b"World size": "world_size",
     b"World Size": "world_size",
@@ -37,13 +37,13 @@ _TEXTS = {
 
 
 class Statements:
-    """Collects the statements of one log; of a thing said twice the first word counts.
+    """Collects the statements of one log; of repeated statements the first counts.
 
     Attributes:
         topology: Sizes by key of `pipeline.topology.KEYS`.
         attributes: Everything else but the model and its parameters, as written.
         stages: Line of the map of stages to ranks, and the map.
-        completed: Ranks that said that their run is completed.
+        completed: Ranks that printed that their run is completed.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Statements:
         self.completed: set[int] = set()
 
     def read(self, line: int, text: bytes) -> bool:
-        """Takes what the line states; whether it states anything."""
+        """Read the statement of a line; return whether it has one."""
         known = False
         for name, value in _SIZE.findall(text):
             known = True

@@ -1,4 +1,4 @@
-"""Kernels that follow the lines of a pipeline-training log: repeats of a step, lines by outcome."""
+"""Process the lines of a pipeline-training log: repeats of a step, lines by outcome."""
 
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 
@@ -23,7 +23,7 @@ class Recent(NamedTuple):
     """The latest RECENT distinct (epoch, step) and how often each was repeated.
 
     Attributes:
-        total: How many distinct ones there were, and the furthest epoch and step.
+        total: Number of distinct ones, and the highest epoch and step.
     """
 
     seen: npt.NDArray[np.int64]
@@ -31,7 +31,7 @@ class Recent(NamedTuple):
 
 
 def recent() -> Recent:
-    """Nothing seen yet."""
+    """Return an empty state."""
     return Recent(np.zeros((RECENT, 3), np.int64), np.array([0, -1, -1]))
 
 
@@ -39,14 +39,14 @@ def recent() -> Recent:
 def number_copies(
     records: npt.NDArray[np.void], seen: Recent, copies: npt.NDArray[np.int32]
 ) -> None:
-    """Writes for each progress record how often its epoch and step came before it."""
+    """Write for each progress record how often its epoch and step came before it."""
     table, total = seen.seen, seen.total
     for i in range(records.size):
         epoch, step = records[i].epoch, records[i].step
         copies[i] = 0
         k = total[0] - 1
         oldest = max(0, total[0] - RECENT)
-        if (epoch, step) > (total[1], total[2]):  # further than any: cannot have come before
+        if (epoch, step) > (total[1], total[2]):  # higher than any: cannot be a repeat
             k = oldest - 1
             total[1], total[2] = epoch, step
         while k >= oldest and not (table[k % RECENT, 0] == epoch and table[k % RECENT, 1] == step):
@@ -61,7 +61,7 @@ def number_copies(
 
 
 def exact_floats(data: npt.NDArray[np.uint8], records: npt.NDArray[np.void]) -> None:
-    """Reads what has too many digits for the kernel; Python prints up to 309 before the point."""
+    """Read floats with too many digits for the kernel; Python prints up to 309 before the point."""
     for value in ("lr", "loss", "ppl"):
         for i in np.flatnonzero(records[f"{value}_text"] >= 0).tolist():
             start = int(records[f"{value}_text"][i])
@@ -77,12 +77,12 @@ def window_size(
     *,
     last: bool,
 ) -> int:
-    """Pieces of the next whole window: 0 while the file, known up to `end`, may yet add to it.
+    """Return pieces of the next complete window; 0 while the file may still add to it.
 
-    What a window holds follows from the file alone, not from its blocks.
+    The content of a window depends on the file alone, not on its blocks.
 
     Args:
-        limits: The most pieces, and bytes of the file, that it may take.
+        limits: Maximum number of pieces, and of bytes of the file.
     """
     most_pieces, most_bytes = limits
     starts = details["start"][:most_pieces]
@@ -94,7 +94,7 @@ def window_size(
 
 @kernel
 def _window_end(pieces, limit):
-    """Where to cut a window of up to `limit` pieces: before a header, else before a line.
+    """Return where to cut a window of up to `limit` pieces: before a header, else before a line.
 
     A header that directly follows another is not cut off from it; a line is never cut.
     """
@@ -115,7 +115,7 @@ def _window_end(pieces, limit):
 def tally_lines(
     pieces: npt.NDArray[np.void], owners: npt.NDArray[np.void], rejects: npt.NDArray[np.int64]
 ) -> tuple[int, int, int]:
-    """Counts whole lines by outcome: with a row, with headers only, rejected.
+    """Count whole lines by outcome: with a row, with headers only, rejected.
 
     `rejects` takes the first rejected piece of each rejected line.
     """

@@ -1,6 +1,6 @@
-"""Machine code of kernels, made by numba.
+"""Compile kernels to machine code with numba.
 
-This is imported when a kernel has to be compiled, and only then.
+This module is imported only when a kernel has to be compiled.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _Function = Callable[..., object]
 
 @functools.cache
 def dispatcher(function: _Function) -> Any:
-    """What numba makes of a function: compiled for types when it is asked for them."""
+    """Return numba's dispatcher of a function."""
     return cast(Any, njit)(nogil=True, _nrt=False, no_cfunc_wrapper=True)(function)
 
 
 def machine_code(function: _Function, arguments: tuple[object, ...]) -> ObjectCode:
-    """Compiles a function for the types of these arguments.
+    """Compile a function for the types of these arguments.
 
     Raises:
-        ValueError: The code needs more than can be kept: Python objects, or a returned array.
+        ValueError: The code cannot be cached: it needs Python objects, or returns an array.
     """
     made = dispatcher(function)
     signature = tuple(map(cast(Any, numba).typeof, arguments))
@@ -40,7 +40,7 @@ def machine_code(function: _Function, arguments: tuple[object, ...]) -> ObjectCo
     name, _, (machine, _) = compiled.library.serialize_using_object_code()
     environments = compiled._find_referenced_environments()
     if compiled.objectmode or compiled.lifted or compiled.reload_init:
-        raise ValueError(f"{name} is not machine code alone")
+        raise ValueError(f"{name} is not only machine code")
     if any(list(environment.consts) for environment in environments):
         raise ValueError(f"{name} has Python objects")
     _refuse_objects(compiled.signature.return_type)
@@ -64,7 +64,7 @@ def _refuse_objects(returned: Any) -> None:
 
 
 def intrinsic_type(function: _Function) -> object:
-    """What numba takes an intrinsic for that `function` defines."""
+    """Return numba's type of the intrinsic that `function` defines."""
     made = cast(Any, intrinsic)(function)
     context = cast(Any, cpu_target).typing_context
     context.refresh()
@@ -72,7 +72,7 @@ def intrinsic_type(function: _Function) -> object:
 
 
 def word_at(typing_context: Any, array: Any, index: Any) -> Any:
-    """Eight bytes of an array, as one number."""
+    """Return eight bytes of an array, as one number."""
 
     def load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = cast(Any, make_array)(signature.args[0])(context, builder, arguments[0]).data
@@ -83,7 +83,7 @@ def word_at(typing_context: Any, array: Any, index: Any) -> Any:
 
 
 def eight_at(typing_context: Any, address: Any, index: Any) -> Any:
-    """Eight bytes behind an address, as one number."""
+    """Return eight bytes at an address, as one number."""
 
     def load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         del context, signature
@@ -99,7 +99,7 @@ def _eight_bytes(builder: Any, data: Any, index: Any) -> Any:
 
 
 def equal_at(typing_context: Any, array: Any, index: Any, byte: Any) -> Any:
-    """Which of 64 bytes of an array are equal to a byte, the first as the lowest bit."""
+    """Return which of 64 bytes of an array equal a byte, the first as the lowest bit."""
 
     def compare(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array, index, byte = arguments
@@ -117,13 +117,13 @@ def equal_at(typing_context: Any, array: Any, index: Any, byte: Any) -> Any:
 
 
 def leading_zeros(typing_context: Any, word: Any) -> Any:
-    """Zero bits above the highest one, also of 0."""
+    """Return zero bits above the highest one, also of 0."""
     del typing_context, word
     return _zero_bits(lambda builder, bits: builder.ctlz(bits, ir.Constant(ir.IntType(1), 0)))
 
 
 def trailing_zeros(typing_context: Any, word: Any) -> Any:
-    """Zero bits below the lowest one."""
+    """Return zero bits below the lowest one."""
     del typing_context, word
     return _zero_bits(lambda builder, bits: builder.cttz(bits, ir.Constant(ir.IntType(1), 1)))
 
@@ -137,7 +137,7 @@ def _zero_bits(counted: Callable[[Any, Any], Any]) -> Any:
 
 
 def pointer(typing_context: Any, address: Any) -> Any:
-    """An address as what kernels index."""
+    """Return an address as a pointer that kernels can index."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))

@@ -1,8 +1,8 @@
-"""A compiled kernel as bytes, and how they become a function again without numba.
+"""Store a compiled kernel as bytes, and load it as a function without numba.
 
-numba's own form is a pickle, which runs what it is told to, and it takes numba to read it: a fifth
-of a second, more than a small input takes. Here it is a line of JSON with names, and machine
-code that LLVM links. What the code needs of numba is C alone: how an array is read.
+numba's own form is a pickle, which can run any code, and reading it needs numba: a fifth of a
+second, more than a small input takes. Here the form is a line of JSON with names, and machine code
+that LLVM links. The code needs only C functions of numba: how an array is read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import llvmlite.binding as llvm  # type: ignore[import-untyped]
 
 Entry = Callable[[None, tuple[object, ...], None], Any]
 _ENTRY = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
-_engines: list[Any] = []  # code is there as long as its engine
+_engines: list[Any] = []  # code exists as long as its engine
 
 
 class ObjectCode(NamedTuple):
@@ -29,8 +29,8 @@ class ObjectCode(NamedTuple):
 
     Attributes:
         entry: Symbol of the function that takes a tuple of Python objects.
-        environment: Symbol of the place for a Python object: the code has no use for it, but ends
-            with an error where there is none.
+                environment: Symbol for a Python object: the code does not use it, but fails without
+                    it.
         needs: Symbols that the process must have.
         machine: An object file.
     """
@@ -41,23 +41,24 @@ class ObjectCode(NamedTuple):
     machine: bytes
 
     def packed(self) -> bytes:
-        """The code as bytes."""
+        """Return the code as bytes."""
         head = {"entry": self.entry, "environment": self.environment, "needs": self.needs}
         return b"\n".join((json.dumps(head).encode(), self.machine))
 
     @classmethod
     def unpacked(cls, content: bytes) -> ObjectCode:
-        """The code that `packed` made bytes of."""
+        """Return the code that `packed` converted to bytes."""
         head, _, machine = content.partition(b"\n")
         return cls(**json.loads(head), machine=machine)
 
 
 def linked(code: ObjectCode) -> Entry | None:
-    """The function, called as `entry(None, arguments, None)`; None where a symbol is missing."""
+    """Return the function, called as `entry(None, arguments, None)`; None without a symbol."""
     _prepare()
     if not all(llvm.address_of_symbol(n) or hasattr(ctypes.pythonapi, n) for n in code.needs):
         return None
-    # An engine of its own: what kernels have in common stands in the code of each, by one name.
+    # One engine per kernel, because the code of each contains shared functions under the same
+    # names.
     target = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(jit=True)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
     engine.add_object_file(llvm.ObjectFileRef.from_data(code.machine))
@@ -70,10 +71,12 @@ def linked(code: ObjectCode) -> Entry | None:
 
 @functools.cache
 def _prepare() -> None:
-    """Has LLVM know this processor, and the functions in C by which numba's code reads objects."""
+    """Initialise LLVM for this processor, with numba's C functions that read objects."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    numba = importlib.util.find_spec("numba")  # its folder: to import it takes a fifth of a second
+    numba = importlib.util.find_spec(
+        "numba"
+    )  # only its folder: importing it takes a fifth of a second
     assert numba is not None
     spec = PathFinder.find_spec("_helperlib", numba.submodule_search_locations)
     assert spec is not None
@@ -85,12 +88,12 @@ def _prepare() -> None:
 
 
 def tools() -> tuple[str, ...]:
-    """Versions of what makes the code."""
+    """Return versions of the tools that compile the code."""
     return version("numba"), version("llvmlite")
 
 
 def processor() -> tuple[str, ...]:
-    """What code is made for: this processor, or the one that numba is told of."""
+    """Return the target of the code: this processor, or the one that numba is configured for."""
     return (
         llvm.get_process_triple(),
         os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name(),

@@ -1,4 +1,4 @@
-"""What a workload plan says of the job: its name, and its first two lines."""
+"""Read the name and the first two lines of a workload plan."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POLICIES = frozenset(
 CUSTOMIZED = "HYBRID_CUSTOMIZED"
 """Policy under which each row ends in a policy of its own."""
 
-# Where two keys give the same size, the one that stands first in the line does.
+# If two keys give the same size, the first one in the line counts.
 _SIZES = {
     "model_parallel_NPU_group": "tp",
     "ep": "ep",
@@ -72,9 +72,9 @@ class Header:
 
 
 def read_header(line: str) -> Header | None:
-    """Reads `POLICY key: value ...`; None where the line begins with no known policy.
+    """Read `POLICY key: value ...`; return None if the line begins with no known policy.
 
-    A key ends in a colon or, as in `pp_comm 50331648`, is a word behind a complete pair. It may
+    A key ends in a colon or, as in `pp_comm 50331648`, is a word after a complete pair. It may
     have several values (`checkpoints: 2 2 11`). Values before any key belong to `policy_argument`.
     """
     policy, *words = fields_of(line) or [""]
@@ -103,17 +103,17 @@ def read_header(line: str) -> Header | None:
 
 
 def read_count(line: str) -> int | None:
-    """Number of rows that line 2 begins with; None where it does not begin with an int."""
+    """Return the number of rows at the beginning of line 2; None if there is no integer."""
     count = _COUNT.match(line)
     return int(count[1]) if count and len(count[1]) <= 10 and int(count[1]) <= _INT_MAX else None
 
 
 def name_sizes(stem: str) -> dict[str, int]:
-    """Sizes by topology key that stand in a file name like `tp8` or `world_size128`."""
+    """Return sizes by topology key from a file name like `tp8` or `world_size128`."""
     return {_NAME_SIZES[key.lower()]: int(size) for key, size in _NAME_SIZE.findall(stem)}
 
 
 def name_model(stem: str) -> str | None:
-    """Model in a file name as AICB (`GPU-MODEL-world_size8-...`) and its suite give it."""
+    """Return the model in a file name of AICB (`GPU-MODEL-world_size8-...`) or its suite."""
     found = (pattern.match(stem) for pattern in _NAME_MODELS)
     return next((match[1] for match in found if match), None)

@@ -1,4 +1,4 @@
-"""Layer rows of a workload plan as Arrow columns: three passes per row."""
+"""Convert layer rows of a workload plan to Arrow columns: three passes per row."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LARGE = ["line", "compute_ns", "raw_bytes", "update_ns"]
 
 @kernel
 def _mark(rows: Records, layers: Mask, comms: Mask) -> bool:
-    """Marks the tokens that occur; whether any row has attributes.
+    """Mark the tokens that occur; return whether any row has attributes.
 
     Args:
         layers: By token.
@@ -52,7 +52,7 @@ def _spread(
     large: npt.NDArray[np.int64],
     moves: Mask,
 ) -> None:
-    """Writes the three passes of every row, column by column.
+    """Write the three passes of every row, column by column.
 
     Args:
         rows: n `ROW` records.
@@ -60,7 +60,7 @@ def _spread(
         comms: Code of each token that is a communication word.
         meanings: (2, 3, moving tokens): codes of its collective and of its group, by pass.
         small: (6, 3n) out: columns of `_SMALL`, codes of layer, word, collective and group.
-        large: (5, 3n) out: columns of `_LARGE`, bytes moved; where nothing moves, 0, as its codes.
+        large: (5, 3n) out: columns of `_LARGE`, bytes moved; 0 if nothing moves, as its codes.
         moves: (3n) out: whether anything moves.
     """
     for i in range(len(rows)):
@@ -92,12 +92,12 @@ def pass_columns(
     repeat: Repeat | None,
     describe: Callable[[list[int]], dict[str, str]],
 ) -> dict[str, pa.Array]:
-    """Columns of `workload_passes`, 3 values per row.
+    """Return columns of `workload_passes`, 3 values per row.
 
     Args:
         rows: `ROW` records.
-        words: Theirs.
-        repeat: The plan's micro-batches, where it has any.
+        words: Their words.
+        repeat: The plan's micro-batches, if it has any.
         describe: Gives the attributes for tokens of a dependency and an extension; called once for
             each pair that occurs.
     """
@@ -135,12 +135,12 @@ def pass_columns(
 
 
 def _among(codes: Codes, names: Sequence[str]) -> Mask:
-    """Which names occur."""
+    """Return which names occur."""
     return np.isin(np.arange(len(names)), codes)
 
 
 def _attributes(rows: Records, describe: Callable[[list[int]], dict[str, str]]) -> pa.Array:
-    """Maps for every pass, of what stands in the rows beyond the other columns."""
+    """Return maps for every pass, of the fields of the rows without a column."""
     written = rows["words"][:, DEPENDENCY : EXTENSION + 1]
     distinct, where = np.unique(written, axis=0, return_inverse=True)
     maps = [list(describe(tokens).items()) or None for tokens in distinct.tolist()]
@@ -148,7 +148,7 @@ def _attributes(rows: Records, describe: Callable[[list[int]], dict[str, str]]) 
 
 
 def _blocks(rows: Records, repeat: Repeat | None) -> tuple[pa.Array, pa.Array]:
-    """Number of the micro-batch and place in it."""
+    """Return number of the micro-batch and index in it."""
     if repeat is None:
         nothing = arrow.nothing(pa.int32(), len(rows) * _WIDTH)
         return nothing, nothing

@@ -1,4 +1,4 @@
-"""Micro-batches of a workload plan: where its row list repeats."""
+"""Find micro-batches of a workload plan: where its row list repeats."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Repeat:
     count: int
 
     def places(self, rows: Records) -> tuple[Integers, npt.NDArray[np.bool_]]:
-        """Distance of each row from the first block's beginning, and whether it is in a block."""
+        """Return each row's distance from the first block's start, and whether it is in a block."""
         places = rows["row"].astype(np.int64) - self.first
         return places, (places >= 0) & (places < self.count * self.length)
 
 
 def find_repeat(rows: Records, token: int, count: int) -> Repeat | None:
-    """The blocks that a layer begins.
+    """Return the blocks that a layer begins.
 
     Args:
         rows: All rows of the plan.

@@ -1,8 +1,8 @@
-"""Kernels of workload plans: blank-separated lines to layer rows.
+"""Read layer rows from blank-separated lines of workload plans.
 
 A plan repeats itself: the same few lines for every layer and micro-batch. So a line is first
 compared with the one that followed the last time its predecessor was seen, and copied if equal;
-only a line that is new at its place is taken apart.
+only a line that is new at its place is parsed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_DIGITS = 19
 ROW = np.dtype(
     [
         ("start", "i8"),  # of the line, in the block
-        ("end", "i8"),  # behind its newline
+        ("end", "i8"),  # after its newline
         ("line", "i8"),
         ("compute", "i8", 3),  # by pass: forward, input_grad, weight_grad
         ("bytes", "i8", 3),
@@ -38,8 +38,8 @@ ROW = np.dtype(
     align=True,
 )
 LAYER, COMM, DEPENDENCY, EXTENSION = 0, 1, 4, 5
-"""Slots of a row's tokens: the name, three communications by pass, the dependency (-1 where the
-field says -1), and the text behind the last field (-1 where there is none)."""
+"""Slots of a row's tokens: the name, three communications by pass, the dependency (-1 if the
+field is -1), and the text after the last field (-1 if there is none)."""
 
 REJECT = np.dtype([("start", "i8"), ("end", "i8"), ("line", "i8"), ("reason", "i4")], align=True)
 
@@ -61,7 +61,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Buffers(NamedTuple):
-    """What `scan_rows` writes; only `rows` and `rejects` mean anything afterwards."""
+    """The output of `scan_rows`; only `rows` and `rejects` are meaningful afterwards."""
 
     rows: Records
     rejects: Records
@@ -70,7 +70,7 @@ class Buffers(NamedTuple):
 
 
 def new_buffers(rows: int, rejects: int) -> Buffers:
-    """Allocates room for so many rows and rejects of one call."""
+    """Allocate buffers for this many rows and rejects of one call."""
     return Buffers(
         np.zeros(rows, ROW),
         np.zeros(rejects, REJECT),
@@ -81,7 +81,7 @@ def new_buffers(rows: int, rejects: int) -> Buffers:
 
 @kernel
 def _skip(data: Bytes, start: int, kind: int) -> int:
-    """First position from `start` on whose byte is of another kind."""
+    """Return the first position from `start` on with a byte of another kind."""
     for i in range(start, data.size):
         if _KIND[data[i]] != kind:
             return i
@@ -90,10 +90,10 @@ def _skip(data: Bytes, start: int, kind: int) -> int:
 
 @kernel
 def _split(data: Bytes, pos: int, spans: npt.NDArray[np.int64]) -> tuple[int, int]:
-    """Fields of the line at `pos`: how many, and where the line ends, its newline excluded.
+    """Return the number of fields of the line at `pos`, and its end without the newline.
 
-    Start and end of a field go to its place in `spans`; all that do not fit share the last place,
-    which so reaches from the first of them to the last.
+    Start and end of a field go to its index in `spans`. Fields that do not fit share the last
+    index, which spans from the first of them to the last.
     """
     count = 0
     i = _skip(data, pos, _BLANK)
@@ -110,7 +110,7 @@ def _split(data: Bytes, pos: int, spans: npt.NDArray[np.int64]) -> tuple[int, in
 
 @kernel
 def _number(data: Bytes, start: int, end: int) -> int:
-    """Value of a field of digits; negative if it is anything else or too large for int64."""
+    """Return value of a field of digits; negative if it is anything else or too large for int64."""
     if start == end or end - start > MAX_DIGITS:
         return -1
     value = 0
@@ -119,12 +119,12 @@ def _number(data: Bytes, start: int, end: int) -> int:
         if digit < 0 or digit > 9:
             return -1
         value = value * 10 + digit
-    return value  # nineteen digits wrap at most once, and then below zero
+    return value  # nineteen digits overflow at most once, to a negative number
 
 
 @kernel
 def _read_numbers(data: Bytes, spans: npt.NDArray[np.int64], row: np.record) -> bool:
-    """Fills the numbers of a row; False if one of the fields is not a number."""
+    """Fill the numbers of a row; return False if one of the fields is not a number."""
     for k in range(3):
         row.compute[k] = _number(data, spans[2 + 3 * k, 0], spans[2 + 3 * k, 1])
         row.bytes[k] = _number(data, spans[4 + 3 * k, 0], spans[4 + 3 * k, 1])
@@ -139,7 +139,7 @@ def _read_numbers(data: Bytes, spans: npt.NDArray[np.int64], row: np.record) -> 
 def _read_words(
     data: Bytes, spans: npt.NDArray[np.int64], count: int, row: np.record, tokens: Tokens
 ) -> None:
-    """Fills the tokens of a row."""
+    """Fill the tokens of a row."""
     for k in range(len(_WORD_FIELDS)):
         field = _WORD_FIELDS[k]
         start, end = spans[field, 0], spans[field, 1]
@@ -149,13 +149,13 @@ def _read_words(
 
 @kernel
 def _is_minus_one(data: Bytes, start: int, end: int) -> bool:
-    """Whether the field says that the row depends on no other."""
+    """Return whether the field says that the row depends on no other row."""
     return end - start == 2 and data[start] == _MINUS and data[start + 1] == _ONE
 
 
 @kernel
 def _repeats(data: Bytes, start: int, end: int, pos: int) -> bool:
-    """Whether the bytes at `pos` are those of `data[start:end]`, an earlier line."""
+    """Return whether the bytes at `pos` equal those of `data[start:end]`, an earlier line."""
     shift = pos - start
     if end + shift > data.size:
         return False
@@ -169,7 +169,7 @@ def _repeats(data: Bytes, start: int, end: int, pos: int) -> bool:
 
 @kernel
 def _recent_slot(row: np.record) -> int:
-    """Place of a row's content in the table of recent rows."""
+    """Return the index of a row's content in the table of recent rows."""
     code = np.uint64(row.words[LAYER])
     for k in range(3):
         code = (code + np.uint64(row.compute[k])) * _GOLDEN + np.uint64(row.bytes[k])
@@ -184,17 +184,17 @@ def scan_rows(
     buffers: Buffers,
     tokens: Tokens,
 ) -> None:
-    """Reads layer rows until the block ends or an output is full.
+    """Read layer rows until the block ends or an output is full.
 
-    A row is numbered by its line: the first two lines and blank ones have no number, a line that is
-    no row keeps its own, so that it moves no other.
+    A row is numbered by its line: the first two lines and blank ones have no number; a rejected
+    line has one, so that it does not shift other rows.
 
     Args:
         data: Whole lines; only the last may lack its newline.
         fields: Least number of fields of a row.
         progress: 0-based slots POSITION, LINE (number of the line there) and BLANKS (blank lines
             below the count so far) are continued; ROWS and REJECTS are set to how many were found,
-            STARVED to the length of a line for whose tokens there was no room, else 0.
+            STARVED to the length of a line for whose tokens there was no space, else 0.
         buffers: Filled from their beginning.
         tokens: Table of all words of the rows.
     """

@@ -1,4 +1,4 @@
-"""Words of a workload plan: how they are kept, and what those for communication mean."""
+"""Intern the words of a workload plan, and map communication words to collectives."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _FIXED = [word.encode() for word in (*COMM_WORDS, "embedding_layer")]
 _KEPT = 1 << 14
 
 fields_of = re.compile(r"[^ \t\n\v\f\r]+").findall
-"""Splits a line as its reader does: at blanks of ASCII, no others."""
+"""Splits a line as the simulator does: at ASCII blanks only."""
 
 
 class Words:
@@ -56,19 +56,19 @@ class Words:
 
     @property
     def tokens(self) -> Tokens:
-        """What kernels read and fill."""
+        """The token table for kernels."""
         return self._table.tokens
 
     def reserve(self, length: int) -> None:
-        """Makes room for the words of a line."""
+        """Make space for the words of a line."""
         self._table.reserve(length)
 
     def crowded(self) -> bool:
-        """Whether it is time to start anew, so that memory is bounded if every word is new."""
+        """Return whether to start a new table, so that memory is bounded if every word is new."""
         return len(self._table) > _KEPT
 
     def texts(self) -> Sequence[str]:
-        """Every word so far."""
+        """Return every word so far."""
         for token in range(len(self._texts), len(self._table)):
             raw = self._table.raw(token)
             self._texts.append(text_of(raw))
@@ -77,7 +77,7 @@ class Words:
         return self._texts
 
     def not_utf8(self, rows: Records) -> Records:
-        """Rows with a word that is not UTF-8."""
+        """Return rows with a word that is not UTF-8."""
         self.texts()
         if not self._foreign:
             return rows[:0]

@@ -1,4 +1,4 @@
-"""Python string literals in raw bytes: where one ends, and its text without escapes."""
+"""Read Python string literals in raw bytes: where one ends, and its text without escapes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _MAX_CODE_POINT = 0x10FFFF
 
 @kernel
 def closing_quote(buf: Bytes, p: int, end: int) -> tuple[int, bool]:
-    """(index of the quote that closes the one at p - 1, whether escapes stand before it).
+    """Return the index of the quote that closes the one at p - 1, and whether escapes precede it.
 
-    The index is `end` where the literal is not closed.
+    The index is `end` if the literal is not closed.
     """
     quote, q, escaped = buf[p - 1], p, False
     while q < end and buf[q] != quote:
@@ -26,7 +26,7 @@ def closing_quote(buf: Bytes, p: int, end: int) -> tuple[int, bool]:
 
 @kernel
 def _simple(c: int) -> int:
-    r"""Byte that `\c` stands for, -1 where it takes digits or is unknown."""
+    r"""Return the byte that `\\c` means; -1 if it takes digits or is unknown."""
     if c in (39, 34, _BACKSLASH):  # ' " \
         return c
     if c == 110:  # n
@@ -40,7 +40,7 @@ def _simple(c: int) -> int:
 
 @kernel
 def _hex_value(buf: Bytes, p: int, q: int) -> int:
-    """Value of the hexadecimal digits `buf[p:q]`, -1 where there are others."""
+    """Return the value of the hexadecimal digits `buf[p:q]`; -1 if there are others."""
     value = 0
     for i in range(p, q):
         c = buf[i]
@@ -56,7 +56,7 @@ def _hex_value(buf: Bytes, p: int, q: int) -> int:
 
 @kernel
 def _put_utf8(code: int, out: Bytes, n: int) -> int:
-    """Writes a code point at n; index behind it."""
+    """Write a code point at n; return the index after it."""
     if code < 0x80:
         out[n] = code
         return n + 1
@@ -77,7 +77,7 @@ def _put_utf8(code: int, out: Bytes, n: int) -> int:
 
 @kernel
 def unescape(buf: Bytes, p: int, end: int, out: Bytes) -> int:
-    r"""Writes the text of the literal `buf[p:end]` as UTF-8, with the escapes that `repr` uses.
+    r"""Write the text of the literal `buf[p:end]` as UTF-8, with the escapes that `repr` uses.
 
     These are `\\ \' \" \n \r \t \xNN \uNNNN \UNNNNNNNN`; the text is never longer than the literal.
 

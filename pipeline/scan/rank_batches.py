@@ -1,4 +1,4 @@
-"""Record batches of `ops` and `comms` from the columns that the kernels of rank traces fill."""
+"""Make record batches of `ops` and `comms` from the columns of rank-trace kernels."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ GROUPS = {
     "exp_dp": "expert_dp",
     "ep_dp": "expert_dp",
 }
-"""Group as printed -> what it is; other spellings stand for themselves."""
+"""Group as printed -> its kind; other spellings are used unchanged."""
 
 _OP_GROUPS = {
     "dp_allreduce": "dp",
@@ -96,31 +96,31 @@ _WIDTHS = {
 
 
 def group_kind(printed: str) -> str:
-    """Communication group by its spelling."""
+    """Return communication group by its spelling."""
     return GROUPS.get(printed, printed)
 
 
 def group_of_op(op: str) -> str | None:
-    """Group of an operation that is itself a communication."""
+    """Return group of an operation that is itself a communication."""
     return "pp" if op.startswith(("send_", "recv_")) else _OP_GROUPS.get(op)
 
 
 def collective(func: str) -> str | None:
-    """Collective by the spelling of a function, or by an operation that is one."""
+    """Return collective by the spelling of a function, or by an operation that is one."""
     if func.startswith(("send_", "recv_")):
         return func[:4]
     return "all_reduce" if func in _OP_GROUPS else _COLLECTIVES.get(func)
 
 
 def category(op: str) -> str | None:
-    """Category of an operation."""
+    """Return category of an operation."""
     if op.startswith(("send_", "recv_")):
         return "p2p"
     return "collective" if op in _OP_GROUPS else _CATEGORIES.get(op)
 
 
 def width(dtype: str) -> int | None:
-    """Bytes per element."""
+    """Return bytes per element."""
     return 1 if dtype.startswith("float8") else _WIDTHS.get(dtype)
 
 
@@ -134,15 +134,15 @@ class Texts:
 
     @functools.cached_property
     def given(self) -> list[str | None]:
-        """The texts, but none for token 0."""
+        """The texts, except for token 0."""
         return [None, *self.names[1:]]
 
     def meanings(self, meaning: Callable[[str], str | None]) -> list[str | None]:
-        """What tokens mean; nothing for token 0."""
+        """Return the meanings of tokens; None for token 0."""
         return [None, *map(meaning, self.names[1:])]
 
     def lookup(self, ids: Ids, test: Callable[[str], bool]) -> Mask:
-        """Whether each token passes a test."""
+        """Return whether each token passes a test."""
         passed: Mask = np.array([test(name) for name in self.names], np.bool_)[ids]
         return passed
 
@@ -165,7 +165,7 @@ def build(
     keys: Texts,
     texts: Texts,
 ) -> tuple[pa.RecordBatch, pa.RecordBatch, Longs, Longs]:
-    """Batches of all rows.
+    """Return batches of all rows.
 
     Returns:
         ops, comms, and the rows of ops with a value that is not UTF-8 and with an unknown dtype,
@@ -235,9 +235,9 @@ def _text(ids: Ids, texts: Texts) -> pa.DictionaryArray:
 def _groups(
     op_ids: Ids, comm_ids: Ids, parent: Longs, own: Mask, names: Texts, texts: Texts
 ) -> tuple[Ids, Ids, list[str]]:
-    """Group of each op and each communication as codes, and the names of the codes.
+    """Return group of each op and each communication as codes, and the names of the codes.
 
-    An operation that is a communication and prints no group has the one its name says; functions
+    An operation that is a communication and prints no group has the group of its name; functions
     named `*_moe` print the expert group and run on the tensor-and-expert group.
     """
     printed = texts.meanings(group_kind)
@@ -257,7 +257,7 @@ def _groups(
 def _shared(
     rows: Rows, dtypes: Ids, keys: Texts, texts: Texts
 ) -> tuple[dict[str, pa.Array], Longs, Longs]:
-    """Columns that both tables have; rows with a value that is not UTF-8, with an unknown dtype."""
+    """Return columns of both tables, rows with non-UTF-8 values, and rows with unknown dtypes."""
     n, used = int(rows.size[ROWS]), int(rows.size[ATTRIBUTES])
     widths = np.array([0] + [width(name) or 0 for name in texts.names[1:]], np.int64)
     elements, sizes = rows.wide[ELEMENTS, :n], np.empty(n, np.int64)
@@ -285,7 +285,7 @@ def _shared(
 
 @kernel
 def _sizes(elements: Longs, dtypes: Ids, widths: Longs, out: Longs) -> tuple[int, int]:
-    """Writes bytes of tensors, NULL for unknown ones; how many these are, and unknown dtypes.
+    """Write bytes of tensors, NULL if unknown; return the number of NULLs and of unknown dtypes.
 
     Args:
         elements: Per tensor, negative where it has no shape, or one that is too large.

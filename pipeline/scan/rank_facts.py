@@ -1,4 +1,4 @@
-"""What the rows of rank traces say about the run as a whole."""
+"""Derive facts about the run from the rows of rank traces."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ class Observed:
         self._p2p = False
         self._phased = False
         self._reduce_placeholder = False
-        # Lowest rank with a pipeline activation, then with a tensor-parallel one: its first.
+        # First activation of the lowest rank with a pipeline activation, else a tensor-parallel
+        # one.
         self._activations = [(_NO_RANK, ""), (_NO_RANK, "")]
 
     def see(
@@ -69,7 +70,7 @@ class Observed:
         forwards: npt.NDArray[np.int32],
         texts: Texts,
     ) -> None:
-        """Takes in the rows of a batch; `forwards` as `number_ops` gives it."""
+        """Add the rows of a batch; `forwards` is a result of `number_ops`."""
         n = int(ops.size[ROWS])
         op, marks = ops.ids[OP, :n], ops.wide[MARKS, :n]
         loss_stage = numbering.stage[op == _LOSS]
@@ -123,11 +124,11 @@ class Observed:
 
     @property
     def signature(self) -> str | None:
-        """Dtype and shape of the first forward activation of the lowest rank that shows one."""
+        """Dtype and shape of the first forward activation of the lowest rank that has one."""
         return self._activations[0][1] or self._activations[1][1] or None
 
     def simulated(self, pp: int | None) -> bool:
-        """Whether the ranks were played one after another on one device."""
+        """Return whether the ranks ran one after another on one device."""
         if self._says_simulated:
             return True
         schedule_missing = not self._phased or self._reduce_placeholder
@@ -135,7 +136,7 @@ class Observed:
 
     @property
     def forwards_per_step(self) -> int | None:
-        """Forward steps per rank and step, where more than half of the ended steps agree."""
+        """Forward steps per rank and step, if more than half of the ended steps agree."""
         if not self._forwards:
             return None
         value, count = self._forwards.most_common(1)[0]

@@ -1,8 +1,8 @@
-"""Kernels for the fields of a rank trace: `key=value` pairs of an operation or a sub-operation.
+"""Read the fields of a rank trace: `key=value` pairs of an operation or a sub-operation.
 
 A value may hold commas: it ends at a comma that is followed by `identifier=`. Each field is first
-compared with what the same field was last (its key, its token); in a dense trace that settles
-nearly all of them without looking for an end or hashing.
+compared with the last value of the same field (its key, its token). In a dense trace nearly all
+fields are equal to it, which saves searching the end and hashing.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from pipeline.scan.tokens import Tokens, intern, match
 
 _NO_KEY, _END = -1, -2
 
-# Of one record: each is compared with those before it.
+# Maximum of one record: each key is compared with those before it.
 MOST_FIELDS = 1024
 
 
 @inlined
 def identifier_end(buf: Bytes, p: int, end: int) -> int:
-    """Index behind the ASCII identifier at p; p where there is none."""
+    """Return the index after the ASCII identifier at p; p if there is none."""
     q = p
     while q < end:
         c = buf[q]
@@ -67,7 +67,7 @@ def identifier_end(buf: Bytes, p: int, end: int) -> int:
 
 @inlined
 def _key(buf: Bytes, p: int, end: int, hint: int, keys: Tokens) -> tuple[int, int]:
-    """(key, index of its value), or (_NO_KEY, p)."""
+    """Return (key, index of its value), or (_NO_KEY, p)."""
     q = match(keys, hint, buf, p, end)
     if 0 <= q < end and buf[q] == 61:
         return hint, q + 1
@@ -79,7 +79,7 @@ def _key(buf: Bytes, p: int, end: int, hint: int, keys: Tokens) -> tuple[int, in
 
 @inlined
 def _next(buf: Bytes, p: int, end: int, stop: int, hint: int, keys: Tokens) -> tuple[int, int]:
-    """Next field where a value ends at p: (key, index of its value), _END or _NO_KEY."""
+    """Return the field after a value that ends at p: (key, index of value), _END or _NO_KEY."""
     if p >= end or buf[p] == stop:
         return _END, p
     if buf[p] == 44:
@@ -89,7 +89,7 @@ def _next(buf: Bytes, p: int, end: int, stop: int, hint: int, keys: Tokens) -> t
 
 @inlined
 def _shape(buf: Bytes, p: int, end: int, rows: Rows) -> tuple[int, int]:
-    """(elements, index behind) of `[a, b, ...]`; its dimensions go to the rows."""
+    """Return (elements, index after it) of `[a, b, ...]`; add its dimensions to the rows."""
     q = p + 1
     if p >= end or buf[p] != 91:
         return NULL, -1
@@ -118,7 +118,7 @@ def _shape(buf: Bytes, p: int, end: int, rows: Rows) -> tuple[int, int]:
 
 @inlined
 def _typed(buf: Bytes, p: int, end: int, role: int, record: Longs, rows: Rows) -> int:
-    """Reads a number or a shape into the record; index behind it, -1 where there is none."""
+    """Read a number or a shape into the record; return the index after it, -1 if there is none."""
     if match_none(buf, p, end):
         return p + 4
     if role == SHAPE:
@@ -136,7 +136,7 @@ def _typed(buf: Bytes, p: int, end: int, role: int, record: Longs, rows: Rows) -
 
 @inlined
 def match_none(buf: Bytes, p: int, end: int) -> bool:
-    """Whether `None` stands at p."""
+    """Return whether `None` is at p."""
     return (
         p + 4 <= end
         and buf[p] == 78
@@ -150,7 +150,7 @@ def match_none(buf: Bytes, p: int, end: int) -> bool:
 def _text_end(
     buf: Bytes, p: int, end: int, stop: int, escape: int, hint: int, keys: Tokens
 ) -> tuple[int, int, int]:
-    """(end of the text at p, next key or _END, index of the next value); end -1 if escaped."""
+    """Return (end of the text at p, next key or _END, next value's index); end -1 if escaped."""
     q = p
     while q < end and buf[q] != stop:
         if buf[q] == 44:
@@ -165,7 +165,7 @@ def _text_end(
 
 @inlined
 def _add_attribute(buf: Bytes, p: int, q: int, key: int, rows: Rows) -> None:
-    """Adds `key` with the value `buf[p:q]`; None and nothing are missing values."""
+    """Add `key` with the value `buf[p:q]`; None and empty text are missing values."""
     at, end = rows.size[ATTRIBUTES], rows.size[VALUE_BYTES]
     rows.keys[at] = key
     rows.size[ATTRIBUTES] += 1
@@ -179,7 +179,7 @@ def _add_attribute(buf: Bytes, p: int, q: int, key: int, rows: Rows) -> None:
 
 @inlined
 def _is_new(key: int, first: int, record: Longs, rows: Rows) -> bool:
-    """Whether the record has not had this key yet; known keys are marked in SEEN."""
+    """Return whether the record does not have this key yet; mark known keys in SEEN."""
     if key < KNOWN_KEYS:
         bit = 1 << key
         known = record[SEEN] & bit
@@ -193,7 +193,7 @@ def _is_new(key: int, first: int, record: Longs, rows: Rows) -> bool:
 
 @inlined
 def clear(record: Longs) -> None:
-    """Forgets the record before."""
+    """Reset the record."""
     for i in range(RECORD_SIZE):
         record[i] = NULL if i < PHASE or i == BATCH else 0
 
@@ -211,7 +211,7 @@ def _read_text(
     record: Longs,
     state: State,
 ) -> tuple[int, int, int]:
-    """Reads a token into the record; returns as `_text_end`."""
+    """Read a token into the record; return the same as `_text_end`."""
     keys, text = state.keys, state.text
     if role == DTYPE and match(text, TORCH_TEXT, buf, p, end) > 0:
         p += 6
@@ -239,7 +239,7 @@ def read_fields(
     rows: Rows,
     state: State,
 ) -> tuple[int, int]:
-    """Reads fields from p up to the byte `stop` (256: none), the end, or a list behind its bracket.
+    """Read fields from p to the byte `stop` (256: none), the end, or a list after its bracket.
 
     Returns:
         (problem, index where the fields end); LIST in the record says that a list follows.

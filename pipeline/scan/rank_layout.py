@@ -1,4 +1,4 @@
-"""Layout that the kernels of rank traces share: fields, problems, columns under construction."""
+"""Define the layout that kernels of rank traces share: fields, problems, columns."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pipeline.scan.tokens import Tokens
 
 Longs = npt.NDArray[np.int64]
 
-# What a field is, and where its value stands in a record. ATTRIBUTE has no place of its own.
+# Role of a field, which is also its index in a record. ATTRIBUTE has no index.
 ATTRIBUTE, DURATION, TIMESTAMP, STAGE, COUNT, SHAPE = range(6)
 PHASE, DESCRIPTION, GROUP, DTYPE, FUNC, CALLER, TENSOR = range(6, 13)
 LIST, BATCH, SEMANTICS, SEEN = range(13, 17)
-# Where the digits of micro-batch, duration and time stamp begin and end, pair by pair.
+# Begin and end of the digits of micro-batch, duration and time stamp, in pairs.
 NUMBER_AT = 17
 RECORD_SIZE = 23
 
@@ -25,7 +25,7 @@ KEYS = (
     b"sub_operations batch_id op_semantics comm_func bucket_numel grad_dtype trace_src_func "
     b"func_name group"
 ).split()
-"""Known keys, first in every key table; what else comes up is numbered behind them."""
+"""Known keys, first in every key table; other keys are numbered after them."""
 
 KNOWN_KEYS = len(KEYS)
 DURATION_KEY, BATCH_KEY = KEYS.index(b"duration"), KEYS.index(b"batch_id")
@@ -59,24 +59,24 @@ _SUB_OPERATION = {
     b"group": GROUP,
     b"comm_func": FUNC,
 }
-# Kinds of record. Sub-operations differ by how they are written, because a token that was read
-# between single quotes can hold what ends one between double quotes.
+# Kinds of record. Sub-operations differ by their quotes, because a token in single quotes may
+# contain what ends a token in double quotes.
 OPERATION, BUCKET, SINGLE_QUOTED, DOUBLE_QUOTED, UNESCAPED = range(5)
 _KINDS = (_OPERATION, _BUCKET, _SUB_OPERATION, _SUB_OPERATION, _SUB_OPERATION)
 ROLES = np.array([[kind.get(k, ATTRIBUTE) for k in KEYS] for kind in _KINDS], np.int64)
 """Role of each known key, by kind of record."""
 
 TEXTS = (b"None", b"metadata_placeholder", b"torch.")
-"""Tokens that kernels know by number: 0 stands for a missing value."""
+"""Tokens that kernels know by number: 0 means a missing value."""
 
 PLACEHOLDER_TEXT, TORCH_TEXT = 1, 2
 HINTS = 32
 
-# Problems of a record; 0 is none. ESCAPED asks for the text without its escapes.
+# Problems of a record; 0 is none. ESCAPED means that escapes must be removed first.
 NOT_A_RECORD, UNBALANCED, BAD_FIELD, DUPLICATE_KEY, BAD_NUMBER, BAD_SHAPE = range(1, 7)
 MISSING_TIMESTAMP, BAD_SUB_OPERATION, TRUNCATED_LINE, ESCAPED = range(7, 11)
 
-# A tensor larger than this has no size in bytes: it would not fit.
+# A tensor larger than this has no size in bytes, because it would overflow.
 MAX_ELEMENTS = (1 << 60) - 1
 TOO_MANY_ELEMENTS = -1
 
@@ -110,7 +110,7 @@ IDS = 5
 # Bits of MARKS.
 PLACEHOLDER_TIMES, METADATA_PLACEHOLDER = 1, 2
 
-# What a line is: 0 a record, above 0 a problem, else one of these.
+# Kind of a line: 0 a record, above 0 a problem, else one of these.
 BLANK, PLAN, UNTRACED = -1, -2, -3
 
 # Places in `Lines.lead`.
@@ -149,14 +149,14 @@ class Rows(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What each field was last, by kind of record; -1 for not yet."""
+    """The last value of each field, by kind of record; -1 for not yet."""
 
     keys: Longs
     tokens: Longs
 
 
 def new_memory() -> Memory:
-    """Remembers nothing."""
+    """Return an empty memory."""
     kinds = len(_KINDS)
     return Memory(
         np.full((kinds, HINTS), -1, np.int64), np.full((kinds, RECORD_SIZE), -1, np.int64)
@@ -164,13 +164,13 @@ def new_memory() -> Memory:
 
 
 class Repeats(NamedTuple):
-    """The last few different operations or sub-operations of a chunk; see `rank_repeats`.
+    """The last few distinct operations or sub-operations of a chunk; see `rank_repeats`.
 
     Attributes:
         patterns: (pattern, column).
-        latest: The pattern that was last repeated or kept.
-        used: How many were kept since the beginning of the chunk.
-        record: Values of the operation or sub-operation at hand.
+        latest: The pattern that was last repeated or stored.
+        used: How many were stored since the beginning of the chunk.
+        record: Values of the current operation or sub-operation.
     """
 
     patterns: Longs
@@ -186,7 +186,7 @@ class Lines(NamedTuple):
         rejects: (span, line, start, end, problem) of each.
         n_rejects: Used rows of `rejects`.
         lead: Bytes up to the run's first mark of a step's end, and whether one was seen.
-        place: Source, line and rank of the line at hand.
+        place: Source, line and rank of the current line.
         saved: Sizes of ops and comms before the line.
         scratch: Text of a sub-operation without its escapes.
     """
@@ -200,7 +200,7 @@ class Lines(NamedTuple):
 
 
 class State(NamedTuple):
-    """All that a kernel reads and writes beside the chunk.
+    """All data that a kernel reads and writes, other than the chunk.
 
     Attributes:
         whole: Operations that come again.

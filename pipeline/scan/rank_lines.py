@@ -1,4 +1,4 @@
-"""Kernel for the lines of a rank trace: which source each belongs to, and what becomes of it."""
+"""Read the lines of a rank trace: assign each to its source, and count its outcome."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from pipeline.scan.tokens import has_room
 
 @inlined
 def _ends_step(op: int) -> bool:
-    """Whether an operation only comes when the gradients of a step are complete."""
+    """Return whether an operation only occurs when the gradients of a step are complete."""
     return bool(op == OPTIMIZER_STEP) or bool(FIRST_REDUCE <= op <= LAST_REDUCE)
 
 
@@ -48,7 +48,7 @@ def room_for(
     length: int,
     state: State,
 ) -> bool:
-    """Whether any line of that length fits into what is left."""
+    """Return whether any line of that length fits into the remaining space."""
     return (
         bool(state.lines.n_rejects[0] < state.lines.rejects.shape[0])
         and bool(length <= state.lines.scratch.size)
@@ -64,7 +64,7 @@ def room_for(
 def read_lines(
     buf: Bytes, ends: Longs, first: int, spans: Longs, counts: Longs, state: State
 ) -> int:
-    """Reads lines from the first-th on, and adds them to the accounts of their spans.
+    """Read lines from the first-th on, and add them to the counts of their spans.
 
     Returns:
         Index of the first line that was not read because it may not fit; all read: `ends.size`.
@@ -111,7 +111,7 @@ def read_lines(
 
 @inlined
 def _span_of(i: int, k: int, spans: Longs) -> int:
-    """The span from the k-th on that holds line i; one without lines begins where the next does."""
+    """Return the span from the k-th on that contains line i; empty spans are skipped."""
     k = max(k, 0)
     while k + 1 < spans.shape[0] and spans[k + 1, SPAN_FIRST] <= i:
         k += 1

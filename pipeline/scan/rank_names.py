@@ -1,4 +1,4 @@
-"""What the paths of rank traces say: sizes, rank and date in a name, host and device in folders."""
+"""Read paths of rank traces: sizes, rank and date in a name, host and device in folders."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CACHED = 1 << 12
 
 
 class Name(NamedTuple):
-    """What a file's name says.
+    """The facts in a file's name.
 
     Attributes:
         stem: The name without rank, stamp and suffix.
@@ -54,9 +54,9 @@ class Name(NamedTuple):
 
 
 def name_of(path: str) -> Name:
-    """What the name of the file at this path says; its parts may come in any order."""
+    """Return the facts in the name of the file at this path; its parts may be in any order."""
     base = path[path.rfind("/") + 1 :]
-    # The names of a run's files differ in the digits of the rank: all else is looked at once.
+    # The names of a run's files differ only in the digits of the rank, so the rest is cached.
     before, _, behind = base.partition(_RANK)
     after = behind.lstrip(_DIGITS)
     rank = behind[: len(behind) - len(after)]
@@ -68,7 +68,7 @@ def name_of(path: str) -> Name:
 
 @functools.lru_cache(_CACHED)
 def _around(before: str, after: str) -> Name | None:
-    """What names say that have a rank between these texts; None if that is not the file's rank."""
+    """Return the facts in names with a rank between these texts; None for another rank."""
     several = {rank: _parsed(f"{before}{_RANK}{rank}{after}") for rank in ("0", "1")}
     own = all(name.rank == rank for rank, name in several.items())
     return several["0"] if own else None
@@ -109,7 +109,7 @@ def _configuration(stem: str) -> Name:
 
 @functools.lru_cache(_CACHED)
 def date_of(stamp: str | None) -> datetime | None:
-    """The date of a stamp; None for digits that are none."""
+    """Return the date of a stamp; None if the digits are not a date."""
     if stamp is None:
         return None
     try:
@@ -119,7 +119,7 @@ def date_of(stamp: str | None) -> datetime | None:
 
 
 class Folder(NamedTuple):
-    """What the folder of a file says.
+    """The facts in the folder of a file.
 
     Attributes:
         node: Folder of the file's node: its own, or the one above a device's.
@@ -140,7 +140,7 @@ class Folder(NamedTuple):
 
 
 def folder_of(path: str) -> Folder:
-    """What the folder of the file at this path says."""
+    """Return the facts in the folder of the file at this path."""
     return _folder(path[: path.rfind("/") + 1])
 
 

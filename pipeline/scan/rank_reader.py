@@ -1,4 +1,4 @@
-"""Reads blocks of rank traces into record batches; memory is bounded whatever the input."""
+"""Read blocks of rank traces into record batches; memory is bounded whatever the input."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ _BATCH_BYTES = 16 << 20
 _FIRST_ROWS = 1 << 12
 _MANY_TEXTS = 1 << 14
 _REJECTS = 1 << 8
-# A step has that many different operations in that many phases, a layer so many communications.
+# Number of different operations and phases of a step, and of communications of a layer.
 _OPERATIONS, _SUB_OPERATIONS = 32, 16
 _NO_REJECTS = np.empty((0, 5), np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Lines of a source, from the first one on, that share a tolerated fault."""
+    """Lines of a source, from the first one on, that have the same tolerated fault."""
 
     source: int
     count: int
@@ -72,7 +72,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows of both tables, and the lines with bytes that are not UTF-8 or an unknown dtype."""
+    """Rows of both tables, and the lines with non-UTF-8 bytes or an unknown dtype."""
 
     ops: pa.RecordBatch
     comms: pa.RecordBatch
@@ -100,11 +100,11 @@ class Reader:
         self._ready: list[Batch] = []
 
     def feed(self, data: Bytes, ends: Longs, spans: Longs) -> tuple[Longs, Longs]:
-        """Reads whole lines.
+        """Read whole lines.
 
         Args:
             ends: Index of each line's end.
-            spans: Where the lines of each source stand, (span, column of `rank_layout`).
+            spans: Position of the lines of each source, (span, column of `rank_layout`).
 
         Returns:
             The accounts of each span and the rejected lines, both (row, column of `rank_layout`).
@@ -121,12 +121,12 @@ class Reader:
         return counts, np.concatenate([_NO_REJECTS, *rejects])
 
     def ready(self) -> list[Batch]:
-        """Batches made since the last call."""
+        """Return batches made since the last call."""
         made, self._ready = self._ready, []
         return made
 
     def finish(self) -> dict[int, Longs]:
-        """Makes a batch of what is left; the row of each rank in the book of `rank_steps`."""
+        """Make a batch of the remaining rows; return the `rank_steps` row of each rank."""
         self._decide(complete=True)
         self._flush()
         return ranks(self._book)
@@ -138,7 +138,7 @@ class Reader:
         )
 
     def _make_room(self, length: int) -> Lines:
-        """Makes room for a line: by a batch if there are rows enough for one, else by growth."""
+        """Make space for a line: by a batch if there are enough rows for one, else by growth."""
         more = length // MIN_SUB_OPERATION + 2
         self._decide(complete=False)
         if self._marked is not None and (
@@ -156,7 +156,7 @@ class Reader:
         return self._lines
 
     def _decide(self, *, complete: bool) -> None:
-        """Settles whether the run marks the ends of its steps, as soon as that is certain."""
+        """Decide whether the run marks the ends of its steps, as soon as that is certain."""
         lead, seen = self._lines.lead[LEAD_BYTES], self._lines.lead[MARK_SEEN]
         if self._marked is None and (seen or complete or lead > DECIDE_BYTES):
             self._marked = bool(seen and lead <= DECIDE_BYTES)
@@ -179,9 +179,9 @@ class Reader:
             self._memory = new_memory()
 
     def _renumbered_names(self) -> Texts:
-        """Names of the operations that there are rows of, whose ids become their places among them.
+        """Return names of the operations that have rows; renumber their ids.
 
-        The table of names grows as long as the run does: a batch must not cost all that it holds.
+        The table of names grows with the run, so a batch must not process all of it.
         """
         ids = self._ops.ids[OP, : self._ops.size[ROWS]]
         seen = np.zeros(len(self._names), np.bool_)
@@ -256,7 +256,7 @@ def _new_rows(wide: int) -> Rows:
 
 
 def _grown(rows: Rows, more: int, length: int) -> Rows:
-    """The rows with room for more rows, and for dimensions and attributes of `length` bytes."""
+    """Return the rows with space for more rows, and for `length` bytes of details."""
     used = rows.size
     return Rows(
         wide=_larger(rows.wide, used[ROWS], more),

@@ -1,4 +1,4 @@
-"""Kernels for the records of a rank trace: `rank:N:op(fields,sub_operations=[...])` to rows."""
+"""Read records of a rank trace: `rank:N:op(fields,sub_operations=[...])` to rows."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _NO_BYTE, _BACKSLASH, _ZERO, _UNESCAPED = (typed(i) for i in (256, 92, 0, UNESCA
 
 @inlined
 def _rank(buf: Bytes, s: int, end: int) -> tuple[bool, int, int]:
-    """(is a plan, rank, index behind) of `rank:N:`, of a plan `stage:N:`; index -1 for others."""
+    """Return (is a plan, rank, index after it) of `rank:N:` or `stage:N:`; index -1 for others."""
     if end - s < 6:
         return False, 0, -1
     plan = buf[s] == 115  # s
@@ -82,9 +82,9 @@ def _read_sub_operation(
     end: int,
     state: State,
 ) -> tuple[int, int]:
-    """(problem, index of the closing quote) of the sub-operation whose opening quote is at p.
+    """Read a sub-operation from its quote at p; return (problem, index of the closing quote).
 
-    It is left in the record of `parts`; its dimensions and attributes are added.
+    Its values are in the record of `parts`; its dimensions and attributes are added.
     """
     record, comms = state.parts.record, state.comms
     size = comms.size
@@ -108,7 +108,7 @@ def _read_sub_operation(
             problem, _ = read_fields(
                 text, _ZERO, length, _NO_BYTE, _NO_BYTE, _UNESCAPED, record, comms, state
             )
-            forget_numbers(record)  # they stand in another text
+            forget_numbers(record)  # they refer to another text
             q = closing
     if problem == 0 and record[TIMESTAMP] == NULL:
         problem = MISSING_TIMESTAMP
@@ -123,7 +123,7 @@ def _read_list(
     op_row: int,
     state: State,
 ) -> int:
-    """Reads the elements of a list up to its bracket, which must stand right before end."""
+    """Read the elements of a list up to its bracket, which must be right before end."""
     parts, sub_seq, comms = state.parts, 0, state.comms
     while p < end and not (sub_seq == 0 and buf[p] == 93):
         sub_seq += 1
@@ -152,7 +152,7 @@ def _read_list(
 def _read_operation(
     buf: Bytes, p: int, end: int, plan: bool, place: Longs, state: State
 ) -> tuple[int, int]:
-    """(what the line is, index where its list begins or -1); the operation's name stands at p."""
+    """Read an operation whose name is at p; return (kind of line, index of its list or -1)."""
     q = identifier_end(buf, p, end + 1)
     if q in (p, end + 1) or buf[q] != 40:
         return NOT_A_RECORD, -1
@@ -182,7 +182,7 @@ def _read_operation(
 
 @inlined
 def _repeat_operation(buf: Bytes, p: int, end: int, place: Longs, state: State) -> int:
-    """Adds the operation at p if it repeats one: begin of its list, `end` without one; else -1."""
+    """Add the operation at p if it repeats one; return its list, `end` without one, else -1."""
     slot, at = match(buf, p, end, state.whole)
     if slot < 0 or buf[end] != 41:
         return -1
@@ -197,7 +197,7 @@ def _repeat_operation(buf: Bytes, p: int, end: int, place: Longs, state: State) 
 
 @inlined
 def read_line(buf: Bytes, s: int, e: int, source: int, line: int, state: State) -> int:
-    """Reads the line `buf[s:e]` into rows; says what it is."""
+    """Read the line `buf[s:e]` into rows; return its kind."""
     while e > s and buf[e - 1] in (9, 13, 32):
         e -= 1
     if e == s:

@@ -1,10 +1,10 @@
-"""Kernels for records whose text is that of an earlier one but for a few numbers.
+"""Read records that equal an earlier one except for a few numbers.
 
 A layer calls the same collectives on the same tensors again and again, and a micro-batch the same
-operations, so that in a dense trace nearly every record says nothing new but its times and its
-micro-batch. The last few different ones of a chunk are kept as patterns: where their text stands,
-and between which bytes of it these numbers. Text that equals a pattern outside the numbers has the
-same fields, because what a field is depends on nothing but the text of its record.
+operations. So in a dense trace nearly every record is new only in its times and its micro-batch.
+The last few different records of a chunk are stored as patterns: the position of their text, and of
+these numbers in it. Text that equals a pattern outside the numbers has the same fields, because a
+field depends only on the text of its record.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NO_ROW = -1
 
 
 def new_repeats(patterns: int) -> Repeats:
-    """Remembers nothing yet, and never more than so many patterns."""
+    """Return an empty store for at most this many patterns."""
     return Repeats(
         patterns=np.zeros((patterns, _NUMBERS + 3 * _MOST_NUMBERS), np.int64),
         latest=np.zeros(1, np.int64),
@@ -49,25 +49,25 @@ def new_repeats(patterns: int) -> Repeats:
 
 @inlined
 def _place_of(number: int) -> int:
-    """Where a record says between which bytes a number stands."""
+    """Return the index in a record of the begin and end of a number."""
     return NUMBER_AT + 2 * (number if number <= TIMESTAMP else 0)
 
 
 @inlined
 def forget(repeats: Repeats) -> None:
-    """Forgets all patterns: the chunk, or the rows they made, are no longer there."""
+    """Delete all patterns: the chunk, or the rows they made, no longer exist."""
     repeats.used[0] = 0
 
 
 @inlined
 def forget_numbers(record: Longs) -> None:
-    """Forgets where the numbers of a record stand, so that it is not kept as a pattern."""
+    """Delete the positions of the numbers of a record, so that it does not become a pattern."""
     record[_place_of(DURATION)] = NULL
 
 
 @inlined
 def keep(begin: int, end: int, row: int, comm: int, has_list: bool, repeats: Repeats) -> None:
-    """Keeps `buf[begin:end]`, from which the record was read, and the rows it made, as a pattern.
+    """Store `buf[begin:end]`, the text of the record, and the rows it made, as a pattern.
 
     Args:
         comm: The communication that an operation itself is, else NO_ROW.
@@ -89,7 +89,7 @@ def keep(begin: int, end: int, row: int, comm: int, has_list: bool, repeats: Rep
 
 @inlined
 def _keep_number(number: int, record: Longs, pattern: Longs) -> None:
-    """Adds a number to a pattern, in the order of the text."""
+    """Add a number to a pattern, in the order of the text."""
     place = _place_of(number)
     at = _NUMBERS + 3 * pattern[_COUNT]
     while at > _NUMBERS and pattern[at - 2] > record[place]:
@@ -102,7 +102,7 @@ def _keep_number(number: int, record: Longs, pattern: Longs) -> None:
 
 @inlined
 def _same(buf: Bytes, p: int, q: int, at: int, end: int) -> int:
-    """Index behind the bytes at `at` if they are those of `buf[p:q]` and end by `end`, else -1."""
+    """Return the index after the bytes at `at` if they equal `buf[p:q]`, else -1."""
     behind = at + q - p
     if behind > end:
         return -1
@@ -122,7 +122,7 @@ def _same(buf: Bytes, p: int, q: int, at: int, end: int) -> int:
 
 @inlined
 def _match(buf: Bytes, p: int, end: int, pattern: Longs, record: Longs) -> int:
-    """Reads the numbers of a record at p by a pattern; index behind it, -1 if it does not fit."""
+    """Read the numbers of a record at p by a pattern; return the next index, or -1."""
     text = pattern[_BEGIN]
     record[BATCH] = NULL  # not every pattern has one
     for i in range(_NUMBERS, _NUMBERS + 3 * pattern[_COUNT], 3):
@@ -144,9 +144,9 @@ def _match(buf: Bytes, p: int, end: int, pattern: Longs, record: Longs) -> int:
 
 @inlined
 def match(buf: Bytes, p: int, end: int, repeats: Repeats) -> tuple[int, int]:
-    """(pattern that the record at p repeats, index behind its text), or (-1, p).
+    """Return (pattern that the record at p repeats, index after its text), or (-1, p).
 
-    The numbers are left in the record.
+    The numbers are then in the record.
     """
     kept = min(repeats.used[0], repeats.patterns.shape[0])
     slot = repeats.latest[0]
@@ -162,7 +162,7 @@ def match(buf: Bytes, p: int, end: int, repeats: Repeats) -> tuple[int, int]:
 
 @inlined
 def repeat_details(buf: Bytes, row: int, record: Longs, rows: Rows) -> None:
-    """Adds the dimensions and attributes of an earlier row, with the micro-batch of the record."""
+    """Add the dimensions and attributes of an earlier row, with the micro-batch of the record."""
     size = rows.size
     first = rows.wide[SHAPE_END, row - 1] if row > 0 else 0
     for i in range(first, rows.wide[SHAPE_END, row]):

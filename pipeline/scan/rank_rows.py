@@ -1,4 +1,4 @@
-"""Kernels that add rows of a rank trace to the columns under construction."""
+"""Add rows of a rank trace to the columns."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ from pipeline.scan.tokens import intern
 
 @inlined
 def is_communication(buf: Bytes, p: int, op: int) -> bool:
-    """Whether an operation is itself a communication: a known one, or any send_ or recv_."""
+    """Return whether an operation is itself a communication: known, or any send_ or recv_."""
     if op < KNOWN_OPS:
         return op <= LAST_COMMUNICATION
     send = buf[p] == 115 and buf[p + 1] == 101 and buf[p + 2] == 110 and buf[p + 3] == 100
@@ -72,7 +72,7 @@ def is_communication(buf: Bytes, p: int, op: int) -> bool:
 
 @inlined
 def _put_times(record: Longs, rows: Rows, n: int) -> bool:
-    """Writes start, end and duration; whether they are the zeros that stand for no time."""
+    """Write start, end and duration; return whether they are the zeros of a placeholder."""
     end, duration = record[TIMESTAMP], record[DURATION]
     placeholder = bool(end == 0) and bool(duration == 0)
     rows.wide[END, n] = NULL if placeholder else end
@@ -88,7 +88,7 @@ def _put_place(place: Longs, ops: Rows, n: int) -> None:
 
 @inlined
 def _close_row(elements: int, rows: Rows, n: int) -> None:
-    """Ends row n: its dimensions and attributes are those added since the row before."""
+    """End row n: it has the dimensions and attributes added since the row before."""
     rows.wide[ELEMENTS, n] = elements
     rows.wide[SHAPE_END, n] = rows.size[DIMENSIONS]
     rows.wide[ATTRIBUTE_END, n] = rows.size[ATTRIBUTES]
@@ -97,7 +97,7 @@ def _close_row(elements: int, rows: Rows, n: int) -> None:
 
 @inlined
 def add_op(record: Longs, place: Longs, op: int, ops: Rows) -> None:
-    """Adds the row of an operation."""
+    """Add the row of an operation."""
     n = ops.size[ROWS]
     placeholder = _put_times(record, ops, n)
     _put_place(place, ops, n)
@@ -114,7 +114,7 @@ def add_op(record: Longs, place: Longs, op: int, ops: Rows) -> None:
 
 @inlined
 def add_comm(record: Longs, func: int, sub_seq: int, op_row: int, comms: Rows) -> int:
-    """Adds the row of a communication; its number."""
+    """Add the row of a communication; return its index."""
     n = comms.size[ROWS]
     _put_times(record, comms, n)
     comms.wide[OP_ROW, n] = op_row
@@ -130,7 +130,7 @@ def add_comm(record: Longs, func: int, sub_seq: int, op_row: int, comms: Rows) -
 
 @inlined
 def repeat_op(buf: Bytes, row: int, record: Longs, place: Longs, ops: Rows) -> None:
-    """Adds an operation that is that of an earlier row but for its place and its numbers."""
+    """Add an operation that equals that of an earlier row except for its place and its numbers."""
     n = ops.size[ROWS]
     placeholder = _put_times(record, ops, n)
     _put_place(place, ops, n)
@@ -146,7 +146,7 @@ def repeat_op(buf: Bytes, row: int, record: Longs, place: Longs, ops: Rows) -> N
 
 @inlined
 def repeat_comm(buf: Bytes, row: int, record: Longs, sub_seq: int, op_row: int, comms: Rows) -> int:
-    """Adds a communication that is that of an earlier row but for its place and its times."""
+    """Add a communication that equals that of an earlier row except for its place and times."""
     n = comms.size[ROWS]
     _put_times(record, comms, n)
     comms.wide[OP_ROW, n] = op_row
@@ -160,7 +160,7 @@ def repeat_comm(buf: Bytes, row: int, record: Longs, sub_seq: int, op_row: int, 
 
 @inlined
 def add_own_comm(buf: Bytes, p: int, q: int, op: int, state: State) -> int:
-    """Adds the row of an operation that is itself a communication; its name is `buf[p:q]`."""
+    """Add the row of an operation that is itself a communication; its name is `buf[p:q]`."""
     record, ops, comms = state.whole.record, state.ops, state.comms
     n = ops.size[ROWS] - 1
     first = ops.wide[SHAPE_END, n - 1] if n > 0 else 0
@@ -174,7 +174,7 @@ def add_own_comm(buf: Bytes, p: int, q: int, op: int, state: State) -> int:
 
 @inlined
 def repeat_own_comm(buf: Bytes, row: int, state: State) -> None:
-    """Adds the row of the operation that was added last and is itself a communication."""
+    """Add the row of the operation that was added last and is itself a communication."""
     n = state.ops.size[ROWS] - 1
     added = repeat_comm(buf, row, state.whole.record, NULL, n, state.comms)
     if state.ops.ids[OP, n] == DDP_GRAD_COMM:
@@ -183,7 +183,7 @@ def repeat_own_comm(buf: Bytes, row: int, state: State) -> None:
 
 @inlined
 def _without_times(row: int, comms: Rows) -> int:
-    """Takes a communication's times away: they are those of the whole gradient bucket."""
+    """Remove a communication's times: they belong to the whole gradient bucket."""
     for column in (START, END, DURATION_NS):
         comms.wide[column, row] = NULL
     return row
@@ -191,7 +191,7 @@ def _without_times(row: int, comms: Rows) -> int:
 
 @inlined
 def fits(rows: Rows, more_rows: int, length: int) -> bool:
-    """Whether more rows and the dimensions and attributes of `length` bytes fit."""
+    """Return whether more rows and the dimensions and attributes of `length` bytes fit."""
     size = rows.size
     return (
         bool(size[ROWS] + more_rows <= rows.wide.shape[1])

@@ -1,14 +1,14 @@
-"""Numbers the operations of rank traces: step, order and micro-batch, rank by rank.
+"""Number the operations of rank traces: step, order and micro-batch, rank by rank.
 
 A step of a rank ends with its `optimizer_step`. Where that is missing, lost or never traced, a step
-ends where the sequence of operations restarts, which is seen by the first of
+ends where the sequence of operations restarts, at the first of
 
-- the schedule's phase falls (warmup, help, steady, cooldown, finalize; unphased operations are
-  passed over),
+- the schedule's phase goes back (warmup, help, steady, cooldown, finalize; operations without a
+  phase are ignored),
 - a get_batch, forward_step or recv_forward after a gradient all-reduce,
 - only in runs that trace no `optimizer_step` and no gradient all-reduce, and for operations without
   a phase: the operation that began the step comes again after a backward_step, with no forward_step
-  waiting for its backward_step and with a `batch_id` that has not grown, which is what tells the
+  waiting for its backward_step and with a `batch_id` that has not grown, which distinguishes the
   next step from the next micro-batch.
 """
 
@@ -49,7 +49,7 @@ _OP_BITS = 32
 
 
 class Book(NamedTuple):
-    """What is known of each rank and of each operation of a rank: a hash table of small rows.
+    """The state of each rank and of each operation of a rank: a hash table of small rows.
 
     Attributes:
         keys: rank << 32 | operation + 1; operation -1 is the rank itself. -1 = free.
@@ -63,7 +63,7 @@ class Book(NamedTuple):
 
 
 def new_book(capacity: int) -> Book:
-    """An empty book for `capacity` keys."""
+    """Return an empty book for `capacity` keys."""
     slots = 1 << (2 * capacity - 1).bit_length()
     return Book(
         np.full(slots, -1, np.int64), np.zeros((slots, _WIDTH), np.int64), np.zeros(1, np.int64)
@@ -71,7 +71,7 @@ def new_book(capacity: int) -> Book:
 
 
 def enlarged(book: Book, extra: int) -> Book:
-    """The book, or a larger copy where it has no room for `extra` more keys."""
+    """Return the book, or a larger copy if it has no space for `extra` more keys."""
     capacity = book.keys.size // 2
     if book.used[0] + extra <= capacity:
         return book
@@ -81,14 +81,14 @@ def enlarged(book: Book, extra: int) -> Book:
 
 
 def ranks(book: Book) -> dict[int, Longs]:
-    """Row of each rank."""
+    """Return row of each rank."""
     slots = np.flatnonzero((book.keys >= 0) & (book.keys & ((1 << _OP_BITS) - 1) == 0))
     return {int(book.keys[s] >> _OP_BITS): book.rows[s] for s in slots}
 
 
 @inlined
 def _slot(book: Book, rank: int, op: int) -> int:
-    """Slot of an operation of a rank, a fresh one filled with zeros."""
+    """Return the slot of an operation of a rank; a new one is filled with zeros."""
     key = (rank << _OP_BITS) | (op + 1)
     mask = book.keys.size - 1
     mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
@@ -103,7 +103,7 @@ def _slot(book: Book, rank: int, op: int) -> int:
 
 @kernel
 def move(book: Book, larger: Book) -> None:
-    """Copies every key and its row."""
+    """Copy every key and its row."""
     for i in range(book.keys.size):
         if book.keys[i] >= 0:
             rank, op = book.keys[i] >> _OP_BITS, book.keys[i] & ((1 << _OP_BITS) - 1)
@@ -114,7 +114,7 @@ def move(book: Book, larger: Book) -> None:
 
 @inlined
 def _restarts(mine: Longs, operation: Longs, op: int, phase: int, batch: int, marked: bool) -> bool:
-    """Whether an operation begins another step than the one its rank is in."""
+    """Return whether an operation begins another step than the one its rank is in."""
     if mine[ENDED] == 1:
         return True
     if op == DDP_GRAD_COMM:
@@ -144,13 +144,13 @@ def number_ops(
     micro_batch: npt.NDArray[np.int32],
     forwards: npt.NDArray[np.int32],
 ) -> None:
-    """Numbers operations in the order in which their rank printed them.
+    """Number operations in the order in which their rank printed them.
 
     Args:
         phase: Index in PHASES, -1 for others.
         batch: `batch_id`, NULL where unknown.
-        marked: Whether the run traces what marks the end of a step.
-        book: State so far; must have room for two more keys per operation.
+        marked: Whether the run traces the end of a step.
+        book: State so far; must have space for two more keys per operation.
         step: Out, from 1.
         seq: Out, from 1.
         micro_batch: Out, from 0.

@@ -1,11 +1,11 @@
-"""Token dictionary for kernels: equal byte strings get equal small integers.
+"""Intern byte strings for kernels: equal byte strings get equal small integers.
 
-A kernel first compares with the token that the same field had last (`match`), which settles nearly
-every value of a log, and hashes only where that fails (`intern`). A kernel never grows a table: it
-asks `has_room` before a line and hands back to Python, which calls `reserve`.
+A kernel first compares with the last token of the same field (`match`), which succeeds for nearly
+every value of a log, and hashes only if that fails (`intern`). A kernel never grows a table: it
+calls `has_room` before a line and returns to Python, which calls `reserve`.
 """
 
-# ruff: noqa: PLR0911 -- a kernel says no as soon as it knows
+# ruff: noqa: PLR0911 -- a kernel returns as soon as it knows the result
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class Tokens(NamedTuple):
 
 
 class TokenTable:
-    """Owner of `Tokens`: a fixed beginning, growth, and forgetting the rest."""
+    """Owner of `Tokens`: fixed tokens first, then growth, and removal of the rest."""
 
     def __init__(self, fixed: Sequence[bytes]) -> None:
         self._fixed = fixed
@@ -48,7 +48,7 @@ class TokenTable:
             intern(self.tokens, np.frombuffer(token, np.uint8).copy(), 0, len(token))
 
     def reserve(self, extra: int) -> None:
-        """Makes room for any tokens that `extra` more bytes can hold."""
+        """Make space for all tokens that `extra` more bytes can have."""
         if has_room(self.tokens, extra):
             return
         old, count = self.tokens, len(self)
@@ -57,12 +57,12 @@ class TokenTable:
         rehash(self.tokens, old.text[:used], old.offsets[: count + 1])
 
     def clear(self) -> None:
-        """Forgets all but the fixed tokens."""
+        """Remove all but the fixed tokens."""
         self.tokens = _allocate(1 << 12, 1 << 10)
         self._fill()
 
     def raw(self, token: int) -> bytes:
-        """Bytes of a token."""
+        """Return bytes of a token."""
         start, end = self.tokens.offsets[token : token + 2]
         return self.tokens.text[start:end].tobytes()
 
@@ -79,7 +79,7 @@ def _allocate(text: int, count: int) -> Tokens:
 
 @kernel
 def has_room(tokens: Tokens, extra: int) -> bool:
-    """Whether the tokens of `extra` more bytes fit, each at least one byte long."""
+    """Return whether the tokens of `extra` more bytes fit, each at least one byte long."""
     count = tokens.size[0]
     used = tokens.offsets[count]
     return bool(used + extra <= tokens.text.size - 8) and bool(count + extra < tokens.offsets.size)
@@ -87,7 +87,7 @@ def has_room(tokens: Tokens, extra: int) -> bool:
 
 @inlined
 def match(tokens: Tokens, token: int, buf: Bytes, p: int, end: int) -> int:
-    """Index behind the token where it stands at p, else -1; -1 for a negative token."""
+    """Return the index after the token if it is at p, else -1; -1 for a negative token."""
     if token < 0:
         return -1
     start = tokens.offsets[token]
@@ -112,7 +112,7 @@ def match(tokens: Tokens, token: int, buf: Bytes, p: int, end: int) -> int:
 
 @kernel
 def intern(tokens: Tokens, buf: Bytes, p: int, end: int) -> int:
-    """Number of the token `buf[p:end]`, a new one where it is new. The caller has made room."""
+    """Return the number of the token `buf[p:end]`, perhaps a new one. There must be space."""
     digest = np.uint64(14695981039346656037)  # FNV-1a
     for i in range(p, end):
         digest = (digest ^ np.uint64(buf[i])) * np.uint64(1099511628211)
@@ -135,6 +135,6 @@ def intern(tokens: Tokens, buf: Bytes, p: int, end: int) -> int:
 
 @kernel
 def rehash(tokens: Tokens, text: Bytes, offsets: npt.NDArray[np.int64]) -> None:
-    """Puts tokens into an empty, larger table under their old numbers."""
+    """Put tokens into an empty, larger table under their old numbers."""
     for i in range(offsets.size - 1):
         intern(tokens, text, offsets[i], offsets[i + 1])

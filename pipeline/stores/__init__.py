@@ -1,9 +1,9 @@
-"""Object stores: what lies behind a URI, read, listed, put and removed.
+"""Access object stores by URI: read, list, put and remove.
 
-Bulk goes through pyarrow's own file systems. They know no condition on a put, which a commit needs;
-so the small objects of a lake, and its warehouse, go through obstore (`objects`). DuckDB reads part
-files by its own reader (`duck`). Both find credentials and endpoints the ordinary way, in the
-environment and with the machine: a URI has none. `objects` and `duck` need the extra `stores`.
+Large files go through pyarrow's own file systems. They have no conditional put, which a commit
+needs; so the small objects of a lake, and its warehouse, go through obstore (`objects`). DuckDB
+reads part files by its own reader (`duck`). Both find credentials and endpoints in the environment
+or the identity of the machine: a URI has none. `objects` and `duck` need the extra `stores`.
 """
 
 from pipeline.stores.files import (

@@ -1,4 +1,4 @@
-"""Files of a store through pyarrow: listed, opened as ordinary binary files, put and removed."""
+"""Access files of a store through pyarrow: list, open as binary files, put and remove."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     from _typeshed import WriteableBuffer
 
-# Requests to a store under way at once: each waits for the network nearly all of its time.
+# Parallel requests to a store: each mostly waits for the network.
 WIDTH = 32
 _COPY_BYTES = 8 << 20
-# Before a read is tried again, seconds; the last is not.
+# Seconds before a read is tried again.
 _PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, None)
-# Pieces that are read ahead: the first may be all that is wanted, of a head for one.
+# Sizes of read-ahead; the first piece may be enough, e.g. for a head.
 FIRST_BYTES = 64 << 10
 _LARGEST_BYTES = 8 << 20
 
@@ -42,12 +42,12 @@ class Listed(NamedTuple):
 
 
 class StoredFile(io.RawIOBase):
-    """A file of a store, to be read from any place.
+    """A file of a store that can be read from any position.
 
-    It is read ahead in pieces that grow: a request costs as much as a megabyte.
+    Read-ahead grows from piece to piece, because a request costs as much as a megabyte.
 
     Raises:
-        FileNotFoundError: It is not there.
+        FileNotFoundError: It does not exist.
         StoreError: See `store_errors`.
     """
 
@@ -64,25 +64,25 @@ class StoredFile(io.RawIOBase):
         self._ahead = FIRST_BYTES
 
     def readable(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """Where the next byte is read from."""
+        """Return the position of the next byte."""
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Moves to a place of the file."""
+        """Move to a position in the file."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
         self._at = max(0, base + offset)
         return self._at
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Fills the buffer as far as there is something left.
+        """Fill the buffer as far as bytes remain.
 
         Raises:
             StoreError: See `store_errors`.
@@ -99,7 +99,7 @@ class StoredFile(io.RawIOBase):
         return count
 
     def range(self, start: int, count: int) -> bytes:
-        """So many bytes from a place on, fewer at the end of the file, in one request.
+        """Return bytes from a position, fewer at the end of the file, in one request.
 
         Raises:
             StoreError: See `store_errors`.
@@ -112,8 +112,8 @@ class StoredFile(io.RawIOBase):
                 try:
                     data: bytes = self._file.read_at(wanted, start)
                 except OSError as error:
-                    # What a busy store says does not fit where pyarrow wants the data of a small
-                    # read; it takes that for the end of all, not for a reason to ask again.
+                    # The error text of a busy store does not fit where pyarrow expects the data of
+                    # a small read; it takes that for the end of all, not for a reason to ask again.
                     if pause is None or "INTERNAL_FAILURE" not in str(error):
                         raise
                     time.sleep(pause)
@@ -122,7 +122,7 @@ class StoredFile(io.RawIOBase):
         raise AssertionError("unreachable")
 
     def close(self) -> None:
-        """Lets the connection go."""
+        """Close the connection."""
         if not self.closed:
             self._piece = b""
             self._file.close()
@@ -130,7 +130,7 @@ class StoredFile(io.RawIOBase):
 
 
 def look(folder: Place, names: Collection[str]) -> dict[str, int]:
-    """Bytes of those files of a folder that are there; names are relative to it."""
+    """Return bytes of those files of a folder that exist; names are relative to it."""
     paths = {folder.below(name).path: name for name in names}
     with store_errors(folder.uri):
         found = folder.filesystem.get_file_info(list(paths))
@@ -138,14 +138,14 @@ def look(folder: Place, names: Collection[str]) -> dict[str, int]:
 
 
 def stat(place: Place) -> Listed | None:
-    """What the store says of a file; None if there is none."""
+    """Return a file's entry in the store; None if it does not exist."""
     with store_errors(place.uri):
         info = place.filesystem.get_file_info(place.path)
     return None if info.type != fs.FileType.File else _listed(info, place.name)
 
 
 def listed(place: Place) -> list[Listed]:
-    """All files below a folder, in order of name; none where there is no such folder."""
+    """Return all files below a folder, in order of name; none if there is no such folder."""
     selector = fs.FileSelector(place.path, allow_not_found=True, recursive=True)
     with store_errors(place.uri):
         found = place.filesystem.get_file_info(selector)
@@ -158,13 +158,13 @@ def _listed(info: fs.FileInfo, name: str) -> Listed:
 
 
 def upload(folder: Place, files: Mapping[str, Path]) -> None:
-    """Puts files into a folder of a store, many at once.
+    """Put files into a folder of a store in parallel.
 
     Args:
         files: Name, relative to the folder -> file on this machine.
 
     Raises:
-        StoreError: See `store_errors`; some may be there by then.
+        StoreError: See `store_errors`; some files may have been put by then.
     """
     with ThreadPoolExecutor(WIDTH) as pool:
         for done in [pool.submit(_upload, folder.below(name), files[name]) for name in files]:
@@ -182,7 +182,7 @@ def _upload(place: Place, file: Path) -> None:
 
 
 def remove_all(folder: Place, names: Collection[str]) -> None:
-    """Removes files of a folder, many at once; one may be gone already."""
+    """Remove files of a folder in parallel; they need not exist."""
     with ThreadPoolExecutor(WIDTH) as pool:
         for done in [pool.submit(_remove, folder.below(name)) for name in names]:
             done.result()

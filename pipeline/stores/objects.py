@@ -1,4 +1,4 @@
-"""Small objects of a store that are put only if they still are what was read."""
+"""Put small objects of a store only if they are unchanged since they were read."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from obstore.store import ObjectStore, from_url
 from pipeline.errors import ChangedError, StoreError, UsageError
 from pipeline.stores.place import Place, endpoint
 
-# What is larger is put in parts: a store takes 5 GB at once, and this process holds it in memory.
+# Larger files are multipart uploads: a store takes 5 GB at once, and this process holds it in
+# memory.
 _ONE_PUT_BYTES = 256 << 20
 
 Version = dict[str, str | None]
-"""What a store knows a state of an object by: `e_tag`, and `version` where it has one."""
+"""The state of an object: its `e_tag`, and `version` if the store has one."""
 
 
 class Objects:
@@ -33,22 +34,22 @@ class Objects:
         self._store = _store(place)
 
     def tags(self, prefix: str) -> dict[str, str]:
-        """Names below a folder, or of one object -> the tag of its state."""
+        """Return the tag of each object below a folder, or of one object, by name."""
         with _errors(self.place):
             batches = obstore.list(self._store, prefix)
             return {str(found["path"]): str(found["e_tag"]) for batch in batches for found in batch}
 
     def tag(self, name: str) -> str | None:
-        """The tag of an object's state; None if there is none."""
+        """Return the tag of an object's state; None if there is none."""
         with _errors(self.place), contextlib.suppress(FileNotFoundError):
             return str(obstore.head(self._store, name)["e_tag"])
         return None
 
     def fetch(self, name: str, target: Path) -> Version:
-        """Writes an object to a file, which must not be in use.
+        """Write an object to a file, which must not be in use.
 
         Raises:
-            FileNotFoundError: There is none.
+            FileNotFoundError: It does not exist.
         """
         with _errors(self.place), target.open("wb") as file:
             found = obstore.get(self._store, name)
@@ -57,11 +58,11 @@ class Objects:
             return _version(found.meta)
 
     def put(self, name: str, content: bytes | Path, known: Version | None) -> Version:
-        """Puts an object whose state is known.
+        """Put an object whose present state is known.
 
         Args:
             content: Bytes, or a file.
-            known: The state that is replaced; None for an object that must not be there yet.
+            known: The state that is replaced; None if the object must not exist yet.
 
         Raises:
             ChangedError: It is in another state.
@@ -71,7 +72,7 @@ class Objects:
         mode: Any = "create" if known is None else {k: v for k, v in known.items() if v}
         try:
             with _errors(self.place):
-                # In one request: a put in parts knows no condition.
+                # In one request, because a multipart upload has no condition.
                 return _version(
                     obstore.put(self._store, name, content, mode=mode, use_multipart=False)
                 )
@@ -79,9 +80,9 @@ class Objects:
             raise _changed(self.place, name) from None
 
     def _put_large(self, name: str, source: Path, known: Version | None) -> Version:
-        """Puts a file in parts, which know no condition: it is looked for right before.
+        """Put a large file by multipart upload, which has no condition; compare right before.
 
-        Of two that are put within the time of one upload the last stays.
+        If two machines upload at the same time, the last one stays.
         """
         if self.tag(name) != (known and known["e_tag"]):
             raise _changed(self.place, name)
@@ -89,14 +90,14 @@ class Objects:
             return _version(obstore.put(self._store, name, source, use_multipart=True))
 
     def overwrite(self, name: str, source: Path) -> Version:
-        """Puts a file as an object, whatever is there."""
+        """Put a file as an object, whatever the store has."""
         with _errors(self.place):
             return _version(obstore.put(self._store, name, source))
 
 
 def _changed(place: Place, name: str) -> ChangedError:
     return ChangedError(
-        "another machine was first", path=f"{place.uri}/{name}", hint="give the command again"
+        "another machine was first", path=f"{place.uri}/{name}", hint="run the command again"
     )
 
 
@@ -107,9 +108,9 @@ def _version(meta: Any) -> Version:
 def _store(place: Place) -> ObjectStore:
     if not place.is_conditional:
         raise UsageError(
-            "a lake cannot lie in this store, whose puts know no condition",
+            "a lake cannot be in this store, because it has no conditional puts",
             path=place.uri,
-            hint="name a lake in s3, gs or abfs, or a directory; inputs may lie here",
+            hint="use a lake in s3, gs or abfs, or a directory; inputs may be here",
         )
     options: dict[str, Any] = {}
     if place.uri.startswith("s3://") and (at := endpoint()):
@@ -131,5 +132,5 @@ def _errors(place: Place) -> Iterator[None]:
         raise StoreError(
             f"the store fails: {str(error).splitlines()[0]}",
             path=place.uri,
-            hint="see whether it can be reached with these credentials, then run again",
-        ) from None  # what follows the first line is the store's answer in full
+            hint="check that it can be reached with these credentials, then run again",
+        ) from None  # the lines after the first are the store's full answer

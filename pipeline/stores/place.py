@@ -1,4 +1,4 @@
-"""URIs of stores, and the pyarrow file system behind each."""
+"""Read URIs of stores, and open the pyarrow file system of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyarrow import fs
 from pipeline.errors import StoreError, UsageError
 
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
-# Scheme -> its spelling here.
+# Scheme -> its canonical form.
 _SCHEMES = {
     "s3": "s3",
     "gs": "gs",
@@ -25,7 +25,7 @@ _SCHEMES = {
     "hdfs": "hdfs",
     "viewfs": "viewfs",
 }
-# Stores whose puts can depend on what is there.
+# Stores with conditional puts.
 _CONDITIONAL = ("s3", "gs", "abfs", "abfss")
 _ATTEMPTS = 8
 _DENIED = ("ACCESS_DENIED", "PERMISSION_DENIED", "AccessDenied", "AuthorizationFailure")
@@ -37,8 +37,8 @@ class Place:
 
     Attributes:
         uri: Without a slash at its end.
-        root: What a path in the store begins with: the bucket or container, or nothing.
-        path: As pyarrow's file system has it, bucket and all.
+        root: The beginning of paths in the store: the bucket or container, or empty.
+        path: The path for pyarrow's file system, with the bucket.
     """
 
     uri: str
@@ -46,17 +46,17 @@ class Place:
     path: str
 
     def below(self, relative: str) -> Place:
-        """What lies below, by a posix path."""
+        """Return the place at a relative posix path."""
         return Place(f"{self.uri}/{relative}", self.root, f"{self.path}/{relative}")
 
     @property
     def filesystem(self) -> fs.FileSystem:
-        """Pyarrow's file system that this lies in."""
+        """The pyarrow file system of this place."""
         return _filesystem(self.root)
 
     @property
     def is_conditional(self) -> bool:
-        """Whether the store can put an object only if it is as it was, which a lake needs."""
+        """Whether the store has conditional puts, which a lake needs."""
         return self.uri.split(":", 1)[0] in _CONDITIONAL
 
     @property
@@ -66,35 +66,33 @@ class Place:
 
 
 def is_uri(name: str) -> bool:
-    """Whether a name is a URI rather than a path."""
+    """Return whether a name is a URI rather than a path."""
     return _URI.match(name) is not None
 
 
 def place_of(uri: str) -> Place:
-    """Reads a URI.
+    """Read a URI.
 
     Raises:
-        UsageError: It is none of a store that is known, or has a secret in it.
+        UsageError: The scheme is unknown, or it has a secret in it.
     """
     parts = urlsplit(uri)
     scheme = _SCHEMES.get(parts.scheme.lower())
     shown = f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
     if scheme is None:
-        raise UsageError(
-            "no store of this kind is known", path=shown, hint=f"known: {', '.join(_SCHEMES)}"
-        )
+        raise UsageError("unknown kind of store", path=shown, hint=f"known: {', '.join(_SCHEMES)}")
     account = scheme.startswith("abfs")  # abfs://container@account.dfs.core.windows.net/path
     if parts.query or parts.fragment or parts.password or (parts.username and not account):
         raise UsageError(
-            "a URI has no credentials and no options",
+            "a URI must have no credentials and no options",
             path=shown,
-            hint="the environment has them, AWS_ENDPOINT_URL for one: see docs/stores.md",
+            hint="set them in the environment, e.g. AWS_ENDPOINT_URL: see docs/stores.md",
         )
     authority, path = parts.netloc, parts.path.strip("/")
     if not authority and scheme not in ("hdfs", "viewfs"):
         raise UsageError("the URI names no bucket", path=uri)
     if any(part in ("", ".", "..") for part in path.split("/")) and path:
-        raise UsageError("the path of a URI has no empty parts and no dots", path=uri)
+        raise UsageError("the path of a URI must have no empty parts and no dots", path=uri)
     root = f"{scheme}://{authority}"
     if scheme in ("hdfs", "viewfs"):
         inside = f"/{path}"
@@ -114,12 +112,12 @@ def _filesystem(root: str) -> fs.FileSystem:
 
 
 def endpoint() -> str | None:
-    """Where S3 is, if it is not Amazon's."""
+    """Return the S3 endpoint, if it is not Amazon's."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
 
 def _s3(bucket: str) -> fs.FileSystem:
-    """S3, patient with a busy store."""
+    """Return an S3 file system that retries when the store is busy."""
     at = endpoint()
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if region is None and at is None:
@@ -135,12 +133,12 @@ def _s3(bucket: str) -> fs.FileSystem:
 
 @contextlib.contextmanager
 def store_errors(uri: str) -> Iterator[None]:
-    """What pyarrow raises as errors that tell a file from a store that fails.
+    """Convert pyarrow's errors, so that a missing file differs from a failing store.
 
     Raises:
-        FileNotFoundError: There is no such object.
-        PermissionError: It is there, but not for this user.
-        StoreError: The store does not answer as it should.
+        FileNotFoundError: The object does not exist.
+        PermissionError: The user may not read it.
+        StoreError: The store fails.
     """
     try:
         yield
@@ -153,5 +151,5 @@ def store_errors(uri: str) -> Iterator[None]:
         raise StoreError(
             f"the store fails: {told.splitlines()[0]}",
             path=uri,
-            hint="see whether it can be reached with these credentials, then run again",
+            hint="check that it can be reached with these credentials, then run again",
         ) from error

@@ -1,1 +1,1 @@
-"""Writes archives with known answers in every format, from a schedule simulator of its own."""
+"""Write archives with known answers in every format, from a separate schedule simulator."""

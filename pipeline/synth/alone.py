@@ -1,4 +1,4 @@
-"""A simulated run: one rank executes its compute alone, and its communication takes no time."""
+"""Simulate a run of one rank that executes its compute alone; communication takes no time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.synth.work import Part, backward, finalizers, forward, get_batch, 
 
 
 def execute_alone(spec: Spec, run_number: int, rank: int) -> list[Op]:
-    """One micro-batch of each step, without a schedule and without messages between stages."""
+    """Return one micro-batch of each step, without schedule and messages between stages."""
     noise = random.Random(f"{spec.seed}/{run_number}/{rank}")
     stage, layers = spec.stage(rank), spec.layers // spec.pp
     ends = {"first": stage == 0, "last": stage == spec.pp - 1}

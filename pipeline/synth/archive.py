@@ -1,4 +1,4 @@
-"""Writes a whole archive, and beside it the answers."""
+"""Write a whole archive with its answers."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Row = dict[str, Any]
 
 
 def write_archive(directory: Path, spec: Spec) -> Row:
-    """Writes the files of a spec and `answers.json`; equal specs write equal bytes.
+    """Write the files of a spec and `answers.json`; equal specs write equal bytes.
 
     The answers list the runs in the order of their dates. Of a run whose steps are repeated to
     reach `size_bytes`, the figures by step are those of the first `spec.steps` steps; `repeats`
-    says how often they come, and counts and calls are of the whole run.
+    says how often they occur, and counts and calls are of the whole run.
 
     Args:
-        directory: Made if it is not there; anything in it is in the way.
+        directory: Created if missing; it must be empty.
         spec: What to write.
 
     Returns:
@@ -41,10 +41,10 @@ def write_archive(directory: Path, spec: Spec) -> Row:
         UsageError: The directory is not empty, or is a file.
     """
     if directory.exists() and not directory.is_dir():
-        raise UsageError("not a directory", path=directory, hint="name a new directory")
+        raise UsageError("not a directory", path=directory, hint="give a new directory")
     if directory.is_dir() and any(directory.iterdir()):
         raise UsageError(
-            "the directory is not empty", path=directory, hint="name a new one or empty it"
+            "the directory is not empty", path=directory, hint="give a new one or empty it"
         )
     answers = {"spec": asdict(spec), "runs": list(_runs(directory, spec))}
     directory.mkdir(parents=True, exist_ok=True)
@@ -163,7 +163,7 @@ def _plan(directory: Path, spec: Spec, size_bytes: int, *, experts: bool) -> Row
 
 
 def _times(size_bytes: int, cycle_bytes: int, *, least: int = 1) -> int:
-    """How many cycles have at least that size."""
+    """Return how many cycles reach at least that size."""
     return max(least, -(-size_bytes // cycle_bytes))
 
 
@@ -172,7 +172,7 @@ def _stamp(spec: Spec, number: int) -> datetime:
 
 
 def _clock(spec: Spec, number: int, rank: int) -> Callable[[int], int]:
-    """The rank's host's clock: its reading so many ticks after the job's start, in ticks."""
+    """Return the clock of the rank's host: its time for a time after the job's start, in ticks."""
     booted = random.Random(f"{spec.seed}/{number}/clock").randrange(10**9)
     host = spec.host(rank)
     start = (_UPTIME_MS + booted) * TICKS_PER_MS + host * ticks(spec.clock_offset_ms)
@@ -185,7 +185,7 @@ def _trace_path(spec: Spec, number: int, rank: int, folder: Path) -> Path:
 
 
 def _write(directory: Path, path: Path, chunks: Iterable[bytes]) -> Row:
-    """Writes a file; its path, size and number of lines."""
+    """Write a file; return its path, size and number of lines."""
     size = lines = 0
     target = directory / path
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -198,7 +198,7 @@ def _write(directory: Path, path: Path, chunks: Iterable[bytes]) -> Row:
 
 
 def _json(value: Any, depth: int = 0) -> str:
-    """JSON with one line per row of a table."""
+    """Return JSON with one line per row of a table."""
     inner, outer = " " * (depth + 1), " " * depth
     table = isinstance(value, list) and value and isinstance(value[0], dict)
     if depth <= 2 and isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Writes a training log as OptimusPrime's processes print it, all to one stream."""
+"""Write a training log as OptimusPrime's processes print it, all to one stream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RULE = f" {'-' * 60}"
 
 
 def file_name(spec: Spec, stamp: datetime) -> str:
-    """Base name; a log is that of one replica."""
+    """Return the base name; a log is that of one replica."""
     batch = spec.micro_batch_size * spec.micro_batches
     return (
         f"{stamp:%Y%m%d_%H%M%S}_TP{spec.tp}_DP1_PP{spec.pp}_MBS{spec.micro_batch_size}"
@@ -24,16 +24,16 @@ def file_name(spec: Spec, stamp: datetime) -> str:
 
 
 def steps_written(spec: Spec, repeats: int) -> int:
-    """Steps in the file: the first, which is warm-up, and all others `repeats` times."""
+    """Return steps in the file: the first, which is warm-up, and all others `repeats` times."""
     return 1 + (spec.log_steps - 1) * repeats
 
 
 def chunks(log: Log, stamp: datetime, repeats: int) -> Iterator[bytes]:
-    """The file in pieces of a step each."""
+    """Yield the file in pieces of a step each."""
     spec, total = log.spec, steps_written(log.spec, repeats)
     cycle = spec.log_steps - 1
     templates = {step: step_template(log, step) for step in range(1, spec.log_steps + 1)}
-    # Only the first record adds up two batches: when step 2 comes again, its time is its own.
+    # Only the first record adds up two batches: a repeated step 2 has its own time.
     later = {**templates, 2: step_template(log, 2, log.batches[1])}
     epoch = max(_STEPS_PER_EPOCH, total)
     yield _text(_preamble(spec, stamp, epoch))
@@ -48,7 +48,7 @@ def chunks(log: Log, stamp: datetime, repeats: int) -> Iterator[bytes]:
 
 
 def step_template(log: Log, step: int, record: Batch | None = None) -> bytes:
-    """Blocks of a step, the last stage first, and behind its block the record of the batch before.
+    """Return blocks of a step, the last stage first, then the record of the batch before.
 
     Args:
         record: Shown in place of the batch's own record.
@@ -86,7 +86,7 @@ def _layer(time: LayerTime) -> str:
 
 
 def _merge(left: Sequence[str], right: Sequence[str]) -> list[str]:
-    """Two processes print line by line at once: both texts first, then both ends of line."""
+    """Interleave two processes that print at once: both texts first, then both ends of line."""
     shared = min(len(left), len(right))
     lines = [text for pair in zip(left, right, strict=False) for text in ("".join(pair), "")]
     return [*lines, *left[shared:], *right[shared:]]

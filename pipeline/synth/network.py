@@ -1,4 +1,4 @@
-"""Ranks as coroutines that meet in collectives and messages: a dataflow network of clocks.
+"""Run ranks as coroutines that meet in collectives and messages: a dataflow network of clocks.
 
 A rank owns its clock and talks to others only through the three requests here. Nothing in the
 model of time is shared between ranks but the moments they meet, so every order in which runnable
@@ -23,7 +23,7 @@ class Arrive:
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """Starts to send; the sender goes on at once and the answer means nothing."""
+    """Starts to send; the sender continues at once and the answer is meaningless."""
 
     key: Hashable
     at: int
@@ -40,7 +40,7 @@ Program = Generator[Arrive | Post | Receive, int, None]
 
 
 def run(programs: Mapping[int, Program]) -> None:
-    """Runs the programs of all ranks to their ends.
+    """Run the programs of all ranks to their ends.
 
     Raises:
         RuntimeError: Ranks wait for each other forever: their schedule is wrong.
@@ -64,7 +64,7 @@ class _Network:
         self._awaited: dict[Hashable, int] = {}
 
     def resume(self, rank: int, answer: int | None) -> None:
-        """Lets a rank go on until it has to wait or ends."""
+        """Let a rank continue until it has to wait or ends."""
         program = self._programs[rank]
         try:
             request = next(program) if answer is None else program.send(answer)

@@ -1,4 +1,4 @@
-"""Writes workload plans as AICB does: a row per layer, three passes of compute and traffic."""
+"""Write workload plans as AICB does: a row per layer, three passes of compute and traffic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipeline.synth.spec import Spec
 from pipeline.synth.work import VOCABULARY
 
 _PASSES = ("forward", "input_grad", "weight_grad")
-_UNMEASURED_NS = 1  # what an unprofiled plan says
+_UNMEASURED_NS = 1  # value in an unprofiled plan
 _MEASURABLE_NS = 1_000
 _TOP_K = 2
 _PLAIN_GROUPS = {"forward": "tp", "input_grad": "tp", "weight_grad": "dp"}
@@ -57,7 +57,7 @@ class LayerRow:
 
 @dataclass(frozen=True)
 class Plan:
-    """Rows of a plan: `block` is one micro-batch and stands there `repeats` times."""
+    """Rows of a plan: `block` is one micro-batch and is repeated `repeats` times."""
 
     spec: Spec
     repeats: int
@@ -82,7 +82,7 @@ class Plan:
         return len(self.opening) + len(self.block) * self.repeats + len(self.closing)
 
     def chunks(self) -> Iterator[bytes]:
-        """The file in pieces of about a megabyte."""
+        """Yield the file in pieces of about a megabyte."""
         spec = self.spec
         activation = 2 * spec.micro_batch_size * spec.sequence * spec.hidden
         header = (
@@ -99,7 +99,7 @@ class Plan:
         yield _text(self.closing)
 
     def pass_rows(self) -> list[Row]:
-        """Per pass: compute over its profiled rows, and how many rows have only a placeholder."""
+        """Return per pass: compute over profiled rows, and the number of placeholders."""
         rows = []
         for index, name in enumerate(_PASSES):
             times = [(row.passes[index].compute_ns, count) for row, count in self._counted()]
@@ -115,7 +115,7 @@ class Plan:
         return rows
 
     def traffic_rows(self) -> list[Row]:
-        """Per pass, collective and group: calls with a size, and their bytes."""
+        """Return per pass, collective and group: calls with a size, and their bytes."""
         totals: dict[tuple[str, str, str], list[int]] = {}
         for row, count in self._counted():
             for name, one in zip(_PASSES, row.passes, strict=True):
@@ -138,7 +138,7 @@ class Plan:
 
 
 def make_plan(spec: Spec, *, experts: bool, size_bytes: int) -> Plan:
-    """Plan of the spec's model, with as many micro-batches as the size asks for."""
+    """Return plan of the spec's model, with as many micro-batches as the size asks for."""
     opening, block = tuple(_opening(spec, experts=experts)), tuple(_block(spec, experts=experts))
     closing = tuple(_closing(spec))
     repeats = max(spec.micro_batches, -(-size_bytes // len(_text(block))))
@@ -165,7 +165,7 @@ def _block(spec: Spec, *, experts: bool) -> Iterator[LayerRow]:
     size = 2 * spec.micro_batch_size * spec.sequence * spec.hidden
     forward, backward = round(spec.forward_ms * 1e6) // 4, round(spec.backward_ms * 1e6) // 8
     gathered, scattered = Pass(forward, "ALLGATHER", size), Pass(forward, "REDUCESCATTER", size)
-    # The first of each pair overlaps its reduce-scatter with the weight gradient: nothing is left.
+    # The first of each pair hides its reduce-scatter behind the weight gradient.
     hidden = Pass(backward, "REDUCESCATTER", 0)
     shown, weights = Pass(backward, "ALLGATHER", size), Pass(backward)
     yield LayerRow("embedding_layer", Pass(forward, "ALLREDUCE", size), weight_grad=Pass(backward))

@@ -1,4 +1,4 @@
-"""Writes the operations of ranks as Megatron's tracer prints them."""
+"""Write the operations of ranks as Megatron's tracer prints them."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Template:
     stamps_ms: npt.NDArray[np.int64]
 
     def render(self, shift_ms: int) -> bytes:
-        """The lines, that much later."""
+        """Return the lines, shifted by this time."""
         return self.text % tuple((self.stamps_ms + shift_ms).tolist())
 
 
 def file_name(spec: Spec, rank: int, stamp: str) -> str:
-    """Base name of a rank's file."""
+    """Return the base name of a rank's file."""
     experts = f"_exp{spec.ep}_expNum{spec.experts}" if spec.experts else ""
     return (
         f"wd{spec.world_size}_tp{spec.tp}_pp{spec.pp}{experts}_numl{spec.layers}"
@@ -51,10 +51,10 @@ def file_name(spec: Spec, rank: int, stamp: str) -> str:
 def template(
     spec: Spec, ops: Iterable[Op], clock: Callable[[int], int], *, simulated: bool
 ) -> Template:
-    """Lines of one rank.
+    """Return lines of one rank.
 
     Args:
-        clock: Reading of the rank's clock so long after the job's start, both in ticks.
+        clock: Time of the rank's clock for a time after the job's start, both in ticks.
         simulated: Executed alone: without phases, and gradient synchronisation without times.
     """
     lines: list[str] = []
@@ -78,12 +78,12 @@ def template(
 
 
 def decimal(amount: int) -> str:
-    """Ticks as milliseconds, as Python prints them rounded to two decimals."""
+    """Return ticks as milliseconds, as Python prints them rounded to two decimals."""
     return f"{amount // TICKS_PER_MS}{_DECIMALS[amount % TICKS_PER_MS]}"
 
 
 def row_counts(ranks: Sequence[Sequence[Op]]) -> dict[str, int]:
-    """Rows that the lines should give, by table."""
+    """Return rows that the lines should give, by table."""
     ops = [op for rank in ranks for op in rank]
     return {
         "ops": len(ops),

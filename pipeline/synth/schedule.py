@@ -1,4 +1,4 @@
-"""The ranks of a job, step by step: 1F1B, plain and interleaved, with its messages and its waits.
+"""Simulate the ranks of a job, step by step: 1F1B, plain and interleaved, with messages and waits.
 
 Order of passes: Narayanan et al. 2021, section 2.2; which calls are fused and how the phases are
 named: Megatron's non-interleaved schedule. A send takes its transfer time and never waits for the
@@ -28,7 +28,7 @@ from pipeline.synth.work import (
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A call in time, in ticks; `latest` is when its last member arrived, `cost` what follows."""
+    """A call in time, in ticks; `latest` is the last arrival, `cost` the time after it."""
 
     call: Call
     start: int
@@ -75,7 +75,7 @@ class Worker:
     _meetings: Counter[str] = field(default_factory=Counter)
 
     def program(self) -> Program:
-        """All steps of the job."""
+        """Yield all steps of the job."""
         schedule = self._interleaved if self.spec.vpp > 1 else self._plain
         for step in range(1, self.spec.steps + 1):
             self._step = step
@@ -145,7 +145,7 @@ class Worker:
             yield from backwards(number)
 
     def _ends(self, chunk: int) -> tuple[bool, bool]:
-        """Whether a chunk of this rank is the model's first, and its last."""
+        """Return whether a chunk of this rank is the model's first, and its last."""
         spec = self.spec
         return (
             self._stage == 0 and chunk == 0,
@@ -195,7 +195,7 @@ class Worker:
         return Span(call, start, self.clock, latest, cost)
 
     def _message(self, way: str, chunk: int, batch: int, *, sending: bool) -> Hashable:
-        """Key of a message over the border of a chunk; None at the ends of the model."""
+        """Return key of a message over the border of a chunk; None at the ends of the model."""
         spec = self.spec
         position = chunk * spec.pp + self._stage
         ahead = (way == "forward") == sending
@@ -274,7 +274,7 @@ class Worker:
 
 
 def simulate(spec: Spec, run_number: int) -> list[list[Op]]:
-    """Executes a job; the operations of every rank in order, in ticks from its start."""
+    """Execute a job; return the operations of every rank in order, in ticks from its start."""
     workers = [_worker(spec, run_number, rank) for rank in range(spec.world_size)]
     run({worker.rank: worker.program() for worker in workers})
     return [worker.ops for worker in workers]

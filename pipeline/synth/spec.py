@@ -1,4 +1,4 @@
-"""What a generated archive contains: sizes, costs, injected faults, and who talks to whom."""
+"""Define the content of a generated archive: sizes, costs, injected faults, groups."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MOST_DRIFT_PPM = 1000.0
 
 
 def ticks(ms: float) -> int:
-    """Milliseconds in the resolution of the traces, 0.01 ms."""
+    """Return milliseconds in the resolution of the traces, 0.01 ms."""
     return round(ms * TICKS_PER_MS)
 
 
@@ -43,12 +43,12 @@ def _field(default: Any, meaning: str) -> Any:
 
 @dataclass(frozen=True)
 class Spec:
-    """Everything that decides an archive's bytes: equal specs write equal archives.
+    """Everything that determines an archive's bytes: equal specs write equal archives.
 
-    What a field means stands in its metadata, where the command's help reads it.
+    The meaning of a field is in its metadata, which the command's help prints.
 
     Raises:
-        UsageError: The values do not fit together.
+        UsageError: The values contradict each other.
     """
 
     formats: tuple[str, ...] = _field(FORMATS, "A format to write.")
@@ -58,7 +58,7 @@ class Spec:
     dp: int = _field(1, "Data-parallel size.")
     ep: int = _field(1, "Expert-parallel size.")
     vpp: int = _field(1, "Model chunks per rank; above 1 the schedule is interleaved 1F1B.")
-    micro_batches: int = _field(8, "Per step and pipeline.")
+    micro_batches: int = _field(8, "Micro-batches per step and pipeline.")
     micro_batch_size: int = _field(1, "Samples in a micro-batch.")
     steps: int = _field(4, "Steps per traced job; size_bytes repeats them.")
     log_steps: int = _field(20, "Steps with layer times in a training log.")
@@ -67,13 +67,13 @@ class Spec:
     sequence: int = _field(2048, "Tokens in a sample.")
     experts: int = _field(0, "Experts per layer, spread over ep ranks; 0 for a dense model.")
     forward_ms: float = _field(2.0, "Forward pass of one layer and micro-batch on one rank.")
-    backward_ms: float = _field(4.0, "Backward pass of the same.")
+    backward_ms: float = _field(4.0, "Backward pass of one layer and micro-batch on one rank.")
     noise: float = _field(0.0, "Relative standard deviation of forward and backward compute times.")
     overhead_ms: float = _field(
-        0.5, "Of get_batch and of loss_func each, beside their communication."
+        0.5, "Time of get_batch and of loss_func each, without communication."
     )
-    gap_ms: float = _field(0.05, "Between the end of an operation and the start of the next.")
-    optimizer_ms: float = _field(5.0, "Of the optimizer step.")
+    gap_ms: float = _field(0.05, "Time between the end of an operation and the start of the next.")
+    optimizer_ms: float = _field(5.0, "Time of the optimizer step.")
     busbw_gbps: float | None = _field(
         100.0, "Bus bandwidth of every link, 1e9 bytes/s; 0: communication takes no time."
     )
@@ -81,15 +81,15 @@ class Spec:
         True, "The optimizer step waits for all ranks; else early ranks run ahead."
     )
     slow_rank: int | None = _field(None, "Rank that computes slow_factor times as long.")
-    slow_factor: float = _field(1.3, "How slow slow_rank is.")
+    slow_factor: float = _field(1.3, "Slowdown of slow_rank.")
     slow_collective: str | None = _field(
         None, "Collective that takes slow_collective_factor times as long."
     )
-    slow_collective_factor: float = _field(4.0, "How slow slow_collective is.")
+    slow_collective_factor: float = _field(4.0, "Slowdown of slow_collective.")
     slow_layer: int | None = _field(
         None, "Layer of the log that takes slow_layer_factor times as long."
     )
-    slow_layer_factor: float = _field(3.0, "How slow slow_layer is.")
+    slow_layer_factor: float = _field(3.0, "Slowdown of slow_layer.")
     slow_layer_step: int | None = _field(
         None, "The only step in which slow_layer is slow; by default every step."
     )
@@ -99,14 +99,14 @@ class Spec:
     ranks_per_host: int | None = _field(
         None, "Puts the ranks on hosts, each with its clock; by default one host."
     )
-    clock_offset_ms: float = _field(0.0, "Host h's clock is h times this ahead.")
+    clock_offset_ms: float = _field(0.0, "Clock of host h is ahead by h times this.")
     clock_drift_ppm: float = _field(
-        0.0, "Host h's clock gains h times this: time stamps drift, durations do not."
+        0.0, "Clock of host h runs fast by h times this: time stamps drift, durations do not."
     )
     runs: int = _field(1, "Jobs with the faults above; jobs differ in noise and date only.")
     clean_runs: int = _field(0, "Earlier jobs of the same configuration without the faults.")
     simulated: bool = _field(False, "Adds a trace of one rank executed alone.")
-    size_bytes: int = _field(0, "Least size of a format's files together, reached by repetition.")
+    size_bytes: int = _field(0, "Minimum total size of a format's files, reached by repetition.")
 
     def __post_init__(self) -> None:
         self._check_ranges()
@@ -131,19 +131,19 @@ class Spec:
         )
 
     def stage(self, rank: int) -> int:
-        """Pipeline stage, the slowest dimension of Megatron's rank order."""
+        """Return pipeline stage, the slowest dimension of Megatron's rank order."""
         return rank // (self.tp * self.dp)
 
     def host(self, rank: int) -> int:
-        """Host number; ranks fill hosts in order."""
+        """Return host number; ranks fill hosts in order."""
         return 0 if self.ranks_per_host is None else rank // self.ranks_per_host
 
     def host_name(self, rank: int) -> str | None:
-        """Folder of the rank's host; None where one host holds all ranks."""
+        """Return folder of the rank's host; None where one host holds all ranks."""
         return None if self.host(self.world_size - 1) == 0 else f"node{self.host(rank)}"
 
     def group(self, kind: str, rank: int) -> tuple[int, ...]:
-        """Ranks that communicate with `rank` in a group of that kind, itself included."""
+        """Return ranks that communicate with `rank` in a group of that kind, itself included."""
         block = self.tp * self.dp
         stage, place = divmod(rank, block)
         replica, slot = divmod(place, self.tp)
@@ -168,8 +168,8 @@ class Spec:
         unknown = sorted(set(self.formats) - set(FORMATS))
         if unknown or not self.formats:
             raise UsageError(
-                f"no format {', '.join(unknown)}" if unknown else "no format to write",
-                hint=f"any of {', '.join(FORMATS)}",
+                f"no format {', '.join(unknown)}" if unknown else "no format given",
+                hint=f"use any of {', '.join(FORMATS)}",
             )
         for name, least in _LEAST.items():
             value = getattr(self, name)
@@ -180,7 +180,7 @@ class Spec:
         if self.busbw_gbps is not None and not 0 < self.busbw_gbps < math.inf:
             raise UsageError(f"busbw_gbps is {self.busbw_gbps}", hint="give a positive number")
         if self.runs + self.clean_runs < 1:
-            raise UsageError("no job to write", hint="give runs or clean_runs")
+            raise UsageError("no job given", hint="give runs or clean_runs")
 
     def _check_fit(self) -> None:
         if self.layers % (self.pp * self.vpp):
@@ -190,7 +190,7 @@ class Spec:
             )
         if self.vpp > 1 and (self.pp == 1 or self.micro_batches % self.pp):
             raise UsageError(
-                "an interleaved schedule needs stages and a whole number of micro-batches for each",
+                "an interleaved schedule needs several stages and a multiple of pp micro-batches",
                 hint="give pp above 1 and micro_batches a multiple of pp, or vpp = 1",
             )
         if self.dp % self.ep or self.experts % self.ep or (self.ep > 1 and not self.experts):
@@ -200,7 +200,7 @@ class Spec:
             )
         if self.simulated and self.pp == 1:
             raise UsageError(
-                "a simulated run of one stage cannot be told from a measured one",
+                "a simulated run of one stage cannot be distinguished from a measured one",
                 hint="give pp above 1",
             )
         if self.ranks_per_host is not None and self.ranks_per_host < 1:
@@ -209,7 +209,7 @@ class Spec:
 
     def _check_clocks(self) -> None:
         if (self.clock_offset_ms or self.clock_drift_ppm) and self.ranks_per_host is None:
-            raise UsageError("one host has one clock", hint="give ranks_per_host")
+            raise UsageError("one host has only one clock", hint="give ranks_per_host")
         if not math.isfinite(self.clock_offset_ms):
             raise UsageError(f"clock_offset_ms is {self.clock_offset_ms}", hint="give a number")
         if not abs(self.clock_drift_ppm) <= _MOST_DRIFT_PPM:
@@ -240,7 +240,8 @@ class Spec:
             return
         if self.slow_collective not in SLOWABLE:
             raise UsageError(
-                f"slow_collective is {self.slow_collective!r}", hint=f"one of {', '.join(SLOWABLE)}"
+                f"slow_collective is {self.slow_collective!r}",
+                hint=f"use one of {', '.join(SLOWABLE)}",
             )
         size = SLOWABLE[self.slow_collective]
         if getattr(self, size) == 1:
@@ -251,7 +252,7 @@ class Spec:
 
 
 def sample_spec() -> Spec:
-    """The archive in data/sample: small, with one of everything that the models report on."""
+    """Return the archive in data/sample: small, with one of everything that models report."""
     return Spec(
         seed=7,
         tp=2,

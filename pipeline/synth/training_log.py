@@ -1,4 +1,4 @@
-"""What a pipeline training job measures: forward times by stage and layer, and step times."""
+"""Simulate a pipeline training job: forward times by stage and layer, and step times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from pipeline.synth.spec import Spec
 
-# Leaf modules of a layer; the last one of a stage's last layer lies on the next stage.
+# Leaf modules of a layer; the last one of a stage's last layer is on the next stage.
 PIECES = 8
 _NS_PER_US = 1_000
 _WARMUP_FACTOR = 6
@@ -53,14 +53,14 @@ class Log:
 
     @functools.cached_property
     def blocks(self) -> dict[tuple[int, int], list[LayerTime]]:
-        """What a stage's leader prints in a step, by step and stage."""
+        """Return what a stage's leader prints in a step, by step and stage."""
         blocks = defaultdict(list)
         for time in self.layers:
             blocks[time.step, time.stage].append(time)
         return blocks
 
     def leader(self, stage: int) -> int:
-        """Rank that prints for a stage."""
+        """Return rank that prints for a stage."""
         return stage * self.spec.tp
 
     @property
@@ -71,7 +71,7 @@ class Log:
         return 0, 1 if self.spec.pp == 2 else self.spec.pp - 2
 
     def record(self, number: int) -> Batch:
-        """Progress record of a 0-based batch; record 1 covers two batches and adds up both."""
+        """Return the progress record of a 0-based batch; record 1 adds up two batches."""
         batch = self.batches[number]
         if number > 1:
             return batch
@@ -81,7 +81,7 @@ class Log:
 
 
 def simulate_log(spec: Spec, run_number: int) -> Log:
-    """Layer times of every stage and step, and the step times that follow from them."""
+    """Return layer times of every stage and step, and the step times that follow from them."""
     noise = random.Random(f"{spec.seed}/{run_number}/log")
     layers: list[LayerTime] = []
     batches = []
@@ -99,7 +99,7 @@ def simulate_log(spec: Spec, run_number: int) -> Log:
 
 
 def layer_step_rows(log: Log) -> list[Row]:
-    """Per step and layer: time and module calls, summed over stages."""
+    """Return per step and layer: time and module calls, summed over stages."""
     rows: dict[tuple[int, str], Row] = {}
     for time in log.layers:
         row = rows.setdefault(
@@ -113,7 +113,7 @@ def layer_step_rows(log: Log) -> list[Row]:
 
 
 def modelled_rows(log: Log) -> list[Row]:
-    """Per step and stage: time per micro-batch t, and the bubble 1 - m t / (Σ t + (m-1) max t)."""
+    """Return per step and stage: time t, and the bubble 1 - m t / (Σ t + (m-1) max t)."""
     m = log.spec.micro_batches
     by_step: dict[int, list[LayerTime]] = defaultdict(list)
     for time in log.layers:
@@ -135,7 +135,7 @@ def modelled_rows(log: Log) -> list[Row]:
 
 
 def progress_rows(log: Log, steps: int) -> list[Row]:
-    """Per progress record of the first cycle, and of the last batch: times of all copies, and loss.
+    """Return per progress record of the first cycle and the last batch: times of copies, and loss.
 
     Args:
         steps: In the file; the number of its last record.

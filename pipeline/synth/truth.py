@@ -1,7 +1,7 @@
-"""What the simulator knows about a job: the figures that models should find in its files.
+"""Compute the true figures of a simulated job, which models should find in its files.
 
-Definitions are those of the project's definitions page, written a second time from its text alone
-and in another way than the models': from the simulator's own record of who waited for whom.
+Definitions are those of the project's definitions page. They are implemented a second time from its
+text alone, and differently from the models: from the simulator's own record of who waited for whom.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _DECLARED = {"dp", "expert_dp"}
 
 
 def theory(stages: int, micro_batches: int, chunks: int = 1) -> Row:
-    """Bubble of 1F1B with that many chunks per rank (Narayanan et al. 2021, section 2.2)."""
+    """Return bubble of 1F1B with that many chunks per rank (Narayanan et al. 2021, section 2.2)."""
     idle, busy = stages - 1, chunks * micro_batches
     return {"bubble_ratio": idle / (busy + idle), "bubble_over_ideal_ratio": idle / busy}
 
 
 def step_rows(ranks: Ranks) -> list[Row]:
-    """Per step: its length, and the window from its first start to its last backward end."""
+    """Return per step: its length, and the window from first start to last backward end."""
     last: dict[int, int] = defaultdict(int)
     for op in (op for ops in ranks for op in ops):
         last[op.step] = max(last[op.step], op.end)
@@ -46,7 +46,7 @@ def step_rows(ranks: Ranks) -> list[Row]:
 
 
 def rank_step_rows(spec: Spec, ranks: Ranks) -> list[Row]:
-    """Per step and rank: the parts of the window, waits, own compute, and slowdown among peers.
+    """Return per step and rank: parts of the window, waits, own compute, slowdown among peers.
 
     The busy time (compute, data and in_op_comm) also by phase of the schedule.
     """
@@ -81,7 +81,7 @@ def rank_step_rows(spec: Spec, ranks: Ranks) -> list[Row]:
 
 
 def clock_rows(spec: Spec) -> list[Row]:
-    """Per rank: its host, and what its clock is ahead of rank 0's at the start and gains on it."""
+    """Return per rank: its host, its clock's lead over rank 0's at the start, and its drift."""
     return [
         {
             "rank": rank,
@@ -94,7 +94,7 @@ def clock_rows(spec: Spec) -> list[Row]:
 
 
 def stage_rows(rank_steps: Sequence[Row]) -> list[Row]:
-    """Per step and stage: mean, least and greatest bubble of its ranks."""
+    """Return per step and stage: mean, minimum and maximum bubble of its ranks."""
     bubbles = defaultdict(list)
     for row in rank_steps:
         bubbles[row["step"], row["stage"]].append(row["bubble_ratio"])
@@ -111,7 +111,7 @@ def stage_rows(rank_steps: Sequence[Row]) -> list[Row]:
 
 
 def rank_rows(spec: Spec, rank_steps: Sequence[Row]) -> list[Row]:
-    """Per rank: slowdown over the steps, and whether it was injected."""
+    """Return per rank: slowdown over the steps, and whether it was injected."""
     by_rank = defaultdict(list)
     for row in rank_steps:
         by_rank[row["rank"]].append(row)
@@ -129,7 +129,7 @@ def rank_rows(spec: Spec, rank_steps: Sequence[Row]) -> list[Row]:
 
 
 def collective_rows(spec: Spec, ranks: Ranks, repeats: int) -> list[Row]:
-    """Per kind and size of communication: calls, time without waits, and bandwidth."""
+    """Return per kind and size of communication: calls, time without waits, and bandwidth."""
     seen: dict[tuple[str, str, str, int, bool], tuple[int, Span, int]] = {}
     for rank, ops in enumerate(ranks):
         for span in (span for op in ops for span in (*op.spans, *([op.own] if op.own else []))):
@@ -218,7 +218,7 @@ def _parts(ops: Sequence[Op], step: int, window: tuple[int, int]) -> dict[str, i
 
 
 def _own_compute(ops: Sequence[Op]) -> Counter[int]:
-    """Forward and backward time outside communication, by step."""
+    """Return forward and backward time outside communication, by step."""
     own: Counter[int] = Counter()
     for op in ops:
         if op.name in _OWN:

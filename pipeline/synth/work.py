@@ -1,4 +1,4 @@
-"""What an operation of a rank is made of: compute times, and the communication between them."""
+"""Define the operations of a rank: compute times, and the communication between them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Call:
         caller: Function that traced it.
         word: The collective as the trace spells it, a key of `COLLECTIVES`.
         group: Kind of group as `Spec.group` takes it.
-        shape: Of the tensor that a rank puts in.
-        hidden: Compute that runs beside it, in ticks: the call lasts at least as long. None for a
-            call that blocks.
-        tensor: Name of the tensor; None where the trace leaves it out.
+        shape: Shape of the rank's input tensor.
+        hidden: Compute that runs at the same time, in ticks: the call lasts at least as long. None
+            for a call that blocks.
+        tensor: Name of the tensor; None if the trace omits it.
     """
 
     caller: str
@@ -48,12 +48,12 @@ class Call:
         return COLLECTIVES[self.word]
 
     def size_bytes(self, members: int) -> int:
-        """Size that bandwidth is reckoned with: an all_gather counts its whole output."""
+        """Return the size for bandwidth: an all_gather counts its whole output."""
         tensor = math.prod(self.shape) * WIDTHS[self.dtype]
         return tensor * members if self.word == "allgather" else tensor
 
     def bus_factor(self, members: int) -> float:
-        """Bus over algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md)."""
+        """Return bus over algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md)."""
         match self.word:
             case "allreduce":
                 return 2 * (members - 1) / members
@@ -62,7 +62,7 @@ class Call:
         return 1.0
 
     def cost(self, spec: Spec, members: int) -> int:
-        """Ticks from the arrival of the last member to the end."""
+        """Return ticks from the arrival of the last member to the end."""
         if spec.busbw_gbps is None:
             return 0
         seconds = self.size_bytes(members) * self.bus_factor(members) / (spec.busbw_gbps * 1e9)
@@ -75,12 +75,12 @@ Part = int | Call
 
 
 def halves(amount: int) -> tuple[int, int]:
-    """Two whole parts that add up."""
+    """Return two whole parts that add up."""
     return amount // 2, amount - amount // 2
 
 
 def get_batch(spec: Spec, *, first: bool, last: bool) -> list[Part]:
-    """Host work between the broadcasts of what the stage needs."""
+    """Return host work between the broadcasts of what the stage needs."""
     tokens = (spec.micro_batch_size, spec.sequence)
     mask = (spec.micro_batch_size, 1, spec.sequence, spec.sequence)
     tensors = [
@@ -99,7 +99,7 @@ def get_batch(spec: Spec, *, first: bool, last: bool) -> list[Part]:
 
 
 def loss_func(spec: Spec) -> list[Part]:
-    """Host work, then the loss averaged over replicas."""
+    """Return host work, then the loss averaged over replicas."""
     return [
         ticks(spec.overhead_ms),
         Call("allreduce", "allreduce", "dp", (1,), "float32", "loss_func"),
@@ -107,7 +107,7 @@ def loss_func(spec: Spec) -> list[Part]:
 
 
 def forward(spec: Spec, layers: int, *, first: bool, last: bool) -> list[Part]:
-    """Forward pass of that many layers: attention and MLP, each followed by what it sends."""
+    """Return the forward pass of these layers: attention and MLP, with communication."""
     attention, mlp = halves(ticks(spec.forward_ms))
     parts: list[Part] = []
     if first and spec.tp > 1:
@@ -129,7 +129,7 @@ def forward(spec: Spec, layers: int, *, first: bool, last: bool) -> list[Part]:
 
 
 def backward(spec: Spec, layers: int, *, last: bool) -> list[Part]:
-    """Backward pass; the weight gradients run beside the all-reduce of the input gradients."""
+    """Return the backward pass; weight gradients overlap the all-reduce of input gradients."""
     mlp, attention = halves(ticks(spec.backward_ms))
     parts: list[Part] = []
     if last and spec.tp > 1:
@@ -146,13 +146,13 @@ def backward(spec: Spec, layers: int, *, last: bool) -> list[Part]:
 
 
 def message(spec: Spec, op: str) -> Call:
-    """The activations, or their gradients, that go from stage to stage."""
+    """Return the activations, or their gradients, that go from stage to stage."""
     shape = (spec.sequence, spec.micro_batch_size, spec.hidden)
     return Call(op, "send_recv", "pp", shape, ACTIVATION_DTYPE)
 
 
 def finalizers(spec: Spec, stage: int) -> list[Call]:
-    """Gradient synchronisation at the end of a step, in order; named by their `caller`."""
+    """Return gradient synchronisation at the end of a step, in order; named by their `caller`."""
     at_end = stage in {0, spec.pp - 1}
     embedding = (VOCABULARY // spec.tp, spec.hidden)
     layers = spec.layers // spec.pp

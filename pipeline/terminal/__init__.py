@@ -1,4 +1,4 @@
-"""What people look at in a terminal: one run, two runs beside each other, many in a table."""
+"""Print to the terminal: one run, a comparison of two runs, a table of many."""
 
 from pipeline.terminal.changes import read_changes
 from pipeline.terminal.diff import print_changes

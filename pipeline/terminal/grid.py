@@ -1,4 +1,4 @@
-"""A table that fits a width: names are cut in the middle, then the least columns are left out."""
+"""Lay out a table in a width: cut names in the middle, then drop columns."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ GAP = 2
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A value as shown.
+    """A printed value.
 
     Attributes:
-        style: As rich names it; nothing for plain text.
+        style: A style of rich; empty for plain text.
     """
 
     text: str
@@ -29,9 +29,9 @@ class Column:
     """A column of a table.
 
     Attributes:
-        right: Stands on the right: numbers.
-        spare: Left out where there is no room, those with the highest number first; 0 never.
-        least: Cells that it keeps when it is cut in the middle; None for one that is never cut.
+        right: Aligned to the right, for numbers.
+        spare: Left out if there is no space, those with the highest number first; 0 never.
+        least: Minimum width when it is cut in the middle; None if it is never cut.
     """
 
     name: str
@@ -45,8 +45,8 @@ class Fitted:
     """The part of a table that fits.
 
     Attributes:
-        places: Columns that are shown, by place.
-        widths: Of these.
+        places: Indices of the columns that are shown.
+        widths: Their widths.
         dropped: Names of the others.
     """
 
@@ -56,10 +56,10 @@ class Fitted:
 
 
 def fit(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int | None) -> Fitted:
-    """What of a table is shown, and how wide.
+    """Return which columns of a table are shown, and their widths.
 
     Args:
-        width: Cells of a line; None for as many as it takes.
+        width: Width of a line; None without a limit.
     """
     natural = [
         max([cell_len(column.name), *(cell_len(row[place].text) for row in rows)])
@@ -76,7 +76,7 @@ def fit(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int | 
 
 
 def laid_out(cell: Cell, width: int, *, right: bool) -> str:
-    """A cell's text in its place."""
+    """Return a cell's text, padded and aligned."""
     text = cut_middle(cell.text, width)
     space = " " * (width - cell_len(text))
     return space + text if right else text + space
@@ -89,7 +89,7 @@ def _line(widths: Sequence[int]) -> int:
 def _cut(
     columns: Sequence[Column], natural: Sequence[int], shown: Sequence[int], width: int | None
 ) -> list[int]:
-    """Widths of the columns that are shown, those that may be cut as narrow as they must be."""
+    """Return widths of the shown columns, with those that can be cut as narrow as necessary."""
     widths = [natural[place] for place in shown]
     if width is None:
         return widths

@@ -1,4 +1,4 @@
-"""A page of text on a terminal, or the same without colours and limits anywhere else."""
+"""Print a page of text: on a terminal with colours and a width, elsewhere without."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _BESIDE_BAR = 62
 
 @dataclass(frozen=True, slots=True)
 class Glyphs:
-    """What bars, curves and signs are drawn with.
+    """Characters for bars, curves and signs.
 
     Attributes:
         full: A cell of a bar.
-        rest: A cell of a bar that is left.
+        rest: A cell of a bar that is empty.
         parts: Cells of a bar of several parts, in the order of the parts.
         curve: Cells of a curve, from low to high.
     """
@@ -46,11 +46,11 @@ _ASCII = Glyphs("#", ".", "#%=<>+~.", "_.-=+*%#", "|", "-", "->")
 
 
 class Page:
-    """Where `show`, `diff` and `runs` print.
+    """The output of `show`, `diff` and `runs`.
 
     Attributes:
-        width: Cells of a line of a terminal; None elsewhere: nothing is cut there.
-        glyphs: Blocks, or ASCII where the encoding lacks them.
+        width: Width of the terminal; None elsewhere, where nothing is cut.
+        glyphs: Block characters, or ASCII if the encoding lacks them.
     """
 
     def __init__(self, out: TextIO) -> None:
@@ -61,11 +61,11 @@ class Page:
 
     @property
     def bar_width(self) -> int:
-        """Cells of a bar beside a few figures."""
+        """Width of a bar beside a few figures."""
         return _BAR if self.width is None else max(_BAR_LEAST, min(_BAR, self.width - _BESIDE_BAR))
 
     def line(self, *pieces: str | Cell) -> None:
-        """A line as it is."""
+        """Print a line unchanged."""
         text = Text()
         for piece in pieces:
             cell = Cell(piece) if isinstance(piece, str) else piece
@@ -74,15 +74,15 @@ class Page:
         self._console.print(text)
 
     def heading(self, title: str, note: str = "") -> None:
-        """A title after an empty line, and what it is about."""
+        """Print a title after an empty line, with a short explanation."""
         self.line()
         self.prose(note, first=f"{title}  ", mark="bold", style=DIM)
 
     def prose(self, text: str, *, first: str = "  ", style: str = "", mark: str = "") -> None:
-        """Sentences, wrapped on a terminal.
+        """Print sentences, wrapped on a terminal.
 
         Args:
-            first: What the first line begins with; the others are indented as far.
+            first: Prefix of the first line; the others are indented by its width.
             mark: Style of `first`.
         """
         for number, line in enumerate(self._wrapped(printable(text), len(first)) or [""]):
@@ -91,7 +91,7 @@ class Page:
     def table(
         self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, indent: int = 2
     ) -> None:
-        """A table without the columns that have no value; says which of the others had no room."""
+        """Print a table without empty columns; name those of the others that did not fit."""
         full = [place for place in range(len(columns)) if any(row[place].text for row in rows)]
         if not full:
             return
@@ -106,11 +106,11 @@ class Page:
                 pieces += [Cell(text, row[place].style), Cell(" " * GAP)]
             self.line(*pieces)
         if fitted.dropped:
-            dropped = f"no room for: {', '.join(fitted.dropped)}"
+            dropped = f"columns that do not fit: {', '.join(fitted.dropped)}"
             self.prose(dropped, first=" " * indent, style=DIM)
 
     def legend(self, pairs: Sequence[tuple[Cell, str]], *, indent: int) -> None:
-        """What signs mean, in as many lines as it takes."""
+        """Print the meaning of signs, in as many lines as necessary."""
         lines: list[list[Cell]] = [[]]
         used = indent
         for sign, name in pairs:
@@ -124,14 +124,14 @@ class Page:
             self.line(" " * indent, *line)
 
     def bar(self, share: float | None, width: int) -> str:
-        """A share of a whole as a bar."""
+        """Return a share of a whole as a bar."""
         if share is None:
             return ""
         filled = round(min(1.0, max(0.0, share)) * width)
         return self.glyphs.full * filled + self.glyphs.rest * (width - filled)
 
     def stack(self, parts: Sequence[float], width: int) -> Iterator[tuple[int, str]]:
-        """Parts of a whole as one bar: for each part its place and its cells; none get lost."""
+        """Yield the parts of a bar: for each part its index and its text; no part disappears."""
         whole, end, drawn = sum(parts), 0.0, 0
         for place, part in enumerate(parts):
             end += part
@@ -140,19 +140,19 @@ class Page:
             drawn = upto
 
     def curve(self, values: Sequence[float], width: int) -> str:
-        """Values as a curve of at most so many cells, of the largest of each span of values."""
+        """Return values as a curve of limited width; each point is the maximum of its span."""
         if not values:
             return ""
         cells = min(width, len(values))
         spans = [len(values) * i // cells for i in range(cells + 1)]
         highest = [max(values[a:b]) for a, b in itertools.pairwise(spans)]
         low, steps = min(highest), len(self.glyphs.curve) - 1
-        # Less than 1 % apart is level, not a mountain range.
+        # Differences below 1 % are drawn flat.
         reach = max(max(highest) - low, 0.01 * abs(low)) or 1.0
         return "".join(self.glyphs.curve[round((v - low) / reach * steps)] for v in highest)
 
     def end(self) -> None:
-        """Nothing follows."""
+        """End the page."""
         self._out.flush()
 
     def _wrapped(self, text: str, indent: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Rows of the warehouse as dictionaries, and the run that a name stands for."""
+"""Read rows of the warehouse as dictionaries, and resolve the name of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.query.values import jsonable, rows_of
 Row: TypeAlias = dict[str, Any]
 
 _EARLIER = re.compile(r"(?P<run>.*)~(?P<steps>\d{1,6})", re.DOTALL)
-# Of a run: those of its configuration that came before it, the latest first.
+# Earlier runs of a run's configuration, the latest first.
 _BEFORE = """
     SELECT b.run_id
     FROM runs AS a
@@ -30,7 +30,7 @@ _BEFORE = """
 def read_rows(
     con: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()
 ) -> list[Row]:
-    """Rows of a query by column name, with values as JSON has them and times as text."""
+    """Return rows of a query by column name, with JSON values and times as text."""
     table = con.sql(sql, params=list(parameters)).to_arrow_table()
     names = table.column_names
     return [
@@ -41,14 +41,14 @@ def read_rows(
 
 
 def named_run(con: duckdb.DuckDBPyConnection, text: str) -> str:
-    """The run that a word of the command line stands for.
+    """Return the run that a word of the command line names.
 
     Args:
-        text: What `resolve_run` takes, and `~N` after it: the Nth run before that one which has its
-            configuration.
+        text: A name for `resolve_run`, optionally with `~N`: the Nth run before that one with the
+            same configuration.
 
     Raises:
-        UsageError: No run, or more than one, answers to it.
+        UsageError: It matches no run, or more than one.
     """
     earlier = _EARLIER.fullmatch(text)
     if earlier is None:
@@ -58,16 +58,16 @@ def named_run(con: duckdb.DuckDBPyConnection, text: str) -> str:
 
 
 def run_before(con: duckdb.DuckDBPyConnection, run_id: str, steps: int = 1) -> str:
-    """The run of the same configuration so many before this one.
+    """Return the run of the same configuration that is `steps` runs earlier.
 
     Raises:
-        UsageError: There are not that many.
+        UsageError: There are not enough earlier runs.
     """
     found = con.execute(f"{_BEFORE} LIMIT {steps}", [run_id]).fetchall()
     if len(found) < steps:
         raise UsageError(
             f"{run_id} has {len(found) or 'no'} earlier {'run' if len(found) == 1 else 'runs'}"
             " of its configuration",
-            hint="name the other run: tracelake diff BEFORE AFTER; list them: tracelake runs",
+            hint="give both runs: tracelake diff BEFORE AFTER; list them with: tracelake runs",
         )
     return str(found[-1][0])

@@ -1,4 +1,4 @@
-"""The list of runs: which, in which order, and how many columns a terminal has room for."""
+"""List runs: which, in which order, and how many columns fit the terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.terminal.grid import Cell, Column
 from pipeline.terminal.page import BAD, WARN, Page
 
 ATTENTION = "attention"
-# Where there is no room for all, those go first that are last here.
+# If not all fit, the last ones here are left out first.
 _SPARE = (
     "run_date",
     "bubble_ratio",
@@ -37,16 +37,16 @@ _DEAR = {"stragglers": BAD, "rejects": WARN, ATTENTION: BAD}
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which runs, in which order.
+    """Filter and order of a list of runs.
 
     Attributes:
-        after: Dated then or later.
-        trace_format: Of this format.
-        attention: Only those that need attention, and what for.
+        after: Only runs with this date or later.
+        trace_format: Only runs of this format.
+        attention: Only runs with findings, and which.
         sort: Column of `HEADLINE`: numbers and dates from the largest, text from A; the order is
             that of the dates by default.
-        reverse: The other way round.
-        limit: So many at most.
+        reverse: Reverse the order.
+        limit: Maximum number of runs.
     """
 
     after: datetime | None = None
@@ -58,7 +58,7 @@ class Choice:
 
 
 def runs_sql(choice: Choice) -> str:
-    """The query that lists runs with their headline figures.
+    """Return the query that lists runs with their main figures.
 
     Raises:
         UsageError: There is no such column to sort by.
@@ -81,7 +81,7 @@ def runs_sql(choice: Choice) -> str:
 def _order(choice: Choice) -> str:
     name = choice.sort or "run_date"
     if name not in HEADLINE:
-        raise UsageError(f"runs have no column {name!r}", hint=f"one of {', '.join(HEADLINE)}")
+        raise UsageError(f"runs have no column {name!r}", hint=f"use one of {', '.join(HEADLINE)}")
     (column,) = (c for c in relation_columns("run_summary") if c.name == name)
     falls = (column.type != "VARCHAR") != choice.reverse
     way = "DESC" if falls else "ASC"
@@ -89,7 +89,7 @@ def _order(choice: Choice) -> str:
 
 
 def draw_runs(reader: pa.RecordBatchReader, page: Page) -> None:
-    """Draws the answer to `runs_sql` as a table that fits the terminal."""
+    """Print the answer to `runs_sql` as a table that fits the terminal."""
     names = reader.schema.names
     rows = [
         [_cell(name, value) for name, value in zip(names, row, strict=True)]

@@ -1,4 +1,4 @@
-"""Sections of one run: where the time went, in which ranks, calls and layers."""
+"""Print sections of one run: pipeline, ranks, calls and layers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pipeline.text import counted
 
 _PART_STYLES = ("green", "bright_green", "cyan", "yellow", "blue", "magenta", "dim", "dim")
 _STAGES = 16
-# A split that saves less than this of a step is not worth moving layers for.
+# A split that saves less than this share of a step is not shown.
 _GAIN = 0.01
 
 
 def print_stages(document: Document, page: Page) -> None:
-    """Busy and idle time of the stages as bars, beside theory."""
+    """Print busy and idle time of the stages as bars, with theory."""
     stages = document["stages"]
     if not any(stage["bubble_ratio"] is not None for stage in stages):
         why = words.why(stages[0]["reason"]) if stages else "the number of stages is unknown"
@@ -47,23 +47,25 @@ def print_stages(document: Document, page: Page) -> None:
         bar = page.bar(1 - theory, width)
         page.line("  theory    ", Cell(bar, DIM), f" bubble {words.percent(theory):>7}")
     if len(stages) > len(shown):
-        page.prose(f"{len(shown)} of {len(stages)} stages, those that idle most", style=DIM)
+        page.prose(
+            f"{len(shown)} of {len(stages)} stages, those with the largest bubbles", style=DIM
+        )
     if stages[0].get("window_ms"):
         _legend(stages, page)
 
 
 def _basis(stage: Row) -> str:
     if stage["basis"] == "measured":
-        return "what the ranks did in the windows of the steps, means"
+        return "mean time of the ranks in the windows of the steps"
     if stage["basis"] == "modelled":
         covered = words.percent(stage["covered_ratio"])
         part = f"; the listed modules are {covered} of a step" if covered else ""
-        return f"modelled from the times of the layers{part}"
+        return f"modelled from layer times{part}"
     return "theory, not measured"
 
 
 def _bar_of(stage: Row, page: Page, width: int) -> list[Cell]:
-    """Busy and idle time of a stage: by what was done where that is known."""
+    """Return the bar of a stage: its parts if they are known, else busy and idle time."""
     if stage["window_ms"]:
         parts = [stage[f"{name}_ms"] for name in PARTS]
         return [Cell(text, _PART_STYLES[place]) for place, text in page.stack(parts, width)]
@@ -72,7 +74,7 @@ def _bar_of(stage: Row, page: Page, width: int) -> list[Cell]:
 
 
 def _legend(stages: Sequence[Row], page: Page) -> None:
-    """What the cells of the bars are."""
+    """Print what the cells of the bars mean."""
     pairs = [
         (Cell(page.glyphs.parts[place], _PART_STYLES[place]), words.label(name))
         for place, name in enumerate(PARTS)
@@ -82,7 +84,7 @@ def _legend(stages: Sequence[Row], page: Page) -> None:
 
 
 def print_stragglers(document: Document, page: Page) -> None:
-    """Verdicts on the ranks, and the slow ones."""
+    """Print verdicts on the ranks, and the slow ones."""
     verdicts, worst = document["stragglers"]["verdicts"], document["stragglers"]["worst"]
     if not verdicts:
         page.heading("Ranks", "the input has no operations of ranks")
@@ -123,13 +125,13 @@ def print_stragglers(document: Document, page: Page) -> None:
 
 
 def print_collectives(document: Document, page: Page) -> None:
-    """The communication that took longest."""
+    """Print the communication that took longest."""
     found = document["collectives"]
     if not found["longest"]:
         page.heading("Communication", "the input has no communication of ranks")
         return
     timed = found["longest"][0]["time_ms"] is not None
-    order = "longest in all" if timed else "most frequent"
+    order = "longest in total" if timed else "most frequent"
     page.heading("Communication", _first(found["longest"], found["kinds"], "kind", order))
     columns = (
         Column("collective"),
@@ -137,7 +139,7 @@ def print_collectives(document: Document, page: Page) -> None:
         Column("size", right=True),
         Column("dtype", spare=5),
         Column("calls", right=True, spare=2),
-        Column("in all", right=True),
+        Column("total", right=True),
         Column("median", right=True, spare=1),
         Column("p95", right=True, spare=4),
         Column("algbw", right=True, spare=6),
@@ -169,10 +171,10 @@ def _group(row: Row) -> str:
 
 
 def print_layers(document: Document, page: Page) -> None:
-    """The slowest layers, and those that drift."""
+    """Print the slowest layers, and those with a trend."""
     found = document["layers"]
     if not found["slowest"]:
-        page.heading("Layers", "the input has no times of layers")
+        page.heading("Layers", "the input has no layer times")
         return
     page.heading("Layers", _first(found["slowest"], found["layers"], "layer", "slowest"))
     columns = (
@@ -206,7 +208,7 @@ def print_layers(document: Document, page: Page) -> None:
         page.prose(f"layer {row['layer']} is {_trend(row)} over the run", style=WARN)
     more = found["drifting_layers"] - len(found["drifting"])
     if more > 0:
-        page.prose(f"... and {counted(more, 'layer')} more that drift", style=WARN)
+        page.prose(f"... and {counted(more, 'layer')} more with a trend", style=WARN)
 
 
 def _trend(row: Row) -> str:
@@ -216,7 +218,7 @@ def _trend(row: Row) -> str:
 
 
 def print_split(document: Document, page: Page) -> None:
-    """The best split of the layers, where it saves anything."""
+    """Print the best split of the layers, if it saves anything."""
     stages = document["split"]
     if not stages:
         return
@@ -225,11 +227,11 @@ def print_split(document: Document, page: Page) -> None:
         page.heading(title, words.why(stages[0]["reason"]))
         return
     if gain < _GAIN:
-        page.heading(title, f"the best one would save {words.percent(gain)} of a step")
+        page.heading(title, f"the best split would save {words.percent(gain)} of a step")
         return
     covered = words.percent(stages[0]["covered_ratio"])
     part = f"; the listed modules are {covered} of a step" if covered else ""
-    page.heading(title, f"a better one would save {words.percent(gain)} of a modelled step{part}")
+    page.heading(title, f"a better split would save {words.percent(gain)} of a modelled step{part}")
     columns = (
         Column("stage", right=True),
         Column("layers now", least=12),
@@ -255,7 +257,7 @@ def print_split(document: Document, page: Page) -> None:
 
 
 def print_plan(document: Document, page: Page) -> None:
-    """What a workload plan communicates."""
+    """Print the communication of a workload plan."""
     found = document["plan"]
     if not found["largest"]:
         return

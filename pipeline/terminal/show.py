@@ -1,4 +1,4 @@
-"""Prints what is known of one run: the headline, where the time went, and what is missing."""
+"""Print one run: main figures, findings, sections, and what is missing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MISSING = 12
 
 
 def print_run(document: Document, page: Page) -> None:
-    """Prints the document of `read_run`."""
+    """Print the document of `read_run`."""
     _head(document, page)
     _attention(document, page)
     for section in _SECTIONS:
@@ -63,7 +63,7 @@ def _head(document: Document, page: Page) -> None:
 
 
 def _topology(run: Row) -> str:
-    """What is known of the layout, by where it comes from."""
+    """Return the known layout, by source."""
     sources = run["topology_source"] or {}
     said: dict[str, list[str]] = defaultdict(list)
     for key in KEYS:
@@ -80,7 +80,7 @@ def _topology(run: Row) -> str:
 
 
 def _figures(document: Document, page: Page) -> None:
-    """The headline: what there is, a line each, and what is not in one line."""
+    """Print the main figures, a line each."""
     summary, steps = document["summary"], document["steps"]
     told: list[tuple[str, str, str]] = []
     if steps["p50_ms"] is not None:
@@ -94,7 +94,7 @@ def _figures(document: Document, page: Page) -> None:
         beside = "of the pipeline windows, inside operations"
         told.append(("communication", words.percent(summary["comm_ratio"]), beside))
     if summary["busbw_gbps"] is not None:
-        beside = "of the calls with the most bytes"
+        beside = "of the collective with the most bytes"
         told.append(("bus bandwidth", words.speed(summary["busbw_gbps"]), beside))
     if summary["stragglers"] is not None:
         lost = summary["gpu_hours_lost"]
@@ -113,7 +113,7 @@ def _figures(document: Document, page: Page) -> None:
 
 
 def _steps(steps: Row, page: Page) -> str:
-    """How far the steps are apart, and their curve."""
+    """Print the distribution of the steps, and their curve."""
     if steps["counted_steps"] < 2:
         return "one step"
     pieces = [
@@ -177,8 +177,8 @@ def _coverage(document: Document, page: Page) -> None:
     page.heading("Coverage", ", ".join(told))
     missing = [*document["not_computable"], *document["partly_computable"]]
     if not missing:
-        page.prose("every figure that the input can carry is there")
-    # One cause has many effects: what would help is said once.
+        page.prose("all metrics that this input supports were computed")
+    # One cause has many effects: print each hint once.
     causes: dict[tuple[str, str | None], list[Row]] = defaultdict(list)
     for row in missing:
         causes[row["reason"].partition(" ")[0], row["hint"]].append(row)

@@ -1,4 +1,4 @@
-"""Figures as a terminal shows them: two decimals for times and speeds, one for percentages."""
+"""Format figures for a terminal: two decimals for times and speeds, one for percentages."""
 
 from __future__ import annotations
 
@@ -10,49 +10,49 @@ from pipeline.text import amount
 
 
 def milliseconds(value: float | None) -> str:
-    """A time, of whole seconds where there are ten or more of them."""
+    """Return a time, in seconds from ten seconds on."""
     if value is None:
         return ""
     return f"{value / 1000:,.2f} s" if abs(value) >= 10_000 else f"{value:,.2f} ms"
 
 
 def percent(value: float | None) -> str:
-    """A share."""
+    """Return a share."""
     return "" if value is None else f"{100 * value:.1f} %"
 
 
 def signed(value: float | None) -> str:
-    """A relative change."""
+    """Return a relative change."""
     return "" if value is None else f"{100 * value:+,.1f} %"
 
 
 def speed(value: float | None) -> str:
-    """A bandwidth, in 1e9 bytes per second."""
+    """Return a bandwidth, in 1e9 bytes per second."""
     return "" if value is None else f"{value:,.2f} GB/s"
 
 
 def count(value: float | None) -> str:
-    """A number of things."""
+    """Return a number of things."""
     return "" if value is None else f"{value:,.0f}"
 
 
 def factor(value: float | None) -> str:
-    """A ratio to something that is not a whole."""
+    """Return a ratio to something that is not a whole."""
     return "" if value is None else f"{value:.2f} x"
 
 
 def hours(value: float | None) -> str:
-    """Hours of a device."""
+    """Return hours of a device."""
     return "" if value is None else f"{value:.4g} h"
 
 
 def size(value: int | None) -> str:
-    """Bytes."""
+    """Return bytes."""
     return "" if value is None else amount(value)
 
 
 def text(value: object) -> str:
-    """Anything else."""
+    """Return any other value as text."""
     return "" if value is None else str(value)
 
 
@@ -67,13 +67,13 @@ _BY_SUFFIX: Mapping[str, Callable[[float | None], str]] = MappingProxyType(
 
 
 def figure(name: str, value: float | None) -> str:
-    """The value of a model's column, by the unit in its name."""
+    """Return the value of a model's column, by the unit in its name."""
     shown = next((form for suffix, form in _BY_SUFFIX.items() if name.endswith(suffix)), count)
     return shown(value)
 
 
 def difference(name: str, value: float | None) -> str:
-    """A change of such a value, of shares in percentage points."""
+    """Return a difference of such values; of shares in percentage points."""
     if not value:
         return ""
     if name.endswith("_ratio"):
@@ -82,20 +82,20 @@ def difference(name: str, value: float | None) -> str:
 
 
 def label(name: str) -> str:
-    """The name of a column in words, without its unit."""
+    """Return the name of a column as words, without its unit."""
     for suffix in ("_ms", "_ratio", "_gbps"):
         name = name.removesuffix(suffix)
     return name.replace("gpu", "GPU").replace("micro_batch", "micro-batch").replace("_", " ")
 
 
 def why(reason: str | None) -> str:
-    """A reason of the closed list and what it means."""
+    """Return a reason of the closed list with its meaning."""
     if reason is None:
         return ""
     return f"{reason}, {_within(reasons()[reason])}" if reason in reasons() else reason
 
 
 def _within(sentence: str) -> str:
-    """A sentence as a part of another."""
+    """Return a sentence as a clause of another."""
     first, rest = sentence[:1], sentence[1:].rstrip(".")
     return (first if rest[:1].isupper() else first.lower()) + rest

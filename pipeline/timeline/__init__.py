@@ -1,4 +1,4 @@
-"""Draws a run as a Chrome trace, for Perfetto and chrome://tracing."""
+"""Write a run as a Chrome trace, for Perfetto and chrome://tracing."""
 
 from pipeline.timeline.selection import parse_span
 from pipeline.timeline.trace import Timeline, write_timeline

@@ -1,7 +1,8 @@
-"""Events of the Trace Event Format as text: processes, threads, and slices put on them.
+"""Write events of the Trace Event Format as text: processes, threads, and their slices.
 
-A process is a rank, a thread one kind of its operations. The slices of a thread never overlap: one
-that would goes to a further thread of its kind. Only the transfer of a receive lies in another.
+A process is a rank, a thread one kind of its operations. The slices of a thread never overlap: a
+slice that would overlap goes to a further thread of its kind. Only the transfer of a receive lies
+inside another slice.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-# Kind of slice -> name of its thread, in the order in which they are shown.
+# Kind of slice -> name of its thread, in order of display.
 TRACKS = {
     "window": "pipeline windows",
     "step": "steps",
@@ -27,13 +28,13 @@ _PLACE = {kind: place for place, kind in enumerate(TRACKS)}
 
 
 class Slice(NamedTuple):
-    """A slice as the queries give it; its texts lack the thread and the end.
+    """A slice from the queries; its texts lack the thread and the end.
 
     Attributes:
-        rank: NULL for the pipeline as a whole.
-        flow: Event of the arrow that touches it.
-        waited_ns: End of the wait that it begins with.
-        transfer: Slice inside it that ends with it, of a receive.
+        rank: None for the pipeline as a whole.
+        flow: Event of the arrow that starts or ends here.
+        waited_ns: End of the wait at its beginning.
+        transfer: Slice inside a receive that ends with it.
     """
 
     rank: int | None
@@ -51,10 +52,10 @@ class Threads:
     """Puts slices on threads and counts them.
 
     Args:
-        pid: Process that stands for the pipeline; above it are the threads.
+        pid: Process id of the pipeline; thread ids are above it.
 
     Attributes:
-        slices: How many were written, by kind.
+        slices: Number of slices written, by kind.
     """
 
     def __init__(self, pid: int) -> None:
@@ -64,7 +65,7 @@ class Threads:
         self.slices: dict[str, int] = {}
 
     def events(self, slices: Iterable[Slice]) -> Iterator[str]:
-        """Text of the slices, each after the name of a thread that it is the first on."""
+        """Yield text of the slices; the name of a new thread comes before its first slice."""
         for slice_ in slices:
             pid = self._pid if slice_.rank is None else slice_.rank + 1
             kind = slice_.kind if slice_.kind in TRACKS else "other"
@@ -85,7 +86,7 @@ class Threads:
         self.slices[kind] = self.slices.get(kind, 0) + 1
 
     def _thread(self, pid: int, kind: str, from_ns: int, to_ns: int) -> tuple[int, tuple[str, ...]]:
-        """First thread of the kind that is free by then, and its name if it is new."""
+        """Return the first free thread of the kind at that time, and its name if it is new."""
         self._count(kind)
         lanes = self._ends.setdefault((pid, kind), [])
         for lane, (tid, end_ns) in enumerate(lanes):
@@ -105,11 +106,11 @@ class Threads:
 
 
 def metadata(name: str, args: Mapping[str, Any], pid: int, tid: int | None = None) -> str:
-    """A metadata event of a process, or of one of its threads."""
+    """Return a metadata event of a process, or of one of its threads."""
     where = {"pid": pid} if tid is None else {"pid": pid, "tid": tid}
     return as_json({"ph": "M", "name": name, **where, "args": args})
 
 
 def as_json(value: object) -> str:
-    """Compact JSON."""
+    """Return a value as compact JSON."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

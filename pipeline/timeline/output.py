@@ -1,4 +1,4 @@
-"""Where a timeline goes: a file that appears when it is whole, or a stream."""
+"""Write a timeline to a file that appears when it is complete, or to a stream."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _EVENTS_AT_ONCE = 2_000
 
 @contextlib.contextmanager
 def opened(out: Path | BinaryIO) -> Iterator[IO[bytes]]:
-    """A stream of bytes into `out`, compressed where its name ends in .gz.
+    """Yield a stream of bytes into `out`, compressed if its name ends in .gz.
 
-    A file is written beside and renamed when all is written.
+    A file is written under a temporary name and renamed at the end.
 
     Raises:
         UsageError: It cannot be written.
@@ -37,7 +37,7 @@ def opened(out: Path | BinaryIO) -> Iterator[IO[bytes]]:
 
 
 def _compressed(file: IO[bytes]) -> AbstractContextManager[IO[bytes]]:
-    """A stream with neither name nor date in its header: equal timelines are equal files."""
+    """Return a gzip stream without name and date, so equal timelines are equal files."""
     stream = igzip.IGzipFile(  # type: ignore[no-untyped-call]
         filename="", mode="wb", compresslevel=_LEVEL, fileobj=file, mtime=0
     )
@@ -53,7 +53,7 @@ class EventStream:
         stream.write(b'{"traceEvents":[')
 
     def write(self, events: Iterable[str]) -> None:
-        """Appends events, each the text of a JSON object."""
+        """Append events, each the text of a JSON object."""
         held: list[str] = []
         for event in events:
             held.append(event)
@@ -64,7 +64,7 @@ class EventStream:
             self._put(held)
 
     def close(self, members: str) -> None:
-        """Ends the object with its other members.
+        """End the object with its other members.
 
         Args:
             members: Text of a JSON object that is not empty.

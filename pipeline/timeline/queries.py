@@ -1,4 +1,4 @@
-"""What a timeline asks of the warehouse: who was there, and every slice and arrow as JSON text.
+"""Query the warehouse for a timeline: ranks, and every slice and arrow as JSON text.
 
 DuckDB writes the text of an event, so that a slice costs Python a few string operations. Times are
 integers of nanoseconds until they are printed. `$run`, `$first_step`, `$last_step`, `$first_rank`
@@ -25,7 +25,7 @@ STEP_ARGS = (
 
 
 def _at(reading: str) -> str:
-    """A clock's reading as time of the trace; the rank's clock is `k`."""
+    """Return a clock's time as time of the trace; the rank's clock is `k`."""
     return f"aligned_ns({reading}, k.offset_ns, k.drift, k.origin_ns) - k.zero_ns"
 
 
@@ -33,8 +33,8 @@ def _struct(table: str, names: tuple[str, ...]) -> str:
     return ", ".join(f"'{name}': {table}.{name}" for name in names)
 
 
-# Nanoseconds as the format's microseconds, in decimals that lose nothing; an event without its
-# thread, which is known when it is written.
+# Nanoseconds as the format's microseconds, with all decimals; an event without its thread, which
+# is added when it is written.
 MACROS = """
 CREATE TEMP MACRO trace_us(ns) AS
     CASE WHEN ns % 1000 = 0 THEN (ns // 1000)::VARCHAR
@@ -101,8 +101,8 @@ SELECT
 FROM timeline_arrows
 """
 
-# Every operation and sub-operation with a time, in the order of its rank's records. What of a
-# receive follows the start of its send is a slice inside it: Perfetto draws an arrow from the slice
+# Every operation and sub-operation with a time, in the order of its rank's records. The part of a
+# receive after the start of its send is a slice inside it: Perfetto draws an arrow from the slice
 # that starts first.
 SLICES = f"""
 WITH done AS (
@@ -170,7 +170,7 @@ LEFT JOIN timeline_arrows AS a
 ORDER BY t.rank, t.seq, t.sub_seq NULLS FIRST
 """
 
-# Steps of the ranks, with what the model says about each.
+# Steps of the ranks, with their columns of the model.
 RANK_STEPS = f"""
 SELECT
     s.rank,

@@ -1,4 +1,4 @@
-"""Which part of a run a timeline shows, and in which pieces it is read."""
+"""Select the part of a run that a timeline shows, and the pieces in which it is read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.errors import UsageError
 from pipeline.models import catalog
 from pipeline.timeline import queries
 
-# Slices that are read at once, with what they are joined with: some tens of MB.
+# Number of slices to read at once: some tens of MB with their joins.
 PIECE_SLICES = 100_000
 
 # Ranks of the run with a time, each with the clock that it is drawn on and what is zero there: the
@@ -84,12 +84,12 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is drawn of a run.
+    """The part of a run to draw.
 
     Attributes:
         ranks: Chosen ranks that have operations with times, ascending.
         steps: Chosen steps and the number of their slices, ascending.
-        pid: Process that stands for the pipeline, above those of all ranks of the run.
+        pid: Process id of the pipeline, above those of all ranks of the run.
     """
 
     run_id: str
@@ -98,7 +98,7 @@ class Selection:
     pid: int
 
     def pieces(self) -> Iterator[Piece]:
-        """Pieces of about `PIECE_SLICES`: several steps, or one in blocks of ranks."""
+        """Yield pieces of about `PIECE_SLICES`: several steps, or one in blocks of ranks."""
         together: list[int] = []
         held = 0
         for step, slices in self.steps:
@@ -117,21 +117,21 @@ class Selection:
 
 
 def parse_span(text: str, option: str) -> range:
-    """Reads `N`, or `A-B` with both ends.
+    """Read `N`, or `A-B` with both ends.
 
     Raises:
         UsageError: It is neither.
     """
     found = _SPAN.fullmatch(text.strip())
     if found is None or (found[2] and int(found[2]) < int(found[1])):
-        raise UsageError(f"{option} {text!r} is no number and no range", hint="give 3, or 3-7")
+        raise UsageError(f"{option} {text!r} is not a number or a range", hint="give 3, or 3-7")
     return range(int(found[1]), int(found[2] or found[1]) + 1)
 
 
 def select(
     con: duckdb.DuckDBPyConnection, run_id: str, steps: range | None, ranks: Sequence[range]
 ) -> Selection:
-    """Finds what is drawn, and prepares the connection for the queries of a timeline.
+    """Find what to draw, and prepare the connection for the queries of a timeline.
 
     Args:
         steps: Only these; all by default.
@@ -174,7 +174,7 @@ def _require(found: bool, what: str, span: range, there: Sequence[int]) -> None:
 
 
 def _without_times(con: duckdb.DuckDBPyConnection, run_id: str) -> UsageError:
-    """Why there is nothing to draw, and of which runs there is."""
+    """Return the error for a run without times; it names runs with a timeline."""
     (found,) = con.execute(
         "SELECT format, (SELECT count(*) FROM ops WHERE run_id = $1) FROM runs WHERE run_id = $1",
         [run_id],
@@ -186,9 +186,9 @@ def _without_times(con: duckdb.DuckDBPyConnection, run_id: str) -> UsageError:
         + (
             "none of its operations has a time"
             if operations
-            else f"its format, {fmt}, says how long things take, not when they happened"
+            else f"its format, {fmt}, has durations but no points in time"
         ),
-        hint=f"runs with one are {', '.join(others)}"
+        hint=f"runs with a timeline: {', '.join(others)}"
         if others
-        else "only traces of operations have one: tracelake formats",
+        else "only traces of operations have a timeline; see: tracelake formats",
     )

@@ -1,4 +1,4 @@
-"""Writes a run as a Chrome trace: the object form of the Trace Event Format.
+"""Write a run as a Chrome trace: the object form of the Trace Event Format.
 
 The format is described by "Trace Event Format" (Google, the document that Perfetto and
 chrome://tracing refer to): `X` slices, `s`/`t`/`f` flow events, `M` metadata, microseconds.
@@ -27,7 +27,7 @@ from pipeline.timeline.events import Slice, Threads, as_json, metadata
 from pipeline.timeline.output import EventStream, opened
 from pipeline.timeline.selection import Piece, Selection, select
 
-# What DuckDB may take before it spills; the pieces that are read are far smaller.
+# Memory limit of DuckDB before it spills; the pieces that are read are far smaller.
 ENGINE_BYTES = 1_000_000_000
 _ROWS_AT_ONCE = 4_096
 
@@ -39,8 +39,8 @@ class Timeline:
     Attributes:
         slices: Operations, sub-operations, steps, windows and waits.
         arrows: Calls whose members are linked.
-        notes: What the reader of the timeline must know: clocks that are not related, what has no
-            slice or no arrow.
+        notes: Caveats: clocks that are not aligned, operations without a slice, calls without an
+            arrow.
     """
 
     run_id: str
@@ -51,7 +51,7 @@ class Timeline:
     notes: tuple[str, ...]
 
     def told(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         return (
             f"timeline: {self.run_id}, {counted(self.ranks, 'rank')},"
             f" {counted(self.steps, 'step')}, {counted(self.slices, 'slice')},"
@@ -61,7 +61,7 @@ class Timeline:
 
 @dataclass
 class _Arrows:
-    """Calls so far that several of the chosen ranks made, and those of them that are linked."""
+    """Counts of calls that several of the chosen ranks made, and of those with arrows."""
 
     calls: int = 0
     drawn: int = 0
@@ -75,7 +75,7 @@ def write_timeline(
     steps: range | None = None,
     ranks: Sequence[range] = (),
 ) -> Timeline:
-    """Writes the timeline of a run; memory does not grow with its length.
+    """Write the timeline of a run; memory does not grow with its length.
 
     Args:
         run: See `pipeline.query.names.resolve_run`.
@@ -94,7 +94,7 @@ def write_timeline(
         with opened(out) as stream:
             return _write(con, selection, EventStream(stream))
 
-    # What a stream was given cannot be taken back.
+    # Data in a stream cannot be taken back.
     attempts = ATTEMPTS if isinstance(out, Path) else 1
     return ask(lake, "the timeline", write, memory=ENGINE_BYTES, attempts=attempts)
 
@@ -158,7 +158,7 @@ def _rows(
 
 
 def _processes(con: duckdb.DuckDBPyConnection, selection: Selection) -> Iterator[str]:
-    """Names and order of the processes: the pipeline first, then the ranks."""
+    """Yield names and order of the processes: the pipeline first, then the ranks."""
     yield metadata("process_name", {"name": "pipeline"}, selection.pid)
     yield metadata("process_sort_index", {"sort_index": -1}, selection.pid)
     for row in _rows(con, "FROM timeline_chosen ORDER BY rank"):
@@ -179,7 +179,7 @@ def _clock_label(rank: Mapping[str, Any]) -> str:
 
 
 def _without_time(selection: Selection, threads: Threads) -> int:
-    """Operations and sub-operations of the selection that have no slice."""
+    """Return the number of operations and sub-operations without a slice."""
     beside = sum(threads.slices.get(kind, 0) for kind in ("step", "window", "waiting", "transfer"))
     return sum(n for _, n in selection.steps) - sum(threads.slices.values()) + beside
 
@@ -190,16 +190,16 @@ def _notes(clocks: Sequence[dict[str, Any]], arrows: _Arrows, without: int) -> I
         its = [clock for clock in alone if clock["reason"] == reason]
         yield (
             f"{counted(sum(c['ranks'] for c in its), 'rank')} on {counted(len(its), 'clock')} that"
-            f" cannot be related ({reason}: {reasons()[reason].rstrip('.')}): times of different"
-            " clocks cannot be compared, each of these begins at 0"
+            f" cannot be aligned ({reason}: {reasons()[reason].rstrip('.')}): do not compare"
+            " times of different clocks; each of these begins at 0"
         )
     if arrows.calls > arrows.drawn:
         yield (
             f"{counted(arrows.calls - arrows.drawn, 'call')} of {arrows.calls:,} without arrows:"
-            " the times of their members contradict the order, or are of clocks not related"
+            " the times of their members contradict the order, or their clocks are not aligned"
         )
     if without:
-        yield f"{counted(without, 'operation')} without times and so without a slice"
+        yield f"{counted(without, 'operation')} without times have no slice"
 
 
 def _other_members(
@@ -209,7 +209,7 @@ def _other_members(
     first_step: int,
     last_step: int,
 ) -> dict[str, Any]:
-    """What stands beside the events."""
+    """Return the members of the document other than the events."""
     (facts,) = _rows(
         con,
         "SELECT format, name, run_date::VARCHAR AS run_date, world_size, tp, pp, dp, ep, cp, vpp,"
@@ -242,7 +242,7 @@ def _other_members(
 
 
 def _definitions() -> dict[str, str]:
-    """What the arguments of slices mean."""
+    """Return the meanings of the arguments of slices."""
     shown = {*queries.SLICE_ARGS, *queries.STEP_ARGS}
     return {
         column.name: column.doc

@@ -1,7 +1,7 @@
-"""The same bytes compressed: tracelake against its own plain rate and against decompressors.
+"""Compressed input: tracelake compared with its own rate on plain input and with decompressors.
 
-Rates are of decompressed bytes. The lower of the plain rate and of the fastest decompressor's is
-what a stream of that compression can reach at best.
+Rates are of decompressed bytes. A compressed stream can be no faster than the plain rate and the
+fastest decompressor.
 """
 
 from __future__ import annotations

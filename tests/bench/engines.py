@@ -1,9 +1,9 @@
-"""The same archive on each engine: threads of one process, and workers of a Dask cluster.
+"""The same archive with each engine: threads of one process, and workers of a Dask cluster.
 
-A candidate's wall time is that of the whole process; its facts split it: start of the cluster,
-ingest, build, and the round trip of a job that does nothing. Efficiency is the time of one thread
-or worker over twice that of two; what the command does itself, planning, committing and the models
-over all runs, is in it.
+A candidate's wall time is that of the whole process. Further columns divide it: start of the
+cluster, ingest, build, and the round trip of an empty job. Efficiency is the time of one thread
+or worker over twice that of two; it includes the command's own work (planning, committing and the
+models over all runs).
 """
 
 from __future__ import annotations

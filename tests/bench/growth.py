@@ -1,7 +1,7 @@
-"""Does the cost per unit stay flat: larger files, and lakes that already hold many runs.
+"""Cost per unit with larger files, and with lakes that already hold many runs.
 
-A run that arrives is ingested and built into lakes of growing size. It should cost itself and a
-copy of the warehouse file, which is measured beside it; a build with nothing to do costs less.
+One new run is ingested and built into lakes of growing size. It should cost its own time and a copy
+of the warehouse file, which is measured too; a build with nothing to do costs less.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Trees of many files of 16 KB: rank traces of runs of 1,000 ranks, then logs and plans as runs.
 
-The rerun finds nothing changed: the limit beside it is a stat of every file. A rate of files is
-what to look at; parts are the Parquet files that the lake then has.
+The rerun finds nothing changed; its limit is a stat of every file. Compare the rates of files.
+Parts are the Parquet files that the lake then has.
 """
 
 from __future__ import annotations

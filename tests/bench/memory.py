@@ -1,6 +1,6 @@
 """Peak resident memory of whole processes: ingest at its defaults and under a ceiling, and build.
 
-One large file, a tree of many files, one run of many ranks: the peak should not tell them apart.
+One large file, a tree of many files, one run of many ranks: the peak should be about the same.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How rows are stored: time to write them, size, and time of what models ask of them.
+"""Parquet layouts: time to write rows, size, and time of the queries that models make.
 
 The rows are those of one run's communications. Layouts differ in encodings, codec, row groups or
-order of rows; each is written and read in a process of its own, which measures itself without its
-start, and every query must give of each what it gives of the rows. DuckDB reads with one thread.
+order of rows. Each is written and read in a process of its own, which measures itself without its
+start. Every query must give the same answer on each layout. DuckDB reads with one thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a short command costs before it does anything, and what the first use of a format compiles.
+"""Start of a short command, and the first use of a format with compilation.
 
-`python -c pass` is the limit. With cold kernels their folder is empty, without a folder none can be
-written: both compile. The tiny size uses the kernels that are there.
+`python -c pass` is the limit. With cold kernels the cache folder is empty; without a folder the
+cache cannot be written. Both compile. The tiny size uses the kernels that exist.
 """
 
 from __future__ import annotations

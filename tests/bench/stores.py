@@ -1,8 +1,8 @@
 """The same archive and lake on a disk and in an object store: time, and requests per run.
 
-The store is a server of the S3 protocol on this machine, moto's, which takes some milliseconds of
-its own per request and a processor's time: what to look at is the number of requests, and the time
-with 20 ms added to each, as a store within reach has it. Archive and lake are both in the store.
+The store is moto, a server with the S3 protocol on this machine, which needs some milliseconds and
+processor time per request. Compare the number of requests, and the time with 20 ms added to each,
+as a nearby store needs. Archive and lake are both in the store.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""One large file per format, from bytes to Parquet: tracelake against what a user would write.
+"""One large file per format, from bytes to Parquet: tracelake compared with a user's own script.
 
-The limit called `parquet` is the library that writes the rows: as many as tracelake gave, from
+The limit called `parquet` is the library that writes the rows: as many as tracelake wrote, from
 memory, on a thread per processor. It measures itself, without its start.
 """
 

@@ -1,4 +1,4 @@
-"""The charts of the page: Vega-Lite specs made with Altair, drawn by the reader's browser."""
+"""Define the charts of the page: Vega-Lite specs made with Altair, drawn by the browser."""
 
 from pipeline.report.charts.kind import Kind, Series
 from pipeline.report.charts.series import KINDS, read_series

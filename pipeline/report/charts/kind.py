@@ -1,4 +1,4 @@
-"""What a chart is: rows of a run, and one spec that draws the rows of any run."""
+"""Define a kind of chart: rows of a run, and one spec that draws the rows of any run."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import altair as alt
 
 Drawing: TypeAlias = alt.Chart | alt.LayerChart
 
-# Name of the data set in a spec; the rows are put in where it is drawn.
+# Name of the data set in a spec; the rows are added when it is drawn.
 ROWS = alt.NamedData("rows")
 
-# Ranks that a chart shows one by one; of more, stages stand for them, or a few speak.
+# A chart shows up to this many ranks; of more, it shows stages or a selection.
 CROWD = 32
 
 # Rows of one chart of one run, by column.
@@ -25,14 +25,14 @@ class Kind:
     """A kind of chart.
 
     Attributes:
-        name: As in data and specs.
+        name: Name in data and specs.
         section: Relation whose section it belongs to.
-        caption: What it shows; said below it.
+        caption: Text below the chart.
         sql: Rows of all runs of the page in the order they are drawn: `run_id`, then the columns
             of the series. `$points` is how many rows of a run are wanted at most.
         draw: The spec.
-        shows: Whether a run's series says anything; a single bar does not.
-        canvas: Drawn as pixels: for many marks, and for colours that are mixed.
+        shows: Whether a run's series is worth a chart; a single bar is not.
+        canvas: Drawn as pixels: for many marks, and for interpolated colours.
         wide: Takes the whole width of the page.
     """
 
@@ -47,22 +47,22 @@ class Kind:
 
 
 def several(column: str) -> Callable[[Series], bool]:
-    """True of series with more than one value in a column."""
+    """Return whether a series has more than one value in a column."""
     return lambda series: len(set(series[column])) > 1
 
 
 def over_steps() -> alt.X:
-    """Steps along the bottom."""
+    """Return an x axis of steps."""
     return alt.X("step:Q", title="step", axis=alt.Axis(format="d", tickMinStep=1, grid=False))
 
 
 def hint(name: str, title: str, number: str | None = None) -> alt.Tooltip:
-    """A line of a tooltip; `number` is a d3 format, text without."""
+    """Return a line of a tooltip; `number` is a d3 format, None for text."""
     if number is None:
         return alt.Tooltip(f"{name}:N", title=title)
     return alt.Tooltip(f"{name}:Q", title=title, format=number)
 
 
 def named_colors(colors: Mapping[str, str]) -> alt.Scale:
-    """A scale that gives each name its colour."""
+    """Return a scale from names to colours."""
     return alt.Scale(domain=list(colors), range=list(colors.values()))

@@ -1,4 +1,4 @@
-"""Rows of every chart of the runs of a page."""
+"""Read the rows of every chart of the page's runs."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from pipeline.text import printable
 # In the order in which a section shows them.
 KINDS: tuple[Kind, ...] = (*TIMELINE, *WINDOWS, *STEPS, *SHARES)
 
-# Marks of all charts of a kind on a page, and of one of them: a page of many runs opens as quickly.
+# Maximum marks of all charts of a kind on a page, and of one chart, so that a page opens quickly.
 _POINTS = 40_000
 _AT_LEAST, _AT_MOST = 250, 6_000
 
 
 def read_series(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, dict[str, Series]]:
-    """Series by run and kind of chart; kinds that say nothing of a run are left out.
+    """Return series by run and kind of chart; empty charts are left out.
 
     The warehouse's page must be about these runs.
     """
     points = max(_AT_LEAST, min(_AT_MOST, _POINTS // max(1, len(run_ids))))
     warehouse.define(catalog().macros)
     found: dict[str, dict[str, Series]] = {run_id: {} for run_id in run_ids}
-    read: dict[str, dict[str, Series]] = {}  # kinds that show the same rows ask once
+    read: dict[str, dict[str, Series]] = {}  # kinds that show the same rows share a query
     for kind in KINDS:
         if kind.sql not in read:
             read[kind.sql] = _by_run(warehouse, kind.sql, points)
@@ -54,7 +54,7 @@ def _by_run(warehouse: Warehouse, sql: str, points: int) -> dict[str, Series]:
 
 
 def _drawable(value: object) -> object:
-    """A value as a chart takes it: a figure that is no number is none, texts have no controls."""
+    """Return a value for a chart: None for NaN and infinities, text without control characters."""
     if isinstance(value, str):
         return printable(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value

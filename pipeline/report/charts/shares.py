@@ -1,4 +1,4 @@
-"""Charts that compare: bandwidth by size, skew of arrival, stages and their layers."""
+"""Define charts that compare: bandwidth by size, skew of arrival, stages and their layers."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ def _draw_skew() -> Drawing:
         hint("calls", "calls", ","),
         hint("p50", "median (ms)", ",.3f"),
         hint("p95", "95 % of calls (ms)", ",.3f"),
-        hint("max", "most (ms)", ",.3f"),
-        hint("uncertainty", "clocks leave open (ms)", ",.3f"),
+        hint("max", "maximum (ms)", ",.3f"),
+        hint("uncertainty", "clock uncertainty (ms)", ",.3f"),
     ]
     base = alt.Chart(ROWS, height=alt.Step(19)).encode(
         alt.Y("label:N", sort=None, title=None, axis=alt.Axis(labelLimit=170, ticks=False)),
@@ -214,7 +214,7 @@ KINDS = (
     Kind(
         "balance",
         "stage_balance",
-        "Time of each stage per micro-batch; the tick is an even share.",
+        "Time of each stage per micro-batch; the tick is the mean of all stages.",
         _BALANCE,
         _draw_balance,
         shows=several("stage"),
@@ -222,15 +222,15 @@ KINDS = (
     Kind(
         "bandwidth",
         "collective_bandwidth",
-        "Median bus bandwidth by size S, with nccl-tests' conventions: algbw is S / t, busbw is"
-        " algbw times the collective's factor, to be compared with the speed of the links.",
+        "Median bus bandwidth by size S, as in nccl-tests: algbw is S / t, busbw is"
+        " algbw times the collective's factor, comparable with the speed of the links.",
         _BANDWIDTH,
         _draw_bandwidth,
     ),
     Kind(
         "skew",
         "collective_bandwidth",
-        "How much later the last member of a call arrives than the first: 95 % of the calls are"
+        "Delay between the first and the last member of a call: 95 % of the calls are"
         " below the bar's end, half below the tick.",
         _SKEW,
         _draw_skew,
@@ -238,7 +238,7 @@ KINDS = (
     Kind(
         "split",
         "stage_rebalance",
-        "Stages as they ran beside the best split of the layers.",
+        "Stages as they ran, and with the best split of the layers.",
         _SPLIT,
         _draw_split,
     ),

@@ -1,4 +1,4 @@
-"""Charts over steps: their time, the loss, slow ranks, layers; and of runs of a configuration."""
+"""Define charts over steps (time, loss, slow ranks, layers), and over runs of a configuration."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pipeline.report.palette import var
 from pipeline.report.reading import PAGE_RUNS
 from pipeline.report.shape import IN_MODEL
 
-# Rows of a heat map; of more, neighbours share one, and it shows the slowest of them.
+# Maximum rows of a heat map; of more, neighbours share a row that shows the slowest of them.
 _HEAT_ROWS = 64
 _NAMED_LAYERS = 3
 
-# A merged step shows what is worst in it.
+# A merged step shows its worst value.
 _STEPS = f"""
     WITH counted AS (
         SELECT *, 1 + (count(*) OVER (PARTITION BY run_id) - 1) // $points AS merged
@@ -115,7 +115,7 @@ def _heat(
     legend: alt.Legend,
     shown: list[alt.Tooltip],
 ) -> Drawing:
-    """Rows by steps; `colored` are the values of the coldest, the even and the hottest colour."""
+    """Return a heat map over steps; `colored` has the values of the three anchor colours."""
     hues = [var("cold"), var("even"), var("hot")]
     scale = alt.Scale(domain=list(colored), range=hues, interpolate="rgb", clamp=True)
     chart: alt.Chart = (
@@ -159,7 +159,7 @@ _LAYER_SHOWN = [
     hint("step", "step"),
     hint("last", "to step"),
     hint("ms", "ms", ",.3f"),
-    hint("deviation", "off its median", "+.1%"),
+    hint("deviation", "vs. its median", "+.1%"),
 ]
 
 
@@ -185,7 +185,7 @@ def _draw_layers() -> Drawing:
 
 
 def _draw_layer_heat() -> Drawing:
-    legend = alt.Legend(title="off its median", format="+.0%")
+    legend = alt.Legend(title="vs. its median", format="+.0%")
     return _heat("layer", "deviation", (-0.2, 0, 0.2), legend, _LAYER_SHOWN)
 
 
@@ -275,7 +275,7 @@ KINDS = (
     Kind(
         "layer_heat",
         "layer_stats",
-        "How far each layer is off its own median, step by step: red is longer.",
+        "Deviation of each layer from its own median, step by step: red is longer.",
         _LAYERS,
         _draw_layer_heat,
         shows=several("step"),

@@ -1,4 +1,4 @@
-"""The timeline of a step: who worked when, on one clock."""
+"""Define the timeline of a step: operations of each rank, on one clock."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _KINDS = {
     "data": var("data"),
     "other": var("other"),
 }
-# Kinds of short operations that share a slice of the timeline, typically.
+# Typical number of kinds of short operations that share a slice of the timeline.
 _MARKS_OF_SLICE = 3
 
-# Of a run's steps, the one whose time is in the middle; of its ranks, all, or the first of each
-# stage and those that are slow. Where more operations are left than points, time is cut into
-# slices, and the operations of a kind that are shorter than a slice and start in it are one mark,
-# as long as they are together: no time is lost or doubled.
+# The step with the median time; all ranks, or the first of each stage and the slow ones. If there
+# are more operations than points, time is cut into slices. The operations of a kind that are
+# shorter than a slice and start in it become one mark of their total length: no time is lost or
+# doubled.
 _TIMELINE = f"""
     WITH steps AS (
         SELECT run_id, step FROM step_stats SEMI JOIN {PAGE_RUNS} USING (run_id)
@@ -176,7 +176,7 @@ KINDS = (
     Kind(
         "timeline",
         "ops",
-        "Operations of the step whose time is the run's median, on one clock. Blank is idle;"
+        "Operations of the step with the median time, on one clock. Blank is idle;"
         " numbers are micro-batches. Drag to move, wheel with Ctrl, ⌘ or Shift to zoom, double"
         " click to see all again.",
         _TIMELINE,

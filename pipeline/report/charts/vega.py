@@ -1,7 +1,7 @@
-"""Charts as specs for the page, and as pictures; both without a network.
+"""Make charts as specs for the page, and as pictures; both without a network.
 
 The libraries that draw in a browser (Vega, Vega-Lite, Vega-Embed: BSD 3-clause, University of
-Washington Interactive Data Lab) come out of vl-convert.
+Washington Interactive Data Lab) come from vl-convert.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 @functools.cache
 def spec(kind: Kind) -> dict[str, Any]:
-    """The Vega-Lite spec of a kind, without rows: it fills the width of where it is put."""
+    """Return the Vega-Lite spec of a kind, without rows; its width fills its container."""
     drawn = kind.draw()
-    # At once: each step copies all that is there. A test holds it against the schema, which takes
-    # longer than to draw.
+    # In one call, because each call copies the whole spec. A test validates it against the schema,
+    # which takes longer than drawing.
     whole = drawn.properties(
         width="container",
         height=_HEIGHT if drawn.height is alt.Undefined else drawn.height,
@@ -72,7 +72,7 @@ def _config() -> alt.Config:
 
 
 def picture(kind: Kind, series: Series, file_type: Literal["png", "svg"]) -> bytes:
-    """A chart on light paper, as a file."""
+    """Return a chart in light mode, as a file."""
     with_rows = resolved(
         json.dumps(
             spec(kind)
@@ -94,14 +94,14 @@ def picture(kind: Kind, series: Series, file_type: Literal["png", "svg"]) -> byt
 
 
 def rows_of(series: Series) -> list[dict[str, Any]]:
-    """A series as Vega-Lite takes it: an object per row."""
+    """Return a series for Vega-Lite: an object per row."""
     names = list(series)
     return [dict(zip(names, row, strict=True)) for row in zip(*series.values(), strict=True)]
 
 
 @functools.cache
 def library() -> str:
-    """The script that draws specs, as `vegaEmbed`. Kept on disk: to bundle it takes 2 s."""
+    """Return the script that draws specs, as `vegaEmbed`. Cached on disk: bundling takes 2 s."""
     asked = f"{version('vl-convert-python')} {_VERSION} {_SNIPPET}"
     kept = Kept("vega", hashlib.sha256(asked.encode()).hexdigest()[:16], places())
     if (bundled := kept.read(_LIBRARY)) is not None:

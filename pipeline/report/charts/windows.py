@@ -1,4 +1,4 @@
-"""Charts of the pipeline: where each window went, and bubbles beside theory."""
+"""Define charts of the pipeline: parts of each window, and bubbles with theory."""
 
 from __future__ import annotations
 
@@ -145,8 +145,8 @@ KINDS = (
         "windows",
         "rank_bubbles",
         "A bar is the pipeline window of a rank, or of a stage's mean rank where there are many."
-        " What is neither compute nor in op comm is its bubble; with equal stages it would begin at"
-        " the tick.",
+        " Everything right of in op comm (communication inside operations) is bubble; the tick is"
+        " where it would start if stages were equal.",
         _WINDOWS,
         _draw_windows,
         wide=True,
@@ -154,7 +154,7 @@ KINDS = (
     Kind(
         "stages",
         "stage_bubbles",
-        "Mean over steps, the lowest to the highest rank as a line; the tick is theory.",
+        "Mean over steps; the line goes from the lowest to the highest rank, the tick is theory.",
         _STAGES,
         _draw_stages,
     ),
