@@ -17,7 +17,7 @@ import duckdb
 
 from pipeline import __version__
 from pipeline.errors import TracelakeError, is_refusal
-from pipeline.gates import GATES, BadLines, Failure, Gate, failures
+from pipeline.gates import GATES, NO_RUN, BadLines, Failure, Gate, failures
 from pipeline.ingest import IngestReport, Status
 from pipeline.query.values import jsonable
 
@@ -89,7 +89,10 @@ class Account:
 
 def read_page(con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> dict[str, Any]:
     """Return the findings of the report's runs, and the main figures of each run."""
-    failed = {failure.gate.name: failure for failure in failures(con, GATES.values(), run_ids)}
+    seen = {
+        failure.gate.name: failure.seen
+        for failure in failures(con, GATES.values(), run_ids, inputs=True)
+    }
     rows = con.execute(_ROWS, [list(run_ids)])
     names = [column[0] for column in rows.description or ()]
     return {
@@ -97,8 +100,8 @@ def read_page(con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> dict[st
             {
                 "kind": name,
                 "doc": gate.doc,
-                "count": sum(map(len, failed[name].seen.values())) if name in failed else 0,
-                "runs": list(failed[name].seen) if name in failed else [],
+                "count": sum(map(len, seen.get(name, {}).values())),
+                "runs": [run for run in seen.get(name, {}) if run != NO_RUN],
                 "query": gate.query,
             }
             for name, gate in GATES.items()

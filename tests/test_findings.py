@@ -1,0 +1,410 @@
+"""Findings, incidents and opportunities over lakes whose faults are known, asked as a user asks."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.gates import GATES
+from pipeline.lake import Lake
+from pipeline.models import build
+from tests.conftest import Command
+from tests.report_lakes import MS, make, trace_run
+from tests.tiny_lakes import Rows, commit_run, log_run
+from tests.traces import trace, trace_name, write
+
+Row = dict[str, Any]
+
+
+def day(number: int) -> datetime:
+    return datetime(2025, 3, 1) + timedelta(days=number)
+
+
+def ask(tracelake: Command, lake: Lake, sql: str) -> list[Row]:
+    result = tracelake("query", sql, "--lake", lake.root, "--format", "json")
+    assert result.code == 0, result.err
+    found: list[Row] = json.loads(result.out)
+    return found
+
+
+def nights(slow: Iterable[float], *, first: int = 0, **facts: Any) -> dict[str, Rows]:
+    """A job per night whose rank 2 is so many times slower."""
+    return {
+        f"night{n:02}": trace_run(slow=factor, run_date=day(n), **facts)
+        for n, factor in enumerate(slow, first)
+    }
+
+
+def pipelined(
+    *, stage_ms: Sequence[float] = (10, 10), data_ms: float = 0, host: bool = True, **facts: Any
+) -> Rows:
+    """Stages of two ranks that work one after another, 3 steps of 4 micro-batches."""
+    ops, stages, micro_batches = [], len(stage_ms), 4
+    for step in range(1, 4):
+        start = step * 1000.0
+        for stage, rank in ((s, 2 * s + r) for s in range(stages) for r in range(2)):
+            at = start + sum(stage_ms[:stage]) + (data_ms if stage else 0)
+            work = [("get_batch", "data", data_ms)] if data_ms and stage == 0 else []
+            for _ in range(micro_batches):
+                work += [("forward_step", "compute", stage_ms[stage])]
+            for _ in range(micro_batches):
+                work += [("backward_step", "compute", 2 * stage_ms[stage])]
+            for number, (op, category, length) in enumerate(work):
+                begin, end = round(at * MS), round((at + length) * MS)
+                ops.append(
+                    {
+                        "source_id": rank,
+                        "rank": rank,
+                        "stage": stage,
+                        "step": step,
+                        "seq": 100 * step + number,
+                        "line": 100 * step + number,
+                        "op": op,
+                        "category": category,
+                        "start_ns": begin,
+                        "end_ns": end,
+                        "duration_ns": end - begin,
+                    }
+                )
+                at += length
+    sources = [
+        {
+            "source_id": rank,
+            "path": f"{rank}.txt",
+            "rank": rank,
+            "lines": 9,
+            "row_lines": 9,
+            "rejected": 0,
+            "host": f"node{rank // 2}" if host else None,
+        }
+        for rank in range(2 * stages)
+    ]
+    run = {
+        "format": "rank_trace",
+        "config": "c",
+        "tp": 2,
+        "pp": stages,
+        "dp": 1,
+        "world_size": 2 * stages,
+        "micro_batches": micro_batches,
+        "ranks_seen": 2 * stages,
+        "ranks_expected": 2 * stages,
+        "complete": True,
+        "simulated": False,
+        "topology_source": [("tp", "name"), ("micro_batches", "printed")],
+        **facts,
+    }
+    return {"runs": [run], "sources": sources, "ops": ops}
+
+
+def grouped(times_ms: Sequence[float]) -> Rows:
+    """Pairs of one stage that make 5 all-reduces per step, each pair at its own speed."""
+    ops, comms = [], []
+    for step in range(1, 4):
+        for rank in range(2 * len(times_ms)):
+            place = {"source_id": 0, "rank": rank, "stage": 0, "step": step, "seq": step}
+            begin = step * 1000 * MS
+            inside = round(times_ms[rank // 2] * MS)
+            ops.append(
+                {
+                    **place,
+                    "line": step,
+                    "op": "forward_step",
+                    "category": "compute",
+                    "start_ns": begin,
+                    "end_ns": begin + 50 * MS + 5 * inside,
+                    "duration_ns": 50 * MS + 5 * inside,
+                }
+            )
+            for call in range(5):
+                start = begin + (10 * (call + 1)) * MS + call * inside
+                comms.append(
+                    {
+                        **place,
+                        "line": step,
+                        "sub_seq": call + 1,
+                        "parent_op": "forward_step",
+                        "collective": "all_reduce",
+                        "raw_func": "allreduce",
+                        "group_kind": "tp",
+                        "dtype": "int8",
+                        "shape": [8_000_000],
+                        "bytes": 8_000_000,
+                        "start_ns": start,
+                        "end_ns": start + inside,
+                        "duration_ns": inside,
+                    }
+                )
+    ranks = 2 * len(times_ms)
+    run = {
+        "format": "rank_trace",
+        "config": "c",
+        "tp": 2,
+        "pp": 1,
+        "dp": ranks // 2,
+        "world_size": ranks,
+        "ranks_seen": ranks,
+        "ranks_expected": ranks,
+        "complete": True,
+        "micro_batches": 1,
+        "simulated": False,
+        "topology_source": [("tp", "name")],
+    }
+    source = {"source_id": 0, "path": "t.txt", "lines": 9, "row_lines": 9, "rejected": 0}
+    return {"runs": [run], "sources": [source], "ops": ops, "comms": comms}
+
+
+@pytest.fixture(scope="module")
+def incident_lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    root = tmp_path_factory.mktemp("incident") / "lake"
+    return make(root, nights([1, 1, 1, 1, 1.5, 1.5, 1.5]))
+
+
+def test_a_finding_says_what_how_bad_since_when_why_what_it_costs_and_what_to_do(
+    tracelake: Command, incident_lake: Lake
+) -> None:
+    (found,) = ask(
+        tracelake,
+        incident_lake,
+        "FROM findings WHERE run_id = 'night06' AND kind = 'straggler'",
+    )
+    assert (found["severity"], found["gate"], found["subject"]) == (
+        "critical",
+        "straggler",
+        "rank 2",
+    )
+    assert found["since"] == str(day(4))
+    assert found["evidence"].startswith("rank 2 (stage 0): forward_step took 1.62 times as long")
+    # 50 ms of 350 ms are lost, on each of 4 ranks, in 3 steps.
+    assert found["cost_gpu_hours"] == pytest.approx(4 * 3 * 50 / 3.6e6)
+    assert found["cost_basis"] == "bound"
+    # Only forward_step is slow: no fault of the device.
+    assert found["advice"].startswith("Likely its work or its data, not the device")
+
+
+def test_one_truth_about_a_straggler(
+    tracelake: Command, incident_lake: Lake, tmp_path: Path
+) -> None:
+    lake, run = incident_lake, "night06"
+    (summary,) = ask(tracelake, lake, f"FROM run_summary WHERE run_id = '{run}'")
+    (cost,) = ask(
+        tracelake,
+        lake,
+        f"SELECT sum(cost_gpu_hours) AS c FROM findings WHERE run_id = '{run}'"
+        " AND gate = 'straggler'",
+    )
+    assert summary["gpu_hours_lost"] == pytest.approx(cost["c"])
+    evidence = ask(
+        tracelake, lake, f"SELECT kind, evidence FROM findings WHERE run_id = '{run}' ORDER BY kind"
+    )
+    shown = json.loads(tracelake("show", run, "--lake", lake.root, "--format", "json").out)
+    assert sorted((k["kind"], e) for k in shown["attention"] for e in k["seen"]) == sorted(
+        (row["kind"], row["evidence"]) for row in evidence
+    )
+    page = tmp_path / "page.html"
+    report = ("report", "--lake", lake.root, "-o", page, "--run", run)
+    failed = tracelake(*report, "--fail-on", ",".join(GATES))
+    assert failed.code == 5
+    text = page.read_text()
+    for row in evidence:
+        assert row["evidence"] in text
+        assert row["evidence"] in failed.err
+    listed = tracelake("runs", "--lake", lake.root, "--attention", "--format", "json")
+    (kinds,) = [row["attention"] for row in json.loads(listed.out) if row["run_id"] == run]
+    assert set(kinds.split(", ")) == {row["kind"] for row in evidence}
+
+
+def test_suspects_are_no_zero(tracelake: Command, tmp_path: Path) -> None:
+    lake = make(tmp_path / "lake", {"short": trace_run(slow=1.5, steps=1)})
+    (summary,) = ask(tracelake, lake, "FROM run_summary")
+    assert (summary["stragglers"], summary["suspects"]) == (0, 1)
+    (found,) = ask(tracelake, lake, "FROM findings")
+    assert (found["kind"], found["severity"]) == ("suspect", "warning")
+    assert summary["time_lost_ms"] == pytest.approx(50)
+    assert found["cost_gpu_hours"] == pytest.approx(summary["gpu_hours_lost"])
+
+
+def test_an_incident_joins_the_findings_of_a_series_and_leaves_out_what_it_explains(
+    tracelake: Command, incident_lake: Lake
+) -> None:
+    (incident,) = ask(tracelake, incident_lake, "FROM incidents")
+    assert (incident["kind"], incident["subject"]) == ("recurring", "rank 2")
+    assert (incident["since"], incident["last_seen"]) == (str(day(4)), str(day(6)))
+    assert (incident["slow_runs"], incident["runs"], incident["open"]) == (3, 3, True)
+    # A seventh of the time of 4 ranks, all day.
+    assert incident["cost_gpu_hours_per_day"] == pytest.approx(4 * 24 * 50 / 350)
+    regressed = ask(tracelake, incident_lake, "FROM findings WHERE kind = 'regressed'")
+    assert regressed
+
+
+def test_an_incident_keeps_its_name_and_ends_after_three_good_runs(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    lake = make(tmp_path / "lake", nights([1, 1, 1, 1.5, 1.5]))
+    (before,) = ask(tracelake, lake, "FROM incidents")
+    for run, rows in nights([1.5, 1, 1, 1], first=5).items():
+        commit_run(lake, run, rows)
+    build(lake)
+    (after,) = ask(tracelake, lake, "FROM incidents")
+    assert after["incident"] == before["incident"]
+    assert (after["slow_runs"], after["open"]) == (3, False)
+    for run, rows in nights([1.5], first=9).items():
+        commit_run(lake, run, rows)
+    build(lake)
+    again = ask(tracelake, lake, "FROM incidents ORDER BY since")
+    assert [row["since"] for row in again] == [str(day(3)), str(day(9))]
+    assert again[0]["incident"] == before["incident"]
+
+
+def test_a_stage_that_became_slow_is_named_with_its_host(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    clean = {f"n{n}": pipelined(run_date=day(n)) for n in range(4)}
+    slow = pipelined(stage_ms=(10, 14), run_date=day(4))
+    lake = make(tmp_path / "lake", {**clean, "slow": slow})
+    (found,) = ask(tracelake, lake, "FROM findings WHERE kind = 'slow_stage'")
+    assert (found["run_id"], found["stage"], found["host"]) == ("slow", 1, "node1")
+    assert found["evidence"].startswith("stage 1 on host node1 took 42.00 ms per micro-batch")
+    assert found["cause"] == "node"
+    unnamed = {
+        run: pipelined(
+            stage_ms=(10, 14) if run == "slow" else (10, 10), host=False, run_date=day(n)
+        )
+        for n, run in enumerate(["n0", "n1", "n2", "n3", "slow"])
+    }
+    other = make(tmp_path / "other", unnamed)
+    (found,) = ask(tracelake, other, "FROM findings WHERE kind = 'slow_stage'")
+    assert (found["host"], found["cause"]) == (None, "stage")
+
+
+def test_a_whole_host_that_is_slow_is_one_finding(tracelake: Command, tmp_path: Path) -> None:
+    rows = trace_run(ranks=8)
+    slow = trace_run(ranks=8, slow=1.5, slow_rank=6)
+    slow_ops = {(o["rank"], o["seq"]): o for o in slow["ops"] if o["rank"] == 6}
+    ops = [
+        {**slow_ops[6, op["seq"]], "rank": op["rank"]} if op["rank"] in {6, 7} else op
+        for op in rows["ops"]
+    ]
+    for op in ops:
+        op["source_id"] = op["rank"]
+    sources = [
+        {**rows["sources"][0], "source_id": r, "path": f"{r}.txt", "host": f"node{r // 2}"}
+        for r in range(8)
+    ]
+    lake = make(tmp_path / "lake", {"run": {**rows, "ops": ops, "sources": sources, "comms": []}})
+    (node,) = ask(tracelake, lake, "FROM findings WHERE kind = 'slow_node'")
+    assert (node["subject"], node["severity"]) == ("host node3", "critical")
+    ranks = ask(tracelake, lake, "SELECT rank, cause FROM findings WHERE kind = 'straggler'")
+    assert sorted((row["rank"], row["cause"]) for row in ranks) == [(6, "node"), (7, "node")]
+
+
+def test_a_link_many_times_slower_than_its_like_is_named(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    lake = make(tmp_path / "lake", {"run": grouped([0.2, 0.2, 4.0, 0.2])})
+    (found,) = ask(tracelake, lake, "FROM findings WHERE kind = 'slow_link'")
+    assert found["subject"] == "group tp 4-5"
+    assert found["evidence"].startswith("group tp 4-5: all_reduce of 8000000 bytes took 4.00 ms")
+    assert "20.0 times as long" in found["evidence"]
+    even = make(tmp_path / "even", {"run": grouped([0.2, 0.25, 0.2, 0.3])})
+    assert ask(tracelake, even, "FROM findings WHERE kind = 'slow_link'") == []
+
+
+def test_waiting_for_data_is_a_finding_of_its_own(tracelake: Command, tmp_path: Path) -> None:
+    lake = make(tmp_path / "lake", {"slow": pipelined(data_ms=40), "fast": pipelined(data_ms=1)})
+    (found,) = ask(tracelake, lake, "FROM findings WHERE kind = 'data_loading'")
+    assert (found["run_id"], found["subject"], found["cause"]) == ("slow", "get_batch", "data")
+    assert found["evidence"].startswith("get_batch: the job waited ")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
+def test_a_file_without_read_permission_fails_the_gate(tracelake: Command, tmp_path: Path) -> None:
+    folder = write(tmp_path / "in", {trace_name(0, world=1): trace(0, steps=2)})
+    closed = folder / "closed.txt"
+    closed.write_text("x\n")
+    closed.chmod(0)
+    failed = tracelake("run", folder, "--lake", tmp_path / "lake", "--fail-on", "faults")
+    assert failed.code == 5
+    assert "closed.txt: the file cannot be read" in failed.err
+
+
+def test_a_file_that_cannot_be_read_is_named_and_fails_the_gate(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    folder = write(tmp_path / "in", {trace_name(0, world=1): trace(0, steps=2)})
+    (folder / "gone.log").symlink_to(folder / "nowhere")
+    lake = tmp_path / "lake"
+    arguments = ("run", folder, "--lake", lake, "--fail-on", "faults")
+    first = tracelake(*arguments)
+    assert first.code == 5
+    assert "gone.log" in first.err
+    assert "gone.log: the file cannot be read" in first.err
+    (found,) = ask(tracelake, Lake.open(lake), "FROM findings")
+    assert (found["run_id"], found["kind"], found["subject"]) == (None, "unreadable", "gone.log")
+    # It fails as long as it cannot be read, and no longer.
+    assert tracelake(*arguments).code == 5
+    (folder / "gone.log").unlink()
+    assert tracelake(*arguments).code == 0
+
+
+def test_lost_data_is_named_by_file(tracelake: Command, tmp_path: Path) -> None:
+    faults = [
+        {"source_id": 0, "name": "truncated", "severity": "data_loss", "count": 3, "line": 7},
+        {"source_id": 0, "name": "crlf", "severity": "notice", "count": 9},
+    ]
+    lake = make(tmp_path / "lake", {"lossy": {**trace_run(), "faults": faults}})
+    (found,) = ask(tracelake, lake, "FROM findings")
+    assert (found["kind"], found["gate"], found["subject"]) == ("unreadable", "faults", "t.txt")
+    assert found["evidence"] == "t.txt: truncated, 3 times, first in line 7."
+
+
+def test_rejects_and_missing_ranks_are_findings(tracelake: Command, tmp_path: Path) -> None:
+    lake = make(
+        tmp_path / "lake",
+        {
+            "bad": log_run(rejected=2, complete=True),
+            "partial": trace_run(complete=False, ranks_expected=6, world_size=6),
+            "played": trace_run(complete=False, simulated=True),
+        },
+    )
+    found = {row["run_id"]: row for row in ask(tracelake, lake, "FROM findings")}
+    assert set(found) == {"bad", "partial"}
+    assert found["bad"]["kind"] == "rejects"
+    assert found["bad"]["evidence"].startswith("Lines rejected: 2 (")
+    assert found["partial"]["evidence"] == (
+        "The run is incomplete: 4 of 6 ranks were seen; missing: ranks 4-5."
+    )
+
+
+def test_a_pipeline_with_few_micro_batches_is_said_to_gain(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    even = pipelined(micro_batches=1)
+    lake = make(
+        tmp_path / "lake",
+        {"one": even, "uneven": pipelined(stage_ms=(10, 16)), "even": pipelined()},
+    )
+    found = {
+        (row["run_id"], row["kind"]): row for row in ask(tracelake, lake, "FROM opportunities")
+    }
+    assert set(found) == {("one", "micro_batches"), ("uneven", "split")}
+    # Two stages: 1 micro-batch leaves half idle, 4 a fifth; a sample then takes 5/8 of the time.
+    assert found["one", "micro_batches"]["gain_ratio"] == pytest.approx(1 - 0.5 / 0.8)
+    assert found["one", "micro_batches"]["confidence"] == "theory"
+    # 5 stage times at 13 in place of 4 at 16 and one at 10 ms.
+    assert found["uneven", "split"]["gain_ratio"] == pytest.approx(1 - 65 / 74)
+    shown = tracelake("show", "uneven", "--lake", lake.root).out
+    assert "What would make it faster" in shown
+    assert "Move work away from stage 1." in " ".join(shown.split())
+
+
+def test_nothing_wrong_is_said_in_so_many_words(tracelake: Command, tmp_path: Path) -> None:
+    lake = make(tmp_path / "lake", {"even": trace_run()})
+    assert ask(tracelake, lake, "FROM findings") == []
+    assert "No problems found" in tracelake("show", "even", "--lake", lake.root).out
