@@ -26,7 +26,7 @@ from pipeline.formats import Chunk, Claim, FileFacts, Format, Run, RunFacts
 from pipeline.scan.rank_layout import SPAN_FIRST
 from pipeline.scan.rank_names import date_of, folder_of, name_of
 from pipeline.scan.rank_reader import Notice, Reader
-from pipeline.scan.rank_steps import ENDED, STEP
+from pipeline.scan.rank_steps import ENDED, STEP, UNENDED
 from pipeline.topology import resolve, stage_of
 
 _RECORD = re.compile(rb"rank:(\d{1,9}):[A-Za-z_]\w*\(", re.ASCII)
@@ -228,7 +228,7 @@ class _Parser:
             topology=printed,
             ranks=frozenset(book),
             ranks_expected=self._topology.get("world_size"),
-            ended=len(steps) == 1 and all(row[ENDED] for row in book.values()),
+            ended=len(steps) == 1 and all(row[ENDED] and not row[UNENDED] for row in book.values()),
             simulated=simulated,
             profiled=True,
             signature=seen.signature,
