@@ -11,6 +11,7 @@ import pytest
 
 from pipeline.lake import Lake
 from pipeline.models import build
+from tests.figures import unexplained
 from tests.lakes import run_ingest
 
 # The measured runs with a trace of every rank; all others are simulated or a single rank.
@@ -217,3 +218,16 @@ def test_theory_of_plans(warehouse: duckdb.DuckDBPyConnection) -> None:
         FROM stage_bubbles WHERE run_id LIKE '004%'
         """,
     ) == [(0, "theory", 15 / 31, 15 / 16)]
+
+
+def test_a_figure_that_is_null_has_a_reason(warehouse: duckdb.DuckDBPyConnection) -> None:
+    assert unexplained(warehouse) == {}
+
+
+def test_all_calls_of_complete_traces_are_matched(warehouse: duckdb.DuckDBPyConnection) -> None:
+    sql = f"""
+        SELECT sum(calls) > 0, sum(calls - matched_calls)
+        FROM coverage JOIN runs USING (run_id) WHERE {EIGHT_RANKS}
+        """
+    assert rows(warehouse, sql) == [(True, 0)]
+    assert rows(warehouse, "SELECT DISTINCT contradictions FROM coverage") == [([],)]

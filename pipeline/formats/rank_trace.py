@@ -29,7 +29,7 @@ from pipeline.scan.rank_layout import SPAN_FIRST
 from pipeline.scan.rank_names import date_of, folder_of, name_of
 from pipeline.scan.rank_reader import Notice, Reader
 from pipeline.scan.rank_starts import Unit, starts
-from pipeline.scan.rank_steps import ENDED, STEP
+from pipeline.scan.rank_steps import ENDED, STEP, UNENDED
 from pipeline.topology import resolve, stage_of
 
 _RECORD = re.compile(rb"rank:(\d{1,9}):[A-Za-z_]\w*\(", re.ASCII)
@@ -228,7 +228,7 @@ class _Parser:
             ranks=frozenset(book),
             ranks_expected=self._topology.get("world_size"),
             ended=len(steps) == 1
-            and all(row[ENDED] for row in book.values())
+            and all(row[ENDED] and not row[UNENDED] for row in book.values())
             and not self._unfinished,
             simulated=simulated,
             profiled=True,

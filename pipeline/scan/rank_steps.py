@@ -26,10 +26,10 @@ from pipeline.scan.rank_layout import DDP_GRAD_COMM, KNOWN_OPS, OPS, Longs
 PHASES = ("warmup", "help", "steady", "cooldown", "finalize")
 
 # Columns of `Book.rows` for a rank ...
-SEQ, STEP, FORWARDS, BACKWARDS, _PHASE, _FIRST_OP, _FINALIZING, ENDED = range(8)
+SEQ, STEP, FORWARDS, BACKWARDS, _PHASE, _FIRST_OP, _FINALIZING, ENDED, UNENDED = range(9)
 # ... and for an operation of a rank.
 _OP_STEP, _OP_COUNT, _OP_BATCH = range(3)
-_WIDTH = 8
+_WIDTH = 9
 
 _OPENS, _FINALIZES, _FORWARD, _BACKWARD, _ENDS = 1, 2, 4, 8, 16
 _TRAITS = {
@@ -160,6 +160,7 @@ def number_ops(
         mine = book.rows[_slot(book, rank[i], -1)]
         operation = book.rows[_slot(book, rank[i], op[i])]
         if mine[STEP] == 0 or _restarts(mine, operation, op[i], phase[i], batch[i], marked):
+            mine[UNENDED] += mine[STEP] > 0 and mine[ENDED] == 0
             mine[STEP] += 1
             mine[FORWARDS] = mine[BACKWARDS] = mine[_PHASE] = mine[_FINALIZING] = mine[ENDED] = 0
             mine[_FIRST_OP] = -1

@@ -33,7 +33,11 @@ ordered AS (
             AND start_ns = lag(start_ns) OVER timeline AND end_ns = lag(end_ns) OVER timeline
             AS fused
     FROM timed
-    WINDOW timeline AS (PARTITION BY run_id, rank ORDER BY start_ns, part = 'p2p_send', end_ns, seq)
+    WINDOW timeline AS (
+        -- What takes no time comes first, so that the two lines of a fused pair stay neighbours.
+        PARTITION BY run_id, rank
+        ORDER BY start_ns, end_ns > start_ns, part = 'p2p_send', end_ns, seq
+    )
 ),
 cut AS (
     SELECT *, least(greatest(start_ns, taken_ns), end_ns) AS from_ns FROM ordered

@@ -13,7 +13,8 @@ WITH seen AS (
         o.run_id,
         o.step,
         o.rank,
-        min(o.stage) AS stage,
+        -- Rows of ddp_grad_comm print no stage.
+        coalesce(min(o.stage) FILTER (o.op <> 'ddp_grad_comm'), min(o.stage)) AS stage,
         count(i.seq) FILTER (o.op = 'forward_step') AS forwards,
         count(i.seq) FILTER (o.op = 'backward_step') AS backwards,
         min(i.start_ns) AS first_ns,

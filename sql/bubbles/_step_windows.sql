@@ -27,6 +27,8 @@ SELECT
     CASE
         WHEN r.simulated THEN 'simulated'
         WHEN r.pp IS NULL THEN 'topology_unknown'
+        WHEN o.rank_order IS NULL THEN 'stages_contradict'
+        WHEN d.step IS NOT NULL THEN 'step_shifted'
         WHEN s.stages < r.pp THEN 'stages_missing'
         WHEN s.finished_stages < r.pp THEN 'step_unfinished'
         WHEN s.window_end_ns = s.window_start_ns THEN 'below_clock_resolution'
@@ -36,4 +38,6 @@ SELECT
     END AS reason
 FROM steps AS s
 JOIN runs AS r USING (run_id)
+JOIN _rank_orders AS o USING (run_id)
+LEFT JOIN _shifted_steps AS d USING (run_id, step)
 LEFT JOIN _step_clocks AS c USING (run_id, step)

@@ -1,7 +1,8 @@
 -- How far one clock is ahead of another, whether it gains on it, and how well that is known.
 -- Ends of collectives before messages, and of messages those with the shortest round trip. A drift
--- is believed where a line through all readings halves the scatter that a constant leaves. What drift
--- the scatter can hide, at most that of two crystals of 50 ppm, counts for the time without readings.
+-- is believed where a line through all readings halves the scatter that a constant leaves, up to the
+-- 200 ppm that no two crystals exceed. What drift the scatter can hide, at most that of two crystals
+-- of 50 ppm, counts for the time without readings.
 -- @internal
 -- @grain run_id, clock, other
 -- @column clock VARCHAR | Clock that is compared.
@@ -88,7 +89,8 @@ chosen AS (
     QUALIFY row_number() OVER (
         PARTITION BY run_id, clock, other
         ORDER BY
-            drift <> 0 AND samples >= 8 AND 2 * (spread + clock_tick_ns()) <= constant_spread DESC,
+            drift <> 0 AND abs(drift) <= 2e-4 AND samples >= 8
+                AND 2 * (spread + clock_tick_ns()) <= constant_spread DESC,
             drift = 0 DESC
     ) = 1
 )

@@ -20,7 +20,7 @@ members AS (
         is_async(i.caller) AS overlapped
     FROM _comm_identities AS i
     SEMI JOIN parted USING (run_id)
-    SEMI JOIN (SELECT run_id, identity FROM _comm_calls WHERE matched) AS calls
+    SEMI JOIN (SELECT run_id, identity FROM _comm_calls WHERE matched AND members > 1) AS calls
         USING (run_id, identity)
     JOIN _rank_clocks AS k USING (run_id, rank)
 ),

@@ -23,7 +23,7 @@ WITH contradicted AS (
 ),
 starts AS (
     SELECT run_id, rank, min(start_ns) AS start_ns, max(end_ns) AS end_ns
-    FROM ops
+    FROM _rank_spans
     GROUP BY run_id, rank
 )
 SELECT

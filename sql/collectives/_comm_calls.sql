@@ -2,7 +2,7 @@
 -- @internal
 -- @grain run_id, identity
 -- @column identity UBIGINT | Equal for the members of a call.
--- @column matched BOOLEAN | All members of the group were seen making this call, with times.
+-- @column matched BOOLEAN | All members of the group were seen making this call, if there are several with times.
 -- @column members BIGINT ranks | Members seen.
 -- @column lowest_rank INTEGER | Lowest member.
 -- @column lowest_seq BIGINT | Operation that it is, or is part of, on that rank.
@@ -15,9 +15,10 @@ SELECT
     run_id,
     identity,
     min(group_kind) AS group_kind,
-    count(*) = max(group_size) AND count(*) > 1
-        AND count(start_ns) = count(*) AND count(duration_ns) = count(*) AS matched,
     count(*) AS members,
+    count(*) = max(group_size)
+        AND (members = 1 OR (count(start_ns) = members AND count(duration_ns) = members))
+        AS matched,
     min(rank) AS lowest_rank,
     arg_min(seq, rank) AS lowest_seq,
     arg_min(sub, rank) AS lowest_sub,
@@ -25,7 +26,7 @@ SELECT
     min(duration_ns) AS shortest_ns,
     max(bytes) AS largest_bytes,
     CASE
-        WHEN NOT matched OR min(collective) IN ('broadcast', 'reduce') THEN NULL
+        WHEN NOT matched OR members = 1 OR min(collective) IN ('broadcast', 'reduce') THEN NULL
         WHEN max(collective) = 'send'
             THEN max(start_ns) FILTER (collective = 'send') - max(end_ns) FILTER (collective = 'recv')
         ELSE max(start_ns) - min(end_ns)

@@ -6,7 +6,7 @@
 -- @column group_size_source VARCHAR | Where the size comes from.
 -- @column call VARCHAR | Call that it is part of, named by its lowest rank: `rank:seq:sub`.
 -- @column peers BIGINT ranks | Other members of the call that were seen.
--- @column matched BOOLEAN | All members of the group were seen making this call, with times.
+-- @column matched BOOLEAN | All members of the group were seen making this call, if there are several with times.
 -- @column shortest_ns BIGINT ns | Shortest duration among the members.
 -- @column largest_bytes BIGINT bytes | Largest input tensor among the members.
 -- @column aligned BOOLEAN | The members' times can be compared: one clock, or clocks that were related.
@@ -40,7 +40,7 @@ by_clock AS (
         max(finish_ns) FILTER (collective = 'recv') AS received_ns,
         arg_max(rank, (begin_ns, -rank)) AS last_rank
     FROM members
-    SEMI JOIN (SELECT run_id, identity FROM _comm_calls WHERE matched) AS matched_calls
+    SEMI JOIN (SELECT run_id, identity FROM _comm_calls WHERE matched AND members > 1) AS matched_calls
         USING (run_id, identity)
     GROUP BY run_id, identity, clock
 ),

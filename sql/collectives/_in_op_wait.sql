@@ -9,7 +9,7 @@ SELECT
     m.step,
     m.rank,
     CASE
-        WHEN bool_and(m.matched OR coalesce(m.group_size = 1, false))
+        WHEN bool_and(m.matched)
             THEN coalesce(sum(m.duration_ns - m.shortest_ns), 0)::BIGINT
     END AS wait_ns
 FROM _comm_matches AS m

@@ -1,4 +1,4 @@
--- Communication groups of every rank in Megatron's order: tp, cp, dp, pp from fastest to slowest.
+-- Communication groups of every rank: by its slot, tp, cp, dp, pp from fastest to slowest.
 -- Expert groups lie inside the data-parallel dimension: ep tensor-parallel groups in a row.
 -- @internal
 -- @grain run_id, rank, group_kind
@@ -12,52 +12,51 @@ WITH sizes AS (
         world_size // pp AS stage_ranks
     FROM runs
 ),
-ranks AS (SELECT DISTINCT run_id, rank FROM comms),
 groups AS (
     SELECT
         r.run_id,
         r.rank,
         unnest([
-            {'kind': 'tp', 'key': r.rank // s.tp, 'size': s.tp, 'source': 'tp'},
+            {'kind': 'tp', 'key': r.slot // s.tp, 'size': s.tp, 'source': 'tp'},
             {
                 'kind': 'cp',
-                'key': r.rank // (s.tp * s.cp) * s.tp + r.rank % s.tp,
+                'key': r.slot // (s.tp * s.cp) * s.tp + r.slot % s.tp,
                 'size': s.declared_cp,
                 'source': 'cp'
             },
             {
                 'kind': 'dp',
-                'key': r.rank // (s.tp * s.cp * s.dp) * s.tp * s.cp + r.rank % (s.tp * s.cp),
+                'key': r.slot // (s.tp * s.cp * s.dp) * s.tp * s.cp + r.slot % (s.tp * s.cp),
                 'size': s.dp,
                 'source': 'dp'
             },
             {
                 'kind': 'embedding',
-                'key': r.rank % s.stage_ranks,
+                'key': r.slot % s.stage_ranks,
                 'size': least(s.pp, 2),
                 'source': 'pp'
             },
             {
                 'kind': 'expert',
-                'key': r.rank // (s.tp * s.ep) * s.tp + r.rank % s.tp,
+                'key': r.slot // (s.tp * s.ep) * s.tp + r.slot % s.tp,
                 'size': s.ep,
                 'source': 'ep'
             },
             {
                 'kind': 'tp_expert',
-                'key': r.rank // (s.tp * s.ep),
+                'key': r.slot // (s.tp * s.ep),
                 'size': s.tp * s.ep,
                 'source': 'ep'
             },
             {
                 'kind': 'expert_dp',
-                'key': r.rank // (s.tp * s.cp * s.dp) * s.tp * s.ep + r.rank % (s.tp * s.ep),
+                'key': r.slot // (s.tp * s.cp * s.dp) * s.tp * s.ep + r.slot % (s.tp * s.ep),
                 'size': s.cp * s.dp // s.ep,
                 'source': 'ep'
             }
         ]) AS one,
         s.topology_source
-    FROM ranks AS r
+    FROM _rank_slots AS r
     JOIN sizes AS s USING (run_id)
 )
 SELECT

@@ -24,6 +24,10 @@ WITH sized AS (
     SELECT
         m.*,
         coalesce(r.simulated, false) AS simulated,
+        o.rank_order IS NULL AS contradicted,
+        CASE WHEN contradicted THEN 'stages_contradict' ELSE 'group_size_unknown' END
+            AS unknown_size,
+        CASE WHEN d.step IS NULL THEN 'peer_not_seen' ELSE 'step_shifted' END AS unmatched_reason,
         is_async(m.caller) AS overlapped,
         -- A transfer that the clocks cannot tell from nothing is taken from the shorter of its ends.
         m.collective IN ('send', 'recv') AND m.aligned
@@ -46,6 +50,8 @@ WITH sized AS (
         END AS time_ns
     FROM _comm_matches AS m
     JOIN runs AS r USING (run_id)
+    JOIN _rank_orders AS o USING (run_id)
+    LEFT JOIN _shifted_steps AS d ON d.run_id = m.run_id AND d.step = m.step
 ),
 judged AS (
     SELECT
@@ -55,8 +61,8 @@ judged AS (
             WHEN duration_ns IS NULL THEN 'not_timed'
             WHEN group_size = 1 THEN 'group_of_one'
             WHEN overlapped THEN 'overlaps_compute'
-            WHEN group_size IS NULL THEN 'group_size_unknown'
-            WHEN NOT matched THEN 'peer_not_seen'
+            WHEN contradicted OR group_size IS NULL THEN unknown_size
+            WHEN NOT matched THEN unmatched_reason
             WHEN NOT aligned THEN 'clocks_not_aligned'
             WHEN last_start_ns - first_start_ns < uncertainty_ns THEN 'below_clock_uncertainty'
         END AS skew_reason,
@@ -67,20 +73,20 @@ judged AS (
             WHEN group_size = 1 THEN 'group_of_one'
             WHEN overlapped THEN 'overlaps_compute'
             WHEN declared THEN 'declared_size'
-            WHEN collective = 'recv' AND NOT matched THEN 'peer_not_seen'
+            WHEN collective = 'recv' AND contradicted THEN unknown_size
+            WHEN collective = 'recv' AND NOT matched THEN unmatched_reason
             WHEN bytes IS NULL THEN 'size_unknown'
-            WHEN size_bytes IS NULL THEN 'group_size_unknown'
+            WHEN size_bytes IS NULL THEN unknown_size
             WHEN time_ns = 0 THEN 'below_clock_resolution'
-            WHEN bus_factor(collective, group_size) IS NULL THEN 'group_size_unknown'
+            WHEN bus_factor(collective, group_size) IS NULL THEN unknown_size
         END AS reason
     FROM sized
 ),
 timed AS (
     SELECT
         *,
-        CASE WHEN coalesce(reason, 'group_size_unknown') = 'group_size_unknown'
-            THEN size_bytes / time_ns
-        END AS algbw_gbps
+        CASE WHEN reason IS NULL OR reason = unknown_size THEN size_bytes / time_ns END
+            AS algbw_gbps
     FROM judged
 )
 SELECT
@@ -89,7 +95,7 @@ SELECT
     ns_to_ms(time_ns) AS time_ms,
     CASE
         WHEN time_ns IS NULL THEN NULL
-        WHEN NOT matched THEN 'own'
+        WHEN NOT matched OR group_size = 1 THEN 'own'
         WHEN transferred THEN 'transfer'
         ELSE 'min'
     END AS time_basis,

@@ -38,6 +38,7 @@ judged AS (
             WHEN m.micro_batch_ns IS NULL THEN 'micro_batches_unknown'
             -- Another stage was seen in warm-up alone.
             WHEN s.stages_timed < s.stages_seen THEN 'stages_missing'
+            WHEN s.sum_ns = 0 THEN 'below_clock_resolution'
         END AS missing
     FROM medians AS m
     JOIN sums AS s USING (run_id)

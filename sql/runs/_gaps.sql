@@ -2,14 +2,19 @@
 -- Neighbours are one range; after the first eight ranges it says how many are left.
 -- @internal
 -- @grain run_id, gap
--- @column gap VARCHAR | ranks: without a record; peers: those of them in stages that were seen; stages: without a rank; cut: ranks whose first unfinished step ends before that of others.
+-- @column gap VARCHAR | ranks: without a record; peers: those of them in stages that were seen; stages: without a rank; cut: ranks that lack the end of the first step that some rank did not finish; shifted: ranks whose steps ran beside other steps.
 -- @column told VARCHAR | Which they are.
--- @column step INTEGER | The unfinished step.
+-- @column step INTEGER | The unfinished step, or the first shifted one.
 WITH cut AS (
-    SELECT run_id, step, rank
-    FROM _rank_steps
-    WHERE NOT finished
-    QUALIFY step = min(step) OVER (PARTITION BY run_id)
+    SELECT s.run_id, s.step, s.rank
+    FROM _rank_steps AS s
+    JOIN (
+        SELECT *, bool_or(ended) OVER (PARTITION BY run_id) AS ends_are_traced
+        FROM _rank_spans
+    ) AS e USING (run_id, step, rank)
+    ANTI JOIN _shifted_steps AS d USING (run_id, step)
+    WHERE NOT s.finished OR (e.ends_are_traced AND NOT e.ended)
+    QUALIFY s.step = min(s.step) OVER (PARTITION BY s.run_id)
 ),
 missing AS (
     SELECT run_id, traced, missing_stages, unnest(missing_ranks) AS rank
@@ -21,11 +26,20 @@ lacking AS (
     SELECT m.run_id, 'peers', m.rank, NULL
     FROM missing AS m
     JOIN runs AS r USING (run_id)
-    WHERE NOT list_contains(m.missing_stages, m.rank // (r.world_size // r.pp))
+    JOIN _rank_orders AS o USING (run_id)
+    WHERE NOT list_contains(
+        m.missing_stages,
+        CASE o.rank_order
+            WHEN 'tp-cp-dp-pp' THEN m.rank // (r.world_size // r.pp)
+            WHEN 'tp-cp-pp-dp' THEN m.rank // (r.tp * coalesce(r.cp, 1)) % r.pp
+        END
+    )
     UNION ALL
     SELECT run_id, 'stages', unnest(missing_stages), NULL FROM _missing
     UNION ALL
     SELECT run_id, 'cut', rank, step FROM cut
+    UNION ALL
+    SELECT run_id, 'shifted', rank, min(step) FROM _step_shifts GROUP BY run_id, rank
 ),
 numbered AS (
     SELECT *, number - row_number() OVER (PARTITION BY run_id, gap ORDER BY number) AS block
@@ -38,7 +52,7 @@ blocks AS (
         min(number) AS first,
         max(number) AS last,
         count(*) AS size,
-        any_value(step) AS step,
+        min(step) AS step,
         row_number() OVER (PARTITION BY run_id, gap ORDER BY min(number)) AS place
     FROM numbered
     GROUP BY run_id, gap, block
@@ -47,7 +61,8 @@ worded AS (
     SELECT
         b.*,
         concat_ws('-', b.first, nullif(b.last, b.first)) AS range_told,
-        CASE WHEN b.gap = 'stages' AND m.traced AND r.world_size >= r.pp THEN concat(
+        CASE WHEN b.gap = 'stages' AND m.traced AND r.world_size >= r.pp
+            AND o.rank_order = 'tp-cp-dp-pp' THEN concat(
             CASE b.size * r.world_size // r.pp WHEN 1 THEN ' (rank ' ELSE ' (ranks ' END,
             concat_ws(
                 '-',
@@ -59,6 +74,7 @@ worded AS (
     FROM blocks AS b
     JOIN runs AS r USING (run_id)
     JOIN _missing AS m USING (run_id)
+    JOIN _rank_orders AS o USING (run_id)
 )
 SELECT
     run_id,
@@ -70,6 +86,6 @@ SELECT
         string_agg(range_told || ranks_told, ', ' ORDER BY first) FILTER (place <= 8),
         ' and ' || (sum(size) FILTER (place > 8))::VARCHAR || ' more'
     ) AS told,
-    any_value(step) AS step
+    min(step) AS step
 FROM worded
 GROUP BY run_id, gap

@@ -48,6 +48,13 @@ remedied AS (
             coalesce(format('step {} of {}', cut_step, cut_ranks), 'the step'),
             ' is whole'
         )},
+        {'reason': 'step_shifted', 'remedy': concat(
+            format('add the lines before step {} of {}', shifted_step, shifted_ranks) || ', or ',
+            'trace all ranks over the same steps'
+        )},
+        {'reason': 'stages_contradict', 'remedy':
+            'give --set tp=N,pp=N,world_size=N that fit the printed stages'
+        },
         {'reason': 'few_steps', 'remedy':
             format('log {} more {}', more_steps, CASE more_steps WHEN 1 THEN 'step' ELSE 'steps' END)
         },

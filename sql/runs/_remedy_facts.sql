@@ -5,8 +5,10 @@
 -- @column ranks VARCHAR | Ranks without a record.
 -- @column peers VARCHAR | Those of them in stages that were seen.
 -- @column stages VARCHAR | Stages without a rank.
--- @column cut_ranks VARCHAR | Ranks that end in the first unfinished step.
+-- @column cut_ranks VARCHAR | Ranks that lack the end of the first unfinished step.
 -- @column cut_step INTEGER | That step.
+-- @column shifted_ranks VARCHAR | Ranks whose steps ran beside other steps.
+-- @column shifted_step INTEGER | First of these steps.
 -- @column set_pp VARCHAR | What to set for the number of stages; NULL where it is known.
 -- @column set_world VARCHAR | What to set for the number of ranks; NULL where it is known, or no rank was traced.
 -- @column set_groups VARCHAR | Sizes to set for groups of unknown size; NULL where all that they follow from is known.
@@ -21,7 +23,9 @@ WITH gaps AS (
         max(told) FILTER (gap = 'peers') AS peers,
         max(told) FILTER (gap = 'stages') AS stages,
         max(told) FILTER (gap = 'cut') AS cut_ranks,
-        max(step) FILTER (gap = 'cut') AS cut_step
+        max(step) FILTER (gap = 'cut') AS cut_step,
+        max(told) FILTER (gap = 'shifted') AS shifted_ranks,
+        max(step) FILTER (gap = 'shifted') AS shifted_step
     FROM _gaps
     GROUP BY run_id
 ),

@@ -4,18 +4,14 @@
 -- @column time_ns DOUBLE ns | Rank traces: from the first operation to the end of the last, over ranks. Logs: the progress record's time.
 -- @column loss DOUBLE | Loss of the step.
 -- @column traced BOOLEAN | Known from rank traces.
-WITH ends AS (
-    SELECT run_id, step, rank, bool_or(op = 'optimizer_step') AS ended
-    FROM ops
-    GROUP BY run_id, step, rank
-),
-traced AS (
+WITH traced AS (
     SELECT
         s.run_id,
         s.step,
         max(s.last_ns) - min(s.first_ns) AS time_ns,
         CASE
             WHEN bool_or(r.simulated) THEN 'simulated'
+            WHEN bool_or(d.step IS NOT NULL) THEN 'step_shifted'
             WHEN NOT bool_and(s.finished) THEN 'step_unfinished'
             -- Traces without any optimizer_step do not end steps with it.
             WHEN NOT bool_and(e.ended) AND bool_or(bool_or(e.ended)) OVER (PARTITION BY s.run_id)
@@ -25,7 +21,8 @@ traced AS (
                 THEN 'below_clock_uncertainty'
         END AS reason
     FROM _rank_steps AS s
-    JOIN ends AS e USING (run_id, step, rank)
+    JOIN _rank_spans AS e USING (run_id, step, rank)
+    LEFT JOIN _shifted_steps AS d USING (run_id, step)
     LEFT JOIN _step_clocks AS c USING (run_id, step)
     JOIN runs AS r USING (run_id)
     GROUP BY s.run_id, s.step, c.aligned, c.uncertainty_ns

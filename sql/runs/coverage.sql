@@ -9,6 +9,7 @@
 -- @column missing_stages INTEGER[] | Pipeline stages without a rank that was seen; NULL where their number is unknown.
 -- @column calls BIGINT calls | Communications, those of matched peers counted once.
 -- @column matched_calls BIGINT calls | Communications of which every peer was seen.
+-- @column contradictions VARCHAR[] | What contradicts that the ranks are of one job in Megatron's order, count the same steps and, without named hosts, share a clock: sentences that begin with their subject, at most 8.
 -- @column not_computable VARCHAR[] | Figures that no row of the run has, each as `model.column: reason`.
 -- @column hints VARCHAR[] | For each of not_computable what would give it; NULL where nothing does.
 -- @column partly VARCHAR[] | Figures that some rows of the run lack and something would give, each as `model.column: reason (rows of rows)`.
@@ -42,6 +43,11 @@ listed AS (
         list(remedy ORDER BY figure) FILTER (NOT whole) AS partly_hints
     FROM abstentions
     GROUP BY run_id
+),
+contradictions AS (
+    SELECT run_id, list(sentence ORDER BY kind, rank, sentence)[:8] AS contradictions
+    FROM _contradictions
+    GROUP BY run_id
 )
 SELECT
     r.run_id,
@@ -57,6 +63,7 @@ SELECT
     m.missing_stages,
     c.calls,
     c.matched_calls,
+    coalesce(x.contradictions, []) AS contradictions,
     coalesce(n.not_computable, []) AS not_computable,
     coalesce(n.hints, []) AS hints,
     coalesce(n.partly, []) AS partly,
@@ -67,3 +74,4 @@ LEFT JOIN steps AS s USING (run_id)
 LEFT JOIN calls AS c USING (run_id)
 LEFT JOIN _missing AS m USING (run_id)
 LEFT JOIN listed AS n USING (run_id)
+LEFT JOIN contradictions AS x USING (run_id)

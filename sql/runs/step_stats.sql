@@ -43,6 +43,7 @@ stages AS (
         step,
         count(*) AS stages,
         arg_min(stage, (-micro_batch_ns, stage)) AS busiest_stage,
+        max(micro_batch_ns) AS busiest_ns,
         ratio(max(micro_batch_ns), ordered_mean(micro_batch_ns)) AS imbalance_ratio
     FROM _stage_times
     GROUP BY run_id, step
@@ -53,6 +54,7 @@ judged AS (
         CASE
             WHEN p.stages IS NULL THEN 'topology_unknown'
             WHEN s.stages < p.stages THEN 'stages_missing'
+            WHEN s.busiest_ns = 0 THEN 'below_clock_resolution'
             WHEN s.imbalance_ratio IS NULL THEN 'micro_batches_unknown'
         END AS stages_reason
     FROM stages AS s

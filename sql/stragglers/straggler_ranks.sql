@@ -26,6 +26,14 @@ WITH ranks AS (
     JOIN runs AS r USING (run_id)
     GROUP BY s.run_id, s.rank, r.simulated
 ),
+uncompared AS (
+    SELECT
+        run_id, rank,
+        coalesce(min(reason) FILTER (NOT warmup), 'warmup_only') AS reason
+    FROM straggler_steps
+    WHERE in_verdict
+    GROUP BY run_id, rank
+),
 judged AS (
     SELECT
         r.run_id, r.rank, r.stage, r.simulated,
@@ -54,7 +62,7 @@ SELECT
     CASE
         WHEN j.simulated THEN 'simulated'
         WHEN j.verdict = 'not_comparable' AND j.stage IS NULL THEN 'topology_unknown'
-        WHEN j.verdict = 'not_comparable' THEN 'no_peer'
+        WHEN j.verdict = 'not_comparable' THEN coalesce(u.reason, 'no_peer')
         WHEN j.verdict = 'suspect' AND j.peers = 1 THEN 'one_peer'
         WHEN j.verdict = 'suspect' THEN 'few_steps'
     END AS reason,
@@ -105,5 +113,6 @@ SELECT
     j.forward_slowdown,
     j.backward_slowdown
 FROM judged AS j
+LEFT JOIN uncompared AS u USING (run_id, rank)
 JOIN _rank_waits AS w USING (run_id, rank)
 JOIN _rank_places AS p USING (run_id, rank)

@@ -1,0 +1,62 @@
+-- Which pass an operation belongs to: number of the forward or backward pass within the rank's step.
+-- A pass is receive, get_batch, forward_step, send, or receive, backward_step, send, of which any may be
+-- lacking. Operations of a name count in their order; where a line was lost, in that of the passes
+-- around them. Other operations are passes by themselves, and so are those of an interleaved schedule,
+-- where a message leaves one pass and feeds another.
+-- @internal
+-- @grain run_id, rank, seq
+-- @column pass_number BIGINT | From 1; NULL where lines were lost and the others do not tell which.
+-- @column passes BIGINT | Passes of the kind in the step: operations of the most frequent name.
+WITH interleaved AS (
+    SELECT DISTINCT o.run_id
+    FROM ops AS o
+    JOIN runs AS r USING (run_id)
+    WHERE r.vpp > 1
+        OR (o.op = 'recv_forward' AND o.stage = 0)
+        OR (o.op = 'send_forward' AND o.stage = r.pp - 1)
+),
+placed AS (
+    SELECT
+        o.run_id, o.rank, o.seq,
+        CASE
+            WHEN i.run_id IS NOT NULL THEN o.op
+            WHEN o.op IN ('recv_forward', 'get_batch', 'forward_step', 'send_forward')
+                THEN 'forward'
+            WHEN o.op IN ('recv_backward', 'backward_step', 'send_backward') THEN 'backward'
+            ELSE o.op
+        END AS kind,
+        CASE
+            WHEN starts_with(o.op, 'recv') THEN 1
+            WHEN o.op = 'get_batch' THEN 2
+            WHEN starts_with(o.op, 'send') THEN 4
+            ELSE 3
+        END AS place,
+        -- One number to sort by, as in _comm_identities.
+        hash(o.run_id, o.rank, o.step, kind) AS series,
+        hash(series, o.op) AS own
+    FROM ops AS o
+    LEFT JOIN interleaved AS i USING (run_id)
+),
+counted AS (
+    SELECT
+        *,
+        count(*) OVER (PARTITION BY own) AS times,
+        row_number() OVER (PARTITION BY own ORDER BY seq) AS number,
+        coalesce(place <= lag(place) OVER (PARTITION BY series ORDER BY seq), true) AS begins
+    FROM placed
+),
+numbered AS (
+    SELECT
+        *,
+        max(times) OVER (PARTITION BY series) AS passes,
+        count(*) FILTER (begins) OVER (PARTITION BY series) AS begun,
+        count(*) FILTER (begins) OVER (PARTITION BY series ORDER BY seq) AS begun_before
+    FROM counted
+)
+SELECT
+    run_id,
+    rank,
+    seq,
+    CASE WHEN times = passes THEN number WHEN begun = passes THEN begun_before END AS pass_number,
+    passes
+FROM numbered

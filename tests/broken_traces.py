@@ -1,0 +1,99 @@
+"""Generated jobs whose traces are then changed: ranks in another order, lines that were lost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.lake import Lake
+from pipeline.models import build
+from pipeline.query import open_warehouse
+from pipeline.synth.archive import write_archive
+from pipeline.synth.schedule import simulate
+from pipeline.synth.spec import Spec
+from tests.lakes import run_ingest
+from tests.simulated_calls import simulated_calls
+
+Files = dict[str, list[str]]
+Lost = Callable[[int, str], bool]
+
+
+@dataclass(frozen=True)
+class Warehouse:
+    """The figures of one lake."""
+
+    lake: Lake
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        with open_warehouse(self.lake) as con:
+            return con.execute(sql).fetchall()
+
+
+def traces(folder: Path, spec: Spec) -> Files:
+    """Lines of every file of the one job of a spec."""
+    write_archive(folder, spec)
+    return {
+        path.name: path.read_text().splitlines(keepends=True)
+        for path in sorted(folder.rglob("wd*_rank*.txt"))
+    }
+
+
+def renumbered(files: Files, spec: Spec) -> Files:
+    """The same job by --use-tp-pp-dp-mapping: tp fastest, then pp, then dp."""
+    changed = {}
+    for name, lines in files.items():
+        rank = int(re.search(r"_rank(\d+)_", name)[1])  # type: ignore[index]
+        other = in_other_order(rank, spec)
+        changed[name.replace(f"_rank{rank}_", f"_rank{other}_")] = [
+            line.replace(f"rank:{rank}:", f"rank:{other}:", 1) for line in lines
+        ]
+    return changed
+
+
+def in_other_order(rank: int, spec: Spec) -> int:
+    """Number by --use-tp-pp-dp-mapping of a rank in the usual order."""
+    stage, place = divmod(rank, spec.tp * spec.dp)
+    replica, slot = divmod(place, spec.tp)
+    return (replica * spec.pp + stage) * spec.tp + slot
+
+
+def numbered_steps(lines: Iterable[str]) -> list[tuple[int, str]]:
+    """Every line with its step, from 1."""
+    found, step = [], 1
+    for line in lines:
+        found.append((step, line))
+        step += ":optimizer_step(" in line
+    return found
+
+
+def without(files: Files, rank: int, lost: Lost) -> Files:
+    """The files without the lines of a rank that are lost, by step and text."""
+    return {
+        name: [line for step, line in numbered_steps(lines) if not lost(step, line)]
+        if f"_rank{rank}_" in name
+        else lines
+        for name, lines in files.items()
+    }
+
+
+def computed(folder: Path, files: Files, **given: int) -> Warehouse:
+    """What `run` makes of the files, in one flat folder."""
+    archive = folder / "traces"
+    archive.mkdir(parents=True)
+    for name, lines in files.items():
+        (archive / name).write_text("".join(lines))
+    run_ingest(archive, folder / "lake", given=given)
+    lake = Lake.open(folder / "lake")
+    build(lake)
+    return Warehouse(lake)
+
+
+def true_calls(spec: Spec) -> set[frozenset[tuple[int, int, int]]]:
+    """Members (rank, line, place in it) of every call that the simulator made."""
+    return {
+        frozenset((m.rank, m.line, m.sub) for m in call)
+        for call in simulated_calls(spec, simulate(spec, 0))
+    }
