@@ -64,26 +64,44 @@ def settle_duplicates(lake: Lake) -> None:
 
 def _changed(snapshot: Snapshot) -> dict[str, _Originals]:
     """Runs whose sources name other originals than they should, with the right ones."""
-    firsts = {run_id: _first_of_each(entry) for run_id, entry in snapshot.runs.items()}
-    holders: dict[str, list[str]] = defaultdict(list)
-    for run_id, first in firsts.items():
-        for content in first:
-            holders[content].append(run_id)
+    shared, concerned = _shared(snapshot)
+    firsts = {run_id: _first_of_each(snapshot.runs[run_id]) for run_id in concerned}
 
     def order(run_id: str) -> tuple[int, str, str]:
         first = firsts[run_id]
         return -len(first), min(first.values()), run_id
 
-    originals = {
-        content: (one[0] if len(one) == 1 else min(one, key=order))
-        for content, one in holders.items()
-    }
+    originals = {content: min(runs, key=order) for content, runs in shared.items()}
     changed = {}
-    for run_id, entry in snapshot.runs.items():
+    for run_id in sorted(concerned):
+        entry = snapshot.runs[run_id]
         right = tuple(_originals(entry, firsts, originals))
         if right != tuple(record["duplicate_of"] for record in entry.sources):
             changed[run_id] = right
     return changed
+
+
+def _shared(snapshot: Snapshot) -> tuple[dict[str, set[str]], set[str]]:
+    """Contents that several runs have, and all runs in which a source is or was a duplicate."""
+    holders: dict[str, str] = {}
+    shared: dict[str, set[str]] = defaultdict(set)
+    concerned: set[str] = set()
+    for run_id, entry in snapshot.runs.items():
+        for record in entry.sources:
+            if record["duplicate_of"] is not None:
+                concerned.add(run_id)
+            if not record["bytes"]:
+                continue
+            content = record["content_hash"]
+            holder = holders.get(content)
+            if holder is None:
+                holders[content] = run_id
+            elif holder == run_id:
+                concerned.add(run_id)
+            else:
+                shared[content].update((holder, run_id))
+    concerned.update(*shared.values())
+    return shared, concerned
 
 
 def _first_of_each(entry: RunEntry) -> dict[str, str]:
@@ -107,7 +125,7 @@ def _originals(
             yield firsts[entry.run_id][content]
         else:
             met.add(content)
-            original = originals[content]
+            original = originals.get(content, entry.run_id)
             yield None if original == entry.run_id else firsts[original][content]
 
 
