@@ -63,6 +63,10 @@ def test_shipped_models_keep_their_contract() -> None:
 def test_every_model_of_the_design_is_there() -> None:
     wanted = {
         "rank_bubbles",
+        "op_shares",
+        "step_changes",
+        "stage_summary",
+        "rank_summary",
         "stage_bubbles",
         "collective_calls",
         "collective_bandwidth",

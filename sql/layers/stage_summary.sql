@@ -44,12 +44,11 @@ WITH bases AS (
     WHERE NOT coalesce(s.warmup, false)
     GROUP BY b.run_id, b.stage, b.basis
 ),
-modelled AS (
-    SELECT run_id, stage, bubble_ratio AS modelled_bubble_ratio
-    FROM bases
-    WHERE basis = 'modelled'
-),
 bubbles AS (
+    SELECT
+        *,
+        max(bubble_ratio) FILTER (basis = 'modelled') OVER (PARTITION BY run_id, stage)
+            AS modelled_bubble_ratio
     FROM bases
     QUALIFY row_number() OVER (
         PARTITION BY run_id, stage
@@ -93,19 +92,12 @@ ranks AS (
     GROUP BY run_id, stage
 )
 SELECT
-    b.run_id,
-    b.stage,
-    b.basis,
-    b.ranks,
-    b.bubble_ratio,
+    b.run_id, b.stage, b.basis, b.ranks, b.bubble_ratio,
     CASE b.basis WHEN 'measured' THEN r.bubble_min_ratio END AS bubble_min_ratio,
     CASE b.basis WHEN 'measured' THEN r.bubble_max_ratio END AS bubble_max_ratio,
     b.bubble_over_ideal_ratio,
-    m.modelled_bubble_ratio,
-    b.theory_bubble_ratio,
-    b.theory_over_ideal_ratio,
-    b.covered_ratio,
-    b.reason,
+    b.modelled_bubble_ratio,
+    b.theory_bubble_ratio, b.theory_over_ideal_ratio, b.covered_ratio, b.reason,
     coalesce(w.steps, 0) AS steps,
     w.window_ms, w.compute_ms, w.data_ms, w.in_op_comm_ms, w.p2p_recv_ms,
     w.p2p_send_ms, w.finalize_ms, w.other_step_ms, w.gap_ms,
@@ -121,7 +113,6 @@ SELECT
     t.busiest_steps,
     CASE WHEN t.run_id IS NULL THEN 'no_stage_times' ELSE t.reason END AS balance_reason
 FROM bubbles AS b
-LEFT JOIN modelled AS m USING (run_id, stage)
 LEFT JOIN windows AS w USING (run_id, stage)
 LEFT JOIN ranks AS r USING (run_id, stage)
 LEFT JOIN stage_balance AS t USING (run_id, stage)

@@ -56,8 +56,8 @@ calls AS (
         CASE WHEN is_async(m.caller) THEN 'overlap' ELSE 'comm' END AS kind,
         o.op AS holder,
         o.part AS holder_kind,
-        greatest(m.begin_ns, o.from_ns) AS start_ns,
-        greatest(start_ns, max(least(m.finish_ns, o.to_ns)) OVER (
+        greatest(m.begin_ns, o.from_ns) AS clipped_start_ns,
+        greatest(clipped_start_ns, max(least(m.finish_ns, o.to_ns)) OVER (
             PARTITION BY o.run_id, o.rank, o.seq ORDER BY m.begin_ns, m.finish_ns, m.sub
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         )) AS from_ns,
@@ -75,7 +75,7 @@ calls AS (
 spans AS (
     SELECT * FROM operations
     UNION ALL BY NAME
-    SELECT * EXCLUDE (start_ns) FROM calls WHERE from_ns < to_ns
+    SELECT * EXCLUDE (clipped_start_ns) FROM calls WHERE from_ns < to_ns
 )
 SELECT
     s.* EXCLUDE (ready_ns),
