@@ -12,6 +12,8 @@
 -- @column allowed_ratio DOUBLE | Change for the worse that is taken for noise; NULL where the median is 0.
 -- @column regressed BOOLEAN | The figure is worse than the baseline allows; NULL where it cannot be compared.
 -- @column confirmed BOOLEAN | Worse by more than twice of what is allowed, or regressed in the complete run before this one too.
+-- @column excess_ratio DOUBLE | The change over what is allowed.
+-- @column sentence VARCHAR | The change in words.
 WITH spread AS (
     SELECT
         b.run_id,
@@ -52,6 +54,14 @@ judged AS (
         worse_sign * (value - baseline_median) > bound AS regressed,
         worse_sign * (value - baseline_median) > 2 * bound AS at_once
     FROM beside
+),
+compared AS (
+    SELECT
+        *,
+        ratio(value, baseline_median) - 1 AS change_ratio,
+        ratio(bound, baseline_median) AS allowed_ratio,
+        percent_digits(change_ratio, allowed_ratio) AS digits
+    FROM judged
 )
 SELECT
     run_id,
@@ -61,8 +71,8 @@ SELECT
     baseline_values,
     baseline_median,
     baseline_worst,
-    ratio(value, baseline_median) - 1 AS change_ratio,
-    ratio(bound, baseline_median) AS allowed_ratio,
+    change_ratio,
+    allowed_ratio,
     regressed,
     regressed AND (
         at_once
@@ -75,5 +85,20 @@ SELECT
             false
         )
     ) AS confirmed,
-    reason
-FROM judged
+    reason,
+    coalesce(abs(change_ratio) / allowed_ratio, 'inf') AS excess_ratio,
+    CASE
+        WHEN baseline_median = 0 THEN format(
+            '{} {:.6g} is over {:.6g}, the most of {} earlier runs',
+            metric, value, baseline_worst, baseline_values
+        )
+        ELSE format(
+            '{} {:.6g} is {} {} the median {:.6g} of {} earlier runs; allowed {}',
+            metric, value,
+            percent(change_ratio, digits),
+            CASE worse_sign WHEN 1 THEN 'over' ELSE 'under' END,
+            baseline_median, baseline_values,
+            percent(allowed_ratio, digits)
+        )
+    END AS sentence
+FROM compared

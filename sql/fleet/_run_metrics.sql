@@ -12,34 +12,33 @@
 WITH listed AS (
     SELECT
         run_id,
+        r.pp,
+        s.busbw_call,
+        s.busbw_reason,
         unnest([
-            {
-                'metric': 'step_p50_ms', 'worse_sign': 1, 'least_change': 0,
-                'value': s.step_p50_ms, 'basis': NULL, 'reason': NULL
-            },
-            {
-                'metric': 'bubble_ratio', 'worse_sign': 1, 'least_change': 0.01,
-                'value': CASE WHEN r.pp > 1 THEN s.bubble_ratio END, 'basis': NULL,
-                'reason': CASE WHEN r.pp = 1 THEN 'no_pipeline' END
-            },
-            {
-                'metric': 'busbw_gbps', 'worse_sign': -1, 'least_change': 0,
-                'value': s.busbw_gbps, 'basis': s.busbw_call, 'reason': s.busbw_reason
-            },
-            {
-                'metric': 'stragglers', 'worse_sign': 1, 'least_change': 0,
-                'value': s.stragglers, 'basis': NULL, 'reason': NULL
-            }
-        ]) AS watched
+            struct_pack(metric := 'step_p50_ms', worse_sign := 1, value := s.step_p50_ms),
+            struct_pack(metric := 'bubble_ratio', worse_sign := 1, value := s.bubble_ratio),
+            struct_pack(metric := 'busbw_gbps', worse_sign := -1, value := s.busbw_gbps),
+            struct_pack(metric := 'stragglers', worse_sign := 1, value := s.stragglers)
+        ], recursive := true)
     FROM run_summary AS s
     JOIN runs AS r USING (run_id)
+),
+watched AS (
+    SELECT * REPLACE (CASE WHEN metric <> 'bubble_ratio' OR pp > 1 THEN value END AS value)
+    FROM listed
 )
 SELECT
     run_id,
-    watched.metric,
-    watched.worse_sign,
-    watched.least_change::DOUBLE AS least_change,
-    watched.value,
-    watched.basis,
-    CASE WHEN watched.value IS NULL THEN coalesce(watched.reason, 'figure_missing') END AS value_reason
-FROM listed
+    metric,
+    worse_sign,
+    CASE metric WHEN 'bubble_ratio' THEN 0.01 ELSE 0 END::DOUBLE AS least_change,
+    value,
+    CASE metric WHEN 'busbw_gbps' THEN busbw_call END AS basis,
+    CASE
+        WHEN value IS NOT NULL THEN NULL
+        WHEN metric = 'bubble_ratio' AND pp = 1 THEN 'no_pipeline'
+        WHEN metric = 'busbw_gbps' AND busbw_reason IS NOT NULL THEN 'coarse_calls'
+        ELSE 'figure_missing'
+    END AS value_reason
+FROM watched

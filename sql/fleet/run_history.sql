@@ -35,35 +35,14 @@ WITH sizes AS (
     FROM _baseline_runs
     GROUP BY run_id
 ),
-worded AS (
-    SELECT
-        *,
-        percent_digits(change_ratio, allowed_ratio) AS digits,
-        CASE
-            WHEN baseline_median = 0 THEN format(
-                '{} {:.6g} is over {:.6g}, the most of {} earlier runs',
-                metric, value, baseline_worst, baseline_values
-            )
-            ELSE format(
-                '{} {:.6g} is {} {} the median {:.6g} of {} earlier runs; allowed {}',
-                metric, value,
-                percent(change_ratio, digits),
-                CASE worse_sign WHEN 1 THEN 'over' ELSE 'under' END,
-                baseline_median, baseline_values,
-                percent(allowed_ratio, digits)
-            )
-        END AS sentence,
-        coalesce(abs(change_ratio) / allowed_ratio, 'inf') AS severity
-    FROM _baselines
-),
 judged AS (
     SELECT
         run_id,
         bool_or(regressed) AS regressed,
         bool_or(confirmed) AS confirmed,
-        coalesce(list(sentence ORDER BY severity DESC, metric) FILTER (regressed), [])
+        coalesce(list(sentence ORDER BY excess_ratio DESC, metric) FILTER (regressed), [])
             AS regressions,
-        coalesce(list(sentence ORDER BY severity DESC, metric) FILTER (confirmed), [])
+        coalesce(list(sentence ORDER BY excess_ratio DESC, metric) FILTER (confirmed), [])
             AS confirmed_regressions,
         coalesce(list(concat(metric, ': ', reason) ORDER BY metric) FILTER (reason IS NOT NULL), [])
             AS not_compared,
@@ -81,7 +60,7 @@ judged AS (
         max(baseline_median) FILTER (metric = 'stragglers') AS stragglers_baseline,
         max(change_ratio) FILTER (metric = 'stragglers') AS stragglers_change_ratio,
         max(allowed_ratio) FILTER (metric = 'stragglers') AS stragglers_allowed_ratio
-    FROM worded
+    FROM _baselines
     GROUP BY run_id
 )
 SELECT
