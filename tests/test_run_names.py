@@ -52,12 +52,16 @@ def test_a_run_is_found(con: duckdb.DuckDBPyConnection, text: str, run_id: str) 
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("gpt-", "'gpt-' is 2 runs", "one of gpt-0002, gpt-0001"),  # not the one it is only part of
-        ("000", "'000' is 3 runs", "one of gpt-0002, gpt-0001, llama-gpt-0003"),
+        (
+            "gpt-",
+            "'gpt-' matches 2 runs",
+            "use one of gpt-0002, gpt-0001",
+        ),  # not the one it is only part of
+        ("000", "'000' matches 3 runs", "use one of gpt-0002, gpt-0001, llama-gpt-0003"),
         (
             "sweep",
             "'sweep' is 10 runs",
-            f"one of {', '.join(f'sweep-{n}' for n in range(8))} and 2 more",
+            f"use one of {', '.join(f'sweep-{n}' for n in range(8))} and 2 more",
         ),
         ("gpt_0001", "no run 'gpt_0001' in the lake", "did you mean gpt-0001, "),
         ("%", "no run '%' in the lake", "list them with: tracelake runs"),
