@@ -60,7 +60,7 @@ def test_a_run_is_found(con: duckdb.DuckDBPyConnection, text: str, run_id: str) 
         ("000", "'000' matches 3 runs", "use one of gpt-0002, gpt-0001, llama-gpt-0003"),
         (
             "sweep",
-            "'sweep' is 10 runs",
+            "'sweep' matches 10 runs",
             f"use one of {', '.join(f'sweep-{n}' for n in range(8))} and 2 more",
         ),
         ("gpt_0001", "no run 'gpt_0001' in the lake", "did you mean gpt-0001, "),

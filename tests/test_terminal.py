@@ -492,7 +492,8 @@ def test_a_narrow_terminal_keeps_the_ends_of_names_and_says_what_is_left_out(
     assert lines[1].startswith("wd8_tp2_pp2")
     assert [line.split()[0][-8:] for line in lines[1:]][:3] == [SIMULATED, LOG, SLOW]
     assert " ".join(" ".join(lines[len(RUNS) + 1 :]).split()) == (
-        "columns that do not fit: format, steps, slowest stage, GPU hours lost, comm, busbw, coverage, rejects"
+        "columns that do not fit: format, steps, slowest stage, GPU hours lost, comm, busbw,"
+        " coverage, rejects"
     )
     monkeypatch.setenv("COLUMNS", "250")
     wide = listed(lake, Choice(), Screen())
