@@ -80,7 +80,7 @@ def test_what_is_not_one_run_says_which_are_close(
     ("dates", "message"),
     [
         ([None, None], "no run of the lake has a date, so there is no latest run"),
-        ([datetime(2024, 1, 1)] * 2, "'latest' is 2 runs"),
+        ([datetime(2024, 1, 1)] * 2, "'latest' matches 2 runs"),
     ],
 )
 def test_the_latest_run_needs_a_date_of_its_own(dates: list[datetime | None], message: str) -> None:
