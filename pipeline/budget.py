@@ -62,7 +62,7 @@ def _beside_process(memory: int) -> int:
     least = PROCESS_BYTES + JOB_BYTES
     if memory < least:
         raise UsageError(
-            f"{memory / 1e6:.0f} MB of memory is too little",
+            f"--memory is too small: {memory / 1e6:.0f} MB",
             hint=f"give --memory {least // 1_000_000}MB or more",
         )
     return memory - PROCESS_BYTES

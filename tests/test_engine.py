@@ -429,7 +429,7 @@ def test_memory_that_does_not_suffice_for_a_workers_threads_is_refused(
     archive: Path, workers: Workers, tmp_path: Path
 ) -> None:
     many = replace(workers, per_process=4)
-    with pytest.raises(UsageError, match="is too little for 4 threads"):
+    with pytest.raises(UsageError, match="is too small for 4 threads"):
         brought_in(archive, tmp_path / "lake", workers=many, memory=10**9)
     assert brought_in(archive, tmp_path / "lake", workers=workers, memory=10**9).changed
 

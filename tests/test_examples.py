@@ -818,8 +818,8 @@ def test_a_question_is_read_from_its_header(tmp_path: Path) -> None:
         ("-- Read it so.\n", "", "and how to read it"),
         ("@param top BIGINT = 3", "@param top BIGINT", "not a parameter"),
         ("BIGINT", "MONEY", "not a parameter"),
-        ("= 3", '= "x"', "the default of top is no BIGINT"),
-        ("= 3", "= x", "the default of top is no BIGINT"),
+        ("= 3", '= "x"', "the default of top is not a BIGINT"),
+        ("= 3", "= x", "the default of top is not a BIGINT"),
         ("@param", "@unknown", "not a line of an example's header"),
     ],
 )
@@ -836,8 +836,8 @@ def test_a_header_that_breaks_its_form_says_where(
 @pytest.mark.parametrize(
     ("given", "message", "hint"),
     [
-        ({"top": "many"}, "no BIGINT", "whole number"),
-        ({"since": "yesterday"}, "no TIMESTAMP", "2025-01-31"),
+        ({"top": "many"}, "not a BIGINT", "whole number"),
+        ({"since": "yesterday"}, "not a TIMESTAMP", "2025-01-31"),
         ({"tops": "1"}, "has no parameter 'tops'", "it takes since, top"),
     ],
 )

@@ -122,7 +122,7 @@ def test_a_line_may_hold_for_some_inputs_only(ingest: Ingest, lake: Path) -> Non
     [
         ("host,rack\na,b\n", 1, "not a header of --hosts: host,rack"),
         ("0,node3\n1,node4\n", 1, "names the columns"),
-        ("rank,host,host\n0,a,b\n", 1, "no header"),
+        ("rank,host,host\n0,a,b\n", 1, "not a header"),
         ("rank,host\n0,a\n\n# c\none,b\n", 5, "'one' is not a rank"),
         ("rank,host\n-1,a\n", 2, "'-1' is not a rank"),
         ("rank,host\n1234567890,a\n", 2, "is not a rank"),

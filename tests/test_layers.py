@@ -1,4 +1,4 @@
-"""Imports go in one direction: each room may use only the rooms before it."""
+"""Imports go in one direction: each package may import only the packages before it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-# Room -> the rooms it may import besides itself; `pipeline` itself is the package's version only.
+# Package -> the other packages it may import; `pipeline` itself only has the version.
 FOUNDATION = ["errors", "files", "text", "resources", "schema", "faults", "topology"]
 ALLOWED: dict[str, list[str]] = {
     "text": [],

@@ -442,7 +442,7 @@ def test_objects_of_the_summary_have_no_more_and_no_less_than_is_documented() ->
     ("arguments", "code", "what"),
     [
         (["--fail-on", "slowness"], 2, "no gate 'slowness'"),
-        (["--memory", "1MB"], 2, "1 MB of memory is too little"),
+        (["--memory", "1MB"], 2, "--memory is too small: 1 MB"),
         ([], 3, "nothing usable (no_format: notes)"),
     ],
 )
@@ -468,9 +468,9 @@ def test_failures_are_told_as_well(
         (["--report", "-"], "--report needs a file"),
         (["--report", "{day}.html"], "no placeholder {day}"),
         (["--summary", "{day}.json"], "no placeholder {day}"),
-        (["--since", "yesterday"], "--since 'yesterday' is not a time"),
-        (["--wait", "long"], "--wait 'long' is not a time"),
-        (["--wait", "999999w"], "--wait '999999w' is not a time"),
+        (["--since", "yesterday"], "invalid --since 'yesterday'"),
+        (["--wait", "long"], "invalid --wait 'long'"),
+        (["--wait", "999999w"], "invalid --wait '999999w'"),
         (["--post", "no-such-program"], "--post: no program 'no-such-program'"),
         (["--post", "'unclosed"], "No closing quotation"),
         (["--post", ""], "--post names no program"),

@@ -358,7 +358,7 @@ def test_saved_questions_are_listed_shown_and_asked(lake: Lake, tracelake: Comma
     assert tracelake(*ask, "--param", "run=007").out == f"{line}\n"
     assert tracelake(*ask, "--param", "run=8").out == ""
     assert tracelake(*ask, "--param", "top=0").out == ""
-    assert "no BIGINT" in tracelake(*ask, "--param", "top=x").err
+    assert "not a BIGINT" in tracelake(*ask, "--param", "top=x").err
     assert tracelake("query", "--lake", lake.root, "--example", "bad_line").code == 2
 
 

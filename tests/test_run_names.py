@@ -52,12 +52,16 @@ def test_a_run_is_found(con: duckdb.DuckDBPyConnection, text: str, run_id: str) 
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("gpt-", "'gpt-' is 2 runs", "one of gpt-0002, gpt-0001"),  # not the one it is only part of
-        ("000", "'000' is 3 runs", "one of gpt-0002, gpt-0001, llama-gpt-0003"),
+        (
+            "gpt-",
+            "'gpt-' matches 2 runs",
+            "use one of gpt-0002, gpt-0001",
+        ),  # not the one it is only part of
+        ("000", "'000' matches 3 runs", "use one of gpt-0002, gpt-0001, llama-gpt-0003"),
         (
             "sweep",
-            "'sweep' is 10 runs",
-            f"one of {', '.join(f'sweep-{n}' for n in range(8))} and 2 more",
+            "'sweep' matches 10 runs",
+            f"use one of {', '.join(f'sweep-{n}' for n in range(8))} and 2 more",
         ),
         ("gpt_0001", "no run 'gpt_0001' in the lake", "did you mean gpt-0001, "),
         ("%", "no run '%' in the lake", "list them with: tracelake runs"),
@@ -76,7 +80,7 @@ def test_what_is_not_one_run_says_which_are_close(
     ("dates", "message"),
     [
         ([None, None], "no run of the lake has a date, so there is no latest run"),
-        ([datetime(2024, 1, 1)] * 2, "'latest' is 2 runs"),
+        ([datetime(2024, 1, 1)] * 2, "'latest' matches 2 runs"),
     ],
 )
 def test_the_latest_run_needs_a_date_of_its_own(dates: list[datetime | None], message: str) -> None:

@@ -1,4 +1,4 @@
-"""Small rank traces, logs and plans for tests of the rooms behind the parsers."""
+"""Small rank traces, logs and plans for tests of the packages after the parsers."""
 
 from __future__ import annotations
 

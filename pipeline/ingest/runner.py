@@ -91,8 +91,8 @@ def ingest(
         width = jobs_within(memory, width)
         if workers and jobs_within(memory, workers.per_process) < workers.per_process:
             raise UsageError(
-                f"{memory / 1e6:.0f} MB is too little for {workers.per_process} threads in a"
-                " worker",
+                f"--memory is too small for {workers.per_process} threads in a worker:"
+                f" {memory / 1e6:.0f} MB",
                 hint="start workers with fewer threads: dask worker --nthreads 1",
             )
     with (

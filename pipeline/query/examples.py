@@ -205,6 +205,6 @@ def _parameter(path: Path, line: int, words: str) -> Parameter:
         default = plain.read(str(json.loads(parts["default"])))
     except (ValueError, UsageError) as error:
         raise ContractError(
-            f"the default of {plain.name} is no {plain.type}", path=path, line=line
+            f"the default of {plain.name} is not a {plain.type}", path=path, line=line
         ) from error
     return Parameter(plain.name, plain.type, default, plain.doc)
