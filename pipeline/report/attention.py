@@ -24,6 +24,7 @@ _TITLES = {
     "rejects": "Lines not understood",
     "suspect": "Suspected stragglers",
     "incomplete": "Incomplete runs",
+    "contradiction": "Contradictions in the input",
 }
 _LEVELS = {"critical": "bad", "warning": "warn", "notice": "note"}
 

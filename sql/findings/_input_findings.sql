@@ -1,4 +1,4 @@
--- Findings about the input: incomplete runs, lines that were rejected, files that are damaged or cannot be read.
+-- Findings about the input: incomplete runs, contradictions, lines that were rejected, files that are damaged or cannot be read.
 -- @internal
 -- @scope fleet
 -- @grain run_id?, kind, subject
@@ -35,6 +35,23 @@ LEFT JOIN _gaps AS s ON s.run_id = c.run_id AND s.gap = 'stages'
 LEFT JOIN _gaps AS p ON p.run_id = c.run_id AND p.gap = 'ranks'
 LEFT JOIN _gaps AS u ON u.run_id = c.run_id AND u.gap = 'cut'
 WHERE NOT c.complete AND NOT coalesce(r.simulated, false)
+UNION ALL BY NAME
+-- Lost steps are missing data; other contradictions only say with what care to read the figures.
+SELECT
+    run_id, 'contradiction' AS kind,
+    CASE what WHEN 'clocks' THEN 'notice' ELSE 'warning' END AS severity,
+    CASE what WHEN 'steps' THEN 'incomplete' END AS gate,
+    CASE what WHEN 'clocks' THEN 'clocks' ELSE split_part(sentence, ':', 1) END AS subject,
+    concat(
+        CASE what WHEN 'clocks' THEN 'clocks: ' ELSE '' END,
+        array_to_string(list(sentence ORDER BY rank, sentence)[:3], '; '),
+        CASE WHEN count(*) > 3 THEN format('; and {} more', count(*) - 3) ELSE '' END,
+        '.'
+    ) AS evidence,
+    'input' AS cause,
+    'See why the trace lacks this, or give the layout of the job: --hosts, --set.' AS advice
+FROM (SELECT run_id, kind AS what, rank, sentence FROM _contradictions)
+GROUP BY run_id, what, subject
 UNION ALL BY NAME
 SELECT
     run_id, 'rejects' AS kind, 'warning' AS severity, 'rejects' AS gate, 'lines' AS subject,

@@ -1,5 +1,5 @@
 -- Where the difference between a run's step time and its baseline went, operation by operation.
--- Shares are those of op_shares; of the baseline, their mean over its runs that have shares, of
+-- Shares are those of op_shares; of the baseline, their median over its runs that have shares, of
 -- which there must be 3. The row `rest` holds what is left of the difference between the medians
 -- of run_history, so that changes add up to it exactly. Logs have no operations and no rows.
 -- @report What changed against the baseline
@@ -34,23 +34,35 @@ steps AS (
     JOIN run_history AS h USING (run_id)
     WHERE h.step_p50_ms IS NOT NULL AND h.step_p50_ms_baseline IS NOT NULL
 ),
-beside AS (
-    SELECT t.run_id, s.op, s.kind, s.stage, s.share_ms / t.runs AS baseline_ms, 0 AS run_ms
+earlier AS (
+    SELECT
+        t.run_id, s.op, s.kind, s.stage,
+        -- A run without the operation spent nothing on it.
+        list_median(
+            list(s.share_ms) || list_resize([]::DOUBLE[], (any_value(t.runs) - count(*))::BIGINT, 0)
+        ) AS baseline_ms
     FROM steps AS t
     JOIN _baseline_runs AS b USING (run_id)
     JOIN op_shares AS s ON s.run_id = b.earlier_run_id
-    UNION ALL
-    SELECT t.run_id, s.op, s.kind, s.stage, 0, s.share_ms
-    FROM steps AS t
-    JOIN op_shares AS s USING (run_id)
+    GROUP BY t.run_id, s.op, s.kind, s.stage
+),
+own AS (
+    SELECT run_id, op, kind, stage, share_ms AS run_ms
+    FROM op_shares
+    SEMI JOIN steps USING (run_id)
 ),
 operations AS (
     SELECT
-        run_id, op, kind, stage,
-        ordered_sum(baseline_ms) AS baseline_ms,
-        ordered_sum(run_ms) AS run_ms
-    FROM beside
-    GROUP BY run_id, op, kind, stage
+        coalesce(e.run_id, o.run_id) AS run_id,
+        coalesce(e.op, o.op) AS op,
+        coalesce(e.kind, o.kind) AS kind,
+        coalesce(e.stage, o.stage) AS stage,
+        coalesce(e.baseline_ms, 0) AS baseline_ms,
+        coalesce(o.run_ms, 0) AS run_ms
+    FROM earlier AS e
+    FULL JOIN own AS o
+        ON o.run_id = e.run_id AND o.op = e.op AND o.kind = e.kind
+        AND o.stage IS NOT DISTINCT FROM e.stage
 ),
 changes AS (
     SELECT * FROM operations
