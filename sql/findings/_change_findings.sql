@@ -30,11 +30,23 @@ stage_hosts AS (
     GROUP BY r.run_id, r.stage
     HAVING count(r.host) = count(*) AND min(r.host) = max(r.host)
 ),
+operations AS (
+    -- Which pass of a slow rank fills the moments that the others wait for it says nothing.
+    SELECT
+        run_id, stage,
+        CASE WHEN kind IN ('compute', 'overlap') THEN 'compute' ELSE op END AS op,
+        CASE kind WHEN 'overlap' THEN 'compute' ELSE kind END AS what,
+        ordered_sum(change_ms) AS change_ms,
+        ordered_sum(share_ratio) AS share_ratio
+    FROM step_changes
+    WHERE op <> 'rest'
+    GROUP BY ALL
+),
 causes AS (
     -- The operation that explains most of a change in step time, if it explains a good part.
-    SELECT run_id, op, kind, stage, change_ms, share_ratio
-    FROM step_changes
-    WHERE op <> 'rest' AND change_ms > 0 AND share_ratio >= 0.3
+    SELECT run_id, op, what AS kind, stage, change_ms
+    FROM operations
+    WHERE change_ms > 0 AND share_ratio >= 0.3
     QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY change_ms DESC, op, stage) = 1
 )
 SELECT
@@ -60,7 +72,7 @@ SELECT
     CASE
         WHEN c.kind = 'data' THEN 'data'
         WHEN c.kind IN ('comm', 'p2p') THEN 'link'
-        WHEN c.kind IN ('compute', 'overlap') THEN 'compute'
+        WHEN c.kind = 'compute' THEN 'compute'
         ELSE 'unclear'
     END AS cause,
     CASE WHEN r.confirmed
