@@ -33,13 +33,16 @@ moments AS (
 ),
 clocks AS (
     -- A clock that goes by a rank's part of each moment: the share of a span is what it shows at
-    -- the end less what it shows at the start. In thousandths of a ns, so that shares add up.
+    -- the end less what it shows at the start. In whole millionths of a ns, so that it is the same
+    -- in whatever order moments are added.
     SELECT
         run_id, step, at_ns,
-        coalesce(round(1000 * sum(CASE WHEN working > 0 THEN lasts_ns / working ELSE 0 END) OVER (
+        coalesce(sum(
+            CASE WHEN working > 0 THEN (1000000 * lasts_ns::HUGEINT + working // 2) // working END
+        ) OVER (
             PARTITION BY run_id, step ORDER BY at_ns
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        )), 0)::BIGINT AS clock
+        ), 0) AS clock
     FROM moments
 ),
 spans AS (
@@ -58,7 +61,7 @@ shares AS (
     WHERE holder IS NOT NULL
     GROUP BY ALL
     UNION ALL
-    SELECT run_id, 'nobody', 'wait', NULL, 1000 * sum(CASE working WHEN 0 THEN lasts_ns ELSE 0 END)
+    SELECT run_id, 'nobody', 'wait', NULL, 1000000 * sum(CASE working WHEN 0 THEN lasts_ns ELSE 0 END)
     FROM moments
     GROUP BY run_id
 ),
@@ -72,8 +75,8 @@ SELECT
     s.op,
     s.kind,
     s.stage,
-    ns_to_ms(sum(s.share) / 1000 / t.steps) AS share_ms,
-    ratio(sum(s.share) / 1000, t.total_ns) AS share_ratio,
+    ns_to_ms(sum(s.share) / 1000000 / t.steps) AS share_ms,
+    ratio(sum(s.share) / 1000000, t.total_ns) AS share_ratio,
     t.steps,
     ns_to_ms(t.total_ns / t.steps) AS step_mean_ms
 FROM shares AS s
