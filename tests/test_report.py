@@ -75,7 +75,8 @@ def test_the_page_needs_nothing_else(page: Node) -> None:
         assert node.tag not in {"link", "img", "iframe", "object", "use", "image"}
         assert not {"src", "srcset", "xlink:href", "action"} & node.attrs.keys()
         assert node.attrs.get("href", "#runs").removeprefix("#") in names
-        assert not any("url(" in value or "//" in value for value in node.attrs.values())
+        if node.tag != "meta":  # the policy has hashes in base64, which may have a //
+            assert not any("url(" in value or "//" in value for value in node.attrs.values())
     styles = "".join(node.text for node in page.all("style"))
     assert not re.search(r"url\(|@import|//", styles)
     (script,) = [node for node in page.all("script") if not node.attrs]
