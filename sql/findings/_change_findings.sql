@@ -15,7 +15,7 @@ WITH regressions AS (
         *,
         unnest(regressions) AS sentence,
         split_part(sentence, ' ', 1) AS figure,
-        list_contains(confirmed_regressions, sentence) AS confirmed
+        list_contains(confirmed_regressions, sentence) AS figure_confirmed
     FROM run_history
     WHERE verdict = 'regressed'
 ),
@@ -52,8 +52,8 @@ causes AS (
 SELECT
     r.run_id,
     'regressed' AS kind,
-    CASE WHEN r.confirmed THEN 'critical' ELSE 'notice' END AS severity,
-    CASE WHEN r.confirmed THEN 'regression' END AS gate,
+    CASE WHEN r.figure_confirmed THEN 'critical' ELSE 'notice' END AS severity,
+    CASE WHEN r.figure_confirmed THEN 'regression' END AS gate,
     r.figure AS subject,
     c.stage,
     c.op,
@@ -63,7 +63,7 @@ SELECT
             '; {} explains {:.1f} ms of the change',
             concat_ws(' of stage ', c.op, c.stage), c.change_ms
         ) ELSE '' END,
-        CASE WHEN r.confirmed THEN '' ELSE '; seen once, not confirmed' END,
+        CASE WHEN r.figure_confirmed THEN '' ELSE '; seen once, not confirmed' END,
         '.'
     ) AS evidence,
     CASE WHEN r.figure = 'step_p50_ms'
@@ -75,7 +75,7 @@ SELECT
         WHEN c.kind = 'compute' THEN 'compute'
         ELSE 'unclear'
     END AS cause,
-    CASE WHEN r.confirmed
+    CASE WHEN r.figure_confirmed
         THEN 'See what changed: tracelake diff RUN.'
         ELSE 'Wait for the next run of the configuration: it is an alarm when that one is slow too.'
     END AS advice
