@@ -405,46 +405,33 @@ def answer(
     return found
 
 
-def test_attention_lists_the_gravest_first(relations: duckdb.DuckDBPyConnection) -> None:
+def test_attention_lists_the_most_severe_first(relations: duckdb.DuckDBPyConnection) -> None:
     given: Given = {
-        "runs": [
-            {"run_id": "a", "run_date": "2025-01-01", "complete": True},
-            {"run_id": "b", "complete": False, "ranks_seen": 3, "ranks_expected": 8},
-            {"run_id": "c", "complete": False, "simulated": True, "ranks_seen": 1},
-            {"run_id": "d", "complete": False, "ranks_seen": 1},
-        ],
-        "sources": [{"run_id": "a", "rejected": 2}, {"run_id": "a", "rejected": 1}],
-        "faults": [
-            {"run_id": "b", "name": "read_error", "severity": "error", "count": 1},
-            {"run_id": "b", "name": "blank", "severity": "info", "count": 9},
-        ],
-        "straggler_ranks": [
-            {"run_id": "a", "rank": 1, "verdict": "suspect", "evidence": "s"},
-            {"run_id": "a", "rank": 2, "verdict": "straggler", "evidence": "t"},
-            {"run_id": "a", "rank": 3, "verdict": "ok"},
-        ],
-        "straggler_history": [
-            {"verdict": "recurring", "last_slow_run": "a", "evidence": "again"},
-            {"verdict": "ok", "last_slow_run": "b"},
-        ],
-        "run_history": [
-            {"run_id": "a", "verdict": "regressed", "regressions": ["one", "two"]},
-            {"run_id": "b", "verdict": "ok", "regressions": []},
+        "runs": [{"run_id": "a", "run_date": "2025-01-01"}, {"run_id": "b"}],
+        "findings": [
+            {"run_id": "a", "kind": "suspect", "severity": "warning", "evidence": "s"},
+            {"run_id": "a", "kind": "regressed", "severity": "notice", "evidence": "n"},
+            {"run_id": "b", "kind": "straggler", "severity": "critical", "evidence": "t"},
+            {
+                "run_id": "a",
+                "kind": "recurring",
+                "severity": "critical",
+                "evidence": "r",
+                "cost_gpu_hours": 2.0,
+            },
+            {"kind": "unreadable", "severity": "critical", "evidence": "u"},
         ],
     }
-    found = [(kind, run, detail) for kind, run, _, detail in answer(relations, "attention", given)]
+    found = [(row[1], row[2], row[5]) for row in answer(relations, "attention", given)]
     assert found == [
-        ("regressed", "a", "one"),
-        ("regressed", "a", "two"),
-        ("recurring", "a", "again"),
-        ("straggler", "a", "t"),
+        ("recurring", "a", "r"),
+        ("straggler", "b", "t"),
+        ("unreadable", None, "u"),
         ("suspect", "a", "s"),
-        ("data loss", "b", "read_error, 1 times"),
-        ("incomplete", "b", "3 of 8 ranks"),
-        ("incomplete", "d", "cut, or it does not say how many ranks to expect"),
-        ("rejects", "a", "3 lines not understood"),
+        ("regressed", "a", "n"),
     ]
-    assert answer(relations, "attention", given, since="2025-01-02") == []
+    later = answer(relations, "attention", given, since="2025-01-02")
+    assert [row[1] for row in later] == ["unreadable"]
 
 
 def test_a_change_of_configuration_is_compared_with_the_one_before(

@@ -57,20 +57,24 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
         (
             "slow",
             "regression",
-            "slow: bubble_ratio 0.107143 is over 0, the most of 3 earlier runs; stragglers 1",
+            "slow: stragglers 1 is over 0, the most of 3 earlier runs.",
         ),
-        ("slow", "straggler", "slow: rank 2: forward_step took 1.62 times as long"),
+        ("slow", "straggler", "slow: rank 2 (stage 0): forward_step took 1.62 times as long"),
         ("slow", "suspect,recurring,incomplete,rejects", None),
-        ("two_steps", "suspect", "two_steps: rank 2: forward_step took 1.62 times as long"),
+        (
+            "two_steps",
+            "suspect",
+            "two_steps: rank 2 (stage 0): forward_step took 1.62 times as long",
+        ),
         ("two_steps", "straggler,regression", None),
-        ("again3", "recurring", "again3: rank 2: Slow in 3 of 4 runs"),
+        ("again3", "recurring", "again3: rank 2: forward_step took 1.62 times as long"),
         ("again0", "recurring,straggler", None),
-        ("partial", "incomplete", "partial: 4 of 6 ranks seen"),
-        ("unending", "incomplete", "unending: a step or a rank has not ended"),
+        ("partial", "incomplete", "partial: The run is incomplete: 4 of 6 ranks were seen."),
+        ("unending", "incomplete", "unending: The run is incomplete: its input has not ended."),
         ("played", EVERY, None),
-        ("bad", "rejects", "bad: lines not understood: 2"),
+        ("bad", "rejects", "bad: Lines rejected: 2 (20.00 % of its record lines)"),
         ("bad", "incomplete,regression", None),
-        ("lossy", "faults", "lossy: truncated: 3"),
+        ("lossy", "faults", "lossy: t.txt: truncated, 3 times."),
         ("lossy", "rejects,incomplete", None),
         ("slow", "", None),
     ],
@@ -111,7 +115,7 @@ def test_a_page_of_many_runs_fails_gate_by_gate(
     page = tmp_path / "page.html"
     result = tracelake("report", "--lake", lake.root, "-o", page, "--fail-on", EVERY)
     assert result.code == 5
-    assert "error: 7 gates of 7 failed" in result.err
+    assert "error: 7 gates of 8 failed" in result.err
     assert "  recurring: 3 runs\n" in result.err
     none = ("--since", "1h", "--fail-on", EVERY)
     assert tracelake("report", "--lake", lake.root, "-o", page, *none).code == 0
@@ -168,7 +172,7 @@ def test_run_judges_what_it_adds_or_changes(tracelake: Command, tmp_path: Path) 
     shutil.copytree(slow, archive / slow.name)
     failed = tracelake(*arguments)
     assert failed.code == 5
-    assert "error: 2 gates of 7 failed\n  regression: 1 run\n" in failed.err
+    assert "error: 2 gates of 8 failed\n  regression: 1 run\n" in failed.err
     assert "  straggler: 1 run\n" in failed.err
     assert f"report:    {lake / 'report.html'}" in failed.out
     assert "is over 0, the most of 3 earlier runs" in (lake / "report.html").read_text()
@@ -195,9 +199,9 @@ def test_too_many_bad_lines_outweigh_the_gates_and_hide_none(
 def test_an_error_stays_readable() -> None:
     with duckdb.connect(":memory:") as con:
         con.execute(
-            "CREATE TABLE straggler_ranks AS"
-            " SELECT 'run' || r AS run_id, s AS rank, 'straggler' AS verdict,"
-            " 'slow' AS evidence, r * 10.0 + s AS time_lost_ms"
+            "CREATE TABLE findings AS"
+            " SELECT 'run' || r AS run_id, 'rank ' || s AS subject, 'straggler' AS gate,"
+            " 'rank ' || s || ': slow.' AS evidence, r * 10.0 + s AS lost_ratio"
             " FROM range(8) AS _(r), range(4) AS __(s)"
         )
         failed = failures(con, parse_gates("straggler"), [f"run{n}" for n in range(7)])
@@ -206,11 +210,11 @@ def test_an_error_stays_readable() -> None:
     assert error.message.splitlines() == [
         "1 gate of 1 failed",
         "  straggler: 7 runs",
-        "    run6: rank 3: slow; rank 2: slow; rank 1: slow (and 1 more)",
-        "    run5: rank 3: slow; rank 2: slow; rank 1: slow (and 1 more)",
-        "    run4: rank 3: slow; rank 2: slow; rank 1: slow (and 1 more)",
-        "    run3: rank 3: slow; rank 2: slow; rank 1: slow (and 1 more)",
-        "    run2: rank 3: slow; rank 2: slow; rank 1: slow (and 1 more)",
+        "    run6: rank 3: slow. rank 2: slow. rank 1: slow. (and 1 more)",
+        "    run5: rank 3: slow. rank 2: slow. rank 1: slow. (and 1 more)",
+        "    run4: rank 3: slow. rank 2: slow. rank 1: slow. (and 1 more)",
+        "    run3: rank 3: slow. rank 2: slow. rank 1: slow. (and 1 more)",
+        "    run2: rank 3: slow. rank 2: slow. rank 1: slow. (and 1 more)",
         "    ... and 2 runs more",
     ]
     assert "--lake 'a lake'" in str(error.hint)

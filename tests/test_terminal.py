@@ -148,6 +148,7 @@ def test_the_document_is_made_of_the_rows_of_the_warehouse(tracelake: Command, l
         "summary",
         "baseline",
         "attention",
+        "opportunities",
         "steps",
         "stages",
         "stragglers",
@@ -252,8 +253,8 @@ def test_of_thousands_of_ranks_the_worst_are_shown(lake: Path) -> None:
     text = shown(of)
     assert "Ranks  16,000 ok, 384 straggler" in text
     assert "  the worst 8 of 384" in text
-    query = "FROM straggler_ranks WHERE verdict = 'straggler'"
-    assert f'... and 383 more: tracelake query "{query}"' in text
+    query = f"FROM findings WHERE kind = 'straggler' AND run_id = '{of['run_id']}'"
+    assert f'... and 383 more: tracelake query "{query}"' in " ".join(text.split())
     assert "  16 of 64 stages, those with the largest bubbles" in text
     assert [line.split()[1] for line in text.splitlines() if line.startswith("  stage ")] == [
         *(str(number) for number in range(48, 64))
