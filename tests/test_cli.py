@@ -42,7 +42,7 @@ def test_run_is_the_main_job(tracelake: Command, archive: Path, tmp_path: Path) 
     assert f"warehouse: {lake / 'warehouse.duckdb'}" in result.out
     assert "rank_trace" in result.out
     assert "2 runs: 2 new" in result.err
-    assert "1 no_format" in result.err
+    assert "skipped 1 file of unknown format: notes" in result.err
     assert "<html" in (tmp_path / "page.html").read_text()
 
 
