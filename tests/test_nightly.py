@@ -394,6 +394,7 @@ def test_the_summary_tells_what_was_done_and_found(
         "rows": told["ingest"]["rows"],
         "rejects": 1,
         "skipped": {"no_format": 1},
+        "skipped_files": [{"path": "notes", "reason": "no_format"}],
         "changed": sorted(run.values()),
     }
     verdicts = told["verdicts"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -37,7 +38,7 @@ def plan(rows: int = 3, *, declared: int | None = None, name: str = "layer") -> 
     return f"{header} all_gpus: 2\n{rows if declared is None else declared}\n{body}"
 
 
-def write(folder: Path, files: dict[str, str | bytes]) -> Path:
+def write(folder: Path, files: Mapping[str, str | bytes]) -> Path:
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
