@@ -213,7 +213,7 @@ def clean_table(outcomes: Iterable[Outcome]) -> str:
 def change_table(outcomes: Mapping[str, Outcome], within: Sequence[int]) -> str:
     """Shares of the jobs that a gate has stopped within some nights of a change."""
     lines = [
-        f"| change | jobs | {' | '.join(f'{n} nights' for n in within)} |",
+        f"| change | jobs | {' | '.join(f'within {n}' for n in within)} |",
         "|-|-:|" + "-:|" * len(within),
     ]
     for name, one in outcomes.items():
