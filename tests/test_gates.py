@@ -64,7 +64,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
         (
             "two_steps",
             "suspect",
-            "two_steps: rank 2 (stage 0): forward_step took 1.62 times as long",
+            "two_steps: rank 2 (stage 0): forward_step took 1.62 times",
         ),
         ("two_steps", "straggler,regression", None),
         ("again3", "recurring", "again3: rank 2: forward_step took 1.62 times as long"),
