@@ -317,7 +317,8 @@ def test_a_link_many_times_slower_than_its_like_is_named(
 
 
 def test_waiting_for_data_is_a_finding_of_its_own(tracelake: Command, tmp_path: Path) -> None:
-    lake = make(tmp_path / "lake", {"slow": pipelined(data_ms=40), "fast": pipelined(data_ms=1)})
+    jobs = {run: pipelined(data_ms=ms, host=False) for run, ms in (("slow", 40), ("fast", 1))}
+    lake = make(tmp_path / "lake", jobs)
     (found,) = ask(tracelake, lake, "FROM findings WHERE kind = 'data_loading'")
     assert (found["run_id"], found["subject"], found["cause"]) == ("slow", "get_batch", "data")
     assert found["evidence"].startswith("get_batch: the job waited ")
