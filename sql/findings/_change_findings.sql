@@ -76,7 +76,7 @@ SELECT
         ELSE 'unclear'
     END AS cause,
     CASE WHEN r.figure_confirmed
-        THEN 'See what changed: tracelake diff RUN.'
+        THEN 'See what changed: tracelake diff ' || right(r.run_id, 8)
         ELSE 'Wait for the next run of the configuration: it is an alarm when that one is slow too.'
     END AS advice
 FROM regressions AS r

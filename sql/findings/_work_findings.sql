@@ -12,8 +12,8 @@ WITH data_shares AS (
     SELECT
         d.run_id,
         ordered_sum(d.share_ms) AS data_ms,
-        arg_max(d.op, d.share_ms) AS op,
-        arg_max(d.stage, d.share_ms) AS stage
+        arg_min(d.op, (-d.share_ms, d.op, d.stage)) AS op,
+        arg_min(d.stage, (-d.share_ms, d.op, d.stage)) AS stage
     FROM op_shares AS d
     WHERE d.kind = 'data'
     GROUP BY d.run_id

@@ -11,7 +11,7 @@
 -- @column last_seen TIMESTAMP | Date of its latest run.
 -- @column runs BIGINT runs | Runs of the configuration from the first to the latest one of the lake.
 -- @column slow_runs BIGINT runs | Those of them that have the finding.
--- @column cause VARCHAR | Cause in most of its runs, the latest one's of equal ones.
+-- @column cause VARCHAR | Likely cause, as seen in the latest run.
 -- @column evidence VARCHAR | What was seen in the latest run.
 -- @column cost_gpu_hours_per_day DOUBLE GPU hours | What it costs a day if the job runs all day: median over its runs of lost_ratio, times 24 h on every rank. An upper bound.
 -- @column advice VARCHAR | What to do.
@@ -43,7 +43,7 @@ joined AS (
         arg_min(kind, (level, coalesce(grade, 0), -place)) AS kind,
         min_by(severity, level) AS severity,
         CASE WHEN any_value(family) = 'slow_rank' AND min(rank) = max(rank)
-                AND any_value(host) IS NOT NULL
+                AND max_by(host, place) IS NOT NULL
             THEN format('rank {} on {}', min(rank), any_value(series))
             ELSE any_value(series)
         END AS subject,
@@ -52,7 +52,7 @@ joined AS (
         max(place) AS last_place,
         max(run_date) AS last_seen,
         count(*) AS slow_runs,
-        mode(cause) AS cause,
+        max_by(cause, place) AS cause,
         max_by(evidence, place) AS evidence,
         max_by(advice, place) AS advice,
         max_by(run_id, place) AS latest_run,

@@ -27,8 +27,8 @@ balances AS (
         arg_min(b.stage, (-b.micro_batch_ms, b.stage)) AS stage,
         any_value(b.imbalance_ratio) AS imbalance_ratio,
         1 - ratio(
-            pipeline_time(m, 1, avg(b.micro_batch_ms), sum(b.micro_batch_ms)),
-            pipeline_time(m, 1, max(b.micro_batch_ms), sum(b.micro_batch_ms))
+            pipeline_time(m, 1, ordered_mean(b.micro_batch_ms), ordered_sum(b.micro_batch_ms)),
+            pipeline_time(m, 1, max(b.micro_batch_ms), ordered_sum(b.micro_batch_ms))
         ) AS gain_ratio
     FROM stage_balance AS b
     JOIN _pipelines AS p USING (run_id)
@@ -45,6 +45,13 @@ schedules AS (
         theory_bubble(p.stages, 2 * p.stages, p.virtual_stages) AS more_bubble_ratio
     FROM _pipelines AS p
     WHERE p.stages > 1 AND p.header_vpp IS NULL AND p.micro_batches < p.stages
+),
+exposed AS (
+    SELECT
+        run_id,
+        ratio(ordered_sum(in_op_comm_ms - in_op_overlap_ms), ordered_sum(window_ms)) AS exposed_ratio
+    FROM rank_bubbles
+    GROUP BY run_id
 )
 SELECT
     run_id, 'split' AS kind, gain_ratio, change,
@@ -83,14 +90,12 @@ SELECT
 FROM schedules
 UNION ALL
 SELECT
-    run_id, 'exposed_communication',
-    ratio(sum(in_op_comm_ms - in_op_overlap_ms), sum(window_ms)) AS gain_ratio,
+    run_id, 'exposed_communication', exposed_ratio,
     'Overlap the collectives inside forward and backward with compute, or make their groups smaller.',
     'bound',
     format(
         'Synchronous collectives inside forward and backward take {:.1f} % of the pipeline window.',
-        100 * ratio(sum(in_op_comm_ms - in_op_overlap_ms), sum(window_ms))
+        100 * exposed_ratio
     )
-FROM rank_bubbles
-GROUP BY run_id
-HAVING ratio(sum(in_op_comm_ms - in_op_overlap_ms), sum(window_ms)) >= 0.15
+FROM exposed
+WHERE exposed_ratio >= 0.15
