@@ -207,7 +207,7 @@ def test_what_it_cost_is_of_all_ranks_and_both_runs(
     )
     lost_ns = truth["ranks"][truth["slow_rank"]]["lost_ns"]
     (row,) = ask(con, "gpu_hours")
-    assert (row["runs"], row["compared"], row["runs_with_straggler"]) == (2, 2, 1)
+    assert (row["runs"], row["compared"], row["runs_with_slow_ranks"]) == (2, 2, 1)
     assert row["gpu_hours_lost"] == pytest.approx(8 * lost_ns / 3.6e12)
     assert row["lost_ratio"] == pytest.approx(lost_ns / steps_ns)
 
