@@ -196,7 +196,11 @@ def _seen(
 
 def _told(failure: Failure) -> list[str]:
     by_run = failure.seen
-    lines = [f"  {failure.gate.name}: {counted(len(by_run), 'run')}"]
+    files = by_run.get(NO_RUN, ())
+    runs = len(by_run) - bool(files)
+    failed = [counted(runs, "run")] if runs else []
+    failed += [counted(len(files), "file")] if files else []
+    lines = [f"  {failure.gate.name}: {' and '.join(failed)}"]
     for run_id, seen in list(by_run.items())[:_RUNS]:
         more = f" (and {len(seen) - _SEEN} more)" if len(seen) > _SEEN else ""
         lines.append(f"    {run_id}: {' '.join(seen[:_SEEN])}{more}")

@@ -88,7 +88,7 @@ def runs(
     ] = None,
     attention: Annotated[
         bool,
-        typer.Option("--attention", help="Only runs that would fail a --fail-on gate, and which."),
+        typer.Option("--attention", help="Only runs with findings, and their kinds."),
     ] = False,
     sort: Annotated[
         str | None,

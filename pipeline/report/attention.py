@@ -69,7 +69,7 @@ class Group:
         count: How many there are, shown or not.
         items: The first of them.
         query: What lists them all.
-        runs: Runs that have one.
+        runs: Runs that have one that is more than a notice.
     """
 
     kind: str
@@ -111,13 +111,16 @@ def _group(kind: str, title: str, rows: Sequence[Row]) -> Group:
         len(rows),
         [Item(row["run_id"], _text(row)) for row in rows[:_ITEMS]],
         f"FROM findings WHERE kind = '{kind}'",
-        frozenset(row["run_id"] for row in rows if row["run_id"]),
+        frozenset(row["run_id"] for row in rows if row["run_id"] and row["severity"] != "notice"),
     )
 
 
 def _text(row: Row) -> str:
     cost = row["cost_gpu_hours"]
-    lost = f" It cost {cost:,.4g} GPU hours at most." if cost else ""
+    lost = ""
+    if cost:
+        shown = f"{cost:,.2f} GPU hours" if cost >= 0.01 else f"{3600 * cost:.2g} GPU seconds"
+        lost = f" It cost {shown} at most."
     return f"{row['evidence']}{lost} {row['advice']}"
 
 

@@ -11,13 +11,13 @@ from pipeline.terminal.reading import Row, read_rows
 # Sentences of a kind and a run.
 _SEEN = 3
 
-# Kinds of each run that fail a gate, the most severe first.
+# Kinds of the findings of each run, the most severe first; notices need no attention yet.
 RUNS_SQL = """
     SELECT run_id, list(kind ORDER BY level, kind) AS attention
     FROM (
         SELECT run_id, kind,
             min(list_position(['critical', 'warning', 'notice'], severity)) AS level
-        FROM findings WHERE gate IS NOT NULL AND run_id IS NOT NULL GROUP BY run_id, kind
+        FROM findings WHERE severity <> 'notice' AND run_id IS NOT NULL GROUP BY run_id, kind
     )
     GROUP BY run_id
 """

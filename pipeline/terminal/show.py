@@ -87,14 +87,14 @@ def _figures(document: Document, page: Page) -> None:
         told.append(("step time", words.milliseconds(steps["p50_ms"]), _steps(steps, page)))
     theory = next((s["theory_bubble_ratio"] for s in document["stages"]), None)
     bubble = summary["bubble_ratio"]
-    if bubble is not None:
+    if bubble is not None and document["run"]["pp"] != 1:  # one stage is no pipeline
         beside = "" if theory is None else f"theory {words.percent(theory)}"
         told.append(("bubble", words.percent(bubble), beside))
     if summary["comm_ratio"] is not None:
         beside = "of the pipeline windows, inside operations"
         told.append(("communication", words.percent(summary["comm_ratio"]), beside))
     if summary["busbw_gbps"] is not None:
-        beside = "of the collective with the most bytes"
+        beside = f"of {summary['busbw_call']}"
         told.append(("bus bandwidth", words.speed(summary["busbw_gbps"]), beside))
     if summary["stragglers"] is not None:
         lost = summary["gpu_hours_lost"]

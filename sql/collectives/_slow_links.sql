@@ -4,7 +4,7 @@
 -- 3 times the median of the other links and over 1 ms and 10 clock ticks more.
 -- @internal
 -- @grain run_id, subject
--- @column subject VARCHAR | `link 2 -> 4` or `group tp 4-7`.
+-- @column subject VARCHAR | `link rank 2 -> rank 4` or `group tp 4-7`.
 -- @column rank INTEGER | The sender, or the lowest rank of the group.
 -- @column peer_rank INTEGER | The receiver, or the highest rank of the group.
 -- @column calls BIGINT calls | Calls compared, of the size that lost most time.
@@ -65,7 +65,7 @@ compared AS (
 SELECT
     run_id,
     CASE collective
-        WHEN 'send' THEN format('link {} -> {}', rank, peer_rank)
+        WHEN 'send' THEN format('link rank {} -> rank {}', rank, peer_rank)
         ELSE format('group {} {}-{}', group_kind, rank, peer_rank)
     END AS subject,
     rank, peer_rank, calls, size_bytes, collective, time_ms, like_ms,

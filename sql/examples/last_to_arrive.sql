@@ -3,33 +3,49 @@
 -- @param run VARCHAR = "" | Part of the run's id; every run by default.
 -- @param top BIGINT = 20 | Rows at most.
 -- `waited_ms` is what all other members waited for this rank. `own_waited_ms` is the part that the
--- rank caused itself: its time since its last communication, beyond the median of the other members.
--- The rest it inherited: what it waited for came late. Groups over several stages and warm-up are
+-- rank caused itself: its time outside communication since the step began, beyond the median of the
+-- other members. The rest it inherited: what it waited for came late. Groups over several stages and warm-up are
 -- left out.
 
-WITH synced AS (
+WITH starts AS (
+    SELECT run_id, rank, step, min(start_ns) AS start_ns
+    FROM ops
+    WHERE contains(run_id, $run)
+    GROUP BY ALL
+),
+spans AS (
+    -- The two lines of a fused send and receive are one span.
+    SELECT
+        *,
+        CASE
+            WHEN coalesce(ends_with(caller, '_bwd_async'), false) THEN 0
+            WHEN start_ns = lag(start_ns) OVER in_order AND end_ns = lag(end_ns) OVER in_order
+                THEN 0
+            ELSE end_ns - start_ns
+        END AS comm_ns
+    FROM comms
+    WHERE start_ns IS NOT NULL AND end_ns IS NOT NULL AND contains(run_id, $run)
+    WINDOW in_order AS (PARTITION BY run_id, rank, step ORDER BY start_ns, end_ns, seq, sub_seq)
+),
+synced AS (
     SELECT
         c.run_id,
         c.rank,
         c.seq,
         c.sub_seq,
-        c.start_ns - greatest(
-            max(c.end_ns) FILTER (NOT coalesce(ends_with(c.caller, '_bwd_async'), false)) OVER before,
-            min(c.start_ns) OVER before
-        ) AS since_ns
-    FROM comms AS c
-    WHERE c.start_ns IS NOT NULL AND contains(c.run_id, $run)
-    WINDOW before AS (
-        PARTITION BY c.run_id, c.rank ORDER BY c.start_ns, c.seq, c.sub_seq
-        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-    )
+        c.start_ns - s.start_ns - coalesce(sum(c.comm_ns) OVER (
+            PARTITION BY c.run_id, c.rank, c.step ORDER BY c.start_ns, c.end_ns, c.seq, c.sub_seq
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ), 0) AS work_ns
+    FROM spans AS c
+    JOIN starts AS s USING (run_id, rank, step)
 ),
 members AS (
     SELECT
         c.*,
-        s.since_ns,
+        s.work_ns,
         min(c.stage) OVER call = max(c.stage) OVER call AS one_stage,
-        median(s.since_ns) FILTER (c.rank <> c.last_rank) OVER call AS others_ns
+        median(s.work_ns) FILTER (c.rank <> c.last_rank) OVER call AS others_ns
     FROM collective_calls AS c
     JOIN step_stats AS t USING (run_id, step)
     LEFT JOIN synced AS s
@@ -42,7 +58,7 @@ calls AS (
     SELECT
         *,
         max(CASE WHEN rank = last_rank AND skew_ms > 0
-            THEN least(1, greatest(0, (since_ns - others_ns) / 1e6 / skew_ms))
+            THEN least(1, greatest(0, (work_ns - others_ns) / 1e6 / skew_ms))
         END) OVER (PARTITION BY run_id, call) AS own_ratio
     FROM members
     WHERE one_stage AND collective NOT IN ('send', 'recv')

@@ -90,7 +90,7 @@ SELECT
     CASE WHEN d.figure = 'step_p50_ms' THEN 1 - ratio(b.best_median, b.latest_median) END
         AS lost_ratio,
     'unclear' AS cause,
-    'Compare an early run with the latest: tracelake diff EARLY LATEST.' AS advice
+    format('Compare with an earlier run: tracelake diff {0}~10 {0}', right(d.run_id, 8)) AS advice
 FROM drifts AS d
 LEFT JOIN _drifts AS b ON b.run_id = d.run_id AND b.metric = d.figure
 UNION ALL BY NAME

@@ -13,7 +13,10 @@ SELECT
     concat('The run is incomplete: ', CASE
         WHEN c.ranks_seen IS NULL THEN 'the input is shorter than it declares'
         WHEN c.ranks_expected IS NULL
-            THEN format('ranks seen: {}; the world size is unknown', c.ranks_seen)
+            THEN format(
+                '{} seen; the world size is unknown',
+                CASE c.ranks_seen WHEN 1 THEN '1 rank was' ELSE c.ranks_seen || ' ranks were' END
+            )
         WHEN c.ranks_seen < c.ranks_expected THEN concat(
             format('{} of {} ranks were seen', c.ranks_seen, c.ranks_expected),
             coalesce('; missing: ' || coalesce(s.told, p.told), '')
@@ -35,6 +38,11 @@ LEFT JOIN _gaps AS s ON s.run_id = c.run_id AND s.gap = 'stages'
 LEFT JOIN _gaps AS p ON p.run_id = c.run_id AND p.gap = 'ranks'
 LEFT JOIN _gaps AS u ON u.run_id = c.run_id AND u.gap = 'cut'
 WHERE NOT c.complete AND NOT coalesce(r.simulated, false)
+    -- Steps that a rank lacks are named below.
+    AND NOT (
+        coalesce(c.ranks_seen >= c.ranks_expected, false) AND u.told IS NULL
+        AND c.run_id IN (SELECT run_id FROM _contradictions WHERE kind = 'steps')
+    )
 UNION ALL BY NAME
 -- Lost steps are missing data; other contradictions only say with what care to read the figures.
 SELECT
@@ -49,7 +57,11 @@ SELECT
         '.'
     ) AS evidence,
     'input' AS cause,
-    'See why the trace lacks this, or give the layout of the job: --hosts, --set.' AS advice
+    CASE what
+        WHEN 'steps' THEN 'See why the trace lacks whole steps: a lost block, or a tracer that began later.'
+        WHEN 'stages' THEN 'Give the layout of the job with --set, or see who wrote these stages.'
+        ELSE 'Name the hosts of the ranks: --hosts or --run-pattern.'
+    END AS advice
 FROM (SELECT run_id, kind AS what, rank, sentence FROM _contradictions)
 GROUP BY run_id, what, subject
 UNION ALL BY NAME
@@ -76,7 +88,7 @@ SELECT
         ), '; ' ORDER BY f.name
     )) AS evidence,
     'input' AS cause,
-    'Copy the file again and repeat the ingest; what was read before is in the lake.' AS advice
+    'Generate or copy the file again, and repeat the ingest; what was read is in the lake.' AS advice
 FROM faults AS f
 JOIN sources AS s USING (run_id, source_id)
 WHERE f.severity IN ('data_loss', 'error')

@@ -41,14 +41,10 @@ WITH placed AS (
             END,
             CASE
                 WHEN host_ranks = 0 THEN NULL
-                WHEN host_slow_ranks = 0 THEN format(
-                    '{} on {}',
-                    CASE host_ranks
-                        WHEN 1 THEN 'the other rank is fine'
-                        ELSE format('the {} other ranks are fine', host_ranks)
-                    END,
-                    host
-                )
+                WHEN host_slow_ranks = 0 THEN CASE host_ranks
+                    WHEN 1 THEN format('the other rank on {} is fine', host)
+                    ELSE format('the {} other ranks on {} are fine', host_ranks, host)
+                END
                 ELSE format('{} of the {} other ranks on {} are slow too',
                     host_slow_ranks, host_ranks, host)
             END

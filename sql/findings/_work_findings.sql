@@ -36,8 +36,10 @@ SELECT
     ) AS evidence,
     least(1, ratio(l.lost_ms, s.step_p50_ms)) AS lost_ratio,
     'link' AS cause,
-    'Test the link between these hosts (nccl-tests, ib_write_bw), check cable and counters.'
-        AS advice
+    format(
+        'Test the link between {} (nccl-tests, ib_write_bw), check cable and counters.',
+        coalesce(format('{} and {}', p.host, q.host), 'these ranks')
+    ) AS advice
 FROM _slow_links AS l
 LEFT JOIN _run_spans AS s USING (run_id)
 LEFT JOIN _stage_ranks AS p ON p.run_id = l.run_id AND p.rank = l.rank

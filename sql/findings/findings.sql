@@ -15,7 +15,7 @@
 -- @column gate VARCHAR | Gate of --fail-on that holds the finding against the run; NULL where none does.
 -- @column cause VARCHAR | device, node, work, link, data, stage, compute, input or unclear.
 -- @column lost_ratio DOUBLE | Part of the steps' time that was lost, at most.
--- @column incident VARCHAR | The incident that it belongs to; NULL for runs without a date.
+-- @column incident VARCHAR | The incident that it belongs to, or that explains it; NULL for runs without a date.
 SELECT
     f.run_id,
     f.kind,
@@ -34,6 +34,7 @@ SELECT
     f.gate,
     f.cause,
     f.lost_ratio,
-    f.incident
+    coalesce(e.culprit, f.incident) AS incident
 FROM _found AS f
+LEFT JOIN _explained AS e USING (run_id, incident)
 LEFT JOIN _run_spans AS s USING (run_id)

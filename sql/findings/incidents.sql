@@ -60,19 +60,6 @@ joined AS (
     FROM worst
     GROUP BY incident
 ),
-explained AS (
-    -- What changed is the effect; who is slow is the cause.
-    SELECT w.incident
-    FROM worst AS w
-    LEFT JOIN (
-        SELECT DISTINCT run_id
-        FROM worst
-        WHERE family IN ('slow_rank', 'slow_node', 'slow_link', 'data_loading')
-    ) AS culprits USING (run_id)
-    WHERE w.family IN ('regressed', 'slow_stage')
-    GROUP BY w.incident
-    HAVING count(culprits.run_id) = count(*)
-),
 lengths AS (
     SELECT config, max(place) AS runs
     FROM _series_places
@@ -96,4 +83,4 @@ SELECT
     n.runs - j.last_place < 3 AS open
 FROM joined AS j
 JOIN lengths AS n USING (config)
-ANTI JOIN explained AS e USING (incident)
+ANTI JOIN _explained AS e USING (incident)

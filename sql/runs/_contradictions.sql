@@ -62,10 +62,15 @@ shifted AS (
     SELECT
         run_id, rank,
         format(
-            'rank {}: its step {} ran beside step {} of rank {}',
+            'rank {}: its step {} ran beside step{} of rank {}',
             rank,
             min(step),
-            arg_min(concat_ws('-', first_beside, nullif(last_beside, first_beside)), step),
+            arg_min(
+                CASE WHEN last_beside > first_beside
+                    THEN format('s {}-{}', first_beside, last_beside)
+                    ELSE format(' {}', first_beside)
+                END, step
+            ),
             any_value(other_rank)
         ) AS sentence
     FROM _step_shifts
