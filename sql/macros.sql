@@ -111,3 +111,7 @@ CREATE TEMP MACRO coin_chance(k, n) AS
                 / factorial(i::INTEGER) / factorial((n - i)::INTEGER)
         )
     ) / 2.0 ** n;
+
+-- Of several reasons why a run is not compared, the one that says what would help comes first.
+CREATE TEMP MACRO reason_order(reason) AS
+    coalesce(list_position(['figure_missing', 'coarse_calls', 'no_pipeline'], reason), 0);

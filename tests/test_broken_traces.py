@@ -152,7 +152,7 @@ def test_steps_that_join_are_named_after_the_rank_that_lost_lines(tmp_path: Path
     ((contradictions, hints),) = found.rows(
         "SELECT contradictions, list_concat(hints, partly_hints) FROM coverage"
     )
-    assert contradictions == ["rank 1: its step 2 ran beside step 2-3 of rank 0"]
+    assert contradictions == ["rank 1: its step 2 ran beside steps 2-3 of rank 0"]
     assert {hint for hint in hints if hint} >= {
         "add the lines before step 2 of rank 1, or trace all ranks over the same steps"
     }

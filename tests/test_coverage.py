@@ -27,6 +27,9 @@ WITHOUT_REMEDY = {
     "few_runs",
     "figure_missing",
     "run_undated",
+    "run_incomplete",
+    "no_pipeline",
+    "coarse_calls",
     "duplicate",
 }
 # A trace of two ranks that says no sizes, one of rank 1 of four, a log of stages 0 and 2 of three.

@@ -120,7 +120,7 @@ def test_an_empty_lake_has_the_same_columns_and_no_rows(name: str, lake: Lake, e
 @pytest.mark.parametrize("name", NAMES)
 def test_real_traces_are_answered(name: str, real: duckdb.DuckDBPyConnection) -> None:
     asked = example(name)
-    with_rows = {"plan_gaps", "bad_lines"}  # nothing of theirs is in the traces
+    with_rows = {"plan_gaps", "bad_lines", "what_changed"}  # nothing of theirs is in the traces
     assert bool(ask(real, name)) == (name not in with_rows), asked.question
 
 
@@ -150,7 +150,8 @@ OVER_RUNS = ("config_change", "gpu_hours")
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in NAMES if "since" in example(n).bind({}) and n not in OVER_RUNS]
+    "name",
+    [n for n in NAMES if "since" in example(n).bind({}) and n not in {*OVER_RUNS, "incidents"}],
 )
 def test_runs_are_chosen_by_date(name: str, con: duckdb.DuckDBPyConnection) -> None:
     found = con.sql("SELECT run_id FROM runs WHERE run_date >= '2024-01-09'").fetchall()
@@ -181,8 +182,10 @@ def test_the_slow_rank_is_found(con: duckdb.DuckDBPyConnection, answers: dict[st
     assert row["time_lost_ms"] == pytest.approx(known["lost_ns"] / 1e6)
 
     (finding,) = ask(con, "attention")
-    assert finding["finding"] == "straggler"
-    assert finding["detail"] == row["evidence"]
+    assert (finding["kind"], finding["severity"]) == ("straggler", "critical")
+    assert finding["evidence"] == row["evidence"]
+    (incident,) = ask(con, "incidents")
+    assert (incident["subject"], incident["open"]) == (f"rank {rank}", True)
 
     (place,) = ask(con, "slow_places")
     assert (place["subject"], place["slow_runs"], place["runs"]) == (f"rank {rank}", 1, 2)
@@ -580,7 +583,33 @@ def test_the_schedule_is_nobodys_lateness(relations: duckdb.DuckDBPyConnection) 
             {"run_id": "r", "step": 2, "warmup": True},
         ],
     }
-    assert answer(relations, "last_to_arrive", given) == [("r", "tp", 1, 2, 2, 1.0, 10.0, 5.0)]
+    assert answer(relations, "last_to_arrive", given) == [("r", "tp", 1, 2, 2, 1.0, 0, 10.0, 5.0)]
+
+
+@pytest.mark.parametrize(("received_ms", "own"), [(0, 5.0), (5, 0.0), (3, 2.0)])
+def test_lateness_is_own_as_far_as_the_rank_worked_longer(
+    relations: duckdb.DuckDBPyConnection, received_ms: int, own: float
+) -> None:
+    ms = 1_000_000
+    late = {"collective": "all_reduce", "group_size": 2, "skew_ms": 5.0, "last_rank": 1}
+    calls = [
+        {**row, "wait_ms": 5.0 * (row["rank"] == 0), "stage": 0, "seq": 2}
+        for row in call(1, [0, 1], group_kind="tp", **late)
+    ]
+    place = {"run_id": "r", "step": 1}
+    comms = [
+        {**place, "rank": rank, "seq": 2, "start_ns": start * ms, "end_ns": 20 * ms}
+        for rank, start in ((0, 10), (1, 15))
+    ]
+    comms.append({**place, "rank": 1, "seq": 1, "start_ns": 0, "end_ns": received_ms * ms})
+    given: Given = {
+        "collective_calls": calls,
+        "comms": comms,
+        "ops": [{**place, "rank": rank, "seq": 1, "start_ns": 0} for rank in (0, 1)],
+        "step_stats": [{**place, "warmup": False}],
+    }
+    (row,) = answer(relations, "last_to_arrive", given)
+    assert (row[2], row[6], row[7]) == (1, pytest.approx(own), 5.0)
 
 
 def test_clocks_are_trusted_as_far_as_skews_exceed_them(

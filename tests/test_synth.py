@@ -82,7 +82,9 @@ def test_the_parts_of_the_window_are_in_the_text(tmp_path: Path, spec: Spec) -> 
         everyone = [line for lines in steps[row["step"]].values() for line in lines]
         opens = min(line.start for line in everyone)
         closes = max(line.end for line in everyone if line.op == "backward_step")
-        parts = dict.fromkeys(("compute", "in_op_comm", "recv", "send", "finalize", "other"), 0)
+        parts = dict.fromkeys(
+            ("compute", "data", "in_op_comm", "recv", "send", "finalize", "other"), 0
+        )
         before = (0, 0)
         for step, mine in by_step(ranks[row["rank"]]):
             for line in mine:
@@ -91,7 +93,8 @@ def test_the_parts_of_the_window_are_in_the_text(tmp_path: Path, spec: Spec) -> 
                 if step != row["step"]:
                     parts["other"] += 0 if (line.start, line.end) == before else length
                 elif line.op in {"get_batch", "forward_step", "loss_func", "backward_step"}:
-                    parts["compute"] += length - line.inner
+                    own = "data" if line.op == "get_batch" else "compute"
+                    parts[own] += length - line.inner
                     parts["in_op_comm"] += line.inner
                 else:
                     # Of a fused pair the send is printed first, and the receive is what counts.

@@ -126,7 +126,7 @@ def test_show_prints_the_figures_of_the_warehouse(tracelake: Command, lake: Path
         "rank_trace · 2024-01-09 06:00:07 (from the name)",
         "bubble 35.5 % theory 33.3 %",
         "communication 24.0 % of the pipeline windows, inside operations",
-        "bus bandwidth 4.00 GB/s of the collective with the most bytes",
+        "bus bandwidth 4.00 GB/s of all_reduce embedding float32 51642368 bytes",
         "stragglers 1 76.59 ms lost, 0.0001702 GPU hours",
         "Ranks 7 ok, 1 straggler",
         "2 0 straggler 1.30 x 4 of 4 76.59 ms",
@@ -135,7 +135,7 @@ def test_show_prints_the_figures_of_the_warehouse(tracelake: Command, lake: Path
     ):
         assert line in lines
     assert "world size 8, tp 2, pp 2, micro-batch size 1, layers 4 (from the name)" in result.out
-    assert "straggler   rank 2: forward_step took 1.30 times" in result.out
+    assert "straggler    rank 2 (stage 0): forward_step took 1.30 times" in result.out
     assert "\x1b" not in result.out
 
 
@@ -218,7 +218,7 @@ def test_a_drifting_layer_is_named(lake: Path) -> None:
 def test_a_run_without_times_says_so_a_line_each(lake: Path) -> None:
     lines = shown(document(lake, PLAN)).splitlines()
     for line in (
-        "Attention  no problems found",
+        "Attention  No problems found",
         "Ranks  the input has no operations of ranks",
         "Communication  the input has no communication of ranks",
         "Layers  the input has no layer times",
@@ -447,12 +447,13 @@ def test_diff_says_first_where_the_step_went(tracelake: Command, lake: Path) -> 
     lines = tracelake("diff", SLOW, "--lake", lake).out.splitlines()
     headings = [line.split("  ")[0] for line in lines if line and not line.startswith(" ")]
     assert headings[2:5] == ["Step by operation", "Headline", "Stages"]
-    start = lines.index("Step by operation  where +14.28 ms of the median step went") + 2
+    heading = "Step by operation  where +14.2"
+    start = next(n for n, line in enumerate(lines) if line.startswith(heading)) + 2
     table = lines[start : lines.index("", start)]
     first = table[0].split()
     assert first[0] == operations[0]["op"]
     assert table[-1].split()[:4] == ["rest", "of", "the", "medians"]
-    assert "+14.28 ms" in table[-1]
+    assert "+14.2" in table[-1]
     bars = [line[line.index("\N{FULL BLOCK}") :].rstrip() for line in table]
     assert all(set(bar) == {"\N{FULL BLOCK}"} for bar in bars)
     places = [line.index("\N{FULL BLOCK}") for line in table]
@@ -544,8 +545,8 @@ def test_a_narrow_terminal_keeps_the_ends_of_names_and_says_what_is_left_out(
     assert lines[1].startswith("wd8_tp2_pp2")
     assert [line.split()[0][-8:] for line in lines[1:]][:3] == [SIMULATED, LOG, SLOW]
     assert " ".join(" ".join(lines[len(RUNS) + 1 :]).split()) == (
-        "columns that do not fit: format, steps, slowest stage, GPU hours lost, comm, busbw,"
-        " coverage, rejects"
+        "columns that do not fit: format, steps, slowest stage, suspects, GPU hours lost, comm,"
+        " busbw, coverage, rejects"
     )
     monkeypatch.setenv("COLUMNS", "250")
     wide = listed(lake, Choice(), Screen())

@@ -23,6 +23,7 @@ _SPARE = (
     "run_date",
     "bubble_ratio",
     "rejects",
+    "suspects",
     "format",
     "busbw_gbps",
     "steps",

@@ -15,7 +15,7 @@ SELECT
     r.config,
     count(*) AS runs,
     count(s.time_lost_ms) AS compared,
-    count(*) FILTER (s.stragglers + s.suspects > 0) AS runs_with_slow_ranks,
+    count(*) FILTER (s.stragglers > 0 OR s.suspects > 0) AS runs_with_slow_ranks,
     sum(s.gpu_hours_lost) AS gpu_hours_lost,
     sum(s.gpu_hours_lost) / nullif(
         sum(r.world_size * t.step_ms / 3.6e6) FILTER (s.gpu_hours_lost IS NOT NULL), 0

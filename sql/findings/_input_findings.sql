@@ -68,8 +68,8 @@ UNION ALL BY NAME
 SELECT
     run_id, 'rejects' AS kind, 'warning' AS severity, 'rejects' AS gate, 'lines' AS subject,
     format(
-        'Lines rejected: {} ({:.2f} % of its record lines), the first at {}:{}: {}.',
-        rejected, 100 * rejected_ratio, path, line, reasons
+        'Lines rejected: {} ({:.2f} % of its record lines; {}), the first at {}:{}: {}',
+        rejected, 100 * rejected_ratio, reasons, path, line, text
     ) AS evidence,
     'input' AS cause,
     'Read them: FROM rejects. A new spelling needs a newer tracelake; torn lines need another copy.'

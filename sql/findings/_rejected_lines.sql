@@ -18,7 +18,8 @@ listed AS (
         run_id,
         string_agg(DISTINCT reason, ', ' ORDER BY reason) AS reasons,
         arg_min(source_id, (source_id, line)) AS source_id,
-        arg_min(line, (source_id, line)) AS line
+        arg_min(line, (source_id, line)) AS line,
+        left(arg_min(text, (source_id, line)), 120) AS text
     FROM rejects
     GROUP BY run_id
 )
@@ -28,7 +29,8 @@ SELECT
     c.rejected_ratio,
     l.reasons,
     concat_ws('/', s.path, s.member) AS path,
-    l.line
+    l.line,
+    l.text
 FROM counts AS c
 LEFT JOIN listed AS l USING (run_id)
 LEFT JOIN sources AS s ON s.run_id = c.run_id AND s.source_id = l.source_id

@@ -45,7 +45,7 @@ judged AS (
             ) FILTER (drifted),
             []
         ) AS drifts,
-        arg_min(reason, (reason = 'figure_missing', metric)) AS reason
+        arg_min(reason, (reason_order(reason), metric)) AS reason
     FROM worded
     GROUP BY run_id
 ),

@@ -47,11 +47,7 @@ judged AS (
         coalesce(list(concat(metric, ': ', reason) ORDER BY metric) FILTER (reason IS NOT NULL), [])
             AS not_compared,
         -- Of a figure that is there, where there is one: only it says what would help.
-        arg_min(reason, (
-            CASE reason WHEN 'figure_missing' THEN 1 WHEN 'coarse_calls' THEN 2
-                WHEN 'no_pipeline' THEN 3 ELSE 0 END,
-            metric
-        )) AS reason,
+        arg_min(reason, (reason_order(reason), metric)) AS reason,
         max(baseline_median) FILTER (metric = 'step_p50_ms') AS step_p50_ms_baseline,
         max(change_ratio) FILTER (metric = 'step_p50_ms') AS step_p50_ms_change_ratio,
         max(allowed_ratio) FILTER (metric = 'step_p50_ms') AS step_p50_ms_allowed_ratio,
