@@ -400,7 +400,12 @@ def test_the_summary_tells_what_was_done_and_found(
     verdicts = told["verdicts"]
     assert sorted(verdicts["runs"]) == sorted(run.values())
     assert [failed["gate"] for failed in verdicts["failed"]] == ["incomplete"]
-    assert verdicts["failed"][0]["runs"] == [{"run_id": run["half"], "seen": ["1 of 2 ranks seen"]}]
+    assert verdicts["failed"][0]["runs"] == [
+        {
+            "run_id": run["half"],
+            "seen": ["The run is incomplete: 1 of 2 ranks were seen; missing: rank 1."],
+        }
+    ]
     assert verdicts["bad_lines"] == [{"run_id": run["bad"], "rejected": 1, "bad_ratio": 0.25}]
     kinds = {kind["kind"]: (kind["count"], kind["runs"]) for kind in told["attention"]}
     assert list(kinds) == list(GATES)
