@@ -72,7 +72,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
         ("partial", "incomplete", "partial: The run is incomplete: 4 of 6 ranks were seen."),
         ("unending", "incomplete", "unending: The run is incomplete: its input has not ended."),
         ("played", EVERY, None),
-        ("bad", "rejects", "bad: Lines rejected: 2 (20.00 % of its record lines)"),
+        ("bad", "rejects", "bad: Lines rejected: 2 (20.00 % of its record lines; bad)"),
         ("bad", "incomplete,regression", None),
         ("lossy", "faults", "lossy: t.txt: truncated, 3 times."),
         ("lossy", "rejects,incomplete", None),
