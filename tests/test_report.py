@@ -121,7 +121,7 @@ def test_attention_lists_what_is_wrong_and_nothing_else(page: Node) -> None:
     assert list(told) == ["straggler", "unreadable", "rejects", "incomplete"]
     (straggler,) = told["straggler"]
     assert straggler.startswith("slowrank 2 (stage 0): forward_step took 1.62 times as long")
-    assert " It cost 0.0001667 GPU hours at most. " in straggler
+    assert " It cost 0.6 GPU seconds at most. " in straggler
     assert straggler.endswith("Compare what rank 2 computes with its peers.")
     assert told["unreadable"][0].startswith("loglog.txt: cut, 2 times, first in line 7")
     assert told["rejects"][0].startswith("logLines rejected: 2 (")
@@ -141,7 +141,7 @@ def test_attention_names_what_was_slow_again_and_again_the_dearest_first(tmp_pat
     page = write(lake, tmp_path / "page.html")
     cheap, dear = (
         f"rank 2: forward_step took {slowdown:.2f} times as long as the median of 3 peers in 3 of 3"
-        f" runs, last in {config}3. It cost {4 * lost / 3.6e6:.4g} GPU hours at most."
+        f" runs, last in {config}3. It cost {4 * lost / 1000:.2g} GPU seconds at most."
         for config, slowdown, lost in (("c", 130 / 80, 150), ("d", 180 / 80, 300))
     )
     told = [item.text for item in page.by_id("recurring").all("li")]
