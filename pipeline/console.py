@@ -40,7 +40,7 @@ class Voice:
 
     @property
     def draws(self) -> bool:
-        """Whether standard error is a terminal that can show moving lines."""
+        """Tell whether standard error is a terminal that can show moving lines."""
         return self._console is not None and self._console.is_terminal
 
     def say(self, text: str) -> None:

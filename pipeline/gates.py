@@ -113,19 +113,19 @@ def failed_gates(failed: Sequence[Failure], gates: int, lake: str) -> CheckFaile
 
 
 class Understood(Protocol):
-    """How much of a run was understood."""
+    """Counts what of a run was understood."""
 
     @property
     def run_id(self) -> str:
-        """The run."""
+        """Return the id of the run."""
 
     @property
     def rejected(self) -> int:
-        """Lines that were not understood."""
+        """Count the lines that were not understood."""
 
     @property
     def bad_ratio(self) -> float:
-        """Their share: rejected over record lines and rejected."""
+        """Return rejected over record lines and rejected."""
 
 
 class BadLines(NamedTuple):

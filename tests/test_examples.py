@@ -18,6 +18,7 @@ from pipeline.models.base import ddl, quoted
 from pipeline.query import example, examples_table, open_warehouse, run_query
 from pipeline.query.examples import TOPICS, examples, read_example
 from pipeline.schema import tables
+from pipeline.terminal.facts import PARTS
 from tests import questions
 from tests.conftest import ROOT
 from tests.lakes import run_ingest
@@ -634,17 +635,7 @@ def test_clocks_are_trusted_as_far_as_skews_exceed_them(
 
 
 def test_a_share_with_an_unseen_peer_is_null(relations: duckdb.DuckDBPyConnection) -> None:
-    names = (
-        "compute",
-        "data",
-        "in_op_comm",
-        "p2p_recv",
-        "p2p_send",
-        "finalize",
-        "other_step",
-        "gap",
-    )
-    parts = {f"{name}_ms": 1.0 for name in names}
+    parts = {f"{name}_ms": 1.0 for name in PARTS}
     of_stage = {"run_id": "r", "stage": 0, "window_ms": 8.0, **parts}
     of_rank = {**of_stage, "in_op_overlap_ms": 0.5}
     given: Given = {

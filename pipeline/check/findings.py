@@ -15,7 +15,7 @@ COLLECT = "tracelake gc"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found.
+    """Describes one thing that a check found.
 
     Attributes:
         check: Name of the check.

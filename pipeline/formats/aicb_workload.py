@@ -115,7 +115,7 @@ class _Plan:
 
     @property
     def ended(self) -> bool | None:
-        """Whether it has as many rows as declared."""
+        """Tell whether it has as many rows as declared."""
         return None if self._declared is None else self._account.row_lines == self._declared
 
     def feed(self, block: Block, buffers: scan.Buffers) -> Iterator[pa.RecordBatch]:

@@ -99,7 +99,7 @@ class IngestReport:
 
     @property
     def amounts(self) -> dict[str, int]:
-        """What was read and written, by column of `tracelake_runs`."""
+        """Count what was read and written, by column of `tracelake_runs`."""
         written = [run for run in self.runs if run.status in _WRITTEN]
         return {
             "runs_found": len(self.runs),

@@ -58,7 +58,7 @@ class RunResult:
 
     @property
     def usable(self) -> bool:
-        """Whether the run has anything of its format.
+        """Tell whether the run has anything of its format.
 
         Rejected lines count, unless the format was forced on the input.
         """

@@ -63,7 +63,7 @@ class RunEntry:
 
     @property
     def is_current(self) -> bool:
-        """Whether its part files are of this version of the schemas."""
+        """Tell whether its part files are of this version of the schemas."""
         return bool(self.options.get("schema", SCHEMA_VERSION) == SCHEMA_VERSION)
 
     def to_json(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ _ATTEMPTS = 4
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """What a build did.
+    """Describes what a build did.
 
     Attributes:
         built: Runs whose models were computed.

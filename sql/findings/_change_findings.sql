@@ -25,10 +25,10 @@ drifts AS (
     WHERE drift = 'drifted'
 ),
 stage_hosts AS (
-    SELECT r.run_id, r.stage, min(r.host) AS host
-    FROM _stage_ranks AS r
-    GROUP BY r.run_id, r.stage
-    HAVING count(r.host) = count(*) AND min(r.host) = max(r.host)
+    SELECT run_id, stage, min(host) AS host
+    FROM _stage_ranks
+    GROUP BY run_id, stage
+    HAVING count(host) = count(*) AND min(host) = max(host)
 ),
 operations AS (
     -- Which pass of a slow rank fills the moments that the others wait for it says nothing.
@@ -98,13 +98,11 @@ SELECT
     s.run_id, 'slow_stage' AS kind, 'warning' AS severity,
     concat('stage ', s.stage) AS subject,
     s.stage, h.host,
-    concat(
-        format(
-            'stage {}{} took {:.2f} ms per micro-batch, {:.1f} % more than in earlier runs'
-                || ' ({:.2f} ms); the other stages changed by {:+.1f} %',
-            s.stage, coalesce(' on host ' || h.host, ''), s.micro_batch_ms,
-            100 * s.change_ratio, s.baseline_ms, 100 * s.others_change_ratio
-        ), '.'
+    format(
+        'stage {}{} took {:.2f} ms per micro-batch, {:.1f} % more than in earlier runs'
+            || ' ({:.2f} ms); the other stages changed by {:+.1f} %.',
+        s.stage, coalesce(' on host ' || h.host, ''), s.micro_batch_ms,
+        100 * s.change_ratio, s.baseline_ms, 100 * s.others_change_ratio
     ) AS evidence,
     ratio(s.micro_batch_ms - s.baseline_ms, s.micro_batch_ms) AS lost_ratio,
     CASE WHEN h.host IS NULL THEN 'stage' ELSE 'node' END AS cause,
