@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import duckdb
 
-from pipeline.errors import ContractError
+from pipeline.errors import RowsError
 from pipeline.models.base import engine_errors, quoted
 from pipeline.models.header import Model
 
@@ -33,7 +33,8 @@ def compute(con: duckdb.DuckDBPyConnection, model: Model) -> int:
         Number of rows.
 
     Raises:
-        ContractError: The SQL fails, or the key is not unique or has NULL.
+        RowsError: The SQL fails on these rows, or the key is not unique or has NULL.
+        ContractError: The SQL is wrong.
         LakeError: A part file cannot be read, or memory is too small.
     """
     name = quoted(model.name)
@@ -48,11 +49,15 @@ def compute(con: duckdb.DuckDBPyConnection, model: Model) -> int:
         f" coalesce(max(_rows), 0) FROM ({by_grain})"
     ).fetchall()[0]
     if nulls:
-        raise ContractError(
-            f"{nulls} rows have NULL in the grain ({', '.join(model.grain)})", path=model.path
+        raise RowsError(
+            f"{nulls} rows have NULL in the grain ({', '.join(model.grain)})",
+            subject=model.name,
+            path=model.path,
         )
     if most > 1:
         twice = con.execute(f"{by_grain} HAVING _rows > 1 ORDER BY ALL LIMIT 1").fetchall()[0]
         shown = ", ".join(f"{k}={v}" for k, v in zip(model.grain, twice, strict=False))
-        raise ContractError(f"{twice[-1]} rows have the grain {shown}", path=model.path)
+        raise RowsError(
+            f"{twice[-1]} rows have the grain {shown}", subject=model.name, path=model.path
+        )
     return int(rows)

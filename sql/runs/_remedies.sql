@@ -65,7 +65,8 @@ remedied AS (
             WHEN traced THEN 'trace forward and backward steps'
             ELSE 'print layer times (profile_step > 0)'
         END},
-        {'reason': 'not_profiled', 'remedy': 'generate the plan with profiled compute times'}
+        {'reason': 'not_profiled', 'remedy': 'generate the plan with profiled compute times'},
+        {'reason': 'model_failed', 'remedy': 'mend the input: the finding says what is wrong'}
     ]) AS said
     FROM proposed
 ),

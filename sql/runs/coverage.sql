@@ -54,8 +54,8 @@ SELECT
     r.ranks_seen,
     r.ranks_expected,
     s.steps,
-    coalesce(l.rejects, 0) AS rejects,
-    coalesce(l.rows, 0) AS "rows",
+    CASE WHEN f.run_id IS NULL THEN coalesce(l.rejects, 0) END AS rejects,
+    CASE WHEN f.run_id IS NULL THEN coalesce(l.rows, 0) END AS "rows",
     CASE WHEN r.ranks_seen IS NULL THEN 1 ELSE ratio(r.ranks_seen, r.ranks_expected) END
         * ratio(l.row_lines, l.row_lines + l.rejects) AS coverage_ratio,
     r.complete,
@@ -69,6 +69,7 @@ SELECT
     coalesce(n.partly, []) AS partly,
     coalesce(n.partly_hints, []) AS partly_hints
 FROM runs AS r
+LEFT JOIN model_failures AS f USING (run_id)
 LEFT JOIN lines AS l USING (run_id)
 LEFT JOIN steps AS s USING (run_id)
 LEFT JOIN calls AS c USING (run_id)
