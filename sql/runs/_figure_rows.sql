@@ -93,3 +93,7 @@ SELECT
     run_id, 'coverage.coverage_ratio', r.ranks_expected IS NULL,
     CASE WHEN m.traced THEN 'world_size_unknown' ELSE 'topology_unknown' END, 1
 FROM _missing AS m JOIN runs AS r USING (run_id)
+UNION ALL
+SELECT run_id, 'coverage.missing_ranks', true, CASE WHEN m.traced THEN 'out_of_range' END, 1
+FROM _missing AS m JOIN runs AS r USING (run_id)
+WHERE m.traced AND m.missing_ranks IS NULL AND r.world_size IS NOT NULL
