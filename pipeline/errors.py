@@ -92,6 +92,18 @@ class ContractError(TracelakeError):
     exit_code = 4
 
 
+class RowsError(ContractError):
+    """A SELECT fails on the rows that it reads.
+
+    Attributes:
+        subject: The model that fails.
+    """
+
+    def __init__(self, message: str, *, subject: str = "", path: str | Path | None = None) -> None:
+        super().__init__(message, path=path)
+        self.subject = subject
+
+
 class CheckFailedError(TracelakeError):
     """The work is done, but a check or a gate failed."""
 

@@ -46,7 +46,7 @@ _GATES = (
     Gate("suspect", "a rank with the verdict suspect"),
     Gate("recurring", "a rank, device or host that is slow in run after run of its configuration"),
     Gate("incomplete", "ranks or steps missing; simulated runs never fail"),
-    Gate("faults", "data that is lost, or a file that cannot be read"),
+    Gate("faults", "data that is lost, that cannot be read or that a model fails on"),
     Gate("rejects", "a line that was not understood"),
 )
 GATES: Mapping[str, Gate] = MappingProxyType({gate.name: gate for gate in _GATES})
@@ -128,6 +128,26 @@ class Understood(Protocol):
         """Return rejected over record lines and rejected."""
 
 
+class ModelFailure(Protocol):
+    """A run that is left out, because a model fails on its data."""
+
+    @property
+    def run_id(self) -> str:
+        """The run."""
+
+    @property
+    def failed_model(self) -> str:
+        """The model that fails."""
+
+    @property
+    def message(self) -> str:
+        """What DuckDB said of it."""
+
+    @property
+    def input(self) -> str:
+        """First file of the run."""
+
+
 class BadLines(NamedTuple):
     """A run that has lines that were not understood."""
 
@@ -171,6 +191,23 @@ def cut_short(run_ids: Sequence[str]) -> InputError | None:
         f" one is {run_ids[0]}",
         hint="what came before is in the lake; if it is no bomb, give a higher --max-expand, and"
         " --verify",
+    )
+
+
+def left_out(failed: Sequence[ModelFailure]) -> InputError | None:
+    """Return the error for runs that a model fails on; None if there are none."""
+    if not failed:
+        return None
+    named = [
+        f"\n  {run.run_id} ({run.input}): {run.failed_model}: {run.message}"
+        for run in failed[:_RUNS]
+    ]
+    more = f"\n  ... and {counted(len(failed) - _RUNS, 'run')} more" if len(failed) > _RUNS else ""
+    return InputError(
+        f"{counted(len(failed), 'run')} without figures, because a model failed on the data;"
+        f" all other runs were computed{''.join(named)}{more}",
+        hint="mend the input and ingest it again, or delete the run: tracelake drop RUN; all of"
+        " them: tracelake query 'FROM model_failures'",
     )
 
 

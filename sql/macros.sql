@@ -2,7 +2,10 @@
 
 -- A fraction that is NULL where its denominator is zero.
 CREATE TEMP MACRO ratio(part, whole) AS part::DOUBLE / nullif(whole, 0);
-
+-- Whether a declared number of ranks or stages, of which some were seen, is small enough to be listed.
+CREATE TEMP MACRO listable(size, seen) AS size BETWEEN 1 AND 16384 + 64 * coalesce(seen, 0)::BIGINT;
+-- Ranks of a pipeline stage; NULL where the sizes contradict each other.
+CREATE TEMP MACRO ranks_per_stage(world_size, pp) AS nullif(world_size // pp, 0);
 -- Nanoseconds as milliseconds.
 CREATE TEMP MACRO ns_to_ms(ns) AS ns / 1e6;
 
@@ -31,7 +34,7 @@ CREATE TEMP MACRO aligned_ns(reading_ns, offset_ns, drift, origin_ns) AS
     );
 
 -- Aggregate: how far off the difference of two of these clocks can be, each off by as much.
-CREATE TEMP MACRO difference_open_ns(off_ns) AS least(2 * max(off_ns), sum(off_ns))::BIGINT;
+CREATE TEMP MACRO difference_open_ns(off_ns) AS try_cast(least(2::HUGEINT * max(off_ns), sum(off_ns)) AS BIGINT);
 
 -- Aggregate over clocks, a row each: the same by what `clock_offsets` says of them. What errs on the
 -- way to an anchor that all of them share errs alike.
@@ -43,26 +46,26 @@ CREATE TEMP MACRO clocks_open_ns(anchor, near_ns, uncertainty_ns) AS
     END;
 
 -- Whether clocks leave so much of a time open that it says nothing: over a tenth.
-CREATE TEMP MACRO lost_in_clocks(open_ns, time_ns) AS 10 * open_ns > time_ns;
+CREATE TEMP MACRO lost_in_clocks(open_ns, time_ns) AS open_ns > time_ns / 10;
 
 -- Launched and waited for later: its time holds the weight-gradient kernel that runs beside it.
 CREATE TEMP MACRO is_async(caller) AS coalesce(ends_with(caller, '_bwd_async'), false);
 
 -- Fraction of the window that a 1F1B or GPipe schedule of p stages, m micro-batches and v virtual
 -- stages idles (Narayanan et al. 2021, section 2.2): over the whole window, and over the busy time.
-CREATE TEMP MACRO theory_bubble(p, m, v) AS ratio(p - 1, v * m + p - 1);
-CREATE TEMP MACRO theory_over_ideal(p, m, v) AS ratio(p - 1, v * m);
+CREATE TEMP MACRO theory_bubble(p, m, v) AS ratio(p - 1::DOUBLE, v::DOUBLE * m + p - 1);
+CREATE TEMP MACRO theory_over_ideal(p, m, v) AS ratio(p - 1::DOUBLE, v::DOUBLE * m);
 
 -- Size S of algbw = S / t by nccl-tests (doc/PERFORMANCE.md), from a rank's input tensor.
 CREATE TEMP MACRO message_bytes(collective, input_bytes, n) AS
-    CASE collective WHEN 'all_gather' THEN input_bytes * n ELSE input_bytes END;
+    CASE collective WHEN 'all_gather' THEN try_cast(input_bytes::HUGEINT * n AS BIGINT) ELSE input_bytes END;
 
 -- busbw / algbw by nccl-tests.
 CREATE TEMP MACRO bus_factor(collective, n) AS
     CASE
         WHEN collective IN ('broadcast', 'reduce', 'send', 'recv') THEN 1
-        WHEN collective = 'all_reduce' THEN 2 * (n - 1) / n
-        ELSE (n - 1) / n
+        WHEN collective = 'all_reduce' THEN 2 * (n - 1::DOUBLE) / n
+        ELSE (n - 1::DOUBLE) / n
     END;
 
 -- Place of a listed layer in the model, by its name: blocks are numbered, the others are not.

@@ -26,7 +26,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from pipeline.engine import Workers, dask_workers, jobs
-from pipeline.errors import UsageError, WorkersError
+from pipeline.errors import RowsError, UsageError, WorkersError
 from pipeline.ingest import IngestReport, Options, ingest, plan
 from pipeline.ingest.batches import batches as job_batches
 from pipeline.lake import Lake
@@ -39,7 +39,7 @@ from tests.traces import op, trace, trace_name, write
 from tests.traces import plan as workload
 
 TRACELAKE = Path(sys.executable).with_name("tracelake")
-ONCE, ONCE_IN_BUILD = "once", "once-in-build"
+ONCE, ONCE_IN_BUILD, FAILS = "once", "once-in-build", "fails-"
 # Of a lake, what tells the time or what was once moved in, and not what it holds.
 PASSING = ("_run", "_lock", "_staging", "warehouse.duckdb", "_manifest/_loose")
 
@@ -68,6 +68,8 @@ def die_on_request(requests: Path) -> None:
     def dying_batch(self: Computing, *given: Any) -> None:
         batch(self, *given)
         die_once(ONCE_IN_BUILD)
+        if any((requests / f"{FAILS}{run_id}").exists() for run_id in given[0].run_ids):
+            raise RowsError("it cannot be", subject="step_stats")
 
     PartWriter.close = dying_close  # type: ignore[method-assign]
     Computing.batch = dying_batch  # type: ignore[method-assign,assignment]
@@ -306,6 +308,27 @@ def test_workers_compute_the_warehouse_that_threads_compute(
     assert rows(lakes[0]) == rows(lakes[1])
     assert sum(line.startswith("computing") for line in said) > 3  # batches, and the fleet models
     assert not list((lakes[1] / "_staging").iterdir())
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_workers_leave_out_a_run_that_a_model_fails_on(
+    workers: Workers, requests: Path, tmp_path: Path
+) -> None:
+    names = [f"plan{n}" for n in range(3)]
+    lake = tmp_path / "lake"
+    brought_in(write(tmp_path / "in", {f"{n}.txt": workload(name=n) for n in names}), lake)
+    runs = sorted(Lake.open(lake).snapshot().runs)
+    request = requests / f"{FAILS}{runs[1]}"
+    request.touch()
+    try:
+        built = build(Lake.open(lake), workers=workers)
+    finally:
+        request.unlink()
+    assert [(run.run_id, run.failed_model) for run in built.failed] == [(runs[1], "step_stats")]
+    with duckdb.connect(str(lake / "warehouse.duckdb"), read_only=True) as con:
+        planned = con.execute("SELECT DISTINCT run_id FROM workload_comm ORDER BY 1").fetchall()
+    assert [run for (run,) in planned] == [runs[0], runs[2]]
+    assert not list((lake / "_staging").iterdir())
 
 
 # --- what goes wrong ------------------------------------------------------------------------------

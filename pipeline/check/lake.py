@@ -8,7 +8,13 @@ import duckdb
 
 from pipeline.check.findings import BUILD, BUILD_FULL, Finding, error, some
 from pipeline.check.parts import check_parts, check_strays
-from pipeline.check.rows import check_counts, check_grains, check_reasons, check_rows
+from pipeline.check.rows import (
+    check_counts,
+    check_failures,
+    check_grains,
+    check_reasons,
+    check_rows,
+)
 from pipeline.errors import LakeError
 from pipeline.lake import Lake
 from pipeline.models.base import copy_of, engine_errors, literal, quoted
@@ -60,6 +66,7 @@ def _check(lake: Lake, *, quick: bool) -> list[Finding]:
         return [*findings, error("warehouse", problem.message, 1, BUILD_FULL)]
     with con:
         con.execute(catalog().macros)
+        findings += check_failures(con)
         findings += check_reasons(con, catalog())
         findings += check_grains(con, catalog())
         if all_read:

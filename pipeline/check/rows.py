@@ -14,6 +14,7 @@ from pipeline.lake import Snapshot
 from pipeline.models.base import engine_errors, quoted
 from pipeline.models.catalog import CHECKS, Catalog, catalog
 from pipeline.models.compute import connect
+from pipeline.models.failures import read_failures
 from pipeline.models.graph import inputs_of, unstable_functions
 from pipeline.models.header import read_header
 from pipeline.resources import resource_dir
@@ -93,6 +94,16 @@ def check_reasons(con: duckdb.DuckDBPyConnection, models: Catalog) -> Iterator[F
                 if reason not in reasons():
                     message = f"{name}.{column.name} gives {reason!r}: not in schemas/reasons.toml"
                     yield error("reasons_known", message, count, BUILD_FULL)
+
+
+def check_failures(con: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
+    """Name the runs without figures, because a model failed on their data."""
+    failed = read_failures(con)
+    if failed:
+        said = [f"{run.run_id} ({run.input}): {run.failed_model}: {run.message}" for run in failed]
+        message = f"runs without figures: {some(said)}"
+        repair = "mend their input and ingest it again, or tracelake drop RUN"
+        yield Finding("models_computed", "warning", message, len(failed), repair)
 
 
 def check_grains(con: duckdb.DuckDBPyConnection, models: Catalog) -> Iterator[Finding]:

@@ -54,7 +54,7 @@ from pipeline.cli.steps import (
     speak,
 )
 from pipeline.errors import CheckFailedError
-from pipeline.gates import parse_gates
+from pipeline.gates import left_out, parse_gates
 from pipeline.text import printable
 
 
@@ -146,8 +146,8 @@ def run(
         job.begin(opened, gated=bool(gates))
         with asked as crew:
             job.account.ingested = bring_in(inputs, opened, options, jobs, limit, voice, crew)
-            bring_up(opened, limit, voice, crew)
-        job.add_runs(opened)
+            built = bring_up(opened, limit, voice, crew)
+        job.add_runs(opened, built.failed)
         late, path = job.late(opened), request.page.path
         written = write_page(
             opened, path, voice, since=request.since, late=late, now=request.started
@@ -235,6 +235,8 @@ def build(
         built = bring_up(opened, limit, speak(quiet=quiet), crew, full=full)
     if output_format is not None:
         print_table(built.table(), output_format, None)
+    if error := left_out(built.failed):
+        raise error
 
 
 @app.command()

@@ -5,11 +5,13 @@ from pipeline.models.build import BuildResult, build
 from pipeline.models.catalog import Catalog, catalog, load
 from pipeline.models.compute import compute, connect
 from pipeline.models.describe import describe, relation_columns
+from pipeline.models.failures import Failure
 from pipeline.models.header import Model
 
 __all__ = [
     "BuildResult",
     "Catalog",
+    "Failure",
     "Model",
     "build",
     "catalog",

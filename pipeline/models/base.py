@@ -11,7 +11,14 @@ from pathlib import Path
 
 import duckdb
 
-from pipeline.errors import REFUSED, ContractError, LakeError, RefusedError, StoreError
+from pipeline.errors import (
+    REFUSED,
+    ContractError,
+    LakeError,
+    RefusedError,
+    RowsError,
+    StoreError,
+)
 from pipeline.lake import is_pack
 from pipeline.schema import PARTITION_KEY, Column, Table, tables
 from pipeline.waiting import raise_if_ending
@@ -37,6 +44,7 @@ def engine_errors(subject: str, path: Path | None = None) -> Iterator[None]:
         LakeError: A file cannot be read or written, or memory is too small.
         RefusedError: The disk is full or broken.
         StoreError: A store does not give a file.
+        RowsError: The SQL fails on the rows that it reads.
         ContractError: The SQL is wrong.
     """
     try:
@@ -62,8 +70,10 @@ def engine_errors(subject: str, path: Path | None = None) -> Iterator[None]:
         # The same exception means a damaged Parquet file or a misused function.
         if ".parquet'" in str(error):
             raise LakeError(f"{subject}: {error}", hint=_DAMAGED) from error
-        raise ContractError(f"{subject}: {error}", path=path) from error
-    except (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError) as error:
+        raise RowsError(f"{subject}: {error}", subject=subject, path=path) from error
+    except duckdb.DataError as error:
+        raise RowsError(f"{subject}: {error}", subject=subject, path=path) from error
+    except (duckdb.ProgrammingError, duckdb.NotSupportedError) as error:
         raise ContractError(f"{subject}: {error}", path=path) from error
     except duckdb.Error as error:  # from the Python file system that reads a store
         if trouble := store_trouble(str(error)):

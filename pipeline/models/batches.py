@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipeline.errors import LakeError
 from pipeline.lake import PartFiles, Snapshot
@@ -58,10 +58,24 @@ def batches(files: PartFiles, snapshot: Snapshot, run_ids: Sequence[str]) -> Ite
         yield _batch(snapshot, gathered, sizes)
 
 
-def _batch(snapshot: Snapshot, run_ids: list[str], sizes: Mapping[str, int]) -> Batch:
+def halves(snapshot: Snapshot, batch: Batch) -> tuple[Batch, Batch]:
+    """Divide a batch of several runs into two."""
+    middle = len(batch.run_ids) // 2
+    first = batch_of(snapshot, batch.run_ids[:middle])
+    second = batch_of(snapshot, batch.run_ids[middle:])
+    return replace(first, small=batch.small), replace(second, small=batch.small)
+
+
+def batch_of(snapshot: Snapshot, run_ids: Sequence[str]) -> Batch:
+    """Return a batch of any size, with views of all its tables."""
     parts = {table: snapshot.parts(table, run_ids) for table in tables()}
-    small = (t for t, found in parts.items() if sizes[t] < len(found) * _SMALL_PART_BYTES)
-    return Batch(tuple(run_ids), parts, frozenset(small))
+    return Batch(tuple(run_ids), parts, frozenset())
+
+
+def _batch(snapshot: Snapshot, run_ids: list[str], sizes: Mapping[str, int]) -> Batch:
+    batch = batch_of(snapshot, run_ids)
+    small = (t for t, found in batch.parts.items() if sizes[t] < len(found) * _SMALL_PART_BYTES)
+    return replace(batch, small=frozenset(small))
 
 
 def _sizes(bytes_of: Mapping[str, int], snapshot: Snapshot, run_id: str) -> dict[str, int]:

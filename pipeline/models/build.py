@@ -16,8 +16,9 @@ from pipeline.errors import LakeError
 from pipeline.files import naming
 from pipeline.lake import Lake, Snapshot
 from pipeline.models.catalog import Catalog, catalog
+from pipeline.models.failures import Failure
 from pipeline.models.fill import Filler
-from pipeline.models.state import State, recorded_state
+from pipeline.models.state import State, recorded_failures, recorded_state
 from pipeline.packing import rewrite_packs
 from pipeline.schema import schema_hash
 from pipeline.text import counted
@@ -35,6 +36,7 @@ class BuildResult:
         dropped: Runs that were deleted from the warehouse.
         unchanged: The warehouse was current: nothing was written.
         relations: Public models of the warehouse.
+        failed: Runs of the warehouse without figures, because a model failed on their data.
         notice: Why everything was rebuilt without --full.
     """
 
@@ -43,11 +45,14 @@ class BuildResult:
     unchanged: bool
     relations: tuple[str, ...]
     seconds: float
+    failed: tuple[Failure, ...] = ()
     notice: str | None = None
 
     def table(self) -> pa.Table:
-        """Return a row per run that was computed or deleted."""
-        rows = [("computed", run_id) for run_id in self.built]
+        """Return a row per run that was computed, that has no figures, or that was deleted."""
+        failed = {failure.run_id for failure in self.failed}
+        rows = [("computed", run_id) for run_id in self.built if run_id not in failed]
+        rows += [("failed", run_id) for run_id in sorted(failed)]
         rows += [("dropped", run_id) for run_id in self.dropped]
         return pa.Table.from_pylist(
             [{"status": status, "run_id": run_id} for status, run_id in rows],
@@ -56,13 +61,14 @@ class BuildResult:
 
     def told(self) -> str:
         """Return the result as a line for people."""
+        failed = f", {len(self.failed)} left out" if self.failed else ""
         if self.unchanged:
-            return "warehouse: already current"
+            return f"warehouse: already current{failed}"
         dropped = f", {len(self.dropped)} deleted" if self.dropped else ""
         notice = f" ({self.notice})" if self.notice else ""
         return (
             f"warehouse: {len(self.relations)} models, {counted(len(self.built), 'run')}"
-            f" computed{dropped} in {self.seconds:.1f} s{notice}"
+            f" computed{failed}{dropped} in {self.seconds:.1f} s{notice}"
         )
 
 
@@ -79,7 +85,8 @@ def build(
     """Bring the warehouse up to date with the lake and publish it.
 
     Models per run are computed for runs that changed, fleet models always; all of them where the
-    models or the schemas changed. Readers see the whole old or the whole new warehouse.
+    models or the schemas changed. A run that a model fails on is left out, and `failed` says why.
+    Readers see the whole old or the whole new warehouse.
 
     Args:
         full: Compute everything again.
@@ -91,7 +98,7 @@ def build(
 
     Raises:
         LakeError: The lake cannot be read or written, or the warehouse is open for writing.
-        ContractError: A model breaks its declaration.
+        ContractError: A model breaks its declaration, whatever the runs hold.
         WorkersError: Workers were lost; the warehouse did not change.
     """
     started = time.perf_counter()
@@ -123,7 +130,7 @@ def _bring_up(lake: Lake, filler: Filler, *, full: bool) -> BuildResult:
     wanted = wanted_state(lake, snapshot, models)
     if old == wanted and not full:
         lake.sweep(snapshot)  # a killed build may have left files
-        return BuildResult((), (), True, models.public, 0)
+        return BuildResult((), (), True, models.public, 0, recorded_failures(lake.warehouse))
     notice = None
     if old is None and lake.warehouse.exists():
         notice = "the old warehouse has another version or is damaged, so everything is rebuilt"
@@ -132,7 +139,7 @@ def _bring_up(lake: Lake, filler: Filler, *, full: bool) -> BuildResult:
         staged = folder / "warehouse.duckdb"
         if carried:
             _copy(lake.warehouse, staged)
-        state, snapshot = _follow(lake, filler, staged, snapshot, carried)
+        state, snapshot, failed = _follow(lake, filler, staged, snapshot, carried)
         staged.chmod(staged.stat().st_mode & 0o444)  # permissions of the umask, without writing
         lake.publish_warehouse(staged)  # before parts are removed that the old one names
     published = {part for parts in old.parts.values() for part in parts} if old else set()
@@ -145,6 +152,7 @@ def _bring_up(lake: Lake, filler: Filler, *, full: bool) -> BuildResult:
         unchanged=False,
         relations=models.public,
         seconds=0,
+        failed=failed,
         notice=notice,
     )
 
@@ -161,16 +169,16 @@ def same_code(a: State, b: State) -> bool:
 
 def _follow(
     lake: Lake, filler: Filler, staged: Path, snapshot: Snapshot, state: State | None
-) -> tuple[State, Snapshot]:
+) -> tuple[State, Snapshot, tuple[Failure, ...]]:
     """Fill the staged file until it is up to date, or others do not stop committing."""
     attempts = 0
     while True:
         wanted = wanted_state(lake, snapshot, filler.models)
-        filler.fill(staged, snapshot, state, wanted)
+        failed = filler.fill(staged, snapshot, state, wanted)
         attempts += 1
         state, newest = wanted, lake.snapshot()
         if newest.stamp == snapshot.stamp or attempts == _ATTEMPTS:
-            return wanted, snapshot
+            return wanted, snapshot, failed
         snapshot = newest
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import duckdb
 
-from pipeline.errors import ContractError
+from pipeline.errors import RowsError
 from pipeline.models.base import engine_errors, quoted
 from pipeline.models.header import Model
 
@@ -12,12 +12,13 @@ from pipeline.models.header import Model
 def connect(**config: str | int | bool) -> duckdb.DuckDBPyConnection:
     """Return an in-memory DuckDB without extensions, access to Python variables or progress bars.
 
-    In a child process such as a worker, DuckDB would assume that it is interactive.
+    A division by zero gives NULL, as it did before DuckDB 2.0. In a child process such as a worker, DuckDB would assume that it is interactive.
     """
     alone = {
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
         "python_enable_replacements": False,
+        "error_on_division_by_zero": False,
     }
     con = duckdb.connect(":memory:", config={**alone, **config})
     con.execute("SET enable_progress_bar = false")
@@ -33,7 +34,8 @@ def compute(con: duckdb.DuckDBPyConnection, model: Model) -> int:
         Number of rows.
 
     Raises:
-        ContractError: The SQL fails, or the key is not unique or has NULL.
+        RowsError: The SQL fails on these rows, or the key is not unique or has NULL.
+        ContractError: The SQL is wrong.
         LakeError: A part file cannot be read, or memory is too small.
     """
     name = quoted(model.name)
@@ -48,11 +50,15 @@ def compute(con: duckdb.DuckDBPyConnection, model: Model) -> int:
         f" coalesce(max(_rows), 0) FROM ({by_grain})"
     ).fetchall()[0]
     if nulls:
-        raise ContractError(
-            f"{nulls} rows have NULL in the grain ({', '.join(model.grain)})", path=model.path
+        raise RowsError(
+            f"{nulls} rows have NULL in the grain ({', '.join(model.grain)})",
+            subject=model.name,
+            path=model.path,
         )
     if most > 1:
         twice = con.execute(f"{by_grain} HAVING _rows > 1 ORDER BY ALL LIMIT 1").fetchall()[0]
         shown = ", ".join(f"{k}={v}" for k, v in zip(model.grain, twice, strict=False))
-        raise ContractError(f"{twice[-1]} rows have the grain {shown}", path=model.path)
+        raise RowsError(
+            f"{twice[-1]} rows have the grain {shown}", subject=model.name, path=model.path
+        )
     return int(rows)

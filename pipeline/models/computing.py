@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import duckdb
 
 from pipeline.measures import phase
-from pipeline.models.base import copy_of, quoted, select_parts
+from pipeline.models.base import copy_of, ddl, quoted, select_parts
 from pipeline.models.batches import Batch
 from pipeline.models.catalog import Catalog
 from pipeline.models.compute import compute
+from pipeline.models.failures import FAILURES, IDENTITY, Failure, add_failures
 from pipeline.models.header import Model
 from pipeline.schema import tables
 
@@ -39,10 +40,9 @@ class Computing:
         Args:
             older: Parts of an earlier version of the schemas; see `select_parts`.
         """
-        models = [model for model in self.models.models.values() if not model.fleet]
-        read = {*self.models.copied, *(i for m in models for i in self.models.inputs[m.name])}
+        models, read = self._per_run()
         kinds = {}
-        for name in read & tables().keys():
+        for name in read:
             select = select_parts(
                 tables()[name], self.base, batch.parts[name], older, only=batch.run_ids
             )
@@ -52,10 +52,45 @@ class Computing:
             self.keep(copy_of(name), f"temp.{quoted(name)}", ())
         self.all(models, kinds)
 
-    def all(self, models: Sequence[Model], given: Mapping[str, str]) -> None:
+    def left_out(self, batch: Batch, older: Collection[str], failures: Sequence[Failure]) -> None:
+        """Compute all models of runs without their data: of a run they get its identity alone.
+
+        Args:
+            failures: Why the runs of the batch are left out.
+        """
+        models, read = self._per_run()
+        for name in self.models.copied:
+            parts = batch.parts[name]
+            select = select_parts(tables()[name], self.base, parts, older, only=batch.run_ids)
+            self.keep(copy_of(name), f"({select})", ())
+        for name in read:
+            table = tables()[name]
+            self.con.execute(f"CREATE TEMP TABLE {quoted(name)} ({ddl(table.columns)})")
+        table = tables()["runs"]
+        known = select_parts(table, self.base, batch.parts["runs"], older, only=batch.run_ids)
+        shown = ", ".join(IDENTITY)
+        self.con.execute(f"INSERT INTO temp.runs ({shown}) SELECT {shown} FROM ({known})")
+        self.all(models, dict.fromkeys(read, "TABLE"), failures)
+
+    def clear(self) -> None:
+        """Drop the relations of a computation that failed."""
+        for kind, names in (("VIEW", "view"), ("TABLE", "table")):
+            found = self.con.execute(
+                f"SELECT {names}_name FROM duckdb_{names}s() WHERE temporary AND NOT internal"
+            ).fetchall()
+            for (name,) in found:
+                self.con.execute(f"DROP {kind} temp.{quoted(name)}")
+
+    def all(
+        self,
+        models: Sequence[Model],
+        given: Mapping[str, str],
+        failures: Sequence[Failure] = (),
+    ) -> None:
         """Compute models one after the other.
 
         Args:
+            failures: Rows of `model_failures`.
             given: Temporary relations that they read -> TABLE or VIEW; like the models' own they
                 are dropped when no later model reads them.
         """
@@ -63,6 +98,8 @@ class Computing:
         for model, read_last in zip(models, self._read_last(models), strict=True):
             with phase(f"build:{model.path.parent.name}"):
                 compute(self.con, model)
+                if failures and model.name == FAILURES:
+                    add_failures(self.con, failures)
                 if model.name in self.models.stored:
                     self.keep(model.name, f"temp.{quoted(model.name)}", model.grain)
             kinds[model.name] = "TABLE"
@@ -70,6 +107,12 @@ class Computing:
                 self.con.execute(f"DROP {kinds.pop(name)} temp.{quoted(name)}")
         for name, kind in kinds.items():
             self.con.execute(f"DROP {kind} temp.{quoted(name)}")
+
+    def _per_run(self) -> tuple[list[Model], set[str]]:
+        """Return the models per run, and the base tables that they or the warehouse need."""
+        models = [model for model in self.models.models.values() if not model.fleet]
+        read = {*self.models.copied, *(i for m in models for i in self.models.inputs[m.name])}
+        return models, read & tables().keys()
 
     def _read_last(self, models: Sequence[Model]) -> list[list[str]]:
         """Return, for each model, the relations that no later model reads."""

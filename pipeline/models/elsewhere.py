@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pipeline.engine import Workers, work_folder
-from pipeline.errors import WorkersError
-from pipeline.lake import STAGING, part_files_at
+from pipeline.errors import RowsError, WorkersError
+from pipeline.lake import STAGING, Snapshot, part_files_at
 from pipeline.models.base import copy_of, engine_errors, literal, quoted
-from pipeline.models.batches import Batch
+from pipeline.models.batches import Batch, halves
 from pipeline.models.catalog import Catalog, catalog
 from pipeline.models.compute import connect
 from pipeline.models.computing import Computing
@@ -39,16 +41,21 @@ class Job:
 
 
 def computed_elsewhere(
-    workers: Workers, job: Job, pending: Iterable[Batch]
-) -> Generator[tuple[Batch, Mapping[str, str]]]:
+    workers: Workers, job: Job, snapshot: Snapshot, pending: Iterable[Batch]
+) -> Generator[tuple[Batch, Mapping[str, str] | RowsError]]:
     """Yield batches in order with Parquet files of their rows: name in the warehouse -> file.
 
-    File names are relative to the lake; the reader removes the files.
+    File names are relative to the lake; the reader removes the files. A batch that fails on its
+    rows is computed by halves; what fails alone comes with its error.
 
     Raises:
         WorkersError: A batch was not computed.
     """
-    sent = deque((batch, workers.submit(compute_sent, job, batch)) for batch in pending)
+
+    def send(batch: Batch) -> tuple[Batch, Future[Any]]:
+        return batch, workers.submit(compute_sent, job, batch)
+
+    sent = deque(map(send, pending))
     try:
         while sent:
             batch, future = sent.popleft()
@@ -62,14 +69,17 @@ def computed_elsewhere(
                     path=error.path,
                     hint=error.hint,
                 ) from error
+            if isinstance(rows, RowsError) and len(batch.run_ids) > 1:
+                sent.extendleft(reversed([send(half) for half in halves(snapshot, batch)]))
+                continue
             yield batch, rows
     finally:
         for _, future in sent:
             future.cancel()
 
 
-def compute_sent(job: Job, batch: Batch) -> dict[str, str]:
-    """Compute a batch in a worker's process, on one thread.
+def compute_sent(job: Job, batch: Batch) -> dict[str, str] | RowsError:
+    """Compute a batch in a worker's process, on one thread; return the error of its rows, if any.
 
     Raises:
         ContractError: See `compute`.
@@ -103,7 +113,10 @@ def compute_sent(job: Job, batch: Batch) -> dict[str, str]:
 
         part_files.mount(con)
         con.execute(models.macros)
-        Computing(con, job.base, models, keep).batch(batch, job.older)
+        try:
+            Computing(con, job.base, models, keep).batch(batch, job.older)
+        except RowsError as error:
+            return error
         if part_files.local:
             own = folder.relative_to(job.base).as_posix()
         else:

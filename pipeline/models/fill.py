@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +11,16 @@ from pathlib import Path
 import duckdb
 
 from pipeline.engine import Workers
+from pipeline.errors import RowsError
 from pipeline.lake import PartFiles, Snapshot
 from pipeline.models.base import comment, copy_of, ddl, engine_errors, literal, quoted, select_parts
-from pipeline.models.batches import batches
+from pipeline.models.batches import Batch, batch_of, batches, halves
 from pipeline.models.catalog import Catalog
 from pipeline.models.compute import connect
 from pipeline.models.computing import Computing
 from pipeline.models.elsewhere import Job, computed_elsewhere
+from pipeline.models.failures import FAILURES, Failure, read_failures
+from pipeline.models.header import Model
 from pipeline.models.state import CATALOG, State, attach, write_state
 from pipeline.schema import Column, tables
 
@@ -43,8 +46,13 @@ class Filler:
     progress: Callable[[str], None]
     workers: Workers | None = None
 
-    def fill(self, path: Path, snapshot: Snapshot, old: State | None, new: State) -> None:
+    def fill(
+        self, path: Path, snapshot: Snapshot, old: State | None, new: State
+    ) -> tuple[Failure, ...]:
         """Bring a warehouse file to a snapshot.
+
+        A run that a model fails on is left out: see `model_failures`. It is tried again when its
+        rows, the models or the schemas change.
 
         The file is not published yet: nothing reads it, and an incomplete one is deleted. So no
         transaction spans the models, and the memory of a relation is freed after the last model
@@ -55,9 +63,12 @@ class Filler:
             old: The snapshot that the file was built from, by the same models and schemas.
             new: The snapshot to build.
 
+        Returns:
+            The runs that are left out, also those of earlier builds.
+
         Raises:
             LakeError: See `engine_errors`.
-            ContractError: See `compute`.
+            ContractError: A model fails whatever the runs hold, or there is no `model_failures`.
         """
         before = old.runs if old else {}
         changed = {run for run, generation in new.runs.items() if before.get(run) != generation}
@@ -79,14 +90,17 @@ class Filler:
                 self._create_tables(con)
                 con.execute("COMMIT")
             self._drop_runs(con, sorted(before.keys() - (new.runs.keys() - changed)))
-            self._fill_runs(con, snapshot, sorted(changed), path.parent)
-            self._fill_fleet(con, snapshot)
+            failed = self._fill_runs(con, snapshot, sorted(changed), path.parent)
+            self._leave_out(con, snapshot, failed)
+            self._fill_fleet(con, snapshot, changed)
             con.execute("BEGIN")
             self._point_views(con, old, new)
             write_state(con, new)
             con.execute("COMMIT")
             con.execute("CHECKPOINT warehouse")
+            left_out = read_failures(con)
             con.execute("DETACH warehouse")
+        return left_out
 
     def _create_tables(self, con: duckdb.DuckDBPyConnection) -> None:
         for name, model in self.models.stored.items():
@@ -125,40 +139,160 @@ class Filler:
         snapshot: Snapshot,
         run_ids: Sequence[str],
         folder: Path,
-    ) -> None:
-        """Add the rows of runs, batch by batch in the same order whatever computes them."""
+    ) -> list[Failure]:
+        """Add the rows of runs, batch by batch in the same order whatever computes them.
+
+        Returns:
+            The runs that a model fails on; they have no rows.
+        """
+        failed = []
         pending = batches(self.files, snapshot, run_ids)
         done = 0
         if self.workers is None:
             for batch in pending:
                 done += len(batch.run_ids)
                 self.progress(f"computing {done} of {len(run_ids)} runs")
-                self._computing(con).batch(batch, snapshot.older)
-            return
+                failed += self._fill_batch(con, snapshot, batch)
+            return failed
         share = _MEMORY_PERCENT // self.workers.together
         limit = self.memory_limit or f"{share}%"
         job = Job(self.files.base, snapshot.older, self.models.hash, limit, folder)
-        with closing(computed_elsewhere(self.workers, job, pending)) as computed:
+        with closing(computed_elsewhere(self.workers, job, snapshot, pending)) as computed:
             for batch, rows in computed:
+                done += len(batch.run_ids)
+                if isinstance(rows, RowsError):
+                    failed.append(self._failure(snapshot, batch.run_ids[0], rows))
+                    continue
                 for name, part in rows.items():
                     grain = self.models.stored[name].grain if name in self.models.stored else ()
                     stored = literal(f"{self.files.base}/{part}")
                     _keep(con, name, f"read_parquet({stored})", grain)
                 self.files.remove(list(rows.values()))
-                done += len(batch.run_ids)
                 self.progress(f"computing {done} of {len(run_ids)} runs")
+        return failed
 
-    def _fill_fleet(self, con: duckdb.DuckDBPyConnection, snapshot: Snapshot) -> None:
-        """Compute the fleet models from the warehouse's rows of every run."""
+    def _fill_batch(
+        self, con: duckdb.DuckDBPyConnection, snapshot: Snapshot, batch: Batch
+    ) -> list[Failure]:
+        """Add the rows of a batch; by halves where a model fails, until a run fails alone."""
+        computing = self._computing(con)
+        try:
+            computing.batch(batch, snapshot.older)
+        except RowsError as error:
+            if FAILURES not in self.models.models:
+                raise
+            computing.clear()
+            self._drop_runs(con, batch.run_ids)
+            if len(batch.run_ids) == 1:
+                return [self._failure(snapshot, batch.run_ids[0], error)]
+            both = halves(snapshot, batch)
+            return [run for half in both for run in self._fill_batch(con, snapshot, half)]
+        return []
+
+    def _failure(self, snapshot: Snapshot, run_id: str, error: RowsError) -> Failure:
+        """Return why a run is left out.
+
+        Raises:
+            RowsError: The models have no place to say it.
+        """
+        if FAILURES not in self.models.models:
+            raise error
+        sources = snapshot.runs[run_id].sources
+        inputs = ["/".join(filter(None, (s["path"], s["member"]))) for s in sources]
+        return Failure.of(run_id, error, inputs)
+
+    def _leave_out(
+        self, con: duckdb.DuckDBPyConnection, snapshot: Snapshot, failed: Sequence[Failure]
+    ) -> None:
+        """Replace the rows of runs by those that say why they are left out."""
+        if failed:
+            run_ids = [failure.run_id for failure in failed]
+            self._drop_runs(con, run_ids)
+            batch = batch_of(snapshot, run_ids)
+            self._computing(con).left_out(batch, snapshot.older, failed)
+
+    def _fill_fleet(
+        self, con: duckdb.DuckDBPyConnection, snapshot: Snapshot, changed: Collection[str]
+    ) -> None:
+        """Compute the fleet models from the warehouse's rows of every run that is not left out.
+
+        Args:
+            changed: Runs that were computed by this build: the first to be suspected of a failure.
+        """
         fleet = [model for model in self.models.models.values() if model.fleet]
         if not fleet:
             return
         self.progress(f"computing {len(fleet)} models over all runs")
+        out = {failure.run_id for failure in read_failures(con)}
+        while True:
+            try:
+                self._compute_fleet(con, snapshot, fleet, out, ())
+            except RowsError as error:
+                if FAILURES not in self.models.models:
+                    raise
+                there = sorted(snapshot.runs.keys() - out, key=lambda run: (run in changed, run))
+                run_id, narrowed = self._culprit(con, snapshot, fleet, out, there, error)
+                self._leave_out(con, snapshot, [self._failure(snapshot, run_id, narrowed)])
+                out.add(run_id)
+            else:
+                return
+
+    def _culprit(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        snapshot: Snapshot,
+        fleet: Sequence[Model],
+        out: Collection[str],
+        run_ids: Sequence[str],
+        error: RowsError,
+    ) -> tuple[str, RowsError]:
+        """Return a run that the fleet models fail with, where they do not with those before it.
+
+        Args:
+            run_ids: Runs with which they fail.
+            error: How they fail.
+
+        Raises:
+            RowsError: They fail without any run.
+        """
+        self._compute_fleet(con, snapshot, fleet, out, run_ids)
+        passed, failed = 0, len(run_ids)
+        while failed - passed > 1:
+            middle = (passed + failed) // 2
+            try:
+                self._compute_fleet(con, snapshot, fleet, out, run_ids[middle:])
+                passed = middle
+            except RowsError as narrowed:
+                failed, error = middle, narrowed
+        return run_ids[passed], error
+
+    def _compute_fleet(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        snapshot: Snapshot,
+        fleet: Sequence[Model],
+        out: Collection[str],
+        without: Collection[str],
+    ) -> None:
+        """Compute the fleet models.
+
+        Args:
+            out: Runs that are left out: of the base tables only their names are read.
+            without: Runs of which nothing is read.
+        """
         selects = {
             "skipped": select_parts(tables()["skipped"], self.files.base, snapshot.skipped),
-            **{name: f"FROM {_target(copy_of(name))}" for name in self.models.copied},
-            **{name: f"FROM {_target(name)}" for name in self.models.stored},
+            **{
+                name: f"FROM {_target(copy_of(name))}{_but({*out, *without})}"
+                for name in self.models.copied
+            },
+            **{name: f"FROM {_target(name)}{_but(without)}" for name in self.models.stored},
         }
+        if out and "runs" in selects:
+            selects["runs"] += (
+                f" UNION ALL BY NAME SELECT run_id, format, name FROM {_target(copy_of('runs'))}"
+                f" WHERE run_id IN ({_listed(out)})"
+            )
         read = {i for model in fleet for i in self.models.inputs[model.name]}
         below = read - {model.name for model in fleet}
         for name in below:
@@ -166,7 +300,12 @@ class Filler:
         for model in fleet:
             if not model.internal:
                 con.execute(f"DELETE FROM {_target(model.name)}")
-        self._computing(con).all(fleet, dict.fromkeys(below, "VIEW"))
+        computing = self._computing(con)
+        try:
+            computing.all(fleet, dict.fromkeys(below, "VIEW"))
+        except RowsError:
+            computing.clear()
+            raise
 
     def _computing(self, con: duckdb.DuckDBPyConnection) -> Computing:
         return Computing(con, self.files.base, self.models, functools.partial(_keep, con))
@@ -176,6 +315,15 @@ def _keep(con: duckdb.DuckDBPyConnection, name: str, relation: str, grain: Seque
     """Append the rows of a relation, ordered by key."""
     order = f" ORDER BY {', '.join(map(quoted, grain))}" if grain else ""
     con.execute(f"INSERT INTO {_target(name)} FROM {relation}{order}")
+
+
+def _but(run_ids: Collection[str]) -> str:
+    """Return a condition that leaves runs out."""
+    return f" WHERE run_id NOT IN ({_listed(run_ids)})" if run_ids else ""
+
+
+def _listed(run_ids: Collection[str]) -> str:
+    return ", ".join(map(literal, sorted(run_ids)))
 
 
 def _target(name: str) -> str:

@@ -12,6 +12,7 @@ from pipeline.errors import LakeError
 from pipeline.lake import Snapshot
 from pipeline.models.base import literal, select_parts
 from pipeline.models.compute import connect
+from pipeline.models.failures import Failure, read_failures
 from pipeline.schema import SCHEMA_VERSION, Table, tables
 
 # Raise this when an older warehouse cannot be updated.
@@ -157,6 +158,13 @@ def recorded_state(path: Path) -> State | None:
         except (duckdb.IOException, duckdb.SerializationException, duckdb.InternalException):
             return None
         return read_state(con)
+
+
+def recorded_failures(path: Path) -> tuple[Failure, ...]:
+    """Return the runs that a current warehouse file has no figures of."""
+    with connect() as con:
+        attach(con, path, read_only=True)
+        return read_failures(con)
 
 
 def _is_current(con: duckdb.DuckDBPyConnection) -> bool:

@@ -15,8 +15,17 @@ import duckdb
 from pipeline.errors import CheckFailedError, TracelakeError, UsageError, exit_code_of
 from pipeline.faults import EXPANDED_TOO_FAR
 from pipeline.files import put
-from pipeline.gates import Gate, bad_lines, cut_short, failed_gates, failures, too_many_bad_lines
+from pipeline.gates import (
+    Gate,
+    bad_lines,
+    cut_short,
+    failed_gates,
+    failures,
+    left_out,
+    too_many_bad_lines,
+)
 from pipeline.lake import Lake, full_name
+from pipeline.models import Failure
 from pipeline.nightly.hook import Hook
 from pipeline.nightly.lock import alone
 from pipeline.nightly.owed import Duty, Owed
@@ -101,8 +110,13 @@ class Job:
         self._until_end.enter_context(alone(folder / "lock", self._request.wait, warn))
         self._owed = Owed.open(lake, f"{_FOLDER}/owed.json", duties, warn)
 
-    def add_runs(self, lake: Lake) -> None:
-        """Add the runs of the warehouse, which has been built."""
+    def add_runs(self, lake: Lake, failed: Sequence[Failure]) -> None:
+        """Add the runs of the warehouse, which has been built.
+
+        Args:
+            failed: Those that a model fails on.
+        """
+        self.account.model_failures = failed
         self.account.warehouse = f"{lake.name}/{lake.warehouse.name}"
         self._owed.arrive()
 
@@ -149,7 +163,8 @@ class Job:
         lines = too_many_bad_lines(bad, max_bad_ratio)
         judged = left.of(Duty.GATES) if gates else left.of(Duty.LINES)
         self.account.verdicts = Verdicts(judged, gates, failed, bad, max_bad_ratio)
-        self._verdicts = [verdict for verdict in (cut, lines) if verdict is not None]
+        out = left_out(self.account.model_failures or ())
+        self._verdicts = [verdict for verdict in (out, cut, lines) if verdict is not None]
         if failed:
             self._verdicts.append(failed_gates(failed, len(gates), lake.name))
         return self._verdicts

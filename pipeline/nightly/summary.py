@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from pipeline import __version__
 from pipeline.errors import TracelakeError, is_refusal
 from pipeline.gates import GATES, NO_RUN, BadLines, Failure, Gate, failures
 from pipeline.ingest import IngestReport, Status
+from pipeline.models import Failure as Failed
 from pipeline.query.values import jsonable
 
 VERSION = 1
@@ -49,6 +50,7 @@ class Account:
 
     Attributes:
         late: Runs of the report not dated within --since that arrived since the last report.
+        model_failures: Runs of the warehouse that a model fails on.
         page: Content of the report; see `read_page`.
     """
 
@@ -57,6 +59,7 @@ class Account:
     started: datetime
     ingested: IngestReport | None = None
     verdicts: Verdicts | None = None
+    model_failures: Sequence[Failed] | None = None
     late: Sequence[str] = ()
     page: Mapping[str, Any] | None = None
     report: Path | None = None
@@ -81,6 +84,9 @@ class Account:
             "report": _text(self.report),
             "latest": _text(self.latest),
             "warehouse": self.warehouse,
+            "model_failures": None
+            if self.model_failures is None
+            else [asdict(run) for run in self.model_failures],
             "late": list(self.late),
             **(self.page or {"attention": None, "runs": None}),
         }

@@ -173,7 +173,8 @@ def _coverage(document: Document, page: Page) -> None:
         told.append(
             f"{coverage['matched_calls']:,} of {counted(coverage['calls'], 'call')} matched"
         )
-    told.append(f"{counted(coverage['rejects'], 'line')} rejected")
+    if coverage["rejects"] is not None:
+        told.append(f"{counted(coverage['rejects'], 'line')} rejected")
     page.heading("Coverage", ", ".join(told))
     missing = [*document["not_computable"], *document["partly_computable"]]
     if not missing:

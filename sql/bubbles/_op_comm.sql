@@ -48,9 +48,9 @@ SELECT
     rank,
     step,
     seq,
-    sum(greatest(0, call_end_ns - piece_start_ns))::BIGINT AS comm_ns,
-    coalesce(sum(greatest(0, call_end_ns - piece_start_ns)) FILTER (overlapped), 0)::BIGINT AS async_ns,
-    sum(window_piece_ns)::BIGINT AS window_comm_ns,
-    coalesce(sum(window_piece_ns) FILTER (overlapped), 0)::BIGINT AS window_overlap_ns
+    try_cast(sum(greatest(0, call_end_ns - piece_start_ns)) AS BIGINT) AS comm_ns,
+    try_cast(coalesce(sum(greatest(0, call_end_ns - piece_start_ns)) FILTER (overlapped), 0) AS BIGINT) AS async_ns,
+    try_cast(sum(window_piece_ns) AS BIGINT) AS window_comm_ns,
+    try_cast(coalesce(sum(window_piece_ns) FILTER (overlapped), 0) AS BIGINT) AS window_overlap_ns
 FROM cut
 GROUP BY run_id, rank, step, seq

@@ -9,7 +9,7 @@
 WITH schedules AS (
     SELECT
         r.run_id,
-        r.pp AS stages,
+        CASE WHEN listable(r.pp, r.ranks_seen) THEN r.pp END AS stages,
         nullif(r.micro_batches, 0) AS micro_batches,
         CASE WHEN plan.run_id IS NULL OR r.topology_source['vpp'] = 'set' THEN r.vpp END AS vpp,
         CASE WHEN plan.run_id IS NOT NULL AND r.topology_source['vpp'] IS DISTINCT FROM 'set'

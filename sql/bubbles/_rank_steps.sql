@@ -20,7 +20,7 @@ WITH seen AS (
         min(i.start_ns) AS first_ns,
         max(i.end_ns) AS last_ns,
         max(i.end_ns) FILTER (o.op = 'backward_step') AS last_backward_ns,
-        coalesce(sum(i.overlap_ns), 0)::BIGINT AS overlap_ns
+        try_cast(coalesce(sum(i.overlap_ns), 0) AS BIGINT) AS overlap_ns
     FROM ops AS o
     LEFT JOIN _op_intervals AS i USING (run_id, rank, seq)
     GROUP BY ALL

@@ -19,7 +19,7 @@ WITH receives AS (
 judged AS (
     SELECT
         run_id, step, rank,
-        sum(wait_ns)::BIGINT AS sum_ns,
+        try_cast(sum(wait_ns) AS BIGINT) AS sum_ns,
         CASE
             WHEN NOT bool_and(coalesce(matched, false)) THEN 'peer_not_seen'
             WHEN lost_in_clocks(sum(uncertainty_ns), sum(recv_ns)) THEN 'below_clock_uncertainty'

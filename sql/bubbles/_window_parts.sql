@@ -26,12 +26,12 @@ SELECT
     run_id,
     step,
     rank,
-    coalesce(sum(piece_ns - comm_ns) FILTER (part = 'compute'), 0)::BIGINT AS compute_ns,
-    coalesce(sum(piece_ns - comm_ns) FILTER (part = 'data'), 0)::BIGINT AS data_ns,
-    sum(comm_ns)::BIGINT AS in_op_comm_ns,
-    sum(overlap_ns)::BIGINT AS in_op_overlap_ns,
-    coalesce(sum(piece_ns) FILTER (part = 'p2p_recv'), 0)::BIGINT AS p2p_recv_ns,
-    coalesce(sum(piece_ns) FILTER (part = 'p2p_send'), 0)::BIGINT AS p2p_send_ns,
-    coalesce(sum(piece_ns) FILTER (part = 'finalize'), 0)::BIGINT AS finalize_ns
+    try_cast(coalesce(sum(piece_ns - comm_ns) FILTER (part = 'compute'), 0) AS BIGINT) AS compute_ns,
+    try_cast(coalesce(sum(piece_ns - comm_ns) FILTER (part = 'data'), 0) AS BIGINT) AS data_ns,
+    try_cast(sum(comm_ns) AS BIGINT) AS in_op_comm_ns,
+    try_cast(sum(overlap_ns) AS BIGINT) AS in_op_overlap_ns,
+    try_cast(coalesce(sum(piece_ns) FILTER (part = 'p2p_recv'), 0) AS BIGINT) AS p2p_recv_ns,
+    try_cast(coalesce(sum(piece_ns) FILTER (part = 'p2p_send'), 0) AS BIGINT) AS p2p_send_ns,
+    try_cast(coalesce(sum(piece_ns) FILTER (part = 'finalize'), 0) AS BIGINT) AS finalize_ns
 FROM pieces
 GROUP BY run_id, step, rank

@@ -51,9 +51,9 @@ timed AS (
         p.run_id, p.step, p.rank, p.stage, p.phase, p.reason,
         p.window_end_ns - p.window_start_ns AS window_ns,
         p.phase_end_ns - p.phase_start_ns AS phase_ns,
-        coalesce(
+        try_cast(coalesce(
             sum(clipped_ns(o.from_ns, o.to_ns, p.phase_start_ns, p.phase_end_ns)), 0
-        )::BIGINT AS busy_ns
+        ) AS BIGINT) AS busy_ns
     FROM phases AS p
     LEFT JOIN _op_intervals AS o
         ON o.run_id = p.run_id AND o.step = p.step AND o.rank = p.rank

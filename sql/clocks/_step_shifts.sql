@@ -37,11 +37,11 @@ met AS (
     -- At either end a step counts if they share more than half of the shorter one.
     SELECT
         c.run_id, c.rank, c.step, c.other_rank,
-        CASE WHEN 2 * (least(c.end_ns, f.end_ns) - greatest(c.start_ns, f.start_ns))
+        CASE WHEN 2::HUGEINT * (least(c.end_ns, f.end_ns) - greatest(c.start_ns, f.start_ns))
                 > least(c.end_ns - c.start_ns, f.end_ns - f.start_ns)
             THEN f.step ELSE f.step + 1
         END AS first_beside,
-        CASE WHEN 2 * (least(c.end_ns, l.end_ns) - greatest(c.start_ns, l.start_ns))
+        CASE WHEN 2::HUGEINT * (least(c.end_ns, l.end_ns) - greatest(c.start_ns, l.start_ns))
                 > least(c.end_ns - c.start_ns, l.end_ns - l.start_ns)
             THEN l.step ELSE l.step - 1
         END AS last_beside

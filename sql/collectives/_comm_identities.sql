@@ -18,9 +18,9 @@ WITH placed AS (
             -- Along the pipeline, a pair is known by its sender and the direction.
             WHEN c.collective = 'send' THEN n.slot
             WHEN c.collective = 'recv' AND c.raw_func = 'recv_forward'
-                THEN (n.slot - r.world_size // r.pp + r.world_size) % r.world_size
+                THEN (n.slot - ranks_per_stage(r.world_size, r.pp) + r.world_size) % r.world_size
             WHEN c.collective = 'recv' AND c.raw_func = 'recv_backward'
-                THEN (n.slot + r.world_size // r.pp) % r.world_size
+                THEN (n.slot + ranks_per_stage(r.world_size, r.pp)) % r.world_size
             ELSE g.group_key
         END AS members,
         CASE WHEN message THEN 2 ELSE g.group_size END AS group_size,

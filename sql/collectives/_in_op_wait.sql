@@ -10,7 +10,7 @@ SELECT
     m.rank,
     CASE
         WHEN bool_and(m.matched)
-            THEN coalesce(sum(m.duration_ns - m.shortest_ns), 0)::BIGINT
+            THEN try_cast(coalesce(sum(m.duration_ns - m.shortest_ns), 0) AS BIGINT)
     END AS wait_ns
 FROM _comm_matches AS m
 JOIN _op_intervals AS o ON o.run_id = m.run_id AND o.rank = m.rank AND o.seq = m.seq

@@ -7,9 +7,10 @@
 -- @column group_size_source VARCHAR | Where the size comes from: set, printed, name or derived.
 WITH sizes AS (
     SELECT
-        run_id, tp, dp, ep, cp AS declared_cp, pp, topology_source,
-        coalesce(cp, 1) AS cp,
-        world_size // pp AS stage_ranks
+        run_id, cp AS declared_cp, pp, topology_source,
+        -- Products of what names and headers give.
+        tp::HUGEINT AS tp, dp::HUGEINT AS dp, ep::HUGEINT AS ep, coalesce(cp, 1)::HUGEINT AS cp,
+        ranks_per_stage(world_size, pp) AS stage_ranks
     FROM runs
 ),
 groups AS (
@@ -63,8 +64,8 @@ SELECT
     run_id,
     rank,
     one.kind AS group_kind,
-    one.key::BIGINT AS group_key,
-    one.size::INTEGER AS group_size,
+    try_cast(one.key AS BIGINT) AS group_key,
+    try_cast(one.size AS INTEGER) AS group_size,
     topology_source[one.source] AS group_size_source
 FROM groups
-WHERE one.key IS NOT NULL AND one.size IS NOT NULL
+WHERE group_key IS NOT NULL AND group_size IS NOT NULL

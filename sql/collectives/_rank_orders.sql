@@ -14,8 +14,8 @@ counted AS (
     SELECT
         p.*,
         r.world_size,
-        r.world_size // r.pp AS stage_ranks,
-        r.tp * coalesce(r.cp, 1) AS model_ranks,
+        ranks_per_stage(r.world_size, r.pp) AS stage_ranks,
+        nullif(r.tp::BIGINT * coalesce(r.cp, 1), 0) AS model_ranks,
         r.pp,
         count(*) OVER (PARTITION BY p.run_id, p.stage) AS ranks_of_stage
     FROM printed AS p

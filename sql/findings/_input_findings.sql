@@ -1,4 +1,4 @@
--- Findings about the input: incomplete runs, contradictions, lines that were rejected, files that are damaged or cannot be read.
+-- Findings about the input: incomplete runs, contradictions, rejected lines, damaged files, files that cannot be read, and data that models fail on.
 -- @internal
 -- @scope fleet
 -- @grain run_id?, kind, subject
@@ -93,6 +93,18 @@ FROM faults AS f
 JOIN sources AS s USING (run_id, source_id)
 WHERE f.severity IN ('data_loss', 'error')
 GROUP BY f.run_id, s.path, s.member
+UNION ALL BY NAME
+SELECT
+    run_id, 'model_failed' AS kind, 'critical' AS severity, 'faults' AS gate, input AS subject,
+    format(
+        '{}{}: no figure of the run could be computed: {} failed on its data ({}).',
+        input, CASE WHEN more_inputs > 0 THEN format(' and {} more', more_inputs) ELSE '' END,
+        failed_model, message
+    ) AS evidence,
+    'input' AS cause,
+    'Look in the file for numbers that cannot be true, mend it and ingest it again, or delete the'
+        || ' run: tracelake drop ' || right(run_id, 8) AS advice
+FROM model_failures
 UNION ALL BY NAME
 SELECT
     NULL AS run_id, 'unreadable' AS kind, 'critical' AS severity, 'faults' AS gate,

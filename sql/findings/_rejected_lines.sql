@@ -7,8 +7,8 @@
 WITH counts AS (
     SELECT
         run_id,
-        sum(rejected)::BIGINT AS rejected,
-        ratio(sum(rejected), sum(row_lines + rejected)) AS rejected_ratio
+        try_cast(sum(rejected) AS BIGINT) AS rejected,
+        ratio(sum(rejected), sum(row_lines) + sum(rejected)) AS rejected_ratio
     FROM sources
     GROUP BY run_id
     HAVING sum(rejected) > 0

@@ -20,7 +20,7 @@ experts AS (
 ),
 blocks AS (
     -- A log names every block of the model where it shows every stage.
-    SELECT run_id, max(s.layer_index) + 1 AS layers
+    SELECT run_id, max(s.layer_index)::BIGINT + 1 AS layers
     FROM layer_stats AS s
     JOIN _compared_steps AS c USING (run_id)
     WHERE c.reason IS NULL
@@ -38,7 +38,7 @@ known AS (
                 r.layers,
                 -- Generators write layers per stage as vpp.
                 CASE WHEN p.run_id IS NOT NULL AND r.topology_source['vpp'] = 'printed'
-                    THEN r.vpp * r.pp
+                    THEN r.vpp::BIGINT * r.pp
                 END,
                 b.layers
             ),
@@ -52,7 +52,7 @@ known AS (
     LEFT JOIN experts AS e USING (run_id)
     LEFT JOIN blocks AS b USING (run_id)
     WHERE (p.run_id IS NOT NULL OR c.run_id IS NOT NULL)
-        AND r.world_size + r.tp + r.pp + r.micro_batches IS NOT NULL
+        AND r.world_size::BIGINT + r.tp + r.pp + r.micro_batches IS NOT NULL
 ),
 -- Plans alike in all that counts are weighed as one, and so are runs: what is left to pair is few.
 latest AS (

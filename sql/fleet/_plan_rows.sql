@@ -44,7 +44,7 @@ sides AS (
         NULL AS measured_compute_ns,
         NULL AS overlapped,
         w.unprofiled_rows,
-        NULL AS reason
+        CASE WHEN w.kind = 'collective' AND w.moved_bytes IS NULL THEN 'out_of_range' END AS reason
     FROM pairs AS p
     JOIN _planned_work AS w ON w.run_id = p.plan_run_id
     WHERE p.traced = (w.kind <> 'layer')

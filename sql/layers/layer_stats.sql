@@ -23,7 +23,10 @@ WITH moments AS (
         count(*) FILTER (counted) AS steps,
         count(*) FILTER (counted AND outlier) AS outlier_steps,
         sum(total_ns) FILTER (counted) AS sum_ns,
-        sum(total_ns::HUGEINT * total_ns) FILTER (counted) AS sum_of_squares,
+        -- Up to 10,000 s, so that n times the sum fits.
+        count(*) FILTER (counted AND total_ns BETWEEN 0 AND 1e13::BIGINT) AS squared_steps,
+        sum(total_ns::HUGEINT * total_ns) FILTER (counted AND total_ns BETWEEN 0 AND 1e13::BIGINT)
+            AS sum_of_squares,
         quantile_cont(total_ms, 0.5) FILTER (counted) AS p50_ms,
         quantile_cont(total_ms, 0.95) FILTER (counted) AS p95_ms,
         max(total_ms) FILTER (counted) AS max_ms,
@@ -55,7 +58,7 @@ SELECT
     p95_ms,
     max_ms,
     -- n sum(x^2) - sum(x)^2 = n (n - 1) variance, exact in integers.
-    CASE WHEN steps > 1 THEN
+    CASE WHEN steps > 1 AND squared_steps = steps THEN
         ratio(sqrt((steps * sum_of_squares - sum_ns * sum_ns) / (steps * (steps - 1))), sum_ns / steps)
     END AS cv_ratio,
     worst_step,
@@ -66,6 +69,7 @@ SELECT
     CASE
         WHEN steps = 0 THEN trend_reason
         WHEN steps = 1 THEN 'few_steps'
+        WHEN squared_steps < steps THEN 'out_of_range'
     END AS reason,
     trend_reason
 FROM judged

@@ -17,7 +17,7 @@ WITH per_layer AS (
         min(layer_index) AS layer_index,
         min(layer_kind) AS layer_kind,
         count(*) AS stages,
-        sum(total_ns)::BIGINT AS total_ns,
+        try_cast(sum(total_ns) AS BIGINT) AS total_ns,
         bool_or(warmup) AS warmup
     FROM _layer_pieces
     GROUP BY run_id, step, layer

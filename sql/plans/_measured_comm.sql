@@ -39,7 +39,7 @@ calls AS (
             ELSE 'size_unknown'
         END AS reason,
         -- Whole again: a sum of whole nanoseconds is the same in every order.
-        round(c.time_ms * 1e6)::BIGINT AS time_ns
+        try_cast(round(c.time_ms * 1e6) AS BIGINT) AS time_ns
     FROM collective_calls AS c
     JOIN steps USING (run_id, step)
     JOIN works AS w ON w.run_id = c.run_id AND w.rank = c.rank AND w.seq = c.seq

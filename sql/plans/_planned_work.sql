@@ -7,7 +7,7 @@
 -- @column pass VARCHAR | forward, backward (both gradients), or finalize (gradient synchronisation and update).
 -- @column layer_kind VARCHAR | embedding, block or head.
 -- @column calls DOUBLE calls | Communications of more than 0 bytes.
--- @column moved_bytes DOUBLE bytes | Their sizes S, summed.
+-- @column moved_bytes DOUBLE bytes | Their sizes S, summed; NULL where the plan's pp_comm is no size.
 -- @column work_ns DOUBLE ns | Compute of the profiled rows.
 -- @column group_size INTEGER ranks | Members of the group.
 -- @column unprofiled_rows BIGINT rows | Rows of the plan left out of work_ns: placeholders under 1,000 ns.
@@ -52,8 +52,8 @@ placed AS (
 comm AS (
     SELECT
         run_id, comm_pass AS pass, collective, group_kind, stages,
-        sum(calls)::BIGINT AS calls,
-        sum(bytes)::BIGINT AS bytes
+        sum(calls)::DOUBLE AS calls,
+        sum(bytes)::DOUBLE AS bytes
     FROM placed
     WHERE calls > 0
     GROUP BY ALL
@@ -65,16 +65,16 @@ comm AS (
         'send',
         'pp',
         pp,
-        micro_batches * (pp - 1),
-        micro_batches * (pp - 1) * try_cast(attributes['pp_comm'] AS DOUBLE)::BIGINT
-    FROM runs
-    WHERE pp > 1 AND try_cast(attributes['pp_comm'] AS DOUBLE) > 0
+        micro_batches::DOUBLE * (pp - 1),
+        micro_batches::DOUBLE * (pp - 1) * CASE WHEN sent < 9e18 THEN round(sent) END
+    FROM (SELECT *, try_cast(attributes['pp_comm'] AS DOUBLE) AS sent FROM runs) AS headers
+    WHERE pp > 1 AND sent > 0
 ),
 compute AS (
     SELECT
         run_id, compute_pass AS pass, part, stages,
-        sum(compute_ns)::BIGINT AS compute_ns,
-        sum(unprofiled_rows)::BIGINT AS unprofiled_rows
+        sum(compute_ns)::DOUBLE AS compute_ns,
+        sum(unprofiled_rows) AS unprofiled_rows
     FROM placed
     GROUP BY ALL
 ),

@@ -4,7 +4,7 @@
 -- @grain run_id, pass, collective, group_kind
 -- @column group_kind VARCHAR | Communication group: tp, dp, expert or dp_ep; `unknown` where the plan's word names none.
 -- @column calls BIGINT calls | Communications of more than 0 bytes.
--- @column bytes BIGINT bytes | Full logical buffers, summed.
+-- @column bytes BIGINT bytes | Full logical buffers, summed; NULL beyond what a BIGINT holds.
 -- @column compute_ms DOUBLE ms | Compute of the pass: sum over all its profiled rows, whatever they communicate.
 -- @column needed_gbps DOUBLE GB/s | Bytes over compute time: what would hide the communication behind it.
 -- @column group_size INTEGER ranks | Members of the group.
@@ -25,7 +25,7 @@ calls AS (
         collective,
         coalesce(group_kind, 'unknown') AS group_kind,
         count(*) AS calls,
-        sum(bytes)::BIGINT AS bytes
+        try_cast(sum(bytes) AS BIGINT) AS bytes
     FROM workload_passes
     WHERE pass IS NOT NULL AND collective IS NOT NULL AND bytes > 0
     GROUP BY ALL
@@ -57,6 +57,7 @@ SELECT
     CASE
         WHEN group_size = 1 THEN 'group_of_one'
         WHEN compute_ns IS NULL THEN 'not_profiled'
+        WHEN bytes IS NULL THEN 'out_of_range'
     END AS reason,
     group_size,
     unprofiled_rows

@@ -5,7 +5,7 @@
 -- @column rank INTEGER | Rank that it is about; NULL where it is about a stage.
 -- @column sentence VARCHAR | What is seen.
 WITH undecided AS (
-    SELECT r.run_id, r.world_size // r.pp AS stage_ranks, r.world_size
+    SELECT r.run_id, ranks_per_stage(r.world_size, r.pp) AS stage_ranks, r.world_size
     FROM runs AS r
     JOIN _rank_orders AS o USING (run_id)
     WHERE o.rank_order IS NULL

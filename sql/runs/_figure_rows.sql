@@ -78,7 +78,22 @@ UNION ALL
 SELECT run_id, 'workload_comm.needed_gbps', needed_gbps IS NULL, reason, count(*)
 FROM workload_comm GROUP BY ALL
 UNION ALL
+-- Of a run that is left out it is not known which figures its data could have given.
+SELECT
+    run_id,
+    unnest([
+        'step_stats.step_ms', 'step_stats.busiest_stage', 'rank_bubbles.bubble_ratio',
+        'straggler_ranks.slowdown', 'collective_bandwidth.busbw_p50_gbps', 'layer_stats.mean_ms',
+        'workload_comm.needed_gbps', 'coverage.coverage_ratio'
+    ]),
+    true, CASE WHEN failed_model <> '' THEN 'model_failed' END AS reason, 1
+FROM model_failures
+UNION ALL
 SELECT
     run_id, 'coverage.coverage_ratio', r.ranks_expected IS NULL,
     CASE WHEN m.traced THEN 'world_size_unknown' ELSE 'topology_unknown' END, 1
 FROM _missing AS m JOIN runs AS r USING (run_id)
+UNION ALL
+SELECT run_id, 'coverage.missing_ranks', true, CASE WHEN m.traced THEN 'out_of_range' END, 1
+FROM _missing AS m JOIN runs AS r USING (run_id)
+WHERE m.traced AND m.missing_ranks IS NULL AND r.world_size IS NOT NULL

@@ -30,8 +30,8 @@ lacking AS (
     WHERE NOT list_contains(
         m.missing_stages,
         CASE o.rank_order
-            WHEN 'tp-cp-dp-pp' THEN m.rank // (r.world_size // r.pp)
-            WHEN 'tp-cp-pp-dp' THEN m.rank // (r.tp * coalesce(r.cp, 1)) % r.pp
+            WHEN 'tp-cp-dp-pp' THEN m.rank // ranks_per_stage(r.world_size, r.pp)
+            WHEN 'tp-cp-pp-dp' THEN m.rank // (r.tp::BIGINT * coalesce(r.cp, 1)) % r.pp
         END
     )
     UNION ALL
@@ -63,11 +63,11 @@ worded AS (
         concat_ws('-', b.first, nullif(b.last, b.first)) AS range_told,
         CASE WHEN b.gap = 'stages' AND m.traced AND r.world_size >= r.pp
             AND o.rank_order = 'tp-cp-dp-pp' THEN concat(
-            CASE b.size * r.world_size // r.pp WHEN 1 THEN ' (rank ' ELSE ' (ranks ' END,
+            CASE b.size * ranks_per_stage(r.world_size, r.pp) WHEN 1 THEN ' (rank ' ELSE ' (ranks ' END,
             concat_ws(
                 '-',
-                b.first * (r.world_size // r.pp),
-                nullif((b.last + 1) * (r.world_size // r.pp) - 1, b.first * (r.world_size // r.pp))
+                b.first * ranks_per_stage(r.world_size, r.pp)::BIGINT,
+                nullif((b.last + 1) * ranks_per_stage(r.world_size, r.pp)::BIGINT - 1, b.first * ranks_per_stage(r.world_size, r.pp)::BIGINT)
             ),
             ')'
         ) ELSE '' END AS ranks_told

@@ -8,7 +8,7 @@
 WITH records AS (
     SELECT
         run_id,
-        (coalesce(epoch, 1) - 1) * coalesce(steps_per_epoch, 0) + step + 1 AS last_step,
+        (coalesce(epoch, 1)::BIGINT - 1) * coalesce(steps_per_epoch, 0) + step + 1 AS last_step,
         coalesce(batches_covered, 1) AS batches,
         step_time_ns,
         loss
@@ -18,6 +18,8 @@ WITH records AS (
 covered AS (
     SELECT *, unnest(range(last_step - batches + 1, last_step + 1))::INTEGER AS covered_step
     FROM records
+    -- Beyond these numbers it is no record of steps.
+    WHERE last_step BETWEEN 1 AND 2147483646 AND batches BETWEEN 1 AND 1000
 )
 SELECT
     run_id,

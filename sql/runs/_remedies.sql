@@ -65,7 +65,8 @@ remedied AS (
             WHEN traced THEN 'trace forward and backward steps'
             ELSE 'print layer times (profile_step > 0)'
         END},
-        {'reason': 'not_profiled', 'remedy': 'generate the plan with profiled compute times'}
+        {'reason': 'not_profiled', 'remedy': 'generate the plan with profiled compute times'},
+        {'reason': 'model_failed', 'remedy': 'mend the input: the finding says what is wrong'}
     ]) AS said
     FROM proposed
 ),
@@ -79,7 +80,7 @@ unremedied AS (
         -- The tracer prints no more.
         'phases_not_named', 'not_timed', 'size_unknown',
         -- Of models over several runs.
-        'not_in_plan', 'not_measured', 'few_runs', 'figure_missing', 'run_undated', 'run_incomplete',
+        'out_of_range', 'not_in_plan', 'not_measured', 'few_runs', 'figure_missing', 'run_undated', 'run_incomplete',
         'no_pipeline', 'coarse_calls', 'duplicate'
     ]) AS reason
     FROM proposed

@@ -33,9 +33,9 @@ seen AS (
     SELECT
         run_id,
         bool_or(traced) AS traced,
-        max(stage) + 1 AS stages,
-        max(rank) + 1 AS ranks,
-        NOT bool_or(traced) OR (count(*) > 1 AND count(*) = max(rank) + 1) AS in_a_row
+        max(stage)::BIGINT + 1 AS stages,
+        max(rank)::BIGINT + 1 AS ranks,
+        NOT bool_or(traced) OR (count(*) > 1 AND count(*) = max(rank)::BIGINT + 1) AS in_a_row
     FROM _ranks_seen
     GROUP BY run_id
 ),

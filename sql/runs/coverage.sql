@@ -17,9 +17,9 @@
 WITH lines AS (
     SELECT
         run_id,
-        sum(row_lines)::BIGINT AS row_lines,
-        sum(rejected)::BIGINT AS rejects,
-        sum("rows")::BIGINT AS "rows"
+        try_cast(sum(row_lines) AS BIGINT) AS row_lines,
+        try_cast(sum(rejected) AS BIGINT) AS rejects,
+        try_cast(sum("rows") AS BIGINT) AS "rows"
     FROM sources
     GROUP BY run_id
 ),
@@ -54,10 +54,10 @@ SELECT
     r.ranks_seen,
     r.ranks_expected,
     s.steps,
-    coalesce(l.rejects, 0) AS rejects,
-    coalesce(l.rows, 0) AS "rows",
+    CASE WHEN f.run_id IS NULL THEN coalesce(l.rejects, 0) END AS rejects,
+    CASE WHEN f.run_id IS NULL THEN coalesce(l.rows, 0) END AS "rows",
     CASE WHEN r.ranks_seen IS NULL THEN 1 ELSE ratio(r.ranks_seen, r.ranks_expected) END
-        * ratio(l.row_lines, l.row_lines + l.rejects) AS coverage_ratio,
+        * ratio(l.row_lines, l.row_lines::HUGEINT + l.rejects) AS coverage_ratio,
     r.complete,
     m.missing_ranks,
     m.missing_stages,
@@ -69,6 +69,7 @@ SELECT
     coalesce(n.partly, []) AS partly,
     coalesce(n.partly_hints, []) AS partly_hints
 FROM runs AS r
+LEFT JOIN model_failures AS f USING (run_id)
 LEFT JOIN lines AS l USING (run_id)
 LEFT JOIN steps AS s USING (run_id)
 LEFT JOIN calls AS c USING (run_id)

@@ -11,7 +11,7 @@ SELECT
     o.op,
     count(*) AS calls,
     CASE WHEN count(o.duration_ns) = count(*)
-        THEN sum(o.duration_ns - coalesce(c.comm_ns, 0))::BIGINT
+        THEN try_cast(sum(o.duration_ns - coalesce(c.comm_ns, 0)) AS BIGINT)
     END AS own_ns
 FROM ops AS o
 LEFT JOIN _op_comm AS c USING (run_id, rank, seq)

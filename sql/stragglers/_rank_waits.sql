@@ -10,7 +10,7 @@ WITH waits AS (
         s.run_id,
         s.rank,
         min(s.stage) AS stage,
-        sum(w.wait_ns)::BIGINT AS wait_ns,
+        try_cast(sum(w.wait_ns) AS BIGINT) AS wait_ns,
         count(w.wait_ns) AS known_steps
     FROM _rank_steps AS s
     LEFT JOIN _in_op_wait AS w USING (run_id, step, rank)

@@ -17,7 +17,7 @@ WITH rows_of AS (
     UNION ALL
     SELECT
         run_id, step, rank, min(stage), 'forward_backward', sum(calls)::BIGINT,
-        CASE WHEN count(own_ns) = count(*) THEN sum(own_ns)::BIGINT END
+        CASE WHEN count(own_ns) = count(*) THEN try_cast(sum(own_ns) AS BIGINT) END
     FROM _rank_step_ops
     WHERE op IN ('forward_step', 'backward_step')
     GROUP BY run_id, step, rank
@@ -36,8 +36,8 @@ medians AS (
     SELECT
         *,
         (
-            nth_value(own_ns, (n // 2) + (place <= n // 2)::BIGINT) OVER sorted
-            + nth_value(own_ns, ((n + 1) // 2) + (place <= (n + 1) // 2)::BIGINT) OVER sorted
+            nth_value(own_ns::HUGEINT, (n // 2) + (place <= n // 2)::BIGINT) OVER sorted
+            + nth_value(own_ns::HUGEINT, ((n + 1) // 2) + (place <= (n + 1) // 2)::BIGINT) OVER sorted
         ) / 2 AS median_ns
     FROM ranked
     WHERE n > 1 AND stage IS NOT NULL

@@ -1,0 +1,62 @@
+"""Describe runs that are left out of a build, because a model failed on their data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+
+import duckdb
+
+from pipeline.errors import RowsError
+from pipeline.models.base import quoted
+
+FAILURES = "model_failures"
+"""The model whose rows the build adds; without it in a catalog, a failure ends the build."""
+
+# Of a run that is left out, the columns of `runs` that the models get; the others are NULL.
+IDENTITY = ("run_id", "format", "name", "config", "run_date", "date_source")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A run that is left out; the fields are the columns of `model_failures`.
+
+    Attributes:
+        failed_model: The model that failed.
+        message: What DuckDB said of it, without the place in the SQL.
+        input: First file of the run.
+        more_inputs: How many further files it has.
+    """
+
+    run_id: str
+    failed_model: str
+    message: str
+    input: str
+    more_inputs: int
+
+    @classmethod
+    def of(cls, run_id: str, error: RowsError, inputs: Sequence[str]) -> Failure:
+        """Return the failure that an error is for a run with these files."""
+        said = error.message.removeprefix(f"{error.subject}: ").partition("\n")[0].rstrip(".!")
+        first, *others = inputs or ["-"]
+        return cls(run_id, error.subject, said, first, len(others))
+
+
+def add_failures(con: duckdb.DuckDBPyConnection, failures: Sequence[Failure]) -> None:
+    """Add rows to the model, which has just been computed."""
+    con.executemany(
+        f"INSERT INTO temp.{quoted(FAILURES)} VALUES (?, ?, ?, ?, ?)",
+        [list(astuple(failure)) for failure in failures],
+    )
+
+
+def read_failures(con: duckdb.DuckDBPyConnection) -> tuple[Failure, ...]:
+    """Return the failures recorded in the attached warehouse, by run."""
+    try:
+        rows = con.execute(
+            "SELECT run_id, failed_model, message, input, more_inputs"
+            f" FROM warehouse.main.{quoted(FAILURES)} ORDER BY run_id"
+        ).fetchall()
+    except duckdb.CatalogException:  # the models have no such relation
+        return ()
+    return tuple(Failure(*row) for row in rows)
