@@ -16,6 +16,7 @@ from pipeline.check import Finding, check_incremental, check_lake, checks, findi
 from pipeline.errors import ContractError, LakeError
 from pipeline.lake import Lake
 from pipeline.models import build
+from pipeline.models.sums import write_sums
 from tests.conftest import Command
 from tests.lakes import Template
 from tests.tiny_lakes import Rows, commit_run, drop_run, log_run
@@ -142,6 +143,7 @@ def edit_warehouse(lake: Lake, sql: str) -> None:
     with duckdb.connect(":memory:") as con:
         con.execute(f"ATTACH '{lake.warehouse}' AS warehouse")
         con.execute(sql)
+        write_sums(con)  # as if the build had written this
     lake.warehouse.chmod(0o444)
 
 

@@ -16,7 +16,7 @@ from pipeline.models.build import same_code, wanted_state
 from pipeline.models.catalog import catalog
 from pipeline.models.compute import connect
 from pipeline.models.fill import Filler
-from pipeline.models.state import State, attach, recorded_state
+from pipeline.models.state import State, attach, examined, recorded_state
 from pipeline.query import open_warehouse
 from pipeline.query.reopening import ATTEMPTS, built_anew, edition
 from pipeline.schema import tables
@@ -47,9 +47,13 @@ def _check(lake: Lake, *, quick: bool) -> list[Finding]:
     snapshot = lake.snapshot()
     findings = list(check_parts(lake, snapshot, quick=quick))
     all_read = not findings
-    state = recorded_state(lake.warehouse)
+    state, trouble = examined(lake.warehouse)
     published = {p for parts in state.parts.values() for p in parts} if state else set()
     findings += check_strays(lake, snapshot, published)
+    if trouble:
+        findings.append(error("warehouse", f"the warehouse cannot be used: {trouble}", 1, BUILD))
+        if state is None:
+            return findings
     if not lake.warehouse.is_file():
         return [*findings, error("warehouse", "there is no warehouse", 1, BUILD)]
     wanted = wanted_state(lake, snapshot, catalog())

@@ -186,6 +186,8 @@ def bring_up(
     with phase("build"), voice.doing("building the warehouse") as told:
         built = build(lake, full=full, memory_limit=limit, workers=workers, progress=told)
     count(runs_built=len(built.built), runs_dropped=len(built.dropped))
+    if built.notice:
+        voice.warn(built.notice)
     voice.say(built.told())
     return built
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from pipeline import files
 from pipeline.engine import Workers
-from pipeline.errors import LakeError
 from pipeline.files import naming
 from pipeline.lake import Lake, Snapshot
 from pipeline.models.catalog import Catalog, catalog
 from pipeline.models.fill import Filler
-from pipeline.models.state import State, recorded_state
+from pipeline.models.state import State, examined, wal_of
 from pipeline.packing import rewrite_packs
 from pipeline.schema import schema_hash
 from pipeline.text import counted
@@ -59,10 +59,9 @@ class BuildResult:
         if self.unchanged:
             return "warehouse: already current"
         dropped = f", {len(self.dropped)} deleted" if self.dropped else ""
-        notice = f" ({self.notice})" if self.notice else ""
         return (
             f"warehouse: {len(self.relations)} models, {counted(len(self.built), 'run')}"
-            f" computed{dropped} in {self.seconds:.1f} s{notice}"
+            f" computed{dropped} in {self.seconds:.1f} s"
         )
 
 
@@ -116,17 +115,15 @@ def _bring_up(lake: Lake, filler: Filler, *, full: bool) -> BuildResult:
         ChangedError: Another machine has published one meanwhile.
     """
     models = filler.models
-    _refuse_wal(lake.warehouse)
+    recorded, trouble = examined(lake.warehouse)
+    old = None if trouble else recorded
     rewrite_packs(lake)  # without the rows of runs that were replaced or dropped
     snapshot = lake.snapshot()
-    old = recorded_state(lake.warehouse)
     wanted = wanted_state(lake, snapshot, models)
     if old == wanted and not full:
         lake.sweep(snapshot)  # a killed build may have left files
         return BuildResult((), (), True, models.public, 0)
-    notice = None
-    if old is None and lake.warehouse.exists():
-        notice = "the old warehouse has another version or is damaged, so everything is rebuilt"
+    notice = trouble and f"{lake.warehouse} is not used, so all of it is built again: {trouble}"
     carried = old if old and not full and same_code(old, wanted) else None
     with lake.staging("build") as folder:
         staged = folder / "warehouse.duckdb"
@@ -134,6 +131,7 @@ def _bring_up(lake: Lake, filler: Filler, *, full: bool) -> BuildResult:
             _copy(lake.warehouse, staged)
         state, snapshot = _follow(lake, filler, staged, snapshot, carried)
         staged.chmod(staged.stat().st_mode & 0o444)  # permissions of the umask, without writing
+        _make_way(lake.warehouse)
         lake.publish_warehouse(staged)  # before parts are removed that the old one names
     published = {part for parts in old.parts.values() for part in parts} if old else set()
     lake.sweep(snapshot, published=published, full=carried is None)
@@ -184,11 +182,9 @@ def _copy(source: Path, target: Path) -> None:
             shutil.copyfileobj(old, new)
 
 
-def _refuse_wal(warehouse: Path) -> None:
-    wal = warehouse.with_name(f"{warehouse.name}.wal")
-    if wal.exists():
-        raise LakeError(
-            "another program opened the warehouse for writing",
-            path=wal,
-            hint="close that program, delete this file, and open the warehouse read-only",
-        )
+def _make_way(warehouse: Path) -> None:
+    """Remove a write-ahead log, and rename a folder that has the name of the warehouse."""
+    for path in (wal_of(warehouse), warehouse):
+        if path.is_dir() and not path.is_symlink():
+            files.replace(path, path.with_name(f"{path.name}.{time.time_ns()}"))
+    files.remove(wal_of(warehouse))

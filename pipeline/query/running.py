@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from pipeline.errors import LakeError, StoreError, UsageError
 from pipeline.lake import Lake
-from pipeline.models.base import store_trouble
+from pipeline.models.base import is_corrupt, store_trouble
 from pipeline.query.parameters import Parameters
 from pipeline.query.reopening import ATTEMPTS, Edition, built_anew, edition, replaced
 from pipeline.query.statements import Statement, read_statements
-from pipeline.query.warehouse import open_warehouse
+from pipeline.query.warehouse import damaged, open_warehouse
 from pipeline.waiting import wait_for_one
 
 _BATCH_ROWS = 64 * 1024
@@ -57,7 +57,7 @@ def run_query(
     except UsageError:
         con.close()
         raise
-    return _Answers(lake, memory, _Engine(con, timeout), opened).all(statements)
+    return _Answers(lake, memory, _Engine(lake, con, timeout), opened).all(statements)
 
 
 class _Engine:
@@ -67,8 +67,9 @@ class _Engine:
     can be woken by a signal or a timeout, and interrupts the call.
     """
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, timeout: float | None) -> None:
+    def __init__(self, lake: Lake, con: duckdb.DuckDBPyConnection, timeout: float | None) -> None:
         self.con = con
+        self._lake = lake
         self._timeout = timeout
         self._ends = None if timeout is None else time.monotonic() + timeout
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="query")
@@ -96,7 +97,7 @@ class _Engine:
         except (duckdb.Error, OSError, pa.ArrowException) as error:
             # While a result is read, Arrow wraps DuckDB's errors.
             self.close()
-            told = _told(str(error))
+            told = _told(self._lake, str(error))
             raise told from None if isinstance(told, StoreError) else error
 
     def reopen(self, con: duckdb.DuckDBPyConnection) -> None:
@@ -179,9 +180,13 @@ def _begin(con: duckdb.DuckDBPyConnection, statement: Statement) -> _Begun:
     return reader, next(reader, None)
 
 
-def _told(message: str) -> LakeError | StoreError | UsageError:
+def _told(lake: Lake, message: str) -> LakeError | StoreError | UsageError:
     if trouble := store_trouble(message):
         return trouble
+    if is_corrupt(message):
+        return damaged(lake, message)
+    if message.startswith("Invalid Input Error") and ".parquet'" in message:
+        return LakeError(message, hint="find the repair with: tracelake check")
     if message.startswith("IO Error"):
         return LakeError(message, hint="bring the warehouse up to date: tracelake build")
     if message.startswith("Out of Memory Error"):

@@ -9,7 +9,9 @@ import duckdb
 
 from pipeline.errors import LakeError
 from pipeline.lake import Lake
+from pipeline.models.base import is_corrupt
 from pipeline.query import open_warehouse, resolve_run
+from pipeline.query.warehouse import damaged
 from pipeline.report.cells import Row
 
 # Temporary table of the runs of the page.
@@ -41,7 +43,11 @@ class Warehouse:
             answer = self._con.execute(sql, list(parameters))
             names = [column[0] for column in answer.description or ()]
             return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
-        except (duckdb.IOException, duckdb.BinderException, duckdb.CatalogException) as error:
+        except duckdb.OutOfMemoryException:
+            raise
+        except duckdb.Error as error:
+            if is_corrupt(str(error)):
+                raise damaged(self._lake, str(error)) from error
             raise LakeError(
                 f"the warehouse cannot be read: {error}",
                 path=self._lake.warehouse,
