@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from pipeline.models.state import examined
 from tests.conftest import Command
 from tests.lakes import Template
 from tests.tiny_lakes import commit_run, log_run
+from tests.traces import plan, write
 
 _ROWS = "SELECT run_id, count(*) AS steps FROM step_stats GROUP BY ALL ORDER BY ALL"
 
@@ -89,3 +91,59 @@ def test_a_damaged_warehouse_is_made_anew(
     assert "built again" in built.err
     assert tracelake("query", _ROWS, "--lake", lake.root).out == whole
     assert examined(lake.warehouse)[1] is None
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+def _cut(part: Path) -> None:
+    os.truncate(part, 100)
+
+
+def _flip(part: Path) -> None:
+    content = bytearray(part.read_bytes())
+    content[50] ^= 1
+    part.write_bytes(content)
+
+
+def test_a_harmed_part_is_read_again_or_its_run_is_left_out(
+    tmp_path: Path, tracelake: Command
+) -> None:
+    archive = write(tmp_path / "archive", {"one.txt": plan(), "two.txt": plan(4)})
+    path = tmp_path / "lake"
+    assert tracelake("run", archive, "--lake", path).code == 0
+    totals = "SELECT count(*) AS passes, count(DISTINCT run_id) AS runs FROM workload_passes"
+    whole = tracelake("query", totals, "--lake", path).out
+    part = Lake.open(path).snapshot().parts("workload_passes")[0]
+    run_id = part.split("/")[1].removeprefix("run_id=")
+    content = (path / part).read_bytes()
+
+    _flip(path / part)
+    checked = tracelake("check", "--lake", path)
+    assert (checked.code, f"(of {run_id})" in checked.out) == (5, True)
+    mended = tracelake("run", archive, "--lake", path)
+    assert (mended.code, part in mended.err) == (0, True)
+    assert (path / part).read_bytes() == content
+    assert tracelake("query", totals, "--lake", path).out == whole
+
+    _cut(path / part)
+    path = path.rename(tmp_path / "moved")
+    for quick in ([], ["--quick"]):
+        assert tracelake("check", *quick, "--lake", path).code == 5
+    assert tracelake("query", "FROM run_summary", "--lake", path).code == 0
+    shutil.rmtree(archive)
+    write(archive, {"three.txt": plan(5)})
+    left_out = tracelake("run", archive, "--lake", path, "--fail-on", "faults")
+    assert left_out.code == 3
+    assert "1 run left out" in left_out.err
+    assert "1 gate of 1 failed" in left_out.err
+    seen = tracelake(
+        "query", "SELECT subject FROM findings WHERE kind = 'data_lost'", "--lake", path
+    )
+    assert part in seen.out
+    left = Lake.open(path).snapshot().runs.keys() - {run_id}
+    runs = tracelake("query", "SELECT run_id FROM runs", "--lake", path).out
+    assert set(runs.split()[1:]) == left
+    dropped = tracelake("drop", "--forget", run_id, "--lake", path)
+    assert dropped.code == 0
+    assert tracelake("check", "--lake", path).code == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from itertools import chain
 from pathlib import Path
@@ -17,7 +17,7 @@ from pipeline.lake.home import MANIFESTS, RECORDS, WAREHOUSE, find_home, make_ho
 from pipeline.lake.loose import Loose
 from pipeline.lake.manifest import Change, RunEntry, Snapshot
 from pipeline.lake.packs import PACKS_VERSION, Packs
-from pipeline.lake.part_files import PartFiles
+from pipeline.lake.part_files import Mark, PartFiles
 from pipeline.lake.small_files import SmallFiles
 from pipeline.lake.versioned import read_versioned
 from pipeline.lake.work import locked, remove_dead, staging
@@ -43,12 +43,14 @@ class Lake:
         name: The directory's absolute path, or the URI.
         root: Where its small files are on this machine: the directory, or a copy.
         part_files: Its part files, wherever they are.
+        verified: Parts whose content this process has compared with their hash.
     """
 
     def __init__(self, name: str, small: SmallFiles, part_files: PartFiles) -> None:
         self.name = name
         self.root = small.root
         self.part_files = part_files
+        self.verified: dict[str, Mark] = {}
         self._small = small
         self._loose = Loose(self.root / MANIFESTS / "_loose")
         self._known: dict[str, tuple[_Stamp, tuple[RunEntry, ...]]] = {}
@@ -210,6 +212,20 @@ class Lake:
         with self.lock("commit"):
             taken = self._take(staged)
             self._publish([[(PACKS_GROUP, packs.to_json())]], taken, superseded)
+
+    def use_own_parts(self, run_ids: Set[str]) -> None:
+        """Read the rows of runs from their own parts again, and no longer from packs.
+
+        Their input was read again without a change: so packs name the same generation.
+        """
+        if run_ids & self.snapshot().packs.generations.keys():
+            with self.lock("warehouse"):  # as whoever changes packs
+                self.agree(lambda: self._outdate_packed(run_ids))
+
+    def _outdate_packed(self, run_ids: Set[str]) -> None:
+        packs = self.snapshot().packs
+        outdated = dict.fromkeys(run_ids & packs.generations.keys(), "")
+        self.commit_packs(Packs({**packs.generations, **outdated}, packs.runs), {}, ())
 
     def _runs_of(self, group: str) -> dict[str, Any]:
         return dict(self._read_manifest(group).get("runs", {}))

@@ -13,6 +13,7 @@ import duckdb
 
 from pipeline.errors import REFUSED, ContractError, LakeError, RefusedError, StoreError
 from pipeline.lake import is_pack
+from pipeline.models.lost import lost_table
 from pipeline.schema import PARTITION_KEY, Column, Table, tables
 from pipeline.waiting import raise_if_ending
 
@@ -106,8 +107,8 @@ def literal(text: str) -> str:
 
 
 def create_empty_tables(con: duckdb.DuckDBPyConnection) -> None:
-    """Create typed empty base tables, as temporary tables."""
-    for table in tables().values():
+    """Create typed empty tables that models read, as temporary tables."""
+    for table in (*tables().values(), lost_table()):
         con.execute(f"CREATE TEMP TABLE {quoted(table.name)} ({ddl(table.columns)})")
 
 

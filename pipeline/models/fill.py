@@ -11,13 +11,14 @@ from pathlib import Path
 import duckdb
 
 from pipeline.engine import Workers
-from pipeline.lake import PartFiles, Snapshot
+from pipeline.lake import Losses, PartFiles, Snapshot
 from pipeline.models.base import comment, copy_of, ddl, engine_errors, literal, quoted, select_parts
 from pipeline.models.batches import batches
 from pipeline.models.catalog import Catalog
 from pipeline.models.compute import connect
 from pipeline.models.computing import Computing
 from pipeline.models.elsewhere import Job, computed_elsewhere
+from pipeline.models.lost import lost_table
 from pipeline.models.state import CATALOG, State, attach, write_state
 from pipeline.schema import Column, tables
 
@@ -43,7 +44,9 @@ class Filler:
     progress: Callable[[str], None]
     workers: Workers | None = None
 
-    def fill(self, path: Path, snapshot: Snapshot, old: State | None, new: State) -> None:
+    def fill(
+        self, path: Path, snapshot: Snapshot, old: State | None, new: State, losses: Losses
+    ) -> None:
         """Bring a warehouse file to a snapshot.
 
         The file is not published yet: nothing reads it, and an incomplete one is deleted. So no
@@ -54,6 +57,7 @@ class Filler:
             path: The file; made if `old` is None.
             old: The snapshot that the file was built from, by the same models and schemas.
             new: The snapshot to build.
+            losses: What the snapshot lacks.
 
         Raises:
             LakeError: See `engine_errors`.
@@ -80,10 +84,11 @@ class Filler:
                 con.execute("COMMIT")
             self._drop_runs(con, sorted(before.keys() - (new.runs.keys() - changed)))
             self._fill_runs(con, snapshot, sorted(changed), path.parent)
+            _write_lost(con, losses)
             self._fill_fleet(con, snapshot)
             con.execute("BEGIN")
             self._point_views(con, old, new)
-            write_state(con, new)
+            write_state(con, new, losses.marks)
             con.execute("COMMIT")
             con.execute("CHECKPOINT warehouse")
             con.execute("DETACH warehouse")
@@ -156,6 +161,7 @@ class Filler:
         self.progress(f"computing {len(fleet)} models over all runs")
         selects = {
             "skipped": select_parts(tables()["skipped"], self.files.base, snapshot.skipped),
+            lost_table().name: f"FROM {_target(lost_table().name)}",
             **{name: f"FROM {_target(copy_of(name))}" for name in self.models.copied},
             **{name: f"FROM {_target(name)}" for name in self.models.stored},
         }
@@ -176,6 +182,15 @@ def _keep(con: duckdb.DuckDBPyConnection, name: str, relation: str, grain: Seque
     """Append the rows of a relation, ordered by key."""
     order = f" ORDER BY {', '.join(map(quoted, grain))}" if grain else ""
     con.execute(f"INSERT INTO {_target(name)} FROM {relation}{order}")
+
+
+def _write_lost(con: duckdb.DuckDBPyConnection, losses: Losses) -> None:
+    table = lost_table()
+    target = _target(table.name)
+    con.execute(f"CREATE OR REPLACE TABLE {target} ({ddl(table.columns)})")
+    _describe(con, "TABLE", target, table.doc, table.columns)
+    if rows := losses.rows():
+        con.executemany(f"INSERT INTO {target} VALUES (?, ?, ?)", rows)
 
 
 def _target(name: str) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 
 from pipeline.errors import LakeError
-from pipeline.lake import Snapshot
+from pipeline.lake import Mark, Snapshot
 from pipeline.models.base import literal, select_parts
 from pipeline.models.compute import connect
 from pipeline.models.sums import changed_relations, has_sums, write_sums
@@ -32,6 +32,8 @@ CREATE OR REPLACE TABLE warehouse.main._build_runs (run_id VARCHAR, generation V
 CREATE OR REPLACE TABLE warehouse.main._build_parts
     (table_name VARCHAR, part VARCHAR, older BOOLEAN);
 CREATE OR REPLACE TABLE warehouse.main._build_dead (run_id VARCHAR);
+CREATE OR REPLACE TABLE warehouse.main._build_marks
+    (part VARCHAR, bytes BIGINT, mtime_ns BIGINT);
 """
 
 
@@ -48,6 +50,7 @@ class State:
         parts: Part files by base table, relative to the root.
         older: Those of an earlier version of the schemas.
         dead: Runs whose rows in packs are left out.
+        lost: Parts that are missing or damaged; their runs are left out.
     """
 
     stamp: str
@@ -58,10 +61,13 @@ class State:
     parts: Mapping[str, tuple[str, ...]]
     older: frozenset[str]
     dead: frozenset[str]
+    lost: frozenset[str]
 
     @classmethod
-    def of(cls, snapshot: Snapshot, base: str, models: str, schema: str) -> State:
-        """Return the state of a build of this snapshot."""
+    def of(
+        cls, snapshot: Snapshot, base: str, models: str, schema: str, lost: Collection[str]
+    ) -> State:
+        """Return the state of a build of this snapshot, which has no lost parts."""
         return cls(
             snapshot.stamp,
             base,
@@ -71,6 +77,7 @@ class State:
             {name: tuple(snapshot.parts(name)) for name in tables()},
             snapshot.older,
             snapshot.dead,
+            frozenset(lost),
         )
 
     def select(self, table: Table, base: str) -> str:
@@ -88,8 +95,8 @@ def attach(con: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> No
     con.execute(f"ATTACH {literal(str(path))} AS {CATALOG}{mode}")
 
 
-def write_state(con: duckdb.DuckDBPyConnection, state: State) -> None:
-    """Record the state in the attached warehouse."""
+def write_state(con: duckdb.DuckDBPyConnection, state: State, marks: Mapping[str, Mark]) -> None:
+    """Record the state in the attached warehouse, and the marks of the parts that it reads."""
     con.execute(_DDL)
     con.execute(
         "INSERT INTO warehouse.main._build VALUES (?, ?, ?, ?, ?, ?)",
@@ -105,6 +112,13 @@ def write_state(con: duckdb.DuckDBPyConnection, state: State) -> None:
         [part in state.older for _, part in parts],
     )
     _insert(con, "_build_dead", sorted(state.dead))
+    _insert(
+        con,
+        "_build_marks",
+        list(marks),
+        [mark.bytes for mark in marks.values()],
+        [mark.mtime_ns for mark in marks.values()],
+    )
     write_sums(con)
 
 
@@ -135,11 +149,30 @@ def read_state(con: duckdb.DuckDBPyConnection) -> State | None:
         " FROM warehouse.main._build_parts GROUP BY table_name"
     ).fetchall()
     dead = con.execute("SELECT run_id FROM warehouse.main._build_dead").fetchall()
+    lost = []
+    if has_sums(con):  # the others are of earlier versions, which end if a part is lost
+        lost = con.execute("SELECT part FROM warehouse.main.lost").fetchall()
     by_table = dict.fromkeys(tables(), ()) | {name: tuple(listed) for name, listed, _ in parts}
     older = frozenset(part for _, _, listed in parts for part in listed or ())
     ((stamp, root, models, schema),) = found
     gone = frozenset(run_id for (run_id,) in dead)
-    return State(stamp, root, models, schema, dict(runs), by_table, older, gone)
+    harmed = frozenset(part for (part,) in lost)
+    return State(stamp, root, models, schema, dict(runs), by_table, older, gone, harmed)
+
+
+def recorded_marks(path: Path) -> dict[str, Mark]:
+    """Return the parts that the build of a warehouse file has verified."""
+    if not path.is_file():
+        return {}
+    with connect() as con:
+        try:
+            attach(con, path, read_only=True)
+            rows = con.execute("FROM warehouse.main._build_marks").fetchall()
+        except duckdb.OutOfMemoryException:
+            raise
+        except duckdb.Error:  # damaged, or of an earlier version: every part is verified
+            return {}
+    return {part: Mark(size, mtime_ns) for part, size, mtime_ns in rows}
 
 
 def recorded_state(path: Path) -> State | None:
@@ -234,7 +267,7 @@ def _is_current(con: duckdb.DuckDBPyConnection) -> bool:
     return bool(recorded.get("version") == WAREHOUSE_VERSION)
 
 
-def _insert(con: duckdb.DuckDBPyConnection, table: str, *values: Sequence[str | bool]) -> None:
+def _insert(con: duckdb.DuckDBPyConnection, table: str, *values: Sequence[str | int]) -> None:
     """Append rows that are given column by column."""
     shown = ", ".join(f"unnest(${number})" for number in range(1, len(values) + 1))
     con.execute(f"INSERT INTO warehouse.main.{table} SELECT {shown}", list(values))

@@ -45,8 +45,9 @@ def changed_relations(con: duckdb.DuckDBPyConnection) -> list[str]:
         SELECT coalesce(now.relation, built.relation)
         FROM ({_select(con)}) AS now
         FULL JOIN warehouse.main.{_TABLE} AS built ON now.relation = built.relation
-        WHERE now.relation IS DISTINCT FROM built.relation OR (now.rows, CASE WHEN engine = $1 THEN now.sum END)
-            IS DISTINCT FROM (built.rows, CASE WHEN engine = $1 THEN built.sum END)
+        WHERE now.relation IS DISTINCT FROM built.relation
+            OR now.rows IS DISTINCT FROM built.rows
+            OR (engine = $1 AND now.sum IS DISTINCT FROM built.sum)
         ORDER BY ALL
         """,
         [duckdb.__version__],

@@ -15,7 +15,15 @@ import duckdb
 from pipeline.errors import CheckFailedError, TracelakeError, UsageError, exit_code_of
 from pipeline.faults import EXPANDED_TOO_FAR
 from pipeline.files import put
-from pipeline.gates import Gate, bad_lines, cut_short, failed_gates, failures, too_many_bad_lines
+from pipeline.gates import (
+    Gate,
+    bad_lines,
+    cut_short,
+    failed_gates,
+    failures,
+    lost_data,
+    too_many_bad_lines,
+)
 from pipeline.lake import Lake, full_name
 from pipeline.nightly.hook import Hook
 from pipeline.nightly.lock import alone
@@ -129,12 +137,17 @@ class Job:
             account.page = ask(lake, "the summary", lambda con: read_page(con, written.run_ids))
 
     def judge(
-        self, lake: Lake, gates: Sequence[Gate], max_bad_ratio: float
+        self,
+        lake: Lake,
+        gates: Sequence[Gate],
+        max_bad_ratio: float,
+        lost: Sequence[tuple[str | None, str, str]] = (),
     ) -> list[TracelakeError]:
         """Return the errors of the runs that are not judged yet, the most severe first.
 
         Args:
             max_bad_ratio: Share of a run's lines that may be bad.
+            lost: What the build has left out.
         """
         left = self._owed
         bad, failed, cut = ask(
@@ -149,7 +162,9 @@ class Job:
         lines = too_many_bad_lines(bad, max_bad_ratio)
         judged = left.of(Duty.GATES) if gates else left.of(Duty.LINES)
         self.account.verdicts = Verdicts(judged, gates, failed, bad, max_bad_ratio)
-        self._verdicts = [verdict for verdict in (cut, lines) if verdict is not None]
+        self._verdicts = [
+            verdict for verdict in (lost_data(lost), cut, lines) if verdict is not None
+        ]
         if failed:
             self._verdicts.append(failed_gates(failed, len(gates), lake.name))
         return self._verdicts

@@ -124,5 +124,6 @@ def _follow_move(con: duckdb.DuckDBPyConnection, base: str) -> None:
                 if trouble := store_trouble(str(error)):
                     raise trouble from None
                 # Only who reads the table gets the error.
-                nothing = select_parts(table, base, ())
-                con.execute(f"{view} {nothing} AND error({literal(str(error))})::BOOLEAN")
+                told = literal(str(error).splitlines()[0])
+                rows = select_parts(table, base, ()).removesuffix("WHERE false")
+                con.execute(f"{view} {rows} WHERE error({told})::BOOLEAN")

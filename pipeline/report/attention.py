@@ -18,6 +18,7 @@ _TITLES = {
     "regressed": "Regressions",
     "drifted": "Drift",
     "unreadable": "Data lost or unreadable",
+    "data_lost": "Part files of the lake lost",
     "slow_stage": "Slow stages",
     "slow_link": "Slow links",
     "data_loading": "Slow data loading",
