@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -147,3 +148,57 @@ def test_a_harmed_part_is_read_again_or_its_run_is_left_out(
     dropped = tracelake("drop", "--forget", run_id, "--lake", path)
     assert dropped.code == 0
     assert tracelake("check", "--lake", path).code == 0
+
+
+# --- manifests and other small files --------------------------------------------------------------
+
+_ENTRY = {"generation": "g", "parts": {}, "options": {}, "sources": []}
+
+
+def _group(**fields: object) -> str:
+    return json.dumps({"version": 1, "runs": {"a": {**_ENTRY, **fields}}})
+
+
+SMALL: dict[str, tuple[str, str]] = {
+    "list": ("_manifest/a.json", "[]"),
+    "deep": ("_manifest/a.json", "[" * 200_000),
+    "parts": ("_manifest/a.json", _group(parts=5)),
+    "part elsewhere": (
+        "_manifest/a.json",
+        _group(parts={"ops": ["ops/run_id=../x.parquet/../.."]}),
+    ),
+    "schema": ("_manifest/a.json", _group(options={"schema": "x"})),
+    "source": ("_manifest/a.json", _group(sources=[{"path": 1}])),
+    "skipped": ("_manifest/_skipped.json", "[]"),
+    "skipped inputs": ("_manifest/_skipped.json", '{"version": 1, "inputs": [1], "parts": []}'),
+    "packs": ("_manifest/_packs.json", '{"version": 2, "runs": {}, "packs": {"ops/x": [[0, 9]]}}'),
+    "dropped": ("_manifest/_dropped", '{"version": 1, "runs": {"b": {}}}'),
+    "newer dropped": ("_manifest/_dropped", '{"version": 9}'),
+}
+
+
+@pytest.mark.parametrize(("name", "content"), SMALL.values(), ids=SMALL.keys())
+def test_a_malformed_file_is_named_with_the_next_step(
+    lake: Lake, tracelake: Command, sample: Path, name: str, content: str
+) -> None:
+    (lake.root / name).write_text(content)
+    for command in (["check"], ["run", sample / "optimus"]):
+        refused = tracelake(*command, "--lake", lake.root)
+        assert refused.code == 3
+        assert f"where: {lake.root / name}" in refused.err
+        assert "next:" in refused.err
+
+
+def test_junk_in_the_list_of_loose_parts_removes_nothing(lake: Lake, tracelake: Command) -> None:
+    outside = lake.root.parent / "mine.parquet"
+    outside.touch()
+    (lake.root / "_manifest" / "_loose").write_bytes(
+        b"\xff\n../mine.parquet\nops/../../mine.parquet"
+    )
+    assert tracelake("build", "--lake", lake.root).code == 0
+    assert outside.exists()
+    lock = lake.root / "_lock" / "commit"
+    lock.unlink()
+    lock.mkdir()
+    refused = tracelake("gc", "--lake", lake.root)
+    assert (refused.code, f"where: {lock}" in refused.err) == (3, True)

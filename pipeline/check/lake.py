@@ -10,7 +10,7 @@ from pipeline.check.findings import BUILD, BUILD_FULL, Finding, error, some
 from pipeline.check.parts import check_parts, check_strays
 from pipeline.check.rows import check_counts, check_grains, check_reasons, check_rows
 from pipeline.errors import LakeError
-from pipeline.lake import Lake, Mark, Snapshot, find_losses
+from pipeline.lake import Lake, Mark, Snapshot, dropped_runs, find_losses
 from pipeline.models.base import copy_of, engine_errors, literal, quoted
 from pipeline.models.build import same_code, wanted_state
 from pipeline.models.catalog import catalog
@@ -45,6 +45,8 @@ def check_lake(lake: Lake, *, quick: bool = False) -> list[Finding]:
 
 def _check(lake: Lake, *, quick: bool) -> list[Finding]:
     snapshot = lake.snapshot()
+    dropped_runs(lake)
+    lake.skipped_inputs()
     state, trouble = examined(lake.warehouse)
     before = state.lost if state else frozenset()
     losses = find_losses(lake.part_files, snapshot, _trusted(lake, snapshot, before, quick=quick))

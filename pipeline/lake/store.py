@@ -18,6 +18,7 @@ from pipeline.lake.loose import Loose
 from pipeline.lake.manifest import Change, RunEntry, Snapshot
 from pipeline.lake.packs import PACKS_VERSION, Packs
 from pipeline.lake.part_files import Mark, PartFiles
+from pipeline.lake.shapes import group_damage, packs_damage, skipped_damage
 from pipeline.lake.small_files import SmallFiles
 from pipeline.lake.versioned import read_versioned
 from pipeline.lake.work import locked, remove_dead, staging
@@ -102,7 +103,7 @@ class Lake:
         packs: tuple[_Stamp, Packs] | None = None
         for group, stamp in self._manifests():
             if group == SKIPPED_GROUP:
-                skipped = tuple(self._read_manifest(group).get("parts", ()))
+                skipped = tuple(self._read_skipped().get("parts", ()))
                 continue
             if group == PACKS_GROUP:
                 packs = self._packs
@@ -119,7 +120,7 @@ class Lake:
         return Snapshot(dict(sorted(runs.items())), skipped, packs[1] if packs else Packs())
 
     def _read_packs(self) -> Packs:
-        content = self._read_manifest(PACKS_GROUP, PACKS_VERSION)
+        content = self._read_manifest(PACKS_GROUP, packs_damage, PACKS_VERSION)
         return Packs.from_json(content) if content else Packs()
 
     def _manifests(self) -> list[tuple[str, _Stamp]]:
@@ -136,13 +137,18 @@ class Lake:
 
     def skipped_inputs(self) -> list[dict[str, Any]]:
         """Return the records of skipped inputs."""
-        return list(self._read_manifest(SKIPPED_GROUP).get("inputs", ()))
+        return list(self._read_skipped().get("inputs", ()))
 
-    def _read_manifest(self, group: str, version: int = MANIFEST_VERSION) -> dict[str, Any]:
+    def _read_skipped(self) -> dict[str, Any]:
+        return self._read_manifest(SKIPPED_GROUP, skipped_damage)
+
+    def _read_manifest(
+        self, group: str, check: Callable[[Any], str | None], version: int = MANIFEST_VERSION
+    ) -> dict[str, Any]:
         """Return the content of a manifest; empty if there is none."""
         path = self._manifest_path(group)
         hint = "delete it and ingest its inputs again"
-        return read_versioned(path, "the manifest", version, hint) or {}
+        return read_versioned(path, "the manifest", version, hint, check) or {}
 
     # --- writing -------------------------------------------------------------------
 
@@ -197,7 +203,7 @@ class Lake:
         """Replace the list of skipped inputs and the parts with their rows."""
         with self.lock("commit"):
             taken = self._take(staged)
-            loose = self._read_manifest(SKIPPED_GROUP).get("parts", ())
+            loose = self._read_skipped().get("parts", ())
             content = {"inputs": [dict(record) for record in inputs], "parts": sorted(staged)}
             self._publish([[(SKIPPED_GROUP, content)]], taken, loose)
 
@@ -228,7 +234,7 @@ class Lake:
         self.commit_packs(Packs({**packs.generations, **outdated}, packs.runs), {}, ())
 
     def _runs_of(self, group: str) -> dict[str, Any]:
-        return dict(self._read_manifest(group).get("runs", {}))
+        return dict(self._read_manifest(group, group_damage).get("runs", {}))
 
     def _manifest_path(self, group: str) -> Path:
         return self.root / MANIFESTS / f"{group}.json"
