@@ -6,12 +6,13 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from datetime import date, timedelta
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from pipeline.lake import Lake
+from pipeline.lake import Lake, of_day
 from pipeline.models import build
 from pipeline.models.state import examined
 from tests.conftest import Command
@@ -108,7 +109,7 @@ def _flip(part: Path) -> None:
 
 
 def test_a_harmed_part_is_read_again_or_its_run_is_left_out(
-    tmp_path: Path, tracelake: Command
+    tmp_path: Path, tracelake: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = write(tmp_path / "archive", {"one.txt": plan(), "two.txt": plan(4)})
     path = tmp_path / "lake"
@@ -126,6 +127,14 @@ def test_a_harmed_part_is_read_again_or_its_run_is_left_out(
     assert (mended.code, part in mended.err) == (0, True)
     assert (path / part).read_bytes() == content
     assert tracelake("query", totals, "--lake", path).out == whole
+
+    at = (path / part).stat()
+    _flip(path / part)
+    os.utime(path / part, ns=(at.st_atime_ns, at.st_mtime_ns))
+    monkeypatch.setattr("pipeline.lake.losses.SHARES", 1)  # every part is due today
+    mended = tracelake("run", archive, "--lake", path, "--check")
+    assert (mended.code, part in mended.err) == (0, True)
+    assert (path / part).read_bytes() == content
 
     _cut(path / part)
     path = path.rename(tmp_path / "moved")
@@ -148,6 +157,13 @@ def test_a_harmed_part_is_read_again_or_its_run_is_left_out(
     dropped = tracelake("drop", "--forget", run_id, "--lake", path)
     assert dropped.code == 0
     assert tracelake("check", "--lake", path).code == 0
+
+
+@pytest.mark.parametrize("every", [1, 2, 7, 30])
+def test_a_job_of_any_interval_verifies_every_part_in_31_runs(every: int) -> None:
+    parts = [f"ops/run_id=a/part-{number}.parquet" for number in range(200)]
+    days = [date(2024, 1, 1) + timedelta(days=every * night) for night in range(31)]
+    assert all(sum(of_day(day)(part) for day in days) == 1 for part in parts)
 
 
 # --- manifests and other small files --------------------------------------------------------------

@@ -9,8 +9,8 @@ import duckdb
 
 from pipeline.errors import LakeError
 from pipeline.lake import Lake
-from pipeline.models.base import engine_errors, is_corrupt
-from pipeline.query.warehouse import damaged, open_warehouse
+from pipeline.models.base import engine_errors
+from pipeline.query.warehouse import damage_behind, open_warehouse
 
 # A build takes longer than opening its result, so more than one in a row is unusual.
 ATTEMPTS = 4
@@ -45,8 +45,8 @@ def ask(
             try:
                 return work(con)
             except duckdb.Error as error:
-                if is_corrupt(str(error)):
-                    raise damaged(lake, str(error)) from error
+                if damage := damage_behind(lake, str(error)):
+                    raise damage from error
                 raise
 
     return reopening(lake, once, attempts)

@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from pipeline.errors import LakeError, StoreError, UsageError
 from pipeline.lake import Lake
-from pipeline.models.base import is_corrupt, store_trouble
+from pipeline.models.base import store_trouble
 from pipeline.query.parameters import Parameters
 from pipeline.query.reopening import ATTEMPTS, Edition, built_anew, edition, replaced
 from pipeline.query.statements import Statement, read_statements
-from pipeline.query.warehouse import damaged, open_warehouse
+from pipeline.query.warehouse import damage_behind, open_warehouse
 from pipeline.waiting import wait_for_one
 
 _BATCH_ROWS = 64 * 1024
@@ -54,8 +54,10 @@ def run_query(
     opened, con = edition(lake), open_warehouse(lake, memory=memory)
     try:
         statements = read_statements(con, sql, parameters or {})
-    except UsageError:
+    except UsageError as error:
         con.close()
+        if damage := damage_behind(lake, error.message):
+            raise damage from error
         raise
     return _Answers(lake, memory, _Engine(lake, con, timeout), opened).all(statements)
 
@@ -183,8 +185,8 @@ def _begin(con: duckdb.DuckDBPyConnection, statement: Statement) -> _Begun:
 def _told(lake: Lake, message: str) -> LakeError | StoreError | UsageError:
     if trouble := store_trouble(message):
         return trouble
-    if is_corrupt(message):
-        return damaged(lake, message)
+    if damage := damage_behind(lake, message):
+        return damage
     if message.startswith("Invalid Input Error") and ".parquet'" in message:
         return LakeError(message, hint="find the repair with: tracelake check")
     if message.startswith("IO Error"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import tempfile
 import weakref
@@ -13,7 +14,7 @@ import duckdb
 
 from pipeline.errors import LakeError
 from pipeline.lake import Lake
-from pipeline.models.base import copy_of, literal, quoted, select_parts, store_trouble
+from pipeline.models.base import copy_of, is_corrupt, literal, quoted, select_parts, store_trouble
 from pipeline.models.compute import connect
 from pipeline.models.records import records_view
 from pipeline.models.state import CATALOG, attach, read_root, read_state
@@ -31,6 +32,25 @@ def damaged(lake: Lake, why: str) -> LakeError:
     )
 
 
+def damage_behind(lake: Lake, message: str) -> LakeError | None:
+    """Return the error for a damaged warehouse, if that explains DuckDB's message.
+
+    To list tables takes as long as a small query, so it is done after an error.
+    """
+    if is_corrupt(message):
+        return damaged(lake, message)
+    if not _NO_TABLE.search(message):
+        return None
+    with connect() as con:
+        try:
+            attach(con, lake.warehouse, read_only=True)
+            missing = missing_relations(con)
+        except duckdb.Error as error:
+            return damaged(lake, str(error))
+    return damaged(lake, f"it lacks {', '.join(missing)}") if missing else None
+
+
+_NO_TABLE = re.compile(r"Catalog Error: .* does not exist")
 _LOCKED = "Could not set lock on file"
 
 
@@ -70,8 +90,6 @@ def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyC
                 path=lake.warehouse,
                 hint=f"build it again: tracelake build --lake {shlex.quote(lake.name)}",
             )
-        if missing := missing_relations(con):
-            raise damaged(lake, f"it lacks {', '.join(missing)}")
         con.execute(f"USE {CATALOG}")
         if root != lake.part_files.base:
             _follow_move(con, lake.part_files.base)

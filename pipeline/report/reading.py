@@ -9,9 +9,8 @@ import duckdb
 
 from pipeline.errors import LakeError
 from pipeline.lake import Lake
-from pipeline.models.base import is_corrupt
 from pipeline.query import open_warehouse, resolve_run
-from pipeline.query.warehouse import damaged
+from pipeline.query.warehouse import damage_behind
 from pipeline.report.cells import Row
 
 # Temporary table of the runs of the page.
@@ -46,8 +45,8 @@ class Warehouse:
         except duckdb.OutOfMemoryException:
             raise
         except duckdb.Error as error:
-            if is_corrupt(str(error)):
-                raise damaged(self._lake, str(error)) from error
+            if damage := damage_behind(self._lake, str(error)):
+                raise damage from error
             raise LakeError(
                 f"the warehouse cannot be read: {error}",
                 path=self._lake.warehouse,
