@@ -23,6 +23,7 @@ from pipeline.lake import (
     Lake,
     RunEntry,
     Snapshot,
+    find_losses,
     generation_of,
     is_pack,
     label_of,
@@ -47,7 +48,14 @@ def settle_duplicates(lake: Lake) -> None:
         LakeError: The lake cannot be read or written, or a part is not what was written.
     """
     snapshot = lake.snapshot()
-    changed = _changed(snapshot)
+    while changed := _changed(snapshot):
+        concerned = {run_id: snapshot.runs[run_id] for run_id in changed}
+        losses = find_losses(
+            lake.part_files, replace(snapshot, runs=concerned, skipped=()), lake.verified
+        )
+        if not losses.runs:
+            break
+        snapshot = losses.left(snapshot)  # a build leaves these runs out
     if not changed:
         return
     with (

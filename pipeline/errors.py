@@ -13,6 +13,14 @@ REFUSED = frozenset(
     }
 )
 
+# Something else is in the place of a file or folder, or this user may not touch it.
+_OBSTACLES = frozenset(
+    {
+        *(errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ELOOP),
+        *(errno.EACCES, errno.EPERM),
+    }
+)
+
 
 class TracelakeError(Exception):
     """Base of every expected failure.
@@ -115,6 +123,15 @@ def is_refusal(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in REFUSED
 
 
+def next_step(error: OSError) -> str | None:
+    """Return what to do about an error of the system that is not a bug; None for any other."""
+    if error.errno in _OBSTACLES and error.filename is not None:
+        return "move what is there out of the way, or let this user write there; then run again"
+    if is_refusal(error):
+        return "free space or raise the limit, then run the command again"
+    return None
+
+
 def exit_code_of(error: BaseException | None) -> int:
     """Return the exit code of a process that this error ends."""
     match error:
@@ -126,4 +143,6 @@ def exit_code_of(error: BaseException | None) -> int:
             return code
         case KeyboardInterrupt():
             return 130
-    return InputError.exit_code if is_refusal(error) else TracelakeError.exit_code
+    if isinstance(error, OSError) and next_step(error):
+        return InputError.exit_code
+    return TracelakeError.exit_code

@@ -182,6 +182,27 @@ def too_many_bad_lines(runs: Iterable[Understood], max_bad_ratio: float) -> Inpu
     )
 
 
+def lost_data(lost: Sequence[tuple[str | None, str, str]]) -> InputError | None:
+    """Return the error that says which part files are lost; None if there are none.
+
+    Args:
+        lost: See `BuildResult`.
+    """
+    if not lost:
+        return None
+    runs = sorted({run_id for run_id, _, _ in lost if run_id is not None})
+    parts = sorted({f"{part} is {damage}" for _, part, damage in lost})
+    more = f" and {len(parts) - _SEEN} more" if len(parts) > _SEEN else ""
+    left_out = f"{counted(len(runs), 'run')} left out, because" if runs else "skipped files:"
+    drop = f", or drop them: tracelake drop --forget {' '.join(runs[:_RUNS])}" if runs else ""
+    return InputError(
+        f"{left_out} {counted(len(parts), 'part file')} cannot be read:"
+        f" {', '.join(parts[:_SEEN])}{more}",
+        hint="all others are in the warehouse; give their input to tracelake run again, put the"
+        f" files back from a backup{drop}",
+    )
+
+
 def cut_short(run_ids: Sequence[str]) -> InputError | None:
     """The error that says that inputs of these runs expand too far; None if there are none."""
     if not run_ids:

@@ -190,10 +190,10 @@ def test_a_warehouse_of_an_older_version_is_built_anew_and_says_so(
     _update(lake, f"version = {WAREHOUSE_VERSION - 1}")
     with pytest.raises(LakeError, match="another version") as refused:
         open_warehouse(lake)
-    assert "tracelake build --full" in str(refused.value.hint)
+    assert "tracelake build --lake" in str(refused.value.hint)
     rebuilt = tracelake("build", "--lake", lake.root)
     assert rebuilt.code == 0
-    assert "has another version or is damaged" in rebuilt.err
+    assert "another version of tracelake built it" in rebuilt.err
     assert tracelake("query", "FROM run_summary", "--lake", lake.root).code == 0
 
 

@@ -6,6 +6,8 @@ import errno
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import duckdb
@@ -466,18 +468,29 @@ def test_an_unusable_warehouse_is_rebuilt(lake: Lake, content: bytes) -> None:
     lake.warehouse.write_bytes(content)
     result = build(lake)
     assert result.notice is not None
-    assert "damaged" in result.told()
+    assert "damaged" in result.notice
     assert warehouse_rows(lake, "SELECT run_id FROM run_summary") == [("a",)]
 
 
-def test_a_wal_beside_the_warehouse_is_refused(lake: Lake) -> None:
+def test_a_stray_wal_is_removed_and_an_open_warehouse_is_refused(lake: Lake) -> None:
     build(lake)
     wal = lake.warehouse.with_name("warehouse.duckdb.wal")
     wal.touch()
-    commit_run(lake, "a", log_run())
-    with pytest.raises(LakeError, match="opened the warehouse for writing") as caught:
-        build(lake)
-    assert caught.value.path == str(wal)
+    lock = "import fcntl, sys; f = open(sys.argv[1]); fcntl.lockf(f, 2); print(); input()"
+    lake.warehouse.chmod(0o644)
+    lock = lock.replace("open(sys.argv[1])", "open(sys.argv[1], 'r+')")
+    command = [sys.executable, "-c", lock, str(lake.warehouse)]
+    with subprocess.Popen(command, stdin=-1, stdout=-1) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline()
+        with pytest.raises(LakeError, match="opened the warehouse for writing"):
+            build(lake)
+        writer.communicate(b"\n")
+    notice = build(lake).notice
+    assert notice is not None
+    assert wal.name in notice
+    assert not wal.exists()
+    assert build(lake).unchanged
 
 
 def test_a_failed_build_leaves_the_old_warehouse(lake: Lake, tmp_path: Path) -> None:

@@ -191,9 +191,9 @@ def test_no_warehouse_says_build(tmp_path: Path) -> None:
 def test_a_damaged_warehouse_says_build(tmp_path: Path) -> None:
     lake = Lake.create(tmp_path / "lake")
     lake.warehouse.write_bytes(b"x" * 10_000)
-    with pytest.raises(LakeError, match="cannot be opened") as caught:
+    with pytest.raises(LakeError, match="is damaged") as caught:
         open_warehouse(lake)
-    assert "tracelake build --full" in str(caught.value.hint)
+    assert f"tracelake build --lake {lake.root}" in str(caught.value.hint)
 
 
 def test_a_warehouse_of_another_version_says_build(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
@@ -57,6 +57,11 @@ def some(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + more
 
 
-def read_again(run_ids: Sequence[str]) -> str:
+def drop(run_ids: Iterable[str]) -> str:
+    """Return the command that removes runs so that their input can add them again."""
+    return f"tracelake drop --forget {' '.join(sorted(run_ids))}"
+
+
+def read_again(run_ids: Iterable[str]) -> str:
     """Return the command that reads runs again from their input."""
-    return f"tracelake drop --forget {' '.join(sorted(run_ids))}, then ingest their input again"
+    return f"{drop(run_ids)}, then ingest their input again"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import duckdb
 
@@ -16,13 +16,13 @@ from pipeline.check.rows import (
     check_rows,
 )
 from pipeline.errors import LakeError
-from pipeline.lake import Lake
+from pipeline.lake import Lake, Mark, Snapshot, dropped_runs, find_losses
 from pipeline.models.base import copy_of, engine_errors, literal, quoted
 from pipeline.models.build import same_code, wanted_state
 from pipeline.models.catalog import catalog
 from pipeline.models.compute import connect
 from pipeline.models.fill import Filler
-from pipeline.models.state import State, attach, recorded_state
+from pipeline.models.state import State, attach, examined, recorded_marks, recorded_state
 from pipeline.query import open_warehouse
 from pipeline.query.reopening import ATTEMPTS, built_anew, edition
 from pipeline.schema import tables
@@ -51,14 +51,22 @@ def check_lake(lake: Lake, *, quick: bool = False) -> list[Finding]:
 
 def _check(lake: Lake, *, quick: bool) -> list[Finding]:
     snapshot = lake.snapshot()
-    findings = list(check_parts(lake, snapshot, quick=quick))
+    dropped_runs(lake)
+    lake.skipped_inputs()
+    state, trouble = examined(lake.warehouse)
+    before = state.lost if state else frozenset()
+    losses = find_losses(lake.part_files, snapshot, _trusted(lake, snapshot, before, quick=quick))
+    findings = list(check_parts(lake, snapshot, losses, quick=quick))
     all_read = not findings
-    state = recorded_state(lake.warehouse)
     published = {p for parts in state.parts.values() for p in parts} if state else set()
     findings += check_strays(lake, snapshot, published)
+    if trouble:
+        findings.append(error("warehouse", f"the warehouse cannot be used: {trouble}", 1, BUILD))
+        if state is None:
+            return findings
     if not lake.warehouse.is_file():
         return [*findings, error("warehouse", "there is no warehouse", 1, BUILD)]
-    wanted = wanted_state(lake, snapshot, catalog())
+    wanted = wanted_state(lake, snapshot, catalog(), losses.among(before))
     findings += _check_current(state, wanted)
     try:
         con = open_warehouse(lake)
@@ -76,6 +84,16 @@ def _check(lake: Lake, *, quick: bool) -> list[Finding]:
     return findings
 
 
+def _trusted(
+    lake: Lake, snapshot: Snapshot, lost: Collection[str], *, quick: bool
+) -> dict[str, Mark]:
+    """Return parts that a quick check does not read: those that the build could read."""
+    if not quick:
+        return {}
+    there = lake.part_files.marks(snapshot.all_parts)
+    return {part: mark for part, mark in there.items() if part not in lost}
+
+
 def check_incremental(lake: Lake, *, memory_limit: str | None = None) -> list[Finding]:
     """Build everything again and compare: a build per run must equal a full one.
 
@@ -83,7 +101,8 @@ def check_incremental(lake: Lake, *, memory_limit: str | None = None) -> list[Fi
         LakeError: The lake has no current warehouse to compare with.
     """
     snapshot, models = lake.snapshot(), catalog()
-    state = wanted_state(lake, snapshot, models)
+    losses = find_losses(lake.part_files, snapshot, recorded_marks(lake.warehouse))
+    state = wanted_state(lake, snapshot, models, losses)
     if recorded_state(lake.warehouse) != state:
         raise LakeError(
             "the warehouse is not current", path=lake.warehouse, hint="first: tracelake build"
@@ -91,7 +110,7 @@ def check_incremental(lake: Lake, *, memory_limit: str | None = None) -> list[Fi
     with lake.staging("check") as folder, engine_errors("the comparison"):
         anew = folder / "warehouse.duckdb"
         Filler(lake.part_files, models, memory_limit, None, lambda _: None).fill(
-            anew, snapshot, None, state
+            anew, losses.left(snapshot), None, state, losses
         )
         with connect() as con:
             attach(con, lake.warehouse, read_only=True)

@@ -8,30 +8,37 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.check.findings import COLLECT, Finding, error, read_again, some
-from pipeline.lake import Lake, PartFiles, Snapshot, is_pack, loose_parts
+from pipeline.check.findings import COLLECT, Finding, drop, error, read_again, some
+from pipeline.lake import (
+    DAMAGED,
+    MISSING,
+    Lake,
+    Losses,
+    PartFiles,
+    Snapshot,
+    is_pack,
+    loose_parts,
+)
 from pipeline.schema import PARTITION_KEY, tables
 
 
-def check_parts(lake: Lake, snapshot: Snapshot, *, quick: bool) -> Iterator[Finding]:
+def check_parts(
+    lake: Lake, snapshot: Snapshot, losses: Losses, *, quick: bool
+) -> Iterator[Finding]:
     """Check that every part of a manifest exists, is intact, and has its table's schema.
 
     Args:
-        quick: Do not check that it is intact, which needs to read all of it.
+        losses: What is lost of the snapshot.
+        quick: Do not read which runs a pack has.
     """
-    missing, damaged, other, unlisted = [], [], [], []
+    other, unlisted = [], []
     files = lake.part_files
     for table in tables().values():
-        named = snapshot.parts(table.name)
-        there = files.sizes(named)
-        for part in named:
+        for part in snapshot.parts(table.name):
             schema = table.packed_schema if is_pack(part) else table.storage_schema
-            if part not in there:
-                missing.append(part)
+            if part in losses.parts:
                 continue
-            if not quick and not files.is_intact(part):
-                damaged.append(part)
-            elif not _schema_fits(files, part, schema, lacking=part in snapshot.older):
+            if not _schema_fits(files, part, schema, lacking=part in snapshot.older):
                 other.append(part)
             elif (
                 not quick
@@ -39,9 +46,13 @@ def check_parts(lake: Lake, snapshot: Snapshot, *, quick: bool) -> Iterator[Find
                 and _runs_in(files, part) != set(snapshot.packs.runs[part])
             ):
                 unlisted.append(part)
+    for check, damage in (("parts_exist", MISSING), ("parts_intact", DAMAGED)):
+        if parts := [part for part, found in losses.parts.items() if found == damage]:
+            runs = [run for run, lost in losses.runs.items() if not set(parts).isdisjoint(lost)]
+            of_runs = f" (of {some(runs)})" if runs else ""
+            message = f"part files are {damage}: {some(parts)}{of_runs}"
+            yield error(check, message, len(parts), _give_again(runs))
     for check, parts, what in (
-        ("parts_exist", missing, "part files are missing"),
-        ("parts_intact", damaged, "part files are damaged"),
         ("parts_schema", other, "part files have another schema"),
         ("packs_listed", unlisted, "packs have other runs than their list says"),
     ):
@@ -60,6 +71,11 @@ def check_strays(lake: Lake, snapshot: Snapshot, published: Collection[str]) -> 
     if extra:
         message = f"part files that no manifest names: {some(extra)}"
         yield Finding("parts_named", "warning", message, len(extra), COLLECT)
+
+
+def _give_again(runs: Collection[str]) -> str:
+    again = "give their input to tracelake run again"
+    return f"{again}; without it: {drop(runs)}" if runs else again
 
 
 def _read_again(snapshot: Snapshot, parts: Collection[str]) -> str:

@@ -17,6 +17,7 @@ from pipeline.models.compute import connect
 from pipeline.models.failures import read_failures
 from pipeline.models.graph import inputs_of, unstable_functions
 from pipeline.models.header import read_header
+from pipeline.models.lost import lost_table
 from pipeline.resources import resource_dir
 from pipeline.schema import reasons, tables
 
@@ -39,7 +40,7 @@ def checks(directory: Path | None = None) -> list[Check]:
         ContractError: A file breaks its form, or reads what is not in the warehouse.
     """
     folder = directory or resource_dir("sql") / CHECKS
-    relations = {*tables(), *catalog().public}
+    relations = {*tables(), lost_table().name, *catalog().public}
     found = []
     with connect() as con:
         unstable = unstable_functions(con)

@@ -11,7 +11,7 @@ from pipeline.cli import ask, jobs, keep, look, synth, timeline
 from pipeline.cli.app import app
 from pipeline.cli.garbage import spare_imported
 from pipeline.cli.steps import speak
-from pipeline.errors import TracelakeError, exit_code_of, is_refusal
+from pipeline.errors import TracelakeError, exit_code_of, next_step
 from pipeline.waiting import listening
 
 __all__ = ["app", "ask", "jobs", "keep", "look", "main", "synth", "timeline"]
@@ -31,7 +31,7 @@ def main() -> None:
         speak().error(error)
         sys.exit(error.exit_code)
     except OSError as error:
-        if not is_refusal(error):
+        if next_step(error) is None:
             _end_with_bug(error)
         speak().trouble(error)
         sys.exit(exit_code_of(error))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pipeline.console import Voice
     from pipeline.engine import Workers
     from pipeline.ingest import IngestReport, Options
-    from pipeline.lake import Lake
+    from pipeline.lake import Lake, Losses
     from pipeline.models import BuildResult
     from pipeline.nightly import Request
     from pipeline.report import ReportResult
@@ -103,14 +103,25 @@ def bring_in(
     memory: int | None,
     voice: Voice,
     workers: Workers | None,
+    *,
+    losses: Losses,
 ) -> IngestReport:
     """Ingest with progress, and print the result."""
     from pipeline.ingest import Status, ingest
     from pipeline.scan.compiled import telling
 
+    for part, damage in losses.parts.items():
+        voice.warn(f"{part} is {damage}: its input is read again if it is there")
     with voice.bar() as bar, telling(voice.say):
         done = ingest(
-            inputs, lake, options, jobs=jobs, memory=memory, workers=workers, progress=bar
+            inputs,
+            lake,
+            options,
+            jobs=jobs,
+            memory=memory,
+            workers=workers,
+            progress=bar,
+            losses=losses,
         )
     for outcome in done.runs:
         if outcome.status is Status.KEPT:
@@ -186,6 +197,8 @@ def bring_up(
     with phase("build"), voice.doing("building the warehouse") as told:
         built = build(lake, full=full, memory_limit=limit, workers=workers, progress=told)
     count(runs_built=len(built.built), runs_dropped=len(built.dropped))
+    if built.notice:
+        voice.warn(built.notice)
     voice.say(built.told())
     return built
 

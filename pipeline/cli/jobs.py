@@ -54,7 +54,7 @@ from pipeline.cli.steps import (
     speak,
 )
 from pipeline.errors import CheckFailedError
-from pipeline.gates import left_out, parse_gates
+from pipeline.gates import left_out, lost_data, parse_gates
 from pipeline.text import printable
 
 
@@ -118,6 +118,14 @@ def run(
             "--keep", metavar="N", min=1, help="Delete all but the N newest reports and summaries."
         ),
     ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Also verify the content of one part file in 31, of another share every day; what"
+            " is damaged is read again from its input.",
+        ),
+    ] = False,
     wait: Annotated[
         str,
         typer.Option(
@@ -130,7 +138,8 @@ def run(
 
     --fail-on judges the runs that arrived or changed since runs were last judged.
     """
-    from pipeline.lake import Lake, local_root
+    from pipeline.lake import Lake, local_root, never, of_day
+    from pipeline.models import losses_before
     from pipeline.nightly import Job
 
     page = report or str(local_root(lake) / PAGE)
@@ -145,7 +154,11 @@ def run(
         opened = Lake.create(lake)
         job.begin(opened, gated=bool(gates))
         with asked as crew:
-            job.account.ingested = bring_in(inputs, opened, options, jobs, limit, voice, crew)
+            due = of_day(request.started.date()) if check else never
+            losses = losses_before(opened, due, unknown=True)
+            job.account.ingested = bring_in(
+                inputs, opened, options, jobs, limit, voice, crew, losses=losses
+            )
             built = bring_up(opened, limit, voice, crew)
         job.add_runs(opened, built.failed)
         late, path = job.late(opened), request.page.path
@@ -155,7 +168,7 @@ def run(
         job.add_page(opened, written)
         if report is None:
             opened.share(PAGE)
-        verdicts = job.judge(opened, gates, max_bad_ratio)
+        verdicts = job.judge(opened, gates, max_bad_ratio, built.lost)
         if not request.show:
             print_headline(opened)
             shown = f"{lake}/{PAGE}" if report is None else path
@@ -196,7 +209,8 @@ def ingest(
     quiet: Quiet = False,
 ) -> None:
     """Parse new and changed inputs into the lake's Parquet files."""
-    from pipeline.lake import Lake
+    from pipeline.lake import Lake, never
+    from pipeline.models import losses_before
 
     options = read_options(
         input_format, run_pattern, hosts, given, run_gap, replace, verify, max_expand
@@ -206,7 +220,9 @@ def ingest(
         return
     limit, voice = read_memory(memory), speak(quiet=quiet)
     with read_engine(engine, scheduler, workers, jobs) as crew:
-        done = bring_in(inputs, Lake.create(lake), options, jobs, limit, voice, crew)
+        opened = Lake.create(lake)
+        losses = losses_before(opened, never, unknown=False)
+        done = bring_in(inputs, opened, options, jobs, limit, voice, crew, losses=losses)
     if output_format is not None:
         print_table(done.table(), output_format, None)
     judge_input(done, max_bad_ratio)
@@ -237,6 +253,8 @@ def build(
         print_table(built.table(), output_format, None)
     if error := left_out(built.failed):
         raise error
+    if lost := lost_data(built.lost):
+        raise lost
 
 
 @app.command()

@@ -14,10 +14,12 @@ from pipeline.cli.options import Format, LakeName, Memory, OutputFormat, Quiet
 from pipeline.cli.recording import recorded
 from pipeline.cli.steps import open_lake, print_table, read_age, read_memory, speak
 from pipeline.errors import UsageError
+from pipeline.gates import lost_data
 from pipeline.measures import count, phase
 from pipeline.text import amount, counted
 
 if TYPE_CHECKING:
+    from pipeline.console import Voice
     from pipeline.lake import Lake
     from pipeline.retention import Doomed
 
@@ -75,7 +77,7 @@ def drop(
     elif doomed:
         drop_runs(opened, doomed, forget=forget)
         voice.say(f"deleted {told}")
-        bring_up(opened, limit, voice)
+        _build(opened, limit, voice)
 
 
 @app.command()
@@ -130,7 +132,14 @@ def compact(
         sum(one.bytes_after or 0 for one in done),
     )
     voice.say(f"packed {before} -> {counted(files, 'file')}, {amount(size)}")
-    bring_up(opened, limit, voice)
+    _build(opened, limit, voice)
+
+
+def _build(lake: Lake, limit: int | None, voice: Voice) -> None:
+    """Build the warehouse; what is lost of other runs is a warning."""
+    built = bring_up(lake, limit, voice)
+    if lost := lost_data(built.lost):
+        voice.warn(str(lost))
 
 
 def _choose(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
@@ -138,6 +138,7 @@ class Memory:
     Attributes:
         runs: Every run of the lake and every dropped run; a new run never gets one of these ids.
         dropped: The dropped runs.
+        lost: Runs whose part files are missing or damaged: their input is read again.
     """
 
     def __init__(
@@ -145,7 +146,9 @@ class Memory:
         snapshot: Snapshot,
         skipped: Iterable[Record],
         dropped: Mapping[str, RunEntry] = MappingProxyType({}),
+        lost: Collection[str] = (),
     ) -> None:
+        self.lost = lost
         self.dropped = dropped.keys()
         self.runs = {**dropped, **snapshot.runs}
         self._by_stat: dict[_StatKey, list[Remembered | Record]] = defaultdict(list)

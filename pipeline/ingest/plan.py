@@ -258,6 +258,7 @@ class _Planner:
             and unread
             and plan.replaces[0].options == shaping
             and all(c.known and c.known.record["place"] == place_record(c.place) for c in inputs)
+            and plan.replaces[0].run_id not in self._memory.lost
         )
         if shaped_alike:
             (run,) = plan.replaces

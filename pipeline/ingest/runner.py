@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
@@ -26,7 +26,16 @@ from pipeline.ingest.options import Options
 from pipeline.ingest.outcome import IngestReport, RunOutcome, outcome_of, unplaced
 from pipeline.ingest.plan import RunPlan, Status, plan_runs
 from pipeline.ingest.work import RunResult, record_of
-from pipeline.lake import Change, Lake, RunEntry, Snapshot, dropped_runs, label_of, real_name
+from pipeline.lake import (
+    Change,
+    Lake,
+    Losses,
+    RunEntry,
+    Snapshot,
+    dropped_runs,
+    label_of,
+    real_name,
+)
 from pipeline.measures import count, phase
 from pipeline.parts import LANES, PartWriter
 from pipeline.schema import tables
@@ -50,12 +59,16 @@ def plan(
 
 
 def _plan(
-    inputs: Sequence[str], lake_name: str, options: Options, spool: Path
+    inputs: Sequence[str],
+    lake_name: str,
+    options: Options,
+    spool: Path,
+    lost: Collection[str] = (),
 ) -> tuple[list[RunPlan], Findings]:
     lake = Lake.find(lake_name)
     snapshot = lake.snapshot() if lake else Snapshot({}, ())
     memory = Memory(
-        snapshot, lake.skipped_inputs() if lake else (), dropped_runs(lake) if lake else {}
+        snapshot, lake.skipped_inputs() if lake else (), dropped_runs(lake) if lake else {}, lost
     )
     with phase("find"):
         findings = find(resolve_roots(inputs, spool), options, memory, real_name(lake_name))
@@ -72,6 +85,7 @@ def ingest(
     memory: int | None = None,
     workers: Workers | None = None,
     progress: Progress | None = None,
+    losses: Losses | None = None,
 ) -> IngestReport:
     """Bring a lake up to date with its inputs.
 
@@ -79,6 +93,7 @@ def ingest(
         jobs: Runs parsed at the same time in this process; None for one per processor.
         memory: Bytes for each process; fewer jobs run at once if they would not fit.
         workers: Workers that parse runs; None for threads of this process.
+        losses: What is lost of the lake: the input of these runs is read again.
 
     Raises:
         InputError: No input is usable.
@@ -95,12 +110,13 @@ def ingest(
                 f" {memory / 1e6:.0f} MB",
                 hint="start workers with fewer threads: dask worker --nthreads 1",
             )
+    lost = losses.runs if losses else {}
     with (
         lake.staging("ingest") as staging,
         ThreadPoolExecutor((1 + LANES) * width) as helper,
         ThreadPoolExecutor(width) as runner,
     ):
-        plans, findings = _plan(inputs, lake.name, options, staging / "spool")
+        plans, findings = _plan(inputs, lake.name, options, staging / "spool", lost)
         work = _Work(lake, options, staging, progress)
         outcomes = work.run(
             plans,
@@ -109,8 +125,12 @@ def ingest(
             else Elsewhere(workers, lake.part_files.base, progress),
         )
         skips = [*findings.skips, *work.unusable]
+        lake.use_own_parts({o.run_id for o in outcomes if o.status is Status.UPDATED} & lost.keys())
+        anew = losses is not None and any(part in losses.parts for part in lake.snapshot().skipped)
         with lake.lock("skipped"):  # read, changed and written by one ingest at a time
-            lake.agree(lambda: _commit_skips(lake, skips, findings.covered, plans, staging, helper))
+            lake.agree(
+                lambda: _commit_skips(lake, skips, findings.covered, plans, staging, helper, anew)
+            )
     lake.agree(lambda: settle_duplicates(lake))
     report = IngestReport(
         tuple(sorted(outcomes, key=lambda o: o.run_id)),
@@ -290,6 +310,7 @@ def _commit_skips(
     plans: Iterable[RunPlan],
     staging: Path,
     helper: Executor,
+    anew: bool,
 ) -> None:
     """Adds what was passed over to the lake's list, less what no longer is.
 
@@ -306,7 +327,7 @@ def _commit_skips(
         looked_at = location is None or f"{location}/".startswith(inside)
         if not looked_at and label not in ingested:
             now.setdefault(label, record)
-    if now == before:
+    if now == before and not anew:
         return
     records = [now[label] for label in sorted(now)]
     writer = PartWriter(None, staging, helper)

@@ -20,6 +20,7 @@ removes part files and manifests; others write in the staging folder that it giv
 from pipeline.lake.dropped import drop_runs, dropped_runs
 from pipeline.lake.home import full_name, local_root, part_files_at, real_name
 from pipeline.lake.leftovers import Leftover, leftovers, loose_parts, remove_leftovers
+from pipeline.lake.losses import DAMAGED, MISSING, Losses, find_losses, never, of_day
 from pipeline.lake.manifest import (
     Change,
     RunEntry,
@@ -29,21 +30,26 @@ from pipeline.lake.manifest import (
     part_folder,
 )
 from pipeline.lake.packs import Packs, is_pack, pack_folder
-from pipeline.lake.part_files import PartFiles
+from pipeline.lake.part_files import Mark, PartFiles
 from pipeline.lake.store import Lake
 from pipeline.lake.work import STAGING
 
 __all__ = [
+    "DAMAGED",
+    "MISSING",
     "STAGING",
     "Change",
     "Lake",
     "Leftover",
+    "Losses",
+    "Mark",
     "Packs",
     "PartFiles",
     "RunEntry",
     "Snapshot",
     "drop_runs",
     "dropped_runs",
+    "find_losses",
     "full_name",
     "generation_of",
     "is_pack",
@@ -51,6 +57,8 @@ __all__ = [
     "leftovers",
     "local_root",
     "loose_parts",
+    "never",
+    "of_day",
     "pack_folder",
     "part_files_at",
     "part_folder",

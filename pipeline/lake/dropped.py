@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.lake.manifest import RunEntry
+from pipeline.lake.shapes import dropped_damage
 from pipeline.lake.store import Lake
 from pipeline.lake.versioned import read_versioned
 
@@ -70,6 +71,7 @@ def _read(path: Path) -> dict[str, Any]:
         "the list of dropped runs",
         DROPPED_VERSION,
         "delete it: the next ingest adds the runs again whose input still exists",
+        dropped_damage,
     )
     return dict(content["runs"]) if content else {}
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from pipeline.files import append, remove, replace, write
+from pipeline.lake.shapes import is_part
 
 
 class Loose:
@@ -29,8 +30,8 @@ class Loose:
         """Return the listed parts; None if there is no list."""
         if not self._path.is_file():
             return None
-        lines = self._path.read_text(encoding="utf-8").splitlines()
-        return {line for line in lines if line.endswith(".parquet")}
+        lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
+        return {line for line in lines if is_part(line)}
 
     def keep(self, parts: Collection[str]) -> None:
         """Replace the list."""

@@ -110,8 +110,13 @@ class Mirror(SmallFiles):
         path = self.root / _VERSIONS
         with locked(self.root, "mirror"):
             try:
-                known: dict[str, Version] = json.loads(path.read_bytes())
-            except (FileNotFoundError, ValueError):  # everything is fetched again
+                known: dict[str, Version] = dict(json.loads(path.read_bytes()))
+            except (
+                FileNotFoundError,
+                ValueError,
+                TypeError,
+                RecursionError,
+            ):  # everything is fetched again
                 known = {}
             before = dict(known)
             try:

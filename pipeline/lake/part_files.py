@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -15,6 +16,17 @@ from pipeline.schema import PARTITION_KEY, tables
 
 if TYPE_CHECKING:
     import duckdb
+
+
+class Mark(NamedTuple):
+    """The state of a part file; another state can be another content.
+
+    Attributes:
+        mtime_ns: 0 in a store, where objects are replaced and never changed.
+    """
+
+    bytes: int
+    mtime_ns: int
 
 
 class Stored(NamedTuple):
@@ -75,6 +87,10 @@ class PartFiles(ABC):
     def sizes(self, parts: Collection[str]) -> dict[str, int]:
         """Return the bytes of those parts that exist."""
 
+    def marks(self, parts: Collection[str]) -> dict[str, Mark]:
+        """Return the state of those parts that exist."""
+        return {part: Mark(size, 0) for part, size in self.sizes(parts).items()}
+
     @abstractmethod
     def open(self, part: str) -> IO[bytes]:
         """Return a part as a file.
@@ -117,8 +133,8 @@ class LocalPartFiles(PartFiles):
         known: set[Path] = set()
         for part, source in staged.items():
             target = self._root / part
-            # The name has the content's hash: a file of that name is this file.
-            if not target.exists():
+            # The name has the content's hash: an intact file of that name is this file.
+            if not (target.is_file() and self.is_intact(part)):
                 files.make_folder(target.parent)
                 files.replace(source, target)
             known |= {target, target.parent, target.parent.parent, self._root}
@@ -136,12 +152,18 @@ class LocalPartFiles(PartFiles):
 
     def sizes(self, parts: Collection[str]) -> dict[str, int]:
         """See `PartFiles`."""
+        return {part: mark.bytes for part, mark in self.marks(parts).items()}
+
+    def marks(self, parts: Collection[str]) -> dict[str, Mark]:
+        """See `PartFiles`; only regular files are parts."""
         found = {}
         for part in parts:
             try:
-                found[part] = os.stat(f"{self.base}/{part}").st_size
-            except FileNotFoundError:
+                at = os.stat(f"{self.base}/{part}")
+            except (FileNotFoundError, NotADirectoryError):
                 continue
+            if stat.S_ISREG(at.st_mode):
+                found[part] = Mark(at.st_size, at.st_mtime_ns)
         return found
 
     def open(self, part: str) -> IO[bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from itertools import chain
 from pathlib import Path
@@ -17,7 +17,8 @@ from pipeline.lake.home import MANIFESTS, RECORDS, WAREHOUSE, find_home, make_ho
 from pipeline.lake.loose import Loose
 from pipeline.lake.manifest import Change, RunEntry, Snapshot
 from pipeline.lake.packs import PACKS_VERSION, Packs
-from pipeline.lake.part_files import PartFiles
+from pipeline.lake.part_files import Mark, PartFiles
+from pipeline.lake.shapes import group_damage, packs_damage, skipped_damage
 from pipeline.lake.small_files import SmallFiles
 from pipeline.lake.versioned import read_versioned
 from pipeline.lake.work import locked, remove_dead, staging
@@ -43,12 +44,14 @@ class Lake:
         name: The directory's absolute path, or the URI.
         root: Where its small files are on this machine: the directory, or a copy.
         part_files: Its part files, wherever they are.
+        verified: Parts whose content this process has compared with their hash.
     """
 
     def __init__(self, name: str, small: SmallFiles, part_files: PartFiles) -> None:
         self.name = name
         self.root = small.root
         self.part_files = part_files
+        self.verified: dict[str, Mark] = {}
         self._small = small
         self._loose = Loose(self.root / MANIFESTS / "_loose")
         self._known: dict[str, tuple[_Stamp, tuple[RunEntry, ...]]] = {}
@@ -100,7 +103,7 @@ class Lake:
         packs: tuple[_Stamp, Packs] | None = None
         for group, stamp in self._manifests():
             if group == SKIPPED_GROUP:
-                skipped = tuple(self._read_manifest(group).get("parts", ()))
+                skipped = tuple(self._read_skipped().get("parts", ()))
                 continue
             if group == PACKS_GROUP:
                 packs = self._packs
@@ -117,7 +120,7 @@ class Lake:
         return Snapshot(dict(sorted(runs.items())), skipped, packs[1] if packs else Packs())
 
     def _read_packs(self) -> Packs:
-        content = self._read_manifest(PACKS_GROUP, PACKS_VERSION)
+        content = self._read_manifest(PACKS_GROUP, packs_damage, PACKS_VERSION)
         return Packs.from_json(content) if content else Packs()
 
     def _manifests(self) -> list[tuple[str, _Stamp]]:
@@ -134,13 +137,18 @@ class Lake:
 
     def skipped_inputs(self) -> list[dict[str, Any]]:
         """Return the records of skipped inputs."""
-        return list(self._read_manifest(SKIPPED_GROUP).get("inputs", ()))
+        return list(self._read_skipped().get("inputs", ()))
 
-    def _read_manifest(self, group: str, version: int = MANIFEST_VERSION) -> dict[str, Any]:
+    def _read_skipped(self) -> dict[str, Any]:
+        return self._read_manifest(SKIPPED_GROUP, skipped_damage)
+
+    def _read_manifest(
+        self, group: str, check: Callable[[Any], str | None], version: int = MANIFEST_VERSION
+    ) -> dict[str, Any]:
         """Return the content of a manifest; empty if there is none."""
         path = self._manifest_path(group)
         hint = "delete it and ingest its inputs again"
-        return read_versioned(path, "the manifest", version, hint) or {}
+        return read_versioned(path, "the manifest", version, hint, check) or {}
 
     # --- writing -------------------------------------------------------------------
 
@@ -195,7 +203,7 @@ class Lake:
         """Replace the list of skipped inputs and the parts with their rows."""
         with self.lock("commit"):
             taken = self._take(staged)
-            loose = self._read_manifest(SKIPPED_GROUP).get("parts", ())
+            loose = self._read_skipped().get("parts", ())
             content = {"inputs": [dict(record) for record in inputs], "parts": sorted(staged)}
             self._publish([[(SKIPPED_GROUP, content)]], taken, loose)
 
@@ -211,8 +219,22 @@ class Lake:
             taken = self._take(staged)
             self._publish([[(PACKS_GROUP, packs.to_json())]], taken, superseded)
 
+    def use_own_parts(self, run_ids: Set[str]) -> None:
+        """Read the rows of runs from their own parts again, and no longer from packs.
+
+        Their input was read again without a change: so packs name the same generation.
+        """
+        if run_ids & self.snapshot().packs.generations.keys():
+            with self.lock("warehouse"):  # as whoever changes packs
+                self.agree(lambda: self._outdate_packed(run_ids))
+
+    def _outdate_packed(self, run_ids: Set[str]) -> None:
+        packs = self.snapshot().packs
+        outdated = dict.fromkeys(run_ids & packs.generations.keys(), "")
+        self.commit_packs(Packs({**packs.generations, **outdated}, packs.runs), {}, ())
+
     def _runs_of(self, group: str) -> dict[str, Any]:
-        return dict(self._read_manifest(group).get("runs", {}))
+        return dict(self._read_manifest(group, group_damage).get("runs", {}))
 
     def _manifest_path(self, group: str) -> Path:
         return self.root / MANIFESTS / f"{group}.json"

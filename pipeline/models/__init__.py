@@ -1,7 +1,7 @@
 """Read models from `sql/`, build them into the warehouse, and check them against their headers."""
 
 from pipeline.models.base import create_empty_tables
-from pipeline.models.build import BuildResult, build
+from pipeline.models.build import BuildResult, build, losses_before
 from pipeline.models.catalog import Catalog, catalog, load
 from pipeline.models.compute import compute, connect
 from pipeline.models.describe import describe, relation_columns
@@ -20,5 +20,6 @@ __all__ = [
     "create_empty_tables",
     "describe",
     "load",
+    "losses_before",
     "relation_columns",
 ]

@@ -20,6 +20,7 @@ from pipeline.errors import (
     StoreError,
 )
 from pipeline.lake import is_pack
+from pipeline.models.lost import lost_table
 from pipeline.schema import PARTITION_KEY, Column, Table, tables
 from pipeline.waiting import raise_if_ending
 
@@ -29,6 +30,7 @@ _OF_STORE = re.compile(r"^(StoreError|FileNotFoundError|PermissionError): (.+)$"
 _REFUSALS = [os.strerror(code) for code in REFUSED]
 _NO_FILE = ("No files found", os.strerror(errno.ENOENT))
 _DAMAGED = "verify with: tracelake check"
+REBUILD = "make the warehouse anew: tracelake build"
 _GONE = f"was the lake built again? open it again, else {_DAMAGED}"
 
 
@@ -75,10 +77,18 @@ def engine_errors(subject: str, path: Path | None = None) -> Iterator[None]:
         raise RowsError(f"{subject}: {error}", subject=subject, path=path) from error
     except (duckdb.ProgrammingError, duckdb.NotSupportedError) as error:
         raise ContractError(f"{subject}: {error}", path=path) from error
-    except duckdb.Error as error:  # from the Python file system that reads a store
+    except duckdb.Error as error:
+        if is_corrupt(str(error)):
+            raise LakeError(f"{subject}: {error}", hint=REBUILD) from error
+        # from the Python file system that reads a store
         if trouble := store_trouble(str(error)):
             raise trouble from None  # DuckDB's own message is a Python stack trace
         raise
+
+
+def is_corrupt(message: str) -> bool:
+    """Return whether an error of DuckDB is about a damaged block of the warehouse."""
+    return "Corrupt database file" in message
 
 
 def store_trouble(message: str) -> LakeError | StoreError | None:
@@ -107,8 +117,8 @@ def literal(text: str) -> str:
 
 
 def create_empty_tables(con: duckdb.DuckDBPyConnection) -> None:
-    """Create typed empty base tables, as temporary tables."""
-    for table in tables().values():
+    """Create typed empty tables that models read, as temporary tables."""
+    for table in (*tables().values(), lost_table()):
         con.execute(f"CREATE TEMP TABLE {quoted(table.name)} ({ddl(table.columns)})")
 
 

@@ -5,20 +5,27 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
 
+from pipeline import files
 from pipeline.engine import Workers
-from pipeline.errors import LakeError
 from pipeline.files import naming
-from pipeline.lake import Lake, Snapshot
+from pipeline.lake import Lake, Losses, Snapshot, find_losses
 from pipeline.models.catalog import Catalog, catalog
 from pipeline.models.failures import Failure
 from pipeline.models.fill import Filler
-from pipeline.models.state import State, recorded_failures, recorded_state
+from pipeline.models.state import (
+    State,
+    examined,
+    recorded_failures,
+    recorded_marks,
+    recorded_state,
+    wal_of,
+)
 from pipeline.packing import rewrite_packs
 from pipeline.schema import schema_hash
 from pipeline.text import counted
@@ -38,6 +45,7 @@ class BuildResult:
         relations: Public models of the warehouse.
         failed: Runs of the warehouse without figures, because a model failed on their data.
         notice: Why everything was rebuilt without --full.
+        lost: Run, part file and what is wrong with it: the run is left out.
     """
 
     built: tuple[str, ...]
@@ -47,6 +55,7 @@ class BuildResult:
     seconds: float
     failed: tuple[Failure, ...] = ()
     notice: str | None = None
+    lost: Sequence[tuple[str | None, str, str]] = ()
 
     def table(self) -> pa.Table:
         """Return a row per run that was computed, that has no figures, or that was deleted."""
@@ -65,10 +74,9 @@ class BuildResult:
         if self.unchanged:
             return f"warehouse: already current{failed}"
         dropped = f", {len(self.dropped)} deleted" if self.dropped else ""
-        notice = f" ({self.notice})" if self.notice else ""
         return (
             f"warehouse: {len(self.relations)} models, {counted(len(self.built), 'run')}"
-            f" computed{failed}{dropped} in {self.seconds:.1f} s{notice}"
+            f" computed{failed}{dropped} in {self.seconds:.1f} s"
         )
 
 
@@ -123,43 +131,66 @@ def _bring_up(lake: Lake, filler: Filler, *, full: bool) -> BuildResult:
         ChangedError: Another machine has published one meanwhile.
     """
     models = filler.models
-    _refuse_wal(lake.warehouse)
+    recorded, trouble = examined(lake.warehouse)
+    old = None if trouble else recorded
     rewrite_packs(lake)  # without the rows of runs that were replaced or dropped
     snapshot = lake.snapshot()
-    old = recorded_state(lake.warehouse)
-    wanted = wanted_state(lake, snapshot, models)
+    known = {} if full or old is None else recorded_marks(lake.warehouse)
+    losses = find_losses(lake.part_files, snapshot, {**known, **lake.verified})
+    lake.verified.update(losses.marks)
+    wanted = wanted_state(lake, snapshot, models, losses)
     if old == wanted and not full:
         lake.sweep(snapshot)  # a killed build may have left files
-        return BuildResult((), (), True, models.public, 0, recorded_failures(lake.warehouse))
-    notice = None
-    if old is None and lake.warehouse.exists():
-        notice = "the old warehouse has another version or is damaged, so everything is rebuilt"
+        failed = recorded_failures(lake.warehouse)
+        return BuildResult((), (), True, models.public, 0, failed, lost=losses.rows())
+    notice = trouble and f"{lake.warehouse} is not used, so all of it is built again: {trouble}"
     carried = old if old and not full and same_code(old, wanted) else None
     with lake.staging("build") as folder:
         staged = folder / "warehouse.duckdb"
         if carried:
             _copy(lake.warehouse, staged)
-        state, snapshot, failed = _follow(lake, filler, staged, snapshot, carried)
+        state, snapshot, losses, failed = _follow(lake, filler, staged, snapshot, losses, carried)
         staged.chmod(staged.stat().st_mode & 0o444)  # permissions of the umask, without writing
+        _make_way(lake.warehouse)
         lake.publish_warehouse(staged)  # before parts are removed that the old one names
     published = {part for parts in old.parts.values() for part in parts} if old else set()
     lake.sweep(snapshot, published=published, full=carried is None)
     before, after = (carried.runs if carried else {}), state.runs
-    known = old.runs if old else {}
+    earlier = old.runs if old else {}
     return BuildResult(
         built=tuple(sorted(run for run in after if before.get(run) != after[run])),
-        dropped=tuple(sorted(known.keys() - after.keys())),
+        dropped=tuple(sorted(earlier.keys() - after.keys())),
         unchanged=False,
         relations=models.public,
         seconds=0,
         failed=failed,
         notice=notice,
+        lost=losses.rows(),
     )
 
 
-def wanted_state(lake: Lake, snapshot: Snapshot, models: Catalog) -> State:
-    """Return the state of an up-to-date warehouse."""
-    return State.of(snapshot, lake.part_files.base, models.hash, schema_hash())
+def wanted_state(lake: Lake, snapshot: Snapshot, models: Catalog, losses: Losses) -> State:
+    """Return the state of an up-to-date warehouse: everything but what is lost."""
+    left = losses.left(snapshot)
+    return State.of(left, lake.part_files.base, models.hash, schema_hash(), losses.parts)
+
+
+def losses_before(lake: Lake, again: Callable[[str], bool], *, unknown: bool) -> Losses:
+    """Return what is lost of a lake before an ingest, which may read it again.
+
+    Args:
+        again: Whether to hash a part that the last build has verified.
+        unknown: Hash also parts that no build has verified; in a store only a build does so.
+    """
+    snapshot = lake.snapshot()
+    known = recorded_marks(lake.warehouse)
+    among = None
+    if not unknown or not lake.part_files.local:
+        state = recorded_state(lake.warehouse)
+        among = known.keys() | (state.lost if state else set())
+    losses = find_losses(lake.part_files, snapshot, known, again, among)
+    lake.verified.update(losses.marks)
+    return losses
 
 
 def same_code(a: State, b: State) -> bool:
@@ -168,18 +199,24 @@ def same_code(a: State, b: State) -> bool:
 
 
 def _follow(
-    lake: Lake, filler: Filler, staged: Path, snapshot: Snapshot, state: State | None
-) -> tuple[State, Snapshot, tuple[Failure, ...]]:
+    lake: Lake,
+    filler: Filler,
+    staged: Path,
+    snapshot: Snapshot,
+    losses: Losses,
+    state: State | None,
+) -> tuple[State, Snapshot, Losses, tuple[Failure, ...]]:
     """Fill the staged file until it is up to date, or others do not stop committing."""
     attempts = 0
     while True:
-        wanted = wanted_state(lake, snapshot, filler.models)
-        failed = filler.fill(staged, snapshot, state, wanted)
+        wanted = wanted_state(lake, snapshot, filler.models, losses)
+        failed = filler.fill(staged, losses.left(snapshot), state, wanted, losses)
         attempts += 1
         state, newest = wanted, lake.snapshot()
         if newest.stamp == snapshot.stamp or attempts == _ATTEMPTS:
-            return wanted, snapshot, failed
+            return wanted, snapshot, losses, failed
         snapshot = newest
+        losses = find_losses(lake.part_files, snapshot, losses.marks)
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -192,11 +229,9 @@ def _copy(source: Path, target: Path) -> None:
             shutil.copyfileobj(old, new)
 
 
-def _refuse_wal(warehouse: Path) -> None:
-    wal = warehouse.with_name(f"{warehouse.name}.wal")
-    if wal.exists():
-        raise LakeError(
-            "another program opened the warehouse for writing",
-            path=wal,
-            hint="close that program, delete this file, and open the warehouse read-only",
-        )
+def _make_way(warehouse: Path) -> None:
+    """Remove a write-ahead log, and rename a folder that has the name of the warehouse."""
+    for path in (wal_of(warehouse), warehouse):
+        if path.is_dir() and not path.is_symlink():
+            files.replace(path, path.with_name(f"{path.name}.{time.time_ns()}"))
+    files.remove(wal_of(warehouse))

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from pipeline.errors import UsageError
 from pipeline.models.catalog import catalog
+from pipeline.models.lost import lost_table
 from pipeline.records import records_table
 from pipeline.schema import Column, tables
 
@@ -26,7 +27,7 @@ def describe(name: str | None = None) -> pa.Table:
     """
     if name is None:
         record = records_table()
-        base = [(t.name, "table", None, t.doc) for t in tables().values()]
+        base = [(t.name, "table", None, t.doc) for t in (*tables().values(), lost_table())]
         models = [catalog().models[public] for public in sorted(catalog().public)]
         return _table(
             _RELATION,
@@ -50,9 +51,10 @@ def relation_columns(name: str) -> tuple[Column, ...]:
         return tables()[name].columns
     if name in catalog().public:
         return catalog().columns[name]
-    if name == records_table().name:
-        return records_table().columns
-    known = [*tables(), *catalog().public, records_table().name]
+    others = {table.name: table for table in (records_table(), lost_table())}
+    if name in others:
+        return others[name].columns
+    known = [*tables(), *catalog().public, *others]
     near = difflib.get_close_matches(name, known, n=1)
     raise UsageError(
         f"no table or model {name!r}",

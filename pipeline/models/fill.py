@@ -12,7 +12,7 @@ import duckdb
 
 from pipeline.engine import Workers
 from pipeline.errors import RowsError
-from pipeline.lake import PartFiles, Snapshot
+from pipeline.lake import Losses, PartFiles, Snapshot
 from pipeline.models.base import comment, copy_of, ddl, engine_errors, literal, quoted, select_parts
 from pipeline.models.batches import Batch, batch_of, batches, halves
 from pipeline.models.catalog import Catalog
@@ -21,6 +21,7 @@ from pipeline.models.computing import Computing
 from pipeline.models.elsewhere import Job, computed_elsewhere
 from pipeline.models.failures import FAILURES, Failure, read_failures
 from pipeline.models.header import Model
+from pipeline.models.lost import lost_table
 from pipeline.models.state import CATALOG, State, attach, write_state
 from pipeline.schema import Column, tables
 
@@ -47,7 +48,7 @@ class Filler:
     workers: Workers | None = None
 
     def fill(
-        self, path: Path, snapshot: Snapshot, old: State | None, new: State
+        self, path: Path, snapshot: Snapshot, old: State | None, new: State, losses: Losses
     ) -> tuple[Failure, ...]:
         """Bring a warehouse file to a snapshot.
 
@@ -62,6 +63,7 @@ class Filler:
             path: The file; made if `old` is None.
             old: The snapshot that the file was built from, by the same models and schemas.
             new: The snapshot to build.
+            losses: What the snapshot lacks.
 
         Returns:
             The runs that are left out, also those of earlier builds.
@@ -92,10 +94,11 @@ class Filler:
             self._drop_runs(con, sorted(before.keys() - (new.runs.keys() - changed)))
             failed = self._fill_runs(con, snapshot, sorted(changed), path.parent)
             self._leave_out(con, snapshot, failed)
+            _write_lost(con, losses)
             self._fill_fleet(con, snapshot, changed)
             con.execute("BEGIN")
             self._point_views(con, old, new)
-            write_state(con, new)
+            write_state(con, new, losses.marks)
             con.execute("COMMIT")
             con.execute("CHECKPOINT warehouse")
             left_out = read_failures(con)
@@ -282,6 +285,7 @@ class Filler:
         """
         selects = {
             "skipped": select_parts(tables()["skipped"], self.files.base, snapshot.skipped),
+            lost_table().name: f"FROM {_target(lost_table().name)}",
             **{
                 name: f"FROM {_target(copy_of(name))}{_but({*out, *without})}"
                 for name in self.models.copied
@@ -324,6 +328,15 @@ def _but(run_ids: Collection[str]) -> str:
 
 def _listed(run_ids: Collection[str]) -> str:
     return ", ".join(map(literal, sorted(run_ids)))
+
+
+def _write_lost(con: duckdb.DuckDBPyConnection, losses: Losses) -> None:
+    table = lost_table()
+    target = _target(table.name)
+    con.execute(f"CREATE OR REPLACE TABLE {target} ({ddl(table.columns)})")
+    _describe(con, "TABLE", target, table.doc, table.columns)
+    if rows := losses.rows():
+        con.executemany(f"INSERT INTO {target} VALUES (?, ?, ?)", rows)
 
 
 def _target(name: str) -> str:

@@ -17,6 +17,7 @@ from pipeline.models.base import create_empty_tables, engine_errors, quoted
 from pipeline.models.compute import compute, connect
 from pipeline.models.graph import build_order, check_macros, inputs_of, unstable_functions
 from pipeline.models.header import Model
+from pipeline.models.lost import lost_table
 from pipeline.schema import columns, schema_hash, tables
 
 _FILE = "proof.json"
@@ -46,7 +47,7 @@ class Proof:
             with engine_errors("macros", macros_path):
                 con.execute(macros)
             check_macros(con, macros_path)
-            relations = {*tables(), *models}
+            relations = {*tables(), lost_table().name, *models}
             unstable = unstable_functions(con)
             inputs = {
                 name: inputs_of(con, model.path, model.sql, relations, unstable)

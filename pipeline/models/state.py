@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import fcntl
+import os
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 
 from pipeline.errors import LakeError
-from pipeline.lake import Snapshot
+from pipeline.lake import Mark, Snapshot
 from pipeline.models.base import literal, select_parts
 from pipeline.models.compute import connect
 from pipeline.models.failures import Failure, read_failures
+from pipeline.models.sums import changed_relations, has_sums, write_sums
 from pipeline.schema import SCHEMA_VERSION, Table, tables
 
 # Raise this when an older warehouse cannot be updated.
@@ -30,6 +33,8 @@ CREATE OR REPLACE TABLE warehouse.main._build_runs (run_id VARCHAR, generation V
 CREATE OR REPLACE TABLE warehouse.main._build_parts
     (table_name VARCHAR, part VARCHAR, older BOOLEAN);
 CREATE OR REPLACE TABLE warehouse.main._build_dead (run_id VARCHAR);
+CREATE OR REPLACE TABLE warehouse.main._build_marks
+    (part VARCHAR, bytes BIGINT, mtime_ns BIGINT);
 """
 
 
@@ -46,6 +51,7 @@ class State:
         parts: Part files by base table, relative to the root.
         older: Those of an earlier version of the schemas.
         dead: Runs whose rows in packs are left out.
+        lost: Parts that are missing or damaged; their runs are left out.
     """
 
     stamp: str
@@ -56,10 +62,13 @@ class State:
     parts: Mapping[str, tuple[str, ...]]
     older: frozenset[str]
     dead: frozenset[str]
+    lost: frozenset[str]
 
     @classmethod
-    def of(cls, snapshot: Snapshot, base: str, models: str, schema: str) -> State:
-        """Return the state of a build of this snapshot."""
+    def of(
+        cls, snapshot: Snapshot, base: str, models: str, schema: str, lost: Collection[str]
+    ) -> State:
+        """Return the state of a build of this snapshot, which has no lost parts."""
         return cls(
             snapshot.stamp,
             base,
@@ -69,6 +78,7 @@ class State:
             {name: tuple(snapshot.parts(name)) for name in tables()},
             snapshot.older,
             snapshot.dead,
+            frozenset(lost),
         )
 
     def select(self, table: Table, base: str) -> str:
@@ -86,8 +96,8 @@ def attach(con: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> No
     con.execute(f"ATTACH {literal(str(path))} AS {CATALOG}{mode}")
 
 
-def write_state(con: duckdb.DuckDBPyConnection, state: State) -> None:
-    """Record the state in the attached warehouse."""
+def write_state(con: duckdb.DuckDBPyConnection, state: State, marks: Mapping[str, Mark]) -> None:
+    """Record the state in the attached warehouse, and the marks of the parts that it reads."""
     con.execute(_DDL)
     con.execute(
         "INSERT INTO warehouse.main._build VALUES (?, ?, ?, ?, ?, ?)",
@@ -103,6 +113,14 @@ def write_state(con: duckdb.DuckDBPyConnection, state: State) -> None:
         [part in state.older for _, part in parts],
     )
     _insert(con, "_build_dead", sorted(state.dead))
+    _insert(
+        con,
+        "_build_marks",
+        list(marks),
+        [mark.bytes for mark in marks.values()],
+        [mark.mtime_ns for mark in marks.values()],
+    )
+    write_sums(con)
 
 
 def read_root(con: duckdb.DuckDBPyConnection) -> str | None:
@@ -123,25 +141,39 @@ def read_state(con: duckdb.DuckDBPyConnection) -> State | None:
     Raises:
         LakeError: It was built by a newer tracelake.
     """
-    try:
-        if not _is_current(con):
-            return None
-        found = con.execute(
-            "SELECT stamp, root, models, schema FROM warehouse.main._build"
-        ).fetchall()[0]
-        runs = con.execute("SELECT run_id, generation FROM warehouse.main._build_runs").fetchall()
-        parts = con.execute(
-            "SELECT table_name, list(part ORDER BY part), list(part) FILTER (older)"
-            " FROM warehouse.main._build_parts GROUP BY table_name"
-        ).fetchall()
-        dead = con.execute("SELECT run_id FROM warehouse.main._build_dead").fetchall()
-    except duckdb.CatalogException:
+    if not _is_current(con):
         return None
+    found = con.execute("SELECT stamp, root, models, schema FROM warehouse.main._build").fetchall()
+    runs = con.execute("SELECT run_id, generation FROM warehouse.main._build_runs").fetchall()
+    parts = con.execute(
+        "SELECT table_name, list(part ORDER BY part), list(part) FILTER (older)"
+        " FROM warehouse.main._build_parts GROUP BY table_name"
+    ).fetchall()
+    dead = con.execute("SELECT run_id FROM warehouse.main._build_dead").fetchall()
+    lost = []
+    if has_sums(con):  # the others are of earlier versions, which end if a part is lost
+        lost = con.execute("SELECT part FROM warehouse.main.lost").fetchall()
     by_table = dict.fromkeys(tables(), ()) | {name: tuple(listed) for name, listed, _ in parts}
     older = frozenset(part for _, _, listed in parts for part in listed or ())
-    stamp, root, models, schema = found
+    ((stamp, root, models, schema),) = found
     gone = frozenset(run_id for (run_id,) in dead)
-    return State(stamp, root, models, schema, dict(runs), by_table, older, gone)
+    harmed = frozenset(part for (part,) in lost)
+    return State(stamp, root, models, schema, dict(runs), by_table, older, gone, harmed)
+
+
+def recorded_marks(path: Path) -> dict[str, Mark]:
+    """Return the parts that the build of a warehouse file has verified."""
+    if not path.is_file():
+        return {}
+    with connect() as con:
+        try:
+            attach(con, path, read_only=True)
+            rows = con.execute("FROM warehouse.main._build_marks").fetchall()
+        except duckdb.OutOfMemoryException:
+            raise
+        except duckdb.Error:  # damaged, or of an earlier version: every part is verified
+            return {}
+    return {part: Mark(size, mtime_ns) for part, size, mtime_ns in rows}
 
 
 def recorded_state(path: Path) -> State | None:
@@ -150,14 +182,68 @@ def recorded_state(path: Path) -> State | None:
     Raises:
         LakeError: It was built by a newer tracelake.
     """
+    return _read(path, in_full=False)[0]
+
+
+def examined(path: Path) -> tuple[State | None, str | None]:
+    """Return the state of a warehouse file, and what is wrong with the file.
+
+    Every row is read. A file that is missing is not wrong.
+
+    Raises:
+        LakeError: It was built by a newer tracelake, or a program has opened it for writing.
+    """
+    if _has_wal(path):
+        return None, f"another program has left {wal_of(path).name} beside it"
+    return _read(path, in_full=True)
+
+
+def wal_of(warehouse: Path) -> Path:
+    """Return the write-ahead log that a program which writes to a warehouse makes."""
+    return warehouse.with_name(f"{warehouse.name}.wal")
+
+
+def _read(path: Path, *, in_full: bool) -> tuple[State | None, str | None]:
+    if not os.path.lexists(path):
+        return None, None
     if not path.is_file():
-        return None
+        return None, "it is not a file"
     with connect() as con:
         try:
             attach(con, path, read_only=True)
-        except (duckdb.IOException, duckdb.SerializationException, duckdb.InternalException):
-            return None
-        return read_state(con)
+            state = read_state(con)
+            if state is None or (in_full and not has_sums(con)):
+                return None, "another version of tracelake built it"
+            changed = changed_relations(con) if in_full else []
+        except duckdb.OutOfMemoryException:
+            raise
+        except duckdb.Error as error:
+            return None, f"it is damaged: {error}"
+    if changed:
+        return state, f"it was changed since the build: {', '.join(changed)}"
+    return state, None
+
+
+def _has_wal(warehouse: Path) -> bool:
+    """Return whether a write-ahead log that no program uses is beside the warehouse.
+
+    Raises:
+        LakeError: A program has opened the warehouse for writing.
+    """
+    wal = wal_of(warehouse)
+    if not os.path.lexists(wal):
+        return False
+    if warehouse.is_file():
+        with warehouse.open("rb") as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise LakeError(
+                    "another program has opened the warehouse for writing",
+                    path=warehouse,
+                    hint="close that program, and open the warehouse read-only",
+                ) from error
+    return True
 
 
 def recorded_failures(path: Path) -> tuple[Failure, ...]:
@@ -175,7 +261,8 @@ def _is_current(con: duckdb.DuckDBPyConnection) -> bool:
         return False
     recorded = dict(zip((column[0] for column in con.description or ()), found, strict=False))
     for name, known in (("version", WAREHOUSE_VERSION), ("schema_version", SCHEMA_VERSION)):
-        if (recorded.get(name) or 0) > known:
+        value = recorded.get(name)
+        if isinstance(value, int) and value > known:
             path = con.execute(
                 "SELECT path FROM duckdb_databases() WHERE database_name = $1", [CATALOG]
             ).fetchall()[0][0]
@@ -188,7 +275,7 @@ def _is_current(con: duckdb.DuckDBPyConnection) -> bool:
     return bool(recorded.get("version") == WAREHOUSE_VERSION)
 
 
-def _insert(con: duckdb.DuckDBPyConnection, table: str, *values: Sequence[str | bool]) -> None:
+def _insert(con: duckdb.DuckDBPyConnection, table: str, *values: Sequence[str | int]) -> None:
     """Append rows that are given column by column."""
     shown = ", ".join(f"unnest(${number})" for number in range(1, len(values) + 1))
     con.execute(f"INSERT INTO warehouse.main.{table} SELECT {shown}", list(values))

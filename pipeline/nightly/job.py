@@ -22,6 +22,7 @@ from pipeline.gates import (
     failed_gates,
     failures,
     left_out,
+    lost_data,
     too_many_bad_lines,
 )
 from pipeline.lake import Lake, full_name
@@ -143,12 +144,17 @@ class Job:
             account.page = ask(lake, "the summary", lambda con: read_page(con, written.run_ids))
 
     def judge(
-        self, lake: Lake, gates: Sequence[Gate], max_bad_ratio: float
+        self,
+        lake: Lake,
+        gates: Sequence[Gate],
+        max_bad_ratio: float,
+        lost: Sequence[tuple[str | None, str, str]] = (),
     ) -> list[TracelakeError]:
         """Return the errors of the runs that are not judged yet, the most severe first.
 
         Args:
             max_bad_ratio: Share of a run's lines that may be bad.
+            lost: What the build has left out.
         """
         left = self._owed
         bad, failed, cut = ask(
@@ -164,7 +170,8 @@ class Job:
         judged = left.of(Duty.GATES) if gates else left.of(Duty.LINES)
         self.account.verdicts = Verdicts(judged, gates, failed, bad, max_bad_ratio)
         out = left_out(self.account.model_failures or ())
-        self._verdicts = [verdict for verdict in (out, cut, lines) if verdict is not None]
+        found = (lost_data(lost), out, cut, lines)
+        self._verdicts = [verdict for verdict in found if verdict is not None]
         if failed:
             self._verdicts.append(failed_gates(failed, len(gates), lake.name))
         return self._verdicts

@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -134,7 +135,11 @@ def _read(path: Path, warn: Callable[[str], None]) -> _Record | None:
         content: dict[str, Any] = json.loads(path.read_bytes())
         version = content.pop("version")
         if version == VERSION:
-            return _Record(**content)
+            record = _Record(**content)
+            runs = chain(record.paged, *record.owed.values())
+            if not all(isinstance(run, str) for run in chain(dict(record.seen), runs)):
+                raise TypeError("a run id is not a text")
+            return record
         if isinstance(version, int) and version > VERSION:
             raise LakeError(
                 f"a newer tracelake wrote the backlog of jobs: its version is {version}, this"

@@ -10,7 +10,7 @@ import duckdb
 from pipeline.errors import LakeError
 from pipeline.lake import Lake
 from pipeline.models.base import engine_errors
-from pipeline.query.warehouse import open_warehouse
+from pipeline.query.warehouse import damage_behind, open_warehouse
 
 # A build takes longer than opening its result, so more than one in a row is unusual.
 ATTEMPTS = 4
@@ -42,7 +42,12 @@ def ask(
 
     def once() -> _T:
         with engine_errors(subject), open_warehouse(lake, memory=memory) as con:
-            return work(con)
+            try:
+                return work(con)
+            except duckdb.Error as error:
+                if damage := damage_behind(lake, str(error)):
+                    raise damage from error
+                raise
 
     return reopening(lake, once, attempts)
 

@@ -17,7 +17,7 @@ from pipeline.models.base import store_trouble
 from pipeline.query.parameters import Parameters
 from pipeline.query.reopening import ATTEMPTS, Edition, built_anew, edition, replaced
 from pipeline.query.statements import Statement, read_statements
-from pipeline.query.warehouse import open_warehouse
+from pipeline.query.warehouse import damage_behind, open_warehouse
 from pipeline.waiting import wait_for_one
 
 _BATCH_ROWS = 64 * 1024
@@ -54,10 +54,12 @@ def run_query(
     opened, con = edition(lake), open_warehouse(lake, memory=memory)
     try:
         statements = read_statements(con, sql, parameters or {})
-    except UsageError:
+    except UsageError as error:
         con.close()
+        if damage := damage_behind(lake, error.message):
+            raise damage from error
         raise
-    return _Answers(lake, memory, _Engine(con, timeout), opened).all(statements)
+    return _Answers(lake, memory, _Engine(lake, con, timeout), opened).all(statements)
 
 
 class _Engine:
@@ -67,8 +69,9 @@ class _Engine:
     can be woken by a signal or a timeout, and interrupts the call.
     """
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, timeout: float | None) -> None:
+    def __init__(self, lake: Lake, con: duckdb.DuckDBPyConnection, timeout: float | None) -> None:
         self.con = con
+        self._lake = lake
         self._timeout = timeout
         self._ends = None if timeout is None else time.monotonic() + timeout
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="query")
@@ -96,7 +99,7 @@ class _Engine:
         except (duckdb.Error, OSError, pa.ArrowException) as error:
             # While a result is read, Arrow wraps DuckDB's errors.
             self.close()
-            told = _told(str(error))
+            told = _told(self._lake, str(error))
             raise told from None if isinstance(told, StoreError) else error
 
     def reopen(self, con: duckdb.DuckDBPyConnection) -> None:
@@ -179,9 +182,13 @@ def _begin(con: duckdb.DuckDBPyConnection, statement: Statement) -> _Begun:
     return reader, next(reader, None)
 
 
-def _told(message: str) -> LakeError | StoreError | UsageError:
+def _told(lake: Lake, message: str) -> LakeError | StoreError | UsageError:
     if trouble := store_trouble(message):
         return trouble
+    if damage := damage_behind(lake, message):
+        return damage
+    if message.startswith("Invalid Input Error") and ".parquet'" in message:
+        return LakeError(message, hint="find the repair with: tracelake check")
     if message.startswith("IO Error"):
         return LakeError(message, hint="bring the warehouse up to date: tracelake build")
     if message.startswith("Out of Memory Error"):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
+import shlex
 import tempfile
 import weakref
 from pathlib import Path
@@ -11,14 +14,44 @@ import duckdb
 
 from pipeline.errors import LakeError
 from pipeline.lake import Lake
-from pipeline.models.base import copy_of, literal, quoted
+from pipeline.models.base import copy_of, is_corrupt, literal, quoted, select_parts, store_trouble
 from pipeline.models.compute import connect
 from pipeline.models.records import records_view
 from pipeline.models.state import CATALOG, attach, read_root, read_state
+from pipeline.models.sums import missing_relations
 from pipeline.records import records_file
 from pipeline.schema import tables
 
-_REBUILD = "build it again: tracelake build --full"
+
+def damaged(lake: Lake, why: str) -> LakeError:
+    """Return the error for a warehouse that cannot be read."""
+    return LakeError(
+        f"the warehouse is damaged: {why}",
+        path=lake.warehouse,
+        hint=f"make it anew: tracelake build --lake {shlex.quote(lake.name)}",
+    )
+
+
+def damage_behind(lake: Lake, message: str) -> LakeError | None:
+    """Return the error for a damaged warehouse, if that explains DuckDB's message.
+
+    To list tables takes as long as a small query, so it is done after an error.
+    """
+    if is_corrupt(message):
+        return damaged(lake, message)
+    if not _NO_TABLE.search(message):
+        return None
+    with connect() as con:
+        try:
+            attach(con, lake.warehouse, read_only=True)
+            missing = missing_relations(con)
+        except duckdb.Error as error:
+            return damaged(lake, str(error))
+    return damaged(lake, f"it lacks {', '.join(missing)}") if missing else None
+
+
+_NO_TABLE = re.compile(r"Catalog Error: .* does not exist")
+_LOCKED = "Could not set lock on file"
 
 
 def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyConnection:
@@ -33,10 +66,12 @@ def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyC
         LakeError: There is no warehouse, or this tracelake cannot read it.
         UsageError: The memory is too small to open it.
     """
-    if not lake.warehouse.is_file():
+    if not os.path.lexists(lake.warehouse):
         raise LakeError(
             "the lake has no warehouse", path=lake.name, hint="make it with: tracelake build"
         )
+    if not lake.warehouse.is_file():
+        raise damaged(lake, "it is not a file")
     held = contextlib.ExitStack()
     limit = {} if memory is None else {"memory_limit": f"{memory}B"}
     try:
@@ -53,7 +88,7 @@ def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyC
             raise LakeError(
                 "the warehouse was built by another version",
                 path=lake.warehouse,
-                hint=_REBUILD,
+                hint=f"build it again: tracelake build --lake {shlex.quote(lake.name)}",
             )
         con.execute(f"USE {CATALOG}")
         if root != lake.part_files.base:
@@ -64,11 +99,18 @@ def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyC
         con.execute(f"SET allowed_paths = [{literal(str(records_file(lake.root)))}]")
         con.execute("SET enable_external_access = false")
         con.execute("SET lock_configuration = true")
-    except (duckdb.IOException, duckdb.SerializationException, duckdb.InternalException) as error:
+    except duckdb.OutOfMemoryException:
         con.close()
-        raise LakeError(
-            f"the warehouse cannot be opened: {error}", path=lake.warehouse, hint=_REBUILD
-        ) from error
+        raise
+    except duckdb.Error as error:
+        con.close()
+        if _LOCKED in str(error):
+            raise LakeError(
+                "another program has opened the warehouse for writing",
+                path=lake.warehouse,
+                hint="close that program, and open the warehouse read-only",
+            ) from error
+        raise damaged(lake, str(error)) from error
     except LakeError:
         con.close()
         raise
@@ -93,4 +135,13 @@ def _follow_move(con: duckdb.DuckDBPyConnection, base: str) -> None:
     there = {name for (name,) in con.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
     for table in tables().values():
         if state and copy_of(table.name) not in there:
-            con.execute(f"CREATE TEMP VIEW {quoted(table.name)} AS {state.select(table, base)}")
+            view = f"CREATE TEMP VIEW {quoted(table.name)} AS"
+            try:
+                con.execute(f"{view} {state.select(table, base)}")
+            except duckdb.Error as error:  # a part is missing or damaged
+                if trouble := store_trouble(str(error)):
+                    raise trouble from None
+                # Only who reads the table gets the error.
+                told = literal(str(error).splitlines()[0])
+                rows = select_parts(table, base, ()).removesuffix("WHERE false")
+                con.execute(f"{view} {rows} WHERE error({told})::BOOLEAN")

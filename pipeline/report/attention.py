@@ -19,6 +19,7 @@ _TITLES = {
     "drifted": "Drift",
     "unreadable": "Data lost or unreadable",
     "model_failed": "Runs without figures",
+    "data_lost": "Part files of the lake lost",
     "slow_stage": "Slow stages",
     "slow_link": "Slow links",
     "data_loading": "Slow data loading",

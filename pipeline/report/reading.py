@@ -10,6 +10,7 @@ import duckdb
 from pipeline.errors import LakeError
 from pipeline.lake import Lake
 from pipeline.query import open_warehouse, resolve_run
+from pipeline.query.warehouse import damage_behind
 from pipeline.report.cells import Row
 
 # Temporary table of the runs of the page.
@@ -41,7 +42,11 @@ class Warehouse:
             answer = self._con.execute(sql, list(parameters))
             names = [column[0] for column in answer.description or ()]
             return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
-        except (duckdb.IOException, duckdb.BinderException, duckdb.CatalogException) as error:
+        except duckdb.OutOfMemoryException:
+            raise
+        except duckdb.Error as error:
+            if damage := damage_behind(self._lake, str(error)):
+                raise damage from error
             raise LakeError(
                 f"the warehouse cannot be read: {error}",
                 path=self._lake.warehouse,

@@ -114,3 +114,17 @@ SELECT
     'Make the file readable for the user that runs tracelake, and ingest it again.' AS advice
 FROM skipped
 WHERE reason = 'unreadable'
+UNION ALL BY NAME
+SELECT
+    NULL AS run_id, 'data_lost' AS kind, 'critical' AS severity, 'faults' AS gate,
+    part AS subject,
+    format('{}: the part file is {}; {}.', part, any_value(damage), CASE
+        WHEN count(run_id) = 0 THEN 'the skipped files are not listed'
+        WHEN count(run_id) = 1 THEN concat('run ', any_value(run_id), ' is left out')
+        ELSE format('{} runs are left out', count(run_id))
+    END) AS evidence,
+    'input' AS cause,
+    'Give the input of the run to tracelake run again, put the file back from a backup, or drop the run with --forget.'
+        AS advice
+FROM lost
+GROUP BY part

@@ -3,7 +3,7 @@
 -- @report Findings
 -- @scope fleet
 -- @grain run_id?, kind, subject
--- @column kind VARCHAR | regressed, drifted, straggler, suspect, recurring, slow_stage, slow_node, slow_link, data_loading, incomplete, contradiction, unreadable, model_failed or rejects.
+-- @column kind VARCHAR | regressed, drifted, straggler, suspect, recurring, slow_stage, slow_node, slow_link, data_loading, incomplete, contradiction, unreadable, data_lost, model_failed or rejects.
 -- @column severity VARCHAR | critical, warning or notice. A notice fails no gate.
 -- @column subject VARCHAR | What the finding is about: a rank, host, stage, link, operation, figure or file.
 -- @column op VARCHAR | Operation that is slow, or that explains most of a change.

@@ -1,0 +1,164 @@
+"""Check the shape of JSON that was read from a lake.
+
+A shape is a type or types, `[shape]` for a list, `{name: shape}` for an object with at least these
+fields, or `{...: shape}` for an object with any fields.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from pipeline.lake.packs import PACKED
+from pipeline.schema import SCHEMA_VERSION, tables
+
+_Nullable = (str, type(None))
+_STAT = {"size": int, "mtime_ns": int, "inode": (int, type(None)), "members": int}
+# Of the record of an input that was read.
+_SOURCE = {
+    "path": str,
+    "member": _Nullable,
+    **_STAT,
+    "weight": int,
+    "position": (int, type(None)),
+    "packed": bool,
+    "head_hash": str,
+    "place": (list, type(None)),
+    "bytes": int,
+    "lines": int,
+    "content_hash": _Nullable,
+    "duplicate_of": _Nullable,
+    "facts": {
+        "path": str,
+        "stem": str,
+        "rank": (int, type(None)),
+        "host": _Nullable,
+        "device": _Nullable,
+        "stamp": _Nullable,
+        "topology": dict,
+    },
+}
+_good: set[tuple[object, ...]] = set()
+_DROPPED = {"generation": str, "options": dict, "sources": list}
+_RUN = {**_DROPPED, "parts": {...: [str]}}
+_SKIPPED = {"inputs": [{"path": str, "member": _Nullable, "reason": str}], "parts": [str]}
+_PACKS = {"runs": {...: str}, "packs": {...: [[int]]}}
+
+_PART = re.compile(rf"(\w+)/(run_id=[^/\0]+|{PACKED})/[^/\0]+\.parquet")
+
+
+def group_damage(content: Any) -> str | None:
+    """Return what is wrong with the manifest of a group."""
+    return _misfit(content, {"runs": {...: _RUN}}) or _first(
+        _of_run(run_id, run) or _misnamed(run["parts"]) for run_id, run in content["runs"].items()
+    )
+
+
+def dropped_damage(content: Any) -> str | None:
+    """Return what is wrong with the list of dropped runs."""
+    return _misfit(content, {"runs": {...: _DROPPED}}) or _first(
+        _of_run(run_id, run) for run_id, run in content["runs"].items()
+    )
+
+
+def skipped_damage(content: Any) -> str | None:
+    """Return what is wrong with the list of skipped inputs."""
+    return (
+        _misfit(content, _SKIPPED)
+        or _first(
+            _misfit(one, {**_STAT, "formats": str}) for one in content["inputs"] if "size" in one
+        )
+        or _misnamed({"skipped": content["parts"]})
+    )
+
+
+def packs_damage(content: Any) -> str | None:
+    """Return what is wrong with the list of packs."""
+    wrong = _misfit(content, _PACKS)
+    if wrong:
+        return wrong
+    for pack, spans in content["packs"].items():
+        if not is_part(pack) or pack.split("/")[1] != PACKED:
+            return f"{pack[:100]!r} is no pack"
+        for span in spans:
+            if len(span) != 2 or not 0 <= span[0] <= span[1] < len(content["runs"]):
+                return f"{span} of {pack} is no span of runs"
+    return None
+
+
+def is_part(name: str) -> bool:
+    """Return whether a part file of a table can have this name, relative to the lake."""
+    found = _PART.fullmatch(name)
+    return bool(found and found[1] in tables())
+
+
+def _of_run(run_id: str, run: Mapping[str, Any]) -> str | None:
+    if not run_id or "/" in run_id or "\0" in run_id:
+        return f"{run_id[:100]!r} is no run id"
+    version = run["options"].get("schema", SCHEMA_VERSION)
+    if not isinstance(version, int):
+        return f"runs.{run_id}.options.schema has the wrong type: {str(version)[:40]!r}"
+    for source in run["sources"]:
+        if wrong := _source_damage(source):
+            return f"runs: {run_id}: sources: {wrong}"
+    return None
+
+
+def _misfit(value: Any, shape: Any) -> str | None:
+    """Return what of a value does not have a shape; None if all of it has."""
+    if isinstance(shape, (type, tuple)):
+        return None if isinstance(value, shape) else f"wrong type: {str(value)[:40]!r}"
+    if not isinstance(value, type(shape)):
+        return "not an object" if isinstance(shape, dict) else "not a list"
+    if isinstance(shape, list):
+        fields = ((number, one, shape[0]) for number, one in enumerate(value))
+    elif ... in shape:
+        fields = ((name, one, shape[...]) for name, one in value.items())
+    elif lacking := shape.keys() - value.keys():
+        return f"lacks {min(lacking)}"
+    else:
+        fields = ((name, value[name], of) for name, of in shape.items())
+    for name, one, of in fields:
+        if isinstance(of, (type, tuple)) and isinstance(one, of):
+            continue
+        if wrong := _misfit(one, of):
+            return f"{name}: {wrong}"
+    return None
+
+
+def _source_damage(source: Any) -> str | None:
+    """Return what is wrong with the record of an input.
+
+    A large lake has 100,000 of them, with few different lists of types.
+    """
+    if not isinstance(source, dict) or not isinstance(facts := source.get("facts"), dict):
+        return "not the record of an input"
+    types = (*source, *map(type, source.values()), *facts, *map(type, facts.values()))
+    if types not in _good:
+        if wrong := _misfit(source, _SOURCE):
+            return wrong
+        _good.add(types)
+    for value in facts["topology"].values():
+        if not isinstance(value, int):
+            return f"topology: wrong type: {str(value)[:40]!r}"
+    if stamp := facts["stamp"]:
+        try:
+            datetime.fromisoformat(stamp)
+        except ValueError:
+            return f"{stamp[:40]!r} is no date"
+    return None
+
+
+def _misnamed(parts: Mapping[str, list[str]]) -> str | None:
+    """Return the first name that no part file of a table can have; None if there is none."""
+    for table, names in parts.items():
+        for name in names:
+            if not is_part(name) or not name.startswith(f"{table}/"):
+                return f"{name[:100]!r} is no part file of {table}"
+    return None
+
+
+def _first(found: Iterable[str | None]) -> str | None:
+    return next((problem for problem in found if problem), None)
