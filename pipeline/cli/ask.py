@@ -72,7 +72,7 @@ def query(
 
     text, values = _read_query(sql, file, example, parameters or ())
     limit = None if memory is None else parse_size(memory)
-    answer = run_query(open_lake(lake), text, values, timeout=timeout, memory=limit)
+    answer = run_query(open_lake(lake, output), text, values, timeout=timeout, memory=limit)
     print_table(answer, output_format, output)
 
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pipeline.report import ReportResult
 
 HEADLINE_RUNS = 20
-PAGE = "report.html"
 
 
 def read_options(

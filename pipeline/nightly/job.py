@@ -14,7 +14,7 @@ import duckdb
 
 from pipeline.errors import CheckFailedError, TracelakeError, UsageError, exit_code_of
 from pipeline.faults import EXPANDED_TOO_FAR
-from pipeline.files import put
+from pipeline.files import put_output
 from pipeline.gates import Gate, bad_lines, cut_short, failed_gates, failures, too_many_bad_lines
 from pipeline.lake import Lake, full_name
 from pipeline.nightly.hook import Hook
@@ -201,7 +201,7 @@ class Job:
     def _put(self) -> None:
         series = self._request.summary
         if series is not None:
-            put(series.path, self._told().encode())
+            put_output(series.path, self._told().encode())
             series.link_latest()
             self._prune(series)
 
