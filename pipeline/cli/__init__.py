@@ -12,12 +12,21 @@ from pipeline.cli.app import app
 from pipeline.cli.garbage import spare_imported
 from pipeline.cli.steps import speak
 from pipeline.errors import TracelakeError, exit_code_of, is_refusal
-from pipeline.waiting import listening
+from pipeline.waiting import end_if_abandoned, listening
 
 __all__ = ["app", "ask", "jobs", "keep", "look", "main", "synth", "timeline"]
 
 
 def main() -> None:
+    """Run the command line, and end the process with the exit code."""
+    try:
+        _run()
+    except SystemExit as end:
+        end_if_abandoned(exit_code_of(end))
+        raise
+
+
+def _run() -> None:
     """Run the command line; the only place where errors become text and exit codes."""
     if isinstance(
         sys.stdout, io.TextIOWrapper

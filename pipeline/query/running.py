@@ -17,10 +17,12 @@ from pipeline.models.base import store_trouble
 from pipeline.query.parameters import Parameters
 from pipeline.query.reopening import ATTEMPTS, Edition, built_anew, edition, replaced
 from pipeline.query.statements import Statement, read_statements
-from pipeline.query.warehouse import open_warehouse
-from pipeline.waiting import wait_for_one
+from pipeline.query.warehouse import open_warehouse, release
+from pipeline.waiting import abandon, wait_for_one
 
 _BATCH_ROWS = 64 * 1024
+# How long an interrupted call of DuckDB may take to end; some functions do not look.
+_GRACE_SECONDS = 1.0
 _Begun: TypeAlias = tuple[pa.RecordBatchReader, pa.RecordBatch | None]
 _T = TypeVar("_T")
 
@@ -52,12 +54,13 @@ def run_query(
             the timeout.
     """
     opened, con = edition(lake), open_warehouse(lake, memory=memory)
+    engine = _Engine(con, timeout)
     try:
-        statements = read_statements(con, sql, parameters or {})
+        statements = engine.call(partial(read_statements, con, sql, parameters or {}))
     except UsageError:
-        con.close()
+        engine.close()
         raise
-    return _Answers(lake, memory, _Engine(con, timeout), opened).all(statements)
+    return _Answers(lake, memory, engine, opened).all(statements)
 
 
 class _Engine:
@@ -72,6 +75,7 @@ class _Engine:
         self._timeout = timeout
         self._ends = None if timeout is None else time.monotonic() + timeout
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="query")
+        self._abandoned = False
 
     def call(self, work: Callable[[], _T]) -> _T:
         """Return the result of the work; DuckDB's errors are raised as those of tracelake."""
@@ -105,16 +109,21 @@ class _Engine:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="query")
 
     def close(self) -> None:
-        """End the thread and the connection."""
-        self._pool.shutdown()
-        self.con.close()
+        """End the thread and the connection, unless the thread was abandoned."""
+        if not self._abandoned:
+            self._pool.shutdown()
+            self.con.close()
 
     def _interrupt(self, future: Future[_T]) -> None:
         """End the work and everything after it; it may not have started, hence the loop."""
         future.cancel()  # unless it has started
-        while not future.done():
+        ends = time.monotonic() + _GRACE_SECONDS
+        while not future.done() and time.monotonic() < ends:
             self.con.interrupt()
             wait_for_one([future], 0.05)
+        if not future.done():
+            self._abandoned = True
+            abandon(future, partial(release, self.con))
         self.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -18,6 +19,10 @@ from pipeline.models.state import CATALOG, attach, read_root, read_state
 from pipeline.records import records_file
 from pipeline.schema import tables
 
+# What removes the spill folder of each connection.
+_RELEASES: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Callable[[], object]] = (
+    weakref.WeakKeyDictionary()
+)
 _REBUILD = "build it again: tracelake build --full"
 
 
@@ -41,7 +46,7 @@ def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyC
     limit = {} if memory is None else {"memory_limit": f"{memory}B"}
     try:
         con = connect(temp_directory=str(_spill_folder(lake, held)), **limit)
-        weakref.finalize(con, held.close)
+        _RELEASES[con] = weakref.finalize(con, held.close)
     except BaseException:  # also after a signal: nothing else removes the folder
         held.close()
         raise
@@ -73,6 +78,11 @@ def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyC
         con.close()
         raise
     return con
+
+
+def release(con: duckdb.DuckDBPyConnection) -> None:
+    """Remove the spill folder of a connection that cannot be closed."""
+    _RELEASES[con]()
 
 
 def _spill_folder(lake: Lake, held: contextlib.ExitStack) -> Path:
