@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pipeline
-from pipeline.errors import TracelakeError
+from pipeline.errors import TracelakeError, advice_on
 from pipeline.text import counted, printable
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Voice:
         where = None if error.filename is None else os.fsdecode(error.filename)
         self._block(
             error.strerror or str(error),
-            {"where": where, "next": "free space or raise the limit, then run the command again"},
+            {"where": where, "next": advice_on(error)},
         )
 
     def bug(self, error: BaseException) -> None:

@@ -103,6 +103,20 @@ def is_refusal(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in REFUSED
 
 
+def advice_on(error: OSError) -> str:
+    """Return what to do about an error of `is_refusal`."""
+    match error.errno:
+        case errno.EROFS:
+            return "the file system is read-only: mount it writable, or write elsewhere"
+        case errno.EIO:
+            return "check the disk"
+        case errno.ENOMEM:
+            return "free memory or raise the limit, then run the command again"
+        case errno.EMFILE | errno.ENFILE:
+            return "raise the limit of open files (ulimit -n), then run the command again"
+    return "free space or raise the limit, then run the command again"
+
+
 def exit_code_of(error: BaseException | None) -> int:
     """Return the exit code of a process that this error ends."""
     match error:
@@ -114,4 +128,5 @@ def exit_code_of(error: BaseException | None) -> int:
             return code
         case KeyboardInterrupt():
             return 130
-    return InputError.exit_code if is_refusal(error) else TracelakeError.exit_code
+    refused = isinstance(error, MemoryError) or is_refusal(error)
+    return InputError.exit_code if refused else TracelakeError.exit_code

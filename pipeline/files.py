@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from pipeline.errors import RefusedError, UsageError, is_refusal
+from pipeline.errors import RefusedError, UsageError, advice_on, is_refusal
 
 _MARK = "tracelake"
 # The form that the beginning of a URI has in a path.
@@ -259,12 +259,34 @@ def _told(error: OSError, path: Path) -> RefusedError | UsageError:
         return RefusedError(
             f"cannot write: {error.strerror}",
             path=path,
-            hint="free space or raise the limit, then run the command again",
+            hint=advice_on(error),
         )
     return UsageError(f"cannot write: {error.strerror}", path=path, hint="choose another file")
 
 
-# --- outputs: files that a user names -----------------------------------------------------------
+# --- files that a user names --------------------------------------------------------------------
+
+
+def read_text(path: Path, what: str, most: int, encoding: str = "utf-8") -> str:
+    """Return the text of a file that a user named.
+
+    Args:
+        what: What the file is, for errors.
+        most: Bytes that it may have; a device may have no end.
+
+    Raises:
+        UsageError: It cannot be read, is too long, or is not text.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(most + 1)
+        if len(content) <= most:
+            return content.decode(encoding)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read {what}: {error}", path=path) from error
+    raise UsageError(
+        f"{what} is too long", path=path, hint=f"give a file of at most {most / 1e6:.0f} MB"
+    )
 
 
 @contextmanager
@@ -313,12 +335,12 @@ def refuse_outputs(outputs: Mapping[str, Path | None], lake: Path, page: Path) -
         if path is None or str(path) == "-":
             continue
         refuse_uri(str(path))
-        real = os.path.realpath(path)
+        real = _real(path)
         if os.path.isdir(real):
             raise UsageError(
                 f"{option} names a directory, not a file", path=path, hint="give a file"
             )
-        if real != os.path.realpath(page) and _is_in(real, os.path.realpath(lake)):
+        if real != _real(page) and _is_in(real, _real(lake)):
             raise UsageError(
                 f"{option} names a file in the lake", path=path, hint="give a file elsewhere"
             )
@@ -327,6 +349,17 @@ def refuse_outputs(outputs: Mapping[str, Path | None], lake: Path, page: Path) -
                 f"{option} and {known[real]} name the same file", path=path, hint="give two files"
             )
         known[real] = option
+
+
+def _real(path: Path) -> str:
+    try:
+        return os.path.realpath(path)
+    except OSError as error:  # the working folder has been removed
+        raise UsageError(
+            f"a relative path cannot be used: {error.strerror}",
+            path=path,
+            hint="change to a folder that exists, or give an absolute path",
+        ) from error
 
 
 def _is_in(path: str, folder: str) -> bool:

@@ -11,7 +11,7 @@ from pipeline.cli import ask, jobs, keep, look, synth, timeline
 from pipeline.cli.app import app
 from pipeline.cli.garbage import spare_imported
 from pipeline.cli.steps import speak
-from pipeline.errors import TracelakeError, exit_code_of, is_refusal
+from pipeline.errors import RefusedError, TracelakeError, exit_code_of, is_refusal
 from pipeline.waiting import end_if_abandoned, listening
 
 __all__ = ["app", "ask", "jobs", "keep", "look", "main", "synth", "timeline"]
@@ -28,6 +28,7 @@ def main() -> None:
 
 def _run() -> None:
     """Run the command line; the only place where errors become text and exit codes."""
+    _open_standard_streams()
     if isinstance(
         sys.stdout, io.TextIOWrapper
     ):  # names may have characters that the terminal cannot show
@@ -39,6 +40,13 @@ def _run() -> None:
     except TracelakeError as error:
         speak().error(error)
         sys.exit(error.exit_code)
+    except MemoryError as error:
+        refused = RefusedError(
+            "not enough memory", hint="free memory, raise the limit (ulimit), or read less at once"
+        )
+        refused.__cause__ = error
+        speak().error(refused)
+        sys.exit(refused.exit_code)
     except OSError as error:
         if not is_refusal(error):
             _end_with_bug(error)
@@ -46,6 +54,22 @@ def _run() -> None:
         sys.exit(exit_code_of(error))
     except Exception as error:  # noqa: BLE001 - whatever else reaches this place is a bug
         _end_with_bug(error)
+
+
+def _open_standard_streams() -> None:
+    """Open the null device for each standard stream that is closed.
+
+    So a result goes nowhere, and no file of the lake gets the number of such a stream.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is not None:
+            continue
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        setattr(sys, name, os.fdopen(nowhere, "w" if number else "r", encoding="utf-8"))
 
 
 def _live_lightly() -> None:

@@ -54,7 +54,7 @@ def run_query(
             the timeout.
     """
     opened, con = edition(lake), open_warehouse(lake, memory=memory)
-    engine = _Engine(con, timeout)
+    engine = _Engine(con, timeout, limited=memory is not None)
     try:
         statements = engine.call(partial(read_statements, con, sql, parameters or {}))
     except UsageError:
@@ -70,8 +70,11 @@ class _Engine:
     can be woken by a signal or a timeout, and interrupts the call.
     """
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, timeout: float | None) -> None:
+    def __init__(
+        self, con: duckdb.DuckDBPyConnection, timeout: float | None, *, limited: bool
+    ) -> None:
         self.con = con
+        self._limited = limited
         self._timeout = timeout
         self._ends = None if timeout is None else time.monotonic() + timeout
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="query")
@@ -100,8 +103,10 @@ class _Engine:
         except (duckdb.Error, OSError, pa.ArrowException) as error:
             # While a result is read, Arrow wraps DuckDB's errors.
             self.close()
-            told = _told(str(error))
-            raise told from None if isinstance(told, StoreError) else error
+            told = _told(str(error), limited=self._limited)
+            # DuckDB's own advice is to change settings that a query may not change.
+            plain = isinstance(told, StoreError) or "SET " in str(error)
+            raise told from None if plain else error
 
     def reopen(self, con: duckdb.DuckDBPyConnection) -> None:
         """Continue with another connection, with the same deadline."""
@@ -188,14 +193,25 @@ def _begin(con: duckdb.DuckDBPyConnection, statement: Statement) -> _Begun:
     return reader, next(reader, None)
 
 
-def _told(message: str) -> LakeError | StoreError | UsageError:
+def _told(message: str, *, limited: bool) -> LakeError | StoreError | UsageError:
+    """Return the error for a message of DuckDB.
+
+    Args:
+        limited: The user gave a memory limit.
+    """
+    if "arrow_large_buffer_size" in message:
+        return UsageError(
+            "the texts of a column are too long to be returned together",
+            hint="return shorter ones, such as substr(column, 1, 1000), or fewer rows with LIMIT",
+        )
     if trouble := store_trouble(message):
         return trouble
     if message.startswith("IO Error"):
         return LakeError(message, hint="bring the warehouse up to date: tracelake build")
     if message.startswith("Out of Memory Error"):
+        what = "--memory is too small" if limited else "there is not enough memory"
         return UsageError(
-            f"--memory is too small for the query: {message.splitlines()[0]}",
+            f"{what} for the query: {message.splitlines()[0]}",
             hint="raise --memory, or query fewer runs or columns",
         )
     return UsageError(message)

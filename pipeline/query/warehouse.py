@@ -10,7 +10,7 @@ from pathlib import Path
 
 import duckdb
 
-from pipeline.errors import LakeError
+from pipeline.errors import LakeError, UsageError
 from pipeline.lake import Lake
 from pipeline.models.base import copy_of, literal, quoted
 from pipeline.models.compute import connect
@@ -74,6 +74,11 @@ def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyC
         raise LakeError(
             f"the warehouse cannot be opened: {error}", path=lake.warehouse, hint=_REBUILD
         ) from error
+    except duckdb.OutOfMemoryException:
+        con.close()
+        raise UsageError(
+            "--memory is too small to open the warehouse", hint="give --memory 60MB or more"
+        ) from None
     except LakeError:
         con.close()
         raise
