@@ -153,7 +153,9 @@ def print_dry_run(
 
 def judge_input(ingested: IngestReport, max_bad_ratio: float) -> None:
     """Raise an error if an input was cut or a run has more bad lines than allowed."""
-    error = cut_short(ingested.cut) or too_many_bad_lines(ingested.runs, max_bad_ratio)
+    error = cut_short(ingested.cut, ingested.too_far) or too_many_bad_lines(
+        ingested.runs, max_bad_ratio
+    )
     if error is not None:
         raise error
 

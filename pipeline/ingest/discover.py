@@ -30,7 +30,7 @@ SKIP_REASONS = {
     "no_records": "The format that was forced or chosen found no record in it.",
     "ambiguous": "Several formats claim the content; choose one with --input-format.",
     "unreadable": "The operating system or the decompressor cannot read it.",
-    "expands_too_far": "It decompresses to more than --max-expand allows, the archive as a whole.",
+    "expands_too_far": "It, or the archive with it, decompresses to more than --max-expand allows.",
     "not_a_file": "A device, socket, pipe or link to a directory; only regular files are read.",
     "hidden": "The name starts with a dot.",
     "nested_archive": "An archive inside an archive is not opened; extract it.",

@@ -137,13 +137,14 @@ class Job:
             max_bad_ratio: Share of a run's lines that may be bad.
         """
         left = self._owed
+        skipped = self.account.ingested.too_far if self.account.ingested else ()
         bad, failed, cut = ask(
             lake,
             "the gates",
             lambda con: (
                 bad_lines(con, left.of(Duty.LINES)),
                 failures(con, gates, left.of(Duty.GATES), inputs=True) if gates else [],
-                cut_short(_cut_runs(con, left.of(Duty.LINES))),
+                cut_short(_cut_runs(con, left.of(Duty.LINES)), skipped),
             ),
         )
         lines = too_many_bad_lines(bad, max_bad_ratio)
