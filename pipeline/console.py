@@ -247,7 +247,7 @@ def _write(text: str) -> None:
         try:
             sys.stderr.write(text)
             sys.stderr.flush()
-        except BrokenPipeError:  # the reader has gone; the command continues without messages
+        except OSError:  # the reader or the terminal has gone; the command continues silently
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 

@@ -128,8 +128,22 @@ def next_step(error: OSError) -> str | None:
     if error.errno in _OBSTACLES and error.filename is not None:
         return "move what is there out of the way, or let this user write there; then run again"
     if is_refusal(error):
-        return "free space or raise the limit, then run the command again"
+        return advice_on(error)
     return None
+
+
+def advice_on(error: OSError) -> str:
+    """Return what to do about an error of `is_refusal`."""
+    match error.errno:
+        case errno.EROFS:
+            return "the file system is read-only: mount it writable, or write elsewhere"
+        case errno.EIO:
+            return "check the disk"
+        case errno.ENOMEM:
+            return "free memory or raise the limit, then run the command again"
+        case errno.EMFILE | errno.ENFILE:
+            return "raise the limit of open files (ulimit -n), then run the command again"
+    return "free space or raise the limit, then run the command again"
 
 
 def exit_code_of(error: BaseException | None) -> int:
@@ -143,6 +157,6 @@ def exit_code_of(error: BaseException | None) -> int:
             return code
         case KeyboardInterrupt():
             return 130
-    if isinstance(error, OSError) and next_step(error):
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and next_step(error)):
         return InputError.exit_code
     return TracelakeError.exit_code

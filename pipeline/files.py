@@ -14,13 +14,14 @@ import functools
 import os
 import re
 import shutil
+import stat
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from pipeline.errors import RefusedError, UsageError, is_refusal
+from pipeline.errors import RefusedError, UsageError, advice_on, is_refusal
 
 _MARK = "tracelake"
 # The form that the beginning of a URI has in a path.
@@ -28,6 +29,8 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:/")
 # With so many files or more, one call for the whole file system is faster than one per file.
 _MANY = 8
 _LINUX = sys.platform == "linux"
+# Letters of a file's name in its temporary name, which a file system limits to 255 bytes.
+_NAMED = 48
 
 # --- changes ------------------------------------------------------------------------------------
 
@@ -172,7 +175,8 @@ def beside(path: Path) -> Iterator[Path]:
     try:
         make_folder(path.parent)
         _remove_dead(path.parent)
-        with _claimed(path.with_name(f".{path.name}.{_MARK}.{os.getpid()}.tmp")) as there:
+        name = f".{path.name[:_NAMED]}.{_MARK}.{os.getpid()}.tmp"
+        with _claimed(path.with_name(name)) as there:
             yield there
             sync([there])
             replace(there, path)
@@ -255,6 +259,138 @@ def _told(error: OSError, path: Path) -> RefusedError | UsageError:
         return RefusedError(
             f"cannot write: {error.strerror}",
             path=path,
-            hint="free space or raise the limit, then run the command again",
+            hint=advice_on(error),
         )
     return UsageError(f"cannot write: {error.strerror}", path=path, hint="choose another file")
+
+
+# --- files that a user names --------------------------------------------------------------------
+
+
+def read_text(path: Path, what: str, most: int, encoding: str = "utf-8") -> str:
+    """Return the text of a file that a user named.
+
+    Args:
+        what: What the file is, for errors.
+        most: Bytes that it may have; a device may have no end.
+
+    Raises:
+        UsageError: It cannot be read, is too long, or is not text.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(most + 1)
+        if len(content) <= most:
+            return content.decode(encoding)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read {what}: {error}", path=path) from error
+    raise UsageError(
+        f"{what} is too long", path=path, hint=f"give a file of at most {most / 1e6:.0f} MB"
+    )
+
+
+@contextmanager
+def output(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a stream into a file that a user named.
+
+    A new or regular file is replaced when the context exits without an error; otherwise it stays as
+    it was. A link stays: the file it points at is replaced. A device or a pipe is written through.
+
+    Raises:
+        RefusedError: The disk is full or broken.
+        UsageError: It cannot be written.
+    """
+    try:
+        target = replaceable(path)
+        if target is None:
+            with open(path, "wb", opener=_existing) as stream, naming(path):
+                yield stream
+            return
+        with beside(target) as there, there.open("wb") as stream:
+            if target.exists():
+                shutil.copymode(target, there)
+            yield stream
+    except OSError as error:
+        raise _told(error, path) from error
+
+
+def put_output(path: Path, content: bytes) -> None:
+    """Write the whole content of a file that a user named; see `output`."""
+    with output(path) as stream:
+        stream.write(content)
+
+
+def refuse_outputs(outputs: Mapping[str, Path | None], lake: Path, page: Path) -> None:
+    """Make sure that files that a user named can be outputs, before work for them is done.
+
+    Args:
+        outputs: Files by the option that names them; None and `-` are no files.
+        lake: Folder of the lake, in which a command may only write `page`.
+
+    Raises:
+        UsageError: A file is a directory, in a store or in the lake, or two are the same.
+    """
+    known: dict[str, str] = {}
+    for option, path in outputs.items():
+        if path is None or str(path) == "-":
+            continue
+        refuse_uri(str(path))
+        real = _real(path)
+        if os.path.isdir(real):
+            raise UsageError(
+                f"{option} names a directory, not a file", path=path, hint="give a file"
+            )
+        if real != _real(page) and _is_in(real, _real(lake)):
+            raise UsageError(
+                f"{option} names a file in the lake", path=path, hint="give a file elsewhere"
+            )
+        if real in known and not _is_special(path):
+            raise UsageError(
+                f"{option} and {known[real]} name the same file", path=path, hint="give two files"
+            )
+        known[real] = option
+
+
+def _real(path: Path) -> str:
+    try:
+        return os.path.realpath(path)
+    except OSError as error:  # the working folder has been removed
+        raise UsageError(
+            f"a relative path cannot be used: {error.strerror}",
+            path=path,
+            hint="change to a folder that exists, or give an absolute path",
+        ) from error
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return os.path.commonpath([path, folder]) == folder
+
+
+def _is_special(path: Path) -> bool:
+    """Return whether this is a device, a pipe or a socket."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def replaceable(path: Path) -> Path | None:
+    """Return the file that an output replaces, behind links; None for one to write through.
+
+    A link of /proc is an open file of a process, such as /dev/stdout: another file in its place
+    would not be what that process has open.
+    """
+    if _is_special(path):
+        return None
+    while path.is_symlink():
+        folder = os.path.realpath(path.parent)
+        if _is_in(folder, "/proc"):
+            return None
+        path = Path(folder, os.readlink(path))
+    return path
+
+
+def _existing(path: str, flags: int) -> int:
+    """Open a file that exists; if it has gone, no other is made."""
+    return os.open(path, flags & ~os.O_CREAT)

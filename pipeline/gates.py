@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pipeline.errors import CheckFailedError, InputError, UsageError
-from pipeline.text import counted
+from pipeline.text import counted, printable
 
 if TYPE_CHECKING:
     import duckdb
@@ -203,15 +203,21 @@ def lost_data(lost: Sequence[tuple[str | None, str, str]]) -> InputError | None:
     )
 
 
-def cut_short(run_ids: Sequence[str]) -> InputError | None:
-    """The error that says that inputs of these runs expand too far; None if there are none."""
-    if not run_ids:
+def cut_short(run_ids: Sequence[str], skipped: Sequence[str]) -> InputError | None:
+    """Return the error that says that inputs expand too far; None if there are none.
+
+    Args:
+        run_ids: Runs of inputs that were cut.
+        skipped: Inputs that were skipped as a whole.
+    """
+    if not run_ids and not skipped:
         return None
+    runs = [f"{counted(len(run_ids), 'run')} cut"] if run_ids else []
+    files = [f"{counted(len(skipped), 'file')} skipped"] if skipped else []
     return InputError(
-        f"{counted(len(run_ids), 'run')} with input that expands further than --max-expand allows;"
-        f" one is {run_ids[0]}",
-        hint="what came before is in the lake; if it is no bomb, give a higher --max-expand, and"
-        " --verify",
+        f"input expands further than --max-expand allows: {', '.join(runs + files)};"
+        f" one is {printable([*run_ids, *skipped][0])}",
+        hint="the rest is in the lake; if it is no bomb, give a higher --max-expand, and --verify",
     )
 
 

@@ -5,25 +5,29 @@ Two things can go wrong: the system may deliver the signal to another thread whi
 sleeps in a system call, and the exception may be dropped (in a finaliser, in a callback from C) or
 turned into another one (DuckDB). So a separate thread repeats a signal until it has ended the
 command.
+
+Some calls of a library cannot be interrupted. A thread that is in such a call is abandoned: the
+command goes on to its end, and then ends the process without waiting for the thread.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from types import FrameType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 # The main thread never sleeps longer, because a signal may wake another thread.
 _SLEEP = 0.2
 _LONGEST_PAUSE = 2.0
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _T = TypeVar("_T")
 
 
@@ -105,14 +109,15 @@ _ears: list[_Ear] = []
 
 @contextmanager
 def listening() -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the command until the context exits.
+    """Let SIGINT, SIGTERM and SIGHUP end the command until the context exits.
 
-    The main thread must enter it.
+    The main thread must enter it. SIGHUP stays ignored if it is, as under `nohup`.
     """
     ear = _Ear()
     comes, goes = os.pipe()
     os.set_blocking(goes, False)
-    handlers = {signum: signal.signal(signum, ear.hear) for signum in _SIGNALS}
+    heard = [s for s in _SIGNALS if s != signal.SIGHUP or signal.getsignal(s) != signal.SIG_IGN]
+    handlers = {signum: signal.signal(signum, ear.hear) for signum in heard}
     before = signal.set_wakeup_fd(goes, warn_on_full_buffer=False)
     thread = threading.Thread(target=ear.repeat, args=(comes,), name="signals", daemon=True)
     thread.start()
@@ -144,3 +149,30 @@ def raise_if_ending(cause: BaseException) -> None:
     """Raise the end of the command again if an error has replaced it."""
     if _ears and _ears[-1].signum is not None:
         raise _ears[-1].end() from cause
+
+
+# --- calls that do not end ----------------------------------------------------------------------
+
+_abandoned: list[tuple[Future[Any], Callable[[], object]]] = []
+
+
+def abandon(work: Future[Any], release: Callable[[], object]) -> None:
+    """Note that a thread is in a call that does not end.
+
+    Args:
+        release: Removes what the call leaves behind, when the process ends.
+    """
+    _abandoned.append((work, release))
+
+
+def end_if_abandoned(exit_code: int) -> None:
+    """End the process if an abandoned thread still works: Python would wait for that thread."""
+    releases = [release for work, release in _abandoned if not work.done()]
+    if not releases:
+        return
+    for release in releases:
+        release()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(exit_code)

@@ -61,6 +61,8 @@ def tracelake(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
     """Runs the command in this process."""
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.delenv("TRACELAKE_LAKE", raising=False)
+    # The process of the tests goes on.
+    monkeypatch.setattr("pipeline.cli.end_if_abandoned", lambda _: None)
     before = signal.getsignal(signal.SIGTERM)
 
     def run(*arguments: str | Path) -> Result:

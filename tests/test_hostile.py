@@ -153,10 +153,37 @@ def test_a_tar_of_bombs_ends_at_the_limit(tmp_path: Path) -> None:
     assert "expanded_too_far" in faults(tmp_path)
 
 
-def test_a_zip_that_says_too_much_is_passed_over(tmp_path: Path) -> None:
-    packed = zipped({"a.txt": plan(3).encode(), "b.txt": plan(4).encode() + b"\n" * 200_000})
-    write(tmp_path / "in", {"x.zip": packed})
-    assert ingested(tmp_path, max_expand=SMALL) == ([], [("x.zip", None, "expands_too_far")])
+@pytest.mark.parametrize("command", ["run", "ingest"])
+def test_a_zip_that_expands_too_far_gives_the_members_that_fit(
+    command: str, tracelake: Command, tmp_path: Path
+) -> None:
+    big = plan(4).encode() + b"\n" * 200_000
+    packed = zipped({"a.txt": big, "b.txt": plan(3).encode(), "c.txt": big, "d": plan(5).encode()})
+    lake = tmp_path / "lake"
+    words = (write(tmp_path / "in", {"x.zip": packed}), "--lake", lake, "--max-expand", "100kB")
+    for _ in range(2):
+        done = tracelake(command, *words, "--quiet")
+        assert done.code == 3
+        told = "expands further than --max-expand allows: 2 files skipped; one is x.zip/a.txt"
+        assert told in done.err
+    assert rows(lake, "sources", "member", "ORDER BY ALL") == [("b.txt",), ("d",)]
+    assert rows(lake, "skipped", "member, reason", "ORDER BY ALL") == [
+        ("a.txt", "expands_too_far"),
+        ("c.txt", "expands_too_far"),
+    ]
+
+
+@pytest.mark.parametrize("size", [200, 500])
+def test_a_gzip_that_is_torn_in_its_first_block_gives_what_can_be_decoded(
+    size: int, tmp_path: Path
+) -> None:
+    text = plan(200, declared=200).encode()
+    write(tmp_path / "in", {"x.gz": gzip.compress(text)[:size]})
+    found, skips = ingested(tmp_path)
+    assert (found, skips) == ([("x.gz", None, True)], [])
+    assert "truncated_compression" in faults(tmp_path)
+    ((lines,),) = rows(tmp_path / "lake", "sources", "row_lines", "WHERE path = 'x.gz'")
+    assert lines > 0
 
 
 def test_a_zip_member_gives_no_more_than_it_says(tmp_path: Path) -> None:

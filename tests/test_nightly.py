@@ -656,7 +656,9 @@ def test_a_verdict_that_was_not_delivered_is_given_again(
     assert tracelake(*arguments).code == 0
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_an_interrupt_is_told_and_made_up_for(
     tracelake: Command, archive: Path, lake: Path, tmp_path: Path, post: str,
     signum: signal.Signals, code: int,

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -439,6 +440,46 @@ def test_a_signal_ends_a_query(sql: str, sent: signal.Signals, code: int, lake: 
         _, err = process.communicate()
     assert process.returncode == code
     assert "Traceback" not in err
+
+
+# Functions that do not look whether they are interrupted.
+DEAF = (
+    "SELECT levenshtein(repeat('a', 400000), repeat('b', 400000))",
+    "SELECT regexp_replace(repeat('a', 300000), '(.*?)b|a', 'x', 'g')",
+    "SELECT len(list_distinct(range(20000000)))",
+)
+
+
+@pytest.mark.parametrize(("ending", "code"), [("--timeout", 2), (signal.SIGHUP, 129)])
+def test_a_function_that_does_not_look_is_ended(
+    ending: str | signal.Signals, code: int, lake: Lake
+) -> None:
+    program = str(Path(sys.executable).with_name("tracelake"))
+    limit = [] if isinstance(ending, signal.Signals) else [ending, "0.5"]
+    words = [program, "query", "--lake", str(lake.root), *limit]
+    staging = lake.root / "_staging"
+    before = set(staging.iterdir())
+    running = [
+        subprocess.Popen([*words, sql], stdout=-1, stderr=-1, text=True) for sql in DEAF[: code - 1]
+    ]
+    for process in running:
+        with process:
+            if isinstance(ending, signal.Signals):
+                _until_it_computes(process, staging, before)
+                process.send_signal(ending)
+            began = time.monotonic()
+            _, err = process.communicate(timeout=60)
+        assert process.returncode == code, err
+        assert "Traceback" not in err
+        assert time.monotonic() - began < 20
+    assert set(staging.iterdir()) <= before
+
+
+def _until_it_computes(process: subprocess.Popen[str], staging: Path, before: set[Path]) -> None:
+    while not set(staging.iterdir()) - before:
+        assert process.poll() is None
+        time.sleep(0.02)
+    time.sleep(0.3)
 
 
 @pytest.mark.parametrize("sql", ENDLESS)

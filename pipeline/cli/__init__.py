@@ -11,14 +11,24 @@ from pipeline.cli import ask, jobs, keep, look, synth, timeline
 from pipeline.cli.app import app
 from pipeline.cli.garbage import spare_imported
 from pipeline.cli.steps import speak
-from pipeline.errors import TracelakeError, exit_code_of, next_step
-from pipeline.waiting import listening
+from pipeline.errors import RefusedError, TracelakeError, exit_code_of, next_step
+from pipeline.waiting import end_if_abandoned, listening
 
 __all__ = ["app", "ask", "jobs", "keep", "look", "main", "synth", "timeline"]
 
 
 def main() -> None:
+    """Run the command line, and end the process with the exit code."""
+    try:
+        _run()
+    except SystemExit as end:
+        end_if_abandoned(exit_code_of(end))
+        raise
+
+
+def _run() -> None:
     """Run the command line; the only place where errors become text and exit codes."""
+    _open_standard_streams()
     if isinstance(
         sys.stdout, io.TextIOWrapper
     ):  # names may have characters that the terminal cannot show
@@ -30,6 +40,13 @@ def main() -> None:
     except TracelakeError as error:
         speak().error(error)
         sys.exit(error.exit_code)
+    except MemoryError as error:
+        refused = RefusedError(
+            "not enough memory", hint="free memory, raise the limit (ulimit), or read less at once"
+        )
+        refused.__cause__ = error
+        speak().error(refused)
+        sys.exit(refused.exit_code)
     except OSError as error:
         if next_step(error) is None:
             _end_with_bug(error)
@@ -37,6 +54,22 @@ def main() -> None:
         sys.exit(exit_code_of(error))
     except Exception as error:  # noqa: BLE001 - whatever else reaches this place is a bug
         _end_with_bug(error)
+
+
+def _open_standard_streams() -> None:
+    """Open the null device for each standard stream that is closed.
+
+    So a result goes nowhere, and no file of the lake gets the number of such a stream.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is not None:
+            continue
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        setattr(sys, name, os.fdopen(nowhere, "w" if number else "r", encoding="utf-8"))
 
 
 def _live_lightly() -> None:

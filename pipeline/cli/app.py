@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from pipeline.budget import check_address_space
 from pipeline.cli.options import LogFormat
 from pipeline.cli.steps import log_format, speak
 from pipeline.waiting import settled
@@ -85,3 +86,4 @@ def _top(
 ) -> None:
     del version
     log_format.set(written)
+    check_address_space()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.budget import parse_size
+from pipeline.budget import parse_size, query_limit
 from pipeline.cli.app import app
 from pipeline.cli.complete import complete_example, complete_format, complete_table
 from pipeline.cli.options import (
@@ -23,9 +23,12 @@ from pipeline.cli.steps import (
     print_table,
 )
 from pipeline.errors import UsageError
+from pipeline.files import read_text
 
 if TYPE_CHECKING:
     from pipeline.query import Parameters
+
+_LARGEST_QUERY = 10_000_000
 
 
 @app.command()
@@ -63,7 +66,7 @@ def query(
         typer.Option(
             "--memory",
             metavar="SIZE",
-            help="Memory limit of DuckDB, like 500MB; beyond it spills to disk.",
+            help="Memory limit of the query, like 500MB; it spills to disk, then it fails.",
         ),
     ] = None,
 ) -> None:
@@ -72,8 +75,10 @@ def query(
 
     text, values = _read_query(sql, file, example, parameters or ())
     limit = None if memory is None else parse_size(memory)
-    answer = run_query(open_lake(lake), text, values, timeout=timeout, memory=limit)
-    print_table(answer, output_format, output)
+    opened = open_lake(lake, output)
+    with query_limit(limit):
+        answer = run_query(opened, text, values, timeout=timeout, memory=limit)
+        print_table(answer, output_format, output)
 
 
 @app.command()
@@ -159,8 +164,15 @@ def _read_query(
         return saved.sql, saved.bind(given)
     values = {key: read_value(value) for key, value in given.items()}
     if file is None:
-        return (sys.stdin.read() if sql == "-" else str(sql)), values
+        return (_read_stdin() if sql == "-" else str(sql)), values
+    return read_text(file, "the query", _LARGEST_QUERY), values
+
+
+def _read_stdin() -> str:
     try:
-        return file.read_text(encoding="utf-8"), values
+        text = sys.stdin.read(_LARGEST_QUERY + 1)
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the query: {error}", path=file) from error
+        raise UsageError(f"cannot read the query from standard input: {error}") from error
+    if len(text) > _LARGEST_QUERY:
+        raise UsageError("the query on standard input is too long", hint="give at most 10 MB")
+    return text

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pipeline.report import ReportResult
 
 HEADLINE_RUNS = 20
-PAGE = "report.html"
 
 
 def read_options(
@@ -165,7 +164,9 @@ def print_dry_run(
 
 def judge_input(ingested: IngestReport, max_bad_ratio: float) -> None:
     """Raise an error if an input was cut or a run has more bad lines than allowed."""
-    error = cut_short(ingested.cut) or too_many_bad_lines(ingested.runs, max_bad_ratio)
+    error = cut_short(ingested.cut, ingested.too_far) or too_many_bad_lines(
+        ingested.runs, max_bad_ratio
+    )
     if error is not None:
         raise error
 

@@ -8,7 +8,6 @@ import typer
 
 from pipeline.cli.app import app
 from pipeline.cli.job_steps import (
-    PAGE,
     bring_in,
     bring_up,
     judge_input,
@@ -47,6 +46,8 @@ from pipeline.cli.options import (
 )
 from pipeline.cli.recording import recorded
 from pipeline.cli.steps import (
+    PAGE,
+    check_outputs,
     open_lake,
     print_table,
     read_engine,
@@ -142,8 +143,10 @@ def run(
     from pipeline.models import losses_before
     from pipeline.nightly import Job
 
-    page = report or str(local_root(lake) / PAGE)
+    page = str(local_root(lake) / PAGE) if report is None else report
     request = read_request(inputs, page, since, summary, keep, post, wait)
+    accounts = None if request.summary is None else request.summary.path
+    check_outputs(lake, {"--report": request.page.path, "--summary": accounts})
     voice = speak(quiet=quiet)
     with Job(lake, request, voice) as job:
         gates = parse_gates(fail_on)
@@ -272,7 +275,7 @@ def check(
     """Verify a lake: files match manifests, every line is accounted for, figures add up."""
     from pipeline.check import check_lake, findings_table
 
-    findings = check_lake(open_lake(lake), quick=quick)
+    findings = check_lake(open_lake(lake, output), quick=quick)
     if findings or output_format is not OutputFormat.TABLE:
         print_table(findings_table(findings), output_format, output)
     failed = [finding for finding in findings if finding.severity == "error"]

@@ -114,7 +114,7 @@ def runs(
         known = ", ".join(trace_formats())
         raise UsageError(f"unknown format {trace_format!r}", hint=f"use one of {known}")
     choice = Choice(after, trace_format, attention, sort, reverse, limit)
-    print_runs(open_lake(lake), choice, output_format, output)
+    print_runs(open_lake(lake, output), choice, output_format, output)
 
 
 @app.command()
@@ -207,7 +207,7 @@ def report(
 
     --fail-on judges the runs in the report.
     """
-    gates, opened, voice = parse_gates(fail_on), open_lake(lake), speak(quiet=quiet)
+    gates, opened, voice = parse_gates(fail_on), open_lake(lake, output), speak(quiet=quiet)
     written = write_page(
         opened,
         output,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from datetime import timedelta
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pipeline.terminal import Choice
 
 
+# Name of the report in its lake.
+PAGE = "report.html"
 # Format of messages on standard error; set before a command begins.
 log_format: ContextVar[LogFormat] = ContextVar("log_format", default=LogFormat.TEXT)
 
@@ -37,11 +40,21 @@ def speak(*, quiet: bool = False) -> Voice:
     return Voice(quiet=quiet)
 
 
-def open_lake(lake: str) -> Lake:
-    """Return the lake of a command that reads one."""
+def open_lake(lake: str, output: Path | None = None) -> Lake:
+    """Return the lake of a command that reads one; refuse an unsuitable `--output` first."""
     from pipeline.lake import Lake
 
+    check_outputs(lake, {"--output": output})
     return Lake.open(lake)
+
+
+def check_outputs(lake: str, outputs: Mapping[str, Path | None]) -> None:
+    """Refuse unsuitable files of options before work is done; see `refuse_outputs`."""
+    from pipeline.files import refuse_outputs
+    from pipeline.lake import local_root
+
+    root = local_root(lake)
+    refuse_outputs(outputs, root, root / PAGE)
 
 
 def read_memory(text: str | None) -> int | None:
@@ -114,8 +127,7 @@ def _out(output: Path | None) -> Iterator[TextIO]:
     if output is None:
         yield sys.stdout
         return
-    try:
-        with output.open("w", encoding="utf-8") as file:
-            yield file
-    except OSError as error:
-        raise UsageError(f"cannot write: {error.strerror}", path=output) from error
+    from pipeline.files import output as written
+
+    with written(output) as stream, io.TextIOWrapper(stream, encoding="utf-8") as text:
+        yield text

@@ -47,7 +47,7 @@ def timeline(
     """Write a run as a Chrome trace for Perfetto or chrome://tracing."""
     from pipeline.timeline import parse_span, write_timeline
 
-    voice, opened = speak(quiet=quiet), open_lake(lake)
+    voice, opened = speak(quiet=quiet), open_lake(lake, Path(output))
     done = write_timeline(
         opened,
         run,

@@ -125,6 +125,7 @@ def _local_cluster(workers: int | None) -> Iterator[Any]:
 
 
 def dask_setup(worker: object) -> None:
-    """Make a worker of a local cluster ignore Ctrl-C; the command stops it."""
+    """Make a worker of a local cluster ignore signals of the terminal; the command stops it."""
     del worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)

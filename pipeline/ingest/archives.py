@@ -128,11 +128,6 @@ def zip_members(location: str) -> list[zipfile.ZipInfo]:
     return _zip(location).infolist()
 
 
-def zip_size(location: str) -> int:
-    """Return the size of a zip archive's members as declared; no member ever gives more."""
-    return sum(info.file_size for info in zip_members(location))
-
-
 def open_zip_member(entry: Entry) -> IO[bytes]:
     """Return the stream of a member of a zip archive.
 

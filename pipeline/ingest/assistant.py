@@ -25,7 +25,7 @@ MANY = 256
 
 # Its share in tenths: this process finds the next files meanwhile.
 _SHARE = 7
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Errors after the process has died: a closed pipe, or half an answer.
 _GONE = (OSError, ValueError)
 
@@ -112,6 +112,7 @@ class Assistant:
             gc.disable()
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             os.close(asks[1])  # so that it ends when the other process ends

@@ -30,7 +30,7 @@ SKIP_REASONS = {
     "no_records": "The format that was forced or chosen found no record in it.",
     "ambiguous": "Several formats claim the content; choose one with --input-format.",
     "unreadable": "The operating system or the decompressor cannot read it.",
-    "expands_too_far": "It decompresses to more than --max-expand allows, the archive as a whole.",
+    "expands_too_far": "It, or the archive with it, decompresses to more than --max-expand allows.",
     "not_a_file": "A device, socket, pipe or link to a directory; only regular files are read.",
     "hidden": "The name starts with a dot.",
     "nested_archive": "An archive inside an archive is not opened; extract it.",
@@ -77,6 +77,7 @@ def resolve_roots(inputs: Sequence[str], spool: Path) -> list[Root | StoredRoot]
             roots.append(stored_root(name))
             continue
         path = Path(name)
+        _refuse_unusable(name)
         if name == STANDARD_INPUT:
             roots.append(_spooled("stdin", sys.stdin.buffer, spool))
         elif path.is_dir():
@@ -94,6 +95,17 @@ def resolve_roots(inputs: Sequence[str], spool: Path) -> list[Root | StoredRoot]
             files = tuple(f for m in matches for f in ([m] if not m.is_dir() else _files(m)))
             roots.append(Root(folder, tuple(dict.fromkeys(files))))
     return roots
+
+
+def _refuse_unusable(name: str) -> None:
+    """Make sure that a name is one, and that the system looks it up."""
+    if not name:
+        raise InputError("an input has no name", hint="give a file, a directory or a glob")
+    try:
+        Path(os.path.realpath(name)).is_dir()
+    except (OSError, ValueError) as error:
+        told = error.strerror if isinstance(error, OSError) else str(error)
+        raise InputError(f"cannot be read: {told}", path=name, hint="give another path") from error
 
 
 def _files(folder: Path) -> list[Path]:

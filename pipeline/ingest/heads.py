@@ -13,7 +13,6 @@ from pipeline.ingest.archives import (
     open_zip_member,
     walk_tar,
     zip_members,
-    zip_size,
 )
 from pipeline.ingest.discover import Skip
 from pipeline.ingest.expand import ExpandedTooFarError
@@ -60,16 +59,27 @@ def open_heads(
                 yield from _zip_heads(entry)
                 return
             if codec_of(head) is not None:
-                raw.seek(0)
                 # Referenced so that it is not finalised before `raw` closes.
-                stream, _ = decompressed(raw, entry.limit)
-                head = read_head(stream)
+                head, _streams = _decompressed_head(raw, entry.limit)
         if is_tar(head):
             yield from _tar_heads(entry)
         else:
             yield _found_or_empty(entry, head)
     except DECODE_ERRORS as error:
         yield _unreadable(entry, error)
+
+
+def _decompressed_head(raw: io.RawIOBase, limit: int) -> tuple[bytes, list[IO[bytes]]]:
+    """Return first bytes, and the streams that have read them."""
+    raw.seek(0)
+    stream, _ = decompressed(raw, limit)
+    try:
+        return read_head(stream), [stream]
+    except DECODE_ERRORS:
+        raw.seek(0)
+        patient, _ = decompressed(raw, limit, patient=True)
+        # What comes before the damage, byte by byte.
+        return read_head(patient, step=1), [stream, patient]
 
 
 def _unreadable(entry: Entry, error: Exception) -> Skip:
@@ -79,12 +89,16 @@ def _unreadable(entry: Entry, error: Exception) -> Skip:
     return Skip(entry.path, entry.member, "unreadable", lasting=not refused)
 
 
-def read_head(stream: IO[bytes]) -> bytes:
-    """Read up to `HEAD_BYTES` bytes; of a damaged stream, what can be decoded."""
+def read_head(stream: IO[bytes], step: int = 8192) -> bytes:
+    """Read up to `HEAD_BYTES` bytes; of a damaged stream, what can be decoded.
+
+    Args:
+        step: Bytes that are read at once; a damaged piece is lost as a whole.
+    """
     pieces: list[bytes] = []
     size = 0
     try:
-        while size < HEAD_BYTES and (piece := stream.read(min(8192, HEAD_BYTES - size))):
+        while size < HEAD_BYTES and (piece := stream.read(min(step, HEAD_BYTES - size))):
             pieces.append(piece)
             size += len(piece)
     except DECODE_ERRORS:
@@ -109,12 +123,14 @@ def _judge_member(entry: Entry, stream: IO[bytes]) -> Found | Skip:
 
 
 def _zip_heads(entry: Entry) -> Iterator[Found | Skip]:
-    if zip_size(entry.location) > entry.limit:
-        yield Skip(entry.path, None, "expands_too_far", lasting=False)
-        return
+    left = entry.limit
     for position, info in enumerate(zip_members(entry.location)):
         if info.is_dir():
             continue
+        if info.file_size > left:  # no member ever gives more than it declares
+            yield Skip(entry.path, info.filename, "expands_too_far", lasting=False)
+            continue
+        left -= info.file_size
         member = entry._replace(member=info.filename, weight=info.file_size, position=position)
         try:
             with open_zip_member(member) as stream:

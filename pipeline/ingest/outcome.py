@@ -21,6 +21,7 @@ from pipeline.text import counted, printable
 
 _WRITTEN = (Status.NEW, Status.UPDATED)
 _UNREADABLE = "unreadable"
+_TOO_FAR = "expands_too_far"
 # How files are named that were skipped, by reason: the noun, which may get an s, and what follows.
 _SKIPPED = {
     _UNREADABLE: ("file", " that cannot be read"),
@@ -28,7 +29,7 @@ _SKIPPED = {
     "no_records": ("file", " without records of its format"),
     "ambiguous": ("file", " that several formats claim"),
     "empty": ("file", " without content"),
-    "expands_too_far": ("file", " beyond --max-expand"),
+    _TOO_FAR: ("file", " beyond --max-expand"),
     "nested_archive": ("archive", " inside an archive"),
     "not_a_file": ("special file", ""),
     "hidden": ("file", " with a hidden name"),
@@ -86,6 +87,11 @@ class IngestReport:
     def cut(self) -> tuple[str, ...]:
         """Runs of inputs that expand further than allowed."""
         return tuple(run.run_id for run in self.runs if EXPANDED_TOO_FAR in run.faults)
+
+    @property
+    def too_far(self) -> tuple[str, ...]:
+        """Inputs that were skipped because they expand further than allowed."""
+        return tuple(sorted(label_of(s) for s in self.skips if s["reason"] == _TOO_FAR))
 
     @property
     def bytes(self) -> int:

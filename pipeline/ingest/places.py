@@ -21,7 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import UsageError
+from pipeline.files import read_text
 
+# Room for a million ranks.
+_LARGEST = 100_000_000
 _NEEDED = ("rank", "host")
 _COLUMNS = (*_NEEDED, "device", "run")
 _WILDCARD = re.compile(r"[*?[]")
@@ -96,10 +99,7 @@ def read_hosts(path: Path) -> Hosts:
     Raises:
         UsageError: It cannot be read, or a line is not of its form.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read --hosts: {error}", path=path) from error
+    text = read_text(path, "--hosts", _LARGEST, "utf-8-sig")
     places: dict[tuple[int, str | None], Place] = {}
     for place in _places(path, text):
         first = places.setdefault((place.rank, place.run), place)

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline import files
-from pipeline.errors import ChangedError, LakeError, UsageError
+from pipeline.errors import (
+    ChangedError,
+    LakeError,
+    RefusedError,
+    UsageError,
+    advice_on,
+    is_refusal,
+)
 from pipeline.lake.part_files import LocalPartFiles, PartFiles
 from pipeline.lake.small_files import LocalSmallFiles, SmallFiles
 from pipeline.lake.work import LOCKS, STAGING
@@ -60,14 +67,18 @@ def find_home(name: str | Path) -> Home | None:
     """Return the place of the lake of this name; None if it does not exist.
 
     Raises:
+        LakeError: The system does not let it be read.
         StoreError: Its store does not answer.
         UsageError: No lake can be there.
     """
     if is_uri(str(name)):
         home = _in_store(str(name))
         return home if (home.small.root / _MARK).is_file() else None
-    path = Path(name).resolve()
-    return _in_directory(path) if (path / MANIFESTS).is_dir() else None
+    try:
+        path = Path(name).resolve()
+        return _in_directory(path) if (path / MANIFESTS).is_dir() else None
+    except OSError as error:
+        raise _unusable(name, error) from error
 
 
 def make_home(name: str | Path) -> Home:
@@ -84,8 +95,8 @@ def make_home(name: str | Path) -> Home:
             with contextlib.suppress(ChangedError):  # another machine made it
                 home.small.put(_MARK, b"tracelake\n")
         return home
-    path = Path(name).resolve()
     try:
+        path = Path(name).resolve()
         if not (path / MANIFESTS).is_dir() and path.is_dir() and any(path.iterdir()):
             raise LakeError(
                 "the directory is not empty and not a lake",
@@ -100,8 +111,17 @@ def make_home(name: str | Path) -> Home:
             hint="give a directory with --lake",
         ) from error
     except OSError as error:
-        raise LakeError(f"cannot write the lake: {error.strerror}", path=name) from error
+        if is_refusal(error):
+            told = f"cannot write the lake: {error.strerror}"
+            raise RefusedError(told, path=name, hint=advice_on(error)) from error
+        raise _unusable(name, error) from error
     return _in_directory(path)
+
+
+def _unusable(name: str | Path, error: OSError) -> LakeError:
+    return LakeError(
+        f"cannot open the lake: {error.strerror}", path=name, hint="give another path with --lake"
+    )
 
 
 def _make_folders(root: Path) -> None:

@@ -56,8 +56,9 @@ def engine_errors(subject: str, path: Path | None = None) -> Iterator[None]:
         raise
     except duckdb.OutOfMemoryException as error:
         raise LakeError(
-            f"--memory is too small for {subject}: {error}", hint="raise the memory limit"
-        ) from error
+            f"--memory is too small for {subject}: {str(error).splitlines()[0]}",
+            hint="raise the memory limit",
+        ) from None
     except (duckdb.IOException, duckdb.TransactionException, duckdb.FatalException) as error:
         if refusal := next((told for told in _REFUSALS if told in str(error)), None):
             raise RefusedError(

@@ -14,7 +14,7 @@ import duckdb
 
 from pipeline.errors import CheckFailedError, TracelakeError, UsageError, exit_code_of
 from pipeline.faults import EXPANDED_TOO_FAR
-from pipeline.files import put
+from pipeline.files import put_output
 from pipeline.gates import (
     Gate,
     bad_lines,
@@ -157,13 +157,14 @@ class Job:
             lost: What the build has left out.
         """
         left = self._owed
+        skipped = self.account.ingested.too_far if self.account.ingested else ()
         bad, failed, cut = ask(
             lake,
             "the gates",
             lambda con: (
                 bad_lines(con, left.of(Duty.LINES)),
                 failures(con, gates, left.of(Duty.GATES), inputs=True) if gates else [],
-                cut_short(_cut_runs(con, left.of(Duty.LINES))),
+                cut_short(_cut_runs(con, left.of(Duty.LINES)), skipped),
             ),
         )
         lines = too_many_bad_lines(bad, max_bad_ratio)
@@ -223,7 +224,7 @@ class Job:
     def _put(self) -> None:
         series = self._request.summary
         if series is not None:
-            put(series.path, self._told().encode())
+            put_output(series.path, self._told().encode())
             series.link_latest()
             self._prune(series)
 

@@ -16,7 +16,7 @@ from typing import Any
 import duckdb
 
 from pipeline import __version__
-from pipeline.errors import TracelakeError, is_refusal
+from pipeline.errors import TracelakeError, advice_on, is_refusal
 from pipeline.gates import GATES, NO_RUN, BadLines, Failure, Gate, failures
 from pipeline.ingest import IngestReport, Status
 from pipeline.models import Failure as Failed
@@ -132,7 +132,7 @@ def _error(error: BaseException) -> dict[str, str | None]:
             what, then = "interrupted before the end", "run it again: it continues where it was"
             return {"what": what, "where": None, "next": then}
         case OSError() if is_refusal(error):
-            return {"what": error.strerror, "where": error.filename, "next": "free space"}
+            return {"what": error.strerror, "where": error.filename, "next": advice_on(error)}
     what = f"a bug in tracelake: {type(error).__name__}: {error}"
     return {"what": what, "where": None, "next": "see standard error"}
 

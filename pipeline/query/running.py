@@ -17,10 +17,12 @@ from pipeline.models.base import store_trouble
 from pipeline.query.parameters import Parameters
 from pipeline.query.reopening import ATTEMPTS, Edition, built_anew, edition, replaced
 from pipeline.query.statements import Statement, read_statements
-from pipeline.query.warehouse import damage_behind, open_warehouse
-from pipeline.waiting import wait_for_one
+from pipeline.query.warehouse import damage_behind, open_warehouse, release
+from pipeline.waiting import abandon, wait_for_one
 
 _BATCH_ROWS = 64 * 1024
+# How long an interrupted call of DuckDB may take to end; some functions do not look.
+_GRACE_SECONDS = 1.0
 _Begun: TypeAlias = tuple[pa.RecordBatchReader, pa.RecordBatch | None]
 _T = TypeVar("_T")
 
@@ -52,14 +54,15 @@ def run_query(
             the timeout.
     """
     opened, con = edition(lake), open_warehouse(lake, memory=memory)
+    engine = _Engine(lake, con, timeout, limited=memory is not None)
     try:
-        statements = read_statements(con, sql, parameters or {})
+        statements = engine.call(partial(read_statements, con, sql, parameters or {}))
     except UsageError as error:
-        con.close()
+        engine.close()
         if damage := damage_behind(lake, error.message):
             raise damage from error
         raise
-    return _Answers(lake, memory, _Engine(lake, con, timeout), opened).all(statements)
+    return _Answers(lake, memory, engine, opened).all(statements)
 
 
 class _Engine:
@@ -69,12 +72,16 @@ class _Engine:
     can be woken by a signal or a timeout, and interrupts the call.
     """
 
-    def __init__(self, lake: Lake, con: duckdb.DuckDBPyConnection, timeout: float | None) -> None:
+    def __init__(
+        self, lake: Lake, con: duckdb.DuckDBPyConnection, timeout: float | None, *, limited: bool
+    ) -> None:
         self.con = con
         self._lake = lake
+        self._limited = limited
         self._timeout = timeout
         self._ends = None if timeout is None else time.monotonic() + timeout
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="query")
+        self._abandoned = False
 
     def call(self, work: Callable[[], _T]) -> _T:
         """Return the result of the work; DuckDB's errors are raised as those of tracelake."""
@@ -99,8 +106,10 @@ class _Engine:
         except (duckdb.Error, OSError, pa.ArrowException) as error:
             # While a result is read, Arrow wraps DuckDB's errors.
             self.close()
-            told = _told(self._lake, str(error))
-            raise told from None if isinstance(told, StoreError) else error
+            told = _told(self._lake, str(error), limited=self._limited)
+            # DuckDB's own advice is to change settings that a query may not change.
+            plain = isinstance(told, StoreError) or "SET " in str(error)
+            raise told from None if plain else error
 
     def reopen(self, con: duckdb.DuckDBPyConnection) -> None:
         """Continue with another connection, with the same deadline."""
@@ -108,16 +117,21 @@ class _Engine:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="query")
 
     def close(self) -> None:
-        """End the thread and the connection."""
-        self._pool.shutdown()
-        self.con.close()
+        """End the thread and the connection, unless the thread was abandoned."""
+        if not self._abandoned:
+            self._pool.shutdown()
+            self.con.close()
 
     def _interrupt(self, future: Future[_T]) -> None:
         """End the work and everything after it; it may not have started, hence the loop."""
         future.cancel()  # unless it has started
-        while not future.done():
+        ends = time.monotonic() + _GRACE_SECONDS
+        while not future.done() and time.monotonic() < ends:
             self.con.interrupt()
             wait_for_one([future], 0.05)
+        if not future.done():
+            self._abandoned = True
+            abandon(future, partial(release, self.con))
         self.close()
 
 
@@ -182,18 +196,27 @@ def _begin(con: duckdb.DuckDBPyConnection, statement: Statement) -> _Begun:
     return reader, next(reader, None)
 
 
-def _told(lake: Lake, message: str) -> LakeError | StoreError | UsageError:
-    if trouble := store_trouble(message):
-        return trouble
-    if damage := damage_behind(lake, message):
-        return damage
+def _told(lake: Lake, message: str, *, limited: bool) -> LakeError | StoreError | UsageError:
+    """Return the error for a message of DuckDB.
+
+    Args:
+        limited: The user gave a memory limit.
+    """
+    if "arrow_large_buffer_size" in message:
+        return UsageError(
+            "the texts of a column are too long to be returned together",
+            hint="return shorter ones, such as substr(column, 1, 1000), or fewer rows with LIMIT",
+        )
+    if known := store_trouble(message) or damage_behind(lake, message):
+        return known
     if message.startswith("Invalid Input Error") and ".parquet'" in message:
         return LakeError(message, hint="find the repair with: tracelake check")
     if message.startswith("IO Error"):
         return LakeError(message, hint="bring the warehouse up to date: tracelake build")
     if message.startswith("Out of Memory Error"):
+        what = "--memory is too small" if limited else "there is not enough memory"
         return UsageError(
-            f"--memory is too small for the query: {message.splitlines()[0]}",
+            f"{what} for the query: {message.splitlines()[0]}",
             hint="raise --memory, or query fewer runs or columns",
         )
     return UsageError(message)

@@ -107,7 +107,12 @@ def _refusal(what: str) -> UsageError:
 def _parsed(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:
     """Return DuckDB's own syntax tree of a SELECT."""
     found = con.execute("SELECT json_serialize_sql($1::VARCHAR)", [sql]).fetchall()
-    tree: dict[str, Any] = json.loads(found[0][0])
+    try:
+        tree: dict[str, Any] = json.loads(found[0][0])
+    except RecursionError:
+        raise UsageError(
+            "the query is nested too deeply", hint="use WITH, or fewer subqueries in subqueries"
+        ) from None
     if tree["error"]:
         raise UsageError(tree["error_message"])
     return tree

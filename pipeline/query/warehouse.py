@@ -8,11 +8,12 @@ import re
 import shlex
 import tempfile
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 
-from pipeline.errors import LakeError
+from pipeline.errors import LakeError, UsageError
 from pipeline.lake import Lake
 from pipeline.models.base import copy_of, is_corrupt, literal, quoted, select_parts, store_trouble
 from pipeline.models.compute import connect
@@ -21,6 +22,13 @@ from pipeline.models.state import CATALOG, attach, read_root, read_state
 from pipeline.models.sums import missing_relations
 from pipeline.records import records_file
 from pipeline.schema import tables
+
+# What removes the spill folder of each connection.
+_RELEASES: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Callable[[], object]] = (
+    weakref.WeakKeyDictionary()
+)
+_NO_TABLE = re.compile(r"Catalog Error: .* does not exist")
+_LOCKED = "Could not set lock on file"
 
 
 def damaged(lake: Lake, why: str) -> LakeError:
@@ -50,10 +58,6 @@ def damage_behind(lake: Lake, message: str) -> LakeError | None:
     return damaged(lake, f"it lacks {', '.join(missing)}") if missing else None
 
 
-_NO_TABLE = re.compile(r"Catalog Error: .* does not exist")
-_LOCKED = "Could not set lock on file"
-
-
 def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyConnection:
     """Return a connection to the lake's warehouse, read-only, without network or other files.
 
@@ -76,7 +80,7 @@ def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyC
     limit = {} if memory is None else {"memory_limit": f"{memory}B"}
     try:
         con = connect(temp_directory=str(_spill_folder(lake, held)), **limit)
-        weakref.finalize(con, held.close)
+        _RELEASES[con] = weakref.finalize(con, held.close)
     except BaseException:  # also after a signal: nothing else removes the folder
         held.close()
         raise
@@ -101,7 +105,9 @@ def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyC
         con.execute("SET lock_configuration = true")
     except duckdb.OutOfMemoryException:
         con.close()
-        raise
+        raise UsageError(
+            "--memory is too small to open the warehouse", hint="give --memory 60MB or more"
+        ) from None
     except duckdb.Error as error:
         con.close()
         if _LOCKED in str(error):
@@ -115,6 +121,11 @@ def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyC
         con.close()
         raise
     return con
+
+
+def release(con: duckdb.DuckDBPyConnection) -> None:
+    """Remove the spill folder of a connection that cannot be closed."""
+    _RELEASES[con]()
 
 
 def _spill_folder(lake: Lake, held: contextlib.ExitStack) -> Path:

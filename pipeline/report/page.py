@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from pipeline.errors import UsageError
-from pipeline.files import put
+from pipeline.files import put_output, replaceable
 from pipeline.lake import Lake
 from pipeline.report.content import read_content
 from pipeline.report.digest import FileType, render_mail, render_markdown
@@ -91,9 +91,9 @@ def write_report(
             have to go to standard output.
         LakeError: There is no warehouse, or it cannot be read.
     """
-    if out == STDOUT and form is ReportFormat.MARKDOWN:
+    if form is ReportFormat.MARKDOWN and (out == STDOUT or replaceable(out) is None):
         raise UsageError(
-            "Markdown has picture files and cannot go to standard output",
+            "Markdown has picture files and cannot go to standard output or a device",
             hint="give a file with -o, or write html or mail",
         )
     content = read_content(lake, runs, since, late, now or datetime.now().astimezone())
@@ -116,4 +116,4 @@ def _publish(content: bytes, out: Path) -> None:
     if out == STDOUT:
         sys.stdout.buffer.write(content)
     else:
-        put(out, content)
+        put_output(out, content)

@@ -10,7 +10,7 @@ from typing import IO, BinaryIO, cast
 
 from isal import igzip
 
-from pipeline.files import beside
+from pipeline.files import output
 
 _LEVEL = 2
 _EVENTS_AT_ONCE = 2_000
@@ -20,7 +20,7 @@ _EVENTS_AT_ONCE = 2_000
 def opened(out: Path | BinaryIO) -> Iterator[IO[bytes]]:
     """Yield a stream of bytes into `out`, compressed if its name ends in .gz.
 
-    A file is written under a temporary name and renamed at the end.
+    See `pipeline.files.output`.
 
     Raises:
         UsageError: It cannot be written.
@@ -29,10 +29,7 @@ def opened(out: Path | BinaryIO) -> Iterator[IO[bytes]]:
         yield out
         out.flush()
         return
-    with beside(out) as there, contextlib.ExitStack() as held:
-        stream: IO[bytes] = held.enter_context(there.open("wb"))
-        if out.suffix == ".gz":
-            stream = held.enter_context(_compressed(stream))
+    with output(out) as file, _compressed(file) if out.suffix == ".gz" else file as stream:
         yield stream
 
 

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 import duckdb
 
 from pipeline import __version__
+from pipeline.files import replaceable
 from pipeline.lake import Lake
 from pipeline.models import relation_columns
 from pipeline.query import ask
@@ -94,8 +95,9 @@ def write_timeline(
         with opened(out) as stream:
             return _write(con, selection, EventStream(stream))
 
-    # Data in a stream cannot be taken back.
-    attempts = ATTEMPTS if isinstance(out, Path) else 1
+    # Data in a stream or a pipe cannot be taken back.
+    repeatable = isinstance(out, Path) and replaceable(out)
+    attempts = ATTEMPTS if repeatable else 1
     return ask(lake, "the timeline", write, memory=ENGINE_BYTES, attempts=attempts)
 
 

@@ -1,0 +1,131 @@
+"""What the command refuses: limits of the system and of the user, and what is closed or gone."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.lake import Lake
+from pipeline.models import build
+from tests.conftest import Command
+from tests.tiny_lakes import commit_run, log_run
+from tests.traces import plan
+
+PROGRAM = str(Path(sys.executable).with_name("tracelake"))
+DEEP = "SELECT * FROM (" * 3000 + "SELECT 1" + ")" * 3000
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = Lake.create(tmp_path_factory.mktemp("refusals") / "lake")
+    commit_run(lake, "a", log_run())
+    build(lake)
+    return lake
+
+
+def shell(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Runs the command in a shell that changes its surroundings first."""
+    words = ["sh", "-c", script, PROGRAM, *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=100, check=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["query", "SELECT 1", "--memory", "0"], 2, "--memory is too small"),
+        (["query", "SELECT 1", "--memory", "1kB"], 2, "--memory is too small"),
+        (["query", "SELECT 1", "--memory", "99999999TB"], 2, "larger than any memory"),
+        (["query", "SELECT 1", "--memory", "9" * 400], 2, "is not a size"),
+        (["query", DEEP], 2, "nested too deeply"),
+        (["query", "-f", "/dev/zero"], 2, "the query is too long"),
+        (["query", "-f", ""], 2, "cannot read the query"),
+        (["query", "SELECT 1", "--lake", "x" * 300], 3, "File name too long"),
+        (["ingest", "x" * 300], 3, "File name too long"),
+        (["ingest", ""], 3, "an input has no name"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_cannot_be_done_is_said(
+    tracelake: Command, lake: Lake, words: list[str], code: int, told: str
+) -> None:
+    at = [] if "--lake" in words else ["--lake", str(lake.root)]
+    done = tracelake(*words, *at)
+    assert (done.code, told in done.err) == (code, True), done.err
+    assert "SET " not in done.err
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT len(format('{:>2000000000}', 1))",
+        "SELECT len(list_distinct(range(50000000)))",
+        "SELECT len(string_split(repeat('a,', 20000000), ','))",
+    ],
+)
+def test_memory_bounds_the_process(lake: Lake, sql: str) -> None:
+    """Functions allocate memory that DuckDB does not count."""
+    script = 'ulimit -v 20000000; exec $0 "$@"'
+    with subprocess.Popen(
+        ["sh", "-c", script, PROGRAM, "query", sql, "--lake", lake.root, "--memory", "100MB"],
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr
+        err = process.stderr.read()
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert (process.returncode, "--memory is too small" in err) == (2, True), err
+    # A new process begins with the memory of this one.
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert used.ru_maxrss < max(600_000, 1.1 * own)
+
+
+@pytest.mark.parametrize("megabytes", [500, 700, 1000])
+def test_little_address_space_is_said(lake: Lake, megabytes: int) -> None:
+    done = shell(f'ulimit -v {megabytes}000; exec $0 "$@"', "runs", "--lake", lake.root)
+    assert done.returncode == 3
+    assert f"limited to {megabytes * 1.024:,.0f} MB (ulimit -v)" in done.stderr
+    assert "2,000 MB or more" in done.stderr
+
+
+def test_closed_streams_are_like_the_null_device(lake: Lake, tmp_path: Path) -> None:
+    at = ("--lake", lake.root)
+    assert shell('exec $0 "$@" >&-', "query", "SELECT 1", *at).returncode == 0
+    empty = shell('exec $0 "$@" <&-', "query", "-", *at)
+    assert (empty.returncode, "the query is empty" in empty.stderr) == (2, True)
+    (tmp_path / "plan.txt").write_text(plan(2))
+    made = tmp_path / "lake"
+    words = ("ingest", tmp_path / "plan.txt", "--lake", made, "--format", "csv")
+    assert shell('exec $0 "$@" <&- >&- 2>&-', *words).returncode == 0
+    assert len(Lake.open(made).snapshot().runs) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["query", "SELECT 1", "--lake", "LAKE"], 0),
+        (["query", "SELECT 1", "--lake", "lake"], 3),
+        (["query", "SELECT 1", "--lake", "LAKE", "-o", "x"], 2),
+        (["run", ".", "--lake", "LAKE/../new"], 3),
+        (["run", ".", "--lake", "new"], 2),
+    ],
+    ids=str,
+)
+def test_a_working_folder_that_is_gone(
+    lake: Lake, tmp_path: Path, words: list[str], code: int
+) -> None:
+    script = f'mkdir {tmp_path}/gone && cd {tmp_path}/gone && rmdir ../gone; exec $0 "$@"'
+    done = shell(script, *(word.replace("LAKE", str(lake.root)) for word in words))
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+
+
+def test_a_file_of_hosts_is_read_up_to_a_bound(tmp_path: Path) -> None:
+    (tmp_path / "plan.txt").write_text(plan(2))
+    words = ("ingest", tmp_path / "plan.txt", "--lake", tmp_path / "lake", "--hosts", "/dev/zero")
+    done = shell('ulimit -v 6000000; exec $0 "$@"', *words)
+    assert (done.returncode, "--hosts is too long" in done.stderr) == (2, True), done.stderr
