@@ -82,7 +82,7 @@ class Parsed:
 
 
 def parse(
-    format_name: str,
+    chosen: str | Format,
     files: Mapping[str, bytes],
     *,
     block_size: int = BLOCK_SIZE,
@@ -99,7 +99,7 @@ def parse(
     what a --run-pattern would say of every file. With `empty_last` the block that says `last` holds
     no line.
     """
-    fmt = format_named(format_name)
+    fmt = format_named(chosen) if isinstance(chosen, str) else chosen
     facts = [
         fmt.facts(path, data[:HEAD_BYTES])._replace(given=dict(given or {}), run=run_name)
         for path, data in files.items()
