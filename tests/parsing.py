@@ -9,11 +9,26 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.faults import Ledger
-from pipeline.formats import HEAD_BYTES, Block, Chunk, Format, Run, RunFacts, Span, format_named
+from pipeline.formats import (
+    HEAD_BYTES,
+    Block,
+    Chunk,
+    Format,
+    Run,
+    RunFacts,
+    Span,
+    format_named,
+    formats,
+)
 from pipeline.schema import tables as schema_tables
 
 BLOCK_SIZE = 1 << 20
 GAP_SECONDS = 60.0
+
+
+def large_formats() -> dict[str, Format]:
+    """Formats that owe a bench with peers, and are fuzzed: those whose files may be of any size."""
+    return {name: fmt for name, fmt in formats().items() if fmt.volume == "large"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,6 +153,7 @@ def blocks(*more: Kind) -> LineFormat:
             Row("layer_times", LAYER),
             Context(r"rank (?P<rank>\d+) stage (?P<stage>\d+)(?: ops (?P<ops>\d+))?"),
             Context(r"step (?P<step>\d+)"),
+            Row("train_steps", r"end (?P<step>\d+)"),
             *more,
         ),
     )
@@ -162,7 +163,7 @@ def blocks(*more: Kind) -> LineFormat:
 def test_values_of_context_hold_until_the_next_such_line_of_the_file(block_size: int) -> None:
     text = (
         " early 1\nrank 3 stage 1 ops 8\nstep 1\n a 1.5\n b 2\nrank 4 stage 1\n c 3\n"
-        "step 99999999999\n d 4\nstep 3\n e 5\n"
+        "step 99999999999\n d 4\nstep 3\n e 5\nend 7\n"
     )
     run = parse(blocks(), {"a": text.encode()}, block_size=block_size).only
     block = {"rank": 3, "stage": 1, "ops": 8, "step": 1}
@@ -174,6 +175,7 @@ def test_values_of_context_hold_until_the_next_such_line_of_the_file(block_size:
         (8, "reject", "bad_value"),
         (9, "reject", "bad_value"),
         (11, "layer_times", {"rank": 4, "stage": 1, "step": 3, "layer": "e", "total_ns": 5000}),
+        (12, "train_steps", {"step": 7}),
     ]
     assert as_read(blocks(), run) == stored(read_by_python(blocks(), text.encode())) == wanted
     assert run.ledger.source(0).context_lines == 4

@@ -343,8 +343,9 @@ def _complete(
     frame = matches.values.with_columns(pl.Series(_AT, matches.at))
     for at, values in contexts:
         added = [c for c in values.columns if c in stored and c not in frame.columns]
-        index = np.searchsorted(at, matches.at) - 1
-        frame = frame.with_columns(values.select(added)[index])
+        if added:
+            index = np.searchsorted(at, matches.at) - 1
+            frame = frame.with_columns(values.select(added)[index])
     needed = [c for c in frame.columns if c in table.required and frame[c].null_count()]
     if not needed:
         return frame, []
