@@ -243,10 +243,11 @@ def _decimals(text: pl.Series, digits: int) -> pl.Series:
     text = text.set(~text.str.contains(f"^-?[0-9]+{places}$"), None)
     point = text.str.find(".", literal=True).cast(pl.Int64)
     given = (text.str.len_bytes().cast(pl.Int64) - point - 1).fill_null(0)
-    factor = pl.Series([10**k for k in range(digits + 1)]).gather(digits - given)
+    factors = [10 ** (digits - k) for k in range(digits + 1)]
+    limit = pl.Series([_MOST // factor for factor in factors]).gather(given)
     number = text.str.replace(".", "", literal=True).cast(pl.Int64, strict=False)
-    fits = number.is_between(-(_MOST // factor), _MOST // factor)
-    return number.set(~fits, None) * factor
+    fits = number.is_between(-limit, limit)
+    return number.set(~fits, None) * pl.Series(factors).gather(given)
 
 
 def cut(data: Bytes, start: int, ends: Longs) -> Iterator[Piece]:
