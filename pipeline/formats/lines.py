@@ -27,6 +27,7 @@ one way to match: `[^|]*\|` instead of `.*\|`.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -144,6 +145,27 @@ class LineFormat(Format):
         object.__setattr__(self, "heading", heading)
         object.__setattr__(self, "lines", tuple(lines))
 
+    @functools.cached_property
+    def expressions(self) -> tuple[Expression, ...]:
+        """The expressions of the lines as polars takes them.
+
+        Raises:
+            ContractError: polars cannot use one.
+        """
+        from pipeline.scan.expressions import Group, expression  # noqa: PLC0415
+
+        stored = {column.name: column for name in self.tables for column in tables()[name].stored}
+        found = []
+        for kind in self.lines:
+            named = columns_of(kind.pattern) if isinstance(kind, Row | Context) else {}
+            required = tables()[kind.table].required if isinstance(kind, Row) else frozenset()
+            groups = [
+                Group(group, column, stored[column].type, digits, column in required)
+                for group, (column, digits) in named.items()
+            ]
+            found.append(expression(kind.pattern, groups))
+        return tuple(found)
+
 
 def _facts(path: str, head: bytes) -> FileFacts:
     del head
@@ -213,30 +235,13 @@ def _check_groups(name: str, kind: Row | Context, filled: Sequence[str]) -> list
     return [column for column, _ in groups.values()]
 
 
-def _expressions(fmt: LineFormat) -> list[Expression]:
-    """Return the kinds of lines as polars takes them."""
-    from pipeline.scan.expressions import Group, expression  # noqa: PLC0415
-
-    stored = {column.name: column for name in fmt.tables for column in tables()[name].stored}
-    found = []
-    for kind in fmt.lines:
-        named = columns_of(kind.pattern) if isinstance(kind, Row | Context) else {}
-        required = tables()[kind.table].required if isinstance(kind, Row) else frozenset()
-        groups = [
-            Group(group, column, stored[column].type, digits, column in required)
-            for group, (column, digits) in named.items()
-        ]
-        found.append(expression(kind.pattern, groups))
-    return found
-
-
 class _Parser:
     """The parser of the files of one run."""
 
     def __init__(self, fmt: LineFormat, run: Run, ledger: Ledger) -> None:
         del run
         self._kinds = fmt.lines
-        self._expressions = _expressions(fmt)
+        self._expressions = fmt.expressions
         self._ledger = ledger
         self._irrelevant = tuple(fmt.irrelevant)
         self._source_id = -1
