@@ -9,11 +9,26 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.faults import Ledger
-from pipeline.formats import HEAD_BYTES, Block, Chunk, Format, Run, RunFacts, Span, format_named
+from pipeline.formats import (
+    HEAD_BYTES,
+    Block,
+    Chunk,
+    Format,
+    Run,
+    RunFacts,
+    Span,
+    format_named,
+    formats,
+)
 from pipeline.schema import tables as schema_tables
 
 BLOCK_SIZE = 1 << 20
 GAP_SECONDS = 60.0
+
+
+def large_formats() -> dict[str, Format]:
+    """Formats that owe a bench with peers, and are fuzzed: those whose files may be of any size."""
+    return {name: fmt for name, fmt in formats().items() if fmt.volume == "large"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +97,7 @@ class Parsed:
 
 
 def parse(
-    format_name: str,
+    chosen: str | Format,
     files: Mapping[str, bytes],
     *,
     block_size: int = BLOCK_SIZE,
@@ -99,7 +114,7 @@ def parse(
     what a --run-pattern would say of every file. With `empty_last` the block that says `last` holds
     no line.
     """
-    fmt = format_named(format_name)
+    fmt = format_named(chosen) if isinstance(chosen, str) else chosen
     facts = [
         fmt.facts(path, data[:HEAD_BYTES])._replace(given=dict(given or {}), run=run_name)
         for path, data in files.items()

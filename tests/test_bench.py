@@ -16,6 +16,7 @@ import pytest
 
 from pipeline.errors import ContractError
 from pipeline.formats import formats
+from tests import parsing
 from tests.bench import __main__ as command
 from tests.bench import answers, compare, inputs, table
 from tests.bench.contract import Bench, Result, Role, Settings, benches, tiny_settings
@@ -23,6 +24,7 @@ from tests.bench.inputs import Prepared, input_of, prepare
 from tests.bench.measure import Candidate, WrongAnswerError, run_rounds
 from tests.bench.peers import peers
 from tests.conftest import ROOT
+from tests.parsing import large_formats
 
 PAGE, RESULTS = ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "benchmarks.json"
 
@@ -61,8 +63,8 @@ def test_a_bench_runs_and_writes_json_and_a_table(
 
 
 def _all_formats_and_peers(rows: Sequence[Result]) -> None:
-    assert {row.case for row in rows} == set(formats())
-    for name in formats():
+    assert {row.case for row in rows} == set(large_formats())
+    for name in large_formats():
         by_role = {
             role: {row.candidate for row in rows if row.case == name and row.role is role}
             for role in Role
@@ -75,7 +77,7 @@ def _all_formats_and_peers(rows: Sequence[Result]) -> None:
 
 
 def test_inputs_are_of_the_size_asked_for_and_no_two_blocks_are_the_same(work: Path) -> None:
-    for name in formats():
+    for name in large_formats():
         found = prepare(work, name, 300_000)
         text = found.path.read_bytes()
         assert 300_000 <= found.size_bytes == len(text) < 450_000
@@ -86,7 +88,7 @@ def test_inputs_are_of_the_size_asked_for_and_no_two_blocks_are_the_same(work: P
 
 
 def test_the_same_seed_gives_the_same_input() -> None:
-    for name in formats():
+    for name in large_formats():
         first, second = (
             b"".join(p.text for p in input_of(name).pieces(50_000, np.random.default_rng(1)))
             for _ in range(2)
@@ -130,7 +132,7 @@ def test_a_wrong_answer_ends_a_bench(
     throughput = sys.modules["tests.bench.throughput"]
     monkeypatch.setattr(throughput, "prepare", lambda *_: bent)
     only = {"rank_trace": formats()["rank_trace"]}
-    monkeypatch.setattr(throughput, "formats", lambda: only)
+    monkeypatch.setattr(throughput, "large_formats", lambda: only)
     with pytest.raises(WrongAnswerError, match="ops differs in end_ns"):
         benches()["throughput"].run(tiny_settings(work))
 
@@ -172,13 +174,14 @@ def test_memory_is_the_candidates_own(tmp_path: Path) -> None:
     assert 60 <= large - small <= 70
 
 
-def test_a_format_without_input_or_peers_is_an_error_that_says_what_to_add(
+def test_a_large_format_without_input_or_peers_is_an_error_that_says_what_to_add(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    known = formats()
-    assert list(inputs.inputs()) == list(known)
-    added = {**known, "nccl_log": known["optimus"]}
-    monkeypatch.setattr(inputs, "formats", lambda: added)
+    large = formats()["optimus"]
+    small = replace(large, volume="ordinary")
+    added = {"nccl_log": large, "optimus": large, "step_lines": small}
+    monkeypatch.setattr(parsing, "formats", lambda: added)
+    assert list(large_formats()) == ["nccl_log", "optimus"]
     with pytest.raises(ContractError, match=r"no bench input for format nccl_log.*inputs/nccl_log"):
         inputs.inputs()
     with pytest.raises(ContractError, match=r"no bench peers for format nccl_log.*peers/nccl_log"):

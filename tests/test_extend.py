@@ -1,9 +1,9 @@
-"""The example of docs/extend.md works as it is printed."""
+"""The example of docs/extend.md works as it is printed, in the package and beside it."""
 
 from __future__ import annotations
 
 import json
-import re
+import os
 import shutil
 import subprocess
 import sys
@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.errors import ContractError
+from pipeline.format_names import format_names
+from pipeline.formats import formats
 from tests.conftest import ROOT
-
-_CODE = re.compile(r'```\w+ title="([^"]+)"\n(.*?)```', re.DOTALL)
-_TEXT = re.compile(r"```text\n(.*?)```", re.DOTALL)
-PAGE = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8")
+from tests.lakes import rows
+from tests.line_formats import printed_files, printed_input
+from tests.test_inputs import ACCOUNTED
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +27,14 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(ROOT / "pyproject.toml", root)
     for folder in ("pipeline", "sql", "schemas"):
         shutil.copytree(ROOT / folder, root / folder)
-    files = dict(_CODE.findall(PAGE))
+    files = printed_files()
     assert set(files) == {"pipeline/formats/step_lines.py", "sql/runs/step_rate.sql"}
     for name, content in files.items():
         (root / name).write_text(content, encoding="utf-8")
     (root / "logs").mkdir()
-    (text,) = _TEXT.findall(PAGE)
-    (root / "logs" / "job.steps").write_text(f"{text}step=3 ms=800.0 loss=10.1\n\noops\n")
+    (root / "logs" / "job.steps").write_text(
+        f"{printed_input()}step=3 ms=800.0 loss=10.1\n\noops\n"
+    )
     return root
 
 
@@ -72,3 +75,86 @@ def test_the_example_is_written_as_the_rest_is(checkout: Path) -> None:
         ruff = [sys.executable, "-m", "ruff", *command, str(example)]
         done = subprocess.run(ruff, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout
+
+
+# --- in a distribution of its own -------------------------------------------------------------
+
+
+def installed(site: Path, target: str, code: str = "") -> str:
+    """A distribution `my-steps` that names this object as the format step_lines."""
+    (site / "my_steps.py").write_text(code or printed_files()["pipeline/formats/step_lines.py"])
+    info = site / "my_steps-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-steps\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[tracelake.formats]\n{target}\n")
+    return str(site)
+
+
+def with_path(site: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    code = "from pipeline.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": site},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_format_of_another_distribution_is_used(tmp_path: Path) -> None:
+    """On files with other line ends, a byte order mark, a value that overflows, and a cut."""
+    (tmp_path / "site").mkdir()
+    site = installed(tmp_path / "site", "step_lines = my_steps:FORMAT")
+    (tmp_path / "logs").mkdir()
+    text = printed_input().encode() + b"step=99999999999 ms=1\nstep=4 ms=1.0000001\n"
+    whole = text.replace(b"\n", b"\r\n")
+    (tmp_path / "logs" / "a.steps").write_bytes(text)
+    (tmp_path / "logs" / "b.steps").write_bytes(b"\xef\xbb\xbf" + whole)
+    (tmp_path / "logs" / "c.steps").write_bytes(whole[: whole.index(b" loss=10.42")])
+    lake = tmp_path / "lake"
+    done = with_path(site, "ingest", tmp_path / "logs", "--lake", lake, "--max-bad-ratio", "0.9")
+    assert done.returncode == 0, done.stderr
+    found = "regexp_extract(run_id, '^.'), step, step_time_ns, loss, line"
+    first, second = (1, 812_500_000, 10.71, 2), (2, 796_000_000, 10.42, 3)
+    assert rows(lake, "train_steps", found, "ORDER BY ALL") == [
+        *(("a", *first), ("a", *second), ("b", *first), ("b", *second), ("c", *first)),
+    ]
+    offset = text.index(b"step=9")
+    found = "regexp_extract(run_id, '^.'), line, byte_offset, reason"
+    assert rows(lake, "rejects", found, "ORDER BY ALL") == [
+        ("a", 4, offset, "bad_value"),
+        ("a", 5, offset + 22, "bad_value"),
+        ("b", 4, 3 + offset + 3, "bad_value"),
+        ("b", 5, 3 + offset + 3 + 23, "bad_value"),
+    ]
+    assert rows(lake, "faults", "regexp_extract(run_id, '^.'), name, line", "ORDER BY ALL") == [
+        ("b", "byte_order_mark", 1),
+        ("c", "unfinished", 3),
+    ]
+    assert rows(lake, "sources", f"count(*) FILTER (NOT ({ACCOUNTED}))") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "said"),
+    [
+        ("step_lines = my_stepz:FORMAT", "", "ModuleNotFoundError: No module named 'my_stepz'"),
+        ("step_lines = my_steps:FORMATS", "", "AttributeError: "),
+        ("step_lines = my_steps:FORMAT", "1 / 0", "ZeroDivisionError: division by zero"),
+        ("steps = my_steps:FORMAT", "", "is not a Format with name='steps'"),
+        ("optimus = my_steps:FORMAT", "", "there is another format of this name"),
+    ],
+)
+def test_an_entry_point_that_is_broken_is_named(
+    target: str, code: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(installed(tmp_path, target, code))
+    monkeypatch.delitem(sys.modules, "my_steps", raising=False)
+    name, _, value = target.partition(" = ")
+    assert name in format_names()
+    with pytest.raises(ContractError) as raised:
+        formats.__wrapped__()
+    assert raised.value.message.startswith(f"format {name} of the entry point {value}")
+    assert said in raised.value.message
+    assert raised.value.hint == "repair or uninstall the distribution my-steps"
+    assert raised.value.exit_code == 4

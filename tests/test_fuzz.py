@@ -14,16 +14,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.formats import formats
 from tests.conftest import ROOT
 from tests.fuzz.invariants import examine
 from tests.fuzz.mutate import MUTATIONS, mutate
-from tests.fuzz.seeds import NAMES, every_seed, seeds
+from tests.fuzz.seeds import every_seed, file_name, seeds
 from tests.golden_cases import render
-from tests.parsing import parse
+from tests.parsing import large_formats, parse
 
 POOL = [text for _, text in every_seed()]
-PARSERS = pytest.mark.parametrize("name", formats())
+PARSERS = pytest.mark.parametrize("name", large_formats())
 QUICK = settings(
     max_examples=60,
     deadline=None,
@@ -54,9 +53,9 @@ def test_noise_is_accounted_for(name: str, text: bytes) -> None:
 def test_rows_do_not_depend_on_where_chunks_are_cut(name: str) -> None:
     random = Random(name)
     text = mutate(random, max(seeds(name), key=len)[:4000], POOL)[:2000]
-    whole = render(parse(name, {NAMES[name]: text}))
+    whole = render(parse(name, {file_name(name): text}))
     for size in range(1, 400, 3):
-        assert render(parse(name, {NAMES[name]: text}, block_size=size)) == whole, size
+        assert render(parse(name, {file_name(name): text}, block_size=size)) == whole, size
 
 
 def test_kernels_stay_within_their_arrays(pytestconfig: pytest.Config) -> None:

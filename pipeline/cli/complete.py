@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import pkgutil
 from pathlib import Path
 
 import typer
 
 from pipeline.errors import ContractError
+from pipeline.format_names import format_names
 from pipeline.resources import resource_dir
 
 _PREFIX = "run_id="
@@ -59,11 +59,5 @@ def complete_example(incomplete: str) -> list[str]:
 
 
 def complete_format(incomplete: str) -> list[str]:
-    """Return input formats with this beginning: each module of their folder is one."""
-    return sorted(name for name in trace_formats() if name.startswith(incomplete))
-
-
-def trace_formats() -> list[str]:
-    """Return names of the input formats, without importing their parsers."""
-    folder = Path(__file__).parent.parent / "formats"
-    return sorted(module.name for module in pkgutil.iter_modules([str(folder)]))
+    """Return input formats with this beginning."""
+    return sorted(name for name in format_names() if name.startswith(incomplete))

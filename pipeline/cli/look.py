@@ -14,7 +14,6 @@ from pipeline.cli.app import app
 from pipeline.cli.complete import (
     complete_format,
     complete_run,
-    trace_formats,
 )
 from pipeline.cli.job_steps import (
     judge_runs,
@@ -36,6 +35,7 @@ from pipeline.cli.steps import (
     speak,
 )
 from pipeline.errors import UsageError
+from pipeline.format_names import format_names
 from pipeline.gates import parse_gates
 from pipeline.text import json_text
 
@@ -110,8 +110,8 @@ def runs(
 
     age = read_age(since)
     after = None if age is None else datetime.now().replace(microsecond=0) - age
-    if trace_format is not None and trace_format not in trace_formats():
-        known = ", ".join(trace_formats())
+    if trace_format is not None and trace_format not in format_names():
+        known = ", ".join(format_names())
         raise UsageError(f"unknown format {trace_format!r}", hint=f"use one of {known}")
     choice = Choice(after, trace_format, attention, sort, reverse, limit)
     print_runs(open_lake(lake, output), choice, output_format, output)

@@ -1,6 +1,8 @@
 """Define the contract of a format, and the registry: every module here that ends in `FORMAT`.
 
-A format is one file here and one folder in `tests/golden/`. Ingest drives it in this order::
+A format is one file here and one folder in `tests/golden/`; `pipeline.formats.lines` has the frame
+of formats whose lines are told apart by expressions. Another distribution brings a format as an
+entry point of the group `tracelake.formats`. Ingest drives it in this order::
 
     sniff(head)                      does this file belong to me?
     facts(path, head) per file       what do name and first bytes say?
@@ -16,12 +18,11 @@ from __future__ import annotations
 import enum
 import functools
 import importlib
-import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +30,15 @@ import pyarrow as pa
 
 from pipeline.errors import ContractError, UsageError
 from pipeline.faults import COMMON_FAULTS, COMMON_REJECTS, Fault, Ledger
+from pipeline.format_names import installed_formats, own_formats
 from pipeline.schema import tables
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 HEAD_BYTES = 64 * 1024
+
+Volume = Literal["ordinary", "large"]
 
 
 class Claim(enum.IntEnum):
@@ -197,6 +204,8 @@ class Format:
             seconds between stamps.
         rejects: Reject reason -> doc, in addition to the common ones.
         irrelevant: Kind of irrelevant line -> doc.
+        volume: How much text there is of it. A large format, whose files may be of any size, owes
+            a bench with peers and is fuzzed; an ordinary one owes golden cases alone.
     """
 
     name: str
@@ -210,6 +219,7 @@ class Format:
     rejects: Mapping[str, str] = field(default_factory=dict)
     irrelevant: Mapping[str, str] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
+    volume: Volume = "ordinary"
 
     def __reduce__(self) -> tuple[Callable[[str], Format], tuple[str]]:
         """Pickle as its name, because another process has the format too."""
@@ -224,21 +234,54 @@ def one_run_per_file(files: Sequence[FileFacts], gap_seconds: float) -> list[lis
 
 @functools.cache
 def formats() -> Mapping[str, Format]:
-    """Return every format by name: each module of this folder, which must end in `FORMAT`.
+    """Return every format by name: each module of this folder, and what is installed beside it.
 
     Raises:
-        ContractError: A module has no `FORMAT`, or its name is not the module's.
+        ContractError: A module has no `FORMAT`, its name is not the module's, or a format of
+            another distribution cannot be used.
     """
-    found = {}
-    for module in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name):
-        declared = getattr(importlib.import_module(f"{__name__}.{module.name}"), "FORMAT", None)
-        if not isinstance(declared, Format) or declared.name != module.name:
+    found = {name: _own(name) for name in own_formats()}
+    for point in installed_formats():
+        if point.name in found:
             raise ContractError(
-                f"pipeline/formats/{module.name}.py must end in "
-                f"FORMAT = Format(name={module.name!r}, ...)"
+                f"{_origin(point)}: there is another format of this name", hint=_repair(point)
             )
-        found[module.name] = declared
+        found[point.name] = _installed(point)
     return found
+
+
+def _own(name: str) -> Format:
+    declared = getattr(importlib.import_module(f"{__name__}.{name}"), "FORMAT", None)
+    if not isinstance(declared, Format) or declared.name != name:
+        raise ContractError(
+            f"pipeline/formats/{name}.py must end in FORMAT = Format(name={name!r}, ...)"
+        )
+    return declared
+
+
+def _installed(point: EntryPoint) -> Format:
+    try:
+        declared = point.load()
+    except Exception as error:  # whatever its author did wrong
+        reason = f"{type(error).__name__}: {error}"
+        raise ContractError(
+            f"{_origin(point)} cannot be imported: {reason}", hint=_repair(point)
+        ) from error
+    if not isinstance(declared, Format) or declared.name != point.name:
+        raise ContractError(
+            f"{_origin(point)} is not a Format with name={point.name!r}", hint=_repair(point)
+        )
+    return declared
+
+
+def _origin(point: EntryPoint) -> str:
+    return f"format {point.name} of the entry point {point.value}"
+
+
+def _repair(point: EntryPoint) -> str:
+    """Return what to do about a format that cannot be used."""
+    name = point.dist.name if point.dist else point.value
+    return f"repair or uninstall the distribution {name}"
 
 
 def describe(name: str | None = None) -> pa.Table:

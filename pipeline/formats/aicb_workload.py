@@ -280,4 +280,5 @@ FORMAT = Format(
         "unfinished": UNFINISHED_LINE,
     },
     faults=(ROW_COUNT_MISMATCH, UNFINISHED),
+    volume="large",
 )

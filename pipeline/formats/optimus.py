@@ -289,4 +289,5 @@ FORMAT = Format(
     rejects=_REJECTS,
     irrelevant=_IRRELEVANT,
     faults=(UNFINISHED,),
+    volume="large",
 )

@@ -259,4 +259,5 @@ FORMAT = Format(
     rejects=REJECTS,
     irrelevant={**IRRELEVANT, _UNFINISHED: UNFINISHED_LINE},
     faults=(UNKNOWN_DTYPE, JOINED_FOLDERS, UNFINISHED),
+    volume="large",
 )

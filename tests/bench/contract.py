@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from pipeline.formats import formats
 from tests.bench.measure import ROOT, Sample, median
+from tests.parsing import large_formats
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Settings:
 
     @property
     def formats(self) -> list[str]:
-        """Formats of a bench that does the same for each: all; at the tiny size, one."""
-        return list(formats())[: 1 if self.tiny else None]
+        """Formats of a bench that does the same for each: the large ones; at the tiny size, one."""
+        return list(large_formats())[: 1 if self.tiny else None]
 
 
 def tiny_settings(work: Path) -> Settings:

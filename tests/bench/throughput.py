@@ -20,6 +20,7 @@ from tests.bench.contract import Bench, Result, Role, Settings
 from tests.bench.inputs import Prepared, prepare
 from tests.bench.measure import Candidate, Sample, complete, run_rounds, tracelake, warm
 from tests.bench.peers import narrow_peers, peers
+from tests.parsing import large_formats
 
 NAME = "throughput"
 OURS = "tracelake"
@@ -27,8 +28,8 @@ _WARM_UP_BYTES = 100_000
 
 
 def run(settings: Settings) -> list[Result]:
-    """Measures every format."""
-    return [row for name in formats() for row in _measure(settings, name)]
+    """Measures every large format."""
+    return [row for name in large_formats() for row in _measure(settings, name)]
 
 
 def ingest(settings: Settings, prepared: Prepared, source: Path, name: str = OURS) -> Candidate:

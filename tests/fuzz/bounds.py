@@ -17,11 +17,11 @@ def main(count: int) -> None:
     """Golden inputs, all seeds, and so many mutations of each format's."""
     compiled.check_bounds()
 
-    from pipeline.formats import formats
     from pipeline.scan.lines import line_ends
     from tests.fuzz.invariants import examine
     from tests.fuzz.mutate import mutate
     from tests.fuzz.seeds import every_seed, seeds
+    from tests.parsing import large_formats
 
     try:  # the check itself: eight bytes from the last one of an array on
         compiled.read_word(np.zeros(8, np.uint8), 1)
@@ -34,12 +34,12 @@ def main(count: int) -> None:
     for name, text in every:
         examine(name, text, Random(len(text)))
     pool = [text for _, text in every]
-    for name in formats():
+    for name in large_formats():
         own = seeds(name)
         for number in range(count):
             random = Random(f"bounds/{name}/{number}")
             examine(name, mutate(random, random.choice(own), pool), random)
-    print(f"{len(every) + count * len(formats())} inputs")  # noqa: T201
+    print(f"{len(every) + count * len(large_formats())} inputs")  # noqa: T201
 
 
 if __name__ == "__main__":

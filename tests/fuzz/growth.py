@@ -17,7 +17,7 @@ from pathlib import Path
 from pipeline.ingest import Options, ingest
 from pipeline.ingest.chunks import CHUNK_BYTES
 from pipeline.lake import Lake
-from tests.fuzz.seeds import NAMES
+from tests.fuzz.seeds import file_name
 from tests.traces import op, plan
 
 _GROWTH = 4
@@ -113,7 +113,7 @@ ONE_LINE = {
 def seconds(name: str, text: bytes) -> float:
     """How long an ingest of one file takes."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "in", NAMES[name])
+        path = Path(folder, "in", file_name(name))
         path.parent.mkdir()
         path.write_bytes(text)
         begun = time.perf_counter()

@@ -6,7 +6,7 @@ from random import Random
 
 from pipeline.faults import TEXT_LIMIT, escape
 from pipeline.formats import HEAD_BYTES, Claim, formats
-from tests.fuzz.seeds import NAMES
+from tests.fuzz.seeds import file_name
 from tests.golden_cases import render
 from tests.parsing import Parsed, parse
 
@@ -21,7 +21,7 @@ def examine(name: str, data: bytes, random: Random) -> Parsed:
     """
     for fmt in formats().values():
         assert fmt.sniff(data[:HEAD_BYTES]) in Claim
-    files = {NAMES[name]: data}
+    files = {file_name(name): data}
     whole = parse(name, files, block_size=_WHOLE)
     _judge(whole, data)
     size = random.choice((1, 7, 64, 300, 1000, 5000))

@@ -1,4 +1,4 @@
-"""Generated inputs of stated size: one module per trace format, each ending in `INPUT`.
+"""Generated inputs of stated size: one module per large format, each ending in `INPUT`.
 
 An input draws its times from a seeded generator: no block of text repeats as a whole, so what is
 written is as hard to compress as a real trace. Beside the text it says which rows the text means;
@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.errors import ContractError
-from pipeline.formats import formats
+from tests.parsing import large_formats
 
 Integers = npt.NDArray[np.int64]
 Fingerprint = dict[str, dict[str, int]]
@@ -102,12 +102,12 @@ def repeated(values: Sequence[object], times: int, kind: pa.DataType | None = No
 
 
 def inputs() -> dict[str, BenchInput]:
-    """The input of every registered format.
+    """The input of every large format.
 
     Raises:
         ContractError: A format has none.
     """
-    return {name: input_of(name) for name in formats()}
+    return {name: input_of(name) for name in large_formats()}
 
 
 def input_of(name: str) -> BenchInput:

@@ -1,4 +1,4 @@
-"""What a capable user would write instead: one module per trace format, each ending in `PEERS`.
+"""What a capable user would write instead: one module per large format, each ending in `PEERS`.
 
 Each tool has two: `python_plain`, `polars_plain` and `duckdb_plain` are what one writes first,
 `python`, `polars` and `duckdb` what is left to gain by one who knows the tool. The two differ in

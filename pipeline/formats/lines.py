@@ -1,0 +1,381 @@
+r"""Define a format of text lines by the expressions of its lines.
+
+A `LineFormat` lists the kinds of its lines in order. The first kind whose expression matches a
+line, whole and without its end, decides what becomes of it. A line of no kind is rejected::
+
+    FORMAT = LineFormat(
+        name="step_lines",
+        doc="A line per step with its time.",
+        heading=r"# steps v1",
+        lines=(
+            Row("train_steps", r"step=(?P<step>\d+) ms=(?P<step_time_ns__ms>[\d.]+)"),
+            Context(r"#.*"),
+            Irrelevant("blank", r"\s*", "Empty lines."),
+        ),
+    )
+
+A named group is a column of the table. A name that ends in `__s`, `__ms`, `__us` or `__ns` is
+decimal text of that unit, for a column of integer nanoseconds: `step_time_ns__ms` fills
+`step_time_ns`. A row whose value is missing where the table requires it, or does not fit its
+column, is rejected. The named groups of a `Context` are columns of the rows after it, up to the
+next line of the same kind in the same file.
+
+An expression must be one of Python and of polars (the Rust crate regex): no look-around, no
+references back. `\d`, `\w`, `\s` and `\b` mean ASCII. A row is read fastest if its expression has
+one way to match: `[^|]*\|` instead of `.*\|`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.errors import ContractError
+from pipeline.faults import UNFINISHED, UNFINISHED_LINE, Ledger
+from pipeline.formats import Chunk, Claim, FileFacts, Format, Run, RunFacts, Span, one_run_per_file
+from pipeline.schema import tables
+
+if TYPE_CHECKING:  # polars is imported when the first file of such a format is parsed
+    import polars as pl
+
+    from pipeline.scan.expressions import Expression, Found, Longs, Matches, Piece
+
+_BOM = b"\xef\xbb\xbf"
+_NEWLINE = ord("\n")
+_AT = "_at"
+_DIGITS = {"s": 9, "ms": 6, "us": 3, "ns": 0}
+_TYPES = {"INTEGER", "BIGINT", "DOUBLE", "VARCHAR"}
+_PLACE = {"source_id", "line"}
+_BAD_VALUE = "bad_value"
+_NOT_UTF8 = "not_utf8"
+_UNKNOWN = "unknown_line"
+_UNFINISHED = "unfinished"
+_REJECTS = {
+    _BAD_VALUE: "A value is missing, or its column cannot hold it: it is no number, too large, or"
+    " finer than a nanosecond.",
+    _NOT_UTF8: "The line is not UTF-8.",
+    _UNKNOWN: "The line is of no kind that the format has.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line that is a row of a table; its named groups are columns."""
+
+    table: str
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A line that is no row; its named groups are columns of the rows after it."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Irrelevant:
+    """A line that says nothing of interest; it is counted by kind."""
+
+    kind: str
+    pattern: str
+    doc: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A damaged line; it is stored with this reason."""
+
+    reason: str
+    pattern: str
+    doc: str
+
+
+Kind = Row | Context | Irrelevant | Reject
+
+
+class LineFormat(Format):
+    """A format whose lines are told apart by expressions; see the module.
+
+    Attributes:
+        heading: Expression of Python for the beginning of the file, a byte order mark left out.
+        lines: The kinds of lines, in the order in which they are tried.
+    """
+
+    heading: str
+    lines: tuple[Kind, ...]
+
+    def __init__(
+        self, *, name: str, doc: str, heading: str, lines: Sequence[Kind], version: int = 1
+    ) -> None:
+        """Check what can be checked without polars.
+
+        Raises:
+            ContractError: An expression is none, or names what is no column of its table.
+        """
+        begin = _compiled(name, heading).pattern.encode()
+        _check(name, lines)
+        rows = [kind for kind in lines if isinstance(kind, Row)]
+        super().__init__(
+            name=name,
+            doc=doc,
+            version=version,
+            tables=tuple(dict.fromkeys(row.table for row in rows)),
+            sniff=lambda head: Claim(2 * bool(re.match(begin, head.removeprefix(_BOM)))),
+            facts=_facts,
+            group=one_run_per_file,
+            parser=lambda run, ledger: _Parser(self, run, ledger),
+            rejects={**_REJECTS, **{k.reason: k.doc for k in lines if isinstance(k, Reject)}},
+            irrelevant={
+                **{k.kind: k.doc for k in lines if isinstance(k, Irrelevant)},
+                _UNFINISHED: UNFINISHED_LINE,
+            },
+            faults=(UNFINISHED,),
+        )
+        object.__setattr__(self, "heading", heading)
+        object.__setattr__(self, "lines", tuple(lines))
+
+    @functools.cached_property
+    def expressions(self) -> tuple[Expression, ...]:
+        """The expressions of the lines as polars takes them.
+
+        Raises:
+            ContractError: polars cannot use one.
+        """
+        from pipeline.scan.expressions import Group, expression  # noqa: PLC0415
+
+        stored = {column.name: column for name in self.tables for column in tables()[name].stored}
+        found = []
+        for kind in self.lines:
+            named = columns_of(kind.pattern) if isinstance(kind, Row | Context) else {}
+            required = tables()[kind.table].required if isinstance(kind, Row) else frozenset()
+            groups = [
+                Group(group, column, stored[column].type, digits, column in required)
+                for group, (column, digits) in named.items()
+            ]
+            found.append(expression(kind.pattern, groups))
+        return tuple(found)
+
+
+def _facts(path: str, head: bytes) -> FileFacts:
+    del head
+    return FileFacts(path, PurePosixPath(path).stem)
+
+
+def _compiled(name: str, pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern, re.ASCII)
+    except re.error as error:
+        raise ContractError(f"format {name}: {pattern!r} is no expression: {error}") from error
+
+
+def columns_of(pattern: str) -> dict[str, tuple[str, int | None]]:
+    """Return the named groups of an expression: the column, and the digits of a unit in ns."""
+    found = {}
+    for group in re.compile(pattern).groupindex:
+        column, _, unit = group.partition("__")
+        found[group] = column, _DIGITS.get(unit, -1) if unit else None
+    return found
+
+
+def _check(name: str, lines: Sequence[Kind]) -> None:
+    """Raise `ContractError` where kinds and tables do not fit together."""
+    for kind in lines:
+        _compiled(name, kind.pattern)
+    rows = [kind for kind in lines if isinstance(kind, Row)]
+    contexts = [kind for kind in lines if isinstance(kind, Context)]
+    unknown = sorted({row.table for row in rows} - set(tables()))
+    if unknown or not rows:
+        wrong = f"no table {', '.join(unknown)}" if unknown else "no kind of line is a row"
+        raise ContractError(f"format {name}: {wrong}", hint="see schemas/ for the tables")
+    for row in rows:
+        _check_groups(name, row, [row.table])
+    filled = [row.table for row in rows]
+    carried = {column for one in contexts for column in _check_groups(name, one, filled)}
+    for row in rows:
+        own = {column for column, _ in columns_of(row.pattern).values()}
+        missing = tables()[row.table].required - own - carried - _PLACE
+        if missing or not own:
+            raise ContractError(
+                f"format {name}: a row of {row.table} gives no {', '.join(missing) or 'column'}",
+                hint="name its columns in its expression, or in that of a Context",
+            )
+
+
+def _check_groups(name: str, kind: Row | Context, filled: Sequence[str]) -> list[str]:
+    """Return the columns of the groups.
+
+    Raises:
+        ContractError: They are no columns of these tables, or have another type or unit.
+    """
+    stored = {column.name: column for table in filled for column in tables()[table].stored}
+    groups = columns_of(kind.pattern)
+    for group, (column, digits) in groups.items():
+        known = stored.get(column) if column not in _PLACE else None
+        if known is None or known.type not in _TYPES:
+            raise ContractError(
+                f"format {name}: the group {group} fills no column of {', '.join(filled)}",
+                hint="name a column of numbers or text",
+            )
+        if digits is not None and (digits < 0 or (known.type, known.unit) != ("BIGINT", "ns")):
+            raise ContractError(
+                f"format {name}: the group {group} has a unit that is not of its column",
+                hint="add __s, __ms, __us or __ns to the name of a column of nanoseconds",
+            )
+    return [column for column, _ in groups.values()]
+
+
+class _Parser:
+    """The parser of the files of one run."""
+
+    def __init__(self, fmt: LineFormat, run: Run, ledger: Ledger) -> None:
+        del run
+        self._kinds = fmt.lines
+        self._expressions = fmt.expressions
+        self._ledger = ledger
+        self._irrelevant = tuple(fmt.irrelevant)
+        self._source_id = -1
+        self._carried: dict[int, pl.DataFrame] = {}  # by kind: what the last such line says
+        self._ready: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
+
+    def feed(self, chunk: Chunk) -> None:
+        bounds = [*chunk.firsts.tolist(), chunk.ends.size]
+        for span, (first, last) in zip(chunk.spans, pairwise(bounds), strict=True):
+            if span.source_id != self._source_id:
+                self._source_id, self._carried = span.source_id, {}
+            self._read(chunk.data, span, chunk.ends[first:last])
+
+    def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
+        ready, self._ready = self._ready, defaultdict(list)
+        return ready
+
+    def finish(self) -> RunFacts:
+        return RunFacts()
+
+    def _read(self, data: npt.NDArray[np.uint8], span: Span, ends: Longs) -> None:
+        from pipeline.scan.expressions import cut, find_all  # noqa: PLC0415
+
+        if ends.size and ends[-1] == span.stop and not span.compressed:
+            start = int(ends[-2]) + 1 if ends.size > 1 else span.start
+            self._pass_unfinished(span, ends.size - 1, data[start : span.stop].tobytes())
+            ends = ends[:-1]
+        pieces = list(cut(data, span.start, ends))
+        line, offset = span.line, span.offset
+        for piece, found in zip(pieces, find_all(pieces, self._expressions), strict=True):
+            self._take(piece, found, line, offset)
+            line += piece.starts.size
+            offset += piece.data.size + 1
+
+    def _pass_unfinished(self, span: Span, lines_before: int, raw: bytes) -> None:
+        """Count a last line without its end: any value in it may be cut."""
+        self._ledger.source(span.source_id).pass_over(_UNFINISHED)
+        self._ledger.fault(span.source_id, UNFINISHED, line=span.line + lines_before, raw=raw)
+
+    def _take(self, piece: Piece, found: Found, line: int, offset: int) -> None:
+        """Count the lines of a piece and make its rows."""
+        account = self._ledger.source(self._source_id)
+        rejects = [(i, _NOT_UTF8) for i in found.not_utf8.tolist()]
+        rejects += [(i, _UNKNOWN) for i in found.rest.tolist()]
+        contexts = list(self._contexts(found))
+        frames: defaultdict[str, list[pl.DataFrame]] = defaultdict(list)
+        for kind, matches in zip(self._kinds, found.matches, strict=True):
+            rejects += [(i, _BAD_VALUE) for i in matches.bad.tolist()]
+            count = int(matches.at.size)
+            match kind:
+                case Row() if count:
+                    frame, bad = _complete(kind, matches, contexts)
+                    rejects += [(i, _BAD_VALUE) for i in bad]
+                    frames[kind.table].append(frame)
+                    account.row_lines += frame.height
+                case Context():
+                    account.context_lines += count
+                case Irrelevant():
+                    account.pass_over(kind.kind, count)
+                case Reject():
+                    rejects += [(i, kind.reason) for i in matches.at.tolist()]
+        for table, parts in frames.items():
+            batch = _batch(table, parts, self._source_id, line)
+            account.rows += batch.num_rows
+            self._ready[table].append(batch)
+        for i, reason in sorted(rejects):
+            start = int(piece.starts[i])
+            raw = piece.data[start : piece.stops[i]].tobytes()
+            self._ledger.reject(self._source_id, line + i, offset + start, reason, raw)
+        # One order of kinds, wherever the file is cut.
+        counts = account.irrelevant
+        account.irrelevant = {kind: counts[kind] for kind in self._irrelevant if kind in counts}
+
+    def _contexts(self, found: Found) -> Iterator[tuple[Longs, pl.DataFrame]]:
+        """Yield, for each kind of context with values, its lines and what holds from each on.
+
+        The first is what the lines before said, at -1. After a line with a bad value nothing holds.
+        """
+        import polars as pl  # noqa: PLC0415
+
+        from pipeline.scan.expressions import nothing  # noqa: PLC0415
+
+        for number, (kind, matches) in enumerate(zip(self._kinds, found.matches, strict=True)):
+            groups = self._expressions[number].groups
+            if not isinstance(kind, Context) or not groups:
+                continue
+            before = self._carried[number] if number in self._carried else nothing(groups)
+            at = np.concatenate([[-1], matches.at, matches.bad])
+            own = [matches.values] if matches.at.size else []
+            order = np.argsort(at)
+            values = pl.concat([before, *own, before.clear(matches.bad.size)])[order]
+            self._carried[number] = values[-1:]
+            yield at[order], values
+
+
+def _complete(
+    kind: Row, matches: Matches, contexts: Sequence[tuple[Longs, pl.DataFrame]]
+) -> tuple[pl.DataFrame, list[int]]:
+    """Return rows with their lines and the values of the context, and the lines that lack one."""
+    import polars as pl  # noqa: PLC0415
+
+    table = tables()[kind.table]
+    stored = {column.name for column in table.stored}
+    frame = matches.values.with_columns(pl.Series(_AT, matches.at))
+    for at, values in contexts:
+        added = [c for c in values.columns if c in stored and c not in frame.columns]
+        if added:
+            index = np.searchsorted(at, matches.at) - 1
+            frame = frame.with_columns(values.select(added)[index])
+    needed = [c for c in frame.columns if c in table.required and frame[c].null_count()]
+    if not needed:
+        return frame, []
+    lacks = frame.select(pl.any_horizontal(pl.col(needed).is_null())).to_series()
+    return frame.filter(~lacks), frame[_AT].filter(lacks).to_list()
+
+
+def _batch(table: str, frames: Sequence[pl.DataFrame], source_id: int, line: int) -> pa.RecordBatch:
+    """Return the rows of a piece as a batch of a table, in order of their lines."""
+    import polars as pl  # noqa: PLC0415
+
+    frame = frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal").sort(_AT)
+    schema = tables()[table].storage_schema
+    arrays = []
+    for field in schema:
+        if field.name == "source_id":
+            array = pa.array(np.full(frame.height, source_id, np.int32))
+        elif field.name == "line":
+            array = pa.array(frame[_AT].to_numpy() + line)
+        elif field.name in frame.columns:
+            array = frame[field.name].to_arrow(compat_level=pl.CompatLevel.oldest())
+            if pa.types.is_dictionary(field.type):
+                array = array.cast(pa.string()).dictionary_encode()
+            array = array.cast(field.type)
+        else:
+            array = pa.nulls(frame.height, field.type)
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
