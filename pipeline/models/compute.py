@@ -12,7 +12,8 @@ from pipeline.models.header import Model
 def connect(**config: str | int | bool) -> duckdb.DuckDBPyConnection:
     """Return an in-memory DuckDB without extensions, access to Python variables or progress bars.
 
-    A division by zero gives NULL, as it did before DuckDB 2.0. In a child process such as a worker, DuckDB would assume that it is interactive.
+    A division by zero gives NULL, as it did before DuckDB 2.0. In a child process such as a worker,
+    DuckDB would assume that it is interactive.
     """
     alone = {
         "autoinstall_known_extensions": False,
