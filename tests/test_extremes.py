@@ -10,6 +10,7 @@ from pipeline.lake import Lake
 from pipeline.models import build
 from pipeline.query import open_warehouse
 from tests.conftest import Command
+from tests.fuzz.jobs import campaign
 from tests.poison import base_runs, figures, lake_of, poisoned
 from tests.traces import plan, trace, trace_name, write
 
@@ -81,3 +82,10 @@ def test_a_poisoned_column_changes_no_other_run(tmp_path: Path) -> None:
     build(alone)
     assert build(beside).failed == ()
     assert figures(alone, [*good]) == figures(beside, [*good])
+
+
+def test_mutated_files_end_no_job_and_change_no_other_run() -> None:
+    """A part of `python -m tests.fuzz.jobs`."""
+    done = campaign(200, seed=0)
+    assert done.runs > 50
+    assert (done.failed, done.changed) == ([], 0)
