@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from pipeline.errors import UsageError
@@ -21,20 +22,35 @@ KEYS = (
 )
 
 
+# What the column of a size holds.
+LARGEST = 2**31 - 1
+
+
 def parse_set(text: str) -> dict[str, int]:
     """Read the value of `--set`, e.g. `tp=2,pp=4`.
 
     Raises:
-        UsageError: Not a list of known keys with positive whole numbers.
+        UsageError: Not a list of known keys with positive whole numbers, a number is too large, or
+            the sizes do not fit into world_size.
     """
     given: dict[str, int] = {}
     for piece in filter(None, (p.strip() for p in text.split(","))):
         key, equals, value = (s.strip() for s in piece.partition("="))
         if key not in KEYS:
             raise UsageError(f"--set: unknown key {key!r}", hint=f"one of {', '.join(KEYS)}")
-        if not equals or not value.isascii() or not value.isdigit() or int(value) < 1:
+        if not equals or not value.isascii() or not value.isdigit() or not value.strip("0"):
             raise UsageError(f"--set: {piece!r} is not {key}=NUMBER with a positive whole number")
+        if len(value.lstrip("0")) > len(str(LARGEST)) or int(value) > LARGEST:
+            raise UsageError(f"--set: {key} is too large", hint=f"at most {LARGEST}")
         given[key] = int(value)
+    parts = [key for key in ("tp", "cp", "dp", "pp") if key in given]
+    needed = math.prod(given[key] for key in parts)
+    if "world_size" in given and needed > given["world_size"]:
+        raise UsageError(
+            f"--set: {' x '.join(parts)} is {needed} ranks, more than world_size"
+            f" {given['world_size']}",
+            hint="mend one of the sizes, or leave world_size out",
+        )
     return given
 
 
@@ -44,7 +60,8 @@ def resolve(
     """Merge the known topology of a run: set over printed over name, then derived values.
 
     Derived: world_size = tp * pp * dp * cp and dp = world_size / (tp * pp * cp), with cp = 1 unless
-    known; micro_batches = global_batch_size / (micro_batch_size * dp) where that divides.
+    known; micro_batches = global_batch_size / (micro_batch_size * dp) where that divides. A product
+    that is too large to be a size is not derived.
 
     Returns:
         Values by key, and by key the source: `set`, `printed`, `name` or `derived`.
@@ -56,8 +73,9 @@ def resolve(
             values[key], sources[key] = value, source
 
     def derive(key: str, numerator: int, denominator: int = 1) -> None:
-        if key not in values and numerator % denominator == 0 and numerator >= denominator:
-            values[key], sources[key] = numerator // denominator, "derived"
+        size, rest = divmod(numerator, denominator)
+        if key not in values and not rest and 1 <= size <= LARGEST:
+            values[key], sources[key] = size, "derived"
 
     if "tp" in values and "pp" in values:
         model_parallel = values["tp"] * values["pp"] * values.get("cp", 1)

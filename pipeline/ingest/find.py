@@ -33,6 +33,7 @@ from pipeline.ingest.stored_inputs import StoredRoot
 from pipeline.ingest.streams import Entry, open_begun
 from pipeline.schema import SCHEMA_VERSION
 from pipeline.stores import WIDTH
+from pipeline.topology import LARGEST
 
 # Files that are sniffed at a time.
 _BLOCK = 512
@@ -258,6 +259,12 @@ class _Judge:
             raise UsageError(
                 f"--run-pattern on {base.path}: {error}", hint="let the group match digits only"
             ) from None
+        least = {"rank": 0}
+        if out := [f"{k}={v}" for k, v in numbers.items() if not least.get(k, 1) <= v <= LARGEST]:
+            raise UsageError(
+                f"--run-pattern on {base.path}: {out[0]:.40} is out of range",
+                hint=f"a rank is from 0, a size from 1 to {LARGEST}",
+            )
         rank = numbers.pop("rank", base.rank)
         hosts = self._options.hosts
         place = None if hosts is None or rank is None else hosts.place(base.path, rank)

@@ -20,6 +20,7 @@ _SIZES = {
     b"Pipeline Parallel Size": "pp",
 }
 _SIZE = re.compile(rb"> (" + b"|".join(_SIZES) + rb"): (\d{1,9})(?!\d)")
+_MOST_PARAMS = 2**63 - 1
 _PARAMS = re.compile(rb"> Total parameters in model: (\d[\d,]{0,24})")
 _MODEL = re.compile(rb">> model class name: (\w+)")
 _STAGES = re.compile(rb"stage2rank = (\{(?:\d{1,9}: \[[\d, ]*\](?:, )?)+\})")
@@ -63,7 +64,11 @@ class Statements:
                 self.topology.setdefault(_SIZES[name], int(value))
         for value in _PARAMS.findall(text):
             known = True
-            self.params = self.params or int(value.replace(b",", b""))
+            params = int(value.replace(b",", b""))
+            if params <= _MOST_PARAMS:
+                self.params = self.params or params
+            else:
+                self.attributes.setdefault("params", value.decode())
         for value in _MODEL.findall(text):
             known = True
             self.model = self.model or value.decode()
@@ -101,4 +106,4 @@ class Statements:
         world = self.topology.get("world_size")
         if world is None or not self.completed:
             return "elapsed_s" in self.attributes
-        return self.completed >= set(range(world))
+        return all(rank in self.completed for rank in range(world))

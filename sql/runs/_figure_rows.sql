@@ -97,3 +97,9 @@ UNION ALL
 SELECT run_id, 'coverage.missing_ranks', true, CASE WHEN m.traced THEN 'out_of_range' END, 1
 FROM _missing AS m JOIN runs AS r USING (run_id)
 WHERE m.traced AND m.missing_ranks IS NULL AND r.world_size IS NOT NULL
+UNION ALL
+SELECT
+    run_id, 'stage_bubbles.bubble_ratio, theory', true,
+    CASE WHEN r.pp > 0 THEN 'out_of_range' END, 1
+FROM _pipelines AS p JOIN runs AS r USING (run_id)
+WHERE p.stages IS NULL AND r.pp IS NOT NULL
