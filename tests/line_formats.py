@@ -41,15 +41,19 @@ def printed_input() -> str:
 
 
 def line_formats() -> dict[str, tuple[LineFormat, list[bytes]]]:
-    """Each LineFormat by name, with files of it."""
+    """Each LineFormat by name, with files of it, the largest first."""
     found = {
-        name: (fmt, [p.read_bytes() for p in sorted(GOLDEN.glob(f"{name}/*/input/**/*.*"))])
+        name: (fmt, sorted(_golden(name), key=len, reverse=True))
         for name, fmt in formats().items()
         if isinstance(fmt, LineFormat)
     }
     names: dict[str, Any] = {}
     exec(printed_files()["pipeline/formats/step_lines.py"], names)
     return {**found, "step_lines": (names["FORMAT"], [printed_input().encode()])}
+
+
+def _golden(name: str) -> list[bytes]:
+    return [p.read_bytes() for p in GOLDEN.glob(f"{name}/*/input/**/*") if p.is_file()]
 
 
 def read_by_python(fmt: LineFormat, data: bytes) -> list[tuple[int, str, Any]]:
