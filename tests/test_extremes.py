@@ -76,8 +76,8 @@ def test_inputs_with_numbers_that_cannot_be_end_no_job(tracelake: Command, tmp_p
 
 
 def test_a_poisoned_column_changes_no_other_run(tmp_path: Path) -> None:
-    """One extreme in five; `python -m tests.poison` has all."""
-    good, bad = base_runs(), dict(list(poisoned(beyond=False))[::5])
+    """One extreme in eight; `python -m tests.poison` has all."""
+    good, bad = base_runs(), dict(list(poisoned(beyond=False))[::8])
     alone, beside = lake_of(tmp_path / "alone", good), lake_of(tmp_path / "beside", good | bad)
     build(alone)
     assert build(beside).failed == ()
