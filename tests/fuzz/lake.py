@@ -240,7 +240,7 @@ class Cases:
 
     def _run(self, lake: Lake) -> list[object]:
         """Do the work of `run`; return what is lost."""
-        losses = losses_before(lake, never, unknown=True)
+        losses = losses_before(lake, never)
         ingest([str(self._archive)], lake, Options(), jobs=1, losses=losses)
         return list(build(lake, models=self._models, threads=1).lost)
 
