@@ -157,8 +157,9 @@ def _source_damage(source: Any) -> str | None:
 def _misnamed(run_id: str | None, parts: Mapping[str, list[str]]) -> str | None:
     """Return the first name that no part file of a run can have; None if there is none."""
     for table, names in parts.items():
+        folder = table if run_id is None else part_folder(table, run_id)
         for name in names:
-            if not (is_part(name) and name.startswith(f"{part_folder(table, run_id)}/")):
+            if not (is_part(name) and name.startswith(f"{folder}/")):
                 return f"{name[:100]!r} is no part file of {table}"
     return None
 
