@@ -16,11 +16,12 @@ from pipeline.lake import Lake, of_day
 from pipeline.models import build
 from pipeline.models.state import examined
 from tests.conftest import Command
+from tests.fuzz.lake import Cases
 from tests.lakes import Template
 from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan, write
 
-_ROWS = "SELECT run_id, count(*) AS steps FROM step_stats GROUP BY ALL ORDER BY ALL"
+_ROWS = "FROM run_summary ORDER BY ALL"
 
 
 @pytest.fixture(scope="module")
@@ -218,3 +219,16 @@ def test_junk_in_the_list_of_loose_parts_removes_nothing(lake: Lake, tracelake: 
     lock.mkdir()
     refused = tracelake("gc", "--lake", lake.root)
     assert (refused.code, f"where: {lock}" in refused.err) == (3, True)
+
+
+# --- any of it ------------------------------------------------------------------------------------
+
+
+def test_damaged_lakes_are_mended_or_the_command_says_why_not(tmp_path: Path) -> None:
+    # The campaign over many more cases is `python -m tests.fuzz.lake`.
+    cases = Cases(tmp_path)
+    for seed in range(12):
+        cases.run(seed)
+    assert cases.wrong == []
+    assert cases.counts["mended in full"]
+    assert cases.counts["run said what is wrong"]

@@ -158,7 +158,7 @@ def run(
         job.begin(opened, gated=bool(gates))
         with asked as crew:
             due = of_day(request.started.date()) if check else never
-            losses = losses_before(opened, due, unknown=True)
+            losses = losses_before(opened, due)
             job.account.ingested = bring_in(
                 inputs, opened, options, jobs, limit, voice, crew, losses=losses
             )
@@ -212,8 +212,7 @@ def ingest(
     quiet: Quiet = False,
 ) -> None:
     """Parse new and changed inputs into the lake's Parquet files."""
-    from pipeline.lake import Lake, never
-    from pipeline.models import losses_before
+    from pipeline.lake import Lake, find_missing
 
     options = read_options(
         input_format, run_pattern, hosts, given, run_gap, replace, verify, max_expand
@@ -224,7 +223,7 @@ def ingest(
     limit, voice = read_memory(memory), speak(quiet=quiet)
     with read_engine(engine, scheduler, workers, jobs) as crew:
         opened = Lake.create(lake)
-        losses = losses_before(opened, never, unknown=False)
+        losses = find_missing(opened.part_files, opened.snapshot())
         done = bring_in(inputs, opened, options, jobs, limit, voice, crew, losses=losses)
     if output_format is not None:
         print_table(done.table(), output_format, None)

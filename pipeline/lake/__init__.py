@@ -20,7 +20,7 @@ removes part files and manifests; others write in the staging folder that it giv
 from pipeline.lake.dropped import drop_runs, dropped_runs
 from pipeline.lake.home import full_name, local_root, part_files_at, real_name
 from pipeline.lake.leftovers import Leftover, leftovers, loose_parts, remove_leftovers
-from pipeline.lake.losses import DAMAGED, MISSING, Losses, find_losses, never, of_day
+from pipeline.lake.losses import DAMAGED, MISSING, Losses, find_losses, find_missing, never, of_day
 from pipeline.lake.manifest import (
     Change,
     RunEntry,
@@ -50,6 +50,7 @@ __all__ = [
     "drop_runs",
     "dropped_runs",
     "find_losses",
+    "find_missing",
     "full_name",
     "generation_of",
     "is_pack",

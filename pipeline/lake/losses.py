@@ -119,6 +119,13 @@ def find_losses(
     return Losses(lost, _runs(snapshot, lost), marks)
 
 
+def find_missing(files: PartFiles, snapshot: Snapshot) -> Losses:
+    """Return the parts of a snapshot that do not exist; in a store none, to spare requests."""
+    if not files.local:
+        return Losses({}, {}, {})
+    return find_losses(files, snapshot, files.marks(snapshot.all_parts))
+
+
 def _packs(snapshot: Snapshot) -> set[str]:
     """Return packs that have rows of a run; nothing reads the others."""
     of_runs = (snapshot.parts_of(run_id).values() for run_id in snapshot.runs)

@@ -48,7 +48,8 @@ class Packs:
         place = {run: number for number, run in enumerate(named)}
         return {
             "version": PACKS_VERSION,
-            "runs": {run: self.generations[run] for run in named},
+            # A damaged list may lack a run of a pack; then nothing reads its rows there.
+            "runs": {run: self.generations.get(run, "") for run in named},
             "packs": {
                 pack: list(_spans([place[run] for run in runs]))
                 for pack, runs in sorted(self.runs.items())

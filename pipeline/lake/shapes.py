@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from pipeline.lake.manifest import part_folder
 from pipeline.lake.packs import PACKED
 from pipeline.schema import SCHEMA_VERSION, tables
 
@@ -52,14 +53,16 @@ _PART = re.compile(rf"(\w+)/(run_id=[^/\0]+|{PACKED})/[^/\0]+\.parquet")
 def group_damage(content: Any) -> str | None:
     """Return what is wrong with the manifest of a group."""
     return _misfit(content, {"runs": {...: _RUN}}) or _first(
-        _of_run(run_id, run) or _misnamed(run["parts"]) for run_id, run in content["runs"].items()
+        _of_run(run_id, run) or _misnamed(run_id, run["parts"])
+        for run_id, run in content["runs"].items()
     )
 
 
 def dropped_damage(content: Any) -> str | None:
     """Return what is wrong with the list of dropped runs."""
     return _misfit(content, {"runs": {...: _DROPPED}}) or _first(
-        _of_run(run_id, run) for run_id, run in content["runs"].items()
+        "it is the manifest of a group" if "parts" in run else _of_run(run_id, run)
+        for run_id, run in content["runs"].items()
     )
 
 
@@ -70,7 +73,7 @@ def skipped_damage(content: Any) -> str | None:
         or _first(
             _misfit(one, {**_STAT, "formats": str}) for one in content["inputs"] if "size" in one
         )
-        or _misnamed({"skipped": content["parts"]})
+        or _misnamed(None, {"skipped": content["parts"]})
     )
 
 
@@ -151,11 +154,12 @@ def _source_damage(source: Any) -> str | None:
     return None
 
 
-def _misnamed(parts: Mapping[str, list[str]]) -> str | None:
-    """Return the first name that no part file of a table can have; None if there is none."""
+def _misnamed(run_id: str | None, parts: Mapping[str, list[str]]) -> str | None:
+    """Return the first name that no part file of a run can have; None if there is none."""
     for table, names in parts.items():
+        folder = table if run_id is None else part_folder(table, run_id)
         for name in names:
-            if not is_part(name) or not name.startswith(f"{table}/"):
+            if not (is_part(name) and name.startswith(f"{folder}/")):
                 return f"{name[:100]!r} is no part file of {table}"
     return None
 

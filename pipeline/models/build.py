@@ -175,17 +175,18 @@ def wanted_state(lake: Lake, snapshot: Snapshot, models: Catalog, losses: Losses
     return State.of(left, lake.part_files.base, models.hash, schema_hash(), losses.parts)
 
 
-def losses_before(lake: Lake, again: Callable[[str], bool], *, unknown: bool) -> Losses:
+def losses_before(lake: Lake, again: Callable[[str], bool]) -> Losses:
     """Return what is lost of a lake before an ingest, which may read it again.
+
+    In a store only a build hashes the parts that no build has verified.
 
     Args:
         again: Whether to hash a part that the last build has verified.
-        unknown: Hash also parts that no build has verified; in a store only a build does so.
     """
     snapshot = lake.snapshot()
     known = recorded_marks(lake.warehouse)
     among = None
-    if not unknown or not lake.part_files.local:
+    if not lake.part_files.local:
         state = recorded_state(lake.warehouse)
         among = known.keys() | (state.lost if state else set())
     losses = find_losses(lake.part_files, snapshot, known, again, among)

@@ -15,7 +15,7 @@ from pipeline.lake import Mark, Snapshot
 from pipeline.models.base import literal, select_parts
 from pipeline.models.compute import connect
 from pipeline.models.failures import Failure, read_failures
-from pipeline.models.sums import changed_relations, has_sums, write_sums
+from pipeline.models.sums import changed_relations, has_sums, missing_relations, write_sums
 from pipeline.schema import SCHEMA_VERSION, Table, tables
 
 # Raise this when an older warehouse cannot be updated.
@@ -208,20 +208,22 @@ def _read(path: Path, *, in_full: bool) -> tuple[State | None, str | None]:
         return None, None
     if not path.is_file():
         return None, "it is not a file"
+    trouble = None
     with connect() as con:
         try:
             attach(con, path, read_only=True)
             state = read_state(con)
             if state is None or (in_full and not has_sums(con)):
-                return None, "another version of tracelake built it"
-            changed = changed_relations(con) if in_full else []
+                state, trouble = None, "another version of tracelake built it"
+            elif in_full and (missing := missing_relations(con)):
+                state, trouble = None, f"it lacks {', '.join(missing)}"
+            elif in_full and (changed := changed_relations(con)):
+                trouble = f"it was changed since the build: {', '.join(changed)}"
         except duckdb.OutOfMemoryException:
             raise
         except duckdb.Error as error:
             return None, f"it is damaged: {error}"
-    if changed:
-        return state, f"it was changed since the build: {', '.join(changed)}"
-    return state, None
+    return state, trouble
 
 
 def _has_wal(warehouse: Path) -> bool:
