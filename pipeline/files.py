@@ -398,6 +398,8 @@ def replaceable(path: Path) -> Path | None:
             if _is_in(folder, "/proc"):
                 return None
             target = Path(folder, os.readlink(target))
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     except OSError as error:
         raise _told(error, path) from error
     return target

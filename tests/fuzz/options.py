@@ -92,7 +92,7 @@ _SQL = (
 _PATHS = (
     *("", ".", "..", "/", "-", "x", "file", "folder", "folder/x", "file/x", "missing/x", "link"),
     *("LAKE", "LAKE/warehouse.duckdb", "LAKE/report.html", "LAKE/_run/x", "loop", "dangling"),
-    *("ftp://h/x", "s3:///", "x" * 300, "a/" * 2000 + "x", "é", "\udcff", "a\nb", "{date}", "~"),
+    *("ftp://h/x", "s3:///", "x" * 300, "a/" * 300 + "x", "é", "\udcff", "a\nb", "{date}", "~"),
     *("{day}.html", "x.gz", "x.md", "x.eml", "q.sql", "hosts.csv", "plan.txt", "*.txt", "[", "**"),
 )
 _TEXTS = {
