@@ -82,7 +82,11 @@ def remove(path: Path) -> None:
 
 def make_folder(path: Path) -> None:
     """Make a folder and its parents if they do not exist."""
-    path.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(exist_ok=True)
+    except FileNotFoundError:
+        for folder in (*reversed(path.parents), path):
+            folder.mkdir(exist_ok=True)
 
 
 def remove_folder(path: Path) -> None:
@@ -348,6 +352,7 @@ def refuse_outputs(outputs: Mapping[str, Path | None], lake: Path, page: Path) -
             raise UsageError(
                 f"{option} and {known[real]} name the same file", path=path, hint="give two files"
             )
+        replaceable(path)  # a name that cannot be one is refused here, too
         known[real] = option
 
 
@@ -380,15 +385,24 @@ def replaceable(path: Path) -> Path | None:
 
     A link of /proc is an open file of a process, such as /dev/stdout: another file in its place
     would not be what that process has open.
+
+    Raises:
+        UsageError: The name cannot be that of a file, such as a link that leads to itself.
     """
-    if _is_special(path):
-        return None
-    while path.is_symlink():
-        folder = os.path.realpath(path.parent)
-        if _is_in(folder, "/proc"):
+    target = path
+    try:
+        if _is_special(path):
             return None
-        path = Path(folder, os.readlink(path))
-    return path
+        while target.is_symlink():
+            folder = os.path.realpath(target.parent)
+            if _is_in(folder, "/proc"):
+                return None
+            target = Path(folder, os.readlink(target))
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    except OSError as error:
+        raise _told(error, path) from error
+    return target
 
 
 def _existing(path: str, flags: int) -> int:

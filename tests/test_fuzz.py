@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import ROOT
+from tests.fuzz import options
 from tests.fuzz.invariants import examine
 from tests.fuzz.mutate import MUTATIONS, mutate
 from tests.fuzz.seeds import every_seed, file_name, seeds
@@ -56,6 +58,15 @@ def test_rows_do_not_depend_on_where_chunks_are_cut(name: str) -> None:
     whole = render(parse(name, {file_name(name): text}))
     for size in range(1, 400, 3):
         assert render(parse(name, {file_name(name): text}, block_size=size)) == whole, size
+
+
+def test_generated_command_lines_end_as_documented(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRACELAKE_LAKE", raising=False)
+    place = options.Place(tmp_path)
+    for line, _, wrong in options.campaign(place, 100, 1, options.QUICK):
+        assert wrong is None, line
 
 
 def test_kernels_stay_within_their_arrays(pytestconfig: pytest.Config) -> None:

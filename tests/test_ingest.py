@@ -112,6 +112,23 @@ def test_a_file_shorter_than_the_id_hash_may_grow_too(tmp_path: Path) -> None:
     assert rows(lake, "ops", "max(step)") == [(30,)]
 
 
+def test_a_log_that_shrinks_stays_one_run(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    name = trace_name(0, world=1)
+    whole = trace(0, steps=30)
+    archive = write(tmp_path / "archive", {name: whole})
+    (first,) = run_ingest(archive, lake).runs
+    for size in (len(whole) // 2, 3000, 500):
+        write(archive, {name: whole[: whole.rindex("\n", 0, size) + 1]})
+        (shorter,) = run_ingest(archive, lake).runs
+        assert (shorter.status, shorter.run_id) == (Status.KEPT, first.run_id), size
+        assert rows(lake, "ops", "max(step)") == [(30,)]
+    assert statuses(run_ingest(archive, lake, replace=True)) == ["updated"]
+    assert rows(lake, "runs", "count(*)") == [(1,)]
+    write(archive, {name: trace(0, start=9000.0, steps=1)})
+    assert statuses(run_ingest(archive, lake)) == ["new"]
+
+
 def test_a_rank_that_arrives_late_joins_its_run(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     archive = write(tmp_path / "archive", {trace_name(1): trace(1)})

@@ -120,6 +120,8 @@ def test_a_query_that_fails_leaves_the_old_file(
         (["report", "-o", ""], "--output names a directory"),
         (["timeline", "a", "-o", ""], "--output names a directory"),
         (["runs", "-o", "LAKE"], "--output names a directory"),
+        (["timeline", "a", "-o", "LOOP"], "Too many levels of symbolic links"),
+        (["report", "-o", "x" * 300], "File name too long"),
         (["report", "-o", "s3://bucket/page.html"], "cannot be written to a URI"),
         (["report", "-o", "PIPE", "--format", "markdown"], "or a device"),
     ],
@@ -129,7 +131,13 @@ def test_an_output_that_would_damage_something_is_refused(
 ) -> None:
     (tmp_path / "link").symlink_to(lake.root)
     os.mkfifo(tmp_path / "pipe")
-    places = {"LAKE": lake.root, "LINK": tmp_path / "link", "PIPE": tmp_path / "pipe"}
+    (tmp_path / "loop").symlink_to("loop")
+    places = {
+        "LAKE": lake.root,
+        "LOOP": tmp_path / "loop",
+        "LINK": tmp_path / "link",
+        "PIPE": tmp_path / "pipe",
+    }
     for name, place in places.items():
         words = [word.replace(name, str(place)) for word in words]
     before = (lake.root / "warehouse.duckdb").read_bytes()

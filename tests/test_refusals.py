@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,14 +47,19 @@ def shell(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[st
         (["query", "-f", ""], 2, "cannot read the query"),
         (["query", "SELECT 1", "--lake", "x" * 300], 3, "File name too long"),
         (["ingest", "x" * 300], 3, "File name too long"),
+        (["ingest", ".", "--run-pattern", "[[:alpha:]](?P<run>x)"], 2, "write [a-zA-Z]"),
+        (["gc", "--lake", "LOOP"], 3, "not a lake"),
+        (["describe", "-o", "/"], 2, "Is a directory"),
         (["ingest", ""], 3, "an input has no name"),
     ],
     ids=lambda value: str(value)[:40],
 )
 def test_what_cannot_be_done_is_said(
-    tracelake: Command, lake: Lake, words: list[str], code: int, told: str
+    tracelake: Command, lake: Lake, tmp_path: Path, words: list[str], code: int, told: str
 ) -> None:
-    at = [] if "--lake" in words else ["--lake", str(lake.root)]
+    (tmp_path / "loop").symlink_to("loop")
+    words = [word.replace("LOOP", str(tmp_path / "loop")) for word in words]
+    at = [] if "--lake" in words or words[0] == "describe" else ["--lake", str(lake.root)]
     done = tracelake(*words, *at)
     assert (done.code, told in done.err) == (code, True), done.err
     assert "SET " not in done.err
@@ -129,3 +135,32 @@ def test_a_file_of_hosts_is_read_up_to_a_bound(tmp_path: Path) -> None:
     words = ("ingest", tmp_path / "plan.txt", "--lake", tmp_path / "lake", "--hosts", "/dev/zero")
     done = shell('ulimit -v 6000000; exec $0 "$@"', *words)
     assert (done.returncode, "--hosts is too long" in done.stderr) == (2, True), done.stderr
+
+
+@pytest.fixture
+def read_only(lake: Lake, tmp_path: Path) -> Iterator[Path]:
+    """The lake on a file system that cannot be written; only root can mount one."""
+    place = tmp_path / "mounted"
+    place.mkdir()
+    mount = ["mount", "--bind", str(lake.root), str(place)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(place)], check=True)
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_lake_on_a_read_only_file_system(
+    read_only: Path, lake: Lake, tmp_path: Path, tracelake: Command
+) -> None:
+    unused = lake.root / "_staging" / "query-gone"
+    unused.mkdir()
+    dry = tracelake("gc", "--dry-run", "--lake", read_only, "--format", "csv")
+    assert (dry.code, "query-gone" in dry.out) == (0, True), dry.err
+    (tmp_path / "plan.txt").write_text(plan(2))
+    for words in (["gc"], ["ingest", tmp_path / "plan.txt"]):
+        done = tracelake(*words, "--lake", read_only)
+        assert (done.code, "the file system is read-only" in done.err) == (3, True), done.err
+    unused.rmdir()

@@ -48,6 +48,7 @@ class Candidate(NamedTuple):
         place: Host of its rank from `--hosts`.
         head_hash: SHA-256 of the first 4 KiB.
         members: Number of inputs in its file.
+        beginnings: See `beginnings_of`; empty in records of earlier versions.
         known: The committed source that it equals, if that is known without reading it.
     """
 
@@ -58,6 +59,7 @@ class Candidate(NamedTuple):
     head_hash: str
     members: int
     place: Place | None = None
+    beginnings: str = ""
     known: Remembered | None = None
 
 
@@ -220,7 +222,15 @@ class _Judge:
             facts, place = self._apply(base)
             self._add(
                 Candidate(
-                    member, fmt, base, facts, record["head_hash"], len(known), place, known=item
+                    member,
+                    fmt,
+                    base,
+                    facts,
+                    record["head_hash"],
+                    len(known),
+                    place,
+                    record.get("beginnings", ""),
+                    known=item,
                 )
             )
 
@@ -239,7 +249,9 @@ class _Judge:
         for member, verdict in judged:
             if isinstance(verdict, Verdict):
                 facts, place = self._apply(verdict.base)
-                self._add(Candidate(member, *verdict[:2], facts, verdict[2], members, place))
+                self._add(
+                    Candidate(member, *verdict[:2], facts, verdict[2], members, place, verdict[3])
+                )
         for _, verdict in judged:
             if isinstance(verdict, Skip):
                 self.pass_over(verdict, entry, members)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 from pipeline.formats import Claim, FileFacts, Format, formats
 from pipeline.ingest.discover import Skip
 from pipeline.ingest.heads import Found, plain_head
-from pipeline.ingest.memory import ID_BYTES
+from pipeline.ingest.memory import ID_BYTES, beginnings_of
 from pipeline.ingest.streams import Entry, strip_suffix
 
 
@@ -21,11 +21,13 @@ class Verdict(NamedTuple):
     Attributes:
         base: Facts as the format read them.
         head_hash: SHA-256 of the first 4 KiB.
+        beginnings: See `beginnings_of`.
     """
 
     format: Format
     base: FileFacts
     head_hash: str
+    beginnings: str
 
 
 Judged: TypeAlias = Verdict | Skip
@@ -43,7 +45,8 @@ def judge(found: Found, forced: Format | None) -> Judged:
     if isinstance(fmt, str):
         return Skip(entry.path, entry.member, fmt)
     base = fmt.facts(strip_suffix(entry.label), head)
-    return Verdict(fmt, base, hashlib.sha256(head[:ID_BYTES]).hexdigest())
+    head_hash = hashlib.sha256(head[:ID_BYTES]).hexdigest()
+    return Verdict(fmt, base, head_hash, beginnings_of(head))
 
 
 def judge_file(entry: Entry, forced: Format | None) -> Judged | None:
@@ -64,7 +67,7 @@ def plain_verdicts(judged: Sequence[Judged | None]) -> list[Any]:
             base = one.base
             place, _ = sizes.setdefault(id(base.topology), (len(sizes), dict(base.topology)))
             stamp = None if base.stamp is None else base.stamp.isoformat()
-            plain.append([one.format.name, base[:5], stamp, place, one.head_hash])
+            plain.append([one.format.name, base[:5], stamp, place, *one[2:]])
         else:
             plain.append(one and [one.reason, one.lasting])
     return [[mapping for _, mapping in sizes.values()], plain]
@@ -80,12 +83,12 @@ def verdicts_of(plain: Sequence[Any], entries: Sequence[Entry]) -> list[Judged |
         elif len(one) == 2:  # a reason
             judged.append(Skip(entry.path, entry.member, *one))
         else:
-            name, (path, stem, rank, host, device), stamp, place, head_hash = one
+            name, (path, stem, rank, host, device), stamp, place, *hashes = one
             date = None if stamp is None else datetime.fromisoformat(stamp)
             base = FileFacts(
                 path, intern(stem), rank, host, device, stamp=date, topology=sizes[place]
             )
-            judged.append(Verdict(formats()[name], base, head_hash))
+            judged.append(Verdict(formats()[name], base, *hashes))
     return judged
 
 

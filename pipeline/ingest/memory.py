@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -20,6 +21,10 @@ Record = Mapping[str, Any]
 # Number of bytes that the hash in a run id covers.
 ID_BYTES = 4096
 
+# Sizes of the beginnings whose hashes tell whether a file has become shorter.
+_BEGINNINGS = (64, 128, 256, 512, 1024, 2048, ID_BYTES)
+_BEGINNING_DIGITS = 8
+
 _FOUND = ("bytes", "lines", "content_hash", "duplicate_of")
 
 
@@ -37,6 +42,7 @@ def source_record(
     *,
     place: Place | None,
     head_hash: str,
+    beginnings: str,
     members: int,
     found: Mapping[str, Any],
 ) -> dict[str, Any]:
@@ -52,6 +58,7 @@ def source_record(
         **_stat(entry),
         "members": members,
         "head_hash": head_hash,
+        "beginnings": beginnings,
         "facts": _facts(facts),
         "place": place_record(place),
         **{name: found[name] for name in _FOUND},
@@ -83,6 +90,18 @@ def skip_record(
 def location_of(base: str, path: str) -> str:
     """Returns where a file lies, given its path below a root and the root's real path or URI."""
     return base if path == "." else f"{base.rstrip('/')}/{path}"
+
+
+def beginnings_of(head: bytes) -> str:
+    """Return short hashes of the beginnings of a file, as far as it goes, in one text.
+
+    The text of a file that has lost its end is the beginning of its earlier text.
+    """
+    return "".join(
+        hashlib.sha256(head[:size]).hexdigest()[:_BEGINNING_DIGITS]
+        for size in _BEGINNINGS
+        if size <= len(head)
+    )
 
 
 def judgement(entry: Entry, members: int, formats: str) -> dict[str, Any]:

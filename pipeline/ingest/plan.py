@@ -292,10 +292,13 @@ class _Planner:
         return dict(sorted(found.items()))
 
     def _continues(self, source: Candidate, known: Remembered) -> bool:
-        """Return whether the input equals the earlier one, perhaps with more at its end."""
+        """Return whether the input equals the earlier one, perhaps with more or less at its end."""
         record = known.record
         if label_of(record) == source.entry.label and record["head_hash"] == source.head_hash:
             return True
+        shorter = source.entry.weight < record["weight"] and source.beginnings
+        if shorter and label_of(record) == source.entry.label:
+            return bool(record.get("beginnings", "").startswith(source.beginnings))
         small = record["bytes"] < ID_BYTES
         if record["head_hash"] != source.head_hash and not small:
             return False

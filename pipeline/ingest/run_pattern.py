@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 
 from pipeline import topology
 from pipeline.errors import UsageError
@@ -20,8 +21,15 @@ def compile_pattern(pattern: str | None) -> re.Pattern[str] | None:
     if pattern is None:
         return None
     try:
-        compiled = re.compile(pattern)
-    except re.error as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)
+            compiled = re.compile(pattern)
+    except FutureWarning as warning:
+        raise UsageError(
+            f"--run-pattern is ambiguous: {warning}",
+            hint=r"write [a-zA-Z] for [[:alpha:]], and \[ for a bracket in brackets",
+        ) from None
+    except (re.error, OverflowError, RecursionError) as error:
         raise UsageError(f"--run-pattern is not a regular expression: {error}") from error
     unknown = sorted(set(compiled.groupindex) - set(_PATTERN_GROUPS))
     if unknown or not compiled.groupindex:

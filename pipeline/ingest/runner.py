@@ -240,7 +240,8 @@ class _Work:
                 if not result.usable:
                     self._pass_over(p)
                 elif shorter := self._shorter(result, p):
-                    outcomes.append(outcome_of(result, Status.KEPT, shorter))
+                    kept = outcome_of(result, Status.KEPT, shorter)
+                    outcomes.append(replace(kept, run_id=p.replaces[0].run_id))
                 else:
                     good.append(result)
                     outcomes.append(outcome_of(result, p.status))

@@ -226,6 +226,7 @@ def record_of(candidate: Candidate, found: Mapping[str, Any]) -> dict[str, Any]:
         candidate.base,
         place=candidate.place,
         head_hash=candidate.head_hash,
+        beginnings=candidate.beginnings,
         members=candidate.members,
         found=found,
     )

@@ -75,7 +75,7 @@ def find_home(name: str | Path) -> Home | None:
         home = _in_store(str(name))
         return home if (home.small.root / _MARK).is_file() else None
     try:
-        path = Path(name).resolve()
+        path = Path(os.path.realpath(name))
         return _in_directory(path) if (path / MANIFESTS).is_dir() else None
     except OSError as error:
         raise _unusable(name, error) from error
@@ -96,7 +96,7 @@ def make_home(name: str | Path) -> Home:
                 home.small.put(_MARK, b"tracelake\n")
         return home
     try:
-        path = Path(name).resolve()
+        path = Path(os.path.realpath(name))
         if not (path / MANIFESTS).is_dir() and path.is_dir() and any(path.iterdir()):
             raise LakeError(
                 "the directory is not empty and not a lake",

@@ -10,7 +10,7 @@ from pathlib import Path
 from pipeline.files import remove
 from pipeline.lake.loose import Loose
 from pipeline.lake.store import Lake
-from pipeline.lake.work import STAGING, remove_staging
+from pipeline.lake.work import STAGING, open_lock, remove_staging
 
 # Temporary names beside the final place, of a commit and of others; the latter are locked
 # meanwhile.
@@ -94,7 +94,7 @@ def _leftover(root: Path, kind: str, path: Path, files: Iterable[Path]) -> Lefto
 def _is_held(path: Path) -> bool:
     """Return whether a live process has a lock on the file."""
     try:
-        with path.open("r+b") as held:
+        with open_lock(path, "r+b") as held:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

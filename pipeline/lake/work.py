@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO, cast
 
 from pipeline.files import make_folder, naming, remove_tree, replace
 
 STAGING = "_staging"
 LOCKS = "_lock"
 _MARK = ".writer"
+_READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 @contextlib.contextmanager
@@ -21,9 +23,23 @@ def locked(root: Path, name: str) -> Iterator[None]:
     """Hold an exclusive lock of a lake; wait for it."""
     path = root / LOCKS / name
     make_folder(path.parent)
-    with path.open("ab") as held, naming(path):
+    with open_lock(path, "ab") as held, naming(path):
         fcntl.flock(held, fcntl.LOCK_EX)
         yield
+
+
+def open_lock(path: Path, mode: str) -> IO[bytes]:
+    """Open a file to lock it; a user who may only read the lake can lock, too.
+
+    Args:
+        mode: How to open it otherwise: some file systems lock only what is open for writing.
+    """
+    try:
+        return cast(IO[bytes], path.open(mode))
+    except OSError as error:
+        if error.errno not in _READ_ONLY:
+            raise
+        return path.open("rb")
 
 
 @contextlib.contextmanager

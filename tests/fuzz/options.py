@@ -1,0 +1,318 @@
+"""Generated command lines: each ends with a documented exit code and an error that says why.
+
+The campaign is run by hand: `python -m tests.fuzz.options COUNT`. It runs the commands in this
+process, on a lake of two runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import types
+import typing
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest import mock
+
+from pipeline.cli import app, main
+from pipeline.lake import Lake
+from pipeline.models import build
+from tests.tiny_lakes import commit_run, log_run
+from tests.traces import plan
+
+# Exit code 4 is for headers and schemas, which no option changes.
+EXPECTED = {0, 2, 3, 5}
+_SECONDS = 30.0
+# DuckDB's shell would take the place of this process.
+_LEFT_OUT = {"sql"}
+# Starting a cluster takes long; addresses would be looked up.
+_NOT_GIVEN = {"engine", "scheduler", "workers"}
+
+_WORDS = (
+    *("", " ", "-", "--", "0", "-1", "1", "a", "A" * 300, "x" * 5000, "é", "\u202e", "🙂" * 70),
+    *("a\nb", "\x1b[2J", "\udcff", "%s", "{}", "{date}", "$x", "*", "[", "(?P<a", "..", "~", "a=b"),
+    *(
+        "latest",
+        "latest~1",
+        "run",
+        "a,b",
+        ",",
+        "=",
+        "null",
+        "nan",
+        "NaN",
+        "inf",
+        "1e309",
+        "\u0661",
+        "0x1",
+    ),
+    *("'", '"', "\\", ";", "tp=2", "tp=0", "tp=1,tp=2", "zz=1", "7d", "1h", "0s", "99999w", "-1d"),
+)
+_NUMBERS = (
+    *(
+        "0",
+        "1",
+        "2",
+        "-1",
+        "3.5",
+        "007",
+        "+1",
+        "1e3",
+        "nan",
+        "inf",
+        "-inf",
+        "",
+        "x",
+        "\uff11",
+        " 1",
+    ),
+    *(str(2**p + n) for p in (31, 32, 63, 64) for n in (-1, 0, 1)),
+    *("9" * 40, "1" * 5000, "0.0", "-0.0", "1e-320", "1e308", "1e400"),
+)
+_SIZES = ("0", "1B", "1kB", "60MB", "700MB", "2GiB", "1e9", "-1MB", "99999999TB", "1000x", "0x")
+_SQL = (
+    *("SELECT 1", "FROM runs", "", ";", "SELEC", "SELECT $x", "SELECT ?", "DROP TABLE runs", "-"),
+    *("SELECT 1; SELECT 2", "FROM nope", "SELECT '\udcff'", "EXPLAIN SELECT 1", "SHOW TABLES"),
+    *("SELECT NULL", "SELECT 1/0", "SELECT error('x')", "(" * 500, "SELECT " + "-" * 500 + "1"),
+    *("SELECT DATE '9999-12-31'", "SELECT 'a'::BLOB", "SELECT {'a': [1]}", "SELECT 'nan'::DOUBLE"),
+    *("SELECT INTERVAL 1 month", "SELECT MAP {1: 2}", "SELECT 1 AS x, 2 AS x", "SELECT ''", "--"),
+)
+_PATHS = (
+    *("", ".", "..", "/", "-", "x", "file", "folder", "folder/x", "file/x", "missing/x", "link"),
+    *("LAKE", "LAKE/warehouse.duckdb", "LAKE/report.html", "LAKE/_run/x", "loop", "dangling"),
+    *("ftp://h/x", "s3:///", "x" * 300, "a/" * 300 + "x", "é", "\udcff", "a\nb", "{date}", "~"),
+    *("{day}.html", "x.gz", "x.md", "x.eml", "q.sql", "hosts.csv", "plan.txt", "*.txt", "[", "**"),
+)
+_TEXTS = {
+    "fail_on": ("incomplete", "regression,straggler", "nope", "incomplete,incomplete"),
+    "post": ("true", "false", "no-such-program", "'unclosed", "cat"),
+    "run_pattern": ("(?P<run>a)", "(?P<rank>.*)", "(", "[[:alpha:]](?P<run>x)", "(?P<x>a)"),
+    "given": ("tp=2,pp=4", "tp=99999999999999999999", "world_size=2147483648", "tp=-1"),
+    "max_expand": _SIZES,
+    "memory": _SIZES,
+    "since": ("7d", "0s", "1", "99999w", "999999w"),
+    "older_than": ("7d", "0s", "1", "99999w"),
+    "wait": ("1h", "0s", "1", "99999w"),
+    "sql": _SQL,
+    "sort": ("run_id", "nope", "steps"),
+    "input_format": ("optimus", "aicb_workload", "nope"),
+    "trace_format": ("optimus", "nope"),
+    "form": ("html", "markdown", "mail", "pdf"),
+    "example": ("slow_ranks", "nope"),
+    "table": ("runs", "nope"),
+    "steps": ("1", "1-2", "2-1", "-", "1-", "99999999999999999999"),
+    "ranks": ("0", "0-3", "x", "99999999999999999999"),
+    "formats": ("optimus", "nope"),
+}
+_NAMES_OF_PATHS = {"lake", "report", "summary", "output", "inputs", "directory"}
+_NAMES_OF_RUNS = {"run", "other", "runs"}
+
+
+@dataclass(frozen=True)
+class _Option:
+    """A parameter of a command: its option, None for an argument, and its type."""
+
+    name: str
+    flag: str | None
+    type: Any
+    several: bool
+
+
+def _commands() -> dict[str, list[_Option]]:
+    found = {}
+    for command in app.registered_commands:
+        called = command.callback
+        assert called is not None
+        name = command.name or called.__name__
+        if name in _LEFT_OUT:
+            continue
+        hints = typing.get_type_hints(called, include_extras=True)
+        hints.pop("return", None)
+        found[name] = [_option(key, hint) for key, hint in hints.items() if key not in _NOT_GIVEN]
+    return found
+
+
+def _option(name: str, hint: Any) -> _Option:
+    type_, info = typing.get_args(hint)
+    several = False
+    if isinstance(type_, types.UnionType):
+        type_ = next(t for t in typing.get_args(type_) if t is not type(None))
+    if typing.get_origin(type_) is list:
+        (type_,), several = typing.get_args(type_), True
+    declared = getattr(info, "param_decls", None) or ()
+    is_option = type(info).__name__ == "OptionInfo"
+    flag = (declared[0] if declared else f"--{name.replace('_', '-')}") if is_option else None
+    return _Option(name, flag, type_, several)
+
+
+COMMANDS = _commands()
+
+
+# Commands that take milliseconds also if their options are right.
+QUICK = ("query", "examples", "describe", "formats", "runs", "show", "diff", "timeline", "gc")
+
+
+def words(random: Random, commands: Sequence[str]) -> list[str]:
+    """Returns a command line, in which LAKE stands for the lake."""
+    name = random.choice(commands)
+    line, arguments = [name], list[str]()
+    share = random.choice((0.1, 0.3, 0.6))
+    for option in COMMANDS[name]:
+        needed = option.flag is None or option.name in {"lake", "output"}
+        if random.random() > (0.9 if needed else share):
+            continue
+        for _ in range(random.choice((1, 1, 2, 3)) if option.several else 1):
+            if option.type is bool:
+                line += [str(option.flag)]
+                continue
+            value = _value(random, name, option)
+            if option.flag is None:
+                arguments.append(value)
+            else:
+                line += random.choice(([option.flag, value], [f"{option.flag}={value}"]))
+    if random.random() < 0.03:
+        line.append(random.choice(("--nope", "-z", "--lake", "extra", "--help")))
+    if random.random() < 0.9:
+        arguments = ["--", *arguments] if arguments else []
+    return [*line, *arguments]
+
+
+def _value(random: Random, command: str, option: _Option) -> str:  # noqa: PLR0911
+    if option.name == "lake" and random.random() < 0.8:
+        return "LAKE"
+    if random.random() < 0.04:
+        return random.choice(_WORDS)
+    if isinstance(option.type, type) and issubclass(option.type, StrEnum):
+        return str(random.choice(list(option.type)))
+    if option.type in {int, float}:
+        # A synthetic archive is as large as it is asked to be.
+        return random.choice(_NUMBERS[: 7 if command == "synth" else None])
+    if option.name in _TEXTS and random.random() < 0.85:
+        return random.choice(_TEXTS[option.name])
+    if option.name in _NAMES_OF_RUNS and random.random() < 0.8:
+        return random.choice(("a", "b", "latest", "a~1", "latest~9", "nobody"))
+    if option.type is Path or option.name in _NAMES_OF_PATHS:
+        return random.choice(_PATHS)
+    return random.choice(_WORDS)
+
+
+class Place:
+    """A folder with a lake and files that command lines name; the working folder while entered."""
+
+    def __init__(self, folder: Path) -> None:
+        self._kept = folder / "kept"
+        self.folder = folder / "work"
+        self._kept.mkdir()
+        lake = Lake.create(self.folder / "lake")
+        for run_id in ("a", "b"):
+            commit_run(lake, run_id, log_run())
+        build(lake)
+        shutil.copytree(lake.root, self._kept / "lake", symlinks=True)
+        self.again()
+
+    def again(self) -> None:
+        """Makes everything as it was."""
+        shutil.rmtree(self.folder)
+        self.folder.mkdir()
+        shutil.copytree(self._kept / "lake", self.folder / "lake", symlinks=True)
+        (self.folder / "folder").mkdir()
+        texts = {"file": "x\n", "q.sql": "FROM runs\n", "hosts.csv": "rank,host\n0,n\n"}
+        for name, text in {**texts, "plan.txt": plan(3)}.items():
+            (self.folder / name).write_text(text)
+        for name, target in {"link": "file", "loop": "loop", "dangling": "gone"}.items():
+            (self.folder / name).symlink_to(target)
+
+    def run(self, line: list[str]) -> tuple[int, str]:
+        """Runs a command line, and returns its exit code and what it says on standard error."""
+        given = [word.replace("LAKE", str(self.folder / "lake")) for word in line]
+        streams = [io.TextIOWrapper(io.BytesIO(), "utf-8", "surrogateescape") for _ in range(3)]
+        code: object = 0
+        before, terminated = os.getcwd(), signal.getsignal(signal.SIGTERM)
+        os.chdir(self.folder)
+        try:
+            with (
+                mock.patch.multiple(sys, stdin=streams[0], stdout=streams[1], stderr=streams[2]),
+                mock.patch.object(sys, "argv", ["tracelake", *given]),
+                mock.patch("pipeline.cli.end_if_abandoned"),
+            ):
+                main()
+        except SystemExit as end:
+            code = end.code or 0
+        finally:
+            os.chdir(before)
+            signal.signal(signal.SIGTERM, terminated)
+        assert isinstance(code, int)
+        streams[2].flush()
+        return code, streams[2].buffer.getvalue().decode("utf-8", "replace")
+
+
+def problem(code: int, err: str, seconds: float) -> str | None:
+    """Returns what is wrong with how a command line ended."""
+    if "Traceback" in err or "a bug in tracelake" in err:
+        return next((text for text in err.splitlines() if "a bug" in text), "Traceback")
+    if "Warning" in err:
+        return "a warning of Python"
+    if code not in EXPECTED:
+        return f"exit code {code}"
+    if code and not err.strip():
+        return f"exit code {code} without a word"
+    return f"{seconds:.0f} s" if seconds > _SECONDS else None
+
+
+def campaign(
+    place: Place, count: int, seed: int, commands: Sequence[str] = tuple(COMMANDS)
+) -> Iterator[tuple[list[str], int, str | None]]:
+    """Yields generated command lines, each with its exit code and what is wrong."""
+    for number in range(count):
+        line = words(Random(f"{seed}/{number}"), commands)
+        began = time.monotonic()
+        code, err = place.run(line)
+        yield line, code, problem(code, err, time.monotonic() - began)
+        if (
+            line[0] in {"drop", "run", "ingest", "compact", "synth"}
+            or len(os.listdir(place.folder)) > 12
+        ):
+            place.again()
+
+
+def _main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.options", description=__doc__)
+    parser.add_argument("count", type=int, help="command lines")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--quick", action="store_true", help="only commands that take little time")
+    given = parser.parse_args()
+    commands = QUICK if given.quick else tuple(COMMANDS)
+    codes: Counter[int] = Counter()
+    kinds: Counter[str] = Counter()
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        for line, code, wrong in campaign(Place(Path(folder)), given.count, given.seed, commands):
+            codes[code] += 1
+            if wrong:
+                kinds[wrong[:120]] += 1
+                if kinds[wrong[:120]] == 1:
+                    shown = shlex.join(line).encode(errors="backslashreplace").decode()
+                    print(f"{wrong:.300}: {shown:.400}", flush=True)  # noqa: T201
+            if codes.total() % 500 == 0:
+                print(  # noqa: T201
+                    f"{codes.total():,} command lines in {time.monotonic() - began:,.0f} s, exit"
+                    f" codes {dict(sorted(codes.items()))}, {kinds.total()} failures",
+                    flush=True,
+                )
+    return 1 if kinds else 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())
