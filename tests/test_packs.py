@@ -413,9 +413,8 @@ def test_a_damaged_pack_is_found_and_its_runs_come_back_from_their_input(
     damage(pack)
     (found,) = [f for f in check_lake(lake) if f.check == "parts_intact"]
     assert "runs_packed" in found.message
-    repair = found.repair.removeprefix("tracelake ").partition(",")[0].split()
-    assert tracelake(*repair, *on_lake).code == 0
-    ingest_and_build(archive, lake.root)
+    assert found.repair.startswith("give their input to tracelake run again")
+    assert tracelake("run", archive, *on_lake).code == 0
     assert check_lake(lake) == []
     assert relations(lake) == before
 
