@@ -65,7 +65,7 @@ def test_generated_command_lines_end_as_documented(
 ) -> None:
     monkeypatch.delenv("TRACELAKE_LAKE", raising=False)
     place = options.Place(tmp_path)
-    for line, _, wrong in options.campaign(place, 100, 1, options.QUICK):
+    for line, _, wrong in options.campaign(place, 60, 1, options.QUICK):
         assert wrong is None, line
 
 

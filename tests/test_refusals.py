@@ -42,6 +42,7 @@ def shell(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[st
         (["query", "SELECT 1", "--memory", "1kB"], 2, "--memory is too small"),
         (["query", "SELECT 1", "--memory", "99999999TB"], 2, "larger than any memory"),
         (["query", "SELECT 1", "--memory", "9" * 400], 2, "is not a size"),
+        (["query", "SELECT '\udcff'"], 2, "the query is not UTF-8"),
         (["query", DEEP], 2, "nested too deeply"),
         (["query", "-f", "/dev/zero"], 2, "the query is too long"),
         (["query", "-f", ""], 2, "cannot read the query"),

@@ -132,6 +132,10 @@ def _nodes(tree: object) -> Iterator[dict[str, Any]]:
 
 def _extract(con: duckdb.DuckDBPyConnection, sql: str) -> list[duckdb.Statement]:
     try:
+        sql.encode()
+    except UnicodeEncodeError:
+        raise UsageError("the query is not UTF-8", hint="write it in UTF-8") from None
+    try:
         return con.extract_statements(sql)
     except duckdb.Error as error:
         raise UsageError(str(error)) from error
