@@ -155,7 +155,8 @@ class Story:
         with open_warehouse(Lake.open(self.lake)) as con:
             names = con.execute(
                 "SELECT table_name FROM information_schema.tables"
-                " WHERE table_catalog = 'warehouse' ORDER BY ALL"
+                # Marks hold the dates of part files.
+                " WHERE table_catalog = 'warehouse' AND table_name <> '_build_marks' ORDER BY ALL"
             ).fetchall()
             for (name,) in names:
                 rows = con.execute(f'FROM warehouse.main."{name}" ORDER BY ALL').fetchall()
