@@ -1,9 +1,9 @@
 """Turn raw logs of distributed training into Parquet, and compute where the time went.
 
-Packages, in the only direction that imports may go::
+Rooms; imports go only to the left of this line::
 
-    errors -> resources -> schema -> faults -> topology -> { formats, lake }
-    -> ingest -> models -> report -> cli;   kept -> scan -> formats
+    base → schema → kernels → formats → storage → inputs → lake → execution
+    → models → ingest → warehouse → output → nightly → synth → cli
 """
 
 from __future__ import annotations

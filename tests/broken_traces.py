@@ -10,10 +10,10 @@ from typing import Any
 
 from pipeline.lake import Lake
 from pipeline.models import build
-from pipeline.query import open_warehouse
 from pipeline.synth.archive import write_archive
 from pipeline.synth.schedule import simulate
 from pipeline.synth.spec import Spec
+from pipeline.warehouse import open_warehouse
 from tests.lakes import run_ingest
 from tests.simulated_calls import simulated_calls
 

@@ -21,12 +21,12 @@ from pathlib import Path
 import typer
 
 from pipeline.cli import app
-from pipeline.faults import COMMON_FAULTS, COMMON_REJECTS
 from pipeline.formats import formats
-from pipeline.ingest.discover import SKIP_REASONS
+from pipeline.formats.ledger import COMMON_FAULTS, COMMON_REJECTS
+from pipeline.inputs.discover import SKIP_REASONS
+from pipeline.lake.run_records import records_table
 from pipeline.models import catalog
-from pipeline.records import records_table
-from pipeline.schema import reasons, tables
+from pipeline.schema.tables import reasons, tables
 from tests import questions, scale
 from tests.corpus import NO_CORPUS, corpus_folder
 

@@ -17,13 +17,13 @@ from typing import Any
 from pipeline import __version__
 from pipeline.ingest import Options, ingest
 from pipeline.lake import Lake
+from pipeline.lake.packing import compact
 from pipeline.lake.store import MANIFEST_VERSION
 from pipeline.models import build
 from pipeline.models.state import WAREHOUSE_VERSION
-from pipeline.nightly.owed import Duty, Owed
-from pipeline.packing import compact
-from pipeline.query import run_query
-from pipeline.schema import SCHEMA_VERSION, tables
+from pipeline.nightly.backlog import Backlog, Duty
+from pipeline.schema.tables import SCHEMA_VERSION, tables
+from pipeline.warehouse import run_query
 
 FIXTURES = Path(__file__).parent / "fixtures"
 GOLDEN = Path(__file__).parent / "golden"
@@ -67,7 +67,7 @@ def main(at: Path) -> None:
     ingest(inputs, lake, Options(), jobs=1)  # these keep parts of their own
     record = at / "_run" / "owed.json"
     record.parent.mkdir()
-    owed = Owed.open(lake, "_run/owed.json", [Duty.PAGE], print)
+    owed = Backlog.open(lake, "_run/owed.json", [Duty.PAGE], print)
     build(lake)
     owed.arrive()
     made = {

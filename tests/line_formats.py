@@ -14,7 +14,7 @@ from typing import Any
 
 from pipeline.formats import formats
 from pipeline.formats.lines import Context, Irrelevant, LineFormat, Row, columns_of
-from pipeline.schema import columns, tables
+from pipeline.schema.tables import columns, tables
 from tests.conftest import ROOT
 from tests.golden_cases import GOLDEN
 

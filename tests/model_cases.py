@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 
 from pipeline.models import Catalog, compute, connect, create_empty_tables
-from pipeline.schema import Column, columns, tables
+from pipeline.schema.tables import Column, columns, tables
 
 ROOT = Path(__file__).parent / "models"
 _TOLERANCE = 1e-9

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipeline.faults import Ledger
 from pipeline.formats import (
     HEAD_BYTES,
     Block,
@@ -20,7 +19,8 @@ from pipeline.formats import (
     format_named,
     formats,
 )
-from pipeline.schema import tables as schema_tables
+from pipeline.formats.ledger import Ledger
+from pipeline.schema.tables import tables as schema_tables
 
 BLOCK_SIZE = 1 << 20
 GAP_SECONDS = 60.0

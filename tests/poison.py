@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 
 from pipeline.lake import Lake, RunEntry, part_folder
 from pipeline.models import build, catalog
-from pipeline.query import open_warehouse
-from pipeline.schema import Table, tables
+from pipeline.schema.tables import Table, tables
+from pipeline.warehouse import open_warehouse
 from tests.report_lakes import plan_run, trace_run
 from tests.tiny_lakes import Rows, log_run
 

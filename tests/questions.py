@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pipeline.lake import Lake
 from pipeline.models import build
-from pipeline.query import run_query, write_result
-from pipeline.query.examples import TOPICS, Example, examples
+from pipeline.warehouse import run_query, write_result
+from pipeline.warehouse.examples import TOPICS, Example, examples
 from tests.conftest import ROOT
 from tests.lakes import run_ingest
 

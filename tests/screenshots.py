@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Locator, Page, sync_playwright
 from pipeline.ingest import Options, ingest
 from pipeline.lake import Lake
 from pipeline.models import build
-from pipeline.report import write_report
+from pipeline.output.html import write_report
 from tests.browser import ARGUMENTS, find_browser
 from tests.conftest import ROOT
 

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import duckdb
 import pytest
 
-from pipeline.check import check_lake
 from pipeline.lake import Lake
 from pipeline.models import build
-from pipeline.query import open_warehouse
 from pipeline.synth.archive import ANSWERS, write_archive
 from pipeline.synth.spec import Spec, sample_spec
+from pipeline.warehouse import open_warehouse
+from pipeline.warehouse.check import check_lake
 from tests.lakes import run_ingest
 
 # Nothing but the schedule takes time: what is measured is theory.

@@ -14,7 +14,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from pipeline.errors import ContractError
+from pipeline.base.errors import ContractError
 from pipeline.formats import formats
 from tests import parsing
 from tests.bench import __main__ as command

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_pla
 
 from pipeline.lake import Lake
 from pipeline.models import build
-from pipeline.report import write_report
+from pipeline.output.html import write_report
 from tests.browser import ARGUMENTS, find_browser
 from tests.report_lakes import make, plan_run, trace_run
 from tests.tiny_lakes import commit_run, log_run

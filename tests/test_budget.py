@@ -7,9 +7,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.budget import JOB_BYTES, PROCESS_BYTES, engine_limit, jobs_within, parse_size
+from pipeline.base.errors import UsageError
+from pipeline.base.memory_limit import (
+    JOB_BYTES,
+    PROCESS_BYTES,
+    engine_limit,
+    jobs_within,
+    parse_size,
+)
 from pipeline.cli import app
-from pipeline.errors import UsageError
 from tests.traces import trace, trace_name, write
 
 

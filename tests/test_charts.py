@@ -13,9 +13,9 @@ import pytest
 from pipeline.ingest import Options, ingest
 from pipeline.lake import Lake
 from pipeline.models import build
-from pipeline.report import write_report
-from pipeline.report.charts import KINDS, picture, read_series, spec
-from pipeline.report.reading import Warehouse
+from pipeline.output.html import write_report
+from pipeline.output.html.charts import KINDS, picture, read_series, spec
+from pipeline.output.html.reading import Warehouse
 from tests.pages import charts, read_page
 from tests.report_lakes import MS, make, plan_run, trace_run
 from tests.tiny_lakes import Rows, log_run

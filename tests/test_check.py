@@ -12,11 +12,11 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipeline.check import Finding, check_incremental, check_lake, checks, findings_table
-from pipeline.errors import ContractError, LakeError
+from pipeline.base.errors import ContractError, LakeError
 from pipeline.lake import Lake
 from pipeline.models import build
 from pipeline.models.sums import write_sums
+from pipeline.warehouse.check import Finding, check_incremental, check_lake, checks, findings_table
 from tests.conftest import Command
 from tests.lakes import Template
 from tests.tiny_lakes import Rows, commit_run, drop_run, log_run

@@ -11,13 +11,13 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipeline.errors import LakeError
+from pipeline.base.errors import LakeError
 from pipeline.lake import Lake
 from pipeline.lake.store import MANIFEST_VERSION
 from pipeline.models import build
 from pipeline.models.state import WAREHOUSE_VERSION
-from pipeline.query import open_warehouse
-from pipeline.schema import SCHEMA_VERSION
+from pipeline.schema.tables import SCHEMA_VERSION
+from pipeline.warehouse import open_warehouse
 from tests.conftest import Command
 from tests.fixture_lake import FIXTURES, GOLDEN, INPUTS, LATER_INPUT, VERSION, answers, opened
 from tests.lakes import Template

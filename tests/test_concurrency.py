@@ -16,12 +16,12 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipeline.check import check_incremental, check_lake
-from pipeline.errors import TracelakeError
+from pipeline.base.errors import TracelakeError
 from pipeline.lake import Lake
 from pipeline.models import catalog
-from pipeline.query import ask, open_warehouse
-from pipeline.schema import tables
+from pipeline.schema.tables import tables
+from pipeline.warehouse import ask, open_warehouse
+from pipeline.warehouse.check import check_incremental, check_lake
 from tests.conftest import Command
 from tests.lakes import ingest_and_build, unchanged
 from tests.traces import plan, trace, trace_name, write

@@ -18,10 +18,10 @@ from typing import NoReturn, TextIO
 
 import pytest
 
-from pipeline import console
+from pipeline.base import console
+from pipeline.base.console import Voice
+from pipeline.base.errors import InputError, LakeError, UsageError
 from pipeline.cli import ask
-from pipeline.console import Voice
-from pipeline.errors import InputError, LakeError, UsageError
 from pipeline.ingest import Options, ingest, work
 from pipeline.lake import Lake
 from tests.conftest import Command

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline.models import catalog, compute, connect, create_empty_tables
-from pipeline.schema import reasons
+from pipeline.schema.tables import reasons
 from tests.model_cases import PipeTable, insert
 
 # Reasons that nothing in a run's input changes: the figure would mean nothing, the clocks do not

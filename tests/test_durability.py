@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from pipeline import files
-from pipeline.errors import UsageError
-from pipeline.files import beside, put, put_link
+from pipeline.base import files
+from pipeline.base.errors import UsageError
+from pipeline.base.files import beside, put, put_link
 from pipeline.lake import Lake
 from tests.tiny_lakes import commit_run, drop_run, log_run
 

@@ -25,14 +25,14 @@ import duckdb
 import pytest
 from distributed import Client, LocalCluster
 
-from pipeline.engine import Workers, dask_workers, jobs
-from pipeline.errors import RowsError, UsageError, WorkersError
+from pipeline.base.errors import RowsError, UsageError, WorkersError
+from pipeline.execution import Workers, dask_workers, jobs
 from pipeline.ingest import IngestReport, Options, ingest, plan
 from pipeline.ingest.batches import batches as job_batches
 from pipeline.lake import Lake
 from pipeline.models import batches as model_batches
 from pipeline.models import build
-from pipeline.stores import place_of, upload
+from pipeline.storage import place_of, upload
 from tests.conftest import Command
 from tests.object_store import ObjectStore, object_store
 from tests.traces import op, trace, trace_name, write
@@ -48,8 +48,8 @@ Kill = Callable[[str], None]
 
 def die_on_request(requests: Path) -> None:
     """Makes a worker's process one that kills itself within a batch, where a file asks for it."""
+    from pipeline.lake.parquet import PartWriter
     from pipeline.models.computing import Computing
-    from pipeline.parts import PartWriter
 
     close, batch = PartWriter.close, Computing.batch
 

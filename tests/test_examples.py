@@ -11,14 +11,14 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipeline.errors import ContractError, UsageError
+from pipeline.base.errors import ContractError, UsageError
 from pipeline.lake import Lake
 from pipeline.models import build, catalog, relation_columns
 from pipeline.models.base import ddl, quoted
-from pipeline.query import example, examples_table, open_warehouse, run_query
-from pipeline.query.examples import TOPICS, examples, read_example
-from pipeline.schema import tables
-from pipeline.terminal.facts import PARTS
+from pipeline.output.terminal.facts import PARTS
+from pipeline.schema.tables import tables
+from pipeline.warehouse import example, examples_table, open_warehouse, run_query
+from pipeline.warehouse.examples import TOPICS, examples, read_example
 from tests import questions
 from tests.conftest import ROOT
 from tests.lakes import run_ingest

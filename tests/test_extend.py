@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import ContractError
-from pipeline.format_names import format_names
+from pipeline.base.errors import ContractError
 from pipeline.formats import formats
+from pipeline.schema.format_names import format_names
 from tests.conftest import ROOT
 from tests.lakes import rows
 from tests.line_formats import printed_files, printed_input

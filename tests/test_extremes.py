@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.lake import Lake
 from pipeline.models import build
-from pipeline.query import open_warehouse
+from pipeline.warehouse import open_warehouse
 from tests.conftest import Command
 from tests.fuzz.jobs import campaign
 from tests.poison import base_runs, figures, lake_of, poisoned

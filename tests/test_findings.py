@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.gates import GATES
 from pipeline.lake import Lake
 from pipeline.models import build
+from pipeline.nightly.gates import GATES
 from tests.conftest import Command
 from tests.report_lakes import MS, make, trace_run
 from tests.tiny_lakes import Rows, commit_run, log_run

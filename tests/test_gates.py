@@ -9,9 +9,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pipeline.errors import UsageError
-from pipeline.gates import GATES, failed_gates, failures, parse_gates
+from pipeline.base.errors import UsageError
 from pipeline.lake import Lake
+from pipeline.nightly.gates import GATES, failed_gates, failures, parse_gates
 from pipeline.synth.archive import write_archive
 from pipeline.synth.spec import Spec
 from tests.conftest import Command

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from pipeline.errors import UsageError
-from pipeline.ingest import Expansion
-from pipeline.ingest.archives import open_zip_member, walk_tar
-from pipeline.ingest.expand import ALWAYS_BYTES
+from pipeline.base.errors import UsageError
+from pipeline.ingest import DecompressionLimit
 from pipeline.ingest.identity import content_hash
-from pipeline.ingest.opening import open_entry
-from pipeline.ingest.streams import Entry
+from pipeline.inputs.archives import open_zip_member, walk_tar
+from pipeline.inputs.expand import ALWAYS_BYTES
+from pipeline.inputs.opening import open_entry
+from pipeline.inputs.streams import FileRef
 from tests.conftest import Command
 from tests.lakes import rows, run_ingest, statuses
 from tests.parsing import parse
@@ -29,7 +29,7 @@ from tests.test_inputs import ACCOUNTED, COMPRESSORS, tar, zipped
 from tests.traces import op, plan, trace, trace_name, write
 
 BIG = plan(4000).encode()
-SMALL = Expansion(factor=None, size=100_000)
+SMALL = DecompressionLimit(factor=None, size=100_000)
 
 
 def ingested(
@@ -109,13 +109,13 @@ def test_a_file_that_expands_too_far_is_cut(suffix: str, tmp_path: Path) -> None
 def test_a_file_of_just_the_size_is_whole(tmp_path: Path) -> None:
     text = plan(3).encode()
     write(tmp_path / "in", {"x.gz": gzip.compress(text)})
-    assert ingested(tmp_path, max_expand=Expansion(None, len(text)))[1] == []
+    assert ingested(tmp_path, max_expand=DecompressionLimit(None, len(text)))[1] == []
     assert faults(tmp_path) == set()
 
 
 def test_plain_files_have_no_limit(tmp_path: Path) -> None:
     write(tmp_path / "in", {"x.txt": plan(30)})
-    ingested(tmp_path, max_expand=Expansion(None, 100))
+    ingested(tmp_path, max_expand=DecompressionLimit(None, 100))
     assert faults(tmp_path) == set()
 
 
@@ -137,11 +137,11 @@ def test_a_file_that_was_cut_ends_the_command_with_3(
 
 
 def test_the_limit_is_a_multiple_or_a_size() -> None:
-    assert Expansion.parse("20x").bytes_of(10**9) == 20 * 10**9
-    assert Expansion.parse("1000X").bytes_of(1) == ALWAYS_BYTES
-    assert Expansion.parse("50GB").bytes_of(1) == 50 * 10**9
+    assert DecompressionLimit.parse("20x").bytes_of(10**9) == 20 * 10**9
+    assert DecompressionLimit.parse("1000X").bytes_of(1) == ALWAYS_BYTES
+    assert DecompressionLimit.parse("50GB").bytes_of(1) == 50 * 10**9
     with pytest.raises(UsageError, match="--max-expand 'much' is not a limit"):
-        Expansion.parse("much")
+        DecompressionLimit.parse("much")
 
 
 def test_a_tar_of_bombs_ends_at_the_limit(tmp_path: Path) -> None:
@@ -399,7 +399,7 @@ def test_twins_in_a_tar_are_found_in_few_passes(
 
 def test_an_archive_that_is_replaced_is_not_mistaken(tmp_path: Path) -> None:
     write(tmp_path, {"x.zip": zipped({"a": b"1", "b": b"2"}), "x.tar": tar({"a": b"1", "b": b"2"})})
-    base = Entry("x", "b", str(tmp_path / "x.zip"), 0, 0, 0, 0, limit=100, position=1)
+    base = FileRef("x", "b", str(tmp_path / "x.zip"), 0, 0, 0, 0, limit=100, position=1)
     packed = base._replace(location=str(tmp_path / "x.tar"), packed=True)
     with open_zip_member(base) as stream:
         assert stream.read() == b"2"
@@ -477,7 +477,7 @@ def test_a_file_that_cannot_be_read_is_said_so(tmp_path: Path) -> None:
 
 def test_a_file_that_has_become_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    entry = Entry("pipe", None, str(tmp_path / "pipe"), 9, 0, 0, 9, limit=9)
+    entry = FileRef("pipe", None, str(tmp_path / "pipe"), 9, 0, 0, 9, limit=9)
     with pytest.raises(OSError, match="seek"):
         open_entry(entry)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.errors import InputError, LakeError, UsageError
+from pipeline.base.errors import InputError, LakeError, UsageError
 from pipeline.ingest import Options, Status, ingest, plan
 from pipeline.lake import Lake
 from tests.conftest import Command

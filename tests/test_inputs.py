@@ -20,11 +20,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipeline.faults import Ledger
 from pipeline.formats import Chunk
-from pipeline.ingest.chunks import CHUNK_BYTES, Buffer, ChunkReader
-from pipeline.ingest.opening import Opened
-from pipeline.ingest.sources import Read, Source
+from pipeline.formats.ledger import Ledger
+from pipeline.inputs.chunks import CHUNK_BYTES, Buffer, ChunkReader
+from pipeline.inputs.opening import Opened
+from pipeline.inputs.sources import Read, Source
 from tests.lakes import rows, run_ingest, statuses
 from tests.traces import plan, trace, trace_name, write
 

@@ -1,4 +1,4 @@
-"""Imports go in one direction: each package may import only the packages before it."""
+"""Imports go in one direction, along the line of rooms that the package begins with."""
 
 from __future__ import annotations
 
@@ -8,61 +8,24 @@ from pathlib import Path
 
 import pytest
 
+import pipeline
 from tests.conftest import ROOT
 
-# Package -> the other packages it may import; `pipeline` itself only has the version.
-FOUNDATION = ["errors", "files", "text", "resources", "schema", "faults", "topology"]
-ALLOWED: dict[str, list[str]] = {
-    "text": [],
-    "drawing": [],
-    "moving": [],
-    "waiting": [],
-    "files": ["errors"],
-    "kept": [],
-    "errors": [],
-    "measures": [],
-    "budget": ["errors"],
-    "engine": ["budget", "errors", "measures", "waiting"],
-    "resources": ["errors"],
-    "schema": ["errors", "resources"],
-    "faults": ["errors", "resources", "schema"],
-    "topology": ["errors"],
-    "scan": ["errors", "kept", "resources", "schema"],
-    "format_names": [],
-    "formats": [*FOUNDATION, "format_names", "scan"],
-    "stores": ["errors"],
-    "lake": [*FOUNDATION, "stores"],
-    "records": ["errors", "files", "lake", "schema"],
-    "batches": [],
-    "parts": ["batches", "files", "lake", "measures", "schema"],
-    "packing": ["batches", "errors", "files", "lake", "parts", "schema"],
-    "duplicates": ["files", "lake", "packing", "parts", "schema"],
-    "ingest": [
-        *FOUNDATION,
-        *("budget", "duplicates", "engine", "formats", "lake", "measures", "parts", "scan"),
-        *("stores", "waiting"),
-    ],
-    "models": [*FOUNDATION, "engine", "kept", "lake", "measures", "packing", "records", "waiting"],
-    "query": [*FOUNDATION, "drawing", "lake", "models", "records", "waiting"],
-    "check": [*FOUNDATION, "lake", "models", "query"],
-    "retention": [*FOUNDATION, "duplicates", "lake", "models", "query"],
-    "report": [*FOUNDATION, "kept", "lake", "models", "query"],
-    "gates": FOUNDATION,
-    "nightly": [*FOUNDATION, "lake", "ingest", "models", "query", "report", "gates"],
-    "terminal": [*FOUNDATION, "drawing", "gates", "models", "query"],
-    "synth": ["errors", "resources", "topology"],
-    "timeline": [*FOUNDATION, "lake", "models", "query"],
-}
-TOP = {"cli", "console", "console_json", "__init__", "__main__"}
+ROOMS = [
+    room.strip()
+    for line in (pipeline.__doc__ or "").splitlines()
+    if "→" in line
+    for room in line.split("→")
+    if room.strip()
+]
 
 
 def modules() -> list[Path]:
-    return sorted((ROOT / "pipeline").rglob("*.py"))
+    return sorted((ROOT / "pipeline").glob("*/**/*.py"))
 
 
 def room(path: Path) -> str:
-    inside = path.relative_to(ROOT / "pipeline")
-    return inside.parts[0].removesuffix(".py")
+    return path.relative_to(ROOT / "pipeline").parts[0]
 
 
 def imported_rooms(path: Path) -> Iterator[str]:
@@ -75,17 +38,29 @@ def imported_rooms(path: Path) -> Iterator[str]:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         for name in names:
             package, _, rest = name.partition(".")
-            if package == "pipeline" and rest:
+            if package == "pipeline" and rest not in ("", "__version__"):
                 yield rest.split(".")[0]
 
 
-def test_every_room_is_listed() -> None:
-    assert {room(path) for path in modules()} - TOP == set(ALLOWED)
+def test_every_room_stands_on_the_line() -> None:
+    assert len(ROOMS) == len(set(ROOMS))
+    assert {room(path) for path in modules()} == set(ROOMS)
+    assert [path.name for path in (ROOT / "pipeline").glob("*.py")] == ["__init__.py"]
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_imports_go_one_way(path: Path) -> None:
-    if room(path) in TOP:
-        return
-    allowed = {room(path), "__version__", *ALLOWED[room(path)]}
-    assert set(imported_rooms(path)) <= allowed
+def test_imports_go_only_to_the_left(path: Path) -> None:
+    place = ROOMS.index(room(path))
+    assert {name for name in imported_rooms(path) if ROOMS.index(name) > place} == set()
+
+
+FORMATS = [path.parent for path in (ROOT / "pipeline" / "formats").glob("*/__init__.py")]
+
+
+@pytest.mark.parametrize("folder", FORMATS, ids=lambda p: p.name)
+def test_a_format_imports_no_other_format(folder: Path) -> None:
+    others = {f"pipeline.formats.{other.name}" for other in FORMATS if other != folder}
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                assert not any(f"{node.module}.".startswith(f"{other}.") for other in others), path

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.errors import ContractError
+from pipeline.base.errors import ContractError
 from pipeline.formats import Format
 from pipeline.formats.lines import Context, Irrelevant, Kind, LineFormat, Reject, Row, columns_of
-from pipeline.schema import columns
+from pipeline.schema.tables import columns
 from tests.line_formats import line_formats, read_by_python
 from tests.parsing import ParsedRun, parse
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.errors import UsageError
+from pipeline.base.errors import UsageError
 from pipeline.ingest import Options, assistant, find, ingest, plan
 from pipeline.lake import Lake
 from tests.lakes import files

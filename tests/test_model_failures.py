@@ -11,11 +11,11 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipeline.errors import ContractError
+from pipeline.base.errors import ContractError
 from pipeline.lake import Lake
 from pipeline.models import BuildResult, Catalog, Model, build, catalog, compute, load
 from pipeline.models.base import engine_errors
-from pipeline.query import open_warehouse
+from pipeline.warehouse import open_warehouse
 from tests.conftest import Command
 from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan, trace, trace_name, write

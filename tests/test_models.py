@@ -15,15 +15,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.check import check_incremental, check_lake
-from pipeline.errors import ContractError, LakeError, TracelakeError, UsageError
+from pipeline.base.errors import ContractError, LakeError, TracelakeError, UsageError
+from pipeline.base.resources import resource_dir
 from pipeline.lake import Lake
 from pipeline.models import Catalog, build, catalog, describe, load
 from pipeline.models.header import read_model
-from pipeline.models.proof import Proof
-from pipeline.query import open_warehouse
-from pipeline.resources import resource_dir
-from pipeline.schema import SCHEMA_VERSION, columns, reasons, tables
+from pipeline.models.validate import Proof
+from pipeline.schema.tables import SCHEMA_VERSION, columns, reasons, tables
+from pipeline.warehouse import open_warehouse
+from pipeline.warehouse.check import check_incremental, check_lake
 from tests.tiny_lakes import commit_run, drop_run, log_run
 
 GOOD = """-- Steps of a run.

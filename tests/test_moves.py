@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from pipeline.lake import Lake
-from pipeline.packing import compact
-from pipeline.query import open_warehouse
-from pipeline.schema import tables
+from pipeline.lake.packing import compact
+from pipeline.schema.tables import tables
+from pipeline.warehouse import open_warehouse
 from tests.conftest import Command
 from tests.lakes import rows, run_ingest
 from tests.traces import plan, trace, trace_name, write

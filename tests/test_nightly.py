@@ -19,12 +19,13 @@ from zlib import crc32
 
 import pytest
 
-from pipeline.errors import UsageError
-from pipeline.gates import GATES
+from pipeline.base.errors import UsageError
 from pipeline.lake import Lake
 from pipeline.models import build, relation_columns
-from pipeline.nightly import Series, hook
-from pipeline.nightly.owed import Duty, Owed
+from pipeline.nightly import post_command
+from pipeline.nightly.backlog import Backlog, Duty
+from pipeline.nightly.gates import GATES
+from pipeline.nightly.series import Series
 from tests.conftest import ROOT, Command
 from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan, trace, trace_name, write
@@ -237,8 +238,8 @@ def test_without_a_record_what_the_warehouse_has_is_done(
     lake, path = Lake.create(tmp_path / "lake"), tmp_path / "lake" / "owed.json"
     warned: list[str] = []
 
-    def opened() -> Owed:
-        return Owed.open(lake, path.name, [Duty.PAGE], warned.append)
+    def opened() -> Backlog:
+        return Backlog.open(lake, path.name, [Duty.PAGE], warned.append)
 
     commit_run(lake, "first", log_run())
     build(lake)
@@ -553,9 +554,9 @@ def test_the_command_of_post_is_told_how_it_ended(
 
 
 def test_a_hook_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(hook, "SECONDS", 0.5)
+    monkeypatch.setattr(post_command, "SECONDS", 0.5)
     child = tmp_path / "child"
-    called = hook.Hook.parse(f"sh -c 'sleep 100 & echo $! > {child}; wait'")
+    called = post_command.PostCommand.parse(f"sh -c 'sleep 100 & echo $! > {child}; wait'")
     assert called.call("{}", 0) == "took longer than 0.5 s"
     pid = int(child.read_text())
     for _ in range(100):
@@ -572,8 +573,8 @@ def test_a_hook_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 def test_a_hook_need_not_listen() -> None:
-    assert hook.Hook.parse("true").call("x" * 10_000_000, 0) is None
-    assert hook.Hook.parse("false").call("x" * 10_000_000, 0) == "ended with 1"
+    assert post_command.PostCommand.parse("true").call("x" * 10_000_000, 0) is None
+    assert post_command.PostCommand.parse("false").call("x" * 10_000_000, 0) == "ended with 1"
 
 
 # --- one at a time, and what is cut short ---------------------------------------------------------

@@ -21,8 +21,8 @@ from typer.main import get_group
 
 from pipeline.cli import app
 from pipeline.cli.steps import read_age
-from pipeline.gates import parse_gates
-from pipeline.nightly import Series
+from pipeline.nightly.gates import parse_gates
+from pipeline.nightly.series import Series
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "docs" / "nightly"

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.faults import TEXT_LIMIT, escape
 from pipeline.formats import Claim, format_named, formats
 from pipeline.formats import optimus as subject
+from pipeline.formats.ledger import TEXT_LIMIT, escape
 from tests.parsing import ParsedRun, parse
 from tests.reference import optimus as reference
 

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.lake import Lake, RunEntry
-from pipeline.parts import SMALL_ROWS, PartWriter
-from pipeline.schema import PARTITION_KEY, Column, Table, tables
+from pipeline.lake.parquet import SMALL_ROWS, PartWriter
+from pipeline.schema.tables import PARTITION_KEY, Column, Table, tables
 from tests.conftest import ROOT
 from tests.lakes import run_ingest
 

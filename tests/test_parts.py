@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline import parts
-from pipeline.parts import PartWriter
-from pipeline.schema import tables
+from pipeline.lake import parquet
+from pipeline.lake.parquet import PartWriter
+from pipeline.schema.tables import tables
 
 COMMS = tables()["comms"].storage_schema
 WORDS = ("send", None, "all_reduce", "broadcast", "all_reduce", "recv", None)
@@ -28,9 +28,9 @@ WORDS = ("send", None, "all_reduce", "broadcast", "all_reduce", "recv", None)
 @pytest.fixture(autouse=True)
 def little_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two row groups of ten rows in a part."""
-    monkeypatch.setattr(parts, "ROW_GROUP_ROWS", 10)
-    monkeypatch.setattr(parts, "ROW_GROUPS_PER_PART", 2)
-    monkeypatch.setattr(parts, "SMALL_ROWS", 10)
+    monkeypatch.setattr(parquet, "ROW_GROUP_ROWS", 10)
+    monkeypatch.setattr(parquet, "ROW_GROUPS_PER_PART", 2)
+    monkeypatch.setattr(parquet, "SMALL_ROWS", 10)
 
 
 def comms(rows: int) -> list[dict[str, Any]]:
@@ -81,7 +81,7 @@ def test_full_dictionaries_and_pages_depend_on_rows_alone(
 ) -> None:
     """A dictionary is given up, and a page ended, where the writer notices that it is full."""
     size = 200_000
-    monkeypatch.setattr(parts, "ROW_GROUP_ROWS", size)
+    monkeypatch.setattr(parquet, "ROW_GROUP_ROWS", size)
     number = np.arange(size)
     given = {
         "duration_ns": pa.array(number * 7919 % 1_000_003, mask=number % 5 == 0),

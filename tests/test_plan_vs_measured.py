@@ -10,9 +10,9 @@ import pytest
 
 from pipeline.lake import Lake
 from pipeline.models import build
-from pipeline.query import open_warehouse
 from pipeline.synth.archive import write_archive
 from pipeline.synth.spec import Spec
+from pipeline.warehouse import open_warehouse
 from tests.lakes import run_ingest
 
 # Communication takes no time: an asynchronous call lasts as long as the kernel beside it.

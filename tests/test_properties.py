@@ -16,13 +16,13 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipeline.check import check_incremental, check_lake
 from pipeline.lake import Lake
 from pipeline.models import build
-from pipeline.query import open_warehouse
 from pipeline.synth.archive import write_archive
 from pipeline.synth.schedule import Op, simulate
 from pipeline.synth.spec import NS_PER_TICK, TICKS_PER_MS, Spec
+from pipeline.warehouse import open_warehouse
+from pipeline.warehouse.check import check_incremental, check_lake
 from tests.bench import alarms, recall
 from tests.lakes import run_ingest
 from tests.random_specs import random_spec

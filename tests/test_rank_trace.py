@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline.formats import format_named
-from pipeline.topology import resolve, stage_of
+from pipeline.schema.topology import resolve, stage_of
 from tests.parsing import ParsedRun, parse
 from tests.reference import rank_trace as reference
 

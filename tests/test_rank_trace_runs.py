@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.formats import Claim, FileFacts, format_named
-from pipeline.scan import rank_reader
+from pipeline.formats.rank_trace import reader as rank_reader
 from tests.parsing import ParsedRun, parse
 
 FORMAT = "rank_trace"

@@ -13,14 +13,13 @@ from typing import Any, NoReturn
 
 import pytest
 
-from pipeline import records
-from pipeline.console_json import JsonVoice
-from pipeline.errors import LakeError
-from pipeline.lake import Lake
-from pipeline.measures import count, measuring, phase
+from pipeline.base.console_json import JsonVoice
+from pipeline.base.errors import LakeError
+from pipeline.base.metrics import count, measuring, phase
+from pipeline.lake import Lake, run_records
+from pipeline.lake.run_records import add_record, records_file, records_table
 from pipeline.models import build, describe
-from pipeline.query import open_warehouse
-from pipeline.records import add_record, records_file, records_table
+from pipeline.warehouse import open_warehouse
 from tests.conftest import Command
 from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan, write
@@ -115,7 +114,7 @@ def test_a_command_that_fails_is_recorded(
 ) -> None:
     lake = tmp_path / "lake"
     tracelake("run", archive, "--lake", lake)
-    monkeypatch.setattr("pipeline.report.write_report", raiser(error))
+    monkeypatch.setattr("pipeline.output.html.write_report", raiser(error))
     assert tracelake("report", "-o", tmp_path / "x.html", "--lake", lake).code == code
     last = recorded(lake, "started, command, exit_code, error")[-1]
     assert (last["command"], last["exit_code"]) == ("report", code)
@@ -132,7 +131,7 @@ def test_an_interrupted_command_is_recorded(
         def stop(*_: object, **__: object) -> None:
             signal.raise_signal(signal.SIGTERM)
 
-        patched.setattr("pipeline.report.write_report", stop)
+        patched.setattr("pipeline.output.html.write_report", stop)
         code = tracelake("report", "-o", tmp_path / "x.html", "--lake", lake).code
     last = recorded(lake)[-1]
     assert (code, last["exit_code"], last["error"]) == (143, 143, "interrupted")
@@ -144,7 +143,7 @@ def test_a_record_that_cannot_be_written_fails_no_command(
     lake = tmp_path / "lake"
     for number, said in ((errno.EIO, True), (errno.EACCES, False)):
         error = OSError(number, "it does not work")
-        monkeypatch.setattr(records, "add_record", raiser(error))
+        monkeypatch.setattr(run_records, "add_record", raiser(error))
         result = tracelake("ingest", archive, "--lake", lake, "--quiet")
         assert result.code == 0
         assert ("warning: the lake has no record of this command" in result.err) is said
@@ -177,7 +176,7 @@ def test_a_lake_that_was_moved_has_its_records(tmp_path: Path) -> None:
 
 
 def test_only_the_newest_records_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "KEPT_RECORDS", 3)
+    monkeypatch.setattr(run_records, "KEPT_RECORDS", 3)
     lake = Lake.create(tmp_path / "lake")
     for number in range(5):
         add_record(lake, {"pid": number})
@@ -260,7 +259,7 @@ def test_an_interrupt_is_an_object(tracelake: Command, monkeypatch: pytest.Monke
 def test_progress_has_its_figures(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.console._PLAIN_SECONDS", 0.0)
+    monkeypatch.setattr("pipeline.base.console._PLAIN_SECONDS", 0.0)
     monkeypatch.setenv("FORCE_COLOR", "1")  # what makes rich take a stream for a terminal
     voice = JsonVoice()
     with voice.bar() as bar:

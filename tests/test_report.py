@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.errors import InputError, LakeError, UsageError
+from pipeline.base.errors import InputError, LakeError, UsageError
 from pipeline.ingest import Options, ingest
 from pipeline.lake import Lake
 from pipeline.models import build, catalog
-from pipeline.report import ReportFormat, content, write_report
+from pipeline.output.html import ReportFormat, content, write_report
 from tests.conftest import ROOT, Command, Result
 from tests.pages import Node, charts, packed, read_page
 from tests.report_lakes import make, plan_run, trace_run

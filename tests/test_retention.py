@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.check import check_incremental, check_lake
-from pipeline.errors import LakeError, UsageError
-from pipeline.files import beside
+from pipeline.base.errors import LakeError, UsageError
+from pipeline.base.files import beside
 from pipeline.ingest import Options, ingest
 from pipeline.lake import Lake, dropped_runs
 from pipeline.models import build
-from pipeline.query import open_warehouse
-from pipeline.retention import choose_old, choose_runs, collect, drop
+from pipeline.warehouse import open_warehouse
+from pipeline.warehouse.check import check_incremental, check_lake
+from pipeline.warehouse.retention import choose_old, choose_runs, collect, drop
 from tests.conftest import Command
 from tests.lakes import Template
 from tests.tiny_lakes import commit_run, log_run

@@ -8,10 +8,10 @@ from datetime import datetime
 import duckdb
 import pytest
 
-from pipeline.errors import UsageError
+from pipeline.base.errors import UsageError
 from pipeline.lake import Lake
 from pipeline.models import build
-from pipeline.query import open_warehouse, resolve_run
+from pipeline.warehouse import open_warehouse, resolve_run
 from tests.tiny_lakes import commit_run, log_run
 
 DATES = {

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import schema
-from pipeline.errors import ContractError
+from pipeline.base.errors import ContractError
+from pipeline.schema import tables as schema
 from tests.conftest import ROOT
 
 

@@ -20,16 +20,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.errors import TracelakeError, UsageError
-from pipeline.files import beside, put
+from pipeline.base.disk_cache import DiskCache
+from pipeline.base.errors import TracelakeError, UsageError
+from pipeline.base.files import beside, put
+from pipeline.base.text import json_text, printable
 from pipeline.ingest.identity import slug
-from pipeline.kept import Kept
 from pipeline.lake import Lake
 from pipeline.models import build
 from pipeline.models.base import comment, literal, quoted
 from pipeline.models.compute import connect
-from pipeline.query import open_warehouse, run_query
-from pipeline.text import json_text, printable
+from pipeline.warehouse import open_warehouse, run_query
 from tests.conftest import ROOT, Command
 from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan
@@ -479,7 +479,7 @@ VERSION = "0123456789abcdef"
 
 @pytest.mark.parametrize("mode", [0o775, 0o777, 0o757])
 def test_nothing_is_kept_where_others_may_write(tmp_path: Path, mode: int) -> None:
-    kept = Kept("kernels", VERSION, [tmp_path])
+    kept = DiskCache("kernels", VERSION, [tmp_path])
     kept.write("a", b"one")
     folder = tmp_path / f"kernels-{VERSION}"
     folder.chmod(mode)
@@ -493,7 +493,7 @@ def test_nothing_is_kept_where_others_may_write(tmp_path: Path, mode: int) -> No
 def test_nothing_is_read_from_a_file_that_others_may_write_or_point_elsewhere(
     tmp_path: Path,
 ) -> None:
-    kept = Kept("kernels", VERSION, [tmp_path])
+    kept = DiskCache("kernels", VERSION, [tmp_path])
     kept.write("a", b"one")
     file = tmp_path / f"kernels-{VERSION}" / "a"
     assert stat.S_IMODE(file.stat().st_mode) & 0o022 == 0
@@ -511,7 +511,7 @@ def test_nothing_is_read_from_a_file_that_others_may_write_or_point_elsewhere(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_nothing_is_read_that_belongs_to_another_user(tmp_path: Path) -> None:
-    kept = Kept("kernels", VERSION, [tmp_path])
+    kept = DiskCache("kernels", VERSION, [tmp_path])
     kept.write("a", b"one")
     os.chown(tmp_path / f"kernels-{VERSION}", 12345, 12345)
     assert kept.read("a") is None
@@ -520,7 +520,7 @@ def test_nothing_is_read_that_belongs_to_another_user(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("umask")
 def test_a_permissive_umask_does_not_open_what_is_kept(tmp_path: Path) -> None:
     os.umask(0)
-    kept = Kept("kernels", VERSION, [tmp_path / "new"])
+    kept = DiskCache("kernels", VERSION, [tmp_path / "new"])
     kept.write("a", b"one")
     assert kept.read("a") == b"one"
 

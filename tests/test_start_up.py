@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from typer.main import get_group
 
+from pipeline.base.disk_cache import DiskCache, places
 from pipeline.cli import app
-from pipeline.kept import Kept, places
-from pipeline.scan.object_code import ObjectCode
+from pipeline.kernels.object_code import ObjectCode
 from tests.conftest import ROOT, Command
 from tests.traces import plan, trace, trace_name, write
 
@@ -138,7 +138,7 @@ print([e.data["dispatcher"].py_func.__name__ for _, e in recorder.buffer])
 # A kernel of its own: the parsers' take seconds to compile.
 KERNEL = """
 import sys
-from pipeline.scan.compiled import kernel, telling
+from pipeline.kernels.compiled import kernel, telling
 
 @kernel
 def added(a, b):
@@ -186,7 +186,7 @@ KINDS = """
 from typing import NamedTuple
 
 import numpy as np
-from pipeline.scan.compiled import kernel
+from pipeline.kernels.compiled import kernel
 
 class Pair(NamedTuple):
     first: np.ndarray
@@ -265,19 +265,19 @@ def test_where_nothing_can_be_kept_an_ingest_compiles_and_says_why(
 
 
 def test_a_result_is_read_back_by_name_and_version(tmp_path: Path) -> None:
-    kept = Kept("proofs", VERSION, [tmp_path])
+    kept = DiskCache("proofs", VERSION, [tmp_path])
     kept.write("a", b"one")
     kept.write("a", b"two")
     kept.write("b", b"")
     assert kept.trouble is None
-    again = Kept("proofs", VERSION, [tmp_path])
+    again = DiskCache("proofs", VERSION, [tmp_path])
     assert [again.read(name) for name in "abc"] == [b"two", b"", None]
-    assert Kept("proofs", OTHER, [tmp_path]).read("a") is None
+    assert DiskCache("proofs", OTHER, [tmp_path]).read("a") is None
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0" * 40, b"\0" * 10_000], ids=len)
 def test_a_damaged_result_is_none(tmp_path: Path, damage: bytes) -> None:
-    kept = Kept("proofs", VERSION, [tmp_path])
+    kept = DiskCache("proofs", VERSION, [tmp_path])
     kept.write("a", b"one")
     (tmp_path / f"proofs-{VERSION}" / "a").write_bytes(damage)
     assert kept.read("a") is None
@@ -288,11 +288,11 @@ def test_a_damaged_result_is_none(tmp_path: Path, damage: bytes) -> None:
 def test_results_go_to_the_first_folder_that_takes_them(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     below_file, fine = tmp_path / "file" / "cache", tmp_path / "new" / "cache"
-    kept = Kept("proofs", VERSION, [below_file, fine])
+    kept = DiskCache("proofs", VERSION, [below_file, fine])
     kept.write("a", b"one")
     assert (kept.read("a"), kept.trouble) == (b"one", None)
     assert (fine / f"proofs-{VERSION}" / "a").is_file()
-    nowhere = Kept("proofs", VERSION, [below_file])
+    nowhere = DiskCache("proofs", VERSION, [below_file])
     nowhere.write("a", b"one")
     assert (nowhere.read("a"), nowhere.trouble) == (None, f"{below_file}: Not a directory")
 
@@ -300,13 +300,13 @@ def test_results_go_to_the_first_folder_that_takes_them(tmp_path: Path) -> None:
 def test_results_are_read_from_every_folder(tmp_path: Path) -> None:
     brought, own = tmp_path / "brought", tmp_path / "own"
     for folder, result in ((brought, b"brought"), (own, b"own")):
-        Kept("proofs", VERSION, [folder]).write(folder.name, result)
-    kept = Kept("proofs", VERSION, [brought, own])
+        DiskCache("proofs", VERSION, [folder]).write(folder.name, result)
+    kept = DiskCache("proofs", VERSION, [brought, own])
     assert (kept.read("brought"), kept.read("own")) == (b"brought", b"own")
 
 
 def test_a_folder_that_vanishes_costs_what_was_in_it(tmp_path: Path) -> None:
-    kept = Kept("proofs", VERSION, [tmp_path])
+    kept = DiskCache("proofs", VERSION, [tmp_path])
     kept.write("a", b"one")
     (tmp_path / f"proofs-{VERSION}").rename(tmp_path / "elsewhere")
     assert kept.read("a") is None
@@ -315,7 +315,7 @@ def test_a_folder_that_vanishes_costs_what_was_in_it(tmp_path: Path) -> None:
 
 
 def test_a_result_that_does_not_fit_leaves_the_old_one_and_no_half(tmp_path: Path) -> None:
-    kept = Kept("proofs", VERSION, [tmp_path])
+    kept = DiskCache("proofs", VERSION, [tmp_path])
     kept.write("a", b"one")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # as if the disk were full
@@ -332,7 +332,7 @@ def test_readers_and_writers_at_once_see_whole_results(tmp_path: Path) -> None:
     results = [bytes([i]) * 100_000 for i in range(4)]
 
     def write_and_read(result: bytes) -> set[bytes | None]:
-        kept = Kept("proofs", VERSION, [tmp_path])
+        kept = DiskCache("proofs", VERSION, [tmp_path])
         seen = set()
         for _ in range(50):
             kept.write("a", result)
@@ -358,9 +358,9 @@ def test_versions_that_no_one_used_for_30_days_are_removed(tmp_path: Path) -> No
         (tmp_path / name).mkdir()
         (tmp_path / name / "a").write_bytes(b"")
         os.utime(tmp_path / name, (now - days * DAY, now - days * DAY))
-    used = Kept("proofs", OTHER[::-1], [tmp_path])
+    used = DiskCache("proofs", OTHER[::-1], [tmp_path])
     assert used.read("a") is None  # damaged: of no use to anyone
-    Kept("proofs", VERSION, [tmp_path]).write("a", b"one")
+    DiskCache("proofs", VERSION, [tmp_path]).write("a", b"one")
     assert {path.name for path in tmp_path.iterdir()} == {
         f"proofs-{VERSION}",
         *(name for name in ages if ages[name] < 30 or name.startswith("others")),
@@ -369,12 +369,12 @@ def test_versions_that_no_one_used_for_30_days_are_removed(tmp_path: Path) -> No
 
 
 def test_reading_keeps_a_version_in_use(tmp_path: Path) -> None:
-    Kept("proofs", VERSION, [tmp_path]).write("a", b"one")
+    DiskCache("proofs", VERSION, [tmp_path]).write("a", b"one")
     folder = tmp_path / f"proofs-{VERSION}"
     os.utime(folder, (0, 0))
-    assert Kept("proofs", VERSION, [tmp_path]).read("a") == b"one"
-    Kept("proofs", OTHER, [tmp_path]).write("b", b"two")
-    assert Kept("proofs", VERSION, [tmp_path]).read("a") == b"one"
+    assert DiskCache("proofs", VERSION, [tmp_path]).read("a") == b"one"
+    DiskCache("proofs", OTHER, [tmp_path]).write("b", b"two")
+    assert DiskCache("proofs", VERSION, [tmp_path]).read("a") == b"one"
 
 
 def test_places_follow_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

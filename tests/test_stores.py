@@ -23,16 +23,16 @@ import duckdb
 import pytest
 from pyarrow import fs
 
-from pipeline.errors import ChangedError, InputError, LakeError, StoreError, UsageError
+from pipeline.base.errors import ChangedError, InputError, LakeError, StoreError, UsageError
 from pipeline.ingest import Options, ingest, plan
-from pipeline.ingest.stored_inputs import stored_root
+from pipeline.inputs.stored_inputs import stored_root
 from pipeline.lake import Lake
 from pipeline.models import build
 from pipeline.models.base import copy_of
 from pipeline.models.catalog import catalog
-from pipeline.nightly import Job
-from pipeline.query import open_warehouse, run_query
-from pipeline.stores import StoredFile, listed, place_of, upload
+from pipeline.nightly.job import Job
+from pipeline.storage import StoredFile, listed, place_of, upload
+from pipeline.warehouse import open_warehouse, run_query
 from tests.conftest import Command
 from tests.object_store import ObjectStore, object_store
 from tests.traces import op, trace, trace_name, write
@@ -445,7 +445,7 @@ def test_a_large_warehouse_is_put_in_parts_if_nobody_was_first(
     monkeypatch: pytest.MonkeyPatch,
     store: ObjectStore,
 ) -> None:
-    monkeypatch.setattr("pipeline.stores.objects._ONE_PUT_BYTES", 0)
+    monkeypatch.setattr("pipeline.storage.objects._ONE_PUT_BYTES", 0)
     name = f"{bucket}/lake"
     lake = Lake.create(name)
     ingest([str(archive)], lake, Options())
@@ -563,7 +563,7 @@ def test_an_object_that_may_not_be_read_is_passed_over(
 
     place = place_of(uri)
     inner = place.filesystem
-    monkeypatch.setattr("pipeline.stores.place._filesystem", lambda _: Denying(inner))
+    monkeypatch.setattr("pipeline.storage.store_path._filesystem", lambda _: Denying(inner))
     lake = brought_in(str(tmp_path / "lake"), uri)
     assert run_count(lake) == 2
     assert [s["reason"] for s in lake.skipped_inputs()] == ["unreadable"]

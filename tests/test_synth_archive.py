@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.errors import UsageError
+from pipeline.base.errors import UsageError
 from pipeline.synth.archive import ANSWERS, write_archive
 from pipeline.synth.spec import sample_spec
 from tests.synth_reading import SMALL, by_step, files, run_of, traces

@@ -17,9 +17,7 @@ import pytest
 from rich.cells import cell_len
 
 from pipeline.lake import Lake
-from pipeline.query import open_warehouse, run_query
-from pipeline.query.results import write_result
-from pipeline.terminal import (
+from pipeline.output.terminal import (
     Choice,
     Page,
     draw_runs,
@@ -29,6 +27,8 @@ from pipeline.terminal import (
     read_run,
     runs_sql,
 )
+from pipeline.warehouse import open_warehouse, run_query
+from pipeline.warehouse.results import write_result
 from tests.conftest import ROOT, Command
 from tests.report_lakes import MS, make, trace_run
 

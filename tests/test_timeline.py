@@ -15,13 +15,13 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipeline.errors import UsageError
+from pipeline.base.errors import UsageError
 from pipeline.lake import Lake
 from pipeline.models import build
-from pipeline.query import open_warehouse
+from pipeline.output.chrome_trace import parse_span, queries, selection, write_timeline
 from pipeline.synth.archive import write_archive
 from pipeline.synth.spec import Spec
-from pipeline.timeline import parse_span, queries, selection, write_timeline
+from pipeline.warehouse import open_warehouse
 from tests.conftest import Command
 from tests.lakes import run_ingest
 from tests.tiny_lakes import commit_run, log_run

@@ -11,7 +11,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from pipeline.kept import places
+from pipeline.base.disk_cache import places
 from tests.conftest import ROOT
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.lake import Lake, RunEntry, part_folder
-from pipeline.schema import tables
+from pipeline.schema.tables import tables
 
 Rows = Mapping[str, list[dict[str, Any]]]
 

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from pipeline.budget import check_address_space
+from pipeline.base.memory_limit import check_address_space
+from pipeline.base.signals import settled
 from pipeline.cli.options import LogFormat
 from pipeline.cli.steps import log_format, speak
-from pipeline.waiting import settled
 
 INTERRUPTED = 130
 # Exit code that a shell reports for a program that wrote to a closed pipe.

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.budget import parse_size, query_limit
+from pipeline.base.errors import UsageError
+from pipeline.base.files import read_text
+from pipeline.base.memory_limit import parse_size, query_limit
 from pipeline.cli.app import app
 from pipeline.cli.complete import complete_example, complete_format, complete_table
 from pipeline.cli.options import (
@@ -22,11 +24,9 @@ from pipeline.cli.steps import (
     open_lake,
     print_table,
 )
-from pipeline.errors import UsageError
-from pipeline.files import read_text
 
 if TYPE_CHECKING:
-    from pipeline.query import Parameters
+    from pipeline.warehouse import Parameters
 
 _LARGEST_QUERY = 10_000_000
 
@@ -71,7 +71,7 @@ def query(
     ] = None,
 ) -> None:
     """Run a query (SELECT, EXPLAIN, DESCRIBE or SHOW) over tables and models."""
-    from pipeline.query import run_query
+    from pipeline.warehouse import run_query
 
     text, values = _read_query(sql, file, example, parameters or ())
     limit = None if memory is None else parse_size(memory)
@@ -95,8 +95,8 @@ def examples(
     ] = None,
 ) -> None:
     """List the saved queries that `query --example` runs, or print the SQL of one."""
-    from pipeline.query import example as saved
-    from pipeline.query import examples_table
+    from pipeline.warehouse import example as saved
+    from pipeline.warehouse import examples_table
 
     if name is None:
         print_table(examples_table(), output_format or OutputFormat.TABLE, None)
@@ -112,7 +112,7 @@ def shell(
     ui: Annotated[bool, typer.Option("--ui", help="Also open DuckDB's page in a browser.")] = False,
 ) -> None:
     """Open DuckDB's own shell on the warehouse, read-only."""
-    from pipeline.query import open_shell
+    from pipeline.warehouse import open_shell
 
     open_shell(open_lake(lake), ui=ui)
 
@@ -151,7 +151,7 @@ def _read_query(
     sql: str | None, file: Path | None, name: str | None, parameters: Iterable[str]
 ) -> tuple[str, Parameters]:
     """Return the query and its parameters from the argument, a file or a saved query."""
-    from pipeline.query import example, read_value, split_parameters
+    from pipeline.warehouse import example, read_value, split_parameters
 
     given = split_parameters(parameters)
     if sum(source is not None for source in (sql, file, name)) != 1:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import typer
 
-from pipeline.errors import ContractError
-from pipeline.format_names import format_names
-from pipeline.resources import resource_dir
+from pipeline.base.errors import ContractError
+from pipeline.base.resources import resource_dir
+from pipeline.schema.format_names import format_names
 
 _PREFIX = "run_id="
 _LATEST = "latest"

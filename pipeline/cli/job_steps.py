@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from pipeline import topology
-from pipeline.budget import engine_limit
+from pipeline.base.errors import UsageError
+from pipeline.base.memory_limit import engine_limit
+from pipeline.base.metrics import count, phase
+from pipeline.base.text import counted, printable
 from pipeline.cli.options import OutputFormat
 from pipeline.cli.steps import print_runs, print_table, read_age, speak
-from pipeline.errors import UsageError
-from pipeline.gates import Gate, cut_short, failed_gates, failures, too_many_bad_lines
-from pipeline.measures import count, phase
-from pipeline.text import counted, printable
+from pipeline.nightly.gates import Gate, cut_short, failed_gates, failures, too_many_bad_lines
+from pipeline.schema import topology
 
 if TYPE_CHECKING:
-    from pipeline.console import Voice
-    from pipeline.engine import Workers
+    from pipeline.base.console import Voice
+    from pipeline.execution import Workers
     from pipeline.ingest import IngestReport, Options
     from pipeline.lake import Lake, Losses
     from pipeline.models import BuildResult
-    from pipeline.nightly import Request
-    from pipeline.report import ReportResult
+    from pipeline.nightly.job import Request
+    from pipeline.output.html import ReportResult
 
 HEADLINE_RUNS = 20
 
@@ -41,7 +41,7 @@ def read_options(
     max_expand: str,
 ) -> Options:
     """Return the settings of an ingest from its options."""
-    from pipeline.ingest import Expansion, Options, read_hosts
+    from pipeline.ingest import DecompressionLimit, Options, read_hosts
 
     return Options(
         input_format,
@@ -51,7 +51,7 @@ def read_options(
         replace,
         verify,
         None if hosts is None else read_hosts(hosts),
-        Expansion.parse(max_expand),
+        DecompressionLimit.parse(max_expand),
     )
 
 
@@ -65,7 +65,9 @@ def read_request(
     wait: str,
 ) -> Request:
     """Return the settings of a job other than its work from its options."""
-    from pipeline.nightly import Hook, Request, Series
+    from pipeline.nightly.job import Request
+    from pipeline.nightly.post_command import PostCommand
+    from pipeline.nightly.series import Series
 
     started = datetime.now().astimezone()
     age, patience = read_age(since), read_age(wait, "--wait")
@@ -89,7 +91,7 @@ def read_request(
         accounts,
         typer.echo if printed else None,
         keep,
-        None if post is None else Hook.parse(post),
+        None if post is None else PostCommand.parse(post),
         patience or timedelta(),
     )
 
@@ -107,7 +109,7 @@ def bring_in(
 ) -> IngestReport:
     """Ingest with progress, and print the result."""
     from pipeline.ingest import Status, ingest
-    from pipeline.scan.compiled import telling
+    from pipeline.kernels.compiled import telling
 
     for part, damage in losses.parts.items():
         voice.warn(f"{part} is {damage}: its input is read again if it is there")
@@ -173,7 +175,7 @@ def judge_input(ingested: IngestReport, max_bad_ratio: float) -> None:
 
 def judge_runs(lake: Lake, gates: Sequence[Gate], run_ids: Sequence[str]) -> None:
     """Raise an error if a run fails a gate; everything is written before."""
-    from pipeline.query import ask
+    from pipeline.warehouse import ask
 
     if gates and run_ids:
         failed = ask(lake, "the gates", lambda con: failures(con, gates, run_ids))
@@ -217,7 +219,7 @@ def write_page(
     pictures: Literal["png", "svg"] = "png",
 ) -> ReportResult:
     """Write the report and print its path."""
-    from pipeline.report import form_of, write_report
+    from pipeline.output.html import form_of, write_report
 
     with phase("report"), voice.doing("writing the report"):
         written = write_report(
@@ -239,8 +241,8 @@ def write_page(
 
 def print_headline(lake: Lake) -> None:
     """Print the main figures of the latest runs."""
-    from pipeline.query import run_query
-    from pipeline.terminal import Choice
+    from pipeline.output.terminal import Choice
+    from pipeline.warehouse import run_query
 
     print_runs(lake, Choice(limit=HEADLINE_RUNS), OutputFormat.TABLE, None)
     answers = run_query(lake, "SELECT count(*) FROM run_summary")

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from pipeline.base.errors import CheckFailedError
+from pipeline.base.text import printable
 from pipeline.cli.app import app
 from pipeline.cli.job_steps import (
     bring_in,
@@ -54,9 +56,7 @@ from pipeline.cli.steps import (
     read_memory,
     speak,
 )
-from pipeline.errors import CheckFailedError
-from pipeline.gates import left_out, lost_data, parse_gates
-from pipeline.text import printable
+from pipeline.nightly.gates import left_out, lost_data, parse_gates
 
 
 @app.command()
@@ -141,7 +141,7 @@ def run(
     """
     from pipeline.lake import Lake, local_root, never, of_day
     from pipeline.models import losses_before
-    from pipeline.nightly import Job
+    from pipeline.nightly.job import Job
 
     page = str(local_root(lake) / PAGE) if report is None else report
     request = read_request(inputs, page, since, summary, keep, post, wait)
@@ -272,7 +272,7 @@ def check(
     output: Output = None,
 ) -> None:
     """Verify a lake: files match manifests, every line is accounted for, figures add up."""
-    from pipeline.check import check_lake, findings_table
+    from pipeline.warehouse.check import check_lake, findings_table
 
     findings = check_lake(open_lake(lake, output), quick=quick)
     if findings or output_format is not OutputFormat.TABLE:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipeline.base.errors import UsageError
+from pipeline.base.text import json_text
 from pipeline.cli.app import app
 from pipeline.cli.complete import (
     complete_format,
@@ -34,10 +36,8 @@ from pipeline.cli.steps import (
     read_age,
     speak,
 )
-from pipeline.errors import UsageError
-from pipeline.format_names import format_names
-from pipeline.gates import parse_gates
-from pipeline.text import json_text
+from pipeline.nightly.gates import parse_gates
+from pipeline.schema.format_names import format_names
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -106,7 +106,7 @@ def runs(
     output: Output = None,
 ) -> None:
     """List runs with their main figures."""
-    from pipeline.terminal import Choice
+    from pipeline.output.terminal import Choice
 
     age = read_age(since)
     after = None if age is None else datetime.now().replace(microsecond=0) - age
@@ -120,8 +120,8 @@ def runs(
 @app.command()
 def show(run: RunName, lake: LakeName, output_format: AsDocument = DocumentFormat.TABLE) -> None:
     """Show one run: where the time went, and what is missing."""
-    from pipeline.query import ask
-    from pipeline.terminal import Page, named_run, print_run, read_run
+    from pipeline.output.terminal import Page, named_run, print_run, read_run
+    from pipeline.warehouse import ask
 
     document = ask(open_lake(lake), "the run", lambda con: read_run(con, named_run(con, run)))
     if output_format is DocumentFormat.JSON:
@@ -147,8 +147,8 @@ def diff(
     output_format: AsDocument = DocumentFormat.TABLE,
 ) -> None:
     """Compare two runs and show what changed."""
-    from pipeline.query import ask
-    from pipeline.terminal import Page, named_run, print_changes, read_changes, run_before
+    from pipeline.output.terminal import Page, named_run, print_changes, read_changes, run_before
+    from pipeline.warehouse import ask
 
     def compare(con: DuckDBPyConnection) -> dict[str, Any]:
         one = named_run(con, run)

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from pipeline import topology
 from pipeline.cli.complete import complete_format
-from pipeline.gates import GATES
+from pipeline.nightly.gates import GATES
+from pipeline.schema import topology
 
 MAX_BAD_RATIO = 0.01
 RUN_GAP_SECONDS = 60.0

@@ -11,16 +11,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from pipeline.budget import jobs_within, parse_size
+from pipeline.base.errors import UsageError
+from pipeline.base.memory_limit import jobs_within, parse_size
 from pipeline.cli.options import EngineName, LogFormat, OutputFormat
-from pipeline.errors import UsageError
 
 if TYPE_CHECKING:
-    from pipeline.console import Voice
-    from pipeline.engine import Workers
+    from pipeline.base.console import Voice
+    from pipeline.execution import Workers
     from pipeline.lake import Lake
-    from pipeline.query.results import Result
-    from pipeline.terminal import Choice
+    from pipeline.output.terminal import Choice
+    from pipeline.warehouse.results import Result
 
 
 # Name of the report in its lake.
@@ -32,10 +32,10 @@ log_format: ContextVar[LogFormat] = ContextVar("log_format", default=LogFormat.T
 def speak(*, quiet: bool = False) -> Voice:
     """Return the printer of messages; a command that only prints a result needs none."""
     if log_format.get() is LogFormat.JSON:
-        from pipeline.console_json import JsonVoice
+        from pipeline.base.console_json import JsonVoice
 
         return JsonVoice(quiet=quiet)
-    from pipeline.console import Voice
+    from pipeline.base.console import Voice
 
     return Voice(quiet=quiet)
 
@@ -50,7 +50,7 @@ def open_lake(lake: str, output: Path | None = None) -> Lake:
 
 def check_outputs(lake: str, outputs: Mapping[str, Path | None]) -> None:
     """Refuse unsuitable files of options before work is done; see `refuse_outputs`."""
-    from pipeline.files import refuse_outputs
+    from pipeline.base.files import refuse_outputs
     from pipeline.lake import local_root
 
     root = local_root(lake)
@@ -83,7 +83,7 @@ def read_engine(
         raise UsageError(
             "--jobs is for --engine local", hint="use --workers for the number of local workers"
         )
-    from pipeline.engine import dask_workers
+    from pipeline.execution import dask_workers
 
     return dask_workers(scheduler, workers)
 
@@ -103,8 +103,8 @@ def print_runs(
     lake: Lake, choice: Choice, output_format: OutputFormat, output: Path | None
 ) -> None:
     """Print a list of runs, on a terminal as wide as it is."""
-    from pipeline.query import run_query
-    from pipeline.terminal import Page, draw_runs, runs_sql
+    from pipeline.output.terminal import Page, draw_runs, runs_sql
+    from pipeline.warehouse import run_query
 
     answers = run_query(lake, runs_sql(choice))
     if output is None and output_format is OutputFormat.TABLE and sys.stdout.isatty():
@@ -116,7 +116,7 @@ def print_runs(
 
 def print_table(result: Result, output_format: OutputFormat, output: Path | None) -> None:
     """Print a result in the given format, on standard output or into a file."""
-    from pipeline.query import write_result
+    from pipeline.warehouse import write_result
 
     with _out(output) as out:
         write_result(result, output_format.value, out)
@@ -127,7 +127,7 @@ def _out(output: Path | None) -> Iterator[TextIO]:
     if output is None:
         yield sys.stdout
         return
-    from pipeline.files import output as written
+    from pipeline.base.files import output as written
 
     with written(output) as stream, io.TextIOWrapper(stream, encoding="utf-8") as text:
         yield text

@@ -9,8 +9,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from pipeline.base.errors import UsageError
 from pipeline.cli.app import app
-from pipeline.errors import UsageError
 from pipeline.synth.spec import Spec, sample_spec
 
 

@@ -45,7 +45,7 @@ def timeline(
     quiet: Quiet = False,
 ) -> None:
     """Write a run as a Chrome trace for Perfetto or chrome://tracing."""
-    from pipeline.timeline import parse_span, write_timeline
+    from pipeline.output.chrome_trace import parse_span, write_timeline
 
     voice, opened = speak(quiet=quiet), open_lake(lake, Path(output))
     done = write_timeline(

@@ -1,15 +1,15 @@
 """Turn inputs into committed runs: discover, sniff, group into runs, parse, commit."""
 
-from pipeline.ingest.crews import Progress
-from pipeline.ingest.expand import Expansion
+from pipeline.ingest.executors import Progress
+from pipeline.ingest.host_map import Hosts, read_hosts
 from pipeline.ingest.options import Options
 from pipeline.ingest.outcome import IngestReport, RunOutcome, planned_table, unplaced
-from pipeline.ingest.places import Hosts, read_hosts
 from pipeline.ingest.plan import Status
 from pipeline.ingest.runner import ingest, plan
+from pipeline.inputs.expand import DecompressionLimit
 
 __all__ = [
-    "Expansion",
+    "DecompressionLimit",
     "Hosts",
     "IngestReport",
     "Options",

@@ -15,10 +15,10 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import IO, Any, NoReturn, Self
 
-from pipeline.budget import processors
+from pipeline.base.memory_limit import processors
 from pipeline.formats import Format, formats
-from pipeline.ingest.judge import Judged, judge_file, plain_verdicts, verdicts_of
-from pipeline.ingest.streams import Entry
+from pipeline.ingest.sniff import Judged, judge_file, plain_verdicts, verdicts_of
+from pipeline.inputs.streams import FileRef
 
 MANY = 256
 """Files that are worth sharing."""
@@ -50,7 +50,7 @@ class Assistant:
     def __exit__(self, *error: object) -> None:
         self._end()
 
-    def judge(self, entries: Sequence[Entry]) -> Callable[[], list[Judged | None]]:
+    def judge(self, entries: Sequence[FileRef]) -> Callable[[], list[Judged | None]]:
         """Sniff files as `judge_file` does; the copy gets its share.
 
         Returns:
@@ -71,7 +71,7 @@ class Assistant:
             self._begin()
         return self._pid > 0
 
-    def _ask(self, entries: Sequence[Entry]) -> bool:
+    def _ask(self, entries: Sequence[FileRef]) -> bool:
         assert self._asks
         try:
             _send(self._asks, entries)
@@ -80,7 +80,7 @@ class Assistant:
             return False
         return True
 
-    def _answer(self, entries: Sequence[Entry], *, asked: bool) -> list[Judged | None]:
+    def _answer(self, entries: Sequence[FileRef], *, asked: bool) -> list[Judged | None]:
         if asked:
             assert self._answers
             try:
@@ -119,7 +119,7 @@ class Assistant:
             os.close(answers[0])
             with os.fdopen(asks[0], "rb") as asked, os.fdopen(answers[1], "wb") as answered:
                 for line in asked:
-                    entries = map(Entry._make, json.loads(line))
+                    entries = map(FileRef._make, json.loads(line))
                     verdicts = [judge_file(entry, self._forced) for entry in entries]
                     _send(answered, plain_verdicts(verdicts))
         finally:

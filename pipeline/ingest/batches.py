@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from pipeline.ingest.find import Candidate
+from pipeline.ingest.find import InputFile
 from pipeline.ingest.plan import RunPlan
-from pipeline.stores import is_uri
+from pipeline.storage import is_uri
 
 Job = Sequence[RunPlan]
 """A run, or all runs that share a tar, which is read once, from beginning to end."""
@@ -60,7 +60,7 @@ def sent(batch: Sequence[Job]) -> list[Job]:
     ]
 
 
-def _sent(candidate: Candidate) -> Candidate:
+def _sent(candidate: InputFile) -> InputFile:
     entry = candidate.entry
     location = entry.location if is_uri(entry.location) else os.path.abspath(entry.location)
     here = entry._replace(location=location)

@@ -10,36 +10,36 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from pipeline.errors import UsageError
+from pipeline.base.errors import UsageError
 from pipeline.formats import FileFacts, Format, format_named, formats
-from pipeline.ingest.ahead import ahead
 from pipeline.ingest.assistant import Assistant
-from pipeline.ingest.discover import Root, Skip, discover
-from pipeline.ingest.heads import open_heads
-from pipeline.ingest.judge import Judged, Verdict, judge
-from pipeline.ingest.memory import (
-    Memory,
+from pipeline.ingest.host_map import Place
+from pipeline.ingest.known_inputs import (
+    KnownInput,
+    KnownInputs,
     Record,
-    Remembered,
     facts_of,
     judgement,
     location_of,
     skip_record,
 )
 from pipeline.ingest.options import Options
-from pipeline.ingest.places import Place
 from pipeline.ingest.run_pattern import TEXT_GROUPS, compile_pattern
-from pipeline.ingest.stored_inputs import StoredRoot
-from pipeline.ingest.streams import Entry, open_begun
-from pipeline.schema import SCHEMA_VERSION
-from pipeline.stores import WIDTH
-from pipeline.topology import LARGEST
+from pipeline.ingest.sniff import Judged, Verdict, judge
+from pipeline.inputs.discover import Root, Skip, discover
+from pipeline.inputs.heads import open_heads
+from pipeline.inputs.prefetch import ahead
+from pipeline.inputs.stored_inputs import StoredRoot
+from pipeline.inputs.streams import FileRef, open_begun
+from pipeline.schema.tables import SCHEMA_VERSION
+from pipeline.schema.topology import LARGEST
+from pipeline.storage import WIDTH
 
 # Files that are sniffed at a time.
 _BLOCK = 512
 
 
-class Candidate(NamedTuple):
+class InputFile(NamedTuple):
     """An input with a format.
 
     Attributes:
@@ -52,7 +52,7 @@ class Candidate(NamedTuple):
         known: The committed source that it equals, if that is known without reading it.
     """
 
-    entry: Entry
+    entry: FileRef
     format: Format
     base: FileFacts
     facts: FileFacts
@@ -60,7 +60,7 @@ class Candidate(NamedTuple):
     members: int
     place: Place | None = None
     beginnings: str = ""
-    known: Remembered | None = None
+    known: KnownInput | None = None
 
 
 @dataclass(slots=True)
@@ -71,13 +71,13 @@ class Findings:
         covered: Locations of the folders and files that were looked at, as `location_of` has them.
     """
 
-    candidates: list[list[Candidate]] = field(default_factory=list)
+    candidates: list[list[InputFile]] = field(default_factory=list)
     skips: list[Record] = field(default_factory=list)
     covered: list[str] = field(default_factory=list)
 
 
 def find(
-    roots: Iterable[Root | StoredRoot], options: Options, memory: Memory, lake: str
+    roots: Iterable[Root | StoredRoot], options: Options, memory: KnownInputs, lake: str
 ) -> Findings:
     """Walk the roots and sniff each input; unchanged inputs are not opened.
 
@@ -99,7 +99,7 @@ def find(
     return judge.findings
 
 
-def _once(found: Iterable[tuple[Entry, str] | Skip], seen: set[str]) -> Iterator[Entry | Skip]:
+def _once(found: Iterable[tuple[FileRef, str] | Skip], seen: set[str]) -> Iterator[FileRef | Skip]:
     """Yield inputs, except those that were already seen under another name."""
     for item in found:
         if isinstance(item, Skip):
@@ -112,7 +112,7 @@ def _once(found: Iterable[tuple[Entry, str] | Skip], seen: set[str]) -> Iterator
 class _Judge:
     """Collects candidates and skips; the last list of candidates is the current root's."""
 
-    def __init__(self, options: Options, memory: Memory) -> None:
+    def __init__(self, options: Options, memory: KnownInputs) -> None:
         self.findings = Findings()
         self._base = ""
         self._options = options
@@ -134,7 +134,7 @@ class _Judge:
                 names = [os.path.relpath(file, root.folder) for file in root.files]
         self.findings.covered.extend(location_of(self._base, name) for name in names)
 
-    def all(self, found: Iterable[Entry | Skip]) -> None:
+    def all(self, found: Iterable[FileRef | Skip]) -> None:
         """Sniff the inputs found."""
         items = ((item, self._known(item)) for item in found)
         with Assistant(self._forced) as assistant:
@@ -147,7 +147,7 @@ class _Judge:
 
     def _take_all(
         self,
-        block: Iterable[tuple[Entry | Skip, Sequence[Remembered | Record]]],
+        block: Iterable[tuple[FileRef | Skip, Sequence[KnownInput | Record]]],
         judged: Callable[[], list[Judged | None]],
     ) -> None:
         verdicts = iter(judged())
@@ -156,10 +156,10 @@ class _Judge:
             if verdict is None:
                 self._take(item, known)
             else:
-                assert isinstance(item, Entry)
+                assert isinstance(item, FileRef)
                 self._add_all(item, [(item, verdict)])
 
-    def all_stored(self, found: Iterable[Entry | Skip]) -> None:
+    def all_stored(self, found: Iterable[FileRef | Skip]) -> None:
         """Sniff the inputs of a store; the heads of the next ones are prefetched."""
         items = ((item, self._known(item)) for item in found)
         for (item, known), opening in ahead(items, _opening, WIDTH):
@@ -167,8 +167,8 @@ class _Judge:
 
     def _take(
         self,
-        item: Entry | Skip,
-        known: Sequence[Remembered | Record],
+        item: FileRef | Skip,
+        known: Sequence[KnownInput | Record],
         opened: Callable[[], io.RawIOBase] | None = None,
     ) -> None:
         if isinstance(item, Skip):
@@ -178,39 +178,39 @@ class _Judge:
         else:
             self._open(item, opened)
 
-    def _known(self, item: Entry | Skip) -> Sequence[Remembered | Record]:
+    def _known(self, item: FileRef | Skip) -> Sequence[KnownInput | Record]:
         """Return the records of an unchanged file, if the sniffers have not changed either."""
         if isinstance(item, Skip) or self._options.verify:
             return []
         known = self._memory.unchanged(item)
         return known if known and self._still_holds(known) else []
 
-    def pass_over(self, skip: Skip, entry: Entry | None = None, members: int = 1) -> None:
+    def pass_over(self, skip: Skip, entry: FileRef | None = None, members: int = 1) -> None:
         lasting = entry is not None and skip.lasting and self._forced is None
         judged = judgement(entry, members, _known_formats()) if entry and lasting else None
         location = location_of(self._base, skip.path)
         record = skip_record(skip.path, skip.member, skip.reason, location, judged)
         self.findings.skips.append(record)
 
-    def _still_holds(self, known: Sequence[Remembered | Record]) -> bool:
+    def _still_holds(self, known: Sequence[KnownInput | Record]) -> bool:
         """Return whether the earlier decision would be the same now."""
-        if any(isinstance(k, Remembered) and not _current(k) for k in known):
+        if any(isinstance(k, KnownInput) and not _current(k) for k in known):
             return False
         if self._forced is None:
             return all(
                 not k.run.options["forced"]
-                if isinstance(k, Remembered)
+                if isinstance(k, KnownInput)
                 else k["formats"] == _known_formats()
                 for k in known
             )
         return all(
-            isinstance(k, Remembered) and k.run.options["format"] == self._forced.name
+            isinstance(k, KnownInput) and k.run.options["format"] == self._forced.name
             for k in known
         )
 
-    def _recall(self, entry: Entry, known: Sequence[Remembered | Record]) -> None:
+    def _recall(self, entry: FileRef, known: Sequence[KnownInput | Record]) -> None:
         for item in known:
-            if not isinstance(item, Remembered):
+            if not isinstance(item, KnownInput):
                 location = location_of(self._base, entry.path)
                 self.findings.skips.append({**item, "location": location})
                 continue
@@ -221,7 +221,7 @@ class _Judge:
             base = facts_of(record)
             facts, place = self._apply(base)
             self._add(
-                Candidate(
+                InputFile(
                     member,
                     fmt,
                     base,
@@ -234,7 +234,7 @@ class _Judge:
                 )
             )
 
-    def _open(self, entry: Entry, opened: Callable[[], io.RawIOBase] | None = None) -> None:
+    def _open(self, entry: FileRef, opened: Callable[[], io.RawIOBase] | None = None) -> None:
         self._add_all(
             entry,
             [
@@ -243,20 +243,20 @@ class _Judge:
             ],
         )
 
-    def _add_all(self, entry: Entry, judged: Sequence[tuple[Entry, Judged]]) -> None:
+    def _add_all(self, entry: FileRef, judged: Sequence[tuple[FileRef, Judged]]) -> None:
         """Add the inputs of a file: itself, or the members of an archive."""
         members = len(judged)
         for member, verdict in judged:
             if isinstance(verdict, Verdict):
                 facts, place = self._apply(verdict.base)
                 self._add(
-                    Candidate(member, *verdict[:2], facts, verdict[2], members, place, verdict[3])
+                    InputFile(member, *verdict[:2], facts, verdict[2], members, place, verdict[3])
                 )
         for _, verdict in judged:
             if isinstance(verdict, Skip):
                 self.pass_over(verdict, entry, members)
 
-    def _add(self, candidate: Candidate) -> None:
+    def _add(self, candidate: InputFile) -> None:
         self.findings.candidates[-1].append(candidate)
 
     def _apply(self, base: FileFacts) -> tuple[FileFacts, Place | None]:
@@ -294,7 +294,7 @@ class _Judge:
 
 
 def _opening(
-    found: tuple[Entry | Skip, Sequence[Remembered | Record]],
+    found: tuple[FileRef | Skip, Sequence[KnownInput | Record]],
 ) -> Callable[[], io.RawIOBase] | None:
     """Return the function that opens an input."""
     item, known = found
@@ -306,7 +306,7 @@ def _known_formats() -> str:
     return " ".join(f"{fmt.name}:{fmt.version}" for fmt in formats().values())
 
 
-def _current(known: Remembered) -> bool:
+def _current(known: KnownInput) -> bool:
     """Return whether the stored facts are those that this version would read."""
     options = known.run.options
     now = formats().get(options["format"])

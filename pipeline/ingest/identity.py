@@ -12,10 +12,10 @@ from pathlib import PurePosixPath
 from typing import IO
 
 from pipeline.formats import one_run_per_file
-from pipeline.ingest.archives import pass_by
-from pipeline.ingest.find import Candidate
-from pipeline.ingest.opening import open_entry
-from pipeline.ingest.streams import DECODE_ERRORS, Entry, decompressed
+from pipeline.ingest.find import InputFile
+from pipeline.inputs.archives import pass_by
+from pipeline.inputs.opening import open_entry
+from pipeline.inputs.streams import DECODE_ERRORS, FileRef, decompressed
 
 _ID_LENGTH = 120
 _HASH_DIGITS = 8
@@ -27,14 +27,14 @@ def slug(text: str) -> str:
     return cleaned[: _ID_LENGTH - _HASH_DIGITS - 1].strip("-.") or "run"
 
 
-def content_hash(entry: Entry, limit: int | None = None) -> str | None:
+def content_hash(entry: FileRef, limit: int | None = None) -> str | None:
     """Return SHA-256 of the decompressed bytes, or the first `limit`; None if unreadable."""
     with contextlib.suppress(*DECODE_ERRORS), open_entry(entry) as (stream, _):
         return _hash(stream, limit)
     return None
 
 
-def packed_hashes(entries: Sequence[Entry]) -> dict[int, str | None]:
+def packed_hashes(entries: Sequence[FileRef]) -> dict[int, str | None]:
     """Return `content_hash` of each of these members of one tar, by position, in one pass."""
     limits = {entry.position: entry.limit for entry in entries}
     hashes: dict[int, str | None] = {}
@@ -58,17 +58,17 @@ def _hash(stream: IO[bytes], limit: int | None) -> str | None:
     return digest.hexdigest()
 
 
-def first_source(sources: Sequence[Candidate]) -> Candidate:
+def first_source(sources: Sequence[InputFile]) -> InputFile:
     """Return the input that names the run: of the lowest rank, at any place in an archive."""
     return min(sources, key=_rank_order)
 
 
-def _rank_order(candidate: Candidate) -> tuple[bool, int, str]:
+def _rank_order(candidate: InputFile) -> tuple[bool, int, str]:
     rank = candidate.facts.rank
     return rank is None, rank or 0, candidate.entry.label
 
 
-def feeding_order(candidate: Candidate) -> tuple[object, ...]:
+def feeding_order(candidate: InputFile) -> tuple[object, ...]:
     """Return tar members in the order of the archive, others by rank and path."""
     entry = candidate.entry
     if entry.packed:
@@ -77,12 +77,12 @@ def feeding_order(candidate: Candidate) -> tuple[object, ...]:
     return (1, rank is None, rank or 0, entry.label)
 
 
-def run_id_of(sources: Sequence[Candidate], digest: str) -> str:
+def run_id_of(sources: Sequence[InputFile], digest: str) -> str:
     """Return readable name of the run and the first digits of a hash."""
     return f"{slug(first_source(sources).facts.stem)}-{digest[:_HASH_DIGITS]}"
 
 
-def group_of(run_id: str, sources: Sequence[Candidate]) -> str:
+def group_of(run_id: str, sources: Sequence[InputFile]) -> str:
     """Return the manifest of a new run: its own for single-file formats, else its folder's."""
     fmt = sources[0].format
     if fmt.group is one_run_per_file:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.formats import Format
-from pipeline.ingest.expand import DEFAULT_EXPANSION, Expansion
-from pipeline.ingest.places import Hosts
-from pipeline.schema import SCHEMA_VERSION
+from pipeline.ingest.host_map import Hosts
+from pipeline.inputs.expand import DEFAULT_EXPANSION, DecompressionLimit
+from pipeline.schema.tables import SCHEMA_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Options:
     replace: bool = False
     verify: bool = False
     hosts: Hosts | None = None
-    max_expand: Expansion = DEFAULT_EXPANSION
+    max_expand: DecompressionLimit = DEFAULT_EXPANSION
 
     def shaping(self, fmt: Format) -> dict[str, Any]:
         """Return the options that change rows, as stored with a run."""

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from pipeline.faults import EXPANDED_TOO_FAR, Fault
+from pipeline.base.text import counted, printable
 from pipeline.formats import Format
-from pipeline.ingest.find import Candidate
-from pipeline.ingest.memory import Record
-from pipeline.ingest.places import Hosts
+from pipeline.formats.ledger import EXPANDED_TOO_FAR, Fault
+from pipeline.ingest.find import InputFile
+from pipeline.ingest.host_map import Hosts
+from pipeline.ingest.known_inputs import Record
 from pipeline.ingest.plan import RunPlan, Status
 from pipeline.ingest.work import RunResult
 from pipeline.lake import label_of
-from pipeline.schema import tables
-from pipeline.text import counted, printable
+from pipeline.schema.tables import tables
 
 _WRITTEN = (Status.NEW, Status.UPDATED)
 _UNREADABLE = "unreadable"
@@ -241,6 +241,6 @@ def _has_ranks(fmt: Format) -> bool:
     return any(column.name == "rank" for name in fmt.tables for column in tables()[name].columns)
 
 
-def _some(inputs: Sequence[Candidate]) -> str:
+def _some(inputs: Sequence[InputFile]) -> str:
     count = counted(len(inputs), "input")
     return f"{count} ({inputs[0].entry.label}{', ...' if len(inputs) > 1 else ''})"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.formats import FileFacts, Format, Run
-from pipeline.ingest.find import Candidate, Findings
+from pipeline.ingest.find import Findings, InputFile
 from pipeline.ingest.identity import (
     content_hash,
     feeding_order,
@@ -21,17 +21,17 @@ from pipeline.ingest.identity import (
     packed_hashes,
     run_id_of,
 )
-from pipeline.ingest.memory import (
+from pipeline.ingest.known_inputs import (
     ID_BYTES,
-    Memory,
+    KnownInput,
+    KnownInputs,
     Record,
-    Remembered,
     base_name,
     place_record,
 )
 from pipeline.ingest.options import Options
-from pipeline.ingest.streams import Entry
 from pipeline.ingest.twins import fold_twins
+from pipeline.inputs.streams import FileRef
 from pipeline.lake import RunEntry, label_of
 
 
@@ -60,14 +60,14 @@ class RunPlan:
 
     run_id: str
     group: str
-    sources: tuple[Candidate, ...]
-    twins: tuple[tuple[Candidate, int], ...] = ()
+    sources: tuple[InputFile, ...]
+    twins: tuple[tuple[InputFile, int], ...] = ()
     replaces: tuple[RunEntry, ...] = ()
     missing: tuple[str, ...] = ()
     status: Status = Status.NEW
 
     @property
-    def inputs(self) -> tuple[Candidate, ...]:
+    def inputs(self) -> tuple[InputFile, ...]:
         """Sources and their duplicates."""
         return (*self.sources, *(twin for twin, _ in self.twins))
 
@@ -97,18 +97,18 @@ class RunPlan:
         return sum(source.entry.weight for source in self.sources)
 
 
-def plan_runs(findings: Findings, options: Options, memory: Memory) -> list[RunPlan]:
+def plan_runs(findings: Findings, options: Options, memory: KnownInputs) -> list[RunPlan]:
     """Return runs of the inputs in order of their first source, each compared with the lake."""
     return _Planner(findings, options, memory).plans()
 
 
 class _Planner:
-    def __init__(self, findings: Findings, options: Options, memory: Memory) -> None:
+    def __init__(self, findings: Findings, options: Options, memory: KnownInputs) -> None:
         self._options = options
         self._memory = memory
         self._contents: dict[int, str | None] = {}
         # Further files with the content of one of a run, by identity of that one's entry.
-        self._copies: dict[int, list[Candidate]] = defaultdict(list)
+        self._copies: dict[int, list[InputFile]] = defaultdict(list)
         self._found = findings.candidates
         self._candidates = [
             [self._settle(c) for c in candidates] for candidates in findings.candidates
@@ -117,7 +117,7 @@ class _Planner:
 
     def plans(self) -> list[RunPlan]:
         groups = list(self._groups())
-        by_id: dict[str, list[tuple[Candidate, ...]]] = defaultdict(list)
+        by_id: dict[str, list[tuple[InputFile, ...]]] = defaultdict(list)
         for group in groups:
             by_id[run_id_of(group, first_source(group).head_hash)].append(group)
         planned = []
@@ -132,7 +132,7 @@ class _Planner:
 
     # --- one input ------------------------------------------------------------------------
 
-    def _settle(self, candidate: Candidate) -> Candidate:
+    def _settle(self, candidate: InputFile) -> InputFile:
         """Recognise a file whose date changed but not its content."""
         if candidate.known is not None or candidate.entry.packed:
             return candidate
@@ -146,7 +146,7 @@ class _Planner:
                 return candidate._replace(known=known)
         return candidate
 
-    def _content(self, candidate: Candidate) -> str | None:
+    def _content(self, candidate: InputFile) -> str | None:
         if candidate.known is not None:
             return str(candidate.known.record["content_hash"])
         key = id(candidate.entry)
@@ -164,9 +164,9 @@ class _Planner:
 
     # --- one run --------------------------------------------------------------------------
 
-    def _groups(self) -> Iterator[tuple[Candidate, ...]]:
+    def _groups(self) -> Iterator[tuple[InputFile, ...]]:
         for candidates in self._candidates:
-            by_format: dict[str, list[Candidate]] = defaultdict(list)
+            by_format: dict[str, list[InputFile]] = defaultdict(list)
             for candidate in candidates:
                 by_format[candidate.format.name].append(candidate)
             for found in by_format.values():
@@ -176,9 +176,9 @@ class _Planner:
                     sources = [members[file.key]._replace(facts=file) for file in files]
                     yield tuple(sorted(sources, key=feeding_order))
 
-    def _without_copies(self, found: Sequence[Candidate]) -> list[Candidate]:
+    def _without_copies(self, found: Sequence[InputFile]) -> list[InputFile]:
         """Keeps one of the files of a rank, stamp and folder that have the same content."""
-        alike: dict[tuple[object, ...], list[Candidate]] = defaultdict(list)
+        alike: dict[tuple[object, ...], list[InputFile]] = defaultdict(list)
         for candidate in found:
             facts = candidate.facts
             key = (posixpath.dirname(facts.path), facts.stem, facts.stamp, facts.rank)
@@ -190,9 +190,9 @@ class _Planner:
                 copies.update(self._fold_copies(candidates))
         return [c for c in found if id(c.entry) not in copies]
 
-    def _fold_copies(self, candidates: Iterable[Candidate]) -> Iterator[int]:
+    def _fold_copies(self, candidates: Iterable[InputFile]) -> Iterator[int]:
         """Notes which candidates are copies of the first with their content."""
-        firsts: dict[str, Candidate] = {}
+        firsts: dict[str, InputFile] = {}
         for candidate in sorted(candidates, key=lambda c: c.entry.label):
             content = self._content(candidate)
             if content is None:
@@ -205,8 +205,8 @@ class _Planner:
     def _plan(
         self,
         run_id: str | None,
-        sources: tuple[Candidate, ...],
-        twins: tuple[tuple[Candidate, int], ...],
+        sources: tuple[InputFile, ...],
+        twins: tuple[tuple[InputFile, int], ...],
     ) -> RunPlan:
         known = self._predecessors([*sources, *(twin for twin, _ in twins)])
         replaces = {name: run for name, run in known.items() if name not in self._memory.dropped}
@@ -227,23 +227,23 @@ class _Planner:
             for record in run.sources:
                 label = label_of(record)
                 if label not in self._labels and not any(
-                    self._continues(c, Remembered(run, record))
+                    self._continues(c, KnownInput(run, record))
                     for c in self._alike(record)
                     if c.known is None or c.known.run.run_id in replaces
                 ):
                     yield label
 
-    def _alike(self, record: Record) -> Iterator[Candidate]:
+    def _alike(self, record: Record) -> Iterator[InputFile]:
         """Returns inputs that may be a remembered one: by name, or by their first bytes."""
         by_name, by_head = self._indexes
         yield from by_name.get(base_name(label_of(record)), ())
         yield from by_head.get(record["head_hash"], ())
 
     @functools.cached_property
-    def _indexes(self) -> tuple[dict[str, list[Candidate]], dict[str, list[Candidate]]]:
+    def _indexes(self) -> tuple[dict[str, list[InputFile]], dict[str, list[InputFile]]]:
         """All inputs by base name, and by the hash of their first bytes."""
-        by_name: dict[str, list[Candidate]] = defaultdict(list)
-        by_head: dict[str, list[Candidate]] = defaultdict(list)
+        by_name: dict[str, list[InputFile]] = defaultdict(list)
+        by_head: dict[str, list[InputFile]] = defaultdict(list)
         for candidate in itertools.chain.from_iterable(self._candidates):
             by_name[base_name(candidate.entry.label)].append(candidate)
             by_head[candidate.head_hash].append(candidate)
@@ -271,7 +271,7 @@ class _Planner:
             return replace(plan, run_id=plan.replaces[0].run_id, status=Status.KEPT)
         return replace(plan, status=Status.UPDATED if plan.replaces else Status.NEW)
 
-    def _predecessors(self, sources: Iterable[Candidate]) -> dict[str, RunEntry]:
+    def _predecessors(self, sources: Iterable[InputFile]) -> dict[str, RunEntry]:
         """Return committed runs with an earlier state of one of these inputs."""
         found: dict[str, RunEntry] = {}
         for source in sources if self._memory.runs else ():
@@ -291,7 +291,7 @@ class _Planner:
                     found[known.run.run_id] = known.run
         return dict(sorted(found.items()))
 
-    def _continues(self, source: Candidate, known: Remembered) -> bool:
+    def _continues(self, source: InputFile, known: KnownInput) -> bool:
         """Return whether the input equals the earlier one, perhaps with more or less at its end."""
         record = known.record
         if label_of(record) == source.entry.label and record["head_hash"] == source.head_hash:
@@ -305,6 +305,6 @@ class _Planner:
         return bool(record["content_hash"] == content_hash(source.entry, record["bytes"]))
 
 
-def _same_stat(entry: Entry, known: Remembered) -> bool:
+def _same_stat(entry: FileRef, known: KnownInput) -> bool:
     stat = (entry.size, entry.mtime_ns, entry.inode)
     return stat == tuple(known.record[name] for name in ("size", "mtime_ns", "inode"))

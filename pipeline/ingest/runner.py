@@ -12,20 +12,22 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline import files
-from pipeline.budget import jobs_within, processors
-from pipeline.duplicates import settle_duplicates
-from pipeline.engine import Workers
-from pipeline.errors import InputError, UsageError, WorkersError
+from pipeline.base import files
+from pipeline.base.errors import InputError, UsageError, WorkersError
+from pipeline.base.memory_limit import jobs_within, processors
+from pipeline.base.metrics import count, phase
+from pipeline.base.text import counted
+from pipeline.execution import Workers
 from pipeline.ingest.batches import Job, batches
-from pipeline.ingest.crews import Crew, Elsewhere, Parsed, Progress, Threads
-from pipeline.ingest.discover import resolve_roots
+from pipeline.ingest.duplicates import settle_duplicates
+from pipeline.ingest.executors import Crew, Elsewhere, Parsed, Progress, Threads
 from pipeline.ingest.find import Findings, find
-from pipeline.ingest.memory import Memory, Record, location_of, skip_record
+from pipeline.ingest.known_inputs import KnownInputs, Record, location_of, skip_record
 from pipeline.ingest.options import Options
 from pipeline.ingest.outcome import IngestReport, RunOutcome, outcome_of, unplaced
 from pipeline.ingest.plan import RunPlan, Status, plan_runs
 from pipeline.ingest.work import RunResult, record_of
+from pipeline.inputs.discover import resolve_roots
 from pipeline.lake import (
     Change,
     Lake,
@@ -36,11 +38,9 @@ from pipeline.lake import (
     label_of,
     real_name,
 )
-from pipeline.measures import count, phase
-from pipeline.parts import LANES, PartWriter
-from pipeline.schema import tables
-from pipeline.stores import is_uri
-from pipeline.text import counted
+from pipeline.lake.parquet import LANES, PartWriter
+from pipeline.schema.tables import tables
+from pipeline.storage import is_uri
 
 _READ = (Status.NEW, Status.UPDATED)
 
@@ -67,7 +67,7 @@ def _plan(
 ) -> tuple[list[RunPlan], Findings]:
     lake = Lake.find(lake_name)
     snapshot = lake.snapshot() if lake else Snapshot({}, ())
-    memory = Memory(
+    memory = KnownInputs(
         snapshot, lake.skipped_inputs() if lake else (), dropped_runs(lake) if lake else {}, lost
     )
     with phase("find"):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
-from pipeline.ingest.find import Candidate
+from pipeline.ingest.find import InputFile
 
-Sources = tuple[Candidate, ...]
-Twins = tuple[tuple[Candidate, int], ...]
+Sources = tuple[InputFile, ...]
+Twins = tuple[tuple[InputFile, int], ...]
 
 
 def fold_twins(
-    found: Sequence[Sources], content_of: Callable[[Candidate], str | None]
+    found: Sequence[Sources], content_of: Callable[[InputFile], str | None]
 ) -> Iterator[tuple[Sources, Twins]]:
     """Return runs of one id; a run whose every input is in a larger one is a duplicate.
 
@@ -22,8 +22,8 @@ def fold_twins(
     if len(found) == 1:
         yield found[0], ()
         return
-    runs: list[tuple[tuple[Candidate, ...], dict[str | None, int]]] = []
-    twins: list[list[tuple[Candidate, int]]] = []
+    runs: list[tuple[tuple[InputFile, ...], dict[str | None, int]]] = []
+    twins: list[list[tuple[InputFile, int]]] = []
     holders: dict[str | None, list[int]] = defaultdict(list)
     for group in sorted(found, key=lambda group: (-len(group), group[0].entry.label)):
         contents = [content_of(c) for c in group]

@@ -15,22 +15,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.faults import Fault, Ledger, SourceCount
-from pipeline.ingest.archives import pass_by
+from pipeline.base.metrics import phase
+from pipeline.formats.ledger import Fault, Ledger, SourceCount
 from pipeline.ingest.batches import Job
-from pipeline.ingest.chunks import CHUNK_BYTES, Buffer, ChunkReader
-from pipeline.ingest.find import Candidate
-from pipeline.ingest.memory import source_record
+from pipeline.ingest.find import InputFile
+from pipeline.ingest.known_inputs import source_record
 from pipeline.ingest.options import Options
 from pipeline.ingest.plan import RunPlan
 from pipeline.ingest.rows import is_complete, run_row
-from pipeline.ingest.sources import FileSource, MemberSource, Read, Source, opened_ahead
-from pipeline.ingest.streams import Entry
+from pipeline.inputs.archives import pass_by
+from pipeline.inputs.chunks import CHUNK_BYTES, Buffer, ChunkReader
+from pipeline.inputs.sources import FileSource, MemberSource, Read, Source, opened_ahead
+from pipeline.inputs.streams import FileRef
 from pipeline.lake import RunEntry, generation_of
-from pipeline.measures import phase
-from pipeline.parts import PartWriter
-from pipeline.schema import tables
-from pipeline.stores import is_uri
+from pipeline.lake.parquet import PartWriter
+from pipeline.schema.tables import tables
+from pipeline.storage import is_uri
 
 Advance = Callable[[int, int, int], None]
 
@@ -92,7 +92,7 @@ def _ingest_job(
 ) -> list[RunResult]:
     """Parse the runs of one job."""
     works = [_RunWork(plan, staging, helper, advance) for plan in plans]
-    packed: dict[str, dict[int, tuple[_RunWork, int, Entry]]] = defaultdict(dict)
+    packed: dict[str, dict[int, tuple[_RunWork, int, FileRef]]] = defaultdict(dict)
     for work in works:
         candidates = list(enumerate(work.plan.sources))
         files = (FileSource(i, c.entry) for i, c in candidates if not c.entry.packed)
@@ -185,7 +185,7 @@ class _RunWork:
         self._writer.add("rejects", self._ledger.drain_rejects(everything=everything))
 
     def _source_row(
-        self, number: int, source_id: int, candidate: Candidate, twin_of: int | None
+        self, number: int, source_id: int, candidate: InputFile, twin_of: int | None
     ) -> dict[str, Any]:
         count, read = self._ledger.source(source_id), self._reads.get(source_id) or Read()
         # What is a duplicate of another run is decided when all runs are committed.
@@ -219,7 +219,7 @@ def _buffers() -> tuple[Buffer, Buffer]:
     return pair
 
 
-def record_of(candidate: Candidate, found: Mapping[str, Any]) -> dict[str, Any]:
+def record_of(candidate: InputFile, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the record of an input; see `source_record`."""
     return source_record(
         candidate.entry,

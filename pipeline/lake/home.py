@@ -9,8 +9,8 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline import files
-from pipeline.errors import (
+from pipeline.base import files
+from pipeline.base.errors import (
     ChangedError,
     LakeError,
     RefusedError,
@@ -21,7 +21,7 @@ from pipeline.errors import (
 from pipeline.lake.part_files import LocalPartFiles, PartFiles
 from pipeline.lake.small_files import LocalSmallFiles, SmallFiles
 from pipeline.lake.work import LOCKS, STAGING
-from pipeline.stores import Place, is_uri, place_of
+from pipeline.storage import StorePath, is_uri, place_of
 
 MANIFESTS = "_manifest"
 WAREHOUSE = "warehouse.duckdb"
@@ -154,7 +154,7 @@ def part_files_at(base: str) -> PartFiles:
     return found
 
 
-def _of_store(name: str, place: Place) -> Any:
+def _of_store(name: str, place: StorePath) -> Any:
     """Return a module that needs the extra `stores`."""
     try:
         return importlib.import_module(f"pipeline.lake.{name}")
@@ -166,7 +166,7 @@ def _of_store(name: str, place: Place) -> Any:
         ) from error
 
 
-def mirror_root(place: Place) -> Path:
+def mirror_root(place: StorePath) -> Path:
     """Return the folder of a lake's copy: below XDG_CACHE_HOME, else ~/.cache.
 
     Raises:

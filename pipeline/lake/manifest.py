@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from pipeline.errors import LakeError
+from pipeline.base.errors import LakeError
 from pipeline.lake.packs import Packs
-from pipeline.schema import PARTITION_KEY, SCHEMA_VERSION
+from pipeline.schema.tables import PARTITION_KEY, SCHEMA_VERSION
 
 # Hive's own spelling of NULL in a partition folder: the rows of `skipped` belong to no run.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"

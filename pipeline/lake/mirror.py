@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pipeline import files
+from pipeline.base import files
 from pipeline.lake.small_files import Chain, SmallFiles
 from pipeline.lake.work import locked
-from pipeline.stores import WIDTH, Place
-from pipeline.stores.objects import Objects, Version
+from pipeline.storage import WIDTH, StorePath
+from pipeline.storage.objects import Objects, Version
 
 _VERSIONS = ".versions.json"
 # No store can delete on a condition, so objects are emptied instead; an empty object is no file.
@@ -34,7 +34,7 @@ class Mirror(SmallFiles):
         StoreError: The store does not answer; so do all methods.
     """
 
-    def __init__(self, place: Place, root: Path) -> None:
+    def __init__(self, place: StorePath, root: Path) -> None:
         self.root = root
         self._objects = Objects(place)
 

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from pipeline import files
+from pipeline.base import files
 from pipeline.lake.packs import PACKED
-from pipeline.schema import PARTITION_KEY, tables
+from pipeline.schema.tables import PARTITION_KEY, tables
 
 if TYPE_CHECKING:
     import duckdb

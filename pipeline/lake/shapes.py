@@ -13,7 +13,7 @@ from typing import Any
 
 from pipeline.lake.manifest import part_folder
 from pipeline.lake.packs import PACKED
-from pipeline.schema import SCHEMA_VERSION, tables
+from pipeline.schema.tables import SCHEMA_VERSION, tables
 
 _Nullable = (str, type(None))
 _STAT = {"size": int, "mtime_ns": int, "inode": (int, type(None)), "members": int}

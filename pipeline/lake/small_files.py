@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline import files
+from pipeline.base import files
 
 Chain = Sequence[tuple[str, bytes | None]]
 """Files, by posix path relative to the lake, with their new content; None removes a file. They are

@@ -9,9 +9,9 @@ from typing import IO, TYPE_CHECKING, cast
 
 from pipeline.lake.part_files import PartFiles, Stored
 from pipeline.lake.work import STAGING
-from pipeline.schema import tables
-from pipeline.stores import Place, StoredFile, listed, look, remove_all, upload
-from pipeline.stores.duck import mount
+from pipeline.schema.tables import tables
+from pipeline.storage import StoredFile, StorePath, listed, look, remove_all, upload
+from pipeline.storage.duck import mount
 
 if TYPE_CHECKING:
     import duckdb
@@ -25,7 +25,7 @@ _LISTED = 50
 class StoredPartFiles(PartFiles):
     """Parts below a URI."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: StorePath) -> None:
         self.base = place.uri
         self.local = False
         self._place = place

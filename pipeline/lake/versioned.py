@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import LakeError
+from pipeline.base.errors import LakeError
 
 
 def read_versioned(

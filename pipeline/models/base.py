@@ -11,7 +11,7 @@ from pathlib import Path
 
 import duckdb
 
-from pipeline.errors import (
+from pipeline.base.errors import (
     REFUSED,
     ContractError,
     LakeError,
@@ -19,10 +19,10 @@ from pipeline.errors import (
     RowsError,
     StoreError,
 )
+from pipeline.base.signals import raise_if_ending
 from pipeline.lake import is_pack
 from pipeline.models.lost import lost_table
-from pipeline.schema import PARTITION_KEY, Column, Table, tables
-from pipeline.waiting import raise_if_ending
+from pipeline.schema.tables import PARTITION_KEY, Column, Table, tables
 
 _QUOTE = "$tracelake$"
 # DuckDB only passes on the system's message.

@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline import files
-from pipeline.engine import Workers
-from pipeline.files import naming
+from pipeline.base import files
+from pipeline.base.files import naming
+from pipeline.base.text import counted
+from pipeline.execution import Workers
 from pipeline.lake import Lake, Losses, Snapshot, find_losses
+from pipeline.lake.packing import rewrite_packs
 from pipeline.models.catalog import Catalog, catalog
 from pipeline.models.failures import Failure
-from pipeline.models.fill import Filler
+from pipeline.models.fill import WarehouseWriter
 from pipeline.models.state import (
     State,
     examined,
@@ -26,9 +28,7 @@ from pipeline.models.state import (
     recorded_state,
     wal_of,
 )
-from pipeline.packing import rewrite_packs
-from pipeline.schema import schema_hash
-from pipeline.text import counted
+from pipeline.schema.tables import schema_hash
 
 # If others commit meanwhile, a build adds their runs this often before it publishes.
 _ATTEMPTS = 4
@@ -111,7 +111,7 @@ def build(
     """
     started = time.perf_counter()
     models = models or catalog()
-    filler = Filler(
+    filler = WarehouseWriter(
         lake.part_files,
         models,
         memory_limit,
@@ -124,7 +124,7 @@ def build(
     return replace(done, seconds=time.perf_counter() - started)
 
 
-def _bring_up(lake: Lake, filler: Filler, *, full: bool) -> BuildResult:
+def _bring_up(lake: Lake, filler: WarehouseWriter, *, full: bool) -> BuildResult:
     """Build on top of the existing warehouse.
 
     Raises:
@@ -201,7 +201,7 @@ def same_code(a: State, b: State) -> bool:
 
 def _follow(
     lake: Lake,
-    filler: Filler,
+    filler: WarehouseWriter,
     staged: Path,
     snapshot: Snapshot,
     losses: Losses,

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.errors import ContractError
+from pipeline.base.errors import ContractError
+from pipeline.base.resources import resource_dir
 from pipeline.models.header import Model, read_model
-from pipeline.models.proof import Proof
-from pipeline.resources import resource_dir
-from pipeline.schema import Column, columns, tables
+from pipeline.models.validate import Proof
+from pipeline.schema.tables import Column, columns, tables
 
 CHECKS = "checks"
 EXAMPLES = "examples"

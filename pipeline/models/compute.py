@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import duckdb
 
-from pipeline.errors import RowsError
+from pipeline.base.errors import RowsError
 from pipeline.models.base import engine_errors, quoted
 from pipeline.models.header import Model
 

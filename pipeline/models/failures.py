@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass
 
 import duckdb
 
-from pipeline.errors import RowsError
+from pipeline.base.errors import RowsError
 from pipeline.models.base import quoted
 
 FAILURES = "model_failures"

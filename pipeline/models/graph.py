@@ -10,7 +10,7 @@ from typing import Any
 
 import duckdb
 
-from pipeline.errors import ContractError
+from pipeline.base.errors import ContractError
 from pipeline.models.header import Model
 
 # Table functions that make rows from their arguments alone.

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import duckdb
 
-from pipeline.errors import LakeError
+from pipeline.base.errors import LakeError
 from pipeline.lake import Mark, Snapshot
 from pipeline.models.base import literal, select_parts
 from pipeline.models.compute import connect
 from pipeline.models.failures import Failure, read_failures
 from pipeline.models.sums import changed_relations, has_sums, missing_relations, write_sums
-from pipeline.schema import SCHEMA_VERSION, Table, tables
+from pipeline.schema.tables import SCHEMA_VERSION, Table, tables
 
 # Raise this when an older warehouse cannot be updated.
 WAREHOUSE_VERSION = 5

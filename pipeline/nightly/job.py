@@ -12,10 +12,13 @@ from typing import Protocol, Self
 
 import duckdb
 
-from pipeline.errors import CheckFailedError, TracelakeError, UsageError, exit_code_of
-from pipeline.faults import EXPANDED_TOO_FAR
-from pipeline.files import put_output
-from pipeline.gates import (
+from pipeline.base.errors import CheckFailedError, TracelakeError, UsageError, exit_code_of
+from pipeline.base.files import put_output
+from pipeline.formats.ledger import EXPANDED_TOO_FAR
+from pipeline.lake import Lake, full_name
+from pipeline.models import Failure
+from pipeline.nightly.backlog import Backlog, Duty
+from pipeline.nightly.gates import (
     Gate,
     bad_lines,
     cut_short,
@@ -25,15 +28,12 @@ from pipeline.gates import (
     lost_data,
     too_many_bad_lines,
 )
-from pipeline.lake import Lake, full_name
-from pipeline.models import Failure
-from pipeline.nightly.hook import Hook
 from pipeline.nightly.lock import alone
-from pipeline.nightly.owed import Duty, Owed
+from pipeline.nightly.post_command import PostCommand
 from pipeline.nightly.series import Series
 from pipeline.nightly.summary import Account, Verdicts, read_page
-from pipeline.query import ask
-from pipeline.report import ReportResult
+from pipeline.output.html import ReportResult
+from pipeline.warehouse import ask
 
 _FOLDER = "_run"
 _LATE = """
@@ -71,7 +71,7 @@ class Request:
     summary: Series | None
     show: Callable[[str], object] | None
     keep: int | None
-    hook: Hook | None
+    hook: PostCommand | None
     wait: timedelta
 
 
@@ -87,7 +87,7 @@ class Job:
         self._voice = voice
         self._until_end = ExitStack()
         self._verdicts: list[TracelakeError] = []
-        self._owed: Owed
+        self._owed: Backlog
 
     def __enter__(self) -> Self:
         return self
@@ -109,7 +109,7 @@ class Job:
         folder = lake.root / _FOLDER
         warn = self._voice.warn
         self._until_end.enter_context(alone(folder / "lock", self._request.wait, warn))
-        self._owed = Owed.open(lake, f"{_FOLDER}/owed.json", duties, warn)
+        self._owed = Backlog.open(lake, f"{_FOLDER}/owed.json", duties, warn)
 
     def add_runs(self, lake: Lake, failed: Sequence[Failure]) -> None:
         """Add the runs of the warehouse, which has been built.

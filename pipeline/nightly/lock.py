@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TextIO
 
-from pipeline.errors import LakeError
+from pipeline.base.errors import LakeError
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0

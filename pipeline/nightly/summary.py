@@ -16,11 +16,11 @@ from typing import Any
 import duckdb
 
 from pipeline import __version__
-from pipeline.errors import TracelakeError, advice_on, is_refusal
-from pipeline.gates import GATES, NO_RUN, BadLines, Failure, Gate, failures
+from pipeline.base.errors import TracelakeError, advice_on, is_refusal
 from pipeline.ingest import IngestReport, Status
 from pipeline.models import Failure as Failed
-from pipeline.query.values import jsonable
+from pipeline.nightly.gates import GATES, NO_RUN, BadLines, Failure, Gate, failures
+from pipeline.warehouse.values import jsonable
 
 VERSION = 1
 # Files that were skipped and are named; `skipped` counts all of them.

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import UsageError
+from pipeline.base.errors import UsageError
 from pipeline.synth import log_text, rank_trace, training_log, truth
 from pipeline.synth.alone import execute_alone
 from pipeline.synth.plan import make_plan

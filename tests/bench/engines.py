@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from pipeline.engine import Workers, dask_workers
+from pipeline.execution import Workers, dask_workers
 from pipeline.ingest import Options, ingest
 from pipeline.lake import Lake
 from pipeline.models import build

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline import parts
-from pipeline.schema import tables
+from pipeline.lake import parquet
+from pipeline.schema.tables import tables
 from tests.bench.measure import own_times
 
 TABLE = "comms"
@@ -41,13 +41,13 @@ ACCESSES = {
 
 def _chosen(rows: pa.Table, folder: Path) -> None:
     with ThreadPoolExecutor(1) as helper:
-        writer = parts.PartWriter("run", folder, helper)
+        writer = parquet.PartWriter("run", folder, helper)
         writer.add(TABLE, rows.to_batches())
         writer.close()
 
 
 def _small_groups(rows: pa.Table, folder: Path) -> None:
-    parts.ROW_GROUP_ROWS = 1 << 16
+    parquet.ROW_GROUP_ROWS = 1 << 16
     _chosen(rows, folder)
 
 
@@ -63,7 +63,7 @@ def _by_options(**options: Any) -> Callable[[pa.Table, Path], None]:
         pq.write_table(
             rows.unify_dictionaries().combine_chunks(),
             folder / f"{TABLE}.parquet",
-            row_group_size=parts.ROW_GROUP_ROWS,
+            row_group_size=parquet.ROW_GROUP_ROWS,
             **options,
         )
 

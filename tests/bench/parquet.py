@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.schema import schema_hash, tables
+from pipeline.schema.tables import schema_hash, tables
 from tests.bench.answers import parquet_bytes
 from tests.bench.contract import Bench, Result, Role, Settings
 from tests.bench.layouts import ACCESSES, CHOSEN, LAYOUTS, TABLE, answer, open_duckdb

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from pipeline.lake import Lake
 from pipeline.models import build
-from pipeline.query import open_warehouse
 from pipeline.synth.archive import write_archive
 from pipeline.synth.spec import Spec
+from pipeline.warehouse import open_warehouse
 from tests.lakes import run_ingest
 
 NOISES = (0.0, 0.01, 0.03, 0.05)

@@ -19,8 +19,8 @@ from pathlib import Path
 from pipeline.ingest import Options, ingest
 from pipeline.lake import Lake
 from pipeline.models import build
-from pipeline.query import open_warehouse
-from pipeline.stores import place_of, upload
+from pipeline.storage import place_of, upload
+from pipeline.warehouse import open_warehouse
 from tests.bench.contract import Bench, Result, Role, Settings
 from tests.bench.many_files import ranks
 from tests.bench.measure import Candidate, Sample, run_rounds, warm

@@ -18,9 +18,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.budget import processors
-from pipeline.parts import PartWriter
-from pipeline.schema import tables
+from pipeline.base.memory_limit import processors
+from pipeline.lake.parquet import PartWriter
+from pipeline.schema.tables import tables
 from tests.bench.measure import own_times
 
 _HELD = 4

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline import files
-from pipeline.schema import tables
+from pipeline.base import files
+from pipeline.schema.tables import tables
 
 KILL = "kill"
 TORN = "torn"  # killed in the middle of a write

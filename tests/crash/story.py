@@ -19,15 +19,15 @@ from typing import Any
 from weakref import finalize
 
 import pipeline
+from pipeline.base.errors import TracelakeError
 from pipeline.cli import main
-from pipeline.errors import TracelakeError
 from pipeline.ingest import Options, ingest
 from pipeline.lake import Lake
 from pipeline.models import build
-from pipeline.query import ask, open_warehouse
-from pipeline.report import write_report
+from pipeline.output.html import write_report
 from pipeline.synth.archive import write_archive
 from pipeline.synth.spec import Spec
+from pipeline.warehouse import ask, open_warehouse
 from tests.crash.effects import Points, Strike
 
 _SMALL: dict[str, Any] = {

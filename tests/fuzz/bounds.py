@@ -17,7 +17,7 @@ def main(count: int) -> None:
     """Golden inputs, all seeds, and so many mutations of each format's."""
     compiled.check_bounds()
 
-    from pipeline.scan.lines import line_ends
+    from pipeline.kernels.numbers import line_ends
     from tests.fuzz.invariants import examine
     from tests.fuzz.mutate import mutate
     from tests.fuzz.seeds import every_seed, seeds

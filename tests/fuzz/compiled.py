@@ -1,8 +1,9 @@
 """Kernels as the campaign runs them: every read within bounds, every branch counted.
 
-`check_bounds` and `count_branches` must be called before anything of `pipeline.scan` but `compiled`
-is imported. Both give other machine code from the same sources, so that the process needs a code
-folder of its own: set `NUMBA_CACHE_DIR`, and `NUMBA_BOUNDSCHECK=1` before numba is imported.
+`check_bounds` and `count_branches` must be called before any other module of `pipeline.kernels` or
+`pipeline.formats` is imported. Both give other machine code from the same sources, so that the
+process needs a code folder of its own: set `NUMBA_CACHE_DIR`, and `NUMBA_BOUNDSCHECK=1` before
+numba is imported.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -25,10 +26,10 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
 
-from pipeline.scan import compiled
+from pipeline.kernels import compiled
 
 SITES = 1 << 14
-_ROOM = "pipeline.scan."
+_ROOMS = ("pipeline.kernels.", "pipeline.formats.")
 _DECORATORS = {"kernel", "inlined"}
 _HITS = np.zeros(SITES, np.uint32)
 _ADDRESS = _HITS.ctypes.data
@@ -86,7 +87,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if not name.startswith(_ROOM):
+        if not name.startswith(_ROOMS):
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         assert spec is not None

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pipeline.ingest import Options, ingest
-from pipeline.ingest.chunks import CHUNK_BYTES
+from pipeline.inputs.chunks import CHUNK_BYTES
 from pipeline.lake import Lake
 from tests.fuzz.seeds import file_name
 from tests.traces import op, plan

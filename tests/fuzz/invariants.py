@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from pipeline.faults import TEXT_LIMIT, escape
 from pipeline.formats import HEAD_BYTES, Claim, formats
+from pipeline.formats.ledger import TEXT_LIMIT, escape
 from tests.fuzz.seeds import file_name
 from tests.golden_cases import render
 from tests.parsing import Parsed, parse

@@ -19,7 +19,7 @@ from pipeline.ingest import Options, ingest
 from pipeline.lake import Lake
 from pipeline.models import BuildResult, build
 from tests.fuzz.mutate import mutate, put_number
-from tests.fuzz.seeds import NAMES, every_seed, seeds
+from tests.fuzz.seeds import every_seed, file_name, seeds
 from tests.poison import figures
 from tests.traces import trace, trace_name, write
 
@@ -60,7 +60,7 @@ def campaign(count: int, seed: int, per_job: int = _PER_JOB) -> Campaign:
                 random = Random(f"{seed}/{number}")
                 name = random.choice([*corpus])
                 text = mutate(random, random.choice(corpus[name]), pool)
-                write(inputs, {f"{number}/{_name(random, NAMES[name])}": text})
+                write(inputs, {f"{number}/{_name(random, file_name(name))}": text})
             lake, built = _job(Path(folder), inputs)
             runs += len(lake.snapshot().runs) - 1
             failed += [(run.run_id, run.failed_model, run.message) for run in built.failed]

@@ -24,14 +24,14 @@ from pathlib import Path
 from random import Random
 from unittest.mock import patch
 
-from pipeline.check import check_lake
-from pipeline.errors import TracelakeError, next_step
+from pipeline.base.errors import TracelakeError, next_step
 from pipeline.ingest import Options, ingest
 from pipeline.lake import Lake, never
+from pipeline.lake.packing import compact
 from pipeline.models import Catalog, build, load, losses_before
-from pipeline.packing import compact
-from pipeline.query import run_query
-from pipeline.retention import choose_runs, drop
+from pipeline.warehouse import run_query
+from pipeline.warehouse.check import check_lake
+from pipeline.warehouse.retention import choose_runs, drop
 from tests.traces import plan, write
 
 _MODELS = {
@@ -256,7 +256,7 @@ class Cases:
             for module in ("check.lake", "check.rows", "models.build", "query.statements"):
                 if hasattr(sys.modules[f"pipeline.{module}"], "catalog"):
                     held.enter_context(patch(f"pipeline.{module}.catalog", lambda: self._models))
-            held.enter_context(patch("pipeline.check.lake.check_rows", lambda _: []))
+            held.enter_context(patch("pipeline.warehouse.check.lake.check_rows", lambda _: []))
             yield
 
 

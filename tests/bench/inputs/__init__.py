@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.errors import ContractError
+from pipeline.base.errors import ContractError
 from tests.parsing import large_formats
 
 Integers = npt.NDArray[np.int64]

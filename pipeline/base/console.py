@@ -1,0 +1,285 @@
+"""Print progress, notes and errors of a command on standard error."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pipeline
+from pipeline.base.errors import TracelakeError, next_step
+from pipeline.base.text import counted, printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pipeline.base.progress import Moving
+
+_PLAIN_SECONDS = 10.0
+# With these variables rich prints as on a terminal although there is none.
+_TOLD = ("FORCE_COLOR", "TTY_COMPATIBLE")
+# If set, the traceback of every error is printed.
+TRACEBACK = "TRACELAKE_TRACEBACK"
+
+
+class Voice:
+    """Prints to standard error: moving lines on a terminal, plain lines in a log."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._console = None if _is_log() else _terminal()
+
+    @property
+    def draws(self) -> bool:
+        """Tell whether standard error is a terminal that can show moving lines."""
+        return self._console is not None and self._console.is_terminal
+
+    def say(self, text: str) -> None:
+        """Print a line for people; print nothing when quiet."""
+        if not self._quiet:
+            self._print(text)
+
+    def progress(self, text: str, **figures: object) -> None:
+        """Print the progress as a line for people; the figures are for programs."""
+        del figures
+        self.say(text)
+
+    def warn(self, text: str) -> None:
+        """Print a warning, even when quiet."""
+        self._print(f"warning: {text}", style="yellow")
+
+    def ended(self, how: str) -> None:
+        """Print that a signal has ended the command."""
+        self._plain(how)
+
+    def error(self, error: TracelakeError) -> None:
+        """Print an error as one block: what, where, why, what next."""
+        if TRACEBACK in os.environ:
+            self._plain("".join(traceback.format_exception(error)))
+        self._block(
+            error.message,
+            {"where": error.location, "why": _causes(error, error.message), "next": error.hint},
+        )
+
+    def trouble(self, error: OSError) -> None:
+        """Print an error of the operating system as one block."""
+        if TRACEBACK in os.environ:
+            self._plain("".join(traceback.format_exception(error)))
+        where = None if error.filename is None else os.fsdecode(error.filename)
+        self._block(
+            error.strerror or str(error),
+            {"where": where, "next": next_step(error)},
+        )
+
+    def bug(self, error: BaseException) -> None:
+        """Print an unexpected error: what to report, and its traceback.
+
+        The traceback goes to a file if standard error is a terminal, and is printed otherwise.
+        """
+        text = "".join(traceback.format_exception(error))
+        command = shlex.join(["tracelake", *sys.argv[1:]])
+        python = f"Python {platform.python_version()}, {platform.platform()}"
+        version = f"tracelake {pipeline.__version__}, {python}"
+        kept = None
+        if self.draws and TRACEBACK not in os.environ:
+            kept = _keep(f"{version}\n{command}\n\n{text}")
+        if kept is None:
+            self._plain(text)
+        last = traceback.extract_tb(error.__traceback__)[-1:]
+        self._block(
+            f"a bug in tracelake: {_named(error)}",
+            {
+                "where": "".join(f"{at.filename}:{at.lineno} in {at.name}" for at in last),
+                "why": _causes(error, str(error)),
+                "command": command,
+                "version": version,
+                "traceback": kept or "above",
+                "next": "report it with the traceback; everything committed to the lake is intact",
+            },
+        )
+
+    @contextmanager
+    def doing(self, what: str) -> Iterator[Callable[[str], None]]:
+        """Show a long task: a spinner on a terminal, a line now and then in a log.
+
+        Yields:
+            A function to call with each step of the work.
+        """
+        said = time.monotonic()
+        drawn: Moving | None = None
+        if screen := self._screen():
+            from pipeline.base.progress import spinner  # noqa: PLC0415 - rich takes long to import
+
+            drawn = spinner(screen, what)
+
+        def tell(step: str) -> None:
+            nonlocal said
+            if drawn:
+                drawn.update(description=f"{what}: {step}")
+            now = time.monotonic()
+            if not self.draws and now - said >= _PLAIN_SECONDS:
+                said = now
+                self.progress(f"{what}: {step}", doing=what, step=step)
+
+        with drawn or nullcontext():
+            yield tell
+
+    def bar(self) -> IngestBar:
+        """Return the progress of an ingest, to be used as a context manager."""
+        drawn: Moving | None = None
+        if screen := self._screen():
+            from pipeline.base.progress import ingest_bar  # noqa: PLC0415 - rich takes long to import
+
+            drawn = ingest_bar(screen)
+        return IngestBar(self, drawn, quiet=self._quiet)
+
+    def _screen(self) -> Console | None:
+        """Return the terminal if it shows moving lines."""
+        return self._console if self.draws and not self._quiet else None
+
+    def _block(self, what: str, facts: dict[str, str | None]) -> None:
+        self._print(f"error: {what}", style="red")
+        width = 2 + max([5, *(len(name) for name, fact in facts.items() if fact)])
+        for name, fact in facts.items():
+            if fact:
+                label = f"{name}:"
+                self._print(f"  {label:<{width}}{fact}")
+
+    def _plain(self, text: str) -> None:
+        self._print(text.rstrip("\n"))
+
+    def _print(self, text: str, style: str | None = None) -> None:
+        if self._console:
+            self._console.print(printable(text), markup=False, emoji=False, style=style)
+        else:
+            _write(f"{printable(text)}\n")
+
+
+class IngestBar:
+    """Progress of an ingest: a bar on a terminal, a line now and then in a log."""
+
+    def __init__(self, voice: Voice, drawn: Moving | None, *, quiet: bool) -> None:
+        self._voice = voice
+        self._drawn = drawn
+        self._plain = not quiet and drawn is None
+        self._runs = self._files = self._weight = 0
+        self._files_done = self._weight_done = self._rejected = 0
+        self._lock = threading.Lock()
+        self._began = self._said = time.monotonic()
+
+    def __enter__(self) -> IngestBar:
+        if self._drawn:
+            self._drawn.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._drawn:
+            self._drawn.__exit__(*exc)
+
+    def planned(self, runs: int, files: int, weight: int) -> None:
+        """See `pipeline.ingest.Progress`."""
+        self._runs, self._files, self._weight = runs, files, weight
+        self._began = self._said = time.monotonic()
+        if self._drawn:
+            self._drawn.update(total=weight, description=f"reading {counted(runs, 'run')}")
+
+    def advance(self, weight: int, files: int, rejected: int) -> None:
+        """See `pipeline.ingest.Progress`; called from several threads."""
+        with self._lock:
+            self._weight_done += weight
+            self._files_done += files
+            self._rejected += rejected
+            now = time.monotonic()
+            due = self._plain and now - self._said >= _PLAIN_SECONDS
+            if due:
+                self._said = now
+        if self._drawn:
+            self._drawn.update(advance=weight, counts=self._counts())
+        if due:
+            self._voice.progress(
+                self._line(now - self._began),
+                bytes=self._weight_done,
+                bytes_total=self._weight,
+                files=self._files_done,
+                files_total=self._files,
+                rejected=self._rejected,
+            )
+
+    def _counts(self) -> str:
+        files = f"{self._files_done:,} of {counted(self._files, 'file')}"
+        return f"{files}, {self._rejected:,} rejected" if self._rejected else files
+
+    def _line(self, seconds: float) -> str:
+        rate = self._weight_done / seconds if seconds else 0.0
+        left = max(0, self._weight - self._weight_done) / rate if rate else None
+        pieces = [
+            f"read {self._weight_done / 1e6:,.1f} of {self._weight / 1e6:,.1f} MB",
+            f"{rate / 1e6:,.1f} MB/s",
+            "" if left is None else f"{timedelta(seconds=round(left))} left",
+            self._counts(),
+        ]
+        return ", ".join(filter(None, pieces))
+
+
+def _is_log() -> bool:
+    """Return whether standard error is not a terminal and rich is not forced to act as on one."""
+    shown = bool(sys.stderr) and sys.stderr.isatty()
+    return not shown and not any(os.environ.get(name) for name in _TOLD)
+
+
+def _terminal() -> Console:
+    from pipeline.base.drawing import error_console  # noqa: PLC0415 - rich takes long to import
+
+    return error_console()
+
+
+def _write(text: str) -> None:
+    if sys.stderr:  # it may be closed from the start
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except OSError:  # the reader or the terminal has gone; the command continues silently
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+def _causes(error: BaseException, told: str) -> str | None:
+    """Return the causes of an error that its message does not already contain."""
+    causes = []
+    cause = error.__cause__
+    while cause is not None:
+        said = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
+        if said and said not in told:
+            causes.append(said)
+            told += said
+        cause = cause.__cause__
+    return "; ".join(causes) or None
+
+
+def _named(error: BaseException) -> str:
+    return "".join(traceback.format_exception_only(error)).strip()
+
+
+def _keep(text: str) -> str | None:
+    """Write a traceback to a temporary file; return None if no file can be written."""
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w",
+            prefix="tracelake-bug-",
+            suffix=".txt",
+            delete=False,
+            encoding="utf-8",
+            errors="backslashreplace",
+        ) as file:
+            file.write(text)
+    except OSError:
+        return None
+    return file.name

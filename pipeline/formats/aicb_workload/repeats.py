@@ -1,0 +1,51 @@
+"""Find micro-batches of a workload plan: where its row list repeats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.formats.aicb_workload.rows import LAYER, Records
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """`count` blocks of `length` rows each, from row `first` on."""
+
+    first: int
+    length: int
+    count: int
+
+    def places(self, rows: Records) -> tuple[Integers, npt.NDArray[np.bool_]]:
+        """Return each row's distance from the first block's start, and whether it is in a block."""
+        places = rows["row"].astype(np.int64) - self.first
+        return places, (places >= 0) & (places < self.count * self.length)
+
+
+def find_repeat(rows: Records, token: int, count: int) -> Repeat | None:
+    """Return the blocks that a layer begins.
+
+    Args:
+        rows: All rows of the plan.
+        token: Token of the layer that begins a block.
+        count: Number of blocks there must be, at least 2.
+
+    Returns:
+        None unless exactly so many rows have that name, at equal distance, with the same layers
+        between them.
+    """
+    layers = rows["words"][:, LAYER]
+    starts = rows["row"][layers == token].astype(np.int64)
+    if len(starts) != count or (np.diff(starts, 2) != 0).any():
+        return None
+    repeat = Repeat(int(starts[0]), int(starts[1] - starts[0]), count)
+    places, inside = repeat.places(rows)
+    _, example, kind = np.unique(
+        places[inside] % repeat.length, return_index=True, return_inverse=True
+    )
+    found = layers[inside]
+    return repeat if (found == found[example][kind]).all() else None

@@ -1,0 +1,280 @@
+"""Match the lines of a piece of text against expressions, and type their groups, by polars.
+
+Lines that are not UTF-8 are set aside before an expression sees them: polars does not check, and
+one wrong byte would fail the whole piece.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from pipeline.base.errors import ContractError
+
+Bytes = npt.NDArray[np.uint8]
+Longs = npt.NDArray[np.int64]
+
+_MATCHED = "_matched"
+_FILLER, _RETURN = b"?\r"
+_PIECE_BYTES = 4 << 20
+_MOST = 2**63 - 1
+# What \d and the like mean in polars is not ASCII.
+_ASCII = {
+    "d": "[0-9]",
+    "D": "[^0-9]",
+    "w": "[0-9A-Za-z_]",
+    "W": "[^0-9A-Za-z_]",
+    "s": r"[\t-\r ]",
+    "S": r"[^\t-\r ]",
+    "b": r"(?-u:\b)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A named group of an expression, and the column that it fills.
+
+    Attributes:
+        type: Type of the column as `schemas/columns.toml` has it.
+        digits: The group is decimal text, and the column has as many digits more as an integer.
+        required: The column is never NULL.
+    """
+
+    name: str
+    column: str
+    type: str
+    digits: int | None
+    required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """An expression for whole lines; `pattern` is as polars reads it."""
+
+    pattern: str
+    groups: tuple[Group, ...]
+
+
+class Piece(NamedTuple):
+    """Some lines of a file.
+
+    Attributes:
+        starts: Index in `data` of each line's first byte.
+        stops: Index behind each line's last byte, its end left out.
+    """
+
+    data: Bytes
+    starts: Longs
+    stops: Longs
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """The lines of a piece that match an expression.
+
+    Attributes:
+        at: Their numbers in the piece, from 0, rising.
+        values: Their typed groups by column; a row per line that has all its values.
+        bad: Numbers of lines with a value that is missing or that the column cannot hold.
+    """
+
+    at: Longs
+    values: pl.DataFrame
+    bad: Longs
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was found in a piece: `matches` has an entry per expression, `rest` is of none."""
+
+    matches: tuple[Matches, ...]
+    rest: Longs
+    not_utf8: Longs
+
+
+def expression(pattern: str, groups: Sequence[Group]) -> Expression:
+    """Return an expression for whole lines.
+
+    Raises:
+        ContractError: polars cannot use it.
+    """
+    ascii_only = re.sub(r"\\(.)", lambda escape: _ASCII.get(escape[1], escape[0]), pattern)
+    ended = f"^(?:{ascii_only})(?P<{_MATCHED}>)$" if groups else f"^(?:{ascii_only})$"
+    try:
+        pl.Series([""]).str.contains(ended)
+    except pl.exceptions.ComputeError as error:
+        reason = next((s for s in str(error).splitlines() if s.startswith("error:")), str(error))
+        raise ContractError(f"polars cannot use the expression {pattern!r}: {reason}") from error
+    return Expression(ended, tuple(groups))
+
+
+def find(piece: Piece, expressions: Sequence[Expression]) -> Found:
+    """Match each line with the first expression that it matches whole.
+
+    Text in the result is a copy.
+    """
+    data, starts, stops = piece
+    wrong = _not_utf8(data, starts, stops)
+    if wrong.size:
+        data = data.copy()
+        for line in wrong.tolist():
+            data[starts[line] : stops[line]] = _FILLER
+    text = _lines(data, starts, stops)
+    at = np.arange(starts.size)
+    if wrong.size:
+        at = np.delete(at, wrong)
+        text = text.gather(at)
+    matches = []
+    for one in expressions:
+        if at.size:
+            found, hit = _match(text, at, one)
+            if hit.any():
+                text = text.filter(~hit)
+                at = at[~hit.to_numpy()]
+        else:
+            found = Matches(at, pl.DataFrame(), at)
+        matches.append(found)
+    return Found(tuple(matches), at, wrong)
+
+
+def _lines(data: Bytes, starts: Longs, stops: Longs) -> pl.Series:
+    """Return the lines as text, without a copy: every other string is the end of a line."""
+    bounds = np.empty(2 * starts.size + 1, np.int64)
+    bounds[:-1:2] = starts
+    bounds[1::2] = stops
+    bounds[-1] = stops[-1] if stops.size else 0
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+    both = pa.Array.from_buffers(pa.large_utf8(), 2 * starts.size, buffers)
+    return pl.Series(both, dtype=pl.String).gather_every(2)
+
+
+def _not_utf8(data: Bytes, starts: Longs, stops: Longs) -> Longs:
+    """Return the numbers of the lines that are not UTF-8."""
+    bounds = pa.py_buffer(np.array([0, data.size]))
+    whole = pa.Array.from_buffers(pa.large_binary(), 1, [None, bounds, pa.py_buffer(data)])
+    try:
+        whole.cast(pa.large_utf8())
+    except pa.ArrowInvalid:
+        high = np.unique(np.searchsorted(starts, np.flatnonzero(data >= 0x80), side="right") - 1)
+        wrong = [i for i in high.tolist() if not _is_utf8(data[starts[i] : stops[i]].tobytes())]
+        return np.array(wrong, np.int64)
+    return np.empty(0, np.int64)
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _match(text: pl.Series, at: Longs, one: Expression) -> tuple[Matches, pl.Series]:
+    """Return the lines that match, and which those are."""
+    if not one.groups:
+        hit = text.str.contains(one.pattern)
+        return Matches(at[hit.to_numpy()], pl.DataFrame(), at[:0]), hit
+    groups = text.str.extract_groups(one.pattern)
+    hit = groups.struct.field(_MATCHED).is_not_null()
+    lines = at[hit.to_numpy()]
+    texts = groups.struct.unnest().filter(hit)
+    values, bad = [], np.zeros(lines.size, np.bool_)
+    for group in one.groups:
+        said = _given(texts[group.name])
+        value = typed(said, group).alias(group.column)
+        missing = value.null_count()
+        if missing and (group.required or missing != said.null_count()):
+            unheld = value.is_null() if group.required else value.is_null() & said.is_not_null()
+            bad |= unheld.to_numpy()
+        values.append(value)
+    frame = pl.DataFrame(values)
+    if bad.any():
+        return Matches(lines[~bad], frame.filter(pl.Series(~bad)), lines[bad]), hit
+    return Matches(lines, frame, lines[:0]), hit
+
+
+def _given(text: pl.Series) -> pl.Series:
+    """Return texts, NULL where they are empty."""
+    empty = text == ""
+    return text.set(empty, None) if empty.any() else text
+
+
+def typed(text: pl.Series, group: Group) -> pl.Series:
+    """Return texts as values of a column; NULL where the column cannot hold it."""
+    if group.digits is not None:
+        return _decimals(text, group.digits)
+    match group.type:
+        case "INTEGER":
+            return text.cast(pl.Int32, strict=False)
+        case "BIGINT":
+            return text.cast(pl.Int64, strict=False)
+        case "DOUBLE":
+            return _floats(text)
+    return text
+
+
+def nothing(groups: Sequence[Group]) -> pl.DataFrame:
+    """Return one row of NULLs in the types of the groups' columns."""
+    none = pl.Series([None], dtype=pl.String)
+    return pl.DataFrame([typed(none, group).alias(group.column) for group in groups])
+
+
+def _floats(text: pl.Series) -> pl.Series:
+    """Return texts as floats; NULL where a number is larger than any float."""
+    values = text.cast(pl.Float64, strict=False)
+    infinite = values.is_infinite()
+    if infinite.any():
+        return values.set(infinite & text.str.contains("[0-9]"), None)
+    return values
+
+
+def _decimals(text: pl.Series, digits: int) -> pl.Series:
+    """Return decimal texts times ten to the power of digits, exactly; NULL where that fails."""
+    places = rf"(?:\.[0-9]{{1,{digits}}})?" if digits else ""
+    text = text.set(~text.str.contains(f"^-?[0-9]+{places}$"), None)
+    point = text.str.find(".", literal=True).cast(pl.Int64)
+    given = (text.str.len_bytes().cast(pl.Int64) - point - 1).fill_null(0)
+    factors = [10 ** (digits - k) for k in range(digits + 1)]
+    limit = pl.Series([_MOST // factor for factor in factors]).gather(given)
+    number = text.str.replace(".", "", literal=True).cast(pl.Int64, strict=False)
+    fits = number.is_between(-limit, limit)
+    return number.set(~fits, None) * pl.Series(factors).gather(given)
+
+
+def cut(data: Bytes, start: int, ends: Longs) -> Iterator[Piece]:
+    """Cut lines into pieces that are matched one by one, at least one line each.
+
+    Args:
+        start: Index of the first byte.
+        ends: Index of the newline behind each line.
+    """
+    first = 0
+    while first < ends.size:
+        last = max(int(np.searchsorted(ends, start + _PIECE_BYTES)), first + 1)
+        behind = ends[first:last] - start
+        part = data[start : start + int(behind[-1])]
+        starts = np.concatenate([[0], behind[:-1] + 1])
+        ended = (behind > starts) & (data[ends[first:last] - 1] == _RETURN)
+        yield Piece(part, starts, behind - ended)
+        start, first = int(ends[last - 1]) + 1, last
+
+
+def find_all(pieces: Sequence[Piece], expressions: Sequence[Expression]) -> Iterable[Found]:
+    """Match the lines of each piece; see `find`. Large inputs use the threads that polars may."""
+    if len(pieces) < 2:
+        return [find(piece, expressions) for piece in pieces]
+    return _threads().map(lambda piece: find(piece, expressions), pieces)
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(pl.thread_pool_size(), "lines")

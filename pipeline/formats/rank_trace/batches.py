@@ -1,0 +1,301 @@
+"""Make record batches of `ops` and `comms` from the columns of rank-trace kernels."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.formats.rank_trace.layout import (
+    ATTRIBUTE_END,
+    ATTRIBUTES,
+    COMM_CALLER,
+    COMM_DTYPE,
+    COMM_FUNC,
+    COMM_GROUP,
+    COMM_TENSOR,
+    DIMENSIONS,
+    DURATION_NS,
+    ELEMENTS,
+    END,
+    LINE,
+    OP,
+    OP_DESCRIPTION,
+    OP_DTYPE,
+    OP_GROUP,
+    OP_PHASE,
+    OP_ROW,
+    RANK,
+    ROWS,
+    SHAPE_END,
+    SOURCE,
+    START,
+    SUB_SEQ,
+    VALUE_BYTES,
+    Rows,
+)
+from pipeline.kernels import arrow
+from pipeline.kernels.arrow import Longs, Mask
+from pipeline.kernels.compiled import kernel
+from pipeline.kernels.numbers import NULL
+from pipeline.kernels.tokens import TokenTable
+from pipeline.schema.tables import tables
+
+Ids = npt.NDArray[np.int32]
+
+_NO_ROWS = np.empty(0, np.int64)
+
+GROUPS = {
+    "ep": "embedding",
+    "pep": "position_embedding",
+    "exp": "expert",
+    "exp_dp": "expert_dp",
+    "ep_dp": "expert_dp",
+}
+"""Group as printed -> its kind; other spellings are used unchanged."""
+
+_OP_GROUPS = {
+    "dp_allreduce": "dp",
+    "exp_dp_allreduce": "expert_dp",
+    "ep_dp_allreduce": "expert_dp",
+    "ep_allreduce": "embedding",
+    "pep_allreduce": "position_embedding",
+}
+_COLLECTIVES = {
+    "allreduce": "all_reduce",
+    "all_reduce": "all_reduce",
+    "allgather": "all_gather",
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "reducescatter": "reduce_scatter",
+    "all_to_all": "all_to_all",
+    "alltoall": "all_to_all",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "send": "send",
+    "recv": "recv",
+}
+_CATEGORIES = {
+    "forward_step": "compute",
+    "backward_step": "compute",
+    "loss_func": "compute",
+    "get_batch": "data",
+    "optimizer_step": "optimizer",
+    "ddp_grad_comm": "collective",
+}
+_WIDTHS = {
+    **dict.fromkeys(("float64", "int64"), 8),
+    **dict.fromkeys(("float32", "int32"), 4),
+    **dict.fromkeys(("float16", "bfloat16", "int16"), 2),
+    **dict.fromkeys(("int8", "uint8", "bool"), 1),
+}
+
+
+def group_kind(printed: str) -> str:
+    """Return communication group by its spelling."""
+    return GROUPS.get(printed, printed)
+
+
+def group_of_op(op: str) -> str | None:
+    """Return group of an operation that is itself a communication."""
+    return "pp" if op.startswith(("send_", "recv_")) else _OP_GROUPS.get(op)
+
+
+def collective(func: str) -> str | None:
+    """Return collective by the spelling of a function, or by an operation that is one."""
+    if func.startswith(("send_", "recv_")):
+        return func[:4]
+    return "all_reduce" if func in _OP_GROUPS else _COLLECTIVES.get(func)
+
+
+def category(op: str) -> str | None:
+    """Return category of an operation."""
+    if op.startswith(("send_", "recv_")):
+        return "p2p"
+    return "collective" if op in _OP_GROUPS else _CATEGORIES.get(op)
+
+
+def width(dtype: str) -> int | None:
+    """Return bytes per element."""
+    return 1 if dtype.startswith("float8") else _WIDTHS.get(dtype)
+
+
+class Texts:
+    """Tokens as text, each decoded once per batch: all of a table, or some of them, renumbered."""
+
+    def __init__(self, table: TokenTable, some: Iterable[int] | None = None) -> None:
+        raws = [table.raw(i) for i in (range(len(table)) if some is None else some)]
+        self.names = [arrow.text_of(raw) for raw in raws]
+        self.wrong = np.array([not arrow.is_utf8(raw) for raw in raws], np.bool_)
+
+    @functools.cached_property
+    def given(self) -> list[str | None]:
+        """The texts, except for token 0."""
+        return [None, *self.names[1:]]
+
+    def meanings(self, meaning: Callable[[str], str | None]) -> list[str | None]:
+        """Return the meanings of tokens; None for token 0."""
+        return [None, *map(meaning, self.names[1:])]
+
+    def lookup(self, ids: Ids, test: Callable[[str], bool]) -> Mask:
+        """Return whether each token passes a test."""
+        passed: Mask = np.array([test(name) for name in self.names], np.bool_)[ids]
+        return passed
+
+
+@dataclass(frozen=True, slots=True)
+class Numbering:
+    """Columns of ops that are derived from the order of lines."""
+
+    stage: Longs
+    step: Ids
+    seq: Longs
+    micro_batch: Ids
+
+
+def build(
+    ops: Rows,
+    comms: Rows,
+    numbering: Numbering,
+    names: Texts,
+    keys: Texts,
+    texts: Texts,
+) -> tuple[pa.RecordBatch, pa.RecordBatch, Longs, Longs]:
+    """Return batches of all rows.
+
+    Returns:
+        ops, comms, and the rows of ops with a value that is not UTF-8 and with an unknown dtype,
+        in themselves or in one of their communications.
+    """
+    n, m = int(ops.size[ROWS]), int(comms.size[ROWS])
+    parent = comms.wide[OP_ROW, :m]
+    op_ids, comm_ids = ops.ids[:, :n], comms.ids[:, :m]
+    sub = comms.wide[SUB_SEQ, :m]
+    own = sub == NULL
+    groups = _groups(op_ids, comm_ids, parent, own, names, texts)
+    op_part, op_wrong, op_unknown = _shared(ops, op_ids[OP_DTYPE], keys, texts)
+    comm_part, comm_wrong, comm_unknown = _shared(comms, comm_ids[COMM_DTYPE], keys, texts)
+    op_columns = op_part | {
+        "source_id": arrow.numbers(ops.wide[SOURCE, :n], pa.int32()),
+        "line": arrow.numbers(ops.wide[LINE, :n], pa.int64()),
+        "rank": arrow.numbers(ops.wide[RANK, :n], pa.int32()),
+        "stage": arrow.numbers(numbering.stage, pa.int32()),
+        "step": arrow.numbers(numbering.step, pa.int32()),
+        "seq": arrow.numbers(numbering.seq, pa.int64()),
+        "micro_batch": arrow.numbers(numbering.micro_batch, pa.int32()),
+        "phase": _text(op_ids[OP_PHASE], texts),
+        "op": arrow.words(op_ids[OP], names.names),
+        "category": arrow.words(op_ids[OP], [category(op) for op in names.names]),
+        "group_kind": arrow.words(groups[0], groups[2]),
+        "description": _text(op_ids[OP_DESCRIPTION], texts),
+    }
+    comm_columns = comm_part | {
+        "source_id": arrow.numbers(ops.wide[SOURCE], pa.int32(), parent),
+        "line": arrow.numbers(ops.wide[LINE], pa.int64(), parent),
+        "rank": arrow.numbers(ops.wide[RANK], pa.int32(), parent),
+        "stage": arrow.numbers(numbering.stage, pa.int32(), parent),
+        "step": arrow.numbers(numbering.step, pa.int32(), parent),
+        "seq": arrow.numbers(numbering.seq, pa.int64(), parent),
+        "sub_seq": arrow.numbers(sub, pa.int32()),
+        "micro_batch": arrow.numbers(numbering.micro_batch, pa.int32(), parent),
+        "phase": _text(op_ids[OP_PHASE][parent], texts),
+        "parent_op": arrow.words(np.where(own, -1, op_ids[OP][parent]), names.names),
+        "collective": arrow.words(comm_ids[COMM_FUNC], texts.meanings(collective)),
+        "group_kind": arrow.words(groups[1], groups[2]),
+        "raw_func": _text(comm_ids[COMM_FUNC], texts),
+        "raw_group": _text(comm_ids[COMM_GROUP], texts),
+        "caller": _text(comm_ids[COMM_CALLER], texts),
+        "tensor": _text(comm_ids[COMM_TENSOR], texts),
+    }
+    if texts.wrong.any():
+        printed = op_ids[[OP_PHASE, OP_DESCRIPTION, OP_GROUP, OP_DTYPE]]
+        op_wrong = np.union1d(op_wrong, np.flatnonzero(texts.wrong[printed].any(axis=0)))
+        comm_wrong = np.union1d(comm_wrong, np.flatnonzero(texts.wrong[comm_ids].any(axis=0)))
+    return (
+        _batch("ops", op_columns),
+        _batch("comms", comm_columns),
+        np.union1d(op_wrong, parent[comm_wrong]),
+        np.union1d(op_unknown, parent[comm_unknown]),
+    )
+
+
+def _batch(table: str, columns: dict[str, pa.Array]) -> pa.RecordBatch:
+    schema = tables()[table].storage_schema
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def _text(ids: Ids, texts: Texts) -> pa.DictionaryArray:
+    return arrow.words(ids, texts.given)
+
+
+def _groups(
+    op_ids: Ids, comm_ids: Ids, parent: Longs, own: Mask, names: Texts, texts: Texts
+) -> tuple[Ids, Ids, list[str]]:
+    """Return group of each op and each communication as codes, and the names of the codes.
+
+    An operation that is a communication and prints no group has the group of its name; functions
+    named `*_moe` print the expert group and run on the tensor-and-expert group.
+    """
+    printed = texts.meanings(group_kind)
+    implied = [group_of_op(name) for name in names.names]
+    kinds = list(dict.fromkeys(k for k in (*printed, *implied, "expert", "tp_expert") if k))
+    codes = {kind: code for code, kind in enumerate(kinds)}
+    by_text = np.array([-1 if k is None else codes[k] for k in printed], np.int32)
+    by_op = np.array([-1 if k is None else codes[k] for k in implied], np.int32)
+    of_op = by_text[op_ids[OP_GROUP]]
+    of_op = np.where(of_op < 0, by_op[op_ids[OP]], of_op)
+    of_comm = by_text[comm_ids[COMM_GROUP]]
+    moe = texts.lookup(comm_ids[COMM_CALLER], lambda caller: caller.endswith("_moe"))
+    of_comm = np.where(moe & (of_comm == codes["expert"]), codes["tp_expert"], of_comm)
+    return of_op, np.where(own, of_op[parent], of_comm), kinds
+
+
+def _shared(
+    rows: Rows, dtypes: Ids, keys: Texts, texts: Texts
+) -> tuple[dict[str, pa.Array], Longs, Longs]:
+    """Return columns of both tables, rows with non-UTF-8 values, and rows with unknown dtypes."""
+    n, used = int(rows.size[ROWS]), int(rows.size[ATTRIBUTES])
+    widths = np.array([0] + [width(name) or 0 for name in texts.names[1:]], np.int64)
+    elements, sizes = rows.wide[ELEMENTS, :n], np.empty(n, np.int64)
+    missing, unknown = _sizes(elements, dtypes, widths, sizes)
+    values, wrong_values = arrow.strings(
+        rows.ends[:used], rows.values[: int(rows.size[VALUE_BYTES])]
+    )
+    key_column = arrow.texts(rows.keys[:used], keys.names)
+    ends = rows.wide[ATTRIBUTE_END, :n]
+    columns = {
+        "start_ns": arrow.numbers(rows.wide[START, :n], pa.int64()),
+        "end_ns": arrow.numbers(rows.wide[END, :n], pa.int64()),
+        "duration_ns": arrow.numbers(rows.wide[DURATION_NS, :n], pa.int64()),
+        "shape": arrow.shapes(
+            rows.wide[SHAPE_END, :n], rows.shapes[: rows.size[DIMENSIONS]], elements != NULL
+        ),
+        "dtype": _text(dtypes, texts),
+        "bytes": arrow.counted(sizes, pa.int64(), missing),
+        "attributes": arrow.attributes(ends, key_column, values),
+    }
+    wrong = np.unique(np.searchsorted(ends, wrong_values, side="right"))
+    strange = np.flatnonzero((dtypes > 0) & (widths[dtypes] == 0)) if unknown else _NO_ROWS
+    return columns, wrong, strange
+
+
+@kernel
+def _sizes(elements: Longs, dtypes: Ids, widths: Longs, out: Longs) -> tuple[int, int]:
+    """Write bytes of tensors, NULL if unknown; return the number of NULLs and of unknown dtypes.
+
+    Args:
+        elements: Per tensor, negative where it has no shape, or one that is too large.
+        widths: Bytes per element by dtype; 0 for an unknown one, and for none, which is the first.
+    """
+    missing = unknown = 0
+    for i in range(elements.size):
+        dtype = dtypes[i]
+        sized = elements[i] >= 0 and widths[dtype] > 0
+        out[i] = elements[i] * widths[dtype] if sized else NULL
+        missing += not sized
+        unknown += dtype > 0 and widths[dtype] == 0
+    return missing, unknown

@@ -1,0 +1,143 @@
+"""Derive facts about the run from the rows of rank traces."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.formats.rank_trace.batches import Numbering, Texts, collective
+from pipeline.formats.rank_trace.layout import (
+    COMM_DTYPE,
+    COMM_FUNC,
+    COMM_GROUP,
+    ELEMENTS,
+    FORWARD_STEP,
+    MARKS,
+    METADATA_PLACEHOLDER,
+    OP,
+    OP_DESCRIPTION,
+    OP_DTYPE,
+    OP_PHASE,
+    OP_ROW,
+    OPS,
+    PLACEHOLDER_TIMES,
+    RANK,
+    ROWS,
+    SHAPE_END,
+    SUB_SEQ,
+    Longs,
+    Rows,
+)
+from pipeline.kernels.numbers import NULL
+
+_COMPUTE = [OPS.index(op) for op in (b"forward_step", b"backward_step")]
+_P2P = [OPS.index(op) for op in (b"send_forward", b"recv_forward", b"send_backward")]
+_P2P.append(OPS.index(b"recv_backward"))
+_FORWARD_P2P = _P2P[:2]
+_REDUCES = [OPS.index(op) for op in (b"dp_allreduce", b"ep_allreduce")]
+_LOSS = OPS.index(b"loss_func")
+
+_NO_RANK = 1 << 62
+
+
+class Observed:
+    """Facts that grow with every batch; none depends on where batches end.
+
+    Attributes:
+        loss_stages: Printed or known stages of loss_func, which only the last stage runs.
+        last_stage: Highest stage seen, -1 for none.
+    """
+
+    def __init__(self) -> None:
+        self.loss_stages: set[int] = set()
+        self.last_stage = -1
+        self._forwards: Counter[int] = Counter()
+        self._says_simulated = False
+        self._p2p = False
+        self._phased = False
+        self._reduce_placeholder = False
+        # First activation of the lowest rank with a pipeline activation, else a tensor-parallel
+        # one.
+        self._activations = [(_NO_RANK, ""), (_NO_RANK, "")]
+
+    def see(
+        self,
+        ops: Rows,
+        comms: Rows,
+        numbering: Numbering,
+        forwards: npt.NDArray[np.int32],
+        texts: Texts,
+    ) -> None:
+        """Add the rows of a batch; `forwards` is a result of `number_ops`."""
+        n = int(ops.size[ROWS])
+        op, marks = ops.ids[OP, :n], ops.wide[MARKS, :n]
+        loss_stage = numbering.stage[op == _LOSS]
+        self.loss_stages.update(int(s) for s in np.unique(loss_stage[loss_stage != NULL]))
+        self.last_stage = max(self.last_stage, int(numbering.stage.max(initial=-1)))
+        counts = np.unique(forwards[forwards >= 0], return_counts=True)
+        for value, count in zip(*counts, strict=True):
+            self._forwards[int(value)] += int(count)
+        simulated = texts.lookup(ops.ids[OP_DESCRIPTION, :n], lambda t: t.startswith("simulation"))
+        self._says_simulated |= bool(simulated.any() or (marks & METADATA_PLACEHOLDER).any())
+        self._p2p |= bool(np.isin(op, _P2P).any())
+        self._phased |= bool((np.isin(op, _COMPUTE) & (ops.ids[OP_PHASE, :n] > 0)).any())
+        placeholder = (marks & PLACEHOLDER_TIMES) > 0
+        self._reduce_placeholder |= bool((np.isin(op, _REDUCES) & placeholder).any())
+        self._see_activations(ops, comms, texts)
+
+    def _see_activations(self, ops: Rows, comms: Rows, texts: Texts) -> None:
+        n, m = int(ops.size[ROWS]), int(comms.size[ROWS])
+        rank = ops.wide[RANK, :n]
+        if rank.min(initial=_NO_RANK) >= self._activations[0][0]:
+            return
+        p2p = np.isin(ops.ids[OP, :n], _FORWARD_P2P) & (ops.ids[OP_DTYPE, :n] > 0)
+        self._see_activation(0, ops, rank, p2p, OP_DTYPE, texts)
+        if rank.min(initial=_NO_RANK) >= self._activations[1][0]:
+            return
+        parent = comms.wide[OP_ROW, :m]
+        tensor = (ops.ids[OP, parent] == FORWARD_STEP) & (comms.ids[COMM_DTYPE, :m] > 0)
+        tensor &= comms.wide[SUB_SEQ, :m] != NULL
+        tensor &= texts.lookup(comms.ids[COMM_GROUP, :m], lambda t: t == "tp")
+        tensor &= texts.lookup(comms.ids[COMM_FUNC, :m], lambda t: collective(t) == "all_reduce")
+        self._see_activation(1, comms, rank[parent], tensor, COMM_DTYPE, texts)
+
+    def _see_activation(
+        self,
+        which: int,
+        rows: Rows,
+        rank: Longs,
+        chosen: npt.NDArray[np.bool_],
+        dtype: int,
+        texts: Texts,
+    ) -> None:
+        found = np.flatnonzero(chosen & (rows.wide[ELEMENTS, : rank.size] != NULL))
+        if not found.size:
+            return
+        first = found[np.argmin(rank[found])]
+        if rank[first] < self._activations[which][0]:
+            start = rows.wide[SHAPE_END, first - 1] if first else 0
+            shape = rows.shapes[start : rows.wide[SHAPE_END, first]].tolist()
+            name = texts.names[rows.ids[dtype, first]]
+            self._activations[which] = (int(rank[first]), f"{name}{shape}".replace(" ", ""))
+
+    @property
+    def signature(self) -> str | None:
+        """Dtype and shape of the first forward activation of the lowest rank that has one."""
+        return self._activations[0][1] or self._activations[1][1] or None
+
+    def simulated(self, pp: int | None) -> bool:
+        """Return whether the ranks ran one after another on one device."""
+        if self._says_simulated:
+            return True
+        schedule_missing = not self._phased or self._reduce_placeholder
+        return pp is not None and pp > 1 and not self._p2p and schedule_missing
+
+    @property
+    def forwards_per_step(self) -> int | None:
+        """Forward steps per rank and step, if more than half of the ended steps agree."""
+        if not self._forwards:
+            return None
+        value, count = self._forwards.most_common(1)[0]
+        return value if value and 2 * count > self._forwards.total() else None

@@ -1,0 +1,290 @@
+"""Read the fields of a rank trace: `key=value` pairs of an operation or a sub-operation.
+
+A value may hold commas: it ends at a comma that is followed by `identifier=`. Each field is first
+compared with the last value of the same field (its key, its token). In a dense trace nearly all
+fields are equal to it, which saves searching the end and hashing.
+"""
+
+from __future__ import annotations
+
+from pipeline.formats.rank_trace.layout import (
+    ATTRIBUTE,
+    ATTRIBUTES,
+    BAD_FIELD,
+    BAD_NUMBER,
+    BAD_SHAPE,
+    BATCH,
+    COUNT,
+    DIMENSIONS,
+    DTYPE,
+    DUPLICATE_KEY,
+    DURATION,
+    ESCAPED,
+    HINTS,
+    KNOWN_KEYS,
+    LIST,
+    MAX_ELEMENTS,
+    NUMBER_AT,
+    PHASE,
+    PLACEHOLDER_TEXT,
+    RECORD_SIZE,
+    ROLES,
+    SEEN,
+    SEMANTICS,
+    SHAPE,
+    STAGE,
+    TENSOR,
+    TIMESTAMP,
+    TOO_MANY_ELEMENTS,
+    TORCH_TEXT,
+    VALUE_BYTES,
+    Longs,
+    Rows,
+    State,
+)
+from pipeline.kernels.compiled import inlined
+from pipeline.kernels.numbers import NULL, Bytes, copy_bytes, decimal_ns, whole_number
+from pipeline.kernels.tokens import Tokens, intern, match
+
+_NO_KEY, _END = -1, -2
+
+# Maximum of one record: each key is compared with those before it.
+MOST_FIELDS = 1024
+
+
+@inlined
+def identifier_end(buf: Bytes, p: int, end: int) -> int:
+    """Return the index after the ASCII identifier at p; p if there is none."""
+    q = p
+    while q < end:
+        c = buf[q]
+        letter = 97 <= c <= 122 or 65 <= c <= 90 or c == 95
+        if not letter and (q == p or not 48 <= c <= 57):
+            break
+        q += 1
+    return q
+
+
+@inlined
+def _key(buf: Bytes, p: int, end: int, hint: int, keys: Tokens) -> tuple[int, int]:
+    """Return (key, index of its value), or (_NO_KEY, p)."""
+    q = match(keys, hint, buf, p, end)
+    if 0 <= q < end and buf[q] == 61:
+        return hint, q + 1
+    q = identifier_end(buf, p, end)
+    if q > p and q < end and buf[q] == 61:
+        return intern(keys, buf, p, q), q + 1
+    return _NO_KEY, p
+
+
+@inlined
+def _next(buf: Bytes, p: int, end: int, stop: int, hint: int, keys: Tokens) -> tuple[int, int]:
+    """Return the field after a value that ends at p: (key, index of value), _END or _NO_KEY."""
+    if p >= end or buf[p] == stop:
+        return _END, p
+    if buf[p] == 44:
+        return _key(buf, p + 1, end, hint, keys)
+    return _NO_KEY, p
+
+
+@inlined
+def _shape(buf: Bytes, p: int, end: int, rows: Rows) -> tuple[int, int]:
+    """Return (elements, index after it) of `[a, b, ...]`; add its dimensions to the rows."""
+    q = p + 1
+    if p >= end or buf[p] != 91:
+        return NULL, -1
+    elements, empty, large = 1, False, False
+    while q < end and not (buf[q] == 93 and q == p + 1):
+        while q < end and buf[q] == 32:
+            q += 1
+        dimension, q = whole_number(buf, q, end, 18)
+        if q < 0 or q >= end or (buf[q] != 44 and buf[q] != 93):
+            return NULL, -1
+        rows.shapes[rows.size[DIMENSIONS]] = dimension
+        rows.size[DIMENSIONS] += 1
+        if dimension == 0:
+            empty = True
+        elif elements > MAX_ELEMENTS // dimension:
+            large = True
+        else:
+            elements *= dimension
+        if buf[q] == 93:
+            break
+        q += 1
+    if q >= end:
+        return NULL, -1
+    return (0 if empty else TOO_MANY_ELEMENTS if large else elements), q + 1
+
+
+@inlined
+def _typed(buf: Bytes, p: int, end: int, role: int, record: Longs, rows: Rows) -> int:
+    """Read a number or a shape into the record; return the index after it, -1 if there is none."""
+    if match_none(buf, p, end):
+        return p + 4
+    if role == SHAPE:
+        record[SHAPE], q = _shape(buf, p, end, rows)
+    elif role == STAGE:
+        record[STAGE], q = whole_number(buf, p, end, 9)
+    elif role == COUNT:
+        record[SHAPE], q = whole_number(buf, p, end, 18)
+        rows.shapes[rows.size[DIMENSIONS]] = record[SHAPE]
+        rows.size[DIMENSIONS] += 1
+    else:
+        record[role], q = decimal_ns(buf, p, end)
+    return q
+
+
+@inlined
+def match_none(buf: Bytes, p: int, end: int) -> bool:
+    """Return whether `None` is at p."""
+    return (
+        p + 4 <= end
+        and buf[p] == 78
+        and buf[p + 1] == 111
+        and buf[p + 2] == 110
+        and buf[p + 3] == 101
+    )
+
+
+@inlined
+def _text_end(
+    buf: Bytes, p: int, end: int, stop: int, escape: int, hint: int, keys: Tokens
+) -> tuple[int, int, int]:
+    """Return (end of the text at p, next key or _END, next value's index); end -1 if escaped."""
+    q = p
+    while q < end and buf[q] != stop:
+        if buf[q] == 44:
+            key, value = _key(buf, q + 1, end, hint, keys)
+            if key >= 0:
+                return q, key, value
+        elif buf[q] == escape:
+            return -1, _NO_KEY, q
+        q += 1
+    return q, _END, q
+
+
+@inlined
+def _add_attribute(buf: Bytes, p: int, q: int, key: int, rows: Rows) -> None:
+    """Add `key` with the value `buf[p:q]`; None and empty text are missing values."""
+    at, end = rows.size[ATTRIBUTES], rows.size[VALUE_BYTES]
+    rows.keys[at] = key
+    rows.size[ATTRIBUTES] += 1
+    if q == p or (q == p + 4 and match_none(buf, p, q)):
+        rows.ends[at] = ~end
+    else:
+        end = copy_bytes(buf, p, q, rows.values, end)
+        rows.size[VALUE_BYTES] = end
+        rows.ends[at] = end
+
+
+@inlined
+def _is_new(key: int, first: int, record: Longs, rows: Rows) -> bool:
+    """Return whether the record does not have this key yet; mark known keys in SEEN."""
+    if key < KNOWN_KEYS:
+        bit = 1 << key
+        known = record[SEEN] & bit
+        record[SEEN] |= bit
+        return bool(known == 0)
+    for i in range(first, rows.size[ATTRIBUTES]):  # noqa: SIM110 -- kernels have no generators
+        if rows.keys[i] == key:
+            return False
+    return True
+
+
+@inlined
+def clear(record: Longs) -> None:
+    """Reset the record."""
+    for i in range(RECORD_SIZE):
+        record[i] = NULL if i < PHASE or i == BATCH else 0
+
+
+@inlined
+def _read_text(
+    buf: Bytes,
+    p: int,
+    end: int,
+    stop: int,
+    escape: int,
+    role: int,
+    hint: int,
+    remembered: Longs,
+    record: Longs,
+    state: State,
+) -> tuple[int, int, int]:
+    """Read a token into the record; return the same as `_text_end`."""
+    keys, text = state.keys, state.text
+    if role == DTYPE and match(text, TORCH_TEXT, buf, p, end) > 0:
+        p += 6
+    q = match(text, remembered[role], buf, p, end)
+    if q >= 0:
+        key, value = _next(buf, q, end, stop, hint, keys)
+        if key != _NO_KEY:
+            record[role] = remembered[role]
+            return q, key, value
+    q, key, value = _text_end(buf, p, end, stop, escape, hint, keys)
+    if q > p:
+        record[role] = intern(text, buf, p, q)
+    return q, key, value
+
+
+@inlined
+def read_fields(
+    buf: Bytes,
+    p: int,
+    end: int,
+    stop: int,
+    escape: int,
+    kind: int,
+    record: Longs,
+    rows: Rows,
+    state: State,
+) -> tuple[int, int]:
+    """Read fields from p to the byte `stop` (256: none), the end, or a list after its bracket.
+
+    Returns:
+        (problem, index where the fields end); LIST in the record says that a list follows.
+    """
+    keys = state.keys
+    clear(record)
+    hints, remembered = state.memory.keys[kind], state.memory.tokens[kind]
+    first = rows.size[ATTRIBUTES]
+    key, p = _key(buf, p, end, hints[0], keys)
+    n = 0
+    while key >= 0:
+        hints[min(n, HINTS - 1)] = key
+        n += 1
+        if n > MOST_FIELDS or not _is_new(key, first, record, rows):
+            return (BAD_FIELD if n > MOST_FIELDS else DUPLICATE_KEY), p
+        role = ROLES[kind, key] if key < KNOWN_KEYS else ATTRIBUTE
+        hint = hints[min(n, HINTS - 1)]
+        if role == LIST and p < end and buf[p] == 91:
+            record[LIST] = 1
+            return 0, p + 1
+        if DURATION <= role <= SHAPE:
+            q = _typed(buf, p, end, role, record, rows)
+            key, value = _next(buf, q, end, stop, hint, keys) if q >= 0 else (_NO_KEY, p)
+            if key == _NO_KEY:
+                return (BAD_SHAPE if role == SHAPE else BAD_NUMBER), p
+            if role <= TIMESTAMP:
+                record[NUMBER_AT + 2 * role], record[NUMBER_AT + 2 * role + 1] = p, q
+        elif PHASE <= role <= TENSOR:
+            q, key, value = _read_text(
+                buf, p, end, stop, escape, role, hint, remembered, record, state
+            )
+            if q < 0:
+                return ESCAPED, p
+            remembered[role] = record[role]
+        else:
+            this = key
+            q, key, value = _text_end(buf, p, end, stop, escape, hint, keys)
+            if q < 0:
+                return ESCAPED, p
+            _add_attribute(buf, p, q, this, rows)
+            if role == BATCH:
+                number, behind = whole_number(buf, p, q, 18)
+                record[BATCH] = number if behind == q else NULL
+                record[NUMBER_AT], record[NUMBER_AT + 1] = p, q
+            elif role == SEMANTICS:
+                record[SEMANTICS] = match(state.text, PLACEHOLDER_TEXT, buf, p, q) == q
+        p = value if key >= 0 else q
+    return (BAD_FIELD if key == _NO_KEY else 0), p

@@ -1,0 +1,218 @@
+"""Define the layout that kernels of rank traces share: fields, problems, columns."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.kernels.numbers import Bytes
+from pipeline.kernels.tokens import Tokens
+
+Longs = npt.NDArray[np.int64]
+
+# Role of a field, which is also its index in a record. ATTRIBUTE has no index.
+ATTRIBUTE, DURATION, TIMESTAMP, STAGE, COUNT, SHAPE = range(6)
+PHASE, DESCRIPTION, GROUP, DTYPE, FUNC, CALLER, TENSOR = range(6, 13)
+LIST, BATCH, SEMANTICS, SEEN = range(13, 17)
+# Begin and end of the digits of micro-batch, duration and time stamp, in pairs.
+NUMBER_AT = 17
+RECORD_SIZE = 23
+
+KEYS = (
+    b"stage_id mg_state duration timestamp description group_kind input__shape input__dtype "
+    b"sub_operations batch_id op_semantics comm_func bucket_numel grad_dtype trace_src_func "
+    b"func_name group"
+).split()
+"""Known keys, first in every key table; other keys are numbered after them."""
+
+KNOWN_KEYS = len(KEYS)
+DURATION_KEY, BATCH_KEY = KEYS.index(b"duration"), KEYS.index(b"batch_id")
+
+_OPERATION = {
+    b"stage_id": STAGE,
+    b"mg_state": PHASE,
+    b"duration": DURATION,
+    b"timestamp": TIMESTAMP,
+    b"description": DESCRIPTION,
+    b"group_kind": GROUP,
+    b"input__shape": SHAPE,
+    b"input__dtype": DTYPE,
+    b"sub_operations": LIST,
+    b"batch_id": BATCH,
+    b"op_semantics": SEMANTICS,
+}
+_BUCKET = {
+    **{k: role for k, role in _OPERATION.items() if role not in (SHAPE, DTYPE)},
+    b"comm_func": FUNC,
+    b"bucket_numel": COUNT,
+    b"grad_dtype": DTYPE,
+}
+_SUB_OPERATION = {
+    b"trace_src_func": CALLER,
+    b"duration": DURATION,
+    b"timestamp": TIMESTAMP,
+    b"input__shape": SHAPE,
+    b"input__dtype": DTYPE,
+    b"func_name": TENSOR,
+    b"group": GROUP,
+    b"comm_func": FUNC,
+}
+# Kinds of record. Sub-operations differ by their quotes, because a token in single quotes may
+# contain what ends a token in double quotes.
+OPERATION, BUCKET, SINGLE_QUOTED, DOUBLE_QUOTED, UNESCAPED = range(5)
+_KINDS = (_OPERATION, _BUCKET, _SUB_OPERATION, _SUB_OPERATION, _SUB_OPERATION)
+ROLES = np.array([[kind.get(k, ATTRIBUTE) for k in KEYS] for kind in _KINDS], np.int64)
+"""Role of each known key, by kind of record."""
+
+TEXTS = (b"None", b"metadata_placeholder", b"torch.")
+"""Tokens that kernels know by number: 0 means a missing value."""
+
+PLACEHOLDER_TEXT, TORCH_TEXT = 1, 2
+HINTS = 32
+
+# Problems of a record; 0 is none. ESCAPED means that escapes must be removed first.
+NOT_A_RECORD, UNBALANCED, BAD_FIELD, DUPLICATE_KEY, BAD_NUMBER, BAD_SHAPE = range(1, 7)
+MISSING_TIMESTAMP, BAD_SUB_OPERATION, TRUNCATED_LINE, ESCAPED = range(7, 11)
+
+# A tensor larger than this has no size in bytes, because it would overflow.
+MAX_ELEMENTS = (1 << 60) - 1
+TOO_MANY_ELEMENTS = -1
+
+# Columns of `Rows.size`.
+ROWS, DIMENSIONS, ATTRIBUTES, VALUE_BYTES = range(4)
+
+
+# Operations that kernels know by number: communications first.
+OPS = (
+    b"send_forward recv_forward send_backward recv_backward dp_allreduce exp_dp_allreduce "
+    b"ep_dp_allreduce ep_allreduce pep_allreduce ddp_grad_comm get_batch forward_step loss_func "
+    b"backward_step optimizer_step"
+).split()
+KNOWN_OPS = len(OPS)
+LAST_COMMUNICATION = DDP_GRAD_COMM = OPS.index(b"ddp_grad_comm")
+FIRST_REDUCE, LAST_REDUCE = OPS.index(b"dp_allreduce"), OPS.index(b"pep_allreduce")
+FORWARD_STEP = OPS.index(b"forward_step")
+OPTIMIZER_STEP = OPS.index(b"optimizer_step")
+
+# Columns of `Rows.wide`; the first six are those of both tables.
+START, END, DURATION_NS, ELEMENTS, SHAPE_END, ATTRIBUTE_END = range(6)
+SOURCE, LINE, RANK, OP_STAGE, OP_BATCH, MARKS = range(6, 12)
+OP_ROW, SUB_SEQ = range(6, 8)
+OP_WIDE, COMM_WIDE = 12, 8
+
+# Columns of `Rows.ids`.
+OP, OP_PHASE, OP_DESCRIPTION, OP_GROUP, OP_DTYPE = range(5)
+COMM_FUNC, COMM_CALLER, COMM_TENSOR, COMM_GROUP, COMM_DTYPE = range(5)
+IDS = 5
+
+# Bits of MARKS.
+PLACEHOLDER_TIMES, METADATA_PLACEHOLDER = 1, 2
+
+# Kind of a line: 0 a record, above 0 a problem, else one of these.
+BLANK, PLAN, UNTRACED = -1, -2, -3
+
+# Places in `Lines.lead`.
+LEAD_BYTES, MARK_SEEN = range(2)
+
+# Columns of the spans of a chunk: index of the first line, bytes, source, number of that line.
+SPAN_FIRST, SPAN_START, SPAN_STOP, SPAN_SOURCE, SPAN_LINE = range(5)
+
+# Columns of the accounts of each span: records, then lines by -kind, and rows.
+COUNT_ROWS = 4
+COUNTS = 5
+
+# Columns of `Lines.rejects`.
+REJECT_SPAN, REJECT_LINE, REJECT_START, REJECT_END, REJECT_PROBLEM = range(5)
+
+
+class Rows(NamedTuple):
+    """Columns under construction of `ops` or `comms`.
+
+    Attributes:
+        wide: Numbers, (column, row).
+        ids: Tokens, (column, row).
+        shapes: Dimensions of all rows, end to end.
+        keys: Key of each attribute of all rows.
+        ends: End of each attribute's value in `values`; its complement for a missing value.
+        size: Used rows, dimensions, attributes and value bytes.
+    """
+
+    wide: Longs
+    ids: npt.NDArray[np.int32]
+    shapes: Longs
+    keys: npt.NDArray[np.int32]
+    ends: Longs
+    values: Bytes
+    size: Longs
+
+
+class Memory(NamedTuple):
+    """The last value of each field, by kind of record; -1 for not yet."""
+
+    keys: Longs
+    tokens: Longs
+
+
+def new_memory() -> Memory:
+    """Return an empty memory."""
+    kinds = len(_KINDS)
+    return Memory(
+        np.full((kinds, HINTS), -1, np.int64), np.full((kinds, RECORD_SIZE), -1, np.int64)
+    )
+
+
+class Repeats(NamedTuple):
+    """The last few distinct operations or sub-operations of a chunk; see `rank_repeats`.
+
+    Attributes:
+        patterns: (pattern, column).
+        latest: The pattern that was last repeated or stored.
+        used: How many were stored since the beginning of the chunk.
+        record: Values of the current operation or sub-operation.
+    """
+
+    patterns: Longs
+    latest: Longs
+    used: Longs
+    record: Longs
+
+
+class Lines(NamedTuple):
+    """Rejected lines, and working memory for one line.
+
+    Attributes:
+        rejects: (span, line, start, end, problem) of each.
+        n_rejects: Used rows of `rejects`.
+        lead: Bytes up to the run's first mark of a step's end, and whether one was seen.
+        place: Source, line and rank of the current line.
+        saved: Sizes of ops and comms before the line.
+        scratch: Text of a sub-operation without its escapes.
+    """
+
+    rejects: Longs
+    n_rejects: Longs
+    lead: Longs
+    place: Longs
+    saved: Longs
+    scratch: Bytes
+
+
+class State(NamedTuple):
+    """All data that a kernel reads and writes, other than the chunk.
+
+    Attributes:
+        whole: Operations that come again.
+        parts: Sub-operations that come again.
+    """
+
+    memory: Memory
+    lines: Lines
+    whole: Repeats
+    parts: Repeats
+    ops: Rows
+    comms: Rows
+    names: Tokens
+    keys: Tokens
+    text: Tokens

@@ -1,0 +1,277 @@
+"""Read blocks of rank traces into record batches; memory is bounded whatever the input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.formats.rank_trace.batches import Numbering, Texts, build
+from pipeline.formats.rank_trace.facts import Observed
+from pipeline.formats.rank_trace.layout import (
+    ATTRIBUTES,
+    COMM_WIDE,
+    COUNTS,
+    DIMENSIONS,
+    IDS,
+    KEYS,
+    LEAD_BYTES,
+    LINE,
+    MARK_SEEN,
+    OP,
+    OP_BATCH,
+    OP_PHASE,
+    OP_STAGE,
+    OP_WIDE,
+    OPS,
+    RANK,
+    ROWS,
+    SOURCE,
+    TEXTS,
+    VALUE_BYTES,
+    Lines,
+    Longs,
+    Rows,
+    State,
+    new_memory,
+)
+from pipeline.formats.rank_trace.lines import read_lines
+from pipeline.formats.rank_trace.records import MIN_SUB_OPERATION
+from pipeline.formats.rank_trace.repeats import new_repeats
+from pipeline.formats.rank_trace.steps import PHASES, enlarged, new_book, number_ops, ranks
+from pipeline.kernels.numbers import NULL, Bytes
+from pipeline.kernels.tokens import TokenTable
+
+BATCH_ROWS = 1 << 16
+"""Rows of a table that are collected before they become a batch."""
+
+DECIDE_BYTES = 64 << 20
+"""How far to look for the run's first mark of a step's end before deciding how its steps end."""
+
+_BATCH_BYTES = 16 << 20
+_FIRST_ROWS = 1 << 12
+_MANY_TEXTS = 1 << 14
+_REJECTS = 1 << 8
+# Number of different operations and phases of a step, and of communications of a layer.
+_OPERATIONS, _SUB_OPERATIONS = 32, 16
+_NO_REJECTS = np.empty((0, 5), np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Lines of a source, from the first one on, that have the same tolerated fault."""
+
+    source: int
+    count: int
+    first_line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows of both tables, and the lines with non-UTF-8 bytes or an unknown dtype."""
+
+    ops: pa.RecordBatch
+    comms: pa.RecordBatch
+    not_utf8: list[Notice]
+    unknown_dtype: list[Notice]
+
+
+class Reader:
+    """Reads the lines of one run, in order.
+
+    Args:
+        stage_of: Stage of a rank whose lines print none.
+    """
+
+    def __init__(self, stage_of: Callable[[int], int | None]) -> None:
+        self.observed = Observed()
+        self._stage_of = stage_of
+        self._names, self._keys, self._texts = (TokenTable(t) for t in (OPS, KEYS, TEXTS))
+        self._memory = new_memory()
+        self._lines = _new_lines(_FIRST_ROWS)
+        self._whole, self._parts = new_repeats(_OPERATIONS), new_repeats(_SUB_OPERATIONS)
+        self._ops, self._comms = _new_rows(OP_WIDE), _new_rows(COMM_WIDE)
+        self._book = new_book(1 << 6)
+        self._marked: bool | None = None
+        self._ready: list[Batch] = []
+
+    def feed(self, data: Bytes, ends: Longs, spans: Longs) -> tuple[Longs, Longs]:
+        """Read whole lines.
+
+        Args:
+            ends: Index of each line's end.
+            spans: Position of the lines of each source, (span, column of `rank_layout`).
+
+        Returns:
+            The accounts of each span and the rejected lines, both (row, column of `rank_layout`).
+        """
+        counts = np.zeros((len(spans), COUNTS), np.int64)
+        lines, rejects, first = self._lines, [], 0
+        while first < ends.size:
+            first = read_lines(data, ends, first, spans, counts, self._state())
+            rejects.append(lines.rejects[: lines.n_rejects[0]].copy())
+            lines.n_rejects[0] = 0
+            if first < ends.size:
+                start = ends[first - 1] + 1 if first else 0
+                lines = self._make_room(int(ends[first] - start))
+        return counts, np.concatenate([_NO_REJECTS, *rejects])
+
+    def ready(self) -> list[Batch]:
+        """Return batches made since the last call."""
+        made, self._ready = self._ready, []
+        return made
+
+    def finish(self) -> dict[int, Longs]:
+        """Make a batch of the remaining rows; return the `rank_steps` row of each rank."""
+        self._decide(complete=True)
+        self._flush()
+        return ranks(self._book)
+
+    def _state(self) -> State:
+        tables = (self._names.tokens, self._keys.tokens, self._texts.tokens)
+        return State(
+            self._memory, self._lines, self._whole, self._parts, self._ops, self._comms, *tables
+        )
+
+    def _make_room(self, length: int) -> Lines:
+        """Make space for a line: by a batch if there are enough rows for one, else by growth."""
+        more = length // MIN_SUB_OPERATION + 2
+        self._decide(complete=False)
+        if self._marked is not None and (
+            max(self._ops.size[ROWS], self._comms.size[ROWS]) + more > BATCH_ROWS
+            or max(self._ops.size[VALUE_BYTES], self._comms.size[VALUE_BYTES]) > _BATCH_BYTES
+        ):
+            self._flush()
+        self._ops = _grown(self._ops, more, length)
+        self._comms = _grown(self._comms, more, length)
+        for table in (self._names, self._keys, self._texts):
+            table.reserve(length)
+        if length > self._lines.scratch.size:
+            scratch: Bytes = np.empty(2 * length, np.uint8)
+            self._lines = self._lines._replace(scratch=scratch)
+        return self._lines
+
+    def _decide(self, *, complete: bool) -> None:
+        """Decide whether the run marks the ends of its steps, as soon as that is certain."""
+        lead, seen = self._lines.lead[LEAD_BYTES], self._lines.lead[MARK_SEEN]
+        if self._marked is None and (seen or complete or lead > DECIDE_BYTES):
+            self._marked = bool(seen and lead <= DECIDE_BYTES)
+
+    def _flush(self) -> None:
+        ops, comms = self._ops, self._comms
+        if not ops.size[ROWS]:
+            return
+        keys, texts = Texts(self._keys), Texts(self._texts)
+        numbering, forwards = self._number(texts)
+        self.observed.see(ops, comms, numbering, forwards, texts)
+        names = self._renumbered_names()
+        built = build(ops, comms, numbering, names, keys, texts)
+        not_utf8, unknown = (_notices(ops, rows) for rows in built[2:])
+        self._ready.append(Batch(built[0], built[1], not_utf8, unknown))
+        ops.size[:] = comms.size[:] = 0
+        if len(self._texts) + len(self._keys) > _MANY_TEXTS:
+            self._texts.clear()
+            self._keys.clear()
+            self._memory = new_memory()
+
+    def _renumbered_names(self) -> Texts:
+        """Return names of the operations that have rows; renumber their ids.
+
+        The table of names grows with the run, so a batch must not process all of it.
+        """
+        ids = self._ops.ids[OP, : self._ops.size[ROWS]]
+        seen = np.zeros(len(self._names), np.bool_)
+        seen[ids] = True
+        found = np.flatnonzero(seen)
+        places = np.empty(seen.size, np.int32)
+        places[found] = np.arange(found.size, dtype=np.int32)
+        ids[:] = places[ids]
+        return Texts(self._names, found.tolist())
+
+    def _number(self, texts: Texts) -> tuple[Numbering, npt.NDArray[np.int32]]:
+        n = int(self._ops.size[ROWS])
+        wide, ids = self._ops.wide, self._ops.ids
+        rank, stage = wide[RANK, :n], wide[OP_STAGE, :n].copy()
+        missing = stage == NULL
+        without, places = np.unique(rank[missing], return_inverse=True)
+        known = (self._stage_of(one) for one in without.tolist())
+        stage[missing] = np.array([NULL if s is None else s for s in known], np.int64)[places]
+        several = n if rank.min() < rank.max() else 1
+        self._book = enlarged(self._book, min(2 * n, several * (len(self._names) + 1)))
+        phases = np.array([PHASES.index(t) if t in PHASES else -1 for t in texts.names], np.int8)
+        step, micro_batch, forwards = (np.empty(n, np.int32) for _ in range(3))
+        seq = np.empty(n, np.int64)
+        number_ops(
+            rank,
+            ids[OP, :n],
+            phases[ids[OP_PHASE, :n]],
+            wide[OP_BATCH, :n],
+            bool(self._marked),
+            self._book,
+            step,
+            seq,
+            micro_batch,
+            forwards,
+        )
+        return Numbering(stage, step, seq, micro_batch), forwards
+
+
+def _notices(ops: Rows, rows: Longs) -> list[Notice]:
+    sources, firsts, counts = np.unique(
+        ops.wide[SOURCE, rows], return_index=True, return_counts=True
+    )
+    first_lines = ops.wide[LINE, rows[firsts]]
+    return [
+        Notice(*(int(v) for v in values))
+        for values in zip(sources, counts, first_lines, strict=True)
+    ]
+
+
+def _new_lines(scratch: int) -> Lines:
+    return Lines(
+        rejects=np.zeros((_REJECTS, _NO_REJECTS.shape[1]), np.int64),
+        n_rejects=np.zeros(1, np.int64),
+        lead=np.zeros(2, np.int64),
+        place=np.zeros(3, np.int64),
+        saved=np.zeros(8, np.int64),
+        scratch=np.empty(scratch, np.uint8),
+    )
+
+
+def _new_rows(wide: int) -> Rows:
+    n = _FIRST_ROWS
+    return Rows(
+        wide=np.empty((wide, n), np.int64),
+        ids=np.empty((IDS, n), np.int32),
+        shapes=np.empty(n, np.int64),
+        keys=np.empty(n, np.int32),
+        ends=np.empty(n, np.int64),
+        values=np.empty(n, np.uint8),
+        size=np.zeros(4, np.int64),
+    )
+
+
+def _grown(rows: Rows, more: int, length: int) -> Rows:
+    """Return the rows with space for more rows, and for `length` bytes of details."""
+    used = rows.size
+    return Rows(
+        wide=_larger(rows.wide, used[ROWS], more),
+        ids=_larger(rows.ids, used[ROWS], more),
+        shapes=_larger(rows.shapes, used[DIMENSIONS], length),
+        keys=_larger(rows.keys, used[ATTRIBUTES], length),
+        ends=_larger(rows.ends, used[ATTRIBUTES], length),
+        values=_larger(rows.values, used[VALUE_BYTES], length),
+        size=used,
+    )
+
+
+def _larger(array: npt.NDArray[Any], used: int, more: int) -> npt.NDArray[Any]:
+    if used + more <= array.shape[-1]:
+        return array
+    made = np.empty((*array.shape[:-1], 2 * (used + more)), array.dtype)
+    made[..., :used] = array[..., :used]
+    return made

@@ -1,0 +1,187 @@
+"""Read records that equal an earlier one except for a few numbers.
+
+A layer calls the same collectives on the same tensors again and again, and a micro-batch the same
+operations. So in a dense trace nearly every record is new only in its times and its micro-batch.
+The last few different records of a chunk are stored as patterns: the position of their text, and of
+these numbers in it. Text that equals a pattern outside the numbers has the same fields, because a
+field depends only on the text of its record.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.formats.rank_trace.layout import (
+    ATTRIBUTE_END,
+    ATTRIBUTES,
+    BATCH,
+    BATCH_KEY,
+    DIMENSIONS,
+    DURATION,
+    NUMBER_AT,
+    RECORD_SIZE,
+    SHAPE_END,
+    TIMESTAMP,
+    VALUE_BYTES,
+    Longs,
+    Repeats,
+    Rows,
+)
+from pipeline.kernels.compiled import inlined, word_at
+from pipeline.kernels.numbers import NULL, Bytes, copy_bytes, decimal_ns, whole_number
+
+# Columns of `Repeats.patterns`: the rows that were made of it and whether a list follows; the text,
+# how many numbers there are; then role, begin and end of each number in the order of the text.
+MADE_ROW, MADE_COMM, HAS_LIST, _BEGIN, _END, _COUNT, _NUMBERS = range(7)
+_MOST_NUMBERS = 3
+NO_ROW = -1
+
+
+def new_repeats(patterns: int) -> Repeats:
+    """Return an empty store for at most this many patterns."""
+    return Repeats(
+        patterns=np.zeros((patterns, _NUMBERS + 3 * _MOST_NUMBERS), np.int64),
+        latest=np.zeros(1, np.int64),
+        used=np.zeros(1, np.int64),
+        record=np.zeros(RECORD_SIZE, np.int64),
+    )
+
+
+@inlined
+def _place_of(number: int) -> int:
+    """Return the index in a record of the begin and end of a number."""
+    return NUMBER_AT + 2 * (number if number <= TIMESTAMP else 0)
+
+
+@inlined
+def forget(repeats: Repeats) -> None:
+    """Delete all patterns: the chunk, or the rows they made, no longer exist."""
+    repeats.used[0] = 0
+
+
+@inlined
+def forget_numbers(record: Longs) -> None:
+    """Delete the positions of the numbers of a record, so that it does not become a pattern."""
+    record[_place_of(DURATION)] = NULL
+
+
+@inlined
+def keep(begin: int, end: int, row: int, comm: int, has_list: bool, repeats: Repeats) -> None:
+    """Store `buf[begin:end]`, the text of the record, and the rows it made, as a pattern.
+
+    Args:
+        comm: The communication that an operation itself is, else NO_ROW.
+    """
+    record = repeats.record
+    if record[DURATION] == NULL or record[_place_of(DURATION)] == NULL:
+        return
+    slot = repeats.used[0] % repeats.patterns.shape[0]
+    pattern = repeats.patterns[slot]
+    pattern[_BEGIN], pattern[_END] = begin, end
+    pattern[MADE_ROW], pattern[MADE_COMM], pattern[HAS_LIST] = row, comm, has_list
+    pattern[_COUNT] = 0
+    for number in (DURATION, TIMESTAMP, BATCH):
+        if record[number] != NULL:
+            _keep_number(number, record, pattern)
+    repeats.latest[0] = slot
+    repeats.used[0] += 1
+
+
+@inlined
+def _keep_number(number: int, record: Longs, pattern: Longs) -> None:
+    """Add a number to a pattern, in the order of the text."""
+    place = _place_of(number)
+    at = _NUMBERS + 3 * pattern[_COUNT]
+    while at > _NUMBERS and pattern[at - 2] > record[place]:
+        for i in range(3):
+            pattern[at + i] = pattern[at - 3 + i]
+        at -= 3
+    pattern[at], pattern[at + 1], pattern[at + 2] = number, record[place], record[place + 1]
+    pattern[_COUNT] += 1
+
+
+@inlined
+def _same(buf: Bytes, p: int, q: int, at: int, end: int) -> int:
+    """Return the index after the bytes at `at` if they equal `buf[p:q]`, else -1."""
+    behind = at + q - p
+    if behind > end:
+        return -1
+    if q - p < 8:
+        for i in range(q - p):
+            if buf[p + i] != buf[at + i]:
+                return -1
+        return behind
+    if word_at(buf, q - 8) != word_at(buf, behind - 8):
+        return -1
+    while p + 8 < q:
+        if word_at(buf, p) != word_at(buf, at):
+            return -1
+        p, at = p + 8, at + 8
+    return behind
+
+
+@inlined
+def _match(buf: Bytes, p: int, end: int, pattern: Longs, record: Longs) -> int:
+    """Read the numbers of a record at p by a pattern; return the next index, or -1."""
+    text = pattern[_BEGIN]
+    record[BATCH] = NULL  # not every pattern has one
+    for i in range(_NUMBERS, _NUMBERS + 3 * pattern[_COUNT], 3):
+        p = _same(buf, text, pattern[i + 1], p, end)
+        if p < 0:
+            return -1
+        number = pattern[i]
+        if number == BATCH:
+            value, q = whole_number(buf, p, end, 18)
+        else:
+            value, q = decimal_ns(buf, p, end)
+        if q < 0:
+            return -1
+        place = _place_of(number)
+        record[number], record[place], record[place + 1] = value, p, q
+        text, p = pattern[i + 2], q
+    return _same(buf, text, pattern[_END], p, end)
+
+
+@inlined
+def match(buf: Bytes, p: int, end: int, repeats: Repeats) -> tuple[int, int]:
+    """Return (pattern that the record at p repeats, index after its text), or (-1, p).
+
+    The numbers are then in the record.
+    """
+    kept = min(repeats.used[0], repeats.patterns.shape[0])
+    slot = repeats.latest[0]
+    for _ in range(kept):
+        pattern = repeats.patterns[slot]
+        q = _match(buf, p, end, pattern, repeats.record)
+        if q >= 0:
+            repeats.latest[0] = slot
+            return slot, q
+        slot = slot + 1 if slot + 1 < kept else 0
+    return -1, p
+
+
+@inlined
+def repeat_details(buf: Bytes, row: int, record: Longs, rows: Rows) -> None:
+    """Add the dimensions and attributes of an earlier row, with the micro-batch of the record."""
+    size = rows.size
+    first = rows.wide[SHAPE_END, row - 1] if row > 0 else 0
+    for i in range(first, rows.wide[SHAPE_END, row]):
+        rows.shapes[size[DIMENSIONS]] = rows.shapes[i]
+        size[DIMENSIONS] += 1
+    first = rows.wide[ATTRIBUTE_END, row - 1] if row > 0 else 0
+    for i in range(first, rows.wide[ATTRIBUTE_END, row]):
+        at, end = size[ATTRIBUTES], size[VALUE_BYTES]
+        rows.keys[at] = rows.keys[i]
+        size[ATTRIBUTES] += 1
+        if rows.ends[i] < 0:
+            rows.ends[at] = ~end
+            continue
+        if rows.keys[i] == BATCH_KEY and record[BATCH] != NULL:
+            place = _place_of(BATCH)
+            end = copy_bytes(buf, record[place], record[place + 1], rows.values, end)
+        else:
+            before = rows.ends[i - 1] if i > 0 else 0
+            start = ~before if before < 0 else before
+            end = copy_bytes(rows.values, start, rows.ends[i], rows.values, end)
+        size[VALUE_BYTES] = end
+        rows.ends[at] = end

@@ -1,0 +1,227 @@
+"""Index the inputs that a lake knows, so that an unchanged file is not opened again."""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+from pipeline.formats import FileFacts
+from pipeline.ingest.host_map import Place
+from pipeline.inputs.streams import FileRef, strip_suffix
+from pipeline.lake import RunEntry, Snapshot, label_of
+
+Record = Mapping[str, Any]
+
+# Number of bytes that the hash in a run id covers.
+ID_BYTES = 4096
+
+# Sizes of the beginnings whose hashes tell whether a file has become shorter.
+_BEGINNINGS = (64, 128, 256, 512, 1024, 2048, ID_BYTES)
+_BEGINNING_DIGITS = 8
+
+_FOUND = ("bytes", "lines", "content_hash", "duplicate_of")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownInput:
+    """A committed source: its run and its record."""
+
+    run: RunEntry
+    record: Record
+
+
+def source_record(
+    entry: FileRef,
+    facts: FileFacts,
+    *,
+    place: Place | None,
+    head_hash: str,
+    beginnings: str,
+    members: int,
+    found: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the record of an ingested input.
+
+    Args:
+        facts: As the format read them, before `--run-pattern`, `--hosts` and `--set`.
+        place: Its host from `--hosts`.
+        members: Number of inputs in the file: 1, or the members of an archive.
+        found: Results of the parse, by column of `sources`; an earlier record is accepted.
+    """
+    return {
+        **_stat(entry),
+        "members": members,
+        "head_hash": head_hash,
+        "beginnings": beginnings,
+        "facts": _facts(facts),
+        "place": place_record(place),
+        **{name: found[name] for name in _FOUND},
+    }
+
+
+def skip_record(
+    path: str,
+    member: str | None,
+    reason: str,
+    location: str,
+    judged: Mapping[str, Any] | None = None,
+) -> Record:
+    """Return the record of a skipped input.
+
+    Args:
+        location: Of the file, see `location_of`: another ingest may give it another path.
+        judged: What the judgement holds for, from `judgement`; None to judge anew next time.
+    """
+    return {
+        **(judged or {}),
+        "path": path,
+        "member": member,
+        "reason": reason,
+        "location": location,
+    }
+
+
+def location_of(base: str, path: str) -> str:
+    """Returns where a file lies, given its path below a root and the root's real path or URI."""
+    return base if path == "." else f"{base.rstrip('/')}/{path}"
+
+
+def beginnings_of(head: bytes) -> str:
+    """Return short hashes of the beginnings of a file, as far as it goes, in one text.
+
+    The text of a file that has lost its end is the beginning of its earlier text.
+    """
+    return "".join(
+        hashlib.sha256(head[:size]).hexdigest()[:_BEGINNING_DIGITS]
+        for size in _BEGINNINGS
+        if size <= len(head)
+    )
+
+
+def judgement(entry: FileRef, members: int, formats: str) -> dict[str, Any]:
+    """Return the state of a file and the formats under which it was skipped."""
+    return {**_stat(entry), "members": members, "formats": formats}
+
+
+def facts_of(record: Record) -> FileFacts:
+    """Return the facts of a record."""
+    facts = dict(record["facts"])
+    stamp = facts.pop("stamp")
+    return FileFacts(**facts, stamp=None if stamp is None else datetime.fromisoformat(stamp))
+
+
+def place_record(place: Place | None) -> list[str | None] | None:
+    """Return host and device as a source's record stores them."""
+    return None if place is None else [place.host, place.device]
+
+
+def _stat(entry: FileRef) -> dict[str, Any]:
+    return {
+        "path": entry.path,
+        "member": entry.member,
+        "size": entry.size,
+        "mtime_ns": entry.mtime_ns,
+        "inode": entry.inode,
+        "weight": entry.weight,
+        "position": entry.position,
+        "packed": entry.packed,
+    }
+
+
+def _facts(facts: FileFacts) -> dict[str, Any]:
+    return {
+        "path": facts.path,
+        "stem": facts.stem,
+        "rank": facts.rank,
+        "host": facts.host,
+        "device": facts.device,
+        "stamp": None if facts.stamp is None else facts.stamp.isoformat(),
+        "topology": dict(facts.topology),
+    }
+
+
+_StatKey = tuple[str, int, int, int]
+# Inode, size and mtime, which a file keeps when it is renamed, and the member.
+_FileKey = tuple[int, int, int, str | None]
+
+
+class KnownInputs:
+    """Index over the records of all inputs.
+
+    Attributes:
+        runs: Every run of the lake and every dropped run; a new run never gets one of these ids.
+        dropped: The dropped runs.
+        lost: Runs whose part files are missing or damaged: their input is read again.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        skipped: Iterable[Record],
+        dropped: Mapping[str, RunEntry] = MappingProxyType({}),
+        lost: Collection[str] = (),
+    ) -> None:
+        self.lost = lost
+        self.dropped = dropped.keys()
+        self.runs = {**dropped, **snapshot.runs}
+        self._by_stat: dict[_StatKey, list[KnownInput | Record]] = defaultdict(list)
+        self._by_label: dict[str, list[KnownInput]] = defaultdict(list)
+        self._by_file: dict[_FileKey, list[KnownInput]] = defaultdict(list)
+        self._by_name: dict[tuple[str, str], list[KnownInput]] = defaultdict(list)
+        for run in self.runs.values():
+            for record in run.sources:
+                source = KnownInput(run, record)
+                self._by_stat[_record_key(record)].append(source)
+                label = label_of(record)
+                self._by_label[label].append(source)
+                self._by_name[base_name(label), record["head_hash"]].append(source)
+                if run.run_id not in self.dropped and record["inode"]:
+                    self._by_file[_file_key(record)].append(source)
+        for record in skipped:
+            if "size" in record:
+                self._by_stat[_record_key(record)].append(record)
+
+    def unchanged(self, entry: FileRef) -> list[KnownInput | Record]:
+        """Return all records of a file if its size, mtime and inode are still the same.
+
+        Empty unless every member of an archive has a record.
+        """
+        known = self._by_stat.get((entry.path, entry.size, entry.mtime_ns, entry.inode), [])
+        whole = known and all(_record(k)["members"] == len(known) for k in known)
+        return list(known) if whole else []
+
+    def at(self, label: str) -> list[KnownInput]:
+        """Return sources that were read under this label."""
+        return self._by_label.get(label, [])
+
+    def named(self, label: str, head_hash: str) -> list[KnownInput]:
+        """Return sources with this base name and the same beginning, in any folder."""
+        return self._by_name.get((base_name(label), head_hash), [])
+
+    def filed(self, entry: FileRef) -> list[KnownInput]:
+        """Returns sources that the same file gave, perhaps under another name."""
+        key = (entry.inode, entry.size, entry.mtime_ns, entry.member)
+        return self._by_file.get(key, [])
+
+
+def base_name(label: str) -> str:
+    """Return the base name without a compression suffix: a rotated log is the same log."""
+    return posixpath.basename(strip_suffix(label))
+
+
+def _record(known: KnownInput | Record) -> Record:
+    return known.record if isinstance(known, KnownInput) else known
+
+
+def _file_key(record: Record) -> _FileKey:
+    return record["inode"], record["size"], record["mtime_ns"], record["member"]
+
+
+def _record_key(record: Record) -> _StatKey:
+    return record["path"], record["size"], record["mtime_ns"], record["inode"]

@@ -1,0 +1,1 @@
+"""Get from a name to blocks of whole lines: discovery, archives, codecs, offsets, damage."""

@@ -1,0 +1,85 @@
+"""Limit how far an input may expand, so that a compression bomb has a bounded cost."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, cast
+
+from pipeline.base.errors import UsageError
+from pipeline.base.memory_limit import parse_size
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+# Every input may expand to this, whatever the factor: a log of one repeated line is not a bomb.
+ALWAYS_BYTES = 10**9
+
+_FACTOR = re.compile(r"(\d{1,9})x", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class DecompressionLimit:
+    """The limit of `--max-expand`: a multiple of the size on disk, or a number of bytes."""
+
+    factor: int | None = 1000
+    size: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> DecompressionLimit:
+        """Read 1000x or 50GB.
+
+        Raises:
+            UsageError: It is neither.
+        """
+        if found := _FACTOR.fullmatch(text.strip()):
+            return cls(factor=int(found[1]))
+        try:
+            return cls(factor=None, size=parse_size(text))
+        except UsageError:
+            raise UsageError(
+                f"--max-expand {text!r} is not a limit",
+                hint="give a multiple, 1000x, or a size, 50GB",
+            ) from None
+
+    def bytes_of(self, stored: int) -> int:
+        """Return how many bytes a file of this size may expand to."""
+        if self.size is not None:
+            return self.size
+        return max(ALWAYS_BYTES, (self.factor or 0) * stored)
+
+
+DEFAULT_EXPANSION = DecompressionLimit()
+
+
+class ExpandedTooFarError(EOFError):
+    """A stream gives more bytes than allowed."""
+
+
+class Bounded(io.RawIOBase):
+    """A stream that fails after its first `limit` bytes if there are more."""
+
+    def __init__(self, stream: IO[bytes], limit: int) -> None:
+        super().__init__()
+        self._stream = stream
+        self._left = limit
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Fill the buffer as far as the limit allows.
+
+        Raises:
+            ExpandedTooFarError: There are more bytes than the limit.
+        """
+        view = memoryview(buffer)
+        if self._left == 0 and view.nbytes:
+            if self._stream.read(1):
+                raise ExpandedTooFarError("expands further than --max-expand allows")
+            return 0
+        count: int = cast(io.RawIOBase, self._stream).readinto(view[: self._left]) or 0
+        self._left -= count
+        return count

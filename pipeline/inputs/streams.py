@@ -1,0 +1,207 @@
+"""Open inputs on disk or in a store, and decompress streams."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import IO, NamedTuple, cast
+
+import pyarrow as pa
+from isal import igzip, isal_zlib
+
+from pipeline.inputs.expand import Bounded
+from pipeline.storage import StoredFile, is_uri, place_of, stat
+
+_IsalError = cast(type[Exception], isal_zlib.error)
+
+# Errors of damaged or truncated streams, over all codecs.
+DECODE_ERRORS = (
+    *(EOFError, OSError, zlib.error, _IsalError, lzma.LZMAError),
+    *(zipfile.BadZipFile, tarfile.TarError),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """A compression: how it is recognised and opened.
+
+    Attributes:
+        patient: Opens a damaged stream so that it gives everything readable before it fails.
+    """
+
+    name: str
+    suffix: str
+    magic: bytes
+    open: Callable[[IO[bytes]], IO[bytes]]
+    patient: Callable[[IO[bytes]], IO[bytes]]
+
+
+def _open_gzip(raw: IO[bytes]) -> IO[bytes]:
+    return cast(IO[bytes], igzip.IGzipFile(fileobj=raw, mode="rb"))  # type: ignore[no-untyped-call]
+
+
+def _open_gzip_patiently(raw: IO[bytes]) -> IO[bytes]:
+    return cast(IO[bytes], gzip.GzipFile(fileobj=raw, mode="rb"))
+
+
+def _open_zstd(raw: IO[bytes]) -> IO[bytes]:
+    return cast(IO[bytes], pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd"))
+
+
+CODECS = (
+    Codec("gzip", ".gz", b"\x1f\x8b", _open_gzip, _open_gzip_patiently),
+    Codec("zstd", ".zst", b"\x28\xb5\x2f\xfd", _open_zstd, _open_zstd),
+    Codec("bzip2", ".bz2", b"BZh", bz2.BZ2File, bz2.BZ2File),
+    Codec("xz", ".xz", b"\xfd7zXZ\x00", lzma.LZMAFile, lzma.LZMAFile),
+)
+_SUFFIXES = tuple(codec.suffix for codec in CODECS)
+_MAGICS = tuple(codec.magic for codec in CODECS)
+# Do not wait if the file has become a pipe meanwhile.
+_READ_ONLY = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+_MAGIC_BYTES = max(len(magic) for magic in _MAGICS)
+
+
+class FileRef(NamedTuple):
+    """One input, before anything is known of its content.
+
+    Attributes:
+        path: Relative to the input root, posix: the name it has in the lake.
+        member: Name inside the archive `path`; None for a plain file.
+        location: Path of the file on disk.
+        size, mtime_ns, inode: What the file system says of `location`.
+        weight: Bytes to be read for this input, as far as known: for progress.
+        position: Order within the archive.
+        packed: Member of a tar, which is read from its beginning, member by member.
+        limit: Bytes that the file at `location` may expand to.
+    """
+
+    path: str
+    member: str | None
+    location: str
+    size: int
+    mtime_ns: int
+    inode: int
+    weight: int
+    limit: int
+    position: int = 0
+    packed: bool = False
+
+    @property
+    def label(self) -> str:
+        """Path and member as one posix path."""
+        return self.path if self.member is None else f"{self.path}/{self.member}"
+
+
+def codec_of(head: bytes) -> Codec | None:
+    """Return the compression of these first bytes, by content and never by suffix."""
+    if not head.startswith(_MAGICS):  # nearly always; a fast path for many files
+        return None
+    return next(codec for codec in CODECS if head.startswith(codec.magic))
+
+
+def strip_suffix(path: str) -> str:
+    """Return the path without the suffix of a compression."""
+    lowered = path.lower()
+    if not lowered.endswith(_SUFFIXES):
+        return path
+    suffix = next(suffix for suffix in _SUFFIXES if lowered.endswith(suffix))
+    return path[: len(path) - len(suffix)]
+
+
+def open_file(location: str) -> io.RawIOBase:
+    """Open a file, by path or URI; do not wait if it has become a pipe meanwhile.
+
+    Raises:
+        OSError: It cannot be opened.
+        StoreError: The store does not answer.
+    """
+    if is_uri(location):
+        return StoredFile(place_of(location))
+    return io.FileIO(location, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK))
+
+
+def first_bytes(location: str, size: int) -> bytes:
+    """Read up to `size` bytes of a file that is not in a store, opened as by `open_file`.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    opened = os.open(location, _READ_ONLY)
+    try:
+        return os.read(opened, size)
+    finally:
+        os.close(opened)
+
+
+def read_as_planned(entry: FileRef, view: memoryview) -> bool:
+    """Read a file to the beginning of a view at once, if it has not changed since it was found.
+
+    Returns True only for a file with `entry.size` bytes, uncompressed and not in a store; otherwise
+    the content of the view is undefined.
+    """
+    try:
+        opened = os.open(entry.location, _READ_ONLY)
+        try:
+            count = os.readv(opened, [view[: entry.size + 1]])
+            status = os.fstat(opened)
+        finally:
+            os.close(opened)
+    except OSError:
+        return False
+    state = (count, status.st_size, status.st_mtime_ns)
+    if state != (entry.size, entry.size, entry.mtime_ns):
+        return False
+    return codec_of(bytes(view[:_MAGIC_BYTES])) is None
+
+
+def open_begun(location: str) -> io.RawIOBase:
+    """Return a stream whose first bytes are already read, if reading means waiting."""
+    file = open_file(location)
+    file.read(1)
+    file.seek(0)
+    return file
+
+
+def stat_of(location: str) -> tuple[int, int, int]:
+    """Return size, mtime and inode of a file; a store has no inodes.
+
+    Raises:
+        OSError: It no longer exists.
+        StoreError: The store does not answer.
+    """
+    if is_uri(location):
+        found = stat(place_of(location))
+        if found is None:
+            raise FileNotFoundError(location)
+        return found.size, found.mtime_ns, 0
+    status = os.stat(location)
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def decompressed(
+    raw: IO[bytes] | io.RawIOBase, limit: int, *, patient: bool = False
+) -> tuple[IO[bytes], Codec | None]:
+    """Return the decompressed bytes of a stream, and its compression.
+
+    Args:
+        limit: Bytes that it may expand to.
+        patient: The stream is damaged: see `Codec.patient`.
+    """
+    if isinstance(raw, io.FileIO) and codec_of(os.pread(raw.fileno(), _MAGIC_BYTES, 0)) is None:
+        return cast(IO[bytes], raw), None
+    peekable = (
+        raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(cast(io.RawIOBase, raw))
+    )
+    codec = codec_of(peekable.peek(_MAGIC_BYTES)[:_MAGIC_BYTES])
+    if codec is None:
+        return peekable, None
+    stream = (codec.patient if patient else codec.open)(peekable)
+    return cast(IO[bytes], Bounded(stream, limit)), codec

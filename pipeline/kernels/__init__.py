@@ -1,0 +1,1 @@
+"""Hold what the compiled parsers of two formats or more share."""

@@ -1,0 +1,214 @@
+"""Make Arrow arrays from the buffers of kernels, without a Python object per value."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.kernels.compiled import kernel
+from pipeline.kernels.numbers import NULL, Bytes, copy_bytes
+
+Longs = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
+
+ATTRIBUTES = pa.map_(pa.string(), pa.string())
+_ENTRY = pa.struct([ATTRIBUTES.key_field, ATTRIBUTES.item_field])
+_SHAPE = pa.list_(pa.int64())
+
+
+def text_of(raw: bytes) -> str:
+    r"""Return bytes as text; those that are not UTF-8 as `\xNN`."""
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def is_utf8(raw: bytes) -> bool:
+    """Return whether bytes are UTF-8."""
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+@functools.lru_cache(maxsize=32)
+def _nulls(kind: pa.DataType, size: int) -> pa.Array:
+    return pa.nulls(size, kind)
+
+
+def nothing(kind: pa.DataType, size: int) -> pa.Array:
+    """Return an array of NULLs; arrays of about the same length share memory."""
+    return _nulls(kind, 1 << size.bit_length()).slice(0, size)
+
+
+def bitmap(valid: Mask) -> pa.Buffer | None:
+    """Return the validity bitmap of an Arrow array; None if all values are valid."""
+    return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def stored(values: npt.NDArray[np.integer], kind: pa.DataType, given: pa.Buffer | None) -> pa.Array:
+    """Return numbers as an Arrow array, NULL where a bit of `given` is 0."""
+    return pa.Array.from_buffers(kind, values.size, [given, pa.py_buffer(values)])
+
+
+@kernel
+def _copy(values: npt.NDArray[np.integer], out: npt.NDArray[np.integer]) -> int:
+    """Copy numbers, with 0 for NULL; return how many are NULL."""
+    missing = 0
+    for i in range(values.size):
+        given = values[i] != NULL
+        out[i] = values[i] if given else 0
+        missing += not given
+    return missing
+
+
+@kernel
+def _gather(values: npt.NDArray[np.integer], at: Longs, out: npt.NDArray[np.integer]) -> int:
+    """Copy the numbers at these indices, with 0 for NULL; return how many are NULL."""
+    missing = 0
+    for i in range(at.size):
+        value = values[at[i]]
+        given = value != NULL
+        out[i] = value if given else 0
+        missing += not given
+    return missing
+
+
+def numbers(
+    values: npt.NDArray[np.integer], kind: pa.DataType, at: Longs | None = None
+) -> pa.Array:
+    """Return integers as an Arrow array, at certain indices or all; NULL where NULL."""
+    if at is None:
+        out = np.empty(values.size, kind.to_pandas_dtype())
+        missing = _copy(values, out)
+    else:
+        out = np.empty(at.size, kind.to_pandas_dtype())
+        missing = _gather(values, at, out)
+    given = bitmap((values if at is None else values[at]) != NULL) if missing else None
+    return stored(out, kind, given)
+
+
+def counted(values: npt.NDArray[np.integer], kind: pa.DataType, missing: int) -> pa.Array:
+    """Return integers with this many NULLs as an Arrow array; without a copy if none or all are."""
+    if missing == values.size:
+        return nothing(kind, missing)
+    return numbers(values, kind) if missing else pa.array(values, kind)
+
+
+@kernel
+def _mark(codes: Codes, seen: Mask) -> None:
+    """Mark the codes that occur; -1 marks the last index."""
+    for i in range(codes.size):
+        seen[codes[i]] = True
+
+
+@kernel
+def _recode(codes: Codes, new: Codes, out: Codes) -> None:
+    """Replace each code with its new one; -1 has the last."""
+    for i in range(codes.size):
+        out[i] = new[codes[i]]
+
+
+def renumbered(seen: Mask, meanings: Sequence[str | None]) -> tuple[Codes, pa.Array]:
+    """Return the words of the codes that occur, in alphabetical order, and each code's word index.
+
+    The index is -1 for a code without a word, and 0 for one that does not occur.
+    """
+    kept = np.flatnonzero(seen).tolist()
+    words = sorted({word for i in kept if (word := meanings[i]) is not None})
+    places: dict[str | None, int] = {None: -1}
+    places |= {word: place for place, word in enumerate(words)}
+    new = np.zeros(len(seen), np.int32)
+    new[kept] = [places[meanings[i]] for i in kept]
+    return new, pa.array(words, pa.string())
+
+
+def coded(codes: Codes, names: pa.Array, given: pa.Buffer | None = None) -> pa.DictionaryArray:
+    """Return a dictionary column of `names[code]`, NULL where a bit of `given` is 0."""
+    return pa.DictionaryArray.from_arrays(stored(codes, pa.int32(), given), names, safe=False)
+
+
+def words(given: npt.NDArray[np.integer], meanings: Sequence[str | None]) -> pa.DictionaryArray:
+    """Return a dictionary column of `meanings[code]`, NULL if that is None or the code is -1.
+
+    Only words that occur are in the dictionary, each once, in alphabetical order.
+    """
+    codes: Codes = np.ascontiguousarray(given, np.int32)
+    seen = np.zeros(len(meanings) + 1, np.bool_)
+    _mark(codes, seen)
+    new, used = renumbered(seen, [*meanings, None])
+    recoded, valid = np.empty_like(codes), None
+    _recode(codes, new, recoded)
+    if (new < 0).any():
+        valid = bitmap(recoded >= 0)
+        np.maximum(recoded, 0, out=recoded)  # Arrow also looks up the codes of NULLs
+    return coded(recoded, used, valid)
+
+
+@kernel
+def _spell(codes: Codes, names: Bytes, starts: Longs, ends: Codes, out: Bytes) -> None:
+    """Write the name of each code to `out`, up to its end."""
+    for i in range(codes.size):
+        code = codes[i]
+        size = starts[code + 1] - starts[code]
+        copy_bytes(names, starts[code], starts[code + 1], out, ends[i] - size)
+
+
+def texts(codes: Codes, names: Sequence[str]) -> pa.Array:
+    """Return a text column of `names[code]`; every code has a name."""
+    encoded = [name.encode() for name in names]
+    starts = np.cumsum([0, *map(len, encoded)])
+    offsets = np.zeros(codes.size + 1, np.int32)
+    np.cumsum(np.diff(starts)[codes], out=offsets[1:])
+    spelled = np.empty(offsets[-1], np.uint8)
+    _spell(codes, np.array(bytearray(b"".join(encoded))), starts, offsets[1:], spelled)
+    return pa.Array.from_buffers(
+        pa.string(), codes.size, [None, pa.py_buffer(offsets), pa.py_buffer(spelled)]
+    )
+
+
+def shapes(ends: Longs, dimensions: Longs, valid: Mask) -> pa.Array:
+    """Return lists of `dimensions[ends[i - 1]:ends[i]]`."""
+    offsets = np.zeros(ends.size + 1, np.int32)
+    offsets[1:] = ends
+    items = pa.array(dimensions[: offsets[-1]].copy())
+    return pa.Array.from_buffers(
+        _SHAPE, ends.size, [bitmap(valid), pa.py_buffer(offsets)], children=[items]
+    )
+
+
+def attributes(ends: Longs, keys: pa.Array, values: pa.Array) -> pa.Array:
+    """Return maps of the keys and values `ends[i - 1]:ends[i]`; NULL where there are none."""
+    offsets = np.zeros(ends.size + 1, np.int32)
+    offsets[1:] = ends
+    entries = pa.StructArray.from_arrays([keys, values], fields=list(_ENTRY))
+    return pa.Array.from_buffers(
+        ATTRIBUTES,
+        ends.size,
+        [bitmap(np.diff(offsets) > 0), pa.py_buffer(offsets)],
+        children=[entries],
+    )
+
+
+def strings(ends: Longs, data: npt.NDArray[np.uint8]) -> tuple[pa.Array, Longs]:
+    """Return strings that end at `ends` in `data`, NULL where the end is a complement.
+
+    Returns:
+        The strings, and the indices of those whose bytes are not UTF-8.
+    """
+    offsets = np.zeros(ends.size + 1, np.int32)
+    offsets[1:] = np.where(ends < 0, ~ends, ends)
+    used = data[: offsets[-1]].copy()
+    made = pa.Array.from_buffers(
+        pa.binary(), ends.size, [bitmap(ends >= 0), pa.py_buffer(offsets), pa.py_buffer(used)]
+    )
+    if not (used & 0x80).any():
+        return made.view(pa.string()), np.empty(0, np.int64)
+    raw = made.to_pylist()
+    wrong = [i for i, value in enumerate(raw) if value is not None and not is_utf8(value)]
+    texts = [None if value is None else text_of(value) for value in raw]
+    return pa.array(texts, pa.string()), np.array(wrong, np.int64)

@@ -1,0 +1,146 @@
+"""Compile kernels to machine code with numba.
+
+This module is imported only when a kernel has to be compiled.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, cast
+
+import numba
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import njit, types
+from numba.core.registry import cpu_target
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+from pipeline.kernels.object_code import ObjectCode
+
+_Function = Callable[..., object]
+
+
+@functools.cache
+def dispatcher(function: _Function) -> Any:
+    """Return numba's dispatcher of a function."""
+    return cast(Any, njit)(nogil=True, _nrt=False, no_cfunc_wrapper=True)(function)
+
+
+def machine_code(function: _Function, arguments: tuple[object, ...]) -> ObjectCode:
+    """Compile a function for the types of these arguments.
+
+    Raises:
+        ValueError: The code cannot be cached: it needs Python objects, or returns an array.
+    """
+    made = dispatcher(function)
+    signature = tuple(map(cast(Any, numba).typeof, arguments))
+    made.compile(signature)
+    compiled = made.overloads[signature]
+    name, _, (machine, _) = compiled.library.serialize_using_object_code()
+    environments = compiled._find_referenced_environments()
+    if compiled.objectmode or compiled.lifted or compiled.reload_init:
+        raise ValueError(f"{name} is not only machine code")
+    if any(list(environment.consts) for environment in environments):
+        raise ValueError(f"{name} has Python objects")
+    _refuse_objects(compiled.signature.return_type)
+    module = compiled.library._final_module
+    declared = [*module.functions, *module.global_variables]
+    return ObjectCode(
+        compiled.fndesc.llvm_cpython_wrapper_name,
+        compiled.fndesc.env_name,
+        tuple(d.name for d in declared if d.is_declaration and not d.name.startswith("llvm.")),
+        machine,
+    )
+
+
+def _refuse_objects(returned: Any) -> None:
+    parts = returned.types if isinstance(returned, cast(Any, types).BaseTuple) else [returned]
+    for part in parts:
+        if part is not returned:
+            _refuse_objects(part)
+        elif not isinstance(part, types.Number | types.Boolean | types.NoneType):
+            raise ValueError(f"a kernel returns numbers, not {part}")
+
+
+def intrinsic_type(function: _Function) -> object:
+    """Return numba's type of the intrinsic that `function` defines."""
+    made = cast(Any, intrinsic)(function)
+    context = cast(Any, cpu_target).typing_context
+    context.refresh()
+    return context.resolve_value_type(made)
+
+
+def word_at(typing_context: Any, array: Any, index: Any) -> Any:
+    """Return eight bytes of an array, as one number."""
+
+    def load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = cast(Any, make_array)(signature.args[0])(context, builder, arguments[0]).data
+        return _eight_bytes(builder, data, arguments[1])
+
+    del typing_context, index
+    return types.uint64(array, types.int64), load
+
+
+def eight_at(typing_context: Any, address: Any, index: Any) -> Any:
+    """Return eight bytes at an address, as one number."""
+
+    def load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        return _eight_bytes(builder, *arguments)
+
+    del typing_context, index
+    return types.uint64(address, types.int64), load
+
+
+def _eight_bytes(builder: Any, data: Any, index: Any) -> Any:
+    at = builder.bitcast(builder.gep(data, [index]), ir.IntType(64).as_pointer())
+    return builder.load(at, align=1)
+
+
+def equal_at(typing_context: Any, array: Any, index: Any, byte: Any) -> Any:
+    """Return which of 64 bytes of an array equal a byte, the first as the lowest bit."""
+
+    def compare(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, index, byte = arguments
+        data = cast(Any, make_array)(signature.args[0])(context, builder, array).data
+        many = ir.VectorType(ir.IntType(8), 64)
+        at = builder.bitcast(builder.gep(data, [index]), many.as_pointer())
+        first = builder.insert_element(ir.Constant(many, ir.Undefined), byte, ir.IntType(32)(0))
+        places = ir.Constant(ir.VectorType(ir.IntType(32), 64), [0] * 64)
+        same = builder.shuffle_vector(first, ir.Constant(many, ir.Undefined), places)
+        found = builder.icmp_unsigned("==", builder.load(at, align=1), same)
+        return builder.bitcast(found, ir.IntType(64))
+
+    del typing_context, index, byte
+    return types.uint64(array, types.int64, types.uint8), compare
+
+
+def leading_zeros(typing_context: Any, word: Any) -> Any:
+    """Return zero bits above the highest one, also of 0."""
+    del typing_context, word
+    return _zero_bits(lambda builder, bits: builder.ctlz(bits, ir.Constant(ir.IntType(1), 0)))
+
+
+def trailing_zeros(typing_context: Any, word: Any) -> Any:
+    """Return zero bits below the lowest one."""
+    del typing_context, word
+    return _zero_bits(lambda builder, bits: builder.cttz(bits, ir.Constant(ir.IntType(1), 1)))
+
+
+def _zero_bits(counted: Callable[[Any, Any], Any]) -> Any:
+    def count(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        return counted(builder, arguments[0])
+
+    return types.int64(types.uint64), count
+
+
+def pointer(typing_context: Any, address: Any) -> Any:
+    """Return an address as a pointer that kernels can index."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+    del typing_context, address
+    return cast(Any, types).CPointer(types.uint8)(types.uintp), code

@@ -1,0 +1,111 @@
+"""Find line ends and read decimal numbers in raw bytes: kernels that every text format shares."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.kernels.compiled import equal_at, inlined, kernel, trailing_zeros, typed
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+Longs: TypeAlias = npt.NDArray[np.int64]
+
+NULL = -(1 << 63)
+"""Marks a missing number between kernel and Arrow; never stored."""
+
+INTEGER_DIGITS = 13
+INTEGER_LIMIT = 4 * 10**12
+FRACTION_DIGITS = 6
+
+_START = typed(0)
+_SPARE = _AT_ONCE = 64
+_NEWLINE = 10
+
+_SCALE = 10 ** np.arange(FRACTION_DIGITS, -1, -1, dtype=np.int64)
+
+
+@kernel
+def _line_ends(data: Bytes, p: int, out: Longs, n: int) -> tuple[int, int]:
+    """Append line ends from p on; return their number, and where it stopped."""
+    while p + _AT_ONCE <= data.size and n + _AT_ONCE <= out.size:
+        found = equal_at(data, p, _NEWLINE)
+        while found != 0:
+            out[n] = p + trailing_zeros(found)
+            n += 1
+            found &= found - np.uint64(1)
+        p += _AT_ONCE
+    while data.size - p < _AT_ONCE and p < data.size and n < out.size:
+        if data[p] == _NEWLINE:
+            out[n] = p
+            n += 1
+        p += 1
+    return n, p
+
+
+def line_ends(data: Bytes, out: Longs) -> tuple[Longs, int]:
+    r"""Find every `\n`.
+
+    Returns:
+        `out`, or a larger array if it was too short, and the number of indices in it.
+    """
+    n, p = _line_ends(data, _START, out, _START)
+    while p < data.size:
+        out = np.concatenate([out, np.empty(max(out.size, _SPARE), np.int64)])
+        n, p = _line_ends(data, typed(p), out, typed(n))
+    return out, int(n)
+
+
+@inlined
+def whole_number(buf: Bytes, p: int, end: int, max_digits: int) -> tuple[int, int]:
+    """Read 1 to `max_digits` digits.
+
+    Returns:
+        (value, index after the number), or (0, -1) if no such number starts at p.
+    """
+    value = 0
+    q = p
+    while q < end and 48 <= buf[q] <= 57:
+        value = value * 10 + (buf[q] - 48)
+        q += 1
+        if q - p > max_digits:
+            return 0, -1
+    if q == p:
+        return 0, -1
+    return value, q
+
+
+@inlined
+def decimal_ns(buf: Bytes, p: int, end: int) -> tuple[int, int]:
+    """Read a decimal number of milliseconds as exact nanoseconds.
+
+    Digits, perhaps a point and more digits: no sign, no exponent, below 4e12 (a clock that counts
+    from 1970 until the year 2096; any sum of two such times fits int64), 6 digits after the point.
+
+    Returns:
+        (ns, index after the number), or (0, -1) if no such number starts at p.
+    """
+    value, q = whole_number(buf, p, end, INTEGER_DIGITS)
+    if q < 0 or value >= INTEGER_LIMIT:
+        return 0, -1
+    digits = 0
+    if q < end and buf[q] == 46:
+        q += 1
+        while q < end and 48 <= buf[q] <= 57:
+            value = value * 10 + (buf[q] - 48)
+            q += 1
+            digits += 1
+            if digits > FRACTION_DIGITS:
+                return 0, -1
+        if digits == 0:
+            return 0, -1
+    return value * _SCALE[digits], q
+
+
+@inlined
+def copy_bytes(source: Bytes, p: int, q: int, out: Bytes, at: int) -> int:
+    """Copy `source[p:q]` to `out` from index `at` on; return the index after it."""
+    for i in range(q - p):
+        out[at + i] = source[p + i]
+    return at + q - p

@@ -1,0 +1,259 @@
+"""Write rows as Parquet parts, in bounded memory and independent of timing."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.base.files import NewFile
+from pipeline.base.metrics import phase
+from pipeline.lake import pack_folder, part_folder
+from pipeline.lake.record_batches import cut, joined
+from pipeline.schema.tables import PARTITION_KEY, tables
+
+ROW_GROUP_ROWS = 1 << 18
+ROW_GROUPS_PER_PART = 32
+LANES = 2
+SMALL_ROWS = 1 << 12
+"""Parts of fewer rows are compressed with LZ4: zstd's set-up per page is half the time to write
+them, and what it saves is less than a disk block."""
+
+_SINK_BYTES = 1 << 20
+_WRITTEN_ROWS = 1 << 10
+"""Values of a column that the writer takes at a time, before it checks page and dictionary size."""
+
+_NESTED = {"BIGINT[]": (".list.element",), "MAP": (".key_value.key", ".key_value.value")}
+
+
+class PartWriter:
+    """Collects batches by table and writes each full row group.
+
+    Files depend on the rows and their order alone, not on the batches they come in: part and row
+    group are cut by number of rows, and a column's words are numbered in alphabetical order.
+    Writing happens on the executor, while rows are added. A table with many rows is written to two
+    parts at a time, a row group to each in turn, because writing takes longer than parsing.
+
+    A pack is one part per table of any size: its rows have their run id, in its order, and
+    the caller ends it.
+
+    Args:
+        run_id: None for rows of no run, and for a pack.
+    """
+
+    def __init__(
+        self, run_id: str | None, staging: Path, executor: Executor, *, packed: bool = False
+    ) -> None:
+        self.rows: dict[str, int] = {}
+        self._run_id = run_id
+        self._packed = packed
+        self._staging = staging
+        self._executor = executor
+        self._tables: dict[str, _TableWriter] = {}
+        self._busy: deque[_Lane] = deque()
+
+    def add(self, table: str, batches: Iterable[pa.RecordBatch]) -> None:
+        """Add rows in order; block while two row groups are being written."""
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            writer = self._tables.get(table)
+            if writer is None:
+                writer = self._tables[table] = _TableWriter(
+                    _layout(table, self._packed), self._staging / table
+                )
+            self.rows[table] = self.rows.get(table, 0) + batch.num_rows
+            for lane, group in writer.add(batch):
+                while len(self._busy) == LANES or lane in self._busy:
+                    self._busy.popleft().wait()
+                lane.begin(group, self._executor)
+                self._busy.append(lane)
+
+    def close(self) -> dict[str, Path]:
+        """Write the rest; return final path, relative to the lake -> staged file."""
+        while self._busy:
+            self._busy.popleft().wait()
+        staged = {}
+        for table, writer in sorted(self._tables.items()):
+            folder = pack_folder(table) if self._packed else part_folder(table, self._run_id)
+            for path, digest in writer.close():
+                staged[f"{folder}/part-{digest[:20]}.parquet"] = path
+        return staged
+
+
+class _TableWriter:
+    def __init__(self, layout: _Layout, path: Path) -> None:
+        self._batches: list[pa.RecordBatch] = []
+        self._rows = 0
+        self._groups = 0
+        lanes = range(1 if layout.packed else LANES)
+        self._lanes = [_Lane(layout, Path(f"{path}-{i}")) for i in lanes]
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[tuple[_Lane, list[pa.RecordBatch]]]:
+        """Yield full row groups and where they go, once the batch has filled them."""
+        while self._rows + batch.num_rows >= ROW_GROUP_ROWS:
+            head, batch = cut(batch, ROW_GROUP_ROWS - self._rows)
+            self._batches.append(head)
+            yield self._lanes[self._groups % len(self._lanes)], self._take()
+            self._groups += 1
+        if batch.num_rows:
+            self._batches.append(batch)
+            self._rows += batch.num_rows
+
+    def _take(self) -> list[pa.RecordBatch]:
+        batches, self._batches, self._rows = self._batches, [], 0
+        return batches
+
+    def close(self) -> list[tuple[Path, str]]:
+        """Return parts with the SHA-256 of their content; a small last group joins another part."""
+        if self._rows:
+            lane = next((lane for lane in self._lanes if lane.has_room), self._lanes[0])
+            lane.write(self._take())
+        return [part for lane in self._lanes for part in lane.close()]
+
+
+class _Lane:
+    """Parts that are written one after the other, each with a limited number of row groups."""
+
+    def __init__(self, layout: _Layout, path: Path) -> None:
+        self._layout = layout
+        self._path = path
+        self._part: _Part | None = None
+        self._parts: list[tuple[Path, str]] = []
+        self._pending: Future[None] | None = None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a part is open."""
+        return self._part is not None
+
+    def begin(self, batches: Sequence[pa.RecordBatch], executor: Executor) -> None:
+        """Start to write a row group; wait for it before the next."""
+        self._pending = executor.submit(self.write, batches)
+
+    def wait(self) -> None:
+        """Wait until the row group is written."""
+        if self._pending is not None:
+            self._pending.result()
+            self._pending = None
+
+    def write(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Write a row group."""
+        with phase("write"):
+            group = joined(batches, _WRITTEN_ROWS)
+            if self._part is None:
+                path = Path(f"{self._path}-{len(self._parts)}.parquet")
+                self._part = _Part(path, self._layout, small=group.num_rows < SMALL_ROWS)
+            self._part.write(group)
+            if self._part.groups == ROW_GROUPS_PER_PART and not self._layout.packed:
+                self._close_part()
+
+    def close(self) -> list[tuple[Path, str]]:
+        """Return parts with the SHA-256 of their content."""
+        with phase("write"):
+            self._close_part()
+        return self._parts
+
+    def _close_part(self) -> None:
+        if self._part is not None:
+            self._parts.append((self._part.path, self._part.close()))
+            self._part = None
+
+
+class _Part:
+    """One Parquet file that is being written."""
+
+    def __init__(self, path: Path, layout: _Layout, *, small: bool) -> None:
+        self.path = path
+        self.groups = 0
+        self._file = _HashedFile(path)
+        self._sink = pa.BufferedOutputStream(pa.PythonFile(self._file, mode="w"), _SINK_BYTES)
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            layout.schema.remove_metadata(),  # Parquet would store it twice
+            compression="lz4" if small else "zstd",
+            use_dictionary=layout.dictionary,
+            column_encoding=dict.fromkeys(layout.rising, "DELTA_BINARY_PACKED"),
+            write_statistics=layout.counted,
+            write_batch_size=_WRITTEN_ROWS,
+            max_rows_per_page=ROW_GROUP_ROWS,
+        )
+        self._writer.add_key_value_metadata(layout.schema.metadata)
+
+    def write(self, group: pa.Table) -> None:
+        self._writer.write_table(group, row_group_size=ROW_GROUP_ROWS)
+        self.groups += 1
+
+    def close(self) -> str:
+        """Complete the file; return the SHA-256 of its content, hex."""
+        self._writer.close()
+        self._sink.close()
+        return self._file.digest.hexdigest()
+
+
+class _HashedFile(io.RawIOBase):
+    """A new file whose content is hashed while it is written."""
+
+    def __init__(self, path: Path) -> None:
+        self.digest = hashlib.sha256()
+        self._file = NewFile(path)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.digest.update(data)
+        return self._file.write(data)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """The storage layout of a table's columns; docs/parquet-layout.md gives the reasons.
+
+    Attributes:
+        schema: Arrow schema of the part.
+        packed: Whether it holds the rows of many runs.
+        dictionary: Leaves stored as codes into a dictionary of their values.
+        rising: Columns stored as differences.
+        counted: Columns with minimum and maximum per row group. Words have none: every row
+            group has nearly all of them, and to find the minimum costs as much as to store them.
+            The run id of a pack has them: rows are in its order.
+    """
+
+    schema: pa.Schema
+    packed: bool
+    dictionary: list[str]
+    rising: list[str]
+    counted: list[str]
+
+
+@functools.cache
+def _layout(table: str, packed: bool) -> _Layout:
+    stored, key = tables()[table].stored, [PARTITION_KEY] if packed else []
+    rising = [c.name for c in stored if c.rising]
+    nested = {c.name: _NESTED.get(c.type.partition("(")[0], ()) for c in stored}
+    coded = [c.name for c in stored if c.dictionary or c.type in {"INTEGER", "BIGINT"}]
+    return _Layout(
+        schema=tables()[table].packed_schema if packed else tables()[table].storage_schema,
+        packed=packed,
+        dictionary=[
+            *key,
+            *(name for name in coded if name not in rising),
+            *(name + leaf for name, leaves in nested.items() for leaf in leaves),
+        ],
+        rising=rising,
+        counted=[*key, *(c.name for c in stored if not (c.dictionary or nested[c.name]))],
+    )

@@ -1,0 +1,138 @@
+"""Compute models per run with workers in other processes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.base.errors import RowsError, WorkersError
+from pipeline.base.text import counted
+from pipeline.execution import Workers, work_folder
+from pipeline.lake import STAGING, Snapshot, part_files_at
+from pipeline.models.base import copy_of, engine_errors, literal, quoted
+from pipeline.models.batches import Batch, halves
+from pipeline.models.catalog import Catalog, catalog
+from pipeline.models.compute import connect
+from pipeline.models.computing import Computing
+from pipeline.schema.tables import tables
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The part of a job that is the same for all batches.
+
+    Attributes:
+        base: Directory or URI of the lake.
+        older: Parts of an earlier version of the schemas.
+        models: Hash of the models that are to be computed.
+        memory_limit: Memory limit of a job, as DuckDB spells it.
+        folder: The command's private folder, below the lake's directory.
+    """
+
+    base: str
+    older: frozenset[str]
+    models: str
+    memory_limit: str
+    folder: Path
+
+
+def computed_elsewhere(
+    workers: Workers, job: Job, snapshot: Snapshot, pending: Iterable[Batch]
+) -> Generator[tuple[Batch, Mapping[str, str] | RowsError]]:
+    """Yield batches in order with Parquet files of their rows: name in the warehouse -> file.
+
+    File names are relative to the lake; the reader removes the files. A batch that fails on its
+    rows is computed by halves; what fails alone comes with its error.
+
+    Raises:
+        WorkersError: A batch was not computed.
+    """
+
+    def send(batch: Batch) -> tuple[Batch, Future[Any]]:
+        return batch, workers.submit(compute_sent, job, batch)
+
+    sent = deque(map(send, pending))
+    try:
+        while sent:
+            batch, future = sent.popleft()
+            workers.wait([future])
+            try:
+                rows = workers.result(future)
+            except WorkersError as error:
+                raise WorkersError(
+                    f"{counted(len(batch.run_ids), 'run')} could not be computed,"
+                    f" {batch.run_ids[0]} among them: {error.message}",
+                    path=error.path,
+                    hint=error.hint,
+                ) from error
+            if isinstance(rows, RowsError) and len(batch.run_ids) > 1:
+                sent.extendleft(reversed([send(half) for half in halves(snapshot, batch)]))
+                continue
+            yield batch, rows
+    finally:
+        for _, future in sent:
+            future.cancel()
+
+
+def compute_sent(job: Job, batch: Batch) -> dict[str, str] | RowsError:
+    """Compute a batch in a worker's process, on one thread; return the error of its rows, if any.
+
+    Raises:
+        ContractError: See `compute`.
+        LakeError: See `engine_errors`.
+        WorkersError: The worker has other models, or does not see the lake.
+    """
+    models = catalog()
+    if models.hash != job.models:
+        raise WorkersError("a worker has other models", hint="install the same tracelake there")
+    shown = _selects(models)
+    files: dict[str, Path] = {}
+    part_files = part_files_at(job.base)
+    with (
+        work_folder(job.folder if part_files.local else None) as folder,
+        engine_errors("the models"),
+        connect(
+            temp_directory=str(folder / "spill"),
+            memory_limit=job.memory_limit,
+            preserve_insertion_order=False,
+            threads=1,
+        ) as con,
+    ):
+
+        def keep(name: str, relation: str, grain: Sequence[str]) -> None:
+            del grain  # rows are ordered when they are inserted
+            files[name] = folder / f"{name}.parquet"
+            con.execute(
+                f"COPY (SELECT {shown[name]} FROM {relation}) TO {literal(str(files[name]))}"
+                " (FORMAT parquet, COMPRESSION lz4)"
+            )
+
+        part_files.mount(con)
+        con.execute(models.macros)
+        try:
+            Computing(con, job.base, models, keep).batch(batch, job.older)
+        except RowsError as error:
+            return error
+        if part_files.local:
+            own = folder.relative_to(job.base).as_posix()
+        else:
+            own = f"{STAGING}/{job.folder.name}/{folder.name}"
+        named = {f"{own}/{name}.parquet": path for name, path in files.items()}
+        part_files.hand_in(named)
+    return {name: f"{own}/{name}.parquet" for name in files}
+
+
+def _selects(models: Catalog) -> dict[str, str]:
+    """Return columns with the types of the warehouse, by name there."""
+    columns = {
+        **{name: models.columns[name] for name in models.stored},
+        **{copy_of(name): tables()[name].columns for name in models.copied},
+    }
+    return {
+        name: ", ".join(f"{quoted(c.name)}::{c.type} AS {quoted(c.name)}" for c in shown)
+        for name, shown in columns.items()
+    }

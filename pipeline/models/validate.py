@@ -1,0 +1,131 @@
+"""Prove models on empty tables, and store the result between processes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import duckdb
+
+from pipeline.base.disk_cache import DiskCache, places
+from pipeline.base.errors import ContractError
+from pipeline.models.base import create_empty_tables, engine_errors, quoted
+from pipeline.models.compute import compute, connect
+from pipeline.models.graph import build_order, check_macros, inputs_of, unstable_functions
+from pipeline.models.header import Model
+from pipeline.models.lost import lost_table
+from pipeline.schema.tables import columns, schema_hash, tables
+
+_FILE = "proof.json"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The facts about models that satisfy their contract.
+
+    Attributes:
+        inputs: Per model, in build order, the base tables and models it reads.
+        columns: Per model, the names of its columns in order.
+    """
+
+    inputs: Mapping[str, frozenset[str]]
+    columns: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, models: Mapping[str, Model], macros: str, macros_path: Path) -> Self:
+        """Prove models on empty base tables.
+
+        Raises:
+            ContractError: A SELECT or the graph breaks a rule, or a header is not what the SELECT
+                gives; it says where.
+        """
+        with connect() as con:
+            with engine_errors("macros", macros_path):
+                con.execute(macros)
+            check_macros(con, macros_path)
+            relations = {*tables(), lost_table().name, *models}
+            unstable = unstable_functions(con)
+            inputs = {
+                name: inputs_of(con, model.path, model.sql, relations, unstable)
+                for name, model in models.items()
+            }
+            order = build_order(models, inputs)
+            _check_scopes(models, inputs)
+            create_empty_tables(con)
+            shown = {name: _columns(con, models[name]) for name in order}
+        return cls({name: inputs[name] for name in order}, shown)
+
+    @classmethod
+    def kept(cls, models: Mapping[str, Model], macros: str, macros_path: Path) -> Self:
+        """Return the stored proof of these models; without one, prove them now.
+
+        Raises:
+            ContractError: See `of`.
+        """
+        kept = DiskCache("models", _version(models, macros), places())
+        if found := kept.read(_FILE):
+            content = json.loads(found)
+            return cls(
+                {name: frozenset(read) for name, read in content["inputs"].items()},
+                {name: tuple(shown) for name, shown in content["columns"].items()},
+            )
+        proof = cls.of(models, macros, macros_path)
+        inputs = {name: sorted(read) for name, read in proof.inputs.items()}
+        kept.write(_FILE, json.dumps({"inputs": inputs, "columns": proof.columns}).encode())
+        return proof
+
+
+def _version(models: Mapping[str, Model], macros: str) -> str:
+    """Return a hash of all that a proof depends on: models, schemas, DuckDB, these rules."""
+    digest = hashlib.sha256(f"{macros}\0{schema_hash()}\0{duckdb.__version__}\0".encode())
+    for model in models.values():
+        digest.update(f"{model.name}\0{model.sql}\0".encode())
+    for column in columns().values():
+        digest.update(repr(column).encode())
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _check_scopes(models: Mapping[str, Model], inputs: Mapping[str, frozenset[str]]) -> None:
+    for name, model in models.items():
+        fleet = sorted(i for i in inputs[name] if i in models and models[i].fleet)
+        if fleet and not model.fleet:
+            raise ContractError(
+                f"a model per run reads the fleet model {fleet[0]}",
+                path=model.path,
+                hint="add -- @scope fleet",
+            )
+
+
+def _columns(con: duckdb.DuckDBPyConnection, model: Model) -> tuple[str, ...]:
+    """Compute a model on empty inputs; return its columns, documented and of declared type."""
+    compute(con, model)
+    known = columns()
+    names = []
+    for name, type_, *_ in con.execute(f"DESCRIBE temp.{quoted(model.name)}").fetchall():
+        column = model.declared.get(name) or known.get(name)
+        if column is None:
+            raise ContractError(
+                f"column {name} is not documented",
+                path=model.path,
+                hint=f"add -- @column {name} {type_} | doc",
+            )
+        if column.type != type_:
+            raise ContractError(
+                f"column {name} is {type_}, declared {column.type}",
+                path=model.path,
+                hint=f"cast it: ...::{column.type} AS {name}",
+            )
+        names.append(name)
+    if missing := [name for name in (*model.grain, *model.declared) if name not in names]:
+        raise ContractError(
+            f"the SELECT does not give {', '.join(missing)}",
+            path=model.path,
+            hint="select it, or remove it from the header",
+        )
+    return tuple(names)

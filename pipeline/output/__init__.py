@@ -1,0 +1,1 @@
+"""Draw what SQL gives: the page, the terminal, Chrome traces; compute nothing."""

@@ -1,0 +1,74 @@
+"""Write a timeline to a file that appears when it is complete, or to a stream."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import IO, BinaryIO, cast
+
+from isal import igzip
+
+from pipeline.base.files import output
+
+_LEVEL = 2
+_EVENTS_AT_ONCE = 2_000
+
+
+@contextlib.contextmanager
+def opened(out: Path | BinaryIO) -> Iterator[IO[bytes]]:
+    """Yield a stream of bytes into `out`, compressed if its name ends in .gz.
+
+    See `pipeline.base.files.output`.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    if not isinstance(out, Path):
+        yield out
+        out.flush()
+        return
+    with output(out) as file, _compressed(file) if out.suffix == ".gz" else file as stream:
+        yield stream
+
+
+def _compressed(file: IO[bytes]) -> AbstractContextManager[IO[bytes]]:
+    """Return a gzip stream without name and date, so equal timelines are equal files."""
+    stream = igzip.IGzipFile(  # type: ignore[no-untyped-call]
+        filename="", mode="wb", compresslevel=_LEVEL, fileobj=file, mtime=0
+    )
+    return cast(AbstractContextManager[IO[bytes]], stream)
+
+
+class EventStream:
+    """A JSON object with its events as the first member, written as they come."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._begun = False
+        stream.write(b'{"traceEvents":[')
+
+    def write(self, events: Iterable[str]) -> None:
+        """Append events, each the text of a JSON object."""
+        held: list[str] = []
+        for event in events:
+            held.append(event)
+            if len(held) == _EVENTS_AT_ONCE:
+                self._put(held)
+                held.clear()
+        if held:
+            self._put(held)
+
+    def close(self, members: str) -> None:
+        """End the object with its other members.
+
+        Args:
+            members: Text of a JSON object that is not empty.
+        """
+        self._stream.write(f"\n],{members[1:]}\n".encode())
+
+    def _put(self, events: list[str]) -> None:
+        lead = ",\n" if self._begun else "\n"
+        self._begun = True
+        self._stream.write((lead + ",\n".join(events)).encode())

@@ -1,0 +1,254 @@
+"""Write a run as a Chrome trace: the object form of the Trace Event Format.
+
+The format is described by "Trace Event Format" (Google, the document that Perfetto and
+chrome://tracing refer to): `X` slices, `s`/`t`/`f` flow events, `M` metadata, microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import starmap
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import duckdb
+
+from pipeline import __version__
+from pipeline.base.files import replaceable
+from pipeline.base.text import counted
+from pipeline.lake import Lake
+from pipeline.models import relation_columns
+from pipeline.output.chrome_trace import queries
+from pipeline.output.chrome_trace.events import Slice, Threads, as_json, metadata
+from pipeline.output.chrome_trace.output import EventStream, opened
+from pipeline.output.chrome_trace.selection import Piece, Selection, select
+from pipeline.schema.tables import reasons
+from pipeline.warehouse import ask
+from pipeline.warehouse.names import resolve_run
+from pipeline.warehouse.reopening import ATTEMPTS
+
+# Memory limit of DuckDB before it spills; the pieces that are read are far smaller.
+ENGINE_BYTES = 1_000_000_000
+_ROWS_AT_ONCE = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """A timeline that was written.
+
+    Attributes:
+        slices: Operations, sub-operations, steps, windows and waits.
+        arrows: Calls whose members are linked.
+        notes: Caveats: clocks that are not aligned, operations without a slice, calls without an
+            arrow.
+    """
+
+    run_id: str
+    ranks: int
+    steps: int
+    slices: int
+    arrows: int
+    notes: tuple[str, ...]
+
+    def told(self) -> str:
+        """Return one line for people."""
+        return (
+            f"timeline: {self.run_id}, {counted(self.ranks, 'rank')},"
+            f" {counted(self.steps, 'step')}, {counted(self.slices, 'slice')},"
+            f" {counted(self.arrows, 'linked call')}"
+        )
+
+
+@dataclass
+class _Arrows:
+    """Counts of calls that several of the chosen ranks made, and of those with arrows."""
+
+    calls: int = 0
+    drawn: int = 0
+
+
+def write_timeline(
+    lake: Lake,
+    run: str,
+    out: Path | BinaryIO,
+    *,
+    steps: range | None = None,
+    ranks: Sequence[range] = (),
+) -> Timeline:
+    """Write the timeline of a run; memory does not grow with its length.
+
+    Args:
+        run: See `pipeline.warehouse.names.resolve_run`.
+        out: A file, compressed where its name ends in .gz, or a stream.
+        steps: Only these; all by default.
+        ranks: Only these; all by default.
+
+    Raises:
+        UsageError: There is no such run, step or rank, the run has no operations with times, or
+            the file cannot be written.
+        LakeError: The lake has no warehouse, or cannot be read.
+    """
+
+    def write(con: duckdb.DuckDBPyConnection) -> Timeline:
+        selection = select(con, resolve_run(con, run), steps, ranks)
+        with opened(out) as stream:
+            return _write(con, selection, EventStream(stream))
+
+    # Data in a stream or a pipe cannot be taken back.
+    repeatable = isinstance(out, Path) and replaceable(out)
+    attempts = ATTEMPTS if repeatable else 1
+    return ask(lake, "the timeline", write, memory=ENGINE_BYTES, attempts=attempts)
+
+
+def _write(con: duckdb.DuckDBPyConnection, selection: Selection, stream: EventStream) -> Timeline:
+    threads, arrows = Threads(selection.pid), _Arrows()
+    stream.write(_processes(con, selection))
+    first, last = selection.steps[0][0], selection.steps[-1][0]
+    windows = {"first_step": first, "last_step": last, "pid": selection.pid}
+    stream.write(threads.events(_slices(con, queries.WINDOWS, selection, windows)))
+    for piece in selection.pieces():
+        _write_piece(con, selection, piece, threads, arrows, stream)
+    clocks = _rows(con, queries.CLOCKS)
+    done = Timeline(
+        selection.run_id,
+        len(selection.ranks),
+        len(selection.steps),
+        sum(threads.slices.values()),
+        arrows.drawn,
+        tuple(_notes(clocks, arrows, _without_time(selection, threads))),
+    )
+    stream.close(as_json(_other_members(con, done, clocks, first, last)))
+    return done
+
+
+def _write_piece(
+    con: duckdb.DuckDBPyConnection,
+    selection: Selection,
+    piece: Piece,
+    threads: Threads,
+    arrows: _Arrows,
+    stream: EventStream,
+) -> None:
+    steps = {"first_step": piece.first_step, "last_step": piece.last_step}
+    ends = {"first_rank": selection.ranks[0], "last_rank": selection.ranks[-1]}
+    con.execute(queries.ARROWS, {"run": selection.run_id, **steps, **ends})
+    calls, drawn = con.execute(queries.ARROWS_COUNT).fetchall()[0]
+    for first_rank, last_rank in piece.blocks:
+        chosen = {**steps, "first_rank": first_rank, "last_rank": last_rank}
+        stream.write(threads.events(_slices(con, queries.RANK_STEPS, selection, chosen)))
+        chosen |= {"arrows_before": arrows.calls}
+        stream.write(threads.events(_slices(con, queries.SLICES, selection, chosen)))
+    arrows.calls += calls
+    arrows.drawn += drawn
+
+
+def _slices(
+    con: duckdb.DuckDBPyConnection, sql: str, selection: Selection, parameters: Mapping[str, int]
+) -> Iterator[Slice]:
+    answer = con.execute(sql, {"run": selection.run_id, **parameters})
+    while rows := answer.fetchmany(_ROWS_AT_ONCE):
+        yield from starmap(Slice, rows)
+
+
+def _rows(
+    con: duckdb.DuckDBPyConnection, sql: str, parameters: object = None
+) -> list[dict[str, Any]]:
+    answer = con.execute(sql, parameters)
+    names = [column[0] for column in answer.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
+
+
+def _processes(con: duckdb.DuckDBPyConnection, selection: Selection) -> Iterator[str]:
+    """Yield names and order of the processes: the pipeline first, then the ranks."""
+    yield metadata("process_name", {"name": "pipeline"}, selection.pid)
+    yield metadata("process_sort_index", {"sort_index": -1}, selection.pid)
+    for row in _rows(con, "FROM timeline_chosen ORDER BY rank"):
+        pid, name = row["rank"] + 1, [f"rank {row['rank']}"]
+        name += [] if row["stage"] is None else [f"stage {row['stage']}"]
+        name += [f"{what} {row[what]}" for what in ("host", "device") if row[what] is not None]
+        yield metadata("process_name", {"name": " · ".join(name)}, pid)
+        yield metadata("process_labels", {"labels": _clock_label(row)}, pid)
+        yield metadata("process_sort_index", {"sort_index": row["rank"]}, pid)
+
+
+def _clock_label(rank: Mapping[str, Any]) -> str:
+    if not rank["aligned"]:
+        return f"own clock: {rank['reason']}"
+    if rank["basis"] == "shared":
+        return "reference clock"
+    return f"clock {rank['offset_ms']:+g} ± {rank['uncertainty_ms']:g} ms, aligned"
+
+
+def _without_time(selection: Selection, threads: Threads) -> int:
+    """Return the number of operations and sub-operations without a slice."""
+    beside = sum(threads.slices.get(kind, 0) for kind in ("step", "window", "waiting", "transfer"))
+    return sum(n for _, n in selection.steps) - sum(threads.slices.values()) + beside
+
+
+def _notes(clocks: Sequence[dict[str, Any]], arrows: _Arrows, without: int) -> Iterator[str]:
+    alone = [clock for clock in clocks if not clock["aligned"]]
+    for reason in dict.fromkeys(clock["reason"] for clock in alone):
+        its = [clock for clock in alone if clock["reason"] == reason]
+        yield (
+            f"{counted(sum(c['ranks'] for c in its), 'rank')} on {counted(len(its), 'clock')} that"
+            f" cannot be aligned ({reason}: {reasons()[reason].rstrip('.')}): do not compare"
+            " times of different clocks; each of these begins at 0"
+        )
+    if arrows.calls > arrows.drawn:
+        yield (
+            f"{counted(arrows.calls - arrows.drawn, 'call')} of {arrows.calls:,} without arrows:"
+            " the times of their members contradict the order, or their clocks are not aligned"
+        )
+    if without:
+        yield f"{counted(without, 'operation')} without times have no slice"
+
+
+def _other_members(
+    con: duckdb.DuckDBPyConnection,
+    done: Timeline,
+    clocks: Sequence[dict[str, Any]],
+    first_step: int,
+    last_step: int,
+) -> dict[str, Any]:
+    """Return the members of the document other than the events."""
+    (facts,) = _rows(
+        con,
+        "SELECT format, name, run_date::VARCHAR AS run_date, world_size, tp, pp, dp, ep, cp, vpp,"
+        " micro_batches FROM runs WHERE run_id = $1",
+        [done.run_id],
+    )
+    origin = next((clock["zero_ns"] for clock in clocks if clock["aligned"]), None)
+    return {
+        "displayTimeUnit": "ms",
+        "otherData": {
+            "run_id": done.run_id,
+            "tracelake": __version__,
+            "origin_ns": origin,
+            "time": "microseconds since origin_ns on the reference clock, that of the lowest rank;"
+            " of a clock that is not aligned, since its own zero_ns",
+            "first_step": first_step,
+            "last_step": last_step,
+            "ranks": done.ranks,
+            "slices": done.slices,
+            "linked_calls": done.arrows,
+            "notes": list(done.notes),
+            "run": {name: value for name, value in facts.items() if value is not None},
+            "clocks": [
+                {name: value for name, value in clock.items() if value is not None}
+                for clock in clocks
+            ],
+            "definitions": _definitions(),
+        },
+    }
+
+
+def _definitions() -> dict[str, str]:
+    """Return the meanings of the arguments of slices."""
+    shown = {*queries.SLICE_ARGS, *queries.STEP_ARGS}
+    return {
+        column.name: column.doc
+        for relation in ("ops", "comms", "collective_calls", "rank_bubbles")
+        for column in relation_columns(relation)
+        if column.name in shown
+    }

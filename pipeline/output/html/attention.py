@@ -1,0 +1,132 @@
+"""What a reader must look at first: the findings of the page's runs, by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pipeline.output.html.cells import LIST_ITEMS, Row, some
+from pipeline.output.html.reading import PAGE_RUNS, Warehouse
+
+_ITEMS = 12
+
+# Titles by kind of finding, in the order of the page.
+_TITLES = {
+    "recurring": "Recurring stragglers",
+    "straggler": "Stragglers",
+    "slow_node": "Slow nodes",
+    "regressed": "Regressions",
+    "drifted": "Drift",
+    "unreadable": "Data lost or unreadable",
+    "model_failed": "Runs without figures",
+    "data_lost": "Part files of the lake lost",
+    "slow_stage": "Slow stages",
+    "slow_link": "Slow links",
+    "data_loading": "Slow data loading",
+    "rejects": "Lines not understood",
+    "suspect": "Suspected stragglers",
+    "incomplete": "Incomplete runs",
+    "contradiction": "Contradictions in the input",
+}
+_LEVELS = {"critical": "bad", "warning": "warn", "notice": "note"}
+
+_FINDINGS = f"""
+    SELECT f.*, r.run_date
+    FROM findings AS f
+    JOIN runs AS r USING (run_id)
+    SEMI JOIN {PAGE_RUNS} USING (run_id)
+    -- What recurs stands once, beside the latest of its runs on the page.
+    QUALIFY f.kind <> 'recurring' OR row_number() OVER (
+        PARTITION BY f.incident, f.kind, f.subject ORDER BY r.run_date DESC NULLS LAST, f.run_id
+    ) = 1
+"""
+_OF_NO_RUN = "SELECT *, NULL AS run_date FROM findings WHERE run_id IS NULL"
+_ORDER = """
+    list_position(['critical', 'warning', 'notice'], severity),
+    cost_gpu_hours DESC NULLS LAST, lost_ratio DESC NULLS LAST,
+    run_date DESC NULLS LAST, run_id, subject
+"""
+_SKIPPED = f"""
+    SELECT reason, count(*) AS inputs,
+        list(concat_ws('/', path, member) ORDER BY path, member)[:{LIST_ITEMS}] AS paths
+    FROM skipped WHERE reason <> 'unreadable' GROUP BY reason ORDER BY inputs DESC, reason
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing to look at; `run_id` is None for files that belong to no run."""
+
+    run_id: str | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Findings of one kind.
+
+    Attributes:
+        kind: Name of the kind, as class and anchor.
+        level: bad, warn or note.
+        count: How many there are, shown or not.
+        items: The first of them.
+        query: What lists them all.
+        runs: Runs that have one that is more than a notice.
+    """
+
+    kind: str
+    title: str
+    level: str
+    count: int
+    items: Sequence[Item]
+    query: str
+    runs: frozenset[str] = field(default_factory=frozenset)
+
+
+def read_attention(warehouse: Warehouse, *, inputs: bool) -> list[Group]:
+    """Return what needs attention among the runs of the page, the most severe kind first.
+
+    Args:
+        inputs: Include files that belong to no run: unreadable ones, and those of unknown format.
+    """
+    source = f"({_FINDINGS} UNION ALL BY NAME {_OF_NO_RUN})" if inputs else f"({_FINDINGS})"
+    rows = warehouse.rows(f"SELECT * FROM {source} ORDER BY {_ORDER}")
+    groups = [
+        _group(kind, title, found)
+        for kind, title in _TITLES.items()
+        if (found := [row for row in rows if row["kind"] == kind])
+    ]
+    groups.sort(key=lambda group: list(_LEVELS.values()).index(group.level))
+    skipped = warehouse.rows(_SKIPPED) if inputs else []
+    if skipped:
+        count = sum(row["inputs"] for row in skipped)
+        items = [Item(None, _skipped(row)) for row in skipped[:_ITEMS]]
+        groups.append(Group("skipped", "Skipped files", "note", count, items, "FROM skipped"))
+    return groups
+
+
+def _group(kind: str, title: str, rows: Sequence[Row]) -> Group:
+    return Group(
+        kind,
+        title,
+        _LEVELS[rows[0]["severity"]],
+        len(rows),
+        [Item(row["run_id"], _text(row)) for row in rows[:_ITEMS]],
+        f"FROM findings WHERE kind = '{kind}'",
+        frozenset(row["run_id"] for row in rows if row["run_id"] and row["severity"] != "notice"),
+    )
+
+
+def _text(row: Row) -> str:
+    cost = row["cost_gpu_hours"]
+    lost = ""
+    if cost:
+        shown = f"{cost:,.2f} GPU hours" if cost >= 0.01 else f"{3600 * cost:.2g} GPU seconds"
+        lost = f" It cost {shown} at most."
+    return f"{row['evidence']}{lost} {row['advice']}"
+
+
+def _skipped(row: Row) -> str:
+    files = some(row["paths"])
+    more = row["inputs"] - len(row["paths"])
+    return f"{row['reason']}: {files}{f' and {more:,} more' if more > 0 else ''}"

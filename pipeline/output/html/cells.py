@@ -1,0 +1,185 @@
+"""Format values of the warehouse as cells of a table, by unit and type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.base.text import amount
+from pipeline.schema.tables import Column
+
+NOTHING = "\N{EN DASH}"
+LIST_ITEMS = 12
+_LONG = 40
+
+# Ratios that can exceed 1 and are not percentages.
+_FACTORS = frozenset({"imbalance_ratio", "bubble_over_ideal_ratio", "theory_over_ideal_ratio"})
+_UNIT_SUFFIXES = ("_ratio", "_gbps", "_ms", "_bytes")
+
+# Width and height of a sparkline in a cell.
+SPARK = (90, 20)
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A share drawn in a cell.
+
+    Attributes:
+        width: Length, in percent of the cell.
+        mark: Position of a line to compare with, in percent.
+    """
+
+    width: float
+    mark: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a stacked bar: its place in the legend, its length in percent, its tooltip."""
+
+    number: int
+    width: float
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A printed value.
+
+    Attributes:
+        title: Tooltip: the exact value, or the meaning of a name.
+        sort: Number to sort by if the text is not a number.
+        look: Class of the cell.
+        link: Anchor on the page.
+        spark: Points of a sparkline: `x,y x,y ...` in a box of `SPARK`.
+    """
+
+    text: str
+    title: str | None = None
+    sort: int | None = None
+    look: str = ""
+    link: str | None = None
+    bar: Bar | None = None
+    parts: Sequence[Part] = ()
+    spark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Heading of a column; its meaning is once on the page, under the same label."""
+
+    label: str
+    unit: str | None = None
+    numeric: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table of the page."""
+
+    heads: Sequence[Head]
+    rows: Sequence[Sequence[Cell]]
+
+
+def is_number(column: Column) -> bool:
+    """Return whether a column is aligned to the right."""
+    return column.type in {"INTEGER", "BIGINT", "DOUBLE"}
+
+
+def is_share(column: Column) -> bool:
+    """Return whether a column is printed in percent."""
+    return column.name.endswith("_ratio") and column.name not in _FACTORS
+
+
+def head(column: Column) -> Head:
+    """Return the heading of a column, from its name and unit."""
+    name = column.name
+    for suffix in _UNIT_SUFFIXES:
+        name = name.removesuffix(suffix)
+    unit = "%" if is_share(column) else column.unit if column.unit in {"ms", "GB/s"} else None
+    return Head(name.replace("_", " "), unit, is_number(column))
+
+
+def cell(column: Column, value: Any) -> Cell:
+    """Return a printed value: two decimals for times and speeds, three for other numbers."""
+    if value is None or value == "":
+        return nothing(column)
+    if column.name in {"reason", "stages_reason"}:
+        return Cell(str(value), look="reason")
+    if column.name in {"verdict", "severity"}:
+        return Cell(str(value).replace("_", " "), look=f"badge {value}")
+    return _PRINTERS[_kind(column)](value)
+
+
+def nothing(column: Column, title: str | None = None) -> Cell:
+    """Return the cell of a missing value, with the reason if known."""
+    return Cell(NOTHING, title, look="num none" if is_number(column) else "none")
+
+
+def spark(values: Sequence[float], title: str) -> Cell:
+    """Return values over time as a sparkline; one value gives none."""
+    if len(values) < 2:
+        return Cell("", look="spark")
+    low, high = min(values), max(values)
+    width, height = SPARK
+    points = " ".join(
+        f"{1 + (width - 2) * n / (len(values) - 1):.1f},"
+        f"{height - 2 - (height - 4) * ((value - low) / (high - low) if high > low else 0.5):.1f}"
+        for n, value in enumerate(values)
+    )
+    return Cell("", title, look="spark", spark=points)
+
+
+def some(values: Sequence[object]) -> str:
+    """Return the first values of a list, and the number of the others."""
+    more = len(values) - LIST_ITEMS
+    shown = ", ".join(map(str, values[:LIST_ITEMS]))
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def _kind(column: Column) -> str:
+    if is_share(column):
+        return "share"
+    if column.unit in {"ms", "GB/s", "bytes"}:
+        return column.unit
+    if column.type in {"INTEGER", "BIGINT"}:
+        return "count" if column.unit else "number"
+    return column.type.removesuffix("[]") if column.type in _PRINTERS else "other"
+
+
+def _decimals(value: float, digits: int) -> str:
+    """Return a number with fixed decimals; a nonzero value never prints as zero."""
+    smallest = 10.0**-digits
+    if 0 < abs(value) < smallest / 2:
+        return f"{'<' if value > 0 else '>-'}{smallest:.{digits}f}"
+    return f"{value:,.{digits}f}"
+
+
+def _measure(value: float) -> Cell:
+    return Cell(_decimals(value, 2), look="num")
+
+
+def _share(value: float) -> Cell:
+    return Cell(_decimals(100 * value, 1), look="num")
+
+
+def _text(value: Any) -> Cell:
+    text = (some(value) or NOTHING) if isinstance(value, list) else str(value)
+    return Cell(text, look="long" if len(text) > _LONG else "")
+
+
+_PRINTERS: Mapping[str, Callable[[Any], Cell]] = {
+    "ms": _measure,
+    "GB/s": _measure,
+    "share": _share,
+    "bytes": lambda value: Cell(amount(value), f"{value:,} bytes", sort=value, look="num"),
+    "count": lambda value: Cell(f"{value:,}", look="num"),
+    "number": lambda value: Cell(str(value), look="num"),
+    "DOUBLE": lambda value: Cell(_decimals(value, 3), look="num"),
+    "BOOLEAN": lambda value: Cell("yes" if value else "no"),
+    "TIMESTAMP": lambda value: Cell(value.isoformat(" ", "seconds"), look="date"),
+    "other": _text,
+}

@@ -1,0 +1,60 @@
+"""Read the rows of every chart of the page's runs."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+from pipeline.base.text import printable
+from pipeline.models import catalog
+from pipeline.output.html.charts.kind import Kind, Series
+from pipeline.output.html.charts.shares import KINDS as SHARES
+from pipeline.output.html.charts.steps import KINDS as STEPS
+from pipeline.output.html.charts.timeline import KINDS as TIMELINE
+from pipeline.output.html.charts.windows import KINDS as WINDOWS
+from pipeline.output.html.reading import Warehouse
+
+# In the order in which a section shows them.
+KINDS: tuple[Kind, ...] = (*TIMELINE, *WINDOWS, *STEPS, *SHARES)
+
+# Maximum marks of all charts of a kind on a page, and of one chart, so that a page opens quickly.
+_POINTS = 40_000
+_AT_LEAST, _AT_MOST = 250, 6_000
+
+
+def read_series(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, dict[str, Series]]:
+    """Return series by run and kind of chart; empty charts are left out.
+
+    The warehouse's page must be about these runs.
+    """
+    points = max(_AT_LEAST, min(_AT_MOST, _POINTS // max(1, len(run_ids))))
+    warehouse.define(catalog().macros)
+    found: dict[str, dict[str, Series]] = {run_id: {} for run_id in run_ids}
+    read: dict[str, dict[str, Series]] = {}  # kinds that show the same rows share a query
+    for kind in KINDS:
+        if kind.sql not in read:
+            read[kind.sql] = _by_run(warehouse, kind.sql, points)
+        for run_id, series in read[kind.sql].items():
+            if kind.shows(series):
+                found[run_id][kind.name] = series
+    return found
+
+
+def _by_run(warehouse: Warehouse, sql: str, points: int) -> dict[str, Series]:
+    by_run: dict[str, dict[str, list[object]]] = {}
+    for row in warehouse.rows(sql.replace("$points", str(points))):
+        run_id, *values = row.values()
+        if run_id not in by_run:
+            by_run[run_id] = defaultdict(list)
+        columns = by_run[run_id]
+        for name, value in zip(list(row)[1:], values, strict=True):
+            columns[name].append(_drawable(value))
+    return dict(by_run)
+
+
+def _drawable(value: object) -> object:
+    """Return a value for a chart: None for NaN and infinities, text without control characters."""
+    if isinstance(value, str):
+        return printable(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value

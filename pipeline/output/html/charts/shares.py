@@ -1,0 +1,253 @@
+"""Define charts that compare: bandwidth by size, skew of arrival, stages and their layers."""
+
+from __future__ import annotations
+
+import altair as alt
+
+from pipeline.output.html.charts.kind import ROWS, Drawing, Kind, hint, named_colors, several
+from pipeline.output.html.palette import var
+from pipeline.output.html.reading import PAGE_RUNS
+from pipeline.output.html.shape import IN_MODEL
+
+_COLLECTIVES = {
+    "all_reduce": var("c0"),
+    "all_gather": var("c3"),
+    "reduce_scatter": var("c2"),
+    "all_to_all": var("c4"),
+    "send": var("c1"),
+    "broadcast": var("c5"),
+    "reduce": var("other"),
+}
+_LAYER_KINDS = {
+    "embedding": var("c3"),
+    "block": var("c0"),
+    "head": var("c1"),
+    "other": var("other"),
+}
+_SPLITS = {"as it ran": var("c0"), "best": var("c3")}
+
+_BANDWIDTH = f"""
+    SELECT
+        run_id, collective, group_kind AS "group", size_bytes AS bytes,
+        size_convention AS convention, group_size AS n, calls, dtype, time_basis AS basis,
+        round(busbw_p50_gbps, 4) AS busbw, round(algbw_p50_gbps, 4) AS algbw,
+        round(time_p50_ms, 4) AS ms
+    FROM collective_bandwidth SEMI JOIN {PAGE_RUNS} USING (run_id)
+    WHERE busbw_p50_gbps > 0 AND size_bytes > 0
+    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY calls * time_p50_ms DESC) <= $points
+    ORDER BY run_id, collective, group_kind, size_bytes, dtype
+"""
+
+
+def _draw_bandwidth() -> Drawing:
+    base = alt.Chart(ROWS).encode(
+        alt.X(
+            "bytes:Q",
+            title="size (bytes)",
+            scale=alt.Scale(type="log"),
+            axis=alt.Axis(format="~s", tickCount=6, grid=False),
+        ),
+        alt.Y(
+            "busbw:Q",
+            title="busbw (GB/s)",
+            scale=alt.Scale(type="log"),
+            axis=alt.Axis(format="~g", tickCount=5),
+        ),
+        alt.Color("collective:N", scale=named_colors(_COLLECTIVES), legend=alt.Legend(title=None)),
+    )
+    points = base.mark_point(filled=True, size=55, opacity=1).encode(
+        alt.Shape("group:N", legend=alt.Legend(title="group", orient="bottom")),
+        tooltip=[
+            hint("collective", "collective"),
+            hint("group", "group"),
+            hint("n", "ranks n", ","),
+            hint("bytes", "size S (bytes)", ","),
+            hint("convention", "S counts"),
+            hint("dtype", "type"),
+            hint("calls", "calls", ","),
+            hint("ms", "time t (ms)", ",.3f"),
+            hint("basis", "t is"),
+            hint("algbw", "algbw S / t (GB/s)", ",.2f"),
+            hint("busbw", "busbw (GB/s)", ",.2f"),
+        ],
+    )
+    lines = base.mark_line(strokeWidth=0.8).encode(alt.Detail(["group:N", "dtype:N"]))
+    return alt.LayerChart(layer=[lines, points])
+
+
+_SKEW = f"""
+    SELECT
+        run_id,
+        replace(collective, 'recv', 'send') || ' · ' || coalesce(group_kind, '?') AS label,
+        count(*) AS calls,
+        round(quantile_cont(skew_ms, 0.5), 4) AS p50, round(quantile_cont(skew_ms, 0.95), 4) AS p95,
+        round(max(skew_ms), 4) AS "max", round(max(clock_uncertainty_ms), 4) AS uncertainty
+    FROM collective_calls SEMI JOIN {PAGE_RUNS} USING (run_id)
+    WHERE skew_ms IS NOT NULL AND NOT overlapped
+        AND split_part(call, ':', 1)::INTEGER = rank  -- of each call, the member that names it
+    GROUP BY run_id, label
+    ORDER BY run_id, p95 DESC, label
+"""
+
+
+def _draw_skew() -> Drawing:
+    shown = [
+        hint("label", "call"),
+        hint("calls", "calls", ","),
+        hint("p50", "median (ms)", ",.3f"),
+        hint("p95", "95 % of calls (ms)", ",.3f"),
+        hint("max", "maximum (ms)", ",.3f"),
+        hint("uncertainty", "clock uncertainty (ms)", ",.3f"),
+    ]
+    base = alt.Chart(ROWS, height=alt.Step(19)).encode(
+        alt.Y("label:N", sort=None, title=None, axis=alt.Axis(labelLimit=170, ticks=False)),
+        tooltip=shown,
+    )
+    bars = base.mark_bar(color=var("recv"), height={"band": 0.7}).encode(
+        alt.X("p95:Q", title="skew of arrival (ms)", axis=alt.Axis(tickCount=5))
+    )
+    middle = base.mark_tick(color=var("ink"), thickness=2).encode(alt.X("p50:Q"))
+    return alt.LayerChart(layer=[bars, middle])
+
+
+_LAYER_STAGES = f"""
+    SELECT
+        run_id, 'stage ' || stage AS label, layer,
+        CASE WHEN layer_kind IN ({", ".join(f"'{kind}'" for kind in _LAYER_KINDS)}) THEN layer_kind
+            ELSE 'other' END AS kind,
+        round(micro_batch_ms, 4) AS ms, round(stage_share_ratio, 4) AS share,
+        row_number() OVER (
+            PARTITION BY run_id, stage ORDER BY {IN_MODEL}
+        ) AS place
+    FROM layer_stages SEMI JOIN {PAGE_RUNS} USING (run_id)
+    WHERE micro_batch_ms IS NOT NULL
+    ORDER BY run_id, stage, place
+"""
+
+
+def _draw_layer_stages() -> Drawing:
+    chart: alt.Chart = (
+        alt.Chart(ROWS, height=alt.Step(19))
+        .mark_bar(stroke=var("paper"), strokeWidth=0.7)
+        .encode(
+            alt.X(
+                "ms:Q", title="forward modules, per micro-batch (ms)", axis=alt.Axis(tickCount=10)
+            ),
+            alt.Y("label:N", sort=None, title=None, axis=alt.Axis(ticks=False)),
+            alt.Color("kind:N", scale=named_colors(_LAYER_KINDS), legend=alt.Legend(title=None)),
+            alt.Order("place:Q"),
+            tooltip=[
+                hint("label", "stage"),
+                hint("layer", "layer"),
+                hint("kind", "kind"),
+                hint("ms", "per micro-batch (ms)", ",.3f"),
+                hint("share", "of the stage", ".1%"),
+            ],
+        )
+    )
+    return chart
+
+
+_SPLIT = f"""
+    SELECT * FROM (
+        SELECT run_id, stage, 'as it ran' AS split, round(current_micro_batch_ms, 4) AS ms,
+            current_first_layer AS first_layer, current_last_layer AS last_layer,
+            round(gain_ratio, 4) AS gain
+        FROM stage_rebalance SEMI JOIN {PAGE_RUNS} USING (run_id)
+        UNION ALL
+        SELECT run_id, stage, 'best', round(micro_batch_ms, 4), first_layer, last_layer,
+            round(gain_ratio, 4)
+        FROM stage_rebalance SEMI JOIN {PAGE_RUNS} USING (run_id)
+    )
+    WHERE ms IS NOT NULL
+    ORDER BY run_id, stage, split
+"""
+
+
+def _draw_split() -> Drawing:
+    chart: alt.Chart = (
+        alt.Chart(ROWS)
+        .mark_bar()
+        .encode(
+            alt.X("stage:O", title="stage", axis=alt.Axis(labelAngle=0)),
+            alt.XOffset("split:N", sort=list(_SPLITS)),
+            alt.Y("ms:Q", title="per micro-batch (ms)", axis=alt.Axis(tickCount=5)),
+            alt.Color("split:N", scale=named_colors(_SPLITS), legend=alt.Legend(title=None)),
+            tooltip=[
+                hint("stage", "stage"),
+                hint("split", "split"),
+                hint("ms", "per micro-batch (ms)", ",.3f"),
+                hint("first_layer", "from layer"),
+                hint("last_layer", "to layer"),
+                hint("gain", "step saved", ".1%"),
+            ],
+        )
+    )
+    return chart
+
+
+_BALANCE = f"""
+    SELECT run_id, stage, round(micro_batch_ms, 4) AS ms, round(share_ratio, 4) AS share,
+        round(avg(micro_batch_ms) OVER (PARTITION BY run_id), 4) AS even
+    FROM stage_balance SEMI JOIN {PAGE_RUNS} USING (run_id)
+    WHERE micro_batch_ms IS NOT NULL
+    ORDER BY run_id, stage
+"""
+
+
+def _draw_balance() -> Drawing:
+    base = alt.Chart(ROWS).encode(alt.X("stage:O", title="stage", axis=alt.Axis(labelAngle=0)))
+    bars = base.mark_bar(color=var("c0")).encode(
+        alt.Y("ms:Q", title="per micro-batch (ms)", axis=alt.Axis(tickCount=5)),
+        tooltip=[
+            hint("stage", "stage"),
+            hint("ms", "per micro-batch (ms)", ",.3f"),
+            hint("share", "of all stages", ".1%"),
+            hint("even", "even (ms)", ",.3f"),
+        ],
+    )
+    even = base.mark_tick(color=var("c1"), thickness=2).encode(alt.Y("even:Q"))
+    return alt.LayerChart(layer=[bars, even])
+
+
+KINDS = (
+    Kind(
+        "balance",
+        "stage_balance",
+        "Time of each stage per micro-batch; the tick is the mean of all stages.",
+        _BALANCE,
+        _draw_balance,
+        shows=several("stage"),
+    ),
+    Kind(
+        "bandwidth",
+        "collective_bandwidth",
+        "Median bus bandwidth by size S, as in nccl-tests: algbw is S / t, busbw is"
+        " algbw times the collective's factor, comparable with the speed of the links.",
+        _BANDWIDTH,
+        _draw_bandwidth,
+    ),
+    Kind(
+        "skew",
+        "collective_bandwidth",
+        "Delay between the first and the last member of a call: 95 % of the calls are"
+        " below the bar's end, half below the tick.",
+        _SKEW,
+        _draw_skew,
+    ),
+    Kind(
+        "split",
+        "stage_rebalance",
+        "Stages as they ran, and with the best split of the layers.",
+        _SPLIT,
+        _draw_split,
+    ),
+    Kind(
+        "layer_stages",
+        "layer_stages",
+        "Layers of each stage in order, by their median time.",
+        _LAYER_STAGES,
+        _draw_layer_stages,
+        wide=True,
+    ),
+)

@@ -1,0 +1,284 @@
+"""Define charts over steps (time, loss, slow ranks, layers), and over runs of a configuration."""
+
+from __future__ import annotations
+
+import altair as alt
+
+from pipeline.output.html.charts.kind import (
+    ROWS,
+    Drawing,
+    Kind,
+    hint,
+    named_colors,
+    over_steps,
+    several,
+)
+from pipeline.output.html.palette import var
+from pipeline.output.html.reading import PAGE_RUNS
+from pipeline.output.html.shape import IN_MODEL
+
+# Maximum rows of a heat map; of more, neighbours share a row that shows the slowest of them.
+_HEAT_ROWS = 64
+_NAMED_LAYERS = 3
+
+# A merged step shows its worst value.
+_STEPS = f"""
+    WITH counted AS (
+        SELECT *, 1 + (count(*) OVER (PARTITION BY run_id) - 1) // $points AS merged
+        FROM step_stats SEMI JOIN {PAGE_RUNS} USING (run_id)
+        WHERE NOT warmup AND step_ms IS NOT NULL
+    )
+    SELECT run_id, min(step) AS step, round(max(step_ms), 4) AS ms, max(step) AS last,
+        coalesce(bool_or(outlier), false) AS outlier
+    FROM counted GROUP BY run_id, step // merged ORDER BY run_id, step
+"""
+_LOSS = f"""
+    WITH counted AS (
+        SELECT *, 1 + (count(*) OVER (PARTITION BY run_id) - 1) // $points AS merged
+        FROM step_stats SEMI JOIN {PAGE_RUNS} USING (run_id) WHERE loss IS NOT NULL
+    )
+    SELECT run_id, min(step) AS step, max(step) AS last, round(avg(loss), 6) AS loss
+    FROM counted GROUP BY run_id, step // merged ORDER BY run_id, step
+"""
+
+
+def _values(name: str, title: str) -> alt.Y:
+    return alt.Y(f"{name}:Q", title=title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
+
+
+def _draw_steps() -> Drawing:
+    shown = [hint("step", "step"), hint("last", "to step"), hint("ms", "ms", ",.2f")]
+    base = alt.Chart(ROWS).encode(over_steps(), _values("ms", "step (ms)"), tooltip=shown)
+    points = base.mark_point(filled=True, opacity=1).encode(
+        color=alt.when("datum.outlier").then(alt.value(var("bad"))).otherwise(alt.value(var("c0"))),
+        size=alt.when("datum.outlier").then(alt.value(50)).otherwise(alt.value(14)),
+    )
+    return alt.LayerChart(layer=[base.mark_line(color=var("c0")), points])
+
+
+def _draw_loss() -> Drawing:
+    shown = [hint("step", "step"), hint("last", "to step"), hint("loss", "loss", ".5f")]
+    chart: alt.Chart = (
+        alt.Chart(ROWS)
+        .encode(over_steps(), _values("loss", "loss"), tooltip=shown)
+        .mark_line(color=var("c1"), point=alt.OverlayMarkDef(size=14, color=var("c1")))
+    )
+    return chart
+
+
+_RANK_HEAT = f"""
+    WITH verdicts AS (
+        SELECT
+            *,
+            1 + (dense_rank() OVER (PARTITION BY run_id ORDER BY rank DESC) +
+                dense_rank() OVER (PARTITION BY run_id ORDER BY rank) - 2) // {_HEAT_ROWS} AS ranks,
+            dense_rank() OVER (PARTITION BY run_id ORDER BY rank) - 1 AS place,
+            dense_rank() OVER (PARTITION BY run_id ORDER BY step) - 1 AS turn,
+            1 + (dense_rank() OVER (PARTITION BY run_id ORDER BY step DESC) +
+                dense_rank() OVER (PARTITION BY run_id ORDER BY step) - 2)
+                // greatest(8, $points // {_HEAT_ROWS}) AS steps
+        FROM straggler_steps SEMI JOIN {PAGE_RUNS} USING (run_id)
+        WHERE in_verdict AND slowdown IS NOT NULL
+    )
+    SELECT
+        run_id,
+        CASE any_value(ranks)
+            WHEN 1 THEN format('rank {{}}', min(rank))
+            ELSE format('ranks {{}} to {{}}', min(min(rank)) OVER same, max(max(rank)) OVER same)
+        END AS label,
+        min(step) AS step, max(step) AS last, round(max(slowdown), 4) AS slowdown,
+        arg_max(rank, slowdown) AS rank, round(arg_max(excess_ms, slowdown), 4) AS ms
+    FROM verdicts
+    GROUP BY run_id, place // ranks, turn // steps
+    WINDOW same AS (PARTITION BY run_id, place // ranks)
+    ORDER BY run_id, place // ranks, step
+"""
+
+
+def _draw_rank_heat() -> Drawing:
+    shown = [
+        hint("label", "row"),
+        hint("rank", "slowest rank"),
+        hint("step", "step"),
+        hint("last", "to step"),
+        hint("slowdown", "slowdown", ".3f"),
+        hint("ms", "over its peers (ms)", ",.2f"),
+    ]
+    legend = alt.Legend(title="slowdown", format=".1f")
+    return _heat("label", "slowdown", (0.8, 1, 1.3), legend, shown)
+
+
+def _heat(
+    row: str,
+    value: str,
+    colored: tuple[float, float, float],
+    legend: alt.Legend,
+    shown: list[alt.Tooltip],
+) -> Drawing:
+    """Return a heat map over steps; `colored` has the values of the three anchor colours."""
+    hues = [var("cold"), var("even"), var("hot")]
+    scale = alt.Scale(domain=list(colored), range=hues, interpolate="rgb", clamp=True)
+    chart: alt.Chart = (
+        alt.Chart(ROWS, height=alt.Step(13))
+        .mark_rect()
+        .encode(
+            alt.X("step:O", title="step", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
+            alt.Y(f"{row}:N", sort=None, title=None, axis=alt.Axis(ticks=False, labelOverlap=True)),
+            alt.Color(f"{value}:Q", scale=scale, legend=legend),
+            tooltip=shown,
+        )
+    )
+    return chart
+
+
+_LAYERS = f"""
+    WITH ranked AS (
+        SELECT
+            run_id, layer, row_number() OVER (
+                PARTITION BY run_id ORDER BY cv_ratio DESC NULLS LAST, layer_index, layer
+            ) AS varying,
+            row_number() OVER (PARTITION BY run_id ORDER BY {IN_MODEL}) AS place
+        FROM layer_stats SEMI JOIN {PAGE_RUNS} USING (run_id)
+    ),
+    counted AS (
+        SELECT l.*, r.varying, r.place,
+            1 + (count(*) OVER (PARTITION BY run_id) - 1) // $points AS merged
+        FROM layer_steps AS l JOIN ranked AS r USING (run_id, layer)
+        WHERE NOT l.warmup AND l.total_ms IS NOT NULL
+    )
+    SELECT run_id, layer, min(step) AS step, max(step) AS last, round(max(total_ms), 4) AS ms,
+        round(arg_max(deviation_ratio, abs(deviation_ratio)), 4) AS deviation,
+        CASE WHEN varying <= {_NAMED_LAYERS} THEN varying ELSE 0 END::VARCHAR AS named
+    FROM counted GROUP BY run_id, layer, place, varying, step // merged
+    ORDER BY run_id, place, step
+"""
+
+
+_LAYER_SHOWN = [
+    hint("layer", "layer"),
+    hint("step", "step"),
+    hint("last", "to step"),
+    hint("ms", "ms", ",.3f"),
+    hint("deviation", "vs. its median", "+.1%"),
+]
+
+
+def _draw_layers() -> Drawing:
+    colors = {"1": var("c1"), "2": var("c2"), "3": var("c0"), "0": var("other")}
+    names = "{'0': 'others', '1': 'varies most', '2': 'second', '3': 'third'}[datum.label]"
+    chart: alt.Chart = (
+        alt.Chart(ROWS)
+        .mark_line(point=alt.OverlayMarkDef(size=10))
+        .encode(
+            over_steps(),
+            _values("ms", "layer (ms)"),
+            alt.Detail("layer:N"),
+            alt.Color(
+                "named:N",
+                scale=named_colors(colors),
+                legend=alt.Legend(title=None, labelExpr=names),
+            ),
+            tooltip=_LAYER_SHOWN,
+        )
+    )
+    return chart
+
+
+def _draw_layer_heat() -> Drawing:
+    legend = alt.Legend(title="vs. its median", format="+.0%")
+    return _heat("layer", "deviation", (-0.2, 0, 0.2), legend, _LAYER_SHOWN)
+
+
+_HISTORY = f"""
+    WITH dated AS (
+        SELECT run_id, config, run_date, verdict, step_p50_ms, step_p50_ms_baseline
+        FROM run_history WHERE step_p50_ms IS NOT NULL AND run_date IS NOT NULL
+    )
+    SELECT
+        p.run_id, h.run_id AS run, strftime(h.run_date, '%Y-%m-%dT%H:%M:%S') AS date, h.verdict,
+        round(h.step_p50_ms, 4) AS ms, round(p.step_p50_ms_baseline, 4) AS baseline,
+        h.run_id = p.run_id AS own
+    FROM dated AS p
+    SEMI JOIN {PAGE_RUNS} USING (run_id)
+    JOIN dated AS h ON h.config = p.config AND h.run_date <= p.run_date
+    QUALIFY row_number() OVER (PARTITION BY p.run_id ORDER BY h.run_date DESC, h.run_id) <= 21
+    ORDER BY p.run_id, h.run_date, h.run_id
+"""
+
+
+def _draw_history() -> Drawing:
+    verdicts = {"regressed": var("bad"), "ok": var("c0"), "not_comparable": var("c5")}
+    base = alt.Chart(ROWS).encode(
+        alt.X("date:T", title=None, axis=alt.Axis(grid=False, labelOverlap=True))
+    )
+    line = base.mark_line(color=var("other")).encode(_values("ms", "median step (ms)"))
+    usual = base.mark_rule(color=var("c1"), strokeDash=[4, 3]).encode(alt.Y("baseline:Q"))
+    points = base.mark_point(filled=True, opacity=1).encode(
+        alt.Y("ms:Q"),
+        alt.Color("verdict:N", scale=named_colors(verdicts), legend=alt.Legend(title=None)),
+        size=alt.when("datum.own").then(alt.value(140)).otherwise(alt.value(40)),
+        tooltip=[
+            hint("run", "run"),
+            hint("date", "date"),
+            hint("verdict", "verdict"),
+            hint("ms", "median step (ms)", ",.2f"),
+            hint("baseline", "baseline of this run (ms)", ",.2f"),
+        ],
+    )
+    return alt.LayerChart(layer=[line, usual, points])
+
+
+KINDS = (
+    Kind(
+        "history",
+        "run_history",
+        "Median step time of this run, the large point, and of up to 20 runs of its configuration"
+        " before it; the dashed line is its baseline.",
+        _HISTORY,
+        _draw_history,
+        shows=several("run"),
+    ),
+    Kind(
+        "step_times",
+        "step_stats",
+        "Time of a step; outliers are red. Where steps are merged, the longest.",
+        _STEPS,
+        _draw_steps,
+        shows=several("step"),
+    ),
+    Kind(
+        "loss",
+        "step_stats",
+        "Loss of a step. Where steps are merged, the mean.",
+        _LOSS,
+        _draw_loss,
+        shows=several("step"),
+    ),
+    Kind(
+        "slow_ranks",
+        "straggler_ranks",
+        "Slowdown of each rank in each step against peers that did the same work: red is slower. Of"
+        " many ranks or steps, neighbours share a cell that shows the slowest.",
+        _RANK_HEAT,
+        _draw_rank_heat,
+        canvas=True,
+        wide=True,
+    ),
+    Kind(
+        "layers",
+        "layer_stats",
+        "Time of each layer in a step; the layers that vary most have colours.",
+        _LAYERS,
+        _draw_layers,
+        shows=several("step"),
+    ),
+    Kind(
+        "layer_heat",
+        "layer_stats",
+        "Deviation of each layer from its own median, step by step: red is longer.",
+        _LAYERS,
+        _draw_layer_heat,
+        shows=several("step"),
+        canvas=True,
+    ),
+)

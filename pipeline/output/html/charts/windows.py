@@ -1,0 +1,168 @@
+"""Define charts of the pipeline: parts of each window, and bubbles with theory."""
+
+from __future__ import annotations
+
+import altair as alt
+
+from pipeline.output.html.charts.kind import CROWD, ROWS, Drawing, Kind, hint, named_colors
+from pipeline.output.html.palette import var
+from pipeline.output.html.reading import PAGE_RUNS
+from pipeline.output.html.shape import STEADY, WINDOW_PARTS, part_label
+
+PARTS = {part_label(part): var(color) for part, color in WINDOW_PARTS.items()}
+_IDLE = {"warmup": var("recv"), "steady": var("comm"), "cooldown": var("gap")}
+_BASES = {"measured": var("c0"), "modelled": var("c3")}
+_OVER_RANKS = ", ".join(
+    f"sum({part} * steps) / sum(steps) AS {part}" for part in (*WINDOW_PARTS, "window_ms")
+)
+_AS_MAP = ", ".join(f"'{part_label(part)}': {part}" for part in WINDOW_PARTS)
+_IN_ORDER = ", ".join(f"'{part_label(part)}'" for part in WINDOW_PARTS)
+
+_WINDOWS = f"""
+    WITH sized AS (
+        SELECT *, count(*) OVER (PARTITION BY run_id) > {CROWD} AS crowded
+        FROM rank_summary SEMI JOIN {PAGE_RUNS} USING (run_id)
+        WHERE window_ms IS NOT NULL
+    ),
+    bars AS (
+        SELECT
+            run_id, stage, CASE WHEN NOT crowded THEN rank END AS rank,
+            CASE
+                WHEN crowded THEN format('stage {{}} ({{}} ranks)', stage, count(*))
+                ELSE format(
+                    'rank {{}} · stage {{}}', any_value(rank), coalesce(stage::VARCHAR, '?')
+                )
+            END AS label,
+            {_OVER_RANKS},
+            avg(bubble_ratio) AS bubble,
+            any_value(theory_bubble_ratio) AS theory
+        FROM sized
+        GROUP BY run_id, stage, CASE WHEN NOT crowded THEN rank END, crowded
+    ),
+    pieces AS (
+        SELECT *, unnest(map_entries(MAP {{{_AS_MAP}}})) AS piece
+        FROM bars
+    )
+    SELECT
+        run_id, label, piece.key AS part, round(piece.value, 4) AS ms,
+        round(piece.value / window_ms, 4) AS share, round(bubble, 4) AS bubble,
+        round(window_ms * (1 - theory), 4) AS ideal,
+        list_position([{_IN_ORDER}], piece.key) AS place
+    FROM pieces
+    ORDER BY run_id, stage NULLS LAST, rank, place
+"""
+
+
+def _draw_windows() -> Drawing:
+    base = alt.Chart(ROWS, height=alt.Step(17)).encode(
+        alt.Y("label:N", sort=None, title=None, axis=alt.Axis(labelLimit=150, ticks=False))
+    )
+    bars = base.mark_bar().encode(
+        alt.X("ms:Q", title="window (ms)", axis=alt.Axis(grid=False, tickCount=10)),
+        alt.Color("part:N", scale=named_colors(PARTS), legend=alt.Legend(title=None)),
+        alt.Order("place:Q"),
+        tooltip=[
+            hint("label", "rank"),
+            hint("part", "part"),
+            hint("ms", "ms", ",.2f"),
+            hint("share", "of the window", ".1%"),
+            hint("bubble", "bubble", ".1%"),
+        ],
+    )
+    ideal = base.mark_tick(color=var("ink"), thickness=2, size=15).encode(alt.X("ideal:Q"))
+    return alt.LayerChart(layer=[bars, ideal])
+
+
+_STAGES = f"""
+    WITH summaries AS (FROM stage_summary SEMI JOIN {PAGE_RUNS} USING (run_id))
+    SELECT
+        run_id, basis, stage, round(bubble_ratio, 4) AS bubble, round(bubble_min_ratio, 4) AS low,
+        round(bubble_max_ratio, 4) AS high, round(theory_bubble_ratio, 4) AS theory
+    FROM summaries
+    WHERE basis IN ('measured', 'modelled') AND bubble_ratio IS NOT NULL
+    UNION ALL
+    SELECT
+        run_id, 'modelled', stage, round(modelled_bubble_ratio, 4), NULL, NULL,
+        round(theory_bubble_ratio, 4)
+    FROM summaries
+    WHERE basis = 'measured' AND modelled_bubble_ratio IS NOT NULL
+    ORDER BY run_id, basis, stage
+"""
+
+
+def _draw_stages() -> Drawing:
+    base = alt.Chart(ROWS).encode(alt.X("stage:O", title="stage", axis=alt.Axis(labelAngle=0)))
+    beside = base.encode(alt.XOffset("basis:N"))
+    bars = beside.mark_bar().encode(
+        alt.Y("bubble:Q", title="bubble", axis=alt.Axis(format="%"), scale=alt.Scale(zero=True)),
+        alt.Color("basis:N", scale=named_colors(_BASES), legend=alt.Legend(title=None)),
+        tooltip=[
+            hint("stage", "stage"),
+            hint("basis", "basis"),
+            hint("bubble", "bubble", ".1%"),
+            hint("low", "lowest rank", ".1%"),
+            hint("high", "highest rank", ".1%"),
+            hint("theory", "theory", ".1%"),
+        ],
+    )
+    spread = beside.mark_rule(color=var("ink")).encode(alt.Y("low:Q"), alt.Y2("high:Q"))
+    theory = base.mark_tick(color=var("c1"), thickness=2).encode(alt.Y("theory:Q"))
+    return alt.LayerChart(layer=[bars, spread, theory])
+
+
+_PHASES = f"""
+    SELECT
+        b.run_id, b.stage, b.phase, round(avg(b.idle_ms), 4) AS ms,
+        round(avg(b.bubble_ratio), 4) AS bubble
+    FROM phase_bubbles AS b SEMI JOIN {PAGE_RUNS} USING (run_id) {STEADY}
+    WHERE NOT coalesce(s.warmup, false) AND b.idle_ms IS NOT NULL
+    GROUP BY b.run_id, b.stage, b.phase
+    ORDER BY b.run_id, b.stage, array_position({list(_IDLE)}, b.phase)
+"""
+
+
+def _draw_phases() -> Drawing:
+    chart: alt.Chart = (
+        alt.Chart(ROWS)
+        .mark_bar()
+        .encode(
+            alt.X("stage:O", title="stage", axis=alt.Axis(labelAngle=0)),
+            alt.Y("ms:Q", title="idle (ms)", axis=alt.Axis(tickCount=5)),
+            alt.Color("phase:N", scale=named_colors(_IDLE), legend=alt.Legend(title=None)),
+            tooltip=[
+                hint("stage", "stage"),
+                hint("phase", "phase"),
+                hint("ms", "idle (ms)", ",.2f"),
+                hint("bubble", "of the window", ".1%"),
+            ],
+        )
+    )
+    return chart
+
+
+KINDS = (
+    Kind(
+        "windows",
+        "rank_bubbles",
+        "A bar is the pipeline window of a rank, or of a stage's mean rank where there are many."
+        " Everything right of in op comm (communication inside operations) is bubble; the tick is"
+        " where it would start if stages were equal.",
+        _WINDOWS,
+        _draw_windows,
+        wide=True,
+    ),
+    Kind(
+        "stages",
+        "stage_bubbles",
+        "Mean over steps; the line goes from the lowest to the highest rank, the tick is theory.",
+        _STAGES,
+        _draw_stages,
+    ),
+    Kind(
+        "phases",
+        "phase_bubbles",
+        "Idle time of a stage's mean rank in each phase of the schedule.",
+        _PHASES,
+        _draw_phases,
+    ),
+)

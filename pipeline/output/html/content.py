@@ -1,0 +1,136 @@
+"""Read the content of a report from the warehouse; writers lay it out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import PurePosixPath
+
+from pipeline.lake import Lake
+from pipeline.output.html.attention import Group, read_attention
+from pipeline.output.html.cells import NOTHING, Grid
+from pipeline.output.html.charts import KINDS, Kind, Series, read_series
+from pipeline.output.html.reading import Warehouse, earliest, select_runs
+from pipeline.output.html.runs import Facts, count_formats, read_facts, read_headline
+from pipeline.output.html.sections import Section, read_fleet, read_sections
+from pipeline.warehouse import reopening
+
+# Limits so that a report opens at once: runs in the table, and runs in full.
+LISTED_RUNS = 1000
+DETAILED_RUNS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A report.
+
+    Attributes:
+        lake: Name of the lake.
+        now: When it was written.
+        since: Maximum age of its runs, as text; None without a limit.
+        undated: Runs left out because they have no date.
+        late: Older runs that arrived since the last report.
+        run_ids: Runs of the report, the newest first.
+        urgent: The same, those with findings first, by the most severe kind.
+        groups: Findings.
+        headline: A row for each of the first runs.
+        fleet: Sections about several runs.
+        in_full: Runs that have sections, in the order of `run_ids`; the rest is by run.
+    """
+
+    lake: str
+    now: datetime
+    since: str | None
+    undated: int
+    late: int
+    run_ids: Sequence[str]
+    urgent: Sequence[str]
+    groups: Sequence[Group]
+    headline: Grid
+    fleet: Sequence[Section]
+    in_full: Sequence[str]
+    facts: Mapping[str, Facts]
+    sections: Mapping[str, Sequence[Section]]
+    series: Mapping[str, Mapping[str, Series]]
+
+    @property
+    def formats(self) -> str:
+        """Number of runs per format, as text; empty if not all are listed."""
+        listed = len(self.headline.rows) == len(self.run_ids)
+        return count_formats(self.headline) if listed else ""
+
+    def attention(self, run_id: str) -> list[Group]:
+        """Return the findings of a run."""
+        return [group for group in self.groups if run_id in group.runs]
+
+    def charts(self, run_id: str) -> dict[str, list[Kind]]:
+        """Return a run's charts by section."""
+        found: dict[str, list[Kind]] = {}
+        for kind in KINDS:
+            if kind.name in self.series[run_id]:
+                found.setdefault(kind.section, []).append(kind)
+        return found
+
+    def cards(self) -> dict[str, list[tuple[str, str | None, str]]]:
+        """Return the main figures of each run: label, unit, value."""
+        return {
+            row[0].text: [
+                (shown.label, shown.unit, value.text)
+                for shown, value in zip(self.headline.heads, row, strict=True)
+                if shown.numeric and value.text != NOTHING
+            ]
+            for row in self.headline.rows
+        }
+
+
+def read_content(
+    lake: Lake,
+    runs: Sequence[str] | None,
+    since: timedelta | None,
+    late: Sequence[str],
+    now: datetime,
+) -> Content:
+    """Read a report from a lake's warehouse; for the arguments see `write_report`."""
+    return reopening(lake, lambda: _read(lake, runs, since, late, now))
+
+
+def _read(
+    lake: Lake,
+    runs: Sequence[str] | None,
+    since: timedelta | None,
+    late: Sequence[str],
+    now: datetime,
+) -> Content:
+    with Warehouse(lake) as warehouse:
+        run_ids, undated = select_runs(warehouse, runs, earliest(now, since), late)
+        warehouse.page_about(run_ids)
+        groups = read_attention(warehouse, inputs=not runs)
+        urgent = _by_urgency(run_ids, groups)
+        listed = set(urgent[:LISTED_RUNS])
+        detailed = frozenset(urgent[:DETAILED_RUNS])
+        headline = read_headline(warehouse, [r for r in run_ids if r in listed], groups, detailed)
+        fleet = [section for section in read_fleet(warehouse) if section.grid]
+        in_full = [run_id for run_id in run_ids if run_id in detailed]
+        warehouse.page_about(in_full)
+        return Content(
+            lake=PurePosixPath(lake.name).name,
+            now=now,
+            since=None if since is None else f"{since / timedelta(hours=1):g} h",
+            undated=undated,
+            late=len(set(late) & set(run_ids)),
+            run_ids=run_ids,
+            urgent=urgent,
+            groups=groups,
+            headline=headline,
+            fleet=fleet,
+            in_full=in_full,
+            facts=read_facts(warehouse),
+            sections=read_sections(warehouse, in_full),
+            series=read_series(warehouse, in_full),
+        )
+
+
+def _by_urgency(run_ids: Sequence[str], groups: Sequence[Group]) -> list[str]:
+    ranks = {run_id: n for n, group in reversed(list(enumerate(groups))) for run_id in group.runs}
+    return sorted(run_ids, key=lambda run_id: ranks.get(run_id, len(groups)))

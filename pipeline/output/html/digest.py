@@ -1,0 +1,165 @@
+"""Write short reports for places without scripts: Markdown with pictures, and mail."""
+
+from __future__ import annotations
+
+import email.message
+import email.policy
+import html
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from pipeline import __version__
+from pipeline.base.text import counted, printable
+from pipeline.output.html.cells import Grid
+from pipeline.output.html.charts import Kind, picture
+from pipeline.output.html.content import Content
+
+# Number of runs listed, and of runs with charts: those with findings first.
+LISTED_RUNS = 50
+DRAWN_RUNS = 5
+# Charts of a mail: for stragglers, bubbles and regressions.
+_MAILED = ("timeline", "windows", "slow_ranks", "history", "step_times", "stages", "layer_heat")
+_MAILED_RUNS = 3
+
+_MARKUP = re.compile(r"([\\`*\[\]<>#|!~&]|(?<!\w)_|_(?!\w))")
+
+FileType = Literal["png", "svg"]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A chart as a file: its name, its caption, and its bytes."""
+
+    name: str
+    caption: str
+    content: bytes
+
+
+def pictures(content: Content, run_id: str, file_type: FileType) -> Iterator[Picture]:
+    """Yield a run's charts, in the order of the page."""
+    for kinds in content.charts(run_id).values():
+        for kind in kinds:
+            yield _picture(content, run_id, kind, file_type)
+
+
+def render_markdown(
+    content: Content, folder: str, file_type: FileType
+) -> tuple[str, list[Picture]]:
+    """Return the report as Markdown, with its pictures.
+
+    Args:
+        folder: Folder of the pictures, relative to the text.
+    """
+    lines = [f"# {_plain(title(content))}", "", _plain(about(content)), ""]
+    for group in content.groups:
+        lines += [f"## {_plain(group.title)} ({group.count:,})", ""]
+        for item in group.items:
+            name = f"**{_plain(item.run_id)}**: " if item.run_id else ""
+            lines.append(f"- {name}{_plain(item.text)}")
+        lines += ["", f'All of them: `tracelake query "{group.query}"`', ""]
+    lines += ["## Runs", "", *_table(content.headline, set(content.urgent[:LISTED_RUNS])), ""]
+    if len(content.run_ids) > LISTED_RUNS:
+        lines += [f"{LISTED_RUNS} of {counted(len(content.run_ids), 'run')}.", ""]
+    drawn = []
+    for run_id in content.urgent[:DRAWN_RUNS]:
+        lines += [f"## {_plain(run_id)}", ""]
+        for shown in pictures(content, run_id, file_type):
+            lines += [f"![{_plain(shown.caption)}]({folder}/{shown.name})", ""]
+            lines += [_plain(shown.caption), ""]
+            drawn.append(shown)
+        if (missing := content.facts[run_id].missing) is not None:
+            lines += ["Figures that cannot be computed:", "", *_table(missing), ""]
+    return "\n".join(lines).rstrip() + "\n", drawn
+
+
+def render_mail(content: Content, page: str) -> bytes:
+    """Return the report as a mail without addresses: text, HTML with pictures, page attached.
+
+    Args:
+        page: The report as one HTML page.
+    """
+    mail = email.message.EmailMessage(policy=email.policy.SMTP)
+    mail["Subject"] = title(content)
+    text, _ = render_markdown(content, "", "png")
+    mail.set_content("\n".join(line for line in text.splitlines() if not line.startswith("![")))
+    shown = [
+        _picture(content, run_id, kind, "png")
+        for run_id in content.urgent[:_MAILED_RUNS]
+        for kinds in content.charts(run_id).values()
+        for kind in kinds
+        if kind.name in _MAILED
+    ]
+    mail.add_alternative(_mail_body(content, shown), subtype="html")
+    body = mail.get_payload()[1]  # type: ignore[index]
+    for drawn in shown:
+        body.add_related(  # type: ignore[union-attr]
+            drawn.content, "image", "png", cid=f"<{drawn.name}>", filename=drawn.name
+        )
+    name = f"tracelake-{content.now:%Y-%m-%d}.html"
+    mail.add_attachment(page.encode(), "text", "html", filename=name)
+    # Boundaries are random by default; the same report gives the same mail.
+    for number, part in enumerate(part for part in mail.walk() if part.is_multipart()):
+        part.set_boundary(f"=-tracelake-{number}-=")
+    return mail.as_bytes()
+
+
+def title(content: Content) -> str:
+    """Return the findings in one line."""
+    told = [f"{group.title.lower()} {group.count:,}" for group in content.groups]
+    lake = " ".join(printable(content.lake).split())  # it is in a mail's header
+    return f"tracelake {lake}: {', '.join(told) or 'no problems found'}"
+
+
+def about(content: Content) -> str:
+    """Return when the report was written, and what it covers."""
+    formats = f" ({content.formats})" if content.formats else ""
+    dated = f", dated within {content.since}" if content.since else ""
+    late = f" or arrived since the last report ({content.late:,})" if content.late else ""
+    runs = counted(len(content.run_ids), "run")
+    when = content.now.isoformat(" ", "minutes")
+    return f"{when}: {runs}{formats}{dated}{late}. tracelake {__version__}"
+
+
+def _picture(content: Content, run_id: str, kind: Kind, file_type: FileType) -> Picture:
+    drawn = picture(kind, content.series[run_id][kind.name], file_type)
+    return Picture(f"{run_id}-{kind.name}.{file_type}", kind.caption, drawn)
+
+
+def _table(grid: Grid, only: set[str] | None = None) -> list[str]:
+    """Return a grid as Markdown; of a headline only the rows of these runs."""
+    places = [n for n, head in enumerate(grid.heads) if any(row[n].text for row in grid.rows)]
+    heads = [grid.heads[n] for n in places]
+    names = [f"{head.label} ({head.unit})" if head.unit else head.label for head in heads]
+    lines = [f"| {' | '.join(_plain(name) for name in names)} |"]
+    lines.append(f"|{'|'.join('-:' if head.numeric else '-' for head in heads)}|")
+    lines += [
+        f"| {' | '.join(_plain(row[n].text) for n in places)} |"
+        for row in grid.rows
+        if only is None or row[0].text in only
+    ]
+    return lines
+
+
+def _plain(text: str) -> str:
+    """Return text that Markdown does not interpret, on one line."""
+    return _MARKUP.sub(r"\\\1", " ".join(printable(text).split()))
+
+
+def _mail_body(content: Content, shown: list[Picture]) -> str:
+    said = html.escape
+    parts = [f"<h2>{said(title(content))}</h2><p>{said(about(content))}</p>"]
+    for group in content.groups:
+        parts.append(f"<h3>{said(group.title)} ({group.count:,})</h3><ul>")
+        for item in group.items:
+            name = f"<b>{said(item.run_id)}</b><br>" if item.run_id else ""
+            parts.append(f"<li>{name}{said(item.text)}</li>")
+        parts.append("</ul>")
+    parts += [
+        f"<p><b>{said(drawn.name.rpartition('-')[0])}</b><br>"
+        f'<img src="cid:{said(drawn.name)}" width="720" alt=""><br>{said(drawn.caption)}</p>'
+        for drawn in shown
+    ]
+    parts.append("<p>The attached page has every figure.</p>")
+    return f'<html><body style="font-family:sans-serif">{"".join(parts)}</body></html>'

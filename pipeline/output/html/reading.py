@@ -1,0 +1,116 @@
+"""Read the warehouse for the page: which runs, and their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import duckdb
+
+from pipeline.base.errors import LakeError
+from pipeline.lake import Lake
+from pipeline.output.html.cells import Row
+from pipeline.warehouse import open_warehouse, resolve_run
+from pipeline.warehouse.warehouse import damage_behind
+
+# Temporary table of the runs of the page.
+PAGE_RUNS = "_page_runs"
+# A page about a run of 16,384 ranks sorts millions of calls; beyond this DuckDB spills to disk.
+_ENGINE_BYTES = 700_000_000
+
+
+class Warehouse:
+    """A lake's warehouse, opened for one page; a context manager."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._con = open_warehouse(lake, memory=_ENGINE_BYTES)
+
+    def __enter__(self) -> Warehouse:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._con.close()
+
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
+        """Return rows of a query by column name.
+
+        Raises:
+            LakeError: The warehouse has another version, or a part file is missing.
+        """
+        try:
+            answer = self._con.execute(sql, list(parameters))
+            names = [column[0] for column in answer.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
+        except duckdb.OutOfMemoryException:
+            raise
+        except duckdb.Error as error:
+            if damage := damage_behind(self._lake, str(error)):
+                raise damage from error
+            raise LakeError(
+                f"the warehouse cannot be read: {error}",
+                path=self._lake.warehouse,
+                hint="bring it up to date with: tracelake build",
+            ) from error
+
+    def named(self, name: str) -> str:
+        """Return the id of the run with that name.
+
+        Raises:
+            UsageError: It matches no run or several.
+        """
+        return resolve_run(self._con, name)
+
+    def define(self, macros: str) -> None:
+        """Make macros known to the queries that follow."""
+        self._con.execute(macros)
+
+    def page_about(self, run_ids: Sequence[str]) -> None:
+        """Fill `PAGE_RUNS` with these runs."""
+        self._con.execute(
+            f"CREATE OR REPLACE TEMP TABLE {PAGE_RUNS} AS SELECT unnest($1::VARCHAR[]) AS run_id",
+            [list(run_ids)],
+        )
+
+
+def select_runs(
+    warehouse: Warehouse,
+    named: Sequence[str] | None,
+    after: datetime | None,
+    late: Sequence[str] = (),
+) -> tuple[list[str], int]:
+    """Return runs of the page, the newest first.
+
+    Args:
+        named: Only these; a name is what `resolve_run` takes.
+        after: Only runs dated then or later, as their names say.
+        late: And these.
+
+    Returns:
+        Run ids, and how many were left out for having no date.
+
+    Raises:
+        UsageError: A name matches no run or several.
+    """
+    known = {
+        row["run_id"]: row["run_date"]
+        for row in warehouse.rows(
+            "SELECT run_id, run_date FROM runs ORDER BY run_date DESC NULLS LAST, run_id"
+        )
+    }
+    asked = {warehouse.named(name) for name in named or ()}
+    wanted = {run_id: date for run_id, date in known.items() if not named or run_id in asked}
+    if after is None:
+        return list(wanted), 0
+    came = set(late)
+    chosen = [
+        run_id
+        for run_id, date in wanted.items()
+        if run_id in came or (date is not None and date >= after)
+    ]
+    return chosen, sum(date is None and run_id not in came for run_id, date in wanted.items())
+
+
+def earliest(now: datetime, since: timedelta | None) -> datetime | None:
+    """Return the earliest date of `since`, on the clock of `now` and without its zone."""
+    return None if since is None else now.replace(tzinfo=None) - since

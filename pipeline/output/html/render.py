@@ -1,0 +1,146 @@
+"""Write the report as one self-contained HTML page."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+
+from pipeline import __version__
+from pipeline.base.text import printable
+from pipeline.models import catalog, relation_columns
+from pipeline.output.html.cells import SPARK, head
+from pipeline.output.html.charts import KINDS, library, spec
+from pipeline.output.html.content import Content
+from pipeline.output.html.palette import properties
+from pipeline.output.html.provenance import Source, source_of
+from pipeline.output.html.runs import BESIDE_BASELINE
+from pipeline.output.html.sections import shapes
+from pipeline.output.html.shape import WINDOW_PARTS
+from pipeline.output.html.shapes import FLEET
+from pipeline.schema.tables import Column, reasons
+from pipeline.warehouse.headline import HEADLINE
+
+# If a page has at most this many runs, they are expanded.
+OPEN_RUNS = 3
+# Number of runs stored as HTML, the most urgent; others are compressed until they are expanded.
+PLAIN_RUNS = 10
+
+_FOLDER = Path(__file__).resolve().parent
+_PAGE = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(_FOLDER),
+    autoescape=True,
+    # Remove control characters and marks that reverse text, which logs may contain.
+    finalize=lambda value: printable(value) if type(value) is str else value,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+def render_html(content: Content) -> str:
+    """Return the page; the same content gives the same bytes."""
+    drawn = any(content.series.values())
+    script = (_FOLDER / "page.js").read_text(encoding="utf-8")
+    context = {"with_sql": _sources(), "spark": SPARK}
+    bodies = _bodies(content, context)
+    return _PAGE.get_template("page.html").render(
+        context,
+        content=content,
+        version=__version__,
+        open_runs=OPEN_RUNS,
+        bodies=bodies,
+        packed=sum(body.packed for body in bodies.values()),
+        chart_data=_packed(json.dumps(_drawable(content), allow_nan=False)) if drawn else "",
+        chart_library=_packed(library()) if drawn else "",
+        glossary=_glossary(),
+        reasons=reasons(),
+        light=properties(dark=False),
+        dark=properties(dark=True),
+        parts=list(WINDOW_PARTS.values()),
+        style=(_FOLDER / "page.css").read_text(encoding="utf-8"),
+        script=script,
+        script_hashes=[_digest(text) for text in ([script, library()] if drawn else [script])],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """A run's part of the page: HTML, plain or compressed."""
+
+    text: str
+    packed: bool
+
+
+def _bodies(content: Content, context: Mapping[str, object]) -> dict[str, _Body]:
+    template = _PAGE.get_template("run.html")
+    plain, cards = set(content.urgent[:PLAIN_RUNS]), content.cards()
+    found = {}
+    for run_id in content.in_full:
+        html = template.render(
+            context,
+            run_id=run_id,
+            about=content.facts[run_id],
+            sections=content.sections[run_id],
+            charts=content.charts(run_id),
+            cards=cards.get(run_id, []),
+            coverage_title=_title("coverage"),
+        )
+        found[run_id] = _Body(html, False) if run_id in plain else _Body(_packed(html), True)
+    return found
+
+
+def _drawable(content: Content) -> dict[str, object]:
+    """Return the data from which the page's script draws charts."""
+    drawn = {name for charts in content.series.values() for name in charts}
+    return {
+        "specs": {kind.name: spec(kind) for kind in KINDS if kind.name in drawn},
+        "canvas": [kind.name for kind in KINDS if kind.canvas],
+        "series": content.series,
+    }
+
+
+def _packed(text: str) -> str:
+    """Return text as the page's script unpacks it: gzip in base64, 10 to 50 % of its size."""
+    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _sources() -> dict[str, Source]:
+    """Return models of the page whose SQL is shown."""
+    names = ["run_summary", *(name for name, *_ in shapes()), *FLEET, "coverage"]
+    return {name: source for name in names if (source := source_of(name)).sql}
+
+
+def _glossary() -> list[tuple[str, str, list[tuple[str, Column]]]]:
+    """Return relations of the page with title, and the columns shown of them, by label."""
+    relations: list[tuple[str, str, Sequence[str] | None]] = [
+        ("run_summary", _title("run_summary"), HEADLINE),
+        ("runs", "Facts of a run", None),
+    ]
+    relations += [(name, title, shape.columns) for name, title, _, shape in shapes()]
+    relations += [(name, _title(name), shape.columns) for name, shape in FLEET.items()]
+    relations += [("coverage", _title("coverage"), None)]
+    known = [
+        (
+            name,
+            title,
+            [(head(c).label, c) for c in relation_columns(name) if not shown or c.name in shown],
+        )
+        for name, title, shown in relations
+    ]
+    known[0][2].append(BESIDE_BASELINE)
+    return known
+
+
+def _title(model: str) -> str:
+    return catalog().models[model].report or model

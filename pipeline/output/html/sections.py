@@ -1,0 +1,220 @@
+"""Read the relations of the page for all its runs at once, and lay out each run's rows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pipeline.models import catalog, relation_columns
+from pipeline.models.base import literal
+from pipeline.output.html.cells import (
+    NOTHING,
+    Bar,
+    Cell,
+    Grid,
+    Head,
+    Part,
+    Row,
+    cell,
+    head,
+    is_share,
+)
+from pipeline.output.html.provenance import count_rows, source_of, told
+from pipeline.output.html.reading import PAGE_RUNS, Warehouse
+from pipeline.output.html.shape import Shape, part_label
+from pipeline.output.html.shapes import FLEET, SHAPES
+from pipeline.schema.tables import Column, reasons, tables
+
+# Shown for all runs at once, or in a special form.
+_ELSEWHERE = frozenset({"run_summary", "coverage"})
+# Total rows of a kind of section: with many runs, each shows fewer.
+_ROWS_OF_PAGE = 1200
+_ROWS_AT_LEAST = 8
+_STACK_PLACE = 2
+_STACK_HEAD = Head("parts")
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A relation's rows of one run.
+
+    Attributes:
+        why: Why there is nothing to show; the section is then only this line.
+        doc: The question that the relation answers.
+        more: The rows that were left out, and how to see them.
+        legend: Parts of the stacked bars.
+        note: A caveat about the figures.
+        query: SQL that gives the rows.
+        rows: The rows of base tables behind them, as text.
+        total: All rows, shown or not.
+    """
+
+    name: str
+    title: str
+    doc: str
+    query: str = ""
+    rows: str = ""
+    total: int = 0
+    why: str | None = None
+    grid: Grid | None = None
+    more: str | None = None
+    note: str | None = None
+    legend: Sequence[str] = ()
+
+
+def shapes() -> Iterator[tuple[str, str, str, Shape]]:
+    """Yield name, title, doc and shape of every section of a run, in the order of the page."""
+    models = {name: m for name, m in catalog().models.items() if m.report}
+    for name, shape in SHAPES.items():
+        if name in models:
+            yield name, models[name].report or name, models[name].doc, shape
+        else:
+            yield name, shape.title or name, tables()[name].doc, shape
+    others = {name for name, model in models.items() if "run_id" in model.grain}
+    for name in sorted(others - SHAPES.keys() - _ELSEWHERE):
+        model = models[name]
+        own = tuple(c.name for c in catalog().columns[name] if c.name != "run_id")
+        keys = ", ".join(f'"{key}"' for key in model.grain)
+        yield name, model.report or name, model.doc, Shape(own, keys, "The input has no such rows.")
+
+
+def read_sections(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, list[Section]]:
+    """Return the sections of each run; those without anything to show come last."""
+    found: dict[str, list[Section]] = {run_id: [] for run_id in run_ids}
+    limit = max(_ROWS_AT_LEAST, _ROWS_OF_PAGE // max(1, len(run_ids)))
+    sources = {name: source_of(name) for name, *_ in shapes()}
+    behind = sorted({table for source in sources.values() for table in source.tables})
+    counts = count_rows(warehouse, behind)
+    for name, title, doc, shape in shapes():
+        columns = _columns(name, shape)
+        rows = _read(warehouse, name, shape, min(limit, shape.rows))
+        for run_id in run_ids:
+            section = Section(
+                name,
+                title,
+                doc,
+                query=f"FROM {name} WHERE run_id = {literal(run_id)}",
+                rows=told(sources[name], counts.get(run_id, {})),
+                note=shape.note,
+            )
+            found[run_id].append(_fill(section, shape, columns, rows.get(run_id, [])))
+    return {
+        run_id: sorted(sections, key=lambda section: section.why is not None)
+        for run_id, sections in found.items()
+    }
+
+
+def read_fleet(warehouse: Warehouse) -> list[Section]:
+    """Return sections about all runs of the page together."""
+    found = []
+    for name, shape in FLEET.items():
+        model = catalog().models[name]
+        rows = warehouse.rows(
+            f"""
+            SELECT *, count(*) OVER () AS "_rows" FROM ({shape.source})
+            ORDER BY {shape.order} LIMIT {shape.rows}
+            """
+        )
+        section = Section(name, model.report or name, model.doc, query=f"FROM {name}")
+        found.append(_fill(section, shape, _columns(name, shape), rows))
+    return found
+
+
+def _columns(name: str, shape: Shape) -> list[Column]:
+    found = []
+    for shown in shape.columns:
+        relation, _, column = shown.rpartition(".")
+        known = {c.name: c for c in relation_columns(relation or name)}
+        found.append(known[column])
+    return found
+
+
+def _read(warehouse: Warehouse, name: str, shape: Shape, limit: int) -> dict[str, list[Row]]:
+    rows = warehouse.rows(
+        f"""
+        SELECT * FROM (
+            SELECT *, count(*) OVER (PARTITION BY run_id) AS "_rows"
+            FROM ({shape.source or f'FROM "{name}"'})
+            SEMI JOIN {PAGE_RUNS} USING (run_id)
+            QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY {shape.pick or shape.order})
+                <= {limit}
+        ) ORDER BY run_id, {shape.order}
+        """
+    )
+    by_run: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_run[row["run_id"]].append(row)
+    return by_run
+
+
+def _fill(section: Section, shape: Shape, columns: Sequence[Column], rows: list[Row]) -> Section:
+    if not rows:
+        return replace(section, why=shape.empty)
+    if shape.headline and all(row[shape.headline] is None for row in rows):
+        return replace(section, why=_reasons(rows))
+    shown = [column for column in columns if _says_something(column, rows)]
+    largest = _largest(shape, rows)
+    heads = [head(column) for column in shown]
+    cells = [[_drawn(shape, column, row, largest) for column in shown] for row in rows]
+    if shape.parts:
+        heads.insert(_STACK_PLACE, _STACK_HEAD)
+        for row, line in zip(rows, cells, strict=True):
+            line.insert(_STACK_PLACE, _stack(shape, row))
+    total = rows[0]["_rows"]
+    more = f'{len(rows):,} of {total:,} rows. All of them: tracelake query "{section.query}"'
+    return replace(
+        section,
+        grid=Grid(heads, cells),
+        total=total,
+        more=more if total > len(rows) else None,
+        legend=[part_label(part) for part in shape.parts],
+    )
+
+
+def _reasons(rows: Sequence[Row]) -> str:
+    named = sorted({str(row["reason"]) for row in rows if row.get("reason")})
+    return "\n".join(f"{name}: {reasons()[name]}" if name in reasons() else name for name in named)
+
+
+def _says_something(column: Column, rows: Sequence[Row]) -> bool:
+    """Return whether a column is worth showing: not an empty text or a flag that is never set."""
+    if column.type not in {"VARCHAR", "BOOLEAN"}:
+        return True
+    return any(row[column.name] for row in rows)
+
+
+def _largest(shape: Shape, rows: Sequence[Row]) -> float:
+    values = [row[shape.bar] for row in rows if row[shape.bar] is not None] if shape.bar else []
+    return max(values, default=0.0)
+
+
+def _drawn(shape: Shape, column: Column, row: Row, largest: float) -> Cell:
+    value = row[column.name]
+    plain = cell(column, value)
+    if column.name == "stage" and value is None and row.get("basis"):
+        return Cell("all", look="num")
+    if column.name != shape.bar or value is None or largest <= 0:
+        return plain
+    share = is_share(column)
+    mark = row[shape.mark] if shape.mark else None
+    bar = Bar(
+        _percent(value, 1.0 if share else largest), None if mark is None else _percent(mark, 1.0)
+    )
+    return Cell(plain.text, plain.title, plain.sort, plain.look, bar=bar)
+
+
+def _stack(shape: Shape, row: Row) -> Cell:
+    whole = shape.whole and row[shape.whole]
+    if not whole:
+        return Cell(NOTHING, look="none")
+    parts = []
+    for number, name in enumerate(shape.parts):
+        if row[name]:
+            width = _percent(row[name], whole)
+            parts.append(Part(number, width, f"{part_label(name)} {width:.1f} %"))
+    return Cell("", parts=parts)
+
+
+def _percent(value: float, whole: float) -> float:
+    return round(min(100.0, max(0.0, 100 * value / whole)), 1)

@@ -1,0 +1,183 @@
+"""What is known of one run, as a document: what `show` prints, in words or as JSON."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import duckdb
+
+from pipeline.output.terminal.attention import read_attention
+from pipeline.output.terminal.reading import Row, read_rows
+from pipeline.schema.tables import reasons
+
+Document: TypeAlias = dict[str, Any]
+
+# Parts of a pipeline window, which add up to it: busy first, then idle.
+PARTS = (
+    "compute",
+    "data",
+    "in_op_comm",
+    "p2p_recv",
+    "p2p_send",
+    "finalize",
+    "other_step",
+    "gap",
+)
+# Points of the curve of step times; a longer run has medians of as many spans of steps.
+CURVE_POINTS = 120
+WORST = 8
+
+_STEPS = """
+    SELECT count(*) AS steps, count(*) FILTER (warmup) AS warmup_steps,
+        count(step_ms) FILTER (NOT warmup) AS counted_steps,
+        count(*) FILTER (outlier) AS outlier_steps,
+        min(step_ms) FILTER (NOT warmup) AS min_ms,
+        quantile_cont(step_ms, 0.5) FILTER (NOT warmup) AS p50_ms,
+        quantile_cont(step_ms, 0.95) FILTER (NOT warmup) AS p95_ms,
+        max(step_ms) FILTER (NOT warmup) AS max_ms,
+        arg_max(step, step_ms) FILTER (NOT warmup) AS worst_step,
+        arg_max(loss, step) AS last_loss,
+        min(reason) FILTER (step_ms IS NULL) AS reason
+    FROM step_stats WHERE run_id = $1
+"""
+_CURVE = f"""
+    SELECT min(step) AS first_step, max(step) AS last_step,
+        quantile_cont(step_ms, 0.5) AS step_ms
+    FROM (
+        SELECT *, (row_number() OVER (ORDER BY step) - 1) * {CURVE_POINTS}
+            // greatest(count(*) OVER (), {CURVE_POINTS}) AS point
+        FROM step_stats WHERE run_id = $1 AND step_ms IS NOT NULL AND NOT warmup
+    )
+    GROUP BY point ORDER BY point
+"""
+_STAGES = "FROM stage_summary WHERE run_id = $1 ORDER BY stage"
+_VERDICTS = "SELECT verdict, count(*) AS ranks FROM straggler_ranks WHERE run_id = $1 GROUP BY ALL"
+_WORST_RANKS = f"""
+    SELECT rank, stage, host, device, verdict, slowdown, slow_steps, steps, time_lost_ms, reason,
+        evidence
+    FROM straggler_ranks
+    WHERE run_id = $1 AND verdict IN ('straggler', 'suspect')
+    ORDER BY verdict, time_lost_ms DESC NULLS LAST, rank
+    LIMIT {WORST}
+"""
+_COLLECTIVES = f"""
+    SELECT collective, group_kind, dtype, size_bytes, overlapped, group_size, calls, coarse_calls,
+        calls * time_p50_ms AS time_ms, time_p50_ms, time_p95_ms, algbw_p50_gbps, busbw_p50_gbps,
+        reason, count(*) OVER () AS kinds
+    FROM collective_bandwidth
+    WHERE run_id = $1 AND calls > 0
+    ORDER BY time_ms DESC NULLS LAST, calls DESC, collective, group_kind, dtype, size_bytes,
+        overlapped
+    LIMIT {WORST}
+"""
+_LAYERS = """
+    SELECT layer, layer_kind, steps, mean_ms, p50_ms, p95_ms, max_ms, cv_ratio, worst_step,
+        outlier_steps, trend, trend_ratio, trend_reason, count(*) OVER () AS layers
+    FROM layer_stats
+    WHERE run_id = $1 AND {where}
+    ORDER BY {order}, layer_index NULLS LAST, layer
+    LIMIT {limit}
+"""
+_SPLIT = """
+    SELECT stage, first_layer, last_layer, layers, micro_batch_ms, current_first_layer,
+        current_last_layer, current_micro_batch_ms, gain_ratio, covered_ratio, bottleneck_layer,
+        reason
+    FROM stage_rebalance WHERE run_id = $1 ORDER BY stage
+"""
+_PLAN = f"""
+    SELECT pass, collective, group_kind, group_size, calls, bytes, compute_ms, needed_gbps, reason,
+        count(*) OVER () AS kinds
+    FROM workload_comm
+    WHERE run_id = $1
+    ORDER BY bytes DESC, pass, collective, group_kind
+    LIMIT {WORST}
+"""
+_OPPORTUNITIES = """
+    SELECT kind, gain_ratio, change, confidence, evidence
+    FROM opportunities WHERE run_id = $1 ORDER BY gain_ratio DESC, kind
+"""
+_INPUTS = """
+    SELECT count(*) AS files, sum(bytes)::BIGINT AS bytes, sum(lines)::BIGINT AS lines,
+        sum(rejected)::BIGINT AS rejected
+    FROM sources WHERE run_id = $1
+"""
+
+
+def read_run(con: duckdb.DuckDBPyConnection, run_id: str) -> Document:
+    """All that `show` tells of a run; what is long is its worst, beside how many there are.
+
+    Returns:
+        `run`, `summary`, `baseline` and `coverage` are the run's rows of `runs`, `run_summary`,
+        `run_history` and `coverage`; `not_computable` has an entry for each figure that is missing.
+        Means over steps leave warm-up out.
+    """
+    coverage = _row(con, "coverage", run_id)
+    collectives = read_rows(con, _COLLECTIVES, [run_id])
+    plan = read_rows(con, _PLAN, [run_id])
+    slowest = read_rows(
+        con, _LAYERS.format(where="true", order="mean_ms DESC NULLS LAST", limit=WORST), [run_id]
+    )
+    drifting = read_rows(
+        con,
+        _LAYERS.format(
+            where="trend IN ('rising', 'falling')", order="abs(trend_ratio) DESC", limit=WORST
+        ),
+        [run_id],
+    )
+    return {
+        "run_id": run_id,
+        "run": _row(con, "runs", run_id),
+        "inputs": read_rows(con, _INPUTS, [run_id])[0],
+        "summary": _without(_row(con, "run_summary", run_id), "not_computable"),
+        "baseline": _row(con, "run_history", run_id),
+        "attention": read_attention(con, run_id),
+        "opportunities": read_rows(con, _OPPORTUNITIES, [run_id]),
+        "steps": {**read_rows(con, _STEPS, [run_id])[0], "curve": read_rows(con, _CURVE, [run_id])},
+        "stages": read_rows(con, _STAGES, [run_id]),
+        "stragglers": {
+            "verdicts": {
+                row["verdict"]: row["ranks"]
+                for row in sorted(
+                    read_rows(con, _VERDICTS, [run_id]), key=lambda row: str(row["verdict"])
+                )
+            },
+            "worst": read_rows(con, _WORST_RANKS, [run_id]),
+        },
+        "collectives": {
+            "kinds": collectives[0]["kinds"] if collectives else 0,
+            "longest": [_without(row, "kinds") for row in collectives],
+        },
+        "plan": {
+            "kinds": plan[0]["kinds"] if plan else 0,
+            "largest": [_without(row, "kinds") for row in plan],
+        },
+        "layers": {
+            "layers": slowest[0]["layers"] if slowest else 0,
+            "slowest": [_without(row, "layers") for row in slowest],
+            "drifting_layers": drifting[0]["layers"] if drifting else 0,
+            "drifting": [_without(row, "layers") for row in drifting],
+        },
+        "split": read_rows(con, _SPLIT, [run_id]),
+        "coverage": _without(coverage, "not_computable", "hints", "partly", "partly_hints"),
+        "not_computable": _missing(coverage["not_computable"], coverage["hints"]),
+        "partly_computable": _missing(coverage["partly"], coverage["partly_hints"]),
+    }
+
+
+def _row(con: duckdb.DuckDBPyConnection, relation: str, run_id: str) -> Row:
+    (row,) = read_rows(con, f"FROM {relation} WHERE run_id = $1", [run_id])
+    return row
+
+
+def _without(row: Row, *names: str) -> Row:
+    return {name: value for name, value in row.items() if name not in names}
+
+
+def _missing(entries: list[str], hints: list[str | None]) -> list[Row]:
+    """Entries of coverage: figure, reason, what the reason means, and what would help."""
+    found = []
+    for entry, hint in zip(entries, hints, strict=True):
+        figure, _, reason = entry.rpartition(": ")
+        why = reasons().get(reason.partition(" ")[0])
+        found.append({"figure": figure, "reason": reason, "why": why, "hint": hint})
+    return found

@@ -1,0 +1,175 @@
+"""Print a page of text: on a terminal with colours and a width, elsewhere without."""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from pipeline.base.drawing import console_of
+from pipeline.base.text import printable
+from pipeline.output.terminal.grid import GAP, Cell, Column, fit, laid_out
+
+BAD, WARN, GOOD, DIM = "bold red", "yellow", "green", "dim"
+_BAR = 48
+_BAR_LEAST = 8
+_BESIDE_BAR = 62
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """Characters for bars, curves and signs.
+
+    Attributes:
+        full: A cell of a bar.
+        rest: A cell of a bar that is empty.
+        parts: Cells of a bar of several parts, in the order of the parts.
+        curve: Cells of a curve, from low to high.
+    """
+
+    full: str
+    rest: str
+    parts: str
+    curve: str
+    dot: str
+    nothing: str
+    arrow: str
+
+
+_BLOCKS = Glyphs("█", "░", "█▤▓▒░▞╌·", "▁▂▃▄▅▆▇█", "·", "–", "→")  # noqa: RUF001 - as drawn
+_ASCII = Glyphs("#", ".", "#%=<>+~.", "_.-=+*%#", "|", "-", "->")
+
+
+class Page:
+    """The output of `show`, `diff` and `runs`.
+
+    Attributes:
+        width: Width of the terminal; None elsewhere, where nothing is cut.
+        glyphs: Block characters, or ASCII if the encoding lacks them.
+    """
+
+    def __init__(self, out: TextIO) -> None:
+        self._console = console_of(out)
+        self._out = out
+        self.width = self._console.width if out.isatty() else None
+        self.glyphs = _BLOCKS if _carries(out, _BLOCKS) else _ASCII
+
+    @property
+    def bar_width(self) -> int:
+        """Width of a bar beside a few figures."""
+        return _BAR if self.width is None else max(_BAR_LEAST, min(_BAR, self.width - _BESIDE_BAR))
+
+    def line(self, *pieces: str | Cell) -> None:
+        """Print a line unchanged."""
+        text = Text()
+        for piece in pieces:
+            cell = Cell(piece) if isinstance(piece, str) else piece
+            text.append(printable(cell.text), style=cell.style)
+        text.rstrip()
+        self._console.print(text)
+
+    def heading(self, title: str, note: str = "") -> None:
+        """Print a title after an empty line, with a short explanation."""
+        self.line()
+        self.prose(note, first=f"{title}  ", mark="bold", style=DIM)
+
+    def prose(self, text: str, *, first: str = "  ", style: str = "", mark: str = "") -> None:
+        """Print sentences, wrapped on a terminal.
+
+        Args:
+            first: Prefix of the first line; the others are indented by its width.
+            mark: Style of `first`.
+        """
+        for number, line in enumerate(self._wrapped(printable(text), len(first)) or [""]):
+            self.line(Cell(" " * len(first) if number else first, mark), Cell(line, style))
+
+    def table(
+        self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, indent: int = 2
+    ) -> None:
+        """Print a table without empty columns; name those of the others that did not fit."""
+        full = [place for place in range(len(columns)) if any(row[place].text for row in rows)]
+        if not full:
+            return
+        wanted = [columns[place] for place in full]
+        cells = [[_flat(row[place]) for place in full] for row in rows]
+        fitted = fit(wanted, cells, None if self.width is None else self.width - indent)
+        head = [Cell(column.name, "bold") for column in wanted]
+        for row in [head, *cells]:
+            pieces: list[Cell] = [Cell(" " * indent)]
+            for place, width in zip(fitted.places, fitted.widths, strict=True):
+                text = laid_out(row[place], width, right=wanted[place].right)
+                pieces += [Cell(text, row[place].style), Cell(" " * GAP)]
+            self.line(*pieces)
+        if fitted.dropped:
+            dropped = f"columns that do not fit: {', '.join(fitted.dropped)}"
+            self.prose(dropped, first=" " * indent, style=DIM)
+
+    def legend(self, pairs: Sequence[tuple[Cell, str]], *, indent: int) -> None:
+        """Print the meaning of signs, in as many lines as necessary."""
+        lines: list[list[Cell]] = [[]]
+        used = indent
+        for sign, name in pairs:
+            length = cell_len(sign.text) + 1 + cell_len(name)
+            if self.width is not None and lines[-1] and used + length > self.width:
+                lines.append([])
+                used = indent
+            lines[-1] += [sign, Cell(f" {name}  ", DIM)]
+            used += length + GAP
+        for line in lines:
+            self.line(" " * indent, *line)
+
+    def bar(self, share: float | None, width: int) -> str:
+        """Return a share of a whole as a bar."""
+        if share is None:
+            return ""
+        filled = round(min(1.0, max(0.0, share)) * width)
+        return self.glyphs.full * filled + self.glyphs.rest * (width - filled)
+
+    def stack(self, parts: Sequence[float], width: int) -> Iterator[tuple[int, str]]:
+        """Yield the parts of a bar: for each part its index and its text; no part disappears."""
+        whole, end, drawn = sum(parts), 0.0, 0
+        for place, part in enumerate(parts):
+            end += part
+            upto = round(width * end / whole) if whole else 0
+            yield place, self.glyphs.parts[place] * (upto - drawn)
+            drawn = upto
+
+    def curve(self, values: Sequence[float], width: int) -> str:
+        """Return values as a curve of limited width; each point is the maximum of its span."""
+        if not values:
+            return ""
+        cells = min(width, len(values))
+        spans = [len(values) * i // cells for i in range(cells + 1)]
+        highest = [max(values[a:b]) for a, b in itertools.pairwise(spans)]
+        low, steps = min(highest), len(self.glyphs.curve) - 1
+        # Differences below 1 % are drawn flat.
+        reach = max(max(highest) - low, 0.01 * abs(low)) or 1.0
+        return "".join(self.glyphs.curve[round((v - low) / reach * steps)] for v in highest)
+
+    def end(self) -> None:
+        """End the page."""
+        self._out.flush()
+
+    def _wrapped(self, text: str, indent: int) -> list[str]:
+        if self.width is None:
+            return [" ".join(text.split("\n"))]
+        return textwrap.wrap(text, max(20, self.width - indent), break_on_hyphens=False)
+
+
+def _flat(cell: Cell) -> Cell:
+    return Cell(printable(cell.text).replace("\n", " "), cell.style)
+
+
+def _carries(out: TextIO, glyphs: Glyphs) -> bool:
+    try:
+        "".join((glyphs.full, glyphs.rest, glyphs.parts, glyphs.curve, glyphs.dot)).encode(
+            getattr(out, "encoding", None) or "utf-8"
+        )
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,192 @@
+"""Print one run: main figures, findings, sections, and what is missing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from pipeline.base.text import counted
+from pipeline.output.terminal import words
+from pipeline.output.terminal.facts import Document
+from pipeline.output.terminal.grid import Cell
+from pipeline.output.terminal.page import BAD, DIM, GOOD, WARN, Page
+from pipeline.output.terminal.reading import Row
+from pipeline.output.terminal.sections import (
+    print_collectives,
+    print_layers,
+    print_plan,
+    print_split,
+    print_stages,
+    print_stragglers,
+)
+from pipeline.schema.topology import KEYS
+
+_SEVERITIES = {"critical": BAD, "warning": WARN, "notice": DIM}
+_CURVE = 60
+_SECTIONS = (
+    print_stages,
+    print_stragglers,
+    print_collectives,
+    print_layers,
+    print_split,
+    print_plan,
+)
+_MISSING = 12
+
+
+def print_run(document: Document, page: Page) -> None:
+    """Print the document of `read_run`."""
+    _head(document, page)
+    _attention(document, page)
+    for section in _SECTIONS:
+        section(document, page)
+    _opportunities(document, page)
+    _coverage(document, page)
+    page.end()
+
+
+def _head(document: Document, page: Page) -> None:
+    run, inputs, dot = document["run"], document["inputs"], f" {page.glyphs.dot} "
+    page.line(Cell(document["run_id"], "bold"))
+    date = f"{run['run_date']} (from the {run['date_source']})" if run["run_date"] else "no date"
+    facts = [run["format"], date, *([run["model"]] if run["model"] else [])]
+    if run["simulated"]:
+        facts.append("simulated")
+    page.prose(dot.join(facts))
+    if topology := _topology(run):
+        page.prose(topology)
+    page.prose(
+        f"{counted(inputs['files'], 'file')}, {words.size(inputs['bytes'])},"
+        f" {counted(inputs['lines'], 'line')}, {inputs['rejected']:,} rejected"
+    )
+    page.line()
+    _figures(document, page)
+
+
+def _topology(run: Row) -> str:
+    """Return the known layout, by source."""
+    sources = run["topology_source"] or {}
+    said: dict[str, list[str]] = defaultdict(list)
+    for key in KEYS:
+        if run[key] is not None:
+            said[sources.get(key, "printed")].append(f"{words.label(key)} {run[key]}")
+    where = {
+        "set": "by option",
+        "printed": "from the lines",
+        "name": "from the name",
+        "derived": "derived",
+    }
+    order = sorted(said, key=lambda source: (list(where).index(source), source))
+    return "; ".join(f"{', '.join(said[source])} ({where[source]})" for source in order)
+
+
+def _figures(document: Document, page: Page) -> None:
+    """Print the main figures, a line each."""
+    summary, steps = document["summary"], document["steps"]
+    told: list[tuple[str, str, str]] = []
+    if steps["p50_ms"] is not None:
+        told.append(("step time", words.milliseconds(steps["p50_ms"]), _steps(steps, page)))
+    theory = next((s["theory_bubble_ratio"] for s in document["stages"]), None)
+    bubble = summary["bubble_ratio"]
+    if bubble is not None and document["run"]["pp"] != 1:  # one stage is no pipeline
+        beside = "" if theory is None else f"theory {words.percent(theory)}"
+        told.append(("bubble", words.percent(bubble), beside))
+    if summary["comm_ratio"] is not None:
+        beside = "of the pipeline windows, inside operations"
+        told.append(("communication", words.percent(summary["comm_ratio"]), beside))
+    if summary["busbw_gbps"] is not None:
+        beside = f"of {summary['busbw_call']}"
+        told.append(("bus bandwidth", words.speed(summary["busbw_gbps"]), beside))
+    if summary["stragglers"] is not None:
+        lost = summary["gpu_hours_lost"]
+        cost = f", {lost:.4g} GPU hours" if lost else ""
+        beside = f"{words.milliseconds(summary['time_lost_ms'])} lost{cost}"
+        told.append(("stragglers", words.count(summary["stragglers"]), beside))
+        if summary["suspects"]:
+            beside = "slow in too few steps, or beside one peer only"
+            told.append(("suspects", words.count(summary["suspects"]), beside))
+    if summary["slowest_stage"] is not None:
+        beside = f"the busiest in {counted(summary['slowest_stage_steps'], 'step')}"
+        told.append(("slowest stage", str(summary["slowest_stage"]), beside))
+    told.append(_baseline(document["baseline"]))
+    for label, value, beside in told:
+        page.prose(beside, first=f"  {label:<14}{value:>17}  ", mark="bold", style=DIM)
+
+
+def _steps(steps: Row, page: Page) -> str:
+    """Print the distribution of the steps, and their curve."""
+    if steps["counted_steps"] < 2:
+        return "one step"
+    pieces = [
+        f"median of {counted(steps['counted_steps'], 'step')}",
+        f"{words.milliseconds(steps['min_ms'])} to {words.milliseconds(steps['max_ms'])}",
+        f"worst is {steps['worst_step']}",
+    ]
+    if steps["outlier_steps"]:
+        pieces.append(counted(steps["outlier_steps"], "outlier"))
+    curve = page.curve([point["step_ms"] for point in steps["curve"]], _CURVE)
+    return f"{', '.join(pieces)}  {curve}"
+
+
+def _baseline(row: Row) -> tuple[str, str, str]:
+    runs = counted(row["baseline_runs"], "earlier run")
+    if row["verdict"] == "not_comparable":
+        return "baseline", "not comparable", words.why(row["reason"])
+    return "baseline", row["verdict"], f"against {runs} of its configuration"
+
+
+def _attention(document: Document, page: Page) -> None:
+    found = document["attention"]
+    if not found:
+        page.heading("Attention", "No problems found")
+        return
+    page.heading("Attention")
+    for kind in found:
+        style = _SEVERITIES[kind["severity"]]
+        for seen in kind["seen"]:
+            page.prose(seen, first=f"  {kind['kind']:<12} ", mark=style)
+        page.prose(kind["advice"], first=" " * 15, style=DIM)
+        if kind["count"] > len(kind["seen"]):
+            more = f"... and {kind['count'] - len(kind['seen']):,} more"
+            page.prose(f'{more}: tracelake query "{kind["query"]}"', first=" " * 15, style=DIM)
+
+
+def _opportunities(document: Document, page: Page) -> None:
+    """Print what would make the run faster."""
+    found = document["opportunities"]
+    if not found:
+        return
+    page.heading("What would make it faster")
+    for row in found:
+        gain = f"{words.percent(row['gain_ratio'])} ({row['confidence']})"
+        page.prose(f"{row['evidence']} {row['change']}", first=f"  {gain:<18} ", mark=GOOD)
+
+
+def _coverage(document: Document, page: Page) -> None:
+    coverage = document["coverage"]
+    told = []
+    if coverage["ranks_seen"] is not None:
+        of = coverage["ranks_expected"]
+        told.append(f"{coverage['ranks_seen']:,} of {'?' if of is None else f'{of:,}'} ranks")
+    if coverage["steps"] is not None:
+        told.append(counted(coverage["steps"], "step"))
+    if coverage["calls"]:
+        told.append(
+            f"{coverage['matched_calls']:,} of {counted(coverage['calls'], 'call')} matched"
+        )
+    if coverage["rejects"] is not None:
+        told.append(f"{counted(coverage['rejects'], 'line')} rejected")
+    page.heading("Coverage", ", ".join(told))
+    missing = [*document["not_computable"], *document["partly_computable"]]
+    if not missing:
+        page.prose("all metrics that this input supports were computed")
+    # One cause has many effects: print each hint once.
+    causes: dict[tuple[str, str | None], list[Row]] = defaultdict(list)
+    for row in missing:
+        causes[row["reason"].partition(" ")[0], row["hint"]].append(row)
+    for (reason, hint), rows in list(causes.items())[:_MISSING]:
+        page.prose(words.why(reason))
+        page.prose("; ".join(row["figure"] for row in rows), first="    no ", style=DIM)
+        if hint:
+            page.prose(hint, first=f"    {page.glyphs.arrow} ", style=GOOD)
+    if len(causes) > _MISSING:
+        page.prose(f"... and {len(causes) - _MISSING:,} more: --format json has all", style=DIM)

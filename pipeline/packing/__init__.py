@@ -1,7 +1,0 @@
-"""Merge small parts of many runs into packs, and keep packs correct when runs are removed."""
-
-from pipeline.packing.compact import compact, compaction_table
-from pipeline.packing.rows import rows_of_runs
-from pipeline.packing.steps import Packed, rewrite_packs
-
-__all__ = ["Packed", "compact", "compaction_table", "rewrite_packs", "rows_of_runs"]

@@ -1,5 +1,0 @@
-"""Write the report: the warehouse as one self-contained HTML page, or a short version."""
-
-from pipeline.report.page import ReportFormat, ReportResult, form_of, write_report
-
-__all__ = ["ReportFormat", "ReportResult", "form_of", "write_report"]

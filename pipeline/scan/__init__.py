@@ -1,1 +1,0 @@
-"""Compile byte kernels that formats share: without the GIL, cached on disk."""

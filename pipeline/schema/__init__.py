@@ -1,0 +1,1 @@
+"""Read schemas/, the one source of tables, columns and reasons; sizes of a job."""

@@ -1,0 +1,226 @@
+"""Read `schemas/*.toml`: tables and columns, and what derives from them."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipeline.base.errors import ContractError
+from pipeline.base.resources import resource_dir
+
+PARTITION_KEY = "run_id"
+METADATA_KEY = b"tracelake"
+
+_STRING_MAP = "MAP(VARCHAR, VARCHAR)"
+_ARROW: dict[str, pa.DataType] = {
+    "VARCHAR": pa.string(),
+    "BOOLEAN": pa.bool_(),
+    "INTEGER": pa.int32(),
+    "BIGINT": pa.int64(),
+    "DOUBLE": pa.float64(),
+    "TIMESTAMP": pa.timestamp("us"),
+    "BIGINT[]": pa.list_(pa.int64()),
+    _STRING_MAP: pa.map_(pa.string(), pa.string()),
+    "MAP(VARCHAR, BIGINT)": pa.map_(pa.string(), pa.int64()),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the lake: one name, one type, one meaning, in every table that has it.
+
+    Attributes:
+        dictionary: The column has few distinct texts; parsers give codes and names.
+        rising: The integers grow from row to row of a file, so they are stored as differences.
+    """
+
+    name: str
+    type: str
+    doc: str
+    unit: str | None = None
+    dictionary: bool = False
+    rising: bool = False
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """Type on reading; dictionary encoding is a storage detail."""
+        return _ARROW[self.type]
+
+    @property
+    def storage_type(self) -> pa.DataType:
+        """Type that parsers produce and Parquet stores."""
+        return pa.dictionary(pa.int32(), pa.string()) if self.dictionary else self.arrow_type
+
+    @property
+    def comment(self) -> str:
+        """Doc with its unit, as shown in catalogs."""
+        return f"{self.doc} Unit: {self.unit}." if self.unit else self.doc
+
+
+@dataclass(frozen=True)
+class Table:
+    """A base table of the lake.
+
+    Attributes:
+        required: Columns that are never NULL: Parquet stores no mark per value for them.
+    """
+
+    name: str
+    doc: str
+    columns: tuple[Column, ...]
+    required: frozenset[str] = frozenset()
+
+    @property
+    def stored(self) -> tuple[Column, ...]:
+        """Columns inside a part file: all but the partition key, which is its folder's name."""
+        return tuple(c for c in self.columns if c.name != PARTITION_KEY)
+
+    @functools.cached_property
+    def storage_schema(self) -> pa.Schema:
+        """Arrow schema of a part file: units per field, and all metadata once as JSON.
+
+        A small part is mostly footer, and every reader of a lake of small runs reads them all.
+        """
+        fields = [
+            pa.field(
+                c.name,
+                c.storage_type,
+                nullable=c.name not in self.required,
+                metadata={"unit": c.unit} if c.unit else None,
+            )
+            for c in self.stored
+        ]
+        described = {
+            "table": self.name,
+            "doc": self.doc,
+            "schema_version": SCHEMA_VERSION,
+            "columns": {
+                c.name: {"type": c.type, "unit": c.unit, "doc": c.doc} for c in self.columns
+            },
+        }
+        return pa.schema(fields, metadata={METADATA_KEY: json.dumps(described).encode()})
+
+    @functools.cached_property
+    def packed_schema(self) -> pa.Schema:
+        """Arrow schema of a part file that holds the rows of many runs: the run comes first.
+
+        It has the type that readers give to the key of a folder, so that both make one column, and
+        is never NULL, so that they cannot take it for a column that other files merely lack. All
+        others may be: runs of earlier versions lack some.
+        """
+        key = pa.field(PARTITION_KEY, pa.string(), nullable=False)
+        fields = [key, *(field.with_nullable(True) for field in self.storage_schema)]
+        return pa.schema(fields, metadata=self.storage_schema.metadata)
+
+    @functools.cached_property
+    def read_schema(self) -> pa.Schema:
+        """Arrow schema of the table as read back, partition key included."""
+        return pa.schema([pa.field(c.name, c.arrow_type) for c in self.columns])
+
+
+# Raise this when part files of earlier versions would be read wrongly.
+SCHEMA_VERSION = 2
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ContractError(f"not TOML: {error}", path=path) from error
+
+
+def _column(path: Path, name: str, entry: Mapping[str, Any]) -> Column:
+    unknown = set(entry) - {"type", "unit", "doc", "dictionary", "rising"}
+    if unknown or "type" not in entry or not entry.get("doc"):
+        raise ContractError(
+            f"column {name} needs type and doc and takes unit, dictionary and rising"
+            + (f", not {', '.join(sorted(unknown))}" if unknown else ""),
+            path=path,
+        )
+    if entry["type"] not in _ARROW:
+        raise ContractError(
+            f"column {name} has type {entry['type']!r}",
+            path=path,
+            hint=f"one of {', '.join(_ARROW)}",
+        )
+    return Column(name=name, **entry)
+
+
+@functools.cache
+def columns() -> Mapping[str, Column]:
+    """Return every declared column by name.
+
+    Raises:
+        ContractError: `columns.toml` breaks its own form.
+    """
+    path = resource_dir("schemas") / "columns.toml"
+    return {name: _column(path, name, entry) for name, entry in _load(path).items()}
+
+
+@functools.cache
+def tables() -> Mapping[str, Table]:
+    """Return every base table by name, in alphabetical order.
+
+    Raises:
+        ContractError: A table names a column that `columns.toml` does not declare, or requires one
+            that it does not have.
+    """
+    known = columns()
+    found = {}
+    for path in sorted(resource_dir("schemas").glob("*.toml")):
+        if path.stem in {"columns", "reasons"}:
+            continue
+        entry = _load(path)
+        missing = [name for name in entry["columns"] if name not in known]
+        if missing:
+            raise ContractError(
+                f"unknown columns {', '.join(missing)}",
+                path=path,
+                hint="declare them in schemas/columns.toml",
+            )
+        required = frozenset(entry.get("required", ()))
+        if strange := required.difference(entry["columns"]):
+            raise ContractError(
+                f"required, but no columns of the table: {', '.join(sorted(strange))}",
+                path=path,
+                hint="name them in columns too",
+            )
+        found[path.stem] = Table(
+            path.stem, entry["doc"], tuple(known[name] for name in entry["columns"]), required
+        )
+    return found
+
+
+@functools.cache
+def reasons() -> Mapping[str, str]:
+    """Return every name that a `reason` of a model can take, with its doc.
+
+    Raises:
+        ContractError: `reasons.toml` breaks its own form.
+    """
+    path = resource_dir("schemas") / "reasons.toml"
+    found = _load(path)
+    for name, doc in found.items():
+        if not isinstance(doc, str) or not doc:
+            raise ContractError(f"reason {name} needs a doc", path=path)
+    return found
+
+
+@functools.cache
+def schema_hash() -> str:
+    """Return a hash that changes with any table, column, type, doc or required column."""
+    digest = hashlib.sha256()
+    for table in tables().values():
+        digest.update(table.name.encode() + b"\0" + table.doc.encode())
+        digest.update(repr(sorted(table.required)).encode())
+        for column in table.columns:
+            digest.update(repr(column).encode())
+    return digest.hexdigest()[:16]

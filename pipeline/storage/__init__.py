@@ -1,0 +1,35 @@
+"""Access object stores by URI: read, list, put and remove.
+
+Large files go through pyarrow's own file systems. They have no conditional put, which a commit
+needs; so the small objects of a lake, and its warehouse, go through obstore (`objects`). DuckDB
+reads part files by its own reader (`duck`). Both find credentials and endpoints in the environment
+or the identity of the machine: a URI has none. `objects` and `duck` need the extra `stores`.
+"""
+
+from pipeline.storage.files import (
+    FIRST_BYTES,
+    WIDTH,
+    Listed,
+    StoredFile,
+    listed,
+    look,
+    remove_all,
+    stat,
+    upload,
+)
+from pipeline.storage.store_path import StorePath, is_uri, place_of
+
+__all__ = [
+    "FIRST_BYTES",
+    "WIDTH",
+    "Listed",
+    "StorePath",
+    "StoredFile",
+    "is_uri",
+    "listed",
+    "look",
+    "place_of",
+    "remove_all",
+    "stat",
+    "upload",
+]

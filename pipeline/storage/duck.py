@@ -1,0 +1,127 @@
+"""Give DuckDB's own Parquet reader the files of a store: only the ranges it requests.
+
+Measured against Arrow's scanner, with 20 ms a request: 200 small files 1.6 s against 5.3 s, the
+same again 0.1 s against 3.5 s (DuckDB caches what it has read), a file of 1.3 M rows 0.3 s against
+0.2 s and again 0.1 s.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from fsspec import AbstractFileSystem
+
+from pipeline.storage.files import StoredFile
+from pipeline.storage.store_path import StorePath
+
+if TYPE_CHECKING:
+    import duckdb
+
+# Part files never change, so that any date will do.
+_ALWAYS = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+def mount(con: duckdb.DuckDBPyConnection, place: StorePath) -> None:
+    """Let a connection read files below a place, by their URIs; it cannot write them.
+
+    Files must not change: DuckDB caches sizes and pieces as long as it is connected.
+    """
+
+    class Parts(AbstractFileSystem):  # type: ignore[misc]
+        """The files below one place."""
+
+        protocol = place.uri.split(":", 1)[0]
+        cachable = False
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._sizes: dict[str, int] = {}
+
+        def open(self, path: str, mode: str = "rb", **_: Any) -> _Lazy:
+            """Open a file; a known one is requested when it is first read."""
+            if mode != "rb":
+                raise PermissionError(f"{path}: the lake is read-only here")
+            file = _Lazy(self._place(path), self._sizes.get(path))
+            self._sizes[path] = file.size
+            return file
+
+        def info(self, path: str, **_: Any) -> dict[str, Any]:
+            """Return size of a file that has been opened."""
+            if path not in self._sizes:
+                self.open(path).close()
+            return {"name": path, "size": self._sizes[path], "type": "file"}
+
+        def exists(self, path: str, **_: Any) -> bool:
+            """Return whether there is such a file."""
+            try:
+                self.info(path)
+            except FileNotFoundError:
+                return False
+            return True
+
+        def modified(self, path: str) -> datetime:
+            """Return a constant date, because part files never change."""
+            del path
+            return _ALWAYS
+
+        def glob(self, path: str, **_: Any) -> list[str]:
+            """Return the path itself: queries name files without wildcards."""
+            return [path]
+
+        def _place(self, path: str) -> StorePath:
+            # DuckDB gives the URI or, after a glob, what follows its scheme.
+            uri = path if "://" in path else f"{self.protocol}://{path}"
+            inside = uri.removeprefix(f"{place.uri}/")
+            if inside == uri or ".." in inside.split("/"):
+                raise PermissionError(f"{uri}: not in the lake")
+            return place.below(inside)
+
+    con.register_filesystem(Parts())
+
+
+class _Lazy:
+    """A file that is opened when it is first read, if its size is known.
+
+    DuckDB reads one file with several threads, each of which seeks before it reads: each has its
+    own position.
+    """
+
+    def __init__(self, place: StorePath, size: int | None) -> None:
+        self._place = place
+        self._opening = threading.Lock()
+        self._opened: StoredFile | None = None
+        self._thread = threading.local()
+        self.size = self._file().size if size is None else size
+
+    def _file(self) -> StoredFile:
+        with self._opening:
+            if self._opened is None:
+                self._opened = StoredFile(self._place)
+            return self._opened
+
+    def tell(self) -> int:
+        """Return the position of the next byte."""
+        at: int = getattr(self._thread, "at", 0)
+        return at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Move to a position in the file."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self.size}[whence]
+        self._thread.at = max(0, base + offset)
+        return self.tell()
+
+    def read(self, count: int = -1, /) -> bytes:
+        """Return bytes in one request; all remaining ones if `size` is negative."""
+        data = self._file().range(self.tell(), self.size if count < 0 else count)
+        self._thread.at = self.tell() + len(data)
+        return data
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._opening:
+            if self._opened is not None:
+                self._opened.close()
+                self._opened = None

@@ -1,0 +1,150 @@
+"""Run all checks of a lake, and compare its warehouse with a fresh build."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import duckdb
+
+from pipeline.base.errors import LakeError
+from pipeline.lake import Lake, Mark, Snapshot, dropped_runs, find_losses
+from pipeline.models.base import copy_of, engine_errors, literal, quoted
+from pipeline.models.build import same_code, wanted_state
+from pipeline.models.catalog import catalog
+from pipeline.models.compute import connect
+from pipeline.models.fill import WarehouseWriter
+from pipeline.models.state import State, attach, examined, recorded_marks, recorded_state
+from pipeline.schema.tables import tables
+from pipeline.warehouse import open_warehouse
+from pipeline.warehouse.check.findings import BUILD, BUILD_FULL, Finding, error, some
+from pipeline.warehouse.check.parts import check_parts, check_strays
+from pipeline.warehouse.check.rows import (
+    check_counts,
+    check_failures,
+    check_grains,
+    check_reasons,
+    check_rows,
+)
+from pipeline.warehouse.reopening import ATTEMPTS, built_anew, edition
+
+
+def check_lake(lake: Lake, *, quick: bool = False) -> list[Finding]:
+    """Run every check of a lake; an empty list means that all passed.
+
+    If a build replaces the warehouse meanwhile, it may have removed what is found missing, so
+    everything is checked again.
+
+    Args:
+        quick: Do not read part files in full to check that they are intact.
+
+    Raises:
+        LakeError: The manifests cannot be read.
+        ContractError: A check or a model is broken.
+    """
+    for _ in range(ATTEMPTS):
+        opened = edition(lake)
+        findings = _check(lake, quick=quick)
+        if not findings or edition(lake) == opened:
+            return findings
+    raise built_anew(lake)
+
+
+def _check(lake: Lake, *, quick: bool) -> list[Finding]:
+    snapshot = lake.snapshot()
+    dropped_runs(lake)
+    lake.skipped_inputs()
+    state, trouble = examined(lake.warehouse)
+    before = state.lost if state else frozenset()
+    losses = find_losses(lake.part_files, snapshot, _trusted(lake, snapshot, before, quick=quick))
+    findings = list(check_parts(lake, snapshot, losses, quick=quick))
+    all_read = not findings
+    published = {p for parts in state.parts.values() for p in parts} if state else set()
+    findings += check_strays(lake, snapshot, published)
+    if trouble:
+        findings.append(error("warehouse", f"the warehouse cannot be used: {trouble}", 1, BUILD))
+        if state is None:
+            return findings
+    if not lake.warehouse.is_file():
+        return [*findings, error("warehouse", "there is no warehouse", 1, BUILD)]
+    wanted = wanted_state(lake, snapshot, catalog(), losses.among(before))
+    findings += _check_current(state, wanted)
+    try:
+        con = open_warehouse(lake)
+    except LakeError as problem:
+        return [*findings, error("warehouse", problem.message, 1, BUILD_FULL)]
+    with con:
+        con.execute(catalog().macros)
+        findings += check_failures(con)
+        findings += check_reasons(con, catalog())
+        findings += check_grains(con, catalog())
+        if all_read:
+            findings += check_rows(con)
+            if state and state.stamp == wanted.stamp:
+                findings += check_counts(con, snapshot)
+    return findings
+
+
+def _trusted(
+    lake: Lake, snapshot: Snapshot, lost: Collection[str], *, quick: bool
+) -> dict[str, Mark]:
+    """Return parts that a quick check does not read: those that the build could read."""
+    if not quick:
+        return {}
+    there = lake.part_files.marks(snapshot.all_parts)
+    return {part: mark for part, mark in there.items() if part not in lost}
+
+
+def check_incremental(lake: Lake, *, memory_limit: str | None = None) -> list[Finding]:
+    """Build everything again and compare: a build per run must equal a full one.
+
+    Raises:
+        LakeError: The lake has no current warehouse to compare with.
+    """
+    snapshot, models = lake.snapshot(), catalog()
+    losses = find_losses(lake.part_files, snapshot, recorded_marks(lake.warehouse))
+    state = wanted_state(lake, snapshot, models, losses)
+    if recorded_state(lake.warehouse) != state:
+        raise LakeError(
+            "the warehouse is not current", path=lake.warehouse, hint="first: tracelake build"
+        )
+    with lake.staging("check") as folder, engine_errors("the comparison"):
+        anew = folder / "warehouse.duckdb"
+        WarehouseWriter(lake.part_files, models, memory_limit, None, lambda _: None).fill(
+            anew, losses.left(snapshot), None, state, losses
+        )
+        with connect() as con:
+            attach(con, lake.warehouse, read_only=True)
+            con.execute(f"ATTACH {literal(str(anew))} AS anew (READ_ONLY)")
+            names = [*models.stored, *map(copy_of, models.copied)]
+            return [finding for name in names for finding in _compare(con, name)]
+
+
+def _check_current(state: State | None, wanted: State) -> Iterator[Finding]:
+    """Check that the warehouse was built from the present lake, here, by this tracelake."""
+    if state is None or state == wanted:
+        return
+    if state.root != wanted.root:
+        message = f"the lake was moved from {state.root}; its views still use that path"
+        yield Finding("views_found", "warning", message, len(tables()), BUILD)
+    if not same_code(state, wanted):
+        yield error("warehouse_current", "models or schemas have changed since the build", 1, BUILD)
+    elif state.stamp != wanted.stamp:
+        stale = sorted({run for run, _ in state.runs.items() ^ wanted.runs.items()})
+        changed = some(stale) if stale else "rows are in other files"
+        message = f"the lake changed since the build ({changed})"
+        yield error("warehouse_current", message, max(1, len(stale)), BUILD)
+
+
+def _compare(con: duckdb.DuckDBPyConnection, name: str) -> Iterator[Finding]:
+    table = quoted(name)
+    (count,) = con.execute(
+        f"""
+        SELECT count(*) FROM (
+            (FROM warehouse.main.{table} EXCEPT ALL FROM anew.main.{table})
+            UNION ALL
+            (FROM anew.main.{table} EXCEPT ALL FROM warehouse.main.{table})
+        )
+        """
+    ).fetchone() or (0,)
+    if count:
+        yield error("incremental", f"{name} differs from a full build", count, BUILD_FULL)

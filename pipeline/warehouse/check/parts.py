@@ -1,0 +1,111 @@
+"""Check part files against the manifests that name them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from itertools import chain
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.lake import (
+    DAMAGED,
+    MISSING,
+    Lake,
+    Losses,
+    PartFiles,
+    Snapshot,
+    is_pack,
+    loose_parts,
+)
+from pipeline.schema.tables import PARTITION_KEY, tables
+from pipeline.warehouse.check.findings import COLLECT, Finding, drop, error, read_again, some
+
+
+def check_parts(
+    lake: Lake, snapshot: Snapshot, losses: Losses, *, quick: bool
+) -> Iterator[Finding]:
+    """Check that every part of a manifest exists, is intact, and has its table's schema.
+
+    Args:
+        losses: What is lost of the snapshot.
+        quick: Do not read which runs a pack has.
+    """
+    other, unlisted = [], []
+    files = lake.part_files
+    for table in tables().values():
+        for part in snapshot.parts(table.name):
+            schema = table.packed_schema if is_pack(part) else table.storage_schema
+            if part in losses.parts:
+                continue
+            if not _schema_fits(files, part, schema, lacking=part in snapshot.older):
+                other.append(part)
+            elif (
+                not quick
+                and is_pack(part)
+                and _runs_in(files, part) != set(snapshot.packs.runs[part])
+            ):
+                unlisted.append(part)
+    for check, damage in (("parts_exist", MISSING), ("parts_intact", DAMAGED)):
+        if parts := [part for part, found in losses.parts.items() if found == damage]:
+            runs = [run for run, lost in losses.runs.items() if not set(parts).isdisjoint(lost)]
+            of_runs = f" (of {some(runs)})" if runs else ""
+            message = f"part files are {damage}: {some(parts)}{of_runs}"
+            yield error(check, message, len(parts), _give_again(runs))
+    for check, parts, what in (
+        ("parts_schema", other, "part files have another schema"),
+        ("packs_listed", unlisted, "packs have other runs than their list says"),
+    ):
+        if parts:
+            yield error(check, f"{what}: {some(parts)}", len(parts), _read_again(snapshot, parts))
+
+
+def check_strays(lake: Lake, snapshot: Snapshot, published: Collection[str]) -> Iterator[Finding]:
+    """Check that a manifest or the warehouse names every part, or that the next build removes it.
+
+    Args:
+        published: Part files that the warehouse names.
+    """
+    there = {found.part for found in lake.part_files.stored() if found.settled}
+    extra = sorted(there - snapshot.all_parts.union(published) - loose_parts(lake))
+    if extra:
+        message = f"part files that no manifest names: {some(extra)}"
+        yield Finding("parts_named", "warning", message, len(extra), COLLECT)
+
+
+def _give_again(runs: Collection[str]) -> str:
+    again = "give their input to tracelake run again"
+    return f"{again}; without it: {drop(runs)}" if runs else again
+
+
+def _read_again(snapshot: Snapshot, parts: Collection[str]) -> str:
+    harmed = set(parts)
+    runs = [
+        run_id
+        for run_id in snapshot.runs
+        if harmed.intersection(chain.from_iterable(snapshot.parts_of(run_id).values()))
+    ]
+    if not runs:  # the list of skipped inputs
+        return "delete LAKE/_manifest/_skipped.json, then ingest again"
+    return read_again(runs)
+
+
+def _runs_in(files: PartFiles, part: str) -> set[str]:
+    """Return the runs that a pack has rows of."""
+    found: set[str] = set()
+    with files.open(part) as opened:
+        for batch in pq.ParquetFile(opened).iter_batches(columns=[PARTITION_KEY]):
+            found.update(batch.column(0).unique().to_pylist())
+    return found
+
+
+def _schema_fits(files: PartFiles, part: str, schema: pa.Schema, *, lacking: bool) -> bool:
+    """Return whether a part has its table's schema, or that of an earlier version."""
+    try:
+        with files.open(part) as opened:
+            found: pa.Schema = pq.read_schema(opened)
+    except (pa.ArrowException, OSError):
+        return False
+    if not lacking and found.names != schema.names:
+        return False
+    return all(f.name in schema.names and f.type == schema.field(f.name).type for f in found)

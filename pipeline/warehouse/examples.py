@@ -1,0 +1,210 @@
+"""Read saved queries: `sql/examples/`, a question per file, with parameters and an explanation."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipeline.base.errors import ContractError, UsageError
+from pipeline.base.resources import resource_dir
+from pipeline.warehouse.parameters import Value
+
+# Topics in the order in which they are listed.
+TOPICS = ("fleet", "pipeline", "stragglers", "communication", "steps", "plans", "input")
+
+_TAG = re.compile(r"@(\w+)\s*(.*)")
+_PARAM = re.compile(
+    r"(?P<name>[a-z]\w*)\s+(?P<type>[A-Z]+)\s*=\s*(?P<default>[^|]*?)\s*\|\s*(?P<doc>\S.*)"
+)
+_SCHEMA = pa.schema([(name, pa.string()) for name in ("name", "topic", "question", "parameters")])
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a saved query.
+
+    Attributes:
+        type: VARCHAR, BIGINT, DOUBLE or TIMESTAMP.
+        default: As a value of that type; None for NULL.
+    """
+
+    name: str
+    type: str
+    default: Value
+    doc: str
+
+    def read(self, text: str) -> Value:
+        """Return a value of the parameter's type.
+
+        Raises:
+            UsageError: The text is not of that type.
+        """
+        try:
+            match self.type:
+                case "BIGINT":
+                    return int(text)
+                case "DOUBLE":
+                    return float(text)
+                case "TIMESTAMP":
+                    return datetime.fromisoformat(text)
+        except ValueError:
+            raise UsageError(
+                f"--param {self.name}={text}: not a {self.type}", hint=_FORMS[self.type]
+            ) from None
+        return text
+
+
+_FORMS = {
+    "VARCHAR": "any text",
+    "BIGINT": "give a whole number, such as 20",
+    "DOUBLE": "give a number, such as 0.1",
+    "TIMESTAMP": "give a date, such as 2025-01-31 or 2025-01-31T18:00",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A saved query.
+
+    Attributes:
+        question: The question that it answers.
+        reading: How to read the answer, and what to do next.
+        sql: The whole file: a header of comments, an empty line, the query.
+    """
+
+    name: str
+    topic: str
+    question: str
+    reading: str
+    parameters: tuple[Parameter, ...]
+    sql: str
+
+    @property
+    def body(self) -> str:
+        """The query without the header."""
+        return self.sql.split("\n\n", 1)[-1]
+
+    def bind(self, given: Mapping[str, str]) -> dict[str, Value]:
+        """Return values of all parameters, from texts for some of them.
+
+        Raises:
+            UsageError: A name is not a parameter, or a text is not a value of its type.
+        """
+        known = {parameter.name for parameter in self.parameters}
+        if unknown := sorted(given.keys() - known):
+            raise UsageError(
+                f"example {self.name} has no parameter {unknown[0]!r}",
+                hint=f"it takes {', '.join(sorted(known))}" if known else "it takes none",
+            )
+        return {
+            p.name: p.read(given[p.name]) if p.name in given else p.default for p in self.parameters
+        }
+
+
+def examples() -> dict[str, Example]:
+    """Return all saved queries by name, by topic and then by name.
+
+    Raises:
+        ContractError: A header breaks its form.
+    """
+    folder = resource_dir("sql") / "examples"
+    found = [read_example(path) for path in folder.glob("*.sql")]
+    found.sort(key=lambda e: (TOPICS.index(e.topic), e.name))
+    return {e.name: e for e in found}
+
+
+def example(name: str) -> Example:
+    """Return a saved query.
+
+    Raises:
+        UsageError: There is none of this name.
+    """
+    known = examples()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        raise UsageError(
+            f"unknown example {name!r}",
+            hint=f"did you mean {near[0]}?" if near else "list them with: tracelake examples",
+        )
+    return known[name]
+
+
+def examples_table() -> pa.Table:
+    """Return name, topic, question and parameters of every saved query."""
+    return pa.Table.from_pylist(
+        [
+            {
+                "name": e.name,
+                "topic": e.topic,
+                "question": e.question,
+                "parameters": ", ".join(p.name for p in e.parameters) or None,
+            }
+            for e in examples().values()
+        ],
+        _SCHEMA,
+    )
+
+
+def read_example(path: Path) -> Example:
+    """Read a saved query: comment lines with question, tags and reading, then the SQL.
+
+    Raises:
+        ContractError: The header breaks its form; it says where.
+    """
+    sql = path.read_text(encoding="utf-8")
+    topic, parameters, reading = "", list[Parameter](), list[str]()
+    header = [line for line in sql.split("\n\n", 1)[0].splitlines() if line.startswith("--")]
+    question = header[0].removeprefix("--").strip() if header else ""
+    for number, text in enumerate(header[1:], 2):
+        content = text.removeprefix("--").strip()
+        tag = _TAG.match(content)
+        match tag[1] if tag else None, tag[2] if tag else content:
+            case None, words:
+                reading.append(words)
+            case "topic", words if words in TOPICS:
+                topic = words
+            case "param", words:
+                parameters.append(_parameter(path, number, words))
+            case _:
+                raise ContractError(
+                    f"not a line of an example's header: {content!r}",
+                    path=path,
+                    line=number,
+                    hint=f"@topic {'|'.join(TOPICS)}, @param name TYPE = default | doc, or text",
+                )
+    if not question.endswith("?") or not topic or not reading:
+        raise ContractError(
+            "an example starts with a question, a topic and how to read it",
+            path=path,
+            line=1,
+            hint="-- Question? then -- @topic NAME and -- a sentence or two",
+        )
+    return Example(path.stem, topic, question, " ".join(reading), tuple(parameters), sql)
+
+
+def _parameter(path: Path, line: int, words: str) -> Parameter:
+    parts = _PARAM.fullmatch(words)
+    if not parts or parts["type"] not in _FORMS:
+        raise ContractError(
+            f"not a parameter: {words!r}",
+            path=path,
+            line=line,
+            hint=f"name TYPE = default | doc, with a type of {', '.join(_FORMS)}",
+        )
+    plain = Parameter(parts["name"], parts["type"], None, parts["doc"])
+    if parts["default"] == "NULL":
+        return plain
+    try:
+        default = plain.read(str(json.loads(parts["default"])))
+    except (ValueError, UsageError) as error:
+        raise ContractError(
+            f"the default of {plain.name} is not a {plain.type}", path=path, line=line
+        ) from error
+    return Parameter(plain.name, plain.type, default, plain.doc)

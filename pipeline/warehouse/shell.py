@@ -1,0 +1,54 @@
+"""Open DuckDB's own shell on a lake's warehouse."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from typing import NoReturn
+
+from pipeline.base.errors import LakeError, UsageError
+from pipeline.lake import Lake
+from pipeline.models.state import recorded_state
+from pipeline.warehouse.warehouse import open_warehouse
+
+_PROGRAM = "duckdb"
+_INSTEAD = "or use: tracelake query"
+
+
+def open_shell(lake: Lake, *, ui: bool = False) -> NoReturn:
+    """Replace this process with DuckDB's shell on the warehouse, read-only.
+
+    Args:
+        ui: Also open DuckDB's page in a browser.
+
+    Raises:
+        UsageError: No `duckdb` program is on the PATH, or it cannot read the warehouse.
+        LakeError: See `open_warehouse`; or the lake was moved since the build.
+    """
+    program = shutil.which(_PROGRAM)
+    if program is None:
+        raise UsageError(
+            "there is no duckdb program on the PATH",
+            hint=f"install it with: pip install duckdb-cli; {_INSTEAD}",
+        )
+    open_warehouse(lake).close()
+    built = recorded_state(lake.warehouse)
+    if built is None or built.root != lake.part_files.base:
+        raise LakeError(
+            "the lake was moved after its warehouse was built",
+            path=lake.name,
+            hint=f"update its paths with: tracelake build; {_INSTEAD}",
+        )
+    opened = [program, "-readonly", str(lake.warehouse)]
+    tried = subprocess.run(
+        [*opened, "-c", "SELECT 1"], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    if tried.returncode:
+        said = tried.stderr.decode(errors="replace").strip().splitlines()
+        raise UsageError(
+            f"this duckdb cannot open the warehouse: {said[0] if said else 'no message'}",
+            path=program,
+            hint=f"install a newer one: pip install --upgrade duckdb-cli; {_INSTEAD}",
+        )
+    os.execv(program, [*opened, "-ui"] if ui else opened)

@@ -1,0 +1,158 @@
+"""Open a read-only connection that can access only the lake's tables."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import tempfile
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+
+from pipeline.base.errors import LakeError, UsageError
+from pipeline.lake import Lake
+from pipeline.lake.run_records import records_file
+from pipeline.models.base import copy_of, is_corrupt, literal, quoted, select_parts, store_trouble
+from pipeline.models.compute import connect
+from pipeline.models.records import records_view
+from pipeline.models.state import CATALOG, attach, read_root, read_state
+from pipeline.models.sums import missing_relations
+from pipeline.schema.tables import tables
+
+# What removes the spill folder of each connection.
+_RELEASES: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Callable[[], object]] = (
+    weakref.WeakKeyDictionary()
+)
+_NO_TABLE = re.compile(r"Catalog Error: .* does not exist")
+_LOCKED = "Could not set lock on file"
+
+
+def damaged(lake: Lake, why: str) -> LakeError:
+    """Return the error for a warehouse that cannot be read."""
+    return LakeError(
+        f"the warehouse is damaged: {why}",
+        path=lake.warehouse,
+        hint=f"make it anew: tracelake build --lake {shlex.quote(lake.name)}",
+    )
+
+
+def damage_behind(lake: Lake, message: str) -> LakeError | None:
+    """Return the error for a damaged warehouse, if that explains DuckDB's message.
+
+    To list tables takes as long as a small query, so it is done after an error.
+    """
+    if is_corrupt(message):
+        return damaged(lake, message)
+    if not _NO_TABLE.search(message):
+        return None
+    with connect() as con:
+        try:
+            attach(con, lake.warehouse, read_only=True)
+            missing = missing_relations(con)
+        except duckdb.Error as error:
+            return damaged(lake, str(error))
+    return damaged(lake, f"it lacks {', '.join(missing)}") if missing else None
+
+
+def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyConnection:
+    """Return a connection to the lake's warehouse, read-only, without network or other files.
+
+    If the lake was moved after the build, the base tables are read from their new place.
+
+    Args:
+        memory: Bytes that DuckDB may use before it spills to disk; by default DuckDB's own limit.
+
+    Raises:
+        LakeError: There is no warehouse, or this tracelake cannot read it.
+        UsageError: The memory is too small to open it.
+    """
+    if not os.path.lexists(lake.warehouse):
+        raise LakeError(
+            "the lake has no warehouse", path=lake.name, hint="make it with: tracelake build"
+        )
+    if not lake.warehouse.is_file():
+        raise damaged(lake, "it is not a file")
+    held = contextlib.ExitStack()
+    limit = {} if memory is None else {"memory_limit": f"{memory}B"}
+    try:
+        con = connect(temp_directory=str(_spill_folder(lake, held)), **limit)
+        _RELEASES[con] = weakref.finalize(con, held.close)
+    except BaseException:  # also after a signal: nothing else removes the folder
+        held.close()
+        raise
+    lake.part_files.mount(con)
+    try:
+        attach(con, lake.warehouse, read_only=True)
+        root = read_root(con)
+        if root is None:
+            raise LakeError(
+                "the warehouse was built by another version",
+                path=lake.warehouse,
+                hint=f"build it again: tracelake build --lake {shlex.quote(lake.name)}",
+            )
+        con.execute(f"USE {CATALOG}")
+        if root != lake.part_files.base:
+            _follow_move(con, lake.part_files.base)
+        con.execute(records_view(lake.root))
+        folders = ", ".join(literal(f"{lake.part_files.base}/{name}") for name in tables())
+        con.execute(f"SET allowed_directories = [{folders}]")
+        con.execute(f"SET allowed_paths = [{literal(str(records_file(lake.root)))}]")
+        con.execute("SET enable_external_access = false")
+        con.execute("SET lock_configuration = true")
+    except duckdb.OutOfMemoryException:
+        con.close()
+        raise UsageError(
+            "--memory is too small to open the warehouse", hint="give --memory 60MB or more"
+        ) from None
+    except duckdb.Error as error:
+        con.close()
+        if _LOCKED in str(error):
+            raise LakeError(
+                "another program has opened the warehouse for writing",
+                path=lake.warehouse,
+                hint="close that program, and open the warehouse read-only",
+            ) from error
+        raise damaged(lake, str(error)) from error
+    except LakeError:
+        con.close()
+        raise
+    return con
+
+
+def release(con: duckdb.DuckDBPyConnection) -> None:
+    """Remove the spill folder of a connection that cannot be closed."""
+    _RELEASES[con]()
+
+
+def _spill_folder(lake: Lake, held: contextlib.ExitStack) -> Path:
+    """Return the private folder for spilled queries, on the lake's file system.
+
+    Args:
+        held: The stack that removes the folder when it is closed.
+    """
+    try:
+        return held.enter_context(lake.staging("query"))
+    except OSError:  # a lake that this user can only read
+        return Path(held.enter_context(tempfile.TemporaryDirectory(prefix="tracelake-query-")))
+
+
+def _follow_move(con: duckdb.DuckDBPyConnection, base: str) -> None:
+    """Replace the views of part files by views of their new place."""
+    state = read_state(con)
+    there = {name for (name,) in con.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+    for table in tables().values():
+        if state and copy_of(table.name) not in there:
+            view = f"CREATE TEMP VIEW {quoted(table.name)} AS"
+            try:
+                con.execute(f"{view} {state.select(table, base)}")
+            except duckdb.Error as error:  # a part is missing or damaged
+                if trouble := store_trouble(str(error)):
+                    raise trouble from None
+                # Only who reads the table gets the error.
+                told = literal(str(error).splitlines()[0])
+                rows = select_parts(table, base, ()).removesuffix("WHERE false")
+                con.execute(f"{view} {rows} WHERE error({told})::BOOLEAN")
