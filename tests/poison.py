@@ -25,7 +25,7 @@ from pipeline.models import build, catalog
 from pipeline.schema.tables import Table, tables
 from pipeline.warehouse import open_warehouse
 from tests.report_lakes import plan_run, trace_run
-from tests.tiny_lakes import Rows, log_run
+from tests.tiny_lakes import Rows, log_run, source_record
 
 # Parsers give times up to this, in both directions: an end of 0 and a long duration start before.
 _MOST_NS = 4 * 10**18
@@ -106,7 +106,7 @@ def lake_of(root: Path, runs: Mapping[str, Rows]) -> Lake:
                 name = f"part-{hashlib.sha256(file.read_bytes()).hexdigest()[:16]}.parquet"
                 final = f"{part_folder(table, run_id)}/{name}"
                 staged[final], parts[table] = file, (final,)
-            source = {"path": f"{run_id}.txt", "member": None}
+            source = source_record(f"{run_id}.txt")
             entries.append(RunEntry(run_id, "all", f"{number:016x}", parts, (source,)))
         lake.commit("all", entries, staged=staged)
     return lake

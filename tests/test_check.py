@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +20,7 @@ from pipeline.models.sums import write_sums
 from pipeline.warehouse.check import Finding, check_incremental, check_lake, checks, findings_table
 from tests.conftest import Command
 from tests.lakes import Template
-from tests.tiny_lakes import Rows, commit_run, drop_run, log_run
+from tests.tiny_lakes import Rows, commit_run, drop_run, log_run, source_record
 from tests.traces import plan, write
 
 
@@ -234,15 +235,20 @@ def test_two_rows_of_one_grain_are_found(built: Lake) -> None:
 
 
 def test_lines_that_a_manifest_does_not_know_of_are_found(lake: Lake) -> None:
-    entry = replace(lake.snapshot().runs["a"], generation="x", sources=({"lines": 7},))
+    entry = replace(
+        lake.snapshot().runs["a"], generation="x", sources=(source_record("a", lines=7),)
+    )
     lake.commit("a", [entry], staged={})
     build(lake)
     assert named(check_lake(lake)) == {("lines_recorded", "error")}
 
 
 def test_parts_of_another_schema_are_found(built: Lake) -> None:
-    (other,) = built.snapshot().parts("rejects")
+    (rejects,) = built.snapshot().parts("rejects")
     entry = built.snapshot().runs["a"]
+    (layers,) = entry.parts["layer_times"]
+    other = f"{layers.rpartition('/')[0]}/{rejects.rpartition('/')[2]}"
+    os.link(built.root / rejects, built.root / other)
     parts = {**entry.parts, "layer_times": (other,)}
     built.commit("a", [type(entry)("a", "a", "other", parts)], staged={})
     assert ("parts_schema", "error") in named(check_lake(built))

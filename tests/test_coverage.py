@@ -22,6 +22,7 @@ WITHOUT_REMEDY = {
     "phases_not_named",
     "not_timed",
     "size_unknown",
+    "out_of_range",
     "not_in_plan",
     "not_measured",
     "few_runs",

@@ -85,7 +85,11 @@ def test_a_damaged_warehouse_is_made_anew(
     checked = tracelake("check", "--lake", lake.root)
     assert (checked.code, "warehouse" in checked.out) == (5, True), checked
     if refused:
-        for command in (["query", _ROWS], ["runs"], ["report", "-o", lake.root / "page.html"]):
+        for command in (
+            ["query", _ROWS],
+            ["runs"],
+            ["report", "-o", lake.root.parent / "page.html"],
+        ):
             asked = tracelake(*command, "--lake", lake.root)
             assert asked.code == 3, asked
             assert f"tracelake build --lake {lake.root}" in asked.err

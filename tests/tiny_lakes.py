@@ -48,6 +48,38 @@ def commit_run(
         lake.commit(run_id, [entry], staged=staged)
 
 
+def source_record(path: str, **changed: Any) -> dict[str, Any]:
+    """The record of an input as a manifest has it."""
+    facts: dict[str, Any] = {
+        "path": path,
+        "stem": path,
+        "rank": None,
+        "host": None,
+        "device": None,
+        "stamp": None,
+        "topology": {},
+    }
+    return {
+        "path": path,
+        "member": None,
+        "size": 1,
+        "mtime_ns": 1,
+        "inode": None,
+        "members": 1,
+        "weight": 1,
+        "position": None,
+        "packed": False,
+        "head_hash": "0",
+        "place": None,
+        "bytes": 1,
+        "lines": 1,
+        "content_hash": None,
+        "duplicate_of": None,
+        "facts": facts,
+        **changed,
+    }
+
+
 def drop_run(lake: Lake, run_id: str) -> None:
     lake.commit(run_id, [], staged={}, drop={run_id: run_id})
 

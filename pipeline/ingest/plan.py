@@ -257,7 +257,9 @@ class _Planner:
             len(plan.replaces) == 1
             and unread
             and plan.replaces[0].options == shaping
-            and all(c.known and c.known.record["place"] == place_record(c.place) for c in inputs)
+            and all(
+                c.known and c.known.record.get("place") == place_record(c.place) for c in inputs
+            )
             and plan.replaces[0].run_id not in self._memory.lost
         )
         if shaped_alike:

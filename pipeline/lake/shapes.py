@@ -41,6 +41,8 @@ _SOURCE = {
         "topology": dict,
     },
 }
+# Fields that the records of earlier versions lack.
+_LATER = {"place", "device"}
 _good: set[tuple[object, ...]] = set()
 _DROPPED = {"generation": str, "options": dict, "sources": list}
 _RUN = {**_DROPPED, "parts": {...: [str]}}
@@ -119,10 +121,10 @@ def _misfit(value: Any, shape: Any) -> str | None:
         fields = ((number, one, shape[0]) for number, one in enumerate(value))
     elif ... in shape:
         fields = ((name, one, shape[...]) for name, one in value.items())
-    elif lacking := shape.keys() - value.keys():
+    elif lacking := shape.keys() - value.keys() - _LATER:
         return f"lacks {min(lacking)}"
     else:
-        fields = ((name, value[name], of) for name, of in shape.items())
+        fields = ((name, value[name], of) for name, of in shape.items() if name in value)
     for name, one, of in fields:
         if isinstance(of, (type, tuple)) and isinstance(one, of):
             continue

@@ -24,6 +24,8 @@ WITH listed AS (
     FROM _work_findings
     UNION ALL BY NAME
     FROM _input_findings
+    UNION ALL BY NAME
+    FROM _data_findings
 ),
 placed AS (
     SELECT

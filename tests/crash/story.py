@@ -155,8 +155,9 @@ class Story:
         with open_warehouse(Lake.open(self.lake)) as con:
             names = con.execute(
                 "SELECT table_name FROM information_schema.tables"
-                # Marks hold the dates of part files.
-                " WHERE table_catalog = 'warehouse' AND table_name <> '_build_marks' ORDER BY ALL"
+                # Dates of part files, and sums over them and over the rows that are compared here.
+                " WHERE table_catalog = 'warehouse'"
+                " AND table_name NOT IN ('_build_marks', '_build_sums') ORDER BY ALL"
             ).fetchall()
             for (name,) in names:
                 rows = con.execute(f'FROM warehouse.main."{name}" ORDER BY ALL').fetchall()

@@ -253,7 +253,12 @@ class Cases:
     def _patched(self) -> Iterator[None]:
         """Let all of tracelake use the small models."""
         with ExitStack() as held:
-            for module in ("check.lake", "check.rows", "models.build", "query.statements"):
+            for module in (
+                "warehouse.check.lake",
+                "warehouse.check.rows",
+                "models.build",
+                "warehouse.statements",
+            ):
                 if hasattr(sys.modules[f"pipeline.{module}"], "catalog"):
                     held.enter_context(patch(f"pipeline.{module}.catalog", lambda: self._models))
             held.enter_context(patch("pipeline.warehouse.check.lake.check_rows", lambda _: []))
