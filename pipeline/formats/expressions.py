@@ -94,7 +94,7 @@ class Matches:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was found in a piece: `matches` has an entry per expression, `rest` is of none."""
+    """Holds what was found in a piece: `matches` has an entry per expression, `rest` is of none."""
 
     matches: tuple[Matches, ...]
     rest: Longs

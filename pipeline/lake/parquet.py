@@ -133,7 +133,7 @@ class _Lane:
 
     @property
     def has_room(self) -> bool:
-        """Whether a part is open."""
+        """Tell whether a part is open."""
         return self._part is not None
 
     def begin(self, batches: Sequence[pa.RecordBatch], executor: Executor) -> None:

@@ -44,7 +44,7 @@ class Model:
 
     @property
     def internal(self) -> bool:
-        """Whether it exists only during a build: its name begins with an underscore."""
+        """Tell whether it exists only during a build: its name begins with an underscore."""
         return self.name.startswith("_")
 
 

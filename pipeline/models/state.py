@@ -226,6 +226,15 @@ def _read(path: Path, *, in_full: bool) -> tuple[State | None, str | None]:
     return state, trouble
 
 
+def in_use(warehouse: Path) -> LakeError:
+    """Return the error for a warehouse that another program has opened for writing."""
+    return LakeError(
+        "another program has opened the warehouse for writing",
+        path=warehouse,
+        hint="close that program, and open the warehouse read-only",
+    )
+
+
 def _has_wal(warehouse: Path) -> bool:
     """Return whether a write-ahead log that no program uses is beside the warehouse.
 
@@ -240,11 +249,7 @@ def _has_wal(warehouse: Path) -> bool:
             try:
                 fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise LakeError(
-                    "another program has opened the warehouse for writing",
-                    path=warehouse,
-                    hint="close that program, and open the warehouse read-only",
-                ) from error
+                raise in_use(warehouse) from error
     return True
 
 

@@ -25,7 +25,7 @@ VERSION = 1
 
 
 class Duty(StrEnum):
-    """What jobs must do for a run."""
+    """Lists what jobs must do for a run."""
 
     PAGE = "page"  # to be in a report with --since
     GATES = "gates"  # to be judged by the gates of --fail-on

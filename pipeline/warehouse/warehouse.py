@@ -19,7 +19,7 @@ from pipeline.lake.run_records import records_file
 from pipeline.models.base import copy_of, is_corrupt, literal, quoted, select_parts, store_trouble
 from pipeline.models.compute import connect
 from pipeline.models.records import records_view
-from pipeline.models.state import CATALOG, attach, read_root, read_state
+from pipeline.models.state import CATALOG, attach, in_use, read_root, read_state
 from pipeline.models.sums import missing_relations
 from pipeline.schema.tables import tables
 
@@ -111,11 +111,7 @@ def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyC
     except duckdb.Error as error:
         con.close()
         if _LOCKED in str(error):
-            raise LakeError(
-                "another program has opened the warehouse for writing",
-                path=lake.warehouse,
-                hint="close that program, and open the warehouse read-only",
-            ) from error
+            raise in_use(lake.warehouse) from error
         raise damaged(lake, str(error)) from error
     except LakeError:
         con.close()

@@ -104,12 +104,12 @@ class Owners:
 
     @property
     def blocks(self) -> bool:
-        """Whether there was any header."""
+        """Tell whether there was any header."""
         return bool(self.slots.pairs)
 
     @property
     def complete(self) -> bool:
-        """Whether every slot printed all its rows in every step, and all the same steps."""
+        """Tell whether every slot printed all its rows in every step, and all the same steps."""
         seen = self._state.history
         return bool(
             not self._doubted

@@ -102,7 +102,7 @@ class Statements:
 
     @property
     def closed(self) -> bool:
-        """Whether the log has its closing lines: every rank's, or rank 0's where only it speaks."""
+        """Tell whether the closing lines are there: of all ranks, or of the one that prints."""
         world = self.topology.get("world_size")
         if world is None or not self.completed:
             return "elapsed_s" in self.attributes
