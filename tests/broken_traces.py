@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.lake import Lake
-from pipeline.models import build
-from pipeline.synth.archive import write_archive
-from pipeline.synth.schedule import simulate
-from pipeline.synth.spec import Spec
-from pipeline.warehouse import open_warehouse
 from tests.lakes import run_ingest
 from tests.simulated_calls import simulated_calls
+from tracelake.lake import Lake
+from tracelake.models import build
+from tracelake.synth.archive import write_archive
+from tracelake.synth.schedule import simulate
+from tracelake.synth.spec import Spec
+from tracelake.warehouse import open_warehouse
 
 Files = dict[str, list[str]]
 Lost = Callable[[int, str], bool]

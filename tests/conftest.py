@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
-from pipeline.cli import main
 from tests.corpus import NO_CORPUS, corpus_folder
+from tracelake.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLE = ROOT / "data" / "sample"
@@ -26,7 +26,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def _compile_parsers() -> None:
     """Reads the sample, each format in a process of its own: that takes every kernel there is."""
-    code = "from pipeline.cli import main; main()"
+    code = "from tracelake.cli import main; main()"
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as running:
         for archive in sorted(path for path in SAMPLE.iterdir() if path.is_dir()):
             words = ["ingest", str(archive), "--lake", f"{folder}/{archive.name}", "--quiet"]
@@ -62,7 +62,7 @@ def tracelake(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.delenv("TRACELAKE_LAKE", raising=False)
     # The process of the tests goes on.
-    monkeypatch.setattr("pipeline.cli.end_if_abandoned", lambda _: None)
+    monkeypatch.setattr("tracelake.cli.end_if_abandoned", lambda _: None)
     before = signal.getsignal(signal.SIGTERM)
 
     def run(*arguments: str | Path) -> Result:

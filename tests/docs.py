@@ -20,15 +20,15 @@ from pathlib import Path
 
 import typer
 
-from pipeline.cli import app
-from pipeline.formats import formats
-from pipeline.formats.ledger import COMMON_FAULTS, COMMON_REJECTS
-from pipeline.inputs.discover import SKIP_REASONS
-from pipeline.lake.run_records import records_table
-from pipeline.models import catalog
-from pipeline.schema.tables import reasons, tables
 from tests import questions, scale
 from tests.corpus import NO_CORPUS, corpus_folder
+from tracelake.cli import app
+from tracelake.formats import formats
+from tracelake.formats.ledger import COMMON_FAULTS, COMMON_REJECTS
+from tracelake.inputs.discover import SKIP_REASONS
+from tracelake.lake.run_records import records_table
+from tracelake.models import catalog
+from tracelake.schema.tables import reasons, tables
 
 ROOT = Path(__file__).resolve().parent.parent
 CORPUS_PAGES = ("docs/real-traces.md",)

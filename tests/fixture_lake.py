@@ -14,16 +14,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pipeline import __version__
-from pipeline.ingest import Options, ingest
-from pipeline.lake import Lake
-from pipeline.lake.packing import compact
-from pipeline.lake.store import MANIFEST_VERSION
-from pipeline.models import build
-from pipeline.models.state import WAREHOUSE_VERSION
-from pipeline.nightly.backlog import Backlog, Duty
-from pipeline.schema.tables import SCHEMA_VERSION, tables
-from pipeline.warehouse import run_query
+from tracelake import __version__
+from tracelake.ingest import Options, ingest
+from tracelake.lake import Lake
+from tracelake.lake.packing import compact
+from tracelake.lake.store import MANIFEST_VERSION
+from tracelake.models import build
+from tracelake.models.state import WAREHOUSE_VERSION
+from tracelake.nightly.backlog import Backlog, Duty
+from tracelake.schema.tables import SCHEMA_VERSION, tables
+from tracelake.warehouse import run_query
 
 FIXTURES = Path(__file__).parent / "fixtures"
 GOLDEN = Path(__file__).parent / "golden"

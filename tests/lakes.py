@@ -11,9 +11,9 @@ from typing import Any, Self
 
 import duckdb
 
-from pipeline.ingest import IngestReport, Options, ingest
-from pipeline.lake import Lake
-from pipeline.models import build
+from tracelake.ingest import IngestReport, Options, ingest
+from tracelake.lake import Lake
+from tracelake.models import build
 
 
 def run_ingest(folder: Path | str, lake: Path, *, jobs: int = 1, **options: Any) -> IngestReport:

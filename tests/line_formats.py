@@ -12,11 +12,11 @@ from decimal import Context as Precision
 from decimal import Decimal
 from typing import Any
 
-from pipeline.formats import formats
-from pipeline.formats.lines import Context, Irrelevant, LineFormat, Row, columns_of
-from pipeline.schema.tables import columns, tables
 from tests.conftest import ROOT
 from tests.golden_cases import GOLDEN
+from tracelake.formats import formats
+from tracelake.formats.lines import Context, Irrelevant, LineFormat, Row, columns_of
+from tracelake.schema.tables import columns, tables
 
 PAGE = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8")
 _CODE = re.compile(r'```\w+ title="([^"]+)"\n(.*?)```', re.DOTALL)

@@ -11,8 +11,8 @@ from typing import Any
 
 import duckdb
 
-from pipeline.models import Catalog, compute, connect, create_empty_tables
-from pipeline.schema.tables import Column, columns, tables
+from tracelake.models import Catalog, compute, connect, create_empty_tables
+from tracelake.schema.tables import Column, columns, tables
 
 ROOT = Path(__file__).parent / "models"
 _TOLERANCE = 1e-9

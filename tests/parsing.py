@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipeline.formats import (
+from tracelake.formats import (
     HEAD_BYTES,
     Block,
     Chunk,
@@ -19,8 +19,8 @@ from pipeline.formats import (
     format_named,
     formats,
 )
-from pipeline.formats.ledger import Ledger
-from pipeline.schema.tables import tables as schema_tables
+from tracelake.formats.ledger import Ledger
+from tracelake.schema.tables import tables as schema_tables
 
 BLOCK_SIZE = 1 << 20
 GAP_SECONDS = 60.0

@@ -20,12 +20,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.lake import Lake, RunEntry, part_folder
-from pipeline.models import build, catalog
-from pipeline.schema.tables import Table, tables
-from pipeline.warehouse import open_warehouse
 from tests.report_lakes import plan_run, trace_run
 from tests.tiny_lakes import Rows, log_run, source_record
+from tracelake.lake import Lake, RunEntry, part_folder
+from tracelake.models import build, catalog
+from tracelake.schema.tables import Table, tables
+from tracelake.warehouse import open_warehouse
 
 # Parsers give times up to this, in both directions: an end of 0 and a long duration start before.
 _MOST_NS = 4 * 10**18

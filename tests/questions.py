@@ -8,12 +8,12 @@ import tempfile
 import textwrap
 from pathlib import Path
 
-from pipeline.lake import Lake
-from pipeline.models import build
-from pipeline.warehouse import run_query, write_result
-from pipeline.warehouse.examples import TOPICS, Example, examples
 from tests.conftest import ROOT
 from tests.lakes import run_ingest
+from tracelake.lake import Lake
+from tracelake.models import build
+from tracelake.warehouse import run_query, write_result
+from tracelake.warehouse.examples import TOPICS, Example, examples
 
 PAGE = "docs/questions.md"
 _INTRO = """# Questions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from pipeline.synth.spec import SLOWABLE, Spec
+from tracelake.synth.spec import SLOWABLE, Spec
 
 _MOST_RANKS = 16
 # Nothing but the schedule takes time: what is measured is theory.

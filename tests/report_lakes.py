@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pipeline.lake import Lake
-from pipeline.models import build
 from tests.tiny_lakes import Rows, commit_run
+from tracelake.lake import Lake
+from tracelake.models import build
 
 MS = 1_000_000
 

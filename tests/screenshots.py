@@ -8,12 +8,12 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Locator, Page, sync_playwright
 
-from pipeline.ingest import Options, ingest
-from pipeline.lake import Lake
-from pipeline.models import build
-from pipeline.output.html import write_report
 from tests.browser import ARGUMENTS, find_browser
 from tests.conftest import ROOT
+from tracelake.ingest import Options, ingest
+from tracelake.lake import Lake
+from tracelake.models import build
+from tracelake.output.html import write_report
 
 IMAGES = ROOT / "docs" / "images"
 WIDTH = 1180

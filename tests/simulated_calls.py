@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
-from pipeline.synth.schedule import Op, Span
-from pipeline.synth.spec import Spec
+from tracelake.synth.schedule import Op, Span
+from tracelake.synth.spec import Spec
 
 
 class Member(NamedTuple):

@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from pipeline.synth.spec import Spec
+from tracelake.synth.spec import Spec
 
 Row = dict[str, Any]
 SMALL = Spec(pp=2, layers=4, micro_batches=4, steps=2, hidden=64, sequence=128, log_steps=4)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.formats import Claim, format_named
-from pipeline.formats import aicb_workload as subject
 from tests.parsing import ParsedRun, parse
 from tests.reference import aicb_workload as reference
+from tracelake.formats import Claim, format_named
+from tracelake.formats import aicb_workload as subject
 
 FORMAT = "aicb_workload"
 HEADER = b"HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 "

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import duckdb
 import pytest
 
-from pipeline.lake import Lake
-from pipeline.models import build
-from pipeline.synth.archive import ANSWERS, write_archive
-from pipeline.synth.spec import Spec, sample_spec
-from pipeline.warehouse import open_warehouse
-from pipeline.warehouse.check import check_lake
 from tests.lakes import run_ingest
+from tracelake.lake import Lake
+from tracelake.models import build
+from tracelake.synth.archive import ANSWERS, write_archive
+from tracelake.synth.spec import Spec, sample_spec
+from tracelake.warehouse import open_warehouse
+from tracelake.warehouse.check import check_lake
 
 # Nothing but the schedule takes time: what is measured is theory.
 FREE: dict[str, Any] = {"overhead_ms": 0.0, "gap_ms": 0.0, "optimizer_ms": 1.0, "busbw_gbps": None}

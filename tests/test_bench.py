@@ -14,8 +14,6 @@ import duckdb
 import numpy as np
 import pytest
 
-from pipeline.base.errors import ContractError
-from pipeline.formats import formats
 from tests import parsing
 from tests.bench import __main__ as command
 from tests.bench import answers, compare, inputs, table
@@ -25,6 +23,8 @@ from tests.bench.measure import Candidate, WrongAnswerError, run_rounds
 from tests.bench.peers import peers
 from tests.conftest import ROOT
 from tests.parsing import large_formats
+from tracelake.base.errors import ContractError
+from tracelake.formats import formats
 
 PAGE, RESULTS = ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "benchmarks.json"
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.synth.spec import Spec
 from tests.broken_traces import (
     computed,
     in_other_order,
@@ -17,6 +16,7 @@ from tests.broken_traces import (
     true_calls,
     without,
 )
+from tracelake.synth.spec import Spec
 
 SPEC = Spec(
     formats=("rank_trace",),

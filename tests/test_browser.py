@@ -10,12 +10,12 @@ from typing import Literal, TypeAlias
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
-from pipeline.lake import Lake
-from pipeline.models import build
-from pipeline.output.html import write_report
 from tests.browser import ARGUMENTS, find_browser
 from tests.report_lakes import make, plan_run, trace_run
 from tests.tiny_lakes import commit_run, log_run
+from tracelake.lake import Lake
+from tracelake.models import build
+from tracelake.output.html import write_report
 
 BROWSER = find_browser()
 Scheme: TypeAlias = Literal["light", "dark"]

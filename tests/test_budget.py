@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.base.errors import UsageError
-from pipeline.base.memory_limit import (
+from tests.traces import trace, trace_name, write
+from tracelake.base.errors import UsageError
+from tracelake.base.memory_limit import (
     JOB_BYTES,
     PROCESS_BYTES,
     engine_limit,
     jobs_within,
     parse_size,
 )
-from pipeline.cli import app
-from tests.traces import trace, trace_name, write
+from tracelake.cli import app
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,15 @@ from typing import Any
 import altair as alt
 import pytest
 
-from pipeline.ingest import Options, ingest
-from pipeline.lake import Lake
-from pipeline.models import build
-from pipeline.output.html import write_report
-from pipeline.output.html.charts import KINDS, picture, read_series, spec
-from pipeline.output.html.reading import Warehouse
 from tests.pages import charts, read_page
 from tests.report_lakes import MS, make, plan_run, trace_run
 from tests.tiny_lakes import Rows, log_run
+from tracelake.ingest import Options, ingest
+from tracelake.lake import Lake
+from tracelake.models import build
+from tracelake.output.html import write_report
+from tracelake.output.html.charts import KINDS, picture, read_series, spec
+from tracelake.output.html.reading import Warehouse
 
 Series = dict[str, list[Any]]
 

@@ -13,15 +13,15 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipeline.base.errors import ContractError, LakeError
-from pipeline.lake import Lake
-from pipeline.models import build
-from pipeline.models.sums import write_sums
-from pipeline.warehouse.check import Finding, check_incremental, check_lake, checks, findings_table
 from tests.conftest import Command
 from tests.lakes import Template
 from tests.tiny_lakes import Rows, commit_run, drop_run, log_run, source_record
 from tests.traces import plan, write
+from tracelake.base.errors import ContractError, LakeError
+from tracelake.lake import Lake
+from tracelake.models import build
+from tracelake.models.sums import write_sums
+from tracelake.warehouse.check import Finding, check_incremental, check_lake, checks, findings_table
 
 
 @pytest.fixture(scope="module")

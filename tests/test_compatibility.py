@@ -11,17 +11,17 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipeline.base.errors import LakeError
-from pipeline.lake import Lake
-from pipeline.lake.store import MANIFEST_VERSION
-from pipeline.models import build
-from pipeline.models.state import WAREHOUSE_VERSION
-from pipeline.schema.tables import SCHEMA_VERSION
-from pipeline.warehouse import open_warehouse
 from tests.conftest import Command
 from tests.fixture_lake import FIXTURES, GOLDEN, INPUTS, LATER_INPUT, VERSION, answers, opened
 from tests.lakes import Template
 from tests.tiny_lakes import commit_run, log_run
+from tracelake.base.errors import LakeError
+from tracelake.lake import Lake
+from tracelake.lake.store import MANIFEST_VERSION
+from tracelake.models import build
+from tracelake.models.state import WAREHOUSE_VERSION
+from tracelake.schema.tables import SCHEMA_VERSION
+from tracelake.warehouse import open_warehouse
 
 KEPT = sorted(FIXTURES.glob("lake-*"))
 

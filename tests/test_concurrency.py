@@ -16,15 +16,15 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipeline.base.errors import TracelakeError
-from pipeline.lake import Lake
-from pipeline.models import catalog
-from pipeline.schema.tables import tables
-from pipeline.warehouse import ask, open_warehouse
-from pipeline.warehouse.check import check_incremental, check_lake
 from tests.conftest import Command
 from tests.lakes import ingest_and_build, unchanged
 from tests.traces import plan, trace, trace_name, write
+from tracelake.base.errors import TracelakeError
+from tracelake.lake import Lake
+from tracelake.models import catalog
+from tracelake.schema.tables import tables
+from tracelake.warehouse import ask, open_warehouse
+from tracelake.warehouse.check import check_incremental, check_lake
 
 TRACELAKE = Path(sys.executable).with_name("tracelake")
 RUNS_PER_ARCHIVE = 4

@@ -18,14 +18,14 @@ from typing import NoReturn, TextIO
 
 import pytest
 
-from pipeline.base import console
-from pipeline.base.console import Voice
-from pipeline.base.errors import InputError, LakeError, UsageError
-from pipeline.cli import ask
-from pipeline.ingest import Options, ingest, work
-from pipeline.lake import Lake
 from tests.conftest import Command
 from tests.traces import plan, trace, trace_name, write
+from tracelake.base import console
+from tracelake.base.console import Voice
+from tracelake.base.errors import InputError, LakeError, UsageError
+from tracelake.cli import ask
+from tracelake.ingest import Options, ingest, work
+from tracelake.lake import Lake
 
 TRACELAKE = Path(sys.executable).with_name("tracelake")
 Said = Callable[[], list[str]]

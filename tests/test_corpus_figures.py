@@ -9,10 +9,10 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipeline.lake import Lake
-from pipeline.models import build
 from tests.figures import unexplained
 from tests.lakes import run_ingest
+from tracelake.lake import Lake
+from tracelake.models import build
 
 # The measured runs with a trace of every rank; all others are simulated or a single rank.
 EIGHT_RANKS = "name LIKE 'wd8_tp2_pp4%'"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.models import catalog, compute, connect, create_empty_tables
-from pipeline.schema.tables import reasons
 from tests.model_cases import PipeTable, insert
+from tracelake.models import catalog, compute, connect, create_empty_tables
+from tracelake.schema.tables import reasons
 
 # Reasons that nothing in a run's input changes: the figure would mean nothing, the clocks do not
 # tell it, the tracer prints no more, or the model is one of several runs.

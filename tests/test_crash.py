@@ -16,14 +16,14 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pipeline.base.errors import RefusedError, UsageError
-from pipeline.base.files import put, put_link
-from pipeline.base.signals import listening, settled
-from pipeline.lake import Lake
-from pipeline.models import build
-from pipeline.models.base import engine_errors
 from tests.conftest import ROOT, Command
 from tests.tiny_lakes import commit_run, drop_run, log_run
+from tracelake.base.errors import RefusedError, UsageError
+from tracelake.base.files import put, put_link
+from tracelake.base.signals import listening, settled
+from tracelake.lake import Lake
+from tracelake.models import build
+from tracelake.models.base import engine_errors
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one_and_nothing_else(
             raise refused
 
         with monkeypatch.context() as patched:
-            patched.setattr("pipeline.base.files.sync", refuse)
+            patched.setattr("tracelake.base.files.sync", refuse)
             with pytest.raises(error, match=os.strerror(code)) as caught:
                 put(page, b"new")
         assert caught.value.path == str(page)
@@ -124,8 +124,8 @@ def test_parts_are_on_the_disk_before_a_manifest_names_them(
         done.append(f"replace {target.suffix}")
         os.replace(source, target)
 
-    monkeypatch.setattr("pipeline.base.files.sync", sync)
-    monkeypatch.setattr("pipeline.base.files.replace", replace)
+    monkeypatch.setattr("tracelake.base.files.sync", sync)
+    monkeypatch.setattr("tracelake.base.files.replace", replace)
     commit_run(lake, "a", log_run())
     named = done.index("replace .json")
     assert {"sync .parquet", "sync .tmp", "sync lake", "sync run_id=a"} <= set(done[:named])

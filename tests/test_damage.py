@@ -12,14 +12,14 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pipeline.lake import Lake, of_day
-from pipeline.models import build
-from pipeline.models.state import examined
 from tests.conftest import Command
 from tests.fuzz.lake import Cases
 from tests.lakes import Template
 from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan, write
+from tracelake.lake import Lake, of_day
+from tracelake.models import build
+from tracelake.models.state import examined
 
 _ROWS = "FROM run_summary ORDER BY ALL"
 
@@ -136,7 +136,7 @@ def test_a_harmed_part_is_read_again_or_its_run_is_left_out(
     at = (path / part).stat()
     _flip(path / part)
     os.utime(path / part, ns=(at.st_atime_ns, at.st_mtime_ns))
-    monkeypatch.setattr("pipeline.lake.losses.SHARES", 1)  # every part is due today
+    monkeypatch.setattr("tracelake.lake.losses.SHARES", 1)  # every part is due today
     mended = tracelake("run", archive, "--lake", path, "--check")
     assert (mended.code, part in mended.err) == (0, True)
     assert (path / part).read_bytes() == content

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from pipeline.cli import app
 from tests import docs, scale
+from tracelake.cli import app
 
 FIGURE = re.compile(r"(?<![\w.])(?:\d+\.\d+|\d{3,})(?!\w|\.\d)")
 

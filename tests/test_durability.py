@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.base import files
-from pipeline.base.errors import UsageError
-from pipeline.base.files import beside, put, put_link
-from pipeline.lake import Lake
 from tests.tiny_lakes import commit_run, drop_run, log_run
+from tracelake.base import files
+from tracelake.base.errors import UsageError
+from tracelake.base.files import beside, put, put_link
+from tracelake.lake import Lake
 
 
 class Disk:

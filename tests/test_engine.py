@@ -25,18 +25,18 @@ import duckdb
 import pytest
 from distributed import Client, LocalCluster
 
-from pipeline.base.errors import RowsError, UsageError, WorkersError
-from pipeline.execution import Workers, dask_workers, jobs
-from pipeline.ingest import IngestReport, Options, ingest, plan
-from pipeline.ingest.batches import batches as job_batches
-from pipeline.lake import Lake
-from pipeline.models import batches as model_batches
-from pipeline.models import build
-from pipeline.storage import place_of, upload
 from tests.conftest import Command
 from tests.object_store import ObjectStore, object_store
 from tests.traces import op, trace, trace_name, write
 from tests.traces import plan as workload
+from tracelake.base.errors import RowsError, UsageError, WorkersError
+from tracelake.execution import Workers, dask_workers, jobs
+from tracelake.ingest import IngestReport, Options, ingest, plan
+from tracelake.ingest.batches import batches as job_batches
+from tracelake.lake import Lake
+from tracelake.models import batches as model_batches
+from tracelake.models import build
+from tracelake.storage import place_of, upload
 
 TRACELAKE = Path(sys.executable).with_name("tracelake")
 ONCE, ONCE_IN_BUILD, FAILS = "once", "once-in-build", "fails-"
@@ -48,8 +48,8 @@ Kill = Callable[[str], None]
 
 def die_on_request(requests: Path) -> None:
     """Makes a worker's process one that kills itself within a batch, where a file asks for it."""
-    from pipeline.lake.parquet import PartWriter
-    from pipeline.models.computing import Computing
+    from tracelake.lake.parquet import PartWriter
+    from tracelake.models.computing import Computing
 
     close, batch = PartWriter.close, Computing.batch
 

@@ -11,17 +11,17 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipeline.base.errors import ContractError, UsageError
-from pipeline.lake import Lake
-from pipeline.models import build, catalog, relation_columns
-from pipeline.models.base import ddl, quoted
-from pipeline.output.terminal.facts import PARTS
-from pipeline.schema.tables import tables
-from pipeline.warehouse import example, examples_table, open_warehouse, run_query
-from pipeline.warehouse.examples import TOPICS, examples, read_example
 from tests import questions
 from tests.conftest import ROOT
 from tests.lakes import run_ingest
+from tracelake.base.errors import ContractError, UsageError
+from tracelake.lake import Lake
+from tracelake.models import build, catalog, relation_columns
+from tracelake.models.base import ddl, quoted
+from tracelake.output.terminal.facts import PARTS
+from tracelake.schema.tables import tables
+from tracelake.warehouse import example, examples_table, open_warehouse, run_query
+from tracelake.warehouse.examples import TOPICS, examples, read_example
 
 NAMES = tuple(examples())
 Row = dict[str, Any]

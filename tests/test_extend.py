@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.base.errors import ContractError
-from pipeline.formats import formats
-from pipeline.schema.format_names import format_names
 from tests.conftest import ROOT
 from tests.lakes import rows
 from tests.line_formats import printed_files, printed_input
 from tests.test_inputs import ACCOUNTED
+from tracelake.base.errors import ContractError
+from tracelake.formats import formats
+from tracelake.schema.format_names import format_names
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +27,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(ROOT / "pyproject.toml", root)
     for folder in ("pipeline", "sql", "schemas"):
         shutil.copytree(ROOT / folder, root / folder)
+    shutil.copytree(ROOT / "src", root / "src", symlinks=True)
     files = printed_files()
     assert set(files) == {"pipeline/formats/step_lines.py", "sql/runs/step_rate.sql"}
     for name, content in files.items():
@@ -39,9 +40,10 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tracelake(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    code = "from pipeline.cli import main; main()"
+    code = "from tracelake.cli import main; main()"
     command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    env = {**os.environ, "PYTHONPATH": str(root / "src")}
+    return subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, check=False)
 
 
 def test_the_format_and_the_model_are_used_at_once(checkout: Path) -> None:
@@ -91,7 +93,7 @@ def installed(site: Path, target: str, code: str = "") -> str:
 
 
 def with_path(site: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    code = "from pipeline.cli import main; main()"
+    code = "from tracelake.cli import main; main()"
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
         cwd=ROOT,

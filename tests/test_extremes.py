@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lake import Lake
-from pipeline.models import build
-from pipeline.warehouse import open_warehouse
 from tests.conftest import Command
 from tests.fuzz.jobs import campaign
 from tests.poison import base_runs, figures, lake_of, poisoned
 from tests.traces import plan, trace, trace_name, write
+from tracelake.lake import Lake
+from tracelake.models import build
+from tracelake.warehouse import open_warehouse
 
 MOST = 2**63 - 1
 

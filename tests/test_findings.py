@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from pipeline.lake import Lake
-from pipeline.models import build
-from pipeline.nightly.gates import GATES
 from tests.conftest import Command
 from tests.report_lakes import MS, make, trace_run
 from tests.tiny_lakes import Rows, commit_run, log_run
 from tests.traces import trace, trace_name, write
+from tracelake.lake import Lake
+from tracelake.models import build
+from tracelake.nightly.gates import GATES
 
 Row = dict[str, Any]
 

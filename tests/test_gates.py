@@ -9,15 +9,15 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pipeline.base.errors import UsageError
-from pipeline.lake import Lake
-from pipeline.nightly.gates import GATES, failed_gates, failures, parse_gates
-from pipeline.synth.archive import write_archive
-from pipeline.synth.spec import Spec
 from tests.conftest import Command
 from tests.report_lakes import make, trace_run
 from tests.tiny_lakes import log_run
 from tests.traces import trace, trace_name, write
+from tracelake.base.errors import UsageError
+from tracelake.lake import Lake
+from tracelake.nightly.gates import GATES, failed_gates, failures, parse_gates
+from tracelake.synth.archive import write_archive
+from tracelake.synth.spec import Spec
 
 EVERY = ",".join(GATES)
 FAULTS = [

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.formats import formats
 from tests.golden_cases import cases, run_case
+from tracelake.formats import formats
 
 CASES = cases()
 

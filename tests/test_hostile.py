@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 
-from pipeline.base.errors import UsageError
-from pipeline.ingest import DecompressionLimit
-from pipeline.ingest.identity import content_hash
-from pipeline.inputs.archives import open_zip_member, walk_tar
-from pipeline.inputs.expand import ALWAYS_BYTES
-from pipeline.inputs.opening import open_entry
-from pipeline.inputs.streams import FileRef
 from tests.conftest import Command
 from tests.lakes import rows, run_ingest, statuses
 from tests.parsing import parse
 from tests.test_inputs import ACCOUNTED, COMPRESSORS, tar, zipped
 from tests.traces import op, plan, trace, trace_name, write
+from tracelake.base.errors import UsageError
+from tracelake.ingest import DecompressionLimit
+from tracelake.ingest.identity import content_hash
+from tracelake.inputs.archives import open_zip_member, walk_tar
+from tracelake.inputs.expand import ALWAYS_BYTES
+from tracelake.inputs.opening import open_entry
+from tracelake.inputs.streams import FileRef
 
 BIG = plan(4000).encode()
 SMALL = DecompressionLimit(factor=None, size=100_000)

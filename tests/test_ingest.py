@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from pipeline.base.errors import InputError, LakeError, UsageError
-from pipeline.ingest import Options, Status, ingest, plan
-from pipeline.lake import Lake
 from tests.conftest import Command
 from tests.lakes import files, rows, run_ingest, statuses
 from tests.traces import plan as plan_text
 from tests.traces import trace, trace_name, write
+from tracelake.base.errors import InputError, LakeError, UsageError
+from tracelake.ingest import Options, Status, ingest, plan
+from tracelake.lake import Lake
 
 
 @pytest.fixture
@@ -652,7 +652,7 @@ def test_the_memory_of_a_run_is_free_when_it_has_ended(sample: Path, tmp_path: P
         kept = [
             type(found).__qualname__
             for found in gc.get_objects()
-            if id(found) not in before and type(found).__module__.startswith("pipeline.")
+            if id(found) not in before and type(found).__module__.startswith("tracelake.")
         ]
     finally:
         gc.enable()

@@ -20,13 +20,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipeline.formats import Chunk
-from pipeline.formats.ledger import Ledger
-from pipeline.inputs.chunks import CHUNK_BYTES, Buffer, ChunkReader
-from pipeline.inputs.opening import Opened
-from pipeline.inputs.sources import Read, Source
 from tests.lakes import rows, run_ingest, statuses
 from tests.traces import plan, trace, trace_name, write
+from tracelake.formats import Chunk
+from tracelake.formats.ledger import Ledger
+from tracelake.inputs.chunks import CHUNK_BYTES, Buffer, ChunkReader
+from tracelake.inputs.opening import Opened
+from tracelake.inputs.sources import Read, Source
 
 ACCOUNTED = (
     "lines = row_lines + context_lines + rejected + coalesce(list_sum(map_values(irrelevant)), 0)"

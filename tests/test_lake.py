@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lake import Change, Lake, RunEntry
 from tests.tiny_lakes import commit_run, drop_run, log_run
+from tracelake.lake import Change, Lake, RunEntry
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_parts_of_a_commit_that_was_cut_short_are_removed(
     commit_run(lake, "a", log_run())
     lake.sweep(lake.snapshot())
     with monkeypatch.context() as cut:
-        cut.setattr("pipeline.base.files.write", lambda *_: 1 / 0)
+        cut.setattr("tracelake.base.files.write", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             commit_run(lake, "a", log_run(steps=5))
     assert list(lake.snapshot().runs) == ["a"]

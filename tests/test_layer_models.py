@@ -14,9 +14,9 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from pipeline.lake import Lake
-from pipeline.models import build, catalog, compute, connect, create_empty_tables
 from tests.lakes import run_ingest
+from tracelake.lake import Lake
+from tracelake.models import build, catalog, compute, connect, create_empty_tables
 
 Row = dict[str, Any]
 

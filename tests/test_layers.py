@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-import pipeline
+import tracelake
 from tests.conftest import ROOT
 
 ROOMS = [
     room.strip()
-    for line in (pipeline.__doc__ or "").splitlines()
+    for line in (tracelake.__doc__ or "").splitlines()
     if "→" in line
     for room in line.split("→")
     if room.strip()
@@ -38,7 +38,7 @@ def imported_rooms(path: Path) -> Iterator[str]:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         for name in names:
             package, _, rest = name.partition(".")
-            if package == "pipeline" and rest not in ("", "__version__"):
+            if package == "tracelake" and rest not in ("", "__version__"):
                 yield rest.split(".")[0]
 
 
@@ -59,7 +59,7 @@ FORMATS = [path.parent for path in (ROOT / "pipeline" / "formats").glob("*/__ini
 
 @pytest.mark.parametrize("folder", FORMATS, ids=lambda p: p.name)
 def test_a_format_imports_no_other_format(folder: Path) -> None:
-    others = {f"pipeline.formats.{other.name}" for other in FORMATS if other != folder}
+    others = {f"tracelake.formats.{other.name}" for other in FORMATS if other != folder}
     for path in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module:

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.base.errors import ContractError
-from pipeline.formats import Format
-from pipeline.formats.lines import Context, Irrelevant, Kind, LineFormat, Reject, Row, columns_of
-from pipeline.schema.tables import columns
 from tests.line_formats import line_formats, read_by_python
 from tests.parsing import ParsedRun, parse
+from tracelake.base.errors import ContractError
+from tracelake.formats import Format
+from tracelake.formats.lines import Context, Irrelevant, Kind, LineFormat, Reject, Row, columns_of
+from tracelake.schema.tables import columns
 
 EVERY = line_formats()
 FORMATS = pytest.mark.parametrize("name", EVERY)

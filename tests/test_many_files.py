@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.base.errors import UsageError
-from pipeline.ingest import Options, assistant, find, ingest, plan
-from pipeline.lake import Lake
 from tests.lakes import files
 from tests.traces import plan as plan_text
 from tests.traces import trace, trace_name, write
+from tracelake.base.errors import UsageError
+from tracelake.ingest import Options, assistant, find, ingest, plan
+from tracelake.lake import Lake
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from pipeline.models import catalog
 from tests.model_cases import (
     Case,
     cases,
@@ -16,6 +15,7 @@ from tests.model_cases import (
     empty_tables,
     expected_rows,
 )
+from tracelake.models import catalog
 
 CASES = list(cases())
 

@@ -11,14 +11,14 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipeline.base.errors import ContractError
-from pipeline.lake import Lake
-from pipeline.models import BuildResult, Catalog, Model, build, catalog, compute, load
-from pipeline.models.base import engine_errors
-from pipeline.warehouse import open_warehouse
 from tests.conftest import Command
 from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan, trace, trace_name, write
+from tracelake.base.errors import ContractError
+from tracelake.lake import Lake
+from tracelake.models import BuildResult, Catalog, Model, build, catalog, compute, load
+from tracelake.models.base import engine_errors
+from tracelake.warehouse import open_warehouse
 
 MOST = 2**63 - 1
 MODELS = {
@@ -111,7 +111,7 @@ def strict(model_name: str, condition: str) -> Iterator[None]:
         return compute(con, model)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipeline.models.computing.compute", checked)
+        patch.setattr("tracelake.models.computing.compute", checked)
         yield
 
 

@@ -16,16 +16,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.base.errors import ContractError, LakeError, TracelakeError, UsageError
-from pipeline.base.resources import resource_dir
-from pipeline.lake import Lake
-from pipeline.models import Catalog, build, catalog, describe, load
-from pipeline.models.header import read_model
-from pipeline.models.validate import Proof
-from pipeline.schema.tables import SCHEMA_VERSION, columns, reasons, tables
-from pipeline.warehouse import open_warehouse
-from pipeline.warehouse.check import check_incremental, check_lake
 from tests.tiny_lakes import commit_run, drop_run, log_run
+from tracelake.base.errors import ContractError, LakeError, TracelakeError, UsageError
+from tracelake.base.resources import resource_dir
+from tracelake.lake import Lake
+from tracelake.models import Catalog, build, catalog, describe, load
+from tracelake.models.header import read_model
+from tracelake.models.validate import Proof
+from tracelake.schema.tables import SCHEMA_VERSION, columns, reasons, tables
+from tracelake.warehouse import open_warehouse
+from tracelake.warehouse.check import check_incremental, check_lake
 
 GOOD = """-- Steps of a run.
 -- @grain run_id
@@ -686,7 +686,7 @@ def test_how_runs_are_read_does_not_show(
     for number, run_id in enumerate("abc", 1):
         commit_run(lake, run_id, log_run(steps=2 * number, rejected=number))
     with monkeypatch.context() as other:
-        other.setattr(f"pipeline.models.batches.{limit}", size)
+        other.setattr(f"tracelake.models.batches.{limit}", size)
         build(lake)
     assert check_incremental(lake) == []
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from pipeline.lake import Lake
-from pipeline.lake.packing import compact
-from pipeline.schema.tables import tables
-from pipeline.warehouse import open_warehouse
 from tests.conftest import Command
 from tests.lakes import rows, run_ingest
 from tests.traces import plan, trace, trace_name, write
+from tracelake.lake import Lake
+from tracelake.lake.packing import compact
+from tracelake.schema.tables import tables
+from tracelake.warehouse import open_warehouse
 
 LOG = """\
 > GAS: 4

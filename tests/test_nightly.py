@@ -19,16 +19,16 @@ from zlib import crc32
 
 import pytest
 
-from pipeline.base.errors import UsageError
-from pipeline.lake import Lake
-from pipeline.models import build, relation_columns
-from pipeline.nightly import post_command
-from pipeline.nightly.backlog import Backlog, Duty
-from pipeline.nightly.gates import GATES
-from pipeline.nightly.series import Series
 from tests.conftest import ROOT, Command
 from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan, trace, trace_name, write
+from tracelake.base.errors import UsageError
+from tracelake.lake import Lake
+from tracelake.models import build, relation_columns
+from tracelake.nightly import post_command
+from tracelake.nightly.backlog import Backlog, Duty
+from tracelake.nightly.gates import GATES
+from tracelake.nightly.series import Series
 
 TRACELAKE = str(Path(sys.executable).with_name("tracelake"))
 SCHEMA = json.loads((ROOT / "docs" / "nightly" / "summary.schema.json").read_text())

@@ -19,11 +19,11 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from typer.main import get_group
 
-from pipeline.cli import app
-from pipeline.cli.steps import read_age
-from pipeline.nightly.gates import parse_gates
-from pipeline.nightly.series import Series
 from tests.conftest import ROOT
+from tracelake.cli import app
+from tracelake.cli.steps import read_age
+from tracelake.nightly.gates import parse_gates
+from tracelake.nightly.series import Series
 
 FOLDER = ROOT / "docs" / "nightly"
 PAGE = (ROOT / "docs" / "nightly.md").read_text(encoding="utf-8")

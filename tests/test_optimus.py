@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.formats import Claim, format_named, formats
-from pipeline.formats import optimus as subject
-from pipeline.formats.ledger import TEXT_LIMIT, escape
 from tests.parsing import ParsedRun, parse
 from tests.reference import optimus as reference
+from tracelake.formats import Claim, format_named, formats
+from tracelake.formats import optimus as subject
+from tracelake.formats.ledger import TEXT_LIMIT, escape
 
 FORMAT = "optimus"
 

@@ -18,11 +18,11 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.lake import Lake, RunEntry
-from pipeline.lake.parquet import SMALL_ROWS, PartWriter
-from pipeline.schema.tables import PARTITION_KEY, Column, Table, tables
 from tests.conftest import ROOT
 from tests.lakes import run_ingest
+from tracelake.lake import Lake, RunEntry
+from tracelake.lake.parquet import SMALL_ROWS, PartWriter
+from tracelake.schema.tables import PARTITION_KEY, Column, Table, tables
 
 PAGE = ROOT / "docs" / "parquet-layout.md"
 ODD = "odd"

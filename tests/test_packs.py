@@ -16,17 +16,17 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.base.errors import LakeError
-from pipeline.lake import Lake
-from pipeline.lake.packing import compact
-from pipeline.models import build
-from pipeline.schema.tables import METADATA_KEY, SCHEMA_VERSION, tables
-from pipeline.warehouse import open_warehouse
-from pipeline.warehouse.check import check_incremental, check_lake
 from tests.conftest import Command
 from tests.lakes import Template, ingest_and_build, run_ingest, unchanged
 from tests.tiny_lakes import commit_run, drop_run, log_run
 from tests.traces import plan, trace, trace_name, write
+from tracelake.base.errors import LakeError
+from tracelake.lake import Lake
+from tracelake.lake.packing import compact
+from tracelake.models import build
+from tracelake.schema.tables import METADATA_KEY, SCHEMA_VERSION, tables
+from tracelake.warehouse import open_warehouse
+from tracelake.warehouse.check import check_incremental, check_lake
 
 RUNS = ("a", "b", "c")
 
@@ -149,7 +149,7 @@ def test_runs_of_a_pack_are_computed_some_at_a_time(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = relations(lake)
-    monkeypatch.setattr("pipeline.models.batches._BATCH_BYTES", 0)
+    monkeypatch.setattr("tracelake.models.batches._BATCH_BYTES", 0)
     assert build(lake, full=True).built == RUNS
     assert relations(lake) == before
 
@@ -205,8 +205,8 @@ def test_what_has_come_since_joins_a_pack_that_is_far_from_full(lake: Lake) -> N
 
 
 def test_packs_that_are_full_are_left(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.lake.packing.steps.PACK_ROWS", 12)
-    monkeypatch.setattr("pipeline.lake.packing.steps._THIN_ROWS", 6)
+    monkeypatch.setattr("tracelake.lake.packing.steps.PACK_ROWS", 12)
+    monkeypatch.setattr("tracelake.lake.packing.steps._THIN_ROWS", 6)
     for run_id in ("d", "e", "f", "g"):
         commit_run(lake, run_id, log_run())
     full = packs(lake)["layer_times"]
@@ -224,12 +224,12 @@ def test_many_thin_packs_are_joined_some_at_a_time(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("pipeline.lake.packing.steps.PACK_ROWS", 1)
-        patched.setattr("pipeline.lake.packing.steps._THIN_ROWS", 1)
+        patched.setattr("tracelake.lake.packing.steps.PACK_ROWS", 1)
+        patched.setattr("tracelake.lake.packing.steps._THIN_ROWS", 1)
         for run_id in ("d", "e", "f", "g"):
             commit_run(lake, run_id, log_run())
         compact(lake)
-    monkeypatch.setattr("pipeline.lake.packing.steps._THIN_PACKS", 2)
+    monkeypatch.setattr("tracelake.lake.packing.steps._THIN_PACKS", 2)
     steps = [one for one in compact(lake) if one.table == "layer_times"]
     assert [one.files_before for one in steps] == [2, 2, 2, 2]
     build(lake)
@@ -244,7 +244,7 @@ def test_large_parts_keep_their_files(tmp_path: Path, monkeypatch: pytest.Monkey
     commit_run(lake, "c", log_run())
     (large,) = lake.snapshot().parts("layer_times", ["a"])
     size = (lake.root / large).stat().st_size
-    monkeypatch.setattr("pipeline.lake.packing.steps.SMALL_BYTES", size)
+    monkeypatch.setattr("tracelake.lake.packing.steps.SMALL_BYTES", size)
     compact(lake)
     build(lake)
     assert lake.snapshot().parts("layer_times", ["a"]) == [large]
@@ -317,7 +317,7 @@ def test_a_build_leaves_no_row_of_a_run_that_was_replaced_or_dropped(
 def test_packs_of_other_runs_are_left_as_they_are(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.lake.packing.steps._THIN_ROWS", 1)
+    monkeypatch.setattr("tracelake.lake.packing.steps._THIN_ROWS", 1)
     for run_id in ("d", "e"):
         commit_run(lake, run_id, log_run())
     compact(lake)
@@ -336,7 +336,7 @@ def test_readers_see_no_row_of_a_run_that_went_while_it_was_built(
 ) -> None:
     # A run is replaced after packs were written anew and before the lake is read.
     with monkeypatch.context() as patched:
-        builder = importlib.import_module("pipeline.models.build")
+        builder = importlib.import_module("tracelake.models.build")
         patched.setattr(builder, "rewrite_packs", lambda _: replace_b(lake))
         build(lake)
     by_run = "SELECT run_id, count(*) FROM layer_times GROUP BY 1"

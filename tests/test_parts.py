@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.lake import parquet
-from pipeline.lake.parquet import PartWriter
-from pipeline.schema.tables import tables
+from tracelake.lake import parquet
+from tracelake.lake.parquet import PartWriter
+from tracelake.schema.tables import tables
 
 COMMS = tables()["comms"].storage_schema
 WORDS = ("send", None, "all_reduce", "broadcast", "all_reduce", "recv", None)

@@ -8,12 +8,12 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipeline.lake import Lake
-from pipeline.models import build
-from pipeline.synth.archive import write_archive
-from pipeline.synth.spec import Spec
-from pipeline.warehouse import open_warehouse
 from tests.lakes import run_ingest
+from tracelake.lake import Lake
+from tracelake.models import build
+from tracelake.synth.archive import write_archive
+from tracelake.synth.spec import Spec
+from tracelake.warehouse import open_warehouse
 
 # Communication takes no time: an asynchronous call lasts as long as the kernel beside it.
 DENSE = Spec(

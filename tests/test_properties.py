@@ -16,17 +16,17 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipeline.lake import Lake
-from pipeline.models import build
-from pipeline.synth.archive import write_archive
-from pipeline.synth.schedule import Op, simulate
-from pipeline.synth.spec import NS_PER_TICK, TICKS_PER_MS, Spec
-from pipeline.warehouse import open_warehouse
-from pipeline.warehouse.check import check_incremental, check_lake
 from tests.bench import alarms, recall
 from tests.lakes import run_ingest
 from tests.random_specs import random_spec
 from tests.simulated_calls import Member, simulated_calls
+from tracelake.lake import Lake
+from tracelake.models import build
+from tracelake.synth.archive import write_archive
+from tracelake.synth.schedule import Op, simulate
+from tracelake.synth.spec import NS_PER_TICK, TICKS_PER_MS, Spec
+from tracelake.warehouse import open_warehouse
+from tracelake.warehouse.check import check_incremental, check_lake
 
 SPECS = {seed: random_spec(seed) for seed in range(30)}
 PARTS = (

@@ -20,14 +20,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.base.errors import LakeError, TracelakeError, UsageError
-from pipeline.base.signals import listening
-from pipeline.cli.complete import complete_example, complete_table
-from pipeline.lake import Lake
-from pipeline.models import build
-from pipeline.warehouse import FORMATS, open_warehouse, read_value, run_query, write_result
 from tests.conftest import ROOT, Command
 from tests.tiny_lakes import commit_run, log_run
+from tracelake.base.errors import LakeError, TracelakeError, UsageError
+from tracelake.base.signals import listening
+from tracelake.cli.complete import complete_example, complete_table
+from tracelake.lake import Lake
+from tracelake.models import build
+from tracelake.warehouse import FORMATS, open_warehouse, read_value, run_query, write_result
 
 
 @pytest.fixture(scope="module")

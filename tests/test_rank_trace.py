@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.formats import format_named
-from pipeline.schema.topology import resolve, stage_of
 from tests.parsing import ParsedRun, parse
 from tests.reference import rank_trace as reference
+from tracelake.formats import format_named
+from tracelake.schema.topology import resolve, stage_of
 
 FORMAT = "rank_trace"
 SUB = (

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.formats import Claim, FileFacts, format_named
-from pipeline.formats.rank_trace import reader as rank_reader
 from tests.parsing import ParsedRun, parse
+from tracelake.formats import Claim, FileFacts, format_named
+from tracelake.formats.rank_trace import reader as rank_reader
 
 FORMAT = "rank_trace"
 RANK_TRACE = format_named(FORMAT)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.models import catalog, connect, create_empty_tables
-from pipeline.models import compute as compute_model
 from tests.figures import FIGURES, unexplained
 from tests.model_cases import PipeTable, insert
+from tracelake.models import catalog, connect, create_empty_tables
+from tracelake.models import compute as compute_model
 
 RUNS = """
 run_id | format     | simulated | world_size | tp | pp | dp | micro_batches | vpp

@@ -13,16 +13,16 @@ from typing import Any, NoReturn
 
 import pytest
 
-from pipeline.base.console_json import JsonVoice
-from pipeline.base.errors import LakeError
-from pipeline.base.metrics import count, measuring, phase
-from pipeline.lake import Lake, run_records
-from pipeline.lake.run_records import add_record, records_file, records_table
-from pipeline.models import build, describe
-from pipeline.warehouse import open_warehouse
 from tests.conftest import Command
 from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan, write
+from tracelake.base.console_json import JsonVoice
+from tracelake.base.errors import LakeError
+from tracelake.base.metrics import count, measuring, phase
+from tracelake.lake import Lake, run_records
+from tracelake.lake.run_records import add_record, records_file, records_table
+from tracelake.models import build, describe
+from tracelake.warehouse import open_warehouse
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_a_command_that_fails_is_recorded(
 ) -> None:
     lake = tmp_path / "lake"
     tracelake("run", archive, "--lake", lake)
-    monkeypatch.setattr("pipeline.output.html.write_report", raiser(error))
+    monkeypatch.setattr("tracelake.output.html.write_report", raiser(error))
     assert tracelake("report", "-o", tmp_path / "x.html", "--lake", lake).code == code
     last = recorded(lake, "started, command, exit_code, error")[-1]
     assert (last["command"], last["exit_code"]) == ("report", code)
@@ -131,7 +131,7 @@ def test_an_interrupted_command_is_recorded(
         def stop(*_: object, **__: object) -> None:
             signal.raise_signal(signal.SIGTERM)
 
-        patched.setattr("pipeline.output.html.write_report", stop)
+        patched.setattr("tracelake.output.html.write_report", stop)
         code = tracelake("report", "-o", tmp_path / "x.html", "--lake", lake).code
     last = recorded(lake)[-1]
     assert (code, last["exit_code"], last["error"]) == (143, 143, "interrupted")
@@ -239,7 +239,7 @@ def test_an_error_is_an_object_with_what_to_do(
 
 
 def test_a_bug_is_objects_too(tracelake: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.cli.ask.print_table", raiser(ZeroDivisionError("by nothing")))
+    monkeypatch.setattr("tracelake.cli.ask.print_table", raiser(ZeroDivisionError("by nothing")))
     result = tracelake("--log-format", "json", "formats")
     trace, said = objects(result.err)
     assert trace["event"] == "traceback"
@@ -251,7 +251,7 @@ def test_an_interrupt_is_an_object(tracelake: Command, monkeypatch: pytest.Monke
     def stop(*_: object, **__: object) -> None:
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("pipeline.cli.ask.print_table", stop)
+    monkeypatch.setattr("tracelake.cli.ask.print_table", stop)
     result = tracelake("--log-format", "json", "formats")
     assert (result.code, [line["event"] for line in objects(result.err)]) == (130, ["interrupted"])
 
@@ -259,7 +259,7 @@ def test_an_interrupt_is_an_object(tracelake: Command, monkeypatch: pytest.Monke
 def test_progress_has_its_figures(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.base.console._PLAIN_SECONDS", 0.0)
+    monkeypatch.setattr("tracelake.base.console._PLAIN_SECONDS", 0.0)
     monkeypatch.setenv("FORCE_COLOR", "1")  # what makes rich take a stream for a terminal
     voice = JsonVoice()
     with voice.bar() as bar:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lake import Lake
-from pipeline.models import build
 from tests.conftest import Command
 from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan
+from tracelake.lake import Lake
+from tracelake.models import build
 
 PROGRAM = str(Path(sys.executable).with_name("tracelake"))
 DEEP = "SELECT * FROM (" * 3000 + "SELECT 1" + ")" * 3000

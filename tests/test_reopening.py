@@ -6,16 +6,16 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from pipeline.base.errors import LakeError
-from pipeline.lake import Lake
-from pipeline.lake.packing import compact
-from pipeline.models import build
-from pipeline.models.base import engine_errors
-from pipeline.warehouse import ask, open_warehouse, run_query
-from pipeline.warehouse.check import check_lake
-from pipeline.warehouse.check.parts import check_parts
 from tests.lakes import Template
 from tests.tiny_lakes import commit_run, log_run
+from tracelake.base.errors import LakeError
+from tracelake.lake import Lake
+from tracelake.lake.packing import compact
+from tracelake.models import build
+from tracelake.models.base import engine_errors
+from tracelake.warehouse import ask, open_warehouse, run_query
+from tracelake.warehouse.check import check_lake
+from tracelake.warehouse.check.parts import check_parts
 
 COUNT = "SELECT count(*) AS n FROM layer_times"
 
@@ -113,7 +113,7 @@ def test_a_check_is_not_misled_by_a_build(lake: Lake, monkeypatch: pytest.Monkey
             replace(lake)
         return check_parts(*given, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("pipeline.warehouse.check.lake.check_parts", late)
+    monkeypatch.setattr("tracelake.warehouse.check.lake.check_parts", late)
     assert check_lake(lake) == []
 
 

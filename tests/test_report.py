@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from pipeline.base.errors import InputError, LakeError, UsageError
-from pipeline.ingest import Options, ingest
-from pipeline.lake import Lake
-from pipeline.models import build, catalog
-from pipeline.output.html import ReportFormat, content, write_report
 from tests.conftest import ROOT, Command, Result
 from tests.pages import Node, charts, packed, read_page
 from tests.report_lakes import make, plan_run, trace_run
 from tests.tiny_lakes import commit_run, log_run
+from tracelake.base.errors import InputError, LakeError, UsageError
+from tracelake.ingest import Options, ingest
+from tracelake.lake import Lake
+from tracelake.models import build, catalog
+from tracelake.output.html import ReportFormat, content, write_report
 
 NOTHING = "\N{EN DASH}"
 NOW = datetime(2025, 3, 2, 6, 0)
@@ -396,7 +396,7 @@ def longer_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         "-- @column total BIGINT lines | Lines.\n"
         "SELECT run_id, sum(lines)::BIGINT AS total FROM sources GROUP BY run_id\n"
     )
-    module = importlib.import_module("pipeline.models.catalog")
+    module = importlib.import_module("tracelake.models.catalog")
     monkeypatch.setattr(module, "resource_dir", lambda name: tmp_path / name)
     catalog.cache_clear()
     yield

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.base.errors import LakeError, UsageError
-from pipeline.base.files import beside
-from pipeline.ingest import Options, ingest
-from pipeline.lake import Lake, dropped_runs
-from pipeline.models import build
-from pipeline.warehouse import open_warehouse
-from pipeline.warehouse.check import check_incremental, check_lake
-from pipeline.warehouse.retention import choose_old, choose_runs, collect, drop
 from tests.conftest import Command
 from tests.lakes import Template
 from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan, write
+from tracelake.base.errors import LakeError, UsageError
+from tracelake.base.files import beside
+from tracelake.ingest import Options, ingest
+from tracelake.lake import Lake, dropped_runs
+from tracelake.models import build
+from tracelake.warehouse import open_warehouse
+from tracelake.warehouse.check import check_incremental, check_lake
+from tracelake.warehouse.retention import choose_old, choose_runs, collect, drop
 
 NOW = datetime(2026, 6, 1)
 

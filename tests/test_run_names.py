@@ -8,11 +8,11 @@ from datetime import datetime
 import duckdb
 import pytest
 
-from pipeline.base.errors import UsageError
-from pipeline.lake import Lake
-from pipeline.models import build
-from pipeline.warehouse import open_warehouse, resolve_run
 from tests.tiny_lakes import commit_run, log_run
+from tracelake.base.errors import UsageError
+from tracelake.lake import Lake
+from tracelake.models import build
+from tracelake.warehouse import open_warehouse, resolve_run
 
 DATES = {
     "gpt-0001": datetime(2024, 1, 1),

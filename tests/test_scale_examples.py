@@ -13,8 +13,8 @@ from distributed.cli.dask_scheduler import main as dask_scheduler
 from distributed.cli.dask_worker import main as dask_worker
 from typer.main import get_command
 
-from pipeline.cli import app
 from tests.conftest import ROOT
+from tracelake.cli import app
 
 FOLDER = ROOT / "docs" / "scale"
 PAGE = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.base.errors import ContractError
-from pipeline.schema import tables as schema
 from tests.conftest import ROOT
+from tracelake.base.errors import ContractError
+from tracelake.schema import tables as schema
 
 
 @pytest.fixture

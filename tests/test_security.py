@@ -20,19 +20,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.base.disk_cache import DiskCache
-from pipeline.base.errors import TracelakeError, UsageError
-from pipeline.base.files import beside, put
-from pipeline.base.text import json_text, printable
-from pipeline.ingest.identity import slug
-from pipeline.lake import Lake
-from pipeline.models import build
-from pipeline.models.base import comment, literal, quoted
-from pipeline.models.compute import connect
-from pipeline.warehouse import open_warehouse, run_query
 from tests.conftest import ROOT, Command
 from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan
+from tracelake.base.disk_cache import DiskCache
+from tracelake.base.errors import TracelakeError, UsageError
+from tracelake.base.files import beside, put
+from tracelake.base.text import json_text, printable
+from tracelake.ingest.identity import slug
+from tracelake.lake import Lake
+from tracelake.models import build
+from tracelake.models.base import comment, literal, quoted
+from tracelake.models.compute import connect
+from tracelake.warehouse import open_warehouse, run_query
 
 # --- queries --------------------------------------------------------------------------------------
 

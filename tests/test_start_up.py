@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 from typer.main import get_group
 
-from pipeline.base.disk_cache import DiskCache, places
-from pipeline.cli import app
-from pipeline.kernels.object_code import ObjectCode
 from tests.conftest import ROOT, Command
 from tests.traces import plan, trace, trace_name, write
+from tracelake.base.disk_cache import DiskCache, places
+from tracelake.cli import app
+from tracelake.kernels.object_code import ObjectCode
 
 VERSION, OTHER = "0123456789abcdef", "fedcba9876543210"
 DAY = 86_400
@@ -36,7 +36,7 @@ TYPER = {"pydantic", "email"}
 COMMANDS = list(get_group(app).commands)
 IMPORTED = """
 import json, sys
-from pipeline.cli import main
+from tracelake.cli import main
 
 for arguments in json.loads(sys.argv.pop()):
     sys.argv[1:] = arguments
@@ -98,7 +98,7 @@ ENDED = """
 import atexit, gc
 
 atexit.register(lambda: print(gc.get_freeze_count() > 10_000))
-from pipeline.cli import main
+from tracelake.cli import main
 
 main()
 """
@@ -121,7 +121,7 @@ def test_a_second_process_compiles_nothing(
     assert tracelake("ingest", *inputs, "--lake", tmp_path / "first").code == 0
     script = """
 from numba.core import event
-from pipeline.cli import main
+from tracelake.cli import main
 
 with event.install_recorder("numba:compile") as recorder:
     try:
@@ -138,7 +138,7 @@ print([e.data["dispatcher"].py_func.__name__ for _, e in recorder.buffer])
 # A kernel of its own: the parsers' take seconds to compile.
 KERNEL = """
 import sys
-from pipeline.kernels.compiled import kernel, telling
+from tracelake.kernels.compiled import kernel, telling
 
 @kernel
 def added(a, b):
@@ -186,7 +186,7 @@ KINDS = """
 from typing import NamedTuple
 
 import numpy as np
-from pipeline.kernels.compiled import kernel
+from tracelake.kernels.compiled import kernel
 
 class Pair(NamedTuple):
     first: np.ndarray
@@ -245,7 +245,7 @@ def test_where_nothing_can_be_kept_an_ingest_compiles_and_says_why(
     cache = tmp_path / "file" / "cache"
     done = subprocess.run(
         [
-            *(sys.executable, "-c", "from pipeline.cli import main; main()"),
+            *(sys.executable, "-c", "from tracelake.cli import main; main()"),
             *("ingest", archive / "plan.txt", "--lake", tmp_path / "lake"),
         ],
         capture_output=True,

@@ -8,11 +8,11 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipeline.synth import schedule
-from pipeline.synth.archive import write_archive
-from pipeline.synth.spec import Spec, ticks
-from pipeline.synth.work import Part, get_batch
 from tests.lakes import ingest_and_build
+from tracelake.synth import schedule
+from tracelake.synth.archive import write_archive
+from tracelake.synth.spec import Spec, ticks
+from tracelake.synth.work import Part, get_batch
 
 Row = dict[str, Any]
 # The marked run is the last of five; rank 0 is as fast as the others in it.

@@ -23,20 +23,20 @@ import duckdb
 import pytest
 from pyarrow import fs
 
-from pipeline.base.errors import ChangedError, InputError, LakeError, StoreError, UsageError
-from pipeline.ingest import Options, ingest, plan
-from pipeline.inputs.stored_inputs import stored_root
-from pipeline.lake import Lake
-from pipeline.models import build
-from pipeline.models.base import copy_of
-from pipeline.models.catalog import catalog
-from pipeline.nightly.job import Job
-from pipeline.storage import StoredFile, listed, place_of, upload
-from pipeline.warehouse import open_warehouse, run_query
 from tests.conftest import Command
 from tests.object_store import ObjectStore, object_store
 from tests.traces import op, trace, trace_name, write
 from tests.traces import plan as workload
+from tracelake.base.errors import ChangedError, InputError, LakeError, StoreError, UsageError
+from tracelake.ingest import Options, ingest, plan
+from tracelake.inputs.stored_inputs import stored_root
+from tracelake.lake import Lake
+from tracelake.models import build
+from tracelake.models.base import copy_of
+from tracelake.models.catalog import catalog
+from tracelake.nightly.job import Job
+from tracelake.storage import StoredFile, listed, place_of, upload
+from tracelake.warehouse import open_warehouse, run_query
 
 # One of its lines is bad.
 ALL = ("--max-bad-ratio", "1")
@@ -335,7 +335,7 @@ def test_a_stored_file_is_read_from_any_place(bucket: str, tmp_path: Path) -> No
 
 
 def script(*lines: str) -> list[str]:
-    return [sys.executable, "-c", "\n".join(("from pipeline.cli import main", *lines))]
+    return [sys.executable, "-c", "\n".join(("from tracelake.cli import main", *lines))]
 
 
 def started(machine: Machine, *arguments: str | Path) -> subprocess.Popen[str]:
@@ -445,7 +445,7 @@ def test_a_large_warehouse_is_put_in_parts_if_nobody_was_first(
     monkeypatch: pytest.MonkeyPatch,
     store: ObjectStore,
 ) -> None:
-    monkeypatch.setattr("pipeline.storage.objects._ONE_PUT_BYTES", 0)
+    monkeypatch.setattr("tracelake.storage.objects._ONE_PUT_BYTES", 0)
     name = f"{bucket}/lake"
     lake = Lake.create(name)
     ingest([str(archive)], lake, Options())
@@ -563,7 +563,7 @@ def test_an_object_that_may_not_be_read_is_passed_over(
 
     place = place_of(uri)
     inner = place.filesystem
-    monkeypatch.setattr("pipeline.storage.store_path._filesystem", lambda _: Denying(inner))
+    monkeypatch.setattr("tracelake.storage.store_path._filesystem", lambda _: Denying(inner))
     lake = brought_in(str(tmp_path / "lake"), uri)
     assert run_count(lake) == 2
     assert [s["reason"] for s in lake.skipped_inputs()] == ["unreadable"]
@@ -611,7 +611,7 @@ def test_gc_removes_what_has_lain_uncommitted_for_a_day(
     before = {found.part for found in lake.part_files.stored()}
     assert tracelake("gc", "--lake", name).code == 0
     assert {found.part for found in lake.part_files.stored()} == before
-    monkeypatch.setattr("pipeline.lake.stored._SETTLED_SECONDS", -1)
+    monkeypatch.setattr("tracelake.lake.stored._SETTLED_SECONDS", -1)
     assert tracelake("gc", "--lake", name).code == 0
     assert {found.part for found in lake.part_files.stored()} == before - {stray}
 

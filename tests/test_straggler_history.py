@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipeline.models import catalog, compute, connect, create_empty_tables
+from tracelake.models import catalog, compute, connect, create_empty_tables
 
 MS = 1_000_000
 Row = dict[str, Any]

@@ -13,10 +13,10 @@ from statistics import median
 
 import pytest
 
-from pipeline.synth.archive import write_archive
-from pipeline.synth.network import Program, Receive, run
-from pipeline.synth.spec import Spec
 from tests.synth_reading import SMALL, Line, Row, by_step, read_trace, run_of, ticks, traces
+from tracelake.synth.archive import write_archive
+from tracelake.synth.network import Program, Receive, run
+from tracelake.synth.spec import Spec
 
 # No communication time, no host time: what is left of a step is its schedule.
 IDEAL = replace(SMALL, busbw_gbps=None, overhead_ms=0.0, gap_ms=0.0, formats=("rank_trace",))

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.base.errors import UsageError
-from pipeline.synth.archive import ANSWERS, write_archive
-from pipeline.synth.spec import sample_spec
 from tests.synth_reading import SMALL, by_step, files, run_of, traces
+from tracelake.base.errors import UsageError
+from tracelake.synth.archive import ANSWERS, write_archive
+from tracelake.synth.spec import sample_spec
 
 
 @pytest.mark.parametrize("size_bytes", [0, 500_000])

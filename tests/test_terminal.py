@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from pipeline.lake import Lake
-from pipeline.output.terminal import (
+from tests.conftest import ROOT, Command
+from tests.report_lakes import MS, make, trace_run
+from tracelake.lake import Lake
+from tracelake.output.terminal import (
     Choice,
     Page,
     draw_runs,
@@ -27,10 +29,8 @@ from pipeline.output.terminal import (
     read_run,
     runs_sql,
 )
-from pipeline.warehouse import open_warehouse, run_query
-from pipeline.warehouse.results import write_result
-from tests.conftest import ROOT, Command
-from tests.report_lakes import MS, make, trace_run
+from tracelake.warehouse import open_warehouse, run_query
+from tracelake.warehouse.results import write_result
 
 SLOW, CLEAN = "173a3a41", "8c53c861"
 LOG, EARLIER_LOG = "b707a239", "d0f5c32f"

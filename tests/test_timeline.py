@@ -15,17 +15,17 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipeline.base.errors import UsageError
-from pipeline.lake import Lake
-from pipeline.models import build
-from pipeline.output.chrome_trace import parse_span, queries, selection, write_timeline
-from pipeline.synth.archive import write_archive
-from pipeline.synth.spec import Spec
-from pipeline.warehouse import open_warehouse
 from tests.conftest import Command
 from tests.lakes import run_ingest
 from tests.tiny_lakes import commit_run, log_run
 from tests.traces import op, trace, trace_name, write
+from tracelake.base.errors import UsageError
+from tracelake.lake import Lake
+from tracelake.models import build
+from tracelake.output.chrome_trace import parse_span, queries, selection, write_timeline
+from tracelake.synth.archive import write_archive
+from tracelake.synth.spec import Spec
+from tracelake.warehouse import open_warehouse
 
 Event = dict[str, Any]
 Span = tuple[int, int]

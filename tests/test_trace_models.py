@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from pipeline.models import catalog, compute, connect, create_empty_tables
+from tracelake.models import catalog, compute, connect, create_empty_tables
 
 PARTS = ("compute", "data", "in_op_comm", "p2p_recv", "p2p_send", "finalize", "other_step", "gap")
 KINDS = {

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.lake import Lake, RunEntry, part_folder
-from pipeline.schema.tables import tables
+from tracelake.lake import Lake, RunEntry, part_folder
+from tracelake.schema.tables import tables
 
 Rows = Mapping[str, list[dict[str, Any]]]
 

@@ -15,14 +15,14 @@ from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-import pipeline
-from pipeline.base.errors import TracelakeError, next_step
-from pipeline.base.text import counted, printable
+import tracelake
+from tracelake.base.errors import TracelakeError, next_step
+from tracelake.base.text import counted, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pipeline.base.progress import Moving
+    from tracelake.base.progress import Moving
 
 _PLAIN_SECONDS = 10.0
 # With these variables rich prints as on a terminal although there is none.
@@ -88,7 +88,7 @@ class Voice:
         text = "".join(traceback.format_exception(error))
         command = shlex.join(["tracelake", *sys.argv[1:]])
         python = f"Python {platform.python_version()}, {platform.platform()}"
-        version = f"tracelake {pipeline.__version__}, {python}"
+        version = f"tracelake {tracelake.__version__}, {python}"
         kept = None
         if self.draws and TRACEBACK not in os.environ:
             kept = _keep(f"{version}\n{command}\n\n{text}")
@@ -117,7 +117,7 @@ class Voice:
         said = time.monotonic()
         drawn: Moving | None = None
         if screen := self._screen():
-            from pipeline.base.progress import spinner  # noqa: PLC0415 - rich takes long to import
+            from tracelake.base.progress import spinner  # noqa: PLC0415 - rich takes long to import
 
             drawn = spinner(screen, what)
 
@@ -137,7 +137,7 @@ class Voice:
         """Return the progress of an ingest, to be used as a context manager."""
         drawn: Moving | None = None
         if screen := self._screen():
-            from pipeline.base.progress import ingest_bar  # noqa: PLC0415 - rich takes long to import
+            from tracelake.base.progress import ingest_bar  # noqa: PLC0415 - rich takes long to import
 
             drawn = ingest_bar(screen)
         return IngestBar(self, drawn, quiet=self._quiet)
@@ -186,14 +186,14 @@ class IngestBar:
             self._drawn.__exit__(*exc)
 
     def planned(self, runs: int, files: int, weight: int) -> None:
-        """See `pipeline.ingest.Progress`."""
+        """See `tracelake.ingest.Progress`."""
         self._runs, self._files, self._weight = runs, files, weight
         self._began = self._said = time.monotonic()
         if self._drawn:
             self._drawn.update(total=weight, description=f"reading {counted(runs, 'run')}")
 
     def advance(self, weight: int, files: int, rejected: int) -> None:
-        """See `pipeline.ingest.Progress`; called from several threads."""
+        """See `tracelake.ingest.Progress`; called from several threads."""
         with self._lock:
             self._weight_done += weight
             self._files_done += files
@@ -237,7 +237,7 @@ def _is_log() -> bool:
 
 
 def _terminal() -> Console:
-    from pipeline.base.drawing import error_console  # noqa: PLC0415 - rich takes long to import
+    from tracelake.base.drawing import error_console  # noqa: PLC0415 - rich takes long to import
 
     return error_console()
 

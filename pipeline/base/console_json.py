@@ -6,7 +6,7 @@ import json
 import sys
 from datetime import UTC, datetime
 
-from pipeline.base.console import Voice
+from tracelake.base.console import Voice
 
 
 class JsonVoice(Voice):

@@ -36,7 +36,7 @@ def places() -> list[Path]:
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     if chosen:
         return [Path(chosen)]
-    parents = [Path(__file__).parent.parent / "__pycache__"]
+    parents = [Path(__file__).resolve().parent.parent / "__pycache__"]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "")
     if cache.is_absolute():
         return [*parents, cache / "tracelake"]

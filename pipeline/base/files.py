@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from pipeline.base.errors import RefusedError, UsageError, advice_on, is_refusal
+from tracelake.base.errors import RefusedError, UsageError, advice_on, is_refusal
 
 _MARK = "tracelake"
 # The form that the beginning of a URI has in a path.

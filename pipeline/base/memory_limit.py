@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipeline.base.errors import RefusedError, UsageError
+from tracelake.base.errors import RefusedError, UsageError
 
 # What an ingest takes, measured by tests/bench/memory.py: the process with its libraries, and each
 # run that is parsed at the same time (two chunks, rows of a row group on their way to Parquet).

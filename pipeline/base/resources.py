@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.base.errors import ContractError
+from tracelake.base.errors import ContractError
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 

@@ -7,12 +7,12 @@ import os
 import sys
 from typing import NoReturn
 
-from pipeline.base.errors import RefusedError, TracelakeError, exit_code_of, next_step
-from pipeline.base.signals import end_if_abandoned, listening
-from pipeline.cli import ask, jobs, keep, look, synth, timeline
-from pipeline.cli.app import app
-from pipeline.cli.garbage import spare_imported
-from pipeline.cli.steps import speak
+from tracelake.base.errors import RefusedError, TracelakeError, exit_code_of, next_step
+from tracelake.base.signals import end_if_abandoned, listening
+from tracelake.cli import ask, jobs, keep, look, synth, timeline
+from tracelake.cli.app import app
+from tracelake.cli.garbage import spare_imported
+from tracelake.cli.steps import speak
 
 __all__ = ["app", "ask", "jobs", "keep", "look", "main", "synth", "timeline"]
 

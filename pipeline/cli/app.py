@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from pipeline.base.memory_limit import check_address_space
-from pipeline.base.signals import settled
-from pipeline.cli.options import LogFormat
-from pipeline.cli.steps import log_format, speak
+from tracelake.base.memory_limit import check_address_space
+from tracelake.base.signals import settled
+from tracelake.cli.options import LogFormat
+from tracelake.cli.steps import log_format, speak
 
 INTERRUPTED = 130
 # Exit code that a shell reports for a program that wrote to a closed pipe.
@@ -64,7 +64,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from pipeline import __version__
+        from tracelake import __version__
 
         typer.echo(f"tracelake {__version__}")
         raise typer.Exit

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.base.errors import UsageError
-from pipeline.base.files import read_text
-from pipeline.base.memory_limit import parse_size, query_limit
-from pipeline.cli.app import app
-from pipeline.cli.complete import complete_example, complete_format, complete_table
-from pipeline.cli.options import (
+from tracelake.base.errors import UsageError
+from tracelake.base.files import read_text
+from tracelake.base.memory_limit import parse_size, query_limit
+from tracelake.cli.app import app
+from tracelake.cli.complete import complete_example, complete_format, complete_table
+from tracelake.cli.options import (
     Format,
     LakeName,
     Output,
     OutputFormat,
 )
-from pipeline.cli.steps import (
+from tracelake.cli.steps import (
     open_lake,
     print_table,
 )
 
 if TYPE_CHECKING:
-    from pipeline.warehouse import Parameters
+    from tracelake.warehouse import Parameters
 
 _LARGEST_QUERY = 10_000_000
 
@@ -71,7 +71,7 @@ def query(
     ] = None,
 ) -> None:
     """Run a query (SELECT, EXPLAIN, DESCRIBE or SHOW) over tables and models."""
-    from pipeline.warehouse import run_query
+    from tracelake.warehouse import run_query
 
     text, values = _read_query(sql, file, example, parameters or ())
     limit = None if memory is None else parse_size(memory)
@@ -95,8 +95,8 @@ def examples(
     ] = None,
 ) -> None:
     """List the saved queries that `query --example` runs, or print the SQL of one."""
-    from pipeline.warehouse import example as saved
-    from pipeline.warehouse import examples_table
+    from tracelake.warehouse import example as saved
+    from tracelake.warehouse import examples_table
 
     if name is None:
         print_table(examples_table(), output_format or OutputFormat.TABLE, None)
@@ -112,7 +112,7 @@ def shell(
     ui: Annotated[bool, typer.Option("--ui", help="Also open DuckDB's page in a browser.")] = False,
 ) -> None:
     """Open DuckDB's own shell on the warehouse, read-only."""
-    from pipeline.warehouse import open_shell
+    from tracelake.warehouse import open_shell
 
     open_shell(open_lake(lake), ui=ui)
 
@@ -127,7 +127,7 @@ def describe(
     output: Output = None,
 ) -> None:
     """Show tables, models and columns, with meanings and units."""
-    from pipeline.models import describe as describe_relations
+    from tracelake.models import describe as describe_relations
 
     print_table(describe_relations(table), output_format, output)
 
@@ -142,7 +142,7 @@ def formats(
     output: Output = None,
 ) -> None:
     """List the input formats, or the rejects, line kinds and faults of one."""
-    from pipeline.formats import describe as describe_formats
+    from tracelake.formats import describe as describe_formats
 
     print_table(describe_formats(name), output_format, output)
 
@@ -151,7 +151,7 @@ def _read_query(
     sql: str | None, file: Path | None, name: str | None, parameters: Iterable[str]
 ) -> tuple[str, Parameters]:
     """Return the query and its parameters from the argument, a file or a saved query."""
-    from pipeline.warehouse import example, read_value, split_parameters
+    from tracelake.warehouse import example, read_value, split_parameters
 
     given = split_parameters(parameters)
     if sum(source is not None for source in (sql, file, name)) != 1:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import typer
 
-from pipeline.base.errors import ContractError
-from pipeline.base.resources import resource_dir
-from pipeline.schema.format_names import format_names
+from tracelake.base.errors import ContractError
+from tracelake.base.resources import resource_dir
+from tracelake.schema.format_names import format_names
 
 _PREFIX = "run_id="
 _LATEST = "latest"

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from pipeline.base.errors import UsageError
-from pipeline.base.memory_limit import engine_limit
-from pipeline.base.metrics import count, phase
-from pipeline.base.text import counted, printable
-from pipeline.cli.options import OutputFormat
-from pipeline.cli.steps import print_runs, print_table, read_age, speak
-from pipeline.nightly.gates import Gate, cut_short, failed_gates, failures, too_many_bad_lines
-from pipeline.schema import topology
+from tracelake.base.errors import UsageError
+from tracelake.base.memory_limit import engine_limit
+from tracelake.base.metrics import count, phase
+from tracelake.base.text import counted, printable
+from tracelake.cli.options import OutputFormat
+from tracelake.cli.steps import print_runs, print_table, read_age, speak
+from tracelake.nightly.gates import Gate, cut_short, failed_gates, failures, too_many_bad_lines
+from tracelake.schema import topology
 
 if TYPE_CHECKING:
-    from pipeline.base.console import Voice
-    from pipeline.execution import Workers
-    from pipeline.ingest import IngestReport, Options
-    from pipeline.lake import Lake, Losses
-    from pipeline.models import BuildResult
-    from pipeline.nightly.job import Request
-    from pipeline.output.html import ReportResult
+    from tracelake.base.console import Voice
+    from tracelake.execution import Workers
+    from tracelake.ingest import IngestReport, Options
+    from tracelake.lake import Lake, Losses
+    from tracelake.models import BuildResult
+    from tracelake.nightly.job import Request
+    from tracelake.output.html import ReportResult
 
 HEADLINE_RUNS = 20
 
@@ -41,7 +41,7 @@ def read_options(
     max_expand: str,
 ) -> Options:
     """Return the settings of an ingest from its options."""
-    from pipeline.ingest import DecompressionLimit, Options, read_hosts
+    from tracelake.ingest import DecompressionLimit, Options, read_hosts
 
     return Options(
         input_format,
@@ -65,9 +65,9 @@ def read_request(
     wait: str,
 ) -> Request:
     """Return the settings of a job other than its work from its options."""
-    from pipeline.nightly.job import Request
-    from pipeline.nightly.post_command import PostCommand
-    from pipeline.nightly.series import Series
+    from tracelake.nightly.job import Request
+    from tracelake.nightly.post_command import PostCommand
+    from tracelake.nightly.series import Series
 
     started = datetime.now().astimezone()
     age, patience = read_age(since), read_age(wait, "--wait")
@@ -108,8 +108,8 @@ def bring_in(
     losses: Losses,
 ) -> IngestReport:
     """Ingest with progress, and print the result."""
-    from pipeline.ingest import Status, ingest
-    from pipeline.kernels.compiled import telling
+    from tracelake.ingest import Status, ingest
+    from tracelake.kernels.compiled import telling
 
     for part, damage in losses.parts.items():
         voice.warn(f"{part} is {damage}: its input is read again if it is there")
@@ -147,7 +147,7 @@ def print_dry_run(
     """Print what an ingest would do, a line or row per run and per skipped input."""
     import tempfile
 
-    from pipeline.ingest import plan, planned_table, unplaced
+    from tracelake.ingest import plan, planned_table, unplaced
 
     with tempfile.TemporaryDirectory() as spool:
         plans, skips = plan(inputs, lake, options, Path(spool))
@@ -175,7 +175,7 @@ def judge_input(ingested: IngestReport, max_bad_ratio: float) -> None:
 
 def judge_runs(lake: Lake, gates: Sequence[Gate], run_ids: Sequence[str]) -> None:
     """Raise an error if a run fails a gate; everything is written before."""
-    from pipeline.warehouse import ask
+    from tracelake.warehouse import ask
 
     if gates and run_ids:
         failed = ask(lake, "the gates", lambda con: failures(con, gates, run_ids))
@@ -192,7 +192,7 @@ def bring_up(
     full: bool = False,
 ) -> BuildResult:
     """Build the warehouse with progress, and print the result."""
-    from pipeline.models import build
+    from tracelake.models import build
 
     limit = None
     if memory is not None:
@@ -219,7 +219,7 @@ def write_page(
     pictures: Literal["png", "svg"] = "png",
 ) -> ReportResult:
     """Write the report and print its path."""
-    from pipeline.output.html import form_of, write_report
+    from tracelake.output.html import form_of, write_report
 
     with phase("report"), voice.doing("writing the report"):
         written = write_report(
@@ -241,8 +241,8 @@ def write_page(
 
 def print_headline(lake: Lake) -> None:
     """Print the main figures of the latest runs."""
-    from pipeline.output.terminal import Choice
-    from pipeline.warehouse import run_query
+    from tracelake.output.terminal import Choice
+    from tracelake.warehouse import run_query
 
     print_runs(lake, Choice(limit=HEADLINE_RUNS), OutputFormat.TABLE, None)
     answers = run_query(lake, "SELECT count(*) FROM run_summary")

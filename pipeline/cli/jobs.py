@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from pipeline.base.errors import CheckFailedError
-from pipeline.base.text import printable
-from pipeline.cli.app import app
-from pipeline.cli.job_steps import (
+from tracelake.base.errors import CheckFailedError
+from tracelake.base.text import printable
+from tracelake.cli.app import app
+from tracelake.cli.job_steps import (
     bring_in,
     bring_up,
     judge_input,
@@ -19,7 +19,7 @@ from pipeline.cli.job_steps import (
     read_request,
     write_page,
 )
-from pipeline.cli.options import (
+from tracelake.cli.options import (
     MAX_BAD_RATIO,
     MAX_EXPAND,
     RUN_GAP_SECONDS,
@@ -46,8 +46,8 @@ from pipeline.cli.options import (
     Verify,
     Workers,
 )
-from pipeline.cli.recording import recorded
-from pipeline.cli.steps import (
+from tracelake.cli.recording import recorded
+from tracelake.cli.steps import (
     PAGE,
     check_outputs,
     open_lake,
@@ -56,7 +56,7 @@ from pipeline.cli.steps import (
     read_memory,
     speak,
 )
-from pipeline.nightly.gates import left_out, lost_data, parse_gates
+from tracelake.nightly.gates import left_out, lost_data, parse_gates
 
 
 @app.command()
@@ -139,9 +139,9 @@ def run(
 
     --fail-on judges the runs that arrived or changed since runs were last judged.
     """
-    from pipeline.lake import Lake, local_root, never, of_day
-    from pipeline.models import losses_before
-    from pipeline.nightly.job import Job
+    from tracelake.lake import Lake, local_root, never, of_day
+    from tracelake.models import losses_before
+    from tracelake.nightly.job import Job
 
     page = str(local_root(lake) / PAGE) if report is None else report
     request = read_request(inputs, page, since, summary, keep, post, wait)
@@ -212,7 +212,7 @@ def ingest(
     quiet: Quiet = False,
 ) -> None:
     """Parse new and changed inputs into the lake's Parquet files."""
-    from pipeline.lake import Lake, find_missing
+    from tracelake.lake import Lake, find_missing
 
     options = read_options(
         input_format, run_pattern, hosts, given, run_gap, replace, verify, max_expand
@@ -272,7 +272,7 @@ def check(
     output: Output = None,
 ) -> None:
     """Verify a lake: files match manifests, every line is accounted for, figures add up."""
-    from pipeline.warehouse.check import check_lake, findings_table
+    from tracelake.warehouse.check import check_lake, findings_table
 
     findings = check_lake(open_lake(lake, output), quick=quick)
     if findings or output_format is not OutputFormat.TABLE:

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.base.errors import UsageError
-from pipeline.base.metrics import count, phase
-from pipeline.base.text import amount, counted
-from pipeline.cli.app import app
-from pipeline.cli.complete import complete_run
-from pipeline.cli.job_steps import bring_up
-from pipeline.cli.options import Format, LakeName, Memory, OutputFormat, Quiet
-from pipeline.cli.recording import recorded
-from pipeline.cli.steps import open_lake, print_table, read_age, read_memory, speak
-from pipeline.nightly.gates import lost_data
+from tracelake.base.errors import UsageError
+from tracelake.base.metrics import count, phase
+from tracelake.base.text import amount, counted
+from tracelake.cli.app import app
+from tracelake.cli.complete import complete_run
+from tracelake.cli.job_steps import bring_up
+from tracelake.cli.options import Format, LakeName, Memory, OutputFormat, Quiet
+from tracelake.cli.recording import recorded
+from tracelake.cli.steps import open_lake, print_table, read_age, read_memory, speak
+from tracelake.nightly.gates import lost_data
 
 if TYPE_CHECKING:
-    from pipeline.base.console import Voice
-    from pipeline.lake import Lake
-    from pipeline.warehouse.retention import DropCandidate
+    from tracelake.base.console import Voice
+    from tracelake.lake import Lake
+    from tracelake.warehouse.retention import DropCandidate
 
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be removed; remove nothing.")
@@ -61,8 +61,8 @@ def drop(
     quiet: Quiet = False,
 ) -> None:
     """Delete runs; they stay deleted on the next ingest unless you pass --forget."""
-    from pipeline.warehouse.retention import doomed_table
-    from pipeline.warehouse.retention import drop as drop_runs
+    from tracelake.warehouse.retention import doomed_table
+    from tracelake.warehouse.retention import drop as drop_runs
 
     limit, voice, opened = read_memory(memory), speak(quiet=quiet), open_lake(lake)
     doomed = _choose(opened, runs, older_than, forget=forget)
@@ -89,7 +89,7 @@ def gc(
     quiet: Quiet = False,
 ) -> None:
     """Remove unused files: without a manifest or warehouse, or left by dead processes."""
-    from pipeline.warehouse.retention import collect, leftovers_table
+    from tracelake.warehouse.retention import collect, leftovers_table
 
     opened = open_lake(lake)
     with phase("collect"):
@@ -114,8 +114,8 @@ def compact(
     quiet: Quiet = False,
 ) -> None:
     """Merge small Parquet files so that lakes of many small runs read faster."""
-    from pipeline.lake.packing import compact as pack
-    from pipeline.lake.packing import compaction_table
+    from tracelake.lake.packing import compact as pack
+    from tracelake.lake.packing import compaction_table
 
     limit, voice, opened = read_memory(memory), speak(quiet=quiet), open_lake(lake)
     with phase("compact"), voice.doing("packing") as told:
@@ -145,7 +145,7 @@ def _build(lake: Lake, limit: int | None, voice: Voice) -> None:
 def _choose(
     lake: Lake, names: list[str] | None, older_than: str | None, *, forget: bool
 ) -> list[DropCandidate]:
-    from pipeline.warehouse.retention import choose_old, choose_runs
+    from tracelake.warehouse.retention import choose_old, choose_runs
 
     age = read_age(older_than, "--older-than")
     if (age is None) == (not names):

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.base.errors import UsageError
-from pipeline.base.text import json_text
-from pipeline.cli.app import app
-from pipeline.cli.complete import (
+from tracelake.base.errors import UsageError
+from tracelake.base.text import json_text
+from tracelake.cli.app import app
+from tracelake.cli.complete import (
     complete_format,
     complete_run,
 )
-from pipeline.cli.job_steps import (
+from tracelake.cli.job_steps import (
     judge_runs,
     write_page,
 )
-from pipeline.cli.options import (
+from tracelake.cli.options import (
     FailOn,
     Format,
     LakeName,
@@ -29,15 +29,15 @@ from pipeline.cli.options import (
     OutputFormat,
     Quiet,
 )
-from pipeline.cli.recording import recorded
-from pipeline.cli.steps import (
+from tracelake.cli.recording import recorded
+from tracelake.cli.steps import (
     open_lake,
     print_runs,
     read_age,
     speak,
 )
-from pipeline.nightly.gates import parse_gates
-from pipeline.schema.format_names import format_names
+from tracelake.nightly.gates import parse_gates
+from tracelake.schema.format_names import format_names
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -106,7 +106,7 @@ def runs(
     output: Output = None,
 ) -> None:
     """List runs with their main figures."""
-    from pipeline.output.terminal import Choice
+    from tracelake.output.terminal import Choice
 
     age = read_age(since)
     after = None if age is None else datetime.now().replace(microsecond=0) - age
@@ -120,8 +120,8 @@ def runs(
 @app.command()
 def show(run: RunName, lake: LakeName, output_format: AsDocument = DocumentFormat.TABLE) -> None:
     """Show one run: where the time went, and what is missing."""
-    from pipeline.output.terminal import Page, named_run, print_run, read_run
-    from pipeline.warehouse import ask
+    from tracelake.output.terminal import Page, named_run, print_run, read_run
+    from tracelake.warehouse import ask
 
     document = ask(open_lake(lake), "the run", lambda con: read_run(con, named_run(con, run)))
     if output_format is DocumentFormat.JSON:
@@ -147,8 +147,8 @@ def diff(
     output_format: AsDocument = DocumentFormat.TABLE,
 ) -> None:
     """Compare two runs and show what changed."""
-    from pipeline.output.terminal import Page, named_run, print_changes, read_changes, run_before
-    from pipeline.warehouse import ask
+    from tracelake.output.terminal import Page, named_run, print_changes, read_changes, run_before
+    from tracelake.warehouse import ask
 
     def compare(con: DuckDBPyConnection) -> dict[str, Any]:
         one = named_run(con, run)

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.complete import complete_format
-from pipeline.nightly.gates import GATES
-from pipeline.schema import topology
+from tracelake.cli.complete import complete_format
+from tracelake.nightly.gates import GATES
+from tracelake.schema import topology
 
 MAX_BAD_RATIO = 0.01
 RUN_GAP_SECONDS = 60.0

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from pipeline.base.errors import TracelakeError, exit_code_of
-from pipeline.base.metrics import measuring
-from pipeline.cli.app import PIPE_CLOSED
-from pipeline.cli.steps import speak
+from tracelake.base.errors import TracelakeError, exit_code_of
+from tracelake.base.metrics import measuring
+from tracelake.cli.app import PIPE_CLOSED
+from tracelake.cli.steps import speak
 
 if TYPE_CHECKING:
-    from pipeline.base.metrics import Measures
+    from tracelake.base.metrics import Measures
 
 # Options that may contain a secret, such as a token in the URL of a hook.
 _UNKEPT = {"post"}
@@ -59,9 +59,9 @@ def recorded(command: Callable[_P, _R]) -> Callable[_P, _R]:
 
 def _leave(name: str, entry: Mapping[str, Any], measures: Measures) -> None:
     """Add the entry; a failure of that does not fail the command."""
-    from pipeline import __version__
-    from pipeline.lake import Lake
-    from pipeline.lake.run_records import add_record
+    from tracelake import __version__
+    from tracelake.lake import Lake
+    from tracelake.lake.run_records import add_record
 
     host = {"version": __version__, "host": socket.gethostname(), "pid": os.getpid()}
     whole = {**entry, **host, "phases": dict(measures.phases), **measures.amounts}

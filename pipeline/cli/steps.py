@@ -11,16 +11,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from pipeline.base.errors import UsageError
-from pipeline.base.memory_limit import jobs_within, parse_size
-from pipeline.cli.options import EngineName, LogFormat, OutputFormat
+from tracelake.base.errors import UsageError
+from tracelake.base.memory_limit import jobs_within, parse_size
+from tracelake.cli.options import EngineName, LogFormat, OutputFormat
 
 if TYPE_CHECKING:
-    from pipeline.base.console import Voice
-    from pipeline.execution import Workers
-    from pipeline.lake import Lake
-    from pipeline.output.terminal import Choice
-    from pipeline.warehouse.results import Result
+    from tracelake.base.console import Voice
+    from tracelake.execution import Workers
+    from tracelake.lake import Lake
+    from tracelake.output.terminal import Choice
+    from tracelake.warehouse.results import Result
 
 
 # Name of the report in its lake.
@@ -32,17 +32,17 @@ log_format: ContextVar[LogFormat] = ContextVar("log_format", default=LogFormat.T
 def speak(*, quiet: bool = False) -> Voice:
     """Return the printer of messages; a command that only prints a result needs none."""
     if log_format.get() is LogFormat.JSON:
-        from pipeline.base.console_json import JsonVoice
+        from tracelake.base.console_json import JsonVoice
 
         return JsonVoice(quiet=quiet)
-    from pipeline.base.console import Voice
+    from tracelake.base.console import Voice
 
     return Voice(quiet=quiet)
 
 
 def open_lake(lake: str, output: Path | None = None) -> Lake:
     """Return the lake of a command that reads one; refuse an unsuitable `--output` first."""
-    from pipeline.lake import Lake
+    from tracelake.lake import Lake
 
     check_outputs(lake, {"--output": output})
     return Lake.open(lake)
@@ -50,8 +50,8 @@ def open_lake(lake: str, output: Path | None = None) -> Lake:
 
 def check_outputs(lake: str, outputs: Mapping[str, Path | None]) -> None:
     """Refuse unsuitable files of options before work is done; see `refuse_outputs`."""
-    from pipeline.base.files import refuse_outputs
-    from pipeline.lake import local_root
+    from tracelake.base.files import refuse_outputs
+    from tracelake.lake import local_root
 
     root = local_root(lake)
     refuse_outputs(outputs, root, root / PAGE)
@@ -83,7 +83,7 @@ def read_engine(
         raise UsageError(
             "--jobs is for --engine local", hint="use --workers for the number of local workers"
         )
-    from pipeline.execution import dask_workers
+    from tracelake.execution import dask_workers
 
     return dask_workers(scheduler, workers)
 
@@ -103,8 +103,8 @@ def print_runs(
     lake: Lake, choice: Choice, output_format: OutputFormat, output: Path | None
 ) -> None:
     """Print a list of runs, on a terminal as wide as it is."""
-    from pipeline.output.terminal import Page, draw_runs, runs_sql
-    from pipeline.warehouse import run_query
+    from tracelake.output.terminal import Page, draw_runs, runs_sql
+    from tracelake.warehouse import run_query
 
     answers = run_query(lake, runs_sql(choice))
     if output is None and output_format is OutputFormat.TABLE and sys.stdout.isatty():
@@ -116,7 +116,7 @@ def print_runs(
 
 def print_table(result: Result, output_format: OutputFormat, output: Path | None) -> None:
     """Print a result in the given format, on standard output or into a file."""
-    from pipeline.warehouse import write_result
+    from tracelake.warehouse import write_result
 
     with _out(output) as out:
         write_result(result, output_format.value, out)
@@ -127,7 +127,7 @@ def _out(output: Path | None) -> Iterator[TextIO]:
     if output is None:
         yield sys.stdout
         return
-    from pipeline.base.files import output as written
+    from tracelake.base.files import output as written
 
     with written(output) as stream, io.TextIOWrapper(stream, encoding="utf-8") as text:
         yield text

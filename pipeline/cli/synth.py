@@ -9,14 +9,14 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from pipeline.base.errors import UsageError
-from pipeline.cli.app import app
-from pipeline.synth.spec import Spec, sample_spec
+from tracelake.base.errors import UsageError
+from tracelake.cli.app import app
+from tracelake.synth.spec import Spec, sample_spec
 
 
 def _synth(directory: Path, sample: bool, ranks: int | None, **given: Any) -> None:
     """Write an archive with known answers, in every format, and the answers with it."""
-    from pipeline.synth.archive import write_archive
+    from tracelake.synth.archive import write_archive
 
     chosen: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.app import app
-from pipeline.cli.complete import complete_run
-from pipeline.cli.options import LakeName, Quiet
-from pipeline.cli.steps import open_lake, speak
+from tracelake.cli.app import app
+from tracelake.cli.complete import complete_run
+from tracelake.cli.options import LakeName, Quiet
+from tracelake.cli.steps import open_lake, speak
 
 
 @app.command()
@@ -45,7 +45,7 @@ def timeline(
     quiet: Quiet = False,
 ) -> None:
     """Write a run as a Chrome trace for Perfetto or chrome://tracing."""
-    from pipeline.output.chrome_trace import parse_span, write_timeline
+    from tracelake.output.chrome_trace import parse_span, write_timeline
 
     voice, opened = speak(quiet=quiet), open_lake(lake, Path(output))
     done = write_timeline(

@@ -4,8 +4,8 @@ distributed assigns jobs to workers, repeats lost ones and transports data. This
 starts a cluster and reports its errors.
 """
 
-from pipeline.execution.cluster import dask_workers
-from pipeline.execution.jobs import require, work_folder
-from pipeline.execution.workers import Workers
+from tracelake.execution.cluster import dask_workers
+from tracelake.execution.jobs import require, work_folder
+from tracelake.execution.workers import Workers
 
 __all__ = ["Workers", "dask_workers", "require", "work_folder"]

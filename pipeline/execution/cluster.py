@@ -10,11 +10,11 @@ from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from pipeline import __version__
-from pipeline.base.errors import UsageError, WorkersError
-from pipeline.base.memory_limit import processors
-from pipeline.execution.jobs import compare, versions
-from pipeline.execution.workers import OPEN, Workers, scheduler_gone
+from tracelake import __version__
+from tracelake.base.errors import UsageError, WorkersError
+from tracelake.base.memory_limit import processors
+from tracelake.execution.jobs import compare, versions
+from tracelake.execution.workers import OPEN, Workers, scheduler_gone
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -14,9 +14,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from pipeline import __version__
-from pipeline.base.errors import WorkersError
-from pipeline.base.metrics import Measures, listen, take_phases
+from tracelake import __version__
+from tracelake.base.errors import WorkersError
+from tracelake.base.metrics import Measures, listen, take_phases
 
 # Their versions determine the bytes of part files and the results of models.
 _LIBRARIES = ("duckdb", "numpy", "polars", "pyarrow")

@@ -8,11 +8,11 @@ from concurrent.futures import CancelledError, Executor, Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline import __version__
-from pipeline.base.errors import WorkersError
-from pipeline.base.metrics import add_phases
-from pipeline.base.signals import wait_for_one
-from pipeline.execution.jobs import Done, Order, do, versions
+from tracelake import __version__
+from tracelake.base.errors import WorkersError
+from tracelake.base.metrics import add_phases
+from tracelake.base.signals import wait_for_one
+from tracelake.execution.jobs import Done, Order, do, versions
 
 if TYPE_CHECKING:
     from distributed import Client

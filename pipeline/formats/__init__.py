@@ -1,6 +1,6 @@
 """Define the contract of a format, and the registry: every module here that ends in `FORMAT`.
 
-A format is one file here and one folder in `tests/golden/`; `pipeline.formats.lines` has the frame
+A format is one file here and one folder in `tests/golden/`; `tracelake.formats.lines` has the frame
 of formats whose lines are told apart by expressions. Another distribution brings a format as an
 entry point of the group `tracelake.formats`. Ingest drives it in this order::
 
@@ -28,10 +28,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.base.errors import ContractError, UsageError
-from pipeline.formats.ledger import COMMON_FAULTS, COMMON_REJECTS, Fault, Ledger
-from pipeline.schema.format_names import installed_formats, own_formats
-from pipeline.schema.tables import tables
+from tracelake.base.errors import ContractError, UsageError
+from tracelake.formats.ledger import COMMON_FAULTS, COMMON_REJECTS, Fault, Ledger
+from tracelake.schema.format_names import installed_formats, own_formats
+from tracelake.schema.tables import tables
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -63,7 +63,7 @@ class FileFacts(NamedTuple):
         device: Device of that rank on its host.
         run: Value that files of one run share, from `--run-pattern`.
         stamp: Date in the name, local time of the cluster.
-        topology: Sizes in the name, by key of `pipeline.schema.topology.KEYS`.
+        topology: Sizes in the name, by key of `tracelake.schema.topology.KEYS`.
         given: Sizes from `--set` and `--run-pattern`.
         key: Distinguishes the files of one call of `group`, which must not change it.
     """
@@ -158,7 +158,7 @@ class RunFacts:
     """The facts in the lines about the run as a whole.
 
     Attributes:
-        topology: Sizes that the lines print, by key of `pipeline.schema.topology.KEYS`.
+        topology: Sizes that the lines print, by key of `tracelake.schema.topology.KEYS`.
         ranks: Ranks with at least one record; None for formats without ranks.
         ranks_expected: Ranks of a complete input, as far as known.
         ended: Every rank and step seen has its end; None if that has no meaning.

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from pipeline.base.errors import ContractError
+from tracelake.base.errors import ContractError
 
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from pipeline.schema.tables import tables
+from tracelake.schema.tables import tables
 
 TEXT_LIMIT = 4096
 _REJECT_CHUNK = 4096

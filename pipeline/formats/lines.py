@@ -40,15 +40,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.base.errors import ContractError
-from pipeline.formats import Chunk, Claim, FileFacts, Format, Run, RunFacts, Span, one_run_per_file
-from pipeline.formats.ledger import UNFINISHED, UNFINISHED_LINE, Ledger
-from pipeline.schema.tables import tables
+from tracelake.base.errors import ContractError
+from tracelake.formats import Chunk, Claim, FileFacts, Format, Run, RunFacts, Span, one_run_per_file
+from tracelake.formats.ledger import UNFINISHED, UNFINISHED_LINE, Ledger
+from tracelake.schema.tables import tables
 
 if TYPE_CHECKING:  # polars is imported when the first file of such a format is parsed
     import polars as pl
 
-    from pipeline.formats.expressions import Expression, Found, Longs, Matches, Piece
+    from tracelake.formats.expressions import Expression, Found, Longs, Matches, Piece
 
 _BOM = b"\xef\xbb\xbf"
 _NEWLINE = ord("\n")
@@ -152,7 +152,7 @@ class LineFormat(Format):
         Raises:
             ContractError: polars cannot use one.
         """
-        from pipeline.formats.expressions import Group, expression  # noqa: PLC0415
+        from tracelake.formats.expressions import Group, expression  # noqa: PLC0415
 
         stored = {column.name: column for name in self.tables for column in tables()[name].stored}
         found = []
@@ -263,7 +263,7 @@ class _Parser:
         return RunFacts()
 
     def _read(self, data: npt.NDArray[np.uint8], span: Span, ends: Longs) -> None:
-        from pipeline.formats.expressions import cut, find_all  # noqa: PLC0415
+        from tracelake.formats.expressions import cut, find_all  # noqa: PLC0415
 
         if ends.size and ends[-1] == span.stop and not span.compressed:
             start = int(ends[-2]) + 1 if ends.size > 1 else span.start
@@ -322,7 +322,7 @@ class _Parser:
         """
         import polars as pl  # noqa: PLC0415
 
-        from pipeline.formats.expressions import nothing  # noqa: PLC0415
+        from tracelake.formats.expressions import nothing  # noqa: PLC0415
 
         for number, (kind, matches) in enumerate(zip(self._kinds, found.matches, strict=True)):
             groups = self._expressions[number].groups

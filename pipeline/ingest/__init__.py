@@ -1,12 +1,12 @@
 """Turn inputs into committed runs: discover, sniff, group into runs, parse, commit."""
 
-from pipeline.ingest.executors import Progress
-from pipeline.ingest.host_map import Hosts, read_hosts
-from pipeline.ingest.options import Options
-from pipeline.ingest.outcome import IngestReport, RunOutcome, planned_table, unplaced
-from pipeline.ingest.plan import Status
-from pipeline.ingest.runner import ingest, plan
-from pipeline.inputs.expand import DecompressionLimit
+from tracelake.ingest.executors import Progress
+from tracelake.ingest.host_map import Hosts, read_hosts
+from tracelake.ingest.options import Options
+from tracelake.ingest.outcome import IngestReport, RunOutcome, planned_table, unplaced
+from tracelake.ingest.plan import Status
+from tracelake.ingest.runner import ingest, plan
+from tracelake.inputs.expand import DecompressionLimit
 
 __all__ = [
     "DecompressionLimit",

@@ -15,10 +15,10 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import IO, Any, NoReturn, Self
 
-from pipeline.base.memory_limit import processors
-from pipeline.formats import Format, formats
-from pipeline.ingest.sniff import Judged, judge_file, plain_verdicts, verdicts_of
-from pipeline.inputs.streams import FileRef
+from tracelake.base.memory_limit import processors
+from tracelake.formats import Format, formats
+from tracelake.ingest.sniff import Judged, judge_file, plain_verdicts, verdicts_of
+from tracelake.inputs.streams import FileRef
 
 MANY = 256
 """Files that are worth sharing."""

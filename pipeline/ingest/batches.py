@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from pipeline.ingest.find import InputFile
-from pipeline.ingest.plan import RunPlan
-from pipeline.storage import is_uri
+from tracelake.ingest.find import InputFile
+from tracelake.ingest.plan import RunPlan
+from tracelake.storage import is_uri
 
 Job = Sequence[RunPlan]
 """A run, or all runs that share a tar, which is read once, from beginning to end."""

@@ -17,8 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.base.files import make_folder
-from pipeline.lake import (
+from tracelake.base.files import make_folder
+from tracelake.lake import (
     Change,
     Lake,
     RunEntry,
@@ -28,9 +28,9 @@ from pipeline.lake import (
     is_pack,
     label_of,
 )
-from pipeline.lake.packing import rows_of_runs
-from pipeline.lake.parquet import LANES, PartWriter
-from pipeline.schema.tables import tables
+from tracelake.lake.packing import rows_of_runs
+from tracelake.lake.parquet import LANES, PartWriter
+from tracelake.schema.tables import tables
 
 _SOURCES = "sources"
 

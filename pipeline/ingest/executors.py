@@ -11,14 +11,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
-from pipeline.base.signals import wait_for_one
-from pipeline.execution import Workers, require, work_folder
-from pipeline.ingest.batches import Job, sent
-from pipeline.ingest.options import Options
-from pipeline.ingest.work import RunResult, ingest_batch
-from pipeline.lake import part_files_at
-from pipeline.lake.parquet import LANES
-from pipeline.storage import is_uri
+from tracelake.base.signals import wait_for_one
+from tracelake.execution import Workers, require, work_folder
+from tracelake.ingest.batches import Job, sent
+from tracelake.ingest.options import Options
+from tracelake.ingest.work import RunResult, ingest_batch
+from tracelake.lake import part_files_at
+from tracelake.lake.parquet import LANES
+from tracelake.storage import is_uri
 
 Parsed = Future[list[RunResult]]
 

@@ -10,11 +10,11 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from pipeline.base.errors import UsageError
-from pipeline.formats import FileFacts, Format, format_named, formats
-from pipeline.ingest.assistant import Assistant
-from pipeline.ingest.host_map import Place
-from pipeline.ingest.known_inputs import (
+from tracelake.base.errors import UsageError
+from tracelake.formats import FileFacts, Format, format_named, formats
+from tracelake.ingest.assistant import Assistant
+from tracelake.ingest.host_map import Place
+from tracelake.ingest.known_inputs import (
     KnownInput,
     KnownInputs,
     Record,
@@ -23,17 +23,17 @@ from pipeline.ingest.known_inputs import (
     location_of,
     skip_record,
 )
-from pipeline.ingest.options import Options
-from pipeline.ingest.run_pattern import TEXT_GROUPS, compile_pattern
-from pipeline.ingest.sniff import Judged, Verdict, judge
-from pipeline.inputs.discover import Root, Skip, discover
-from pipeline.inputs.heads import open_heads
-from pipeline.inputs.prefetch import ahead
-from pipeline.inputs.stored_inputs import StoredRoot
-from pipeline.inputs.streams import FileRef, open_begun
-from pipeline.schema.tables import SCHEMA_VERSION
-from pipeline.schema.topology import LARGEST
-from pipeline.storage import WIDTH
+from tracelake.ingest.options import Options
+from tracelake.ingest.run_pattern import TEXT_GROUPS, compile_pattern
+from tracelake.ingest.sniff import Judged, Verdict, judge
+from tracelake.inputs.discover import Root, Skip, discover
+from tracelake.inputs.heads import open_heads
+from tracelake.inputs.prefetch import ahead
+from tracelake.inputs.stored_inputs import StoredRoot
+from tracelake.inputs.streams import FileRef, open_begun
+from tracelake.schema.tables import SCHEMA_VERSION
+from tracelake.schema.topology import LARGEST
+from tracelake.storage import WIDTH
 
 # Files that are sniffed at a time.
 _BLOCK = 512

@@ -20,8 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.base.errors import UsageError
-from pipeline.base.files import read_text
+from tracelake.base.errors import UsageError
+from tracelake.base.files import read_text
 
 # Room for a million ranks.
 _LARGEST = 100_000_000

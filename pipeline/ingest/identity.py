@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import IO
 
-from pipeline.formats import one_run_per_file
-from pipeline.ingest.find import InputFile
-from pipeline.inputs.archives import pass_by
-from pipeline.inputs.opening import open_entry
-from pipeline.inputs.streams import DECODE_ERRORS, FileRef, decompressed
+from tracelake.formats import one_run_per_file
+from tracelake.ingest.find import InputFile
+from tracelake.inputs.archives import pass_by
+from tracelake.inputs.opening import open_entry
+from tracelake.inputs.streams import DECODE_ERRORS, FileRef, decompressed
 
 _ID_LENGTH = 120
 _HASH_DIGITS = 8

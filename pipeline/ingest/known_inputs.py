@@ -11,10 +11,10 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from pipeline.formats import FileFacts
-from pipeline.ingest.host_map import Place
-from pipeline.inputs.streams import FileRef, strip_suffix
-from pipeline.lake import RunEntry, Snapshot, label_of
+from tracelake.formats import FileFacts
+from tracelake.ingest.host_map import Place
+from tracelake.inputs.streams import FileRef, strip_suffix
+from tracelake.lake import RunEntry, Snapshot, label_of
 
 Record = Mapping[str, Any]
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline.formats import Format
-from pipeline.ingest.host_map import Hosts
-from pipeline.inputs.expand import DEFAULT_EXPANSION, DecompressionLimit
-from pipeline.schema.tables import SCHEMA_VERSION
+from tracelake.formats import Format
+from tracelake.ingest.host_map import Hosts
+from tracelake.inputs.expand import DEFAULT_EXPANSION, DecompressionLimit
+from tracelake.schema.tables import SCHEMA_VERSION
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from pipeline.base.text import counted, printable
-from pipeline.formats import Format
-from pipeline.formats.ledger import EXPANDED_TOO_FAR, Fault
-from pipeline.ingest.find import InputFile
-from pipeline.ingest.host_map import Hosts
-from pipeline.ingest.known_inputs import Record
-from pipeline.ingest.plan import RunPlan, Status
-from pipeline.ingest.work import RunResult
-from pipeline.lake import label_of
-from pipeline.schema.tables import tables
+from tracelake.base.text import counted, printable
+from tracelake.formats import Format
+from tracelake.formats.ledger import EXPANDED_TOO_FAR, Fault
+from tracelake.ingest.find import InputFile
+from tracelake.ingest.host_map import Hosts
+from tracelake.ingest.known_inputs import Record
+from tracelake.ingest.plan import RunPlan, Status
+from tracelake.ingest.work import RunResult
+from tracelake.lake import label_of
+from tracelake.schema.tables import tables
 
 _WRITTEN = (Status.NEW, Status.UPDATED)
 _UNREADABLE = "unreadable"

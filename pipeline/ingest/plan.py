@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.formats import FileFacts, Format, Run
-from pipeline.ingest.find import Findings, InputFile
-from pipeline.ingest.identity import (
+from tracelake.formats import FileFacts, Format, Run
+from tracelake.ingest.find import Findings, InputFile
+from tracelake.ingest.identity import (
     content_hash,
     feeding_order,
     first_source,
@@ -21,7 +21,7 @@ from pipeline.ingest.identity import (
     packed_hashes,
     run_id_of,
 )
-from pipeline.ingest.known_inputs import (
+from tracelake.ingest.known_inputs import (
     ID_BYTES,
     KnownInput,
     KnownInputs,
@@ -29,10 +29,10 @@ from pipeline.ingest.known_inputs import (
     base_name,
     place_record,
 )
-from pipeline.ingest.options import Options
-from pipeline.ingest.twins import fold_twins
-from pipeline.inputs.streams import FileRef
-from pipeline.lake import RunEntry, label_of
+from tracelake.ingest.options import Options
+from tracelake.ingest.twins import fold_twins
+from tracelake.inputs.streams import FileRef
+from tracelake.lake import RunEntry, label_of
 
 
 class Status(enum.StrEnum):

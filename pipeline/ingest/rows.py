@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.formats import RunFacts
-from pipeline.ingest.plan import RunPlan
-from pipeline.schema import topology
+from tracelake.formats import RunFacts
+from tracelake.ingest.plan import RunPlan
+from tracelake.schema import topology
 
 # Sizes in the order in which `runs.config` has them.
 _CONFIG_SIZES = (

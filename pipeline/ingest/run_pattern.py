@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import warnings
 
-from pipeline.base.errors import UsageError
-from pipeline.schema import topology
+from tracelake.base.errors import UsageError
+from tracelake.schema import topology
 
 TEXT_GROUPS = ("run", "host", "device")
 _PATTERN_GROUPS = (*TEXT_GROUPS, "rank", *topology.KEYS)

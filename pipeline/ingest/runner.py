@@ -12,23 +12,23 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.base import files
-from pipeline.base.errors import InputError, UsageError, WorkersError
-from pipeline.base.memory_limit import jobs_within, processors
-from pipeline.base.metrics import count, phase
-from pipeline.base.text import counted
-from pipeline.execution import Workers
-from pipeline.ingest.batches import Job, batches
-from pipeline.ingest.duplicates import settle_duplicates
-from pipeline.ingest.executors import Crew, Elsewhere, Parsed, Progress, Threads
-from pipeline.ingest.find import Findings, find
-from pipeline.ingest.known_inputs import KnownInputs, Record, location_of, skip_record
-from pipeline.ingest.options import Options
-from pipeline.ingest.outcome import IngestReport, RunOutcome, outcome_of, unplaced
-from pipeline.ingest.plan import RunPlan, Status, plan_runs
-from pipeline.ingest.work import RunResult, record_of
-from pipeline.inputs.discover import resolve_roots
-from pipeline.lake import (
+from tracelake.base import files
+from tracelake.base.errors import InputError, UsageError, WorkersError
+from tracelake.base.memory_limit import jobs_within, processors
+from tracelake.base.metrics import count, phase
+from tracelake.base.text import counted
+from tracelake.execution import Workers
+from tracelake.ingest.batches import Job, batches
+from tracelake.ingest.duplicates import settle_duplicates
+from tracelake.ingest.executors import Crew, Elsewhere, Parsed, Progress, Threads
+from tracelake.ingest.find import Findings, find
+from tracelake.ingest.known_inputs import KnownInputs, Record, location_of, skip_record
+from tracelake.ingest.options import Options
+from tracelake.ingest.outcome import IngestReport, RunOutcome, outcome_of, unplaced
+from tracelake.ingest.plan import RunPlan, Status, plan_runs
+from tracelake.ingest.work import RunResult, record_of
+from tracelake.inputs.discover import resolve_roots
+from tracelake.lake import (
     Change,
     Lake,
     Losses,
@@ -38,9 +38,9 @@ from pipeline.lake import (
     label_of,
     real_name,
 )
-from pipeline.lake.parquet import LANES, PartWriter
-from pipeline.schema.tables import tables
-from pipeline.storage import is_uri
+from tracelake.lake.parquet import LANES, PartWriter
+from tracelake.schema.tables import tables
+from tracelake.storage import is_uri
 
 _READ = (Status.NEW, Status.UPDATED)
 

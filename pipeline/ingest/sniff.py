@@ -8,11 +8,11 @@ from datetime import datetime
 from sys import intern
 from typing import Any, NamedTuple, TypeAlias
 
-from pipeline.formats import Claim, FileFacts, Format, formats
-from pipeline.ingest.known_inputs import ID_BYTES, beginnings_of
-from pipeline.inputs.discover import Skip
-from pipeline.inputs.heads import Found, plain_head
-from pipeline.inputs.streams import FileRef, strip_suffix
+from tracelake.formats import Claim, FileFacts, Format, formats
+from tracelake.ingest.known_inputs import ID_BYTES, beginnings_of
+from tracelake.inputs.discover import Skip
+from tracelake.inputs.heads import Found, plain_head
+from tracelake.inputs.streams import FileRef, strip_suffix
 
 
 class Verdict(NamedTuple):

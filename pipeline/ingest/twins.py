@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
-from pipeline.ingest.find import InputFile
+from tracelake.ingest.find import InputFile
 
 Sources = tuple[InputFile, ...]
 Twins = tuple[tuple[InputFile, int], ...]

@@ -15,22 +15,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.base.metrics import phase
-from pipeline.formats.ledger import Fault, Ledger, SourceCount
-from pipeline.ingest.batches import Job
-from pipeline.ingest.find import InputFile
-from pipeline.ingest.known_inputs import source_record
-from pipeline.ingest.options import Options
-from pipeline.ingest.plan import RunPlan
-from pipeline.ingest.rows import is_complete, run_row
-from pipeline.inputs.archives import pass_by
-from pipeline.inputs.chunks import CHUNK_BYTES, Buffer, ChunkReader
-from pipeline.inputs.sources import FileSource, MemberSource, Read, Source, opened_ahead
-from pipeline.inputs.streams import FileRef
-from pipeline.lake import RunEntry, generation_of
-from pipeline.lake.parquet import PartWriter
-from pipeline.schema.tables import tables
-from pipeline.storage import is_uri
+from tracelake.base.metrics import phase
+from tracelake.formats.ledger import Fault, Ledger, SourceCount
+from tracelake.ingest.batches import Job
+from tracelake.ingest.find import InputFile
+from tracelake.ingest.known_inputs import source_record
+from tracelake.ingest.options import Options
+from tracelake.ingest.plan import RunPlan
+from tracelake.ingest.rows import is_complete, run_row
+from tracelake.inputs.archives import pass_by
+from tracelake.inputs.chunks import CHUNK_BYTES, Buffer, ChunkReader
+from tracelake.inputs.sources import FileSource, MemberSource, Read, Source, opened_ahead
+from tracelake.inputs.streams import FileRef
+from tracelake.lake import RunEntry, generation_of
+from tracelake.lake.parquet import PartWriter
+from tracelake.schema.tables import tables
+from tracelake.storage import is_uri
 
 Advance = Callable[[int, int, int], None]
 

@@ -14,10 +14,10 @@ from collections.abc import Generator, Iterable
 from contextlib import closing
 from typing import IO, Self
 
-from pipeline.inputs.expand import Bounded
-from pipeline.inputs.names import text_name
-from pipeline.inputs.streams import DECODE_ERRORS, FileRef, decompressed, open_file, stat_of
-from pipeline.storage import is_uri
+from tracelake.inputs.expand import Bounded
+from tracelake.inputs.names import text_name
+from tracelake.inputs.streams import DECODE_ERRORS, FileRef, decompressed, open_file, stat_of
+from tracelake.storage import is_uri
 
 # Types of headers that only give the name or the times of the next member.
 _EXTENSION_BYTES = 1 << 20

@@ -15,20 +15,20 @@ from typing import IO
 
 import numpy as np
 
-from pipeline.formats import Chunk, Span
-from pipeline.formats.ledger import (
+from tracelake.formats import Chunk, Span
+from tracelake.formats.ledger import (
     BYTE_ORDER_MARK,
     CHANGED_WHILE_READ,
     LINE_TOO_LONG,
     TEXT_LIMIT,
     Ledger,
 )
-from pipeline.inputs.damage import damage_note, salvaged
-from pipeline.inputs.expand import ExpandedTooFarError
-from pipeline.inputs.opening import Opened
-from pipeline.inputs.sources import Read, Source
-from pipeline.inputs.streams import DECODE_ERRORS, Codec
-from pipeline.kernels.numbers import line_ends
+from tracelake.inputs.damage import damage_note, salvaged
+from tracelake.inputs.expand import ExpandedTooFarError
+from tracelake.inputs.opening import Opened
+from tracelake.inputs.sources import Read, Source
+from tracelake.inputs.streams import DECODE_ERRORS, Codec
+from tracelake.kernels.numbers import line_ends
 
 # A line longer than this is rejected; 16 MiB hold an operation with about 80,000 sub-operations.
 CHUNK_BYTES = 16 << 20

@@ -7,16 +7,16 @@ import io
 from collections.abc import Callable
 from typing import IO
 
-from pipeline.formats.ledger import (
+from tracelake.formats.ledger import (
     EXPANDED_TOO_FAR,
     READ_ERROR,
     TRUNCATED_COMPRESSION,
     Fault,
     Ledger,
 )
-from pipeline.inputs.expand import ExpandedTooFarError
-from pipeline.inputs.sources import Source
-from pipeline.inputs.streams import DECODE_ERRORS
+from tracelake.inputs.expand import ExpandedTooFarError
+from tracelake.inputs.sources import Source
+from tracelake.inputs.streams import DECODE_ERRORS
 
 _PIECE = 1 << 16
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from pipeline.base.errors import InputError
-from pipeline.inputs.expand import DecompressionLimit
-from pipeline.inputs.names import text_name
-from pipeline.inputs.stored_inputs import StoredRoot, hidden_part, stored_root
-from pipeline.inputs.streams import (
+from tracelake.base.errors import InputError
+from tracelake.inputs.expand import DecompressionLimit
+from tracelake.inputs.names import text_name
+from tracelake.inputs.stored_inputs import StoredRoot, hidden_part, stored_root
+from tracelake.inputs.streams import (
     FileRef,
 )
-from pipeline.storage import is_uri
+from tracelake.storage import is_uri
 
 STANDARD_INPUT = "-"
 

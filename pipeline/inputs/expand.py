@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, cast
 
-from pipeline.base.errors import UsageError
-from pipeline.base.memory_limit import parse_size
+from tracelake.base.errors import UsageError
+from tracelake.base.memory_limit import parse_size
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

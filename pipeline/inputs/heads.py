@@ -6,17 +6,17 @@ import io
 from collections.abc import Callable, Iterator
 from typing import IO, NamedTuple
 
-from pipeline.formats import HEAD_BYTES
-from pipeline.inputs.archives import (
+from tracelake.formats import HEAD_BYTES
+from tracelake.inputs.archives import (
     is_tar,
     is_zip,
     open_zip_member,
     walk_tar,
     zip_members,
 )
-from pipeline.inputs.discover import Skip
-from pipeline.inputs.expand import ExpandedTooFarError
-from pipeline.inputs.streams import (
+from tracelake.inputs.discover import Skip
+from tracelake.inputs.expand import ExpandedTooFarError
+from tracelake.inputs.streams import (
     DECODE_ERRORS,
     FileRef,
     codec_of,

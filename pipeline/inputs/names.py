@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from pipeline.formats.ledger import escape
+from tracelake.formats.ledger import escape
 
 
 def text_name(name: str) -> str:

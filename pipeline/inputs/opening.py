@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import IO
 
-from pipeline.inputs.archives import open_zip_member, pass_by
-from pipeline.inputs.streams import Codec, FileRef, decompressed, open_file
+from tracelake.inputs.archives import open_zip_member, pass_by
+from tracelake.inputs.streams import Codec, FileRef, decompressed, open_file
 
 Opened = AbstractContextManager[tuple[IO[bytes], Codec | None]]
 """Decompressed bytes of an input and its compression."""

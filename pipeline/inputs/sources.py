@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO
 
-from pipeline.inputs.opening import Opened, open_entry
-from pipeline.inputs.prefetch import ahead
-from pipeline.inputs.streams import FileRef, decompressed, read_as_planned, stat_of
-from pipeline.storage import FIRST_BYTES, is_uri
+from tracelake.inputs.opening import Opened, open_entry
+from tracelake.inputs.prefetch import ahead
+from tracelake.inputs.streams import FileRef, decompressed, read_as_planned, stat_of
+from tracelake.storage import FIRST_BYTES, is_uri
 
 # Objects of a store that one run opens at once.
 _AHEAD = 16

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
-from pipeline.base.errors import InputError
-from pipeline.storage import Listed, StorePath, listed, place_of, stat
+from tracelake.base.errors import InputError
+from tracelake.storage import Listed, StorePath, listed, place_of, stat
 
 _MAGIC = re.compile(r"[*\[]")
 _FIRST, _THEN = r"(?!\.)", r"[^/]*"  # a star matches no hidden name, as in a shell

@@ -17,8 +17,8 @@ from typing import IO, NamedTuple, cast
 import pyarrow as pa
 from isal import igzip, isal_zlib
 
-from pipeline.inputs.expand import Bounded
-from pipeline.storage import StoredFile, is_uri, place_of, stat
+from tracelake.inputs.expand import Bounded
+from tracelake.storage import StoredFile, is_uri, place_of, stat
 
 _IsalError = cast(type[Exception], isal_zlib.error)
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.kernels.compiled import kernel
-from pipeline.kernels.numbers import NULL, Bytes, copy_bytes
+from tracelake.kernels.compiled import kernel
+from tracelake.kernels.numbers import NULL, Bytes, copy_bytes
 
 Longs = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]

@@ -16,7 +16,7 @@ from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from pipeline.kernels.object_code import ObjectCode
+from tracelake.kernels.object_code import ObjectCode
 
 _Function = Callable[..., object]
 

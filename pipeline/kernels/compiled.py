@@ -24,8 +24,8 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.base.disk_cache import DiskCache, places
-from pipeline.kernels.object_code import Entry, ObjectCode, linked, processor, tools
+from tracelake.base.disk_cache import DiskCache, places
+from tracelake.kernels.object_code import Entry, ObjectCode, linked, processor, tools
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 _listeners: list[Callable[[str], None]] = []
@@ -78,7 +78,7 @@ class _Inside:
 
     @functools.cached_property
     def _numba_type_(self) -> object:
-        from pipeline.kernels import codegen  # noqa: PLC0415 - imports numba
+        from tracelake.kernels import codegen  # noqa: PLC0415 - imports numba
 
         return self._known(codegen)
 
@@ -111,7 +111,7 @@ class _Kernel(_Inside):
 
     def _compiled(self, file: str, arguments: tuple[object, ...]) -> Entry:
         _tell("compiling the parsers for this machine on first use: 2 to 20 s per format")
-        from pipeline.kernels import codegen  # noqa: PLC0415 - imports numba
+        from tracelake.kernels import codegen  # noqa: PLC0415 - imports numba
 
         code, kept = codegen.machine_code(self._function, arguments), _kept(self._folder)
         kept.write(file, code.packed())

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.kernels.compiled import equal_at, inlined, kernel, trailing_zeros, typed
+from tracelake.kernels.compiled import equal_at, inlined, kernel, trailing_zeros, typed
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Longs: TypeAlias = npt.NDArray[np.int64]

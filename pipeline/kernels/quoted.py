@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline.kernels.compiled import kernel
-from pipeline.kernels.numbers import Bytes
+from tracelake.kernels.compiled import kernel
+from tracelake.kernels.numbers import Bytes
 
 _BACKSLASH = 92
 _MAX_CODE_POINT = 0x10FFFF

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.kernels.compiled import inlined, kernel, word_at
-from pipeline.kernels.numbers import Bytes, copy_bytes
+from tracelake.kernels.compiled import inlined, kernel, word_at
+from tracelake.kernels.numbers import Bytes, copy_bytes
 
 
 class Tokens(NamedTuple):

@@ -17,11 +17,11 @@ manifests, so they see a group before or after, never between. Only this package
 removes part files and manifests; others write in the staging folder that it gives them.
 """
 
-from pipeline.lake.dropped import drop_runs, dropped_runs
-from pipeline.lake.home import full_name, local_root, part_files_at, real_name
-from pipeline.lake.leftovers import Leftover, leftovers, loose_parts, remove_leftovers
-from pipeline.lake.losses import DAMAGED, MISSING, Losses, find_losses, find_missing, never, of_day
-from pipeline.lake.manifest import (
+from tracelake.lake.dropped import drop_runs, dropped_runs
+from tracelake.lake.home import full_name, local_root, part_files_at, real_name
+from tracelake.lake.leftovers import Leftover, leftovers, loose_parts, remove_leftovers
+from tracelake.lake.losses import DAMAGED, MISSING, Losses, find_losses, find_missing, never, of_day
+from tracelake.lake.manifest import (
     Change,
     RunEntry,
     Snapshot,
@@ -29,10 +29,10 @@ from pipeline.lake.manifest import (
     label_of,
     part_folder,
 )
-from pipeline.lake.packs import Packs, is_pack, pack_folder
-from pipeline.lake.part_files import Mark, PartFiles
-from pipeline.lake.store import Lake
-from pipeline.lake.work import STAGING
+from tracelake.lake.packs import Packs, is_pack, pack_folder
+from tracelake.lake.part_files import Mark, PartFiles
+from tracelake.lake.store import Lake
+from tracelake.lake.work import STAGING
 
 __all__ = [
     "DAMAGED",

@@ -7,10 +7,10 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from pipeline.lake.manifest import RunEntry
-from pipeline.lake.shapes import dropped_damage
-from pipeline.lake.store import Lake
-from pipeline.lake.versioned import read_versioned
+from tracelake.lake.manifest import RunEntry
+from tracelake.lake.shapes import dropped_damage
+from tracelake.lake.store import Lake
+from tracelake.lake.versioned import read_versioned
 
 DROPPED_VERSION = 1
 # No suffix: files that end in .json are manifests of groups.

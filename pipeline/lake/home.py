@@ -9,8 +9,8 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.base import files
-from pipeline.base.errors import (
+from tracelake.base import files
+from tracelake.base.errors import (
     ChangedError,
     LakeError,
     RefusedError,
@@ -18,10 +18,10 @@ from pipeline.base.errors import (
     advice_on,
     is_refusal,
 )
-from pipeline.lake.part_files import LocalPartFiles, PartFiles
-from pipeline.lake.small_files import LocalSmallFiles, SmallFiles
-from pipeline.lake.work import LOCKS, STAGING
-from pipeline.storage import StorePath, is_uri, place_of
+from tracelake.lake.part_files import LocalPartFiles, PartFiles
+from tracelake.lake.small_files import LocalSmallFiles, SmallFiles
+from tracelake.lake.work import LOCKS, STAGING
+from tracelake.storage import StorePath, is_uri, place_of
 
 MANIFESTS = "_manifest"
 WAREHOUSE = "warehouse.duckdb"
@@ -157,7 +157,7 @@ def part_files_at(base: str) -> PartFiles:
 def _of_store(name: str, place: StorePath) -> Any:
     """Return a module that needs the extra `stores`."""
     try:
-        return importlib.import_module(f"pipeline.lake.{name}")
+        return importlib.import_module(f"tracelake.lake.{name}")
     except ModuleNotFoundError as error:
         raise UsageError(
             f"a lake in a store needs {error.name}, which is not installed",

@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.base.files import remove
-from pipeline.lake.store import Lake
-from pipeline.lake.unlisted_parts import Loose
-from pipeline.lake.work import STAGING, open_lock, remove_staging
+from tracelake.base.files import remove
+from tracelake.lake.store import Lake
+from tracelake.lake.unlisted_parts import Loose
+from tracelake.lake.work import STAGING, open_lock, remove_staging
 
 # Temporary names beside the final place, of a commit and of others; the latter are locked
 # meanwhile.

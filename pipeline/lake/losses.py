@@ -15,8 +15,8 @@ from datetime import date
 from functools import partial
 from itertools import chain
 
-from pipeline.lake.manifest import Snapshot
-from pipeline.lake.part_files import Mark, PartFiles
+from tracelake.lake.manifest import Snapshot
+from tracelake.lake.part_files import Mark, PartFiles
 
 MISSING, DAMAGED = "missing", "damaged"
 # A prime number: jobs that are run every n-th day, for any n below it, verify all parts as well.

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from pipeline.base.errors import LakeError
-from pipeline.lake.packs import Packs
-from pipeline.schema.tables import PARTITION_KEY, SCHEMA_VERSION
+from tracelake.base.errors import LakeError
+from tracelake.lake.packs import Packs
+from tracelake.schema.tables import PARTITION_KEY, SCHEMA_VERSION
 
 # Hive's own spelling of NULL in a partition folder: the rows of `skipped` belong to no run.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -26,7 +26,7 @@ class RunEntry:
         generation: Changes whenever the run's rows do.
         parts: Part files by table, posix, relative to the lake's root, as they were committed;
             `Snapshot.parts_of` says where the rows are.
-        sources: The record of each input, by source_id; see `pipeline.ingest.work`.
+        sources: The record of each input, by source_id; see `tracelake.ingest.work`.
         options: The options of its ingest.
     """
 

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pipeline.base import files
-from pipeline.lake.small_files import Chain, SmallFiles
-from pipeline.lake.work import locked
-from pipeline.storage import WIDTH, StorePath
-from pipeline.storage.objects import Objects, Version
+from tracelake.base import files
+from tracelake.lake.small_files import Chain, SmallFiles
+from tracelake.lake.work import locked
+from tracelake.storage import WIDTH, StorePath
+from tracelake.storage.objects import Objects, Version
 
 _VERSIONS = ".versions.json"
 # No store can delete on a condition, so objects are emptied instead; an empty object is no file.

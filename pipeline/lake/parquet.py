@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.base.files import NewFile
-from pipeline.base.metrics import phase
-from pipeline.lake import pack_folder, part_folder
-from pipeline.lake.record_batches import cut, joined
-from pipeline.schema.tables import PARTITION_KEY, tables
+from tracelake.base.files import NewFile
+from tracelake.base.metrics import phase
+from tracelake.lake import pack_folder, part_folder
+from tracelake.lake.record_batches import cut, joined
+from tracelake.schema.tables import PARTITION_KEY, tables
 
 ROW_GROUP_ROWS = 1 << 18
 ROW_GROUPS_PER_PART = 32

@@ -1,4 +1,4 @@
-"""Access a lake's part files in its directory; `pipeline.lake.stored` does so below a URI."""
+"""Access a lake's part files in its directory; `tracelake.lake.stored` does so below a URI."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from pipeline.base import files
-from pipeline.lake.packs import PACKED
-from pipeline.schema.tables import PARTITION_KEY, tables
+from tracelake.base import files
+from tracelake.lake.packs import PACKED
+from tracelake.schema.tables import PARTITION_KEY, tables
 
 if TYPE_CHECKING:
     import duckdb

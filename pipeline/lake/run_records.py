@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.lake import Lake
-from pipeline.schema.tables import Column, Table
+from tracelake.lake import Lake
+from tracelake.schema.tables import Column, Table
 
 KEPT_RECORDS = 1000
 _FILE = "_run/records.jsonl"

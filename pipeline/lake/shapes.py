@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from pipeline.lake.manifest import part_folder
-from pipeline.lake.packs import PACKED
-from pipeline.schema.tables import SCHEMA_VERSION, tables
+from tracelake.lake.manifest import part_folder
+from tracelake.lake.packs import PACKED
+from tracelake.schema.tables import SCHEMA_VERSION, tables
 
 _Nullable = (str, type(None))
 _STAT = {"size": int, "mtime_ns": int, "inode": (int, type(None)), "members": int}

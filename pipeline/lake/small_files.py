@@ -1,6 +1,6 @@
 """Access the files of a lake that change: manifests, records, the warehouse.
 
-They are in its directory, or in a store with a local copy (`pipeline.lake.mirror`).
+They are in its directory, or in a store with a local copy (`tracelake.lake.mirror`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.base import files
+from tracelake.base import files
 
 Chain = Sequence[tuple[str, bytes | None]]
 """Files, by posix path relative to the lake, with their new content; None removes a file. They are

@@ -11,18 +11,18 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pipeline.base import files
-from pipeline.base.errors import ChangedError, LakeError
-from pipeline.lake.home import MANIFESTS, RECORDS, WAREHOUSE, find_home, make_home
-from pipeline.lake.manifest import Change, RunEntry, Snapshot
-from pipeline.lake.packs import PACKS_VERSION, Packs
-from pipeline.lake.part_files import Mark, PartFiles
-from pipeline.lake.shapes import group_damage, packs_damage, skipped_damage
-from pipeline.lake.small_files import SmallFiles
-from pipeline.lake.unlisted_parts import Loose
-from pipeline.lake.versioned import read_versioned
-from pipeline.lake.work import locked, remove_dead, staging
-from pipeline.storage import is_uri
+from tracelake.base import files
+from tracelake.base.errors import ChangedError, LakeError
+from tracelake.lake.home import MANIFESTS, RECORDS, WAREHOUSE, find_home, make_home
+from tracelake.lake.manifest import Change, RunEntry, Snapshot
+from tracelake.lake.packs import PACKS_VERSION, Packs
+from tracelake.lake.part_files import Mark, PartFiles
+from tracelake.lake.shapes import group_damage, packs_damage, skipped_damage
+from tracelake.lake.small_files import SmallFiles
+from tracelake.lake.unlisted_parts import Loose
+from tracelake.lake.versioned import read_versioned
+from tracelake.lake.work import locked, remove_dead, staging
+from tracelake.storage import is_uri
 
 MANIFEST_VERSION = 1
 SKIPPED_GROUP = "_skipped"

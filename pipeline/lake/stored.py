@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
-from pipeline.lake.part_files import PartFiles, Stored
-from pipeline.lake.work import STAGING
-from pipeline.schema.tables import tables
-from pipeline.storage import StoredFile, StorePath, listed, look, remove_all, upload
-from pipeline.storage.duck import mount
+from tracelake.lake.part_files import PartFiles, Stored
+from tracelake.lake.work import STAGING
+from tracelake.schema.tables import tables
+from tracelake.storage import StoredFile, StorePath, listed, look, remove_all, upload
+from tracelake.storage.duck import mount
 
 if TYPE_CHECKING:
     import duckdb

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from pipeline.base.files import append, remove, replace, write
-from pipeline.lake.shapes import is_part
+from tracelake.base.files import append, remove, replace, write
+from tracelake.lake.shapes import is_part
 
 
 class Loose:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pipeline.base.errors import LakeError
+from tracelake.base.errors import LakeError
 
 
 def read_versioned(

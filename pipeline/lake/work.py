@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
-from pipeline.base.files import make_folder, naming, remove_tree, replace
+from tracelake.base.files import make_folder, naming, remove_tree, replace
 
 STAGING = "_staging"
 LOCKS = "_lock"

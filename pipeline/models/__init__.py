@@ -1,12 +1,12 @@
 """Read models from `sql/`, build them into the warehouse, and check them against their headers."""
 
-from pipeline.models.base import create_empty_tables
-from pipeline.models.build import BuildResult, build, losses_before
-from pipeline.models.catalog import Catalog, catalog, load
-from pipeline.models.compute import compute, connect
-from pipeline.models.describe import describe, relation_columns
-from pipeline.models.failures import Failure
-from pipeline.models.header import Model
+from tracelake.models.base import create_empty_tables
+from tracelake.models.build import BuildResult, build, losses_before
+from tracelake.models.catalog import Catalog, catalog, load
+from tracelake.models.compute import compute, connect
+from tracelake.models.describe import describe, relation_columns
+from tracelake.models.failures import Failure
+from tracelake.models.header import Model
 
 __all__ = [
     "BuildResult",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import duckdb
 
-from pipeline.base.errors import (
+from tracelake.base.errors import (
     REFUSED,
     ContractError,
     LakeError,
@@ -19,10 +19,10 @@ from pipeline.base.errors import (
     RowsError,
     StoreError,
 )
-from pipeline.base.signals import raise_if_ending
-from pipeline.lake import is_pack
-from pipeline.models.lost import lost_table
-from pipeline.schema.tables import PARTITION_KEY, Column, Table, tables
+from tracelake.base.signals import raise_if_ending
+from tracelake.lake import is_pack
+from tracelake.models.lost import lost_table
+from tracelake.schema.tables import PARTITION_KEY, Column, Table, tables
 
 _QUOTE = "$tracelake$"
 # DuckDB only passes on the system's message.

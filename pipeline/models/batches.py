@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.base.errors import LakeError
-from pipeline.lake import PartFiles, Snapshot
-from pipeline.schema.tables import tables
+from tracelake.base.errors import LakeError
+from tracelake.lake import PartFiles, Snapshot
+from tracelake.schema.tables import tables
 
 # Bytes of the runs that are computed together, without the docs of columns that every part has.
 _BATCH_BYTES = 32 << 20

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.base import files
-from pipeline.base.files import naming
-from pipeline.base.text import counted
-from pipeline.execution import Workers
-from pipeline.lake import Lake, Losses, Snapshot, find_losses
-from pipeline.lake.packing import rewrite_packs
-from pipeline.models.catalog import Catalog, catalog
-from pipeline.models.failures import Failure
-from pipeline.models.fill import WarehouseWriter
-from pipeline.models.state import (
+from tracelake.base import files
+from tracelake.base.files import naming
+from tracelake.base.text import counted
+from tracelake.execution import Workers
+from tracelake.lake import Lake, Losses, Snapshot, find_losses
+from tracelake.lake.packing import rewrite_packs
+from tracelake.models.catalog import Catalog, catalog
+from tracelake.models.failures import Failure
+from tracelake.models.fill import WarehouseWriter
+from tracelake.models.state import (
     State,
     examined,
     recorded_failures,
@@ -28,7 +28,7 @@ from pipeline.models.state import (
     recorded_state,
     wal_of,
 )
-from pipeline.schema.tables import schema_hash
+from tracelake.schema.tables import schema_hash
 
 # If others commit meanwhile, a build adds their runs this often before it publishes.
 _ATTEMPTS = 4

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.base.errors import ContractError
-from pipeline.base.resources import resource_dir
-from pipeline.models.header import Model, read_model
-from pipeline.models.validate import Proof
-from pipeline.schema.tables import Column, columns, tables
+from tracelake.base.errors import ContractError
+from tracelake.base.resources import resource_dir
+from tracelake.models.header import Model, read_model
+from tracelake.models.validate import Proof
+from tracelake.schema.tables import Column, columns, tables
 
 CHECKS = "checks"
 EXAMPLES = "examples"

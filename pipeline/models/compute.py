@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import duckdb
 
-from pipeline.base.errors import RowsError
-from pipeline.models.base import engine_errors, quoted
-from pipeline.models.header import Model
+from tracelake.base.errors import RowsError
+from tracelake.models.base import engine_errors, quoted
+from tracelake.models.header import Model
 
 
 def connect(**config: str | int | bool) -> duckdb.DuckDBPyConnection:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import duckdb
 
-from pipeline.base.metrics import phase
-from pipeline.models.base import copy_of, ddl, quoted, select_parts
-from pipeline.models.batches import Batch
-from pipeline.models.catalog import Catalog
-from pipeline.models.compute import compute
-from pipeline.models.failures import FAILURES, IDENTITY, Failure, add_failures
-from pipeline.models.header import Model
-from pipeline.schema.tables import tables
+from tracelake.base.metrics import phase
+from tracelake.models.base import copy_of, ddl, quoted, select_parts
+from tracelake.models.batches import Batch
+from tracelake.models.catalog import Catalog
+from tracelake.models.compute import compute
+from tracelake.models.failures import FAILURES, IDENTITY, Failure, add_failures
+from tracelake.models.header import Model
+from tracelake.schema.tables import tables
 
 Keep = Callable[[str, str, Sequence[str]], None]
 """Takes the name in the warehouse, the relation with its rows, and its key columns."""

@@ -6,11 +6,11 @@ import difflib
 
 import pyarrow as pa
 
-from pipeline.base.errors import UsageError
-from pipeline.lake.run_records import records_table
-from pipeline.models.catalog import catalog
-from pipeline.models.lost import lost_table
-from pipeline.schema.tables import Column, tables
+from tracelake.base.errors import UsageError
+from tracelake.lake.run_records import records_table
+from tracelake.models.catalog import catalog
+from tracelake.models.lost import lost_table
+from tracelake.schema.tables import Column, tables
 
 _RELATION = pa.schema([(name, pa.string()) for name in ("name", "kind", "grain", "doc")])
 _COLUMN = pa.schema([(name, pa.string()) for name in ("column", "type", "unit", "doc")])

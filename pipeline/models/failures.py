@@ -7,8 +7,8 @@ from dataclasses import astuple, dataclass
 
 import duckdb
 
-from pipeline.base.errors import RowsError
-from pipeline.models.base import quoted
+from tracelake.base.errors import RowsError
+from tracelake.models.base import quoted
 
 FAILURES = "model_failures"
 """The model whose rows the build adds; without it in a catalog, a failure ends the build."""

@@ -10,20 +10,28 @@ from pathlib import Path
 
 import duckdb
 
-from pipeline.base.errors import RowsError
-from pipeline.execution import Workers
-from pipeline.lake import Losses, PartFiles, Snapshot
-from pipeline.models.base import comment, copy_of, ddl, engine_errors, literal, quoted, select_parts
-from pipeline.models.batches import Batch, batch_of, batches, halves
-from pipeline.models.catalog import Catalog
-from pipeline.models.compute import connect
-from pipeline.models.computing import Computing
-from pipeline.models.failures import FAILURES, Failure, read_failures
-from pipeline.models.header import Model
-from pipeline.models.lost import lost_table
-from pipeline.models.remote import Job, computed_elsewhere
-from pipeline.models.state import CATALOG, State, attach, write_state
-from pipeline.schema.tables import Column, tables
+from tracelake.base.errors import RowsError
+from tracelake.execution import Workers
+from tracelake.lake import Losses, PartFiles, Snapshot
+from tracelake.models.base import (
+    comment,
+    copy_of,
+    ddl,
+    engine_errors,
+    literal,
+    quoted,
+    select_parts,
+)
+from tracelake.models.batches import Batch, batch_of, batches, halves
+from tracelake.models.catalog import Catalog
+from tracelake.models.compute import connect
+from tracelake.models.computing import Computing
+from tracelake.models.failures import FAILURES, Failure, read_failures
+from tracelake.models.header import Model
+from tracelake.models.lost import lost_table
+from tracelake.models.remote import Job, computed_elsewhere
+from tracelake.models.state import CATALOG, State, attach, write_state
+from tracelake.schema.tables import Column, tables
 
 # Share of the machine's memory for DuckDB without --memory, all workers together.
 _MEMORY_PERCENT = 60

@@ -10,8 +10,8 @@ from typing import Any
 
 import duckdb
 
-from pipeline.base.errors import ContractError
-from pipeline.models.header import Model
+from tracelake.base.errors import ContractError
+from tracelake.models.header import Model
 
 # Table functions that make rows from their arguments alone.
 TABLE_FUNCTIONS = frozenset({"unnest", "range", "generate_series"})

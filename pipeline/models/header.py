@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.base.errors import ContractError
-from pipeline.schema.tables import Column, columns
+from tracelake.base.errors import ContractError
+from tracelake.schema.tables import Column, columns
 
 _NAME = re.compile(r"_?[a-z][a-z0-9_]*")
 _TAG = re.compile(r"@(\w+)\s*(.*)")

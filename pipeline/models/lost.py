@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from pipeline.schema.tables import PARTITION_KEY, Column, Table, columns
+from tracelake.schema.tables import PARTITION_KEY, Column, Table, columns
 
 
 @functools.cache

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.lake.run_records import records_file, records_table
-from pipeline.models.base import literal, quoted
+from tracelake.lake.run_records import records_file, records_table
+from tracelake.models.base import literal, quoted
 
 
 def records_view(root: Path) -> str:

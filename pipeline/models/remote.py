@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.base.errors import RowsError, WorkersError
-from pipeline.base.text import counted
-from pipeline.execution import Workers, work_folder
-from pipeline.lake import STAGING, Snapshot, part_files_at
-from pipeline.models.base import copy_of, engine_errors, literal, quoted
-from pipeline.models.batches import Batch, halves
-from pipeline.models.catalog import Catalog, catalog
-from pipeline.models.compute import connect
-from pipeline.models.computing import Computing
-from pipeline.schema.tables import tables
+from tracelake.base.errors import RowsError, WorkersError
+from tracelake.base.text import counted
+from tracelake.execution import Workers, work_folder
+from tracelake.lake import STAGING, Snapshot, part_files_at
+from tracelake.models.base import copy_of, engine_errors, literal, quoted
+from tracelake.models.batches import Batch, halves
+from tracelake.models.catalog import Catalog, catalog
+from tracelake.models.compute import connect
+from tracelake.models.computing import Computing
+from tracelake.schema.tables import tables
 
 
 @dataclass(frozen=True, slots=True)

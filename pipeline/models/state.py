@@ -10,13 +10,13 @@ from pathlib import Path
 
 import duckdb
 
-from pipeline.base.errors import LakeError
-from pipeline.lake import Mark, Snapshot
-from pipeline.models.base import literal, select_parts
-from pipeline.models.compute import connect
-from pipeline.models.failures import Failure, read_failures
-from pipeline.models.sums import changed_relations, has_sums, missing_relations, write_sums
-from pipeline.schema.tables import SCHEMA_VERSION, Table, tables
+from tracelake.base.errors import LakeError
+from tracelake.lake import Mark, Snapshot
+from tracelake.models.base import literal, select_parts
+from tracelake.models.compute import connect
+from tracelake.models.failures import Failure, read_failures
+from tracelake.models.sums import changed_relations, has_sums, missing_relations, write_sums
+from tracelake.schema.tables import SCHEMA_VERSION, Table, tables
 
 # Raise this when an older warehouse cannot be updated.
 WAREHOUSE_VERSION = 5

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import duckdb
 
-from pipeline.models.base import literal, quoted
+from tracelake.models.base import literal, quoted
 
 _TABLE = "_build_sums"
 

@@ -11,14 +11,14 @@ from typing import Self
 
 import duckdb
 
-from pipeline.base.disk_cache import DiskCache, places
-from pipeline.base.errors import ContractError
-from pipeline.models.base import create_empty_tables, engine_errors, quoted
-from pipeline.models.compute import compute, connect
-from pipeline.models.graph import build_order, check_macros, inputs_of, unstable_functions
-from pipeline.models.header import Model
-from pipeline.models.lost import lost_table
-from pipeline.schema.tables import columns, schema_hash, tables
+from tracelake.base.disk_cache import DiskCache, places
+from tracelake.base.errors import ContractError
+from tracelake.models.base import create_empty_tables, engine_errors, quoted
+from tracelake.models.compute import compute, connect
+from tracelake.models.graph import build_order, check_macros, inputs_of, unstable_functions
+from tracelake.models.header import Model
+from tracelake.models.lost import lost_table
+from tracelake.schema.tables import columns, schema_hash, tables
 
 _FILE = "proof.json"
 

@@ -17,9 +17,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
-from pipeline.base.errors import ChangedError, LakeError
-from pipeline.lake import Lake
-from pipeline.models.state import recorded_state
+from tracelake.base.errors import ChangedError, LakeError
+from tracelake.lake import Lake
+from tracelake.models.state import recorded_state
 
 VERSION = 1
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from pipeline.base.errors import CheckFailedError, InputError, UsageError
-from pipeline.base.text import counted, printable
+from tracelake.base.errors import CheckFailedError, InputError, UsageError
+from tracelake.base.text import counted, printable
 
 if TYPE_CHECKING:
     import duckdb

@@ -12,13 +12,13 @@ from typing import Protocol, Self
 
 import duckdb
 
-from pipeline.base.errors import CheckFailedError, TracelakeError, UsageError, exit_code_of
-from pipeline.base.files import put_output
-from pipeline.formats.ledger import EXPANDED_TOO_FAR
-from pipeline.lake import Lake, full_name
-from pipeline.models import Failure
-from pipeline.nightly.backlog import Backlog, Duty
-from pipeline.nightly.gates import (
+from tracelake.base.errors import CheckFailedError, TracelakeError, UsageError, exit_code_of
+from tracelake.base.files import put_output
+from tracelake.formats.ledger import EXPANDED_TOO_FAR
+from tracelake.lake import Lake, full_name
+from tracelake.models import Failure
+from tracelake.nightly.backlog import Backlog, Duty
+from tracelake.nightly.gates import (
     Gate,
     bad_lines,
     cut_short,
@@ -28,12 +28,12 @@ from pipeline.nightly.gates import (
     lost_data,
     too_many_bad_lines,
 )
-from pipeline.nightly.lock import alone
-from pipeline.nightly.post_command import PostCommand
-from pipeline.nightly.series import Series
-from pipeline.nightly.summary import Account, Verdicts, read_page
-from pipeline.output.html import ReportResult
-from pipeline.warehouse import ask
+from tracelake.nightly.lock import alone
+from tracelake.nightly.post_command import PostCommand
+from tracelake.nightly.series import Series
+from tracelake.nightly.summary import Account, Verdicts, read_page
+from tracelake.output.html import ReportResult
+from tracelake.warehouse import ask
 
 _FOLDER = "_run"
 _LATE = """

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TextIO
 
-from pipeline.base.errors import LakeError
+from tracelake.base.errors import LakeError
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0

@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import Self
 
-from pipeline.base.errors import UsageError
+from tracelake.base.errors import UsageError
 
 SECONDS = 60
 _STDERR = 2

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipeline.base.errors import UsageError
-from pipeline.base.files import put, put_link, refuse_uri, remove, remove_folder
+from tracelake.base.errors import UsageError
+from tracelake.base.files import put, put_link, refuse_uri, remove, remove_folder
 
 # Placeholder -> its strftime format and its pattern; each sorts by time.
 _FORMS = {

@@ -15,12 +15,12 @@ from typing import Any
 
 import duckdb
 
-from pipeline import __version__
-from pipeline.base.errors import TracelakeError, advice_on, is_refusal
-from pipeline.ingest import IngestReport, Status
-from pipeline.models import Failure as Failed
-from pipeline.nightly.gates import GATES, NO_RUN, BadLines, Failure, Gate, failures
-from pipeline.warehouse.values import jsonable
+from tracelake import __version__
+from tracelake.base.errors import TracelakeError, advice_on, is_refusal
+from tracelake.ingest import IngestReport, Status
+from tracelake.models import Failure as Failed
+from tracelake.nightly.gates import GATES, NO_RUN, BadLines, Failure, Gate, failures
+from tracelake.warehouse.values import jsonable
 
 VERSION = 1
 # Files that were skipped and are named; `skipped` counts all of them.

@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.base.errors import ContractError
-from pipeline.base.resources import resource_dir
+from tracelake.base.errors import ContractError
+from tracelake.base.resources import resource_dir
 
 PARTITION_KEY = "run_id"
 METADATA_KEY = b"tracelake"

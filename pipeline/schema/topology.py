@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from pipeline.base.errors import UsageError
+from tracelake.base.errors import UsageError
 
 KEYS = (
     "world_size",

@@ -6,7 +6,7 @@ reads part files by its own reader (`duck`). Both find credentials and endpoints
 or the identity of the machine: a URI has none. `objects` and `duck` need the extra `stores`.
 """
 
-from pipeline.storage.files import (
+from tracelake.storage.files import (
     FIRST_BYTES,
     WIDTH,
     Listed,
@@ -17,7 +17,7 @@ from pipeline.storage.files import (
     stat,
     upload,
 )
-from pipeline.storage.store_path import StorePath, is_uri, place_of
+from tracelake.storage.store_path import StorePath, is_uri, place_of
 
 __all__ = [
     "FIRST_BYTES",

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from fsspec import AbstractFileSystem
 
-from pipeline.storage.files import StoredFile
-from pipeline.storage.store_path import StorePath
+from tracelake.storage.files import StoredFile
+from tracelake.storage.store_path import StorePath
 
 if TYPE_CHECKING:
     import duckdb

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 from pyarrow import fs
 
-from pipeline.storage.store_path import StorePath, store_errors
+from tracelake.storage.store_path import StorePath, store_errors
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

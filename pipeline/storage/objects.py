@@ -11,8 +11,8 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import ObjectStore, from_url
 
-from pipeline.base.errors import ChangedError, StoreError, UsageError
-from pipeline.storage.store_path import StorePath, endpoint
+from tracelake.base.errors import ChangedError, StoreError, UsageError
+from tracelake.storage.store_path import StorePath, endpoint
 
 # Larger files are multipart uploads: a store takes 5 GB at once, and this process holds it in
 # memory.

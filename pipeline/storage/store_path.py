@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pyarrow import fs
 
-from pipeline.base.errors import StoreError, UsageError
+from tracelake.base.errors import StoreError, UsageError
 
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 # Scheme -> its canonical form.

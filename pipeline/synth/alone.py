@@ -6,9 +6,9 @@ import random
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from pipeline.synth.schedule import Op, Span
-from pipeline.synth.spec import Spec, ticks
-from pipeline.synth.work import Part, backward, finalizers, forward, get_batch, loss_func
+from tracelake.synth.schedule import Op, Span
+from tracelake.synth.spec import Spec, ticks
+from tracelake.synth.work import Part, backward, finalizers, forward, get_batch, loss_func
 
 
 def execute_alone(spec: Spec, run_number: int, rank: int) -> list[Op]:

@@ -10,12 +10,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pipeline.base.errors import UsageError
-from pipeline.synth import log_text, rank_trace, training_log, truth
-from pipeline.synth.alone import execute_alone
-from pipeline.synth.plan import make_plan
-from pipeline.synth.schedule import simulate
-from pipeline.synth.spec import TICKS_PER_MS, Spec, ticks
+from tracelake.base.errors import UsageError
+from tracelake.synth import log_text, rank_trace, training_log, truth
+from tracelake.synth.alone import execute_alone
+from tracelake.synth.plan import make_plan
+from tracelake.synth.schedule import simulate
+from tracelake.synth.spec import TICKS_PER_MS, Spec, ticks
 
 ANSWERS = "answers.json"
 _FIRST_DAY = datetime(2024, 1, 1, 6)

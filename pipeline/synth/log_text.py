@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
-from pipeline.synth.spec import Spec
-from pipeline.synth.training_log import Batch, LayerTime, Log
+from tracelake.synth.spec import Spec
+from tracelake.synth.training_log import Batch, LayerTime, Log
 
 _STEPS_PER_EPOCH = 323
 _LAUNCHER = "site-packages/torch/distributed/run.py:793]"

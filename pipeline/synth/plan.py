@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.synth.spec import Spec
-from pipeline.synth.work import VOCABULARY
+from tracelake.synth.spec import Spec
+from tracelake.synth.work import VOCABULARY
 
 _PASSES = ("forward", "input_grad", "weight_grad")
 _UNMEASURED_NS = 1  # value in an unprofiled plan

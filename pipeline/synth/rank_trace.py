@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.synth.schedule import Op, Span
-from pipeline.synth.spec import TICKS_PER_MS, Spec
-from pipeline.synth.work import Call
+from tracelake.synth.schedule import Op, Span
+from tracelake.synth.spec import TICKS_PER_MS, Spec
+from tracelake.synth.work import Call
 
 TOKENIZER = "GPT2BPETokenizer"
 

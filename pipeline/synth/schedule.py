@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterable
 from dataclasses import dataclass, field
 
-from pipeline.synth.network import Arrive, Post, Program, Receive, run
-from pipeline.synth.spec import Spec, ticks
-from pipeline.synth.work import (
+from tracelake.synth.network import Arrive, Post, Program, Receive, run
+from tracelake.synth.spec import Spec, ticks
+from tracelake.synth.work import (
     Call,
     Part,
     backward,

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pipeline.base.errors import UsageError
+from tracelake.base.errors import UsageError
 
 FORMATS = ("rank_trace", "optimus", "aicb_workload")
 TICKS_PER_MS = 100

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.synth.spec import Spec
+from tracelake.synth.spec import Spec
 
 # Leaf modules of a layer; the last one of a stage's last layer is on the next stage.
 PIECES = 8

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from statistics import fmean, median
 from typing import Any
 
-from pipeline.synth.schedule import Op, Span
-from pipeline.synth.spec import NS_PER_TICK, TICKS_PER_MS, Spec, ticks
+from tracelake.synth.schedule import Op, Span
+from tracelake.synth.spec import NS_PER_TICK, TICKS_PER_MS, Spec, ticks
 
 Ranks = Sequence[Sequence[Op]]
 Row = dict[str, Any]

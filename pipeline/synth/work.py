@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pipeline.synth.spec import Spec, ticks
+from tracelake.synth.spec import Spec, ticks
 
 VOCABULARY = 50_432
 ACTIVATION_DTYPE = "float16"

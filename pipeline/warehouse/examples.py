@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.base.errors import ContractError, UsageError
-from pipeline.base.resources import resource_dir
-from pipeline.warehouse.parameters import Value
+from tracelake.base.errors import ContractError, UsageError
+from tracelake.base.resources import resource_dir
+from tracelake.warehouse.parameters import Value
 
 # Topics in the order in which they are listed.
 TOPICS = ("fleet", "pipeline", "stragglers", "communication", "steps", "plans", "input")

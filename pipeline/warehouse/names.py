@@ -8,8 +8,8 @@ from datetime import datetime
 
 import duckdb
 
-from pipeline.base.errors import UsageError
-from pipeline.models.base import engine_errors
+from tracelake.base.errors import UsageError
+from tracelake.models.base import engine_errors
 
 LATEST = "latest"
 _SHOWN = 8

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TypeAlias
 
-from pipeline.base.errors import UsageError
+from tracelake.base.errors import UsageError
 
 Value: TypeAlias = "str | int | float | bool | datetime | list[Value] | None"
 Parameters: TypeAlias = Mapping[str, Value]

@@ -7,10 +7,10 @@ from typing import TypeAlias, TypeVar
 
 import duckdb
 
-from pipeline.base.errors import LakeError
-from pipeline.lake import Lake
-from pipeline.models.base import engine_errors
-from pipeline.warehouse.warehouse import damage_behind, open_warehouse
+from tracelake.base.errors import LakeError
+from tracelake.lake import Lake
+from tracelake.models.base import engine_errors
+from tracelake.warehouse.warehouse import damage_behind, open_warehouse
 
 # A build takes longer than opening its result, so more than one in a row is unusual.
 ATTEMPTS = 4

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, TextIO, TypeAlias
 import pyarrow as pa
 from rich.cells import cell_len
 
-from pipeline.base.errors import UsageError
-from pipeline.base.text import json_text, printable
-from pipeline.warehouse.values import jsonable, rows_of, values_of
+from tracelake.base.errors import UsageError
+from tracelake.base.text import json_text, printable
+from tracelake.warehouse.values import jsonable, rows_of, values_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -107,7 +107,7 @@ def _draw(names: list[str], right: list[bool], rows: list[list[str]], out: TextI
     from rich.table import Table
     from rich.text import Text
 
-    from pipeline.base.drawing import console_of
+    from tracelake.base.drawing import console_of
 
     console = console_of(out)
     heading, *lines = _lines(names, right, rows)

@@ -11,14 +11,14 @@ from typing import TypeAlias, TypeVar
 import duckdb
 import pyarrow as pa
 
-from pipeline.base.errors import LakeError, StoreError, UsageError
-from pipeline.base.signals import abandon, wait_for_one
-from pipeline.lake import Lake
-from pipeline.models.base import store_trouble
-from pipeline.warehouse.parameters import Parameters
-from pipeline.warehouse.reopening import ATTEMPTS, Edition, built_anew, edition, replaced
-from pipeline.warehouse.statements import Statement, read_statements
-from pipeline.warehouse.warehouse import damage_behind, open_warehouse, release
+from tracelake.base.errors import LakeError, StoreError, UsageError
+from tracelake.base.signals import abandon, wait_for_one
+from tracelake.lake import Lake
+from tracelake.models.base import store_trouble
+from tracelake.warehouse.parameters import Parameters
+from tracelake.warehouse.reopening import ATTEMPTS, Edition, built_anew, edition, replaced
+from tracelake.warehouse.statements import Statement, read_statements
+from tracelake.warehouse.warehouse import damage_behind, open_warehouse, release
 
 _BATCH_ROWS = 64 * 1024
 # How long an interrupted call of DuckDB may take to end; some functions do not look.

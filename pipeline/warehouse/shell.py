@@ -7,10 +7,10 @@ import shutil
 import subprocess
 from typing import NoReturn
 
-from pipeline.base.errors import LakeError, UsageError
-from pipeline.lake import Lake
-from pipeline.models.state import recorded_state
-from pipeline.warehouse.warehouse import open_warehouse
+from tracelake.base.errors import LakeError, UsageError
+from tracelake.lake import Lake
+from tracelake.models.state import recorded_state
+from tracelake.warehouse.warehouse import open_warehouse
 
 _PROGRAM = "duckdb"
 _INSTEAD = "or use: tracelake query"

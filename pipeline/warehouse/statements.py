@@ -10,8 +10,8 @@ from typing import Any
 
 import duckdb
 
-from pipeline.base.errors import UsageError
-from pipeline.warehouse.parameters import Parameters, bound
+from tracelake.base.errors import UsageError
+from tracelake.warehouse.parameters import Parameters, bound
 
 _OPTION = r"\s*(?:ANALYZE|FORMAT\s+\w+)\s*"
 _EXPLAIN = re.compile(

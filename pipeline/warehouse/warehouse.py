@@ -13,15 +13,15 @@ from pathlib import Path
 
 import duckdb
 
-from pipeline.base.errors import LakeError, UsageError
-from pipeline.lake import Lake
-from pipeline.lake.run_records import records_file
-from pipeline.models.base import copy_of, is_corrupt, literal, quoted, select_parts, store_trouble
-from pipeline.models.compute import connect
-from pipeline.models.records import records_view
-from pipeline.models.state import CATALOG, attach, in_use, read_root, read_state
-from pipeline.models.sums import missing_relations
-from pipeline.schema.tables import tables
+from tracelake.base.errors import LakeError, UsageError
+from tracelake.lake import Lake
+from tracelake.lake.run_records import records_file
+from tracelake.models.base import copy_of, is_corrupt, literal, quoted, select_parts, store_trouble
+from tracelake.models.compute import connect
+from tracelake.models.records import records_view
+from tracelake.models.state import CATALOG, attach, in_use, read_root, read_state
+from tracelake.models.sums import missing_relations
+from tracelake.schema.tables import tables
 
 # What removes the spill folder of each connection.
 _RELEASES: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Callable[[], object]] = (

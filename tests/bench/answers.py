@@ -7,9 +7,9 @@ from pathlib import Path
 
 import duckdb
 
-from pipeline.formats import formats
 from tests.bench.inputs import Fingerprint, Prepared, input_of
 from tests.bench.measure import WrongAnswerError
+from tracelake.formats import formats
 
 
 def check_peer(prepared: Prepared, folder: Path) -> None:

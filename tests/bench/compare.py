@@ -64,7 +64,7 @@ def checkout(work: Path, name: str) -> Path:
     Raises:
         ValueError: There is neither.
     """
-    if (Path(name) / "pipeline").is_dir():
+    if (Path(name) / "src" / "tracelake").is_dir():
         return Path(name).resolve()
     asked = ["git", "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"]
     found = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -16,15 +16,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from pipeline.execution import Workers, dask_workers
-from pipeline.ingest import Options, ingest
-from pipeline.lake import Lake
-from pipeline.models import build
 from tests.bench.contract import Bench, Result, Role, Settings
 from tests.bench.many_files import ranks
 from tests.bench.measure import Candidate, Sample, run_rounds, warm
 from tests.bench.throughput import warm_kernels
 from tests.bench.trees import Tree, rank_files, small_runs
+from tracelake.execution import Workers, dask_workers
+from tracelake.ingest import Options, ingest
+from tracelake.lake import Lake
+from tracelake.models import build
 
 NAME = "engines"
 _CANDIDATES = ("local 1", "local 2", "dask 1", "dask 2")

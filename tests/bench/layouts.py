@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.lake import parquet
-from pipeline.schema.tables import tables
 from tests.bench.measure import own_times
+from tracelake.lake import parquet
+from tracelake.schema.tables import tables
 
 TABLE = "comms"
 CHOSEN = "tracelake"

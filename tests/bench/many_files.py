@@ -10,13 +10,13 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pipeline.formats import formats, one_run_per_file
 from tests.bench import answers
 from tests.bench.contract import Bench, Result, Role, Settings
 from tests.bench.inputs import input_of
 from tests.bench.measure import Candidate, WrongAnswerError, run_rounds, tracelake, warm
 from tests.bench.throughput import warm_kernels
 from tests.bench.trees import Tree, rank_files, single_files
+from tracelake.formats import formats, one_run_per_file
 
 NAME = "many_files"
 _RERUN = "tracelake, rerun"

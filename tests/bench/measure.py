@@ -108,7 +108,7 @@ def complete(command: Sequence[str | Path], folder: Path, tree: Path = ROOT) -> 
 
 def tracelake(*arguments: str | Path) -> list[str | Path]:
     """Command line of the `tracelake` command of the candidate's checkout."""
-    return [sys.executable, "-c", "from pipeline.cli import main; main()", *arguments]
+    return [sys.executable, "-c", "from tracelake.cli import main; main()", *arguments]
 
 
 def warm(paths: Iterable[Path]) -> None:
@@ -145,7 +145,7 @@ def _run(candidate: Candidate, folder: Path) -> Sample:
     subprocess.run(
         [sys.executable, "-I", "-S", _LAUNCH, report, output, *command],
         cwd=candidate.tree,
-        env={**os.environ, "PYTHONPATH": str(candidate.tree)},
+        env={**os.environ, "PYTHONPATH": str(candidate.tree / "src")},
         check=True,
     )
     said = json.loads(report.read_text(encoding="utf-8"))

@@ -22,7 +22,7 @@ from tests.bench.trees import Tree, one_run, rank_files
 NAME = "memory"
 _OPTION = "--memory"
 _ASK_LEAST = """
-from pipeline.base.memory_limit import JOB_BYTES, PROCESS_BYTES
+from tracelake.base.memory_limit import JOB_BYTES, PROCESS_BYTES
 print((PROCESS_BYTES + JOB_BYTES) // 1_000_000)
 """
 _RANKS = 4_000

@@ -17,7 +17,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.schema.tables import schema_hash, tables
 from tests.bench.answers import parquet_bytes
 from tests.bench.contract import Bench, Result, Role, Settings
 from tests.bench.layouts import ACCESSES, CHOSEN, LAYOUTS, TABLE, answer, open_duckdb
@@ -31,6 +30,7 @@ from tests.bench.measure import (
     warm,
 )
 from tests.bench.trees import one_run
+from tracelake.schema.tables import schema_hash, tables
 
 NAME = "parquet"
 _RANKS = 8_000

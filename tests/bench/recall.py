@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from pipeline.lake import Lake
-from pipeline.models import build
-from pipeline.synth.archive import write_archive
-from pipeline.synth.spec import Spec
-from pipeline.warehouse import open_warehouse
 from tests.lakes import run_ingest
+from tracelake.lake import Lake
+from tracelake.models import build
+from tracelake.synth.archive import write_archive
+from tracelake.synth.spec import Spec
+from tracelake.warehouse import open_warehouse
 
 NOISES = (0.0, 0.01, 0.03, 0.05)
 STEPS = (3, 10)

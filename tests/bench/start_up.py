@@ -57,7 +57,7 @@ def _commands(settings: Settings) -> Iterator[Result]:
     candidates = [
         Candidate("tracelake --help", lambda _: tracelake("--help"), says("ingest")),
         Candidate("tracelake query", query, says(str(_RUNS)), before=make),
-        Candidate("import pipeline.cli", lambda _: [sys.executable, "-c", "import pipeline.cli"]),
+        Candidate("import tracelake.cli", lambda _: [sys.executable, "-c", "import tracelake.cli"]),
         Candidate("python -c pass", lambda _: [sys.executable, "-c", "pass"]),
     ]
     yield from _results(settings, "a command", candidates)

@@ -16,17 +16,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from pipeline.ingest import Options, ingest
-from pipeline.lake import Lake
-from pipeline.models import build
-from pipeline.storage import place_of, upload
-from pipeline.warehouse import open_warehouse
 from tests.bench.contract import Bench, Result, Role, Settings
 from tests.bench.many_files import ranks
 from tests.bench.measure import Candidate, Sample, run_rounds, warm
 from tests.bench.throughput import warm_kernels
 from tests.bench.trees import small_runs
 from tests.object_store import ObjectStore, object_store
+from tracelake.ingest import Options, ingest
+from tracelake.lake import Lake
+from tracelake.models import build
+from tracelake.storage import place_of, upload
+from tracelake.warehouse import open_warehouse
 
 NAME = "stores"
 # Candidate -> seconds that the store adds to each request; None for a disk.

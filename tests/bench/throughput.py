@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline.formats import formats
 from tests.bench import answers, limits
 from tests.bench.contract import Bench, Result, Role, Settings
 from tests.bench.inputs import Prepared, prepare
 from tests.bench.measure import Candidate, Sample, complete, run_rounds, tracelake, warm
 from tests.bench.peers import narrow_peers, peers
 from tests.parsing import large_formats
+from tracelake.formats import formats
 
 NAME = "throughput"
 OURS = "tracelake"

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.synth.archive import ANSWERS, write_archive
-from pipeline.synth.spec import Spec
 from tests.bench.inputs import input_of
+from tracelake.synth.archive import ANSWERS, write_archive
+from tracelake.synth.spec import Spec
 
 _SMALL_BYTES = 16_000
 RANKS_PER_RUN = 1_000

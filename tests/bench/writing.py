@@ -18,10 +18,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.base.memory_limit import processors
-from pipeline.lake.parquet import PartWriter
-from pipeline.schema.tables import tables
 from tests.bench.measure import own_times
+from tracelake.base.memory_limit import processors
+from tracelake.lake.parquet import PartWriter
+from tracelake.schema.tables import tables
 
 _HELD = 4
 

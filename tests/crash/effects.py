@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.base import files
-from pipeline.schema.tables import tables
+from tracelake.base import files
+from tracelake.schema.tables import tables
 
 KILL = "kill"
 TORN = "torn"  # killed in the middle of a write
@@ -36,9 +36,9 @@ _EFFECTS = {
     "sync": 0,
 }
 _STEPS = {
-    "pipeline.models.computing": ("compute",),
-    "pipeline.models.fill": ("write_state",),
-    "pipeline.models.build": ("_copy",),
+    "tracelake.models.computing": ("compute",),
+    "tracelake.models.fill": ("write_state",),
+    "tracelake.models.build": ("_copy",),
 }
 
 
@@ -139,7 +139,7 @@ class Points:
 def _replace_everywhere(original: object, other: object) -> None:
     """Wherever a module of the package has a function under a name of its own."""
     for name, module in list(sys.modules.items()):
-        if name.split(".")[0] == "pipeline":
+        if name.split(".")[0] == "tracelake":
             for known, value in list(vars(module).items()):
                 if value is original:
                     setattr(module, known, other)

@@ -18,17 +18,17 @@ from pathlib import Path
 from typing import Any
 from weakref import finalize
 
-import pipeline
-from pipeline.base.errors import TracelakeError
-from pipeline.cli import main
-from pipeline.ingest import Options, ingest
-from pipeline.lake import Lake
-from pipeline.models import build
-from pipeline.output.html import write_report
-from pipeline.synth.archive import write_archive
-from pipeline.synth.spec import Spec
-from pipeline.warehouse import ask, open_warehouse
+import tracelake
 from tests.crash.effects import Points, Strike
+from tracelake.base.errors import TracelakeError
+from tracelake.cli import main
+from tracelake.ingest import Options, ingest
+from tracelake.lake import Lake
+from tracelake.models import build
+from tracelake.output.html import write_report
+from tracelake.synth.archive import write_archive
+from tracelake.synth.spec import Spec
+from tracelake.warehouse import ask, open_warehouse
 
 _SMALL: dict[str, Any] = {
     "formats": ("optimus", "rank_trace"),
@@ -90,7 +90,7 @@ class Story:
 
     def begin(self) -> None:
         """Writes the archives and lets both stages happen undisturbed."""
-        for name in pkgutil.walk_packages(pipeline.__path__, "pipeline."):
+        for name in pkgutil.walk_packages(tracelake.__path__, "tracelake."):
             if not name.name.endswith("__main__"):
                 importlib.import_module(name.name)
         first, second = self._archive(0), self._archive(1)

@@ -17,11 +17,11 @@ def main(count: int) -> None:
     """Golden inputs, all seeds, and so many mutations of each format's."""
     compiled.check_bounds()
 
-    from pipeline.kernels.numbers import line_ends
     from tests.fuzz.invariants import examine
     from tests.fuzz.mutate import mutate
     from tests.fuzz.seeds import every_seed, seeds
     from tests.parsing import large_formats
+    from tracelake.kernels.numbers import line_ends
 
     try:  # the check itself: eight bytes from the last one of an array on
         compiled.read_word(np.zeros(8, np.uint8), 1)

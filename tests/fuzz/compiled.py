@@ -1,7 +1,7 @@
 """Kernels as the campaign runs them: every read within bounds, every branch counted.
 
-`check_bounds` and `count_branches` must be called before any other module of `pipeline.kernels` or
-`pipeline.formats` is imported. Both give other machine code from the same sources, so that the
+`check_bounds` and `count_branches` must be called before any other module of `tracelake.kernels` or
+`tracelake.formats` is imported. Both give other machine code from the same sources, so that the
 process needs a code folder of its own: set `NUMBA_CACHE_DIR`, and `NUMBA_BOUNDSCHECK=1` before
 numba is imported.
 """
@@ -26,10 +26,10 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
 
-from pipeline.kernels import compiled
+from tracelake.kernels import compiled
 
 SITES = 1 << 14
-_ROOMS = ("pipeline.kernels.", "pipeline.formats.")
+_ROOMS = ("tracelake.kernels.", "tracelake.formats.")
 _DECORATORS = {"kernel", "inlined"}
 _HITS = np.zeros(SITES, np.uint32)
 _ADDRESS = _HITS.ctypes.data

@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pipeline.ingest import Options, ingest
-from pipeline.inputs.chunks import CHUNK_BYTES
-from pipeline.lake import Lake
 from tests.fuzz.seeds import file_name
 from tests.traces import op, plan
+from tracelake.ingest import Options, ingest
+from tracelake.inputs.chunks import CHUNK_BYTES
+from tracelake.lake import Lake
 
 _GROWTH = 4
 _LIMIT = 2 * _GROWTH

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
-from pipeline.formats import HEAD_BYTES, Claim, formats
-from pipeline.formats.ledger import TEXT_LIMIT, escape
 from tests.fuzz.seeds import file_name
 from tests.golden_cases import render
 from tests.parsing import Parsed, parse
+from tracelake.formats import HEAD_BYTES, Claim, formats
+from tracelake.formats.ledger import TEXT_LIMIT, escape
 
 _WHOLE = 1 << 20
 

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from pipeline.formats import formats
-from pipeline.ingest import Options, ingest
-from pipeline.lake import Lake
-from pipeline.models import BuildResult, build
 from tests.fuzz.mutate import mutate, put_number
 from tests.fuzz.seeds import every_seed, file_name, seeds
 from tests.poison import figures
 from tests.traces import trace, trace_name, write
+from tracelake.formats import formats
+from tracelake.ingest import Options, ingest
+from tracelake.lake import Lake
+from tracelake.models import BuildResult, build
 
 _PER_JOB = 500
 

@@ -24,15 +24,15 @@ from pathlib import Path
 from random import Random
 from unittest.mock import patch
 
-from pipeline.base.errors import TracelakeError, next_step
-from pipeline.ingest import Options, ingest
-from pipeline.lake import Lake, never
-from pipeline.lake.packing import compact
-from pipeline.models import Catalog, build, load, losses_before
-from pipeline.warehouse import run_query
-from pipeline.warehouse.check import check_lake
-from pipeline.warehouse.retention import choose_runs, drop
 from tests.traces import plan, write
+from tracelake.base.errors import TracelakeError, next_step
+from tracelake.ingest import Options, ingest
+from tracelake.lake import Lake, never
+from tracelake.lake.packing import compact
+from tracelake.models import Catalog, build, load, losses_before
+from tracelake.warehouse import run_query
+from tracelake.warehouse.check import check_lake
+from tracelake.warehouse.retention import choose_runs, drop
 
 _MODELS = {
     "runs/plan_rows.sql": """-- Rows of a plan.
@@ -259,9 +259,9 @@ class Cases:
                 "models.build",
                 "warehouse.statements",
             ):
-                if hasattr(sys.modules[f"pipeline.{module}"], "catalog"):
-                    held.enter_context(patch(f"pipeline.{module}.catalog", lambda: self._models))
-            held.enter_context(patch("pipeline.warehouse.check.lake.check_rows", lambda _: []))
+                if hasattr(sys.modules[f"tracelake.{module}"], "catalog"):
+                    held.enter_context(patch(f"tracelake.{module}.catalog", lambda: self._models))
+            held.enter_context(patch("tracelake.warehouse.check.lake.check_rows", lambda _: []))
             yield
 
 

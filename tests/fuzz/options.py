@@ -26,11 +26,11 @@ from random import Random
 from typing import Any
 from unittest import mock
 
-from pipeline.cli import app, main
-from pipeline.lake import Lake
-from pipeline.models import build
 from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan
+from tracelake.cli import app, main
+from tracelake.lake import Lake
+from tracelake.models import build
 
 # Exit code 4 is for headers and schemas, which no option changes.
 EXPECTED = {0, 2, 3, 5}
@@ -245,7 +245,7 @@ class Place:
             with (
                 mock.patch.multiple(sys, stdin=streams[0], stdout=streams[1], stderr=streams[2]),
                 mock.patch.object(sys, "argv", ["tracelake", *given]),
-                mock.patch("pipeline.cli.end_if_abandoned"),
+                mock.patch("tracelake.cli.end_if_abandoned"),
             ):
                 main()
         except SystemExit as end:

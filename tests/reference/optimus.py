@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from pipeline.formats.ledger import escape
-from pipeline.formats.optimus.statements import Statements
+from tracelake.formats.ledger import escape
+from tracelake.formats.optimus.statements import Statements
 
 INT32 = 1 << 31
 OPENING = re.compile(rb"\[rank:|layer\[|\| epoch ")
@@ -259,7 +259,7 @@ def disorder(lists: Mapping[Slot, RowList | None]) -> list[tuple[Slot, Slot]]:
 
 
 class Attribution:
-    """Owners of layer rows, row by row; see pipeline.formats.optimus.owners for the rules."""
+    """Owners of layer rows, row by row; see tracelake.formats.optimus.owners for the rules."""
 
     def __init__(self, pieces: list[Piece]) -> None:
         self.size = len(pieces)

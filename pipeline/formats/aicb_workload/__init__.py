@@ -28,9 +28,18 @@ from pathlib import PurePosixPath
 import numpy as np
 import pyarrow as pa
 
-from pipeline.formats import Block, Chunk, Claim, FileFacts, Format, Run, RunFacts, one_run_per_file
-from pipeline.formats.aicb_workload import rows as scan
-from pipeline.formats.aicb_workload.header import (
+from tracelake.formats import (
+    Block,
+    Chunk,
+    Claim,
+    FileFacts,
+    Format,
+    Run,
+    RunFacts,
+    one_run_per_file,
+)
+from tracelake.formats.aicb_workload import rows as scan
+from tracelake.formats.aicb_workload.header import (
     CUSTOMIZED,
     POLICIES,
     Header,
@@ -39,13 +48,13 @@ from pipeline.formats.aicb_workload.header import (
     read_count,
     read_header,
 )
-from pipeline.formats.aicb_workload.passes import pass_columns
-from pipeline.formats.aicb_workload.repeats import Repeat, find_repeat
-from pipeline.formats.aicb_workload.rows import Records
-from pipeline.formats.aicb_workload.words import FIRST_LAYER, PASSES, Words, fields_of
-from pipeline.formats.ledger import NOT_UTF8, UNFINISHED, UNFINISHED_LINE, Fault, Ledger, Severity
-from pipeline.kernels.arrow import is_utf8, text_of
-from pipeline.schema.tables import tables
+from tracelake.formats.aicb_workload.passes import pass_columns
+from tracelake.formats.aicb_workload.repeats import Repeat, find_repeat
+from tracelake.formats.aicb_workload.rows import Records
+from tracelake.formats.aicb_workload.words import FIRST_LAYER, PASSES, Words, fields_of
+from tracelake.formats.ledger import NOT_UTF8, UNFINISHED, UNFINISHED_LINE, Fault, Ledger, Severity
+from tracelake.kernels.arrow import is_utf8, text_of
+from tracelake.schema.tables import tables
 
 HELD_ROWS = 1 << 17
 

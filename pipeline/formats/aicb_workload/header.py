@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from pipeline.formats.aicb_workload.words import fields_of
+from tracelake.formats.aicb_workload.words import fields_of
 
 POLICIES = frozenset(
     {

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.formats.aicb_workload.repeats import Repeat
-from pipeline.formats.aicb_workload.rows import COMM, DEPENDENCY, EXTENSION, LAYER, Records
-from pipeline.formats.aicb_workload.words import COLLECTIVES, GROUPS, MEANING, PASSES, Words
-from pipeline.kernels import arrow
-from pipeline.kernels.arrow import Codes, Mask
-from pipeline.kernels.compiled import kernel
-from pipeline.kernels.numbers import NULL
+from tracelake.formats.aicb_workload.repeats import Repeat
+from tracelake.formats.aicb_workload.rows import COMM, DEPENDENCY, EXTENSION, LAYER, Records
+from tracelake.formats.aicb_workload.words import COLLECTIVES, GROUPS, MEANING, PASSES, Words
+from tracelake.kernels import arrow
+from tracelake.kernels.arrow import Codes, Mask
+from tracelake.kernels.compiled import kernel
+from tracelake.kernels.numbers import NULL
 
 _WIDTH = len(PASSES)
 _MOVING = MEANING.shape[1]

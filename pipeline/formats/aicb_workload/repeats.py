@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.formats.aicb_workload.rows import LAYER, Records
+from tracelake.formats.aicb_workload.rows import LAYER, Records
 
 Integers = npt.NDArray[np.int64]
 

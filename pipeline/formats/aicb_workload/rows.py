@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.kernels.compiled import kernel, word_at
-from pipeline.kernels.numbers import Bytes
-from pipeline.kernels.tokens import Tokens, has_room, intern
+from tracelake.kernels.compiled import kernel, word_at
+from tracelake.kernels.numbers import Bytes
+from tracelake.kernels.tokens import Tokens, has_room, intern
 
 Records = npt.NDArray[np.void]
 

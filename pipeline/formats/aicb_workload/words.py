@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipeline.formats.aicb_workload.rows import Records
-from pipeline.kernels.arrow import is_utf8, text_of
-from pipeline.kernels.tokens import Tokens, TokenTable
+from tracelake.formats.aicb_workload.rows import Records
+from tracelake.kernels.arrow import is_utf8, text_of
+from tracelake.kernels.tokens import Tokens, TokenTable
 
 PASSES = ("forward", "input_grad", "weight_grad")
 

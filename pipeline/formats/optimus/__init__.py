@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.formats import (
+from tracelake.formats import (
     Block,
     Chunk,
     Claim,
@@ -28,14 +28,14 @@ from pipeline.formats import (
     RunFacts,
     one_run_per_file,
 )
-from pipeline.formats.ledger import NOT_UTF8, UNFINISHED, UNFINISHED_LINE, Ledger, escape
-from pipeline.formats.optimus import lines as log_lines
-from pipeline.formats.optimus import steps as log_steps
-from pipeline.formats.optimus.columns import layer_rows, step_rows
-from pipeline.formats.optimus.lists import Owners
-from pipeline.formats.optimus.records import NAME_BASE, NAME_SLOTS, names
-from pipeline.formats.optimus.statements import Statements
-from pipeline.schema.topology import resolve
+from tracelake.formats.ledger import NOT_UTF8, UNFINISHED, UNFINISHED_LINE, Ledger, escape
+from tracelake.formats.optimus import lines as log_lines
+from tracelake.formats.optimus import steps as log_steps
+from tracelake.formats.optimus.columns import layer_rows, step_rows
+from tracelake.formats.optimus.lists import Owners
+from tracelake.formats.optimus.records import NAME_BASE, NAME_SLOTS, names
+from tracelake.formats.optimus.statements import Statements
+from tracelake.schema.topology import resolve
 
 # Limits of rows that are held until it is known what their ranks print elsewhere: pieces, and
 # bytes of the file.

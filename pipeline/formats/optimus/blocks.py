@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.formats.optimus.lines import RECORD
-from pipeline.kernels.compiled import kernel
+from tracelake.formats.optimus.lines import RECORD
+from tracelake.kernels.compiled import kernel
 
 REJECTED, BLOCK, MERGED = 0, 1, 2
 NEXT, LATER, OTHER_CALLS = 0, 1, 2

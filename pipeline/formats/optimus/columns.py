@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.formats.optimus.blocks import BLOCK, BY_PLACE, REJECTED
-from pipeline.formats.optimus.lines import LAYER
-from pipeline.kernels import arrow
-from pipeline.kernels.compiled import kernel
-from pipeline.kernels.numbers import NULL
-from pipeline.schema.tables import tables
+from tracelake.formats.optimus.blocks import BLOCK, BY_PLACE, REJECTED
+from tracelake.formats.optimus.lines import LAYER
+from tracelake.kernels import arrow
+from tracelake.kernels.compiled import kernel
+from tracelake.kernels.numbers import NULL
+from tracelake.schema.tables import tables
 
 Records = npt.NDArray[np.void]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.kernels.compiled import (
+from tracelake.kernels.compiled import (
     eight_at,
     inlined,
     kernel,

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.formats.optimus.fields import BROKEN, NO_NUMBER, at, word
-from pipeline.formats.optimus.records import (
+from tracelake.formats.optimus.fields import BROKEN, NO_NUMBER, at, word
+from tracelake.formats.optimus.records import (
     EPOCH,
     LAYER_ROW,
     RANK,
@@ -25,7 +25,7 @@ from pipeline.formats.optimus.records import (
     layer,
     progress,
 )
-from pipeline.kernels.compiled import kernel, pointer, typed
+from tracelake.kernels.compiled import kernel, pointer, typed
 
 PIECE = np.dtype(
     [

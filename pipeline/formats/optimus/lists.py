@@ -13,7 +13,7 @@ import itertools
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.formats.optimus.blocks import (
+from tracelake.formats.optimus.blocks import (
     CONTESTED,
     MISSING,
     OWNER,
@@ -25,12 +25,12 @@ from pipeline.formats.optimus.blocks import (
     shared,
     with_slots,
 )
-from pipeline.formats.optimus.lines import HEADER, LAYER, RECORD
-from pipeline.formats.optimus.owners import assign
-from pipeline.formats.optimus.records import NAME_BASE
-from pipeline.formats.optimus.slots import Slots, distinct
-from pipeline.formats.optimus.verify_attribution import doubt
-from pipeline.kernels.compiled import kernel
+from tracelake.formats.optimus.lines import HEADER, LAYER, RECORD
+from tracelake.formats.optimus.owners import assign
+from tracelake.formats.optimus.records import NAME_BASE
+from tracelake.formats.optimus.slots import Slots, distinct
+from tracelake.formats.optimus.verify_attribution import doubt
+from tracelake.kernels.compiled import kernel
 
 Rows = npt.NDArray[np.int64]  # (n, 2): code of the layer, number of calls
 

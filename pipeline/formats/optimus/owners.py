@@ -20,7 +20,7 @@ rejected.
 
 from __future__ import annotations
 
-from pipeline.formats.optimus.blocks import (
+from tracelake.formats.optimus.blocks import (
     ALONE,
     BLOCK,
     BY_PLACE,
@@ -47,9 +47,9 @@ from pipeline.formats.optimus.blocks import (
     shared,
     wait,
 )
-from pipeline.formats.optimus.lines import BAD, BAD_HEADER, HEADER, LAYER
-from pipeline.formats.optimus.records import NAME_BASE
-from pipeline.kernels.compiled import kernel
+from tracelake.formats.optimus.lines import BAD, BAD_HEADER, HEADER, LAYER
+from tracelake.formats.optimus.records import NAME_BASE
+from tracelake.kernels.compiled import kernel
 
 NO_HEADER, AMBIGUOUS, UNEXPECTED, FOREIGN = 4, 5, 6, 7  # reasons, after those of the scan
 

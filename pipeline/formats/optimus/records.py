@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.formats.optimus.fields import (
+from tracelake.formats.optimus.fields import (
     BROKEN,
     NO_NUMBER,
     at,
@@ -26,7 +26,7 @@ from pipeline.formats.optimus.fields import (
     time_ms,
     word,
 )
-from pipeline.kernels.compiled import inlined, kernel
+from tracelake.kernels.compiled import inlined, kernel
 
 NAME_LIMIT = 64
 NAME_BASE = 1 << 14  # codes of layers start here if the name is not a number below this

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.formats.optimus.lines import BAD, HEADER
-from pipeline.formats.optimus.owners import FOREIGN
-from pipeline.kernels.compiled import kernel
+from tracelake.formats.optimus.lines import BAD, HEADER
+from tracelake.formats.optimus.owners import FOREIGN
+from tracelake.kernels.compiled import kernel
 
 SLOT_LIMIT = 1 << 14
 _FEW = 1 << 6

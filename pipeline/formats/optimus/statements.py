@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# Statement -> key of pipeline.schema.topology.KEYS. The short ones are the arguments of the
+# Statement -> key of tracelake.schema.topology.KEYS. The short ones are the arguments of the
 # training script, the long ones come from the library.
 _SIZES = {
     b"World size": "world_size",
@@ -41,7 +41,7 @@ class Statements:
     """Collects the statements of one log; of repeated statements the first counts.
 
     Attributes:
-        topology: Sizes by key of `pipeline.schema.topology.KEYS`.
+        topology: Sizes by key of `tracelake.schema.topology.KEYS`.
         attributes: Everything else but the model and its parameters, as written.
         stages: Line of the map of stages to ranks, and the map.
         completed: Ranks that printed that their run is completed.

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.formats.optimus.blocks import REJECTED
-from pipeline.formats.optimus.lines import BAD, HEADER, LAYER
-from pipeline.kernels.compiled import kernel
+from tracelake.formats.optimus.blocks import REJECTED
+from tracelake.formats.optimus.lines import BAD, HEADER, LAYER
+from tracelake.kernels.compiled import kernel
 
 RECENT = 1 << 12
 _FLOAT = re.compile(rb"-?(?:\d+(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.formats.optimus.blocks import BLOCK, BY_PLACE, REJECTED
-from pipeline.formats.optimus.lines import LAYER
-from pipeline.formats.optimus.owners import AMBIGUOUS
+from tracelake.formats.optimus.blocks import BLOCK, BY_PLACE, REJECTED
+from tracelake.formats.optimus.lines import LAYER
+from tracelake.formats.optimus.owners import AMBIGUOUS
 
 _ENOUGH_STEPS = 32  # more than the profiler prints by default
 

@@ -23,14 +23,14 @@ from pathlib import PurePosixPath
 import numpy as np
 import pyarrow as pa
 
-from pipeline.formats import Chunk, Claim, FileFacts, Format, Run, RunFacts
-from pipeline.formats.ledger import NOT_UTF8, UNFINISHED, UNFINISHED_LINE, Fault, Ledger, Severity
-from pipeline.formats.rank_trace.layout import SPAN_FIRST
-from pipeline.formats.rank_trace.names import date_of, folder_of, name_of
-from pipeline.formats.rank_trace.reader import Notice, Reader
-from pipeline.formats.rank_trace.starts import Unit, starts
-from pipeline.formats.rank_trace.steps import ENDED, STEP, UNENDED
-from pipeline.schema.topology import resolve, stage_of
+from tracelake.formats import Chunk, Claim, FileFacts, Format, Run, RunFacts
+from tracelake.formats.ledger import NOT_UTF8, UNFINISHED, UNFINISHED_LINE, Fault, Ledger, Severity
+from tracelake.formats.rank_trace.layout import SPAN_FIRST
+from tracelake.formats.rank_trace.names import date_of, folder_of, name_of
+from tracelake.formats.rank_trace.reader import Notice, Reader
+from tracelake.formats.rank_trace.starts import Unit, starts
+from tracelake.formats.rank_trace.steps import ENDED, STEP, UNENDED
+from tracelake.schema.topology import resolve, stage_of
 
 _RECORD = re.compile(rb"rank:(\d{1,9}):[A-Za-z_]\w*\(", re.ASCII)
 _ANY_RECORD = re.compile(rb"^rank:\d{1,9}:[A-Za-z_]\w*\(", re.ASCII | re.MULTILINE)

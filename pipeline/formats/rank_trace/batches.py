@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.formats.rank_trace.layout import (
+from tracelake.formats.rank_trace.layout import (
     ATTRIBUTE_END,
     ATTRIBUTES,
     COMM_CALLER,
@@ -38,12 +38,12 @@ from pipeline.formats.rank_trace.layout import (
     VALUE_BYTES,
     Rows,
 )
-from pipeline.kernels import arrow
-from pipeline.kernels.arrow import Longs, Mask
-from pipeline.kernels.compiled import kernel
-from pipeline.kernels.numbers import NULL
-from pipeline.kernels.tokens import TokenTable
-from pipeline.schema.tables import tables
+from tracelake.kernels import arrow
+from tracelake.kernels.arrow import Longs, Mask
+from tracelake.kernels.compiled import kernel
+from tracelake.kernels.numbers import NULL
+from tracelake.kernels.tokens import TokenTable
+from tracelake.schema.tables import tables
 
 Ids = npt.NDArray[np.int32]
 

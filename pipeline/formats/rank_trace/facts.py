@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.formats.rank_trace.batches import Numbering, Texts, collective
-from pipeline.formats.rank_trace.layout import (
+from tracelake.formats.rank_trace.batches import Numbering, Texts, collective
+from tracelake.formats.rank_trace.layout import (
     COMM_DTYPE,
     COMM_FUNC,
     COMM_GROUP,
@@ -30,7 +30,7 @@ from pipeline.formats.rank_trace.layout import (
     Longs,
     Rows,
 )
-from pipeline.kernels.numbers import NULL
+from tracelake.kernels.numbers import NULL
 
 _COMPUTE = [OPS.index(op) for op in (b"forward_step", b"backward_step")]
 _P2P = [OPS.index(op) for op in (b"send_forward", b"recv_forward", b"send_backward")]

@@ -7,7 +7,7 @@ fields are equal to it, which saves searching the end and hashing.
 
 from __future__ import annotations
 
-from pipeline.formats.rank_trace.layout import (
+from tracelake.formats.rank_trace.layout import (
     ATTRIBUTE,
     ATTRIBUTES,
     BAD_FIELD,
@@ -42,9 +42,9 @@ from pipeline.formats.rank_trace.layout import (
     Rows,
     State,
 )
-from pipeline.kernels.compiled import inlined
-from pipeline.kernels.numbers import NULL, Bytes, copy_bytes, decimal_ns, whole_number
-from pipeline.kernels.tokens import Tokens, intern, match
+from tracelake.kernels.compiled import inlined
+from tracelake.kernels.numbers import NULL, Bytes, copy_bytes, decimal_ns, whole_number
+from tracelake.kernels.tokens import Tokens, intern, match
 
 _NO_KEY, _END = -1, -2
 

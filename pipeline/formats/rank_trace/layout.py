@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.kernels.numbers import Bytes
-from pipeline.kernels.tokens import Tokens
+from tracelake.kernels.numbers import Bytes
+from tracelake.kernels.tokens import Tokens
 
 Longs = npt.NDArray[np.int64]
 

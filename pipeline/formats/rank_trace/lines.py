@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.formats.rank_trace.layout import (
+from tracelake.formats.rank_trace.layout import (
     COUNT_ROWS,
     FIRST_REDUCE,
     LAST_REDUCE,
@@ -25,16 +25,16 @@ from pipeline.formats.rank_trace.layout import (
     Longs,
     State,
 )
-from pipeline.formats.rank_trace.records import MIN_SUB_OPERATION, read_line
-from pipeline.formats.rank_trace.repeats import (
+from tracelake.formats.rank_trace.records import MIN_SUB_OPERATION, read_line
+from tracelake.formats.rank_trace.repeats import (
     forget,
 )
-from pipeline.formats.rank_trace.rows import (
+from tracelake.formats.rank_trace.rows import (
     fits,
 )
-from pipeline.kernels.compiled import inlined, kernel
-from pipeline.kernels.numbers import Bytes
-from pipeline.kernels.tokens import has_room
+from tracelake.kernels.compiled import inlined, kernel
+from tracelake.kernels.numbers import Bytes
+from tracelake.kernels.tokens import has_room
 
 
 @inlined

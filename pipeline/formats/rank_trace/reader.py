@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.formats.rank_trace.batches import Numbering, Texts, build
-from pipeline.formats.rank_trace.facts import Observed
-from pipeline.formats.rank_trace.layout import (
+from tracelake.formats.rank_trace.batches import Numbering, Texts, build
+from tracelake.formats.rank_trace.facts import Observed
+from tracelake.formats.rank_trace.layout import (
     ATTRIBUTES,
     COMM_WIDE,
     COUNTS,
@@ -39,12 +39,12 @@ from pipeline.formats.rank_trace.layout import (
     State,
     new_memory,
 )
-from pipeline.formats.rank_trace.lines import read_lines
-from pipeline.formats.rank_trace.records import MIN_SUB_OPERATION
-from pipeline.formats.rank_trace.repeats import new_repeats
-from pipeline.formats.rank_trace.steps import PHASES, enlarged, new_book, number_ops, ranks
-from pipeline.kernels.numbers import NULL, Bytes
-from pipeline.kernels.tokens import TokenTable
+from tracelake.formats.rank_trace.lines import read_lines
+from tracelake.formats.rank_trace.records import MIN_SUB_OPERATION
+from tracelake.formats.rank_trace.repeats import new_repeats
+from tracelake.formats.rank_trace.steps import PHASES, enlarged, new_book, number_ops, ranks
+from tracelake.kernels.numbers import NULL, Bytes
+from tracelake.kernels.tokens import TokenTable
 
 BATCH_ROWS = 1 << 16
 """Rows of a table that are collected before they become a batch."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.formats.rank_trace.fields import clear, identifier_end, read_fields
-from pipeline.formats.rank_trace.layout import (
+from tracelake.formats.rank_trace.fields import clear, identifier_end, read_fields
+from tracelake.formats.rank_trace.layout import (
     ATTRIBUTES,
     BAD_SUB_OPERATION,
     BLANK,
@@ -32,7 +32,7 @@ from pipeline.formats.rank_trace.layout import (
     Longs,
     State,
 )
-from pipeline.formats.rank_trace.repeats import (
+from tracelake.formats.rank_trace.repeats import (
     HAS_LIST,
     MADE_COMM,
     MADE_ROW,
@@ -41,7 +41,7 @@ from pipeline.formats.rank_trace.repeats import (
     keep,
     match,
 )
-from pipeline.formats.rank_trace.rows import (
+from tracelake.formats.rank_trace.rows import (
     add_comm,
     add_op,
     add_own_comm,
@@ -50,10 +50,10 @@ from pipeline.formats.rank_trace.rows import (
     repeat_op,
     repeat_own_comm,
 )
-from pipeline.kernels.compiled import inlined, typed
-from pipeline.kernels.numbers import NULL, Bytes, whole_number
-from pipeline.kernels.quoted import closing_quote, unescape
-from pipeline.kernels.tokens import intern
+from tracelake.kernels.compiled import inlined, typed
+from tracelake.kernels.numbers import NULL, Bytes, whole_number
+from tracelake.kernels.quoted import closing_quote, unescape
+from tracelake.kernels.tokens import intern
 
 MIN_SUB_OPERATION = 13
 _NO_BYTE, _BACKSLASH, _ZERO, _UNESCAPED = (typed(i) for i in (256, 92, 0, UNESCAPED))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.formats.rank_trace.layout import (
+from tracelake.formats.rank_trace.layout import (
     ATTRIBUTE_END,
     ATTRIBUTES,
     BATCH,
@@ -27,8 +27,8 @@ from pipeline.formats.rank_trace.layout import (
     Repeats,
     Rows,
 )
-from pipeline.kernels.compiled import inlined, word_at
-from pipeline.kernels.numbers import NULL, Bytes, copy_bytes, decimal_ns, whole_number
+from tracelake.kernels.compiled import inlined, word_at
+from tracelake.kernels.numbers import NULL, Bytes, copy_bytes, decimal_ns, whole_number
 
 # Columns of `Repeats.patterns`: the rows that were made of it and whether a list follows; the text,
 # how many numbers there are; then role, begin and end of each number in the order of the text.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.formats.rank_trace.layout import (
+from tracelake.formats.rank_trace.layout import (
     ATTRIBUTE_END,
     ATTRIBUTES,
     BATCH,
@@ -54,10 +54,10 @@ from pipeline.formats.rank_trace.layout import (
     Rows,
     State,
 )
-from pipeline.formats.rank_trace.repeats import repeat_details
-from pipeline.kernels.compiled import inlined
-from pipeline.kernels.numbers import NULL, Bytes
-from pipeline.kernels.tokens import intern
+from tracelake.formats.rank_trace.repeats import repeat_details
+from tracelake.kernels.compiled import inlined
+from tracelake.kernels.numbers import NULL, Bytes
+from tracelake.kernels.tokens import intern
 
 
 @inlined

@@ -7,9 +7,9 @@ from dataclasses import asdict
 
 import pyarrow as pa
 
-from pipeline.lake import Lake
-from pipeline.lake.packing.steps import Packed, next_step, rewrite_packs, sizes, take
-from pipeline.schema.tables import tables
+from tracelake.lake import Lake
+from tracelake.lake.packing.steps import Packed, next_step, rewrite_packs, sizes, take
+from tracelake.schema.tables import tables
 
 
 def compact(

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.base.errors import LakeError
-from pipeline.lake import PartFiles
-from pipeline.lake.record_batches import trimmed
-from pipeline.schema.tables import PARTITION_KEY
+from tracelake.base.errors import LakeError
+from tracelake.lake import PartFiles
+from tracelake.lake.record_batches import trimmed
+from tracelake.schema.tables import PARTITION_KEY
 
 # A row group of a pack is read in pieces: a dozen packs may be read at the same time.
 _BATCH_ROWS = 1 << 14

@@ -9,12 +9,12 @@ from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
 
-from pipeline.base.errors import LakeError
-from pipeline.base.files import make_folder
-from pipeline.lake import Lake, Packs, Snapshot
-from pipeline.lake.packing.rows import Piece, count_rows, rows_of_runs
-from pipeline.lake.parquet import ROW_GROUP_ROWS, PartWriter
-from pipeline.schema.tables import tables
+from tracelake.base.errors import LakeError
+from tracelake.base.files import make_folder
+from tracelake.lake import Lake, Packs, Snapshot
+from tracelake.lake.packing.rows import Piece, count_rows, rows_of_runs
+from tracelake.lake.parquet import ROW_GROUP_ROWS, PartWriter
+from tracelake.schema.tables import tables
 
 # Opening a part takes as long as reading 128 KiB of it: a file of eight times that size costs a
 # reader little.

@@ -1,6 +1,6 @@
 """Write a run as a Chrome trace, for Perfetto and chrome://tracing."""
 
-from pipeline.output.chrome_trace.selection import parse_span
-from pipeline.output.chrome_trace.trace import Timeline, write_timeline
+from tracelake.output.chrome_trace.selection import parse_span
+from tracelake.output.chrome_trace.trace import Timeline, write_timeline
 
 __all__ = ["Timeline", "parse_span", "write_timeline"]

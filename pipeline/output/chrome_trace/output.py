@@ -10,7 +10,7 @@ from typing import IO, BinaryIO, cast
 
 from isal import igzip
 
-from pipeline.base.files import output
+from tracelake.base.files import output
 
 _LEVEL = 2
 _EVENTS_AT_ONCE = 2_000
@@ -20,7 +20,7 @@ _EVENTS_AT_ONCE = 2_000
 def opened(out: Path | BinaryIO) -> Iterator[IO[bytes]]:
     """Yield a stream of bytes into `out`, compressed if its name ends in .gz.
 
-    See `pipeline.base.files.output`.
+    See `tracelake.base.files.output`.
 
     Raises:
         UsageError: It cannot be written.

@@ -3,7 +3,7 @@
 DuckDB writes the text of an event, so that a slice costs Python a few string operations. Times are
 integers of nanoseconds until they are printed. `$run`, `$first_step`, `$last_step`, `$first_rank`
 and `$last_rank` are parameters. `timeline_ranks` and, of these, `timeline_chosen` are temporary
-tables of ranks and their clocks: see `pipeline.output.chrome_trace.selection`.
+tables of ranks and their clocks: see `tracelake.output.chrome_trace.selection`.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import duckdb
 
-from pipeline.base.errors import UsageError
-from pipeline.models import catalog
-from pipeline.output.chrome_trace import queries
+from tracelake.base.errors import UsageError
+from tracelake.models import catalog
+from tracelake.output.chrome_trace import queries
 
 # Number of slices to read at once: some tens of MB with their joins.
 PIECE_SLICES = 100_000

@@ -14,19 +14,19 @@ from typing import Any, BinaryIO
 
 import duckdb
 
-from pipeline import __version__
-from pipeline.base.files import replaceable
-from pipeline.base.text import counted
-from pipeline.lake import Lake
-from pipeline.models import relation_columns
-from pipeline.output.chrome_trace import queries
-from pipeline.output.chrome_trace.events import Slice, Threads, as_json, metadata
-from pipeline.output.chrome_trace.output import EventStream, opened
-from pipeline.output.chrome_trace.selection import Piece, Selection, select
-from pipeline.schema.tables import reasons
-from pipeline.warehouse import ask
-from pipeline.warehouse.names import resolve_run
-from pipeline.warehouse.reopening import ATTEMPTS
+from tracelake import __version__
+from tracelake.base.files import replaceable
+from tracelake.base.text import counted
+from tracelake.lake import Lake
+from tracelake.models import relation_columns
+from tracelake.output.chrome_trace import queries
+from tracelake.output.chrome_trace.events import Slice, Threads, as_json, metadata
+from tracelake.output.chrome_trace.output import EventStream, opened
+from tracelake.output.chrome_trace.selection import Piece, Selection, select
+from tracelake.schema.tables import reasons
+from tracelake.warehouse import ask
+from tracelake.warehouse.names import resolve_run
+from tracelake.warehouse.reopening import ATTEMPTS
 
 # Memory limit of DuckDB before it spills; the pieces that are read are far smaller.
 ENGINE_BYTES = 1_000_000_000
@@ -79,7 +79,7 @@ def write_timeline(
     """Write the timeline of a run; memory does not grow with its length.
 
     Args:
-        run: See `pipeline.warehouse.names.resolve_run`.
+        run: See `tracelake.warehouse.names.resolve_run`.
         out: A file, compressed where its name ends in .gz, or a stream.
         steps: Only these; all by default.
         ranks: Only these; all by default.

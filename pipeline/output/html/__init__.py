@@ -1,5 +1,5 @@
 """Write the report: the warehouse as one self-contained HTML page, or a short version."""
 
-from pipeline.output.html.page import ReportFormat, ReportResult, form_of, write_report
+from tracelake.output.html.page import ReportFormat, ReportResult, form_of, write_report
 
 __all__ = ["ReportFormat", "ReportResult", "form_of", "write_report"]

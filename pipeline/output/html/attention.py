@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pipeline.output.html.cells import LIST_ITEMS, Row, some
-from pipeline.output.html.reading import PAGE_RUNS, Warehouse
+from tracelake.output.html.cells import LIST_ITEMS, Row, some
+from tracelake.output.html.reading import PAGE_RUNS, Warehouse
 
 _ITEMS = 12
 

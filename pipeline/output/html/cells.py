@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.base.text import amount
-from pipeline.schema.tables import Column
+from tracelake.base.text import amount
+from tracelake.schema.tables import Column
 
 NOTHING = "\N{EN DASH}"
 LIST_ITEMS = 12

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import PurePosixPath
 
-from pipeline.lake import Lake
-from pipeline.output.html.attention import Group, read_attention
-from pipeline.output.html.cells import NOTHING, Grid
-from pipeline.output.html.charts import KINDS, Kind, Series, read_series
-from pipeline.output.html.reading import Warehouse, earliest, select_runs
-from pipeline.output.html.runs import Facts, count_formats, read_facts, read_headline
-from pipeline.output.html.sections import Section, read_fleet, read_sections
-from pipeline.warehouse import reopening
+from tracelake.lake import Lake
+from tracelake.output.html.attention import Group, read_attention
+from tracelake.output.html.cells import NOTHING, Grid
+from tracelake.output.html.charts import KINDS, Kind, Series, read_series
+from tracelake.output.html.reading import Warehouse, earliest, select_runs
+from tracelake.output.html.runs import Facts, count_formats, read_facts, read_headline
+from tracelake.output.html.sections import Section, read_fleet, read_sections
+from tracelake.warehouse import reopening
 
 # Limits so that a report opens at once: runs in the table, and runs in full.
 LISTED_RUNS = 1000

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline import __version__
-from pipeline.base.text import counted, printable
-from pipeline.output.html.cells import Grid
-from pipeline.output.html.charts import Kind, picture
-from pipeline.output.html.content import Content
+from tracelake import __version__
+from tracelake.base.text import counted, printable
+from tracelake.output.html.cells import Grid
+from tracelake.output.html.charts import Kind, picture
+from tracelake.output.html.content import Content
 
 # Number of runs listed, and of runs with charts: those with findings first.
 LISTED_RUNS = 50

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipeline.output.html.shape import IN_MODEL, Shape
+from tracelake.output.html.shape import IN_MODEL, Shape
 
 LAYERS: Mapping[str, Shape] = {
     "stage_balance": Shape(

@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from pipeline.base.errors import UsageError
-from pipeline.base.files import put_output, replaceable
-from pipeline.lake import Lake
-from pipeline.output.html.content import read_content
-from pipeline.output.html.digest import FileType, render_mail, render_markdown
-from pipeline.output.html.render import render_html
+from tracelake.base.errors import UsageError
+from tracelake.base.files import put_output, replaceable
+from tracelake.lake import Lake
+from tracelake.output.html.content import read_content
+from tracelake.output.html.digest import FileType, render_mail, render_markdown
+from tracelake.output.html.render import render_html
 
 STDOUT = Path("-")
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from pipeline.base.text import counted
-from pipeline.models import catalog
-from pipeline.output.html.reading import PAGE_RUNS, Warehouse
-from pipeline.schema.tables import tables
+from tracelake.base.text import counted
+from tracelake.models import catalog
+from tracelake.output.html.reading import PAGE_RUNS, Warehouse
+from tracelake.schema.tables import tables
 
 
 @dataclass(frozen=True, slots=True)

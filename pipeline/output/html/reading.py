@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 
 import duckdb
 
-from pipeline.base.errors import LakeError
-from pipeline.lake import Lake
-from pipeline.output.html.cells import Row
-from pipeline.warehouse import open_warehouse, resolve_run
-from pipeline.warehouse.warehouse import damage_behind
+from tracelake.base.errors import LakeError
+from tracelake.lake import Lake
+from tracelake.output.html.cells import Row
+from tracelake.warehouse import open_warehouse, resolve_run
+from tracelake.warehouse.warehouse import damage_behind
 
 # Temporary table of the runs of the page.
 PAGE_RUNS = "_page_runs"

@@ -12,20 +12,20 @@ from pathlib import Path
 
 import jinja2
 
-from pipeline import __version__
-from pipeline.base.text import printable
-from pipeline.models import catalog, relation_columns
-from pipeline.output.html.cells import SPARK, head
-from pipeline.output.html.charts import KINDS, library, spec
-from pipeline.output.html.content import Content
-from pipeline.output.html.palette import properties
-from pipeline.output.html.provenance import Source, source_of
-from pipeline.output.html.runs import BESIDE_BASELINE
-from pipeline.output.html.sections import shapes
-from pipeline.output.html.shape import WINDOW_PARTS
-from pipeline.output.html.shapes import FLEET
-from pipeline.schema.tables import Column, reasons
-from pipeline.warehouse.headline import HEADLINE
+from tracelake import __version__
+from tracelake.base.text import printable
+from tracelake.models import catalog, relation_columns
+from tracelake.output.html.cells import SPARK, head
+from tracelake.output.html.charts import KINDS, library, spec
+from tracelake.output.html.content import Content
+from tracelake.output.html.palette import properties
+from tracelake.output.html.provenance import Source, source_of
+from tracelake.output.html.runs import BESIDE_BASELINE
+from tracelake.output.html.sections import shapes
+from tracelake.output.html.shape import WINDOW_PARTS
+from tracelake.output.html.shapes import FLEET
+from tracelake.schema.tables import Column, reasons
+from tracelake.warehouse.headline import HEADLINE
 
 # If a page has at most this many runs, they are expanded.
 OPEN_RUNS = 3

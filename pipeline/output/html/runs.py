@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pipeline.models import relation_columns
-from pipeline.output.html.attention import Group
-from pipeline.output.html.cells import NOTHING, Cell, Grid, Head, Row, cell, head, nothing, spark
-from pipeline.output.html.reading import PAGE_RUNS, Warehouse
-from pipeline.schema.tables import Column, reasons
-from pipeline.warehouse.headline import HEADLINE
+from tracelake.models import relation_columns
+from tracelake.output.html.attention import Group
+from tracelake.output.html.cells import NOTHING, Cell, Grid, Head, Row, cell, head, nothing, spark
+from tracelake.output.html.reading import PAGE_RUNS, Warehouse
+from tracelake.schema.tables import Column, reasons
+from tracelake.warehouse.headline import HEADLINE
 
 # Points of a sparkline; of more, neighbours are merged.
 _SPARK_STEPS = 48

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.models import catalog, relation_columns
-from pipeline.models.base import literal
-from pipeline.output.html.cells import (
+from tracelake.models import catalog, relation_columns
+from tracelake.models.base import literal
+from tracelake.output.html.cells import (
     NOTHING,
     Bar,
     Cell,
@@ -20,11 +20,11 @@ from pipeline.output.html.cells import (
     head,
     is_share,
 )
-from pipeline.output.html.provenance import count_rows, source_of, told
-from pipeline.output.html.reading import PAGE_RUNS, Warehouse
-from pipeline.output.html.shape import Shape, part_label
-from pipeline.output.html.shapes import FLEET, SHAPES
-from pipeline.schema.tables import Column, reasons, tables
+from tracelake.output.html.provenance import count_rows, source_of, told
+from tracelake.output.html.reading import PAGE_RUNS, Warehouse
+from tracelake.output.html.shape import Shape, part_label
+from tracelake.output.html.shapes import FLEET, SHAPES
+from tracelake.schema.tables import Column, reasons, tables
 
 # Shown for all runs at once, or in a special form.
 _ELSEWHERE = frozenset({"run_summary", "coverage"})

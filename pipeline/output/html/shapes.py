@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipeline.output.html.layer_shapes import LAYERS
-from pipeline.output.html.reading import PAGE_RUNS
-from pipeline.output.html.shape import OVER_STEPS, STEADY, WINDOW_PARTS, Shape, mean_of_steps
-from pipeline.output.html.table_shapes import TABLES
+from tracelake.output.html.layer_shapes import LAYERS
+from tracelake.output.html.reading import PAGE_RUNS
+from tracelake.output.html.shape import OVER_STEPS, STEADY, WINDOW_PARTS, Shape, mean_of_steps
+from tracelake.output.html.table_shapes import TABLES
 
 _WINDOW = (
     "bubble_ratio",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipeline.output.html.shape import Shape
+from tracelake.output.html.shape import Shape
 
 TABLES: Mapping[str, Shape] = {
     "rejects": Shape(

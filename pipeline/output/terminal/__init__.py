@@ -1,12 +1,12 @@
 """Print to the terminal: one run, a comparison of two runs, a table of many."""
 
-from pipeline.output.terminal.changes import read_changes
-from pipeline.output.terminal.diff import print_changes
-from pipeline.output.terminal.facts import read_run
-from pipeline.output.terminal.page import Page
-from pipeline.output.terminal.reading import named_run, run_before
-from pipeline.output.terminal.runs import Choice, draw_runs, runs_sql
-from pipeline.output.terminal.show import print_run
+from tracelake.output.terminal.changes import read_changes
+from tracelake.output.terminal.diff import print_changes
+from tracelake.output.terminal.facts import read_run
+from tracelake.output.terminal.page import Page
+from tracelake.output.terminal.reading import named_run, run_before
+from tracelake.output.terminal.runs import Choice, draw_runs, runs_sql
+from tracelake.output.terminal.show import print_run
 
 __all__ = [
     "Choice",

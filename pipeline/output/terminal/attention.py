@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import duckdb
 
-from pipeline.output.terminal.reading import Row, read_rows
+from tracelake.output.terminal.reading import Row, read_rows
 
 # Sentences of a kind and a run.
 _SEEN = 3

@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 import duckdb
 
-from pipeline.output.terminal.facts import PARTS, Document
-from pipeline.output.terminal.reading import Row, read_rows
-from pipeline.schema.topology import KEYS
+from tracelake.output.terminal.facts import PARTS, Document
+from tracelake.output.terminal.reading import Row, read_rows
+from tracelake.schema.topology import KEYS
 
 # Figures of run_summary: 1 where more is worse, -1 where less is, 0 where neither is better.
 WORSE: Mapping[str, int] = MappingProxyType(

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Self
 
-from pipeline.base.text import counted
-from pipeline.output.terminal import words
-from pipeline.output.terminal.changes import LEVEL
-from pipeline.output.terminal.facts import Document
-from pipeline.output.terminal.grid import Cell, Column
-from pipeline.output.terminal.page import BAD, DIM, GOOD, WARN, Page
-from pipeline.output.terminal.reading import Row
+from tracelake.base.text import counted
+from tracelake.output.terminal import words
+from tracelake.output.terminal.changes import LEVEL
+from tracelake.output.terminal.facts import Document
+from tracelake.output.terminal.grid import Cell, Column
+from tracelake.output.terminal.page import BAD, DIM, GOOD, WARN, Page
+from tracelake.output.terminal.reading import Row
 
 _ROWS = 12
 _BAR = 24

@@ -6,9 +6,9 @@ from typing import Any, TypeAlias
 
 import duckdb
 
-from pipeline.output.terminal.attention import read_attention
-from pipeline.output.terminal.reading import Row, read_rows
-from pipeline.schema.tables import reasons
+from tracelake.output.terminal.attention import read_attention
+from tracelake.output.terminal.reading import Row, read_rows
+from tracelake.schema.tables import reasons
 
 Document: TypeAlias = dict[str, Any]
 

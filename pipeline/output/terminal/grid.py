@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from pipeline.base.text import cut_middle
+from tracelake.base.text import cut_middle
 
 GAP = 2
 

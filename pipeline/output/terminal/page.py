@@ -11,9 +11,9 @@ from typing import TextIO
 from rich.cells import cell_len
 from rich.text import Text
 
-from pipeline.base.drawing import console_of
-from pipeline.base.text import printable
-from pipeline.output.terminal.grid import GAP, Cell, Column, fit, laid_out
+from tracelake.base.drawing import console_of
+from tracelake.base.text import printable
+from tracelake.output.terminal.grid import GAP, Cell, Column, fit, laid_out
 
 BAD, WARN, GOOD, DIM = "bold red", "yellow", "green", "dim"
 _BAR = 48

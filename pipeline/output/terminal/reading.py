@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 
 import duckdb
 
-from pipeline.base.errors import UsageError
-from pipeline.warehouse.names import resolve_run
-from pipeline.warehouse.values import jsonable, rows_of
+from tracelake.base.errors import UsageError
+from tracelake.warehouse.names import resolve_run
+from tracelake.warehouse.values import jsonable, rows_of
 
 Row: TypeAlias = dict[str, Any]
 

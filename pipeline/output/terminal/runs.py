@@ -7,15 +7,15 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from pipeline.base.errors import UsageError
-from pipeline.models import relation_columns
-from pipeline.models.base import literal, quoted
-from pipeline.output.terminal import words
-from pipeline.output.terminal.attention import RUNS_SQL
-from pipeline.output.terminal.grid import Cell, Column
-from pipeline.output.terminal.page import BAD, WARN, Page
-from pipeline.warehouse.headline import HEADLINE
-from pipeline.warehouse.values import rows_of
+from tracelake.base.errors import UsageError
+from tracelake.models import relation_columns
+from tracelake.models.base import literal, quoted
+from tracelake.output.terminal import words
+from tracelake.output.terminal.attention import RUNS_SQL
+from tracelake.output.terminal.grid import Cell, Column
+from tracelake.output.terminal.page import BAD, WARN, Page
+from tracelake.warehouse.headline import HEADLINE
+from tracelake.warehouse.values import rows_of
 
 ATTENTION = "attention"
 # If not all fit, the last ones here are left out first.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.base.text import counted
-from pipeline.output.terminal import words
-from pipeline.output.terminal.facts import PARTS, Document
-from pipeline.output.terminal.grid import Cell, Column
-from pipeline.output.terminal.page import BAD, DIM, GOOD, WARN, Page
-from pipeline.output.terminal.reading import Row
+from tracelake.base.text import counted
+from tracelake.output.terminal import words
+from tracelake.output.terminal.facts import PARTS, Document
+from tracelake.output.terminal.grid import Cell, Column
+from tracelake.output.terminal.page import BAD, DIM, GOOD, WARN, Page
+from tracelake.output.terminal.reading import Row
 
 _PART_STYLES = ("green", "bright_green", "cyan", "yellow", "blue", "magenta", "dim", "dim")
 _STAGES = 16

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from pipeline.base.text import counted
-from pipeline.output.terminal import words
-from pipeline.output.terminal.facts import Document
-from pipeline.output.terminal.grid import Cell
-from pipeline.output.terminal.page import BAD, DIM, GOOD, WARN, Page
-from pipeline.output.terminal.reading import Row
-from pipeline.output.terminal.sections import (
+from tracelake.base.text import counted
+from tracelake.output.terminal import words
+from tracelake.output.terminal.facts import Document
+from tracelake.output.terminal.grid import Cell
+from tracelake.output.terminal.page import BAD, DIM, GOOD, WARN, Page
+from tracelake.output.terminal.reading import Row
+from tracelake.output.terminal.sections import (
     print_collectives,
     print_layers,
     print_plan,
@@ -18,7 +18,7 @@ from pipeline.output.terminal.sections import (
     print_stages,
     print_stragglers,
 )
-from pipeline.schema.topology import KEYS
+from tracelake.schema.topology import KEYS
 
 _SEVERITIES = {"critical": BAD, "warning": WARN, "notice": DIM}
 _CURVE = 60

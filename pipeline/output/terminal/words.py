@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from pipeline.base.text import amount
-from pipeline.schema.tables import reasons
+from tracelake.base.text import amount
+from tracelake.schema.tables import reasons
 
 
 def milliseconds(value: float | None) -> str:

@@ -6,26 +6,26 @@ from collections.abc import Collection, Iterator
 
 import duckdb
 
-from pipeline.base.errors import LakeError
-from pipeline.lake import Lake, Mark, Snapshot, dropped_runs, find_losses
-from pipeline.models.base import copy_of, engine_errors, literal, quoted
-from pipeline.models.build import same_code, wanted_state
-from pipeline.models.catalog import catalog
-from pipeline.models.compute import connect
-from pipeline.models.fill import WarehouseWriter
-from pipeline.models.state import State, attach, examined, recorded_marks, recorded_state
-from pipeline.schema.tables import tables
-from pipeline.warehouse import open_warehouse
-from pipeline.warehouse.check.findings import BUILD, BUILD_FULL, Finding, error, some
-from pipeline.warehouse.check.parts import check_parts, check_strays
-from pipeline.warehouse.check.rows import (
+from tracelake.base.errors import LakeError
+from tracelake.lake import Lake, Mark, Snapshot, dropped_runs, find_losses
+from tracelake.models.base import copy_of, engine_errors, literal, quoted
+from tracelake.models.build import same_code, wanted_state
+from tracelake.models.catalog import catalog
+from tracelake.models.compute import connect
+from tracelake.models.fill import WarehouseWriter
+from tracelake.models.state import State, attach, examined, recorded_marks, recorded_state
+from tracelake.schema.tables import tables
+from tracelake.warehouse import open_warehouse
+from tracelake.warehouse.check.findings import BUILD, BUILD_FULL, Finding, error, some
+from tracelake.warehouse.check.parts import check_parts, check_strays
+from tracelake.warehouse.check.rows import (
     check_counts,
     check_failures,
     check_grains,
     check_reasons,
     check_rows,
 )
-from pipeline.warehouse.reopening import ATTEMPTS, built_anew, edition
+from tracelake.warehouse.reopening import ATTEMPTS, built_anew, edition
 
 
 def check_lake(lake: Lake, *, quick: bool = False) -> list[Finding]:

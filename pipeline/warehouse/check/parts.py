@@ -8,7 +8,7 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.lake import (
+from tracelake.lake import (
     DAMAGED,
     MISSING,
     Lake,
@@ -18,8 +18,8 @@ from pipeline.lake import (
     is_pack,
     loose_parts,
 )
-from pipeline.schema.tables import PARTITION_KEY, tables
-from pipeline.warehouse.check.findings import COLLECT, Finding, drop, error, read_again, some
+from tracelake.schema.tables import PARTITION_KEY, tables
+from tracelake.warehouse.check.findings import COLLECT, Finding, drop, error, read_again, some
 
 
 def check_parts(

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import duckdb
 
-from pipeline.base.errors import ContractError, LakeError
-from pipeline.base.resources import resource_dir
-from pipeline.lake import Snapshot
-from pipeline.models.base import engine_errors, quoted
-from pipeline.models.catalog import CHECKS, Catalog, catalog
-from pipeline.models.compute import connect
-from pipeline.models.failures import read_failures
-from pipeline.models.graph import inputs_of, unstable_functions
-from pipeline.models.header import read_header
-from pipeline.models.lost import lost_table
-from pipeline.schema.tables import reasons, tables
-from pipeline.warehouse.check.findings import BUILD_FULL, SHOWN, Finding, error, some
+from tracelake.base.errors import ContractError, LakeError
+from tracelake.base.resources import resource_dir
+from tracelake.lake import Snapshot
+from tracelake.models.base import engine_errors, quoted
+from tracelake.models.catalog import CHECKS, Catalog, catalog
+from tracelake.models.compute import connect
+from tracelake.models.failures import read_failures
+from tracelake.models.graph import inputs_of, unstable_functions
+from tracelake.models.header import read_header
+from tracelake.models.lost import lost_table
+from tracelake.schema.tables import reasons, tables
+from tracelake.warehouse.check.findings import BUILD_FULL, SHOWN, Finding, error, some
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Remove data of a lake: dropped runs, and unused files."""
 
-from pipeline.warehouse.retention.collect import collect, leftovers_table
-from pipeline.warehouse.retention.drop import (
+from tracelake.warehouse.retention.collect import collect, leftovers_table
+from tracelake.warehouse.retention.drop import (
     DropCandidate,
     choose_old,
     choose_runs,

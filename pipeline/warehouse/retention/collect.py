@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 import pyarrow as pa
 
-from pipeline.lake import Lake, Leftover, leftovers, remove_leftovers
-from pipeline.models.state import recorded_state
+from tracelake.lake import Lake, Leftover, leftovers, remove_leftovers
+from tracelake.models.state import recorded_state
 
 
 def collect(lake: Lake, *, dry_run: bool = False) -> list[Leftover]:

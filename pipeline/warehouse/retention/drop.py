@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 
-from pipeline.ingest.duplicates import settle_duplicates
-from pipeline.lake import Lake, RunEntry, Snapshot, drop_runs, dropped_runs, is_pack
-from pipeline.warehouse import ask, meant_run
+from tracelake.ingest.duplicates import settle_duplicates
+from tracelake.lake import Lake, RunEntry, Snapshot, drop_runs, dropped_runs, is_pack
+from tracelake.warehouse import ask, meant_run
 
 _DATES = "the dates of the runs"
 

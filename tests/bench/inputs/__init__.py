@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.base.errors import ContractError
 from tests.parsing import large_formats
+from tracelake.base.errors import ContractError
 
 Integers = npt.NDArray[np.int64]
 Fingerprint = dict[str, dict[str, int]]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 
-from pipeline.base.errors import ContractError
+from tracelake.base.errors import ContractError
 
 Peer = Callable[[Path, Path], None]
 

@@ -6,14 +6,14 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
-from pipeline.base.text import printable
-from pipeline.models import catalog
-from pipeline.output.html.charts.kind import Kind, Series
-from pipeline.output.html.charts.shares import KINDS as SHARES
-from pipeline.output.html.charts.steps import KINDS as STEPS
-from pipeline.output.html.charts.timeline import KINDS as TIMELINE
-from pipeline.output.html.charts.windows import KINDS as WINDOWS
-from pipeline.output.html.reading import Warehouse
+from tracelake.base.text import printable
+from tracelake.models import catalog
+from tracelake.output.html.charts.kind import Kind, Series
+from tracelake.output.html.charts.shares import KINDS as SHARES
+from tracelake.output.html.charts.steps import KINDS as STEPS
+from tracelake.output.html.charts.timeline import KINDS as TIMELINE
+from tracelake.output.html.charts.windows import KINDS as WINDOWS
+from tracelake.output.html.reading import Warehouse
 
 # In the order in which a section shows them.
 KINDS: tuple[Kind, ...] = (*TIMELINE, *WINDOWS, *STEPS, *SHARES)

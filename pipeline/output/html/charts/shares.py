@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import altair as alt
 
-from pipeline.output.html.charts.kind import ROWS, Drawing, Kind, hint, named_colors, several
-from pipeline.output.html.palette import var
-from pipeline.output.html.reading import PAGE_RUNS
-from pipeline.output.html.shape import IN_MODEL
+from tracelake.output.html.charts.kind import ROWS, Drawing, Kind, hint, named_colors, several
+from tracelake.output.html.palette import var
+from tracelake.output.html.reading import PAGE_RUNS
+from tracelake.output.html.shape import IN_MODEL
 
 _COLLECTIVES = {
     "all_reduce": var("c0"),

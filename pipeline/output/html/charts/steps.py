@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import altair as alt
 
-from pipeline.output.html.charts.kind import (
+from tracelake.output.html.charts.kind import (
     ROWS,
     Drawing,
     Kind,
@@ -13,9 +13,9 @@ from pipeline.output.html.charts.kind import (
     over_steps,
     several,
 )
-from pipeline.output.html.palette import var
-from pipeline.output.html.reading import PAGE_RUNS
-from pipeline.output.html.shape import IN_MODEL
+from tracelake.output.html.palette import var
+from tracelake.output.html.reading import PAGE_RUNS
+from tracelake.output.html.shape import IN_MODEL
 
 # Maximum rows of a heat map; of more, neighbours share a row that shows the slowest of them.
 _HEAT_ROWS = 64

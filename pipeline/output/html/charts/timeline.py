@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import altair as alt
 
-from pipeline.output.html.charts.kind import CROWD, ROWS, Drawing, Kind, hint, named_colors
-from pipeline.output.html.palette import var
-from pipeline.output.html.reading import PAGE_RUNS
+from tracelake.output.html.charts.kind import CROWD, ROWS, Drawing, Kind, hint, named_colors
+from tracelake.output.html.palette import var
+from tracelake.output.html.reading import PAGE_RUNS
 
 _KINDS = {
     "forward": var("compute"),

@@ -15,9 +15,9 @@ from typing import Any, Literal
 import altair as alt
 import vl_convert
 
-from pipeline.base.disk_cache import DiskCache, places
-from pipeline.output.html.charts.kind import ROWS, Kind, Series
-from pipeline.output.html.palette import resolved, var
+from tracelake.base.disk_cache import DiskCache, places
+from tracelake.output.html.charts.kind import ROWS, Kind, Series
+from tracelake.output.html.palette import resolved, var
 
 _WIDTH = 560
 _WIDE = 900

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import altair as alt
 
-from pipeline.output.html.charts.kind import CROWD, ROWS, Drawing, Kind, hint, named_colors
-from pipeline.output.html.palette import var
-from pipeline.output.html.reading import PAGE_RUNS
-from pipeline.output.html.shape import STEADY, WINDOW_PARTS, part_label
+from tracelake.output.html.charts.kind import CROWD, ROWS, Drawing, Kind, hint, named_colors
+from tracelake.output.html.palette import var
+from tracelake.output.html.reading import PAGE_RUNS
+from tracelake.output.html.shape import STEADY, WINDOW_PARTS, part_label
 
 PARTS = {part_label(part): var(color) for part, color in WINDOW_PARTS.items()}
 _IDLE = {"warmup": var("recv"), "steady": var("comm"), "cooldown": var("gap")}
