@@ -164,6 +164,27 @@ def test_a_harmed_part_is_read_again_or_its_run_is_left_out(
     assert tracelake("check", "--lake", path).code == 0
 
 
+def test_a_copy_counts_while_the_original_is_lost(tmp_path: Path, tracelake: Command) -> None:
+    same = {"a/one.txt": plan(), "b/two.txt": plan()}
+    archive = write(tmp_path / "archive", {**same, "three.txt": plan(5)})
+    lake = tmp_path / "lake"
+
+    def copies() -> list[str]:
+        assert tracelake("run", archive, "--lake", lake).code in (0, 3)
+        sql = "SELECT path FROM sources WHERE duplicate_of IS NOT NULL"
+        return tracelake("query", sql, "--lake", lake).out.split()[1:]
+
+    assert copies() == ["b/two.txt"]
+    runs = Lake.open(lake).snapshot().runs.values()
+    (original,) = (run for run in runs if run.sources[0]["path"] == "a/one.txt")
+    (part,) = original.parts["workload_passes"]
+    (lake / part).unlink()
+    (archive / "a/one.txt").unlink()
+    assert copies() == []
+    write(archive, same)
+    assert copies() == ["b/two.txt"]
+
+
 @pytest.mark.parametrize("every", [1, 2, 7, 30])
 def test_a_job_of_any_interval_verifies_every_part_in_31_runs(every: int) -> None:
     parts = [f"ops/run_id=a/part-{number}.parquet" for number in range(200)]

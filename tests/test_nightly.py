@@ -467,6 +467,21 @@ def test_failures_are_told_as_well(
     assert told["ingest"] is None
 
 
+def test_what_stands_in_the_way_of_a_lock_is_no_bug(
+    tracelake: Command, archive: Path, lake: Path, tmp_path: Path
+) -> None:
+    write(archive, {"old.txt": plan(4)})
+    assert tracelake("run", archive, "--lake", lake).code == 0
+    (lake / "_lock" / "commit").unlink()
+    (lake / "_lock" / "commit").mkdir()
+    write(archive, {"new.txt": plan()})
+    summary = tmp_path / "summary.json"
+    assert tracelake("run", archive, "--lake", lake, "--summary", summary).code == 3
+    (error,) = account(summary)["errors"]
+    assert error["where"] == str(lake / "_lock" / "commit")
+    assert error["next"].startswith("move what is there out of the way")
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

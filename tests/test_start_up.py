@@ -94,26 +94,6 @@ def test_a_command_imports_only_what_its_work_takes(
     assert not parsed & (drawing | {"duckdb", "numba"})
 
 
-ENDED = """
-import atexit, gc
-
-atexit.register(lambda: print(gc.get_freeze_count() > 10_000))
-from tracelake.cli import main
-
-main()
-"""
-
-
-def test_a_command_ends_without_looking_for_garbage_and_without_a_word(
-    tracelake: Command, archive: Path, tmp_path: Path
-) -> None:
-    assert tracelake("run", archive, "--lake", tmp_path / "lake").code == 0
-    on_lake = ["--quiet", "--lake", str(tmp_path / "lake")]
-    for arguments in (["ingest", str(archive), *on_lake], ["build", *on_lake]):
-        done = python(ENDED, *arguments)
-        assert (done.stdout, done.stderr) == ("True\n", "")
-
-
 def test_a_second_process_compiles_nothing(
     tracelake: Command, archive: Path, sample: Path, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import sys
@@ -11,7 +12,6 @@ from tracelake.base.errors import RefusedError, TracelakeError, exit_code_of, ne
 from tracelake.base.signals import end_if_abandoned, listening
 from tracelake.cli import ask, jobs, keep, look, synth, timeline
 from tracelake.cli.app import app
-from tracelake.cli.garbage import spare_imported
 from tracelake.cli.steps import speak
 
 __all__ = ["app", "ask", "jobs", "keep", "look", "main", "synth", "timeline"]
@@ -74,7 +74,8 @@ def _open_standard_streams() -> None:
 
 def _live_lightly() -> None:
     """Avoid costs of libraries at start and end that no command needs."""
-    spare_imported()
+    # Libraries create tens of thousands of objects at import, of which none is garbage.
+    gc.set_threshold(100_000, *gc.get_threshold()[1:])
     # NumPy would start a thread per processor for linear algebra, which is not used here.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 

@@ -9,7 +9,7 @@ run whose every input is in a richer run is a copy. Within a run the first sourc
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -38,16 +38,21 @@ _SOURCES = "sources"
 _Originals = tuple[str | None, ...]
 
 
-def settle_duplicates(lake: Lake) -> None:
-    """Brings `sources.duplicate_of` up to date in every run of a lake.
+def settle_duplicates(lake: Lake, lost: Collection[str] = ()) -> None:
+    """Bring `sources.duplicate_of` up to date in every run of a lake.
 
     Only runs whose answer changed are written, and of them only the table `sources`, unless their
     rows are in packs. A run that another process replaces meanwhile is left to that process.
+
+    Args:
+        lost: Runs whose rows cannot be read: none of them is an original, so that a copy counts.
 
     Raises:
         LakeError: The lake cannot be read or written, or a part is not what was written.
     """
     snapshot = lake.snapshot()
+    left = {run_id: run for run_id, run in snapshot.runs.items() if run_id not in lost}
+    snapshot = replace(snapshot, runs=left)
     while changed := _changed(snapshot):
         concerned = {run_id: snapshot.runs[run_id] for run_id in changed}
         losses = find_losses(

@@ -7,12 +7,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from typing import NamedTuple
 
 from tracelake.base.errors import UsageError
 from tracelake.formats import FileFacts, Format, format_named, formats
-from tracelake.ingest.assistant import Assistant
 from tracelake.ingest.host_map import Place
 from tracelake.ingest.known_inputs import (
     KnownInput,
@@ -25,7 +23,7 @@ from tracelake.ingest.known_inputs import (
 )
 from tracelake.ingest.options import Options
 from tracelake.ingest.run_pattern import TEXT_GROUPS, compile_pattern
-from tracelake.ingest.sniff import Judged, Verdict, judge
+from tracelake.ingest.sniff import Judged, Verdict, judge, judge_file
 from tracelake.inputs.discover import Root, Skip, discover
 from tracelake.inputs.heads import open_heads
 from tracelake.inputs.prefetch import ahead
@@ -34,9 +32,6 @@ from tracelake.inputs.streams import FileRef, open_begun
 from tracelake.schema.tables import SCHEMA_VERSION
 from tracelake.schema.topology import LARGEST
 from tracelake.storage import WIDTH
-
-# Files that are sniffed at a time.
-_BLOCK = 512
 
 
 class InputFile(NamedTuple):
@@ -136,28 +131,8 @@ class _Judge:
 
     def all(self, found: Iterable[FileRef | Skip]) -> None:
         """Sniff the inputs found."""
-        items = ((item, self._known(item)) for item in found)
-        with Assistant(self._forced) as assistant:
-            before = partial(self._take_all, (), list)
-            while block := list(islice(items, _BLOCK)):
-                before()  # those were sniffed while the files of this block were found
-                new = [item for item, known in block if not (known or isinstance(item, Skip))]
-                before = partial(self._take_all, block, assistant.judge(new))
-            before()
-
-    def _take_all(
-        self,
-        block: Iterable[tuple[FileRef | Skip, Sequence[KnownInput | Record]]],
-        judged: Callable[[], list[Judged | None]],
-    ) -> None:
-        verdicts = iter(judged())
-        for item, known in block:
-            verdict = None if known or isinstance(item, Skip) else next(verdicts)
-            if verdict is None:
-                self._take(item, known)
-            else:
-                assert isinstance(item, FileRef)
-                self._add_all(item, [(item, verdict)])
+        for item in found:
+            self._take(item, self._known(item))
 
     def all_stored(self, found: Iterable[FileRef | Skip]) -> None:
         """Sniff the inputs of a store; the heads of the next ones are prefetched."""
@@ -175,6 +150,8 @@ class _Judge:
             self.pass_over(item)
         elif known:
             self._recall(item, known)
+        elif opened is None and (verdict := judge_file(item, self._forced)):
+            self._add_all(item, [(item, verdict)])
         else:
             self._open(item, opened)
 

@@ -125,13 +125,14 @@ def ingest(
             else Elsewhere(workers, lake.part_files.base, progress),
         )
         skips = [*findings.skips, *work.unusable]
-        lake.use_own_parts({o.run_id for o in outcomes if o.status is Status.UPDATED} & lost.keys())
+        read_again = {o.run_id for o in outcomes if o.status is Status.UPDATED} & lost.keys()
+        lake.use_own_parts(read_again)
         anew = losses is not None and any(part in losses.parts for part in lake.snapshot().skipped)
         with lake.lock("skipped"):  # read, changed and written by one ingest at a time
             lake.agree(
                 lambda: _commit_skips(lake, skips, findings.covered, plans, staging, helper, anew)
             )
-    lake.agree(lambda: settle_duplicates(lake))
+    lake.agree(lambda: settle_duplicates(lake, lost.keys() - read_again))
     report = IngestReport(
         tuple(sorted(outcomes, key=lambda o: o.run_id)),
         tuple(skips),

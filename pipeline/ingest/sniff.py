@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from datetime import datetime
-from sys import intern
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tracelake.formats import Claim, FileFacts, Format, formats
 from tracelake.ingest.known_inputs import ID_BYTES, beginnings_of
@@ -53,43 +50,6 @@ def judge_file(entry: FileRef, forced: Format | None) -> Judged | None:
     """Decide on a plain file; return None for an archive or compressed file."""
     found = plain_head(entry)
     return judge(found, forced) if isinstance(found, Found) else found
-
-
-def plain_verdicts(judged: Sequence[Judged | None]) -> list[Any]:
-    """Return verdicts as plain values that another process understands.
-
-    Facts are those that a format reads; the user's values are applied later.
-    """
-    sizes: dict[int, tuple[int, dict[str, int]]] = {}
-    plain: list[Any] = []
-    for one in judged:
-        if isinstance(one, Verdict):
-            base = one.base
-            place, _ = sizes.setdefault(id(base.topology), (len(sizes), dict(base.topology)))
-            stamp = None if base.stamp is None else base.stamp.isoformat()
-            plain.append([one.format.name, base[:5], stamp, place, *one[2:]])
-        else:
-            plain.append(one and [one.reason, one.lasting])
-    return [[mapping for _, mapping in sizes.values()], plain]
-
-
-def verdicts_of(plain: Sequence[Any], entries: Sequence[FileRef]) -> list[Judged | None]:
-    """Return the verdicts on these entries from plain values."""
-    sizes, told = plain
-    judged: list[Judged | None] = []
-    for one, entry in zip(told, entries, strict=True):
-        if one is None:
-            judged.append(None)
-        elif len(one) == 2:  # a reason
-            judged.append(Skip(entry.path, entry.member, *one))
-        else:
-            name, (path, stem, rank, host, device), stamp, place, *hashes = one
-            date = None if stamp is None else datetime.fromisoformat(stamp)
-            base = FileFacts(
-                path, intern(stem), rank, host, device, stamp=date, topology=sizes[place]
-            )
-            judged.append(Verdict(formats()[name], base, *hashes))
-    return judged
 
 
 def _choose(head: bytes) -> Format | str:

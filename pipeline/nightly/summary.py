@@ -16,7 +16,7 @@ from typing import Any
 import duckdb
 
 from tracelake import __version__
-from tracelake.base.errors import TracelakeError, advice_on, is_refusal
+from tracelake.base.errors import TracelakeError, next_step
 from tracelake.ingest import IngestReport, Status
 from tracelake.models import Failure as Failed
 from tracelake.nightly.gates import GATES, NO_RUN, BadLines, Failure, Gate, failures
@@ -131,8 +131,8 @@ def _error(error: BaseException) -> dict[str, str | None]:
         case SystemExit() | KeyboardInterrupt():
             what, then = "interrupted before the end", "run it again: it continues where it was"
             return {"what": what, "where": None, "next": then}
-        case OSError() if is_refusal(error):
-            return {"what": error.strerror, "where": error.filename, "next": advice_on(error)}
+        case OSError() if advice := next_step(error):
+            return {"what": error.strerror, "where": error.filename, "next": advice}
     what = f"a bug in tracelake: {type(error).__name__}: {error}"
     return {"what": what, "where": None, "next": "see standard error"}
 
