@@ -18,6 +18,7 @@ from tests.lakes import Template
 from tests.tiny_lakes import Rows, commit_run, drop_run, log_run, source_record
 from tests.traces import plan, write
 from tracelake.base.errors import ContractError, LakeError
+from tracelake.ingest import Options, ingest
 from tracelake.lake import Lake
 from tracelake.models import build
 from tracelake.models.sums import write_sums
@@ -155,6 +156,21 @@ def test_figures_that_do_not_add_up_are_found(lake: Lake) -> None:
     edit_warehouse(lake, "UPDATE warehouse.rank_bubbles SET gap_ns = gap_ns + 1")
     assert named(check_lake(lake)) == {("windows_close", "error")}
     assert named(check_incremental(lake)) == {("incremental", "error")}
+
+
+def test_how_large_tables_are_read_does_not_show(
+    tmp_path: Path, sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables of large parts have ENUM columns while models are computed."""
+    lake = Lake.create(tmp_path / "lake")
+    ingest([str(sample)], lake, Options())
+    with monkeypatch.context() as large:
+        large.setattr("tracelake.models.batches._SMALL_PART_BYTES", 0)
+        build(lake)
+    assert check_incremental(lake) == []
+    assert named(check_lake(lake)) == set()
+    edit_warehouse(lake, "UPDATE warehouse.collective_calls SET call = '0:1:0', rank = 0")
+    assert ("calls_unique", "error") in named(check_lake(lake))
 
 
 def test_reasons_come_from_a_closed_list(built: Lake) -> None:

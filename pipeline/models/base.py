@@ -6,8 +6,9 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import duckdb
 
@@ -136,6 +137,7 @@ def select_parts(
     *,
     only: Collection[str] | None = None,
     dead: Collection[str] = (),
+    enums: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """Return SELECT of a base table's rows from part files, every column cast to its declared type.
 
@@ -145,10 +147,13 @@ def select_parts(
         older: Parts of an earlier version, which may lack columns; a missing column is NULL.
         only: Runs to select from packs; parts of one run are selected in full.
         dead: Runs whose rows in packs are left out.
+        enums: Column -> ENUM type that it is cast to instead of its declared type.
     """
     nulls = ", ".join(f"NULL::{c.type} AS {quoted(c.name)}" for c in table.columns)
     nothing = f"SELECT {nulls} WHERE false"
-    shown = ", ".join(f"{quoted(c.name)}::{c.type} AS {quoted(c.name)}" for c in table.columns)
+    shown = ", ".join(
+        f"{quoted(c.name)}::{enums.get(c.name, c.type)} AS {quoted(c.name)}" for c in table.columns
+    )
     selects = []
     for packed in (False, True):
         meant = _meant(only, dead) if packed else ""

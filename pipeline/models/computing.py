@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import duckdb
 
 from tracelake.base.metrics import phase
-from tracelake.models.base import copy_of, ddl, quoted, select_parts
+from tracelake.models.base import copy_of, ddl, literal, quoted, select_parts
 from tracelake.models.batches import Batch
 from tracelake.models.catalog import Catalog
 from tracelake.models.compute import compute
@@ -42,9 +43,15 @@ class Computing:
         """
         models, read = self._per_run()
         kinds = {}
+        enums = self._enums(batch, read - batch.small, older)
         for name in read:
             select = select_parts(
-                tables()[name], self.base, batch.parts[name], older, only=batch.run_ids
+                tables()[name],
+                self.base,
+                batch.parts[name],
+                older,
+                only=batch.run_ids,
+                enums=enums,
             )
             kinds[name] = "TABLE" if name in batch.small else "VIEW"
             self.con.execute(f"CREATE TEMP {kinds[name]} {quoted(name)} AS {select}")
@@ -107,6 +114,42 @@ class Computing:
                 self.con.execute(f"DROP {kinds.pop(name)} temp.{quoted(name)}")
         for name, kind in kinds.items():
             self.con.execute(f"DROP {kind} temp.{quoted(name)}")
+
+    def _enums(
+        self, batch: Batch, large: Collection[str], older: Collection[str]
+    ) -> dict[str, str]:
+        """Create ENUM types for columns of large tables with few distinct texts.
+
+        DuckDB hashes, sorts and stores a number per row then instead of a text.
+
+        Returns:
+            Column -> its type; none for a batch of small tables.
+        """
+        selects: dict[str, list[str]] = defaultdict(list)
+        for name in sorted(large):
+            for column in tables()[name].columns:
+                if column.dictionary:
+                    rows = select_parts(
+                        tables()[name], self.base, batch.parts[name], older, only=batch.run_ids
+                    )
+                    selects[column.name].append(f"SELECT {quoted(column.name)} FROM ({rows})")
+        if not selects:
+            return {}
+        texts = {"run_id": sorted(batch.run_ids)}
+        for name, several in selects.items():
+            ((found,),) = self.con.execute(
+                f"SELECT list(DISTINCT {quoted(name)}) FROM ({' UNION ALL '.join(several)})"
+            ).fetchall()
+            texts[name] = sorted(text for text in found or () if text is not None)
+        enums = {}
+        for name, values in texts.items():
+            if values:
+                enums[name] = quoted(f"_{name}")
+                self.con.execute(
+                    f"CREATE OR REPLACE TEMP TYPE {enums[name]} AS ENUM"
+                    f" ({', '.join(map(literal, values))})"
+                )
+        return enums
 
     def _per_run(self) -> tuple[list[Model], set[str]]:
         """Return the models per run, and the base tables that they or the warehouse need."""
