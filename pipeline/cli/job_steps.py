@@ -14,7 +14,7 @@ from tracelake.base.memory_limit import engine_limit
 from tracelake.base.metrics import count, phase
 from tracelake.base.text import counted, printable
 from tracelake.cli.options import OutputFormat
-from tracelake.cli.steps import print_runs, print_table, read_age, speak
+from tracelake.cli.steps import print_runs, print_summary, print_table, read_age, speak
 from tracelake.nightly.gates import Gate, cut_short, failed_gates, failures, too_many_bad_lines
 from tracelake.schema import topology
 
@@ -89,7 +89,7 @@ def read_request(
         pages,
         age,
         accounts,
-        typer.echo if printed else None,
+        print_summary.get() if printed else None,
         keep,
         None if post is None else PostCommand.parse(post),
         patience or timedelta(),
