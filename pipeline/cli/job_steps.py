@@ -63,11 +63,13 @@ def read_request(
     keep: int | None,
     post: str | None,
     wait: str,
+    metrics: Path | None = None,
+    report_url: str | None = None,
 ) -> Request:
     """Return the settings of a job other than its work from its options."""
     from tracelake.nightly.job import Request
     from tracelake.nightly.post_command import PostCommand
-    from tracelake.nightly.series import Series
+    from tracelake.nightly.series import Series, filled
 
     started = datetime.now().astimezone()
     age, patience = read_age(since), read_age(wait, "--wait")
@@ -93,6 +95,8 @@ def read_request(
         keep,
         None if post is None else PostCommand.parse(post),
         patience or timedelta(),
+        metrics,
+        report_url and filled(report_url, started),
     )
 
 

@@ -27,7 +27,10 @@ from tracelake.schema.tables import PARTITION_KEY, Column
 from tracelake.warehouse import ask, write_result
 
 _SUFFIXES = {".duckdb": "duckdb", ".sqlite": "sqlite", ".sqlite3": "sqlite", ".db": "sqlite"}
-_DATABASES = {"duckdb": DuckFile, "sqlite": SqliteFile}
+_DATABASES: dict[str, type[DuckFile] | type[SqliteFile]] = {
+    "duckdb": DuckFile,
+    "sqlite": SqliteFile,
+}
 _BATCH_ROWS = 64 * 1024
 
 
