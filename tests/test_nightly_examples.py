@@ -204,15 +204,29 @@ def test_kubernetes_retries_only_pods_that_were_lost() -> None:
 
 # --- what --post calls ------------------------------------------------------------------------
 
-ACCOUNT = {
+ACCOUNT: dict[str, Any] = {
     "exit_code": 5,
     "lake": "/data/lake",
     "ended": "2026-11-21T02:10:00+01:00",
     "report": "/r/2026-11-21.html",
+    "report_url": "https://reports.example.com/2026-11-21.html",
     "errors": [{"what": 'says "no"', "where": None, "next": "look"}],
     "attention": [
         {"kind": "straggler", "count": 3, "runs": ["a", "b"]},
         {"kind": "rejects", "count": 0, "runs": []},
+    ],
+    "incidents": [
+        {
+            "incident": "9a471160",
+            "kind": "straggler",
+            "severity": "critical",
+            "subject": "rank 2",
+            "evidence": "rank 2 <stage 0> is slow.",
+            "advice": None,
+            "cost_gpu_hours_per_day": 18.2,
+            "new": True,
+        },
+        {"incident": "aaaaaaaa", "new": False},
     ],
 }
 
@@ -251,12 +265,28 @@ def test_a_channel_is_told_what_went_wrong(tmp_path: Path) -> None:
         "tracelake ended with 5 on /data/lake",
         'says "no"',
         "straggler: 3 in 2 runs",
-        "/r/2026-11-21.html",
+        "2 incidents open, 1 new",
+        "<https://reports.example.com/2026-11-21.html|report>",
+    ]
+    blocks = [block["text"]["text"] for block in json.loads(given)["blocks"]]
+    assert blocks[1:] == [
+        "*rank 2* (straggler, critical, incident 9a471160): up to 18 GPU h a day\n"
+        "rank 2 &lt;stage 0&gt; is slow.\n"
     ]
 
 
+def test_a_channel_is_told_of_a_new_incident_once(tmp_path: Path) -> None:
+    fine = {**ACCOUNT, "exit_code": 0, "errors": []}
+    called = post("slack.sh", fine, tmp_path)
+    assert called is not None
+    assert json.loads(called[2])["text"].startswith("tracelake: 1 new incidents on /data/lake\n")
+    (tmp_path / "arguments").unlink()
+    assert post("slack.sh", {**fine, "incidents": ACCOUNT["incidents"][1:]}, tmp_path) is None
+
+
 def test_a_channel_is_told_of_a_failure_without_a_page(tmp_path: Path) -> None:
-    called = post("slack.sh", {**ACCOUNT, "report": None, "attention": None}, tmp_path)
+    nothing = dict.fromkeys(("report", "report_url", "attention", "incidents"))
+    called = post("slack.sh", {**ACCOUNT, **nothing}, tmp_path)
     assert called is not None
     assert json.loads(called[2])["text"].splitlines()[1:] == ['says "no"']
 
@@ -271,4 +301,6 @@ def test_a_mail_tells_what_went_wrong(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("script", ["slack.sh", "mail.sh"])
 def test_nobody_is_told_when_all_is_fine(tmp_path: Path, script: str) -> None:
-    assert post(script, {**ACCOUNT, "exit_code": 0, "errors": []}, tmp_path) is None
+    assert (
+        post(script, {**ACCOUNT, "exit_code": 0, "errors": [], "incidents": []}, tmp_path) is None
+    )

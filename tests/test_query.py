@@ -214,6 +214,21 @@ def test_a_moved_lake_is_read_at_its_new_place(tmp_path: Path) -> None:
     assert rows(moved, "SELECT run_id FROM runs JOIN run_summary USING (run_id)") == [
         {"run_id": "a"}
     ]
+    assert rows(moved, "SELECT count(*) AS n FROM layer_times") == [{"n": 6}]
+
+
+def test_another_program_points_the_views_of_a_copied_lake(tmp_path: Path) -> None:
+    """Any DuckDB, also where the first lake is gone."""
+    lake = Lake.create(tmp_path / "old")
+    commit_run(lake, "a", log_run())
+    build(lake)
+    shutil.move(lake.root, tmp_path / "it's new")
+    with duckdb.connect() as con:
+        con.execute(f"ATTACH '{tmp_path}/it''s new/warehouse.duckdb' AS w (READ_ONLY)")
+        with pytest.raises(duckdb.IOException, match=f"{tmp_path}/old/"):
+            con.execute("FROM w.layer_times")
+        con.execute(f"SET VARIABLE lake = '{tmp_path}/it''s new'")
+        assert con.execute("SELECT count(*) FROM w.layer_times").fetchall() == [(6,)]
 
 
 def test_a_stale_warehouse_answers_from_what_it_was_built_from(tmp_path: Path) -> None:
@@ -572,15 +587,15 @@ def test_a_shell_that_cannot_read_the_warehouse_is_not_opened(lake: Lake, stub: 
     assert len((stub / "calls").read_text().splitlines()) == 1
 
 
-def test_a_shell_on_a_moved_lake_says_build(tmp_path: Path, stub: Path) -> None:
+def test_a_shell_on_a_moved_lake_is_told_the_place(tmp_path: Path, stub: Path) -> None:
     lake = Lake.create(tmp_path / "old")
     missing = shell(stub, "--lake", lake.root)
     assert (missing.returncode, "tracelake build" in missing.stderr) == (3, True)
     build(lake)
     shutil.move(lake.root, tmp_path / "new")
-    done = shell(stub, "--lake", tmp_path / "new")
-    assert (done.returncode, "was moved" in done.stderr) == (3, True)
-    assert not (stub / "calls").exists()
+    assert shell(stub, "--lake", tmp_path / "new").returncode == 0
+    (_, opened) = (stub / "calls").read_text().splitlines()
+    assert opened.endswith(f" -cmd SET VARIABLE lake = '{tmp_path / 'new'}'")
 
 
 def test_what_the_page_says_in_python_runs(

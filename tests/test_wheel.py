@@ -24,6 +24,7 @@ def test_the_main_job_runs_from_a_wheel(tmp_path: Path, sample: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
     assert {path.name.split("-")[0] for path in site.iterdir()} == {"tracelake"}
+    assert (site / "tracelake" / "py.typed").is_file()
     (tmp_path / "pipeline").mkdir()
     (tmp_path / "pipeline" / "__init__.py").write_text("MINE = True\n")
     code = """

@@ -1,13 +1,27 @@
 #!/usr/bin/env bash
-# Post what went wrong to a channel; post nothing after a success. Needs jq, curl and WEBHOOK_URL.
+# Post what went wrong and which incidents are new to a channel; else post nothing.
+# Needs jq, curl and WEBHOOK_URL.
 set -euo pipefail
-if [[ $TRACELAKE_EXIT_CODE == 0 ]]; then
+message=$(jq '
+def link: if .report_url then "<\(.report_url)|report>" else .report // empty end;
+def text: gsub("&"; "&amp;") | gsub("<"; "&lt;") | gsub(">"; "&gt;");
+def incident: "*\(.subject | text)* (\(.kind), \(.severity), incident \(.incident))"
+    + (if .cost_gpu_hours_per_day then ": up to \(.cost_gpu_hours_per_day | round) GPU h a day" else "" end)
+    + "\n\(.evidence // "" | text)\n\(.advice // "" | text)";
+(.incidents // []) as $open
+| ([$open[] | select(.new)]) as $new
+| if .exit_code == 0 and $new == [] then empty else
+    ([if .exit_code == 0 then "tracelake: \($new | length) new incidents on \(.lake | text)"
+        else "tracelake ended with \(.exit_code) on \(.lake | text)" end]
+    + [.errors[].what | text]
+    + [.attention // [] | .[] | select(.count > 0) | "\(.kind): \(.count) in \(.runs | length) runs"]
+    + [if $open != [] then "\($open | length) incidents open, \($new | length) new" else empty end]
+    + [link] | join("\n")) as $head
+    | {text: $head, blocks: ([$head, ($new[:10][] | incident)]
+        | map({type: "section", text: {type: "mrkdwn", text: .[:3000]}}))}
+  end')
+if [[ -z $message ]]; then
     exit 0
 fi
-jq '{text: (["tracelake ended with \(.exit_code) on \(.lake)"]
-    + [.errors[].what]
-    + [.attention // [] | .[] | select(.count > 0) | "\(.kind): \(.count) in \(.runs | length) runs"]
-    + [.report // empty]
-    | join("\n"))}' |
-    curl --fail --silent --show-error --max-time 30 \
-        --header 'Content-Type: application/json' --data @- "$WEBHOOK_URL"
+curl --fail --silent --show-error --max-time 30 \
+    --header 'Content-Type: application/json' --data @- "$WEBHOOK_URL" <<< "$message"

@@ -14,7 +14,7 @@ from tracelake.base.memory_limit import engine_limit
 from tracelake.base.metrics import count, phase
 from tracelake.base.text import counted, printable
 from tracelake.cli.options import OutputFormat
-from tracelake.cli.steps import print_runs, print_table, read_age, speak
+from tracelake.cli.steps import print_runs, print_summary, print_table, read_age, speak
 from tracelake.nightly.gates import Gate, cut_short, failed_gates, failures, too_many_bad_lines
 from tracelake.schema import topology
 
@@ -63,11 +63,13 @@ def read_request(
     keep: int | None,
     post: str | None,
     wait: str,
+    metrics: Path | None = None,
+    report_url: str | None = None,
 ) -> Request:
     """Return the settings of a job other than its work from its options."""
     from tracelake.nightly.job import Request
     from tracelake.nightly.post_command import PostCommand
-    from tracelake.nightly.series import Series
+    from tracelake.nightly.series import Series, filled
 
     started = datetime.now().astimezone()
     age, patience = read_age(since), read_age(wait, "--wait")
@@ -89,10 +91,12 @@ def read_request(
         pages,
         age,
         accounts,
-        typer.echo if printed else None,
+        print_summary.get() if printed else None,
         keep,
         None if post is None else PostCommand.parse(post),
         patience or timedelta(),
+        metrics,
+        report_url and filled(report_url, started),
     )
 
 

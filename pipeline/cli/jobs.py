@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -113,6 +114,24 @@ def run(
             help="Run this command at the end, also after a failure; its stdin is the summary.",
         ),
     ] = None,
+    metrics: Annotated[
+        Path | None,
+        typer.Option(
+            "--metrics",
+            metavar="FILE",
+            help="Write figures for Prometheus, also after a failure: a file that ends in .prom in"
+            " the folder of node_exporter's textfile collector.",
+        ),
+    ] = None,
+    report_url: Annotated[
+        str | None,
+        typer.Option(
+            "--report-url",
+            metavar="URL",
+            help="Where people find the report, for messages. {date} and {datetime} as in"
+            " --report.",
+        ),
+    ] = None,
     keep: Annotated[
         int | None,
         typer.Option(
@@ -144,9 +163,11 @@ def run(
     from tracelake.nightly.job import Job
 
     page = str(local_root(lake) / PAGE) if report is None else report
-    request = read_request(inputs, page, since, summary, keep, post, wait)
+    request = read_request(inputs, page, since, summary, keep, post, wait, metrics, report_url)
     accounts = None if request.summary is None else request.summary.path
-    check_outputs(lake, {"--report": request.page.path, "--summary": accounts})
+    check_outputs(
+        lake, {"--report": request.page.path, "--summary": accounts, "--metrics": metrics}
+    )
     voice = speak(quiet=quiet)
     with Job(lake, request, voice) as job:
         gates = parse_gates(fail_on)

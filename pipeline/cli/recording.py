@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import inspect
 import os
 import socket
 import time
@@ -29,20 +30,20 @@ _R = TypeVar("_R")
 
 def recorded(command: Callable[_P, _R]) -> Callable[_P, _R]:
     """Make a command with an option `lake` add an entry to `tracelake_runs`."""
+    signature = inspect.signature(command)
 
     @functools.wraps(command)
-    def run(*args: _P.args, **given: _P.kwargs) -> _R:
+    def run(*args: _P.args, **keywords: _P.kwargs) -> _R:
         started, began = datetime.now(UTC), time.perf_counter_ns()
         ended: BaseException | None = None
         with measuring() as measures:
             try:
-                return command(*args, **given)
+                return command(*args, **keywords)
             except BaseException as error:
                 ended = error
                 raise
             finally:
-                lake = given["lake"]
-                assert isinstance(lake, str)
+                given = signature.bind(*args, **keywords).arguments
                 entry = {
                     "command": command.__name__,
                     "started": started.strftime("%Y-%m-%d %H:%M:%S.%f"),
@@ -52,7 +53,7 @@ def recorded(command: Callable[_P, _R]) -> Callable[_P, _R]:
                     "options": _options(given),
                 }
                 if not given.get("dry_run"):
-                    _leave(lake, entry, measures)
+                    _leave(str(given["lake"]), entry, measures)
 
     return run
 

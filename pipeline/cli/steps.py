@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
+
+import typer
 
 from tracelake.base.errors import UsageError
 from tracelake.base.memory_limit import jobs_within, parse_size
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 PAGE = "report.html"
 # Format of messages on standard error; set before a command begins.
 log_format: ContextVar[LogFormat] = ContextVar("log_format", default=LogFormat.TEXT)
+# What `--summary -` gives the summary to; a Python program takes it as a text.
+print_summary: ContextVar[Callable[[str], object]] = ContextVar("print_summary", default=typer.echo)
 
 
 def speak(*, quiet: bool = False) -> Voice:

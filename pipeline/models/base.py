@@ -26,6 +26,8 @@ from tracelake.models.lost import lost_table
 from tracelake.schema.tables import PARTITION_KEY, Column, Table, tables
 
 _QUOTE = "$tracelake$"
+# DuckDB variable with the place of the lake: a directory or URI.
+_PLACE = "lake"
 # DuckDB only passes on the system's message.
 _OF_STORE = re.compile(r"^(StoreError|FileNotFoundError|PermissionError): (.+)$", re.MULTILINE)
 _REFUSALS = [os.strerror(code) for code in REFUSED]
@@ -138,6 +140,7 @@ def select_parts(
     only: Collection[str] | None = None,
     dead: Collection[str] = (),
     enums: Mapping[str, str] = MappingProxyType({}),
+    movable: bool = False,
 ) -> str:
     """Return SELECT of a base table's rows from part files, every column cast to its declared type.
 
@@ -148,6 +151,7 @@ def select_parts(
         only: Runs to select from packs; parts of one run are selected in full.
         dead: Runs whose rows in packs are left out.
         enums: Column -> ENUM type that it is cast to instead of its declared type.
+        movable: Read below the DuckDB variable `lake` where it is set: see `point_views`.
     """
     nulls = ", ".join(f"NULL::{c.type} AS {quoted(c.name)}" for c in table.columns)
     nothing = f"SELECT {nulls} WHERE false"
@@ -159,9 +163,11 @@ def select_parts(
         meant = _meant(only, dead) if packed else ""
         found = [part for part in parts if is_pack(part) == packed]
         if current := [part for part in found if part not in older]:
-            selects.append(f"SELECT {shown} FROM {_read(base, current, packed=packed)}{meant}")
+            selects.append(
+                f"SELECT {shown} FROM {_read(base, current, packed=packed, movable=movable)}{meant}"
+            )
         if lacking := [part for part in found if part in older]:
-            rows = _read(base, lacking, "union_by_name = true, ", packed=packed)
+            rows = _read(base, lacking, packed=packed, movable=movable, union=True)
             selects.append(f"SELECT {shown} FROM ({nothing} UNION ALL BY NAME FROM {rows}{meant})")
     return " UNION ALL ".join(selects) or nothing
 
@@ -174,11 +180,26 @@ def _meant(only: Collection[str] | None, dead: Collection[str]) -> str:
     return f" WHERE {quoted(PARTITION_KEY)} {verb} ({', '.join(map(literal, sorted(run_ids)))})"
 
 
-def _read(base: str, parts: Iterable[str], option: str = "", *, packed: bool) -> str:
-    files = ", ".join(literal(f"{base}/{part}") for part in parts)
+def _read(
+    base: str, parts: Iterable[str], *, packed: bool, movable: bool, union: bool = False
+) -> str:
+    if movable:
+        listed = ", ".join(map(literal, parts))
+        root = f"coalesce(getvariable({literal(_PLACE)}), {literal(base)})"
+        files = f"list_transform([{listed}], lambda part: {root} || '/' || part)"
+    else:
+        files = f"[{', '.join(literal(f'{base}/{part}') for part in parts)}]"
     key = f"hive_types = {{{literal(PARTITION_KEY)}: VARCHAR}}"
     hive = "hive_partitioning = false" if packed else f"hive_partitioning = true, {key}"
-    return f"read_parquet([{files}], {option}{hive})"
+    return f"read_parquet({files}, {'union_by_name = true, ' if union else ''}{hive})"
+
+
+def point_views(base: str) -> str:
+    """Return the statement that makes the views of a warehouse read the lake at this place.
+
+    Without it they read the place where the lake was when the warehouse was built.
+    """
+    return f"SET VARIABLE {_PLACE} = {literal(base)}"
 
 
 def comment(con: duckdb.DuckDBPyConnection, kind: str, target: str, text: str) -> None:

@@ -19,7 +19,7 @@ from tracelake.models.sums import changed_relations, has_sums, missing_relations
 from tracelake.schema.tables import SCHEMA_VERSION, Table, tables
 
 # Raise this when an older warehouse cannot be updated.
-WAREHOUSE_VERSION = 5
+WAREHOUSE_VERSION = 6
 CATALOG = "warehouse"
 # Layout of a new warehouse file: DuckDB 1.3 (2025) and later read it; that of 2.0 saves 1 % and is
 # read by 2.0 alone.
@@ -44,7 +44,7 @@ class State:
 
     Attributes:
         stamp: Stamp of the snapshot.
-        root: Directory or URI of the lake, where the views point.
+        root: Directory or URI of the lake, where the views read unless they are pointed elsewhere.
         models: Hash of the models.
         schema: Hash of the schemas.
         runs: Generation by run.
@@ -82,9 +82,13 @@ class State:
         )
 
     def select(self, table: Table, base: str) -> str:
-        """Return SELECT of a base table's rows from this base, because the lake may have moved."""
+        """Return SELECT of a base table's rows for a view, which `point_views` can point elsewhere.
+
+        Args:
+            base: Directory or URI of the lake, where the view reads otherwise.
+        """
         parts = self.parts[table.name]
-        return select_parts(table, base, parts, self.older, dead=self.dead)
+        return select_parts(table, base, parts, self.older, dead=self.dead, movable=True)
 
 
 def attach(con: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> None:

@@ -21,7 +21,9 @@ from tracelake.base.errors import ChangedError, LakeError
 from tracelake.lake import Lake
 from tracelake.models.state import recorded_state
 
-VERSION = 1
+VERSION = 2
+# Version 1 has no incidents.
+_READABLE = (1, VERSION)
 
 
 class Duty(StrEnum):
@@ -42,6 +44,7 @@ class _Record:
         page: The last report with --since.
         day: When it was written.
         paged: Runs that had arrived when it was written.
+        incidents: Open incidents of the last message.
     """
 
     seen: dict[str, str]
@@ -49,6 +52,7 @@ class _Record:
     page: str | None = None
     day: str | None = None
     paged: list[str] = field(default_factory=list)
+    incidents: list[str] = field(default_factory=list)
 
 
 class Backlog:
@@ -118,6 +122,18 @@ class Backlog:
             record.owed[Duty.PAGE] = []
             self._write()
 
+    @property
+    def incidents(self) -> frozenset[str]:
+        """Return the incidents that were open in the last message."""
+        return frozenset(self._record.incidents)
+
+    def sent(self, incidents: Iterable[str]) -> None:
+        """Record the incidents that are open in a message that was sent."""
+        now = sorted(incidents)
+        if now != self._record.incidents:
+            self._record.incidents = now
+            self._write()
+
     def _write(self) -> None:
         content = json.dumps({"version": VERSION, **asdict(self._record)})
         try:
@@ -134,9 +150,9 @@ def _read(path: Path, warn: Callable[[str], None]) -> _Record | None:
     try:
         content: dict[str, Any] = json.loads(path.read_bytes())
         version = content.pop("version")
-        if version == VERSION:
+        if version in _READABLE:
             record = _Record(**content)
-            runs = chain(record.paged, *record.owed.values())
+            runs = chain(record.paged, record.incidents, *record.owed.values())
             if not all(isinstance(run, str) for run in chain(dict(record.seen), runs)):
                 raise TypeError("a run id is not a text")
             return record

@@ -12,6 +12,7 @@ from typing import Protocol, Self
 
 import duckdb
 
+from tracelake import __version__
 from tracelake.base.errors import CheckFailedError, TracelakeError, UsageError, exit_code_of
 from tracelake.base.files import put_output
 from tracelake.formats.ledger import EXPANDED_TOO_FAR
@@ -31,8 +32,15 @@ from tracelake.nightly.gates import (
 from tracelake.nightly.lock import alone
 from tracelake.nightly.post_command import PostCommand
 from tracelake.nightly.series import Series
-from tracelake.nightly.summary import Account, Verdicts, read_page
+from tracelake.nightly.summary import Account, Verdicts, read_incidents, read_page
 from tracelake.output.html import ReportResult
+from tracelake.output.prometheus import (
+    Gauge,
+    job_gauges,
+    lake_gauges,
+    openmetrics,
+    report_gauges,
+)
 from tracelake.warehouse import ask
 
 _FOLDER = "_run"
@@ -59,6 +67,8 @@ class Request:
         since: The report covers runs dated at most this long before the start, and runs that
             arrived since the last such report; None covers everything.
         summary: File of the summary, if any.
+        metrics: File of metrics for Prometheus, if any.
+        report_url: Where people find the report, for messages.
         show: Prints the summary, if requested.
         keep: How many reports and summaries to keep of each series; None for all.
         wait: How long to wait for another job on the lake.
@@ -73,6 +83,8 @@ class Request:
     keep: int | None
     hook: PostCommand | None
     wait: timedelta
+    metrics: Path | None = None
+    report_url: str | None = None
 
 
 class Job:
@@ -86,7 +98,10 @@ class Job:
         self._request = request
         self._voice = voice
         self._until_end = ExitStack()
+        self.account.report_url = request.report_url
         self._verdicts: list[TracelakeError] = []
+        self._gauges: list[Gauge] = []
+        self._lake: Lake | None = None
         self._owed: Backlog
 
     def __enter__(self) -> Self:
@@ -101,6 +116,7 @@ class Job:
         Raises:
             LakeError: Another job takes too long.
         """
+        self._lake = lake
         duties = [
             Duty.LINES,
             *([Duty.GATES] if gated else []),
@@ -141,7 +157,14 @@ class Job:
             self._owed.paged(self._page, self._day)
         self._prune(request.page)
         if request.summary or request.show or request.hook:
-            account.page = ask(lake, "the summary", lambda con: read_page(con, written.run_ids))
+            known = self._owed.incidents
+            account.page, account.incidents = ask(
+                lake,
+                "the summary",
+                lambda con: (read_page(con, written.run_ids), read_incidents(con, known)),
+            )
+        if request.metrics:
+            self._gauges = ask(lake, "the metrics", lambda con: report_gauges(con, written.run_ids))
 
     def judge(
         self,
@@ -196,6 +219,10 @@ class Job:
                 self._owed.settle(
                     Duty.LINES, *([Duty.GATES] if self.account.verdicts.gates else [])
                 )
+                # A summary that is only printed is no message: a person tries something.
+                if (self._request.hook or self._request.summary) and not troubles:
+                    opened = self.account.incidents or ()
+                    self._owed.sent(str(incident["incident"]) for incident in opened)
         for trouble in troubles[error is None :]:
             self._voice.warn(str(trouble))
         if error is None and troubles:
@@ -208,6 +235,7 @@ class Job:
             troubles += refused
             with suppress(UsageError):  # it was printed when it was written the first time
                 self._put()
+        troubles += self._attempt(self._measure)
         if self._request.show:
             self._request.show(self._told())
         return troubles
@@ -227,6 +255,18 @@ class Job:
             put_output(series.path, self._told().encode())
             series.link_latest()
             self._prune(series)
+
+    def _measure(self) -> None:
+        if self._request.metrics is None:
+            return
+        ended = datetime.now().astimezone()
+        seconds = (ended - self._request.started).total_seconds()
+        gauges = job_gauges(__version__, ended.timestamp(), seconds, self.account.exit_code)
+        if self._lake and self._lake.warehouse.is_file():
+            # Also after a failure: an alert about an incident must not end and begin again.
+            with suppress(TracelakeError):  # then that failure is the exit code
+                self._gauges += ask(self._lake, "the metrics", lake_gauges)
+        put_output(self._request.metrics, openmetrics([*gauges, *self._gauges]).encode())
 
     def _call(self) -> None:
         hook = self._request.hook

@@ -22,6 +22,23 @@ _PLACEHOLDER = re.compile(r"\{(\w*)\}")
 _HEAD_BYTES = 4096
 
 
+def filled(template: str, started: datetime) -> str:
+    """Return a text with `{date}` and `{datetime}` replaced by a start time; see `Series`.
+
+    Raises:
+        UsageError: It has another placeholder.
+    """
+    for name in _PLACEHOLDER.findall(template):
+        if name not in _FORMS:
+            raise UsageError(
+                f"no placeholder {{{name}}}",
+                path=template,
+                hint="one of " + ", ".join(f"{{{known}}}" for known in _FORMS),
+            )
+    moments = {"date": started, "datetime": started.astimezone(UTC)}
+    return _PLACEHOLDER.sub(lambda m: moments[m[1]].strftime(_FORMS[m[1]][0]), template)
+
+
 @dataclass(frozen=True, slots=True)
 class Series:
     """The files of one template, such as `reports/{date}.html`.
@@ -37,13 +54,7 @@ class Series:
 
     def __post_init__(self) -> None:
         refuse_uri(self.template)
-        for name in _PLACEHOLDER.findall(self.template):
-            if name not in _FORMS:
-                raise UsageError(
-                    f"no placeholder {{{name}}}",
-                    path=self.template,
-                    hint="one of " + ", ".join(f"{{{known}}}" for known in _FORMS),
-                )
+        filled(self.template, self.started)
 
     @property
     def dated(self) -> bool:
@@ -53,10 +64,7 @@ class Series:
     @property
     def path(self) -> Path:
         """The file of this start."""
-        moments = {"date": self.started, "datetime": self.started.astimezone(UTC)}
-        return Path(
-            _PLACEHOLDER.sub(lambda m: moments[m[1]].strftime(_FORMS[m[1]][0]), self.template)
-        )
+        return Path(filled(self.template, self.started))
 
     @property
     def latest(self) -> Path | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -31,6 +31,14 @@ FROM run_summary
 WHERE run_id IN (SELECT unnest($1::VARCHAR[]))
 ORDER BY run_date DESC NULLS LAST, run_id
 """
+_INCIDENTS = """
+SELECT * EXCLUDE (open), NOT list_contains($1::VARCHAR[], incident) AS new
+FROM incidents
+WHERE open
+ORDER BY
+    new DESC, list_position(['critical', 'warning', 'notice'], severity),
+    cost_gpu_hours_per_day DESC NULLS LAST, incident
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +60,8 @@ class Account:
         late: Runs of the report not dated within --since that arrived since the last report.
         model_failures: Runs of the warehouse that a model fails on.
         page: Content of the report; see `read_page`.
+        incidents: Open incidents of the lake; see `read_incidents`.
+        report_url: Where people find the report.
     """
 
     lake: str
@@ -62,7 +72,9 @@ class Account:
     model_failures: Sequence[Failed] | None = None
     late: Sequence[str] = ()
     page: Mapping[str, Any] | None = None
+    incidents: Sequence[Mapping[str, Any]] | None = None
     report: Path | None = None
+    report_url: str | None = None
     latest: Path | None = None
     warehouse: str | None = None
     errors: list[BaseException] = field(default_factory=list)
@@ -82,12 +94,14 @@ class Account:
             "ingest": None if self.ingested is None else _ingest(self.ingested),
             "verdicts": None if self.verdicts is None else _verdicts(self.verdicts),
             "report": _text(self.report),
+            "report_url": self.report and self.report_url,
             "latest": _text(self.latest),
             "warehouse": self.warehouse,
             "model_failures": None
             if self.model_failures is None
             else [asdict(run) for run in self.model_failures],
             "late": list(self.late),
+            "incidents": self.incidents,
             **(self.page or {"attention": None, "runs": None}),
         }
         return json.dumps(document, indent=1, allow_nan=False) + "\n"
@@ -117,6 +131,22 @@ def read_page(con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> dict[st
             for row in rows.fetchall()
         ],
     }
+
+
+def read_incidents(
+    con: duckdb.DuckDBPyConnection, known: Collection[str]
+) -> list[dict[str, object]]:
+    """Return the open incidents of the lake, new ones first.
+
+    Args:
+        known: Incidents of the last message.
+    """
+    rows = con.execute(_INCIDENTS, [list(known)])
+    names = [column[0] for column in rows.description or ()]
+    return [
+        {name: _plain(value) for name, value in zip(names, row, strict=True)}
+        for row in rows.fetchall()
+    ]
 
 
 def _plain(value: object) -> object:

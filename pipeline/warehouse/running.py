@@ -106,7 +106,7 @@ class _Engine:
         except (duckdb.Error, OSError, pa.ArrowException) as error:
             # While a result is read, Arrow wraps DuckDB's errors.
             self.close()
-            told = _told(self._lake, str(error), limited=self._limited)
+            told = query_error(self._lake, str(error), limited=self._limited)
             # DuckDB's own advice is to change settings that a query may not change.
             plain = isinstance(told, StoreError) or "SET " in str(error)
             raise told from None if plain else error
@@ -196,7 +196,7 @@ def _begin(con: duckdb.DuckDBPyConnection, statement: Statement) -> _Begun:
     return reader, next(reader, None)
 
 
-def _told(lake: Lake, message: str, *, limited: bool) -> LakeError | StoreError | UsageError:
+def query_error(lake: Lake, message: str, *, limited: bool) -> LakeError | StoreError | UsageError:
     """Return the error for a message of DuckDB.
 
     Args:

@@ -7,8 +7,9 @@ import shutil
 import subprocess
 from typing import NoReturn
 
-from tracelake.base.errors import LakeError, UsageError
+from tracelake.base.errors import UsageError
 from tracelake.lake import Lake
+from tracelake.models.base import point_views
 from tracelake.models.state import recorded_state
 from tracelake.warehouse.warehouse import open_warehouse
 
@@ -24,7 +25,7 @@ def open_shell(lake: Lake, *, ui: bool = False) -> NoReturn:
 
     Raises:
         UsageError: No `duckdb` program is on the PATH, or it cannot read the warehouse.
-        LakeError: See `open_warehouse`; or the lake was moved since the build.
+        LakeError: See `open_warehouse`.
     """
     program = shutil.which(_PROGRAM)
     if program is None:
@@ -34,12 +35,7 @@ def open_shell(lake: Lake, *, ui: bool = False) -> NoReturn:
         )
     open_warehouse(lake).close()
     built = recorded_state(lake.warehouse)
-    if built is None or built.root != lake.part_files.base:
-        raise LakeError(
-            "the lake was moved after its warehouse was built",
-            path=lake.name,
-            hint=f"update its paths with: tracelake build; {_INSTEAD}",
-        )
+    moved = built is None or built.root != lake.part_files.base
     opened = [program, "-readonly", str(lake.warehouse)]
     tried = subprocess.run(
         [*opened, "-c", "SELECT 1"], stdin=subprocess.DEVNULL, capture_output=True, check=False
@@ -51,4 +47,5 @@ def open_shell(lake: Lake, *, ui: bool = False) -> NoReturn:
             path=program,
             hint=f"install a newer one: pip install --upgrade duckdb-cli; {_INSTEAD}",
         )
-    os.execv(program, [*opened, "-ui"] if ui else opened)
+    place = ["-cmd", point_views(lake.part_files.base)] if moved else []
+    os.execv(program, [*opened, *place, *(["-ui"] if ui else [])])

@@ -16,10 +16,10 @@ import duckdb
 from tracelake.base.errors import LakeError, UsageError
 from tracelake.lake import Lake
 from tracelake.lake.run_records import records_file
-from tracelake.models.base import copy_of, is_corrupt, literal, quoted, select_parts, store_trouble
+from tracelake.models.base import is_corrupt, literal, point_views
 from tracelake.models.compute import connect
 from tracelake.models.records import records_view
-from tracelake.models.state import CATALOG, attach, in_use, read_root, read_state
+from tracelake.models.state import CATALOG, attach, in_use, read_root
 from tracelake.models.sums import missing_relations
 from tracelake.schema.tables import tables
 
@@ -61,7 +61,7 @@ def damage_behind(lake: Lake, message: str) -> LakeError | None:
 def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyConnection:
     """Return a connection to the lake's warehouse, read-only, without network or other files.
 
-    If the lake was moved after the build, the base tables are read from their new place.
+    If the lake was moved after the build, its files are read in their new place.
 
     Args:
         memory: Bytes that DuckDB may use before it spills to disk; by default DuckDB's own limit.
@@ -87,16 +87,14 @@ def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyC
     lake.part_files.mount(con)
     try:
         attach(con, lake.warehouse, read_only=True)
-        root = read_root(con)
-        if root is None:
+        if read_root(con) is None:
             raise LakeError(
                 "the warehouse was built by another version",
                 path=lake.warehouse,
                 hint=f"build it again: tracelake build --lake {shlex.quote(lake.name)}",
             )
         con.execute(f"USE {CATALOG}")
-        if root != lake.part_files.base:
-            _follow_move(con, lake.part_files.base)
+        con.execute(point_views(lake.part_files.base))
         con.execute(records_view(lake.root))
         folders = ", ".join(literal(f"{lake.part_files.base}/{name}") for name in tables())
         con.execute(f"SET allowed_directories = [{folders}]")
@@ -134,21 +132,3 @@ def _spill_folder(lake: Lake, held: contextlib.ExitStack) -> Path:
         return held.enter_context(lake.staging("query"))
     except OSError:  # a lake that this user can only read
         return Path(held.enter_context(tempfile.TemporaryDirectory(prefix="tracelake-query-")))
-
-
-def _follow_move(con: duckdb.DuckDBPyConnection, base: str) -> None:
-    """Replace the views of part files by views of their new place."""
-    state = read_state(con)
-    there = {name for (name,) in con.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
-    for table in tables().values():
-        if state and copy_of(table.name) not in there:
-            view = f"CREATE TEMP VIEW {quoted(table.name)} AS"
-            try:
-                con.execute(f"{view} {state.select(table, base)}")
-            except duckdb.Error as error:  # a part is missing or damaged
-                if trouble := store_trouble(str(error)):
-                    raise trouble from None
-                # Only who reads the table gets the error.
-                told = literal(str(error).splitlines()[0])
-                rows = select_parts(table, base, ()).removesuffix("WHERE false")
-                con.execute(f"{view} {rows} WHERE error({told})::BOOLEAN")

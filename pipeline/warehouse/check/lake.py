@@ -8,7 +8,7 @@ import duckdb
 
 from tracelake.base.errors import LakeError
 from tracelake.lake import Lake, Mark, Snapshot, dropped_runs, find_losses
-from tracelake.models.base import copy_of, engine_errors, literal, quoted
+from tracelake.models.base import copy_of, engine_errors, literal, point_views, quoted
 from tracelake.models.build import same_code, wanted_state
 from tracelake.models.catalog import catalog
 from tracelake.models.compute import connect
@@ -124,7 +124,10 @@ def _check_current(state: State | None, wanted: State) -> Iterator[Finding]:
     if state is None or state == wanted:
         return
     if state.root != wanted.root:
-        message = f"the lake was moved from {state.root}; its views still use that path"
+        message = (
+            f"the lake was moved from {state.root}; other programs find its files after"
+            f" {point_views(wanted.root)}"
+        )
         yield Finding("views_found", "warning", message, len(tables()), BUILD)
     if not same_code(state, wanted):
         yield error("warehouse_current", "models or schemas have changed since the build", 1, BUILD)

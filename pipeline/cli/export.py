@@ -1,0 +1,74 @@
+"""Define the `export` command."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tracelake.cli.app import app
+from tracelake.cli.complete import complete_run, complete_table
+from tracelake.cli.options import LakeName, Quiet
+from tracelake.cli.steps import check_outputs, open_lake, speak
+
+
+class ExportFormat(StrEnum):
+    """Format of an export."""
+
+    DUCKDB = "duckdb"
+    SQLITE = "sqlite"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+@app.command()
+def export(
+    target: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TARGET",
+            help="A file that ends in .duckdb, .sqlite or .db, or a folder with --format.",
+        ),
+    ],
+    lake: LakeName,
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            metavar="NAME",
+            help="Only this table or model; repeatable. All by default.",
+            autocompletion=complete_table,
+        ),
+    ] = None,
+    runs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--run",
+            metavar="RUN",
+            help="Only rows of this run, as in `show`; repeatable.",
+            autocompletion=complete_run,
+        ),
+    ] = None,
+    output_format: Annotated[
+        ExportFormat | None,
+        typer.Option("--format", help="csv and parquet write a file per model into a folder."),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Copy tables and models into one DuckDB or SQLite file, or into CSV or Parquet files."""
+    from tracelake.output.export import export as write
+    from tracelake.output.export import format_of
+    from tracelake.output.terminal import named_run
+    from tracelake.warehouse import ask
+
+    fmt = format_of(target, output_format and output_format.value)
+    one_file = fmt in {ExportFormat.DUCKDB, ExportFormat.SQLITE}
+    # Of a folder, no file may be in the lake either.
+    check_outputs(lake, {"TARGET": target if one_file else target / "x"})
+    voice, opened = speak(quiet=quiet), open_lake(lake)
+    wanted = ask(opened, "the runs", lambda con: [named_run(con, run) for run in runs or ()])
+    with voice.doing("exporting"):
+        done = write(opened, target, fmt, models or (), wanted)
+    voice.say(done.told())

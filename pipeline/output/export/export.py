@@ -1,0 +1,177 @@
+"""Read relations of a lake in streams, and write each to the target."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import duckdb
+import pyarrow as pa
+
+from tracelake.base import files
+from tracelake.base.errors import UsageError
+from tracelake.base.files import output
+from tracelake.base.text import counted
+from tracelake.lake import Lake
+from tracelake.models import describe, relation_columns
+from tracelake.models.base import literal, quoted
+from tracelake.output.export.databases import DuckFile, SqliteFile
+from tracelake.schema.tables import PARTITION_KEY, Column
+from tracelake.warehouse import ask, write_result
+
+_SUFFIXES = {".duckdb": "duckdb", ".sqlite": "sqlite", ".sqlite3": "sqlite", ".db": "sqlite"}
+_DATABASES: dict[str, type[DuckFile] | type[SqliteFile]] = {
+    "duckdb": DuckFile,
+    "sqlite": SqliteFile,
+}
+_BATCH_ROWS = 64 * 1024
+
+
+class Target(Protocol):
+    """Takes relations one after the other."""
+
+    def add(
+        self, name: str, doc: str, columns: Sequence[Column], rows: pa.RecordBatchReader
+    ) -> None:
+        """Write a relation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What was written.
+
+    Attributes:
+        rows: By relation.
+    """
+
+    path: Path
+    rows: dict[str, int]
+
+    def told(self) -> str:
+        """Return one line for people."""
+        total = sum(self.rows.values())
+        return (
+            f"export: {counted(len(self.rows), 'relation')}, {counted(total, 'row')}, {self.path}"
+        )
+
+
+def format_of(path: Path, given: str | None) -> str:
+    """Return the format of an export: as given, else by the suffix of the target.
+
+    Raises:
+        UsageError: Neither says it.
+    """
+    found = given or _SUFFIXES.get(path.suffix)
+    if found is None:
+        raise UsageError(
+            "the target's name does not say its format",
+            path=path,
+            hint="end it in .duckdb or .sqlite, or name a folder with --format csv or parquet",
+        )
+    return found
+
+
+def export(
+    lake: Lake, path: Path, fmt: str, names: Sequence[str] = (), runs: Sequence[str] = ()
+) -> Exported:
+    """Copy relations out of a lake. A file appears when it is complete and replaces an older one.
+
+    Args:
+        path: The database file, or for csv and parquet the folder of a file per relation.
+        fmt: duckdb, sqlite, csv or parquet.
+        names: Tables and models; all by default.
+        runs: Ids of the only runs whose rows are copied; relations without runs are copied whole.
+
+    Raises:
+        UsageError: There is no such relation, or the target cannot be written.
+        LakeError: The lake cannot be read.
+    """
+    docs = {row["name"]: row["doc"] for row in describe().to_pylist()}
+    chosen = {name: relation_columns(name) for name in names or docs}
+
+    def copy(con: duckdb.DuckDBPyConnection) -> Exported:
+        counts = {}
+        with _opened(path, fmt) as target:
+            for name, columns in chosen.items():
+                relation = con.sql(f"FROM {quoted(name)}{_of_runs(columns, runs)}")
+                reader = _Counted(relation.to_arrow_reader(_BATCH_ROWS))
+                target.add(name, docs[name], columns, reader.reader)
+                counts[name] = reader.rows
+        return Exported(path, counts)
+
+    return ask(lake, "the export", copy)
+
+
+class _Counted:
+    """A reader that counts its rows as they pass."""
+
+    def __init__(self, reader: pa.RecordBatchReader) -> None:
+        self.rows = 0
+        self.reader = pa.RecordBatchReader.from_batches(reader.schema, self._pass(reader))
+
+    def _pass(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        for batch in reader:
+            self.rows += batch.num_rows
+            yield batch
+
+
+def _of_runs(columns: Sequence[Column], runs: Sequence[str]) -> str:
+    if not runs or PARTITION_KEY not in {column.name for column in columns}:
+        return ""
+    return f" WHERE {quoted(PARTITION_KEY)} IN ({', '.join(map(literal, runs))})"
+
+
+def _opened(path: Path, fmt: str) -> AbstractContextManager[Target]:
+    return _database(path, fmt) if fmt in _DATABASES else _folder(path, fmt)
+
+
+@contextlib.contextmanager
+def _database(path: Path, fmt: str) -> Iterator[Target]:
+    """Yield a new database file; it takes the place of `path` when it is complete."""
+    with (
+        output(path) as stream,
+        tempfile.TemporaryDirectory(prefix=".tracelake-export-", dir=path.parent) as folder,
+    ):
+        made = Path(folder) / "database"
+        with contextlib.closing(_DATABASES[fmt](made)) as database:
+            yield database
+        with made.open("rb") as written:
+            shutil.copyfileobj(written, stream, 1 << 20)
+
+
+@contextlib.contextmanager
+def _folder(path: Path, fmt: str) -> Iterator[Target]:
+    """Yield a folder with a file per relation."""
+    try:
+        files.make_folder(path)
+    except OSError as error:
+        raise UsageError(
+            f"cannot make the folder: {error.strerror}", path=path, hint="name another folder"
+        ) from error
+    yield _Files(path, fmt)
+
+
+class _Files:
+    """A folder with a file per relation."""
+
+    def __init__(self, path: Path, fmt: str) -> None:
+        self._path = path
+        self._format = fmt
+
+    def add(
+        self, name: str, doc: str, columns: Sequence[Column], rows: pa.RecordBatchReader
+    ) -> None:
+        """Write a relation into a file of its name."""
+        del doc, columns  # these files have no place for them
+        with (
+            output(self._path / f"{name}.{self._format}") as stream,
+            io.TextIOWrapper(stream, encoding="utf-8") as text,
+        ):
+            write_result(rows, self._format, text)

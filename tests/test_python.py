@@ -1,0 +1,174 @@
+"""The Python package does what the command does: `tracelake.open` and `tracelake.run`."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tracelake
+from tests.conftest import ROOT, SAMPLE, Command
+from tests.traces import trace, trace_name, write
+from tracelake.cli import jobs
+
+SLOW = "wd8_tp2_pp2_numl4_bs1_gpt2bpetokenizer-173a3a41"
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    lake = tmp_path_factory.mktemp("python") / "lake"
+    summary = tracelake.run(SAMPLE, lake, fail_on="straggler")
+    assert summary["exit_code"] == 5
+    assert summary["verdicts"]["failed"][0]["runs"][0]["run_id"] == SLOW
+    return lake
+
+
+@pytest.fixture
+def lake(path: Path) -> Iterator[tracelake.OpenLake]:
+    with tracelake.open(path) as opened:
+        yield opened
+
+
+def test_a_query_gives_frames_of_every_library(lake: tracelake.OpenLake) -> None:
+    answer = lake.sql("SELECT rank, verdict FROM straggler_ranks WHERE run_id = $r", {"R": SLOW})
+    rows = answer.fetchall()
+    assert (2, "straggler") in rows
+    assert len(answer) == len(rows) == 8
+    assert answer.pl().rows() == rows
+    assert answer.arrow().read_all().schema.names == ["rank", "verdict"]
+    assert answer.df()["rank"].tolist() == [rank for rank, _ in rows]
+
+
+def test_pandas_gets_nullable_integers(lake: tracelake.OpenLake) -> None:
+    frame = lake.sql("SELECT run_id, steps, slowest_stage FROM run_summary").df()
+    assert str(frame["slowest_stage"].dtype) == "Int32"
+    assert frame["slowest_stage"].isna().sum() == 3
+    assert str(frame["steps"].dtype) == "Int64"
+
+
+def test_runs_are_those_of_the_command(
+    lake: tracelake.OpenLake, path: Path, tracelake: Command
+) -> None:
+    listed = json.loads(tracelake("runs", "--lake", path, "--format", "json").out)
+    answer = lake.runs()
+    assert answer.columns == list(listed[0])
+    assert [row[0] for row in answer.fetchall()] == [run["run_id"] for run in listed]
+
+
+def test_findings_begin_with_the_most_severe(lake: tracelake.OpenLake) -> None:
+    kinds = lake.findings().select("severity, kind, run_id").fetchall()
+    assert kinds[0] == ("critical", "straggler", SLOW)
+    assert len(kinds) == len(lake.sql("FROM findings"))
+
+
+def test_a_table_of_a_run_reads_that_run_only(path: Path, tmp_path: Path) -> None:
+    """Of another run the files are gone, which nobody notices."""
+    copy = tmp_path / "lake"
+    shutil.copytree(path, copy)
+    for part in copy.glob("ops/run_id=*/*.parquet"):
+        if SLOW not in str(part):
+            part.unlink()
+    with tracelake.open(copy) as lake:
+        answer = lake.table("ops", run="173a").aggregate("count(*), count(DISTINCT run_id)")
+        assert answer.fetchall() == [(448, 1)]
+        assert len(lake.table("rank_bubbles", run=SLOW)) == 32
+        with pytest.raises(tracelake.TracelakeError, match="incidents has no rows per run"):
+            lake.table("incidents", run=SLOW)
+
+
+def test_a_saved_question_about_a_run(lake: tracelake.OpenLake) -> None:
+    (row,) = lake.ask("slow_ranks", run=SLOW, top=1).fetchall()
+    assert row[:2] == (SLOW, 2)
+    with pytest.raises(tracelake.TracelakeError, match="no parameter 'topp'"):
+        lake.ask("slow_ranks", topp=1)
+
+
+def test_a_timeline_is_a_file(lake: tracelake.OpenLake, tmp_path: Path) -> None:
+    written = lake.timeline("173a", tmp_path / "t.json", steps="2", ranks=["0-1"])
+    events = json.loads(written.read_text())["traceEvents"]
+    shown = {e["args"]["name"].split(" (")[0] for e in events if e["name"] == "process_name"}
+    assert {name for name in shown if name.startswith("rank")} == {
+        "rank 0 · stage 0",
+        "rank 1 · stage 0",
+    }
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("COPY runs TO 'x.csv'", "COPY is not allowed"),
+        ("FROM read_csv('/etc/passwd')", "not allowed in queries"),
+        ("FROM read_parquet('/etc/passwd')", "read_parquet|disabled|Permission"),
+        ("FROM runs; FROM runs", "several queries"),
+        ("FROM nowhere", "nowhere does not exist"),
+    ],
+)
+def test_a_query_is_confined(lake: tracelake.OpenLake, query: str, said: str) -> None:
+    with pytest.raises(tracelake.TracelakeError, match=said):
+        lake.sql(query).fetchall()
+
+
+def test_the_lake_is_read_as_it_is_now(tmp_path: Path) -> None:
+    """Also after a job has replaced the warehouse and its files."""
+    archive, lake = tmp_path / "in", tmp_path / "lake"
+    write(archive, {f"a/{trace_name(0)}": trace(0, steps=2)})
+    tracelake.run(archive, lake)
+    with tracelake.open(lake) as opened:
+        before = opened.runs()
+        assert len(before) == 1
+        write(archive, {f"b/{trace_name(0, stamp='20250102000000')}": trace(0, steps=3)})
+        tracelake.run(archive, lake)
+        assert len(opened.runs()) == 2
+        assert len(opened.table("ops")) == len(opened.sql("FROM ops"))
+
+
+def test_work_that_cannot_be_done_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(tracelake.TracelakeError, match="no such file"):
+        tracelake.run(tmp_path / "nowhere", tmp_path / "lake")
+    with pytest.raises(tracelake.TracelakeError, match="not a lake"):
+        tracelake.open(tmp_path)
+
+
+def test_run_takes_the_options_of_the_command() -> None:
+    """All but those that make no sense in a program."""
+    ours = dict(inspect.signature(tracelake.run).parameters)
+    theirs = dict(inspect.signature(jobs.run).parameters)
+    for name in ("summary", "post"):
+        del theirs[name]
+    theirs["topology"] = theirs.pop("given")
+    assert ours.keys() == theirs.keys()
+    for name in ours.keys() - {"lake", "quiet"}:
+        assert ours[name].default == theirs[name].default, name
+
+
+def test_the_examples_of_the_page_run(tmp_path: Path) -> None:
+    (tmp_path / "data").symlink_to(ROOT / "data")
+    page = (ROOT / "docs" / "python.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) >= 3
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(blocks)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("0 ")
+
+
+def test_the_package_itself_is_light() -> None:
+    """What it offers is imported when it is used."""
+    code = (
+        "import sys, tracelake; dir(tracelake); assert 'duckdb' not in sys.modules;"
+        " tracelake.open; assert 'typer' not in sys.modules; print(tracelake.__all__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['OpenLake', 'TracelakeError', '__version__', 'open', 'run']"
