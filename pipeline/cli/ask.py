@@ -143,7 +143,7 @@ def answer(
 
 def _has_rows(answers: Iterable[RecordBatchReader]) -> bool:
     """Return whether a statement has a row; every answer is read to its end."""
-    return sum(batch.num_rows for answer in answers for batch in answer) > 0
+    return bool(sum(batch.num_rows for answer in answers for batch in answer))
 
 
 @app.command()

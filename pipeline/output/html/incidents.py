@@ -203,7 +203,7 @@ def read_fleet_view(warehouse: Warehouse, linked: frozenset[str], price: float |
 
 
 def read_waterfalls(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, Markup]:
-    """Return where the difference of each run's step to its baseline went, operation by operation."""
+    """Return where the difference of each run's step to its baseline went, by operation."""
     rows: dict[str, list[Row]] = defaultdict(list)
     for row in warehouse.rows(_CHANGES, [list(run_ids)]):
         rows[row["run_id"]].append(row)

@@ -28,6 +28,7 @@ function number(cell) {
 function compare(a, b, numeric) {
   const missing = (cell) => cell.classList.contains("none");
   if (missing(a) || missing(b)) return { order: missing(a) - missing(b), fixed: true };
+  if (a.dataset.v && b.dataset.v) return { order: number(a) - number(b), fixed: false };
   const order = numeric ? number(a) - number(b) : a.textContent.localeCompare(b.textContent, "en", { numeric: true });
   return { order, fixed: false };
 }
@@ -62,17 +63,35 @@ function makeSortable(table) {
   });
 }
 
+// A word of the filter is a comparison of a column (bubble>70), or text that a row must have.
+function condition(word, heads) {
+  const parts = /^([a-z_]+)(>=|<=|>|<|=)(-?[\d.]+)$/.exec(word);
+  const plain = (text) => text.toLowerCase().replace(/[^a-z]/g, "");
+  const column = parts ? heads.findIndex((head) => plain(head).startsWith(plain(parts[1]))) : -1;
+  if (column < 0) return (row, text) => text.includes(word);
+  const limit = Number(parts[3]);
+  const compare = { ">": (v) => v > limit, "<": (v) => v < limit, ">=": (v) => v >= limit, "<=": (v) => v <= limit, "=": (v) => v === limit }[parts[2]];
+  return (row) => compare(number(row.cells[column]));
+}
+
 function makeFilter(filter) {
-  const rows = [...document.querySelectorAll("table.headline tbody tr")];
-  const texts = rows.map((row) => row.textContent.toLowerCase());
+  const table = document.querySelector("table.headline");
+  const heads = [...table.tHead.rows[0].cells].map((head) => head.textContent);
+  const rows = [...table.tBodies[0].rows];
+  const texts = rows.map((row) => `${row.textContent} ${row.dataset.words}`.toLowerCase());
   const count = document.getElementById("count");
   const urgent = document.getElementById("urgent");
+  const configs = [...document.querySelectorAll("button[data-config]")];
   const apply = () => {
-    const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const wanted = filter.value.toLowerCase().split(/\s+/).filter(Boolean).map((word) => condition(word, heads));
+    const config = configs.find((button) => button.getAttribute("aria-pressed") === "true")?.dataset.config.toLowerCase();
     let shown = 0;
     rows.forEach((row, place) => {
-      const wanted = words.every((word) => texts[place].includes(word));
-      row.hidden = !wanted || (urgent.checked && !row.querySelector("td.attention").textContent);
+      const text = texts[place];
+      row.hidden =
+        !wanted.every((test) => test(row, text)) ||
+        (config !== undefined && !text.includes(config)) ||
+        (urgent.checked && !row.querySelector("td.attention")?.textContent);
       shown += !row.hidden;
     });
     count.textContent = shown < rows.length ? `${shown} of ${rows.length}` : "";
@@ -80,6 +99,16 @@ function makeFilter(filter) {
   filter.closest(".tools").hidden = false;
   filter.addEventListener("input", apply);
   urgent.addEventListener("change", apply);
+  for (const button of configs) {
+    button.setAttribute("aria-pressed", "false");
+    button.addEventListener("click", () => {
+      const pressed = button.getAttribute("aria-pressed") === "true";
+      for (const each of configs) each.setAttribute("aria-pressed", "false");
+      button.setAttribute("aria-pressed", String(!pressed));
+      apply();
+      if (!pressed) document.getElementById("runs").scrollIntoView();
+    });
+  }
 }
 
 // --- compressed runs, and charts -----------------------------------------------------------------------------

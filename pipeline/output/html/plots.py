@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -52,7 +52,7 @@ def over_dates(
     """
     first, last = nights[0].date, nights[-1].date
     span = (last - first).total_seconds() or 1.0
-    low, high = _reach([night.value for night in nights])
+    low, high = level_reach([night.value for night in nights])
 
     def x(date: datetime) -> float:
         inner = width - _LEFT - _RIGHT
@@ -63,7 +63,7 @@ def over_dates(
         share = (min(max(value, low), high) - low) / (high - low)
         return _TOP + (height - _TOP - _BOTTOM) * (1 - share)
 
-    parts = [_frame(low, high, width, height, y)]
+    parts = [_frame(low, high, width, y)]
     banded = [night for night in nights if night.low is not None and night.high is not None]
     if len(banded) > 1:
         upper = [(x(n.date), y(n.high or 0.0)) for n in banded]
@@ -100,7 +100,7 @@ def strip(
     marked: frozenset[int] = frozenset(),
 ) -> Markup:
     """Return a heat strip, a row per rank and a column per night; even cells are left out."""
-    tall = 12 if len(rows) <= 12 else max(3, 150 // len(rows))
+    tall = 12 if len(rows) <= 8 else max(2, 100 // len(rows))
     wide = min(28, max(8, 330 // len(nights)))
     left, width = 64, 64 + wide * len(nights) + 4
     height = tall * len(rows) + 22
@@ -182,10 +182,6 @@ def waterfall(before: float, changes: Sequence[Change], after: float, title: str
 
 def level_reach(values: Sequence[float]) -> tuple[float, float]:
     """Return the ends of a scale on which noise looks as small as it is."""
-    return _reach(values)
-
-
-def _reach(values: Sequence[float]) -> tuple[float, float]:
     low, high = min(values), max(values)
     middle = sorted(values)[len(values) // 2]
     rest = _LEAST_SPAN * abs(middle) - (high - low)
@@ -195,8 +191,7 @@ def _reach(values: Sequence[float]) -> tuple[float, float]:
     return max(0.0, low - pad), high + pad
 
 
-def _frame(low: float, high: float, width: int, height: int, y: object) -> str:
-    assert callable(y)
+def _frame(low: float, high: float, width: int, y: Callable[[float], float]) -> str:
     lines = []
     for value in (low + 0.1 * (high - low), (low + high) / 2, low + 0.9 * (high - low)):
         at = y(value)
@@ -239,7 +234,7 @@ def _points(points: Sequence[tuple[float, float]]) -> str:
 
 def _svg(parts: Sequence[str], width: int, height: int, title: str, style: str) -> Markup:
     # The parts are built here from numbers and escaped text.
-    return Markup(  # noqa: S704
+    return Markup(
         f'<svg class="plot {style}" viewBox="0 0 {width} {height}" width="{width}"'
         f' height="{height}" role="img" aria-label="{escape(title)}">{"".join(parts)}</svg>'
     )
