@@ -93,6 +93,8 @@ _LISTED = f"""
     ) AS f USING (run_id)
     ORDER BY l.urgency
 """
+# Texts of a column that say nothing; of counts of faults also none of them.
+_EMPTY = dict.fromkeys(("rejects", "suspects", "stragglers"), {"", NOTHING, "0"})
 _NOT_LISTED = frozenset({"run_id", "run_date", "step_p50_ms"})
 
 
@@ -166,7 +168,11 @@ def _list(
     places = [
         place
         for place in range(len(heads))
-        if any(line[place].spark or line[place].text not in {"", NOTHING} for line in cells)
+        if any(
+            line[place].spark
+            or line[place].text not in _EMPTY.get(heads[place].label, {"", NOTHING})
+            for line in cells
+        )
     ]
     return Grid(
         [heads[place] for place in places],
