@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -100,4 +101,6 @@ def _only(text: str, meant: Sequence[NamedRun]) -> str:
 
 def _listed(runs: Sequence[NamedRun]) -> str:
     more = f" and {len(runs) - _SHOWN:,} more" if len(runs) > _SHOWN else ""
-    return ", ".join(map(str, runs[:_SHOWN])) + more
+    copies = Counter(run.short for run in runs)  # a copy has the hash of its original
+    shown = [str(run) if copies[run.short] == 1 else run.run_id for run in runs[:_SHOWN]]
+    return ", ".join(shown) + more

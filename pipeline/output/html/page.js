@@ -284,7 +284,8 @@ function drawTimeline(figure, all) {
     // An operation that waits inside is cut out where it waits: its rank is no slow one.
     for (const row of rows) {
       if (!row.inside || row.kind !== "waiting") continue;
-      const a = x(row.t0), b = Math.max(x(row.t1), a + 0.5), y = top.get(row.rank) + 2;
+      const a = x(row.t0), b = x(row.t1), y = top.get(row.rank) + 2;
+      if (b - a < 1.5) continue;
       context.globalAlpha = found && !text(row).includes(found) ? 0.3 : 1;
       context.fillStyle = color("paper");
       context.fillRect(a, y, b - a, 14);

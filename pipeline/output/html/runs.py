@@ -94,7 +94,7 @@ _LISTED = f"""
     ORDER BY l.urgency
 """
 # Texts of a column that say nothing; of counts of faults also none of them.
-_EMPTY = dict.fromkeys(("rejects", "suspects", "stragglers"), {"", NOTHING, "0"})
+_EMPTY = {name: {"", NOTHING, "0"} for name in ("rejects", "suspects", "stragglers")}
 _NOT_LISTED = frozenset({"run_id", "run_date", "step_p50_ms"})
 
 
