@@ -14,6 +14,7 @@ from tracelake.lake import Lake
 from tracelake.models import build
 from tracelake.warehouse import open_warehouse, resolve_run
 
+LABELS = {"gpt-0001": "job007", "gpt-0002": "job008", "llama": "Slurm-4711"}
 DATES = {
     "gpt-0001": datetime(2024, 1, 1),
     "gpt-0002": datetime(2024, 1, 3),
@@ -28,7 +29,7 @@ DATES = {
 def con(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
     lake = Lake.create(tmp_path_factory.mktemp("names") / "lake")
     for run_id, date in DATES.items():
-        commit_run(lake, run_id, log_run(steps=2, run_date=date))
+        commit_run(lake, run_id, log_run(steps=2, run_date=date, label=LABELS.get(run_id)))
     build(lake)
     with open_warehouse(lake) as opened:
         yield opened
@@ -43,6 +44,10 @@ def con(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyCon
         ("0003", "llama-gpt-0003"),
         ("latest", "gpt-0002"),  # the word, though a run is called like it
         ("latest-", "latest-but-older"),
+        ("job007", "gpt-0001"),
+        ("ob008", "gpt-0002"),  # a part of a label
+        ("4711", "llama"),
+        ("slurm", "llama"),
     ],
 )
 def test_a_run_is_found(con: duckdb.DuckDBPyConnection, text: str, run_id: str) -> None:

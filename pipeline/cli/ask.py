@@ -13,7 +13,12 @@ from tracelake.base.errors import UsageError
 from tracelake.base.files import read_text
 from tracelake.base.memory_limit import parse_size, query_limit
 from tracelake.cli.app import app
-from tracelake.cli.complete import complete_example, complete_format, complete_table
+from tracelake.cli.complete import (
+    complete_example,
+    complete_format,
+    complete_run,
+    complete_table,
+)
 from tracelake.cli.options import (
     Format,
     LakeName,
@@ -26,6 +31,8 @@ from tracelake.cli.steps import (
 )
 
 if TYPE_CHECKING:
+    from pyarrow import RecordBatchReader
+
     from tracelake.warehouse import Parameters
 
 _LARGEST_QUERY = 10_000_000
@@ -81,6 +88,64 @@ def query(
         print_table(answer, output_format, output)
 
 
+@app.command("ask")
+def answer(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="A saved question; `examples` lists them.",
+            autocompletion=complete_example,
+        ),
+    ],
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN]",
+            help="Ask of this run only: its label, hash or id, a unique part of one, or latest.",
+            autocompletion=complete_run,
+        ),
+    ] = None,
+    *,
+    lake: LakeName,
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option("--param", metavar="K=V", help="Set parameter K of the question; repeatable."),
+    ] = None,
+    output_format: Format = OutputFormat.TABLE,
+    output: Output = None,
+) -> None:
+    """Ask a saved question: tracelake ask incidents, tracelake ask slow_ranks job009."""
+    from tracelake.output.terminal import named_run
+    from tracelake.warehouse import ask as read
+    from tracelake.warehouse import example, run_query, split_parameters
+
+    saved, given = example(name), split_parameters(parameters or ())
+    opened = open_lake(lake, output)
+    if run is not None:
+        if "run" not in {parameter.name for parameter in saved.parameters}:
+            raise UsageError(
+                f"{name} is asked of the whole lake, not of one run",
+                hint=f"tracelake ask {name}",
+            )
+        if "run" in given:
+            raise UsageError("the run is given twice", hint="leave out --param run=")
+        given["run"] = read(opened, "the run", lambda con: named_run(con, run))
+    values = saved.bind(given)
+    shown = output is None and output_format is OutputFormat.TABLE
+    if shown and not _has_rows(run_query(opened, saved.sql, values)):
+        typer.echo(f"No rows. {saved.question} {saved.reading}")
+        return
+    print_table(run_query(opened, saved.sql, values), output_format, output)
+    if shown:
+        typer.echo(f"\n{saved.question} {saved.reading}")
+
+
+def _has_rows(answers: Iterable[RecordBatchReader]) -> bool:
+    """Return whether a statement has a row; every answer is read to its end."""
+    return bool(sum(batch.num_rows for answer in answers for batch in answer))
+
+
 @app.command()
 def examples(
     name: Annotated[
@@ -94,7 +159,7 @@ def examples(
         OutputFormat | None, typer.Option("--format", help="Output format of the list.")
     ] = None,
 ) -> None:
-    """List the saved queries that `query --example` runs, or print the SQL of one."""
+    """List the saved questions that `ask` answers, or print the SQL of one."""
     from tracelake.warehouse import example as saved
     from tracelake.warehouse import examples_table
 

@@ -18,19 +18,40 @@ _SHOWN = 1000
 
 
 def complete_run(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return ids of the lake's runs with this beginning, by folder names and packs."""
+    """Return labels, hashes and ids of the lake's runs with this beginning.
+
+    They are read from the warehouse, else from the names of folders and packs.
+    """
     lake = ctx.params.get("lake") or os.environ.get("TRACELAKE_LAKE")
     if lake is None:
         return []
     try:
-        folders = os.listdir(Path(lake) / "runs")  # a store would take too long
-        packs = Path(lake) / "_manifest" / "_packs.json"
-        packed = json.loads(packs.read_bytes())["runs"] if packs.is_file() else ()
+        names = [_LATEST, *(_warehouse_names(Path(lake)) or _file_names(Path(lake)))]
     except (OSError, ValueError, KeyError):
         return []
+    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)][:_SHOWN]
+
+
+def _warehouse_names(lake: Path) -> list[str]:
+    """Return labels, then hashes, then ids; nothing where the warehouse cannot be read."""
+    import duckdb
+
+    if not (lake / "warehouse.duckdb").is_file():
+        return []
+    try:
+        with duckdb.connect(lake / "warehouse.duckdb", read_only=True) as con:
+            rows = con.execute("SELECT label, hash, run_id FROM run_list ORDER BY urgency")
+            return [str(name) for column in zip(*rows.fetchall(), strict=True) for name in column]
+    except duckdb.Error:  # another version's, or being replaced
+        return []
+
+
+def _file_names(lake: Path) -> list[str]:
+    folders = os.listdir(lake / "runs")  # a store would take too long
+    packs = lake / "_manifest" / "_packs.json"
+    packed = json.loads(packs.read_bytes())["runs"] if packs.is_file() else ()
     own = {name.removeprefix(_PREFIX) for name in folders if name.startswith(_PREFIX)}
-    names = [_LATEST, *sorted(own.union(packed))]
-    return [name for name in names if name.startswith(incomplete)][:_SHOWN]
+    return sorted(own.union(packed))
 
 
 def complete_table(incomplete: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,7 +15,7 @@ from tracelake.base.memory_limit import engine_limit
 from tracelake.base.metrics import count, phase
 from tracelake.base.text import counted, printable
 from tracelake.cli.options import OutputFormat
-from tracelake.cli.steps import print_runs, print_summary, print_table, read_age, speak
+from tracelake.cli.steps import print_summary, print_table, read_age, speak
 from tracelake.nightly.gates import Gate, cut_short, failed_gates, failures, too_many_bad_lines
 from tracelake.schema import topology
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from tracelake.models import BuildResult
     from tracelake.nightly.job import Request
     from tracelake.output.html import ReportResult
-
-HEADLINE_RUNS = 20
 
 
 def read_options(
@@ -243,14 +242,9 @@ def write_page(
     return written
 
 
-def print_headline(lake: Lake) -> None:
-    """Print the main figures of the latest runs."""
-    from tracelake.output.terminal import Choice
-    from tracelake.warehouse import run_query
+def print_ending(lake: Lake) -> None:
+    """Print what needs attention in a few lines; the page has the rest."""
+    from tracelake.output.terminal import Page, print_ending, read_ending
+    from tracelake.warehouse import ask
 
-    print_runs(lake, Choice(limit=HEADLINE_RUNS), OutputFormat.TABLE, None)
-    answers = run_query(lake, "SELECT count(*) FROM run_summary")
-    (counts,) = [answer.read_all() for answer in answers]
-    more = counts[0][0].as_py() - HEADLINE_RUNS
-    if more > 0:
-        typer.echo(printable(f"... and {more:,} more: tracelake runs --lake {lake.name}"))
+    print_ending(ask(lake, "the runs", read_ending), lake.name, Page(sys.stdout))

@@ -15,7 +15,7 @@ from tracelake.cli.job_steps import (
     bring_up,
     judge_input,
     print_dry_run,
-    print_headline,
+    print_ending,
     read_options,
     read_request,
     write_page,
@@ -194,7 +194,7 @@ def run(
             opened.share(PAGE)
         verdicts = job.judge(opened, gates, max_bad_ratio, built.lost)
         if not request.show:
-            print_headline(opened)
+            print_ending(opened)
             shown = f"{lake}/{PAGE}" if report is None else path
             places = f"report:    {shown}\nwarehouse: {lake}/{opened.warehouse.name}"
             typer.echo(printable(places))

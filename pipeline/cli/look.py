@@ -61,7 +61,8 @@ RunName = Annotated[
     str,
     typer.Argument(
         metavar="RUN",
-        help="A run id, a unique part of one, or latest; RUN~1 is the run before it of its config.",
+        help="A run's label, hash or id, a unique part of one, or latest; RUN~1 is the run before"
+        " it of its config.",
         autocompletion=complete_run,
     ),
 ]

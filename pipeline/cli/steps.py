@@ -111,7 +111,7 @@ def print_runs(
     from tracelake.warehouse import run_query
 
     answers = run_query(lake, runs_sql(choice))
-    if output is None and output_format is OutputFormat.TABLE and sys.stdout.isatty():
+    if output is None and output_format is OutputFormat.TABLE:
         for answer in answers:
             draw_runs(answer, Page(sys.stdout))
     else:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracelake.formats import RunFacts
+from tracelake.ingest.labels import label_of_run
 from tracelake.ingest.plan import RunPlan
 from tracelake.schema import topology
 
@@ -34,6 +35,7 @@ def run_row(plan: RunPlan, facts: RunFacts, complete: bool | None) -> dict[str, 
         **{key: sizes.get(key) for key in topology.KEYS},
         "format": plan.format.name,
         "name": first.stem,
+        "label": label_of_run(run.sources),
         "config": _config(plan.format.name, facts, sizes),
         "run_date": first.stamp,
         "date_source": None if first.stamp is None else "name",

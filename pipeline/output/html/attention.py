@@ -105,6 +105,19 @@ def read_attention(warehouse: Warehouse, *, inputs: bool) -> list[Group]:
     return groups
 
 
+def read_verdicts(warehouse: Warehouse) -> dict[str, list[Row]]:
+    """Return the findings of each run of the page, the most severe first."""
+    found: dict[str, list[Row]] = {}
+    order = f"run_id, {_ORDER}"
+    rows = warehouse.rows(
+        f"SELECT f.*, r.run_date FROM findings AS f JOIN runs AS r USING (run_id)"
+        f" SEMI JOIN {PAGE_RUNS} USING (run_id) ORDER BY {order}"
+    )
+    for row in rows:
+        found.setdefault(row["run_id"], []).append(row)
+    return found
+
+
 def _group(kind: str, title: str, rows: Sequence[Row]) -> Group:
     return Group(
         kind,

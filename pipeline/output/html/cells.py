@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracelake.base.text import amount
+from tracelake.output.html.plots import level_reach
 from tracelake.schema.tables import Column
 
 NOTHING = "\N{EN DASH}"
@@ -78,10 +79,17 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table of the page."""
+    """A table of the page.
+
+    Attributes:
+        keys: For a table of runs, the run of each row.
+        words: And what a filter finds it by besides its cells.
+    """
 
     heads: Sequence[Head]
     rows: Sequence[Sequence[Cell]]
+    keys: Sequence[str] = ()
+    words: Sequence[str] = ()
 
 
 def is_number(column: Column) -> bool:
@@ -123,7 +131,7 @@ def spark(values: Sequence[float], title: str) -> Cell:
     """Return values over time as a sparkline; one value gives none."""
     if len(values) < 2:
         return Cell("", look="spark")
-    low, high = min(values), max(values)
+    low, high = level_reach(values)
     width, height = SPARK
     points = " ".join(
         f"{1 + (width - 2) * n / (len(values) - 1):.1f},"

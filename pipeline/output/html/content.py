@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import PurePosixPath
 
+from markupsafe import Markup
+
 from tracelake.lake import Lake
-from tracelake.output.html.attention import Group, read_attention
-from tracelake.output.html.cells import NOTHING, Grid
+from tracelake.output.html.attention import Group, read_attention, read_verdicts
+from tracelake.output.html.cells import NOTHING, Grid, Row
 from tracelake.output.html.charts import KINDS, Kind, Series, read_series
+from tracelake.output.html.incidents import Fleet, read_fleet_view, read_waterfalls
 from tracelake.output.html.reading import Warehouse, earliest, select_runs
 from tracelake.output.html.runs import Facts, count_formats, read_facts, read_headline
 from tracelake.output.html.sections import Section, read_fleet, read_sections
@@ -32,11 +35,16 @@ class Content:
         undated: Runs left out because they have no date.
         late: Older runs that arrived since the last report.
         run_ids: Runs of the report, the newest first.
-        urgent: The same, those with findings first, by the most severe kind.
+        urgent: The same, those with the most severe problems first.
         groups: Findings.
-        headline: A row for each of the first runs.
+        headline: A row for each of the first runs, those with the most severe problems first.
+        plans: The same for runs that were not executed.
+        view: Incidents, opportunities, and step times of configurations.
+        verdicts: Findings of the runs in full.
+        price: Of a GPU hour.
+        waterfalls: Where the step time of a run in full went, against its baseline.
         fleet: Sections about several runs.
-        in_full: Runs that have sections, in the order of `run_ids`; the rest is by run.
+        in_full: Runs that have sections, in the order of `urgent`; the rest is by run.
     """
 
     lake: str
@@ -48,6 +56,11 @@ class Content:
     urgent: Sequence[str]
     groups: Sequence[Group]
     headline: Grid
+    plans: Grid
+    view: Fleet
+    verdicts: Mapping[str, Sequence[Row]]
+    waterfalls: Mapping[str, Markup]
+    price: float | None
     fleet: Sequence[Section]
     in_full: Sequence[str]
     facts: Mapping[str, Facts]
@@ -57,8 +70,8 @@ class Content:
     @property
     def formats(self) -> str:
         """Number of runs per format, as text; empty if not all are listed."""
-        listed = len(self.headline.rows) == len(self.run_ids)
-        return count_formats(self.headline) if listed else ""
+        listed = len(self.headline.rows) + len(self.plans.rows) == len(self.run_ids)
+        return count_formats(self.headline, self.plans) if listed else ""
 
     def attention(self, run_id: str) -> list[Group]:
         """Return the findings of a run."""
@@ -72,15 +85,29 @@ class Content:
                 found.setdefault(kind.section, []).append(kind)
         return found
 
+    def brief(self, run_id: str) -> list[str]:
+        """Return a few words for the heading of a run: date, size, step time."""
+        shown = ("date", "size", "step p50", "over baseline")
+        for grid in (self.headline, self.plans):
+            if run_id in grid.keys:
+                row = grid.rows[grid.keys.index(run_id)]
+                return [
+                    f"{value.text} {head.unit or ''}".strip()
+                    for head, value in zip(grid.heads, row, strict=True)
+                    if head.label in shown and value.text not in {"", NOTHING}
+                ]
+        return []
+
     def cards(self) -> dict[str, list[tuple[str, str | None, str]]]:
         """Return the main figures of each run: label, unit, value."""
         return {
-            row[0].text: [
+            run_id: [
                 (shown.label, shown.unit, value.text)
-                for shown, value in zip(self.headline.heads, row, strict=True)
+                for shown, value in zip(grid.heads, row, strict=True)
                 if shown.numeric and value.text != NOTHING
             ]
-            for row in self.headline.rows
+            for grid in (self.headline, self.plans)
+            for run_id, row in zip(grid.keys, grid.rows, strict=True)
         }
 
 
@@ -90,9 +117,10 @@ def read_content(
     since: timedelta | None,
     late: Sequence[str],
     now: datetime,
+    price: float | None,
 ) -> Content:
     """Read a report from a lake's warehouse; for the arguments see `write_report`."""
-    return reopening(lake, lambda: _read(lake, runs, since, late, now))
+    return reopening(lake, lambda: _read(lake, runs, since, late, now, price))
 
 
 def _read(
@@ -101,17 +129,19 @@ def _read(
     since: timedelta | None,
     late: Sequence[str],
     now: datetime,
+    price: float | None,
 ) -> Content:
     with Warehouse(lake) as warehouse:
         run_ids, undated = select_runs(warehouse, runs, earliest(now, since), late)
         warehouse.page_about(run_ids)
         groups = read_attention(warehouse, inputs=not runs)
-        urgent = _by_urgency(run_ids, groups)
+        urgent = _by_urgency(warehouse, run_ids)
         listed = set(urgent[:LISTED_RUNS])
         detailed = frozenset(urgent[:DETAILED_RUNS])
-        headline = read_headline(warehouse, [r for r in run_ids if r in listed], groups, detailed)
+        headline, plans = read_headline(warehouse, [r for r in run_ids if r in listed], detailed)
+        view = read_fleet_view(warehouse, detailed, price)
         fleet = [section for section in read_fleet(warehouse) if section.grid]
-        in_full = [run_id for run_id in run_ids if run_id in detailed]
+        in_full = [run_id for run_id in urgent if run_id in detailed]
         warehouse.page_about(in_full)
         return Content(
             lake=PurePosixPath(lake.name).name,
@@ -123,6 +153,11 @@ def _read(
             urgent=urgent,
             groups=groups,
             headline=headline,
+            plans=plans,
+            view=view,
+            verdicts=read_verdicts(warehouse),
+            waterfalls=read_waterfalls(warehouse, in_full),
+            price=price,
             fleet=fleet,
             in_full=in_full,
             facts=read_facts(warehouse),
@@ -131,6 +166,7 @@ def _read(
         )
 
 
-def _by_urgency(run_ids: Sequence[str], groups: Sequence[Group]) -> list[str]:
-    ranks = {run_id: n for n, group in reversed(list(enumerate(groups))) for run_id in group.runs}
-    return sorted(run_ids, key=lambda run_id: ranks.get(run_id, len(groups)))
+def _by_urgency(warehouse: Warehouse, run_ids: Sequence[str]) -> list[str]:
+    rows = warehouse.rows("SELECT run_id, urgency FROM run_list")
+    places = {row["run_id"]: row["urgency"] for row in rows}
+    return sorted(run_ids, key=lambda run_id: places[run_id])

@@ -136,8 +136,8 @@ def _table(grid: Grid, only: set[str] | None = None) -> list[str]:
     lines.append(f"|{'|'.join('-:' if head.numeric else '-' for head in heads)}|")
     lines += [
         f"| {' | '.join(_plain(row[n].text) for n in places)} |"
-        for row in grid.rows
-        if only is None or row[0].text in only
+        for place, row in enumerate(grid.rows)
+        if only is None or grid.keys[place] in only
     ]
     return lines
 

@@ -28,6 +28,7 @@ function number(cell) {
 function compare(a, b, numeric) {
   const missing = (cell) => cell.classList.contains("none");
   if (missing(a) || missing(b)) return { order: missing(a) - missing(b), fixed: true };
+  if (a.dataset.v && b.dataset.v) return { order: number(a) - number(b), fixed: false };
   const order = numeric ? number(a) - number(b) : a.textContent.localeCompare(b.textContent, "en", { numeric: true });
   return { order, fixed: false };
 }
@@ -62,17 +63,35 @@ function makeSortable(table) {
   });
 }
 
+// A word of the filter is a comparison of a column (bubble>70), or text that a row must have.
+function condition(word, heads) {
+  const parts = /^([a-z_]+)(>=|<=|>|<|=)(-?[\d.]+)$/.exec(word);
+  const plain = (text) => text.toLowerCase().replace(/[^a-z]/g, "");
+  const column = parts ? heads.findIndex((head) => plain(head).startsWith(plain(parts[1]))) : -1;
+  if (column < 0) return (row, text) => text.includes(word);
+  const limit = Number(parts[3]);
+  const compare = { ">": (v) => v > limit, "<": (v) => v < limit, ">=": (v) => v >= limit, "<=": (v) => v <= limit, "=": (v) => v === limit }[parts[2]];
+  return (row) => compare(number(row.cells[column]));
+}
+
 function makeFilter(filter) {
-  const rows = [...document.querySelectorAll("table.headline tbody tr")];
-  const texts = rows.map((row) => row.textContent.toLowerCase());
+  const table = document.querySelector("table.headline");
+  const heads = [...table.tHead.rows[0].cells].map((head) => head.textContent);
+  const rows = [...table.tBodies[0].rows];
+  const texts = rows.map((row) => `${row.textContent} ${row.dataset.words}`.toLowerCase());
   const count = document.getElementById("count");
   const urgent = document.getElementById("urgent");
+  const configs = [...document.querySelectorAll("button[data-config]")];
   const apply = () => {
-    const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const wanted = filter.value.toLowerCase().split(/\s+/).filter(Boolean).map((word) => condition(word, heads));
+    const config = configs.find((button) => button.getAttribute("aria-pressed") === "true")?.dataset.config.toLowerCase();
     let shown = 0;
     rows.forEach((row, place) => {
-      const wanted = words.every((word) => texts[place].includes(word));
-      row.hidden = !wanted || (urgent.checked && !row.querySelector("td.attention").textContent);
+      const text = texts[place];
+      row.hidden =
+        !wanted.every((test) => test(row, text)) ||
+        (config !== undefined && !text.includes(config)) ||
+        (urgent.checked && !row.querySelector("td.attention")?.textContent);
       shown += !row.hidden;
     });
     count.textContent = shown < rows.length ? `${shown} of ${rows.length}` : "";
@@ -80,6 +99,16 @@ function makeFilter(filter) {
   filter.closest(".tools").hidden = false;
   filter.addEventListener("input", apply);
   urgent.addEventListener("change", apply);
+  for (const button of configs) {
+    button.setAttribute("aria-pressed", "false");
+    button.addEventListener("click", () => {
+      const pressed = button.getAttribute("aria-pressed") === "true";
+      for (const each of configs) each.setAttribute("aria-pressed", "false");
+      button.setAttribute("aria-pressed", String(!pressed));
+      apply();
+      if (!pressed) document.getElementById("runs").scrollIntoView();
+    });
+  }
 }
 
 // --- compressed runs, and charts -----------------------------------------------------------------------------
@@ -113,6 +142,11 @@ async function load() {
 async function draw(figure) {
   const { specs, canvas, series } = await (charts ??= load());
   const { chart, run } = figure.dataset;
+  if (chart === "timeline") {
+    drawTimeline(figure, rowsOf(series[run][chart]));
+    figure.dataset.drawn = "";
+    return;
+  }
   const place = figure.querySelector(".chart");
   const pixels = canvas.includes(chart);
   const spec = pixels ? colored(specs[chart]) : structuredClone(specs[chart]);
@@ -128,6 +162,210 @@ async function draw(figure) {
     tooltip: { theme: dark ? "dark" : "light" },
   });
   figure.dataset.drawn = "";
+}
+
+// --- the timeline of a step ---------------------------------------------------------------
+
+const COLORS = { forward: "compute", backward: "backward", receive: "recv", send: "send", collective: "comm", optimizer: "finalize", data: "data", other: "other" };
+const ROW = 26;
+const AXIS = 22;
+
+function hatch(context, color) {
+  const tile = document.createElement("canvas");
+  tile.width = tile.height = 6;
+  const pen = tile.getContext("2d");
+  pen.strokeStyle = color;
+  pen.lineWidth = 1.2;
+  for (const shift of [-6, 0, 6]) {
+    pen.beginPath();
+    pen.moveTo(shift, 6);
+    pen.lineTo(shift + 6, 0);
+    pen.stroke();
+  }
+  return context.createPattern(tile, "repeat");
+}
+
+function control(place, name, make) {
+  const label = document.createElement("label");
+  label.append(`${name} `, make);
+  place.append(label);
+  return make;
+}
+
+// Draw the operations of a step: a row per rank, a thin lane for communication inside operations,
+// hatches where it waits, the slow rank in red, arrows from a late rank to those that wait for it.
+function drawTimeline(figure, all) {
+  const place = figure.querySelector(".chart");
+  place.replaceChildren();
+  const steps = [...new Map(all.map((row) => [row.step, row])).values()];
+  const tools = document.createElement("p");
+  tools.className = "tools";
+  const chooser = document.createElement("select");
+  for (const { step, pick, step_ms } of steps) chooser.add(new Option(`${step}: ${pick}, ${step_ms.toLocaleString("en")} ms`, step));
+  control(tools, "Step", chooser);
+  const search = document.createElement("input");
+  search.type = "search";
+  search.placeholder = "all_reduce, rank 7, waiting";
+  control(tools, "Find", search);
+  const legend = document.createElement("span");
+  legend.className = "legend";
+  tools.append(legend);
+  const canvas = document.createElement("canvas");
+  const tip = document.createElement("p");
+  tip.className = "more tip";
+  tip.setAttribute("role", "status");
+  tip.textContent = "Point at a bar. Drag to move; wheel with Ctrl, \u2318 or Shift to zoom; double click shows all again.";
+  place.append(tools, canvas, tip);
+  const style = getComputedStyle(document.documentElement);
+  const color = (name) => style.getPropertyValue(`--${name}`).trim();
+  const context = canvas.getContext("2d");
+  const wait = hatch(context, color("c5"));
+  for (const kind of [...Object.keys(COLORS), "waiting"]) {
+    if (!all.some((row) => row.kind === kind)) continue;
+    const item = document.createElement("span");
+    const mark = document.createElement("i");
+    mark.style.background = kind === "waiting" ? `repeating-linear-gradient(135deg, ${color("c5")} 0 1px, transparent 1px 4px)` : color(COLORS[kind]);
+    item.append(mark, kind);
+    legend.append(item);
+  }
+  let rows, labels, end, from, to;
+  const width = () => Math.max(280, place.clientWidth);
+  const left = () => (width() < 600 ? 92 : 170);
+  const x = (ms) => left() + ((ms - from) / (to - from)) * (width() - left() - 8);
+  const choose = () => {
+    rows = all.filter((row) => row.step === Number(chooser.value));
+    labels = [...new Map(rows.map((row) => [row.rank, row])).values()];
+    end = Math.max(...rows.map((row) => row.t1));
+    [from, to] = [0, end];
+    paint();
+  };
+  const text = (row) => `${row.label} ${row.kind} ${row.op ?? ""} ${row.inside ? "inside" : ""}`.toLowerCase();
+  function paint() {
+    const scale = devicePixelRatio || 1;
+    const height = labels.length * ROW + AXIS;
+    canvas.style.width = `${width()}px`;
+    canvas.style.height = `${height}px`;
+    canvas.width = width() * scale;
+    canvas.height = height * scale;
+    context.setTransform(scale, 0, 0, scale, 0, 0);
+    context.fillStyle = color("paper");
+    context.fillRect(0, 0, width(), height);
+    context.font = "11px system-ui, sans-serif";
+    const found = search.value.toLowerCase();
+    const top = new Map(labels.map((row, at) => [row.rank, at * ROW]));
+    for (const [at, row] of labels.entries()) {
+      context.fillStyle = row.verdict ? color("bad") : color("ink");
+      context.textAlign = "right";
+      const name = width() < 600 ? `rank ${row.rank}` : row.label;
+      context.fillText(name, left() - 6, at * ROW + (row.verdict ? 10 : 15));
+      if (row.verdict) context.fillText(row.verdict, left() - 6, at * ROW + 22);
+    }
+    context.save();
+    context.beginPath();
+    context.rect(left(), 0, width() - left() - 8, height);
+    context.clip();
+    for (const row of rows) {
+      const a = x(row.t0), b = Math.max(x(row.t1), a + 0.5);
+      if (b < left() || a > width()) continue;
+      const y = top.get(row.rank) + (row.inside ? 17 : 2), tall = row.inside ? 7 : 14;
+      context.globalAlpha = found && !text(row).includes(found) ? 0.12 : 1;
+      context.fillStyle = row.kind === "waiting" ? wait : color(COLORS[row.kind]);
+      context.fillRect(a, y, b - a, tall);
+      if (row.kind === "waiting") {
+        context.strokeStyle = color("c5");
+        context.lineWidth = 0.6;
+        if (b - a > 3) context.strokeRect(a, y, b - a, tall);
+      } else if (!row.inside && row.batch !== null && b - a > 14 && (row.kind === "forward" || row.kind === "backward")) {
+        context.fillStyle = "#ffffff";
+        context.textAlign = "left";
+        context.fillText(row.batch, a + 3, y + 11);
+      }
+    }
+    // An operation that waits inside is cut out where it waits: its rank is no slow one.
+    for (const row of rows) {
+      if (!row.inside || row.kind !== "waiting") continue;
+      const a = x(row.t0), b = x(row.t1), y = top.get(row.rank) + 2;
+      if (b - a < 1.5) continue;
+      context.globalAlpha = found && !text(row).includes(found) ? 0.3 : 1;
+      context.fillStyle = color("paper");
+      context.fillRect(a, y, b - a, 14);
+      context.fillStyle = wait;
+      context.fillRect(a, y, b - a, 14);
+    }
+    context.globalAlpha = 1;
+    arrows(top);
+    context.restore();
+    axis(height);
+  }
+  function arrows(top) {
+    const long = rows.filter((row) => row.kind === "waiting" && row.last !== null && row.last !== row.rank && top.has(row.last) && row.t1 - row.t0 > (to - from) / 100);
+    long.sort((one, other) => other.t1 - other.t0 - (one.t1 - one.t0));
+    context.strokeStyle = context.fillStyle = color("bad");
+    context.lineWidth = 0.9;
+    for (const row of long.slice(0, 30)) {
+      const at = x(row.t1), start = top.get(row.last) + 9, stop = top.get(row.rank) + (row.inside ? 20 : 9);
+      const way = Math.sign(stop - start);
+      context.beginPath();
+      context.moveTo(at, start);
+      context.lineTo(at, stop);
+      context.moveTo(at - 3, stop - 4 * way);
+      context.lineTo(at, stop);
+      context.lineTo(at + 3, stop - 4 * way);
+      context.stroke();
+    }
+  }
+  function axis(height) {
+    const rough = (to - from) / (width() < 600 ? 4 : 9);
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const tick = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
+    context.fillStyle = color("soft");
+    context.textAlign = "center";
+    for (let at = Math.ceil(from / tick) * tick; at <= to; at += tick) context.fillText(`${Number(at.toPrecision(6))}`, x(at), height - 6);
+    context.textAlign = "right";
+    context.fillText("ms", left() - 6, height - 6);
+  }
+  const move = (start, stop) => {
+    const span = Math.min(end, stop - start);
+    from = Math.max(0, Math.min(end - span, start));
+    to = from + span;
+    paint();
+  };
+  const under = (event) => {
+    const box = canvas.getBoundingClientRect();
+    return { at: from + ((event.clientX - box.left - left()) / (width() - left() - 8)) * (to - from), y: event.clientY - box.top };
+  };
+  canvas.addEventListener("wheel", (event) => {
+    if (!(event.ctrlKey || event.metaKey || event.shiftKey)) return;
+    event.preventDefault();
+    const { at } = under(event);
+    const factor = (event.deltaY || event.deltaX) < 0 ? 0.8 : 1.25;
+    move(at - (at - from) * factor, at + (to - at) * factor);
+  }, { passive: false });
+  let held = null;
+  canvas.addEventListener("pointerdown", (event) => { held = { ...under(event), from, to }; });
+  addEventListener("pointerup", () => { held = null; });
+  canvas.addEventListener("pointermove", (event) => {
+    if (held) {
+      const box = canvas.getBoundingClientRect();
+      const now = held.from + ((event.clientX - box.left - left()) / (width() - left() - 8)) * (held.to - held.from);
+      move(held.from + held.at - now, held.to + held.at - now);
+      return;
+    }
+    const { at, y } = under(event);
+    const row = labels[Math.floor(y / ROW)];
+    const lane = y % ROW > 16;
+    const hit = row && rows.findLast((one) => one.rank === row.rank && one.inside === lane && one.t0 <= at && at <= one.t1);
+    if (!hit) return;
+    const what = hit.kind === "waiting" ? `waits${hit.last === null ? "" : ` for rank ${hit.last}`} in ${hit.op ?? `${hit.n} operations`}` : `${hit.kind} ${hit.op ?? `${hit.n} operations`}`;
+    tip.textContent = `${hit.label}: ${what}, ${(hit.t1 - hit.t0).toFixed(3)} ms from ${hit.t0.toFixed(3)} ms`;
+  });
+  canvas.addEventListener("dblclick", () => move(0, end));
+  chooser.addEventListener("change", choose);
+  search.addEventListener("input", paint);
+  new ResizeObserver(() => { if (canvas.isConnected && Math.abs(canvas.clientWidth - width()) > 1) paint(); }).observe(place);
+  canvas.setAttribute("role", "img");
+  canvas.setAttribute("aria-label", `Timeline of ${all.length} operations; the tables below have the figures`);
+  choose();
 }
 
 function failed(figure, error) {

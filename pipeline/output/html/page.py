@@ -74,6 +74,7 @@ def write_report(
     now: datetime | None = None,
     form: ReportFormat = ReportFormat.HTML,
     pictures: FileType = "png",
+    price: float | None = None,
 ) -> ReportResult:
     """Write the report about a lake's warehouse and put it in place atomically.
 
@@ -84,6 +85,7 @@ def write_report(
         since: Only runs whose date is at most this long before `now`; runs without one are left
             out. Dates of runs are assumed to be on the clock of `now`.
         late: Runs that are in the report whatever their date.
+        price: Of a GPU hour; costs are then shown in money too.
         now: Printed as the time of the report; the system's by default.
 
     Raises:
@@ -96,7 +98,7 @@ def write_report(
             "Markdown has picture files and cannot go to standard output or a device",
             hint="give a file with -o, or write html or mail",
         )
-    content = read_content(lake, runs, since, late, now or datetime.now().astimezone())
+    content = read_content(lake, runs, since, late, now or datetime.now().astimezone(), price)
     match form:
         case ReportFormat.HTML:
             written = render_html(content).encode("utf-8", "backslashreplace")

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tracelake.models import relation_columns
-from tracelake.output.html.attention import Group
 from tracelake.output.html.cells import NOTHING, Cell, Grid, Head, Row, cell, head, nothing, spark
 from tracelake.output.html.reading import PAGE_RUNS, Warehouse
 from tracelake.schema.tables import Column, reasons
@@ -81,49 +80,106 @@ def _columns(relation: str, names: Sequence[str]) -> list[Column]:
 BESIDE_BASELINE = ("over baseline", _columns("run_history", ("step_p50_ms_change_ratio",))[0])
 
 
+_LISTED = f"""
+    SELECT l.*, r.config, f.words
+    FROM run_list AS l
+    JOIN runs AS r USING (run_id)
+    SEMI JOIN {PAGE_RUNS} USING (run_id)
+    LEFT JOIN (
+        SELECT
+            run_id,
+            string_agg(DISTINCT concat_ws(' ', subject, host, device, kind), ' ') AS words
+        FROM findings WHERE run_id IS NOT NULL GROUP BY run_id
+    ) AS f USING (run_id)
+    ORDER BY l.urgency
+"""
+# Texts of a column that say nothing; of counts of faults also none of them.
+_EMPTY = {name: {"", NOTHING, "0"} for name in ("rejects", "suspects", "stragglers")}
+_NOT_LISTED = frozenset({"run_id", "run_date", "step_p50_ms"})
+
+
 def read_headline(
-    warehouse: Warehouse, run_ids: Sequence[str], groups: Sequence[Group], linked: frozenset[str]
-) -> Grid:
-    """Return one row per run, in the order given.
+    warehouse: Warehouse, run_ids: Sequence[str], linked: frozenset[str]
+) -> tuple[Grid, Grid]:
+    """Return one row per run by severity, for runs that were executed and for plans.
+
+    A column in which no row has a value is left out.
 
     Args:
-        groups: Findings; each run's row names the kinds.
+        run_ids: Runs to list.
         linked: Runs that the page shows in full.
     """
-    columns = _columns("run_summary", HEADLINE)
-    over, change = BESIDE_BASELINE
+    wanted = set(run_ids)
+    listed = [row for row in warehouse.rows(_LISTED) if row["run_id"] in wanted]
     trends = {row["run_id"]: row["ms"] for row in warehouse.rows(_TRENDS)}
-    changes = {
-        row["run_id"]: row[change.name]
-        for row in warehouse.rows(
-            f"SELECT run_id, {change.name} FROM run_history SEMI JOIN {PAGE_RUNS} USING (run_id)"
-        )
-    }
     rows = {
         row["run_id"]: row
         for row in warehouse.rows(f"FROM run_summary SEMI JOIN {PAGE_RUNS} USING (run_id)")
     }
-    heads = [head(column) for column in columns]
-    heads.insert(1, Head("attention"))
-    place = 2 + HEADLINE[1:].index("step_p50_ms") + 1
-    heads[place:place] = [Head(over, "%", numeric=True), Head("steps over time")]
+    runs = [one for one in listed if not one["plan"]]
+    plans = [one for one in listed if one["plan"]]
+    return _list(runs, rows, trends, linked), _list(plans, rows, trends, linked)
+
+
+def _list(
+    listed: Sequence[Row],
+    rows: Mapping[str, Row],
+    trends: Mapping[str, Sequence[float]],
+    linked: frozenset[str],
+) -> Grid:
+    columns = {column.name: column for column in _columns("run_summary", HEADLINE)}
+    rest = [column for name, column in columns.items() if name not in _NOT_LISTED]
+    over, change = BESIDE_BASELINE
+    heads = [
+        Head("label"),
+        Head("problems"),
+        Head("run"),
+        Head("date"),
+        Head("size"),
+        head(columns["step_p50_ms"]),
+        Head(over, "%", numeric=True),
+        Head("steps over time"),
+        *map(head, rest),
+    ]
     cells = []
-    for run_id in run_ids:
-        row = rows[run_id]
+    for one in listed:
+        row = rows[one["run_id"]]
         why = _reasons_of(row)
-        link = f"run-{run_id}" if run_id in linked else None
-        named = [group.title.lower() for group in groups if run_id in group.runs]
-        line = [
-            Cell(run_id, look="name", link=link),
-            Cell(", ".join(named), look="attention"),
-            *(_headline_cell(column, row, why) for column in columns[1:]),
-        ]
-        line[place:place] = [
-            cell(change, changes.get(run_id)),
-            spark(trends.get(run_id, ()), "Time of each step, without warm-up"),
-        ]
-        cells.append(line)
-    return Grid(heads, cells)
+        link = f"run-{one['run_id']}" if one["run_id"] in linked else None
+        date = one["run_date"]
+        named = ", ".join(kind.replace("_", " ") for kind in one["problems"])
+        cells.append(
+            [
+                Cell(one["label"], one["run_id"], look="name", link=link),
+                Cell(
+                    named, one["problem"], sort=one["urgency"], look=f"attention {one['severity']}"
+                ),
+                Cell(one["hash"], one["run_id"], look="hash"),
+                Cell("", look="none")
+                if date is None
+                else Cell(f"{date:%Y-%m-%d %H:%M}", look="date"),
+                Cell(one["size"] or "", look="size"),
+                _headline_cell(columns["step_p50_ms"], row, why),
+                cell(change, one[change.name]),
+                spark(trends.get(one["run_id"], ()), "Time of each step, without warm-up"),
+                *(_headline_cell(column, row, why) for column in rest),
+            ]
+        )
+    places = [
+        place
+        for place in range(len(heads))
+        if any(
+            line[place].spark
+            or line[place].text not in _EMPTY.get(heads[place].label, {"", NOTHING})
+            for line in cells
+        )
+    ]
+    return Grid(
+        [heads[place] for place in places],
+        [[line[place] for place in places] for line in cells],
+        [one["run_id"] for one in listed],
+        [" ".join(filter(None, (one["run_id"], one["config"], one["words"]))) for one in listed],
+    )
 
 
 def read_facts(warehouse: Warehouse) -> dict[str, Facts]:
@@ -186,8 +242,11 @@ def _reasons_of(row: Row) -> dict[str, str]:
     return {figure: reason for figure, _, reason in pieces}
 
 
-def count_formats(headline: Grid) -> str:
+def count_formats(*grids: Grid) -> str:
     """Return the number of runs per format, as text."""
-    place = next(i for i, h in enumerate(headline.heads) if h.label == "format")
-    counts = Counter(row[place].text for row in headline.rows)
+    counts: Counter[str] = Counter()
+    for grid in grids:
+        place = next((i for i, h in enumerate(grid.heads) if h.label == "format"), None)
+        if place is not None:
+            counts.update(row[place].text for row in grid.rows)
     return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))

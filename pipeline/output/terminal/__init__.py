@@ -2,6 +2,7 @@
 
 from tracelake.output.terminal.changes import read_changes
 from tracelake.output.terminal.diff import print_changes
+from tracelake.output.terminal.ending import print_ending, read_ending
 from tracelake.output.terminal.facts import read_run
 from tracelake.output.terminal.page import Page
 from tracelake.output.terminal.reading import named_run, run_before
@@ -14,8 +15,10 @@ __all__ = [
     "draw_runs",
     "named_run",
     "print_changes",
+    "print_ending",
     "print_run",
     "read_changes",
+    "read_ending",
     "read_run",
     "run_before",
     "runs_sql",

@@ -11,17 +11,6 @@ from tracelake.output.terminal.reading import Row, read_rows
 # Sentences of a kind and a run.
 _SEEN = 3
 
-# Kinds of the findings of each run, the most severe first; notices need no attention yet.
-RUNS_SQL = """
-    SELECT run_id, list(kind ORDER BY level, kind) AS attention
-    FROM (
-        SELECT run_id, kind,
-            min(list_position(['critical', 'warning', 'notice'], severity)) AS level
-        FROM findings WHERE severity <> 'notice' AND run_id IS NOT NULL GROUP BY run_id, kind
-    )
-    GROUP BY run_id
-"""
-
 
 def read_attention(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Row]:
     """Return what needs attention in a run, by kind: how severe, how often, and the worst cases.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,19 +12,33 @@ from tracelake.base.errors import UsageError
 from tracelake.models import relation_columns
 from tracelake.models.base import literal, quoted
 from tracelake.output.terminal import words
-from tracelake.output.terminal.attention import RUNS_SQL
 from tracelake.output.terminal.grid import Cell, Column
 from tracelake.output.terminal.page import BAD, WARN, Page
 from tracelake.warehouse.headline import HEADLINE
 from tracelake.warehouse.values import rows_of
 
 ATTENTION = "attention"
+# Columns of `run_list` that the query puts before those of HEADLINE.
+_NAMES = ("label", "hash", "size", "plan")
+# As they are drawn: first what a run is called, then its headline figure and its problems.
+_DRAWN = (
+    "label",
+    "hash",
+    "run_date",
+    "size",
+    "step_p50_ms",
+    "step_p50_ms_change_ratio",
+    ATTENTION,
+    *(n for n in HEADLINE if n not in {"run_id", "run_date", "step_p50_ms"}),
+)
 # If not all fit, the last ones here are left out first.
 _SPARE = (
     "run_date",
+    "size",
     "bubble_ratio",
     "rejects",
     "suspects",
+    "stragglers",
     "format",
     "busbw_gbps",
     "steps",
@@ -32,7 +47,13 @@ _SPARE = (
     "slowest_stage",
     "gpu_hours_lost",
 )
-_RUN_ID_LEAST = 24
+_LABEL_LEAST, _ATTENTION_LEAST = 12, 20
+_HEADS = {
+    "hash": "run",
+    "step_p50_ms_change_ratio": "change",
+    "step_p50_ms": "step",
+    ATTENTION: "problems",
+}
 _DEAR = {"stragglers": BAD, "rejects": WARN, ATTENTION: BAD}
 
 
@@ -44,8 +65,8 @@ class Choice:
         after: Only runs with this date or later.
         trace_format: Only runs of this format.
         attention: Only runs with findings, and which.
-        sort: Column of `HEADLINE`: numbers and dates from the largest, text from A; the order is
-            that of the dates by default.
+        sort: Column of `HEADLINE`, or `label`: numbers and dates from the largest, text from A; by
+            default the runs with the most severe problems come first.
         reverse: Reverse the order.
         limit: Maximum number of runs.
     """
@@ -65,53 +86,77 @@ def runs_sql(choice: Choice) -> str:
         UsageError: There is no such column to sort by.
     """
     columns = ", ".join(f"s.{name}" for name in HEADLINE[1:])
-    wanted = f"JOIN ({RUNS_SQL}) AS a USING (run_id)" if choice.attention else ""
-    seen = f"array_to_string(a.{ATTENTION}, ', ') AS {ATTENTION}, " if choice.attention else ""
     conditions = [
         f"s.run_date >= TIMESTAMP {literal(str(choice.after))}" if choice.after else None,
         f"s.format = {literal(choice.trace_format)}" if choice.trace_format else None,
+        "len(l.problems) > 0" if choice.attention else None,
     ]
     where = " AND ".join(filter(None, conditions)) or "true"
     limit = "" if choice.limit is None else f"LIMIT {choice.limit}"
     return (
-        f"SELECT s.run_id, {seen}{columns} FROM run_summary AS s {wanted} WHERE {where}"
+        f"SELECT l.run_id, {', '.join(f'l.{name}' for name in _NAMES)},"
+        f" nullif(array_to_string(l.problems, ', '), '') AS {ATTENTION}, {columns},"
+        " l.step_p50_ms_change_ratio"
+        f" FROM run_list AS l JOIN run_summary AS s USING (run_id) WHERE {where}"
         f" ORDER BY {_order(choice)} {limit}"
     )
 
 
 def _order(choice: Choice) -> str:
-    name = choice.sort or "run_date"
-    if name not in HEADLINE:
-        raise UsageError(f"runs have no column {name!r}", hint=f"use one of {', '.join(HEADLINE)}")
-    (column,) = (c for c in relation_columns("run_summary") if c.name == name)
+    """Return the order: by severity, where no column is given."""
+    name = choice.sort
+    if name is None:
+        return f"l.urgency {'DESC' if choice.reverse else 'ASC'}"
+    if name not in (*HEADLINE, "label"):
+        known = ", ".join((*HEADLINE, "label"))
+        raise UsageError(f"runs have no column {name!r}", hint=f"use one of {known}")
+    relation = "run_list" if name == "label" else "run_summary"
+    (column,) = (c for c in relation_columns(relation) if c.name == name)
     falls = (column.type != "VARCHAR") != choice.reverse
     way = "DESC" if falls else "ASC"
-    return f"s.{quoted(name)} {way} NULLS LAST, s.run_date DESC NULLS LAST, s.run_id"
+    place = f"{'l' if name == 'label' else 's'}.{quoted(name)}"
+    return f"{place} {way} NULLS LAST, s.run_date DESC NULLS LAST, s.run_id"
 
 
 def draw_runs(reader: pa.RecordBatchReader, page: Page) -> None:
-    """Print the answer to `runs_sql` as a table that fits the terminal."""
+    """Print the answer to `runs_sql` as a table that fits the terminal, plans in one of their own.
+
+    Columns without a value in any row are left out.
+    """
     names = reader.schema.names
-    rows = [
-        [_cell(name, value) for name, value in zip(names, row, strict=True)]
-        for batch in reader
-        for row in rows_of(batch)
-    ]
+    rows = [dict(zip(names, row, strict=True)) for batch in reader for row in rows_of(batch)]
     if not rows:
         page.prose("no runs", first="")
-    page.table([_column(name) for name in names], rows, indent=0)
+    runs = [row for row in rows if not row["plan"]]
+    plans = [row for row in rows if row["plan"]]
+    _table(runs, page)
+    if plans:
+        if runs:
+            page.heading("Plans", "of work that was not executed")
+        _table(plans, page)
     page.end()
+
+
+def _table(rows: Sequence[Mapping[str, object]], page: Page) -> None:
+    cells = [[_cell(name, row[name]) for name in _DRAWN] for row in rows]
+    page.table([_column(name) for name in _DRAWN], cells, indent=0)
 
 
 def _column(name: str) -> Column:
     spare = _SPARE.index(name) + 1 if name in _SPARE else 0
-    if name == "run_id":
-        return Column(name, least=_RUN_ID_LEAST)
-    text = name in {"format", "run_date", ATTENTION}
-    return Column(words.label(name), right=not text, spare=spare)
+    least = {"label": _LABEL_LEAST, ATTENTION: _ATTENTION_LEAST}.get(name)
+    text = name in {"label", "hash", "size", "format", "run_date", ATTENTION}
+    head = _HEADS.get(name) or words.label(name)
+    return Column(head, right=not text, spare=spare, least=least)
 
 
 def _cell(name: str, value: object) -> Cell:
+    if name == "run_date" and value is not None:
+        return Cell(str(value)[: len("2025-01-31 06:00")])
+    if name == "step_p50_ms_change_ratio" and isinstance(value, float):
+        return Cell(words.signed(value))
+    if name == ATTENTION and isinstance(value, str):
+        return Cell(value.replace("_", " "), BAD)
     if isinstance(value, int | float) and name != "slowest_stage":
         style = _DEAR.get(name, "") if value else ""
         if name == "coverage_ratio" and value < 1:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from tracelake.ingest.duplicates import settle_duplicates
 from tracelake.lake import Lake, RunEntry, Snapshot, drop_runs, dropped_runs, is_pack
 from tracelake.warehouse import ask, meant_run
+from tracelake.warehouse.names import NAMES_SQL, NamedRun
 
 _DATES = "the dates of the runs"
 
@@ -34,7 +35,7 @@ class DropCandidate:
 
 
 def choose_runs(lake: Lake, names: Sequence[str], *, forget: bool = False) -> list[DropCandidate]:
-    """Return the runs with these names: an id, a unique part of one, or `latest`.
+    """Return the runs with these names, as `meant_run` takes them.
 
     Args:
         forget: Also search the runs that were dropped before.
@@ -45,10 +46,10 @@ def choose_runs(lake: Lake, names: Sequence[str], *, forget: bool = False) -> li
     """
     snapshot = lake.snapshot()
     known = {**(dropped_runs(lake) if forget else {}), **snapshot.runs}
-    found = _dates(lake)
-    dates = {run_id: found.get(run_id) for run_id in known}
-    chosen = sorted({meant_run(name, dates) for name in names})
-    return [_doomed(lake, snapshot, known[run_id], dates[run_id]) for run_id in chosen]
+    found = _named(lake)
+    runs = {run_id: found.get(run_id, NamedRun(run_id, None, None)) for run_id in known}
+    chosen = sorted({meant_run(name, runs.values()) for name in names})
+    return [_doomed(lake, snapshot, known[run_id], runs[run_id].date) for run_id in chosen]
 
 
 def choose_old(lake: Lake, age: timedelta, now: datetime) -> list[DropCandidate]:
@@ -118,9 +119,9 @@ def _doomed(
     return DropCandidate(entry, status, date, sum(not is_pack(part) for part in there), size)
 
 
-def _dates(lake: Lake) -> dict[str, datetime | None]:
-    """Return dates of the runs that the warehouse has; none without a warehouse."""
+def _named(lake: Lake) -> dict[str, NamedRun]:
+    """Return names and dates of the runs that the warehouse has; none without a warehouse."""
     if not lake.warehouse.is_file():
         return {}
-    sql = "SELECT run_id, run_date FROM runs"
-    return dict(ask(lake, _DATES, lambda con: con.execute(sql).fetchall()))
+    rows = ask(lake, _DATES, lambda con: con.execute(NAMES_SQL).fetchall())
+    return {row[0]: NamedRun(*row) for row in rows}

@@ -17,27 +17,58 @@ _KINDS = {
     "optimizer": var("finalize"),
     "data": var("data"),
     "other": var("other"),
+    "waiting": var("gap"),
 }
 # Typical number of kinds of short operations that share a slice of the timeline.
 _MARKS_OF_SLICE = 3
 
-# The step with the median time; all ranks, or the first of each stage and the slow ones. If there
-# are more operations than points, time is cut into slices. The operations of a kind that are
-# shorter than a slice and start in it become one mark of their total length: no time is lost or
-# doubled.
+# The step with the median time, and where their operations are no more than the points also the
+# fastest, the slowest and outliers; all ranks, or the first of each stage and the slow ones. A
+# communication is cut into the part in which it waited for a peer and the rest; those inside
+# operations are in a lane of their own. If there are more operations than points, time is cut into
+# slices. The operations of a kind that are shorter than a slice and start in it become one mark of
+# their total length: no time is lost or doubled.
 _TIMELINE = f"""
-    WITH steps AS (
-        SELECT run_id, step FROM step_stats SEMI JOIN {PAGE_RUNS} USING (run_id)
+    WITH placed AS (
+        SELECT
+            run_id, step, step_ms, coalesce(outlier, false) AS outlier,
+            row_number() OVER (
+                PARTITION BY run_id ORDER BY warmup, outlier, step_ms, step
+            ) AS place,
+            1 + count(*) FILTER (NOT warmup AND NOT coalesce(outlier, false)) OVER (
+                PARTITION BY run_id
+            ) // 2 AS middle,
+            row_number() OVER (PARTITION BY run_id ORDER BY warmup, step_ms, step) AS fast,
+            row_number() OVER (PARTITION BY run_id ORDER BY warmup, step_ms DESC, step) AS slow,
+            count(*) FILTER (NOT warmup) OVER (PARTITION BY run_id) AS steady
+        FROM step_stats SEMI JOIN {PAGE_RUNS} USING (run_id)
         WHERE step_ms IS NOT NULL
-        QUALIFY row_number() OVER (
-            PARTITION BY run_id ORDER BY warmup, outlier, step_ms, step
-        ) = 1 + count(*) FILTER (NOT warmup AND NOT coalesce(outlier, false)) OVER (
-            PARTITION BY run_id
-        ) // 2
+    ),
+    picked AS (
+        SELECT
+            run_id, step, step_ms,
+            CASE
+                WHEN place = middle THEN 'median'
+                WHEN steady > 1 AND fast = 1 THEN 'fastest'
+                WHEN steady > 1 AND slow = 1 THEN 'slowest'
+                WHEN outlier AND slow <= 4 THEN 'outlier'
+            END AS pick
+        FROM placed
+        WHERE pick IS NOT NULL
+    ),
+    sizes AS (
+        SELECT run_id, count(*) AS ops
+        FROM ops SEMI JOIN picked USING (run_id, step)
+        GROUP BY run_id
+    ),
+    steps AS (
+        SELECT p.*
+        FROM picked AS p JOIN sizes AS z USING (run_id)
+        WHERE p.pick = 'median' OR z.ops <= $points
     ),
     seen AS (
         SELECT
-            r.run_id, r.rank, r.stage, v.verdict,
+            r.run_id, r.rank, r.stage, v.verdict, v.slowdown,
             count(*) OVER (PARTITION BY r.run_id) AS ranks,
             row_number() OVER (PARTITION BY r.run_id, r.stage ORDER BY r.rank) AS nth,
             row_number() OVER (
@@ -56,11 +87,10 @@ _TIMELINE = f"""
         WHERE ranks <= {CROWD} OR nth = 1
             OR verdict IN ('straggler', 'suspect') AND slowest <= {CROWD // 4}
     ),
-    timed AS (
+    done AS (
         SELECT
-            o.run_id, o.step, o.rank, c.stage, c.verdict, o.op, o.micro_batch,
-            aligned_ns(o.start_ns, k.offset_ns, k.drift, k.origin_ns) AS start_ns,
-            aligned_ns(o.end_ns, k.offset_ns, k.drift, k.origin_ns) AS end_ns,
+            o.run_id, o.step, o.rank, o.seq, NULL AS sub_seq, false AS inside, o.op,
+            o.micro_batch, o.start_ns, o.end_ns,
             CASE
                 WHEN starts_with(o.op, 'forward') OR o.op = 'loss_func' THEN 'forward'
                 WHEN starts_with(o.op, 'backward') THEN 'backward'
@@ -69,22 +99,65 @@ _TIMELINE = f"""
                 WHEN o.category IN ('collective', 'optimizer', 'data') THEN o.category
                 ELSE 'other'
             END AS kind
-        FROM ops AS o
-        JOIN steps USING (run_id, step)
+        FROM ops AS o SEMI JOIN steps USING (run_id, step)
+        UNION ALL
+        SELECT
+            m.run_id, m.step, m.rank, m.seq, m.sub_seq, true,
+            concat_ws(' ', m.collective, m.group_kind), m.micro_batch, m.start_ns, m.end_ns,
+            'collective'
+        FROM comms AS m SEMI JOIN steps USING (run_id, step)
+        WHERE m.sub_seq IS NOT NULL
+    ),
+    waited AS (
+        SELECT
+            d.*, c.stage, c.verdict, c.slowdown, w.last_rank,
+            round(1e6 * greatest(0, least(
+                ns_to_ms(d.end_ns - d.start_ns),
+                CASE
+                    WHEN w.collective = 'send' OR w.overlapped THEN 0
+                    WHEN w.time_basis = 'min' THEN coalesce(w.wait_ms, w.duration_ms - w.time_ms, 0)
+                    ELSE coalesce(w.wait_ms, 0)
+                END
+            )))::BIGINT AS wait_ns,
+            k.offset_ns, k.drift, k.origin_ns
+        FROM done AS d
         JOIN chosen AS c USING (run_id, rank)
         LEFT JOIN clock_offsets AS k USING (run_id, rank)
-        WHERE o.end_ns > o.start_ns
+        LEFT JOIN collective_calls AS w
+            ON w.run_id = d.run_id AND w.rank = d.rank AND w.seq = d.seq
+            AND w.sub_seq IS NOT DISTINCT FROM d.sub_seq
+        WHERE d.end_ns > d.start_ns
+    ),
+    timed AS (
+        SELECT
+            * EXCLUDE (start_ns, end_ns, kind, last_rank),
+            piece.kind AS kind, piece.last_rank AS last_rank,
+            aligned_ns(piece.from_ns, offset_ns, drift, origin_ns) AS start_ns,
+            aligned_ns(piece.to_ns, offset_ns, drift, origin_ns) AS end_ns
+        FROM (
+            SELECT *, unnest(list_filter([
+                {{
+                    'kind': 'waiting', 'last_rank': last_rank,
+                    'from_ns': start_ns, 'to_ns': start_ns + wait_ns
+                }},
+                {{
+                    'kind': kind, 'last_rank': NULL::INTEGER,
+                    'from_ns': start_ns + wait_ns, 'to_ns': end_ns
+                }}
+            ], lambda p: p.to_ns > p.from_ns)) AS piece
+            FROM (SELECT * REPLACE (coalesce(wait_ns, 0) AS wait_ns) FROM waited)
+        )
     ),
     spans AS (
         SELECT
-            run_id, min(start_ns) AS first_ns, max(end_ns) - min(start_ns) AS span_ns,
+            run_id, step, min(start_ns) AS first_ns, max(end_ns) - min(start_ns) AS span_ns,
             CASE
                 WHEN count(*) > $points
                 THEN {_MARKS_OF_SLICE} * count(DISTINCT rank) * (max(end_ns) - min(start_ns))
                     // $points
                 ELSE 0
             END AS slice_ns
-        FROM timed GROUP BY run_id
+        FROM timed GROUP BY run_id, step
     ),
     sliced AS (
         SELECT
@@ -93,22 +166,24 @@ _TIMELINE = f"""
                 WHEN end_ns - start_ns < slice_ns THEN (start_ns - first_ns) // slice_ns
                 ELSE -row_number() OVER (PARTITION BY run_id, rank ORDER BY start_ns, end_ns)
             END AS slice
-        FROM timed JOIN spans USING (run_id)
+        FROM timed JOIN spans USING (run_id, step)
     ),
     marks AS (
         SELECT
-            run_id, rank, stage, kind, slice, any_value(step) AS step, count(*) AS n,
+            run_id, step, rank, stage, inside, kind, slice, count(*) AS n,
             CASE count(*) WHEN 1 THEN min(op) END AS op,
             CASE count(*) WHEN 1 THEN min(micro_batch) END AS batch,
+            any_value(verdict) AS verdict, any_value(slowdown) AS slowdown,
+            arg_max(last_rank, end_ns - start_ns) AS last,
             min(start_ns - first_ns) AS start_ns, sum(end_ns - start_ns)::BIGINT AS busy_ns,
             any_value(span_ns) AS span_ns
-        FROM sliced GROUP BY run_id, rank, stage, kind, slice
+        FROM sliced GROUP BY run_id, step, rank, stage, inside, kind, slice
     ),
     laid AS (
         SELECT *, min(start_ns) OVER beside + sum(busy_ns) OVER beside - busy_ns AS from_ns
         FROM marks
         WINDOW beside AS (
-            PARTITION BY run_id, rank, slice ORDER BY start_ns, kind
+            PARTITION BY run_id, step, rank, inside, slice ORDER BY start_ns, kind
             ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
         )
     )
@@ -118,11 +193,15 @@ _TIMELINE = f"""
             'rank {{}}{{}}', rank,
             CASE WHEN stage IS NULL THEN '' ELSE format(' · stage {{}}', stage) END
         ) AS label,
-        step, kind, op, batch, n,
+        rank, step, p.pick, round(p.step_ms, 3) AS step_ms, kind, op, batch, n, inside, last,
+        CASE WHEN verdict IN ('straggler', 'suspect')
+            THEN format('{{}} {{:.2f}} x', verdict, slowdown)
+        END AS verdict,
         round(from_ns / 1e6, 4) AS t0, round((from_ns + busy_ns) / 1e6, 4) AS t1,
         busy_ns > span_ns / 60 AS room
-    FROM laid
-    ORDER BY run_id, stage NULLS LAST, rank, t0, kind DESC  -- a fused receive hides its send
+    FROM laid JOIN picked AS p USING (run_id, step)
+    -- A fused receive hides its send.
+    ORDER BY run_id, pick <> 'median', step, stage NULLS LAST, rank, inside, t0, kind DESC
 """
 
 
@@ -136,17 +215,14 @@ def _draw_timeline() -> Drawing:
         ),
         alt.Y("label:N", sort=None, title=None, axis=alt.Axis(labelLimit=150, ticks=False)),
     )
-    zoom = alt.selection_interval(
-        name="zoom",
-        bind="scales",
-        encodings=["x"],
-        zoom="wheel![event.ctrlKey || event.metaKey || event.shiftKey]",
-    )
+    # A mail and Markdown show it as it is; the page's script draws the same rows with a lane for
+    # communication inside operations, hatches and arrows, and zooms.
     bars = (
-        base.mark_bar(clip=True, height={"band": 0.86})
+        base.mark_bar(clip=True)
         .encode(
             alt.X2("t1:Q"),
             alt.Color("kind:N", scale=named_colors(_KINDS), legend=alt.Legend(title=None)),
+            alt.Size("inside:N", scale=alt.Scale(domain=[False, True], range=[17, 6]), legend=None),
             tooltip=[
                 hint("label", "rank"),
                 hint("kind", "kind"),
@@ -158,14 +234,14 @@ def _draw_timeline() -> Drawing:
                 hint("took", "took (ms)", ",.3f"),
             ],
         )
+        .transform_filter("datum.pick === 'median'")
         .transform_calculate(took="datum.t1 - datum.t0")
-        .add_params(zoom)
     )
     numbers = (
         base.mark_text(clip=True, align="left", dx=3, fontSize=10, color="#ffffff")
         .encode(alt.Text("batch:N"))
         .transform_filter(
-            "datum.room && datum.batch !== null"
+            "datum.pick === 'median' && !datum.inside && datum.room && datum.batch !== null"
             " && (datum.kind === 'forward' || datum.kind === 'backward')"
         )
     )
@@ -176,9 +252,8 @@ KINDS = (
     Kind(
         "timeline",
         "ops",
-        "Operations of the step with the median time, on one clock. Blank is idle;"
-        " numbers are micro-batches. Drag to move, wheel with Ctrl, ⌘ or Shift to zoom, double"
-        " click to see all again.",
+        "Operations of one step on one clock; numbers are micro-batches, blank is idle. The thin"
+        " lane is communication inside operations; grey is waiting for another rank.",
         _TIMELINE,
         _draw_timeline,
         canvas=True,

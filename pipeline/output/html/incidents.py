@@ -1,0 +1,281 @@
+"""Read incidents, opportunities and the fleet: what is wrong, since when, why, what it costs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from markupsafe import Markup
+
+from tracelake.output.html.cells import Row
+from tracelake.output.html.plots import Change, Night, over_dates, strip, waterfall
+from tracelake.output.html.reading import PAGE_RUNS, Warehouse
+
+# Cards and plots of a page; the rest is in `tracelake ask incidents`.
+_CARDS = 12
+_PLOTS = 24
+_NIGHTS = 30
+_STRIP_ROWS = 48
+_BARS = 9
+_LINKS = 6
+
+_INCIDENTS = f"""
+    SELECT i.*, l.size
+    FROM incidents AS i
+    JOIN run_list AS l ON l.run_id = i.latest_run
+    -- Those of the page's configurations: the finding itself may be in another run of one.
+    WHERE i.config IN (SELECT config FROM runs SEMI JOIN {PAGE_RUNS} USING (run_id))
+    ORDER BY
+        i.open DESC, i.severity = 'notice', i.cost_gpu_hours_per_day DESC NULLS LAST,
+        i.last_seen DESC, i.incident
+"""
+_INCIDENT_RUNS = """
+    SELECT DISTINCT f.incident, l.run_id, l.label, l.hash, l.run_date
+    FROM findings AS f JOIN run_list AS l USING (run_id)
+    WHERE f.incident IS NOT NULL
+    ORDER BY l.run_date, l.run_id
+"""
+_OPPORTUNITIES = f"""
+    SELECT o.*, l.label, l.hash
+    FROM opportunities AS o
+    JOIN run_list AS l USING (run_id)
+    SEMI JOIN {PAGE_RUNS} USING (run_id)
+    ORDER BY o.gain_ratio DESC, o.run_id, o.kind
+"""
+_HISTORY = f"""
+    SELECT
+        h.config, h.run_id, l.label, l.hash, l.size, h.run_date, h.step_p50_ms AS ms,
+        h.step_p50_ms_baseline * (1 - h.step_p50_ms_allowed_ratio) AS low,
+        h.step_p50_ms_baseline * (1 + h.step_p50_ms_allowed_ratio) AS high,
+        CASE WHEN h.drift = 'drifted' AND h.verdict <> 'regressed' THEN 'drifted' ELSE h.verdict END
+            AS verdict
+    FROM run_history AS h
+    JOIN run_list AS l USING (run_id)
+    WHERE h.run_date IS NOT NULL AND h.step_p50_ms IS NOT NULL
+        AND h.reason IS DISTINCT FROM 'duplicate'
+        AND h.config IN (SELECT config FROM runs SEMI JOIN {PAGE_RUNS} USING (run_id))
+    ORDER BY h.config, h.run_date, h.run_id
+"""
+_SLOWNESS = """
+    SELECT s.run_id, s.rank, max(s.slowdown) AS slowdown
+    FROM straggler_ranks AS s
+    WHERE s.slowdown IS NOT NULL AND s.run_id IN (SELECT unnest($1::VARCHAR[]))
+    GROUP BY s.run_id, s.rank
+    ORDER BY s.rank
+"""
+_CHANGES = """
+    SELECT run_id, concat_ws(' ', op, 'stage ' || stage) AS name, change_ms, baseline_ms, run_ms
+    FROM step_changes
+    WHERE run_id IN (SELECT unnest($1::VARCHAR[]))
+    ORDER BY run_id, op = 'rest', abs(change_ms) DESC, op, stage
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A run as a link: its label, its hash, and its id."""
+
+    run_id: str
+    label: str
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """A card of the page.
+
+    Attributes:
+        row: Its row of `incidents`, with the size of the job.
+        runs: The runs that have it, the latest last; `more` others are left out.
+        steps: Step time over dates.
+        ranks: Slowdown of ranks over nights.
+        changes: Where the time of the latest run went.
+        money: What it costs a day, where an hour has a price.
+    """
+
+    row: Row
+    runs: Sequence[Named]
+    more: int
+    steps: Markup | None
+    ranks: Markup | None
+    changes: Markup | None
+    money: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """One configuration of the fleet: its step time over dates."""
+
+    config: str
+    title: str
+    runs: int
+    drawn: Markup
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The first screen: incidents, opportunities, and the step times of configurations.
+
+    Attributes:
+        incidents: The first of them, the dearest first; `hidden` more are not shown.
+        opportunities: Rows of `opportunities` with the run's name.
+        names: Run id to its name, for texts that mention runs.
+    """
+
+    incidents: Sequence[Incident]
+    hidden: int
+    opportunities: Sequence[Row]
+    plots: Sequence[Plot]
+    unplotted: int
+    names: Mapping[str, Named]
+
+    def said(self, text: str) -> str:
+        """Return a sentence in which runs are called as people call them."""
+        for word in text.split():
+            run_id = word.rstrip(".,;:")
+            if run_id in self.names:
+                text = text.replace(run_id, self.names[run_id].label)
+        return text
+
+
+def read_fleet_view(warehouse: Warehouse, linked: frozenset[str], price: float | None) -> Fleet:
+    """Return incidents, opportunities and plots of the page's configurations.
+
+    Args:
+        linked: Runs that the page shows in full.
+        price: Of a GPU hour.
+    """
+    rows = warehouse.rows(_INCIDENTS)
+    history: dict[str, list[Row]] = defaultdict(list)
+    for row in warehouse.rows(_HISTORY):
+        history[row["config"]].append(row)
+    names = {
+        row["run_id"]: Named(row["run_id"], row["label"], row["hash"])
+        for row in warehouse.rows("SELECT run_id, label, hash FROM run_list")
+    }
+    having: dict[str, list[Named]] = defaultdict(list)
+    for row in warehouse.rows(_INCIDENT_RUNS):
+        having[row["incident"]].append(names[row["run_id"]])
+    shown = rows[:_CARDS]
+    latest = [row["latest_run"] for row in shown]
+    changes = read_waterfalls(warehouse, latest)
+    cards = []
+    for row in shown:
+        runs = having[row["incident"]] or [names[row["latest_run"]]]
+        nights = history[row["config"]][-_NIGHTS:]
+        own = frozenset(named.run_id for named in runs)
+        cost = row["cost_gpu_hours_per_day"]
+        cards.append(
+            Incident(
+                row,
+                runs[-_LINKS:],
+                len(runs[:-_LINKS]),
+                _steps(nights, [row], linked, own) if len(nights) > 1 else None,
+                _ranks(warehouse, nights, row) if len(nights) > 1 else None,
+                changes.get(row["latest_run"]),
+                None if price is None or cost is None else price * cost,
+            )
+        )
+    plots = [
+        Plot(config, f"{nights[-1]['size'] or nights[-1]['label']}", len(nights), drawn)
+        for config, nights in history.items()
+        if len(nights) > 1
+        for drawn in [_steps(nights, [r for r in rows if r["config"] == config], linked)]
+    ]
+    troubled = [row["config"] for row in rows]
+    plots.sort(
+        key=lambda p: (
+            troubled.index(p.config) if p.config in troubled else len(troubled),
+            -p.runs,
+            p.config,
+        )
+    )
+    return Fleet(
+        cards,
+        len(rows) - len(shown),
+        warehouse.rows(_OPPORTUNITIES),
+        plots[:_PLOTS],
+        len(plots[_PLOTS:]),
+        names,
+    )
+
+
+def read_waterfalls(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, Markup]:
+    """Return where the difference of each run's step to its baseline went, by operation."""
+    rows: dict[str, list[Row]] = defaultdict(list)
+    for row in warehouse.rows(_CHANGES, [list(run_ids)]):
+        rows[row["run_id"]].append(row)
+    return {run_id: _waterfall(found) for run_id, found in rows.items()}
+
+
+def _waterfall(rows: Sequence[Row]) -> Markup:
+    before = sum(row["baseline_ms"] for row in rows)
+    after = sum(row["run_ms"] for row in rows)
+    bars = [Change(row["name"], row["change_ms"]) for row in rows[:_BARS]]
+    others = sum(row["change_ms"] for row in rows[_BARS:])
+    if rows[_BARS:]:
+        bars.append(Change(f"{len(rows[_BARS:])} others", others))
+    told = [f"{bar.name} {bar.ms:+,.1f} ms" for bar in bars[:3]]
+    title = f"Step time from {before:,.1f} to {after:,.1f} ms: {', '.join(told)}"
+    return waterfall(before, bars, after, title)
+
+
+def _steps(
+    nights: Sequence[Row],
+    incidents: Sequence[Row],
+    linked: frozenset[str],
+    own: frozenset[str] = frozenset(),
+) -> Markup:
+    points = [
+        Night(
+            row["run_date"],
+            row["ms"],
+            row["low"],
+            row["high"],
+            row["verdict"],
+            f"{row['label']} ({row['hash']}), {row['run_date']:%b %d, %Y}: {row['ms']:,.2f} ms",
+            f"run-{row['run_id']}" if row["run_id"] in linked else None,
+            row["run_id"] in own,
+        )
+        for row in nights
+    ]
+    breaks: list[tuple[datetime, str]] = [
+        (row["since"], f"{row['kind']}: {row['subject']}") for row in incidents if row["since"]
+    ]
+    first, last = nights[0], nights[-1]
+    title = (
+        f"Median step time of {len(nights)} runs from {first['run_date']:%b %d, %Y} to"
+        f" {last['run_date']:%b %d, %Y}: first {first['ms']:,.1f} ms, last {last['ms']:,.1f} ms"
+    )
+    return over_dates(points, title, breaks)
+
+
+def _ranks(warehouse: Warehouse, nights: Sequence[Row], incident: Row) -> Markup | None:
+    """Return the slowdown of ranks over nights; None where no rank was compared or is slow."""
+    run_ids = [row["run_id"] for row in nights]
+    found = warehouse.rows(_SLOWNESS, [run_ids])
+    ranks = sorted({row["rank"] for row in found})
+    slow = {row["rank"] for row in found if row["slowdown"] >= 1.1}
+    if not slow or incident["kind"] not in {"straggler", "suspect", "recurring", "slow_node"}:
+        return None
+    # Of many ranks only the slow ones: the others are even.
+    kept = ranks if len(ranks) <= _STRIP_ROWS else sorted(slow)[:_STRIP_ROWS]
+    cells = {
+        (kept.index(row["rank"]), run_ids.index(row["run_id"])): row["slowdown"]
+        for row in found
+        if row["rank"] in kept
+    }
+    marked = frozenset(kept.index(rank) for rank in slow if rank in kept)
+    title = (
+        f"Slowdown of {len(kept)} ranks over {len(nights)} runs; slow:"
+        f" {', '.join(f'rank {rank}' for rank in sorted(slow)[:8])}"
+    )
+    return strip(
+        [f"rank {rank}" for rank in kept],
+        [f"{row['run_date']:%b} {row['run_date'].day}" for row in nights],
+        cells,
+        title,
+        marked,
+    )

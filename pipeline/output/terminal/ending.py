@@ -1,0 +1,86 @@
+"""Print the end of `run`: the incidents, how many runs there are, in a few lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import duckdb
+
+from tracelake.base.text import counted
+from tracelake.output.terminal.grid import Cell
+from tracelake.output.terminal.page import BAD, DIM, GOOD, WARN, Page
+from tracelake.output.terminal.reading import Row, read_rows
+
+# Lines about incidents; with the other lines there are at most ten.
+_SHOWN = 5
+_STYLES = {"critical": BAD, "warning": WARN, "notice": DIM}
+_INCIDENTS = """
+    SELECT i.*, l.label, l.hash
+    FROM incidents AS i
+    JOIN run_list AS l ON l.run_id = i.latest_run
+    WHERE i.open
+    ORDER BY
+        list_position(['critical', 'warning', 'notice'], i.severity) = 3,
+        i.cost_gpu_hours_per_day DESC NULLS LAST, i.last_seen DESC, i.incident
+"""
+_COUNTS = """
+    SELECT
+        count(*) AS runs,
+        count(*) FILTER (plan) AS plans,
+        count(*) FILTER (len(problems) > 0) AS urgent,
+        (SELECT count(*) FROM findings WHERE run_id IS NULL) AS files,
+        (SELECT count(DISTINCT run_id) FROM opportunities) AS faster
+    FROM run_list
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What the end of `run` says of a lake."""
+
+    incidents: list[Row]
+    counts: Row
+
+
+def read_ending(con: duckdb.DuckDBPyConnection) -> Ending:
+    """Return the open incidents, the dearest first, and how many runs there are."""
+    return Ending(read_rows(con, _INCIDENTS), read_rows(con, _COUNTS)[0])
+
+
+def print_ending(ending: Ending, lake: str, page: Page) -> None:
+    """Print a line per incident, and a line of counts with the next command."""
+    shown, counts = ending.incidents[:_SHOWN], ending.counts
+    for row in shown:
+        page.line(
+            Cell(f"{row['severity']:<8} ", _STYLES[row["severity"]]),
+            Cell(_incident(row), "bold"),
+            Cell(f"  show {row['hash']}", DIM),
+        )
+    if more := len(ending.incidents) - len(shown):
+        page.line(f"... and {more:,} more: tracelake ask incidents --lake {lake}")
+    if not counts["urgent"] and not counts["files"] and not shown:
+        page.line(Cell("No problems found", GOOD))
+    said = [counted(counts["runs"], "run")]
+    if counts["plans"]:
+        said[0] += f" ({counted(counts['plans'], 'plan')})"
+    if counts["urgent"]:
+        verb = "needs" if counts["urgent"] == 1 else "need"
+        said.append(
+            f"{counts['urgent']:,} {verb} attention: tracelake runs --attention --lake {lake}"
+        )
+    if counts["faster"]:
+        said.append(f"{counts['faster']:,} could be faster: tracelake ask opportunities")
+    page.line("; ".join(said))
+    page.end()
+
+
+def _incident(row: Row) -> str:
+    """Return an incident as one line: since when, what, why, what it costs."""
+    cost = row["cost_gpu_hours_per_day"]
+    said = [f"since {row['since'][:10]}", f"{row['subject']}: {row['kind'].replace('_', ' ')}"]
+    if row["cause"] not in (None, "unclear"):
+        said.append(f"cause {row['cause']}")
+    if cost is not None:
+        said.append(f"{cost:,.1f} GPU h a day")
+    said.append(f"{row['slow_runs']:,} of {counted(row['runs'], 'run')}")
+    return ", ".join(said)

@@ -1,0 +1,70 @@
+-- The runs as lists show them: what people call each, how large it is, and how bad its findings are.
+-- @scope fleet
+-- @grain run_id
+-- @column label VARCHAR | runs.label; the name of the run where an earlier version ingested it.
+-- @column hash VARCHAR | The 8 hex digits that end run_id; run_id where it has none. Names the run in every command.
+-- @column plan BOOLEAN | A plan of work: it was not executed, so it has no steps.
+-- @column size VARCHAR | Ranks and how they are divided, such as `32 GPU tp2 pp4`; sizes of 1 are left out. NULL where the input says nothing of it.
+-- @column step_p50_ms DOUBLE ms | Median time of a step.
+-- @column step_p50_ms_change_ratio DOUBLE | step_p50_ms over its baseline, less 1.
+-- @column severity VARCHAR | Of its worst finding: critical, warning or notice; NULL without one.
+-- @column problems VARCHAR[] | Kinds of its findings that are more than a notice, the most severe first.
+-- @column problem VARCHAR | The worst of them: its kind and subject.
+-- @column urgency BIGINT | Place when runs are sorted by severity, then date, the latest first, then cost; from 1.
+WITH known AS (
+    SELECT *, list_position(['critical', 'warning', 'notice'], severity) AS level
+    FROM findings
+    WHERE run_id IS NOT NULL
+),
+kinds AS (
+    SELECT run_id, list(kind ORDER BY level, kind) AS problems
+    FROM (
+        SELECT run_id, kind, min(level) AS level
+        FROM known
+        WHERE severity <> 'notice'
+        GROUP BY run_id, kind
+    )
+    GROUP BY run_id
+),
+worst AS (
+    SELECT
+        run_id,
+        min(level) AS level,
+        max(cost_gpu_hours) AS cost,
+        arg_min(
+            concat(replace(kind, '_', ' '), CASE WHEN subject <> 'run' THEN ': ' || subject END),
+            (level, -coalesce(lost_ratio, -1), kind = 'recurring', kind, subject)
+        ) FILTER (severity <> 'notice') AS problem
+    FROM known
+    GROUP BY run_id
+)
+SELECT
+    r.run_id,
+    coalesce(r.label, r.name) AS label,
+    coalesce(nullif(regexp_extract(r.run_id, '-([0-9a-f]{8})$', 1), ''), r.run_id) AS hash,
+    r.format,
+    s.steps IS NULL AS plan,
+    r.run_date,
+    nullif(concat_ws(
+        ' ',
+        r.world_size || ' GPU',
+        CASE WHEN r.tp > 1 THEN 'tp' || r.tp END,
+        CASE WHEN r.pp > 1 THEN 'pp' || r.pp END,
+        CASE WHEN r.dp > 1 THEN 'dp' || r.dp END,
+        CASE WHEN r.ep > 1 THEN 'ep' || r.ep END,
+        CASE WHEN r.cp > 1 THEN 'cp' || r.cp END,
+        CASE WHEN r.vpp > 1 THEN 'vpp' || r.vpp END
+    ), '') AS size,
+    s.step_p50_ms,
+    h.step_p50_ms_change_ratio,
+    ['critical', 'warning', 'notice'][w.level] AS severity,
+    coalesce(k.problems, []) AS problems,
+    w.problem,
+    row_number() OVER (
+        ORDER BY w.level NULLS LAST, r.run_date DESC NULLS LAST, w.cost DESC NULLS LAST, r.run_id
+    ) AS urgency
+FROM runs AS r
+JOIN run_summary AS s USING (run_id)
+LEFT JOIN run_history AS h USING (run_id)
+LEFT JOIN kinds AS k USING (run_id)
+LEFT JOIN worst AS w USING (run_id)
