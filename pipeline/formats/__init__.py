@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 HEAD_BYTES = 64 * 1024
 
 Volume = Literal["ordinary", "large"]
+NamedBy = Literal["head", "content"]
 
 
 class Claim(enum.IntEnum):
@@ -206,6 +207,8 @@ class Format:
         irrelevant: Kind of irrelevant line -> doc.
         volume: How much text there is of it. A large format, whose files may be of any size, owes
             a bench with peers and is fuzzed; an ordinary one owes golden cases alone.
+        named_by: What the digits of a run id are the hash of: the first 4 KiB of its first file,
+            or the whole file, where files of one name begin alike.
     """
 
     name: str
@@ -220,6 +223,7 @@ class Format:
     irrelevant: Mapping[str, str] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
     volume: Volume = "ordinary"
+    named_by: NamedBy = "head"
 
     def __reduce__(self) -> tuple[Callable[[str], Format], tuple[str]]:
         """Pickle as its name, because another process has the format too."""

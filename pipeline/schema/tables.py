@@ -28,6 +28,7 @@ _ARROW: dict[str, pa.DataType] = {
     "DOUBLE": pa.float64(),
     "TIMESTAMP": pa.timestamp("us"),
     "BIGINT[]": pa.list_(pa.int64()),
+    "VARCHAR[]": pa.list_(pa.string()),
     _STRING_MAP: pa.map_(pa.string(), pa.string()),
     "MAP(VARCHAR, BIGINT)": pa.map_(pa.string(), pa.int64()),
 }
@@ -127,7 +128,7 @@ class Table:
 
 
 # Raise this when part files of earlier versions would be read wrongly.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 def _load(path: Path) -> dict[str, Any]:

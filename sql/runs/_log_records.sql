@@ -3,7 +3,7 @@
 -- several batches gives none of them a time.
 -- @internal
 -- @grain run_id, step
--- @column time_ns DOUBLE ns | Median over copies of the record's time.
+-- @column step_ns DOUBLE ns | Median over copies of the record's time.
 -- @column loss DOUBLE | Median over copies of the record's loss.
 WITH records AS (
     SELECT
@@ -24,7 +24,7 @@ covered AS (
 SELECT
     run_id,
     covered_step AS step,
-    quantile_cont(step_time_ns, 0.5) FILTER (batches = 1) AS time_ns,
+    quantile_cont(step_time_ns, 0.5) FILTER (batches = 1) AS step_ns,
     quantile_cont(loss, 0.5) FILTER (batches = 1) AS loss
 FROM covered
 GROUP BY run_id, covered_step

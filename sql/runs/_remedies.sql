@@ -32,15 +32,15 @@ remedied AS (
             ELSE 'print the layer times of ' || stages
         END},
         {'reason': 'peer_not_seen', 'remedy': CASE
-            WHEN sizes_unknown OR ranks IS NULL THEN 'give --set ' || set_groups || as_seen
-            ELSE 'add the files of ' || ranks
+            WHEN sizes_unknown OR lost_ranks IS NULL THEN 'give --set ' || set_groups || as_seen
+            ELSE 'add the files of ' || lost_ranks
         END},
         {'reason': 'no_peer', 'remedy': add_peers},
         {'reason': 'one_peer', 'remedy': add_peers},
         {'reason': 'clocks_not_aligned', 'remedy': CASE
             WHEN hosts_unnamed THEN 'name the hosts with --hosts or --run-pattern'
-            WHEN contains(hosts, ' and ') THEN
-                format('trace a collective, or messages both ways, between hosts {}', hosts)
+            WHEN contains(clock_hosts, ' and ') THEN
+                format('trace a collective, or messages both ways, between hosts {}', clock_hosts)
             ELSE 'trace all ranks in one execution'
         END},
         {'reason': 'step_unfinished', 'remedy': concat(
