@@ -20,7 +20,7 @@ import polars as pl
 import pyarrow as pa
 
 from tracelake.base.errors import ContractError
-from tracelake.formats.readers import ANSI, PREFIX
+from tracelake.formats.readers import ANSI, PREFIX, TAG
 
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
@@ -142,7 +142,7 @@ def find(piece: Piece, expressions: Sequence[Expression], *, prefixed: bool = Fa
     if np.any(data == _ESCAPE):
         text = text.str.replace_all(ANSI, "")
     if prefixed:
-        text = text.str.replace(PREFIX, "")
+        text = text.str.replace_all(TAG, "").str.replace(PREFIX, "")
     at = np.arange(starts.size)
     if wrong.size:
         at = np.delete(at, wrong)

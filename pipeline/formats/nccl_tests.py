@@ -35,7 +35,8 @@ _NAMED = sorted(
 )
 _DTYPES = {"half": "float16", "float": "float32", "double": "float64"}
 _RANK = re.compile(
-    r"#\s*Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+(\d+)\s.*", re.ASCII
+    r"#\s*Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+([\w.-]+)\s+device\s+(\d+)\s.*",
+    re.ASCII,
 )
 _VERSION = re.compile(r"# nccl-tests version (\S+)(?:.* nccl-library=(\d+))?.*", re.ASCII)
 _STARTS = re.compile(r"# Collective test starting: (\w+?)(?:_perf)?\s*", re.ASCII)
@@ -43,6 +44,7 @@ _ENDS = re.compile(r"# (?:Collective test concluded:|Avg bus bandwidth|Out of bo
 _PERF = re.compile(r"(?:.*[/ ])?(\w+)_perf(?: .*)?", re.ASCII)
 _LIBRARY = re.compile(r".*NCCL version (\d+\.\d+\.\d+).*", re.ASCII)
 _BROKEN = "broken_row"
+_BROKEN_RANK = "broken_rank"
 
 
 def _sniff(head: bytes) -> Claim:
@@ -72,6 +74,8 @@ class _Reader:
             return self._row(text.split()) if text[:1] in " \t0123456789" else self._other(text)
         if rank := _RANK.fullmatch(text):
             self._ranks[whole(rank[1], 31)] = rank[2], rank[3]
+        elif text.startswith(("#  Rank", "#   Rank")):
+            return _BROKEN_RANK
         elif version := _VERSION.fullmatch(text):
             self._versions = version[1], _library(version[2]) or self._versions[1]
         elif starts := _STARTS.fullmatch(text):
@@ -111,7 +115,9 @@ class _Reader:
         """Note a test that has begun and not ended."""
         if self._open:
             hosts = [self._ranks[rank][0] for rank in sorted(self._ranks)]
-            self._unfinished.append({"collective": self._collective, "hosts": hosts})
+            self._unfinished.append(
+                {"test": self._test, "collective": self._collective, "hosts": hosts}
+            )
         self._open = False
 
     def _row(self, words: list[str]) -> Rows | str:
@@ -176,7 +182,7 @@ FORMAT = LineFormat(
     tables=("bandwidth_tests",),
     prefixed=True,
     named_by="content",
-    rejects={_BROKEN: "A row of a test that lacks values, or has other text in it."},
+    rejects={_BROKEN_RANK: "A line of a rank without its host or device."},
     lines=(
         Record(r"\s*\d+\s+\d+\s+[a-z]\w*\s.*"),
         Record(r"#.*"),

@@ -16,12 +16,15 @@ from tracelake.formats import FileFacts, RunFacts
 
 # Colours and other sequences that a terminal obeys.
 ANSI = r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\))"
-# What launchers put before a line: mpirun, srun -l, torchrun, Ray, pdsh (a name with a digit).
+# What mpirun puts before a piece of output, which may begin within a line.
+TAG = r"\[[0-9]+,[0-9]+\]<std(?:out|err)>:"
+# What other launchers put before a line: srun -l, torchrun, Ray, pdsh (a name with a digit).
 PREFIX = (
-    r"^(?:\[[0-9]+,[0-9]+\]<std(?:out|err)>: ?|[ \t]*[0-9]+: ?|\[(?:default|rank)[0-9]+\]: ?"
+    r"^(?:[ \t]*[0-9]+: ?|\[(?:default|rank)[0-9]+\]: ?"
     r"|\([A-Za-z][^()]*(?:pid|rank)=[0-9][^()]*\) ?"
     r"|[A-Za-z][A-Za-z0-9_.-]*[0-9][A-Za-z0-9_.-]*: )"
 )
+_TAG = re.compile(TAG)
 _ANSI = re.compile(ANSI)
 _PREFIX = re.compile(PREFIX)
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
@@ -54,7 +57,7 @@ class Reader(Protocol):
 def plain(text: str, *, prefixed: bool) -> str:
     """Return a line without colours and, where the format has them, prefixes of launchers."""
     text = _ANSI.sub("", text)
-    return _PREFIX.sub("", text, count=1) if prefixed else text
+    return _PREFIX.sub("", _TAG.sub("", text), count=1) if prefixed else text
 
 
 def number(text: str) -> float:

@@ -81,7 +81,9 @@ unremedied AS (
         'phases_not_named', 'not_timed', 'size_unknown',
         -- Of models over several runs.
         'out_of_range', 'not_in_plan', 'not_measured', 'few_runs', 'figure_missing', 'run_undated', 'run_incomplete',
-        'no_pipeline', 'coarse_calls', 'duplicate'
+        'no_pipeline', 'coarse_calls', 'duplicate',
+        -- Tests of links are no part of the run.
+        'hosts_unknown', 'not_tested', 'size_not_tested'
     ]) AS reason
     FROM proposed
 )
