@@ -209,6 +209,7 @@ class Format:
             a bench with peers and is fuzzed; an ordinary one owes golden cases alone.
         named_by: What the digits of a run id are the hash of: the first 4 KiB of its first file,
             or the whole file, where files of one name begin alike.
+        dated_by: Where the stamp of the facts comes from: the name, or the first bytes.
     """
 
     name: str
@@ -224,6 +225,7 @@ class Format:
     faults: tuple[Fault, ...] = ()
     volume: Volume = "ordinary"
     named_by: NamedBy = "head"
+    dated_by: Literal["name", "content"] = "name"
 
     def __reduce__(self) -> tuple[Callable[[str], Format], tuple[str]]:
         """Pickle as its name, because another process has the format too."""

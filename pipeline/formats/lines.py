@@ -36,6 +36,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import pairwise
 from pathlib import PurePosixPath
 from types import MappingProxyType
@@ -137,6 +138,7 @@ class LineFormat(Format):
         lines: The kinds of lines, in the order in which they are tried.
         reader: Makes the rows of `Record` lines, with `tables` those that it fills.
         prefixed: Launchers may put something before each line.
+        stamp: Reads the start of the run from the first bytes of a file.
     """
 
     heading: str
@@ -158,6 +160,7 @@ class LineFormat(Format):
         rejects: Mapping[str, str] = _NONE,
         prefixed: bool = False,
         named_by: NamedBy = "head",
+        stamp: Callable[[bytes], datetime | None] | None = None,
     ) -> None:
         """Check what can be checked without polars.
 
@@ -173,7 +176,7 @@ class LineFormat(Format):
             version=version,
             tables=tuple(dict.fromkeys([*tables, *(row.table for row in rows)])),
             sniff=sniff or (lambda head: Claim(2 * bool(re.match(begin, head.removeprefix(_BOM))))),
-            facts=_facts,
+            facts=_facts if stamp is None else functools.partial(_dated, stamp),
             group=one_run_per_file,
             parser=lambda run, ledger: _Parser(self, run, ledger),
             rejects={
@@ -187,6 +190,7 @@ class LineFormat(Format):
             },
             faults=(UNFINISHED,),
             named_by=named_by,
+            dated_by="name" if stamp is None else "content",
         )
         object.__setattr__(self, "heading", heading)
         object.__setattr__(self, "lines", tuple(lines))
@@ -218,6 +222,10 @@ class LineFormat(Format):
 def _facts(path: str, head: bytes) -> FileFacts:
     del head
     return FileFacts(path, PurePosixPath(path).stem)
+
+
+def _dated(stamp: Callable[[bytes], datetime | None], path: str, head: bytes) -> FileFacts:
+    return _facts(path, head)._replace(stamp=stamp(head))
 
 
 def _compiled(name: str, pattern: str) -> re.Pattern[str]:

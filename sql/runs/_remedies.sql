@@ -60,6 +60,8 @@ remedied AS (
         },
         {'reason': 'warmup_only', 'remedy': 'log more than one step'},
         {'reason': 'several_steps', 'remedy': 'print a progress record for every step'},
+        {'reason': 'includes_first_step', 'remedy': 'print a progress record for every step'},
+        {'reason': 'no_step_time', 'remedy': 'print the time per iteration'},
         {'reason': 'no_record', 'remedy': 'print a progress record for every step'},
         {'reason': 'no_stage_times', 'remedy': CASE
             WHEN traced THEN 'trace forward and backward steps'
@@ -91,7 +93,10 @@ SELECT
     run_id,
     said.reason,
     said.remedy,
-    said.reason NOT IN ('warmup_only', 'several_steps', 'no_record', 'no_stage_times') AS partly
+    said.reason NOT IN (
+        'warmup_only', 'several_steps', 'includes_first_step', 'no_step_time', 'no_record',
+        'no_stage_times'
+    ) AS partly
 FROM remedied
 UNION ALL
 SELECT run_id, reason, NULL, false

@@ -49,7 +49,7 @@ SELECT
     false,
     CASE
         WHEN r.run_id IS NULL THEN 'no_record'
-        WHEN r.step_ns IS NULL THEN 'several_steps'
+        WHEN r.step_ns IS NULL THEN r.untimed_reason
     END AS reason
 FROM logged AS l
 LEFT JOIN _log_records AS r ON r.run_id = l.run_id AND r.step = l.step
