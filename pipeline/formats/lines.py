@@ -34,7 +34,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -53,6 +53,7 @@ from tracelake.formats import (
     FileFacts,
     Format,
     NamedBy,
+    Places,
     Run,
     RunFacts,
     Span,
@@ -161,6 +162,7 @@ class LineFormat(Format):
         prefixed: bool = False,
         named_by: NamedBy = "head",
         stamp: Callable[[bytes], datetime | None] | None = None,
+        places: Callable[[Iterable[bytes]], Places] | None = None,
     ) -> None:
         """Check what can be checked without polars.
 
@@ -190,6 +192,7 @@ class LineFormat(Format):
             },
             faults=(UNFINISHED,),
             named_by=named_by,
+            places=places,
             dated_by="name" if stamp is None else "content",
         )
         object.__setattr__(self, "heading", heading)
