@@ -63,7 +63,7 @@ CREATE TEMP MACRO message_bytes(collective, input_bytes, n) AS
 -- busbw / algbw by nccl-tests.
 CREATE TEMP MACRO bus_factor(collective, n) AS
     CASE
-        WHEN collective IN ('broadcast', 'reduce', 'send', 'recv') THEN 1
+        WHEN collective IN ('broadcast', 'reduce', 'send', 'recv', 'sendrecv') THEN 1
         WHEN collective = 'all_reduce' THEN 2 * (n - 1::DOUBLE) / n
         ELSE (n - 1::DOUBLE) / n
     END;

@@ -71,7 +71,7 @@ def _lines(rows: list[dict[str, object]]) -> str:
 
 def _json(row: dict[str, object]) -> str:
     given = {k: v for k, v in row.items() if v is not None and v != {}}
-    return json.dumps(given, ensure_ascii=False)
+    return json.dumps(given, ensure_ascii=False, default=str)
 
 
 if __name__ == "__main__":

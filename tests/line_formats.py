@@ -15,7 +15,8 @@ from typing import Any
 from tests.conftest import ROOT
 from tests.golden_cases import GOLDEN
 from tracelake.formats import formats
-from tracelake.formats.lines import Context, Irrelevant, LineFormat, Row, columns_of
+from tracelake.formats.lines import Context, Irrelevant, LineFormat, Record, Row, columns_of
+from tracelake.formats.readers import BadValueError, plain
 from tracelake.schema.tables import columns, tables
 
 PAGE = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8")
@@ -59,6 +60,7 @@ def _golden(name: str) -> list[bytes]:
 def read_by_python(fmt: LineFormat, data: bytes) -> list[tuple[int, str, Any]]:
     """(number, what it is, row or reason) of every line with its end; a row is by column."""
     held: dict[int, dict[str, Any]] = {}
+    reader = fmt.reader(fmt.facts("a.log", data)) if fmt.reader else None
     found: list[tuple[int, str, Any]] = []
     for number, raw in enumerate(data.split(b"\n")[:-1], 1):
         try:
@@ -66,13 +68,32 @@ def read_by_python(fmt: LineFormat, data: bytes) -> list[tuple[int, str, Any]]:
         except UnicodeDecodeError:
             found.append((number, "reject", "not_utf8"))
             continue
+        text = plain(text, prefixed=fmt.prefixed)
         for place, kind in enumerate(fmt.lines):
             if match := re.compile(kind.pattern, re.ASCII).fullmatch(text):
-                found.append((number, *_read(kind, place, match, held)))
+                if isinstance(kind, Record):
+                    found += [(number, *one) for one in _rows(reader, text)]
+                else:
+                    found.append((number, *_read(kind, place, match, held)))
                 break
         else:
             found.append((number, "reject", "unknown_line"))
     return found
+
+
+def _rows(reader: Any, text: str) -> list[tuple[str, Any]]:
+    """What the reader makes of a line, a value for each row."""
+    try:
+        made = reader.read(text)
+    except BadValueError:
+        return [("reject", "bad_value")]
+    if isinstance(made, str):
+        return [("reject", made)]
+    names = {table: [column.name for column in tables()[table].stored] for table, _ in made}
+    rows: list[tuple[str, Any]] = [
+        (table, {c: row[c] for c in names[table] if row.get(c) is not None}) for table, row in made
+    ]
+    return rows or [("context", None)]
 
 
 def _read(
@@ -104,9 +125,13 @@ def _value(column: str, text: str, digits: int | None) -> Any:
     kind = columns()[column].type
     if kind == "VARCHAR":
         return text
-    form = rf"-?[0-9]+(\.[0-9]{{1,{digits}}})?" if digits is not None else _FORMS[kind]
+    form = r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?" if digits is not None else _FORMS[kind]
     if not re.fullmatch(form, text):
         return ValueError
+    if digits is not None:
+        text = format(Decimal(text), "f") if "e" in text.lower() else text
+        if len(text.partition(".")[2]) > digits:
+            return ValueError
     if kind == "DOUBLE":
         return ValueError if math.isinf(float(text)) and "n" not in text else float(text)
     value = int(Decimal(text).scaleb(digits or 0, _EXACT))

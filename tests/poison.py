@@ -38,6 +38,7 @@ _OTHERS: dict[str, list[Any]] = {
     "BOOLEAN": [True, False],
     "TIMESTAMP": [datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59)],
     "BIGINT[]": [[], [2**63 - 1] * 2, [-1]],
+    "VARCHAR[]": [[], _TEXTS, [""]],
     "MAP(VARCHAR, VARCHAR)": [
         [("pp_comm", text), ("", text)] for text in ("nan", "inf", "9223372036854775808", *_TEXTS)
     ],

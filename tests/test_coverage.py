@@ -32,6 +32,9 @@ WITHOUT_REMEDY = {
     "no_pipeline",
     "coarse_calls",
     "duplicate",
+    "hosts_unknown",
+    "not_tested",
+    "size_not_tested",
 }
 # A trace of two ranks that says no sizes, one of rank 1 of four, a log of stages 0 and 2 of three.
 RUNS = """

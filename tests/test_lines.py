@@ -17,7 +17,16 @@ from tests.line_formats import line_formats, read_by_python
 from tests.parsing import ParsedRun, parse
 from tracelake.base.errors import ContractError
 from tracelake.formats import Format
-from tracelake.formats.lines import Context, Irrelevant, Kind, LineFormat, Reject, Row, columns_of
+from tracelake.formats.lines import (
+    Context,
+    Irrelevant,
+    Kind,
+    LineFormat,
+    Record,
+    Reject,
+    Row,
+    columns_of,
+)
 from tracelake.schema.tables import columns
 
 EVERY = line_formats()
@@ -56,13 +65,17 @@ def stored(lines: list[tuple[int, str, Any]]) -> list[tuple[int, str, Any]]:
 
 
 def variants(fmt: LineFormat, raw: bytes) -> Iterator[bytes]:
-    """The line with each of its values replaced by each trap."""
+    """The line with each of its values, or the words of a record, replaced by each trap."""
     try:
         text = raw.removesuffix(b"\r").decode()
     except UnicodeDecodeError:
         return
     for kind in fmt.lines:
         if match := re.compile(kind.pattern, re.ASCII).fullmatch(text):
+            if isinstance(kind, Record):
+                for word in list(re.finditer(r"[^\s|]+", text))[:40]:
+                    start, stop = word.span()
+                    yield from (f"{text[:start]}{trap}{text[stop:]}".encode() for trap in TRAPS)
             for group in columns_of(kind.pattern):
                 start, stop = match.span(group)
                 if start >= 0:
@@ -179,7 +192,7 @@ def test_values_of_context_hold_until_the_next_such_line_of_the_file(block_size:
         (8, "reject", "bad_value"),
         (9, "reject", "bad_value"),
         (11, "layer_times", {"rank": 4, "stage": 1, "step": 3, "layer": "e", "total_ns": 5000}),
-        (12, "train_steps", {"step": 7}),
+        (12, "train_steps", {"step": 7, "rank": 4}),
     ]
     assert as_read(blocks(), run) == stored(read_by_python(blocks(), text.encode())) == wanted
     assert run.ledger.source(0).context_lines == 4

@@ -18,7 +18,7 @@ from __future__ import annotations
 import enum
 import functools
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 HEAD_BYTES = 64 * 1024
 
 Volume = Literal["ordinary", "large"]
+NamedBy = Literal["head", "content"]
+Places = Mapping[int, tuple[str, str]]
+"""Host and device of ranks."""
 
 
 class Claim(enum.IntEnum):
@@ -206,6 +209,10 @@ class Format:
         irrelevant: Kind of irrelevant line -> doc.
         volume: How much text there is of it. A large format, whose files may be of any size, owes
             a bench with peers and is fuzzed; an ordinary one owes golden cases alone.
+        named_by: What the digits of a run id are the hash of: the first 4 KiB of its first file,
+            or the whole file, where files of one name begin alike.
+        places: Reads the lines of a file for the hosts of ranks, which files beside it may lack.
+        dated_by: Where the stamp of the facts comes from: the name, or the first bytes.
     """
 
     name: str
@@ -220,6 +227,9 @@ class Format:
     irrelevant: Mapping[str, str] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
     volume: Volume = "ordinary"
+    named_by: NamedBy = "head"
+    dated_by: Literal["name", "content"] = "name"
+    places: Callable[[Iterable[bytes]], Places] | None = None
 
     def __reduce__(self) -> tuple[Callable[[str], Format], tuple[str]]:
         """Pickle as its name, because another process has the format too."""

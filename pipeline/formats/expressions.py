@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import NamedTuple
 
 import numpy as np
@@ -19,12 +20,15 @@ import polars as pl
 import pyarrow as pa
 
 from tracelake.base.errors import ContractError
+from tracelake.formats.readers import ANSI, PREFIX, TAG
 
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
 
+TEXT = "text"
 _MATCHED = "_matched"
-_FILLER, _RETURN = b"?\r"
+_FILLER, _RETURN, _ESCAPE = b"?\r\x1b"
+_EXPONENT = r"^-?[0-9]+(?:\.[0-9]+)?[eE][+-]?[0-9]{1,2}$"
 _PIECE_BYTES = 4 << 20
 _MOST = 2**63 - 1
 # What \d and the like mean in polars is not ASCII.
@@ -58,10 +62,15 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """An expression for whole lines; `pattern` is as polars reads it."""
+    """An expression for whole lines; `pattern` is as polars reads it.
+
+    Attributes:
+        text: The lines themselves are wanted, as the column `TEXT`, instead of groups.
+    """
 
     pattern: str
     groups: tuple[Group, ...]
+    text: bool = False
 
 
 class Piece(NamedTuple):
@@ -101,7 +110,7 @@ class Found:
     not_utf8: Longs
 
 
-def expression(pattern: str, groups: Sequence[Group]) -> Expression:
+def expression(pattern: str, groups: Sequence[Group], *, text: bool = False) -> Expression:
     """Return an expression for whole lines.
 
     Raises:
@@ -114,13 +123,14 @@ def expression(pattern: str, groups: Sequence[Group]) -> Expression:
     except pl.exceptions.ComputeError as error:
         reason = next((s for s in str(error).splitlines() if s.startswith("error:")), str(error))
         raise ContractError(f"polars cannot use the expression {pattern!r}: {reason}") from error
-    return Expression(ended, tuple(groups))
+    return Expression(ended, tuple(groups), text)
 
 
-def find(piece: Piece, expressions: Sequence[Expression]) -> Found:
+def find(piece: Piece, expressions: Sequence[Expression], *, prefixed: bool = False) -> Found:
     """Match each line with the first expression that it matches whole.
 
-    Text in the result is a copy.
+    Text in the result is a copy. Colours of a terminal do not count, nor, if `prefixed`, what
+    launchers put before a line.
     """
     data, starts, stops = piece
     wrong = _not_utf8(data, starts, stops)
@@ -129,6 +139,10 @@ def find(piece: Piece, expressions: Sequence[Expression]) -> Found:
         for line in wrong.tolist():
             data[starts[line] : stops[line]] = _FILLER
     text = _lines(data, starts, stops)
+    if np.any(data == _ESCAPE):
+        text = text.str.replace_all(ANSI, "")
+    if prefixed:
+        text = text.str.replace_all(TAG, "").str.replace(PREFIX, "")
     at = np.arange(starts.size)
     if wrong.size:
         at = np.delete(at, wrong)
@@ -182,12 +196,13 @@ def _match(text: pl.Series, at: Longs, one: Expression) -> tuple[Matches, pl.Ser
     """Return the lines that match, and which those are."""
     if not one.groups:
         hit = text.str.contains(one.pattern)
-        return Matches(at[hit.to_numpy()], pl.DataFrame(), at[:0]), hit
+        values = pl.DataFrame({TEXT: text.filter(hit)}) if one.text else pl.DataFrame()
+        return Matches(at[hit.to_numpy()], values, at[:0]), hit
     groups = text.str.extract_groups(one.pattern)
     hit = groups.struct.field(_MATCHED).is_not_null()
     lines = at[hit.to_numpy()]
     texts = groups.struct.unnest().filter(hit)
-    values, bad = [], np.zeros(lines.size, np.bool_)
+    columns, bad = [], np.zeros(lines.size, np.bool_)
     for group in one.groups:
         said = _given(texts[group.name])
         value = typed(said, group).alias(group.column)
@@ -195,8 +210,8 @@ def _match(text: pl.Series, at: Longs, one: Expression) -> tuple[Matches, pl.Ser
         if missing and (group.required or missing != said.null_count()):
             unheld = value.is_null() if group.required else value.is_null() & said.is_not_null()
             bad |= unheld.to_numpy()
-        values.append(value)
-    frame = pl.DataFrame(values)
+        columns.append(value)
+    frame = pl.DataFrame(columns)
     if bad.any():
         return Matches(lines[~bad], frame.filter(pl.Series(~bad)), lines[bad]), hit
     return Matches(lines, frame, lines[:0]), hit
@@ -239,6 +254,7 @@ def _floats(text: pl.Series) -> pl.Series:
 
 def _decimals(text: pl.Series, digits: int) -> pl.Series:
     """Return decimal texts times ten to the power of digits, exactly; NULL where that fails."""
+    text = _without_exponents(text)
     places = rf"(?:\.[0-9]{{1,{digits}}})?" if digits else ""
     text = text.set(~text.str.contains(f"^-?[0-9]+{places}$"), None)
     point = text.str.find(".", literal=True).cast(pl.Int64)
@@ -248,6 +264,15 @@ def _decimals(text: pl.Series, digits: int) -> pl.Series:
     number = text.str.replace(".", "", literal=True).cast(pl.Int64, strict=False)
     fits = number.is_between(-limit, limit)
     return number.set(~fits, None) * pl.Series(factors).gather(given)
+
+
+def _without_exponents(text: pl.Series) -> pl.Series:
+    """Return decimal texts with those like `1.6e+07` written out."""
+    hit = text.str.contains(_EXPONENT).fill_null(value=False)
+    if not hit.any():
+        return text
+    plain = pl.Series([format(Decimal(one), "f") for one in text.filter(hit)])
+    return text.scatter(hit.arg_true(), plain)
 
 
 def cut(data: Bytes, start: int, ends: Longs) -> Iterator[Piece]:
@@ -268,11 +293,13 @@ def cut(data: Bytes, start: int, ends: Longs) -> Iterator[Piece]:
         start, first = int(ends[last - 1]) + 1, last
 
 
-def find_all(pieces: Sequence[Piece], expressions: Sequence[Expression]) -> Iterable[Found]:
+def find_all(
+    pieces: Sequence[Piece], expressions: Sequence[Expression], *, prefixed: bool = False
+) -> Iterable[Found]:
     """Match the lines of each piece; see `find`. Large inputs use the threads that polars may."""
     if len(pieces) < 2:
-        return [find(piece, expressions) for piece in pieces]
-    return _threads().map(lambda piece: find(piece, expressions), pieces)
+        return [find(piece, expressions, prefixed=prefixed) for piece in pieces]
+    return _threads().map(lambda piece: find(piece, expressions, prefixed=prefixed), pieces)
 
 
 @functools.cache

@@ -20,6 +20,10 @@ decimal text of that unit, for a column of integer nanoseconds: `step_time_ns__m
 column, is rejected. The named groups of a `Context` are columns of the rows after it, up to the
 next line of the same kind in the same file.
 
+A `Record` is a line that an expression alone does not read: the `reader` of the format makes its
+rows. Colours of a terminal are left out before a line is matched, and with `prefixed` so is what
+launchers put before it.
+
 An expression must be one of Python and of polars (the Rust crate regex): no look-around, no
 references back. `\d`, `\w`, `\s` and `\b` mean ASCII. A row is read fastest if its expression has
 one way to match: `[^|]*\|` instead of `.*\|`.
@@ -30,19 +34,33 @@ from __future__ import annotations
 import functools
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import pairwise
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from tracelake.base.errors import ContractError
-from tracelake.formats import Chunk, Claim, FileFacts, Format, Run, RunFacts, Span, one_run_per_file
+from tracelake.formats import (
+    Chunk,
+    Claim,
+    FileFacts,
+    Format,
+    NamedBy,
+    Places,
+    Run,
+    RunFacts,
+    Span,
+    one_run_per_file,
+)
 from tracelake.formats.ledger import UNFINISHED, UNFINISHED_LINE, Ledger
+from tracelake.formats.readers import BadValueError, Reader
 from tracelake.schema.tables import tables
 
 if TYPE_CHECKING:  # polars is imported when the first file of such a format is parsed
@@ -56,6 +74,8 @@ _AT = "_at"
 _DIGITS = {"s": 9, "ms": 6, "us": 3, "ns": 0}
 _TYPES = {"INTEGER", "BIGINT", "DOUBLE", "VARCHAR"}
 _PLACE = {"source_id", "line"}
+_TEXT = "text"
+_NONE: Mapping[str, str] = MappingProxyType({})
 _BAD_VALUE = "bad_value"
 _NOT_UTF8 = "not_utf8"
 _UNKNOWN = "unknown_line"
@@ -84,6 +104,13 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
+class Record:
+    """A line that the reader of the format makes rows of."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
 class Irrelevant:
     """A line that says nothing of interest; it is counted by kind."""
 
@@ -101,7 +128,7 @@ class Reject:
     doc: str
 
 
-Kind = Row | Context | Irrelevant | Reject
+Kind = Row | Context | Record | Irrelevant | Reject
 
 
 class LineFormat(Format):
@@ -110,13 +137,32 @@ class LineFormat(Format):
     Attributes:
         heading: Expression of Python for the beginning of the file, a byte order mark left out.
         lines: The kinds of lines, in the order in which they are tried.
+        reader: Makes the rows of `Record` lines, with `tables` those that it fills.
+        prefixed: Launchers may put something before each line.
+        stamp: Reads the start of the run from the first bytes of a file.
     """
 
     heading: str
     lines: tuple[Kind, ...]
+    reader: type[Reader] | None
+    prefixed: bool
 
     def __init__(
-        self, *, name: str, doc: str, heading: str, lines: Sequence[Kind], version: int = 1
+        self,
+        *,
+        name: str,
+        doc: str,
+        lines: Sequence[Kind],
+        heading: str = "",
+        version: int = 1,
+        sniff: Callable[[bytes], Claim] | None = None,
+        reader: type[Reader] | None = None,
+        tables: Sequence[str] = (),
+        rejects: Mapping[str, str] = _NONE,
+        prefixed: bool = False,
+        named_by: NamedBy = "head",
+        stamp: Callable[[bytes], datetime | None] | None = None,
+        places: Callable[[Iterable[bytes]], Places] | None = None,
     ) -> None:
         """Check what can be checked without polars.
 
@@ -124,26 +170,35 @@ class LineFormat(Format):
             ContractError: An expression is none, or names what is no column of its table.
         """
         begin = _compiled(name, heading).pattern.encode()
-        _check(name, lines)
+        _check(name, lines, reader, tables)
         rows = [kind for kind in lines if isinstance(kind, Row)]
         super().__init__(
             name=name,
             doc=doc,
             version=version,
-            tables=tuple(dict.fromkeys(row.table for row in rows)),
-            sniff=lambda head: Claim(2 * bool(re.match(begin, head.removeprefix(_BOM)))),
-            facts=_facts,
+            tables=tuple(dict.fromkeys([*tables, *(row.table for row in rows)])),
+            sniff=sniff or (lambda head: Claim(2 * bool(re.match(begin, head.removeprefix(_BOM))))),
+            facts=_facts if stamp is None else functools.partial(_dated, stamp),
             group=one_run_per_file,
             parser=lambda run, ledger: _Parser(self, run, ledger),
-            rejects={**_REJECTS, **{k.reason: k.doc for k in lines if isinstance(k, Reject)}},
+            rejects={
+                **_REJECTS,
+                **rejects,
+                **{k.reason: k.doc for k in lines if isinstance(k, Reject)},
+            },
             irrelevant={
                 **{k.kind: k.doc for k in lines if isinstance(k, Irrelevant)},
                 _UNFINISHED: UNFINISHED_LINE,
             },
             faults=(UNFINISHED,),
+            named_by=named_by,
+            places=places,
+            dated_by="name" if stamp is None else "content",
         )
         object.__setattr__(self, "heading", heading)
         object.__setattr__(self, "lines", tuple(lines))
+        object.__setattr__(self, "reader", reader)
+        object.__setattr__(self, "prefixed", prefixed)
 
     @functools.cached_property
     def expressions(self) -> tuple[Expression, ...]:
@@ -163,13 +218,17 @@ class LineFormat(Format):
                 Group(group, column, stored[column].type, digits, column in required)
                 for group, (column, digits) in named.items()
             ]
-            found.append(expression(kind.pattern, groups))
+            found.append(expression(kind.pattern, groups, text=isinstance(kind, Record)))
         return tuple(found)
 
 
 def _facts(path: str, head: bytes) -> FileFacts:
     del head
     return FileFacts(path, PurePosixPath(path).stem)
+
+
+def _dated(stamp: Callable[[bytes], datetime | None], path: str, head: bytes) -> FileFacts:
+    return _facts(path, head)._replace(stamp=stamp(head))
 
 
 def _compiled(name: str, pattern: str) -> re.Pattern[str]:
@@ -188,14 +247,22 @@ def columns_of(pattern: str) -> dict[str, tuple[str, int | None]]:
     return found
 
 
-def _check(name: str, lines: Sequence[Kind]) -> None:
+def _check(
+    name: str, lines: Sequence[Kind], reader: type[Reader] | None, read: Sequence[str]
+) -> None:
     """Raise `ContractError` where kinds and tables do not fit together."""
     for kind in lines:
         _compiled(name, kind.pattern)
+    records = any(isinstance(kind, Record) for kind in lines)
+    if records != (reader is not None) or records != bool(read):
+        raise ContractError(
+            f"format {name}: Record, reader and tables go together",
+            hint="give all three or none of them",
+        )
     rows = [kind for kind in lines if isinstance(kind, Row)]
     contexts = [kind for kind in lines if isinstance(kind, Context)]
-    unknown = sorted({row.table for row in rows} - set(tables()))
-    if unknown or not rows:
+    unknown = sorted({*read, *(row.table for row in rows)} - set(tables()))
+    if unknown or not (rows or records):
         wrong = f"no table {', '.join(unknown)}" if unknown else "no kind of line is a row"
         raise ContractError(f"format {name}: {wrong}", hint="see schemas/ for the tables")
     for row in rows:
@@ -239,7 +306,9 @@ class _Parser:
     """The parser of the files of one run."""
 
     def __init__(self, fmt: LineFormat, run: Run, ledger: Ledger) -> None:
-        del run
+        self._run = run
+        self._fmt = fmt
+        self._reader = fmt.reader(run.sources[0]) if fmt.reader else None
         self._kinds = fmt.lines
         self._expressions = fmt.expressions
         self._ledger = ledger
@@ -253,6 +322,8 @@ class _Parser:
         for span, (first, last) in zip(chunk.spans, pairwise(bounds), strict=True):
             if span.source_id != self._source_id:
                 self._source_id, self._carried = span.source_id, {}
+                if self._fmt.reader:
+                    self._reader = self._fmt.reader(self._run.sources[span.source_id])
             self._read(chunk.data, span, chunk.ends[first:last])
 
     def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
@@ -260,7 +331,7 @@ class _Parser:
         return ready
 
     def finish(self) -> RunFacts:
-        return RunFacts()
+        return self._reader.finish() if self._reader else RunFacts()
 
     def _read(self, data: npt.NDArray[np.uint8], span: Span, ends: Longs) -> None:
         from tracelake.formats.expressions import cut, find_all  # noqa: PLC0415
@@ -271,7 +342,8 @@ class _Parser:
             ends = ends[:-1]
         pieces = list(cut(data, span.start, ends))
         line, offset = span.line, span.offset
-        for piece, found in zip(pieces, find_all(pieces, self._expressions), strict=True):
+        every = find_all(pieces, self._expressions, prefixed=self._fmt.prefixed)
+        for piece, found in zip(pieces, every, strict=True):
             self._take(piece, found, line, offset)
             line += piece.starts.size
             offset += piece.data.size + 1
@@ -286,6 +358,7 @@ class _Parser:
         account = self._ledger.source(self._source_id)
         rejects = [(i, _NOT_UTF8) for i in found.not_utf8.tolist()]
         rejects += [(i, _UNKNOWN) for i in found.rest.tolist()]
+        rejects += self._read_records(found, line)
         contexts = list(self._contexts(found))
         frames: defaultdict[str, list[pl.DataFrame]] = defaultdict(list)
         for kind, matches in zip(self._kinds, found.matches, strict=True):
@@ -315,6 +388,36 @@ class _Parser:
         counts = account.irrelevant
         account.irrelevant = {kind: counts[kind] for kind in self._irrelevant if kind in counts}
 
+    def _read_records(self, found: Found, line: int) -> list[tuple[int, str]]:
+        """Make the rows of the reader's lines; return the lines that it rejects, with reasons."""
+        if self._reader is None:
+            return []
+        account = self._ledger.source(self._source_id)
+        at: list[int] = []
+        texts: list[str] = []
+        for kind, matches in zip(self._kinds, found.matches, strict=True):
+            if isinstance(kind, Record) and matches.at.size:
+                at += matches.at.tolist()
+                texts += matches.values[_TEXT].to_list()
+        rejects: list[tuple[int, str]] = []
+        rows: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+        for i, text in sorted(zip(at, texts, strict=True)):
+            try:
+                made = self._reader.read(text)
+            except BadValueError:
+                made = _BAD_VALUE
+            if isinstance(made, str):
+                rejects.append((i, made))
+                continue
+            account.row_lines += bool(made)
+            account.context_lines += not made
+            for table, row in made:
+                rows[table].append({**row, "source_id": self._source_id, "line": line + i})
+        for table, found_rows in rows.items():
+            account.rows += len(found_rows)
+            self._ready[table].append(_of_dicts(table, found_rows))
+        return rejects
+
     def _contexts(self, found: Found) -> Iterator[tuple[Longs, pl.DataFrame]]:
         """Yield, for each kind of context with values, its lines and what holds from each on.
 
@@ -335,6 +438,13 @@ class _Parser:
             values = pl.concat([before, *own, before.clear(matches.bad.size)])[order]
             self._carried[number] = values[-1:]
             yield at[order], values
+
+
+def _of_dicts(table: str, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+    """Return rows as a batch of a table; what a row does not name is NULL."""
+    schema = tables()[table].storage_schema
+    arrays = [pa.array([row.get(field.name) for row in rows], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _complete(

@@ -119,7 +119,9 @@ class _Planner:
         groups = list(self._groups())
         by_id: dict[str, list[tuple[InputFile, ...]]] = defaultdict(list)
         for group in groups:
-            by_id[run_id_of(group, first_source(group).head_hash)].append(group)
+            first = first_source(group)
+            content = self._content(first) if first.format.named_by == "content" else None
+            by_id[run_id_of(group, content or first.head_hash)].append(group)
         planned = []
         for run_id, found in by_id.items():
             runs = list(fold_twins(found, self._content))

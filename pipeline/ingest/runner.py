@@ -25,6 +25,7 @@ from tracelake.ingest.find import Findings, find
 from tracelake.ingest.known_inputs import KnownInputs, Record, location_of, skip_record
 from tracelake.ingest.options import Options
 from tracelake.ingest.outcome import IngestReport, RunOutcome, outcome_of, unplaced
+from tracelake.ingest.places import name_hosts
 from tracelake.ingest.plan import RunPlan, Status, plan_runs
 from tracelake.ingest.work import RunResult, record_of
 from tracelake.inputs.discover import resolve_roots
@@ -72,6 +73,7 @@ def _plan(
     )
     with phase("find"):
         findings = find(resolve_roots(inputs, spool), options, memory, real_name(lake_name))
+        name_hosts(findings)
     with phase("plan"):
         return plan_runs(findings, options, memory), findings
 

@@ -32,7 +32,11 @@ _SINK_BYTES = 1 << 20
 _WRITTEN_ROWS = 1 << 10
 """Values of a column that the writer takes at a time, before it checks page and dictionary size."""
 
-_NESTED = {"BIGINT[]": (".list.element",), "MAP": (".key_value.key", ".key_value.value")}
+_NESTED = {
+    "BIGINT[]": (".list.element",),
+    "VARCHAR[]": (".list.element",),
+    "MAP": (".key_value.key", ".key_value.value"),
+}
 
 
 class PartWriter:

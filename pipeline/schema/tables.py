@@ -28,6 +28,7 @@ _ARROW: dict[str, pa.DataType] = {
     "DOUBLE": pa.float64(),
     "TIMESTAMP": pa.timestamp("us"),
     "BIGINT[]": pa.list_(pa.int64()),
+    "VARCHAR[]": pa.list_(pa.string()),
     _STRING_MAP: pa.map_(pa.string(), pa.string()),
     "MAP(VARCHAR, BIGINT)": pa.map_(pa.string(), pa.int64()),
 }

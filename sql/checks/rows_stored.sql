@@ -8,6 +8,9 @@ WITH stored AS (
         UNION ALL SELECT run_id, source_id FROM layer_times
         UNION ALL SELECT run_id, source_id FROM train_steps
         UNION ALL SELECT run_id, source_id FROM workload_passes
+        UNION ALL SELECT run_id, source_id FROM bandwidth_tests
+        UNION ALL SELECT run_id, source_id FROM timings
+        UNION ALL SELECT run_id, source_id FROM places
     ) AS records
     GROUP BY run_id, source_id
 )

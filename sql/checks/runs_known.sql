@@ -9,6 +9,9 @@ WITH seen AS (
     UNION SELECT DISTINCT run_id FROM layer_times
     UNION SELECT DISTINCT run_id FROM train_steps
     UNION SELECT DISTINCT run_id FROM workload_passes
+    UNION SELECT DISTINCT run_id FROM bandwidth_tests
+    UNION SELECT DISTINCT run_id FROM timings
+    UNION SELECT DISTINCT run_id FROM places
 ),
 known AS (
     SELECT run_id, count(*) AS times FROM runs GROUP BY run_id

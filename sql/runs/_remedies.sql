@@ -32,15 +32,15 @@ remedied AS (
             ELSE 'print the layer times of ' || stages
         END},
         {'reason': 'peer_not_seen', 'remedy': CASE
-            WHEN sizes_unknown OR ranks IS NULL THEN 'give --set ' || set_groups || as_seen
-            ELSE 'add the files of ' || ranks
+            WHEN sizes_unknown OR lost_ranks IS NULL THEN 'give --set ' || set_groups || as_seen
+            ELSE 'add the files of ' || lost_ranks
         END},
         {'reason': 'no_peer', 'remedy': add_peers},
         {'reason': 'one_peer', 'remedy': add_peers},
         {'reason': 'clocks_not_aligned', 'remedy': CASE
             WHEN hosts_unnamed THEN 'name the hosts with --hosts or --run-pattern'
-            WHEN contains(hosts, ' and ') THEN
-                format('trace a collective, or messages both ways, between hosts {}', hosts)
+            WHEN contains(clock_hosts, ' and ') THEN
+                format('trace a collective, or messages both ways, between hosts {}', clock_hosts)
             ELSE 'trace all ranks in one execution'
         END},
         {'reason': 'step_unfinished', 'remedy': concat(
@@ -60,6 +60,8 @@ remedied AS (
         },
         {'reason': 'warmup_only', 'remedy': 'log more than one step'},
         {'reason': 'several_steps', 'remedy': 'print a progress record for every step'},
+        {'reason': 'includes_first_step', 'remedy': 'print a progress record for every step'},
+        {'reason': 'no_step_time', 'remedy': 'print the time per iteration'},
         {'reason': 'no_record', 'remedy': 'print a progress record for every step'},
         {'reason': 'no_stage_times', 'remedy': CASE
             WHEN traced THEN 'trace forward and backward steps'
@@ -81,7 +83,9 @@ unremedied AS (
         'phases_not_named', 'not_timed', 'size_unknown',
         -- Of models over several runs.
         'out_of_range', 'not_in_plan', 'not_measured', 'few_runs', 'figure_missing', 'run_undated', 'run_incomplete',
-        'no_pipeline', 'coarse_calls', 'duplicate'
+        'no_pipeline', 'coarse_calls', 'duplicate',
+        -- Tests of links are no part of the run.
+        'hosts_unknown', 'not_tested', 'size_not_tested'
     ]) AS reason
     FROM proposed
 )
@@ -89,7 +93,10 @@ SELECT
     run_id,
     said.reason,
     said.remedy,
-    said.reason NOT IN ('warmup_only', 'several_steps', 'no_record', 'no_stage_times') AS partly
+    said.reason NOT IN (
+        'warmup_only', 'several_steps', 'includes_first_step', 'no_step_time', 'no_record',
+        'no_stage_times'
+    ) AS partly
 FROM remedied
 UNION ALL
 SELECT run_id, reason, NULL, false

@@ -2,7 +2,7 @@
 -- @internal
 -- @grain run_id
 -- @column traced BOOLEAN | Ranks were seen in rank traces.
--- @column ranks VARCHAR | Ranks without a record.
+-- @column lost_ranks VARCHAR | Ranks without a record.
 -- @column peers VARCHAR | Those of them in stages that were seen.
 -- @column stages VARCHAR | Stages without a rank.
 -- @column cut_ranks VARCHAR | Ranks that lack the end of the first unfinished step.
@@ -13,13 +13,13 @@
 -- @column set_world VARCHAR | What to set for the number of ranks; NULL where it is known, or no rank was traced.
 -- @column set_groups VARCHAR | Sizes to set for groups of unknown size; NULL where all that they follow from is known.
 -- @column as_seen VARCHAR | Said of proposed numbers: a log is of all stages, and ranks from 0 on without a gap may be all.
--- @column hosts VARCHAR | The reference's host and the first that cannot be related to it.
+-- @column clock_hosts VARCHAR | The reference's host and the first that cannot be related to it.
 -- @column hosts_unnamed BOOLEAN | Some rank's host is not known.
 -- @column more_steps BIGINT steps | What the layer that is farthest from a trend lacks.
 WITH gaps AS (
     SELECT
         run_id,
-        max(told) FILTER (gap = 'ranks') AS ranks,
+        max(told) FILTER (gap = 'ranks') AS lost_ranks,
         max(told) FILTER (gap = 'peers') AS peers,
         max(told) FILTER (gap = 'stages') AS stages,
         max(told) FILTER (gap = 'cut') AS cut_ranks,
@@ -50,7 +50,7 @@ clocks AS (
         run_id,
         concat_ws(
             ' and ', arg_min(clock, rank), arg_min(clock, rank) FILTER (offset_ns IS NULL)
-        ) AS hosts,
+        ) AS clock_hosts,
         bool_or(clock IN ('*', concat('rank ', rank))) AS hosts_unnamed
     FROM clock_offsets
     GROUP BY run_id
@@ -87,7 +87,7 @@ SELECT
         set_pp,
         set_world
     ), '') AS set_groups,
-    c.hosts,
+    c.clock_hosts,
     coalesce(c.hosts_unnamed, false) AS hosts_unnamed,
     t.more_steps
 FROM runs AS r

@@ -1,14 +1,14 @@
 -- Time of every step that an input shows, or why it has none.
 -- @internal
 -- @grain run_id, step
--- @column time_ns DOUBLE ns | Rank traces: from the first operation to the end of the last, over ranks. Logs: the progress record's time.
+-- @column step_ns DOUBLE ns | Rank traces: from the first operation to the end of the last, over ranks. Logs: the progress record's time.
 -- @column loss DOUBLE | Loss of the step.
 -- @column traced BOOLEAN | Known from rank traces.
 WITH traced AS (
     SELECT
         s.run_id,
         s.step,
-        max(s.last_ns) - min(s.first_ns) AS time_ns,
+        max(s.last_ns) - min(s.first_ns) AS step_ns,
         CASE
             WHEN bool_or(r.simulated) THEN 'simulated'
             WHEN bool_or(d.step IS NOT NULL) THEN 'step_shifted'
@@ -35,7 +35,7 @@ logged AS (
 SELECT
     run_id,
     step,
-    CASE WHEN reason IS NULL THEN time_ns::DOUBLE END AS time_ns,
+    CASE WHEN reason IS NULL THEN step_ns::DOUBLE END AS step_ns,
     NULL::DOUBLE AS loss,
     true AS traced,
     reason
@@ -44,12 +44,12 @@ UNION ALL
 SELECT
     l.run_id,
     l.step,
-    r.time_ns,
+    r.step_ns,
     r.loss,
     false,
     CASE
         WHEN r.run_id IS NULL THEN 'no_record'
-        WHEN r.time_ns IS NULL THEN 'several_steps'
+        WHEN r.step_ns IS NULL THEN r.untimed_reason
     END AS reason
 FROM logged AS l
 LEFT JOIN _log_records AS r ON r.run_id = l.run_id AND r.step = l.step

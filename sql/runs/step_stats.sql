@@ -11,7 +11,7 @@
 WITH following AS (
     SELECT
         *,
-        time_ns > 2 * quantile_cont(time_ns, 0.5) OVER (
+        step_ns > 2 * quantile_cont(step_ns, 0.5) OVER (
             PARTITION BY run_id ORDER BY step ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
         ) AS slower,
         count(*) OVER (PARTITION BY run_id) AS steps
@@ -31,8 +31,8 @@ warm AS (
 runs_median AS (
     SELECT
         run_id,
-        quantile_cont(time_ns, 0.5) AS median_ns,
-        mad(time_ns) AS mad_ns
+        quantile_cont(step_ns, 0.5) AS median_ns,
+        mad(step_ns) AS mad_ns
     FROM warm
     WHERE NOT warmup
     GROUP BY run_id
@@ -63,12 +63,12 @@ judged AS (
 SELECT
     w.run_id,
     w.step,
-    ns_to_ms(w.time_ns) AS step_ms,
+    ns_to_ms(w.step_ns) AS step_ms,
     w.loss,
     CASE WHEN j.stages_reason IS NULL THEN j.busiest_stage END AS busiest_stage,
     CASE WHEN j.stages_reason IS NULL THEN j.imbalance_ratio END AS imbalance_ratio,
     w.warmup,
-    NOT w.warmup AND abs(w.time_ns - m.median_ns) > 5 * robust_scale(m.mad_ns, m.median_ns)
+    NOT w.warmup AND abs(w.step_ns - m.median_ns) > 5 * robust_scale(m.mad_ns, m.median_ns)
         AS outlier,
     w.reason,
     CASE WHEN j.run_id IS NULL THEN 'no_stage_times' ELSE j.stages_reason END AS stages_reason

@@ -1,0 +1,94 @@
+"""Read logs with `NCCL_DEBUG=INFO`: host and device of every rank, and over what ranks talk."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+from tracelake.formats import Claim, FileFacts, Places, RunFacts
+from tracelake.formats.lines import Irrelevant, LineFormat, Record, Reject
+from tracelake.formats.readers import Rows, whole
+from tracelake.formats.training_log import FORMAT as TRAINING_LOG
+
+_INIT = re.compile(
+    r".*?([A-Za-z0-9_.-]+):\d+:\d+ \[\d+\] NCCL INFO .*\bcomm 0x[0-9a-f]+ rank (\d+)"
+    r" n[Rr]anks (\d+) cudaDev (\d+) (?:nvmlDev \d+ )?busId ([0-9a-f]+) .*Init COMPLETE.*",
+    re.ASCII,
+)
+_VIA = re.compile(r".* NCCL INFO Channel .* via (\S+?)(?:/\d+.*)?\s*", re.ASCII)
+
+
+def _sniff(head: bytes) -> Claim:
+    """Claim what no trainer wrote: a training log may have the same lines."""
+    if b" NCCL INFO " not in head or TRAINING_LOG.sniff(head) is not Claim.NO:
+        return Claim.NO
+    return Claim.MAYBE
+
+
+def places_of(lines: Iterable[bytes]) -> Places:
+    """Return host and device of every rank of the widest communicator.
+
+    Nothing if communicators of that size contradict each other: then none of them is the job's.
+    """
+    widest, places, clear = 0, dict[int, tuple[str, str]](), True
+    for raw in lines:
+        found = _INIT.fullmatch(raw.decode("utf-8", "replace").rstrip()) if b"Init" in raw else None
+        if found is None or len(found[2]) > 9 or len(found[3]) > 9:
+            continue
+        rank, size, place = int(found[2]), int(found[3]), (found[1], found[4])
+        if size > widest:
+            widest, places, clear = size, {}, True
+        if size == widest:
+            clear &= places.setdefault(rank, place) == place
+    return places if clear and len(set(places.values())) == len(places) else {}
+
+
+class _Reader:
+    def __init__(self, facts: FileFacts) -> None:
+        del facts
+        self._transports: Counter[str] = Counter()
+        self._widest = 0
+
+    def read(self, text: str) -> Rows | str:
+        if via := _VIA.fullmatch(text):
+            self._transports[via[1]] += 1
+            return ()
+        found = _INIT.fullmatch(text)
+        if found is None:
+            return "broken_init"
+        size = whole(found[3], 31)
+        self._widest = max(self._widest, size)
+        place = {"host": found[1], "device": found[4], "bus_id": found[5], "ranks": size}
+        return [("places", {"rank": whole(found[2], 31), **place})]
+
+    def finish(self) -> RunFacts:
+        counted = sorted(self._transports.items())
+        said = {"transports": ", ".join(f"{name} {count}" for name, count in counted)}
+        return RunFacts(
+            topology={"world_size": self._widest} if self._widest else {},
+            attributes=said if counted else {},
+        )
+
+
+FORMAT = LineFormat(
+    name="nccl_debug",
+    doc="Logs with NCCL_DEBUG=INFO: hosts, ranks, devices and transports.",
+    sniff=_sniff,
+    reader=_Reader,
+    tables=("places",),
+    prefixed=True,
+    places=places_of,
+    lines=(
+        Record(r".* NCCL INFO .*comm 0x[0-9a-f]+ rank .* Init COMPLETE.*"),
+        Record(r".* NCCL INFO Channel .* via \S+.*"),
+        Reject(
+            "broken_init",
+            r".*comm 0x[0-9a-f]+ rank .* Init COMPLETE.*",
+            "The beginning of a communicator without host, rank or device.",
+        ),
+        Irrelevant("nccl", r".*NCCL (?:INFO|WARN|TRACE) .*", "Other message of NCCL."),
+        Irrelevant("blank", r"\s*", "Empty."),
+        Irrelevant("other", r".*", "Anything else."),
+    ),
+)

@@ -1,0 +1,199 @@
+"""Read the standard output of nccl-tests (`all_reduce_perf` and the others), of all its versions.
+
+A test prints a heading, a line per rank with its host and device, and then a row per size with the
+times out of place and in place. Rows may stand between lines of NCCL, and a test may never end.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+from tracelake.formats import Claim, FileFacts, RunFacts
+from tracelake.formats.lines import Irrelevant, LineFormat, Record, Reject
+from tracelake.formats.readers import BadValueError, Rows, number, scaled, whole
+
+_HEADING = re.compile(rb"# nThread +[0-9]+ +nGpus +[0-9]+ +minBytes ")
+_TESTS = {
+    "all_reduce": "all_reduce",
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "alltoallv": "all_to_all",
+    "all_to_all": "all_to_all",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "sendrecv": "sendrecv",
+    "gather": "gather",
+    "scatter": "scatter",
+    "hypercube": "hypercube",
+}
+# The longest first: "reduce" is a part of others.
+_NAMED = sorted(
+    {name.replace("_", ""): c for name, c in _TESTS.items()}.items(), key=lambda x: -len(x[0])
+)
+_DTYPES = {"half": "float16", "float": "float32", "double": "float64"}
+_RANK = re.compile(
+    r"#\s*Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+([\w.-]+)\s+device\s+(\d+)\s.*",
+    re.ASCII,
+)
+_VERSION = re.compile(r"# nccl-tests version (\S+)(?:.* nccl-library=(\d+))?.*", re.ASCII)
+_STARTS = re.compile(r"# Collective test starting: (\w+?)(?:_perf)?\s*", re.ASCII)
+_ENDS = re.compile(r"# (?:Collective test concluded:|Avg bus bandwidth|Out of bounds values).*")
+_PERF = re.compile(r"(?:.*[/ ])?(\w+)_perf(?: .*)?", re.ASCII)
+_LIBRARY = re.compile(r".*NCCL version (\d+\.\d+\.\d+).*", re.ASCII)
+_BROKEN = "broken_row"
+_BROKEN_RANK = "broken_rank"
+
+
+def _sniff(head: bytes) -> Claim:
+    return Claim.YES if b"# nThread " in head and _HEADING.search(head) else Claim.NO
+
+
+def _collective(words: str) -> str | None:
+    """Return the collective that a file's name says."""
+    joined = re.sub(r"[_\-. ]", "", words.lower())
+    return next((collective for name, collective in _NAMED if name in joined), None)
+
+
+class _Reader:
+    def __init__(self, facts: FileFacts) -> None:
+        self._fallback = _collective(facts.stem)
+        self._test = 0
+        self._announced = False
+        self._collective = self._fallback
+        self._ranks: dict[int, tuple[str, str]] = {}
+        self._open = False
+        self._unfinished: list[dict[str, object]] = []
+        self._versions: tuple[str | None, str | None] = (None, None)
+        self._errors = False
+
+    def read(self, text: str) -> Rows | str:
+        if not text.lstrip().startswith("#"):
+            return self._row(text.split()) if text[:1] in " \t0123456789" else self._other(text)
+        if rank := _RANK.fullmatch(text):
+            self._ranks[whole(rank[1], 31)] = rank[2], rank[3]
+        elif text.startswith(("#  Rank", "#   Rank")):
+            return _BROKEN_RANK
+        elif version := _VERSION.fullmatch(text):
+            self._versions = version[1], _library(version[2]) or self._versions[1]
+        elif starts := _STARTS.fullmatch(text):
+            self._begin()
+            self._announced = True
+            self._collective = _TESTS.get(starts[1], starts[1])
+        elif text.startswith("# nThread"):
+            if not self._announced:
+                self._begin()
+            self._announced = False
+        elif _ENDS.fullmatch(text):
+            self._open = False
+        elif " size " in text:
+            self._errors = "error" in text
+        return ()
+
+    def finish(self) -> RunFacts:
+        self._close()
+        lost = {"unfinished": json.dumps(self._unfinished)} if self._unfinished else {}
+        return RunFacts(ended=not self._unfinished if self._test else None, attributes=lost)
+
+    def _other(self, text: str) -> Rows | str:
+        if library := _LIBRARY.fullmatch(text):
+            self._versions = self._versions[0], library[1]
+        elif command := _PERF.fullmatch(text):
+            self._collective = self._fallback = _TESTS.get(command[1], self._collective)
+        return ()
+
+    def _begin(self) -> None:
+        self._close()
+        self._test += 1
+        self._open = True
+        self._collective = self._fallback
+        self._ranks = {}
+
+    def _close(self) -> None:
+        """Note a test that has begun and not ended."""
+        if self._open:
+            hosts = [self._ranks[rank][0] for rank in sorted(self._ranks)]
+            self._unfinished.append(
+                {"test": self._test, "collective": self._collective, "hosts": hosts}
+            )
+        self._open = False
+
+    def _row(self, words: list[str]) -> Rows | str:
+        if not 11 <= len(words) <= 13:
+            return _BROKEN
+        operation = [word for word in words[3:-8] if re.search("[a-z]", word)]
+        ranks = sorted(self._ranks)
+        shared = {
+            "test": max(self._test, 1),
+            "collective": self._collective,
+            "size_bytes": whole(words[0]),
+            "dtype": _DTYPES.get(words[2], words[2]),
+            "redop": next((word for word in operation if word != "none"), None),
+            "ranks": len(ranks) or None,
+            "hosts": [self._ranks[rank][0] for rank in ranks] or None,
+            "devices": [self._ranks[rank][1] for rank in ranks] or None,
+            "test_version": self._versions[0],
+            "nccl_version": self._versions[1],
+        }
+        whole(words[1])
+        rows = []
+        for placement, (time, algbw, busbw, wrong) in (
+            ("out", words[-8:-4]),
+            ("in", words[-4:]),
+        ):
+            if time == "N/A":
+                continue
+            speeds = {"algbw_gbps": _speed(algbw), "busbw_gbps": _speed(busbw)}
+            found = {"time_ns": scaled(time, 3), **speeds, "wrong": self._wrong(wrong)}
+            rows.append(("bandwidth_tests", {**shared, "placement": placement, **found}))
+        return rows or _BROKEN
+
+    def _wrong(self, text: str) -> int | None:
+        """Return the number of wrong values; early versions print the largest error instead."""
+        if text == "N/A":
+            return None
+        value = number(text)
+        return None if self._errors or math.isnan(value) else scaled(text, 0)
+
+
+def _speed(text: str) -> float | None:
+    """Return a printed bandwidth; a time of zero gives `inf` or `nan`."""
+    value = number(text)
+    if value < 0:
+        raise BadValueError(text)
+    return value if math.isfinite(value) else None
+
+
+def _library(code: str | None) -> str | None:
+    """Return the version of NCCL from its number, as 2.28.7 from 22807."""
+    if code is None:
+        return None
+    value = whole(code)
+    return f"{value // 10000}.{value // 100 % 100}.{value % 100}"
+
+
+FORMAT = LineFormat(
+    name="nccl_tests",
+    doc="Standard output of nccl-tests (all_reduce_perf and the others), of all versions.",
+    sniff=_sniff,
+    reader=_Reader,
+    tables=("bandwidth_tests",),
+    prefixed=True,
+    named_by="content",
+    rejects={_BROKEN_RANK: "A line of a rank without its host or device."},
+    lines=(
+        Record(r"\s*\d+\s+\d+\s+[a-z]\w*\s.*"),
+        Record(r"#.*"),
+        Record(r".*NCCL version \d.*|(?:.*[/ ])?\w+_perf(?: .*)?"),
+        Irrelevant("nccl", r".*NCCL (?:INFO|WARN|TRACE) .*", "Message of NCCL."),
+        Irrelevant("blank", r"\s*", "Empty."),
+        Reject(
+            _BROKEN,
+            r".*\s\d+\s+\d+\s+(?:u?int(?:8|32|64)|half|float|double|bfloat16|f8e\w+)\s.*",
+            "A row of a test that lacks values, or has other text in it.",
+        ),
+        Irrelevant("other", r".*", "Anything else: of the launcher, the network or the test."),
+    ),
+)

@@ -1,0 +1,119 @@
+"""Read lines that need more than one expression: several rows, open keys, or lines before them.
+
+A `LineFormat` hands each line of its kind `Record` to its reader, in order, one reader per file.
+The line comes without its end, without colours of a terminal, and without what launchers put before
+it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any, Protocol
+
+from tracelake.formats import FileFacts, RunFacts
+
+# Colours and other sequences that a terminal obeys.
+ANSI = r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\))"
+# What mpirun puts before a piece of output, which may begin within a line.
+TAG = r"\[[0-9]+,[0-9]+\]<std(?:out|err)>:"
+# What other launchers put before a line: srun -l, torchrun, Ray, pdsh (a name with a digit).
+PREFIX = (
+    r"^(?:[ \t]*[0-9]+: ?|\[(?:default|rank)[0-9]+\]: ?"
+    r"|\([A-Za-z][^()]*(?:pid|rank)=[0-9][^()]*\) ?"
+    r"|[A-Za-z][A-Za-z0-9_.-]*[0-9][A-Za-z0-9_.-]*: )"
+)
+_TAG = re.compile(TAG)
+_ANSI = re.compile(ANSI)
+_PREFIX = re.compile(PREFIX)
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
+_LARGEST = 2**63 - 1
+
+Rows = Sequence[tuple[str, Mapping[str, Any]]]
+
+
+class BadValueError(ValueError):
+    """A value is missing, or its column cannot hold it."""
+
+
+class Reader(Protocol):
+    """Reads the records of one file."""
+
+    def __init__(self, facts: FileFacts) -> None: ...
+
+    def read(self, text: str) -> Rows | str:
+        """Return the rows of a line by table, none for context, or the reason to reject it.
+
+        Raises:
+            BadValueError: The line has a value that its column cannot hold.
+        """
+
+    def finish(self) -> RunFacts:
+        """Return the facts of the run."""
+
+
+def plain(text: str, *, prefixed: bool) -> str:
+    """Return a line without colours and, where the format has them, prefixes of launchers."""
+    text = _ANSI.sub("", text)
+    return _PREFIX.sub("", _TAG.sub("", text), count=1) if prefixed else text
+
+
+def number(text: str) -> float:
+    """Return a decimal number, which may be `nan` or `inf`.
+
+    Raises:
+        BadValueError: It is none, or larger than any float.
+    """
+    if text.lower().lstrip("+-") in ("nan", "inf"):
+        return float(text)
+    value = float(text) if _NUMBER.fullmatch(text) else float("inf")
+    if value in (float("inf"), float("-inf")):
+        raise BadValueError(text)
+    return value
+
+
+def whole(text: str, bits: int = 63) -> int:
+    """Return an integer that a column of so many bits can hold.
+
+    Raises:
+        BadValueError: It is none, or too large.
+    """
+    value = int(text) if _WHOLE.fullmatch(text) else 1 << 64
+    if not -(1 << bits) <= value < 1 << bits:
+        raise BadValueError(text)
+    return value
+
+
+def scaled(text: str, digits: int) -> int:
+    """Return a decimal number times ten to the power of digits, exactly.
+
+    Exponents are read too, and digits beyond the last one must be zero.
+
+    Raises:
+        BadValueError: It is no number, too large, or finer than the unit.
+    """
+    if not _NUMBER.fullmatch(text):
+        raise BadValueError(text)
+    try:
+        value = Decimal(text).scaleb(digits)
+    except InvalidOperation as error:
+        raise BadValueError(text) from error
+    if abs(value) > _LARGEST or value != value.to_integral_value():
+        raise BadValueError(text)
+    return int(value)
+
+
+def rounded_ns(text: str, digits: int) -> int:
+    """Return a printed time in ns, rounded where it is printed finer than that.
+
+    Raises:
+        BadValueError: It is no number, or too large.
+    """
+    if not _NUMBER.fullmatch(text):
+        raise BadValueError(text)
+    value = Decimal(text).scaleb(digits)
+    if abs(value) > _LARGEST:
+        raise BadValueError(text)
+    return int(value.to_integral_value())

@@ -1,0 +1,87 @@
+-- Tests between two hosts, out of place: the latest of each size, and those that never ended.
+-- A cluster is a connected component of hosts that any test joins; its least host names it.
+-- @internal
+-- @scope fleet
+-- @grain cluster, collective, ranks_per_host, host, peer_host, size_bytes?
+-- @column cluster VARCHAR | Least host of the hosts that tests join.
+-- @column ranks_per_host BIGINT ranks | Ranks of the test on each host.
+-- @column peer_host VARCHAR | The other host.
+-- @column size_bytes BIGINT bytes | Size; NULL for a test that ended before it printed one.
+-- @column tests BIGINT tests | Tests of the pair at this size.
+-- @column unfinished BIGINT tests | Latest tests of the pair that began and never ended: 1 or 0.
+WITH RECURSIVE originals AS (
+    SELECT r.run_id, r.run_date, r.attributes
+    FROM runs AS r
+    WHERE r.run_id IN (SELECT run_id FROM sources WHERE duplicate_of IS NULL)
+),
+cut AS (
+    SELECT
+        o.run_id,
+        unnest(from_json(
+            try_cast(o.attributes['unfinished'] AS JSON),
+            '[{"test": "INTEGER", "collective": "VARCHAR", "hosts": ["VARCHAR"]}]'
+        )) AS lost
+    FROM originals AS o
+),
+tests AS (
+    SELECT
+        b.run_id, b.test, b.collective, b.hosts, b.size_bytes,
+        b.busbw_gbps, b.nodes, b.ranks_per_host
+    FROM bandwidth_results AS b
+    WHERE b.placement = 'out'
+    UNION ALL
+    SELECT
+        run_id, lost.test, lost.collective, lost.hosts, NULL, NULL,
+        len(list_distinct(lost.hosts)), len(lost.hosts) // len(list_distinct(lost.hosts))
+    FROM cut
+),
+counted AS (
+    SELECT
+        t.*,
+        list_sort(list_distinct(t.hosts)) AS places,
+        o.run_date,
+        c.run_id IS NOT NULL AS cut
+    FROM tests AS t
+    JOIN originals AS o USING (run_id)
+    LEFT JOIN cut AS c ON c.run_id = t.run_id AND c.lost.test = t.test
+    WHERE t.collective IS NOT NULL AND len(t.hosts) > 0
+),
+joined AS (
+    SELECT DISTINCT places[1] AS one, unnest(places) AS other FROM counted
+),
+edges AS (
+    SELECT one, other FROM joined
+    UNION
+    SELECT other, one FROM joined
+),
+labels(host, cluster) USING KEY (host) AS (
+    SELECT DISTINCT one, one FROM edges
+    UNION
+    SELECT e.other, min(l.cluster)
+    FROM labels AS l
+    JOIN edges AS e ON e.one = l.host
+    JOIN recurring.labels AS known ON known.host = e.other
+    WHERE l.cluster < known.cluster
+    GROUP BY e.other
+),
+pairs AS (
+    SELECT
+        l.cluster, c.collective, c.ranks_per_host,
+        c.places[1] AS host, c.places[2] AS peer_host,
+        c.size_bytes, c.busbw_gbps, c.cut, c.run_id, c.test, c.run_date
+    FROM counted AS c
+    JOIN labels AS l ON l.host = c.places[1]
+    WHERE c.nodes = 2 AND c.ranks_per_host IS NOT NULL
+)
+SELECT
+    cluster,
+    collective,
+    ranks_per_host,
+    host,
+    peer_host,
+    size_bytes,
+    arg_max(busbw_gbps, (coalesce(run_date, TIMESTAMP '0001-01-01'), run_id, test)) AS busbw_gbps,
+    count(DISTINCT (run_id, test)) AS tests,
+    arg_max(cut, (coalesce(run_date, TIMESTAMP '0001-01-01'), run_id, test))::BIGINT AS unfinished
+FROM pairs
+GROUP BY cluster, collective, ranks_per_host, host, peer_host, size_bytes

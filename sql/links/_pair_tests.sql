@@ -1,0 +1,44 @@
+-- Every tested pair of hosts at the largest size of its kind of test, and whether it is slow.
+-- The reference is the 90th percentile of the pairs; slow is below 0.8 of it, or never ended.
+-- @internal
+-- @scope fleet
+-- @grain cluster, collective, ranks_per_host, host, peer_host
+-- @column cluster VARCHAR | Least host of the cluster.
+-- @column ranks_per_host BIGINT ranks | Ranks of the test on each host.
+-- @column peer_host VARCHAR | The other host.
+-- @column size_bytes BIGINT bytes | Largest size tested, over all pairs.
+-- @column reference_gbps DOUBLE GB/s | 90th percentile over the pairs.
+-- @column tests BIGINT tests | Tests of the pair.
+-- @column unfinished BIGINT tests | Its latest test never ended.
+-- @column slow BOOLEAN | Below 0.8 of the reference, or unfinished; NULL with fewer than 6 pairs.
+WITH largest AS (
+    SELECT
+        *,
+        max(size_bytes) OVER (PARTITION BY cluster, collective, ranks_per_host) AS largest_bytes
+    FROM _host_tests
+),
+pairs AS (
+    SELECT
+        cluster, collective, ranks_per_host, host, peer_host,
+        any_value(largest_bytes) AS size_bytes,
+        max(busbw_gbps) FILTER (size_bytes = largest_bytes) AS busbw_gbps,
+        max(tests) AS tests,
+        max(unfinished) AS unfinished
+    FROM largest
+    GROUP BY cluster, collective, ranks_per_host, host, peer_host
+    HAVING busbw_gbps IS NOT NULL OR max(unfinished) = 1
+),
+judged AS (
+    SELECT
+        *,
+        quantile_cont(busbw_gbps, 0.9) OVER kind AS reference_gbps,
+        count(*) OVER kind AS pairs
+    FROM pairs
+    WINDOW kind AS (PARTITION BY cluster, collective, ranks_per_host)
+)
+SELECT
+    * EXCLUDE (pairs),
+    CASE WHEN pairs >= 6
+        THEN unfinished = 1 OR coalesce(busbw_gbps < 0.8 * reference_gbps, true)
+    END AS slow
+FROM judged

@@ -1,0 +1,89 @@
+-- Bandwidth that a run's collectives achieve, beside what tests on as many ranks and nodes attain.
+-- Of each collective the kind of call with the most bytes; the tests are those of hosts that the run
+-- is on, and the bandwidth at its size lies on a line between the next sizes, in log-log.
+-- @report Achieved and attainable bandwidth
+-- @scope fleet
+-- @grain run_id, collective
+-- @column size_bytes BIGINT bytes | Size of the calls.
+-- @column group_size INTEGER ranks | Members of the group.
+-- @column nodes BIGINT hosts | Hosts of the group.
+-- @column calls BIGINT calls | Calls of that kind.
+-- @column achieved_gbps DOUBLE GB/s | Median bus bandwidth of the calls.
+-- @column attainable_gbps DOUBLE GB/s | Bus bandwidth of the tests at this size, out of place: the median over tests.
+-- @column efficiency_ratio DOUBLE | Achieved over attainable.
+WITH kinds AS (
+    SELECT
+        b.run_id, b.collective, b.group_kind, b.size_bytes, b.calls, b.reason,
+        b.busbw_p50_gbps AS achieved_gbps,
+        coalesce(b.group_size, g.group_size) AS group_size,
+        g.nodes
+    FROM collective_bandwidth AS b
+    LEFT JOIN _group_nodes AS g USING (run_id, group_kind)
+    WHERE NOT b.overlapped
+    QUALIFY row_number() OVER (
+        PARTITION BY b.run_id, b.collective
+        ORDER BY
+            b.busbw_p50_gbps IS NULL, b.calls::HUGEINT * coalesce(b.size_bytes, 0) DESC,
+            b.group_kind, b.dtype, b.size_bytes
+    ) = 1
+),
+places AS (
+    SELECT run_id, list(DISTINCT host) AS hosts FROM sources WHERE host IS NOT NULL GROUP BY run_id
+),
+originals AS (
+    SELECT DISTINCT run_id FROM sources WHERE duplicate_of IS NULL
+),
+tests AS (
+    SELECT
+        CASE t.collective WHEN 'sendrecv' THEN 'send' ELSE t.collective END AS collective,
+        t.ranks, t.nodes, t.hosts, t.size_bytes, t.busbw_gbps
+    FROM bandwidth_results AS t
+    JOIN originals USING (run_id)
+    WHERE t.placement = 'out' AND t.busbw_gbps > 0 AND t.size_bytes > 0
+),
+points AS (
+    SELECT k.run_id, k.collective, t.size_bytes, median(t.busbw_gbps) AS busbw_gbps
+    FROM kinds AS k
+    JOIN places AS p USING (run_id)
+    JOIN tests AS t
+        ON t.collective = k.collective AND t.ranks = k.group_size AND t.nodes = k.nodes
+        AND list_has_any(t.hosts, p.hosts)
+    GROUP BY k.run_id, k.collective, t.size_bytes
+),
+around AS (
+    SELECT
+        k.run_id, k.collective,
+        count(p.size_bytes) AS sizes,
+        max(p.size_bytes) FILTER (p.size_bytes <= k.size_bytes) AS below,
+        arg_max(p.busbw_gbps, p.size_bytes) FILTER (p.size_bytes <= k.size_bytes) AS below_gbps,
+        min(p.size_bytes) FILTER (p.size_bytes >= k.size_bytes) AS above,
+        arg_min(p.busbw_gbps, p.size_bytes) FILTER (p.size_bytes >= k.size_bytes) AS above_gbps
+    FROM kinds AS k
+    LEFT JOIN points AS p USING (run_id, collective)
+    GROUP BY k.run_id, k.collective
+),
+lines AS (
+    SELECT
+        *,
+        CASE
+            WHEN below = above THEN below_gbps
+            ELSE exp(
+                ln(below_gbps) + (ln(above_gbps) - ln(below_gbps))
+                * (ln(size_bytes) - ln(below)) / (ln(above) - ln(below))
+            )
+        END AS between_gbps,
+        CASE
+            WHEN achieved_gbps IS NULL THEN coalesce(kinds.reason, 'size_unknown')
+            WHEN nodes IS NULL THEN 'hosts_unknown'
+            WHEN sizes = 0 THEN 'not_tested'
+            WHEN between_gbps IS NULL THEN 'size_not_tested'
+        END AS why
+    FROM kinds
+    JOIN around USING (run_id, collective)
+)
+SELECT
+    run_id, collective, group_kind, group_size, nodes, size_bytes, calls, achieved_gbps,
+    CASE WHEN why IS NULL THEN between_gbps END AS attainable_gbps,
+    CASE WHEN why IS NULL THEN ratio(achieved_gbps, between_gbps) END AS efficiency_ratio,
+    why AS reason
+FROM lines
