@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 HEAD_BYTES = 64 * 1024
 
-Volume = Literal["ordinary", "large"]
+Volume = Literal["ordinary", "large", "document"]
 
 
 class Claim(enum.IntEnum):
@@ -205,7 +205,8 @@ class Format:
         rejects: Reject reason -> doc, in addition to the common ones.
         irrelevant: Kind of irrelevant line -> doc.
         volume: How much text there is of it. A large format, whose files may be of any size, owes
-            a bench with peers and is fuzzed; an ordinary one owes golden cases alone.
+            a bench with peers and is fuzzed; an ordinary one owes golden cases alone. A document
+            has no lines: its files are read whole, see `tracelake.formats.documents`.
     """
 
     name: str

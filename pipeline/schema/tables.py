@@ -127,7 +127,7 @@ class Table:
 
 
 # Raise this when part files of earlier versions would be read wrongly.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 def _load(path: Path) -> dict[str, Any]:

@@ -35,10 +35,9 @@ means AS (
 SELECT
     n.run_id, n.step, n.node, n.rank, n.stage, n.kind, n.after, n.group_1, n.group_2,
     n.length_ns, n.delay_ns, p.peer_ns,
-    CASE WHEN n.group_1 IS NULL AND n.group_2 IS NULL THEN s.balanced_ns ELSE p.peer_ns END
-        AS balanced_ns,
+    CASE WHEN n.comm THEN p.peer_ns ELSE s.balanced_ns END AS balanced_ns,
     n.raw_ns,
-    CASE WHEN n.group_1 IS NULL AND n.group_2 IS NULL THEN m.mean_ns ELSE m.median_ns END AS mean_ns
+    CASE WHEN n.comm THEN m.median_ns ELSE m.mean_ns END AS mean_ns
 FROM _whatif_nodes AS n
 JOIN peers AS p ON p.run_id = n.run_id AND p.stage IS NOT DISTINCT FROM n.stage AND p.alike = n.alike
 JOIN stages AS s ON s.run_id = n.run_id AND s.alike = n.alike

@@ -7,6 +7,7 @@
 -- @column node INTEGER | Running number within the step, from 0.
 -- @column kind VARCHAR | What is replayed together: the operation, or collective and group.
 -- @column alike VARCHAR | Nodes of a stage with the same text do the same work.
+-- @column comm BOOLEAN | A communication: its ideal does not follow from other stages.
 -- @column after INTEGER[] | Nodes that end before it starts.
 -- @column group_1 INTEGER | First node of the group that it ends with; NULL outside of groups.
 -- @column group_2 INTEGER | Likewise, of the send that is fused with a receive.
@@ -22,6 +23,8 @@ WITH numbered AS (
         p.from_ns AS start_ns,
         p.to_ns AS end_ns,
         o.stage,
+        o.stream,
+        p.part IN ('comm', 'p2p_send', 'p2p_recv') OR o.category = 'collective' AS comm,
         (row_number() OVER (
             PARTITION BY p.run_id, p.step ORDER BY p.rank, p.from_ns, p.seq, p.piece
         ) - 1)::INTEGER AS node,
@@ -37,7 +40,7 @@ meetings AS (
     FROM numbered WHERE sent_call IS NOT NULL
     UNION ALL
     SELECT run_id, step, node, start_ns, end_ns, 'optimizer', 'optimizer', 1
-    FROM numbered WHERE op = 'optimizer_step' AND call IS NULL
+    FROM numbered WHERE op = 'optimizer_step' AND stream IS NULL
 ),
 groups AS (
     SELECT
@@ -65,24 +68,33 @@ joined AS (
     JOIN groups AS g USING (run_id, step, call)
     GROUP BY m.run_id, m.step, m.node
 ),
+edges AS (
+    SELECT n.run_id, n.step, n.node, list(b.node ORDER BY b.node) AS nodes, max(b.end_ns) AS last_end_ns
+    FROM _whatif_edges AS e
+    JOIN numbered AS n USING (run_id, rank, seq)
+    JOIN numbered AS b
+        ON b.run_id = e.run_id AND b.rank = e.rank AND b.step = n.step AND b.seq = e.after_seq
+    GROUP BY n.run_id, n.step, n.node
+),
 chained AS (
     SELECT
         n.*, j.group_1, j.group_2, j.latest_ns, j.sender, s.end_ns AS sent_ns,
-        lag(n.node) OVER line AS prev,
-        lag(n.end_ns) OVER line AS prev_end_ns
+        CASE WHEN n.stream IS NULL THEN lag(n.node) OVER line END AS prev,
+        CASE WHEN n.stream IS NULL THEN lag(n.end_ns) OVER line END AS prev_end_ns,
+        e.nodes, e.last_end_ns
     FROM numbered AS n
     LEFT JOIN joined AS j USING (run_id, step, node)
     LEFT JOIN numbered AS s ON s.run_id = n.run_id AND s.step = n.step AND s.node = j.sender
+    LEFT JOIN edges AS e USING (run_id, step, node)
     WINDOW line AS (PARTITION BY n.run_id, n.step, n.rank ORDER BY n.node)
 )
 SELECT
     run_id, step, node, rank, stage, kind,
     concat(op, '#', piece) AS alike,
+    comm,
     CASE
-        WHEN prev IS NULL AND sender IS NULL THEN []::INTEGER[]
-        WHEN sender IS NULL THEN [prev]
-        WHEN prev IS NULL THEN [sender]
-        ELSE [prev, sender]
+        WHEN nodes IS NULL AND sender IS NULL AND prev IS NOT NULL THEN [prev]
+        ELSE list_concat(coalesce(nodes, []), list_filter([prev, sender], lambda n: n IS NOT NULL))
     END AS after,
     group_1, group_2, start_ns, end_ns, origin_ns,
     greatest(0, end_ns - greatest(start_ns, latest_ns)) AS length_ns,
@@ -91,5 +103,5 @@ SELECT
             THEN end_ns - greatest(start_ns, latest_ns)
         ELSE 0
     END AS raw_ns,
-    start_ns - coalesce(greatest(prev_end_ns, sent_ns), origin_ns) AS delay_ns
+    start_ns - coalesce(greatest(prev_end_ns, sent_ns, last_end_ns), origin_ns) AS delay_ns
 FROM chained

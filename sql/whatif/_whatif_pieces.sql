@@ -1,5 +1,5 @@
 -- What a rank did in a step, piece after piece: an operation, or its compute and its communications in turn.
--- Both lines of a fused send and receive are one piece with two calls.
+-- Where a rank has several streams, an operation is one piece. Both lines of a fused send and receive are one piece with two calls.
 -- @internal
 -- @grain run_id, rank, seq, piece
 -- @column piece BIGINT | Place within the operation, from 0; communications are odd.
@@ -14,7 +14,7 @@ WITH intervals AS (
     FROM _op_intervals AS o
     JOIN _whatif_scope AS s USING (run_id)
     JOIN step_stats AS t ON t.run_id = o.run_id AND t.step = o.step
-    WHERE s.reason IS NULL AND NOT t.warmup
+    WHERE s.reason IS NULL AND NOT t.warmup AND NOT s.streams
 ),
 calls AS (
     SELECT
@@ -76,3 +76,27 @@ LEFT JOIN ends AS e USING (run_id, rank, seq)
 LEFT JOIN calls AS c ON c.run_id = o.run_id AND c.rank = o.rank AND c.seq = o.seq AND c.sub = 0
 LEFT JOIN fused AS f ON f.run_id = o.run_id AND f.rank = o.rank AND f.seq = o.seq
 WHERE NOT o.fused
+UNION ALL
+SELECT
+    o.run_id, o.step, o.rank, o.seq, 0, o.op,
+    CASE
+        WHEN c.kind = 'send_recv' THEN 'p2p_' || split_part(o.op, '_', 1)
+        WHEN o.category IN ('compute', 'data', 'optimizer') THEN o.category
+        ELSE 'finalize'
+    END,
+    CASE
+        WHEN c.kind IS NULL THEN o.op
+        WHEN c.kind = 'send_recv' THEN 'send_recv:' || split_part(o.op, '_', 2)
+        ELSE c.kind
+    END,
+    aligned_ns(o.start_ns, k.offset_ns, k.drift, k.origin_ns),
+    aligned_ns(o.end_ns, k.offset_ns, k.drift, k.origin_ns),
+    CASE WHEN o.op = 'optimizer_clip' THEN o.op ELSE c.call END,
+    NULL
+FROM ops AS o
+JOIN _whatif_scope AS s USING (run_id)
+JOIN step_stats AS t ON t.run_id = o.run_id AND t.step = o.step
+JOIN clock_offsets AS k ON k.run_id = o.run_id AND k.rank = o.rank
+LEFT JOIN calls AS c ON c.run_id = o.run_id AND c.rank = o.rank AND c.seq = o.seq AND c.sub = 0
+WHERE s.reason IS NULL AND NOT t.warmup AND s.streams
+    AND o.start_ns IS NOT NULL AND o.end_ns IS NOT NULL

@@ -1,6 +1,7 @@
 -- Which runs can be replayed, and why others cannot.
 -- @internal
 -- @grain run_id
+-- @column streams BOOLEAN | The ranks have several streams.
 -- @column reason VARCHAR | Why the run cannot be replayed; NULL where it can.
 WITH traced AS (
     SELECT run_id, count(DISTINCT step) AS steps
@@ -23,16 +24,22 @@ unseen AS (
     JOIN _op_intervals AS o USING (run_id, rank, seq)
     WHERE NOT m.matched AND m.group_size IS DISTINCT FROM 1
 ),
+chunked AS (
+    SELECT run_id, count(chunk) > 0 AS chunks, count(stream) > 0 AS streams
+    FROM ops
+    GROUP BY run_id
+),
 shifted AS (
     SELECT DISTINCT run_id FROM _shifted_steps
 )
 SELECT
     t.run_id,
+    coalesce(c.streams, false) AS streams,
     CASE
         WHEN r.simulated THEN 'simulated'
         WHEN r.complete IS NULL THEN 'world_size_unknown'
         WHEN NOT r.complete THEN 'run_incomplete'
-        WHEN r.vpp > 1 THEN 'interleaved_schedule'
+        WHEN r.vpp > 1 AND NOT coalesce(c.chunks, false) THEN 'interleaved_schedule'
         WHEN d.run_id IS NOT NULL THEN 'step_shifted'
         WHEN u.run_id IS NOT NULL THEN 'peer_not_seen'
         WHEN coalesce(s.steps, 0) = 0 THEN 'warmup_only'
@@ -41,6 +48,7 @@ SELECT
     END AS reason
 FROM traced AS t
 JOIN runs AS r USING (run_id)
+LEFT JOIN chunked AS c USING (run_id)
 LEFT JOIN usable AS s USING (run_id)
 LEFT JOIN unseen AS u USING (run_id)
 LEFT JOIN shifted AS d USING (run_id)
