@@ -183,7 +183,7 @@ def test_a_finding_says_what_how_bad_since_when_why_what_it_costs_and_what_to_do
     assert found["evidence"].startswith("rank 2 (stage 0): forward_step took 1.62 times as long")
     # 50 ms of 350 ms are lost, on each of 4 ranks, in 3 steps.
     assert found["cost_gpu_hours"] == pytest.approx(4 * 3 * 50 / 3.6e6)
-    assert found["cost_basis"] == "bound"
+    assert found["cost_basis"] == "replay"
     # Only forward_step is slow: no fault of the device.
     assert found["advice"].startswith("Likely its work or its data, not the device")
 

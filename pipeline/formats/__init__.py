@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 HEAD_BYTES = 64 * 1024
 
-Volume = Literal["ordinary", "large"]
+Volume = Literal["ordinary", "large", "document"]
 NamedBy = Literal["head", "content"]
 Places = Mapping[int, tuple[str, str]]
 """Host and device of ranks."""
@@ -208,7 +208,8 @@ class Format:
         rejects: Reject reason -> doc, in addition to the common ones.
         irrelevant: Kind of irrelevant line -> doc.
         volume: How much text there is of it. A large format, whose files may be of any size, owes
-            a bench with peers and is fuzzed; an ordinary one owes golden cases alone.
+            a bench with peers and is fuzzed; an ordinary one owes golden cases alone. A document
+            has no lines: its files are read whole, see `tracelake.formats.documents`.
         named_by: What the digits of a run id are the hash of: the first 4 KiB of its first file,
             or the whole file, where files of one name begin alike.
         places: Reads the lines of a file for the hosts of ranks, which files beside it may lack.

@@ -7,6 +7,7 @@ import duckdb
 from tracelake.base.errors import RowsError
 from tracelake.models.base import engine_errors, quoted
 from tracelake.models.header import Model
+from tracelake.models.kernel_models import compute_by_kernel
 
 
 def connect(**config: str | int | bool) -> duckdb.DuckDBPyConnection:
@@ -41,7 +42,10 @@ def compute(con: duckdb.DuckDBPyConnection, model: Model) -> int:
     """
     name = quoted(model.name)
     with engine_errors(model.name, model.path):
-        con.execute(f"CREATE TEMP TABLE {name} AS {model.sql}")
+        if model.kernel is None:
+            con.execute(f"CREATE TEMP TABLE {name} AS {model.sql}")
+        else:
+            compute_by_kernel(con, model)
     keys = ", ".join(quoted(key) for key in model.grain)
     required = [key for key in model.grain if key not in model.nullable]
     has_null = " OR ".join(f"{quoted(key)} IS NULL" for key in required)

@@ -16,7 +16,7 @@ _COLUMN = re.compile(
     r"(?P<name>\w+)\s+(?P<type>[A-Z]+(?:\([^)]*\))?(?:\[\])*)(?:\s+(?P<unit>[^|]+?))?"
     r"\s*\|\s*(?P<doc>\S.*)"
 )
-_TAGS = ("grain", "column", "report", "scope", "internal")
+_TAGS = ("grain", "column", "report", "scope", "internal", "kernel")
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Model:
         declared: Columns documented in the header: new names, and known ones with a narrower doc.
         report: Title of its section in the report, if it has one.
         fleet: Computed over all runs at every build; else per run, for runs that changed.
+        kernel: Name of the kernel that takes the rows of the SELECT and gives those of the model.
         sql: The whole file, so that positions are those of the file.
     """
 
@@ -40,6 +41,7 @@ class Model:
     declared: Mapping[str, Column]
     report: str | None
     fleet: bool
+    kernel: str | None
     sql: str
 
     @property
@@ -81,6 +83,7 @@ def read_model(path: Path) -> Model:
         declared=_declared(path, tags["column"]),
         report=tags["report"][0][1] if tags["report"] else None,
         fleet=scopes == ["fleet"],
+        kernel=tags["kernel"][0][1] if tags["kernel"] else None,
         sql=sql,
     )
     if not model.fleet and "run_id" not in grain:

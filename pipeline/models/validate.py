@@ -17,6 +17,7 @@ from tracelake.models.base import create_empty_tables, engine_errors, quoted
 from tracelake.models.compute import compute, connect
 from tracelake.models.graph import build_order, check_macros, inputs_of, unstable_functions
 from tracelake.models.header import Model
+from tracelake.models.kernel_models import check_kernel
 from tracelake.models.lost import lost_table
 from tracelake.schema.tables import columns, schema_hash, tables
 
@@ -104,6 +105,8 @@ def _check_scopes(models: Mapping[str, Model], inputs: Mapping[str, frozenset[st
 
 def _columns(con: duckdb.DuckDBPyConnection, model: Model) -> tuple[str, ...]:
     """Compute a model on empty inputs; return its columns, documented and of declared type."""
+    if model.kernel is not None:
+        check_kernel(con, model)
     compute(con, model)
     known = columns()
     names = []

@@ -11,7 +11,8 @@
 -- @column gate VARCHAR | Gate that holds it against the run; NULL where none does.
 -- @column subject VARCHAR | What the finding is about.
 -- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
--- @column lost_ratio DOUBLE | Part of the steps' time that was lost, at most.
+-- @column lost_ratio DOUBLE | Part of the steps' time that was lost, as cost_basis says.
+-- @column cost_basis VARCHAR | replay; NULL or bound: at most.
 -- @column cause VARCHAR | Likely cause.
 -- @column advice VARCHAR | What to do.
 -- @column place BIGINT | Place of the run among those of its configuration.

@@ -8,7 +8,8 @@
 -- @column subject VARCHAR | What the finding is about.
 -- @column since TIMESTAMP | Date of the first run of the series.
 -- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
--- @column lost_ratio DOUBLE | Part of the steps' time that was lost, at most.
+-- @column lost_ratio DOUBLE | Part of the steps' time that was lost, as cost_basis says.
+-- @column cost_basis VARCHAR | replay or bound; NULL for a host.
 -- @column cause VARCHAR | Likely cause.
 -- @column advice VARCHAR | What to do.
 WITH placed AS (
@@ -81,14 +82,14 @@ SELECT
     series, rank, stage, host, device,
     slowest_op AS op,
     NULL::TIMESTAMP AS since,
-    evidence, lost_ratio, cause, advice
+    evidence, lost_ratio, cost_basis, cause, advice
 FROM advised
 UNION ALL BY NAME
 -- A device or host names the worst of its slow ranks.
 SELECT
     a.run_id, 'recurring' AS kind, 'critical' AS severity, 'recurring' AS gate,
     h.subject, h.subject AS series,
-    a.rank, a.stage, a.host, a.device, h.evidence, a.lost_ratio, a.cause, a.advice
+    a.rank, a.stage, a.host, a.device, h.evidence, a.lost_ratio, a.cost_basis, a.cause, a.advice
 FROM straggler_history AS h
 JOIN runs AS r USING (config)
 JOIN advised AS a ON a.run_id = r.run_id AND a.series = h.subject

@@ -10,11 +10,11 @@
 -- @column since TIMESTAMP | Date of the first run of the present series: the same subject in runs of one configuration, with fewer than 3 runs in a row without it. NULL where the run has no date.
 -- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
 -- @column cost_gpu_hours DOUBLE GPU hours | GPU hours that the steps of this run lost: lost_ratio of their time on every rank. recurring repeats the cost of the rank.
--- @column cost_basis VARCHAR | bound: the job lost at most this.
+-- @column cost_basis VARCHAR | replay: what steps would have taken less without it, see whatif_ranks; bound: the job lost at most this.
 -- @column advice VARCHAR | What to do.
 -- @column gate VARCHAR | Gate of --fail-on that holds the finding against the run; NULL where none does.
 -- @column cause VARCHAR | device, node, work, link, data, stage, compute, input or unclear.
--- @column lost_ratio DOUBLE | Part of the steps' time that was lost, at most.
+-- @column lost_ratio DOUBLE | Part of the steps' time that was lost, as cost_basis says.
 -- @column incident VARCHAR | The incident that it belongs to, or that explains it; NULL for runs without a date.
 SELECT
     f.run_id,
@@ -29,7 +29,7 @@ SELECT
     f.since,
     f.evidence,
     f.lost_ratio * s.gpu_hours AS cost_gpu_hours,
-    CASE WHEN f.lost_ratio * s.gpu_hours IS NOT NULL THEN 'bound' END AS cost_basis,
+    CASE WHEN f.lost_ratio * s.gpu_hours IS NOT NULL THEN coalesce(f.cost_basis, 'bound') END AS cost_basis,
     f.advice,
     f.gate,
     f.cause,

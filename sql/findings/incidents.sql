@@ -13,9 +13,10 @@
 -- @column slow_runs BIGINT runs | Those of them that have the finding.
 -- @column cause VARCHAR | Likely cause, as seen in the latest run.
 -- @column evidence VARCHAR | What was seen in the latest run.
--- @column cost_gpu_hours_per_day DOUBLE GPU hours | What it costs a day if the job runs all day: median over its runs of lost_ratio, times 24 h on every rank. An upper bound.
+-- @column cost_gpu_hours_per_day DOUBLE GPU hours | What it costs a day if the job runs all day: median over its runs of lost_ratio, times 24 h on every rank. An upper bound where cost_basis says so.
 -- @column advice VARCHAR | What to do.
 -- @column latest_run VARCHAR | Its latest run.
+-- @column cost_basis VARCHAR | replay where the cost of all its runs is by replay, else bound, as in findings.
 -- @column open BOOLEAN | One of the latest 3 runs of the configuration has it.
 WITH known AS (
     SELECT
@@ -56,6 +57,8 @@ joined AS (
         max_by(evidence, place) AS evidence,
         max_by(advice, place) AS advice,
         max_by(run_id, place) AS latest_run,
+        CASE WHEN bool_and(cost_basis = 'replay') FILTER (lost_ratio IS NOT NULL) THEN 'replay' ELSE 'bound' END
+            AS cost_basis,
         median(lost_ratio * world_size * 24) AS cost_gpu_hours_per_day
     FROM worst
     GROUP BY incident
@@ -80,6 +83,7 @@ SELECT
     j.cost_gpu_hours_per_day,
     j.advice,
     j.latest_run,
+    CASE WHEN j.cost_gpu_hours_per_day IS NOT NULL THEN j.cost_basis END AS cost_basis,
     n.runs - j.last_place < 3 AS open
 FROM joined AS j
 JOIN lengths AS n USING (config)

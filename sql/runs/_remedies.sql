@@ -80,7 +80,9 @@ unremedied AS (
         -- The clocks do not tell it, whoever reads them.
         'below_clock_resolution', 'below_clock_uncertainty',
         -- The tracer prints no more.
-        'phases_not_named', 'not_timed', 'size_unknown',
+        'phases_not_named', 'not_timed', 'size_unknown', 'replay_error', 'delays',
+        -- There is nothing to find.
+        'no_slowdown',
         -- Of models over several runs.
         'out_of_range', 'not_in_plan', 'not_measured', 'few_runs', 'figure_missing', 'run_undated', 'run_incomplete',
         'no_pipeline', 'coarse_calls', 'duplicate',

@@ -3,7 +3,8 @@
 -- @grain run_id, rank
 -- @column host_ranks BIGINT ranks | Other ranks of the run on the same host that could be compared; 0 where no host is known.
 -- @column host_slow_ranks BIGINT ranks | Those of them that are slow.
--- @column lost_ratio DOUBLE | Time lost over the time of the steps compared.
+-- @column lost_ratio DOUBLE | Part of the steps that was lost: by replay, else the rank's excess over the steps' time.
+-- @column cost_basis VARCHAR | Where lost_ratio comes from: replay or bound.
 -- @column verdict VARCHAR | straggler or suspect.
 -- @column evidence VARCHAR | What was seen, in one sentence that begins with the rank.
 -- @column slowest_op VARCHAR | As in straggler_ranks.
@@ -23,8 +24,16 @@ SELECT
     s.slowest_op, s.forward_slowdown, s.backward_slowdown,
     coalesce(h.compared_ranks - 1, 0) AS host_ranks,
     coalesce(h.slow_ranks - 1, 0) AS host_slow_ranks,
-    ratio(s.time_lost_ms, t.steps_ms) AS lost_ratio
+    CASE
+        WHEN w.reason = 'no_slowdown' THEN 0
+        WHEN w.lost_ms IS NOT NULL THEN ratio(w.lost_ms, x.t_ms)
+        ELSE ratio(s.time_lost_ms, t.steps_ms)
+    END AS lost_ratio,
+    CASE WHEN w.reason = 'no_slowdown' OR w.lost_ms IS NOT NULL THEN 'replay' ELSE 'bound' END
+        AS cost_basis
 FROM straggler_ranks AS s
 LEFT JOIN hosts AS h ON h.run_id = s.run_id AND h.host = s.host
 LEFT JOIN _run_spans AS t ON t.run_id = s.run_id
+LEFT JOIN whatif_ranks AS w ON w.run_id = s.run_id AND w.rank = s.rank
+LEFT JOIN whatif_runs AS x ON x.run_id = s.run_id
 WHERE s.verdict IN ('straggler', 'suspect')

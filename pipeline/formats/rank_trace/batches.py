@@ -224,8 +224,14 @@ def build(
 
 
 def _batch(table: str, columns: dict[str, pa.Array]) -> pa.RecordBatch:
+    """Return a batch; a column that rank traces do not have is NULL."""
     schema = tables()[table].storage_schema
-    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+    rows = len(columns["line"])
+    arrays = [
+        columns[field.name] if field.name in columns else pa.nulls(rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _text(ids: Ids, texts: Texts) -> pa.DictionaryArray:

@@ -1,0 +1,68 @@
+"""Compute models that a kernel makes from the rows of their SELECT.
+
+A kernel is a package of this room, named in the header of the model: `-- @kernel replay`. It has
+`INPUT`, the columns of the SELECT with their types, `OUTPUT`, those of the model, and a function of
+the kernel's name that takes an Arrow table and yields rows.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+import duckdb
+
+from tracelake.base.errors import ContractError
+from tracelake.models.base import ddl, quoted
+from tracelake.models.header import Model
+
+KERNELS = ("replay",)
+_ROWS = "_kernel_rows"
+
+
+def check_kernel(con: duckdb.DuckDBPyConnection, model: Model) -> None:
+    """Check that a model has the columns that its kernel takes and gives.
+
+    Raises:
+        ContractError: There is no such kernel, or columns differ.
+    """
+    kernel = _load(model)
+    given = {
+        name: str(type_) for name, type_, *_ in con.execute(f"DESCRIBE {model.sql}").fetchall()
+    }
+    if given != kernel.INPUT:
+        wrong = sorted(set(given.items()) ^ set(kernel.INPUT.items()))
+        raise ContractError(
+            f"the SELECT does not give what kernel {model.kernel} takes: {wrong[0][0]}",
+            path=model.path,
+            hint=f"select {', '.join(f'{name} {type_}' for name, type_ in kernel.INPUT.items())}",
+        )
+    if tuple(model.declared) != kernel.OUTPUT:
+        raise ContractError(
+            f"the header does not declare what kernel {model.kernel} gives",
+            path=model.path,
+            hint=f"add -- @column for {', '.join(kernel.OUTPUT)}, in this order",
+        )
+
+
+def compute_by_kernel(con: duckdb.DuckDBPyConnection, model: Model) -> None:
+    """Create the temporary table of a model; the kernel is loaded only if there are rows."""
+    given = con.sql(model.sql).to_arrow_table()
+    shown = model.declared.values()
+    con.execute(f"CREATE TEMP TABLE {quoted(model.name)} ({ddl(shown)})")
+    if not given.num_rows:
+        return
+    import pyarrow as pa  # noqa: PLC0415 - slow to import
+
+    rows = zip(*getattr(_load(model), str(model.kernel))(given), strict=True)
+    con.register(_ROWS, pa.table(list(rows), names=[column.name for column in shown]))
+    con.execute(f"INSERT INTO {quoted(model.name)} FROM {_ROWS}")
+    con.unregister(_ROWS)
+
+
+def _load(model: Model) -> ModuleType:
+    if model.kernel not in KERNELS:
+        raise ContractError(
+            f"unknown kernel {model.kernel}", path=model.path, hint=f"one of {', '.join(KERNELS)}"
+        )
+    return importlib.import_module(f"tracelake.models.{model.kernel}")

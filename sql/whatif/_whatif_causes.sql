@@ -1,0 +1,63 @@
+-- What makes a run slower than equal peers would, or why stages of equal peers are uneven.
+-- Ragged data: forward and backward of a micro-batch are long together, on all stages.
+-- @internal
+-- @grain run_id
+-- @column cause VARCHAR | As in whatif_runs.
+WITH passes AS (
+    SELECT
+        p.run_id, p.step, p.rank, o.micro_batch, p.op,
+        sum(p.to_ns - p.from_ns) AS own_ns
+    FROM _whatif_pieces AS p
+    JOIN ops AS o USING (run_id, rank, seq)
+    WHERE p.op IN ('forward_step', 'backward_step') AND p.part <> 'comm'
+    GROUP BY ALL
+),
+relative AS (
+    SELECT
+        *,
+        ratio(own_ns, quantile_cont(own_ns, 0.5) OVER (PARTITION BY run_id, rank, op)) AS share
+    FROM passes
+),
+batches AS (
+    SELECT
+        run_id, step, rank, micro_batch,
+        max(share) FILTER (op = 'forward_step') AS forward,
+        max(share) FILTER (op = 'backward_step') AS backward,
+        avg(max(share) FILTER (op = 'forward_step')) OVER (PARTITION BY run_id, step, micro_batch)
+            AS all_forward
+    FROM relative
+    GROUP BY run_id, step, rank, micro_batch
+),
+ragged AS (
+    SELECT run_id
+    FROM batches
+    GROUP BY run_id
+    HAVING corr(forward, backward) >= 0.95 AND corr(forward, all_forward) >= 0.95
+        AND stddev_samp(forward) / avg(forward) >= 0.1
+),
+largest AS (
+    SELECT
+        run_id,
+        max(slowdown_ratio) FILTER (scenario = 'rank') AS rank_ratio,
+        max(slowdown_ratio) FILTER (scenario = 'stage') AS stage_ratio,
+        max(slowdown_ratio) FILTER (scenario = 'kind' AND starts_with(subject, 'send_recv')) AS link_ratio,
+        max(slowdown_ratio) FILTER (scenario = 'kind') AS kind_ratio
+    FROM _whatif_subjects
+    GROUP BY run_id
+)
+SELECT
+    j.run_id,
+    CASE
+        WHEN j.abstains THEN NULL
+        WHEN j.t_ms < 1.03 * j.peer_ms AND j.peer_ms >= 1.05 * j.balanced_ms THEN 'stage_split'
+        WHEN j.t_ms < 1.03 * j.peer_ms THEN 'none'
+        WHEN r.run_id IS NOT NULL THEN 'data'
+        WHEN l.rank_ratio - 1 >= 0.5 * (j.t_ms / j.peer_ms - 1) THEN 'one_rank'
+        WHEN l.stage_ratio - 1 >= 0.5 * (j.t_ms / j.peer_ms - 1) THEN 'one_stage'
+        WHEN l.link_ratio - 1 >= 0.5 * (j.t_ms / j.peer_ms - 1) THEN 'link'
+        WHEN l.kind_ratio - 1 >= 0.5 * (j.t_ms / j.peer_ms - 1) THEN 'one_kind'
+        ELSE 'unclear'
+    END AS cause
+FROM _whatif_judged AS j
+LEFT JOIN ragged AS r USING (run_id)
+LEFT JOIN largest AS l USING (run_id)

@@ -1,0 +1,102 @@
+-- What a rank did in a step, piece after piece: an operation, or its compute and its communications in turn.
+-- Where a rank has several streams, an operation is one piece. Both lines of a fused send and receive are one piece with two calls.
+-- @internal
+-- @grain run_id, rank, seq, piece
+-- @column piece BIGINT | Place within the operation, from 0; communications are odd.
+-- @column part VARCHAR | As in _op_intervals; `comm` for a communication inside an operation.
+-- @column kind VARCHAR | What is replayed together: the operation, or collective and group.
+-- @column from_ns BIGINT ns | Start on the reference clock.
+-- @column to_ns BIGINT ns | End, likewise.
+-- @column call VARCHAR | Call that the piece is part of; NULL outside of groups.
+-- @column sent_call VARCHAR | Call of the send that is fused with this receive.
+WITH intervals AS (
+    SELECT o.*, o.part = 'p2p_send' AND o.from_ns > o.start_ns AND o.overlap_ns = 0 AS fused
+    FROM _op_intervals AS o
+    JOIN _whatif_scope AS s USING (run_id)
+    JOIN step_stats AS t ON t.run_id = o.run_id AND t.step = o.step
+    WHERE s.reason IS NULL AND NOT t.warmup AND NOT s.streams
+),
+calls AS (
+    SELECT
+        run_id, rank, seq, sub, call, begin_ns, finish_ns,
+        CASE WHEN collective IN ('send', 'recv') THEN 'send_recv' ELSE collective || ':' || group_kind
+        END AS kind
+    FROM _comm_matches
+    WHERE matched AND group_size > 1 AND begin_ns IS NOT NULL AND finish_ns IS NOT NULL
+),
+fused AS (
+    SELECT r.run_id, r.rank, min(r.seq) AS seq, min(c.call) AS sent_call
+    FROM intervals AS f
+    JOIN intervals AS r USING (run_id, rank, start_ns, end_ns)
+    JOIN calls AS c ON c.run_id = f.run_id AND c.rank = f.rank AND c.seq = f.seq AND c.sub = 0
+    WHERE f.fused AND r.part = 'p2p_recv'
+    GROUP BY r.run_id, r.rank, f.seq
+),
+cut AS (
+    SELECT
+        o.run_id, o.step, o.rank, o.seq, o.op, o.part, c.kind, c.call,
+        row_number() OVER operation AS number,
+        least(o.to_ns, greatest(o.from_ns, coalesce(
+            max(c.finish_ns) OVER (operation ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
+            o.from_ns
+        ))) AS free_ns,
+        least(o.to_ns, greatest(c.begin_ns, free_ns)) AS from_ns,
+        greatest(least(o.to_ns, c.finish_ns), least(o.to_ns, greatest(c.begin_ns, free_ns))) AS to_ns
+    FROM intervals AS o
+    JOIN calls AS c USING (run_id, rank, seq)
+    WHERE c.sub > 0
+    WINDOW operation AS (PARTITION BY o.run_id, o.rank, o.seq ORDER BY c.sub)
+),
+ends AS (
+    SELECT run_id, rank, seq, count(*) AS calls, max(to_ns) AS free_ns
+    FROM cut
+    GROUP BY run_id, rank, seq
+)
+SELECT
+    run_id, step, rank, seq, 2 * number - 2 AS piece, op, part, op AS kind,
+    free_ns AS from_ns, from_ns AS to_ns, NULL::VARCHAR AS call, NULL::VARCHAR AS sent_call
+FROM cut
+UNION ALL
+SELECT
+    run_id, step, rank, seq, 2 * number - 1, op, 'comm', kind, from_ns, to_ns, call, NULL
+FROM cut
+UNION ALL
+SELECT
+    o.run_id, o.step, o.rank, o.seq, coalesce(2 * e.calls, 0), o.op, o.part,
+    CASE
+        WHEN e.calls IS NOT NULL OR c.kind IS NULL THEN o.op
+        WHEN c.kind = 'send_recv' THEN 'send_recv:' || split_part(o.op, '_', 2)
+        ELSE c.kind
+    END,
+    coalesce(e.free_ns, o.from_ns), o.to_ns,
+    CASE WHEN e.calls IS NULL THEN c.call END,
+    f.sent_call
+FROM intervals AS o
+LEFT JOIN ends AS e USING (run_id, rank, seq)
+LEFT JOIN calls AS c ON c.run_id = o.run_id AND c.rank = o.rank AND c.seq = o.seq AND c.sub = 0
+LEFT JOIN fused AS f ON f.run_id = o.run_id AND f.rank = o.rank AND f.seq = o.seq
+WHERE NOT o.fused
+UNION ALL
+SELECT
+    o.run_id, o.step, o.rank, o.seq, 0, o.op,
+    CASE
+        WHEN c.kind = 'send_recv' THEN 'p2p_' || split_part(o.op, '_', 1)
+        WHEN o.category IN ('compute', 'data', 'optimizer') THEN o.category
+        ELSE 'finalize'
+    END,
+    CASE
+        WHEN c.kind IS NULL THEN o.op
+        WHEN c.kind = 'send_recv' THEN 'send_recv:' || split_part(o.op, '_', 2)
+        ELSE c.kind
+    END,
+    aligned_ns(o.start_ns, k.offset_ns, k.drift, k.origin_ns),
+    aligned_ns(o.end_ns, k.offset_ns, k.drift, k.origin_ns),
+    CASE WHEN o.op = 'optimizer_clip' THEN o.op ELSE c.call END,
+    NULL
+FROM ops AS o
+JOIN _whatif_scope AS s USING (run_id)
+JOIN step_stats AS t ON t.run_id = o.run_id AND t.step = o.step
+JOIN clock_offsets AS k ON k.run_id = o.run_id AND k.rank = o.rank
+LEFT JOIN calls AS c ON c.run_id = o.run_id AND c.rank = o.rank AND c.seq = o.seq AND c.sub = 0
+WHERE s.reason IS NULL AND NOT t.warmup AND s.streams
+    AND o.start_ns IS NOT NULL AND o.end_ns IS NOT NULL

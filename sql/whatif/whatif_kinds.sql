@@ -1,0 +1,19 @@
+-- What each kind of operation costs the run, where ranks differ in it.
+-- @grain run_id, kind
+-- @column kind VARCHAR | Operation, collective and group as in `all_reduce:tp`, or send_recv with its direction.
+-- @column slowdown_ratio DOUBLE | Step with this kind as it was and equal peers elsewhere, over the step with equal peers everywhere.
+-- @column lost_ms DOUBLE ms | What a step would take less if the peers were equal in this kind.
+-- @column reason VARCHAR | Why there is no figure, as in whatif_ranks.
+WITH kinds AS (
+    SELECT DISTINCT run_id, kind FROM _whatif_nodes
+)
+SELECT
+    k.run_id,
+    k.kind,
+    s.slowdown_ratio,
+    s.lost_ms,
+    CASE WHEN j.abstains OR s.run_id IS NOT NULL THEN j.reason ELSE 'no_slowdown' END AS reason
+FROM kinds AS k
+JOIN _whatif_judged AS j USING (run_id)
+LEFT JOIN _whatif_subjects AS s
+    ON s.run_id = k.run_id AND s.scenario = 'kind' AND s.subject = k.kind

@@ -1,0 +1,46 @@
+-- How long each step would have taken with peers of equal speed, and with balanced stages.
+-- Replayed without delays, see whatif_runs; NULL where the run cannot be replayed.
+-- @grain run_id, step
+-- @column t_ms DOUBLE ms | The step replayed with its own lengths.
+-- @column peer_ms DOUBLE ms | With the median lengths of peers.
+-- @column balanced_ms DOUBLE ms | With stages that compute equally long, too.
+-- @column s_peer DOUBLE | t_ms over peer_ms.
+-- @column s_balance DOUBLE | peer_ms over balanced_ms.
+-- @column s_paper DOUBLE | The published analysis' slowdown: the ideal of compute is the mean over all stages.
+-- @column replay_error_ratio DOUBLE | How far the replay with delays is off the trace's step.
+-- @column delay_ratio DOUBLE | Part of the step that is not explained by what operations wait for.
+WITH spans AS (
+    SELECT run_id, step, max(end_ns) - min(origin_ns) AS span_ns
+    FROM _whatif_nodes
+    GROUP BY run_id, step
+),
+times AS (
+    SELECT
+        run_id, step,
+        max(time_ns) FILTER (scenario = 'actual') AS actual_ns,
+        max(time_ns) FILTER (scenario = 'delayed') AS delayed_ns,
+        max(time_ns) FILTER (scenario = 'peer') AS peer_ns,
+        max(time_ns) FILTER (scenario = 'balanced') AS balanced_ns,
+        max(time_ns) FILTER (scenario = 'raw') AS raw_ns,
+        max(time_ns) FILTER (scenario = 'mean') AS mean_ns
+    FROM _whatif_replays
+    WHERE subject = ''
+    GROUP BY run_id, step
+)
+SELECT
+    s.run_id,
+    s.step,
+    ns_to_ms(t.actual_ns) AS t_ms,
+    ns_to_ms(t.peer_ns) AS peer_ms,
+    ns_to_ms(t.balanced_ns) AS balanced_ms,
+    ratio(t.actual_ns, t.peer_ns) AS s_peer,
+    ratio(t.peer_ns, t.balanced_ns) AS s_balance,
+    ratio(t.raw_ns, t.mean_ns) AS s_paper,
+    CASE
+        WHEN t.delayed_ns IS NULL THEN 1
+        WHEN s.span_ns = t.delayed_ns THEN 0
+        ELSE ratio(abs(s.span_ns - t.delayed_ns), s.span_ns)
+    END AS replay_error_ratio,
+    1 - ratio(t.actual_ns, t.delayed_ns) AS delay_ratio
+FROM spans AS s
+JOIN times AS t USING (run_id, step)

@@ -1,0 +1,246 @@
+"""What if: replay of generated jobs and of a public trace against known truths, and abstention."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.lakes import ingest_and_build
+from tracelake.base.errors import ContractError
+from tracelake.models import load
+from tracelake.models.replay.kernel import Graph
+from tracelake.synth.archive import write_archive
+from tracelake.synth.schedule import simulate
+from tracelake.synth.spec import Spec
+
+JOBS = range(12)
+
+
+def generated(seed: int) -> Spec:
+    """A job with enough peers; every third has no slow rank."""
+    draw = random.Random(f"whatif/{seed}")
+    tp, pp, dp = draw.choice(((1, 1, 4), (2, 2, 2), (1, 2, 4), (2, 1, 4), (1, 4, 4)))
+    hosts: dict[str, Any] = draw.choice(({}, {"ranks_per_host": 2, "clock_offset_ms": 1234.5}))
+    return Spec(
+        formats=("rank_trace",),
+        seed=seed,
+        tp=tp,
+        pp=pp,
+        dp=dp,
+        micro_batches=draw.choice((1, 2, 4)),
+        steps=draw.choice((1, 2, 3)),
+        layers=2 * pp,
+        forward_ms=8.0,
+        backward_ms=16.0,
+        noise=draw.choice((0.0, 0.01)),
+        busbw_gbps=20.0,
+        slow_rank=draw.randrange(tp * pp * dp) if seed % 3 else None,
+        slow_factor=draw.choice((1.3, 1.5, 2.0)),
+        **hosts,
+    )
+
+
+def length(spec: Spec) -> int:
+    """Sum of the steps' lengths by the simulator itself, without noise."""
+    spans: dict[int, tuple[int, int]] = {}
+    for op in (op for ops in simulate(replace(spec, noise=0.0), 0) for op in ops):
+        begin, end = spans.get(op.step, (op.start, op.end))
+        spans[op.step] = min(begin, op.start), max(end, op.end)
+    return sum(end - begin for begin, end in spans.values())
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    archive = tmp_path_factory.mktemp("archive")
+    for seed in JOBS:
+        write_archive(archive / f"seed{seed:02}", generated(seed))
+    # A rank's file is missing, a call of one rank is missing, and a rank's clock is off by hours.
+    for name in ("dropped", "lost", "skewed"):
+        write_archive(archive / name, replace(generated(1), seed=100 + len(name)))
+        first = min((archive / name).rglob("*rank0_*.txt"))
+        text = first.read_text()
+        if name == "dropped":
+            first.unlink()
+        elif name == "lost":
+            calls = [line for line in text.splitlines(True) if ":dp_allreduce(" not in line]
+            assert len(calls) < len(text.splitlines())
+            first.write_text("".join(calls))
+        else:
+            lines = (line.replace("timestamp=4", "timestamp=9") for line in text.splitlines(True))
+            first.write_text("".join(lines))
+    lake = ingest_and_build(archive, tmp_path_factory.mktemp("lake"))
+    with duckdb.connect(str(lake.warehouse), read_only=True) as con:
+        yield con
+
+
+def test_injected_stragglers(jobs: duckdb.DuckDBPyConnection) -> None:
+    found = jobs.execute(
+        "SELECT min(s.path), r.rank, any_value(r.slowdown_ratio), any_value(w.cause),"
+        " any_value(r.reason), any_value(w.replay_error_ratio), any_value(w.s_peer)"
+        " FROM whatif_ranks AS r JOIN whatif_runs AS w USING (run_id)"
+        " JOIN sources AS s USING (run_id) WHERE s.path LIKE '%seed%' GROUP BY r.run_id, r.rank"
+    ).fetchall()
+    seen = set()
+    for path, rank, slowdown, cause, reason, error, s_peer in found:
+        spec = generated(int(path[path.index("seed") + 4 :][:2]))
+        seen.add(spec.seed)
+        assert error == 0
+        if spec.slow_rank is None:
+            assert (cause, slowdown, reason) == ("none", None, "no_slowdown")
+            assert abs(s_peer - 1) < 0.03
+        elif rank == spec.slow_rank:
+            true = length(spec) / length(replace(spec, slow_rank=None))
+            assert cause == "one_rank"
+            assert slowdown == pytest.approx(true, rel=0.005)
+        else:
+            assert slowdown <= 1.02
+    assert seen == set(JOBS)
+
+
+@pytest.mark.parametrize(
+    ("name", "reasons"),
+    [
+        ("dropped", {"run_incomplete"}),
+        ("lost", {"peer_not_seen", "run_incomplete"}),
+    ],
+)
+def test_abstains(jobs: duckdb.DuckDBPyConnection, name: str, reasons: set[str]) -> None:
+    found = jobs.execute(
+        "SELECT DISTINCT w.reason, w.s_peer, w.cause, w.gpu_hours_lost FROM whatif_runs AS w"
+        " JOIN sources AS s USING (run_id) WHERE s.path LIKE '%' || $1 || '/%'",
+        [name],
+    ).fetchall()
+    assert found
+    for reason, *figures in found:
+        assert reason in reasons
+        assert figures == [None, None, None]
+
+
+def test_a_clock_that_is_off_is_aligned_first(jobs: duckdb.DuckDBPyConnection) -> None:
+    spec = generated(1)
+    found = jobs.execute(
+        "SELECT any_value(r.slowdown_ratio) FROM whatif_ranks AS r JOIN sources AS s USING (run_id)"
+        " WHERE s.path LIKE '%skewed/%' AND r.rank = $1",
+        [spec.slow_rank],
+    ).fetchall()
+    true = length(spec) / length(replace(spec, slow_rank=None))
+    assert found == [(pytest.approx(true, rel=0.005),)]
+
+
+def test_public_trace(corpus: Path, tmp_path: Path) -> None:
+    lake = ingest_and_build(corpus / "rank_trace" / "gpt_tp2_pp4_bs2", tmp_path / "lake")
+    with duckdb.connect(str(lake.warehouse), read_only=True) as con:
+        run = con.execute(
+            "SELECT t_ms, peer_ms, round(s_peer, 3), round(s_paper, 3), cause, reason,"
+            " replay_error_ratio FROM whatif_runs"
+        ).fetchall()
+        assert run == [(3838.22, 3247.995, 1.182, 1.105, "one_rank", "one_peer", 0.0)]
+        ranks = con.execute(
+            "SELECT rank, round(slowdown_ratio, 3), round(fixed_ratio, 3), round(lost_ms)"
+            " FROM whatif_ranks ORDER BY slowdown_ratio DESC"
+        ).fetchall()
+        assert ranks[0] == (7, 1.173, 0.952, 562.0)
+        assert all(slowdown <= 1.004 for _, slowdown, *_ in ranks[1:])
+
+
+def brute_force(
+    after: list[list[int]], groups: list[list[int]], lengths: list[int]
+) -> list[int] | None:
+    """Ends by recursion without any order, or None where nodes wait for each other."""
+    starts: dict[int, int] = {}
+    ends: dict[int, int] = {}
+    members: dict[int, list[int]] = {}
+    for node, own in enumerate(groups):
+        for group in own:
+            members.setdefault(group, []).append(node)
+    for _ in range(2 * len(after) + 1):
+        for node, prev in enumerate(after):
+            if all(p in ends for p in prev):
+                starts[node] = max((ends[p] for p in prev), default=0)
+            met = [m for group in groups[node] for m in members[group]] or [node]
+            if all(m in starts for m in met):
+                ends[node] = max(starts[m] for m in met) + lengths[node]
+    return [ends[node] for node in range(len(after))] if len(ends) == len(after) else None
+
+
+def random_graph(draw: random.Random) -> tuple[list[list[int]], list[list[int]]]:
+    """Chains of some ranks, which meet in random groups; a group is named by a node."""
+    ranks, long = draw.randint(1, 4), draw.randint(1, 8)
+    after = [[n - 1] if n % long else [] for n in range(ranks * long)]
+    groups: list[list[int]] = [[] for _ in after]
+    for group in range(min(len(after), draw.randint(0, 6))):
+        places = sorted(draw.randrange(long) for _ in range(ranks))
+        for rank in draw.sample(range(ranks), draw.randint(1, ranks)):
+            node = rank * long + places[rank]
+            if len(groups[node]) < 2:
+                groups[node].append(group)
+    for n in range(1, len(after)):
+        if draw.random() < 0.2:
+            after[n] = sorted({*after[n], draw.randrange(n)})
+    return after, groups
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_replay_is_the_longest_path(seed: int) -> None:
+    draw = random.Random(seed)
+    after, groups = random_graph(draw)
+    nodes = len(after)
+    real, ideal = ([draw.randint(0, 9) for _ in after] for _ in range(2))
+    keys = [draw.randrange(3) for _ in after]
+    two = np.array([[*own, -1, -1][:2] for own in groups], np.int32)
+    graph = Graph.of(pa.array(after, pa.list_(pa.int32())), two)
+    found = graph.times(
+        np.array(ideal), np.array(keys, np.int32), range(3), np.array(real), np.zeros(nodes, int)
+    )
+    for key, time in enumerate(found):
+        mixed = [r if k == key else i for r, i, k in zip(real, ideal, keys, strict=True)]
+        ends = brute_force(after, groups, mixed)
+        assert time == (None if ends is None else max(ends))
+
+
+def test_pruned_ranks_are_below_a_thousandth() -> None:
+    """A length that grows by some time delays the end by at most that time."""
+    draw = random.Random(0)
+    for _ in range(50):
+        after, groups = random_graph(draw)
+        lengths = [draw.randint(0, 9) for _ in after]
+        more = [draw.choice((0, 0, 3)) for _ in after]
+        before = brute_force(after, groups, lengths)
+        slower = brute_force(after, groups, [a + b for a, b in zip(lengths, more, strict=True)])
+        if before is not None and slower is not None:
+            assert max(slower) - max(before) <= sum(more)
+
+
+def test_a_kernel_takes_what_it_declares(tmp_path: Path) -> None:
+    (tmp_path / "what").mkdir()
+    model = tmp_path / "what" / "_model.sql"
+    head = "-- A row.\n-- @internal\n-- @kernel {}\n-- @grain run_id\n"
+    model.write_text(head.format("replay") + "SELECT run_id FROM runs\n")
+    with pytest.raises(ContractError, match="does not give what kernel replay takes"):
+        load(tmp_path)
+    model.write_text(head.format("other") + "SELECT run_id FROM runs\n")
+    with pytest.raises(ContractError, match="unknown kernel other"):
+        load(tmp_path)
+
+
+def test_runs_without_operations_load_no_kernel(tmp_path: Path) -> None:
+    """A child process, because other tests have loaded it here."""
+    import subprocess
+
+    write_archive(tmp_path / "logs", Spec(formats=("optimus",), seed=1))
+    script = (
+        "import sys; from pathlib import Path; from tests.lakes import ingest_and_build;"
+        f"ingest_and_build(Path({str(tmp_path / 'logs')!r}), Path({str(tmp_path / 'lake')!r}));"
+        "sys.exit('tracelake.models.replay' in sys.modules)"
+    )
+    root = Path(__file__).parent.parent
+    subprocess.run([sys.executable, "-c", script], cwd=root, check=True, timeout=120)
