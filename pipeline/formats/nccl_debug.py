@@ -60,7 +60,7 @@ class _Reader:
         size = whole(found[3], 31)
         self._widest = max(self._widest, size)
         place = {"host": found[1], "device": found[4], "bus_id": found[5], "ranks": size}
-        return [("places", {"rank": whole(found[2], 31), **place})]
+        return [("comm_ranks", {"rank": whole(found[2], 31), **place})]
 
     def finish(self) -> RunFacts:
         counted = sorted(self._transports.items())
@@ -76,7 +76,7 @@ FORMAT = LineFormat(
     doc="Logs with NCCL_DEBUG=INFO: hosts, ranks, devices and transports.",
     sniff=_sniff,
     reader=_Reader,
-    tables=("places",),
+    tables=("comm_ranks",),
     prefixed=True,
     places=places_of,
     lines=(

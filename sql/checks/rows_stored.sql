@@ -10,7 +10,7 @@ WITH stored AS (
         UNION ALL SELECT run_id, source_id FROM workload_passes
         UNION ALL SELECT run_id, source_id FROM bandwidth_tests
         UNION ALL SELECT run_id, source_id FROM timings
-        UNION ALL SELECT run_id, source_id FROM places
+        UNION ALL SELECT run_id, source_id FROM comm_ranks
     ) AS records
     GROUP BY run_id, source_id
 )

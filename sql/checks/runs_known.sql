@@ -11,7 +11,7 @@ WITH seen AS (
     UNION SELECT DISTINCT run_id FROM workload_passes
     UNION SELECT DISTINCT run_id FROM bandwidth_tests
     UNION SELECT DISTINCT run_id FROM timings
-    UNION SELECT DISTINCT run_id FROM places
+    UNION SELECT DISTINCT run_id FROM comm_ranks
 ),
 known AS (
     SELECT run_id, count(*) AS times FROM runs GROUP BY run_id
