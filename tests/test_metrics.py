@@ -121,7 +121,7 @@ def test_a_wrong_file_or_link_is_refused(tmp_path: Path, tracelake: Command) -> 
 def test_odd_labels_and_numbers_can_be_read() -> None:
     odd = {"a": 'quote " backslash \\ newline \n end', "b": ""}
     text = written([Gauge("x", "Doc.", [(odd, 1.5e-7), ({"a": "1", "b": "2"}, 3.0)])])
-    (family,) = openmetrics(text)
+    (family,) = openmetrics(text)  # type: ignore[no-untyped-call]
     assert [(s.labels, s.value) for s in family.samples] == [
         (odd, 1.5e-7),
         ({"a": "1", "b": "2"}, 3.0),

@@ -11,6 +11,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+import duckdb
+
 from tests.conftest import ROOT
 from tracelake.base.disk_cache import places
 
@@ -65,3 +67,4 @@ def test_the_command_is_blind_to_a_package_called_pipeline(tmp_path: Path) -> No
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("tracelake ")
+    assert f"\nduckdb {duckdb.__version__}\n" in done.stdout

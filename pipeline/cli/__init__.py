@@ -10,11 +10,11 @@ from typing import NoReturn
 
 from tracelake.base.errors import RefusedError, TracelakeError, exit_code_of, next_step
 from tracelake.base.signals import end_if_abandoned, listening
-from tracelake.cli import ask, export, jobs, keep, look, synth, timeline
+from tracelake.cli import ask, export, jobs, keep, look, mcp, synth, timeline
 from tracelake.cli.app import app
 from tracelake.cli.steps import speak
 
-__all__ = ["app", "ask", "export", "jobs", "keep", "look", "main", "synth", "timeline"]
+__all__ = ["app", "ask", "export", "jobs", "keep", "look", "main", "mcp", "synth", "timeline"]
 
 
 def main() -> None:

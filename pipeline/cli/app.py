@@ -19,6 +19,8 @@ from tracelake.cli.steps import log_format, speak
 INTERRUPTED = 130
 # Exit code that a shell reports for a program that wrote to a closed pipe.
 PIPE_CLOSED = 141
+# What a report of a problem should name: libraries that read, compute and write.
+_LIBRARIES = ("duckdb", "polars", "pyarrow", "numpy", "numba", "distributed", "obstore", "mcp")
 
 
 class _Commands(TyperGroup):
@@ -64,9 +66,18 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
+        import platform
+        from importlib.metadata import PackageNotFoundError, version
+
         from tracelake import __version__
 
         typer.echo(f"tracelake {__version__}")
+        typer.echo(f"python {platform.python_version()}")
+        for name in _LIBRARIES:
+            try:
+                typer.echo(f"{name} {version(name)}")
+            except PackageNotFoundError:
+                typer.echo(f"{name} is not installed")
         raise typer.Exit
 
 

@@ -23,7 +23,10 @@ def connect(**config: str | int | bool) -> duckdb.DuckDBPyConnection:
         "error_on_division_by_zero": False,
     }
     con = duckdb.connect(":memory:", config={**alone, **config})
-    con.execute("SET enable_progress_bar = false")
+    # In a notebook without ipywidgets it is off, and DuckDB refuses to set it.
+    ((shown,),) = con.execute("SELECT current_setting('enable_progress_bar')").fetchall()
+    if shown:
+        con.execute("SET enable_progress_bar = false")
     return con
 
 

@@ -1,0 +1,293 @@
+"""Offer a lake to language models by the Model Context Protocol: a tool per question.
+
+Every answer has `reasons`, why figures of its runs are missing, and `evidence`, the file and line
+where one can look.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ParamSpec, TypeAlias, TypeVar
+
+import duckdb
+from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+
+from tracelake import __version__
+from tracelake.base.errors import TracelakeError, UsageError
+from tracelake.lake import Lake
+from tracelake.models import describe, relation_columns
+from tracelake.models.base import literal
+from tracelake.output.terminal import named_run, read_changes, read_run, run_before
+from tracelake.schema.tables import reasons
+from tracelake.warehouse import Parameters, ask, example, examples_table
+from tracelake.warehouse.run_rows import run_rows
+from tracelake.warehouse.running import query_error
+from tracelake.warehouse.statements import read_statements
+from tracelake.warehouse.values import jsonable, rows_of
+
+Document: TypeAlias = dict[str, Any]
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_Con: TypeAlias = duckdb.DuckDBPyConnection
+
+MAX_ROWS = 1000
+_SECONDS = 60.0
+_MEMORY = 1_000_000_000
+# Runs of an answer whose reasons and evidence are given.
+_RUNS = 10
+_REASONS = 50
+_INSTRUCTIONS = """\
+A lake holds logs of distributed training jobs as tables, and models that say where the time went.
+Begin with findings or incidents; show explains one run, diff compares two. describe names tables
+and columns with units; query runs SQL of DuckDB. A figure that is NULL was not computed: `reasons`
+says why. `evidence` says in which file and line one can look."""
+_FINDINGS = """
+FROM findings WHERE $run IS NULL OR run_id = $run
+ORDER BY list_position(['critical', 'warning', 'notice'], severity),
+    cost_gpu_hours DESC NULLS LAST, run_id, kind, subject
+"""
+_INCIDENTS = """
+FROM incidents WHERE open OR $closed
+ORDER BY open DESC, list_position(['critical', 'warning', 'notice'], severity),
+    cost_gpu_hours_per_day DESC NULLS LAST, incident
+"""
+# Tables whose longest row shows where time went, with that time.
+_TIMED = {"ops": "duration_ns", "layer_times": "total_ns"}
+
+
+def serve(lake: Lake) -> None:
+    """Answer on standard input and output until the client goes."""
+    server(lake).run("stdio")
+
+
+def server(lake: Lake) -> MCPServer[Any]:
+    """Return a server whose tools read the lake as it is at each call."""
+    made: MCPServer[Any] = MCPServer(
+        "tracelake", version=__version__, instructions=_INSTRUCTIONS, log_level="WARNING"
+    )
+    tools = _Tools(lake)
+    for tool in (
+        tools.query,
+        tools.ask,
+        tools.describe,
+        tools.findings,
+        tools.incidents,
+        tools.show,
+        tools.diff,
+    ):
+        made.tool()(_answering(tool))
+    return made
+
+
+def _answering(tool: Callable[_P, Document]) -> Callable[_P, Document]:
+    """Make errors of tracelake answers, which say what to do; others are bugs."""
+
+    @functools.wraps(tool)
+    def call(*args: _P.args, **given: _P.kwargs) -> Document:
+        try:
+            return tool(*args, **given)
+        except TracelakeError as error:
+            raise ToolError(str(error)) from error
+
+    return call
+
+
+class _Tools:
+    """The tools; their docstrings are what a model reads."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+
+    def query(
+        self, sql: str, params: dict[str, Any] | None = None, max_rows: int = 100
+    ) -> Document:
+        """Run one SELECT of DuckDB SQL over tables and models; see describe for their columns.
+
+        The query can read the lake only. $name in it takes values from params. At most 1000 rows
+        are returned; `truncated` says whether there are more.
+        """
+        return self._rows(sql, params or {}, max_rows)
+
+    def ask(self, name: str = "", run: str = "", max_rows: int = 100) -> Document:
+        """Answer a saved question, optionally about one run; without a name, list the questions."""
+        if not name:
+            return {"questions": examples_table().to_pylist()}
+        saved = example(name)
+        named = {"run": self._do(lambda con: named_run(con, run))} if run else {}
+        answer = self._rows(saved.body, saved.bind(named), max_rows)
+        return {"question": saved.question, "reading": saved.reading, **answer}
+
+    def describe(self, table: str = "") -> Document:
+        """List tables and models, or the columns of one with type, unit and meaning."""
+        return {"rows": describe(table or None).to_pylist()}
+
+    def findings(self, run: str = "", max_rows: int = 100) -> Document:
+        """List what is wrong with one run or all, the most severe first: why, cost, what to do."""
+        run_id = self._do(lambda con: named_run(con, run)) if run else None
+        return self._rows(_FINDINGS, {"run": run_id}, max_rows)
+
+    def incidents(self, closed: bool = False, max_rows: int = 100) -> Document:
+        """List findings joined over runs of a configuration: since when, how often, cause, cost."""
+        return self._rows(_INCIDENTS, {"closed": closed}, max_rows)
+
+    def show(self, run: str) -> Document:
+        """Show one run: where the time went, what is missing.
+
+        A run is named by its id, a unique part of one, or latest; latest~1 is the one before it.
+        """
+
+        def read(con: _Con) -> Document:
+            run_id = named_run(con, run)
+            return {**read_run(con, run_id), **self._grounds(con, [{"run_id": run_id}])}
+
+        return self._do(read)
+
+    def diff(self, run: str, other: str = "") -> Document:
+        """Compare two runs, operation by operation.
+
+        Without other, the run is compared with the one before it of its configuration.
+        """
+
+        def read(con: _Con) -> Document:
+            one = named_run(con, run)
+            pair = (one, named_run(con, other)) if other else (run_before(con, one), one)
+            both = [{"run_id": run_id} for run_id in pair]
+            return {**read_changes(con, *pair), **self._grounds(con, both)}
+
+        return self._do(read)
+
+    def _rows(self, sql: str, params: Parameters, most: int) -> Document:
+        if not 1 <= most <= MAX_ROWS:
+            raise UsageError(f"max_rows is {most}", hint=f"give 1 to {MAX_ROWS}")
+
+        def read(con: _Con) -> Document:
+            values = {name.lower(): value for name, value in params.items()}
+            statements = read_statements(con, sql, values)
+            if len(statements) > 1:
+                raise UsageError("there are several queries", hint="call query once for each")
+            (statement,) = statements
+            relation = con.sql(statement.sql, params=dict(statement.parameters))
+            reader = relation.to_arrow_reader(most + 1)
+            rows: list[Document] = []
+            for batch in reader:
+                rows += [
+                    {name: jsonable(v) for name, v in zip(reader.schema.names, row, strict=True)}
+                    for row in rows_of(batch)
+                ]
+                if len(rows) > most:
+                    reader.close()  # the connection answers one query at a time
+                    break
+            shown = rows[:most]
+            counts = {"row_count": len(shown), "truncated": len(rows) > most}
+            return {"rows": shown, **counts, **self._grounds(con, shown)}
+
+        return self._do(read)
+
+    def _do(self, work: Callable[[_Con], _T]) -> _T:
+        """Return the result of the work on the warehouse that is in place now."""
+
+        def once(con: _Con) -> _T:
+            ends = threading.Timer(_SECONDS, con.interrupt)
+            ends.start()
+            try:
+                return work(con)
+            except duckdb.InterruptException as error:
+                raise UsageError(
+                    f"no answer within {_SECONDS:g} s", hint="query fewer runs or rows"
+                ) from error
+            except duckdb.Error as error:
+                raise query_error(self._lake, str(error), limited=True) from error
+            finally:
+                ends.cancel()
+
+        return ask(self._lake, "the lake", once, memory=_MEMORY)
+
+    def _grounds(self, con: _Con, rows: Sequence[Mapping[str, Any]]) -> Document:
+        """Return why figures of the rows' runs are missing, and where one can look."""
+        found = (row.get("run_id") or row.get("latest_run") for row in rows)
+        runs = list(dict.fromkeys(run for run in found if isinstance(run, str)))[:_RUNS]
+        why = con.execute(
+            "SELECT run_id, figure, reason, remedy FROM abstentions"
+            " WHERE run_id IN (SELECT unnest($1::VARCHAR[])) ORDER BY ALL LIMIT $2",
+            [runs, _REASONS],
+        ).fetchall()
+        docs = reasons()
+        return {
+            "reasons": [
+                {
+                    "run_id": run,
+                    "figure": figure,
+                    "reason": f"{name}: {docs[name]}",
+                    "remedy": remedy,
+                }
+                for run, figure, name, remedy in why
+            ],
+            "evidence": self._evidence(con, rows, runs),
+        }
+
+    def _evidence(
+        self, con: _Con, rows: Sequence[Mapping[str, Any]], runs: Sequence[str]
+    ) -> list[Document]:
+        """Return a file and line per row that has them, else per run: the longest row of it."""
+        lines = [(row["run_id"], row["source_id"], row["line"]) for row in rows if _is_line(row)]
+        if lines:
+            return [
+                {"run_id": run, "where": _where(con, run, source, line), "shows": "the row"}
+                for run, source, line in lines[:_REASONS]
+            ]
+        evidence = []
+        for run in runs:
+            row = next((r for r in rows if run in (r.get("run_id"), r.get("latest_run"))), {})
+            if row.keys() >= {"latest_run", "incident"}:
+                row = _finding(con, run, str(row["incident"]))
+            evidence.append(self._longest(con, run, row))
+        return evidence
+
+    def _longest(self, con: _Con, run: str, row: Mapping[str, Any]) -> Document:
+        for table, time in _TIMED.items():
+            columns = {column.name for column in relation_columns(table)}
+            about = {
+                key: row[key]
+                for key in ("rank", "op")
+                if key in columns and row.get(key) is not None
+            }
+            wanted = " AND ".join(f"{key} = {_text(value)}" for key, value in about.items())
+            found = con.execute(
+                f"SELECT source_id, line FROM ({run_rows(con, self._lake, table, run)})"
+                f" WHERE {wanted or 'true'} ORDER BY {time} DESC NULLS LAST, line LIMIT 1"
+            ).fetchall()
+            if found:
+                said = "".join(f" of {key} {value}" for key, value in about.items())
+                where = _where(con, run, *found[0])
+                return {"run_id": run, "where": where, "shows": f"longest row in {table}{said}"}
+        return {"run_id": run, "where": _where(con, run, 0, 1), "shows": "first file of the run"}
+
+
+def _finding(con: _Con, run: str, incident: str) -> Document:
+    """Return rank and operation that an incident is about in a run."""
+    found = con.execute(
+        "SELECT rank, op FROM findings WHERE run_id = $1 AND incident = $2"
+        " ORDER BY rank IS NULL, op IS NULL LIMIT 1",
+        [run, incident],
+    ).fetchall()
+    return dict(zip(("rank", "op"), found[0], strict=True)) if found else {}
+
+
+def _is_line(row: Mapping[str, Any]) -> bool:
+    return all(row.get(name) is not None for name in ("run_id", "source_id", "line"))
+
+
+def _text(value: object) -> str:
+    return literal(value) if isinstance(value, str) else str(value)
+
+
+def _where(con: _Con, run: str, source: int, line: int) -> str:
+    """Return `path:line` of a row of a run."""
+    found = con.execute(
+        "SELECT concat_ws('/', path, member) FROM sources WHERE run_id = $1 AND source_id = $2",
+        [run, source],
+    ).fetchall()
+    return f"{found[0][0] if found else run}:{line}"

@@ -1,0 +1,113 @@
+"""`tracelake mcp`, asked by the official client over standard input and output."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+
+import tracelake
+from tests.conftest import SAMPLE
+
+SLOW = "wd8_tp2_pp2_numl4_bs1_gpt2bpetokenizer-173a3a41"
+Work = Callable[[Client], Coroutine[Any, Any, Any]]
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("mcp") / "lake"
+    tracelake.run(SAMPLE, path)
+    return path
+
+
+def ask(lake: Path, *calls: tuple[str, dict[str, Any]]) -> list[Any]:
+    """The answers to calls of tools in one session; the text of those that fail."""
+    code = "from tracelake.cli import main; main()"
+    server = StdioServerParameters(
+        command=sys.executable, args=["-c", code, "mcp", "--lake", str(lake)], env=dict(os.environ)
+    )
+
+    async def session() -> list[Any]:
+        async with Client(server) as client:
+            listed = await client.list_tools()
+            answers: list[Any] = [{tool.name: tool.description for tool in listed.tools}]
+            for name, arguments in calls:
+                result = await client.call_tool(name, arguments)
+                answers.append(
+                    result.content[0].text  # type: ignore[union-attr]
+                    if result.is_error
+                    else result.structured_content
+                )
+            return answers
+
+    return asyncio.run(session())
+
+
+def test_every_tool_answers_with_reasons_and_lines(lake: Path) -> None:
+    tools, found, incidents, shown, changed, asked, listed, tables, rows = ask(
+        lake,
+        ("findings", {"run": "173a"}),
+        ("incidents", {}),
+        ("show", {"run": "803d"}),
+        ("diff", {"run": "8c53", "other": "173a"}),
+        ("ask", {"name": "slow_ranks", "run": SLOW}),
+        ("ask", {}),
+        ("describe", {"table": "straggler_ranks"}),
+        ("query", {"sql": "FROM ops WHERE run_id = $r", "params": {"r": SLOW}, "max_rows": 3}),
+    )
+    assert tools.keys() == {
+        *("query", "ask", "describe", "findings", "incidents", "show", "diff"),
+    }
+    assert all(tools.values())
+    (finding,) = found["rows"]
+    assert (finding["kind"], finding["rank"]) == ("straggler", 2)
+    (evidence,) = found["evidence"]
+    path, line = evidence["where"].rsplit(":", 1)
+    assert "rank2" in path
+    assert evidence["shows"] == "longest row in ops of rank 2 of op forward_step"
+    (source,) = [p for p in SAMPLE.rglob("*") if str(p).endswith(path)]
+    assert "forward_step" in source.read_text().splitlines()[int(line) - 1]
+    assert incidents["rows"][0]["latest_run"] == SLOW
+    assert incidents["evidence"] == found["evidence"]
+    assert shown["reasons"]
+    assert all(": " in why["reason"] for why in shown["reasons"])
+    assert len(changed["evidence"]) == 2
+    assert asked["rows"][0]["rank"] == 2
+    assert asked["reading"]
+    assert "slow_ranks" in {question["name"] for question in listed["questions"]}
+    assert "slowdown" in {column["column"] for column in tables["rows"]}
+    assert (rows["row_count"], rows["truncated"]) == (3, True)
+    assert [e["where"].rsplit(":", 1)[1] for e in rows["evidence"]] == [
+        str(row["line"]) for row in rows["rows"]
+    ]
+
+
+def test_a_wrong_call_is_an_answer_that_says_what_to_do(lake: Path) -> None:
+    _, *answers = ask(
+        lake,
+        ("query", {"sql": "COPY runs TO 'x'"}),
+        ("query", {"sql": "FROM read_csv('/etc/passwd')"}),
+        ("query", {"sql": "FROM nowhere"}),
+        ("query", {"sql": "FROM ops", "max_rows": 1_000_000}),
+        ("show", {"run": "nothing"}),
+        ("query", {"sql": "SELECT 1 AS one"}),
+    )
+    for answer, said in zip(
+        answers,
+        (
+            "COPY is not allowed",
+            "not allowed",
+            "nowhere does not exist",
+            "give 1 to 1000",
+            "no run",
+        ),
+        strict=False,
+    ):
+        assert said in answer
+    assert answers[-1]["rows"] == [{"one": 1}]
