@@ -29,6 +29,7 @@ from tracelake.cli.options import (
     FailOn,
     Format,
     Given,
+    GpuHourPrice,
     HostsFile,
     InputFormat,
     Inputs,
@@ -113,6 +114,7 @@ def run(
             help="Run this command at the end, also after a failure; its stdin is the summary.",
         ),
     ] = None,
+    price: GpuHourPrice = None,
     keep: Annotated[
         int | None,
         typer.Option(
@@ -166,7 +168,13 @@ def run(
         job.add_runs(opened, built.failed)
         late, path = job.late(opened), request.page.path
         written = write_page(
-            opened, path, voice, since=request.since, late=late, now=request.started
+            opened,
+            path,
+            voice,
+            since=request.since,
+            late=late,
+            now=request.started,
+            price=price,
         )
         job.add_page(opened, written)
         if report is None:
