@@ -64,26 +64,28 @@ function makeSortable(table) {
 }
 
 // A word of the filter is a comparison of a column (bubble>70), or text that a row must have.
-function condition(word, heads) {
+function condition(word) {
   const parts = /^([a-z_]+)(>=|<=|>|<|=)(-?[\d.]+)$/.exec(word);
   const plain = (text) => text.toLowerCase().replace(/[^a-z]/g, "");
-  const column = parts ? heads.findIndex((head) => plain(head).startsWith(plain(parts[1]))) : -1;
-  if (column < 0) return (row, text) => text.includes(word);
+  const known = [...document.querySelectorAll("table.headline th")];
+  const named = (head) => plain(head.textContent).startsWith(plain(parts[1]));
+  if (!parts || !known.some(named)) return (row, text) => text.includes(word);
   const limit = Number(parts[3]);
   const compare = { ">": (v) => v > limit, "<": (v) => v < limit, ">=": (v) => v >= limit, "<=": (v) => v <= limit, "=": (v) => v === limit }[parts[2]];
-  return (row) => compare(number(row.cells[column]));
+  return (row) => {
+    const column = [...row.closest("table").tHead.rows[0].cells].findIndex(named);
+    return column >= 0 && compare(number(row.cells[column]));
+  };
 }
 
 function makeFilter(filter) {
-  const table = document.querySelector("table.headline");
-  const heads = [...table.tHead.rows[0].cells].map((head) => head.textContent);
-  const rows = [...table.tBodies[0].rows];
+  const rows = [...document.querySelectorAll("table.headline tbody tr")];
   const texts = rows.map((row) => `${row.textContent} ${row.dataset.words}`.toLowerCase());
   const count = document.getElementById("count");
   const urgent = document.getElementById("urgent");
   const configs = [...document.querySelectorAll("button[data-config]")];
   const apply = () => {
-    const wanted = filter.value.toLowerCase().split(/\s+/).filter(Boolean).map((word) => condition(word, heads));
+    const wanted = filter.value.toLowerCase().split(/\s+/).filter(Boolean).map(condition);
     const config = configs.find((button) => button.getAttribute("aria-pressed") === "true")?.dataset.config.toLowerCase();
     let shown = 0;
     rows.forEach((row, place) => {

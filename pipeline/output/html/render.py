@@ -143,6 +143,10 @@ def _glossary() -> list[tuple[str, str, list[tuple[str, Column]]]]:
         for name, title, shown in relations
     ]
     known[0][2].append(BESIDE_BASELINE)
+    listed = {column.name: column for column in relation_columns("run_list")}
+    heads = {"label": "label", "run": "hash", "date": "run_date", "size": "size"}
+    known[0][2] += [(shown, listed[name]) for shown, name in heads.items()]
+    known[0][2].append(("problems", listed["problems"]))
     return known
 
 
