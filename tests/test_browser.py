@@ -204,6 +204,19 @@ def test_a_run_opens_with_its_verdict_and_marks_the_slow_rank(browser: Browser, 
     assert canvas.screenshot() != before
 
 
+def test_two_runs_are_compared_on_the_page(browser: Browser, path: Path) -> None:
+    page = Opened(browser, path).page
+    compare = page.locator("#compare")
+    compare.locator("[data-side=before]").select_option("trace06")
+    compare.locator("[data-side=after]").select_option("trace07")
+    compare.locator("button").click()
+    svg = compare.locator("svg")
+    svg.wait_for()
+    assert svg.get_attribute("aria-label") == (
+        "Operations of a step: 300.0 ms before, 350.0 ms after"
+    )
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(browser: Browser, path: Path, scheme: Scheme) -> None:
     opened = Opened(browser, path, scheme=scheme)
