@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+import axe_playwright_python
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
@@ -18,6 +19,7 @@ from tracelake.models import build
 from tracelake.output.html import write_report
 
 BROWSER = find_browser()
+AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 Scheme: TypeAlias = Literal["light", "dark"]
 EVIL = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 pytestmark = pytest.mark.skipif(
@@ -155,8 +157,76 @@ def test_runs_are_sorted_and_filtered(browser: Browser, path: Path) -> None:
     page.fill("#filter", "trace0 rank_trace")
     assert names.count() == 10
     assert page.locator("#count").inner_text() == "10 of 14"
+    page.fill("#filter", "step>310 trace")
+    assert names.all_inner_texts() == ["trace07"]
+    page.fill("#filter", "step<=310 rank_trace")
+    assert names.count() == 11
+    page.fill("#filter", "")
+    page.locator("button[data-config]").first.click()
+    assert names.count() == 12
+    page.locator("button[data-config]").first.click()
     page.check("#urgent")
     assert names.all_inner_texts() == ["trace07"]
+
+
+def test_incidents_come_first_with_cause_and_links(browser: Browser, path: Path) -> None:
+    page = Opened(browser, path).page
+    card = page.locator("#attention article").first
+    box = card.bounding_box()
+    assert box is not None
+    assert box["y"] < 300, "the first incident is on the first screen"
+    said = card.inner_text()
+    assert "rank 2" in said
+    assert "since Mar 8, 2025" in said
+    assert "GPU h a day" in said
+    dots = card.locator("svg.dates circle")
+    assert dots.count() == 12
+    assert card.locator("svg.dates circle.own").count() == 1
+    assert card.locator("svg.dates line.break").count() == 1
+    assert card.locator("svg.strip rect.hot").count() == 1
+    labels = card.locator("svg.dates text").all_inner_texts()
+    assert "Mar 1, 2025" in labels
+    assert "Mar 12" in labels
+
+
+def test_a_run_opens_with_its_verdict_and_marks_the_slow_rank(browser: Browser, path: Path) -> None:
+    opened = Opened(browser, path)
+    opened.open_run("trace07")
+    run = opened.page.locator("[id='run-trace07']")
+    first = run.locator(".verdicts li").first
+    assert "rank 2" in first.inner_text()
+    timeline = run.locator("figure[data-chart=timeline]")
+    assert timeline.locator("select option").count() >= 1
+    assert "waiting" in timeline.locator(".legend").inner_text()
+    canvas = timeline.locator("canvas")
+    before = canvas.screenshot()
+    timeline.locator("input").fill("backward")
+    assert canvas.screenshot() != before
+
+
+def test_two_runs_are_compared_on_the_page(browser: Browser, path: Path) -> None:
+    page = Opened(browser, path).page
+    compare = page.locator("#compare")
+    compare.locator("[data-side=before]").select_option("trace06")
+    compare.locator("[data-side=after]").select_option("trace07")
+    compare.locator("button").click()
+    svg = compare.locator("svg")
+    svg.wait_for()
+    assert svg.get_attribute("aria-label") == (
+        "Operations of a step: 300.0 ms before, 350.0 ms after"
+    )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(browser: Browser, path: Path, scheme: Scheme) -> None:
+    opened = Opened(browser, path, scheme=scheme)
+    opened.open_run("trace07")
+    opened.page.evaluate(AXE)
+    found = opened.page.evaluate(
+        "() => axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'best-practice']})"
+        ".then(r => r.violations.map(v => [v.impact, v.id, v.nodes[0].html.slice(0, 200)]))"
+    )
+    assert [v for v in found if v[0] in {"serious", "critical"}] == []
 
 
 def test_a_link_opens_the_run_and_the_sql(browser: Browser, path: Path) -> None:
@@ -185,7 +255,7 @@ def test_headings_explain_themselves(browser: Browser, path: Path) -> None:
         """() => [...document.querySelectorAll("table[data-of] th, dl.cards dt")]
             .filter(head => !head.title).map(head => head.textContent.trim())"""
     )
-    assert set(without) <= {"parts", "attention", "steps over time", "path"}
+    assert set(without) <= {"parts", "steps over time", "path"}
 
 
 def test_what_a_log_says_stays_text(browser: Browser, tmp_path: Path) -> None:

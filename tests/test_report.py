@@ -59,7 +59,7 @@ def figures(node: Node, title: str, *names: str) -> list[tuple[str, ...]]:
 
 
 def listed(page: Node) -> list[str]:
-    return [row["run id"] for row in page.section("Runs").table()]
+    return [cell.text for cell in page.by_id("runs").all("td", "name")]
 
 
 def test_the_page_says_when_and_of_what(page: Node, lake: Lake) -> None:
@@ -92,43 +92,48 @@ def test_the_page_needs_nothing_else(page: Node) -> None:
     )
 
 
-def test_headline_names_each_run_newest_first(page: Node) -> None:
+def test_headline_names_each_run_the_most_severe_first(page: Node) -> None:
     rows = page.section("Runs").table()
-    assert [row["run id"] for row in rows] == ["log", "slow", "even", "plan"]
-    slow = rows[1]
-    assert slow["attention"] == "stragglers"
+    assert [row["label"] for row in rows] == ["slow", "log", "even"]
+    slow = rows[0]
+    assert slow["problems"] == "straggler"
     assert (slow["step p50 (ms)"], slow["bubble (%)"], slow["stragglers"]) == (
         "350.00",
         "10.7",
         "1",
     )
-    assert rows[3]["step p50 (ms)"] == NOTHING
-    assert rows[0]["rejects"] == "2"
+    assert rows[1]["rejects"] == "2"
+    (plan,) = page.by_id("runs").all("details")
+    assert [cell.text for cell in plan.all("td", "name")] == ["plan"]
 
 
 def test_headline_says_why_a_figure_is_missing(tmp_path: Path) -> None:
-    lake = make(tmp_path / "lake", {"alone": trace_run(ranks=1, simulated=True)})
+    lake = make(
+        tmp_path / "lake", {"alone": trace_run(ranks=1, simulated=True), "even": trace_run()}
+    )
     page = write(lake, tmp_path / "page.html")
     heads = [head.text for head in page.all("table", "headline")[0].all("th")]
-    cell = page.all("table", "headline")[0].all("td")[heads.index("bubble (%)")]
+    names = [cell.text for cell in page.all("table", "headline")[0].all("td", "name")]
+    row = page.all("table", "headline")[0].all("tr")[1 + names.index("alone")]
+    cell = row.all("td")[heads.index("bubble (%)")]
     assert cell.text == NOTHING
     assert cell.attrs["title"].startswith("simulated: The ranks ran")
 
 
 def test_attention_lists_what_is_wrong_and_nothing_else(page: Node) -> None:
     groups = page.by_id("attention").all("details")
-    told = {g.attrs["id"]: [item.text for item in g.all("li")] for g in groups}
+    told = {g.attrs["id"]: [item.text for item in g.all("li")] for g in groups if "id" in g.attrs}
     assert list(told) == ["straggler", "unreadable", "rejects", "incomplete"]
     (straggler,) = told["straggler"]
-    assert straggler.startswith("slowrank 2 (stage 0): forward_step took 1.62 times as long")
+    assert straggler.startswith("slow: rank 2 (stage 0): forward_step took 1.62 times as long")
     assert " It cost 0.6 GPU seconds at most. " in straggler
     assert straggler.endswith("Compare what rank 2 computes with its peers.")
-    assert told["unreadable"][0].startswith("loglog.txt: cut, 2 times, first in line 7")
-    assert told["rejects"][0].startswith("logLines rejected: 2 (")
+    assert told["unreadable"][0].startswith("log: log.txt: cut, 2 times, first in line 7")
+    assert told["rejects"][0].startswith("log: Lines rejected: 2 (")
     assert "the first at log.txt:1000: " in told["rejects"][0]
-    assert told["incomplete"][0].startswith("logThe run is incomplete: its input has not ended.")
-    counts = {tile.text for tile in page.by_id("attention").all("a") if tile.all("b")}
-    assert "1 Lines not understood" in counts
+    assert told["incomplete"][0].startswith("log: The run is incomplete: its input has not ended.")
+    (kinds,) = [g for g in groups if "kinds" in g.attrs.get("class", "")]
+    assert "1 lines not understood" in kinds.all("summary")[0].text
 
 
 def test_attention_names_what_was_slow_again_and_again_the_dearest_first(tmp_path: Path) -> None:
@@ -145,9 +150,9 @@ def test_attention_names_what_was_slow_again_and_again_the_dearest_first(tmp_pat
         for config, slowdown, lost in (("c", 130 / 80, 150), ("d", 180 / 80, 300))
     )
     told = [item.text for item in page.by_id("recurring").all("li")]
-    for text, wanted in zip(told, (f"d3{dear}", f"c3{cheap}"), strict=True):
+    for text, wanted in zip(told, (f"d3: {dear}", f"c3: {cheap}"), strict=True):
         assert text.startswith(wanted)
-    attention = {row["run id"]: row["attention"] for row in page.section("Runs").table()}
+    attention = {row["label"]: row["problems"] for row in page.section("Runs").table()}
     assert attention["d3"] == "recurring stragglers, stragglers"
     assert attention["d2"] == "stragglers"
     older = write(lake, tmp_path / "older.html", runs=["c1", "c2", "e3"])
@@ -165,7 +170,7 @@ def test_attention_lists_what_is_worse_than_earlier_runs(tmp_path: Path) -> None
     told = [item.text for item in page.by_id("regressed").all("li")]
     assert all(text.startswith("slower") for text in told)
     assert any("step_p50_ms 350 is 16.7 % over the median 300 of 3" in text for text in told)
-    attention = {row["run id"]: row["attention"] for row in page.section("Runs").table()}
+    attention = {row["label"]: row["problems"] for row in page.section("Runs").table()}
     assert attention["slower"].startswith("stragglers, regressions")
     even = write(lake, tmp_path / "even.html", runs=["r3"])
     assert "No problems found." in even.text
@@ -264,7 +269,7 @@ def test_runs_beyond_the_detailed_keep_their_headline(
 ) -> None:
     monkeypatch.setattr(content, "DETAILED_RUNS", 2)
     page = write(lake, tmp_path / "page.html")
-    assert listed(page) == ["log", "slow", "even", "plan"]
+    assert listed(page) == ["slow", "log", "even", "plan"]
     assert [run.attrs["id"] for run in page.all("details", "run")] == ["run-log", "run-slow"]
 
 
@@ -294,7 +299,7 @@ def test_definitions_stand_once_for_every_heading(page: Node) -> None:
     for table in page.all("table"):
         if relation := table.attrs.get("data-of"):
             labels = {str(head.children[0]).strip() for head in table.all("th")}
-            drawn = {"parts", "attention", "steps over time"}
+            drawn = {"parts", "steps over time"}
             elsewhere = {"path"} if relation in {"rejects", "faults", "ops"} else set()
             assert labels <= defined[relation] | drawn | elsewhere
     assert "simulated" in defined["reason"]
@@ -424,7 +429,7 @@ def test_markdown_shows_the_same_with_pictures_beside_it(lake: Lake, tmp_path: P
     text = out.read_text()
     assert text.startswith("# tracelake cluster: stragglers 1, data lost or unreadable 1,")
     assert "- **slow**: rank 2 (stage 0): forward_step took 1.62 times as long" in text
-    (head,) = [line for line in text.splitlines() if line.startswith("| run id")]
+    (head,) = [line for line in text.splitlines() if line.startswith("| label")]
     (slow,) = [line for line in text.splitlines() if line.startswith("| slow |")]
     row = dict(zip(head.split(" | "), slow.split(" | "), strict=True))
     assert (row["step p50 (ms)"], row["bubble (%)"]) == ("350.00", "10.7")
@@ -464,7 +469,7 @@ def test_a_mail_has_text_pictures_and_the_page(lake: Lake, tmp_path: Path) -> No
     assert "slow-timeline.png" in {name[1:-1] for name in names}
     (page,) = mail.iter_attachments()
     assert page.get_filename() == "tracelake-2025-03-02.html"
-    assert listed(read_page(page.get_content())) == ["log", "slow", "even", "plan"]
+    assert listed(read_page(page.get_content())) == ["slow", "log", "even", "plan"]
 
 
 def test_the_command_writes_each_form(lake: Lake, tmp_path: Path, tracelake: Command) -> None:

@@ -60,15 +60,19 @@ def test_a_run_is_found(con: duckdb.DuckDBPyConnection, text: str, run_id: str) 
         (
             "gpt-",
             "'gpt-' matches 2 runs",
-            "use one of gpt-0002, gpt-0001",
+            "use one of gpt-0002 (job008), gpt-0001 (job007)",
         ),  # not the one it is only part of
-        ("000", "'000' matches 3 runs", "use one of gpt-0002, gpt-0001, llama-gpt-0003"),
+        (
+            "000",
+            "'000' matches 3 runs",
+            "use one of gpt-0002 (job008), gpt-0001 (job007), llama-gpt-0003",
+        ),
         (
             "sweep",
             "'sweep' matches 10 runs",
             f"use one of {', '.join(f'sweep-{n}' for n in range(8))} and 2 more",
         ),
-        ("gpt_0001", "no run 'gpt_0001' in the lake", "did you mean gpt-0001, "),
+        ("gpt_0001", "no run 'gpt_0001' in the lake", "did you mean gpt-0001 (job007), "),
         ("%", "no run '%' in the lake", "list them with: tracelake runs"),
     ],
 )
@@ -90,7 +94,7 @@ def test_what_is_not_one_run_says_which_are_close(
 )
 def test_the_latest_run_needs_a_date_of_its_own(dates: list[datetime | None], message: str) -> None:
     with duckdb.connect() as con:
-        con.execute("CREATE TABLE runs (run_id VARCHAR, run_date TIMESTAMP)")
-        con.executemany("INSERT INTO runs VALUES (?, ?)", list(enumerate(dates)))
+        con.execute("CREATE TABLE runs (run_id VARCHAR, label VARCHAR, run_date TIMESTAMP)")
+        con.executemany("INSERT INTO runs VALUES (?, NULL, ?)", list(enumerate(dates)))
         with pytest.raises(UsageError, match=message):
             resolve_run(con, "latest")

@@ -24,8 +24,10 @@ from tracelake.output.terminal import (
     Page,
     draw_runs,
     print_changes,
+    print_ending,
     print_run,
     read_changes,
+    read_ending,
     read_run,
     runs_sql,
 )
@@ -121,7 +123,7 @@ def test_show_prints_the_figures_of_the_warehouse(tracelake: Command, lake: Path
     result = tracelake("show", SLOW, "--lake", lake)
     assert result.code == 0
     lines = [" ".join(line.split()) for line in result.out.splitlines()]
-    assert lines[0] == whole(lake, SLOW)
+    assert lines[:2] == ["job001", whole(lake, SLOW)]
     for line in (
         "rank_trace · 2024-01-09 06:00:07 (from the name)",
         "bubble 35.5 % theory 33.3 %",
@@ -343,7 +345,7 @@ def test_a_curve_keeps_its_peaks_and_a_level_one_is_level() -> None:
     ],
 )
 def test_a_run_has_many_names(tracelake: Command, lake: Path, name: str, run: str) -> None:
-    assert tracelake("show", name, "--lake", lake).out.splitlines()[0].endswith(run)
+    assert tracelake("show", name, "--lake", lake).out.splitlines()[1].endswith(run)
 
 
 @pytest.mark.parametrize("name", ["nobody", "wd8", f"{CLEAN}~1", f"{SLOW}~2", "", "~1"])
@@ -512,9 +514,10 @@ def ids(tracelake: Command, lake: Path, *options: str) -> list[str]:
 
 def test_runs_are_chosen_and_sorted(tracelake: Command, lake: Path) -> None:
     everything = ids(tracelake, lake)
-    assert everything[:3] == [SIMULATED, LOG, SLOW]
+    # The one with a finding, then the latest.
+    assert everything[:3] == [SLOW, SIMULATED, LOG]
     assert sorted(everything) == sorted(RUNS)
-    assert ids(tracelake, lake, "--limit", "2") == [SIMULATED, LOG]
+    assert ids(tracelake, lake, "--limit", "2") == [SLOW, SIMULATED]
     assert ids(tracelake, lake, "--trace-format", "optimus") == [LOG, EARLIER_LOG]
     assert ids(tracelake, lake, "--attention") == [SLOW]
     by_time = [EARLIER_LOG, LOG, SLOW, CLEAN]
@@ -522,7 +525,8 @@ def test_runs_are_chosen_and_sorted(tracelake: Command, lake: Path) -> None:
     assert ids(tracelake, lake, "--sort", "step_p50_ms", "--reverse")[:4] == by_time[::-1]
     assert ids(tracelake, lake, "--sort", "run_id")[0] == PLAN
     assert ids(tracelake, lake, "--since", "24h") == []
-    assert ids(tracelake, lake, "--since", "9999w")[0] == SIMULATED
+    assert ids(tracelake, lake, "--sort", "run_date")[:3] == [SIMULATED, LOG, SLOW]
+    assert PLAN not in ids(tracelake, lake, "--since", "9999w")
     (row,) = json.loads(tracelake("runs", "--lake", lake, "--attention", "--format", "json").out)
     assert row["attention"] == "straggler"
 
@@ -537,21 +541,40 @@ def test_runs_refuses_what_it_does_not_know(
     assert (result.code, result.out) == (2, "")
 
 
-def test_a_narrow_terminal_keeps_the_ends_of_names_and_says_what_is_left_out(
+def test_a_narrow_terminal_keeps_names_and_says_what_is_left_out(
     lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     lines = listed(lake, Choice(), Screen())
-    assert lines[1].startswith("wd8_tp2_pp2")
-    assert [line.split()[0][-8:] for line in lines[1:]][:3] == [SIMULATED, LOG, SLOW]
-    assert " ".join(" ".join(lines[len(RUNS) + 1 :]).split()) == (
-        "columns that do not fit: format, steps, slowest stage, suspects, GPU hours lost, comm,"
-        " busbw, coverage, rejects"
-    )
+    first = lines[1].split()
+    assert (first[0], first[1], first[-1]) == ("job001", SLOW, "straggler")
+    assert [line.split()[1] for line in lines[1:4]] == [SLOW, SIMULATED, LOG]
+    assert "columns that do not fit: " in " ".join(lines)
+    plans = lines.index("Plans  of work that was not executed")
+    assert {line.split()[1] for line in lines[plans + 2 :]} >= {PLAN}
     monkeypatch.setenv("COLUMNS", "250")
     wide = listed(lake, Choice(), Screen())
-    assert wide[1].split()[0] == whole(lake, SIMULATED)
-    assert len(wide) == len(RUNS) + 1
+    assert "rejects" in wide[0]
+    assert "fit" not in " ".join(wide)
+
+
+def test_the_end_of_a_run_says_what_is_wrong_in_ten_lines(lake: Path) -> None:
+    with open_warehouse(Lake.open(lake)) as con:
+        ending = read_ending(con)
+    lines = printed(lambda page: print_ending(ending, "lake", page), Screen(terminal=False))
+    assert len(lines) <= 8
+    assert lines[0].startswith("critical since 2024-01-09, rank 2: straggler, cause ")
+    assert lines[0].endswith(f"GPU h a day, 1 of 1 run  show {SLOW}")
+    assert lines[-1].startswith("7 runs (2 plans); 1 needs attention: tracelake runs --attention")
+
+
+def test_a_question_is_asked_of_a_run_by_its_label(tracelake: Command, lake: Path) -> None:
+    asked = tracelake("ask", "slow_ranks", "job001", "--lake", lake, "--format", "json")
+    assert [row["rank"] for row in json.loads(asked.out)] == [2]
+    nothing = tracelake("ask", "why", "job000", "--lake", lake)
+    assert (nothing.code, nothing.out.startswith("No rows. What is wrong")) == (0, True)
+    whole_lake = tracelake("ask", "trend", "job000", "--lake", lake)
+    assert (whole_lake.code, "not of one run" in whole_lake.err) == (2, True)
 
 
 def test_a_lake_without_such_runs_says_so(lake: Path) -> None:
@@ -605,12 +628,14 @@ def completed(*words: str, **environment: str) -> list[str]:
 def test_the_shell_completes_runs_tables_and_formats(lake: Path) -> None:
     slow = whole(lake, SLOW)
     assert completed("show", "--lake", str(lake), slow[:-6]) == [slow]
-    assert completed("diff", slow, "tp2", TRACELAKE_LAKE=str(lake)) == [
+    assert completed("show", SLOW[:4], TRACELAKE_LAKE=str(lake)) == [SLOW]
+    assert completed("show", "job00", TRACELAKE_LAKE=str(lake))[0] == "job001"
+    assert completed("diff", slow, "tp2_", TRACELAKE_LAKE=str(lake)) == [
         whole(lake, LOG),
         whole(lake, EARLIER_LOG),
     ]
     assert completed("show", "lat", TRACELAKE_LAKE=str(lake)) == ["latest"]
-    assert completed("describe", "run") == ["run_history", "run_summary", "runs"]
+    assert completed("describe", "run") == ["run_history", "run_list", "run_summary", "runs"]
     assert completed("formats", "r") == ["rank_trace"]
     assert completed("runs", "--trace-format", "o") == ["optimus"]
 

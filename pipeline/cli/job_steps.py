@@ -220,6 +220,7 @@ def write_page(
     now: datetime | None = None,
     form: str | None = None,
     pictures: Literal["png", "svg"] = "png",
+    price: float | None = None,
 ) -> ReportResult:
     """Write the report and print its path."""
     from tracelake.output.html import form_of, write_report
@@ -234,6 +235,7 @@ def write_page(
             now=now,
             form=form_of(form, page),
             pictures=pictures,
+            price=price,
         )
     count(report_bytes=written.bytes)
     voice.say(

@@ -30,6 +30,7 @@ from tracelake.cli.options import (
     FailOn,
     Format,
     Given,
+    GpuHourPrice,
     HostsFile,
     InputFormat,
     Inputs,
@@ -132,6 +133,7 @@ def run(
             " --report.",
         ),
     ] = None,
+    price: GpuHourPrice = None,
     keep: Annotated[
         int | None,
         typer.Option(
@@ -187,7 +189,13 @@ def run(
         job.add_runs(opened, built.failed)
         late, path = job.late(opened), request.page.path
         written = write_page(
-            opened, path, voice, since=request.since, late=late, now=request.started
+            opened,
+            path,
+            voice,
+            since=request.since,
+            late=late,
+            now=request.started,
+            price=price,
         )
         job.add_page(opened, written)
         if report is None:

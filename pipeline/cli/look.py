@@ -24,6 +24,7 @@ from tracelake.cli.job_steps import (
 from tracelake.cli.options import (
     FailOn,
     Format,
+    GpuHourPrice,
     LakeName,
     Output,
     OutputFormat,
@@ -201,6 +202,7 @@ def report(
             autocompletion=complete_run,
         ),
     ] = None,
+    price: GpuHourPrice = None,
     fail_on: FailOn = "",
     quiet: Quiet = False,
 ) -> None:
@@ -217,5 +219,6 @@ def report(
         since=read_age(since),
         form=form,
         pictures=pictures.value,
+        price=price,
     )
     judge_runs(opened, gates, written.run_ids)

@@ -67,6 +67,15 @@ InputFormat = Annotated[
         autocompletion=complete_format,
     ),
 ]
+GpuHourPrice = Annotated[
+    float | None,
+    typer.Option(
+        "--gpu-hour-price",
+        metavar="PRICE",
+        min=0,
+        help="Price of a GPU hour: the report then gives costs in money too.",
+    ),
+]
 RunPattern = Annotated[
     str | None,
     typer.Option(

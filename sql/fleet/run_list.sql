@@ -1,7 +1,7 @@
 -- The runs as lists show them: what people call each, how large it is, and how bad its findings are.
 -- @scope fleet
 -- @grain run_id
--- @column label VARCHAR | runs.label; the name of the run where an earlier version ingested it.
+-- @column label VARCHAR | runs.label; where an earlier version ingested the run, its name.
 -- @column hash VARCHAR | The 8 hex digits that end run_id; run_id where it has none. Names the run in every command.
 -- @column plan BOOLEAN | A plan of work: it was not executed, so it has no steps.
 -- @column size VARCHAR | Ranks and how they are divided, such as `32 GPU tp2 pp4`; sizes of 1 are left out. NULL where the input says nothing of it.
@@ -40,7 +40,7 @@ worst AS (
 )
 SELECT
     r.run_id,
-    coalesce(r.label, r.name) AS label,
+    coalesce(r.label, r.name, r.run_id) AS label,
     coalesce(nullif(regexp_extract(r.run_id, '-([0-9a-f]{8})$', 1), ''), r.run_id) AS hash,
     r.format,
     s.steps IS NULL AS plan,

@@ -13,7 +13,7 @@ from tracelake.lake import Lake
 from tracelake.output.html.attention import Group, read_attention, read_verdicts
 from tracelake.output.html.cells import NOTHING, Grid, Row
 from tracelake.output.html.charts import KINDS, Kind, Series, read_series
-from tracelake.output.html.incidents import Fleet, read_fleet_view, read_waterfalls
+from tracelake.output.html.incidents import Fleet, read_fleet_view, read_shares, read_waterfalls
 from tracelake.output.html.reading import Warehouse, earliest, select_runs
 from tracelake.output.html.runs import Facts, count_formats, read_facts, read_headline
 from tracelake.output.html.sections import Section, read_fleet, read_sections
@@ -42,6 +42,7 @@ class Content:
         view: Incidents, opportunities, and step times of configurations.
         verdicts: Findings of the runs in full.
         price: Of a GPU hour.
+        shares: Time of each operation in a step of a run in full, by its name.
         waterfalls: Where the step time of a run in full went, against its baseline.
         fleet: Sections about several runs.
         in_full: Runs that have sections, in the order of `urgent`; the rest is by run.
@@ -61,6 +62,7 @@ class Content:
     verdicts: Mapping[str, Sequence[Row]]
     waterfalls: Mapping[str, Markup]
     price: float | None
+    shares: Mapping[str, Mapping[str, float]]
     fleet: Sequence[Section]
     in_full: Sequence[str]
     facts: Mapping[str, Facts]
@@ -158,6 +160,7 @@ def _read(
             verdicts=read_verdicts(warehouse),
             waterfalls=read_waterfalls(warehouse, in_full),
             price=price,
+            shares=read_shares(warehouse),
             fleet=fleet,
             in_full=in_full,
             facts=read_facts(warehouse),

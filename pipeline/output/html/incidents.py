@@ -65,6 +65,13 @@ _SLOWNESS = """
     GROUP BY s.run_id, s.rank
     ORDER BY s.rank
 """
+_SHARES = f"""
+    SELECT
+        run_id, concat_ws(' ', op, 'stage ' || stage) AS name, round(sum(share_ms), 3) AS ms
+    FROM op_shares SEMI JOIN {PAGE_RUNS} USING (run_id)
+    GROUP BY ALL
+    ORDER BY run_id, ms DESC, name
+"""
 _CHANGES = """
     SELECT run_id, concat_ws(' ', op, 'stage ' || stage) AS name, change_ms, baseline_ms, run_ms
     FROM step_changes
@@ -200,6 +207,14 @@ def read_fleet_view(warehouse: Warehouse, linked: frozenset[str], price: float |
         len(plots[_PLOTS:]),
         names,
     )
+
+
+def read_shares(warehouse: Warehouse) -> dict[str, dict[str, float]]:
+    """Return the time of each operation in a step of each run of the page, for comparing two."""
+    shares: dict[str, dict[str, float]] = defaultdict(dict)
+    for row in warehouse.rows(_SHARES):
+        shares[row["run_id"]][row["name"]] = row["ms"]
+    return dict(shares)
 
 
 def read_waterfalls(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, Markup]:

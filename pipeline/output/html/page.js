@@ -64,26 +64,28 @@ function makeSortable(table) {
 }
 
 // A word of the filter is a comparison of a column (bubble>70), or text that a row must have.
-function condition(word, heads) {
+function condition(word) {
   const parts = /^([a-z_]+)(>=|<=|>|<|=)(-?[\d.]+)$/.exec(word);
   const plain = (text) => text.toLowerCase().replace(/[^a-z]/g, "");
-  const column = parts ? heads.findIndex((head) => plain(head).startsWith(plain(parts[1]))) : -1;
-  if (column < 0) return (row, text) => text.includes(word);
+  const known = [...document.querySelectorAll("table.headline th")];
+  const named = (head) => plain(head.textContent).startsWith(plain(parts[1]));
+  if (!parts || !known.some(named)) return (row, text) => text.includes(word);
   const limit = Number(parts[3]);
   const compare = { ">": (v) => v > limit, "<": (v) => v < limit, ">=": (v) => v >= limit, "<=": (v) => v <= limit, "=": (v) => v === limit }[parts[2]];
-  return (row) => compare(number(row.cells[column]));
+  return (row) => {
+    const column = [...row.closest("table").tHead.rows[0].cells].findIndex(named);
+    return column >= 0 && compare(number(row.cells[column]));
+  };
 }
 
 function makeFilter(filter) {
-  const table = document.querySelector("table.headline");
-  const heads = [...table.tHead.rows[0].cells].map((head) => head.textContent);
-  const rows = [...table.tBodies[0].rows];
+  const rows = [...document.querySelectorAll("table.headline tbody tr")];
   const texts = rows.map((row) => `${row.textContent} ${row.dataset.words}`.toLowerCase());
   const count = document.getElementById("count");
   const urgent = document.getElementById("urgent");
   const configs = [...document.querySelectorAll("button[data-config]")];
   const apply = () => {
-    const wanted = filter.value.toLowerCase().split(/\s+/).filter(Boolean).map((word) => condition(word, heads));
+    const wanted = filter.value.toLowerCase().split(/\s+/).filter(Boolean).map(condition);
     const config = configs.find((button) => button.getAttribute("aria-pressed") === "true")?.dataset.config.toLowerCase();
     let shown = 0;
     rows.forEach((row, place) => {
@@ -400,6 +402,56 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   for (const figure of document.querySelectorAll("figure[data-drawn]")) draw(figure).catch((error) => failed(figure, error));
 });
 
+// --- two runs side by side ------------------------------------------------------------------
+
+function element(name, attributes, text) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+// Draw where the difference of two steps went: the bars lead from one sum of operations to the other.
+function compareRuns(shares, before, after) {
+  const [one, other] = [shares[before], shares[after]];
+  const total = (run) => Object.values(run).reduce((sum, ms) => sum + ms, 0);
+  const names = [...new Set([...Object.keys(one), ...Object.keys(other)])];
+  const changes = names.map((name) => [name, (other[name] ?? 0) - (one[name] ?? 0)]);
+  changes.sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
+  const bars = changes.slice(0, 12);
+  const rest = changes.slice(12).reduce((sum, [, ms]) => sum + ms, 0);
+  if (changes.length > 12) bars.push([`${changes.length - 12} others`, rest]);
+  const levels = bars.reduce((found, [, ms]) => [...found, found.at(-1) + ms], [total(one)]);
+  const low = Math.min(...levels), reach = Math.max(Math.max(...levels) - low, 0.02 * levels[0]) || 1;
+  const [left, width, tall] = [190, 620, 19];
+  const x = (ms) => left + (width - left - 80) * (0.04 + (0.92 * (ms - low)) / reach);
+  const shown = (ms) => ms.toLocaleString("en", { maximumFractionDigits: 1, minimumFractionDigits: 1 });
+  const height = tall * (bars.length + 2) + 4;
+  const said = `Operations of a step: ${shown(levels[0])} ms before, ${shown(levels.at(-1))} ms after`;
+  const svg = element("svg", { class: "plot waterfall", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": said });
+  const row = (place, name, from, to, style, text) => {
+    const [a, b] = [x(Math.min(from, to)), x(Math.max(from, to))];
+    svg.append(
+      element("text", { x: left - 6, y: 15 + tall * place, "text-anchor": "end" }, name),
+      element("rect", { class: style, x: a, y: 4 + tall * place, width: Math.max(1.5, b - a), height: tall - 5 }),
+      element("text", { x: b + 5, y: 15 + tall * place }, text),
+    );
+  };
+  row(0, "before", levels[0], levels[0], "whole", `${shown(levels[0])} ms`);
+  bars.forEach(([name, ms], place) => row(place + 1, name, levels[place], levels[place + 1], ms > 0 ? "more" : "less", `${ms > 0 ? "+" : ""}${shown(ms)}`));
+  row(bars.length + 1, "after", levels.at(-1), levels.at(-1), "whole", `${shown(levels.at(-1))} ms`);
+  return svg;
+}
+
+function makeComparison(section) {
+  const side = (name) => section.querySelector(`[data-side=${name}]`).value;
+  section.hidden = false;
+  section.querySelector("button").addEventListener("click", async () => {
+    const { shares } = await (charts ??= load());
+    section.querySelector(".answer").replaceChildren(compareRuns(shares, side("before"), side("after")));
+  });
+}
+
 // --- the page -----------------------------------------------------------------------------
 
 function reveal() {
@@ -439,6 +491,9 @@ for (const run of document.querySelectorAll("details.run")) {
 
 const filter = document.getElementById("filter");
 if (filter) makeFilter(filter);
+
+const comparison = document.getElementById("compare");
+if (comparison) makeComparison(comparison);
 
 const folding = document.getElementById("folding");
 if (folding) {

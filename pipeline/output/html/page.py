@@ -31,17 +31,31 @@ class ReportFormat(StrEnum):
     MAIL = "mail"
 
 
-_SUFFIXES = {".md": ReportFormat.MARKDOWN, ".eml": ReportFormat.MAIL}
+_SUFFIXES = {
+    "": ReportFormat.HTML,
+    ".html": ReportFormat.HTML,
+    ".htm": ReportFormat.HTML,
+    ".md": ReportFormat.MARKDOWN,
+    ".eml": ReportFormat.MAIL,
+}
+# Suffixes of files that would not be what their name says.
+_OTHERS = frozenset({".pdf", ".png", ".svg", ".jpg", ".json", ".csv", ".txt", ".docx", ".xlsx"})
 
 
 def form_of(name: str | None, out: Path) -> ReportFormat:
     """Return the format given by name, else by the file's suffix, else HTML.
 
     Raises:
-        UsageError: There is no such format.
+        UsageError: There is no such format, or the suffix is that of another one.
     """
     if name is None:
-        return _SUFFIXES.get(out.suffix, ReportFormat.HTML)
+        suffix = out.suffix.lower()
+        if suffix in _OTHERS:
+            raise UsageError(
+                f"the report cannot be written as {suffix}",
+                hint="use .html, .md or .eml; a browser prints the HTML page as PDF",
+            )
+        return _SUFFIXES.get(suffix, ReportFormat.HTML)
     try:
         return ReportFormat(name)
     except ValueError:

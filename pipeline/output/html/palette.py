@@ -39,6 +39,7 @@ COLORS: Mapping[str, tuple[str, str]] = {
     "cold": ("#2f6fb5", "#4d94dd"),
     "even": ("#f3f5f7", "#222a32"),
     "hot": ("#c0321f", "#ff7a5c"),
+    "hottest": ("#4a0703", "#ffe3da"),
 }
 
 

@@ -233,8 +233,9 @@ def _points(points: Sequence[tuple[float, float]]) -> str:
 
 
 def _svg(parts: Sequence[str], width: int, height: int, title: str, style: str) -> Markup:
+    role = "group" if any(part.startswith("<a ") for part in parts) else "img"
     # The parts are built here from numbers and escaped text.
     return Markup(
         f'<svg class="plot {style}" viewBox="0 0 {width} {height}" width="{width}"'
-        f' height="{height}" role="img" aria-label="{escape(title)}">{"".join(parts)}</svg>'
+        f' height="{height}" role="{role}" aria-label="{escape(title)}">{"".join(parts)}</svg>'
     )

@@ -107,6 +107,7 @@ def _drawable(content: Content) -> dict[str, object]:
         "specs": {kind.name: spec(kind) for kind in KINDS if kind.name in drawn},
         "canvas": [kind.name for kind in KINDS if kind.canvas],
         "series": content.series,
+        "shares": content.shares,
     }
 
 
@@ -143,6 +144,10 @@ def _glossary() -> list[tuple[str, str, list[tuple[str, Column]]]]:
         for name, title, shown in relations
     ]
     known[0][2].append(BESIDE_BASELINE)
+    listed = {column.name: column for column in relation_columns("run_list")}
+    heads = {"label": "label", "run": "hash", "date": "run_date", "size": "size"}
+    known[0][2].extend((shown, listed[name]) for shown, name in heads.items())
+    known[0][2].append(("problems", listed["problems"]))
     return known
 
 

@@ -47,9 +47,8 @@ def print_run(document: Document, page: Page) -> None:
 def _head(document: Document, page: Page) -> None:
     run, inputs, dot = document["run"], document["inputs"], f" {page.glyphs.dot} "
     if run["label"] is not None:
-        page.line(Cell(run["label"], "bold"), Cell(f"  {document['run_id']}", DIM))
-    else:
-        page.line(Cell(document["run_id"], "bold"))
+        page.line(Cell(run["label"], "bold"))
+    page.line(Cell(document["run_id"], "bold" if run["label"] is None else DIM))
     date = f"{run['run_date']} (from the {run['date_source']})" if run["run_date"] else "no date"
     facts = [run["format"], date, *([run["model"]] if run["model"] else [])]
     if run["simulated"]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import altair as alt
 
 from tracelake.output.html.charts.kind import (
@@ -46,6 +48,19 @@ def _values(name: str, title: str) -> alt.Y:
     return alt.Y(f"{name}:Q", title=title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
 
 
+def _level(column: str) -> alt.Chart:
+    """Return a layer without marks that keeps the scale at 10 % about the median: noise is flat."""
+    chart: alt.Chart = (
+        alt.Chart(ROWS)
+        .transform_aggregate(middle=f"median({column})")
+        .transform_calculate(low="0.9 * datum.middle", high="1.1 * datum.middle")
+        .transform_fold(["low", "high"])
+        .mark_point(opacity=0, tooltip=None)
+        .encode(alt.Y("value:Q"))
+    )
+    return chart
+
+
 def _draw_steps() -> Drawing:
     shown = [hint("step", "step"), hint("last", "to step"), hint("ms", "ms", ",.2f")]
     base = alt.Chart(ROWS).encode(over_steps(), _values("ms", "step (ms)"), tooltip=shown)
@@ -53,7 +68,7 @@ def _draw_steps() -> Drawing:
         color=alt.when("datum.outlier").then(alt.value(var("bad"))).otherwise(alt.value(var("c0"))),
         size=alt.when("datum.outlier").then(alt.value(50)).otherwise(alt.value(14)),
     )
-    return alt.LayerChart(layer=[base.mark_line(color=var("c0")), points])
+    return alt.LayerChart(layer=[base.mark_line(color=var("c0")), points, _level("ms")])
 
 
 def _draw_loss() -> Drawing:
@@ -105,18 +120,18 @@ def _draw_rank_heat() -> Drawing:
         hint("ms", "over its peers (ms)", ",.2f"),
     ]
     legend = alt.Legend(title="slowdown", format=".1f")
-    return _heat("label", "slowdown", (0.8, 1, 1.3), legend, shown)
+    return _heat("label", "slowdown", (0.8, 1, 1.35, 4), legend, shown)
 
 
 def _heat(
     row: str,
     value: str,
-    colored: tuple[float, float, float],
+    colored: Sequence[float],
     legend: alt.Legend,
     shown: list[alt.Tooltip],
 ) -> Drawing:
-    """Return a heat map over steps; `colored` has the values of the three anchor colours."""
-    hues = [var("cold"), var("even"), var("hot")]
+    """Return a heat map over steps; `colored` has the values of the anchor colours."""
+    hues = [var("cold"), var("even"), var("hot"), var("hottest")][: len(colored)]
     scale = alt.Scale(domain=list(colored), range=hues, interpolate="rgb", clamp=True)
     chart: alt.Chart = (
         alt.Chart(ROWS, height=alt.Step(13))
@@ -209,10 +224,15 @@ _HISTORY = f"""
 def _draw_history() -> Drawing:
     verdicts = {"regressed": var("bad"), "ok": var("c0"), "not_comparable": var("c5")}
     base = alt.Chart(ROWS).encode(
-        alt.X("date:T", title=None, axis=alt.Axis(grid=False, labelOverlap=True))
+        alt.X(
+            "date:T",
+            title=None,
+            axis=alt.Axis(grid=False, labelOverlap=True, format="%b %d", tickCount="day"),
+        )
     )
     line = base.mark_line(color=var("other")).encode(_values("ms", "median step (ms)"))
-    usual = base.mark_rule(color=var("c1"), strokeDash=[4, 3]).encode(alt.Y("baseline:Q"))
+    usual = alt.Chart(ROWS).mark_rule(color=var("c1"), strokeDash=[4, 3])
+    usual = usual.encode(alt.Y("baseline:Q"))
     points = base.mark_point(filled=True, opacity=1).encode(
         alt.Y("ms:Q"),
         alt.Color("verdict:N", scale=named_colors(verdicts), legend=alt.Legend(title=None)),
@@ -225,7 +245,7 @@ def _draw_history() -> Drawing:
             hint("baseline", "baseline of this run (ms)", ",.2f"),
         ],
     )
-    return alt.LayerChart(layer=[line, usual, points])
+    return alt.LayerChart(layer=[line, usual, points, _level("ms")])
 
 
 KINDS = (
