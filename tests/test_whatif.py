@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.conftest import Command
 from tests.lakes import ingest_and_build
 from tracelake.base.errors import ContractError
 from tracelake.models import load
@@ -137,7 +138,7 @@ def test_a_clock_that_is_off_is_aligned_first(jobs: duckdb.DuckDBPyConnection) -
     assert found == [(pytest.approx(true, rel=0.005),)]
 
 
-def test_public_trace(corpus: Path, tmp_path: Path) -> None:
+def test_public_trace(tracelake: Command, corpus: Path, tmp_path: Path) -> None:
     lake = ingest_and_build(corpus / "rank_trace" / "gpt_tp2_pp4_bs2", tmp_path / "lake")
     with duckdb.connect(str(lake.warehouse), read_only=True) as con:
         run = con.execute(
@@ -151,6 +152,28 @@ def test_public_trace(corpus: Path, tmp_path: Path) -> None:
         ).fetchall()
         assert ranks[0] == (7, 1.173, 0.952, 562.0)
         assert all(slowdown <= 1.004 for _, slowdown, *_ in ranks[1:])
+    asked = ("whatif", "latest", "--lake", lake.root)
+    picture = tmp_path / "step.svg"
+    done = tracelake(*asked, "--fix", "rank=7", "--format", "json", "--draw", picture)
+    question = json.loads(done.out)["question"]
+    assert (question["changed_ms"], round(question["saved_ms"], 3)) == (3276.515, 561.705)
+    assert "as it was: 3838.2 ms" in picture.read_text()
+    assert "with rank 7 as fast as its peers: 3276.5 ms" in picture.read_text()
+    # Everything twice as long is twice the step.
+    with duckdb.connect(str(lake.warehouse), read_only=True) as con:
+        kinds = [kind for (kind,) in con.execute("SELECT kind FROM whatif_kinds").fetchall()]
+    twice = [word for kind in kinds for word in ("--scale", f"{kind}=2")]
+    done = tracelake(*asked, *twice, "--format", "json")
+    assert json.loads(done.out)["question"]["changed_ms"] == 2 * 3838.22
+    done = tracelake(*asked, "--fix", "stage=3")
+    assert "step 3276.5 ms, 561.7 ms less (14.6 %)" in done.out
+    for wrong, told in (
+        (("--fix", "rank=99"), "the run has no rank 99"),
+        (("--fix", "host=a"), "--fix host=a"),
+        (("--scale", "forward=-1"), "--scale forward=-1"),
+    ):
+        done = tracelake(*asked, *wrong)
+        assert (done.code, told in done.err) == (2, True)
 
 
 _KINDS = {

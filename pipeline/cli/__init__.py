@@ -9,12 +9,12 @@ from typing import NoReturn
 
 from tracelake.base.errors import RefusedError, TracelakeError, exit_code_of, next_step
 from tracelake.base.signals import end_if_abandoned, listening
-from tracelake.cli import ask, jobs, keep, look, synth, timeline
+from tracelake.cli import ask, jobs, keep, look, synth, timeline, whatif
 from tracelake.cli.app import app
 from tracelake.cli.garbage import spare_imported
 from tracelake.cli.steps import speak
 
-__all__ = ["app", "ask", "jobs", "keep", "look", "main", "synth", "timeline"]
+__all__ = ["app", "ask", "jobs", "keep", "look", "main", "synth", "timeline", "whatif"]
 
 
 def main() -> None:

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tracelake.models.replay.graph import Int32s, Step
+from tracelake.models.replay.graph import Step
+from tracelake.models.replay.passes import Int32s
 
 _WORKERS = 0.03
 
