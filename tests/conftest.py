@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.corpus import NO_CORPUS, corpus_folder
+from tests.corpus import NO_CORPUS, NO_FIELD, corpus_folder, field_folder
 from tracelake.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,6 +39,15 @@ def corpus() -> Path:
     folder = corpus_folder()
     if folder is None:
         pytest.skip(NO_CORPUS)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def field() -> Path:
+    """Files from clusters, which are not part of the project."""
+    folder = field_folder()
+    if folder is None:
+        pytest.skip(NO_FIELD)
     return folder
 
 

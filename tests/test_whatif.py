@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 from collections.abc import Iterator
@@ -14,10 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.conftest import Command
 from tests.lakes import ingest_and_build
 from tracelake.base.errors import ContractError
 from tracelake.models import load
-from tracelake.models.replay.kernel import Graph
+from tracelake.models.replay.graph import Graph
 from tracelake.synth.archive import write_archive
 from tracelake.synth.schedule import simulate
 from tracelake.synth.spec import Spec
@@ -136,7 +138,7 @@ def test_a_clock_that_is_off_is_aligned_first(jobs: duckdb.DuckDBPyConnection) -
     assert found == [(pytest.approx(true, rel=0.005),)]
 
 
-def test_public_trace(corpus: Path, tmp_path: Path) -> None:
+def test_public_trace(tracelake: Command, corpus: Path, tmp_path: Path) -> None:
     lake = ingest_and_build(corpus / "rank_trace" / "gpt_tp2_pp4_bs2", tmp_path / "lake")
     with duckdb.connect(str(lake.warehouse), read_only=True) as con:
         run = con.execute(
@@ -150,6 +152,71 @@ def test_public_trace(corpus: Path, tmp_path: Path) -> None:
         ).fetchall()
         assert ranks[0] == (7, 1.173, 0.952, 562.0)
         assert all(slowdown <= 1.004 for _, slowdown, *_ in ranks[1:])
+    asked = ("whatif", "latest", "--lake", lake.root)
+    picture = tmp_path / "step.svg"
+    done = tracelake(*asked, "--fix", "rank=7", "--format", "json", "--draw", picture)
+    question = json.loads(done.out)["question"]
+    assert (question["changed_ms"], round(question["saved_ms"], 3)) == (3276.515, 561.705)
+    assert "as it was: 3838.2 ms" in picture.read_text()
+    assert "with rank 7 as fast as its peers: 3276.5 ms" in picture.read_text()
+    # Everything twice as long is twice the step.
+    with duckdb.connect(str(lake.warehouse), read_only=True) as con:
+        kinds = [kind for (kind,) in con.execute("SELECT kind FROM whatif_kinds").fetchall()]
+    twice = [word for kind in kinds for word in ("--scale", f"{kind}=2")]
+    done = tracelake(*asked, *twice, "--format", "json")
+    assert json.loads(done.out)["question"]["changed_ms"] == 2 * 3838.22
+    done = tracelake(*asked, "--fix", "stage=3")
+    assert "step 3276.5 ms, 561.7 ms less (14.6 %)" in done.out
+    for wrong, told in (
+        (("--fix", "rank=99"), "the run has no rank 99"),
+        (("--fix", "host=a"), "--fix host=a"),
+        (("--scale", "forward=-1"), "--scale forward=-1"),
+    ):
+        done = tracelake(*asked, *wrong)
+        assert (done.code, told in done.err) == (2, True)
+
+
+_KINDS = {
+    "forward-compute": "forward_step",
+    "backward-compute": "backward_step",
+    "forward-pp-comm": "send_recv:forward",
+    "backward-pp-comm": "send_recv:backward",
+    "params-all-gather": "all_gather:dp",
+    "grads-reduce-scatter": "reduce_scatter:dp",
+    "embedding-grads-all-reduce": "all_reduce:embedding",
+    "layernorm-grads-all-reduce": "layernorm_grads_all_reduce",
+    "optimizer-clip-main-grad": "optimizer_clip",
+    "optimizer": "optimizer_step",
+    "gc": "gc",
+}
+
+
+def test_published_figures(field: Path, tmp_path: Path) -> None:
+    """Every published figure of trace ST, to 1e-5."""
+    folder = field / "straggler_analysis"
+    told, workers, stage = (
+        json.loads((folder / f"{name}-ST.json").read_text()) for name in ("result", "mw", "ms")
+    )
+    published = {
+        ("s", ""): told["blocking_slowdown"],
+        ("m_w", "7"): workers["Mw"],
+        ("m_s", "3"): stage["Ms"],
+        **{("s_dp", k): v for k, v in told["blocking_decompose_by_dp_rank"].items()},
+        **{("s_stage", k): v for k, v in told["blocking_decompose_by_stage"].items()},
+        **{("s_kind", _KINDS[k]): v for k, v in told["blocking_decompose_by_optype"].items()},
+    }
+    lake = ingest_and_build(folder, tmp_path / "lake")
+    with duckdb.connect(str(lake.warehouse), read_only=True) as con:
+        found = con.execute("SELECT figure, subject, value_ratio FROM whatif_published").fetchall()
+        assert {(figure, subject): value for figure, subject, value in found} == pytest.approx(
+            published, abs=1e-5
+        )
+        steps = con.execute("SELECT step, t_ms / 1e3 FROM whatif_steps").fetchall()
+        assert {str(step): time for step, time in steps} == pytest.approx(
+            told["step_t_nodelay"], abs=1e-5
+        )
+        run = con.execute("SELECT round(s_peer, 3), cause, replay_error_ratio FROM whatif_runs")
+        assert run.fetchall() == [(1.005, "stage_split", 0.0)]
 
 
 def brute_force(

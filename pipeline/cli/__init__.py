@@ -10,11 +10,23 @@ from typing import NoReturn
 
 from tracelake.base.errors import RefusedError, TracelakeError, exit_code_of, next_step
 from tracelake.base.signals import end_if_abandoned, listening
-from tracelake.cli import ask, export, jobs, keep, look, mcp, synth, timeline
+from tracelake.cli import ask, export, jobs, keep, look, mcp, synth, timeline, whatif
 from tracelake.cli.app import app
 from tracelake.cli.steps import speak
 
-__all__ = ["app", "ask", "export", "jobs", "keep", "look", "main", "mcp", "synth", "timeline"]
+__all__ = [
+    "app",
+    "ask",
+    "export",
+    "jobs",
+    "keep",
+    "look",
+    "main",
+    "mcp",
+    "synth",
+    "timeline",
+    "whatif",
+]
 
 
 def main() -> None:

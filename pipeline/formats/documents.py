@@ -12,11 +12,16 @@ from tracelake.schema.tables import tables
 
 
 class BadDocumentError(Exception):
-    """A document cannot be read; `reason` is a reject reason of the format."""
+    """A document cannot be read; `reason` is a reject reason of the format.
 
-    def __init__(self, reason: str) -> None:
+    Attributes:
+        foreign: It is a document of something else; `reason` is then an irrelevant kind.
+    """
+
+    def __init__(self, reason: str, *, foreign: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.foreign = foreign
 
 
 Documents = Mapping[int, bytes]
@@ -61,7 +66,9 @@ class DocumentParser:
             facts, found = self._read(self._run, documents)
         except BadDocumentError as error:
             for source, data in documents.items():
-                if self._lines[source]:
+                if error.foreign:
+                    self._ledger.source(source).pass_over(error.reason, self._lines[source])
+                elif self._lines[source]:
                     self._ledger.reject(source, 1, 0, error.reason, data[:64])
                     self._ledger.source(source).pass_over("unread", self._lines[source] - 1)
             return RunFacts()

@@ -130,7 +130,7 @@ def _trace(data: bytes) -> pa.Table:
     except (pa.ArrowException, OSError) as error:
         raise BadDocumentError("not_parquet") from error
     if not set(_COLUMNS) <= set(table.column_names):
-        raise BadDocumentError("other_columns")
+        raise BadDocumentError("other_parquet", foreign=True)
     try:
         table = table.select([*_COLUMNS, *({"mc", "mb_id"} & set(table.column_names))])
         for name in table.column_names:
@@ -210,9 +210,12 @@ FORMAT = Format(
     parser=lambda run, ledger: DocumentParser(_read, run, ledger),
     rejects={
         "not_parquet": "The file is no Parquet, or is damaged.",
-        "other_columns": "The Parquet file has other columns than a trace.",
+        "other_columns": "A column of the trace has another type.",
         "out_of_range": "A value of the trace is missing, negative or too large.",
     },
-    irrelevant={"unread": "The rest of a document that cannot be read."},
+    irrelevant={
+        "other_parquet": "A Parquet file that is no trace.",
+        "unread": "The rest of a document that cannot be read.",
+    },
     volume="document",
 )

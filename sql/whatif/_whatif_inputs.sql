@@ -2,6 +2,7 @@
 -- @internal
 -- @grain run_id, step, node
 -- @column node INTEGER | Running number within the step, from 0.
+-- @column replica INTEGER | Place of the rank within its stage, where ranks have several streams.
 -- @column kind VARCHAR | What is replayed together.
 -- @column after INTEGER[] | Nodes that end before it starts.
 -- @column group_1 INTEGER | First node of the group that it ends with; NULL outside of groups.
@@ -33,7 +34,7 @@ means AS (
     GROUP BY run_id, alike
 )
 SELECT
-    n.run_id, n.step, n.node, n.rank, n.stage, n.kind, n.after, n.group_1, n.group_2,
+    n.run_id, n.step, n.node, n.rank, n.stage, n.replica, n.kind, n.after, n.group_1, n.group_2,
     n.length_ns, n.delay_ns, p.peer_ns,
     CASE WHEN n.comm THEN p.peer_ns ELSE s.balanced_ns END AS balanced_ns,
     n.raw_ns,

@@ -7,6 +7,7 @@
 -- @column node INTEGER | Running number within the step, from 0.
 -- @column kind VARCHAR | What is replayed together: the operation, or collective and group.
 -- @column alike VARCHAR | Nodes of a stage with the same text do the same work.
+-- @column replica INTEGER | Place of the rank within its stage, where ranks have several streams.
 -- @column comm BOOLEAN | A communication: its ideal does not follow from other stages.
 -- @column after INTEGER[] | Nodes that end before it starts.
 -- @column group_1 INTEGER | First node of the group that it ends with; NULL outside of groups.
@@ -24,6 +25,9 @@ WITH numbered AS (
         p.to_ns AS end_ns,
         o.stage,
         o.stream,
+        CASE WHEN o.stream IS NOT NULL THEN (dense_rank() OVER (
+            PARTITION BY p.run_id, o.stage ORDER BY p.rank
+        ) - 1)::INTEGER END AS replica,
         p.part IN ('comm', 'p2p_send', 'p2p_recv') OR o.category = 'collective' AS comm,
         (row_number() OVER (
             PARTITION BY p.run_id, p.step ORDER BY p.rank, p.from_ns, p.seq, p.piece
@@ -89,7 +93,7 @@ chained AS (
     WINDOW line AS (PARTITION BY n.run_id, n.step, n.rank ORDER BY n.node)
 )
 SELECT
-    run_id, step, node, rank, stage, kind,
+    run_id, step, node, rank, stage, replica, kind,
     concat(op, '#', piece) AS alike,
     comm,
     CASE

@@ -4,11 +4,11 @@
 -- @grain run_id, step, scenario, subject
 -- @column run_id VARCHAR | Run that the step belongs to.
 -- @column step INTEGER | Optimizer step.
--- @column scenario VARCHAR | actual, delayed, peer, balanced, raw, mean: all nodes; rank, stage, kind: own lengths of the subject, peers' elsewhere; fix_rank, fix_stage, fix_kind: the reverse.
+-- @column scenario VARCHAR | actual, delayed, peer, balanced, raw, mean: all nodes; rank, stage, kind: own lengths of the subject, peers' elsewhere; fix_rank, fix_stage, fix_kind: the reverse. With paper_ by the published analysis' ideal.
 -- @column subject VARCHAR | Rank or kind; empty where it is all.
 -- @column time_ns BIGINT ns | From the step's first start to its last end; NULL where nodes wait for each other.
 SELECT
-    run_id, step, node, rank, stage, kind, after, group_1, group_2,
+    run_id, step, node, rank, stage, replica, kind, after, group_1, group_2,
     length_ns, delay_ns, peer_ns, balanced_ns, raw_ns, mean_ns
 FROM _whatif_inputs
 ORDER BY run_id, step, node

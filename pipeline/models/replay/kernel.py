@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tracelake.models.replay.passes import Int32s, Int64s, link, order, times
+from tracelake.models.replay.graph import Graph, Step
+from tracelake.models.replay.published import published
 
 INPUT = {
     "run_id": "VARCHAR",
@@ -19,6 +19,7 @@ INPUT = {
     "node": "INTEGER",
     "rank": "INTEGER",
     "stage": "INTEGER",
+    "replica": "INTEGER",
     "kind": "VARCHAR",
     "after": "INTEGER[]",
     "group_1": "INTEGER",
@@ -38,87 +39,8 @@ OUTPUT = ("run_id", "step", "scenario", "subject", "time_ns")
 ATTRIBUTED_FROM = 1.03
 """Ranks and kinds are replayed where equal peers would make the run faster by this factor."""
 _REPLAYED_FROM = 0.001
-_COLUMNS = 8
 
 Row = tuple[str, int, str, str, int | None]
-
-
-@dataclass(frozen=True)
-class Graph:
-    """One step in the form that the passes take.
-
-    Attributes:
-        groups: Per node the numbers of its two groups, -1 for none.
-        events: Order of starts and ends; None where nodes wait for each other.
-    """
-
-    prev_first: Int32s
-    prev_listed: Int32s
-    groups: Int32s
-    events: Int32s | None
-
-    @classmethod
-    def of(cls, after: pa.ListArray, groups: Int32s) -> Self:
-        """Order a step.
-
-        Args:
-            after: Per node, those that end before it starts.
-        """
-        nodes = len(after)
-        lengths = np.diff(after.offsets.to_numpy()).astype(np.int32)
-        prev = np.ascontiguousarray(after.flatten().to_numpy(zero_copy_only=False), np.int32)
-        prev_first = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        numbers = np.arange(nodes, dtype=np.int32)
-        next_first, next_listed = _linked(nodes, prev, np.repeat(numbers, lengths))
-        member_first, member_listed = _linked(
-            nodes, groups.ravel(), np.repeat(numbers, 2).astype(np.int32)
-        )
-        waiting = (groups >= 0).sum(axis=1).astype(np.int32)
-        events, found = np.empty(2 * nodes, np.int32), np.zeros(1, np.int64)
-        order(
-            groups, next_first, next_listed, member_first, member_listed,
-            lengths.copy(), waiting, np.diff(member_first).astype(np.int32), events, found,
-        )  # fmt: skip
-        return cls(prev_first, prev, groups, events if found[0] == 2 * nodes else None)
-
-    def times(
-        self,
-        outside: Int64s,
-        keys: Int32s | None = None,
-        wanted: Sequence[int] = (-1,),
-        inside: Int64s | None = None,
-        delays: Int64s | None = None,
-    ) -> list[int | None]:
-        """Return how long the step takes: per wanted key, with its nodes' lengths from `inside`."""
-        if self.events is None:
-            return [None for _ in wanted]
-        nodes = len(outside)
-        keys = np.zeros(nodes, np.int32) if keys is None else keys
-        delays = np.zeros(nodes, np.int64) if delays is None else delays
-        found: list[int | None] = []
-        for begin in range(0, len(wanted), _COLUMNS):
-            columns = np.array(wanted[begin : begin + _COLUMNS], np.int32)
-            ends = np.empty((nodes, len(columns)), np.int64)
-            last = np.empty(len(columns), np.int64)
-            times(
-                self.events, self.prev_first, self.prev_listed, self.groups, keys, columns,
-                outside if inside is None else inside, outside, delays,
-                ends, np.zeros_like(ends), last,
-            )  # fmt: skip
-            found += last.tolist()
-        return found
-
-
-@dataclass(frozen=True)
-class Step:
-    """The nodes of a step with what they could take."""
-
-    number: int
-    graph: Graph
-    ranks: Int32s
-    stages: Int32s
-    kinds: Int32s
-    lengths: dict[str, Int64s]
 
 
 def replay(nodes: pa.Table) -> Iterator[Row]:
@@ -137,9 +59,9 @@ def steps_of(nodes: pa.Table) -> tuple[list[Step], list[str]]:
     kinds = nodes["kind"].combine_chunks().dictionary_encode()
     kind_codes = kinds.indices.to_numpy().astype(np.int32)
     numbers = nodes["step"].to_numpy()
-    ranks, stages, *sides = (
+    ranks, stages, replicas, *sides = (
         nodes[name].fill_null(-1).to_numpy().astype(np.int32)
-        for name in ("rank", "stage", "group_1", "group_2")
+        for name in ("rank", "stage", "replica", "group_1", "group_2")
     )
     groups = np.column_stack(sides)
     lengths = {
@@ -154,6 +76,7 @@ def steps_of(nodes: pa.Table) -> tuple[list[Step], list[str]]:
             Graph.of(after.slice(begin, end - begin), np.ascontiguousarray(groups[begin:end])),
             ranks[begin:end],
             stages[begin:end],
+            replicas[begin:end],
             kind_codes[begin:end],
             {name: array[begin:end] for name, array in lengths.items()},
         )
@@ -180,6 +103,8 @@ def _run(nodes: pa.Table) -> Iterator[tuple[int, str, str, int | None]]:
             yield step.number, scenario, "", time_ns
             if scenario in sums:
                 sums[scenario] += time_ns or 0
+    if (steps[0].replicas >= 0).all():
+        yield from published(steps, kinds)
     if sums["actual"] < ATTRIBUTED_FROM * sums["peer"]:
         return
     ranks = _worth_a_replay(steps, sums["peer"])
@@ -219,10 +144,3 @@ def _ranges(values: npt.NDArray[Any]) -> Iterator[tuple[int, int]]:
     """Yield the ranges of equal neighbours."""
     bounds = [0, *(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), len(values)]
     return itertools.pairwise(bounds)
-
-
-def _linked(nodes: int, sources: Int32s, targets: Int32s) -> tuple[Int32s, Int32s]:
-    first, place = np.empty(nodes + 1, np.int32), np.empty(nodes + 1, np.int32)
-    listed = np.empty(len(sources), np.int32)
-    link(nodes, sources, targets, first, listed, place)
-    return first, listed

@@ -1,0 +1,64 @@
+"""Define the `whatif` command."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tracelake.base.errors import UsageError
+from tracelake.base.text import json_text
+from tracelake.cli.app import app
+from tracelake.cli.look import AsDocument, DocumentFormat, RunName
+from tracelake.cli.options import LakeName
+from tracelake.cli.steps import open_lake
+
+
+@app.command()
+def whatif(
+    run: RunName,
+    lake: LakeName,
+    fixes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fix",
+            metavar="WHAT",
+            help="Give it the speed of its peers: rank=7, stage=3, kind=all_reduce:tp; or"
+            " split=even. Repeatable.",
+        ),
+    ] = None,
+    scales: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scale",
+            metavar="KIND=FACTOR",
+            help="Let a kind of operation take FACTOR times as long: forward=0.9. Repeatable.",
+        ),
+    ] = None,
+    output_format: AsDocument = DocumentFormat.TABLE,
+    drawing: Annotated[
+        Path | None,
+        typer.Option("--draw", metavar="FILE", help="Draw the step, before and after, as SVG."),
+    ] = None,
+) -> None:
+    """Show what a run would have taken with equal peers, or with what you change."""
+    from tracelake.output.terminal import Page
+    from tracelake.output.terminal.whatif import print_whatif
+    from tracelake.warehouse.whatif import answer, read_fix, read_scale
+
+    changes = [*map(read_fix, fixes or ()), *map(read_scale, scales or ())]
+    if drawing is not None and not changes:
+        raise UsageError("--draw without a change", hint="give --fix or --scale")
+    document, replayed = answer(open_lake(lake, drawing), run, changes)
+    if output_format is DocumentFormat.JSON:
+        typer.echo(json_text(document, indent=2))
+    else:
+        print_whatif(document, Page(sys.stdout))
+    if drawing is not None and replayed is not None:
+        from tracelake.base import files
+        from tracelake.output.whatif_drawing import draw_step
+
+        asked = " and ".join(document["question"]["changes"])
+        files.put_output(drawing, draw_step(replayed, asked).encode())

@@ -1,0 +1,59 @@
+"""Scenarios of the published analysis (StragglerAnalysis), to be compared with its figures.
+
+Its ideal is the mean over all stages for compute and the median for communication. Its slowdown of
+a worker is the lesser of those of its data-parallel rank and of its stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tracelake.models.replay.graph import Step
+from tracelake.models.replay.passes import Int32s
+
+_WORKERS = 0.03
+
+
+def published(
+    steps: Sequence[Step], kinds: Sequence[str]
+) -> Iterator[tuple[int, str, str, int | None]]:
+    """Yield step, scenario, subject and time: kinds, replicas and stages alone; what is fixed."""
+    sums: dict[tuple[str, int], int] = {}
+    last = max(int(step.stages.max()) for step in steps)
+    for step in steps:
+        real, ideal = step.lengths["raw_ns"], step.lengths["mean_ns"]
+        subjects = (
+            ("paper_kind", step.kinds, dict(enumerate(kinds))),
+            ("paper_replica", step.replicas, _names(step.replicas)),
+            ("paper_stage", step.stages, _names(step.stages)),
+        )
+        for scenario, keys, names in subjects:
+            found = step.graph.times(ideal, keys, [*names], real)
+            for (key, name), time_ns in zip(names.items(), found, strict=True):
+                sums[scenario, key] = sums.get((scenario, key), 0) + (time_ns or 0)
+                yield step.number, scenario, name, time_ns
+        (time_ns,) = step.graph.times(real, step.stages, [last], ideal)
+        yield step.number, "paper_fix_stage", str(last), time_ns
+    worst = _slowest_workers(steps, sums)
+    for step in steps:
+        chosen = np.isin(step.ranks, worst).astype(np.int32)
+        (time_ns,) = step.graph.times(step.lengths["raw_ns"], chosen, [1], step.lengths["mean_ns"])
+        yield step.number, "paper_fix_workers", " ".join(map(str, sorted(worst))), time_ns
+
+
+def _slowest_workers(steps: Sequence[Step], sums: dict[tuple[str, int], int]) -> list[int]:
+    """Return 3 % of the workers, rounded up: the slowest, of equal ones the lowest ranks."""
+    workers: dict[int, int] = {}
+    for step in steps:
+        ranks, first = np.unique(step.ranks, return_index=True)
+        for rank, place in zip(ranks.tolist(), first.tolist(), strict=True):
+            replica, stage = int(step.replicas[place]), int(step.stages[place])
+            workers[rank] = min(sums["paper_replica", replica], sums["paper_stage", stage])
+    ranked = sorted(workers, key=lambda rank: (-workers[rank], rank))
+    return ranked[: int(np.ceil(_WORKERS * len(ranked)))]
+
+
+def _names(keys: Int32s) -> dict[int, str]:
+    return {int(key): str(key) for key in np.unique(keys)}

@@ -1,0 +1,218 @@
+"""Answer what a run would have taken, by a replay of its steps with other lengths."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from tracelake.base.errors import UsageError
+from tracelake.lake import Lake
+from tracelake.models import catalog, compute, connect
+from tracelake.models.base import engine_errors, quoted, select_parts
+from tracelake.schema.tables import tables
+from tracelake.warehouse.names import resolve_run
+from tracelake.warehouse.warehouse import open_warehouse
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from tracelake.models.replay import Step
+
+_SUBJECTS = ("rank", "stage", "kind")
+_FACTOR = re.compile(r"[0-9]{1,4}(\.[0-9]{1,6})?")
+_SHORT = {"forward": "forward_step", "backward": "backward_step"}
+_WORDS = {
+    "rank": "rank {} as fast as its peers",
+    "stage": "stage {} with equal peers",
+    "kind": "{} as fast as among peers",
+}
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of a question: `rank=7`, `split=even`, or a factor for a kind.
+
+    Attributes:
+        factor: Of the lengths; None to use those of peers.
+    """
+
+    subject: str
+    value: str
+    factor: float | None = None
+
+    def told(self) -> str:
+        """Return it in words."""
+        if self.factor is not None:
+            return f"{self.value} taking {self.factor:g} times as long"
+        return _WORDS.get(self.subject, "stages that compute equally long").format(self.value)
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A step as it was and as it would have been."""
+
+    step: Step
+    kinds: Sequence[str]
+    before: npt.NDArray[np.int64]
+    after: npt.NDArray[np.int64]
+
+
+def read_fix(text: str) -> Change:
+    """Return the change that `--fix` asks for.
+
+    Raises:
+        UsageError: It is none.
+    """
+    subject, _, value = text.partition("=")
+    known = subject in _SUBJECTS and value and (subject == "kind" or value.isdecimal())
+    if not known and text != "split=even":
+        raise UsageError(
+            f"--fix {text}", hint="use rank=N, stage=N, kind=NAME (see whatif_kinds) or split=even"
+        )
+    return Change(subject, _SHORT.get(value, value))
+
+
+def read_scale(text: str) -> Change:
+    """Return the change that `--scale` asks for.
+
+    Raises:
+        UsageError: It is none.
+    """
+    kind, _, factor = text.rpartition("=")
+    if not kind or not _FACTOR.fullmatch(factor):
+        raise UsageError(f"--scale {text}", hint="use KIND=FACTOR, such as forward=0.9")
+    return Change("kind", _SHORT.get(kind, kind), float(factor))
+
+
+def answer(
+    lake: Lake, run: str, changes: Sequence[Change]
+) -> tuple[dict[str, Any], Replayed | None]:
+    """Return what is known of a run, and what the changes would make of it.
+
+    Returns:
+        A document, and the step that is nearest to the mean, if there are changes.
+
+    Raises:
+        UsageError: There is no such run, rank, stage or kind, or the run cannot be replayed.
+        LakeError: See `open_warehouse`.
+    """
+    con = open_warehouse(lake)
+    try:
+        run_id = resolve_run(con, run)
+        document = _known(con, run_id)
+    finally:
+        con.close()
+    if not changes:
+        return document, None
+    if document["t_ms"] is None:
+        raise UsageError(
+            f"{run_id} cannot be replayed: {document['reason'] or 'it has no operations'}",
+            hint="tracelake describe whatif_runs explains the reasons",
+        )
+    steps, kinds = _steps(lake, run_id)
+    rows, shown = [], None
+    for step in steps:
+        own = step.lengths["length_ns"]
+        changed = _changed(step, kinds, changes)
+        (before,), (after,) = step.graph.times(own), step.graph.times(changed)
+        assert before is not None
+        assert after is not None
+        rows.append({"step": step.number, "t_ms": before / 1e6, "changed_ms": after / 1e6})
+        off = abs(before / 1e6 - document["t_ms"])
+        if shown is None or off < shown[0]:
+            shown = off, Replayed(step, kinds, own, changed)
+    assert shown is not None
+    after_ms = sum(row["changed_ms"] for row in rows) / len(rows)
+    saved = document["t_ms"] - after_ms
+    world = document["world_size"]
+    document["question"] = {
+        "changes": [change.told() for change in changes],
+        "changed_ms": after_ms,
+        "saved_ms": saved,
+        "saved_ratio": saved / document["t_ms"] if document["t_ms"] else None,
+        "gpu_hours_saved": None if world is None else world * saved * len(rows) / 3.6e6,
+        "steps": rows,
+    }
+    return document, shown[1]
+
+
+def _known(con: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, Any]:
+    """Return the figures of a run that the models have."""
+    names = (
+        "t_ms", "peer_ms", "balanced_ms", "s_peer", "s_balance", "cause", "gpu_hours_lost", "steps",
+        "reason",
+    )  # fmt: skip
+    shown = ", ".join(f"w.{name}" for name in names)
+    (row,) = con.execute(
+        f"SELECT {shown}, r.world_size FROM runs AS r LEFT JOIN whatif_runs AS w USING (run_id)"
+        " WHERE r.run_id = $1",
+        [run_id],
+    ).fetchall()
+    lists = {
+        "ranks": ("rank", "stage", "slowdown_ratio", "fixed_ratio", "lost_ms"),
+        "kinds": ("kind", "slowdown_ratio", "lost_ms"),
+    }
+    document = {"run_id": run_id, **dict(zip((*names, "world_size"), row, strict=True))}
+    for name, columns in lists.items():
+        rows = con.execute(
+            f"SELECT {', '.join(columns)} FROM whatif_{name} WHERE run_id = $1"
+            f" AND lost_ms IS NOT NULL ORDER BY lost_ms DESC, {columns[0]}",
+            [run_id],
+        ).fetchall()
+        document[name] = [dict(zip(columns, one, strict=True)) for one in rows]
+    return document
+
+
+def _steps(lake: Lake, run_id: str) -> tuple[list[Step], list[str]]:
+    """Return the steps of a run, computed from its parts."""
+    from tracelake.models.replay import steps_of  # noqa: PLC0415 - slow to import
+
+    models, files, snapshot = catalog(), lake.part_files, lake.snapshot()
+    with engine_errors("the run"), connect() as con:
+        files.mount(con)
+        con.execute(models.macros)
+        for name, table in tables().items():
+            parts = snapshot.parts(name, [run_id])
+            select = select_parts(table, files.base, parts, snapshot.older, only=[run_id])
+            con.execute(f"CREATE TEMP VIEW {quoted(name)} AS {select}")
+        for model in models.upstream(["_whatif_inputs"]):
+            compute(con, model)
+        return steps_of(con.sql(models.models["_whatif_replays"].sql).to_arrow_table())
+
+
+def _changed(step: Step, kinds: Sequence[str], changes: Sequence[Change]) -> npt.NDArray[np.int64]:
+    """Return the lengths of a step's nodes after the changes.
+
+    Raises:
+        UsageError: The run has no such rank, stage or kind.
+    """
+    import numpy as np  # noqa: PLC0415 - slow to import
+
+    lengths = step.lengths["length_ns"].copy()
+    for change in changes:
+        if change.subject == "split":
+            moved = step.lengths["balanced_ns"] - step.lengths["peer_ns"]
+            lengths = np.maximum(lengths + moved, 0)
+            continue
+        keys = {"rank": step.ranks, "stage": step.stages, "kind": step.kinds}[change.subject]
+        if change.subject == "kind":
+            wanted = kinds.index(change.value) if change.value in kinds else -1
+            known = ", ".join(sorted(kinds))
+        else:
+            wanted = int(change.value)
+            known = ", ".join(map(str, np.unique(keys)))
+        chosen = keys == wanted
+        if wanted < 0 or not (chosen.any() or change.subject == "kind"):
+            raise UsageError(
+                f"the run has no {change.subject} {change.value}", hint=f"use one of {known}"
+            )
+        if change.factor is None:
+            lengths[chosen] = step.lengths["peer_ns"][chosen]
+        else:
+            lengths[chosen] = np.rint(lengths[chosen] * change.factor).astype(np.int64)
+    return lengths
