@@ -98,7 +98,7 @@ def layer_rows(
 
 
 def step_rows(source_id: int, records: Records, copies: npt.NDArray[np.int32]) -> pa.RecordBatch:
-    """Return progress records as a batch of `train_steps`.
+    """Return progress records as a batch of `train_steps`; NULL is what they do not print.
 
     Args:
         records: `PROGRESS` records.
@@ -112,6 +112,8 @@ def step_rows(source_id: int, records: Records, copies: npt.NDArray[np.int32]) -
     }
     arrays = [
         pa.array(np.ascontiguousarray(columns[field.name], field.type.to_pandas_dtype()))
+        if field.name in columns
+        else pa.nulls(records.size, field.type)
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
