@@ -36,6 +36,13 @@ def recorded(fixture: Path) -> dict[str, Any]:
     return found
 
 
+def asked(lake: Lake, fixture: Path) -> dict[str, Any]:
+    """The answers to what the kept lake was asked; tables of later versions must be empty."""
+    found, known = answers(lake), recorded(fixture)
+    assert all(found[name] == [{"found": 0}] for name in found.keys() - known.keys())
+    return {name: found[name] for name in known}
+
+
 def test_a_lake_of_this_version_is_kept() -> None:
     assert f"lake-{VERSION}" in [path.name for path in KEPT]
 
@@ -50,7 +57,7 @@ def test_a_kept_lake_is_built_and_answers_as_it_did(
 ) -> None:
     lake = opened(fixture, tmp_path / "lake")
     assert tracelake("build", "--lake", lake.root).code == 0
-    assert answers(lake) == recorded(fixture)
+    assert asked(lake, fixture) == recorded(fixture)
     checked = tracelake("check", "--lake", lake.root)
     assert checked.code == 0, checked.out + checked.err
 
@@ -64,8 +71,8 @@ def test_a_kept_lake_takes_new_input(fixture: Path, tmp_path: Path, tracelake: C
     assert before < after
     assert len(after - before) == 1
     old = f"{sorted(before)}".replace("[", "(").replace("]", ")")
-    asked = f"SELECT count(*) AS n FROM ops WHERE run_id IN {old}"
-    found = tracelake("query", asked, "--lake", lake.root, "--format", "json")
+    question = f"SELECT count(*) AS n FROM ops WHERE run_id IN {old}"
+    found = tracelake("query", question, "--lake", lake.root, "--format", "json")
     assert json.loads(found.out) == [{"n": recorded(fixture)["ops"][0]["found"]}]
 
 
@@ -78,7 +85,7 @@ def test_input_of_a_kept_lake_is_known_again(
     done = tracelake("run", *inputs, "--lake", lake.root)
     assert done.code in (0, 5), done.err  # what is wrong with the lines was so before
     assert set(lake.snapshot().runs) == before
-    assert answers(lake) == recorded(fixture)
+    assert asked(lake, fixture) == recorded(fixture)
 
 
 # --- newer versions -------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ def layer_rows(
 
 
 def step_rows(source_id: int, records: Records, copies: npt.NDArray[np.int32]) -> pa.RecordBatch:
-    """Return progress records as a batch of `train_steps`.
+    """Return progress records as a batch of `train_steps`; NULL is what they do not print.
 
     Args:
         records: `PROGRESS` records.
