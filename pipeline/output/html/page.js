@@ -92,7 +92,7 @@ function makeFilter(filter) {
       const text = texts[place];
       row.hidden =
         !wanted.every((test) => test(row, text)) ||
-        (config !== undefined && !text.includes(config)) ||
+        (config !== undefined && !` ${row.dataset.words.toLowerCase()} `.includes(` ${config} `)) ||
         (urgent.checked && !row.querySelector("td.attention")?.textContent);
       shown += !row.hidden;
     });
