@@ -50,7 +50,7 @@ def ask(lake: Path, *calls: tuple[str, dict[str, Any]]) -> list[Any]:
 
 
 def test_every_tool_answers_with_reasons_and_lines(lake: Path) -> None:
-    tools, found, incidents, shown, changed, asked, listed, tables, rows = ask(
+    tools, found, incidents, shown, changed, asked, listed, tables, rows, fixed = ask(
         lake,
         ("findings", {"run": "173a"}),
         ("incidents", {}),
@@ -60,9 +60,10 @@ def test_every_tool_answers_with_reasons_and_lines(lake: Path) -> None:
         ("ask", {}),
         ("describe", {"table": "straggler_ranks"}),
         ("query", {"sql": "FROM ops WHERE run_id = $r", "params": {"r": SLOW}, "max_rows": 3}),
+        ("whatif", {"run": "173a", "fix": "rank=2"}),
     )
     assert tools.keys() == {
-        *("query", "ask", "describe", "findings", "incidents", "show", "diff"),
+        *("query", "ask", "describe", "findings", "incidents", "show", "diff", "whatif"),
     }
     assert all(tools.values())
     (finding,) = found["rows"]
@@ -79,6 +80,8 @@ def test_every_tool_answers_with_reasons_and_lines(lake: Path) -> None:
     assert all(": " in why["reason"] for why in shown["reasons"])
     assert len(changed["evidence"]) == 2
     assert asked["rows"][0]["rank"] == 2
+    assert fixed["question"]["changes"] == ["rank 2 as fast as its peers"]
+    assert fixed["evidence"]
     assert asked["reading"]
     assert "slow_ranks" in {question["name"] for question in listed["questions"]}
     assert "slowdown" in {column["column"] for column in tables["rows"]}

@@ -27,6 +27,7 @@ from tracelake.warehouse.run_rows import run_rows
 from tracelake.warehouse.running import query_error
 from tracelake.warehouse.statements import read_statements
 from tracelake.warehouse.values import jsonable, rows_of
+from tracelake.warehouse.whatif import answer, read_fix, read_scale
 
 Document: TypeAlias = dict[str, Any]
 _P = ParamSpec("_P")
@@ -77,6 +78,7 @@ def server(lake: Lake) -> MCPServer[Any]:
         tools.incidents,
         tools.show,
         tools.diff,
+        tools.whatif,
     ):
         made.tool()(_answering(tool))
     return made
@@ -158,6 +160,17 @@ class _Tools:
             return {**read_changes(con, *pair), **self._grounds(con, both)}
 
         return self._do(read)
+
+    def whatif(self, run: str, fix: str = "", scale: str = "") -> Document:
+        """Say how long steps would have taken with equal peers, or with one change.
+
+        fix gives something the speed of its peers: rank=7, stage=3, kind=all_reduce:tp. scale lets
+        a kind of operation take a factor as long: forward=0.9.
+        """
+        changes = [*map(read_fix, fix.split()), *map(read_scale, scale.split())]
+        document, _ = answer(self._lake, run, changes)
+        ground = [{"run_id": document["run_id"]}]
+        return {**document, **self._do(lambda con: self._grounds(con, ground))}
 
     def _rows(self, sql: str, params: Parameters, most: int) -> Document:
         if not 1 <= most <= MAX_ROWS:

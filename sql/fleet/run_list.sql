@@ -3,7 +3,7 @@
 -- @grain run_id
 -- @column label VARCHAR | runs.label; where an earlier version ingested the run, its name.
 -- @column hash VARCHAR | The 8 hex digits that end run_id; run_id where it has none. Names the run in every command.
--- @column plan BOOLEAN | A plan of work: it was not executed, so it has no steps.
+-- @column stepless BOOLEAN | It has no steps: a plan of work, a test of links, a log without steps.
 -- @column size VARCHAR | Ranks and how they are divided, such as `32 GPU tp2 pp4`; sizes of 1 are left out. NULL where the input says nothing of it.
 -- @column step_p50_ms DOUBLE ms | Median time of a step.
 -- @column step_p50_ms_change_ratio DOUBLE | step_p50_ms over its baseline, less 1.
@@ -43,7 +43,7 @@ SELECT
     coalesce(r.label, r.name, r.run_id) AS label,
     coalesce(nullif(regexp_extract(r.run_id, '-([0-9a-f]{8})$', 1), ''), r.run_id) AS hash,
     r.format,
-    s.steps IS NULL AS plan,
+    s.steps IS NULL AS stepless,
     r.run_date,
     nullif(concat_ws(
         ' ',

@@ -38,7 +38,7 @@ class Content:
         urgent: The same, those with the most severe problems first.
         groups: Findings.
         headline: A row for each of the first runs, those with the most severe problems first.
-        plans: The same for runs that were not executed.
+        stepless: The same for runs without steps.
         view: Incidents, opportunities, and step times of configurations.
         verdicts: Findings of the runs in full.
         price: Of a GPU hour.
@@ -57,7 +57,7 @@ class Content:
     urgent: Sequence[str]
     groups: Sequence[Group]
     headline: Grid
-    plans: Grid
+    stepless: Grid
     view: Fleet
     verdicts: Mapping[str, Sequence[Row]]
     waterfalls: Mapping[str, Markup]
@@ -72,8 +72,8 @@ class Content:
     @property
     def formats(self) -> str:
         """Number of runs per format, as text; empty if not all are listed."""
-        listed = len(self.headline.rows) + len(self.plans.rows) == len(self.run_ids)
-        return count_formats(self.headline, self.plans) if listed else ""
+        listed = len(self.headline.rows) + len(self.stepless.rows) == len(self.run_ids)
+        return count_formats(self.headline, self.stepless) if listed else ""
 
     def attention(self, run_id: str) -> list[Group]:
         """Return the findings of a run."""
@@ -90,7 +90,7 @@ class Content:
     def brief(self, run_id: str) -> list[str]:
         """Return a few words for the heading of a run: date, size, step time."""
         shown = ("date", "size", "step p50", "over baseline")
-        for grid in (self.headline, self.plans):
+        for grid in (self.headline, self.stepless):
             if run_id in grid.keys:
                 row = grid.rows[grid.keys.index(run_id)]
                 return [
@@ -108,7 +108,7 @@ class Content:
                 for shown, value in zip(grid.heads, row, strict=True)
                 if shown.numeric and value.text != NOTHING
             ]
-            for grid in (self.headline, self.plans)
+            for grid in (self.headline, self.stepless)
             for run_id, row in zip(grid.keys, grid.rows, strict=True)
         }
 
@@ -140,7 +140,7 @@ def _read(
         urgent = _by_urgency(warehouse, run_ids)
         listed = set(urgent[:LISTED_RUNS])
         detailed = frozenset(urgent[:DETAILED_RUNS])
-        headline, plans = read_headline(warehouse, [r for r in run_ids if r in listed], detailed)
+        headline, stepless = read_headline(warehouse, [r for r in run_ids if r in listed], detailed)
         view = read_fleet_view(warehouse, detailed, price)
         fleet = [section for section in read_fleet(warehouse) if section.grid]
         in_full = [run_id for run_id in urgent if run_id in detailed]
@@ -155,7 +155,7 @@ def _read(
             urgent=urgent,
             groups=groups,
             headline=headline,
-            plans=plans,
+            stepless=stepless,
             view=view,
             verdicts=read_verdicts(warehouse),
             waterfalls=read_waterfalls(warehouse, in_full),

@@ -101,7 +101,7 @@ _NOT_LISTED = frozenset({"run_id", "run_date", "step_p50_ms"})
 def read_headline(
     warehouse: Warehouse, run_ids: Sequence[str], linked: frozenset[str]
 ) -> tuple[Grid, Grid]:
-    """Return one row per run by severity, for runs that were executed and for plans.
+    """Return one row per run by severity, for runs with steps and for runs without.
 
     A column in which no row has a value is left out.
 
@@ -116,9 +116,9 @@ def read_headline(
         row["run_id"]: row
         for row in warehouse.rows(f"FROM run_summary SEMI JOIN {PAGE_RUNS} USING (run_id)")
     }
-    runs = [one for one in listed if not one["plan"]]
-    plans = [one for one in listed if one["plan"]]
-    return _list(runs, rows, trends, linked), _list(plans, rows, trends, linked)
+    runs = [one for one in listed if not one["stepless"]]
+    stepless = [one for one in listed if one["stepless"]]
+    return _list(runs, rows, trends, linked), _list(stepless, rows, trends, linked)
 
 
 def _list(

@@ -26,7 +26,7 @@ _INCIDENTS = """
 _COUNTS = """
     SELECT
         count(*) AS runs,
-        count(*) FILTER (plan) AS plans,
+        count(*) FILTER (stepless) AS stepless,
         count(*) FILTER (len(problems) > 0) AS urgent,
         (SELECT count(*) FROM findings WHERE run_id IS NULL) AS files,
         (SELECT count(DISTINCT run_id) FROM opportunities) AS faster
@@ -61,8 +61,8 @@ def print_ending(ending: Ending, lake: str, page: Page) -> None:
     if not counts["urgent"] and not counts["files"] and not shown:
         page.line(Cell("No problems found", GOOD))
     said = [counted(counts["runs"], "run")]
-    if counts["plans"]:
-        said[0] += f" ({counted(counts['plans'], 'plan')})"
+    if counts["stepless"]:
+        said[0] += f" ({counts['stepless']:,} without steps)"
     if counts["urgent"]:
         verb = "needs" if counts["urgent"] == 1 else "need"
         said.append(

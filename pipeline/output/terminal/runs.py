@@ -19,7 +19,7 @@ from tracelake.warehouse.values import rows_of
 
 ATTENTION = "attention"
 # Columns of `run_list` that the query puts before those of HEADLINE.
-_NAMES = ("label", "hash", "size", "plan")
+_NAMES = ("label", "hash", "size", "stepless")
 # As they are drawn: first what a run is called, then its headline figure and its problems.
 _DRAWN = (
     "label",
@@ -119,7 +119,9 @@ def _order(choice: Choice) -> str:
 
 
 def draw_runs(reader: pa.RecordBatchReader, page: Page) -> None:
-    """Print the answer to `runs_sql` as a table that fits the terminal, plans in one of their own.
+    """Print the answer to `runs_sql` as a table that fits the terminal.
+
+    Runs without steps have a table of their own.
 
     Columns without a value in any row are left out.
     """
@@ -127,13 +129,13 @@ def draw_runs(reader: pa.RecordBatchReader, page: Page) -> None:
     rows = [dict(zip(names, row, strict=True)) for batch in reader for row in rows_of(batch)]
     if not rows:
         page.prose("no runs", first="")
-    runs = [row for row in rows if not row["plan"]]
-    plans = [row for row in rows if row["plan"]]
+    runs = [row for row in rows if not row["stepless"]]
+    stepless = [row for row in rows if row["stepless"]]
     _table(runs, page)
-    if plans:
+    if stepless:
         if runs:
-            page.heading("Plans", "of work that was not executed")
-        _table(plans, page)
+            page.heading("Without steps", "plans of work, tests of links, and logs without steps")
+        _table(stepless, page)
     page.end()
 
 
