@@ -20,7 +20,7 @@ from tracelake.lake import Lake
 from tracelake.lake.store import MANIFEST_VERSION
 from tracelake.models import build
 from tracelake.models.state import WAREHOUSE_VERSION
-from tracelake.nightly.backlog import VERSION
+from tracelake.nightly.backlog import VERSION as BACKLOG_VERSION
 from tracelake.schema.tables import SCHEMA_VERSION
 from tracelake.warehouse import open_warehouse
 
@@ -184,7 +184,7 @@ def test_a_record_of_jobs_of_a_newer_version_is_refused(
     job = ("run", source, "--lake", lake.root, "--report", page, "--since", "9000d")
     assert tracelake(*job).code == 0
     record = lake.root / "_run" / "owed.json"
-    _edit(record, version=VERSION + 1)
+    _edit(record, version=BACKLOG_VERSION + 1)
     before = record.read_bytes()
     refused = tracelake(*job)
     assert refused.code == 3
