@@ -49,10 +49,11 @@ def assert_as_reference(raw: bytes, *, block_size: int = 1 << 20) -> ParsedRun:
 
 
 def _ordered(found: ParsedRun, expected: list[dict[str, object]]) -> list[dict[str, object]]:
-    """Rows with their columns in the order of the table; repr tells nan from nan apart from 0."""
+    """Rows with their columns in the order of the table, NULL in those that no log prints; repr
+    tells nan from nan apart from 0."""
     table = "layer_times" if expected and "layer" in expected[0] else "train_steps"
     names = [name for name in found.tables[table].column_names if name != "source_id"]
-    return [{name: row[name] for name in names} for row in expected]
+    return [{name: row.get(name) for name in names} for row in expected]
 
 
 # --- logs with known truth ------------------------------------------------------------
