@@ -30,6 +30,8 @@ class Level(enum.IntEnum):
     REJECT = 5
 
 
+# Plain numbers, because they are compared with every event.
+_STRUCTURE, _REJECT = int(Level.STRUCTURE), int(Level.REJECT)
 _KINDS = {Level.STRUCTURE: "structure", Level.UNREAD: "unread", Level.EVENT: "event"}
 
 
@@ -80,7 +82,8 @@ class Document:
         self._base = 0  # offset of the text in the file
         self._line = 1
         self._line_offset = 0
-        self._level = Level.STRUCTURE
+        self._level = _STRUCTURE
+        self._counts = [0] * len(Level)
         self._reject = ("", "")
 
     def feed(self, block: Block) -> None:
@@ -95,6 +98,7 @@ class Document:
             self._advance(len(self._text), Level.STRUCTURE)
             if self._line_offset < self._base + self._at:
                 self._close(self._level)
+            self._report()
         self._text = self._text[self._at :]
         self._base += self._at
         self._at = 0
@@ -109,21 +113,23 @@ class Document:
 
     def _read(self, *, last: bool) -> None:
         steps = {
-            _State.START: self._start,
-            _State.MEMBERS: self._member,
-            _State.EVENTS: self._event,
-            _State.SEEK: self._seek,
-            _State.END: self._pass,
-            _State.LOST: self._pass,
+            _State.START.value: self._start,
+            _State.MEMBERS.value: self._member,
+            _State.EVENTS.value: self._event,
+            _State.SEEK.value: self._seek,
+            _State.END.value: self._pass,
+            _State.LOST.value: self._pass,
         }
         while True:
-            between = _BETWEEN.match(self._text, self._at)
+            # The search for the next event needs the beginning of its line.
+            seeks = self._state is _State.SEEK
+            between = None if seeks else _BETWEEN.match(self._text, self._at)
             if between and between.end() > self._at:
                 self._advance(between.end(), Level.STRUCTURE)
             if self._at == len(self._text):
                 return
             try:
-                steps[self._state]()
+                steps[self._state.value]()
             except _MoreError:
                 if not last and len(self._text) - self._at <= LONGEST:
                     return
@@ -196,41 +202,40 @@ class Document:
 
     def _mark(self, reason: str) -> None:
         """Reject the line that begins here, or goes on here."""
-        if self._level is not Level.REJECT:
-            self._level = Level.REJECT
+        if self._level != _REJECT:
+            self._level = _REJECT
             end = self._text.find("\n", self._at, self._at + TEXT_LIMIT)
             stop = self._at + TEXT_LIMIT if end < 0 else end
             self._reject = (reason, self._text[self._at : stop])
 
-    def _advance(self, end: int, level: Level) -> None:
+    def _advance(self, end: int, level: int) -> None:
         """Move on; the lines between are of this level."""
         lines = self._text.count("\n", self._at, end)
         if lines:
             self._close(max(self._level, level))
-            self._count(level, lines - 1)
+            self._counts[level] += lines - 1
             self._line += lines
             self._line_offset = self._base + self._text.rfind("\n", self._at, end) + 1
-            self._level = Level.STRUCTURE if self._text[end - 1] == "\n" else level
-        else:
-            self._level = max(self._level, level)
+            self._level = _STRUCTURE if self._text[end - 1] == "\n" else level
+        elif level > self._level:
+            self._level = level
         self._at = end
 
-    def _close(self, level: Level) -> None:
-        if level is Level.REJECT:
+    def _close(self, level: int) -> None:
+        if level == _REJECT:
             reason, text = self._reject
             raw = text.rstrip("\r").encode("latin-1")
             self._ledger.reject(self._source_id, self._line, self._line_offset, reason, raw)
         else:
-            self._count(level, 1)
+            self._counts[level] += 1
 
-    def _count(self, level: Level, lines: int) -> None:
+    def _report(self) -> None:
+        """Tell the ledger what the lines were."""
         count = self._ledger.source(self._source_id)
-        if level is Level.ROW:
-            count.row_lines += lines
-        elif level is Level.CONTEXT:
-            count.context_lines += lines
-        else:
-            count.pass_over(_KINDS[level], lines)
+        count.row_lines += self._counts[Level.ROW]
+        count.context_lines += self._counts[Level.CONTEXT]
+        for level, kind in _KINDS.items():
+            count.pass_over(kind, self._counts[level])
 
 
 def text_of(value: object) -> str | None:
@@ -238,6 +243,8 @@ def text_of(value: object) -> str | None:
     if not isinstance(value, str):
         return None
     try:
-        return value.encode("latin-1").decode("utf-8", "backslashreplace")
-    except UnicodeEncodeError:  # written as escapes
+        return value.encode("latin-1").decode("utf-8")
+    except UnicodeDecodeError:  # one of U+0080 to U+00FF, written as an escape
+        return value
+    except UnicodeEncodeError:  # others, written as escapes
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
