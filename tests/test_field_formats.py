@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import re
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import pytest
 
 from tests.conftest import Command
@@ -18,6 +23,7 @@ _BESIDE = Path(__file__).resolve().parent.parent.parent / "shared" / "field"
 _PREFIX = re.compile(r"^(\[\d+,\d+\]<stdout>:| *\d+: ?)")
 _RECORD = re.compile(r"iteration +(\d+) */ *\d+ *\|(.*)")
 _HEAD = "# nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 5 iters: 20\n"
+_SOURCE = "run_id, source_id"
 _TIMES = "    8  2  float  sum  -1  {}  0.00  0.00  0  {}  0.00  0.00  0\n"
 _INIT = (
     "node{0}:1:1 [0] NCCL INFO comm 0xab rank {0} nranks 2 cudaDev 3 busId 53000 - Init COMPLETE\n"
@@ -118,3 +124,75 @@ def test_real_progress_records_have_all_times_and_losses(field: Path) -> None:
         assert [one for one in got if one[0] != 0] == wanted or not wanted, path
         total += len(wanted)
     assert total
+
+
+def real_profiles(field: Path) -> dict[str, dict[str, Any]]:
+    """Every whole profiler trace by its path, read with the standard library."""
+    found = {}
+    for path in sorted((field / "kineto").rglob("*")):
+        if path.is_file() and (path.name.endswith((".json", ".gz"))):
+            data = path.read_bytes()
+            document = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
+            if "traceEvents" in document:
+                found[path.relative_to(field / "kineto").as_posix()] = document
+    assert found
+    return found
+
+
+def test_real_profiles_have_all_kernels_collectives_and_steps(
+    tracelake: Command, field: Path, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    assert tracelake("ingest", field / "kineto", "--lake", lake).code == 0
+    wanted: Counter[tuple[str, str]] = Counter()
+    times = set()
+    for path, document in real_profiles(field).items():
+        for event in document["traceEvents"]:
+            category, name = event.get("cat"), event["name"]
+            if category in ("kernel", "Kernel", "gpu_memcpy", "gpu_memset"):
+                wanted[path, "ops"] += 1
+                wanted[path, "comms"] += name.startswith("nccl")
+                times.add((path, round(event["dur"] * 1000)))
+            if category == "user_annotation" and name.startswith("ProfilerStep#"):
+                wanted[path, "train_steps"] += 1
+    paths = {(run, source): path for run, source, path in rows(lake, "sources", _SOURCE + ", path")}
+    got = Counter(
+        (paths[key], table)
+        for table in ("ops", "comms", "train_steps")
+        for key in rows(lake, table, _SOURCE)
+    )
+    assert got == +wanted
+    read = rows(lake, "ops", f"DISTINCT {_SOURCE}, duration_ns")
+    assert {(paths[run, source], duration) for run, source, duration in read} == times
+    assert rows(lake, "rejects") == []
+
+
+def test_real_profiles_of_two_ranks_are_one_run_that_says_who_waited(
+    tracelake: Command, field: Path, tmp_path: Path
+) -> None:
+    lake, folder = tmp_path / "lake", field / "kineto" / "NVIDIA+Megatron-LM"
+    # comm.json is no trace.
+    assert tracelake("run", folder, "--lake", lake, "--set", "tp=2,pp=1").code == 0
+    with duckdb.connect(str(lake / "warehouse.duckdb"), read_only=True) as con:
+        assert con.sql("SELECT path FROM skipped").fetchall() == [("tp2/comm.json",)]
+        steps = con.sql("SELECT step, round(step_ms, 3) FROM step_stats").fetchall()
+        calls = con.sql(
+            "SELECT rank, wait_ms, group_size, matched FROM collective_calls ORDER BY rank, seq"
+        ).fetchall()
+    assert steps == [(6, 60.684)]
+    # An all-reduce ends at about the same time on both ranks: who was in it longer has waited.
+    durations: dict[int, list[float]] = {}
+    for document in real_profiles(folder.parent.parent).values():
+        info = document.get("distributedInfo", {})
+        if info.get("world_size") == 2:
+            durations[info["rank"]] = [
+                event["dur"]
+                for event in sorted(document["traceEvents"], key=lambda e: e.get("ts", 0))
+                if event.get("cat") == "kernel" and "AllReduce" in event["name"]
+            ]
+    assert len(calls) == sum(map(len, durations.values())) == 26
+    assert {(size, matched) for *_, size, matched in calls} == {(2, True)}
+    waits = [wait for rank, wait, *_ in calls if rank == 1]
+    longer = [(b - a) / 1000 for a, b in zip(durations[0], durations[1], strict=True)]
+    assert waits[0] == pytest.approx(longer[0], abs=0.05)
+    assert waits[0] > 21

@@ -74,7 +74,7 @@ class DocumentParser:
             return RunFacts()
         rows = dict.fromkeys(documents, 0)
         for table, columns in found.items():
-            batch = _batch(table, columns)
+            batch = batch_of(table, columns)
             self._ready.setdefault(table, []).append(batch)
             for source in batch["source_id"].to_pylist():
                 rows[source] += 1
@@ -88,7 +88,8 @@ class DocumentParser:
         return facts
 
 
-def _batch(table: str, columns: Mapping[str, Sequence[object]]) -> pa.RecordBatch:
+def batch_of(table: str, columns: Mapping[str, Sequence[object]]) -> pa.RecordBatch:
+    """Return rows of a table from columns; one that is not named is NULL."""
     schema = tables()[table].storage_schema
     rows = len(columns["line"])
     arrays = [

@@ -21,6 +21,9 @@ WITH traced AS (
                 THEN 'below_clock_uncertainty'
         END AS reason
     FROM _rank_steps AS s
+    -- A trace that has records of its steps is timed by them.
+    ANTI JOIN _log_records AS l
+        ON l.run_id = s.run_id AND l.step = s.step AND l.step_ns IS NOT NULL
     JOIN _rank_spans AS e USING (run_id, step, rank)
     LEFT JOIN _shifted_steps AS d USING (run_id, step)
     LEFT JOIN _step_clocks AS c USING (run_id, step)

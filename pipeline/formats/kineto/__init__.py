@@ -1,0 +1,197 @@
+"""Parse traces of the PyTorch profiler (Kineto): one JSON document per rank, of any size.
+
+A document is read object by object, and nothing of it is kept but 50 bytes per kernel and what is
+said about communications. Kernels and copies on the device are `ops`, those of NCCL and RCCL are
+`comms` too, and `ProfilerStep#N` is the record of step N. A kernel belongs to the step that had
+begun last on the device, or on the host where the trace does not say that.
+
+Runs: files of one folder whose names differ in rank, process and time only. A folder that is called
+after its rank is as if it were not there. Where a rank has several files, the k-th ones are a run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from tracelake.formats import Chunk, Claim, FileFacts, Format, Run, RunFacts
+from tracelake.formats.documents import batch_of
+from tracelake.formats.kineto.document import Document
+from tracelake.formats.kineto.events import Events
+from tracelake.formats.kineto.names import SIZES, group_of, name_of
+from tracelake.formats.ledger import Fault, Ledger, Severity
+from tracelake.schema.topology import LARGEST, resolve
+
+RANK_UNKNOWN = Fault(
+    "rank_unknown",
+    Severity.NOTICE,
+    "The trace is of a distributed job and says no rank, nor does its name: it counts as rank 0."
+    " Put `rankN` into the name of the file.",
+)
+_DISTRIBUTED = re.compile(rb'"distributedInfo"\s*:\s*\{')
+_RANK = re.compile(rb'"rank"\s*:\s*(\d{1,9})\b')
+_WORLD = re.compile(rb'"world_size"\s*:\s*(\d{1,9})\b')
+_BOM = b"\xef\xbb\xbf"
+
+
+def _sniff(head: bytes) -> Claim:
+    if not head.removeprefix(_BOM).lstrip().startswith(b"{"):
+        return Claim.NO
+    said = {
+        key
+        for key in (b"schemaVersion", b"deviceProperties", b"distributedInfo", b"traceEvents")
+        if b'"' + key + b'"' in head
+    }
+    known = said - {b"traceEvents"}
+    return Claim.YES if len(said) > 1 and known else Claim.NO
+
+
+def _facts(path: str, head: bytes) -> FileFacts:
+    name = name_of(path)
+    begin = _DISTRIBUTED.search(head)
+    said = head[begin.end() :].partition(b"}")[0] if begin else b""
+    rank, world = _RANK.search(said), _WORLD.search(said)
+    sizes = {"world_size": int(world[1])} if world and 0 < int(world[1]) <= LARGEST else {}
+    return FileFacts(
+        path,
+        name.stem,
+        rank=int(rank[1]) if rank and int(rank[1]) <= LARGEST else name.rank,
+        host=name.host,
+        topology=sizes,
+    )
+
+
+def _group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
+    """Return runs of files, in order of their first file."""
+    del gap_seconds
+    alike: dict[tuple[object, ...], list[FileFacts]] = defaultdict(list)
+    for file in files:
+        alike[_job(file)].append(file)
+    runs: dict[tuple[object, ...], list[FileFacts]] = defaultdict(list)
+    for job, members in alike.items():
+        seen: dict[int | None, int] = defaultdict(int)
+        for file in sorted(members, key=lambda f: f.path):
+            runs[*job, seen[file.rank]].append(file)
+            seen[file.rank] += file.run is None
+    return sorted(runs.values(), key=lambda run: run[0].path)
+
+
+def _job(file: FileFacts) -> tuple[object, ...]:
+    if file.run is not None:
+        return (file.run,)
+    if file.rank is None:
+        return ("", file.path)
+    return (name_of(file.path).folder, file.stem, file.topology.get("world_size"))
+
+
+class _Parser:
+    """Reads the documents of a run one after another."""
+
+    def __init__(self, run: Run, ledger: Ledger) -> None:
+        self._run = run
+        self._ledger = ledger
+        self._open: tuple[int, Events, Document] | None = None
+        self._ready: dict[str, list[pa.RecordBatch]] = {}
+        self._ranks: set[int] = set()
+        self._sizes: dict[str, int] = {}
+        self._ended = True
+        self._device: str | None = None
+
+    def feed(self, chunk: Chunk) -> None:
+        for block in chunk.blocks():
+            if self._open is None:
+                events = Events()
+                document = Document(
+                    block.source_id, self._ledger, events.take_event, events.take_member
+                )
+                self._open = block.source_id, events, document
+            source, events, document = self._open
+            document.feed(block)
+            if block.last:
+                self._ended &= document.ended
+                self._finish_document(source, events)
+                self._open = None
+
+    def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
+        ready, self._ready = self._ready, {}
+        return ready
+
+    def finish(self) -> RunFacts:
+        sizes, _ = resolve(printed=self._sizes, named=self._run.named, given=self._run.given)
+        return RunFacts(
+            topology=self._sizes,
+            ranks=frozenset(self._ranks),
+            ranks_expected=sizes.get("world_size"),
+            ended=self._ended,
+            simulated=False,
+            profiled=True,
+            attributes={"device": self._device} if self._device else {},
+        )
+
+    def _finish_document(self, source: int, events: Events) -> None:
+        info = events.members.get("distributedInfo")
+        rank = self._rank(source, info if isinstance(info, dict) else None)
+        self._read_sizes(info if isinstance(info, dict) else {}, events)
+        devices = events.members.get("deviceProperties")
+        if isinstance(devices, list) and devices and isinstance(devices[0], dict):
+            name = devices[0].get("name")
+            self._device = name if isinstance(name, str) and name.isascii() else None
+        sizes, _ = resolve(printed=self._sizes, named=self._run.named, given=self._run.given)
+        found = events.columns(source, rank, sizes)
+        for table, columns in found.items():
+            if columns["line"]:
+                batch = batch_of(table, columns)
+                self._ready.setdefault(table, []).append(batch)
+                self._ledger.source(source).rows += batch.num_rows
+                self._ranks.add(rank)
+
+    def _rank(self, source: int, info: Mapping[str, Any] | None) -> int:
+        said = None if info is None else info.get("rank")
+        if isinstance(said, int) and 0 <= said <= LARGEST:
+            return int(said)
+        named = self._run.sources[source].rank
+        if named is None and info is not None:
+            self._ledger.fault(source, RANK_UNKNOWN)
+        return named or 0
+
+    def _read_sizes(self, info: Mapping[str, Any], events: Events) -> None:
+        world = info.get("world_size")
+        found = {"world_size": world, **_group_sizes(events)}
+        for key, size in found.items():
+            if isinstance(size, int) and 0 < size <= LARGEST:
+                self._sizes.setdefault(key, int(size))
+
+
+def _group_sizes(events: Events) -> dict[str, int]:
+    """Return sizes of the parallel groups whose description says what they are."""
+    kinds = ((group_of(group.description), group.size) for group in events.groups().values())
+    return {SIZES[kind]: size for kind, size in kinds if kind in SIZES and size}
+
+
+FORMAT = Format(
+    name="kineto",
+    doc="Traces of the PyTorch profiler (Kineto): a JSON document per rank.",
+    version=1,
+    tables=("ops", "comms", "train_steps"),
+    sniff=_sniff,
+    facts=_facts,
+    group=_group,
+    parser=_Parser,
+    rejects={
+        "broken_event": "The text is no JSON; reading goes on with the next event.",
+        "torn_event": "The document ends within an object: the file was cut off.",
+        "no_event": "An entry of `traceEvents` is no object, or a kernel has no name.",
+        "bad_number": "A kernel or step without a time from 0 on, or with one that is too large.",
+    },
+    irrelevant={
+        "event": "Operations on the host, calls of the runtime, arrows, names of threads.",
+        "structure": "Empty lines, and brackets between objects.",
+        "unread": "The rest of an object that cannot be read.",
+    },
+    faults=(RANK_UNKNOWN,),
+    named_by="content",
+)
