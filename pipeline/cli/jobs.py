@@ -61,7 +61,7 @@ from tracelake.cli.steps import (
 from tracelake.nightly.gates import left_out, lost_data, parse_gates
 
 
-@app.command()
+@app.command(epilog="Example: tracelake run logs/ --lake lake")
 @recorded
 def run(
     inputs: Inputs,
@@ -212,7 +212,7 @@ def run(
             raise verdicts[0]
 
 
-@app.command()
+@app.command(epilog="Example: tracelake ingest logs/ --lake lake --dry-run")
 @recorded
 def ingest(
     inputs: Inputs,
@@ -259,7 +259,7 @@ def ingest(
     judge_input(done, max_bad_ratio)
 
 
-@app.command()
+@app.command(epilog="Example: tracelake build --lake lake")
 @recorded
 def build(
     lake: LakeName,
@@ -288,7 +288,7 @@ def build(
         raise lost
 
 
-@app.command()
+@app.command(epilog="Example: tracelake check --lake lake --quick")
 def check(
     lake: LakeName,
     quick: Annotated[

@@ -70,7 +70,7 @@ RunName = Annotated[
 AsDocument = Annotated[DocumentFormat, typer.Option("--format", help="Output format.")]
 
 
-@app.command()
+@app.command(epilog="Example: tracelake runs --lake lake --since 7d --attention")
 def runs(
     lake: LakeName,
     since: Annotated[
@@ -119,7 +119,7 @@ def runs(
     print_runs(open_lake(lake, output), choice, output_format, output)
 
 
-@app.command()
+@app.command(epilog="Example: tracelake show latest --lake lake")
 def show(run: RunName, lake: LakeName, output_format: AsDocument = DocumentFormat.TABLE) -> None:
     """Show one run: where the time went, and what is missing."""
     from tracelake.output.terminal import Page, named_run, print_run, read_run
@@ -132,7 +132,7 @@ def show(run: RunName, lake: LakeName, output_format: AsDocument = DocumentForma
         print_run(document, Page(sys.stdout))
 
 
-@app.command()
+@app.command(epilog="Example: tracelake diff latest~1 latest --lake lake")
 def diff(
     run: RunName,
     other: Annotated[
@@ -170,7 +170,7 @@ def _print_json(document: dict[str, Any]) -> None:
     typer.echo(json_text(document, indent=2))
 
 
-@app.command()
+@app.command(epilog="Example: tracelake report --lake lake --since 7d -o week.html")
 @recorded
 def report(
     lake: LakeName,
