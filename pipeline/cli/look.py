@@ -19,6 +19,7 @@ from tracelake.cli.complete import (
 )
 from tracelake.cli.job_steps import (
     judge_runs,
+    read_links,
     write_page,
 )
 from tracelake.cli.options import (
@@ -26,6 +27,7 @@ from tracelake.cli.options import (
     Format,
     GpuHourPrice,
     LakeName,
+    LinkSpeeds,
     Output,
     OutputFormat,
     Quiet,
@@ -203,6 +205,7 @@ def report(
         ),
     ] = None,
     price: GpuHourPrice = None,
+    links: LinkSpeeds = None,
     fail_on: FailOn = "",
     quiet: Quiet = False,
 ) -> None:
@@ -210,6 +213,7 @@ def report(
 
     --fail-on judges the runs in the report.
     """
+    speeds = read_links(links)
     gates, opened, voice = parse_gates(fail_on), open_lake(lake, output), speak(quiet=quiet)
     written = write_page(
         opened,
@@ -220,5 +224,6 @@ def report(
         form=form,
         pictures=pictures.value,
         price=price,
+        links=speeds,
     )
     judge_runs(opened, gates, written.run_ids)
