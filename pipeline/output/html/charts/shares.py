@@ -255,6 +255,7 @@ KINDS = (
         "Stages as they ran, and with the best split of the layers.",
         _SPLIT,
         _draw_split,
+        shows=several("stage"),
     ),
     Kind(
         "layer_stages",
