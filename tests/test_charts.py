@@ -10,6 +10,7 @@ from typing import Any
 import altair as alt
 import pytest
 
+from tests.conftest import Command
 from tests.pages import charts, read_page
 from tests.report_lakes import MS, make, plan_run, trace_run
 from tests.tiny_lakes import Rows, log_run
@@ -91,6 +92,43 @@ def test_bandwidth_by_size(slow: dict[str, Series]) -> None:
         slow["bandwidth"], "collective", "group", "bytes", "n", "calls", "algbw", "busbw"
     )
     assert point == ("all_reduce", "tp", 1_000_000, 4, 3, 0.05, 0.075)
+    (line,) = rows(slow["bandwidth"], "rated", "rated_by")
+    assert line == (0.075, "best tp of the lake")
+
+
+def test_bandwidth_beside_rated_links(tracelake: Command, tmp_path: Path) -> None:
+    def placed(hosts: int) -> Rows:
+        run = trace_run()
+        (source,) = run["sources"]
+        sources = [
+            {**source, "source_id": r, "rank": r, "host": f"node{r % hosts}"} for r in range(4)
+        ]
+        return {**run, "sources": sources}
+
+    lake = make(tmp_path / "lake", {"near": placed(1), "far": placed(2), "lost": trace_run()})
+    (tmp_path / "speeds").write_text("ib = 0.1  # one direction\nnvlink=0.2\npcie=0.05\n")
+    page = tmp_path / "page.html"
+    for given in (str(tmp_path / "speeds"), "pcie=0.05,nvlink=0.2,ib=0.1"):
+        done = tracelake("report", "--lake", lake.root, "-o", page, "--links", given)
+        assert done.code == 0, done.err
+        shown = read_page(page.read_text())
+        drawn = charts(shown)
+        lines = {run: rows(drawn[run]["bandwidth"], "rated", "rated_by") for run in drawn}
+        assert lines == {
+            "near": [(0.2, "rated nvlink: 0.2 GB/s")],
+            "far": [(0.1, "rated ib: 0.1 GB/s")],
+            "lost": [(None, None)],
+        }
+        title = "Communication: time and bandwidth by size"
+        for run, share in (("near", "37.5"), ("far", "75.0")):
+            (call,) = shown.by_id(f"run-{run}").section(title).table()
+            assert call["of rated (%)"] == share
+    assert "of rated" not in shown.by_id("run-lost").section(title).text
+    unknown = tracelake("report", "--lake", lake.root, "-o", page, "--links", "wire=3")
+    assert (unknown.code, "unknown link 'wire'" in unknown.err) == (2, True)
+    for wrong in ("ib=fast", "ib=0", "nowhere"):
+        refused = tracelake("report", "--lake", lake.root, "-o", page, "--links", wrong)
+        assert (refused.code, "--links" in refused.err) == (2, True)
 
 
 def test_history_ends_with_the_run_itself(slow: dict[str, Series]) -> None:

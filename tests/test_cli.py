@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import typer
 
 from tests.conftest import Command
 from tests.lakes import files, ingest_and_build, run_ingest, statuses, unchanged
 from tests.traces import op, plan, trace, trace_name, write
+from tracelake.cli import app
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +34,15 @@ def asked(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
     ingest_and_build(archive, lake)
     with unchanged(lake):
         yield lake
+
+
+def test_help_lists_every_command_once_under_a_heading(tracelake: Command) -> None:
+    shown = tracelake("--help").out
+    listed = shown[shown.index("Read logs and report:") :].splitlines()
+    names = [line.split()[0] for line in listed if line.startswith("  ") and line[2] != " "]
+    assert names[0] == "run"
+    assert sorted(names) == sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    assert "..." not in shown[shown.index("Read logs") :]
 
 
 def test_run_is_the_main_job(tracelake: Command, archive: Path, tmp_path: Path) -> None:

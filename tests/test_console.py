@@ -273,6 +273,15 @@ def test_a_log_gets_a_line_now_and_then(said: Said, monkeypatch: pytest.MonkeyPa
         "read 25.0 of 100.0 MB, 2.5 MB/s, 0:00:30 left, 0 of 10 files",
         "read 35.0 of 100.0 MB, 1.8 MB/s, 0:00:37 left, 4 of 10 files, 4 rejected",
     ]
+    with Voice().bar() as bar:
+        bar.planned(1, 1, 100_000_000)
+        for at in (11.0, 61.0):
+            now[0] += at
+            bar.advance(1_000_000, 0, 0)
+    assert said() == [
+        "read 1.0 of 100.0 MB, 0.1 MB/s, 0 of 1 file",
+        "read 2.0 of 100.0 MB, 0.0 MB/s, 0:58:48 left, 0 of 1 file",
+    ]
     with Voice(quiet=True).bar() as bar:
         bar.planned(1, 1, 10)
         now[0] += 100.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,9 @@ def test_every_command_has_help_docs_and_a_test(name: str) -> None:
     assert command.help  # type: ignore[attr-defined]
     for parameter in command.params:  # type: ignore[attr-defined]
         assert getattr(parameter, "help", None), f"{name} {parameter.name} has no help"
+    program, named, *given = shlex.split(command.epilog.removeprefix("Example: "))  # type: ignore[attr-defined]
+    assert (program, named) == ("tracelake", name)
+    command.make_context(name, given)  # type: ignore[attr-defined]
     assert f"tracelake {name}" in (docs.ROOT / "README.md").read_text(encoding="utf-8")
     tests = (docs.ROOT / "tests").glob("test_*.py")
     assert any(f'"{name}"' in test.read_text(encoding="utf-8") for test in tests)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from tracelake.base.progress import Moving
 
 _PLAIN_SECONDS = 10.0
+# The time left is told after this share of the input, or this long: at the start, compiling and
+# opening files take most of the time.
+_LEAST_SHARE, _LEAST_SECONDS = 0.05, 60.0
 # With these variables rich prints as on a terminal although there is none.
 _TOLD = ("FORCE_COLOR", "TTY_COMPATIBLE")
 # If set, the traceback of every error is printed.
@@ -220,7 +223,7 @@ class IngestBar:
 
     def _line(self, seconds: float) -> str:
         rate = self._weight_done / seconds if seconds else 0.0
-        left = max(0, self._weight - self._weight_done) / rate if rate else None
+        left = max(0, self._weight - self._weight_done) / rate if self._estimates(seconds) else None
         pieces = [
             f"read {self._weight_done / 1e6:,.1f} of {self._weight / 1e6:,.1f} MB",
             f"{rate / 1e6:,.1f} MB/s",
@@ -228,6 +231,11 @@ class IngestBar:
             self._counts(),
         ]
         return ", ".join(filter(None, pieces))
+
+    def _estimates(self, seconds: float) -> bool:
+        """Tell whether enough was read to say how long the rest takes."""
+        share = self._weight_done / self._weight if self._weight else 0.0
+        return share >= _LEAST_SHARE or (share > 0 and seconds >= _LEAST_SECONDS)
 
 
 def _is_log() -> bool:

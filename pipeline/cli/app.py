@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -21,10 +21,39 @@ INTERRUPTED = 130
 PIPE_CLOSED = 141
 # What a report of a problem should name: libraries that read, compute and write.
 _LIBRARIES = ("duckdb", "polars", "pyarrow", "numpy", "numba", "distributed", "obstore", "mcp")
+# Characters of a command's first sentence at most.
+_SENTENCE = 200
+# Commands in the order of `--help`, by heading.
+GROUPS: Mapping[str, Sequence[str]] = {
+    "Read logs and report": ("run", "ingest", "build", "report"),
+    "Look at runs": ("runs", "show", "diff", "whatif", "timeline"),
+    "Ask and take out": ("ask", "examples", "query", "sql", "describe", "formats", "export", "mcp"),
+    "Keep a lake": ("check", "compact", "drop", "gc"),
+    "Try it": ("synth",),
+}
 
 
 class _Commands(TyperGroup):
-    """Ends a command with the right exit code if its reader has gone or a signal arrived."""
+    """Lists commands in groups, and ends one with the right exit code.
+
+    The exit code also tells that the reader of the output has gone, or that a signal arrived.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        del ctx
+        return [name for names in GROUPS.values() for name in names]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        del ctx
+        width = max(map(len, self.commands))
+        for heading, names in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl(
+                    [
+                        (f"{name:<{width}}", self.commands[name].get_short_help_str(_SENTENCE))
+                        for name in names
+                    ]
+                )
 
     def make_context(self, *given: Any, **more: Any) -> Any:
         with _ending():  # help and version are printed here

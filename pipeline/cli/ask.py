@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _LARGEST_QUERY = 10_000_000
 
 
-@app.command()
+@app.command(epilog='Example: tracelake query "FROM findings" --lake lake')
 def query(
     lake: LakeName,
     sql: Annotated[
@@ -88,7 +88,7 @@ def query(
         print_table(answer, output_format, output)
 
 
-@app.command("ask")
+@app.command("ask", epilog="Example: tracelake ask incidents --lake lake")
 def answer(
     name: Annotated[
         str,
@@ -146,7 +146,7 @@ def _has_rows(answers: Iterable[RecordBatchReader]) -> bool:
     return bool(sum(batch.num_rows for answer in answers for batch in answer))
 
 
-@app.command()
+@app.command(epilog="Example: tracelake examples")
 def examples(
     name: Annotated[
         str | None,
@@ -171,7 +171,7 @@ def examples(
         typer.echo(saved(name).sql, nl=False)
 
 
-@app.command("sql")
+@app.command("sql", epilog="Example: tracelake sql --lake lake")
 def shell(
     lake: LakeName,
     ui: Annotated[bool, typer.Option("--ui", help="Also open DuckDB's page in a browser.")] = False,
@@ -182,7 +182,7 @@ def shell(
     open_shell(open_lake(lake), ui=ui)
 
 
-@app.command()
+@app.command(epilog="Example: tracelake describe run_summary")
 def describe(
     table: Annotated[
         str | None,
@@ -197,7 +197,7 @@ def describe(
     print_table(describe_relations(table), output_format, output)
 
 
-@app.command()
+@app.command(epilog="Example: tracelake formats")
 def formats(
     name: Annotated[
         str | None,

@@ -23,7 +23,7 @@ class ExportFormat(StrEnum):
     PARQUET = "parquet"
 
 
-@app.command()
+@app.command(epilog="Example: tracelake export lake.duckdb --lake lake")
 def export(
     target: Annotated[
         Path,

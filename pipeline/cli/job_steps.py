@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -221,6 +221,7 @@ def write_page(
     form: str | None = None,
     pictures: Literal["png", "svg"] = "png",
     price: float | None = None,
+    links: Mapping[str, float] | None = None,
 ) -> ReportResult:
     """Write the report and print its path."""
     from tracelake.output.html import form_of, write_report
@@ -236,12 +237,22 @@ def write_page(
             form=form_of(form, page),
             pictures=pictures,
             price=price,
+            links=links,
         )
     count(report_bytes=written.bytes)
     voice.say(
         f"report: {counted(written.runs, 'run')}, {written.bytes / 1e6:.2f} MB, {written.path}"
     )
     return written
+
+
+def read_links(given: str | None) -> Mapping[str, float] | None:
+    """Return the rated speeds of `--links`."""
+    if given is None:
+        return None
+    from tracelake.output.html import parse_links
+
+    return parse_links(given)
 
 
 def print_ending(lake: Lake) -> None:

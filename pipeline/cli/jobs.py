@@ -16,6 +16,7 @@ from tracelake.cli.job_steps import (
     judge_input,
     print_dry_run,
     print_ending,
+    read_links,
     read_options,
     read_request,
     write_page,
@@ -36,6 +37,7 @@ from tracelake.cli.options import (
     Inputs,
     Jobs,
     LakeName,
+    LinkSpeeds,
     MaxExpand,
     Memory,
     Output,
@@ -61,7 +63,7 @@ from tracelake.cli.steps import (
 from tracelake.nightly.gates import left_out, lost_data, parse_gates
 
 
-@app.command()
+@app.command(epilog="Example: tracelake run logs/ --lake lake")
 @recorded
 def run(
     inputs: Inputs,
@@ -134,6 +136,7 @@ def run(
         ),
     ] = None,
     price: GpuHourPrice = None,
+    links: LinkSpeeds = None,
     keep: Annotated[
         int | None,
         typer.Option(
@@ -165,6 +168,7 @@ def run(
     from tracelake.nightly.job import Job
 
     page = str(local_root(lake) / PAGE) if report is None else report
+    speeds = read_links(links)
     request = read_request(inputs, page, since, summary, keep, post, wait, metrics, report_url)
     accounts = None if request.summary is None else request.summary.path
     check_outputs(
@@ -196,6 +200,7 @@ def run(
             late=late,
             now=request.started,
             price=price,
+            links=speeds,
         )
         job.add_page(opened, written)
         if report is None:
@@ -212,7 +217,7 @@ def run(
             raise verdicts[0]
 
 
-@app.command()
+@app.command(epilog="Example: tracelake ingest logs/ --lake lake --dry-run")
 @recorded
 def ingest(
     inputs: Inputs,
@@ -259,7 +264,7 @@ def ingest(
     judge_input(done, max_bad_ratio)
 
 
-@app.command()
+@app.command(epilog="Example: tracelake build --lake lake")
 @recorded
 def build(
     lake: LakeName,
@@ -288,7 +293,7 @@ def build(
         raise lost
 
 
-@app.command()
+@app.command(epilog="Example: tracelake check --lake lake --quick")
 def check(
     lake: LakeName,
     quick: Annotated[

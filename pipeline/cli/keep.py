@@ -28,7 +28,7 @@ DryRun = Annotated[
 ]
 
 
-@app.command()
+@app.command(epilog="Example: tracelake drop --lake lake --older-than 90d --dry-run")
 @recorded
 def drop(
     lake: LakeName,
@@ -80,7 +80,7 @@ def drop(
         _build(opened, limit, voice)
 
 
-@app.command()
+@app.command(epilog="Example: tracelake gc --lake lake --dry-run")
 @recorded
 def gc(
     lake: LakeName,
@@ -102,7 +102,7 @@ def gc(
     speak(quiet=quiet).say(f"{done} {counted(files, 'file')}, {amount(size)}")
 
 
-@app.command()
+@app.command(epilog="Example: tracelake compact --lake lake")
 @recorded
 def compact(
     lake: LakeName,

@@ -19,6 +19,7 @@ from tracelake.cli.complete import (
 )
 from tracelake.cli.job_steps import (
     judge_runs,
+    read_links,
     write_page,
 )
 from tracelake.cli.options import (
@@ -26,6 +27,7 @@ from tracelake.cli.options import (
     Format,
     GpuHourPrice,
     LakeName,
+    LinkSpeeds,
     Output,
     OutputFormat,
     Quiet,
@@ -70,7 +72,7 @@ RunName = Annotated[
 AsDocument = Annotated[DocumentFormat, typer.Option("--format", help="Output format.")]
 
 
-@app.command()
+@app.command(epilog="Example: tracelake runs --lake lake --since 7d --attention")
 def runs(
     lake: LakeName,
     since: Annotated[
@@ -119,7 +121,7 @@ def runs(
     print_runs(open_lake(lake, output), choice, output_format, output)
 
 
-@app.command()
+@app.command(epilog="Example: tracelake show latest --lake lake")
 def show(run: RunName, lake: LakeName, output_format: AsDocument = DocumentFormat.TABLE) -> None:
     """Show one run: where the time went, and what is missing."""
     from tracelake.output.terminal import Page, named_run, print_run, read_run
@@ -132,7 +134,7 @@ def show(run: RunName, lake: LakeName, output_format: AsDocument = DocumentForma
         print_run(document, Page(sys.stdout))
 
 
-@app.command()
+@app.command(epilog="Example: tracelake diff latest~1 latest --lake lake")
 def diff(
     run: RunName,
     other: Annotated[
@@ -170,7 +172,7 @@ def _print_json(document: dict[str, Any]) -> None:
     typer.echo(json_text(document, indent=2))
 
 
-@app.command()
+@app.command(epilog="Example: tracelake report --lake lake --since 7d -o week.html")
 @recorded
 def report(
     lake: LakeName,
@@ -203,6 +205,7 @@ def report(
         ),
     ] = None,
     price: GpuHourPrice = None,
+    links: LinkSpeeds = None,
     fail_on: FailOn = "",
     quiet: Quiet = False,
 ) -> None:
@@ -210,6 +213,7 @@ def report(
 
     --fail-on judges the runs in the report.
     """
+    speeds = read_links(links)
     gates, opened, voice = parse_gates(fail_on), open_lake(lake, output), speak(quiet=quiet)
     written = write_page(
         opened,
@@ -220,5 +224,6 @@ def report(
         form=form,
         pictures=pictures.value,
         price=price,
+        links=speeds,
     )
     judge_runs(opened, gates, written.run_ids)

@@ -8,7 +8,7 @@ from tracelake.cli.options import LakeName
 from tracelake.cli.steps import open_lake
 
 
-@app.command("mcp")
+@app.command("mcp", epilog="Example: tracelake mcp --lake lake")
 def mcp(lake: LakeName) -> None:
     """Answer a language model's questions about the lake (Model Context Protocol, stdio)."""
     opened = open_lake(lake)

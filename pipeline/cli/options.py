@@ -76,6 +76,15 @@ GpuHourPrice = Annotated[
         help="Price of a GPU hour: the report then gives costs in money too.",
     ),
 ]
+LinkSpeeds = Annotated[
+    str | None,
+    typer.Option(
+        "--links",
+        metavar="NAME=GB/S,...",
+        help="Rated speed of links, like nvlink=450,ib=50, or a file of such lines: the report"
+        " compares bus bandwidth with it.",
+    ),
+]
 RunPattern = Annotated[
     str | None,
     typer.Option(

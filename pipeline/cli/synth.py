@@ -77,4 +77,4 @@ def _parameters() -> list[inspect.Parameter]:
 
 _synth.__signature__ = inspect.Signature(_parameters())  # type: ignore[attr-defined]
 _synth.__annotations__ = {p.name: p.annotation for p in _parameters()}
-app.command("synth")(_synth)
+app.command("synth", epilog="Example: tracelake synth archive --sample")(_synth)

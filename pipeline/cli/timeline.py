@@ -14,7 +14,7 @@ from tracelake.cli.options import LakeName, Quiet
 from tracelake.cli.steps import open_lake, speak
 
 
-@app.command()
+@app.command(epilog="Example: tracelake timeline latest --lake lake -o trace.json.gz")
 def timeline(
     run: Annotated[
         str,

@@ -16,7 +16,7 @@ from tracelake.cli.options import LakeName
 from tracelake.cli.steps import open_lake
 
 
-@app.command()
+@app.command(epilog="Example: tracelake whatif latest --lake lake --fix rank=7")
 def whatif(
     run: RunName,
     lake: LakeName,

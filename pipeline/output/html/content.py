@@ -14,6 +14,7 @@ from tracelake.output.html.attention import Group, read_attention, read_verdicts
 from tracelake.output.html.cells import NOTHING, Grid, Row
 from tracelake.output.html.charts import KINDS, Kind, Series, read_series
 from tracelake.output.html.incidents import Fleet, read_fleet_view, read_shares, read_waterfalls
+from tracelake.output.html.links import rate_links
 from tracelake.output.html.reading import Warehouse, earliest, select_runs
 from tracelake.output.html.runs import Facts, count_formats, read_facts, read_headline
 from tracelake.output.html.sections import Section, read_fleet, read_sections
@@ -120,9 +121,10 @@ def read_content(
     late: Sequence[str],
     now: datetime,
     price: float | None,
+    links: Mapping[str, float],
 ) -> Content:
     """Read a report from a lake's warehouse; for the arguments see `write_report`."""
-    return reopening(lake, lambda: _read(lake, runs, since, late, now, price))
+    return reopening(lake, lambda: _read(lake, runs, since, late, now, price, links))
 
 
 def _read(
@@ -132,6 +134,7 @@ def _read(
     late: Sequence[str],
     now: datetime,
     price: float | None,
+    links: Mapping[str, float],
 ) -> Content:
     with Warehouse(lake) as warehouse:
         run_ids, undated = select_runs(warehouse, runs, earliest(now, since), late)
@@ -145,6 +148,7 @@ def _read(
         fleet = [section for section in read_fleet(warehouse) if section.grid]
         in_full = [run_id for run_id in urgent if run_id in detailed]
         warehouse.page_about(in_full)
+        rate_links(warehouse, links)
         return Content(
             lake=PurePosixPath(lake.name).name,
             now=now,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -89,6 +89,7 @@ def write_report(
     form: ReportFormat = ReportFormat.HTML,
     pictures: FileType = "png",
     price: float | None = None,
+    links: Mapping[str, float] | None = None,
 ) -> ReportResult:
     """Write the report about a lake's warehouse and put it in place atomically.
 
@@ -100,6 +101,7 @@ def write_report(
             out. Dates of runs are assumed to be on the clock of `now`.
         late: Runs that are in the report whatever their date.
         price: Of a GPU hour; costs are then shown in money too.
+        links: Rated speeds in GB/s by class of link, see `parse_links`.
         now: Printed as the time of the report; the system's by default.
 
     Raises:
@@ -112,7 +114,9 @@ def write_report(
             "Markdown has picture files and cannot go to standard output or a device",
             hint="give a file with -o, or write html or mail",
         )
-    content = read_content(lake, runs, since, late, now or datetime.now().astimezone(), price)
+    content = read_content(
+        lake, runs, since, late, now or datetime.now().astimezone(), price, links or {}
+    )
     match form:
         case ReportFormat.HTML:
             written = render_html(content).encode("utf-8", "backslashreplace")

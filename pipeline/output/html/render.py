@@ -135,6 +135,7 @@ def _glossary() -> list[tuple[str, str, list[tuple[str, Column]]]]:
     relations += [(name, title, shape.columns) for name, title, _, shape in shapes()]
     relations += [(name, _title(name), shape.columns) for name, shape in FLEET.items()]
     relations += [("coverage", _title("coverage"), None)]
+    own = {name: shape.own for name, *_, shape in shapes()}
     known = [
         (
             name,
@@ -142,6 +143,10 @@ def _glossary() -> list[tuple[str, str, list[tuple[str, Column]]]]:
             [(head(c).label, c) for c in relation_columns(name) if not shown or c.name in shown],
         )
         for name, title, shown in relations
+    ]
+    known = [
+        (name, title, [*columns, *((head(c).label, c) for c in own.get(name, ()))])
+        for name, title, columns in known
     ]
     known[0][2].append(BESIDE_BASELINE)
     listed = {column.name: column for column in relation_columns("run_list")}

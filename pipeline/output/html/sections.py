@@ -127,7 +127,7 @@ def _columns(name: str, shape: Shape) -> list[Column]:
         relation, _, column = shown.rpartition(".")
         known = {c.name: c for c in relation_columns(relation or name)}
         found.append(known[column])
-    return found
+    return [*found, *shape.own]
 
 
 def _read(warehouse: Warehouse, name: str, shape: Shape, limit: int) -> dict[str, list[Row]]:
@@ -153,7 +153,12 @@ def _fill(section: Section, shape: Shape, columns: Sequence[Column], rows: list[
         return replace(section, why=shape.empty)
     if shape.headline and all(row[shape.headline] is None for row in rows):
         return replace(section, why=_reasons(rows))
-    shown = [column for column in columns if _says_something(column, rows)]
+    shown = [
+        column
+        for column in columns
+        if _says_something(column, rows)
+        and (column not in shape.own or any(row[column.name] is not None for row in rows))
+    ]
     largest = _largest(shape, rows)
     heads = [head(column) for column in shown]
     cells = [[_drawn(shape, column, row, largest) for column in shown] for row in rows]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tracelake.schema.tables import Column
+
 # The steps of a run that figures use.
 STEADY = "LEFT JOIN step_stats AS s ON s.run_id = b.run_id AND s.step = b.step"
 OVER_STEPS = "Means over the run's steps, without warm-up."
@@ -46,6 +48,7 @@ class Shape:
         mark: Share to compare the bar with.
         whole: The sum of `parts`, which are drawn as one bar after the first two columns.
         note: A caveat about the figures.
+        own: Columns of `source` that no relation has; one without a value is left out.
     """
 
     columns: tuple[str, ...]
@@ -61,6 +64,7 @@ class Shape:
     parts: tuple[str, ...] = ()
     whole: str | None = None
     note: str | None = None
+    own: tuple[Column, ...] = ()
 
 
 def mean_of_steps(names: tuple[str, ...]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tracelake.output.html.layer_shapes import LAYERS
+from tracelake.output.html.links import OF_RATED, PAGE_RATES
 from tracelake.output.html.reading import PAGE_RUNS
 from tracelake.output.html.shape import OVER_STEPS, STEADY, WINDOW_PARTS, Shape, mean_of_steps
 from tracelake.output.html.table_shapes import TABLES
@@ -176,6 +177,12 @@ SHAPES: Mapping[str, Shape] = {
         rows=40,
         empty="The input has no communication of ranks.",
         bar="busbw_p50_gbps",
+        source=f"""
+            SELECT b.*, CASE WHEN l.given THEN b.busbw_p50_gbps / l.gbps END AS of_rated_ratio
+            FROM collective_bandwidth AS b
+            LEFT JOIN {PAGE_RATES} AS l USING (run_id, group_kind)
+        """,
+        own=(OF_RATED,),
     ),
     "step_stats": Shape(
         columns=(

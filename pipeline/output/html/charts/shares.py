@@ -5,6 +5,7 @@ from __future__ import annotations
 import altair as alt
 
 from tracelake.output.html.charts.kind import ROWS, Drawing, Kind, hint, named_colors, several
+from tracelake.output.html.links import PAGE_RATES
 from tracelake.output.html.palette import var
 from tracelake.output.html.reading import PAGE_RUNS
 from tracelake.output.html.shape import IN_MODEL
@@ -31,8 +32,10 @@ _BANDWIDTH = f"""
         run_id, collective, group_kind AS "group", size_bytes AS bytes,
         size_convention AS convention, group_size AS n, calls, dtype, time_basis AS basis,
         round(busbw_p50_gbps, 4) AS busbw, round(algbw_p50_gbps, 4) AS algbw,
-        round(time_p50_ms, 4) AS ms
-    FROM collective_bandwidth SEMI JOIN {PAGE_RUNS} USING (run_id)
+        round(time_p50_ms, 4) AS ms, round(l.gbps, 4) AS rated, l.said AS rated_by
+    FROM collective_bandwidth
+    SEMI JOIN {PAGE_RUNS} USING (run_id)
+    LEFT JOIN {PAGE_RATES} AS l USING (run_id, group_kind)
     WHERE busbw_p50_gbps > 0 AND size_bytes > 0
     QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY calls * time_p50_ms DESC) <= $points
     ORDER BY run_id, collective, group_kind, size_bytes, dtype
@@ -72,7 +75,17 @@ def _draw_bandwidth() -> Drawing:
         ],
     )
     lines = base.mark_line(strokeWidth=0.8).encode(alt.Detail(["group:N", "dtype:N"]))
-    return alt.LayerChart(layer=[lines, points])
+    rated = (
+        alt.Chart(ROWS)
+        .transform_filter("isValid(datum.rated)")
+        .transform_aggregate(groupby=["rated", "rated_by"])
+        .encode(alt.Y("rated:Q"), tooltip=[hint("rated_by", "line"), hint("rated", "GB/s", ",.2f")])
+    )
+    named = rated.mark_text(align="left", dx=4, dy=-5, fontSize=11, color=var("soft")).encode(
+        alt.X(value=0), alt.Text("rated_by:N")
+    )
+    rule = rated.mark_rule(strokeDash=[5, 3], color=var("soft"))
+    return alt.LayerChart(layer=[lines, points, rule, named])
 
 
 _SKEW = f"""
@@ -223,7 +236,8 @@ KINDS = (
         "bandwidth",
         "collective_bandwidth",
         "Median bus bandwidth by size S, as in nccl-tests: algbw is S / t, busbw is"
-        " algbw times the collective's factor, comparable with the speed of the links.",
+        " algbw times the collective's factor, comparable with the speed of the links. The dashed"
+        " line is the rated speed of the link, without `--links` the best of the lake.",
         _BANDWIDTH,
         _draw_bandwidth,
     ),
@@ -241,6 +255,7 @@ KINDS = (
         "Stages as they ran, and with the best split of the layers.",
         _SPLIT,
         _draw_split,
+        shows=several("stage"),
     ),
     Kind(
         "layer_stages",
