@@ -51,7 +51,7 @@ def test_run_is_the_main_job(tracelake: Command, archive: Path, tmp_path: Path) 
     assert result.code == 0
     assert f"report:    {tmp_path / 'page.html'}" in result.out
     assert f"warehouse: {lake / 'warehouse.duckdb'}" in result.out
-    assert "rank_trace" in result.out
+    assert "2 runs (1 without steps)" in result.out
     assert "2 runs: 2 new" in result.err
     assert "skipped 1 file of unknown format: notes\n" in result.err
     assert "<html" in (tmp_path / "page.html").read_text()
@@ -180,8 +180,13 @@ def test_describe_and_formats_need_no_lake(tracelake: Command) -> None:
     assert "ops" in unknown.err
     assert [f["format"] for f in json.loads(tracelake("formats", "--format", "json").out)] == [
         "aicb_workload",
+        "kineto",
+        "nccl_debug",
+        "nccl_tests",
         "optimus",
         "rank_trace",
+        "straggler_analysis",
+        "training_log",
     ]
     assert "line_too_long" in tracelake("formats", "rank_trace").out
     assert tracelake("formats", "nvlog").code == 2

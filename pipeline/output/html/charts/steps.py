@@ -37,7 +37,9 @@ _STEPS = f"""
 _LOSS = f"""
     WITH counted AS (
         SELECT *, 1 + (count(*) OVER (PARTITION BY run_id) - 1) // $points AS merged
-        FROM step_stats SEMI JOIN {PAGE_RUNS} USING (run_id) WHERE loss IS NOT NULL
+        FROM step_stats SEMI JOIN {PAGE_RUNS} USING (run_id)
+        -- A step without a loss is a gap in the line.
+        QUALIFY count(loss) OVER (PARTITION BY run_id ORDER BY step) > 0
     )
     SELECT run_id, min(step) AS step, max(step) AS last, round(avg(loss), 6) AS loss
     FROM counted GROUP BY run_id, step // merged ORDER BY run_id, step
