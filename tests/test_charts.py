@@ -55,7 +55,7 @@ def test_the_timeline_has_every_operation_of_one_step(slow: dict[str, Series]) -
         ("rank 0 · stage 0", "backward", "backward_step", 100.0, 300.0, 1, 0),
     ]
     assert marks[4][3:5] == (0.0, 150.0)
-    assert set(slow["timeline"]["step"]) == {1, 2, 3}
+    assert set(slow["timeline"]["step"]) == {1, 2}  # the fastest and the slowest
 
 
 def test_parts_of_a_window_fill_it(slow: dict[str, Series]) -> None:

@@ -255,9 +255,13 @@ def read_links(given: str | None) -> Mapping[str, float] | None:
     return parse_links(given)
 
 
-def print_ending(lake: Lake) -> None:
-    """Print what needs attention in a few lines; the page has the rest."""
+def print_ending(lake: Lake, name: str) -> None:
+    """Print what needs attention in a few lines; the page has the rest.
+
+    Args:
+        name: The lake as the user called it, for the commands to run next.
+    """
     from tracelake.output.terminal import Page, print_ending, read_ending
     from tracelake.warehouse import ask
 
-    print_ending(ask(lake, "the runs", read_ending), lake.name, Page(sys.stdout))
+    print_ending(ask(lake, "the runs", read_ending), name, Page(sys.stdout))

@@ -207,7 +207,7 @@ def run(
             opened.share(PAGE)
         verdicts = job.judge(opened, gates, max_bad_ratio, built.lost)
         if not request.show:
-            print_ending(opened)
+            print_ending(opened, lake)
             shown = f"{lake}/{PAGE}" if report is None else path
             places = f"report:    {shown}\nwarehouse: {lake}/{opened.warehouse.name}"
             typer.echo(printable(places))
