@@ -114,11 +114,16 @@ def lake_of(root: Path, runs: Mapping[str, Rows]) -> Lake:
 
 
 def figures(lake: Lake, run_ids: list[str]) -> dict[str, list[tuple[Any, ...]]]:
-    """Rows of some runs in every public model; a poisoned run may be a plan that goes with them."""
+    """Rows of some runs in every public model.
+
+    A poisoned run may be a plan that goes with them, and stands among them in lists of runs.
+    """
     with open_warehouse(lake) as con:
         return {
             name: con.execute(
-                f"FROM {name} WHERE list_contains($1, run_id) ORDER BY ALL", [run_ids]
+                f"SELECT COLUMNS(lambda c: c <> 'urgency') FROM {name}"
+                " WHERE list_contains($1, run_id) ORDER BY ALL",
+                [run_ids],
             ).fetchall()
             for name in set(catalog().public) - {"plan_vs_measured"}
             if any(column.name == "run_id" for column in catalog().columns[name])

@@ -152,7 +152,11 @@ OVER_RUNS = ("config_change", "gpu_hours")
 
 @pytest.mark.parametrize(
     "name",
-    [n for n in NAMES if "since" in example(n).bind({}) and n not in {*OVER_RUNS, "incidents"}],
+    [
+        n
+        for n in NAMES
+        if "since" in example(n).bind({}) and n not in {*OVER_RUNS, "incidents", "trend"}
+    ],
 )
 def test_runs_are_chosen_by_date(name: str, con: duckdb.DuckDBPyConnection) -> None:
     found = con.sql("SELECT run_id FROM runs WHERE run_date >= '2024-01-09'").fetchall()
@@ -168,6 +172,11 @@ def test_figures_over_runs_are_of_those_since_a_date(
 ) -> None:
     assert {row["runs"] for row in ask(con, name)} == {2}
     assert {row["runs"] for row in ask(con, name, since="2024-01-09")} == {1}
+
+
+def test_a_trend_needs_two_runs_since_a_date(con: duckdb.DuckDBPyConnection) -> None:
+    assert {row["runs"] for row in ask(con, "trend")} == {2}
+    assert ask(con, "trend", since="2024-01-09") == []
 
 
 # --- what is known of data/sample ---------------------------------------------------------------

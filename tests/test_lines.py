@@ -152,7 +152,7 @@ def test_line_ends_and_the_heading_do_not_matter(name: str) -> None:
     fmt, (data, *_) = EVERY[name]
     with_returns = data.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
     assert read(fmt, with_returns) == read(fmt, with_returns.replace(b"\r\n", b"\n"))
-    assert fmt.sniff(data) == fmt.sniff(b"\xef\xbb\xbf" + data) == fmt.sniff(with_returns) == 2
+    assert fmt.sniff(data) == fmt.sniff(b"\xef\xbb\xbf" + data) == fmt.sniff(with_returns) > 0
     assert fmt.sniff(b"another file\n" * 3) == fmt.sniff(b"") == 0
 
 
