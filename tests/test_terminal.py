@@ -550,7 +550,7 @@ def test_a_narrow_terminal_keeps_names_and_says_what_is_left_out(
     assert (first[0], first[1], first[-1]) == ("job001", SLOW, "straggler")
     assert [line.split()[1] for line in lines[1:4]] == [SLOW, SIMULATED, LOG]
     assert "columns that do not fit: " in " ".join(lines)
-    plans = lines.index("Plans  of work that was not executed")
+    plans = lines.index("Without steps  plans of work, tests of links, and logs without steps")
     assert {line.split()[1] for line in lines[plans + 2 :]} >= {PLAN}
     monkeypatch.setenv("COLUMNS", "250")
     wide = listed(lake, Choice(), Screen())
@@ -565,7 +565,9 @@ def test_the_end_of_a_run_says_what_is_wrong_in_ten_lines(lake: Path) -> None:
     assert len(lines) <= 8
     assert lines[0].startswith("critical since 2024-01-09, rank 2: straggler, cause ")
     assert lines[0].endswith(f"GPU h a day, 1 of 1 run  show {SLOW}")
-    assert lines[-1].startswith("7 runs (2 plans); 1 needs attention: tracelake runs --attention")
+    assert lines[-1].startswith(
+        "7 runs (2 without steps); 1 needs attention: tracelake runs --attention"
+    )
 
 
 def test_a_question_is_asked_of_a_run_by_its_label(tracelake: Command, lake: Path) -> None:

@@ -77,13 +77,13 @@ lines AS (
             WHEN nodes IS NULL THEN 'hosts_unknown'
             WHEN sizes = 0 THEN 'not_tested'
             WHEN between_gbps IS NULL THEN 'size_not_tested'
-        END AS why
+        END AS figure_reason
     FROM kinds
     JOIN around USING (run_id, collective)
 )
 SELECT
     run_id, collective, group_kind, group_size, nodes, size_bytes, calls, achieved_gbps,
-    CASE WHEN why IS NULL THEN between_gbps END AS attainable_gbps,
-    CASE WHEN why IS NULL THEN ratio(achieved_gbps, between_gbps) END AS efficiency_ratio,
-    why AS reason
+    CASE WHEN figure_reason IS NULL THEN between_gbps END AS attainable_gbps,
+    CASE WHEN figure_reason IS NULL THEN ratio(achieved_gbps, between_gbps) END AS efficiency_ratio,
+    figure_reason AS reason
 FROM lines
