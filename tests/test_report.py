@@ -157,7 +157,7 @@ def test_attention_names_what_was_slow_again_and_again_the_dearest_first(tmp_pat
     assert attention["d2"] == "recurring, straggler"
     older = write(lake, tmp_path / "older.html", runs=["c1", "c2", "e3"])
     (older_text,) = [item.text for item in older.by_id("recurring").all("li")]
-    assert older_text.startswith(f"c2{cheap}")
+    assert older_text.startswith(f"c2: {cheap}")
     other = write(lake, tmp_path / "other.html", runs=["e3"])
     assert "No problems found." in other.text
 

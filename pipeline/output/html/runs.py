@@ -88,8 +88,10 @@ _LISTED = f"""
     LEFT JOIN (
         SELECT
             run_id,
-            string_agg(DISTINCT concat_ws(' ', subject, host, device, kind), ' ') AS words
-        FROM findings WHERE run_id IS NOT NULL GROUP BY run_id
+            string_agg(DISTINCT said, ' ' ORDER BY said) AS words
+        FROM (
+            SELECT run_id, concat_ws(' ', subject, host, device, kind) AS said FROM findings
+        ) WHERE run_id IS NOT NULL GROUP BY run_id
     ) AS f USING (run_id)
     ORDER BY l.urgency
 """
