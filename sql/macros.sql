@@ -17,9 +17,6 @@ CREATE TEMP MACRO ordered_mean(x) AS list_avg(list(x ORDER BY x));
 CREATE TEMP MACRO robust_scale(mad, median_value) AS
     1.4826 * greatest(mad, 0.01 * abs(median_value));
 
--- Rank traces print milliseconds with two decimals.
-CREATE TEMP MACRO clock_tick_ns() AS 10000;
-
 -- The part of [start_ns, end_ns] that lies in [from_ns, to_ns]; a bound that is NULL does not bind.
 CREATE TEMP MACRO clipped_ns(start_ns, end_ns, from_ns, to_ns) AS
     greatest(0, least(end_ns, to_ns) - greatest(start_ns, from_ns));
@@ -47,9 +44,6 @@ CREATE TEMP MACRO clocks_open_ns(anchor, near_ns, uncertainty_ns) AS
 
 -- Whether clocks leave so much of a time open that it says nothing: over a tenth.
 CREATE TEMP MACRO lost_in_clocks(open_ns, time_ns) AS open_ns > time_ns / 10;
-
--- Launched and waited for later: its time holds the weight-gradient kernel that runs beside it.
-CREATE TEMP MACRO is_async(caller) AS coalesce(ends_with(caller, '_bwd_async'), false);
 
 -- Fraction of the window that a 1F1B or GPipe schedule of p stages, m micro-batches and v virtual
 -- stages idles (Narayanan et al. 2021, section 2.2): over the whole window, and over the busy time.

@@ -11,6 +11,7 @@ from typing import Any
 
 import duckdb
 
+from tests.tiny_lakes import with_meanings
 from tracelake.models import Catalog, compute, connect, create_empty_tables
 from tracelake.schema.tables import Column, columns, tables
 
@@ -104,10 +105,30 @@ def insert(con: duckdb.DuckDBPyConnection, table: str, given: PipeTable) -> None
     known = {column.name for column in tables()[table].columns}
     if unknown := set(given.header) - known:
         raise ValueError(f"{table} has no column {', '.join(sorted(unknown))}")
+    given = _with_meanings(table, given)
     shown = [columns()[name] for name in given.header]
     names = ", ".join(f'"{name}"' for name in given.header)
     if given.rows:
         con.execute(f"INSERT INTO {table} ({names}) {_values(shown, given.rows)}")
+
+
+def _with_meanings(table: str, given: PipeTable) -> PipeTable:
+    """The table with what `tests.tiny_lakes` adds to rows; a column that is written stays."""
+    if not given.rows:
+        return given
+    told = [
+        {
+            name: None if cell == "NULL" else cell
+            for name, cell in zip(given.header, row, strict=True)
+        }
+        for row in given.rows
+    ]
+    rows = [with_meanings(table, row) for row in told]
+    header = (*given.header, *(name for name in rows[0] if name not in given.header))
+    cells = (
+        tuple("NULL" if row[name] is None else str(row[name]) for name in header) for row in rows
+    )
+    return PipeTable(header, tuple(cells))
 
 
 def differences(actual: Sequence[tuple[Any, ...]], expected: Sequence[tuple[Any, ...]]) -> str:

@@ -46,6 +46,20 @@ def claims(head: bytes) -> list[Format]:
     return [formats()[name] for name, claim in judged.items() if claim is best is not Claim.NO]
 
 
+def test_a_size_of_zero_is_no_size(tracelake: Command, tmp_path: Path) -> None:
+    log = (
+        "using world size: 8, data-parallel size: 2, context-parallel size: 1"
+        " tensor-model-parallel size: 0, pipeline-model-parallel size: 2\n"
+        "  global_batch_size ............................... 16\n"
+        "  micro_batch_size ................................ 0\n"
+        " iteration        1/      40 | elapsed time per iteration (ms): 9000.0 |\n"
+    )
+    archive = write(tmp_path / "archive", {"job.log": log})
+    assert tracelake("ingest", archive, "--lake", tmp_path / "lake").code == 0
+    sizes = "world_size, tp, pp, dp, micro_batch_size, micro_batches"
+    assert rows(tmp_path / "lake", "runs", sizes) == [(8, None, 2, 2, None, None)]
+
+
 def test_ids_of_tests_that_begin_alike_do_not_depend_on_their_order(
     tracelake: Command, tmp_path: Path
 ) -> None:

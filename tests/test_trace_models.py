@@ -12,6 +12,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from tests.tiny_lakes import with_meanings
 from tracelake.models import catalog, compute, connect, create_empty_tables
 
 PARTS = ("compute", "data", "in_op_comm", "p2p_recv", "p2p_send", "finalize", "other_step", "gap")
@@ -91,7 +92,7 @@ def load(con: duckdb.DuckDBPyConnection, runs: Sequence[Sequence[Op]]) -> None:
                 )
     for name, rows in given.items():
         if rows:
-            con.register("given", pa.Table.from_pylist(rows))
+            con.register("given", pa.Table.from_pylist([with_meanings(name, r) for r in rows]))
             con.execute(f"INSERT INTO {name} BY NAME FROM given")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tracelake.formats.rank_trace.batches import CLOCK_TICK_NS, kind, overlapped, pass_of
 from tracelake.lake import Lake, RunEntry, part_folder
 from tracelake.schema.tables import tables
 
@@ -36,7 +37,8 @@ def commit_run(
         for table, given in rows.items():
             part = folder / f"{table}.parquet"
             schema = pa.schema(f.with_nullable(True) for f in tables()[table].storage_schema)
-            table_rows = pa.Table.from_pylist(given, schema=schema)
+            full = [with_meanings(table, row) for row in given]
+            table_rows = pa.Table.from_pylist(full, schema=schema)
             kept = [name for name in schema.names if name not in lacking]
             pq.write_table(table_rows.select(kept), part)
             content = hashlib.sha256(part.read_bytes()).hexdigest()[:16]
@@ -46,6 +48,19 @@ def commit_run(
         options = {} if schema_version is None else {"schema": schema_version}
         entry = RunEntry(run_id, run_id, generation, parts, options=options)
         lake.commit(run_id, [entry], staged=staged)
+
+
+def with_meanings(table: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with what rank traces say of an operation by its name, and of a call by its caller."""
+    known: dict[str, Any] = {}
+    if table == "ops" and row.get("op"):
+        known = {"kind": kind(row["op"]), "pass": pass_of(row["op"])}
+    elif table == "comms":
+        inside = row.get("parent_op") or row.get("raw_func") or ""
+        known = {"pass": pass_of(inside), "overlapped": overlapped(row.get("caller") or "")}
+    elif table == "runs":
+        known = {"clock_tick_ns": CLOCK_TICK_NS}
+    return {**known, **row}
 
 
 def source_record(path: str, **changed: Any) -> dict[str, Any]:

@@ -214,6 +214,8 @@ class Format:
             or the whole file, where files of one name begin alike.
         places: Reads the lines of a file for the hosts of ranks, which files beside it may lack.
         dated_by: Where the stamp of the facts comes from: the name, or the first bytes.
+        clock_tick_ns: Resolution of its times; None where that is not known.
+        earlier: SQL of columns that parts of earlier versions lack, by table and column.
     """
 
     name: str
@@ -231,6 +233,8 @@ class Format:
     named_by: NamedBy = "head"
     dated_by: Literal["name", "content"] = "name"
     places: Callable[[Iterable[bytes]], Places] | None = None
+    clock_tick_ns: int | None = None
+    earlier: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[Callable[[str], Format], tuple[str]]:
         """Pickle as its name, because another process has the format too."""

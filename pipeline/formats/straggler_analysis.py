@@ -49,6 +49,26 @@ _OPS: dict[str, tuple[str, str, str, str | None, str | None]] = {
     "optimizer": ("optimizer_step", "optimizer", "end", None, None),
     "gc": ("gc", "compute", "end", None, None),
 }  # fmt: skip
+_KINDS = {
+    **dict.fromkeys(("params_all_gather", "optimizer_clip", "gc"), "other"),
+    **dict.fromkeys(
+        (
+            "grads_reduce_scatter", "separate_grads_all_reduce", "layernorm_grads_all_reduce",
+            "ep_allreduce",
+        ),
+        "gradient_sync",
+    ),
+    **{f"send_{way}": "send" for way in ("forward", "backward")},
+    **{f"recv_{way}": "recv" for way in ("forward", "backward")},
+    "forward_step": "forward",
+    "backward_step": "backward",
+    "optimizer_step": "optimizer",
+}  # fmt: skip
+_PASSES = {
+    op: way
+    for way in ("forward", "backward")
+    for op in (f"{way}_step", f"send_{way}", f"recv_{way}")
+}
 
 
 def _sniff(head: bytes) -> Claim:
@@ -185,12 +205,14 @@ def _rows(source: int, trace: pa.Table) -> tuple[dict[str, list[Any]], dict[str,
         "start_ns": (starts_ns + shift).tolist(),
         "end_ns": (ends_ns + shift).tolist(),
         "duration_ns": (ends_ns - starts_ns).tolist(),
+        "pass": [_PASSES.get(op) for op, *_ in known],
     }
     ops = shared | {
         "op": [op for op, *_ in known],
         "category": [category for _, category, *_ in known],
         "stream": [stream for _, _, stream, *_ in known],
         "chunk": [None if number is None or number < 0 else number for number in chunk],
+        "kind": [_KINDS.get(op) for op, *_ in known],
     }
     calls = [i for i, (*_, collective, _) in enumerate(known) if collective]
     comms = {name: [values[i] for i in calls] for name, values in shared.items()}
@@ -218,4 +240,5 @@ FORMAT = Format(
         "unread": "The rest of a document that cannot be read.",
     },
     volume="document",
+    clock_tick_ns=10_000,
 )

@@ -48,6 +48,7 @@ def run_row(plan: RunPlan, facts: RunFacts, complete: bool | None) -> dict[str, 
         "simulated": facts.simulated,
         "profiled": facts.profiled,
         "attributes": sorted(facts.attributes.items()),
+        "clock_tick_ns": plan.format.clock_tick_ns,
     }
 
 

@@ -168,8 +168,21 @@ def select_parts(
             )
         if lacking := [part for part in found if part in older]:
             rows = _read(base, lacking, packed=packed, movable=movable, union=True)
-            selects.append(f"SELECT {shown} FROM ({nothing} UNION ALL BY NAME FROM {rows}{meant})")
+            known = f"{nothing} UNION ALL BY NAME FROM {rows}{meant}"
+            selects.append(f"SELECT {shown} FROM ({_filled(table, known)})")
     return " UNION ALL ".join(selects) or nothing
+
+
+def _filled(table: Table, known: str) -> str:
+    """Return SELECT with columns that parts of an earlier version lack, as other columns tell."""
+    from tracelake.formats import formats  # noqa: PLC0415 - slow, and rarely needed
+
+    filled = ", ".join(
+        f"coalesce({quoted(name)}, {sql}) AS {quoted(name)}"
+        for kind in formats().values()
+        for name, sql in kind.earlier.get(table.name, {}).items()
+    )
+    return f"SELECT * REPLACE ({filled}) FROM ({known})" if filled else known
 
 
 def _meant(only: Collection[str] | None, dead: Collection[str]) -> str:

@@ -60,8 +60,8 @@ def resolve(
     """Merge the known topology of a run: set over printed over name, then derived values.
 
     Derived: world_size = tp * pp * dp * cp and dp = world_size / (tp * pp * cp), with cp = 1 unless
-    known; micro_batches = global_batch_size / (micro_batch_size * dp) where that divides. A product
-    that is too large to be a size is not derived.
+    known; micro_batches = global_batch_size / (micro_batch_size * dp) where that divides. A number
+    that is no size, such as 0 or a product that is too large, is left out.
 
     Returns:
         Values by key, and by key the source: `set`, `printed`, `name` or `derived`.
@@ -70,7 +70,8 @@ def resolve(
     sources: dict[str, str] = {}
     for source, known in (("name", named), ("printed", printed), ("set", given)):
         for key, value in known.items():
-            values[key], sources[key] = value, source
+            if 1 <= value <= LARGEST:
+                values[key], sources[key] = value, source
 
     def derive(key: str, numerator: int, denominator: int = 1) -> None:
         size, rest = divmod(numerator, denominator)
@@ -96,6 +97,6 @@ def stage_of(rank: int, topology: Mapping[str, int]) -> int | None:
     stage = rank div (world_size / pp); None if either is unknown or the rank is outside.
     """
     world, stages = topology.get("world_size"), topology.get("pp")
-    if world is None or stages is None or world % stages or not 0 <= rank < world:
+    if not world or not stages or world % stages or not 0 <= rank < world:
         return None
     return rank // (world // stages)

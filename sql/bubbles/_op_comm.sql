@@ -10,7 +10,7 @@ WITH calls AS (
         o.run_id, o.rank, o.step, o.seq, o.from_ns, o.to_ns,
         w.window_start_ns, w.window_end_ns,
         c.sub_seq,
-        is_async(c.caller) AS overlapped,
+        c.overlapped,
         aligned_ns(c.start_ns, k.offset_ns, k.drift, k.origin_ns) AS begin_ns,
         aligned_ns(c.end_ns, k.offset_ns, k.drift, k.origin_ns) AS finish_ns,
         greatest(begin_ns, o.start_ns) AS call_start_ns,

@@ -1,7 +1,7 @@
 -- Operations of a rank as disjoint intervals of the reference clock, each under one part of the pipeline window.
 -- Taken in order of start, an operation begins where the ones before it have ended, so that the
--- intervals cover exactly what any operation covers. `ddp_grad_comm` rows are metadata, and an
--- operation that the format does not know says nothing about the schedule: neither is an interval.
+-- intervals cover exactly what any operation covers. An operation without a kind says
+-- nothing about the schedule: it is no interval.
 -- A rank whose clock cannot be related keeps its own: good among its own times, for no window.
 -- @internal
 -- @grain run_id, rank, seq
@@ -11,19 +11,19 @@
 -- @column overlap_ns BIGINT ns | Time that operations before it had taken already: a fault of the trace, never counted twice.
 WITH timed AS (
     SELECT
-        run_id, rank, o.step, o.seq, o.op, o.phase,
+        run_id, rank, o.step, o.seq, o.op, o.kind, o.phase,
         aligned_ns(o.start_ns, k.offset_ns, k.drift, k.origin_ns) AS start_ns,
         aligned_ns(o.end_ns, k.offset_ns, k.drift, k.origin_ns) AS end_ns,
         CASE
             WHEN o.category IN ('compute', 'data') THEN o.category
-            WHEN o.category = 'p2p' AND starts_with(o.op, 'recv') THEN 'p2p_recv'
-            WHEN o.category = 'p2p' THEN 'p2p_send'
+            WHEN o.kind = 'recv' THEN 'p2p_recv'
+            WHEN o.kind = 'send' THEN 'p2p_send'
             ELSE 'finalize'
         END AS part
     FROM ops AS o
     JOIN clock_offsets AS k USING (run_id, rank)
     WHERE o.start_ns IS NOT NULL AND o.end_ns IS NOT NULL
-        AND o.category IS NOT NULL AND o.op <> 'ddp_grad_comm'
+        AND o.kind IS NOT NULL
 ),
 ordered AS (
     SELECT
@@ -43,7 +43,7 @@ cut AS (
     SELECT *, least(greatest(start_ns, taken_ns), end_ns) AS from_ns FROM ordered
 )
 SELECT
-    run_id, rank, step, seq, op, phase, part, start_ns, end_ns, from_ns,
+    run_id, rank, step, seq, op, kind, phase, part, start_ns, end_ns, from_ns,
     end_ns AS to_ns,
     CASE WHEN coalesce(fused, false) THEN 0 ELSE from_ns - start_ns END AS overlap_ns
 FROM cut

@@ -11,7 +11,7 @@ WITH traced AS (
     FROM _rank_steps AS s
     JOIN ops AS o USING (run_id, step, rank)
     JOIN _pipelines AS t USING (run_id)
-    WHERE s.finished AND o.op IN ('forward_step', 'backward_step')
+    WHERE s.finished AND o.kind IN ('forward', 'backward')
     GROUP BY s.run_id, s.step, s.stage, s.rank, s.forwards, t.virtual_stages
 ),
 logged AS (

@@ -13,7 +13,10 @@
 -- @column drift DOUBLE | What `other` gains per unit of time.
 -- @column hidden_drift DOUBLE | Drift that the scatter can hide.
 -- @column uncertainty_ns BIGINT ns | What 19 of 20 of these readings scatter by and a clock tick, with fewer than 20 at least 0.1 ms, half the round trip, and the hidden drift before the first reading or after the last.
-WITH best AS (
+WITH ticks AS (
+    SELECT run_id, coalesce(clock_tick_ns, 0) AS tick_ns FROM runs
+),
+best AS (
     SELECT
         *,
         min(ahead_ns) OVER link AS base_ns,
@@ -65,22 +68,24 @@ spreads AS (
         r.run_id, r.clock, r.other, r.drift, any_value(c.centre) AS centre,
         quantile_cont(abs(r.residual - c.centre), 0.95) AS spread,
         greatest(
-            quantile_cont(abs(r.residual - c.centre), 0.95) FILTER (r.narrow) + clock_tick_ns(),
+            quantile_cont(abs(r.residual - c.centre), 0.95) FILTER (r.narrow) + any_value(t.tick_ns),
             -- Ends of one call lie within 0.08 ms in 19 of 20 calls of the public traces.
             CASE WHEN count(*) FILTER (r.narrow) < 20 THEN 100000 END
         ) AS scatter
     FROM residuals AS r
     JOIN centres AS c USING (run_id, clock, other, drift)
+    JOIN ticks AS t USING (run_id)
     GROUP BY r.run_id, r.clock, r.other, r.drift
 ),
 judged AS (
     SELECT
-        s.*, m.* EXCLUDE (run_id, clock, other, x, y, xx, xy),
-        least(1e-4, ratio(2 * (s.spread + m.half_ns) + clock_tick_ns(), m.last_ns - m.first_ns))
+        s.*, m.* EXCLUDE (run_id, clock, other, x, y, xx, xy), t.tick_ns,
+        least(1e-4, ratio(2 * (s.spread + m.half_ns) + t.tick_ns, m.last_ns - m.first_ns))
             AS hidden_drift,
         max(s.spread) FILTER (s.drift = 0) OVER link AS constant_spread
     FROM spreads AS s
     JOIN sums AS m USING (run_id, clock, other)
+    JOIN ticks AS t USING (run_id)
     WINDOW link AS (PARTITION BY s.run_id, s.clock, s.other)
 ),
 chosen AS (
@@ -90,7 +95,7 @@ chosen AS (
         PARTITION BY run_id, clock, other
         ORDER BY
             drift <> 0 AND abs(drift) <= 2e-4 AND samples >= 8
-                AND 2 * (spread + clock_tick_ns()) <= constant_spread DESC,
+                AND 2 * (spread + tick_ns) <= constant_spread DESC,
             drift = 0 DESC
     ) = 1
 )

@@ -17,7 +17,7 @@ WITH parted AS (
 members AS (
     SELECT
         i.run_id, i.identity, i.step, i.rank, i.collective, i.start_ns, i.end_ns, k.clock,
-        is_async(i.caller) AS overlapped
+        i.overlapped
     FROM _comm_identities AS i
     SEMI JOIN parted USING (run_id)
     SEMI JOIN (SELECT run_id, identity FROM _comm_calls WHERE matched AND members > 1) AS calls

@@ -1,7 +1,7 @@
 -- From when to when a rank was in a step, by the rank's own clock.
 -- @internal
 -- @grain run_id, rank, step
--- @column ended BOOLEAN | The step has an optimizer_step.
+-- @column ended BOOLEAN | The optimizer ran in the step.
 -- @column start_ns BIGINT ns | Earliest start of an operation.
 -- @column end_ns BIGINT ns | Latest end of an operation.
 -- @column passes_start_ns BIGINT ns | Earliest start of a forward or backward step.
@@ -10,10 +10,10 @@ SELECT
     run_id,
     rank,
     step,
-    bool_or(op = 'optimizer_step') AS ended,
+    bool_or(kind = 'optimizer') AS ended,
     min(start_ns) AS start_ns,
     max(end_ns) AS end_ns,
-    min(start_ns) FILTER (op IN ('forward_step', 'backward_step')) AS passes_start_ns,
-    max(end_ns) FILTER (op IN ('forward_step', 'backward_step')) AS passes_end_ns
+    min(start_ns) FILTER (kind IN ('forward', 'backward')) AS passes_start_ns,
+    max(end_ns) FILTER (kind IN ('forward', 'backward')) AS passes_end_ns
 FROM ops
 GROUP BY run_id, rank, step

@@ -11,25 +11,30 @@
 -- @column identity UBIGINT | Equal for the members of a call; NULL where the group is not known, or the rank's step is another than that of its number.
 WITH placed AS (
     SELECT
-        c.* EXCLUDE (phase, raw_func, raw_group, shape, attributes),
+        c.* EXCLUDE (phase, pass, raw_func, raw_group, shape, attributes, overlapped, group_size),
+        coalesce(c.overlapped, false) AS overlapped,
         c.collective IN ('send', 'recv') AS message,
         message OR c.sub_seq IS NOT NULL AS in_pass,
         CASE
             -- Along the pipeline, a pair is known by its sender and the direction.
             WHEN c.collective = 'send' THEN n.slot
-            WHEN c.collective = 'recv' AND c.raw_func = 'recv_forward'
+            WHEN c.collective = 'recv' AND c.pass = 'forward'
                 THEN (n.slot - ranks_per_stage(r.world_size, r.pp) + r.world_size) % r.world_size
-            WHEN c.collective = 'recv' AND c.raw_func = 'recv_backward'
+            WHEN c.collective = 'recv' AND c.pass = 'backward'
                 THEN (n.slot + ranks_per_stage(r.world_size, r.pp)) % r.world_size
             ELSE g.group_key
         END AS members,
-        CASE WHEN message THEN 2 ELSE g.group_size END AS group_size,
-        CASE WHEN message THEN 'pair' ELSE g.group_size_source END AS group_size_source,
+        CASE WHEN message THEN 2 ELSE coalesce(c.group_size, g.group_size) END AS group_size,
+        CASE
+            WHEN message THEN 'pair'
+            WHEN c.group_size IS NOT NULL THEN 'printed'
+            ELSE g.group_size_source
+        END AS group_size_source,
         hash(
             c.step,
             c.group_kind,
             members,
-            CASE WHEN message THEN split_part(c.raw_func, '_', 2) ELSE c.collective END,
+            CASE WHEN message THEN c.pass ELSE c.collective END,
             c.tensor,
             c.dtype,
             -- Ranks of an all-to-all may hold unequal numbers of tokens.

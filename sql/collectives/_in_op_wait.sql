@@ -15,5 +15,5 @@ SELECT
 FROM _comm_matches AS m
 JOIN _op_intervals AS o ON o.run_id = m.run_id AND o.rank = m.rank AND o.seq = m.seq
 WHERE m.sub > 0 AND o.part IN ('compute', 'data')
-    AND NOT is_async(m.caller) AND m.collective NOT IN ('broadcast', 'reduce')
+    AND NOT m.overlapped AND m.collective NOT IN ('broadcast', 'reduce')
 GROUP BY m.run_id, m.step, m.rank

@@ -1,6 +1,6 @@
 -- Which pass an operation belongs to: number of the forward or backward pass within the rank's step.
--- A pass is receive, get_batch, forward_step, send, or receive, backward_step, send, of which any may be
--- lacking. Operations of a name count in their order; where a line was lost, in that of the passes
+-- A pass is receive, loading of data, forward step, send, or receive, backward step, send, of which
+-- any may be lacking. Operations of a name count in their order; where a line was lost, in that of the passes
 -- around them. Other operations are passes by themselves, and so are those of an interleaved schedule,
 -- where a message leaves one pass and feeds another.
 -- @internal
@@ -12,27 +12,16 @@ WITH interleaved AS (
     FROM ops AS o
     JOIN runs AS r USING (run_id)
     WHERE r.vpp > 1
-        OR (o.op = 'recv_forward' AND o.stage = 0)
-        OR (o.op = 'send_forward' AND o.stage = r.pp - 1)
+        OR (o.kind = 'recv' AND o.pass = 'forward' AND o.stage = 0)
+        OR (o.kind = 'send' AND o.pass = 'forward' AND o.stage = r.pp - 1)
 ),
 placed AS (
     SELECT
         o.run_id, o.rank, o.seq,
-        CASE
-            WHEN i.run_id IS NOT NULL THEN o.op
-            WHEN o.op IN ('recv_forward', 'get_batch', 'forward_step', 'send_forward')
-                THEN 'forward'
-            WHEN o.op IN ('recv_backward', 'backward_step', 'send_backward') THEN 'backward'
-            ELSE o.op
-        END AS kind,
-        CASE
-            WHEN starts_with(o.op, 'recv') THEN 1
-            WHEN o.op = 'get_batch' THEN 2
-            WHEN starts_with(o.op, 'send') THEN 4
-            ELSE 3
-        END AS place,
+        CASE WHEN i.run_id IS NULL THEN coalesce(o.pass, o.op) ELSE o.op END AS alike,
+        CASE o.kind WHEN 'recv' THEN 1 WHEN 'data' THEN 2 WHEN 'send' THEN 4 ELSE 3 END AS place,
         -- One number to sort by, as in _comm_identities.
-        hash(o.run_id, o.rank, o.step, kind) AS series,
+        hash(o.run_id, o.rank, o.step, alike) AS series,
         hash(series, o.op) AS own
     FROM ops AS o
     LEFT JOIN interleaved AS i USING (run_id)

@@ -5,10 +5,10 @@
 -- @grain run_id
 -- @column rank_order VARCHAR | tp-cp-dp-pp, tp-cp-pp-dp, printed, or NULL where the printed stages contradict every order.
 WITH printed AS (
-    -- Rows of ddp_grad_comm print no stage.
+    -- What says nothing about the schedule may print another stage.
     SELECT DISTINCT run_id, rank, stage
     FROM ops
-    WHERE stage IS NOT NULL AND op <> 'ddp_grad_comm'
+    WHERE stage IS NOT NULL AND kind IS NOT NULL
 ),
 counted AS (
     SELECT

@@ -13,7 +13,7 @@ positions AS (
     SELECT
         run_id, rank, stage,
         row_number() OVER (PARTITION BY run_id, stage ORDER BY rank) - 1 AS position
-    FROM (SELECT DISTINCT run_id, rank, stage FROM ops WHERE op <> 'ddp_grad_comm') AS printed
+    FROM (SELECT DISTINCT run_id, rank, stage FROM ops WHERE kind IS NOT NULL) AS printed
     SEMI JOIN (SELECT run_id FROM _rank_orders WHERE rank_order = 'printed') AS o USING (run_id)
 )
 SELECT

@@ -71,8 +71,9 @@ SELECT
     rank, peer_rank, calls, size_bytes, collective, time_ms, like_ms,
     (time_ms - like_ms) * calls / steps AS lost_ms
 FROM compared
+JOIN runs AS r USING (run_id)
 WHERE time_ms >= 3 * like_ms
-    AND time_ms - like_ms > greatest(1, 10 * ns_to_ms(clock_tick_ns()))
+    AND time_ms - like_ms > greatest(1, 10 * ns_to_ms(coalesce(r.clock_tick_ns, 0)))
 QUALIFY row_number() OVER (
     PARTITION BY run_id, subject ORDER BY lost_ms DESC, size_bytes, collective, dtype
 ) = 1

@@ -17,10 +17,12 @@
 -- @column matched_calls BIGINT calls | Calls of which every member was seen.
 WITH once AS (
     SELECT
-        * EXCLUDE (collective),
+        c.* EXCLUDE (collective),
+        time_ms < ns_to_ms(10 * coalesce(r.clock_tick_ns, 0)) AS coarse,
         CASE WHEN matched AND collective = 'recv' THEN 'send' ELSE collective END AS collective
-    FROM collective_calls
-    WHERE call = concat_ws(':', rank, seq, coalesce(sub_seq, 0))
+    FROM collective_calls AS c
+    JOIN runs AS r USING (run_id)
+    WHERE c.rank = c.lowest_rank
 ),
 best AS (
     SELECT
@@ -41,7 +43,7 @@ SELECT
     min(group_size) AS group_size,
     min(group_size_source) AS group_size_source,
     count(*) AS calls,
-    count(*) FILTER (time_ms < ns_to_ms(10 * clock_tick_ns())) AS coarse_calls,
+    count(*) FILTER (coarse) AS coarse_calls,
     quantile_cont(time_ms, 0.5) FILTER (counts) AS time_p50_ms,
     quantile_cont(time_ms, 0.95) FILTER (counts) AS time_p95_ms,
     quantile_cont(algbw_gbps, 0.5) FILTER (counts) AS algbw_p50_gbps,

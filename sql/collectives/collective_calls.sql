@@ -19,6 +19,7 @@
 -- @column peers BIGINT ranks | Other members of the call that were seen; NULL where the group is not known.
 -- @column group_size INTEGER ranks | Members n of the group.
 -- @column group_size_source VARCHAR | Where n comes from: set, printed, name, derived, or pair for a send and its receive.
+-- @column lowest_rank INTEGER | Lowest member of the call: the rows of which it is the rank have every call once.
 -- @column size_convention VARCHAR | What S counts: buffer, total_output, total_input, send_buffer, or declared (a number of parameters, not the message).
 WITH sized AS (
     SELECT
@@ -28,7 +29,6 @@ WITH sized AS (
         CASE WHEN contradicted THEN 'stages_contradict' ELSE 'group_size_unknown' END
             AS unknown_size,
         CASE WHEN d.step IS NULL THEN 'peer_not_seen' ELSE 'step_shifted' END AS unmatched_reason,
-        is_async(m.caller) AS overlapped,
         -- A transfer that the clocks cannot tell from nothing is taken from the shorter of its ends.
         m.collective IN ('send', 'recv') AND m.aligned
             AND m.received_ns - m.last_start_ns >= m.uncertainty_ns AS transferred,
@@ -116,5 +116,5 @@ SELECT
         WHEN collective = 'all_to_all' THEN 'send_buffer'
         ELSE 'buffer'
     END AS size_convention,
-    reason, micro_batch, parent_op, tensor, caller, seq, sub_seq, source_id, line
+    reason, micro_batch, parent_op, tensor, caller, seq, sub_seq, source_id, line, lowest_rank
 FROM timed

@@ -18,7 +18,7 @@ spans AS (
     SELECT
         *,
         CASE
-            WHEN coalesce(ends_with(caller, '_bwd_async'), false) THEN 0
+            WHEN overlapped THEN 0
             WHEN start_ns = lag(start_ns) OVER in_order AND end_ns = lag(end_ns) OVER in_order
                 THEN 0
             ELSE end_ns - start_ns

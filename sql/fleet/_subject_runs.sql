@@ -9,7 +9,7 @@
 -- @column slowdown DOUBLE | The largest of its slow ranks.
 -- @column lost_ms DOUBLE | Time that the worst of its slow ranks lost.
 -- @column slow_ranks INTEGER[] | Its slow ranks.
--- @column worst STRUCT(op VARCHAR, forward_step DOUBLE, backward_step DOUBLE) | Of the slowest of them: the operation that is slower, and how slow each is.
+-- @column worst STRUCT(op VARCHAR, kind VARCHAR, forward_slowdown DOUBLE, backward_slowdown DOUBLE) | Of the slowest of them: the operation that is slower, and how slow each is.
 -- @column age BIGINT | 1 is the latest run by date and run_id, those without a date are the oldest.
 -- @column first_slow STRUCT(run_id VARCHAR, run_date TIMESTAMP) | The first slow run of the series: after 3 runs in a row that were ok a new one begins.
 WITH seen AS (
@@ -38,7 +38,10 @@ by_run AS (
         coalesce(max(time_lost_ms) FILTER (slow), 0) AS lost_ms,
         list(run_rank) FILTER (slow) AS slow_ranks,
         arg_min(
-            {'op': slowest_op, 'forward_step': forward_slowdown, 'backward_step': backward_slowdown},
+            {
+                'op': slowest_op, 'kind': slowest_kind,
+                'forward_slowdown': forward_slowdown, 'backward_slowdown': backward_slowdown
+            },
             (-slowdown, run_rank)
         ) FILTER (slow) AS worst
     FROM seen

@@ -29,9 +29,11 @@ WITH subjects AS (
         max(peers) AS peers,
         max(ranks) AS ranks,
         quantile_cont(slowdown, 0.5) AS slowdown,
-        quantile_cont(worst.forward_step, 0.5) AS forward_step,
-        quantile_cont(worst.backward_step, 0.5) AS backward_step,
-        2 * count(*) FILTER (worst.op = 'forward_step') > slow_runs AS forward,
+        quantile_cont(worst.forward_slowdown, 0.5) AS forward_slowdown,
+        quantile_cont(worst.backward_slowdown, 0.5) AS backward_slowdown,
+        2 * count(*) FILTER (worst.kind = 'forward') > slow_runs AS forward,
+        min(worst.op) FILTER (worst.kind = 'forward') AS forward_op,
+        min(worst.op) FILTER (worst.kind = 'backward') AS backward_op,
         ordered_sum(lost_ms) AS time_lost_ms,
         CASE WHEN count(world_size) FILTER (slow) = slow_runs
             THEN coalesce(ordered_sum(world_size * lost_ms / 3.6e6), 0)
@@ -87,8 +89,8 @@ SELECT
             CASE len(slow_ranks) WHEN 1 THEN 'rank' ELSE 'ranks' END,
             array_to_string(slow_ranks, ', ')
         ) ELSE '' END,
-        CASE WHEN forward THEN 'forward_step' ELSE 'backward_step' END,
-        CASE WHEN forward THEN forward_step ELSE backward_step END,
+        CASE WHEN forward THEN forward_op ELSE backward_op END,
+        CASE WHEN forward THEN forward_slowdown ELSE backward_slowdown END,
         peers_named(peers),
         slow_runs, runs, slow_run_ids[1]
     ) END AS evidence,

@@ -16,8 +16,7 @@ works AS (
     SELECT
         run_id, rank, seq,
         CASE
-            WHEN op IN ('forward_step', 'send_forward') THEN 'forward'
-            WHEN op IN ('backward_step', 'send_backward') THEN 'backward'
+            WHEN kind IN ('forward', 'backward', 'send') THEN pass
             WHEN category IN ('collective', 'optimizer') THEN 'finalize'
         END AS pass
     FROM ops

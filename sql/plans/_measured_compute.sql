@@ -31,17 +31,13 @@ per_stage AS (
     SELECT
         run_id,
         step,
-        CASE op
-            WHEN 'forward_step' THEN 'forward'
-            WHEN 'backward_step' THEN 'backward'
-            ELSE 'finalize'
-        END AS pass,
+        CASE kind WHEN 'optimizer' THEN 'finalize' ELSE kind END AS pass,
         NULL::VARCHAR AS layer_kind,
         CASE WHEN count(own_ns) = count(*) THEN sum(own_ns + async_ns) / min(ranks) END AS work_ns,
         sum(async_ns) > 0 AS overlapped
     FROM timed
-    WHERE op IN ('forward_step', 'backward_step', 'optimizer_step')
-    GROUP BY run_id, step, stage, op
+    WHERE kind IN ('forward', 'backward', 'optimizer')
+    GROUP BY run_id, step, stage, kind
     UNION ALL
     SELECT run_id, step, 'forward', layer_kind, sum(total_ns)::DOUBLE, false
     FROM layer_steps

@@ -14,7 +14,7 @@ printed AS (
     SELECT DISTINCT o.run_id, o.rank, o.stage, u.stage_ranks
     FROM ops AS o
     JOIN undecided AS u USING (run_id)
-    WHERE o.stage IS NOT NULL AND o.op <> 'ddp_grad_comm'
+    WHERE o.stage IS NOT NULL AND o.kind IS NOT NULL
 ),
 several AS (
     SELECT

@@ -69,8 +69,9 @@ calls AS (
                 'kind': concat_ws(' ', collective, group_kind, dtype, size_bytes || ' bytes')
             },
             (-size_bytes::HUGEINT * calls, collective, group_kind, dtype, size_bytes)
-        ) FILTER (time_p50_ms >= ns_to_ms(10 * clock_tick_ns())) AS headline
+        ) FILTER (time_p50_ms >= ns_to_ms(10 * coalesce(clock_tick_ns, 0))) AS headline
     FROM collective_bandwidth
+    JOIN runs USING (run_id)
     WHERE busbw_p50_gbps IS NOT NULL
     GROUP BY run_id
 )

@@ -9,11 +9,12 @@ WITH steady AS (
     SELECT
         s.run_id,
         s.step,
-        coalesce(w.uncertainty_ns, 0) + clock_tick_ns() AS open_ns,
+        coalesce(w.uncertainty_ns, 0) + coalesce(r.clock_tick_ns, 0) AS open_ns,
         row_number() OVER (PARTITION BY s.run_id ORDER BY s.step) - 1 AS place,
         count(*) OVER (PARTITION BY s.run_id) AS steps
     FROM step_stats AS s
     JOIN _step_windows AS w USING (run_id, step)
+    JOIN runs AS r USING (run_id)
     WHERE NOT s.warmup AND s.step_ms IS NOT NULL AND w.reason IS NULL
 )
 SELECT

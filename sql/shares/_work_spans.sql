@@ -12,10 +12,10 @@
 -- @column to_ns BIGINT ns | End.
 WITH own AS (
     SELECT
-        i.run_id, i.step, i.rank, i.seq, i.op, i.part, i.from_ns, i.to_ns,
+        i.run_id, i.step, i.rank, i.seq, i.op, i.kind, i.part, i.from_ns, i.to_ns,
         i.part IN ('compute', 'data') AS holds,
         -- The optimizer ends everywhere at once: it waits for the last rank to begin it.
-        CASE WHEN i.op = 'optimizer_step'
+        CASE WHEN i.kind = 'optimizer'
             AND max(i.to_ns) OVER alike - min(i.to_ns) OVER alike <= s.open_ns
             THEN max(i.from_ns) OVER alike
         END AS met_ns
@@ -30,7 +30,7 @@ operations AS (
         CASE
             WHEN o.holds THEN o.part
             WHEN starts_with(o.part, 'p2p') THEN 'p2p'
-            WHEN o.op = 'optimizer_step' THEN 'optimizer'
+            WHEN o.kind = 'optimizer' THEN 'optimizer'
             ELSE 'comm'
         END AS kind,
         NULL AS holder,
@@ -51,9 +51,9 @@ operations AS (
 calls AS (
     SELECT
         o.run_id, o.step, o.rank, o.seq, m.sub,
-        concat_ws(':', m.collective, m.group_kind, CASE WHEN is_async(m.caller) THEN 'async' END)
+        concat_ws(':', m.collective, m.group_kind, CASE WHEN m.overlapped THEN 'async' END)
             AS op,
-        CASE WHEN is_async(m.caller) THEN 'overlap' ELSE 'comm' END AS kind,
+        CASE WHEN m.overlapped THEN 'overlap' ELSE 'comm' END AS kind,
         o.op AS holder,
         o.part AS holder_kind,
         greatest(m.begin_ns, o.from_ns) AS clipped_start_ns,
@@ -62,7 +62,7 @@ calls AS (
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         )) AS from_ns,
         CASE
-            WHEN is_async(m.caller) THEN NULL
+            WHEN m.overlapped THEN NULL
             -- Root and early members of these do not wait for the last one.
             WHEN m.collective IN ('broadcast', 'reduce') AND m.last_start_ns >= m.finish_ns THEN NULL
             ELSE m.last_start_ns

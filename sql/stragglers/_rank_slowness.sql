@@ -7,7 +7,7 @@
 -- @column peers BIGINT ranks | Peers in the step that had most.
 -- @column slowdown DOUBLE | Median over steps.
 -- @column time_lost_ms DOUBLE ms | Own time over the peers' median, never more than the step took, summed over steps.
--- @column op_slowdowns STRUCT(op VARCHAR, slowdown DOUBLE)[] | forward_step and backward_step, own time over the peers', both summed over steps; the one that exceeds its peers by more first.
+-- @column op_slowdowns STRUCT(op VARCHAR, kind VARCHAR, slowdown DOUBLE)[] | Forward and backward steps, own time over the peers', both summed over steps; the one that exceeds its peers by more first.
 WITH compared AS (
     SELECT s.*, t.step_ms
     FROM straggler_steps AS s
@@ -29,17 +29,17 @@ verdicts AS (
     GROUP BY run_id, rank
 ),
 ops_compared AS (
-    SELECT run_id, rank, op, ordered_sum(own_ms) AS own_ms, ordered_sum(peers_median_ms) AS peers_ms
+    SELECT run_id, rank, op, kind, ordered_sum(own_ms) AS own_ms, ordered_sum(peers_median_ms) AS peers_ms
     FROM compared
-    WHERE op IN ('forward_step', 'backward_step')
-    GROUP BY run_id, rank, op
+    WHERE kind IN ('forward', 'backward')
+    GROUP BY run_id, rank, op, kind
 ),
 by_op AS (
     SELECT
         run_id,
         rank,
         list(
-            struct_pack(op := op, slowdown := ratio(own_ms, peers_ms))
+            struct_pack(op := op, kind := kind, slowdown := ratio(own_ms, peers_ms))
             ORDER BY own_ms - peers_ms DESC, op
         ) AS op_slowdowns
     FROM ops_compared

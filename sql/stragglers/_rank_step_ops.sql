@@ -9,6 +9,7 @@ SELECT
     o.rank,
     min(o.stage) AS stage,
     o.op,
+    o.kind,
     count(*) AS calls,
     CASE WHEN count(o.duration_ns) = count(*)
         THEN try_cast(sum(o.duration_ns - coalesce(c.comm_ns, 0)) AS BIGINT)
@@ -16,4 +17,4 @@ SELECT
 FROM ops AS o
 LEFT JOIN _op_comm AS c USING (run_id, rank, seq)
 WHERE o.category IN ('compute', 'data', 'optimizer')
-GROUP BY o.run_id, o.step, o.rank, o.op
+GROUP BY o.run_id, o.step, o.rank, o.op, o.kind

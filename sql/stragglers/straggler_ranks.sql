@@ -17,9 +17,10 @@
 -- @column wait_reason VARCHAR | Why it is not known what the rank waited.
 -- @column least_waiting BOOLEAN | Waited less inside its operations than every other rank of its stage: the other side of being slow, shown beside the verdict. NULL where the waiting of one is not known.
 -- @column evidence VARCHAR | What was seen, in one sentence, of stragglers and suspects.
--- @column slowest_op VARCHAR | forward_step or backward_step, whichever exceeds its peers by more.
--- @column forward_slowdown DOUBLE | Own time of forward_step over the median of the peers, both summed over steps; NULL where it was not compared.
--- @column backward_slowdown DOUBLE | The same of backward_step.
+-- @column slowest_op VARCHAR | The forward or the backward step, whichever exceeds its peers by more.
+-- @column slowest_kind VARCHAR | forward or backward: what slowest_op does.
+-- @column forward_slowdown DOUBLE | Own time of forward steps over the median of the peers, both summed over steps; NULL where it was not compared.
+-- @column backward_slowdown DOUBLE | The same of backward steps.
 WITH ranks AS (
     SELECT s.run_id, s.rank, min(s.stage) AS stage, coalesce(r.simulated, false) AS simulated
     FROM _rank_steps AS s
@@ -38,8 +39,8 @@ judged AS (
     SELECT
         r.run_id, r.rank, r.stage, r.simulated,
         s.* EXCLUDE (run_id, rank),
-        list_filter(s.op_slowdowns, lambda o: o.op = 'forward_step')[1].slowdown AS forward_slowdown,
-        list_filter(s.op_slowdowns, lambda o: o.op = 'backward_step')[1].slowdown AS backward_slowdown,
+        list_filter(s.op_slowdowns, lambda o: o.kind = 'forward')[1].slowdown AS forward_slowdown,
+        list_filter(s.op_slowdowns, lambda o: o.kind = 'backward')[1].slowdown AS backward_slowdown,
         CASE
             WHEN s.rank IS NULL THEN 'not_comparable'
             WHEN s.slow_steps = 0 OR 2 * s.slow_steps < s.steps THEN 'ok'
@@ -110,6 +111,7 @@ SELECT
         '.'
     ) END AS evidence,
     j.op_slowdowns[1].op AS slowest_op,
+    j.op_slowdowns[1].kind AS slowest_kind,
     j.forward_slowdown,
     j.backward_slowdown
 FROM judged AS j

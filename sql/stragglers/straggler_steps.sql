@@ -1,6 +1,6 @@
 -- How a rank compares in a step with peers that did the same work: same stage, operation and calls.
 -- @grain run_id, step, op, rank
--- @column op VARCHAR | Operation, or `forward_backward` for the sum of forward_step and backward_step.
+-- @column op VARCHAR | Operation, or `forward_backward` for the sum of forward and backward steps.
 -- @column in_verdict BOOLEAN | The row that verdicts count: forward_backward. The others hide waits or belong to the first tensor-parallel rank alone, and are shown only.
 -- @column own_ms DOUBLE ms | Durations without the communication inside.
 -- @column peers BIGINT ranks | Other ranks of the stage that made as many calls.
@@ -12,14 +12,15 @@
 -- @column warmup BOOLEAN | Leading step that verdicts leave out, as in step_stats.
 -- @column calls BIGINT calls | How often the operation ran.
 -- @column own_ns BIGINT ns | own_ms, exactly.
+-- @column kind VARCHAR | What the operation does, as in ops; `forward_backward` for the sum.
 WITH rows_of AS (
-    SELECT run_id, step, rank, stage, op, calls, own_ns FROM _rank_step_ops
+    SELECT run_id, step, rank, stage, op, kind, calls, own_ns FROM _rank_step_ops
     UNION ALL
     SELECT
-        run_id, step, rank, min(stage), 'forward_backward', sum(calls)::BIGINT,
+        run_id, step, rank, min(stage), 'forward_backward', 'forward_backward', sum(calls)::BIGINT,
         CASE WHEN count(own_ns) = count(*) THEN try_cast(sum(own_ns) AS BIGINT) END
     FROM _rank_step_ops
-    WHERE op IN ('forward_step', 'backward_step')
+    WHERE kind IN ('forward', 'backward')
     GROUP BY run_id, step, rank
 ),
 ranked AS (
@@ -49,15 +50,16 @@ medians AS (
 compared AS (
     SELECT
         r.*,
-        r.op = 'forward_backward' AS in_verdict,
+        r.kind = 'forward_backward' AS in_verdict,
         coalesce(m.n - 1, 0) AS peers,
         m.median_ns,
         ratio(r.own_ns, m.median_ns) AS slowdown,
         r.own_ns - m.median_ns AS excess_ns,
         ratio(r.own_ns, m.median_ns) >= 1.10
-            AND r.own_ns - m.median_ns > greatest(1000000, 10 * clock_tick_ns()) AS slow
+            AND r.own_ns - m.median_ns > greatest(1000000, 10 * coalesce(t.clock_tick_ns, 0)) AS slow
     FROM rows_of AS r
     LEFT JOIN medians AS m USING (run_id, step, rank, op)
+    JOIN runs AS t USING (run_id)
 )
 SELECT
     c.run_id,
@@ -84,6 +86,7 @@ SELECT
         ELSE 'below_clock_resolution'
     END AS reason,
     c.calls,
-    c.own_ns
+    c.own_ns,
+    c.kind
 FROM compared AS c
 LEFT JOIN step_stats AS s ON s.run_id = c.run_id AND s.step = c.step

@@ -52,7 +52,7 @@ groups AS (
         min(node) AS lead,
         max(start_ns) AS latest_ns,
         CASE min(part)
-            WHEN 'optimizer' THEN max(end_ns) - min(end_ns) <= clock_tick_ns() AND count(*) > 1
+            WHEN 'optimizer' THEN max(end_ns) - min(end_ns) <= 10000 AND count(*) > 1
             WHEN 'p2p_recv' THEN
                 max(end_ns) FILTER (part = 'p2p_send') >= max(start_ns) FILTER (part = 'p2p_recv')
             ELSE true

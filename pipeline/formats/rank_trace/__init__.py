@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from tracelake.formats import Chunk, Claim, FileFacts, Format, Run, RunFacts
 from tracelake.formats.ledger import NOT_UTF8, UNFINISHED, UNFINISHED_LINE, Fault, Ledger, Severity
+from tracelake.formats.rank_trace.batches import CLOCK_TICK_NS, earlier
 from tracelake.formats.rank_trace.layout import SPAN_FIRST
 from tracelake.formats.rank_trace.names import date_of, folder_of, name_of
 from tracelake.formats.rank_trace.reader import Notice, Reader
@@ -260,4 +261,6 @@ FORMAT = Format(
     irrelevant={**IRRELEVANT, _UNFINISHED: UNFINISHED_LINE},
     faults=(UNKNOWN_DTYPE, JOINED_FOLDERS, UNFINISHED),
     volume="large",
+    clock_tick_ns=CLOCK_TICK_NS,
+    earlier=earlier(),
 )

@@ -87,6 +87,26 @@ _CATEGORIES = {
     "optimizer_step": "optimizer",
     "ddp_grad_comm": "collective",
 }
+# Rows of ddp_grad_comm describe a buffer: they have no kind.
+_KINDS = {
+    **dict.fromkeys(_OP_GROUPS, "gradient_sync"),
+    "forward_step": "forward",
+    "backward_step": "backward",
+    "loss_func": "loss",
+    "get_batch": "data",
+    "send_forward": "send",
+    "send_backward": "send",
+    "recv_forward": "recv",
+    "recv_backward": "recv",
+    "optimizer_step": "optimizer",
+}
+_PASSES = {
+    **dict.fromkeys(("recv_forward", "get_batch", "forward_step", "send_forward"), "forward"),
+    **dict.fromkeys(("recv_backward", "backward_step", "send_backward"), "backward"),
+}
+_OVERLAPPED = "_bwd_async"
+CLOCK_TICK_NS = 10_000
+"""Traces print milliseconds with two decimals."""
 _WIDTHS = {
     **dict.fromkeys(("float64", "int64"), 8),
     **dict.fromkeys(("float32", "int32"), 4),
@@ -117,6 +137,41 @@ def category(op: str) -> str | None:
     if op.startswith(("send_", "recv_")):
         return "p2p"
     return "collective" if op in _OP_GROUPS else _CATEGORIES.get(op)
+
+
+def kind(op: str) -> str | None:
+    """Return what an operation does."""
+    return _KINDS.get(op)
+
+
+def pass_of(op: str) -> str | None:
+    """Return the pass that an operation belongs to."""
+    return _PASSES.get(op)
+
+
+def overlapped(caller: str) -> bool:
+    """Return whether a caller launches a communication and waits for it later."""
+    return caller.endswith(_OVERLAPPED)
+
+
+def earlier() -> dict[str, dict[str, str]]:
+    """Return SQL of columns that parts of earlier versions lack, by table and column."""
+    return {
+        "ops": {
+            "kind": _chosen("op", _KINDS),
+            "pass": _chosen("op", _PASSES),
+        },
+        "comms": {
+            "pass": _chosen("coalesce(parent_op, raw_func)", _PASSES),
+            "overlapped": f"coalesce(ends_with(caller, '{_OVERLAPPED}'), false)",
+        },
+        "runs": {"clock_tick_ns": f"CASE format WHEN 'rank_trace' THEN {CLOCK_TICK_NS} END"},
+    }
+
+
+def _chosen(column: str, meanings: dict[str, str]) -> str:
+    cases = (f"WHEN '{text}' THEN '{meaning}'" for text, meaning in meanings.items())
+    return f"CASE {column} {' '.join(cases)} END"
 
 
 def width(dtype: str) -> int | None:
@@ -190,6 +245,8 @@ def build(
         "phase": _text(op_ids[OP_PHASE], texts),
         "op": arrow.words(op_ids[OP], names.names),
         "category": arrow.words(op_ids[OP], [category(op) for op in names.names]),
+        "kind": arrow.words(op_ids[OP], [kind(op) for op in names.names]),
+        "pass": arrow.words(op_ids[OP], [pass_of(op) for op in names.names]),
         "group_kind": arrow.words(groups[0], groups[2]),
         "description": _text(op_ids[OP_DESCRIPTION], texts),
     }
@@ -203,6 +260,7 @@ def build(
         "sub_seq": arrow.numbers(sub, pa.int32()),
         "micro_batch": arrow.numbers(numbering.micro_batch, pa.int32(), parent),
         "phase": _text(op_ids[OP_PHASE][parent], texts),
+        "pass": arrow.words(op_ids[OP][parent], [pass_of(op) for op in names.names]),
         "parent_op": arrow.words(np.where(own, -1, op_ids[OP][parent]), names.names),
         "collective": arrow.words(comm_ids[COMM_FUNC], texts.meanings(collective)),
         "group_kind": arrow.words(groups[1], groups[2]),
@@ -210,6 +268,7 @@ def build(
         "raw_group": _text(comm_ids[COMM_GROUP], texts),
         "caller": _text(comm_ids[COMM_CALLER], texts),
         "tensor": _text(comm_ids[COMM_TENSOR], texts),
+        "overlapped": pa.array(texts.lookup(comm_ids[COMM_CALLER], overlapped)),
     }
     if texts.wrong.any():
         printed = op_ids[[OP_PHASE, OP_DESCRIPTION, OP_GROUP, OP_DTYPE]]

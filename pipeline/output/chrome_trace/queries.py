@@ -196,13 +196,13 @@ LEFT JOIN rank_bubbles AS b ON b.run_id = $run AND b.step = s.step AND b.rank = 
 ORDER BY s.rank, s.step
 """
 
-# Pipeline windows: they end with the last backward_step of any rank, as the model defines them.
+# Pipeline windows: they end with the last backward step of any rank, as the model defines them.
 WINDOWS = f"""
 WITH ends AS (
     SELECT o.step, max({_at("o.end_ns")}) AS to_ns
     FROM ops AS o
     JOIN timeline_ranks AS k USING (rank)
-    WHERE run_id = $run AND step BETWEEN $first_step AND $last_step AND op = 'backward_step'
+    WHERE run_id = $run AND step BETWEEN $first_step AND $last_step AND kind = 'backward'
     GROUP BY o.step
 ),
 windows AS (

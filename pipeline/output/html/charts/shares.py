@@ -97,7 +97,7 @@ _SKEW = f"""
         round(max(skew_ms), 4) AS "max", round(max(clock_uncertainty_ms), 4) AS uncertainty
     FROM collective_calls SEMI JOIN {PAGE_RUNS} USING (run_id)
     WHERE skew_ms IS NOT NULL AND NOT overlapped
-        AND split_part(call, ':', 1)::INTEGER = rank  -- of each call, the member that names it
+        AND rank = lowest_rank  -- every call once
     GROUP BY run_id, label
     ORDER BY run_id, p95 DESC, label
 """

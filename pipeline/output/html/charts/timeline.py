@@ -92,10 +92,9 @@ _TIMELINE = f"""
             o.run_id, o.step, o.rank, o.seq, NULL AS sub_seq, false AS inside, o.op,
             o.micro_batch, o.start_ns, o.end_ns,
             CASE
-                WHEN starts_with(o.op, 'forward') OR o.op = 'loss_func' THEN 'forward'
-                WHEN starts_with(o.op, 'backward') THEN 'backward'
-                WHEN o.category = 'p2p' AND starts_with(o.op, 'recv') THEN 'receive'
-                WHEN o.category = 'p2p' THEN 'send'
+                WHEN o.kind = 'loss' THEN 'forward'
+                WHEN o.kind = 'recv' THEN 'receive'
+                WHEN o.kind IN ('forward', 'backward', 'send') THEN o.kind
                 WHEN o.category IN ('collective', 'optimizer', 'data') THEN o.category
                 ELSE 'other'
             END AS kind
