@@ -181,6 +181,7 @@ def test_describe_and_formats_need_no_lake(tracelake: Command) -> None:
     assert [f["format"] for f in json.loads(tracelake("formats", "--format", "json").out)] == [
         "aicb_workload",
         "kineto",
+        "megascan",
         "nccl_debug",
         "nccl_tests",
         "optimus",

@@ -25,6 +25,7 @@ WITHOUT_REMEDY = {
     "replay_error",
     "delays",
     "no_slowdown",
+    "unknown_operation",
     "out_of_range",
     "not_in_plan",
     "not_measured",

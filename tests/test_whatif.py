@@ -176,49 +176,6 @@ def test_public_trace(tracelake: Command, corpus: Path, tmp_path: Path) -> None:
         assert (done.code, told in done.err) == (2, True)
 
 
-_KINDS = {
-    "forward-compute": "forward_step",
-    "backward-compute": "backward_step",
-    "forward-pp-comm": "send_recv:forward",
-    "backward-pp-comm": "send_recv:backward",
-    "params-all-gather": "all_gather:dp",
-    "grads-reduce-scatter": "reduce_scatter:dp",
-    "embedding-grads-all-reduce": "all_reduce:embedding",
-    "layernorm-grads-all-reduce": "layernorm_grads_all_reduce",
-    "optimizer-clip-main-grad": "optimizer_clip",
-    "optimizer": "optimizer_step",
-    "gc": "gc",
-}
-
-
-def test_published_figures(field: Path, tmp_path: Path) -> None:
-    """Every published figure of trace ST, to 1e-5."""
-    folder = field / "straggler_analysis"
-    told, workers, stage = (
-        json.loads((folder / f"{name}-ST.json").read_text()) for name in ("result", "mw", "ms")
-    )
-    published = {
-        ("s", ""): told["blocking_slowdown"],
-        ("m_w", "7"): workers["Mw"],
-        ("m_s", "3"): stage["Ms"],
-        **{("s_dp", k): v for k, v in told["blocking_decompose_by_dp_rank"].items()},
-        **{("s_stage", k): v for k, v in told["blocking_decompose_by_stage"].items()},
-        **{("s_kind", _KINDS[k]): v for k, v in told["blocking_decompose_by_optype"].items()},
-    }
-    lake = ingest_and_build(folder, tmp_path / "lake")
-    with duckdb.connect(str(lake.warehouse), read_only=True) as con:
-        found = con.execute("SELECT figure, subject, value_ratio FROM whatif_published").fetchall()
-        assert {(figure, subject): value for figure, subject, value in found} == pytest.approx(
-            published, abs=1e-5
-        )
-        steps = con.execute("SELECT step, t_ms / 1e3 FROM whatif_steps").fetchall()
-        assert {str(step): time for step, time in steps} == pytest.approx(
-            told["step_t_nodelay"], abs=1e-5
-        )
-        run = con.execute("SELECT round(s_peer, 3), cause, replay_error_ratio FROM whatif_runs")
-        assert run.fetchall() == [(1.005, "stage_split", 0.0)]
-
-
 def brute_force(
     after: list[list[int]], groups: list[list[int]], lengths: list[int]
 ) -> list[int] | None:

@@ -7,6 +7,7 @@ run on several streams. `line` is the number of the row.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tracelake.formats import Claim, FileFacts, Format, Run, RunFacts
@@ -26,8 +28,11 @@ _SIZES = {
     "tp_size": "tp",
     "vpp_size": "vpp",
 }
-_META = re.compile(rb"(?m)^([a-z_]+):[ \t]*(\S*)[ \t]*\r?$")
+_META = re.compile(
+    rb"""(?m)^(?:\xef\xbb\xbf)?([a-z_]+):[ \t]*["']?([^\s"'#]*)["']?[ \t]*(?:#.*)?\r?$"""
+)
 _MAGIC = b"PAR1"
+_TYPES = {"optype": pa.string(), "start_ts": pa.float64(), "duration": pa.float64()}
 _COLUMNS = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id")
 
 # optype -> op, category, stream, and of a communication its collective and group.
@@ -116,7 +121,8 @@ def _read(run: Run, documents: Documents) -> tuple[RunFacts, Tables]:
         for table, rows in (("ops", ops), ("comms", comms)):
             for name, values in rows.items():
                 columns[table].setdefault(name, []).extend(values)
-    expected = sizes["world_size"] // max(1, sizes.get("tp", 1)) if "world_size" in sizes else None
+    # A worker of each data-parallel rank and stage has rows.
+    expected = sizes["dp"] * sizes["pp"] if {"dp", "pp"} <= sizes.keys() else None
     batches = columns["ops"].get("step"), columns["ops"].get("rank"), columns["ops"].get("op")
     facts = RunFacts(
         topology={**sizes, **_micro_batches(*batches, sizes.get("vpp", 1))},
@@ -152,28 +158,53 @@ def _trace(data: bytes) -> pa.Table:
     if not set(_COLUMNS) <= set(table.column_names):
         raise BadDocumentError("other_parquet", foreign=True)
     try:
-        table = table.select([*_COLUMNS, *({"mc", "mb_id"} & set(table.column_names))])
-        for name in table.column_names:
-            kind = (
-                pa.string()
-                if name == "optype"
-                else pa.float64()
-                if "_ts" in name or name == "duration"
-                else pa.int64()
-            )
-            table = table.set_column(table.column_names.index(name), name, table[name].cast(kind))
+        table = pa.table(
+            {
+                name: _column(table[name], _TYPES.get(name, pa.int64()))
+                for name in (*_COLUMNS, *sorted({"mc", "mb_id"} & set(table.column_names)))
+            }
+        )
     except pa.ArrowException as error:
         raise BadDocumentError("other_columns") from error
+    if any(table[name].null_count for name in _COLUMNS):
+        raise BadDocumentError("out_of_range")
+    table = table.set_column(
+        table.column_names.index("start_ts"),
+        "start_ts",
+        _since_step(table["step"], table["start_ts"]),
+    )
     times = np.array([table["start_ts"].to_numpy(), table["duration"].to_numpy()])
-    numbers = [table[name].to_numpy() for name in ("stage", "rank", "step", "seq_id")]
-    if (
-        any(table[name].null_count for name in _COLUMNS)
-        or not (np.isfinite(times).all() and (times >= 0).all() and (times < 1e6).all())
-        or any(((array < 0) | (array > 2**30)).any() for array in numbers)
+    numbers = [table[name].to_numpy() for name in ("dp_rank", "stage", "rank", "step", "seq_id")]
+    if not (np.isfinite(times).all() and (times >= 0).all() and (times < 1e6).all()) or any(
+        ((array < 0) | (array > 2**30)).any() for array in numbers
     ):
         raise BadDocumentError("out_of_range")
+    workers = sorted(set(zip(*(array.tolist() for array in numbers[:3]), strict=True)))
+    by_stage = sorted((stage, dp_rank, rank) for dp_rank, stage, rank in workers)
+    if (
+        len({rank for *_, rank in workers}) < len(workers)
+        or len({worker[:2] for worker in workers}) < len(workers)
+        # Places within a stage are in the order of ranks everywhere else.
+        or any(a[0] == b[0] and a[2] > b[2] for a, b in itertools.pairwise(by_stage))
+    ):
+        raise BadDocumentError("ranks_contradict")
     table = table.append_column("line", pa.array(np.arange(1, table.num_rows + 1)))
     return table.sort_by([(name, "ascending") for name in ("rank", "step", "start_ts", "seq_id")])
+
+
+def _column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Return a column as another type; numbers that are no numbers are NULL in whole ones."""
+    if pa.types.is_floating(column.type) and pa.types.is_integer(kind):
+        column = pc.if_else(pc.is_nan(column), None, column)
+    return column.cast(kind)
+
+
+def _since_step(steps: pa.ChunkedArray, starts: pa.ChunkedArray) -> pa.Array:
+    """Return starts from the first of each step: a trace may count from anywhere."""
+    numbers, places = np.unique(steps.to_numpy(), return_inverse=True)
+    first = np.full(len(numbers), np.inf)
+    np.minimum.at(first, places, starts.to_numpy())
+    return pa.array(starts.to_numpy() - first[places])
 
 
 def _rows(source: int, trace: pa.Table) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
@@ -234,6 +265,7 @@ FORMAT = Format(
         "not_parquet": "The file is no Parquet, or is damaged.",
         "other_columns": "A column of the trace has another type.",
         "out_of_range": "A value of the trace is missing, negative or too large.",
+        "ranks_contradict": "A rank has several places, or a place several ranks.",
     },
     irrelevant={
         "other_parquet": "A Parquet file that is no trace.",

@@ -1,6 +1,6 @@
 -- Clock that the times of a rank were read from: ranks of one host share it, hosts do not.
 -- A run that names no host is taken to have one, unless its own communication says otherwise: then
--- every rank has a clock of its own.
+-- every rank has a clock of its own. A trace of named streams has been put on one clock already.
 -- @internal
 -- @grain run_id, rank
 -- @column clock VARCHAR | Host of the rank; `*` where the run is on one unnamed host; else `rank N`.
@@ -18,6 +18,7 @@ WITH contradicted AS (
         WHERE early_ns IS NOT NULL
         GROUP BY run_id, group_kind, lowest_rank, lowest_collective
     ) AS groups
+    ANTI JOIN (SELECT DISTINCT run_id FROM ops WHERE stream = 'compute') AS placed USING (run_id)
     GROUP BY run_id
     HAVING sum(odd_calls) FILTER (2 * odd_calls >= calls) >= least(2, sum(calls))
 ),

@@ -7,6 +7,8 @@
 -- @column after INTEGER[] | Nodes that end before it starts.
 -- @column group_1 INTEGER | First node of the group that it ends with; NULL outside of groups.
 -- @column group_2 INTEGER | Likewise, of the send that is fused with a receive.
+-- @column paper_after INTEGER[] | As after, where ranks have several streams, in the published analysis.
+-- @column paper_group INTEGER | As group_1, likewise.
 -- @column length_ns BIGINT ns | Own length.
 -- @column delay_ns BIGINT ns | Start after the end of what it comes after.
 -- @column peer_ns BIGINT ns | Median length of the stage's nodes that do the same work.
@@ -34,7 +36,7 @@ means AS (
     GROUP BY run_id, alike
 )
 SELECT
-    n.run_id, n.step, n.node, n.rank, n.stage, n.replica, n.kind, n.after, n.group_1, n.group_2,
+    n.run_id, n.step, n.node, n.rank, n.stage, n.replica, n.kind, n.after, n.group_1, n.group_2, n.paper_after, n.paper_group,
     n.length_ns, n.delay_ns, p.peer_ns,
     CASE WHEN n.comm THEN p.peer_ns ELSE s.balanced_ns END AS balanced_ns,
     n.raw_ns,

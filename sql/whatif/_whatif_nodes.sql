@@ -12,6 +12,8 @@
 -- @column after INTEGER[] | Nodes that end before it starts.
 -- @column group_1 INTEGER | First node of the group that it ends with; NULL outside of groups.
 -- @column group_2 INTEGER | Likewise, of the send that is fused with a receive.
+-- @column paper_after INTEGER[] | As after, where ranks have several streams, without the rule for such a receive.
+-- @column paper_group INTEGER | As group_1, likewise.
 -- @column start_ns BIGINT ns | Start on the reference clock.
 -- @column end_ns BIGINT ns | End, likewise.
 -- @column origin_ns BIGINT ns | First start of the step.
@@ -25,9 +27,7 @@ WITH numbered AS (
         p.to_ns AS end_ns,
         o.stage,
         o.stream,
-        CASE WHEN o.stream IS NOT NULL THEN (dense_rank() OVER (
-            PARTITION BY p.run_id, o.stage ORDER BY p.rank
-        ) - 1)::INTEGER END AS replica,
+        r.replica,
         p.part IN ('comm', 'p2p_send', 'p2p_recv') OR o.category = 'collective' AS comm,
         (row_number() OVER (
             PARTITION BY p.run_id, p.step ORDER BY p.rank, p.from_ns, p.seq, p.piece
@@ -35,6 +35,7 @@ WITH numbered AS (
         min(p.from_ns) OVER (PARTITION BY p.run_id, p.step) AS origin_ns
     FROM _whatif_pieces AS p
     JOIN ops AS o USING (run_id, rank, seq)
+    LEFT JOIN _whatif_streams AS r USING (run_id, rank, seq)
 ),
 meetings AS (
     SELECT run_id, step, node, start_ns, end_ns, part, call, 1 AS side
@@ -67,6 +68,8 @@ joined AS (
         min(g.lead) FILTER (g.together AND m.side = 1) AS group_1,
         min(g.lead) FILTER (g.together AND m.side = 2) AS group_2,
         max(g.latest_ns) FILTER (g.together) AS latest_ns,
+        min(g.lead) AS paper_group,
+        max(g.latest_ns) AS raw_latest_ns,
         max(g.sender) FILTER (NOT g.together AND m.part = 'p2p_recv') AS sender
     FROM meetings AS m
     JOIN groups AS g USING (run_id, step, call)
@@ -82,7 +85,9 @@ edges AS (
 ),
 chained AS (
     SELECT
-        n.*, j.group_1, j.group_2, j.latest_ns, j.sender, s.end_ns AS sent_ns,
+        n.*, j.group_1, j.group_2, j.latest_ns, j.sender, j.paper_group,
+        CASE WHEN n.stream IS NULL THEN j.latest_ns ELSE j.raw_latest_ns END AS raw_latest_ns,
+        s.end_ns AS sent_ns,
         CASE WHEN n.stream IS NULL THEN lag(n.node) OVER line END AS prev,
         CASE WHEN n.stream IS NULL THEN lag(n.end_ns) OVER line END AS prev_end_ns,
         e.nodes, e.last_end_ns
@@ -100,11 +105,14 @@ SELECT
         WHEN nodes IS NULL AND sender IS NULL AND prev IS NOT NULL THEN [prev]
         ELSE list_concat(coalesce(nodes, []), list_filter([prev, sender], lambda n: n IS NOT NULL))
     END AS after,
-    group_1, group_2, start_ns, end_ns, origin_ns,
+    group_1, group_2,
+    CASE WHEN stream IS NOT NULL THEN coalesce(nodes, []) END AS paper_after,
+    CASE WHEN stream IS NOT NULL THEN paper_group END AS paper_group,
+    start_ns, end_ns, origin_ns,
     greatest(0, end_ns - greatest(start_ns, latest_ns)) AS length_ns,
     CASE
-        WHEN end_ns - greatest(start_ns, latest_ns) > -10000000
-            THEN end_ns - greatest(start_ns, latest_ns)
+        WHEN end_ns - greatest(start_ns, raw_latest_ns) > -10000000
+            THEN end_ns - greatest(start_ns, raw_latest_ns)
         ELSE 0
     END AS raw_ns,
     start_ns - coalesce(greatest(prev_end_ns, sent_ns, last_end_ns), origin_ns) AS delay_ns

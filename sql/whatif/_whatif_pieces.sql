@@ -80,23 +80,22 @@ UNION ALL
 SELECT
     o.run_id, o.step, o.rank, o.seq, 0, o.op,
     CASE
-        WHEN c.kind = 'send_recv' THEN 'p2p_' || split_part(o.op, '_', 1)
+        WHEN o.category = 'p2p' THEN 'p2p_' || split_part(o.op, '_', 1)
         WHEN o.category IN ('compute', 'data', 'optimizer') THEN o.category
         ELSE 'finalize'
     END,
     CASE
-        WHEN c.kind IS NULL THEN o.op
-        WHEN c.kind = 'send_recv' THEN 'send_recv:' || split_part(o.op, '_', 2)
-        ELSE c.kind
+        WHEN o.category = 'p2p' THEN 'send_recv:' || split_part(o.op, '_', 2)
+        WHEN c.collective IS NOT NULL THEN c.collective || ':' || c.group_kind
+        ELSE o.op
     END,
     aligned_ns(o.start_ns, k.offset_ns, k.drift, k.origin_ns),
     aligned_ns(o.end_ns, k.offset_ns, k.drift, k.origin_ns),
-    CASE WHEN o.op = 'optimizer_clip' THEN o.op ELSE c.call END,
+    p.call,
     NULL
 FROM ops AS o
 JOIN _whatif_scope AS s USING (run_id)
-JOIN step_stats AS t ON t.run_id = o.run_id AND t.step = o.step
-JOIN clock_offsets AS k ON k.run_id = o.run_id AND k.rank = o.rank
-LEFT JOIN calls AS c ON c.run_id = o.run_id AND c.rank = o.rank AND c.seq = o.seq AND c.sub = 0
-WHERE s.reason IS NULL AND NOT t.warmup AND s.streams
-    AND o.start_ns IS NOT NULL AND o.end_ns IS NOT NULL
+JOIN _whatif_streams AS p USING (run_id, rank, seq)
+JOIN clock_offsets AS k USING (run_id, rank)
+LEFT JOIN comms AS c USING (run_id, rank, seq)
+WHERE s.reason IS NULL AND s.streams

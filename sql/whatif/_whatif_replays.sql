@@ -8,7 +8,7 @@
 -- @column subject VARCHAR | Rank or kind; empty where it is all.
 -- @column time_ns BIGINT ns | From the step's first start to its last end; NULL where nodes wait for each other.
 SELECT
-    run_id, step, node, rank, stage, replica, kind, after, group_1, group_2,
+    run_id, step, node, rank, stage, replica, kind, after, group_1, group_2, paper_after, paper_group,
     length_ns, delay_ns, peer_ns, balanced_ns, raw_ns, mean_ns
 FROM _whatif_inputs
 ORDER BY run_id, step, node

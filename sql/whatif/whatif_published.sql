@@ -2,13 +2,14 @@
 -- Its ideal is the mean over all stages for compute and the median for communication, so a stage
 -- with more work counts as slow: whatif_runs has the figures to act on.
 -- @grain run_id, figure, subject
--- @column figure VARCHAR | s: the run; s_kind, s_dp, s_stage: with only the subject as it was; m_w: part of the loss that fixing the slowest 3 % of workers saves; m_s: the last stage, likewise.
+-- @column figure VARCHAR | s: the run; launch: the steps of the trace over those replayed without delays; s_kind, s_dp, s_stage: with only the subject as it was; m_w: part of the loss that fixing the slowest 3 % of workers saves; m_s: the last stage, likewise.
 -- @column subject VARCHAR | Kind, data-parallel rank, stage or ranks; empty for the run.
 -- @column value_ratio DOUBLE | The figure.
 WITH sums AS (
     SELECT run_id, scenario, subject, sum(time_ns) AS time_ns
     FROM _whatif_replays
     GROUP BY run_id, scenario, subject
+    HAVING count(time_ns) = count(*)
 ),
 whole AS (
     SELECT
@@ -33,3 +34,10 @@ SELECT
 FROM sums AS s
 JOIN whole AS w USING (run_id)
 WHERE s.scenario = 'raw' OR starts_with(s.scenario, 'paper_')
+UNION ALL
+SELECT run_id, 'launch', '', ratio(ordered_sum(step_ms), ordered_sum(paper_ms))
+FROM whatif_steps
+JOIN step_stats USING (run_id, step)
+SEMI JOIN whole USING (run_id)
+GROUP BY run_id
+HAVING count(paper_ms) = count(*)

@@ -7,6 +7,7 @@
 -- @column s_peer DOUBLE | t_ms over peer_ms.
 -- @column s_balance DOUBLE | peer_ms over balanced_ms.
 -- @column s_paper DOUBLE | The published analysis' slowdown: the ideal of compute is the mean over all stages.
+-- @column paper_ms DOUBLE ms | The step replayed with its own lengths by the rules of the published analysis.
 -- @column replay_error_ratio DOUBLE | How far the replay with delays is off the trace's step.
 -- @column delay_ratio DOUBLE | Part of the step that is not explained by what operations wait for.
 WITH spans AS (
@@ -36,6 +37,7 @@ SELECT
     ratio(t.actual_ns, t.peer_ns) AS s_peer,
     ratio(t.peer_ns, t.balanced_ns) AS s_balance,
     ratio(t.raw_ns, t.mean_ns) AS s_paper,
+    ns_to_ms(t.raw_ns) AS paper_ms,
     CASE
         WHEN t.delayed_ns IS NULL THEN 1
         WHEN s.span_ns = t.delayed_ns THEN 0

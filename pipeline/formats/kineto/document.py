@@ -76,6 +76,7 @@ class Document:
         self._take_member = take_member
         self._decoder = json.JSONDecoder(parse_float=str, parse_constant=str, strict=False)
         self._state = _State.START
+        self._listed = False  # the document is the list of events alone
         self._text = ""
         self._solid = 0  # length without the blanks at the end
         self._at = 0
@@ -138,6 +139,10 @@ class Document:
                 self._break("broken_event")
 
     def _start(self) -> None:
+        if self._text[self._at] == "[":
+            self._advance(self._at + 1, Level.STRUCTURE)
+            self._state, self._listed = _State.EVENTS, True
+            return
         if self._text[self._at] != "{":
             raise _BrokenError
         self._advance(self._at + 1, Level.CONTEXT)
@@ -165,7 +170,8 @@ class Document:
     def _event(self) -> None:
         if self._text[self._at] == "]":
             self._advance(self._at + 1, Level.STRUCTURE)
-            self._state = _State.MEMBERS
+            self._state = _State.END if self._listed else _State.MEMBERS
+            self.ended |= self._listed
             return
         event, end = self._decode(self._at)
         level = self._take_event(event, self._line)

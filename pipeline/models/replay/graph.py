@@ -100,10 +100,15 @@ class Graph:
 
 @dataclass(frozen=True)
 class Step:
-    """The nodes of a step with what they could take."""
+    """The nodes of a step with what they could take.
+
+    Attributes:
+        paper_graph: As the published analysis has it: every send ends with its receive.
+    """
 
     number: int
     graph: Graph
+    paper_graph: Graph
     ranks: Int32s
     stages: Int32s
     replicas: Int32s

@@ -24,6 +24,8 @@ INPUT = {
     "after": "INTEGER[]",
     "group_1": "INTEGER",
     "group_2": "INTEGER",
+    "paper_after": "INTEGER[]",
+    "paper_group": "INTEGER",
     "length_ns": "BIGINT",
     "delay_ns": "BIGINT",
     "peer_ns": "BIGINT",
@@ -59,21 +61,30 @@ def steps_of(nodes: pa.Table) -> tuple[list[Step], list[str]]:
     kinds = nodes["kind"].combine_chunks().dictionary_encode()
     kind_codes = kinds.indices.to_numpy().astype(np.int32)
     numbers = nodes["step"].to_numpy()
-    ranks, stages, replicas, *sides = (
+    ranks, stages, replicas, group_1, group_2, paper_group = (
         nodes[name].fill_null(-1).to_numpy().astype(np.int32)
-        for name in ("rank", "stage", "replica", "group_1", "group_2")
+        for name in ("rank", "stage", "replica", "group_1", "group_2", "paper_group")
     )
-    groups = np.column_stack(sides)
+    groups = np.column_stack([group_1, group_2])
+    paper_groups = np.column_stack([paper_group, np.full_like(paper_group, -1)])
+    published = bool((replicas >= 0).all())
     lengths = {
         name: nodes[name].to_numpy().astype(np.int64)
         for name, kind in INPUT.items()
         if kind == "BIGINT"
     }
-    after = nodes["after"].combine_chunks()
+    after, paper_after = nodes["after"].combine_chunks(), nodes["paper_after"].combine_chunks()
+
+    def graphs(begin: int, end: int) -> tuple[Graph, Graph]:
+        graph = Graph.of(after.slice(begin, end - begin), groups[begin:end])
+        if not published or (groups[begin:end] == paper_groups[begin:end]).all():
+            return graph, graph
+        return graph, Graph.of(paper_after.slice(begin, end - begin), paper_groups[begin:end])
+
     steps = [
         Step(
             int(numbers[begin]),
-            Graph.of(after.slice(begin, end - begin), np.ascontiguousarray(groups[begin:end])),
+            *graphs(begin, end),
             ranks[begin:end],
             stages[begin:end],
             replicas[begin:end],
@@ -96,8 +107,8 @@ def _run(nodes: pa.Table) -> Iterator[tuple[int, str, str, int | None]]:
             "delayed": step.graph.times(x["length_ns"], delays=x["delay_ns"]),
             "peer": step.graph.times(x["peer_ns"]),
             "balanced": step.graph.times(x["balanced_ns"]),
-            "raw": step.graph.times(x["raw_ns"]),
-            "mean": step.graph.times(x["mean_ns"]),
+            "raw": step.paper_graph.times(x["raw_ns"]),
+            "mean": step.paper_graph.times(x["mean_ns"]),
         }
         for scenario, (time_ns,) in once.items():
             yield step.number, scenario, "", time_ns

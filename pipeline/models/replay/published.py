@@ -30,16 +30,18 @@ def published(
             ("paper_stage", step.stages, _names(step.stages)),
         )
         for scenario, keys, names in subjects:
-            found = step.graph.times(ideal, keys, [*names], real)
+            found = step.paper_graph.times(ideal, keys, [*names], real)
             for (key, name), time_ns in zip(names.items(), found, strict=True):
                 sums[scenario, key] = sums.get((scenario, key), 0) + (time_ns or 0)
                 yield step.number, scenario, name, time_ns
-        (time_ns,) = step.graph.times(real, step.stages, [last], ideal)
+        (time_ns,) = step.paper_graph.times(real, step.stages, [last], ideal)
         yield step.number, "paper_fix_stage", str(last), time_ns
     worst = _slowest_workers(steps, sums)
     for step in steps:
         chosen = np.isin(step.ranks, worst).astype(np.int32)
-        (time_ns,) = step.graph.times(step.lengths["raw_ns"], chosen, [1], step.lengths["mean_ns"])
+        (time_ns,) = step.paper_graph.times(
+            step.lengths["raw_ns"], chosen, [1], step.lengths["mean_ns"]
+        )
         yield step.number, "paper_fix_workers", " ".join(map(str, sorted(worst))), time_ns
 
 

@@ -1,0 +1,206 @@
+"""Traces of MegaScan (MegatronApp) that are joined over ranks: one JSON list of events.
+
+A pass is an event `B` and an event `E` of a process; the `E` says micro-batch, chunk and stage. The
+process is the rank. Times are microseconds of one clock. The name of the file has the sizes:
+`data-1-pipeline-4-tensor-1-pp-aggregated.json`. `line` is the line where the pass begins.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from pathlib import PurePosixPath
+from typing import Any
+
+import pyarrow as pa
+
+from tracelake.formats import Chunk, Claim, FileFacts, Format, Run, RunFacts
+from tracelake.formats.documents import batch_of
+from tracelake.formats.kineto.document import Document, Level
+from tracelake.formats.ledger import Ledger
+from tracelake.schema.topology import LARGEST, resolve
+
+_OPS = {"forward": "forward_step", "backward": "backward_step"}
+_MARKS = {"iteration begin", "iteration end", "reduce"}
+_FIRST = re.compile(rb'\s*\[\s*\{[^{}]*"name"\s*:\s*"iteration begin"[^{}]*\{\s*"iteration"')
+_NAME = re.compile(r"data-(\d{1,6})-pipeline-(\d{1,6})-tensor-(\d{1,6})(?!\d)")
+
+
+def _sniff(head: bytes) -> Claim:
+    return Claim.YES if _FIRST.match(head.removeprefix(b"\xef\xbb\xbf")) else Claim.NO
+
+
+def _facts(path: str, head: bytes) -> FileFacts:
+    del head
+    name = PurePosixPath(path).stem
+    sizes = _NAME.search(name)
+    named = dict(zip(("dp", "pp", "tp"), map(int, sizes.groups()), strict=True)) if sizes else {}
+    return FileFacts(path, name, topology={key: size for key, size in named.items() if size})
+
+
+class _Passes:
+    """Joins the events of a document to passes."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[Any, ...]] = []
+        self._open: dict[int, list[tuple[str, int, int, int]]] = {}
+        self._thread: object = None
+
+    @property
+    def ended(self) -> bool:
+        """Every pass that began has ended."""
+        return not any(self._open.values())
+
+    def take_event(self, event: object, line: int) -> Level | str:  # noqa: PLR0911 - a list of cases
+        """Take an event, and return what it is or why it is rejected."""
+        if not isinstance(event, dict) or not isinstance(event.get("args"), dict):
+            return "not_an_event"
+        name, kind, said = event.get("name"), event.get("ph"), event["args"]
+        rank, step, at = event.get("pid"), said.get("iteration"), _ns(event.get("ts"))
+        if not isinstance(name, str) or at is None or not (_whole(rank) and _whole(step)):
+            return "not_an_event"
+        thread = event.get("tid")
+        if self._thread is None:
+            self._thread = thread
+        if thread != self._thread:
+            return "second_trace"
+        if kind == "i" and name in _MARKS:
+            return Level.CONTEXT
+        passes = self._open.setdefault(rank, [])
+        if kind == "B":
+            passes.append((name, step, at, line))
+            return Level.ROW
+        if kind != "E":
+            return Level.EVENT
+        if not passes or passes[-1][:2] != (name, step) or at < passes[-1][2]:
+            return "no_begin"
+        _, _, begin, first = passes.pop()
+        places = [said.get(key) for key in ("pp_rank", "microbatch", "model_chunk")]
+        stage, batch, chunk = (place if _whole(place) else None for place in places)
+        self.rows.append((rank, begin, at, first, step, name, stage, batch, chunk))
+        return Level.ROW
+
+    def columns(self, source: int) -> dict[str, list[Any]]:
+        """Return columns of `ops`."""
+        self.rows.sort()
+        places = (
+            place
+            for _, own in itertools.groupby(self.rows, lambda row: row[0])
+            for place, _ in enumerate(own, 1)
+        )
+        numbered = sorted(zip(self.rows, places, strict=True), key=lambda pair: pair[0][3])
+        ranks, starts, ends, lines, steps, names, stages, batches, chunks = (
+            [row[place] for row, _ in numbered] for place in range(9)
+        )
+        return {
+            "source_id": [source] * len(ranks),
+            "line": lines,
+            "rank": ranks,
+            "stage": stages,
+            "step": steps,
+            "seq": [number for _, number in numbered],
+            "micro_batch": batches,
+            "op": [_OPS.get(name, name) for name in names],
+            "category": ["compute" if name in _OPS else None for name in names],
+            "start_ns": starts,
+            "end_ns": ends,
+            "duration_ns": [end - start for start, end in zip(starts, ends, strict=True)],
+            "chunk": chunks,
+        }
+
+
+class _Parser:
+    """Reads the documents of a run one after another."""
+
+    def __init__(self, run: Run, ledger: Ledger) -> None:
+        self._run = run
+        self._ledger = ledger
+        self._open: tuple[_Passes, Document] | None = None
+        self._ready: list[pa.RecordBatch] = []
+        self._ranks: set[int] = set()
+        self._sizes: dict[str, int] = {}
+        self._ended = True
+
+    def feed(self, chunk: Chunk) -> None:
+        for block in chunk.blocks():
+            if self._open is None:
+                passes = _Passes()
+                document = Document(
+                    block.source_id, self._ledger, passes.take_event, lambda _name, _value: None
+                )
+                self._open = passes, document
+            passes, document = self._open
+            document.feed(block)
+            if block.last:
+                self._ended &= document.ended and passes.ended
+                self._take(block.source_id, passes)
+                self._open = None
+
+    def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
+        ready, self._ready = self._ready, []
+        return {"ops": ready} if ready else {}
+
+    def finish(self) -> RunFacts:
+        sizes, _ = resolve(printed=self._sizes, named=self._run.named, given=self._run.given)
+        return RunFacts(
+            topology=self._sizes,
+            ranks=frozenset(self._ranks),
+            ranks_expected=sizes.get("world_size"),
+            ended=self._ended,
+            simulated=False,
+        )
+
+    def _take(self, source: int, passes: _Passes) -> None:
+        columns = passes.columns(source)
+        if not columns["line"]:
+            return
+        batch = batch_of("ops", columns)
+        self._ready.append(batch)
+        self._ledger.source(source).rows += batch.num_rows
+        self._ranks |= set(columns["rank"])
+        for size, name in (("vpp", "chunk"), ("micro_batches", "micro_batch"), ("pp", "stage")):
+            places = [place for place in columns[name] if place is not None]
+            if places:
+                self._sizes[size] = max(places) + 1
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST
+
+
+def _ns(value: object) -> int | None:
+    """Return microseconds as nanoseconds, exactly; None if they are none."""
+    if not isinstance(value, int | str):
+        return None
+    try:
+        at = Decimal(value) * 1000
+        return int(at) if 0 <= at < 2**62 and at == int(at) else None
+    except (InvalidOperation, ValueError, OverflowError):
+        return None
+
+
+FORMAT = Format(
+    name="megascan",
+    doc="Traces of MegaScan (MegatronApp), joined over ranks: passes of interleaved pipelines.",
+    version=1,
+    tables=("ops",),
+    sniff=_sniff,
+    facts=_facts,
+    group=lambda files, _gap_seconds: [[file] for file in files],
+    parser=_Parser,
+    rejects={
+        "not_an_event": "The event lacks its name, process, iteration or time.",
+        "no_begin": "The event ends what did not begin.",
+        "second_trace": "The event is of another trace that was laid over this one.",
+        "torn_event": "The event is not complete: the file was cut.",
+        "broken_event": "The text is no JSON.",
+    },
+    irrelevant={
+        "structure": "Brackets between the events.",
+        "event": "Events that are no pass.",
+        "unread": "The rest of a document that cannot be read.",
+    },
+    volume="document",
+)

@@ -1,0 +1,50 @@
+"""Traces of MegaScan: the bubble of an interleaved pipeline, counted by another reader."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from tests.lakes import ingest_and_build
+
+
+def bubbles(path: Path) -> dict[tuple[int, int], float]:
+    """Idle part of the passes' window by iteration and rank, from the events as they stand."""
+    begun: dict[int, int] = {}
+    spans: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    for event in json.loads(path.read_text()):
+        if event["ph"] == "B":
+            begun[event["pid"]] = event["ts"]
+        elif event["ph"] == "E":
+            place = event["args"]["iteration"], event["pid"]
+            spans[place].append((begun[event["pid"]], event["ts"]))
+    found = {}
+    for (step, rank), mine in spans.items():
+        all_ranks = [span for (other, _), own in spans.items() if other == step for span in own]
+        window = max(end for _, end in all_ranks) - min(start for start, _ in all_ranks)
+        found[step, rank] = 1 - sum(end - start for start, end in mine) / window
+    return found
+
+
+def test_interleaved_bubble_beside_theory(field: Path, tmp_path: Path) -> None:
+    (path,) = (field / "megascan").glob("*.json")
+    lake = ingest_and_build(path.parent, tmp_path / "lake")
+    with duckdb.connect(str(lake.warehouse), read_only=True) as con:
+        sizes = con.execute(
+            "SELECT world_size, pp, vpp, micro_batches, complete, count(DISTINCT step)"
+            " FROM runs JOIN ops USING (run_id) GROUP BY ALL"
+        ).fetchall()
+        assert sizes == [(4, 4, 4, 8, True, 20)]
+        measured = con.execute(
+            "SELECT step, stage, bubble_ratio FROM stage_bubbles WHERE basis = 'measured'"
+        ).fetchall()
+        assert {(step, stage): ratio for step, stage, ratio in measured} == pytest.approx(
+            bubbles(path)
+        )
+        theory = con.execute("SELECT DISTINCT theory_bubble_ratio FROM stage_bubbles").fetchall()
+        assert theory == [(pytest.approx(3 / (4 * 8 + 3)),)]
+        assert con.execute("SELECT count(*) FROM faults").fetchone() == (0,)
