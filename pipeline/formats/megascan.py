@@ -104,6 +104,8 @@ class _Passes:
             "micro_batch": batches,
             "op": [_OPS.get(name, name) for name in names],
             "category": ["compute" if name in _OPS else None for name in names],
+            "kind": [name if name in _OPS else None for name in names],
+            "pass": [name if name in _OPS else None for name in names],
             "start_ns": starts,
             "end_ns": ends,
             "duration_ns": [end - start for start, end in zip(starts, ends, strict=True)],

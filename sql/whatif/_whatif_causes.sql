@@ -5,12 +5,12 @@
 -- @column cause VARCHAR | As in whatif_runs.
 WITH passes AS (
     SELECT
-        p.run_id, p.step, p.rank, o.micro_batch, p.op,
+        p.run_id, p.step, p.rank, o.micro_batch, o.kind,
         any_value(o.stage) AS stage,
         sum(p.to_ns - p.from_ns) AS own_ns
     FROM _whatif_pieces AS p
     JOIN ops AS o USING (run_id, rank, seq)
-    WHERE p.op IN ('forward_step', 'backward_step') AND p.part <> 'comm'
+    WHERE o.kind IN ('forward', 'backward') AND p.part <> 'comm'
     GROUP BY ALL
 ),
 -- Ranks at the same place of their stages work on the same data.
@@ -18,15 +18,15 @@ relative AS (
     SELECT
         *,
         dense_rank() OVER (PARTITION BY run_id, stage ORDER BY rank) AS place,
-        ratio(own_ns, quantile_cont(own_ns, 0.5) OVER (PARTITION BY run_id, rank, op)) AS share
+        ratio(own_ns, quantile_cont(own_ns, 0.5) OVER (PARTITION BY run_id, rank, kind)) AS share
     FROM passes
 ),
 batches AS (
     SELECT
         run_id, step, place, rank, micro_batch,
-        max(share) FILTER (op = 'forward_step') AS forward,
-        max(share) FILTER (op = 'backward_step') AS backward,
-        avg(max(share) FILTER (op = 'forward_step')) OVER (
+        max(share) FILTER (kind = 'forward') AS forward,
+        max(share) FILTER (kind = 'backward') AS backward,
+        avg(max(share) FILTER (kind = 'forward')) OVER (
             PARTITION BY run_id, step, place, micro_batch
         ) AS all_forward
     FROM relative

@@ -27,6 +27,7 @@ WITH numbered AS (
         p.to_ns AS end_ns,
         o.stage,
         o.stream,
+        o.kind = 'optimizer' AND o.stream IS NULL AS optimizes,
         r.replica,
         p.part IN ('comm', 'p2p_send', 'p2p_recv') OR o.category = 'collective' AS comm,
         (row_number() OVER (
@@ -45,22 +46,24 @@ meetings AS (
     FROM numbered WHERE sent_call IS NOT NULL
     UNION ALL
     SELECT run_id, step, node, start_ns, end_ns, 'optimizer', 'optimizer', 1
-    FROM numbered WHERE op = 'optimizer_step' AND stream IS NULL
+    FROM numbered WHERE optimizes
 ),
 groups AS (
     SELECT
-        run_id, step, call,
+        m.run_id, m.step, m.call,
         min(node) AS lead,
         max(start_ns) AS latest_ns,
         CASE min(part)
-            WHEN 'optimizer' THEN max(end_ns) - min(end_ns) <= 10000 AND count(*) > 1
+            WHEN 'optimizer' THEN max(end_ns) - min(end_ns) <= min(coalesce(r.clock_tick_ns, 0))
+                    AND count(*) > 1
             WHEN 'p2p_recv' THEN
                 max(end_ns) FILTER (part = 'p2p_send') >= max(start_ns) FILTER (part = 'p2p_recv')
             ELSE true
         END AS together,
         max(node) FILTER (part = 'p2p_send') AS sender
-    FROM meetings
-    GROUP BY run_id, step, call
+    FROM meetings AS m
+    JOIN runs AS r USING (run_id)
+    GROUP BY m.run_id, m.step, m.call
 ),
 joined AS (
     SELECT

@@ -27,12 +27,9 @@ listed AS (
     SELECT
         run_id, stage, o.op, o.stream, o.seq, coalesce(o.chunk, 0) AS chunk, o.start_ns, o.end_ns,
         w.stages, w.chunks,
-        CASE
-            WHEN o.op IN ('forward_step', 'recv_forward', 'send_forward') THEN 'forward'
-            WHEN o.op IN ('backward_step', 'recv_backward', 'send_backward') THEN 'backward'
-        END AS direction,
-        starts_with(o.op, 'recv') AS receives,
-        o.op IN ('recv_forward', 'send_backward') AS from_before,
+        o.pass AS direction,
+        o.kind = 'recv' AS receives,
+        (o.kind = 'recv') = (o.pass = 'forward') AND o.kind IN ('recv', 'send') AS from_before,
         row_number() OVER (PARTITION BY run_id, stage, o.op ORDER BY o.seq) AS number,
         row_number() OVER (PARTITION BY run_id, stage, o.stream ORDER BY o.seq) AS place
     FROM ops AS o
