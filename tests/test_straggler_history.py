@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.tiny_lakes import with_meanings
 from tracelake.models import catalog, compute, connect, create_empty_tables
 
 MS = 1_000_000
@@ -76,7 +77,7 @@ def modelled(given: Mapping[str, list[Row]], *names: str) -> list[list[Row]]:
         con.execute(catalog().macros)
         create_empty_tables(con)
         for name, rows in given.items():
-            con.register("given", pa.Table.from_pylist(rows))
+            con.register("given", pa.Table.from_pylist([with_meanings(name, r) for r in rows]))
             con.execute(f"INSERT INTO {name} BY NAME FROM given")
         for model in catalog().upstream(names):
             compute(con, model)
