@@ -24,7 +24,7 @@ from tracelake.base import console
 from tracelake.base.console import Voice
 from tracelake.base.errors import InputError, LakeError, UsageError
 from tracelake.cli import ask
-from tracelake.ingest import Options, ingest, work
+from tracelake.ingest import Options, ingest, job
 from tracelake.lake import Lake
 
 TRACELAKE = Path(sys.executable).with_name("tracelake")
@@ -246,7 +246,7 @@ class Counts:
 
 
 def test_an_ingest_tells_files_and_rejects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "CHUNK_BYTES", 1 << 16)  # so that a file is several chunks
+    monkeypatch.setattr(job, "CHUNK_BYTES", 1 << 16)  # so that a file is several chunks
     ranks: dict[str, str | bytes] = {trace_name(r, world=3): trace(r) for r in range(3)}
     ranks[trace_name(1, world=3)] = "rank:1:broken\n" + trace(1, steps=1000)
     archive = write(tmp_path / "in", {**ranks, "plan.txt": plan(3)})

@@ -139,7 +139,7 @@ def bring_in(
                 voice.warn(f"{outcome.run_id}: {fault.name} ({times}): {fault.doc}")
     for line in (*done.unreadable(), *done.unplaced):
         voice.warn(line)
-    for line in done.told():
+    for line in done.as_lines():
         voice.say(line)
     return done
 
