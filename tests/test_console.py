@@ -21,10 +21,10 @@ import pytest
 from tests.conftest import Command
 from tests.traces import plan, trace, trace_name, write
 from tracelake.base import console
-from tracelake.base.console import Voice
+from tracelake.base.console import Console
 from tracelake.base.errors import InputError, LakeError, UsageError
 from tracelake.cli import ask
-from tracelake.ingest import Options, ingest, work
+from tracelake.ingest import Options, ingest, job
 from tracelake.lake import Lake
 
 TRACELAKE = Path(sys.executable).with_name("tracelake")
@@ -52,8 +52,8 @@ def raiser(error: BaseException) -> Callable[..., NoReturn]:
 def test_text_is_said_as_it_is(said: Said, monkeypatch: pytest.MonkeyPatch, terminal: str) -> None:
     monkeypatch.setenv("FORCE_COLOR", terminal)
     monkeypatch.setenv("TERM", "dumb")  # no colours
-    Voice().say("runs/:smile:/[red]a\x1b")
-    Voice().warn("x" * 200)
+    Console().say("runs/:smile:/[red]a\x1b")
+    Console().warn("x" * 200)
     assert said() == ["runs/:smile:/[red]a\\x1b", f"warning: {'x' * 200}"]
 
 
@@ -65,7 +65,7 @@ def test_an_error_is_one_block(said: Said) -> None:
     try:
         raise LakeError("the lake cannot be read", path="a/b", line=7, hint="do this") from cause
     except LakeError as error:
-        Voice(quiet=True).error(error)
+        Console(quiet=True).error(error)
     assert said() == [
         "error: the lake cannot be read",
         "  where: a/b:7",
@@ -80,11 +80,11 @@ def test_causes_are_told_from_the_near_to_the_far_and_only_once(said: Said) -> N
     near.__cause__ = far
     error = UsageError("it failed")
     error.__cause__ = near
-    Voice().error(error)
+    Console().error(error)
     assert said() == ["error: it failed", "  why:   the near one; the far one"]
     told = UsageError("it failed: the near one")
     told.__cause__ = RuntimeError("the near one")
-    Voice().error(told)
+    Console().error(told)
     assert said() == ["error: it failed: the near one"]
 
 
@@ -95,7 +95,7 @@ def test_the_traceback_of_an_error_is_printed_on_request(
     try:
         raise InputError("nothing usable")
     except InputError as error:
-        Voice().error(error)
+        Console().error(error)
     lines = said()
     assert lines[0] == "Traceback (most recent call last):"
     assert lines[-1] == "error: nothing usable"
@@ -126,7 +126,7 @@ def test_on_a_terminal_the_traceback_of_a_bug_goes_to_a_file(
     try:
         raise KeyError("missing")
     except KeyError as error:
-        Voice().bug(error)
+        Console().bug(error)
     (kept,) = tmp_path.iterdir()
     lines = said()
     assert lines[0].startswith("error: a bug in tracelake: KeyError: 'missing'")
@@ -144,7 +144,7 @@ def test_a_traceback_that_no_file_takes_is_printed(
     try:
         raise KeyError("missing")
     except KeyError as error:
-        Voice().bug(error)
+        Console().bug(error)
     assert said()[0] == "Traceback (most recent call last):"
 
 
@@ -246,7 +246,7 @@ class Counts:
 
 
 def test_an_ingest_tells_files_and_rejects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "CHUNK_BYTES", 1 << 16)  # so that a file is several chunks
+    monkeypatch.setattr(job, "CHUNK_BYTES", 1 << 16)  # so that a file is several chunks
     ranks: dict[str, str | bytes] = {trace_name(r, world=3): trace(r) for r in range(3)}
     ranks[trace_name(1, world=3)] = "rank:1:broken\n" + trace(1, steps=1000)
     archive = write(tmp_path / "in", {**ranks, "plan.txt": plan(3)})
@@ -261,7 +261,7 @@ def test_an_ingest_tells_files_and_rejects(tmp_path: Path, monkeypatch: pytest.M
 def test_a_log_gets_a_line_now_and_then(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    with Voice().bar() as bar:
+    with Console().bar() as bar:
         bar.planned(2, 10, 100_000_000)
         for _ in range(12):
             now[0] += 1.0
@@ -273,7 +273,7 @@ def test_a_log_gets_a_line_now_and_then(said: Said, monkeypatch: pytest.MonkeyPa
         "read 25.0 of 100.0 MB, 2.5 MB/s, 0:00:30 left, 0 of 10 files",
         "read 35.0 of 100.0 MB, 1.8 MB/s, 0:00:37 left, 4 of 10 files, 4 rejected",
     ]
-    with Voice().bar() as bar:
+    with Console().bar() as bar:
         bar.planned(1, 1, 100_000_000)
         for at in (11.0, 61.0):
             now[0] += at
@@ -282,7 +282,7 @@ def test_a_log_gets_a_line_now_and_then(said: Said, monkeypatch: pytest.MonkeyPa
         "read 1.0 of 100.0 MB, 0.1 MB/s, 0 of 1 file",
         "read 2.0 of 100.0 MB, 0.0 MB/s, 0:58:48 left, 0 of 1 file",
     ]
-    with Voice(quiet=True).bar() as bar:
+    with Console(quiet=True).bar() as bar:
         bar.planned(1, 1, 10)
         now[0] += 100.0
         bar.advance(10, 1, 0)
@@ -293,16 +293,16 @@ def test_phases_are_said_when_they_take_long(said: Said, monkeypatch: pytest.Mon
     now = [0.0]
     with monkeypatch.context() as patch:
         patch.setattr(time, "monotonic", lambda: now[0])
-        with Voice().doing("building") as tell:
+        with Console().doing("building") as tell:
             for step in range(25):
                 now[0] += 1.0
                 tell(f"{step} of 25")
     assert said() == ["building: 9 of 25", "building: 19 of 25"]
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with Voice(quiet=True).doing("building") as tell:
+    with Console(quiet=True).doing("building") as tell:
         tell("1 of 25")
     assert said() == []
-    with Voice().doing("building") as tell:
+    with Console().doing("building") as tell:
         tell("1 of 25")
     assert any("building: 1 of 25" in line for line in said())
 

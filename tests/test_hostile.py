@@ -25,7 +25,7 @@ from tracelake.ingest import DecompressionLimit
 from tracelake.ingest.identity import content_hash
 from tracelake.inputs.archives import open_zip_member, walk_tar
 from tracelake.inputs.expand import ALWAYS_BYTES
-from tracelake.inputs.opening import open_entry
+from tracelake.inputs.sources import open_entry
 from tracelake.inputs.streams import FileRef
 
 BIG = plan(4000).encode()

@@ -60,7 +60,7 @@ def test_a_second_run_writes_nothing(archive: Path, tmp_path: Path) -> None:
     before = files(lake)
     report = run_ingest(archive, lake)
     assert statuses(report) == ["unchanged", "unchanged"]
-    assert report.told()[1] == "nothing to write: the lake already has all of this"
+    assert report.as_lines()[1] == "nothing to write: the lake already has all of this"
     assert files(lake) == before
 
 

@@ -25,8 +25,8 @@ from tests.traces import plan, trace, trace_name, write
 from tracelake.formats import Chunk
 from tracelake.formats.ledger import Ledger
 from tracelake.inputs.chunks import CHUNK_BYTES, Buffer, ChunkReader
-from tracelake.inputs.opening import Opened
-from tracelake.inputs.sources import Read, Source
+from tracelake.inputs.sources import Opened, Read, Source
+from tracelake.inputs.streams import FileRef
 
 ACCOUNTED = (
     "lines = row_lines + context_lines + rejected + coalesce(list_sum(map_values(irrelevant)), 0)"
@@ -245,7 +245,7 @@ def test_a_wrong_forced_format_rejects_or_passes_over(tmp_path: Path) -> None:
 
 class Bytes(Source):
     def __init__(self, source_id: int, data: bytes) -> None:
-        self.source_id = source_id
+        super().__init__(source_id, FileRef("x", "y", "x", 0, 0, 0, 0, limit=0), io.BytesIO(data))
         self.data = data
 
     def open(self) -> Opened:

@@ -385,7 +385,7 @@ def test_what_is_current_is_left_alone(lake: Lake) -> None:
     again = build(lake)
     assert (again.unchanged, again.built) == (True, ())
     assert lake.warehouse.stat().st_ino == before.st_ino
-    assert again.told() == "warehouse: already current"
+    assert again.summary() == "warehouse: already current"
     assert build(lake, full=True).built == ("a",)
 
 

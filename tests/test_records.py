@@ -16,7 +16,7 @@ import pytest
 from tests.conftest import Command
 from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan, write
-from tracelake.base.console_json import JsonVoice
+from tracelake.base.console_json import JsonConsole
 from tracelake.base.errors import LakeError
 from tracelake.base.metrics import count, measuring, phase
 from tracelake.lake import Lake, run_records
@@ -261,19 +261,19 @@ def test_progress_has_its_figures(
 ) -> None:
     monkeypatch.setattr("tracelake.base.console._PLAIN_SECONDS", 0.0)
     monkeypatch.setenv("FORCE_COLOR", "1")  # what makes rich take a stream for a terminal
-    voice = JsonVoice()
-    with voice.bar() as bar:
+    console = JsonConsole()
+    with console.bar() as bar:
         bar.planned(2, 3, 4_000)
         bar.advance(1_000, 1, 7)
-    with voice.doing("building") as told:
+    with console.doing("building") as told:
         told("step 1")
-    voice.warn("look out")
+    console.warn("look out")
     read, built, warned = objects(capsys.readouterr().err)
     figures = {"bytes": 1_000, "bytes_total": 4_000, "files": 1, "files_total": 3, "rejected": 7}
     assert figures.items() <= read.items()
     assert (read["event"], built["event"], warned["level"]) == ("progress", "progress", "warning")
     assert (built["doing"], built["step"]) == ("building", "step 1")
-    with JsonVoice(quiet=True).bar() as bar:
+    with JsonConsole(quiet=True).bar() as bar:
         bar.planned(1, 1, 1)
         bar.advance(1, 1, 0)
     assert capsys.readouterr().err == ""

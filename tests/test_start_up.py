@@ -118,13 +118,13 @@ print([e.data["dispatcher"].py_func.__name__ for _, e in recorder.buffer])
 # A kernel of its own: the parsers' take seconds to compile.
 KERNEL = """
 import sys
-from tracelake.kernels.compiled import kernel, telling
+from tracelake.kernels.compiled import kernel, on_message
 
 @kernel
 def added(a, b):
     return a + b
 
-with telling(print):
+with on_message(print):
     print(added(1, 2), added(2, 2), added(1.5, 2.0))
 """
 COMPILING = "compiling the parsers for this machine on first use: 2 to 20 s per format"

@@ -2,47 +2,31 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 from collections.abc import Iterable
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from tracelake.base.errors import TracelakeError
 from tracelake.cli import jobs as commands
-from tracelake.cli.options import MAX_BAD_RATIO, MAX_EXPAND, RUN_GAP_SECONDS, EngineName
 from tracelake.cli.steps import print_summary
+
+# Options of the command that have another name here, or none.
+_OWN = ("inputs", "lake", "summary", "post", "given", "quiet")
+_COMMAND = inspect.signature(commands.run).parameters
+_OPTIONS = {name: option for name, option in _COMMAND.items() if name not in _OWN}
 
 
 def run(
     inputs: str | Path | Iterable[str | Path],
     lake: str | Path = "lake",
     *,
-    report: str | Path | None = None,
-    since: str | None = None,
-    fail_on: str = "",
-    max_bad_ratio: float = MAX_BAD_RATIO,
-    input_format: str | None = None,
-    run_pattern: str | None = None,
-    hosts: str | Path | None = None,
     topology: str = "",
-    run_gap: float = RUN_GAP_SECONDS,
-    replace: bool = False,
-    verify: bool = False,
-    check: bool = False,
-    max_expand: str = MAX_EXPAND,
-    jobs: int | None = None,
-    memory: str | None = None,
-    engine: str = "local",
-    scheduler: str | None = None,
-    workers: int | None = None,
-    metrics: str | Path | None = None,
-    report_url: str | None = None,
-    price: float | None = None,
-    links: str | None = None,
-    keep: int | None = None,
-    wait: str = "1h",
     quiet: bool = True,
+    **options: Any,
 ) -> dict[str, Any]:
     """Ingest, build and report as `tracelake run` does, and return its summary.
 
@@ -57,6 +41,7 @@ def run(
     Args:
         inputs: Files, directories, globs, archives or URIs.
         lake: A directory or URI; made if it does not exist.
+        options: See `help(tracelake.run)`, and `tracelake run --help` for what each means.
 
     Returns:
         The summary that docs/nightly/summary.schema.json describes. A gate that fails, a run with
@@ -66,7 +51,10 @@ def run(
     Raises:
         TracelakeError: The work could not be done: nothing usable in the input, a wrong option, a
             lake that cannot be written.
+        TypeError: There is no such option.
     """
+    if unknown := sorted(options.keys() - _OPTIONS):
+        raise TypeError(f"run() got an unexpected keyword argument {unknown[0]!r}")
     named = [inputs] if isinstance(inputs, str | Path) else inputs
     summaries: list[str] = []
     before = print_summary.set(summaries.append)
@@ -74,32 +62,14 @@ def run(
         commands.run(
             inputs=[os.fspath(name) for name in named],
             lake=str(lake),
-            report=None if report is None else str(report),
-            since=since,
-            max_bad_ratio=max_bad_ratio,
-            input_format=input_format,
-            run_pattern=run_pattern,
-            hosts=None if hosts is None else Path(hosts),
             given=topology,
-            run_gap=run_gap,
-            replace=replace,
-            verify=verify,
-            max_expand=max_expand,
-            jobs=jobs,
-            memory=memory,
-            engine=EngineName(engine),
-            scheduler=scheduler,
-            workers=workers,
-            fail_on=fail_on,
             summary="-",
-            metrics=None if metrics is None else Path(metrics),
-            report_url=report_url,
-            price=price,
-            links=links,
-            keep=keep,
-            check=check,
-            wait=wait,
+            post=None,
             quiet=quiet,
+            **{
+                name: _value(option, options.get(name, option.default))
+                for name, option in _OPTIONS.items()
+            },
         )
     except TracelakeError:
         if not summaries or json.loads(summaries[-1])["verdicts"] is None:
@@ -108,3 +78,25 @@ def run(
         print_summary.reset(before)
     summary: dict[str, Any] = json.loads(summaries[-1])
     return summary
+
+
+def _value(option: inspect.Parameter, value: Any) -> Any:
+    """Return a value with the type that the command has for it."""
+    kind, *_ = get_args(option.annotation)
+    kinds = get_args(kind) or (kind,)
+    if value is None:
+        return None
+    if Path in kinds:
+        return Path(value)
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return kind(value)
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    [
+        *(p for p in inspect.signature(run).parameters.values() if p.kind != p.VAR_KEYWORD),
+        *_OPTIONS.values(),
+    ],
+    return_annotation=dict[str, Any],
+)

@@ -20,31 +20,31 @@ from tracelake.base.errors import TracelakeError, next_step
 from tracelake.base.text import counted, printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console as Terminal
 
     from tracelake.base.progress import Moving
 
 _PLAIN_SECONDS = 10.0
-# The time left is told after this share of the input, or this long: at the start, compiling and
+# The time left is given after this share of the input, or this long: at the start, compiling and
 # opening files take most of the time.
 _LEAST_SHARE, _LEAST_SECONDS = 0.05, 60.0
 # With these variables rich prints as on a terminal although there is none.
-_TOLD = ("FORCE_COLOR", "TTY_COMPATIBLE")
+_FORCED = ("FORCE_COLOR", "TTY_COMPATIBLE")
 # If set, the traceback of every error is printed.
 TRACEBACK = "TRACELAKE_TRACEBACK"
 
 
-class Voice:
+class Console:
     """Prints to standard error: moving lines on a terminal, plain lines in a log."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
-        self._console = None if _is_log() else _terminal()
+        self._terminal = None if _is_log() else _terminal()
 
     @property
     def draws(self) -> bool:
         """Tell whether standard error is a terminal that can show moving lines."""
-        return self._console is not None and self._console.is_terminal
+        return self._terminal is not None and self._terminal.is_terminal
 
     def say(self, text: str) -> None:
         """Print a line for people; print nothing when quiet."""
@@ -124,7 +124,7 @@ class Voice:
 
             drawn = spinner(screen, what)
 
-        def tell(step: str) -> None:
+        def on_step(step: str) -> None:
             nonlocal said
             if drawn:
                 drawn.update(description=f"{what}: {step}")
@@ -134,7 +134,7 @@ class Voice:
                 self.progress(f"{what}: {step}", doing=what, step=step)
 
         with drawn or nullcontext():
-            yield tell
+            yield on_step
 
     def bar(self) -> IngestBar:
         """Return the progress of an ingest, to be used as a context manager."""
@@ -145,9 +145,9 @@ class Voice:
             drawn = ingest_bar(screen)
         return IngestBar(self, drawn, quiet=self._quiet)
 
-    def _screen(self) -> Console | None:
+    def _screen(self) -> Terminal | None:
         """Return the terminal if it shows moving lines."""
-        return self._console if self.draws and not self._quiet else None
+        return self._terminal if self.draws and not self._quiet else None
 
     def _block(self, what: str, facts: dict[str, str | None]) -> None:
         self._print(f"error: {what}", style="red")
@@ -161,8 +161,8 @@ class Voice:
         self._print(text.rstrip("\n"))
 
     def _print(self, text: str, style: str | None = None) -> None:
-        if self._console:
-            self._console.print(printable(text), markup=False, emoji=False, style=style)
+        if self._terminal:
+            self._terminal.print(printable(text), markup=False, emoji=False, style=style)
         else:
             _write(f"{printable(text)}\n")
 
@@ -170,8 +170,8 @@ class Voice:
 class IngestBar:
     """Progress of an ingest: a bar on a terminal, a line now and then in a log."""
 
-    def __init__(self, voice: Voice, drawn: Moving | None, *, quiet: bool) -> None:
-        self._voice = voice
+    def __init__(self, console: Console, drawn: Moving | None, *, quiet: bool) -> None:
+        self._console = console
         self._drawn = drawn
         self._plain = not quiet and drawn is None
         self._runs = self._files = self._weight = 0
@@ -208,7 +208,7 @@ class IngestBar:
         if self._drawn:
             self._drawn.update(advance=weight, counts=self._counts())
         if due:
-            self._voice.progress(
+            self._console.progress(
                 self._line(now - self._began),
                 bytes=self._weight_done,
                 bytes_total=self._weight,
@@ -241,10 +241,10 @@ class IngestBar:
 def _is_log() -> bool:
     """Return whether standard error is not a terminal and rich is not forced to act as on one."""
     shown = bool(sys.stderr) and sys.stderr.isatty()
-    return not shown and not any(os.environ.get(name) for name in _TOLD)
+    return not shown and not any(os.environ.get(name) for name in _FORCED)
 
 
-def _terminal() -> Console:
+def _terminal() -> Terminal:
     from tracelake.base.drawing import error_console  # noqa: PLC0415 - rich takes long to import
 
     return error_console()
@@ -259,15 +259,15 @@ def _write(text: str) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
-def _causes(error: BaseException, told: str) -> str | None:
+def _causes(error: BaseException, message: str) -> str | None:
     """Return the causes of an error that its message does not already contain."""
     causes = []
     cause = error.__cause__
     while cause is not None:
         said = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
-        if said and said not in told:
+        if said and said not in message:
             causes.append(said)
-            told += said
+            message += said
         cause = cause.__cause__
     return "; ".join(causes) or None
 

@@ -6,10 +6,10 @@ import json
 import sys
 from datetime import UTC, datetime
 
-from tracelake.base.console import Voice
+from tracelake.base.console import Console
 
 
-class JsonVoice(Voice):
+class JsonConsole(Console):
     """Prints each message as an object: time (UTC), level, event, message, and other known facts.
 
     Levels are info, warning and error; events are note, progress, warning, error, traceback,

@@ -46,7 +46,7 @@ def wait_for_one(futures: Iterable[Future[_T]], seconds: float | None = None) ->
             return done
 
 
-class _Ear:
+class _Signals:
     """Receives the signals that end a command.
 
     Attributes:
@@ -58,7 +58,7 @@ class _Ear:
         self._raised: list[BaseException] = []
         self._settled = threading.Event()
 
-    def hear(self, signum: int, frame: FrameType | None) -> None:
+    def handle(self, signum: int, frame: FrameType | None) -> None:
         """Raise the exception that ends the command, unless that is in progress."""
         del frame
         self.signum = self.signum or signum
@@ -104,7 +104,7 @@ class _Ear:
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-_ears: list[_Ear] = []
+_handlers: list[_Signals] = []
 
 
 @contextmanager
@@ -113,20 +113,20 @@ def listening() -> Iterator[None]:
 
     The main thread must enter it. SIGHUP stays ignored if it is, as under `nohup`.
     """
-    ear = _Ear()
+    signals = _Signals()
     comes, goes = os.pipe()
     os.set_blocking(goes, False)
-    heard = [s for s in _SIGNALS if s != signal.SIGHUP or signal.getsignal(s) != signal.SIG_IGN]
-    handlers = {signum: signal.signal(signum, ear.hear) for signum in heard}
+    handled = [s for s in _SIGNALS if s != signal.SIGHUP or signal.getsignal(s) != signal.SIG_IGN]
+    handlers = {signum: signal.signal(signum, signals.handle) for signum in handled}
     before = signal.set_wakeup_fd(goes, warn_on_full_buffer=False)
-    thread = threading.Thread(target=ear.repeat, args=(comes,), name="signals", daemon=True)
+    thread = threading.Thread(target=signals.repeat, args=(comes,), name="signals", daemon=True)
     thread.start()
-    _ears.append(ear)
+    _handlers.append(signals)
     try:
         yield
     finally:
-        ear.settle()
-        _ears.remove(ear)
+        signals.settle()
+        _handlers.remove(signals)
         signal.set_wakeup_fd(before)
         os.write(goes, b"\0")
         thread.join()
@@ -139,16 +139,16 @@ def listening() -> Iterator[None]:
 
 def settled() -> int | None:
     """Return the exit code if a signal ends the command, and stop repeating signals; else None."""
-    if not _ears or _ears[-1].signum is None:
+    if not _handlers or _handlers[-1].signum is None:
         return None
-    _ears[-1].settle()
-    return _ears[-1].exit_code
+    _handlers[-1].settle()
+    return _handlers[-1].exit_code
 
 
 def raise_if_ending(cause: BaseException) -> None:
     """Raise the end of the command again if an error has replaced it."""
-    if _ears and _ears[-1].signum is not None:
-        raise _ears[-1].end() from cause
+    if _handlers and _handlers[-1].signum is not None:
+        raise _handlers[-1].end() from cause
 
 
 # --- calls that do not end ----------------------------------------------------------------------

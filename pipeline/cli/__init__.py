@@ -10,9 +10,9 @@ from typing import NoReturn
 
 from tracelake.base.errors import RefusedError, TracelakeError, exit_code_of, next_step
 from tracelake.base.signals import end_if_abandoned, listening
-from tracelake.cli import ask, export, jobs, keep, look, mcp, synth, timeline, whatif
+from tracelake.cli import ask, export, jobs, keep, look, synth, timeline, whatif
 from tracelake.cli.app import app
-from tracelake.cli.steps import speak
+from tracelake.cli.steps import open_console
 
 __all__ = [
     "app",
@@ -22,7 +22,6 @@ __all__ = [
     "keep",
     "look",
     "main",
-    "mcp",
     "synth",
     "timeline",
     "whatif",
@@ -50,19 +49,19 @@ def _run() -> None:
         with listening():
             app()
     except TracelakeError as error:
-        speak().error(error)
+        open_console().error(error)
         sys.exit(error.exit_code)
     except MemoryError as error:
         refused = RefusedError(
             "not enough memory", hint="free memory, raise the limit (ulimit), or read less at once"
         )
         refused.__cause__ = error
-        speak().error(refused)
+        open_console().error(refused)
         sys.exit(refused.exit_code)
     except OSError as error:
         if next_step(error) is None:
             _end_with_bug(error)
-        speak().trouble(error)
+        open_console().trouble(error)
         sys.exit(exit_code_of(error))
     except Exception as error:  # noqa: BLE001 - whatever else reaches this place is a bug
         _end_with_bug(error)
@@ -93,5 +92,5 @@ def _live_lightly() -> None:
 
 
 def _end_with_bug(error: Exception) -> NoReturn:
-    speak().bug(error)
+    open_console().bug(error)
     sys.exit(TracelakeError.exit_code)

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from tracelake.base.memory_limit import check_address_space
 from tracelake.base.signals import settled
 from tracelake.cli.options import LogFormat
-from tracelake.cli.steps import log_format, speak
+from tracelake.cli.steps import log_format, open_console
 
 INTERRUPTED = 130
 # Exit code that a shell reports for a program that wrote to a closed pipe.
@@ -77,7 +77,7 @@ def _ending() -> Iterator[None]:
         exit_code = settled()
         if exit_code is None:
             raise
-        speak().ended("interrupted" if exit_code == INTERRUPTED else "terminated")
+        open_console().ended("interrupted" if exit_code == INTERRUPTED else "terminated")
         sys.exit(exit_code)
 
 

@@ -24,6 +24,7 @@ from tracelake.cli.options import (
     LakeName,
     Output,
     OutputFormat,
+    Parameters,
 )
 from tracelake.cli.steps import (
     open_lake,
@@ -33,7 +34,7 @@ from tracelake.cli.steps import (
 if TYPE_CHECKING:
     from pyarrow import RecordBatchReader
 
-    from tracelake.warehouse import Parameters
+    from tracelake.warehouse import Parameters as Values
 
 _LARGEST_QUERY = 10_000_000
 
@@ -56,10 +57,7 @@ def query(
             autocompletion=complete_example,
         ),
     ] = None,
-    parameters: Annotated[
-        list[str] | None,
-        typer.Option("--param", metavar="K=V", help="Set parameter $K of the query; repeatable."),
-    ] = None,
+    parameters: Parameters = None,
     output_format: Format = OutputFormat.TABLE,
     output: Output = None,
     timeout: Annotated[
@@ -108,10 +106,7 @@ def answer(
     ] = None,
     *,
     lake: LakeName,
-    parameters: Annotated[
-        list[str] | None,
-        typer.Option("--param", metavar="K=V", help="Set parameter K of the question; repeatable."),
-    ] = None,
+    parameters: Parameters = None,
     output_format: Format = OutputFormat.TABLE,
     output: Output = None,
 ) -> None:
@@ -214,7 +209,7 @@ def formats(
 
 def _read_query(
     sql: str | None, file: Path | None, name: str | None, parameters: Iterable[str]
-) -> tuple[str, Parameters]:
+) -> tuple[str, Values]:
     """Return the query and its parameters from the argument, a file or a saved query."""
     from tracelake.warehouse import example, read_value, split_parameters
 
@@ -241,3 +236,18 @@ def _read_stdin() -> str:
     if len(text) > _LARGEST_QUERY:
         raise UsageError("the query on standard input is too long", hint="give at most 10 MB")
     return text
+
+
+@app.command("mcp", epilog="Example: tracelake mcp --lake lake")
+def mcp(lake: LakeName) -> None:
+    """Answer a language model's questions about the lake (Model Context Protocol, stdio)."""
+    opened = open_lake(lake)
+    try:
+        from tracelake.output.mcp_server import serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "mcp":
+            raise
+        raise UsageError(
+            "mcp needs a library that is not installed", hint="pip install 'tracelake[mcp]'"
+        ) from error
+    serve(opened)

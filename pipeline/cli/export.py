@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from tracelake.cli.app import app
-from tracelake.cli.complete import complete_run, complete_table
-from tracelake.cli.options import LakeName, Quiet
-from tracelake.cli.steps import check_outputs, open_lake, speak
+from tracelake.cli.complete import complete_table
+from tracelake.cli.options import LakeName, Quiet, RunNames
+from tracelake.cli.steps import check_outputs, open_console, open_lake
 
 
 class ExportFormat(StrEnum):
@@ -42,15 +42,7 @@ def export(
             autocompletion=complete_table,
         ),
     ] = None,
-    runs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--run",
-            metavar="RUN",
-            help="Only rows of this run, as in `show`; repeatable.",
-            autocompletion=complete_run,
-        ),
-    ] = None,
+    runs: RunNames = None,
     output_format: Annotated[
         ExportFormat | None,
         typer.Option("--format", help="csv and parquet write a file per model into a folder."),
@@ -67,8 +59,8 @@ def export(
     one_file = fmt in {ExportFormat.DUCKDB, ExportFormat.SQLITE}
     # Of a folder, no file may be in the lake either.
     check_outputs(lake, {"TARGET": target if one_file else target / "x"})
-    voice, opened = speak(quiet=quiet), open_lake(lake)
+    console, opened = open_console(quiet=quiet), open_lake(lake)
     wanted = ask(opened, "the runs", lambda con: [named_run(con, run) for run in runs or ()])
-    with voice.doing("exporting"):
+    with console.doing("exporting"):
         done = write(opened, target, fmt, models or (), wanted)
-    voice.say(done.told())
+    console.say(done.summary())

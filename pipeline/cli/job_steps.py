@@ -14,13 +14,12 @@ from tracelake.base.errors import UsageError
 from tracelake.base.memory_limit import engine_limit
 from tracelake.base.metrics import count, phase
 from tracelake.base.text import counted, printable
-from tracelake.cli.options import OutputFormat
-from tracelake.cli.steps import print_summary, print_table, read_age, speak
+from tracelake.cli.options import JobOptions, OutputFormat
+from tracelake.cli.steps import open_console, print_summary, print_table, read_age
 from tracelake.nightly.gates import Gate, cut_short, failed_gates, failures, too_many_bad_lines
-from tracelake.schema import topology
 
 if TYPE_CHECKING:
-    from tracelake.base.console import Voice
+    from tracelake.base.console import Console
     from tracelake.execution import Workers
     from tracelake.ingest import IngestReport, Options
     from tracelake.lake import Lake, Losses
@@ -29,57 +28,21 @@ if TYPE_CHECKING:
     from tracelake.output.html import ReportResult
 
 
-def read_options(
-    input_format: str | None,
-    run_pattern: str | None,
-    hosts: Path | None,
-    given: str,
-    run_gap: float,
-    replace: bool,
-    verify: bool,
-    max_expand: str,
-) -> Options:
-    """Return the settings of an ingest from its options."""
-    from tracelake.ingest import DecompressionLimit, Options, read_hosts
-
-    return Options(
-        input_format,
-        run_pattern,
-        topology.parse_set(given),
-        run_gap,
-        replace,
-        verify,
-        None if hosts is None else read_hosts(hosts),
-        DecompressionLimit.parse(max_expand),
-    )
-
-
-def read_request(
-    inputs: Sequence[str],
-    page: str,
-    since: str | None,
-    summary: str | None,
-    keep: int | None,
-    post: str | None,
-    wait: str,
-    metrics: Path | None = None,
-    report_url: str | None = None,
-) -> Request:
+def read_request(inputs: Sequence[str], page: str, job: JobOptions, started: datetime) -> Request:
     """Return the settings of a job other than its work from its options."""
     from tracelake.nightly.job import Request
     from tracelake.nightly.post_command import PostCommand
     from tracelake.nightly.series import Series, filled
 
-    started = datetime.now().astimezone()
-    age, patience = read_age(since), read_age(wait, "--wait")
+    age, patience = read_age(job.since), read_age(job.wait, "--wait")
     if page == "-":
         raise UsageError(
             "--report needs a file", hint="to print a report use: tracelake report -o -"
         )
     pages = Series(page, started)
-    printed = summary == "-"
-    accounts = None if summary is None or printed else Series(summary, started)
-    if keep and not any(series and series.dated for series in (pages, accounts)):
+    printed = job.summary == "-"
+    summaries = None if job.summary is None or printed else Series(job.summary, started)
+    if job.keep and not any(series and series.dated for series in (pages, summaries)):
         raise UsageError(
             "--keep needs file names with a date",
             hint="put {date} or {datetime} into the names of --report or --summary",
@@ -89,13 +52,13 @@ def read_request(
         started,
         pages,
         age,
-        accounts,
+        summaries,
         print_summary.get() if printed else None,
-        keep,
-        None if post is None else PostCommand.parse(post),
+        job.keep,
+        None if job.post is None else PostCommand.parse(job.post),
         patience or timedelta(),
-        metrics,
-        report_url and filled(report_url, started),
+        job.metrics,
+        job.report_url and filled(job.report_url, started),
     )
 
 
@@ -105,18 +68,18 @@ def bring_in(
     options: Options,
     jobs: int | None,
     memory: int | None,
-    voice: Voice,
+    console: Console,
     workers: Workers | None,
     *,
     losses: Losses,
 ) -> IngestReport:
     """Ingest with progress, and print the result."""
     from tracelake.ingest import Status, ingest
-    from tracelake.kernels.compiled import telling
+    from tracelake.kernels.compiled import on_message
 
     for part, damage in losses.parts.items():
-        voice.warn(f"{part} is {damage}: its input is read again if it is there")
-    with voice.bar() as bar, telling(voice.say):
+        console.warn(f"{part} is {damage}: its input is read again if it is there")
+    with console.bar() as bar, on_message(console.say):
         done = ingest(
             inputs,
             lake,
@@ -129,18 +92,18 @@ def bring_in(
         )
     for outcome in done.runs:
         if outcome.status is Status.KEPT:
-            voice.warn(
+            console.warn(
                 f"{outcome.run_id}: the input lacks {', '.join(outcome.missing[:3])}"
                 f"{' ...' if len(outcome.missing) > 3 else ''}; the run in the lake stays as it is"
                 " (use --replace to replace it)"
             )
         for fault, times in outcome.faults.items():
             if fault.severity in ("data_loss", "error"):
-                voice.warn(f"{outcome.run_id}: {fault.name} ({times}): {fault.doc}")
+                console.warn(f"{outcome.run_id}: {fault.name} ({times}): {fault.doc}")
     for line in (*done.unreadable(), *done.unplaced):
-        voice.warn(line)
-    for line in done.told():
-        voice.say(line)
+        console.warn(line)
+    for line in done.as_lines():
+        console.say(line)
     return done
 
 
@@ -155,7 +118,7 @@ def print_dry_run(
     with tempfile.TemporaryDirectory() as spool:
         plans, skips = plan(inputs, lake, options, Path(spool))
     for line in unplaced(plans, options.hosts):
-        speak().warn(line)
+        open_console().warn(line)
     if output_format is not None:
         print_table(planned_table(plans, skips), output_format, None)
         return
@@ -189,7 +152,7 @@ def judge_runs(lake: Lake, gates: Sequence[Gate], run_ids: Sequence[str]) -> Non
 def bring_up(
     lake: Lake,
     memory: int | None,
-    voice: Voice,
+    console: Console,
     workers: Workers | None = None,
     *,
     full: bool = False,
@@ -200,19 +163,19 @@ def bring_up(
     limit = None
     if memory is not None:
         limit = engine_limit(memory // (workers.per_process if workers else 1))
-    with phase("build"), voice.doing("building the warehouse") as told:
+    with phase("build"), console.doing("building the warehouse") as told:
         built = build(lake, full=full, memory_limit=limit, workers=workers, progress=told)
     count(runs_built=len(built.built), runs_dropped=len(built.dropped))
     if built.notice:
-        voice.warn(built.notice)
-    voice.say(built.told())
+        console.warn(built.notice)
+    console.say(built.summary())
     return built
 
 
 def write_page(
     lake: Lake,
     page: Path,
-    voice: Voice,
+    console: Console,
     *,
     runs: Sequence[str] | None = None,
     since: timedelta | None = None,
@@ -226,7 +189,7 @@ def write_page(
     """Write the report and print its path."""
     from tracelake.output.html import form_of, write_report
 
-    with phase("report"), voice.doing("writing the report"):
+    with phase("report"), console.doing("writing the report"):
         written = write_report(
             lake,
             page,
@@ -240,19 +203,10 @@ def write_page(
             links=links,
         )
     count(report_bytes=written.bytes)
-    voice.say(
+    console.say(
         f"report: {counted(written.runs, 'run')}, {written.bytes / 1e6:.2f} MB, {written.path}"
     )
     return written
-
-
-def read_links(given: str | None) -> Mapping[str, float] | None:
-    """Return the rated speeds of `--links`."""
-    if given is None:
-        return None
-    from tracelake.output.html import parse_links
-
-    return parse_links(given)
 
 
 def print_ending(lake: Lake, name: str) -> None:

@@ -13,25 +13,31 @@ from tracelake.base.text import amount, counted
 from tracelake.cli.app import app
 from tracelake.cli.complete import complete_run
 from tracelake.cli.job_steps import bring_up
-from tracelake.cli.options import Format, LakeName, Memory, OutputFormat, Quiet
+from tracelake.cli.options import (
+    DryRun,
+    Format,
+    LakeName,
+    MemoryOptions,
+    OutputFormat,
+    Quiet,
+    grouped,
+)
 from tracelake.cli.recording import recorded
-from tracelake.cli.steps import open_lake, print_table, read_age, read_memory, speak
+from tracelake.cli.steps import open_console, open_lake, print_table, read_age
 from tracelake.nightly.gates import lost_data
 
 if TYPE_CHECKING:
-    from tracelake.base.console import Voice
+    from tracelake.base.console import Console
     from tracelake.lake import Lake
     from tracelake.warehouse.retention import DropCandidate
-
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would be removed; remove nothing.")
-]
 
 
 @app.command(epilog="Example: tracelake drop --lake lake --older-than 90d --dry-run")
 @recorded
+@grouped
 def drop(
     lake: LakeName,
+    memory: MemoryOptions,
     runs: Annotated[
         list[str] | None,
         typer.Argument(
@@ -56,7 +62,6 @@ def drop(
         ),
     ] = False,
     dry_run: DryRun = False,
-    memory: Memory = None,
     output_format: Format = OutputFormat.TABLE,
     quiet: Quiet = False,
 ) -> None:
@@ -64,7 +69,7 @@ def drop(
     from tracelake.warehouse.retention import doomed_table
     from tracelake.warehouse.retention import drop as drop_runs
 
-    limit, voice, opened = read_memory(memory), speak(quiet=quiet), open_lake(lake)
+    limit, console, opened = memory.read_memory(), open_console(quiet=quiet), open_lake(lake)
     doomed = _choose(opened, runs, older_than, forget=forget)
     if doomed or output_format is not OutputFormat.TABLE:
         print_table(doomed_table(doomed), output_format, None)
@@ -73,11 +78,11 @@ def drop(
         f" {amount(sum(run.bytes for run in doomed))}"
     )
     if dry_run:
-        voice.say(f"would delete {told}")
+        console.say(f"would delete {told}")
     elif doomed:
         drop_runs(opened, doomed, forget=forget)
-        voice.say(f"deleted {told}")
-        _build(opened, limit, voice)
+        console.say(f"deleted {told}")
+        _build(opened, limit, console)
 
 
 @app.command(epilog="Example: tracelake gc --lake lake --dry-run")
@@ -99,17 +104,16 @@ def gc(
     if found or output_format is not OutputFormat.TABLE:
         print_table(leftovers_table(found), output_format, None)
     done = "would remove" if dry_run else "removed"
-    speak(quiet=quiet).say(f"{done} {counted(files, 'file')}, {amount(size)}")
+    open_console(quiet=quiet).say(f"{done} {counted(files, 'file')}, {amount(size)}")
 
 
 @app.command(epilog="Example: tracelake compact --lake lake")
 @recorded
+@grouped
 def compact(
     lake: LakeName,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be packed; write nothing.")
-    ] = False,
-    memory: Memory = None,
+    memory: MemoryOptions,
+    dry_run: DryRun = False,
     output_format: Format = OutputFormat.TABLE,
     quiet: Quiet = False,
 ) -> None:
@@ -117,29 +121,29 @@ def compact(
     from tracelake.lake.packing import compact as pack
     from tracelake.lake.packing import compaction_table
 
-    limit, voice, opened = read_memory(memory), speak(quiet=quiet), open_lake(lake)
-    with phase("compact"), voice.doing("packing") as told:
+    limit, console, opened = memory.read_memory(), open_console(quiet=quiet), open_lake(lake)
+    with phase("compact"), console.doing("packing") as told:
         done = pack(opened, dry_run=dry_run, progress=told)
     if done or output_format is not OutputFormat.TABLE:
         print_table(compaction_table(done), output_format, None)
     files, size = sum(one.files_before for one in done), sum(one.bytes_before for one in done)
     before = f"{counted(files, 'file')}, {amount(size)}"
     if dry_run:
-        voice.say(f"would pack {before}")
+        console.say(f"would pack {before}")
         return
     files, size = (
         sum(one.files_after or 0 for one in done),
         sum(one.bytes_after or 0 for one in done),
     )
-    voice.say(f"packed {before} -> {counted(files, 'file')}, {amount(size)}")
-    _build(opened, limit, voice)
+    console.say(f"packed {before} -> {counted(files, 'file')}, {amount(size)}")
+    _build(opened, limit, console)
 
 
-def _build(lake: Lake, limit: int | None, voice: Voice) -> None:
+def _build(lake: Lake, limit: int | None, console: Console) -> None:
     """Build the warehouse; what is lost of other runs is a warning."""
-    built = bring_up(lake, limit, voice)
+    built = bring_up(lake, limit, console)
     if lost := lost_data(built.lost):
-        voice.warn(str(lost))
+        console.warn(str(lost))
 
 
 def _choose(

@@ -19,25 +19,27 @@ from tracelake.cli.complete import (
 )
 from tracelake.cli.job_steps import (
     judge_runs,
-    read_links,
     write_page,
 )
 from tracelake.cli.options import (
     FailOn,
     Format,
-    GpuHourPrice,
     LakeName,
-    LinkSpeeds,
     Output,
     OutputFormat,
     Quiet,
+    RateOptions,
+    RunName,
+    RunNames,
+    Since,
+    grouped,
 )
 from tracelake.cli.recording import recorded
 from tracelake.cli.steps import (
+    open_console,
     open_lake,
     print_runs,
     read_age,
-    speak,
 )
 from tracelake.nightly.gates import parse_gates
 from tracelake.schema.format_names import format_names
@@ -60,27 +62,13 @@ class Pictures(StrEnum):
     SVG = "svg"
 
 
-RunName = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN",
-        help="A run's label, hash or id, a unique part of one, or latest; RUN~1 is the run before"
-        " it of its config.",
-        autocompletion=complete_run,
-    ),
-]
 AsDocument = Annotated[DocumentFormat, typer.Option("--format", help="Output format.")]
 
 
 @app.command(epilog="Example: tracelake runs --lake lake --since 7d --attention")
 def runs(
     lake: LakeName,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--since", metavar="AGE", help="Only runs with a date in the last 90m, 24h, 7d, ..."
-        ),
-    ] = None,
+    since: Since = None,
     trace_format: Annotated[
         str | None,
         typer.Option(
@@ -174,6 +162,7 @@ def _print_json(document: dict[str, Any]) -> None:
 
 @app.command(epilog="Example: tracelake report --lake lake --since 7d -o week.html")
 @recorded
+@grouped
 def report(
     lake: LakeName,
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write; - for stdout.")],
@@ -189,23 +178,10 @@ def report(
     pictures: Annotated[
         Pictures, typer.Option("--pictures", help="File type of the pictures of markdown.")
     ] = Pictures.PNG,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--since", metavar="AGE", help="Only runs with a date in the last 90m, 24h, 7d, ..."
-        ),
-    ] = None,
-    runs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--run",
-            metavar="RUN",
-            help="Only this run, as in `show`; repeatable.",
-            autocompletion=complete_run,
-        ),
-    ] = None,
-    price: GpuHourPrice = None,
-    links: LinkSpeeds = None,
+    since: Since = None,
+    runs: RunNames = None,
+    *,
+    rates: RateOptions,
     fail_on: FailOn = "",
     quiet: Quiet = False,
 ) -> None:
@@ -213,17 +189,21 @@ def report(
 
     --fail-on judges the runs in the report.
     """
-    speeds = read_links(links)
-    gates, opened, voice = parse_gates(fail_on), open_lake(lake, output), speak(quiet=quiet)
+    links = rates.read_links()
+    gates, opened, console = (
+        parse_gates(fail_on),
+        open_lake(lake, output),
+        open_console(quiet=quiet),
+    )
     written = write_page(
         opened,
         output,
-        voice,
+        console,
         runs=runs,
         since=read_age(since),
         form=form,
         pictures=pictures.value,
-        price=price,
-        links=speeds,
+        price=rates.price,
+        links=links,
     )
     judge_runs(opened, gates, written.run_ids)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from tracelake.base.errors import TracelakeError, exit_code_of
 from tracelake.base.metrics import measuring
 from tracelake.cli.app import PIPE_CLOSED
-from tracelake.cli.steps import speak
+from tracelake.cli.steps import open_console
 
 if TYPE_CHECKING:
     from tracelake.base.metrics import Measures
@@ -73,7 +73,7 @@ def _leave(name: str, entry: Mapping[str, Any], measures: Measures) -> None:
         cause = error if isinstance(error, OSError) else error.__cause__
         expected = isinstance(cause, OSError) and cause.errno in _READ_ONLY
         if entry["exit_code"] == 0 and not expected:  # otherwise there is a more important error
-            speak().warn(f"the lake has no record of this command: {error}")
+            open_console().warn(f"the lake has no record of this command: {error}")
 
 
 def _exit_code(error: BaseException | None) -> int:

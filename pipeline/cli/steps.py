@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
 from pathlib import Path
@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, TextIO
 import typer
 
 from tracelake.base.errors import UsageError
-from tracelake.base.memory_limit import jobs_within, parse_size
-from tracelake.cli.options import EngineName, LogFormat, OutputFormat
+from tracelake.cli.options import LogFormat, OutputFormat
 
 if TYPE_CHECKING:
-    from tracelake.base.console import Voice
-    from tracelake.execution import Workers
+    from tracelake.base.console import Console
     from tracelake.lake import Lake
     from tracelake.output.terminal import Choice
     from tracelake.warehouse.results import Result
@@ -33,15 +31,15 @@ log_format: ContextVar[LogFormat] = ContextVar("log_format", default=LogFormat.T
 print_summary: ContextVar[Callable[[str], object]] = ContextVar("print_summary", default=typer.echo)
 
 
-def speak(*, quiet: bool = False) -> Voice:
+def open_console(*, quiet: bool = False) -> Console:
     """Return the printer of messages; a command that only prints a result needs none."""
     if log_format.get() is LogFormat.JSON:
-        from tracelake.base.console_json import JsonVoice
+        from tracelake.base.console_json import JsonConsole
 
-        return JsonVoice(quiet=quiet)
-    from tracelake.base.console import Voice
+        return JsonConsole(quiet=quiet)
+    from tracelake.base.console import Console
 
-    return Voice(quiet=quiet)
+    return Console(quiet=quiet)
 
 
 def open_lake(lake: str, output: Path | None = None) -> Lake:
@@ -59,37 +57,6 @@ def check_outputs(lake: str, outputs: Mapping[str, Path | None]) -> None:
 
     root = local_root(lake)
     refuse_outputs(outputs, root, root / PAGE)
-
-
-def read_memory(text: str | None) -> int | None:
-    """Return the bytes of `--memory`; raise an error at once if they are too few."""
-    if text is None:
-        return None
-    memory = parse_size(text)
-    jobs_within(memory, 1)
-    return memory
-
-
-def read_engine(
-    engine: EngineName, scheduler: str | None, workers: int | None, jobs: int | None = None
-) -> AbstractContextManager[Workers | None]:
-    """Return the workers that `--engine` names; None for threads of this process."""
-    if engine is EngineName.LOCAL:
-        if given := "--scheduler" if scheduler else "--workers" if workers else None:
-            raise UsageError(f"{given} needs --engine dask", hint="add --engine dask")
-        return nullcontext()
-    if scheduler and workers:
-        raise UsageError(
-            "--scheduler and --workers exclude each other",
-            hint="give the address of a cluster, or the number of local workers",
-        )
-    if jobs is not None:
-        raise UsageError(
-            "--jobs is for --engine local", hint="use --workers for the number of local workers"
-        )
-    from tracelake.execution import dask_workers
-
-    return dask_workers(scheduler, workers)
 
 
 def read_age(text: str | None, option: str = "--since") -> timedelta | None:

@@ -9,21 +9,13 @@ from typing import Annotated
 import typer
 
 from tracelake.cli.app import app
-from tracelake.cli.complete import complete_run
-from tracelake.cli.options import LakeName, Quiet
-from tracelake.cli.steps import open_lake, speak
+from tracelake.cli.options import LakeName, Quiet, RunName
+from tracelake.cli.steps import open_console, open_lake
 
 
 @app.command(epilog="Example: tracelake timeline latest --lake lake -o trace.json.gz")
 def timeline(
-    run: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN",
-            help="A run id, a unique part of one, or latest.",
-            autocompletion=complete_run,
-        ),
-    ],
+    run: RunName,
     lake: LakeName,
     output: Annotated[
         str,
@@ -47,7 +39,7 @@ def timeline(
     """Write a run as a Chrome trace for Perfetto or chrome://tracing."""
     from tracelake.output.chrome_trace import parse_span, write_timeline
 
-    voice, opened = speak(quiet=quiet), open_lake(lake, Path(output))
+    console, opened = open_console(quiet=quiet), open_lake(lake, Path(output))
     done = write_timeline(
         opened,
         run,
@@ -56,5 +48,5 @@ def timeline(
         ranks=[parse_span(text, "--rank") for text in ranks or ()],
     )
     for note in done.notes:
-        voice.warn(note)
-    voice.say(done.told())
+        console.warn(note)
+    console.say(done.summary())

@@ -11,8 +11,8 @@ import typer
 from tracelake.base.errors import UsageError
 from tracelake.base.text import json_text
 from tracelake.cli.app import app
-from tracelake.cli.look import AsDocument, DocumentFormat, RunName
-from tracelake.cli.options import LakeName
+from tracelake.cli.look import AsDocument, DocumentFormat
+from tracelake.cli.options import LakeName, RunName
 from tracelake.cli.steps import open_lake
 
 

@@ -1,11 +1,6 @@
-"""Run jobs in other processes: the workers of a Dask cluster.
+"""Run jobs, which are module-level functions, in other processes: an executor of Dask."""
 
-distributed assigns jobs to workers, repeats lost ones and transports data. This package joins or
-starts a cluster and reports its errors.
-"""
-
-from tracelake.execution.cluster import dask_workers
+from tracelake.execution.cluster import Workers, dask_workers
 from tracelake.execution.jobs import require, work_folder
-from tracelake.execution.workers import Workers
 
 __all__ = ["Workers", "dask_workers", "require", "work_folder"]

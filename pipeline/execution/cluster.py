@@ -1,29 +1,137 @@
-"""Join a Dask cluster, or start one on this machine for the duration of a command."""
+"""Run jobs by an executor whose workers are a Dask cluster, joined or started on this machine."""
 
 from __future__ import annotations
 
 import logging
 import signal
+import threading
+import time
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import Executor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Executor, Future, InvalidStateError
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tracelake import __version__
 from tracelake.base.errors import UsageError, WorkersError
 from tracelake.base.memory_limit import processors
-from tracelake.execution.jobs import compare, versions
-from tracelake.execution.workers import OPEN, Workers, scheduler_gone
+from tracelake.base.metrics import add_phases
+from tracelake.execution.jobs import Done, Order, compare, do, versions
 
 if TYPE_CHECKING:
     from distributed import Client
 
+# States of a client that is connected, or may reconnect.
+_OPEN = ("running", "connecting")
+_LOOK_SECONDS = 5
 _LARGE_WARNING = "distributed.admin.large-graph-warning-threshold"
 _LOOPBACK = "127.0.0.1:0"
 _CONNECT_SECONDS = 10
 # Time to close the connection; work that continues after it ends by itself.
 _CLOSE_SECONDS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Workers(Executor):
+    """An executor of workers in other processes; whatever a job takes and returns is pickled.
+
+    Futures raise `WorkersError` if the workers that took a job are lost, or cannot do it.
+
+    Attributes:
+        executor: The executor of the cluster's client.
+        width: Number of jobs that run at the same time.
+        together: The most of them that share a machine.
+        per_process: The most of them that share a process.
+        patience: Seconds without any worker before that is an error.
+    """
+
+    executor: Executor
+    width: int
+    together: int
+    per_process: int
+    client: Client
+    patience: float
+    _pending: set[Future[Any]] = field(default_factory=set)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **more: Any) -> Future[Any]:
+        """Submit a job, a module-level function.
+
+        Raises:
+            WorkersError: The scheduler has disappeared.
+        """
+        if self.client.status not in _OPEN:
+            raise _scheduler_gone()
+        sent = self.executor.submit(do, Order(versions(), partial(fn, **more), args))
+        future: Future[Any] = Future()
+        self._pending.add(future)
+        future.add_done_callback(self._pending.discard)
+        future.add_done_callback(lambda ended: ended.cancelled() and sent.cancel())
+        sent.add_done_callback(partial(_settle, future))
+        return future
+
+    def watch(self, stop: threading.Event) -> None:
+        """Let all futures fail when there was no worker for too long."""
+        gone_since: float | None = None
+        while not stop.wait(_LOOK_SECONDS):
+            if not self._pending or self._any_worker():
+                gone_since = None
+            elif gone_since is None:
+                gone_since = time.monotonic()
+            elif time.monotonic() - gone_since > self.patience:
+                error = WorkersError(
+                    f"there was no worker for {self.patience:.0f} s",
+                    hint="start workers, then run the command again: it continues where it was",
+                )
+                for future in list(self._pending):
+                    with suppress(InvalidStateError):
+                        future.set_exception(error)
+
+    def _any_worker(self) -> bool:
+        try:
+            return bool(self.client.nthreads())
+        except OSError:  # the scheduler has disappeared, which ends all futures
+            return False
+
+
+def _settle(future: Future[Any], sent: Future[Done]) -> None:
+    """End the future of a job as its work has ended in the cluster."""
+    error = CancelledError() if sent.cancelled() else sent.exception()
+    with suppress(InvalidStateError):  # cancelled, or given up
+        if error is not None:
+            future.set_exception(_explained(error))
+            return
+        done = sent.result()
+        add_phases(done.phases)
+        future.set_result(done.given)
+
+
+def _explained(error: BaseException) -> BaseException:
+    """Return the error of a job; an error of the cluster as one that says what to do."""
+    from distributed.scheduler import KilledWorker  # noqa: PLC0415 # see dask_workers
+
+    if isinstance(error, CancelledError):
+        return _scheduler_gone()
+    if isinstance(error, ImportError):
+        return WorkersError(
+            f"a worker cannot import what it needs: {error}",
+            hint=f"install tracelake {__version__} where the workers run",
+        )
+    if isinstance(error, KilledWorker):
+        return WorkersError(
+            f"each of {error.allowed_failures + 1} workers that tried it died",
+            hint="look for the cause in the workers' logs, e.g. too little memory, then run the"
+            " command again: it continues where it was",
+        )
+    return error
+
+
+def _scheduler_gone() -> WorkersError:
+    return WorkersError(
+        "the scheduler has disappeared",
+        hint="make sure that it runs, then run the command again: it continues where it was",
+    )
 
 
 @contextmanager
@@ -68,12 +176,16 @@ def dask_workers(
         opened.callback(client.close, timeout=_CLOSE_SECONDS)
         executor = client.get_executor(pure=False)
         opened.callback(_leave, client, executor)
-        yield _joined(client, executor, patience)
+        workers_there = _joined(client, executor, patience)
+        stop = threading.Event()
+        opened.callback(stop.set)
+        threading.Thread(target=workers_there.watch, args=(stop,), daemon=True).start()
+        yield workers_there
 
 
 def _leave(client: Client, executor: Executor) -> None:
     """Cancel unfinished jobs if the scheduler still answers."""
-    if client.status in OPEN:
+    if client.status in _OPEN:
         executor.shutdown(wait=False)
 
 
@@ -81,15 +193,15 @@ def _joined(client: Client, executor: Executor, patience: float) -> Workers:
     try:
         client.wait_for_workers(1, timeout=patience)
         threads = client.nthreads()
-        told = client.run(versions, on_error="return")
+        found = client.run(versions, on_error="return")
     except TimeoutError as error:
         raise WorkersError(
             f"no worker connected within {patience:.0f} s",
             hint="start workers for this scheduler, then run the command again",
         ) from error
     except OSError as error:
-        raise scheduler_gone() from error
-    for worker, theirs in told.items():
+        raise _scheduler_gone() from error
+    for worker, theirs in found.items():
         if isinstance(theirs, BaseException):
             raise WorkersError(
                 f"the worker {worker} cannot do its work: {theirs}",

@@ -1,11 +1,12 @@
 """Turn inputs into committed runs: discover, sniff, group into runs, parse, commit."""
 
-from tracelake.ingest.executors import Progress
-from tracelake.ingest.host_map import Hosts, read_hosts
+from tracelake.ingest.hosts import Hosts, read_hosts
+from tracelake.ingest.job import RunResult
 from tracelake.ingest.options import Options
-from tracelake.ingest.outcome import IngestReport, RunOutcome, planned_table, unplaced
-from tracelake.ingest.plan import Status
-from tracelake.ingest.runner import ingest, plan
+from tracelake.ingest.parse import Progress
+from tracelake.ingest.pipeline import ingest, plan
+from tracelake.ingest.report import IngestReport, planned_table, unplaced
+from tracelake.ingest.run_plan import Status
 from tracelake.inputs.expand import DecompressionLimit
 
 __all__ = [
@@ -14,7 +15,7 @@ __all__ = [
     "IngestReport",
     "Options",
     "Progress",
-    "RunOutcome",
+    "RunResult",
     "Status",
     "ingest",
     "plan",

@@ -6,12 +6,15 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tracelake.ingest.find import InputFile
-from tracelake.ingest.plan import RunPlan
+from tracelake.ingest.run_plan import RunPlan
+from tracelake.ingest.sniff import InputFile
 from tracelake.storage import is_uri
 
 Job = Sequence[RunPlan]
 """A run, or all runs that share a tar, which is read once, from beginning to end."""
+
+Batch = Sequence[Job]
+"""Jobs that are submitted together."""
 
 # Limits of a batch of small runs: submitting a batch costs some milliseconds, and the batch of a
 # lost worker is read again.
@@ -21,7 +24,7 @@ _FILES = 512
 _ROUNDS = 4
 
 
-def batches(plans: Sequence[RunPlan], width: int) -> Iterator[list[Job]]:
+def batches(plans: Sequence[RunPlan], width: int) -> Iterator[Batch]:
     """Divide runs into batches, in order.
 
     Args:
@@ -43,14 +46,14 @@ def batches(plans: Sequence[RunPlan], width: int) -> Iterator[list[Job]]:
         yield gathered
 
 
-def sent(batch: Sequence[Job]) -> list[Job]:
+def portable(batch: Batch) -> Batch:
     """Return a batch to send to another process, without the records of known inputs."""
     return [
         [
             replace(
                 p,
-                sources=tuple(map(_sent, p.sources)),
-                twins=tuple((_sent(twin), source) for twin, source in p.twins),
+                sources=tuple(map(_portable, p.sources)),
+                duplicates=tuple((_portable(copy), source) for copy, source in p.duplicates),
                 replaces=(),
                 missing=(),
             )
@@ -60,11 +63,11 @@ def sent(batch: Sequence[Job]) -> list[Job]:
     ]
 
 
-def _sent(candidate: InputFile) -> InputFile:
-    entry = candidate.entry
+def _portable(file: InputFile) -> InputFile:
+    entry = file.entry
     location = entry.location if is_uri(entry.location) else os.path.abspath(entry.location)
     here = entry._replace(location=location)
-    return candidate._replace(entry=here, known=None)
+    return file._replace(entry=here, known=None)
 
 
 def _jobs(plans: Sequence[RunPlan]) -> list[list[RunPlan]]:

@@ -12,9 +12,9 @@ from pathlib import PurePosixPath
 from typing import IO
 
 from tracelake.formats import one_run_per_file
-from tracelake.ingest.find import InputFile
+from tracelake.ingest.sniff import InputFile
 from tracelake.inputs.archives import pass_by
-from tracelake.inputs.opening import open_entry
+from tracelake.inputs.sources import open_entry
 from tracelake.inputs.streams import DECODE_ERRORS, FileRef, decompressed
 
 _ID_LENGTH = 120
@@ -63,17 +63,17 @@ def first_source(sources: Sequence[InputFile]) -> InputFile:
     return min(sources, key=_rank_order)
 
 
-def _rank_order(candidate: InputFile) -> tuple[bool, int, str]:
-    rank = candidate.facts.rank
-    return rank is None, rank or 0, candidate.entry.label
+def _rank_order(file: InputFile) -> tuple[bool, int, str]:
+    rank = file.facts.rank
+    return rank is None, rank or 0, file.entry.label
 
 
-def feeding_order(candidate: InputFile) -> tuple[object, ...]:
+def feeding_order(file: InputFile) -> tuple[object, ...]:
     """Return tar members in the order of the archive, others by rank and path."""
-    entry = candidate.entry
+    entry = file.entry
     if entry.packed:
         return (0, entry.path, entry.position)
-    rank = candidate.facts.rank
+    rank = file.facts.rank
     return (1, rank is None, rank or 0, entry.label)
 
 

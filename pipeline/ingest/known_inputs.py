@@ -11,10 +11,11 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from tracelake.formats import FileFacts
-from tracelake.ingest.host_map import Place
+from tracelake.formats import FileFacts, Format, formats
+from tracelake.ingest.hosts import Place
 from tracelake.inputs.streams import FileRef, strip_suffix
 from tracelake.lake import RunEntry, Snapshot, label_of
+from tracelake.schema.tables import SCHEMA_VERSION
 
 Record = Mapping[str, Any]
 
@@ -25,8 +26,6 @@ ID_BYTES = 4096
 _BEGINNINGS = (64, 128, 256, 512, 1024, 2048, ID_BYTES)
 _BEGINNING_DIGITS = 8
 
-_FOUND = ("bytes", "lines", "content_hash", "duplicate_of")
-
 
 @dataclass(frozen=True, slots=True)
 class KnownInput:
@@ -36,32 +35,17 @@ class KnownInput:
     record: Record
 
 
-def source_record(
-    entry: FileRef,
-    facts: FileFacts,
-    *,
-    place: Place | None,
-    head_hash: str,
-    beginnings: str,
-    members: int,
-    found: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Return the record of an ingested input.
-
-    Args:
-        facts: As the format read them, before `--run-pattern`, `--hosts` and `--set`.
-        place: Its host from `--hosts`.
-        members: Number of inputs in the file: 1, or the members of an archive.
-        found: Results of the parse, by column of `sources`; an earlier record is accepted.
-    """
+def stat_record(entry: FileRef) -> dict[str, Any]:
+    """Return what a record says of the file itself."""
     return {
-        **_stat(entry),
-        "members": members,
-        "head_hash": head_hash,
-        "beginnings": beginnings,
-        "facts": _facts(facts),
-        "place": place_record(place),
-        **{name: found[name] for name in _FOUND},
+        "path": entry.path,
+        "member": entry.member,
+        "size": entry.size,
+        "mtime_ns": entry.mtime_ns,
+        "inode": entry.inode,
+        "weight": entry.weight,
+        "position": entry.position,
+        "packed": entry.packed,
     }
 
 
@@ -70,26 +54,21 @@ def skip_record(
     member: str | None,
     reason: str,
     location: str,
-    judged: Mapping[str, Any] | None = None,
+    lasting: Mapping[str, Any] | None = None,
 ) -> Record:
     """Return the record of a skipped input.
 
     Args:
         location: Of the file, see `location_of`: another ingest may give it another path.
-        judged: What the judgement holds for, from `judgement`; None to judge anew next time.
+        lasting: What the reason holds for, from `skip_state`; None to sniff again next time.
     """
     return {
-        **(judged or {}),
+        **(lasting or {}),
         "path": path,
         "member": member,
         "reason": reason,
         "location": location,
     }
-
-
-def location_of(base: str, path: str) -> str:
-    """Returns where a file lies, given its path below a root and the root's real path or URI."""
-    return base if path == "." else f"{base.rstrip('/')}/{path}"
 
 
 def beginnings_of(head: bytes) -> str:
@@ -104,9 +83,27 @@ def beginnings_of(head: bytes) -> str:
     )
 
 
-def judgement(entry: FileRef, members: int, formats: str) -> dict[str, Any]:
+def skip_state(entry: FileRef, members: int) -> dict[str, Any]:
     """Return the state of a file and the formats under which it was skipped."""
-    return {**_stat(entry), "members": members, "formats": formats}
+    return {**stat_record(entry), "members": members, "formats": _known_formats()}
+
+
+def _known_formats() -> str:
+    """Return names and versions of all formats; a different set may decide differently."""
+    return " ".join(f"{fmt.name}:{fmt.version}" for fmt in formats().values())
+
+
+def facts_record(facts: FileFacts) -> dict[str, Any]:
+    """Return facts as a source's record stores them."""
+    return {
+        "path": facts.path,
+        "stem": facts.stem,
+        "rank": facts.rank,
+        "host": facts.host,
+        "device": facts.device,
+        "stamp": None if facts.stamp is None else facts.stamp.isoformat(),
+        "topology": dict(facts.topology),
+    }
 
 
 def facts_of(record: Record) -> FileFacts:
@@ -119,31 +116,6 @@ def facts_of(record: Record) -> FileFacts:
 def place_record(place: Place | None) -> list[str | None] | None:
     """Return host and device as a source's record stores them."""
     return None if place is None else [place.host, place.device]
-
-
-def _stat(entry: FileRef) -> dict[str, Any]:
-    return {
-        "path": entry.path,
-        "member": entry.member,
-        "size": entry.size,
-        "mtime_ns": entry.mtime_ns,
-        "inode": entry.inode,
-        "weight": entry.weight,
-        "position": entry.position,
-        "packed": entry.packed,
-    }
-
-
-def _facts(facts: FileFacts) -> dict[str, Any]:
-    return {
-        "path": facts.path,
-        "stem": facts.stem,
-        "rank": facts.rank,
-        "host": facts.host,
-        "device": facts.device,
-        "stamp": None if facts.stamp is None else facts.stamp.isoformat(),
-        "topology": dict(facts.topology),
-    }
 
 
 _StatKey = tuple[str, int, int, int]
@@ -187,14 +159,14 @@ class KnownInputs:
             if "size" in record:
                 self._by_stat[_record_key(record)].append(record)
 
-    def unchanged(self, entry: FileRef) -> list[KnownInput | Record]:
-        """Return all records of a file if its size, mtime and inode are still the same.
+    def unchanged(self, entry: FileRef, forced: Format | None) -> list[KnownInput | Record]:
+        """Return all records of a file if it is unchanged and would be sniffed alike.
 
         Empty unless every member of an archive has a record.
         """
         known = self._by_stat.get((entry.path, entry.size, entry.mtime_ns, entry.inode), [])
-        whole = known and all(_record(k)["members"] == len(known) for k in known)
-        return list(known) if whole else []
+        whole = all(_record(k)["members"] == len(known) for k in known)
+        return list(known) if whole and all(_holds(k, forced) for k in known) else []
 
     def at(self, label: str) -> list[KnownInput]:
         """Return sources that were read under this label."""
@@ -213,6 +185,17 @@ class KnownInputs:
 def base_name(label: str) -> str:
     """Return the base name without a compression suffix: a rotated log is the same log."""
     return posixpath.basename(strip_suffix(label))
+
+
+def _holds(known: KnownInput | Record, forced: Format | None) -> bool:
+    """Return whether the earlier decision and the stored facts would be the same now."""
+    if not isinstance(known, KnownInput):
+        return forced is None and bool(known["formats"] == _known_formats())
+    options = known.run.options
+    fmt = formats().get(options["format"])
+    if fmt is None or (options["parser"], options["schema"]) != (fmt.version, SCHEMA_VERSION):
+        return False
+    return not options["forced"] if forced is None else fmt.name == forced.name
 
 
 def _record(known: KnownInput | Record) -> Record:

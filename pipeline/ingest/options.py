@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tracelake.formats import Format
-from tracelake.ingest.host_map import Hosts
+from tracelake.ingest.hosts import Hosts
 from tracelake.inputs.expand import DEFAULT_EXPANSION, DecompressionLimit
 from tracelake.schema.tables import SCHEMA_VERSION
 

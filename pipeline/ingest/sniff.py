@@ -1,55 +1,208 @@
-"""Sniff an input: decide its format from first bytes and name, and read its facts."""
+"""Sniff the files of the inputs: decide the format of each, and read the facts in name and head."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple, TypeAlias
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
 
-from tracelake.formats import Claim, FileFacts, Format, formats
-from tracelake.ingest.known_inputs import ID_BYTES, beginnings_of
-from tracelake.inputs.discover import Skip
-from tracelake.inputs.heads import Found, plain_head
-from tracelake.inputs.streams import FileRef, strip_suffix
+from tracelake.formats import Claim, FileFacts, Format, format_named, formats
+from tracelake.ingest.hosts import Place
+from tracelake.ingest.known_inputs import (
+    ID_BYTES,
+    KnownInput,
+    KnownInputs,
+    Record,
+    beginnings_of,
+    facts_of,
+    facts_record,
+    place_record,
+    skip_record,
+    skip_state,
+    stat_record,
+)
+from tracelake.ingest.options import Options
+from tracelake.ingest.overrides import Overrides
+from tracelake.inputs.discover import Found, Root, Skip, location_of
+from tracelake.inputs.heads import Head, open_heads
+from tracelake.inputs.sources import prefetch
+from tracelake.inputs.streams import FileRef, open_begun, strip_suffix
+from tracelake.storage import WIDTH
+
+# What a record keeps of the parse.
+_FOUND = ("bytes", "lines", "content_hash", "duplicate_of")
 
 
-class Verdict(NamedTuple):
-    """The decision on an input that has a format.
+class InputFile(NamedTuple):
+    """An input with a format.
 
     Attributes:
         base: Facts as the format read them.
+        facts: The same with `--run-pattern`, `--hosts` and `--set` applied.
         head_hash: SHA-256 of the first 4 KiB.
-        beginnings: See `beginnings_of`.
+        beginnings: See `beginnings_of`; empty in records of earlier versions.
+        place: Host of its rank from `--hosts`.
+        members: Number of inputs in its file.
+        known: The committed source that it equals, if that is known without reading it.
     """
 
+    entry: FileRef
     format: Format
     base: FileFacts
+    facts: FileFacts
     head_hash: str
-    beginnings: str
+    beginnings: str = ""
+    place: Place | None = None
+    members: int = 1
+    known: KnownInput | None = None
+
+    def record(self, found: Record) -> Record:
+        """Return its record in a manifest, which the next ingest compares it with.
+
+        Args:
+            found: Results of the parse, by column of `sources`; an earlier record is accepted.
+        """
+        return {
+            **stat_record(self.entry),
+            "members": self.members,
+            "head_hash": self.head_hash,
+            "beginnings": self.beginnings,
+            "facts": facts_record(self.base),
+            "place": place_record(self.place),
+            **{name: found[name] for name in _FOUND},
+        }
 
 
-Judged: TypeAlias = Verdict | Skip
-"""Decision on an input: a verdict, or the reason to skip it."""
+@dataclass(slots=True)
+class Sniffed:
+    """What the inputs gave: files with a format, root by root, and skipped ones.
 
-
-def judge(found: Found, forced: Format | None) -> Judged:
-    """Decide on an input by its first bytes.
-
-    Args:
-        forced: Format to use whatever the bytes are; None lets the content decide.
+    Attributes:
+        covered: Locations of the folders and files that were looked at, as `location_of` has them.
     """
-    entry, head = found
-    fmt = forced or _choose(head)
-    if isinstance(fmt, str):
-        return Skip(entry.path, entry.member, fmt)
-    base = fmt.facts(strip_suffix(entry.label), head)
-    head_hash = hashlib.sha256(head[:ID_BYTES]).hexdigest()
-    return Verdict(fmt, base, head_hash, beginnings_of(head))
+
+    files: list[list[InputFile]] = field(default_factory=list)
+    skips: list[Record] = field(default_factory=list)
+    covered: list[str] = field(default_factory=list)
 
 
-def judge_file(entry: FileRef, forced: Format | None) -> Judged | None:
-    """Decide on a plain file; return None for an archive or compressed file."""
-    found = plain_head(entry)
-    return judge(found, forced) if isinstance(found, Found) else found
+def sniff(roots: Iterable[Root], options: Options, known: KnownInputs) -> Sniffed:
+    """Sniff the files of the roots, each once; unchanged files are not opened.
+
+    Raises:
+        UsageError: The forced format or the run pattern is unusable.
+    """
+    sniffer = _Sniffer(options, known)
+    seen: set[str] = set()
+    for root in roots:
+        sniffer.add_root(root, _once(root.found, seen))
+    return sniffer.sniffed
+
+
+def _once(found: Iterable[Found], seen: set[str]) -> Iterator[FileRef | Skip]:
+    """Yield inputs, except those that were already seen under another name."""
+    for item in found:
+        if isinstance(item, Skip):
+            yield item
+        elif item[1] not in seen:
+            seen.add(item[1])
+            yield item[0]
+
+
+class _Sniffer:
+    def __init__(self, options: Options, known: KnownInputs) -> None:
+        self.sniffed = Sniffed()
+        self._base = ""
+        self._known = known
+        self._verify = options.verify
+        self._overrides = Overrides(options)
+        self._forced = None if options.input_format is None else format_named(options.input_format)
+
+    def add_root(self, root: Root, found: Iterable[FileRef | Skip]) -> None:
+        """Sniff the inputs of a root; those of a store are opened ahead."""
+        self.sniffed.files.append([])
+        self.sniffed.covered.extend(root.covered)
+        self._base = root.base
+        items = ((item, self._unchanged(item)) for item in found)
+        if not root.stored:
+            for item, known in items:
+                self._add(item, known)
+            return
+        for (item, known), opening in prefetch(items, _opening, WIDTH):
+            self._add(item, known, opening.result if opening else None)
+
+    def _unchanged(self, item: FileRef | Skip) -> Sequence[KnownInput | Record]:
+        if isinstance(item, Skip) or self._verify:
+            return []
+        return self._known.unchanged(item, self._forced)
+
+    def _add(
+        self,
+        item: FileRef | Skip,
+        known: Sequence[KnownInput | Record],
+        opened: Callable[[], io.RawIOBase] | None = None,
+    ) -> None:
+        if isinstance(item, Skip):
+            self._skip(item)
+        elif known:
+            self._recall(item, known)
+        else:
+            found = [self._sniff(head) for head in open_heads(item, opened)]
+            for one in found:
+                if isinstance(one, Skip):
+                    self._skip(one, item, len(found))
+                else:
+                    member = one if len(found) == 1 else one._replace(members=len(found))
+                    self.sniffed.files[-1].append(member)
+
+    def _sniff(self, item: Head | Skip) -> InputFile | Skip:
+        """Decide on an input, which may be a member of an archive, by its first bytes."""
+        if isinstance(item, Skip):
+            return item
+        entry, head = item
+        fmt = self._forced or _choose(head)
+        if isinstance(fmt, str):
+            return Skip(entry.path, entry.member, fmt)
+        base = fmt.facts(strip_suffix(entry.label), head)
+        facts, place = self._overrides.apply(base)
+        head_hash = hashlib.sha256(head[:ID_BYTES]).hexdigest()
+        return InputFile(entry, fmt, base, facts, head_hash, beginnings_of(head), place)
+
+    def _skip(self, skip: Skip, entry: FileRef | None = None, members: int = 1) -> None:
+        state = None
+        if entry is not None and skip.lasting and self._forced is None:
+            state = skip_state(entry, members)
+        location = location_of(self._base, skip.path)
+        self.sniffed.skips.append(skip_record(skip.path, skip.member, skip.reason, location, state))
+
+    def _recall(self, entry: FileRef, known: Sequence[KnownInput | Record]) -> None:
+        """Add what an unchanged file was found to be before."""
+        for item in known:
+            if not isinstance(item, KnownInput):
+                location = location_of(self._base, entry.path)
+                self.sniffed.skips.append({**item, "location": location})
+                continue
+            record = item.record
+            same = ("member", "weight", "position", "packed")
+            member = entry._replace(**{name: record[name] for name in same})
+            fmt = format_named(item.run.options["format"])
+            base = facts_of(record)
+            facts, place = self._overrides.apply(base)
+            head_hash, beginnings = record["head_hash"], record.get("beginnings", "")
+            self.sniffed.files[-1].append(
+                InputFile(member, fmt, base, facts, head_hash, beginnings, place, len(known), item)
+            )
+
+
+def _opening(
+    found: tuple[FileRef | Skip, Sequence[KnownInput | Record]],
+) -> Callable[[], io.RawIOBase] | None:
+    """Return the function that opens an input."""
+    item, known = found
+    return None if isinstance(item, Skip) or known else partial(open_begun, item.location)
 
 
 def _choose(head: bytes) -> Format | str:

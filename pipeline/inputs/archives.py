@@ -15,8 +15,14 @@ from contextlib import closing
 from typing import IO, Self
 
 from tracelake.inputs.expand import Bounded
-from tracelake.inputs.names import text_name
-from tracelake.inputs.streams import DECODE_ERRORS, FileRef, decompressed, open_file, stat_of
+from tracelake.inputs.streams import (
+    DECODE_ERRORS,
+    FileRef,
+    decompressed,
+    open_file,
+    stat_of,
+    text_name,
+)
 from tracelake.storage import is_uri
 
 # Types of headers that only give the name or the times of the next member.

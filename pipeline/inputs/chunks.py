@@ -6,6 +6,7 @@ before is parsed, so that reading, decompressing and hashing cost the parser no 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 from collections.abc import Callable, Generator, Iterable
@@ -19,14 +20,16 @@ from tracelake.formats import Chunk, Span
 from tracelake.formats.ledger import (
     BYTE_ORDER_MARK,
     CHANGED_WHILE_READ,
+    EXPANDED_TOO_FAR,
     LINE_TOO_LONG,
+    READ_ERROR,
     TEXT_LIMIT,
+    TRUNCATED_COMPRESSION,
+    Fault,
     Ledger,
 )
-from tracelake.inputs.damage import damage_note, salvaged
 from tracelake.inputs.expand import ExpandedTooFarError
-from tracelake.inputs.opening import Opened
-from tracelake.inputs.sources import Read, Source
+from tracelake.inputs.sources import Opened, Read, Source
 from tracelake.inputs.streams import DECODE_ERRORS, Codec
 from tracelake.kernels.numbers import line_ends
 
@@ -138,7 +141,7 @@ class ChunkReader:
                 if source is None:
                     filling.last = True
                     break
-                count = source.take(buffer.view[filled:-1])
+                count = source.read_whole(buffer.view[filled:-1])
                 if count is not None:
                     self._add_whole(source, buffer, filled, filled + count, filling)
                     filled = filling.used = _line_ended(buffer, filled, filled + count)
@@ -179,7 +182,7 @@ class ChunkReader:
             opened = source.open()
             reading = _Reading(source, *opened.__enter__())
         except DECODE_ERRORS as error:
-            filling.notes.append(damage_note(source, error))
+            filling.notes.append(_damage_note(source, error))
             return None
         self._opened = opened
         return reading
@@ -198,11 +201,11 @@ class ChunkReader:
             try:
                 count: int = reading.stream.readinto(buffer.view[filled:stop])  # type: ignore[attr-defined]
             except DECODE_ERRORS as error:
-                filling.notes.append(damage_note(reading.source, error))
+                filling.notes.append(_damage_note(reading.source, error))
                 reading.stream = (
                     io.BytesIO()
                     if isinstance(error, ExpandedTooFarError)
-                    else salvaged(reading.source, reading.found.bytes, CHUNK_BYTES)
+                    else _salvaged(reading.source, reading.found.bytes, CHUNK_BYTES)
                 )
                 continue
             reading.ended = count == 0
@@ -237,7 +240,7 @@ class ChunkReader:
         reading.found.content_hash = reading.hash.hexdigest()
         self.found[source.source_id] = reading.found
         if source.changed():
-            filling.notes.append(lambda told: told.fault(source.source_id, CHANGED_WHILE_READ))
+            filling.notes.append(lambda ledger: ledger.fault(source.source_id, CHANGED_WHILE_READ))
         if reading.compressed:
             filling.weight += source.weight
 
@@ -247,9 +250,9 @@ class ChunkReader:
         line = reading.found.lines + 1
         raw = bytes(buffer.raw[:TEXT_LIMIT])
 
-        def note(told: Ledger) -> None:
-            told.reject(source_id, line, offset, "line_too_long", raw)
-            told.fault(source_id, LINE_TOO_LONG, line=line, raw=raw)
+        def note(ledger: Ledger) -> None:
+            ledger.reject(source_id, line, offset, "line_too_long", raw)
+            ledger.fault(source_id, LINE_TOO_LONG, line=line, raw=raw)
 
         filling.notes.append(note)
         reading.found.lines += 1
@@ -290,7 +293,7 @@ def _add_span(
     source_id = source.source_id
     if offset == 0 and buffer.raw.startswith(_BOM, start, stop):
         start, offset = start + len(_BOM), len(_BOM)
-        filling.notes.append(lambda told: told.fault(source_id, BYTE_ORDER_MARK, line=1))
+        filling.notes.append(lambda ledger: ledger.fault(source_id, BYTE_ORDER_MARK, line=1))
     span = Span(source_id, start, stop, found.lines + 1, offset, last, compressed)
     filling.spans.append((found, span))
 
@@ -301,3 +304,29 @@ def _line_ended(buffer: Buffer, start: int, filled: int) -> int:
         buffer.raw[filled] = _NEWLINE  # the next source begins a line of its own
         filled += 1
     return filled
+
+
+def _damage_note(source: Source, error: Exception) -> Callable[[Ledger], None]:
+    """Return the ledger's entry for an error."""
+    system = isinstance(error, OSError) and error.errno is not None
+    fault: Fault = READ_ERROR if system else TRUNCATED_COMPRESSION
+    if isinstance(error, ExpandedTooFarError):
+        fault = EXPANDED_TOO_FAR
+    raw = str(error).encode()
+    return lambda ledger: ledger.fault(source.source_id, fault, raw=raw)
+
+
+def _salvaged(source: Source, skip: int, most: int) -> IO[bytes]:
+    """Return what a damaged stream still gives after its first `skip` bytes, byte by byte."""
+    saved = bytearray()
+    with contextlib.suppress(*DECODE_ERRORS):
+        opened = source.reopen()
+        if opened is not None:
+            with opened as (again, _):
+                # The same error comes again, this time at the exact byte.
+                while skip and (piece := again.read(min(skip, _PIECE))):
+                    skip -= len(piece)
+                # The file may have been replaced by one that does not fail.
+                while len(saved) < most and (byte := again.read(1)):
+                    saved += byte
+    return io.BytesIO(saved)

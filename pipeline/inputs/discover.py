@@ -14,11 +14,8 @@ from typing import IO
 
 from tracelake.base.errors import InputError
 from tracelake.inputs.expand import DecompressionLimit
-from tracelake.inputs.names import text_name
 from tracelake.inputs.stored_inputs import StoredRoot, hidden_part, stored_root
-from tracelake.inputs.streams import (
-    FileRef,
-)
+from tracelake.inputs.streams import FileRef, text_name
 from tracelake.storage import is_uri
 
 STANDARD_INPUT = "-"
@@ -51,50 +48,89 @@ class Skip:
     lasting: bool = True
 
 
+Found = tuple[FileRef, str] | Skip
+"""A file with its real path or URI, or a skipped input."""
+
+
 @dataclass(frozen=True, slots=True)
 class Root:
-    """An input as given: a directory to walk, or files below a common folder."""
+    """An input as given: a folder, or files below a common folder.
 
-    folder: Path
-    files: tuple[Path, ...] | None
+    Attributes:
+        base: Real path or URI of the folder that names are relative to.
+        covered: Locations of the folders and files that are looked at.
+        found: What is there, in a stable order; found while it is taken.
+    """
+
+    base: str
+    covered: tuple[str, ...]
+    found: Iterator[Found]
+
+    @property
+    def stored(self) -> bool:
+        """Whether the input is in a store."""
+        return is_uri(self.base)
 
 
-def resolve_roots(inputs: Sequence[str], spool: Path) -> list[Root | StoredRoot]:
+def discover(
+    inputs: Sequence[str], spool: Path, lake: str, expansion: DecompressionLimit
+) -> list[Root]:
     """Read the inputs of the command line; an existing path takes precedence over a glob.
 
     Args:
         spool: Private folder that standard input and pipes are copied to, so that they can be read
             more than once like any other input.
+        lake: Real path or URI of the lake, which is not an input, wherever it is.
 
     Raises:
         InputError: A name matches nothing.
         StoreError: The store behind a URI does not answer.
         UsageError: A URI has an unknown scheme.
     """
-    roots: list[Root | StoredRoot] = []
-    for name in inputs:
-        if is_uri(name):
-            roots.append(stored_root(name))
-            continue
-        path = Path(name)
-        _refuse_unusable(name)
-        if name == STANDARD_INPUT:
-            roots.append(_spooled("stdin", sys.stdin.buffer, spool))
-        elif path.is_dir():
-            roots.append(Root(path, None))
-        elif path.is_fifo():
-            with path.open("rb") as pipe:
-                roots.append(_spooled(path.name, pipe, spool))
-        elif os.path.lexists(name):
-            roots.append(Root(path.parent, (path,)))
-        else:
-            matches = sorted(Path(match) for match in glob.glob(name, recursive=True))
-            if not matches:
-                raise InputError("no such file, directory or glob match", path=name)
-            folder = Path(os.path.commonpath([match.parent for match in matches]))
-            files = tuple(f for m in matches for f in ([m] if not m.is_dir() else _files(m)))
-            roots.append(Root(folder, tuple(dict.fromkeys(files))))
-    return roots
+    return [_root(name, spool, lake, expansion) for name in inputs]
+
+
+def location_of(base: str, path: str) -> str:
+    """Return where a file lies, given its path below a root and the root's real path or URI."""
+    return base if path == "." else f"{base.rstrip('/')}/{path}"
+
+
+def _root(name: str, spool: Path, lake: str, expansion: DecompressionLimit) -> Root:
+    if is_uri(name):
+        stored = stored_root(name)
+        base = stored.folder.uri
+        names = [file.name for file in stored.files]
+        covered = (base,) if stored.walked else tuple(location_of(base, name) for name in names)
+        return Root(base, covered, _found_in_store(stored, lake, expansion))
+    path = Path(name)
+    _refuse_unusable(name)
+    if name == STANDARD_INPUT:
+        return _spooled("stdin", sys.stdin.buffer, spool, expansion)
+    if path.is_dir():
+        base = os.path.realpath(path)
+        return Root(base, (base,), _found_below(path, lake, expansion))
+    if path.is_fifo():
+        with path.open("rb") as pipe:
+            return _spooled(path.name, pipe, spool, expansion)
+    if os.path.lexists(name):
+        return _files_of(path.parent, (path,), expansion)
+    matches = sorted(Path(match) for match in glob.glob(name, recursive=True))
+    if not matches:
+        raise InputError("no such file, directory or glob match", path=name)
+    folder = Path(os.path.commonpath([match.parent for match in matches]))
+    files = (f for m in matches for f in ([m] if not m.is_dir() else _files(m)))
+    return _files_of(folder, tuple(dict.fromkeys(files)), expansion)
+
+
+def _files_of(folder: Path, files: Sequence[Path], expansion: DecompressionLimit) -> Root:
+    """Return the root of files that were named, below their common folder."""
+    base = os.path.realpath(folder)
+    names = [os.path.relpath(file, folder) for file in files]
+    found = (
+        _look_at(str(file), text_name(Path(name).as_posix()), os.path.realpath(file), expansion)
+        for file, name in zip(files, names, strict=True)
+    )
+    return Root(base, tuple(location_of(base, name) for name in names), found)
 
 
 def _refuse_unusable(name: str) -> None:
@@ -104,37 +140,25 @@ def _refuse_unusable(name: str) -> None:
     try:
         Path(os.path.realpath(name)).is_dir()
     except (OSError, ValueError) as error:
-        told = error.strerror if isinstance(error, OSError) else str(error)
-        raise InputError(f"cannot be read: {told}", path=name, hint="give another path") from error
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InputError(
+            f"cannot be read: {reason}", path=name, hint="give another path"
+        ) from error
 
 
 def _files(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.rglob("*")) if not path.is_dir()]
 
 
-def _spooled(name: str, stream: IO[bytes], spool: Path) -> Root:
+def _spooled(name: str, stream: IO[bytes], spool: Path, expansion: DecompressionLimit) -> Root:
     spool.mkdir(parents=True, exist_ok=True)
     with (spool / name).open("wb") as copy:
         shutil.copyfileobj(stream, copy, 1 << 20)
-    return Root(spool, (spool / name,))
+    return _files_of(spool, (spool / name,), expansion)
 
 
-def discover(
-    root: Root | StoredRoot, *, lake: str, expansion: DecompressionLimit
-) -> Iterator[tuple[FileRef, str] | Skip]:
-    """Yield regular files below a root in a stable order, each with its real path, and skips.
-
-    The lake itself is not an input, wherever it is.
-    """
-    if isinstance(root, StoredRoot):
-        yield from _discover_stored(root, lake, expansion)
-        return
-    if root.files is not None:
-        for file in root.files:
-            relative = Path(os.path.relpath(file, root.folder)).as_posix()
-            yield _judge(str(file), text_name(relative), os.path.realpath(file), expansion)
-        return
-    pending = [(str(root.folder), "")]
+def _found_below(root: Path, lake: str, expansion: DecompressionLimit) -> Iterator[Found]:
+    pending = [(str(root), "")]
     while pending:
         folder, inside = pending.pop()
         try:
@@ -156,13 +180,11 @@ def discover(
                     below.append((child.path, name))
             else:
                 target = os.path.realpath(where) if child.is_symlink() else where
-                yield _judge(child.path, name, target, expansion)
+                yield _look_at(child.path, name, target, expansion)
         pending.extend(reversed(below))
 
 
-def _discover_stored(
-    root: StoredRoot, lake: str, expansion: DecompressionLimit
-) -> Iterator[tuple[FileRef, str] | Skip]:
+def _found_in_store(root: StoredRoot, lake: str, expansion: DecompressionLimit) -> Iterator[Found]:
     passed: set[str] = set()
     for file in root.files:
         hidden = hidden_part(file.name) if root.walked else None
@@ -180,9 +202,7 @@ def _discover_stored(
             yield entry, uri
 
 
-def _judge(
-    file: str, relative: str, real: str, expansion: DecompressionLimit
-) -> tuple[FileRef, str] | Skip:
+def _look_at(file: str, relative: str, real: str, expansion: DecompressionLimit) -> Found:
     try:
         status = os.stat(file)
     except OSError:

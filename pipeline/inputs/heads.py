@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
-from typing import IO, NamedTuple
+from typing import IO
 
 from tracelake.formats import HEAD_BYTES
 from tracelake.inputs.archives import (
@@ -25,15 +25,11 @@ from tracelake.inputs.streams import (
     open_file,
 )
 
-
-class Found(NamedTuple):
-    """An input with its first decompressed bytes, ready to be sniffed."""
-
-    entry: FileRef
-    head: bytes
+Head = tuple[FileRef, bytes]
+"""An input with its first decompressed bytes, ready to be sniffed."""
 
 
-def plain_head(entry: FileRef) -> Found | Skip | None:
+def _plain_head(entry: FileRef) -> Head | Skip | None:
     """Return first bytes of a local plain file; None for an archive or compressed file."""
     try:
         head = first_bytes(entry.location, HEAD_BYTES)
@@ -41,17 +37,20 @@ def plain_head(entry: FileRef) -> Found | Skip | None:
         return _unreadable(entry, error)
     if is_zip(head) or is_tar(head) or codec_of(head):
         return None
-    return _found_or_empty(entry, head)
+    return _head_or_skip(entry, head)
 
 
 def open_heads(
     entry: FileRef, opened: Callable[[], io.RawIOBase] | None = None
-) -> Iterator[Found | Skip]:
+) -> Iterator[Head | Skip]:
     """Yield first bytes of an input: one for a file, one per member for an archive.
 
     Args:
         opened: Gives the file, if it is being opened already.
     """
+    if opened is None and (plain := _plain_head(entry)):
+        yield plain
+        return
     try:
         with opened() if opened else open_file(entry.location) as raw:
             head = raw.read(HEAD_BYTES)
@@ -64,7 +63,7 @@ def open_heads(
         if is_tar(head):
             yield from _tar_heads(entry)
         else:
-            yield _found_or_empty(entry, head)
+            yield _head_or_skip(entry, head)
     except DECODE_ERRORS as error:
         yield _unreadable(entry, error)
 
@@ -74,12 +73,12 @@ def _decompressed_head(raw: io.RawIOBase, limit: int) -> tuple[bytes, list[IO[by
     raw.seek(0)
     stream, _ = decompressed(raw, limit)
     try:
-        return read_head(stream), [stream]
+        return _read_head(stream), [stream]
     except DECODE_ERRORS:
         raw.seek(0)
         patient, _ = decompressed(raw, limit, patient=True)
         # What comes before the damage, byte by byte.
-        return read_head(patient, step=1), [stream, patient]
+        return _read_head(patient, step=1), [stream, patient]
 
 
 def _unreadable(entry: FileRef, error: Exception) -> Skip:
@@ -89,7 +88,7 @@ def _unreadable(entry: FileRef, error: Exception) -> Skip:
     return Skip(entry.path, entry.member, "unreadable", lasting=not refused)
 
 
-def read_head(stream: IO[bytes], step: int = 8192) -> bytes:
+def _read_head(stream: IO[bytes], step: int = 8192) -> bytes:
     """Read up to `HEAD_BYTES` bytes; of a damaged stream, what can be decoded.
 
     Args:
@@ -107,22 +106,22 @@ def read_head(stream: IO[bytes], step: int = 8192) -> bytes:
     return b"".join(pieces)
 
 
-def _found_or_empty(entry: FileRef, head: bytes) -> Found | Skip:
-    return Found(entry, head) if head else Skip(entry.path, entry.member, "empty")
+def _head_or_skip(entry: FileRef, head: bytes) -> Head | Skip:
+    return (entry, head) if head else Skip(entry.path, entry.member, "empty")
 
 
-def _judge_member(entry: FileRef, stream: IO[bytes]) -> Found | Skip:
+def _member_head(entry: FileRef, stream: IO[bytes]) -> Head | Skip:
     try:
         inner, _ = decompressed(stream, entry.limit)
-        head = read_head(inner)
+        head = _read_head(inner)
     except DECODE_ERRORS as error:
         return _unreadable(entry, error)
     if is_tar(head) or is_zip(head):
         return Skip(entry.path, entry.member, "nested_archive")
-    return _found_or_empty(entry, head)
+    return _head_or_skip(entry, head)
 
 
-def _zip_heads(entry: FileRef) -> Iterator[Found | Skip]:
+def _zip_heads(entry: FileRef) -> Iterator[Head | Skip]:
     left = entry.limit
     for position, info in enumerate(zip_members(entry.location)):
         if info.is_dir():
@@ -134,19 +133,19 @@ def _zip_heads(entry: FileRef) -> Iterator[Found | Skip]:
         member = entry._replace(member=info.filename, weight=info.file_size, position=position)
         try:
             with open_zip_member(member) as stream:
-                yield _judge_member(member, stream)
+                yield _member_head(member, stream)
         except DECODE_ERRORS as error:
             yield _unreadable(member, error)
 
 
-def _tar_heads(entry: FileRef) -> Iterator[Found | Skip]:
+def _tar_heads(entry: FileRef) -> Iterator[Head | Skip]:
     try:
         for position, (info, stream) in enumerate(walk_tar(entry.location, entry.limit)):
             member = entry._replace(
                 member=info.name, weight=info.size, position=position, packed=True
             )
             if info.isreg():
-                yield _judge_member(member, stream)
+                yield _member_head(member, stream)
             elif not info.isdir():
                 yield Skip(entry.path, info.name, "not_a_file")
     except DECODE_ERRORS as error:

@@ -1,26 +1,106 @@
-"""Define sources of a run: inputs that can be opened, and members of a tar."""
+"""Open inputs and members of archives as streams of decompressed bytes, some ahead of use."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
+import io
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import IO
+from typing import IO, TypeVar
 
-from tracelake.inputs.opening import Opened, open_entry
-from tracelake.inputs.prefetch import ahead
-from tracelake.inputs.streams import FileRef, decompressed, read_as_planned, stat_of
+from tracelake.inputs.archives import open_zip_member, pass_by
+from tracelake.inputs.streams import (
+    Codec,
+    FileRef,
+    decompressed,
+    open_file,
+    read_as_planned,
+    stat_of,
+)
 from tracelake.storage import FIRST_BYTES, is_uri
+
+Opened = AbstractContextManager[tuple[IO[bytes], Codec | None]]
+"""Decompressed bytes of an input and its compression."""
 
 # Objects of a store that one run opens at once.
 _AHEAD = 16
 # Inputs up to this size are read at once, not in pieces.
 _SMALL = 1 << 18
 _NOTHING = hashlib.sha256().hexdigest()
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+def open_entry(entry: FileRef, *, patient: bool = False) -> Opened:
+    """Open an input.
+
+    A member of a tar is found by reading the tar up to it; use `pass_by` for many.
+
+    Args:
+        patient: The stream is damaged: see `Codec.patient`.
+    """
+    if entry.member is not None:
+        return _open_member(entry, patient=patient)
+    raw = open_file(entry.location)
+    try:
+        return _Plain(raw, *decompressed(raw, entry.limit, patient=patient))
+    except BaseException:
+        raw.close()
+        raise
+
+
+class _Plain(AbstractContextManager[tuple[IO[bytes], Codec | None]]):
+    """A plain file. A class is faster than a generator; there may be 100,000 files."""
+
+    __slots__ = ("_opened", "_raw")
+
+    def __init__(self, raw: io.RawIOBase, stream: IO[bytes], codec: Codec | None) -> None:
+        self._raw = raw
+        self._opened = stream, codec
+
+    def __enter__(self) -> tuple[IO[bytes], Codec | None]:
+        return self._opened
+
+    def __exit__(self, *error: object) -> None:
+        self._raw.close()
+
+
+@contextlib.contextmanager
+def _open_member(entry: FileRef, *, patient: bool) -> Iterator[tuple[IO[bytes], Codec | None]]:
+    with contextlib.ExitStack() as stack:
+        if entry.packed:
+            members = stack.enter_context(contextlib.closing(pass_by([entry])))
+            _, raw = next(members)
+        else:
+            raw = stack.enter_context(open_zip_member(entry))
+        yield decompressed(raw, entry.limit, patient=patient)
+
+
+def prefetch(
+    items: Iterable[_T], work: Callable[[_T], Callable[[], _R] | None], width: int
+) -> Iterator[tuple[_T, Future[_R] | None]]:
+    """Yield items in order, each with its work, which starts while earlier items are handled.
+
+    Opening an object of a store takes tens of milliseconds and no processor time.
+
+    Args:
+        work: The work for an item; None for nothing.
+        width: How many items ahead the work starts, and how many run at once.
+    """
+    coming: deque[tuple[_T, Future[_R] | None]] = deque()
+    with ThreadPoolExecutor(width, thread_name_prefix="prefetch") as pool:
+        for item in items:
+            its = work(item)
+            coming.append((item, None if its is None else pool.submit(its)))
+            if len(coming) > width:
+                yield coming.popleft()
+        yield from coming
 
 
 @dataclass(slots=True)
@@ -38,70 +118,56 @@ class Read:
     compression: str | None = None
 
 
-class Source(ABC):
-    """A source that is to be read.
+class Source:
+    """An input that is to be read.
 
     Attributes:
         weight: Bytes to count for progress when it is read.
     """
 
-    source_id: int
-    weight: int = 0
+    def __init__(self, source_id: int, entry: FileRef, member: IO[bytes] | None = None) -> None:
+        """Define a source.
 
-    def take(self, view: memoryview) -> int | None:
+        Args:
+            member: The stream of a member of a tar, which is read in the order of the archive.
+        """
+        self.source_id = source_id
+        self.entry = entry
+        self.weight = entry.weight if member is None else 0
+        self._member = member
+        self._opening: Future[Opened] | None = None
+
+    def read_whole(self, view: memoryview) -> int | None:
         """Read it whole to the beginning of a view, if that is faster than opening it.
 
         Returns:
             Its number of bytes, unchanged while it was read; None if it must be opened.
         """
-        del view
-        return None
-
-    @abstractmethod
-    def open(self) -> Opened:
-        """Return the decompressed bytes and their compression."""
-
-    def reopen(self) -> Opened | None:
-        """Open it again in a way that salvages the rest of a damaged stream, if possible."""
-        return None
-
-    def changed(self) -> bool:
-        """Return whether it has changed since the plan."""
-        return False
-
-
-class FileSource(Source):
-    """An input that can be opened by itself.
-
-    Attributes:
-        opening: The prefetch that `open` waits for, if there is one.
-    """
-
-    def __init__(self, source_id: int, entry: FileRef) -> None:
-        self.source_id = source_id
-        self.weight = entry.weight
-        self.entry = entry
-        self.opening: Future[Opened] | None = None
-
-    def take(self, view: memoryview) -> int | None:
-        """See `Source`."""
         entry = self.entry
-        plain = self.opening is None and entry.member is None
+        plain = entry.member is None and self._opening is None
         if plain and entry.size < min(len(view), _SMALL) and read_as_planned(entry, view):
             return entry.size
         return None
 
+    def prefetch(self, opening: Future[Opened] | None) -> None:
+        """Note that it is being opened already."""
+        self._opening = opening
+
     def open(self) -> Opened:
-        """See `Source`."""
-        opening, self.opening = self.opening, None
+        """Return the decompressed bytes and their compression."""
+        if self._member is not None:
+            return contextlib.nullcontext(decompressed(self._member, self.entry.limit))
+        opening, self._opening = self._opening, None
         return opening.result() if opening else open_entry(self.entry)
 
-    def reopen(self) -> Opened:
-        """See `Source`."""
-        return open_entry(self.entry, patient=True)
+    def reopen(self) -> Opened | None:
+        """Open it again in a way that salvages the rest of a damaged stream, if possible."""
+        return open_entry(self.entry, patient=True) if self._member is None else None
 
     def changed(self) -> bool:
-        """See `Source`."""
+        """Return whether it has changed since the plan."""
+        if self._member is not None:
+            return False
         if is_uri(self.entry.location) and self.entry.size <= FIRST_BYTES:
             return False  # it came in one piece, of one state of the object
         try:
@@ -111,21 +177,8 @@ class FileSource(Source):
         return (size, mtime_ns) != (self.entry.size, self.entry.mtime_ns)
 
 
-def opened_ahead(sources: Iterable[FileSource]) -> Iterator[FileSource]:
+def opened_ahead(sources: Iterable[Source]) -> Iterator[Source]:
     """Yield sources of a store in order, each opened while earlier ones are read."""
-    for source, opening in ahead(sources, lambda coming: partial(open_entry, coming.entry), _AHEAD):
-        source.opening = opening
+    for source, opening in prefetch(sources, lambda one: partial(open_entry, one.entry), _AHEAD):
+        source.prefetch(opening)
         yield source
-
-
-class MemberSource(Source):
-    """A member of a tar, which can be read only in the order of the archive."""
-
-    def __init__(self, source_id: int, stream: IO[bytes], limit: int) -> None:
-        self.source_id = source_id
-        self._stream = stream
-        self._limit = limit
-
-    def open(self) -> Opened:
-        """See `Source`."""
-        return contextlib.nullcontext(decompressed(self._stream, self._limit))

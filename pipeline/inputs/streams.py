@@ -17,6 +17,7 @@ from typing import IO, NamedTuple, cast
 import pyarrow as pa
 from isal import igzip, isal_zlib
 
+from tracelake.formats.ledger import escape
 from tracelake.inputs.expand import Bounded
 from tracelake.storage import StoredFile, is_uri, place_of, stat
 
@@ -98,6 +99,17 @@ class FileRef(NamedTuple):
     def label(self) -> str:
         """Path and member as one posix path."""
         return self.path if self.member is None else f"{self.path}/{self.member}"
+
+
+def text_name(name: str) -> str:
+    r"""Return a name as the lake stores it: `\\xNN` for non-UTF-8 bytes, and `\\\\`."""
+    if name.isascii():
+        return name
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return escape(os.fsencode(name))
+    return name
 
 
 def codec_of(head: bytes) -> Codec | None:

@@ -49,7 +49,7 @@ def inlined(function: _Function) -> _Function:
 
 
 @contextlib.contextmanager
-def telling(tell: Callable[[str], None]) -> Iterator[None]:
+def on_message(tell: Callable[[str], None]) -> Iterator[None]:
     """Call `tell` with a line when kernels compile, and one if they cannot be cached."""
     said: set[str] = set()
 

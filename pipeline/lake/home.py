@@ -18,8 +18,8 @@ from tracelake.base.errors import (
     advice_on,
     is_refusal,
 )
-from tracelake.lake.part_files import LocalPartFiles, PartFiles
-from tracelake.lake.small_files import LocalSmallFiles, SmallFiles
+from tracelake.lake.part_files import PartFiles
+from tracelake.lake.small_files import SmallFiles
 from tracelake.lake.work import LOCKS, STAGING
 from tracelake.storage import StorePath, is_uri, place_of
 
@@ -130,7 +130,7 @@ def _make_folders(root: Path) -> None:
 
 
 def _in_directory(root: Path) -> Home:
-    return Home(str(root), LocalSmallFiles(root), LocalPartFiles(root))
+    return Home(str(root), SmallFiles(root), PartFiles(str(root)))
 
 
 def _in_store(uri: str) -> Home:
@@ -148,7 +148,7 @@ def _in_store(uri: str) -> Home:
 def part_files_at(base: str) -> PartFiles:
     """Return the part files of the lake whose directory or URI this is."""
     if not is_uri(base):
-        return LocalPartFiles(Path(base))
+        return PartFiles(base)
     place = place_of(base)
     found: PartFiles = _of_store("stored", place).StoredPartFiles(place)
     return found

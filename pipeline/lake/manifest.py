@@ -26,7 +26,7 @@ class RunEntry:
         generation: Changes whenever the run's rows do.
         parts: Part files by table, posix, relative to the lake's root, as they were committed;
             `Snapshot.parts_of` says where the rows are.
-        sources: The record of each input, by source_id; see `tracelake.ingest.work`.
+        sources: The record of each input, by source_id; see `tracelake.ingest.sniff`.
         options: The options of its ingest.
     """
 

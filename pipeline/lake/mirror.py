@@ -35,7 +35,7 @@ class Mirror(SmallFiles):
     """
 
     def __init__(self, place: StorePath, root: Path) -> None:
-        self.root = root
+        super().__init__(root)
         self._objects = Objects(place)
 
     def refresh(self, *names: str) -> None:

@@ -1,11 +1,10 @@
-"""Access a lake's part files in its directory; `tracelake.lake.stored` does so below a URI."""
+"""Access a lake's part files."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import stat
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, NamedTuple
@@ -42,22 +41,24 @@ class Stored(NamedTuple):
     settled: bool
 
 
-class PartFiles(ABC):
-    """The part files of a lake, named by posix paths relative to it; they never change.
+class PartFiles:
+    """The part files of a lake in a directory; they never change.
+
+    `tracelake.lake.stored` does the same below a URI. Parts are named by posix paths.
 
     Attributes:
         base: What the names are relative to: an absolute path, or a URI.
         local: They are in a directory, which all machines that work on the lake share.
     """
 
-    base: str
-    local: bool
+    local = True
 
-    @abstractmethod
+    def __init__(self, base: str) -> None:
+        self.base = base
+
     def mount(self, con: duckdb.DuckDBPyConnection) -> None:
         """Let a connection read the parts by base and name."""
 
-    @abstractmethod
     def hand_in(self, staged: Mapping[str, Path]) -> Mapping[str, Path]:
         """Move parts from the machine that wrote them to where any machine can commit them.
 
@@ -70,80 +71,29 @@ class PartFiles(ABC):
         Raises:
             StoreError: The store does not take them.
         """
+        return staged
 
-    @abstractmethod
     def take(self, staged: Mapping[str, Path]) -> set[Path]:
         """Move staged parts into place, and return what must be synced to the disk.
 
         Raises:
             StoreError: The store does not take them.
         """
-
-    @abstractmethod
-    def stored(self) -> Iterator[Stored]:
-        """Return every part file in a table's folder of a run or packs, by table and name."""
-
-    @abstractmethod
-    def sizes(self, parts: Collection[str]) -> dict[str, int]:
-        """Return the bytes of those parts that exist."""
-
-    def marks(self, parts: Collection[str]) -> dict[str, Mark]:
-        """Return the state of those parts that exist."""
-        return {part: Mark(size, 0) for part, size in self.sizes(parts).items()}
-
-    @abstractmethod
-    def open(self, part: str) -> IO[bytes]:
-        """Return a part as a file.
-
-        Raises:
-            OSError: It cannot be read.
-            StoreError: The store does not give it.
-        """
-
-    @abstractmethod
-    def remove(self, parts: Collection[str]) -> int:
-        """Remove parts that may not exist, and return how many were removed."""
-
-    def is_intact(self, part: str) -> bool:
-        """Return whether a part's content has the hash in its name."""
-        with self.open(part) as file:
-            digest = hashlib.sha256()
-            while piece := file.read(1 << 20):
-                digest.update(piece)
-        return digest.hexdigest().startswith(PurePosixPath(part).stem.removeprefix("part-"))
-
-
-class LocalPartFiles(PartFiles):
-    """Parts in a directory, beside the manifests."""
-
-    def __init__(self, root: Path) -> None:
-        self.base = str(root)
-        self.local = True
-        self._root = root
-
-    def mount(self, con: duckdb.DuckDBPyConnection) -> None:
-        """See `PartFiles`."""
-
-    def hand_in(self, staged: Mapping[str, Path]) -> Mapping[str, Path]:
-        """See `PartFiles`; staging lies on the lake's own file system."""
-        return staged
-
-    def take(self, staged: Mapping[str, Path]) -> set[Path]:
-        """See `PartFiles`."""
+        root = Path(self.base)
         known: set[Path] = set()
         for part, source in staged.items():
-            target = self._root / part
+            target = root / part
             # The name has the content's hash: an intact file of that name is this file.
             if not (target.is_file() and self.is_intact(part)):
                 files.make_folder(target.parent)
                 files.replace(source, target)
-            known |= {target, target.parent, target.parent.parent, self._root}
+            known |= {target, target.parent, target.parent.parent, root}
         return known
 
     def stored(self) -> Iterator[Stored]:
-        """See `PartFiles`."""
+        """Return every part file in a table's folder of a run or packs, by table and name."""
         for table in tables():
-            folder = self._root / table
+            folder = Path(self.base, table)
             for run in sorted(os.listdir(folder)) if folder.is_dir() else ():
                 if run == PACKED or run.startswith(f"{PARTITION_KEY}="):
                     for name in sorted(os.listdir(folder / run)):
@@ -151,11 +101,11 @@ class LocalPartFiles(PartFiles):
                         yield Stored(f"{table}/{run}/{name}", size, settled=True)
 
     def sizes(self, parts: Collection[str]) -> dict[str, int]:
-        """See `PartFiles`."""
+        """Return the bytes of those parts that exist."""
         return {part: mark.bytes for part, mark in self.marks(parts).items()}
 
     def marks(self, parts: Collection[str]) -> dict[str, Mark]:
-        """See `PartFiles`; only regular files are parts."""
+        """Return the state of those parts that exist; only regular files are parts."""
         found = {}
         for part in parts:
             try:
@@ -167,16 +117,29 @@ class LocalPartFiles(PartFiles):
         return found
 
     def open(self, part: str) -> IO[bytes]:
-        """See `PartFiles`."""
-        return (self._root / part).open("rb")
+        """Return a part as a file.
+
+        Raises:
+            OSError: It cannot be read.
+            StoreError: The store does not give it.
+        """
+        return Path(self.base, part).open("rb")
 
     def remove(self, parts: Collection[str]) -> int:
-        """See `PartFiles`."""
+        """Remove parts that may not exist, and return how many were removed."""
         removed = 0
         for part in parts:
-            path = self._root / part
+            path = Path(self.base, part)
             if path.exists():
                 files.remove(path)
                 removed += 1
             files.remove_folder(path.parent)
         return removed
+
+    def is_intact(self, part: str) -> bool:
+        """Return whether a part's content has the hash in its name."""
+        with self.open(part) as file:
+            digest = hashlib.sha256()
+            while piece := file.read(1 << 20):
+                digest.update(piece)
+        return digest.hexdigest().startswith(PurePosixPath(part).stem.removeprefix("part-"))

@@ -1,11 +1,7 @@
-"""Access the files of a lake that change: manifests, records, the warehouse.
-
-They are in its directory, or in a store with a local copy (`tracelake.lake.mirror`).
-"""
+"""Access the files of a lake that change."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,20 +12,19 @@ Chain = Sequence[tuple[str, bytes | None]]
 changed in order."""
 
 
-class SmallFiles(ABC):
-    """The files that change; readers find them below `root`.
+class SmallFiles:
+    """The files of a lake that change: manifests, records, the warehouse.
 
-    Attributes:
-        root: The folder.
+    They are in its directory, or in a store with a local copy (`tracelake.lake.mirror`); readers
+    find them below `root`.
     """
 
-    root: Path
+    def __init__(self, root: Path) -> None:
+        self.root = root
 
-    @abstractmethod
     def refresh(self, *names: str) -> None:
         """Fetch what other machines have changed, of files or of folders (with a slash)."""
 
-    @abstractmethod
     def publish(self, chains: Sequence[Chain], parts: set[Path]) -> None:
         """Replace files; after this call they and the parts they name are durable.
 
@@ -39,41 +34,6 @@ class SmallFiles(ABC):
         Raises:
             ChangedError: Another machine has changed one since it was read; others may be replaced.
         """
-
-    @abstractmethod
-    def put(self, name: str, content: bytes) -> None:
-        """Replace a file.
-
-        Raises:
-            ChangedError: Another machine has changed it since it was read.
-            RefusedError: The disk is full or broken.
-            UsageError: It cannot be written.
-        """
-
-    @abstractmethod
-    def publish_large(self, staged: Path, name: str) -> None:
-        """Replace a file of any size with a staged one.
-
-        Raises:
-            ChangedError: Another machine has changed it since it was read.
-        """
-
-    @abstractmethod
-    def share(self, name: str) -> None:
-        """Publish a file that was put below the root, whatever other machines have."""
-
-
-class LocalSmallFiles(SmallFiles):
-    """Files in the lake's directory."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-
-    def refresh(self, *names: str) -> None:
-        """See `SmallFiles`; there is nothing but the directory."""
-
-    def publish(self, chains: Sequence[Chain], parts: set[Path]) -> None:
-        """See `SmallFiles`."""
         written: list[tuple[Path | None, Path]] = []
         known, folders = set(parts), set()
         try:
@@ -99,14 +59,24 @@ class LocalSmallFiles(SmallFiles):
             raise
 
     def put(self, name: str, content: bytes) -> None:
-        """See `SmallFiles`."""
+        """Replace a file.
+
+        Raises:
+            ChangedError: Another machine has changed it since it was read.
+            RefusedError: The disk is full or broken.
+            UsageError: It cannot be written.
+        """
         files.put(self.root / name, content)
 
     def publish_large(self, staged: Path, name: str) -> None:
-        """See `SmallFiles`."""
+        """Replace a file of any size with a staged one.
+
+        Raises:
+            ChangedError: Another machine has changed it since it was read.
+        """
         files.sync([staged])
         files.replace(staged, self.root / name)
         files.sync([self.root])
 
     def share(self, name: str) -> None:
-        """See `SmallFiles`; they have it."""
+        """Publish a file that was put below the root, whatever other machines have."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
-from tracelake.lake.part_files import PartFiles, Stored
+from tracelake.lake.part_files import Mark, PartFiles, Stored
 from tracelake.lake.work import STAGING
 from tracelake.schema.tables import tables
 from tracelake.storage import StoredFile, StorePath, listed, look, remove_all, upload
@@ -25,9 +25,10 @@ _LISTED = 50
 class StoredPartFiles(PartFiles):
     """Parts below a URI."""
 
+    local = False
+
     def __init__(self, place: StorePath) -> None:
-        self.base = place.uri
-        self.local = False
+        super().__init__(place.uri)
         self._place = place
 
     def mount(self, con: duckdb.DuckDBPyConnection) -> None:
@@ -62,6 +63,10 @@ class StoredPartFiles(PartFiles):
             for file in listed(self._place.below(table)):
                 found[f"{table}/{file.name}"] = file.size
         return {part: found[part] for part in wanted & found.keys()}
+
+    def marks(self, parts: Collection[str]) -> dict[str, Mark]:
+        """See `PartFiles`."""
+        return {part: Mark(size, 0) for part, size in self.sizes(parts).items()}
 
     def open(self, part: str) -> IO[bytes]:
         """See `PartFiles`."""

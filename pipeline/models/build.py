@@ -68,7 +68,7 @@ class BuildResult:
             schema=pa.schema([("status", pa.string()), ("run_id", pa.string())]),
         )
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return the result as a line for people."""
         failed = f", {len(self.failed)} left out" if self.failed else ""
         if self.unchanged:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tracelake.base.errors import RowsError, WorkersError
+from tracelake.base.signals import wait_for_one
 from tracelake.base.text import counted
 from tracelake.execution import Workers, work_folder
 from tracelake.lake import STAGING, Snapshot, part_files_at
@@ -59,9 +60,9 @@ def computed_elsewhere(
     try:
         while sent:
             batch, future = sent.popleft()
-            workers.wait([future])
+            wait_for_one([future])
             try:
-                rows = workers.result(future)
+                rows = future.result()
             except WorkersError as error:
                 raise WorkersError(
                     f"{counted(len(batch.run_ids), 'run')} could not be computed,"

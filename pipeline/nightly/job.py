@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 import duckdb
 
 from tracelake import __version__
+from tracelake.base.console import Console
 from tracelake.base.errors import CheckFailedError, TracelakeError, UsageError, exit_code_of
 from tracelake.base.files import put_output
 from tracelake.formats.ledger import EXPANDED_TOO_FAR
@@ -51,13 +52,6 @@ ORDER BY run_date DESC NULLS LAST, run_id
 """
 
 
-class Voice(Protocol):
-    """Prints messages for people."""
-
-    def warn(self, text: str) -> None:
-        """Print a warning, even when quiet."""
-
-
 @dataclass(frozen=True, slots=True)
 class Request:
     """The settings of a job other than its work.
@@ -93,16 +87,16 @@ class Job:
     Inside, call `begin`, then `add_runs`, `late`, `add_page` and `judge` as the work goes on.
     """
 
-    def __init__(self, lake: str, request: Request, voice: Voice) -> None:
+    def __init__(self, lake: str, request: Request, console: Console) -> None:
         self.account = Account(full_name(lake), request.inputs, request.started)
         self._request = request
-        self._voice = voice
+        self._console = console
         self._until_end = ExitStack()
         self.account.report_url = request.report_url
         self._verdicts: list[TracelakeError] = []
         self._gauges: list[Gauge] = []
         self._lake: Lake | None = None
-        self._owed: Backlog
+        self._backlog: Backlog
 
     def __enter__(self) -> Self:
         return self
@@ -123,9 +117,9 @@ class Job:
             *([] if self._request.since is None else [Duty.PAGE]),
         ]
         folder = lake.root / _FOLDER
-        warn = self._voice.warn
+        warn = self._console.warn
         self._until_end.enter_context(alone(folder / "lock", self._request.wait, warn))
-        self._owed = Backlog.open(lake, f"{_FOLDER}/owed.json", duties, warn)
+        self._backlog = Backlog.open(lake, f"{_FOLDER}/owed.json", duties, warn)
 
     def add_runs(self, lake: Lake, failed: Sequence[Failure]) -> None:
         """Add the runs of the warehouse, which has been built.
@@ -135,14 +129,14 @@ class Job:
         """
         self.account.model_failures = failed
         self.account.warehouse = f"{lake.name}/{lake.warehouse.name}"
-        self._owed.arrive()
+        self._backlog.arrive()
 
     def late(self, lake: Lake) -> Sequence[str]:
         """Return runs that the report must cover although they are not dated within `since`."""
         if self._request.since is None:
             return ()
         after = self._request.started.replace(tzinfo=None) - self._request.since
-        given = [list(self._owed.for_page(self._page, self._day)), after]
+        given = [list(self._backlog.for_page(self._page, self._day)), after]
         found = ask(lake, "the late runs", lambda con: con.execute(_LATE, given).fetchall())
         self.account.late = [run_id for (run_id,) in found]
         return self.account.late
@@ -154,10 +148,10 @@ class Job:
         request.page.link_latest()
         account.latest = request.page.latest
         if request.since is not None:
-            self._owed.paged(self._page, self._day)
+            self._backlog.paged(self._page, self._day)
         self._prune(request.page)
         if request.summary or request.show or request.hook:
-            known = self._owed.incidents
+            known = self._backlog.incidents
             account.page, account.incidents = ask(
                 lake,
                 "the summary",
@@ -179,7 +173,7 @@ class Job:
             max_bad_ratio: Share of a run's lines that may be bad.
             lost: What the build has left out.
         """
-        left = self._owed
+        left = self._backlog
         skipped = self.account.ingested.too_far if self.account.ingested else ()
         bad, failed, cut = ask(
             lake,
@@ -216,15 +210,15 @@ class Job:
             troubles = self._tell()
             # A verdict counts as delivered once the exit code is about to be returned.
             if self.account.verdicts and (verdict or error is None):
-                self._owed.settle(
+                self._backlog.settle(
                     Duty.LINES, *([Duty.GATES] if self.account.verdicts.gates else [])
                 )
                 # A summary that is only printed is no message: a person tries something.
                 if (self._request.hook or self._request.summary) and not troubles:
                     opened = self.account.incidents or ()
-                    self._owed.sent(str(incident["incident"]) for incident in opened)
+                    self._backlog.sent(str(incident["incident"]) for incident in opened)
         for trouble in troubles[error is None :]:
-            self._voice.warn(str(trouble))
+            self._console.warn(str(trouble))
         if error is None and troubles:
             raise troubles[0]
 
@@ -237,7 +231,7 @@ class Job:
                 self._put()
         troubles += self._attempt(self._measure)
         if self._request.show:
-            self._request.show(self._told())
+            self._request.show(self._summary())
         return troubles
 
     def _attempt(self, give: Callable[[], None]) -> list[TracelakeError]:
@@ -252,7 +246,7 @@ class Job:
     def _put(self) -> None:
         series = self._request.summary
         if series is not None:
-            put_output(series.path, self._told().encode())
+            put_output(series.path, self._summary().encode())
             series.link_latest()
             self._prune(series)
 
@@ -270,15 +264,15 @@ class Job:
 
     def _call(self) -> None:
         hook = self._request.hook
-        trouble = hook and hook.call(self._told(), self.account.exit_code)
+        trouble = hook and hook.call(self._summary(), self.account.exit_code)
         if trouble:
             raise CheckFailedError(
                 f"the command of --post {trouble}",
                 hint="its output is above; its standard input is the summary",
             )
 
-    def _told(self) -> str:
-        return self.account.told(datetime.now().astimezone())
+    def _summary(self) -> str:
+        return self.account.document(datetime.now().astimezone())
 
     def _prune(self, series: Series) -> None:
         if self._request.keep is None:
@@ -286,7 +280,7 @@ class Job:
         try:
             series.prune(self._request.keep)
         except OSError as error:
-            self._voice.warn(f"cannot remove files for --keep: {error}")
+            self._console.warn(f"cannot remove files for --keep: {error}")
 
     @property
     def _page(self) -> Path:

@@ -80,7 +80,7 @@ class Account:
     errors: list[BaseException] = field(default_factory=list)
     exit_code: int = 0
 
-    def told(self, ended: datetime) -> str:
+    def document(self, ended: datetime) -> str:
         """Return the document."""
         document = {
             "version": VERSION,

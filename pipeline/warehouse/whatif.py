@@ -45,7 +45,7 @@ class Change:
     value: str
     factor: float | None = None
 
-    def told(self) -> str:
+    def words(self) -> str:
         """Return it in words."""
         if self.factor is not None:
             return f"{self.value} taking {self.factor:g} times as long"
@@ -131,7 +131,7 @@ def answer(
     saved = document["t_ms"] - after_ms
     world = document["world_size"]
     document["question"] = {
-        "changes": [change.told() for change in changes],
+        "changes": [change.words() for change in changes],
         "changed_ms": after_ms,
         "saved_ms": saved,
         "saved_ratio": saved / document["t_ms"] if document["t_ms"] else None,

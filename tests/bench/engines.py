@@ -107,7 +107,7 @@ def _round_trip(workers: Workers) -> float:
     """Seconds per job that does nothing, many submitted at once."""
     begins = time.perf_counter()
     for future in [workers.submit(_nothing) for _ in range(_EMPTY_JOBS)]:
-        workers.result(future)
+        future.result()
     return (time.perf_counter() - begins) / _EMPTY_JOBS
 
 

@@ -51,7 +51,7 @@ class Timeline:
     arrows: int
     notes: tuple[str, ...]
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return one line for people."""
         return (
             f"timeline: {self.run_id}, {counted(self.ranks, 'rank')},"

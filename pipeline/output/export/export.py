@@ -54,7 +54,7 @@ class Exported:
     path: Path
     rows: dict[str, int]
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return one line for people."""
         total = sum(self.rows.values())
         return (

@@ -1,18 +1,15 @@
-"""Group candidates into runs and compare them with the lake."""
+"""Group files into runs and compare them with the lake."""
 
 from __future__ import annotations
 
-import enum
 import functools
 import hashlib
 import itertools
 import posixpath
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from tracelake.formats import FileFacts, Format, Run
-from tracelake.ingest.find import Findings, InputFile
 from tracelake.ingest.identity import (
     content_hash,
     feeding_order,
@@ -30,198 +27,137 @@ from tracelake.ingest.known_inputs import (
     place_record,
 )
 from tracelake.ingest.options import Options
-from tracelake.ingest.twins import fold_twins
+from tracelake.ingest.run_plan import RunPlan, Status
+from tracelake.ingest.sniff import InputFile, Sniffed
 from tracelake.inputs.streams import FileRef
 from tracelake.lake import RunEntry, label_of
 
-
-class Status(enum.StrEnum):
-    """The action of an ingest for a run."""
-
-    NEW = "new"
-    UPDATED = "updated"
-    UNCHANGED = "unchanged"
-    REFRESHED = "refreshed"  # same content, another file date: recorded, not parsed
-    KEPT = "kept"  # the input has less than the lake
-    DROPPED = "dropped"  # was dropped from the lake on purpose
+_Sources = tuple[InputFile, ...]
+_Duplicates = tuple[tuple[InputFile, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RunPlan:
-    """One run to be ingested.
-
-    Attributes:
-        sources: In feeding order: index = source_id.
-        twins: Further inputs with the content of a source, each with that source's index: the run
-            or a file of it found again.
-        replaces: Committed runs this one is the new version of.
-        missing: Labels of inputs that those runs had and no planned run has.
-    """
-
-    run_id: str
-    group: str
-    sources: tuple[InputFile, ...]
-    twins: tuple[tuple[InputFile, int], ...] = ()
-    replaces: tuple[RunEntry, ...] = ()
-    missing: tuple[str, ...] = ()
-    status: Status = Status.NEW
-
-    @property
-    def inputs(self) -> tuple[InputFile, ...]:
-        """Sources and their duplicates."""
-        return (*self.sources, *(twin for twin, _ in self.twins))
-
-    @property
-    def format(self) -> Format:
-        """Format of all its sources."""
-        return self.sources[0].format
-
-    @property
-    def run(self) -> Run:
-        """The run as the parser gets it."""
-        named: dict[str, int] = {}
-        given: dict[str, int] = {}
-        before: FileFacts | None = None
-        for facts in (source.facts for source in self.sources):
-            # Names of a run are mostly equal and then share one mapping.
-            if before is None or facts.topology is not before.topology:
-                named = {**facts.topology, **named}
-            if before is None or facts.given is not before.given:
-                given = {**facts.given, **given}
-            before = facts
-        return Run(tuple(source.facts for source in self.sources), named, given)
-
-    @property
-    def weight(self) -> int:
-        """Bytes to be read, as far as known."""
-        return sum(source.entry.weight for source in self.sources)
-
-
-def plan_runs(findings: Findings, options: Options, memory: KnownInputs) -> list[RunPlan]:
+def group(sniffed: Sniffed, options: Options, known: KnownInputs) -> list[RunPlan]:
     """Return runs of the inputs in order of their first source, each compared with the lake."""
-    return _Planner(findings, options, memory).plans()
+    return _Grouping(sniffed, options, known).plans()
 
 
-class _Planner:
-    def __init__(self, findings: Findings, options: Options, memory: KnownInputs) -> None:
+class _Grouping:
+    def __init__(self, sniffed: Sniffed, options: Options, known: KnownInputs) -> None:
         self._options = options
-        self._memory = memory
+        self._known = known
         self._contents: dict[int, str | None] = {}
         # Further files with the content of one of a run, by identity of that one's entry.
         self._copies: dict[int, list[InputFile]] = defaultdict(list)
-        self._found = findings.candidates
-        self._candidates = [
-            [self._settle(c) for c in candidates] for candidates in findings.candidates
-        ]
-        self._labels = {c.entry.label for candidates in self._candidates for c in candidates}
+        self._found = sniffed.files
+        self._files = [[self._settle(c) for c in files] for files in sniffed.files]
+        self._labels = {c.entry.label for files in self._files for c in files}
 
     def plans(self) -> list[RunPlan]:
-        groups = list(self._groups())
-        by_id: dict[str, list[tuple[InputFile, ...]]] = defaultdict(list)
-        for group in groups:
-            first = first_source(group)
+        by_id: dict[str, list[_Sources]] = defaultdict(list)
+        for sources in list(self._groups()):
+            first = first_source(sources)
             content = self._content(first) if first.format.named_by == "content" else None
-            by_id[run_id_of(group, content or first.head_hash)].append(group)
+            by_id[run_id_of(sources, content or first.head_hash)].append(sources)
         planned = []
         for run_id, found in by_id.items():
-            runs = list(fold_twins(found, self._content))
-            for sources, twins in runs:
+            runs = list(_fold(found, self._content))
+            for sources, duplicates in runs:
                 name = run_id if len(runs) == 1 else None
-                members = [*((c, i) for i, c in enumerate(sources)), *twins]
+                members = [*((c, i) for i, c in enumerate(sources)), *duplicates]
                 copies = ((copy, i) for c, i in members for copy in self._copies[id(c.entry)])
-                planned.append(self._plan(name, sources, (*twins, *copies)))
+                planned.append(self._plan(name, sources, (*duplicates, *copies)))
         return planned
 
     # --- one input ------------------------------------------------------------------------
 
-    def _settle(self, candidate: InputFile) -> InputFile:
+    def _settle(self, file: InputFile) -> InputFile:
         """Recognise a file whose date changed but not its content."""
-        if candidate.known is not None or candidate.entry.packed:
-            return candidate
-        for known in self._memory.at(candidate.entry.label):
+        if file.known is not None or file.entry.packed:
+            return file
+        for known in self._known.at(file.entry.label):
             record = known.record
             same = (record["size"], record["head_hash"]) == (
-                candidate.entry.size,
-                candidate.head_hash,
+                file.entry.size,
+                file.head_hash,
             )
-            if same and record["content_hash"] == self._content(candidate):
-                return candidate._replace(known=known)
-        return candidate
+            if same and record["content_hash"] == self._content(file):
+                return file._replace(known=known)
+        return file
 
-    def _content(self, candidate: InputFile) -> str | None:
-        if candidate.known is not None:
-            return str(candidate.known.record["content_hash"])
-        key = id(candidate.entry)
-        if key not in self._contents and candidate.entry.packed:
-            self._contents |= self._packed_contents(candidate.entry.location)
+    def _content(self, file: InputFile) -> str | None:
+        if file.known is not None:
+            return str(file.known.record["content_hash"])
+        key = id(file.entry)
+        if key not in self._contents and file.entry.packed:
+            self._contents |= self._packed_contents(file.entry.location)
         elif key not in self._contents:
-            self._contents[key] = content_hash(candidate.entry)
+            self._contents[key] = content_hash(file.entry)
         return self._contents[key]
 
     def _packed_contents(self, location: str) -> dict[int, str | None]:
-        """Return hashes of all candidates of a tar, by identity of their entries, in one pass."""
+        """Return hashes of all files of a tar, by identity of their entries, in one pass."""
         entries = [c.entry for found in self._found for c in found if c.entry.location == location]
         hashes = packed_hashes(entries)
         return {id(entry): hashes[entry.position] for entry in entries}
 
     # --- one run --------------------------------------------------------------------------
 
-    def _groups(self) -> Iterator[tuple[InputFile, ...]]:
-        for candidates in self._candidates:
+    def _groups(self) -> Iterator[_Sources]:
+        for files in self._files:
             by_format: dict[str, list[InputFile]] = defaultdict(list)
-            for candidate in candidates:
-                by_format[candidate.format.name].append(candidate)
+            for file in files:
+                by_format[file.format.name].append(file)
             for found in by_format.values():
                 members = self._without_copies(found)
                 facts = [c.facts._replace(key=key) for key, c in enumerate(members)]
-                for files in members[0].format.group(facts, self._options.run_gap_seconds):
-                    sources = [members[file.key]._replace(facts=file) for file in files]
+                for one in members[0].format.group(facts, self._options.run_gap_seconds):
+                    sources = [members[named.key]._replace(facts=named) for named in one]
                     yield tuple(sorted(sources, key=feeding_order))
 
     def _without_copies(self, found: Sequence[InputFile]) -> list[InputFile]:
         """Keeps one of the files of a rank, stamp and folder that have the same content."""
         alike: dict[tuple[object, ...], list[InputFile]] = defaultdict(list)
-        for candidate in found:
-            facts = candidate.facts
+        for file in found:
+            facts = file.facts
             key = (posixpath.dirname(facts.path), facts.stem, facts.stamp, facts.rank)
             # Files of no rank are told apart by the rest of the plan.
-            alike[key if facts.rank is not None else (id(candidate),)].append(candidate)
+            alike[key if facts.rank is not None else (id(file),)].append(file)
         copies: set[int] = set()
-        for candidates in alike.values():
-            if len(candidates) > 1:
-                copies.update(self._fold_copies(candidates))
+        for files in alike.values():
+            if len(files) > 1:
+                copies.update(self._fold_copies(files))
         return [c for c in found if id(c.entry) not in copies]
 
-    def _fold_copies(self, candidates: Iterable[InputFile]) -> Iterator[int]:
-        """Notes which candidates are copies of the first with their content."""
+    def _fold_copies(self, files: Iterable[InputFile]) -> Iterator[int]:
+        """Notes which files are copies of the first with their content."""
         firsts: dict[str, InputFile] = {}
-        for candidate in sorted(candidates, key=lambda c: c.entry.label):
-            content = self._content(candidate)
+        for file in sorted(files, key=lambda c: c.entry.label):
+            content = self._content(file)
             if content is None:
                 continue
-            first = firsts.setdefault(content, candidate)
-            if first is not candidate:
-                self._copies[id(first.entry)].append(candidate)
-                yield id(candidate.entry)
+            first = firsts.setdefault(content, file)
+            if first is not file:
+                self._copies[id(first.entry)].append(file)
+                yield id(file.entry)
 
     def _plan(
         self,
         run_id: str | None,
-        sources: tuple[InputFile, ...],
-        twins: tuple[tuple[InputFile, int], ...],
+        sources: _Sources,
+        duplicates: _Duplicates,
     ) -> RunPlan:
-        known = self._predecessors([*sources, *(twin for twin, _ in twins)])
-        replaces = {name: run for name, run in known.items() if name not in self._memory.dropped}
+        known = self._predecessors([*sources, *(copy for copy, _ in duplicates)])
+        replaces = {name: run for name, run in known.items() if name not in self._known.dropped}
         if known and not replaces:
             (name, run), *_ = known.items()
-            return RunPlan(name, run.group, sources, twins, status=Status.DROPPED)
-        if run_id is None or (run_id in self._memory.runs and run_id not in replaces):
+            return RunPlan(name, run.group, sources, duplicates, status=Status.DROPPED)
+        if run_id is None or (run_id in self._known.runs and run_id not in replaces):
             whole = hashlib.sha256("".join(self._content(c) or "" for c in sources).encode())
             run_id = run_id_of(sources, whole.hexdigest())
         missing = tuple(self._missing(replaces)) if replaces else ()
         group = next((run.group for run in replaces.values()), None) or group_of(run_id, sources)
-        plan = RunPlan(run_id, group, sources, twins, tuple(replaces.values()), missing)
-        return self._judge(plan)
+        plan = RunPlan(run_id, group, sources, duplicates, tuple(replaces.values()), missing)
+        return self._with_status(plan)
 
     def _missing(self, replaces: Mapping[str, RunEntry]) -> Iterator[str]:
         """Labels of inputs that runs had and no planned run has, under that name or another."""
@@ -246,12 +182,12 @@ class _Planner:
         """All inputs by base name, and by the hash of their first bytes."""
         by_name: dict[str, list[InputFile]] = defaultdict(list)
         by_head: dict[str, list[InputFile]] = defaultdict(list)
-        for candidate in itertools.chain.from_iterable(self._candidates):
-            by_name[base_name(candidate.entry.label)].append(candidate)
-            by_head[candidate.head_hash].append(candidate)
+        for file in itertools.chain.from_iterable(self._files):
+            by_name[base_name(file.entry.label)].append(file)
+            by_head[file.head_hash].append(file)
         return by_name, by_head
 
-    def _judge(self, plan: RunPlan) -> RunPlan:
+    def _with_status(self, plan: RunPlan) -> RunPlan:
         inputs = plan.inputs
         unread = all(c.known is not None for c in inputs)
         shaping = self._options.shaping(plan.format)
@@ -262,7 +198,7 @@ class _Planner:
             and all(
                 c.known and c.known.record.get("place") == place_record(c.place) for c in inputs
             )
-            and plan.replaces[0].run_id not in self._memory.lost
+            and plan.replaces[0].run_id not in self._known.lost
         )
         if shaped_alike:
             (run,) = plan.replaces
@@ -278,16 +214,16 @@ class _Planner:
     def _predecessors(self, sources: Iterable[InputFile]) -> dict[str, RunEntry]:
         """Return committed runs with an earlier state of one of these inputs."""
         found: dict[str, RunEntry] = {}
-        for source in sources if self._memory.runs else ():
+        for source in sources if self._known.runs else ():
             label = source.entry.label
             if source.known is not None:
                 found[source.known.run.run_id] = source.known.run
                 continue
-            here = self._memory.at(label)
-            named = self._memory.named(label, source.head_hash)
+            here = self._known.at(label)
+            named = self._known.named(label, source.head_hash)
             renamed = (
                 known
-                for known in self._memory.filed(source.entry)
+                for known in self._known.filed(source.entry)
                 if label_of(known.record) not in self._labels
             )
             for known in [*here, *named, *renamed]:
@@ -312,3 +248,38 @@ class _Planner:
 def _same_stat(entry: FileRef, known: KnownInput) -> bool:
     stat = (entry.size, entry.mtime_ns, entry.inode)
     return stat == tuple(known.record[name] for name in ("size", "mtime_ns", "inode"))
+
+
+def _fold(
+    found: Sequence[_Sources], content_of: Callable[[InputFile], str | None]
+) -> Iterator[tuple[_Sources, _Duplicates]]:
+    """Return runs of one id; a run whose every input is in a larger one is a duplicate.
+
+    Args:
+        content_of: Hash of an input's content, None if it cannot be read.
+    """
+    if len(found) == 1:
+        yield found[0], ()
+        return
+    runs: list[tuple[_Sources, dict[str | None, int]]] = []
+    duplicates: list[list[tuple[InputFile, int]]] = []
+    holders: dict[str | None, list[int]] = defaultdict(list)
+    for group in sorted(found, key=lambda group: (-len(group), group[0].entry.label)):
+        contents = [content_of(c) for c in group]
+        whole = (
+            k
+            for k in (holders[contents[0]] if None not in contents else ())
+            if all(content in runs[k][1] for content in contents)
+        )
+        known = next(whole, None)
+        if known is not None:
+            index = runs[known][1]
+            duplicates[known] += [(c, index[h]) for c, h in zip(group, contents, strict=True)]
+            continue
+        index = {content: i for i, content in reversed(list(enumerate(contents)))}
+        for content in index:
+            holders[content].append(len(runs))
+        runs.append((group, index))
+        duplicates.append([])
+    for (group, _), folded in zip(runs, duplicates, strict=True):
+        yield group, tuple(folded)

@@ -1,34 +1,35 @@
-"""Parse the runs of one job and stage their parts; commit nothing."""
+"""Parse the runs of a batch and stage their parts: the job that an executor does."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass
+from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from tracelake.base.metrics import phase
+from tracelake.execution import require, work_folder
 from tracelake.formats.ledger import Fault, Ledger, SourceCount
-from tracelake.ingest.batches import Job
-from tracelake.ingest.find import InputFile
-from tracelake.ingest.known_inputs import source_record
+from tracelake.ingest.batches import Batch, Job
 from tracelake.ingest.options import Options
-from tracelake.ingest.plan import RunPlan
-from tracelake.ingest.rows import is_complete, run_row
+from tracelake.ingest.run_plan import RunPlan, Status
+from tracelake.ingest.run_row import is_complete, run_row
+from tracelake.ingest.sniff import InputFile
 from tracelake.inputs.archives import pass_by
 from tracelake.inputs.chunks import CHUNK_BYTES, Buffer, ChunkReader
-from tracelake.inputs.sources import FileSource, MemberSource, Read, Source, opened_ahead
+from tracelake.inputs.sources import Read, Source, opened_ahead
 from tracelake.inputs.streams import FileRef
-from tracelake.lake import RunEntry, generation_of
-from tracelake.lake.parquet import PartWriter
+from tracelake.lake import RunEntry, generation_of, part_files_at
+from tracelake.lake.parquet import LANES, PartWriter
 from tracelake.schema.tables import tables
 from tracelake.storage import is_uri
 
@@ -39,42 +40,74 @@ _local = threading.local()
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """A parsed run, staged. Small, and of plain values, because another process may send it.
+    """The result of one run. Figures are of this ingest: 0 for a run that was not read.
 
     Attributes:
+        files: Inputs of the run.
+        lines, rows, rejected: Over all sources.
+        bad_ratio: Rejected / (record lines + rejected); 0 without either.
+        missing: Inputs that the run in the lake has, or had with more lines.
+        usable: Whether the run has anything of its format. Rejected lines count, unless the format
+            was forced on the input.
+        entry: The run to commit; None once that is done, or if there is nothing to commit.
         staged: Final path, relative to the lake -> staged file.
-        rows: Rows by table.
-        lines: Counts of its lines, over all sources.
-        faults: Fault -> count.
     """
 
-    entry: RunEntry
-    staged: Mapping[str, Path]
-    rows: Mapping[str, int]
-    lines: SourceCount
-    faults: Mapping[Fault, int]
-    bytes: int
-    complete: bool | None
-
-    @property
-    def usable(self) -> bool:
-        """Tell whether the run has anything of its format.
-
-        Rejected lines count, unless the format was forced on the input.
-        """
-        lines = self.lines
-        rejected = 0 if self.entry.options["forced"] else lines.rejected
-        return bool(lines.row_lines or lines.context_lines or rejected)
-
-    @property
-    def bad_ratio(self) -> float:
-        """Rejected / (record lines + rejected); 0 without either."""
-        records = self.lines.row_lines + self.lines.rejected
-        return self.lines.rejected / records if records else 0.0
+    run_id: str
+    format: str
+    status: Status
+    files: int
+    bytes: int = 0
+    lines: int = 0
+    rows: int = 0
+    rejected: int = 0
+    bad_ratio: float = 0.0
+    complete: bool | None = None
+    missing: tuple[str, ...] = ()
+    faults: Mapping[Fault, int] = field(default_factory=dict)
+    usable: bool = True
+    entry: RunEntry | None = None
+    staged: Mapping[str, Path] = field(default_factory=dict)
 
 
-def ingest_batch(
-    jobs: Sequence[Job], options: Options, staging: Path, helper: Executor, advance: Advance
+def parse_in_worker(batch: Batch, options: Options, base: str, staging: Path) -> list[RunResult]:
+    """Parse a batch in a worker's process.
+
+    It may be called more than once for one batch, also at the same time. Parts that the command
+    does not receive are removed with its staging folder, or by `gc` if the lake is in a store.
+    There a worker puts the parts itself; else it shares the lake's file system.
+
+    Args:
+        base: Directory or URI of the lake.
+
+    Raises:
+        CancelledError: The command has ended.
+        WorkersError: The worker does not see the files of the command.
+    """
+    files = part_files_at(base)
+    for p in itertools.chain(*batch):
+        for source in p.sources:
+            if not is_uri(source.entry.location):
+                # A missing file is a fault of the run, as in threads.
+                location = Path(source.entry.location)
+                there = location if location.exists() else location.parent
+                require(there, os.R_OK, "an input")
+    with (
+        work_folder(staging if files.local else None) as folder,
+        ThreadPoolExecutor(1 + LANES) as helper,
+    ):
+
+        def advance(weight: int, files: int, rejected: int) -> None:
+            del weight, files, rejected
+            if not folder.exists():
+                raise CancelledError
+
+        results = parse_batch(batch, options, folder, helper, advance)
+        return [replace(result, staged=files.hand_in(result.staged)) for result in results]
+
+
+def parse_batch(
+    batch: Batch, options: Options, staging: Path, helper: Executor, advance: Advance
 ) -> list[RunResult]:
     """Parse the runs of a batch and stage their parts, in a folder that no other call uses.
 
@@ -84,28 +117,28 @@ def ingest_batch(
         advance: Called with the further bytes and files that are done, and the rejected lines.
     """
     folder = Path(tempfile.mkdtemp(prefix="batch-", dir=staging))
-    return [result for job in jobs for result in _ingest_job(job, options, folder, helper, advance)]
+    return [result for job in batch for result in _parse_job(job, options, folder, helper, advance)]
 
 
-def _ingest_job(
-    plans: Job, options: Options, staging: Path, helper: Executor, advance: Advance
+def _parse_job(
+    job: Job, options: Options, staging: Path, helper: Executor, advance: Advance
 ) -> list[RunResult]:
     """Parse the runs of one job."""
-    works = [_RunWork(plan, staging, helper, advance) for plan in plans]
+    works = [_RunWork(plan, staging, helper, advance) for plan in job]
     packed: dict[str, dict[int, tuple[_RunWork, int, FileRef]]] = defaultdict(dict)
     for work in works:
-        candidates = list(enumerate(work.plan.sources))
-        files = (FileSource(i, c.entry) for i, c in candidates if not c.entry.packed)
+        sources = list(enumerate(work.plan.sources))
+        files = (Source(i, c.entry) for i, c in sources if not c.entry.packed)
         stored = any(is_uri(c.entry.location) for c in work.plan.sources)
         work.read(opened_ahead(files) if stored else files)
-        for i, c in candidates:
+        for i, c in sources:
             if c.entry.packed:
                 packed[c.entry.location][c.entry.position] = work, i, c.entry
     for _, wanted in sorted(packed.items()):
         members = pass_by(entry for _, _, entry in wanted.values())
         passing = ((*wanted[i], stream) for i, stream in members)
         for work, own in itertools.groupby(passing, key=lambda member: member[0]):
-            work.read(MemberSource(i, stream, entry.limit) for _, i, entry, stream in own)
+            work.read(Source(i, entry, stream) for _, i, entry, stream in own)
     return [work.finish(options) for work in works]
 
 
@@ -128,14 +161,14 @@ class _RunWork:
         reader = ChunkReader(sources, self._ledger)
         # Closed at once if the parser fails, because this thread's next job reuses the buffers.
         with contextlib.closing(reader.chunks(_buffers(), self._helper)) as chunks:
-            told = self._ledger.rejected
+            before = self._ledger.rejected
             for chunk, weight in chunks:
                 with phase("parse"):
                     self._parser.feed(chunk)
                 self._write()
                 rejected = self._ledger.rejected
-                self._advance(weight, sum(s.last for s in chunk.spans), rejected - told)
-                told = rejected
+                self._advance(weight, sum(s.last for s in chunk.spans), rejected - before)
+                before = rejected
         self._reads |= reader.found
 
     def finish(self, options: Options) -> RunResult:
@@ -144,14 +177,14 @@ class _RunWork:
             facts = self._parser.finish()
         self._write(everything=True)
         sources = [
-            *((i, candidate, None) for i, candidate in enumerate(self.plan.sources)),
-            *((i, candidate, i) for candidate, i in self.plan.twins),
+            *((i, file, None) for i, file in enumerate(self.plan.sources)),
+            *((i, file, i) for file, i in self.plan.duplicates),
         ]
         rows, records = [], []
-        for number, (source_id, candidate, twin_of) in enumerate(sources):
-            row = self._source_row(number, source_id, candidate, twin_of)
+        for number, (source_id, file, copy_of) in enumerate(sources):
+            row = self._source_row(number, source_id, file, copy_of)
             rows.append(row)
-            records.append(record_of(candidate, row))
+            records.append(file.record(row))
         complete = is_complete(facts)
         self._writer.add("sources", [_rows("sources", rows)])
         self._writer.add("runs", [_rows("runs", [run_row(self.plan, facts, complete)])])
@@ -169,14 +202,24 @@ class _RunWork:
             tuple(records),
             shaping,
         )
+        ledger, total = self._ledger, _total(self._ledger)
+        records_read = total.row_lines + total.rejected
+        rejected = 0 if shaping["forced"] else total.rejected
         return RunResult(
-            entry,
-            staged,
-            dict(self._writer.rows),
-            _total(self._ledger),
-            self._ledger.fault_totals(),
+            self.plan.run_id,
+            self.plan.format.name,
+            self.plan.status,
+            len(records),
             sum(read.bytes for read in self._reads.values()),
+            total.lines,
+            total.rows,
+            total.rejected,
+            total.rejected / records_read if records_read else 0.0,
             complete,
+            faults=ledger.fault_totals(),
+            usable=bool(total.row_lines or total.context_lines or rejected),
+            entry=entry,
+            staged=staged,
         )
 
     def _write(self, *, everything: bool = False) -> None:
@@ -185,15 +228,15 @@ class _RunWork:
         self._writer.add("rejects", self._ledger.drain_rejects(everything=everything))
 
     def _source_row(
-        self, number: int, source_id: int, candidate: InputFile, twin_of: int | None
+        self, number: int, source_id: int, file: InputFile, copy_of: int | None
     ) -> dict[str, Any]:
         count, read = self._ledger.source(source_id), self._reads.get(source_id) or Read()
         # What is a duplicate of another run is decided when all runs are committed.
-        duplicate_of = None if twin_of is None else self.plan.sources[twin_of].entry.label
+        duplicate_of = None if copy_of is None else self.plan.sources[copy_of].entry.label
         return {
             "source_id": number,
-            "path": candidate.entry.path,
-            "member": candidate.entry.member,
+            "path": file.entry.path,
+            "member": file.entry.member,
             "format": self.plan.format.name,
             "compression": read.compression,
             "bytes": read.bytes,
@@ -203,10 +246,10 @@ class _RunWork:
             "context_lines": count.context_lines,
             "rejected": count.rejected,
             "irrelevant": sorted(count.irrelevant.items()),
-            "rows": count.rows if twin_of is None else 0,
-            "rank": candidate.facts.rank,
-            "host": candidate.facts.host,
-            "device": candidate.facts.device,
+            "rows": count.rows if copy_of is None else 0,
+            "rank": file.facts.rank,
+            "host": file.facts.host,
+            "device": file.facts.device,
             "duplicate_of": duplicate_of,
         }
 
@@ -217,19 +260,6 @@ def _buffers() -> tuple[Buffer, Buffer]:
         _local.buffers = Buffer(CHUNK_BYTES), Buffer(CHUNK_BYTES)
     pair: tuple[Buffer, Buffer] = _local.buffers
     return pair
-
-
-def record_of(candidate: InputFile, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record of an input; see `source_record`."""
-    return source_record(
-        candidate.entry,
-        candidate.base,
-        place=candidate.place,
-        head_hash=candidate.head_hash,
-        beginnings=candidate.beginnings,
-        members=candidate.members,
-        found=found,
-    )
 
 
 def _rows(table: str, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:

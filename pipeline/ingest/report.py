@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from tracelake.base.text import counted, printable
 from tracelake.formats import Format
-from tracelake.formats.ledger import EXPANDED_TOO_FAR, Fault
-from tracelake.ingest.find import InputFile
-from tracelake.ingest.host_map import Hosts
+from tracelake.formats.ledger import EXPANDED_TOO_FAR
+from tracelake.ingest.hosts import Hosts
+from tracelake.ingest.job import RunResult
 from tracelake.ingest.known_inputs import Record
-from tracelake.ingest.plan import RunPlan, Status
-from tracelake.ingest.work import RunResult
+from tracelake.ingest.run_plan import RunPlan, Status
+from tracelake.ingest.sniff import InputFile
 from tracelake.lake import label_of
 from tracelake.schema.tables import tables
 
@@ -53,28 +53,10 @@ _TABLE = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class RunOutcome:
-    """The result of one run. Figures are of this ingest: 0 for a run that was not read."""
-
-    run_id: str
-    format: str
-    status: Status
-    files: int
-    bytes: int = 0
-    lines: int = 0
-    rows: int = 0
-    rejected: int = 0
-    bad_ratio: float = 0.0
-    complete: bool | None = None
-    missing: tuple[str, ...] = ()
-    faults: dict[Fault, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class IngestReport:
     """The result of an ingest: runs, skipped inputs, and inputs that `--hosts` does not cover."""
 
-    runs: tuple[RunOutcome, ...]
+    runs: tuple[RunResult, ...]
     skips: tuple[Record, ...]
     unplaced: tuple[str, ...] = ()
 
@@ -130,20 +112,20 @@ class IngestReport:
             self.skips,
         )
 
-    def told(self) -> list[str]:
+    def as_lines(self) -> list[str]:
         """Return the report in a few lines for people."""
         by_status = Counter(run.status for run in self.runs)
         states = ", ".join(f"{by_status[s]:,} {s}" for s in Status if by_status[s])
-        told = [f"{counted(len(self.runs), 'run')}: {states}"]
+        lines = [f"{counted(len(self.runs), 'run')}: {states}"]
         if self.changed:
-            lines = sum(run.lines for run in self.runs)
-            told.append(
-                f"read {self.bytes / 1e6:,.1f} MB, {lines:,} lines, {self.rejected:,} rejected"
+            read = sum(run.lines for run in self.runs)
+            lines.append(
+                f"read {self.bytes / 1e6:,.1f} MB, {read:,} lines, {self.rejected:,} rejected"
             )
         else:
-            told.append("nothing to write: the lake already has all of this")
-        told.extend(self._skipped(reason for reason in _SKIPPED if reason != _UNREADABLE))
-        return told
+            lines.append("nothing to write: the lake already has all of this")
+        lines.extend(self._skipped(reason for reason in _SKIPPED if reason != _UNREADABLE))
+        return lines
 
     def unreadable(self) -> list[str]:
         """Returns a warning that names files that cannot be read; nothing without such files."""
@@ -191,50 +173,32 @@ def _table(runs: Iterable[Record], skips: Iterable[Record]) -> pa.Table:
     return pa.Table.from_pylist([*runs, *passed], schema=_TABLE)
 
 
-def outcome_of(result: RunResult, status: Status, missing: tuple[str, ...] = ()) -> RunOutcome:
-    """Return the outcome of a run that was parsed."""
-    return RunOutcome(
-        result.entry.run_id,
-        result.entry.options["format"],
-        status,
-        len(result.entry.sources),
-        result.bytes,
-        result.lines.lines,
-        result.lines.rows,
-        result.lines.rejected,
-        result.bad_ratio,
-        result.complete,
-        missing,
-        dict(result.faults),
-    )
-
-
 def unplaced(plans: Iterable[RunPlan], hosts: Hosts | None) -> list[str]:
     """Return a sentence for each kind of input that `--hosts` does not cover."""
     if hosts is None:
         return []
-    inputs = [candidate for plan in plans for candidate in plan.inputs]
-    fitting = [hosts.runs_of(candidate.facts.path) for candidate in inputs]
+    inputs = [file for plan in plans for file in plan.inputs]
+    fitting = [hosts.runs_of(file.facts.path) for file in inputs]
     missed = [c for c, fits in zip(inputs, fitting, strict=True) if c.place is None and fits]
     mixed = [c for c in missed if c.facts.rank is None and _has_ranks(c.format)]
     unlisted = [c for c in missed if c.facts.rank is not None]
     met = {run for fits in fitting for run in fits}
     idle = sorted(line for run, line in hosts.runs.items() if run not in met)
-    told = []
+    notes = []
     if mixed:
-        told.append(f" gives no host for {_some(mixed)}: not the records of one known rank")
+        notes.append(f" gives no host for {_some(mixed)}: not the records of one known rank")
     if unlisted:
-        told.append(f" gives no host for {_some(unlisted)}: rank not listed")
+        notes.append(f" gives no host for {_some(unlisted)}: rank not listed")
     if idle:
         lines = ", ".join(map(str, idle[:3]))
-        told.append(
+        notes.append(
             f": no input matches {counted(len(idle), 'glob')} of its column run (line {lines})"
         )
-    if not told and not any(c.place for c in inputs):
-        told.append(
+    if not notes and not any(c.place for c in inputs):
+        notes.append(
             f" gives a host for none of {counted(len(inputs), 'input')}: no records of ranks"
         )
-    return [f"--hosts {hosts.path}{sentence}" for sentence in told]
+    return [f"--hosts {hosts.path}{sentence}" for sentence in notes]
 
 
 def _has_ranks(fmt: Format) -> bool:

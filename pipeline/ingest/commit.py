@@ -1,0 +1,146 @@
+"""Commit the results of an ingest: runs group by group, and the list of skipped inputs."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from tracelake.base import files
+from tracelake.base.metrics import phase
+from tracelake.ingest.job import RunResult
+from tracelake.ingest.known_inputs import Record, skip_record
+from tracelake.ingest.run_plan import RunPlan, Status
+from tracelake.inputs.discover import location_of
+from tracelake.lake import Change, Lake, RunEntry, label_of
+from tracelake.lake.parquet import LANES, PartWriter
+from tracelake.schema.tables import tables
+from tracelake.storage import is_uri
+
+
+def commit_dates(lake: Lake, plans: Iterable[RunPlan]) -> None:
+    """Record new dates of unchanged content, a group at a time."""
+    by_group: dict[str, list[RunEntry]] = defaultdict(list)
+    for plan in plans:
+        if plan.status is Status.REFRESHED:
+            (run,) = plan.replaces
+            inputs = {c.entry.label: c for c in plan.inputs}
+            sources = tuple(inputs[label_of(s)].record(s) for s in run.sources)
+            by_group[run.group].append(replace(run, sources=sources))
+    if by_group:
+        lake.commit_all(
+            [
+                Change(group, runs, {}, {}, over={run.run_id: run.generation for run in runs})
+                for group, runs in by_group.items()
+            ]
+        )
+
+
+def commit_groups(
+    lake: Lake,
+    groups: Mapping[str, Sequence[RunResult]],
+    plans: Mapping[str, RunPlan],
+    *,
+    shorten: bool,
+) -> Iterator[RunResult]:
+    """Commit the runs of groups at once; yield their results.
+
+    A run without a line of its format is not committed. Unless `shorten` is given, neither is one
+    with fewer lines than when it was last read: the run in the lake stays.
+
+    Args:
+        plans: By run id.
+    """
+    changes: list[Change] = []
+    done: list[RunResult] = []
+    for group, results in groups.items():
+        good = []
+        for result in sorted(results, key=lambda r: r.run_id):
+            plan = plans[result.run_id]
+            if result.usable and not shorten and (missing := _shorter(result, plan)):
+                kept = plan.replaces[0].run_id
+                done.append(replace(result, run_id=kept, status=Status.KEPT, missing=missing))
+                continue
+            done.append(result)
+            if result.usable:
+                good.append(result)
+        if good:
+            changes.append(_change(group, good, plans))
+    if changes:
+        with phase("commit"):
+            lake.commit_all(changes)
+    for result in done:
+        for path in result.staged.values():
+            files.remove(path)
+        yield replace(result, entry=None, staged={})
+
+
+def _shorter(result: RunResult, plan: RunPlan) -> tuple[str, ...]:
+    """Return inputs that have fewer lines than when they were last read."""
+    before = {label_of(s): s["lines"] for run in plan.replaces for s in run.sources}
+    now = {label_of(s): s["lines"] for s in result.entry.sources} if result.entry else {}
+    return tuple(label for label, lines in now.items() if lines < before.get(label, 0))
+
+
+def _change(group: str, results: Sequence[RunResult], plans: Mapping[str, RunPlan]) -> Change:
+    """Return the change of a group: its new runs, and the runs that they replace."""
+    new = {result.run_id for result in results}
+    replaced = [run for name in sorted(new) for run in plans[name].replaces]
+    return Change(
+        group,
+        [result.entry for result in results if result.entry],
+        {final: path for result in results for final, path in result.staged.items()},
+        {r.run_id: r.group for r in replaced if r.run_id not in new or r.group != group},
+    )
+
+
+def skips_of(plan: RunPlan) -> Iterator[Record]:
+    """Yield the records of the inputs of a run without a line of its format."""
+    for entry in (c.entry for c in plan.inputs):
+        folder, name = os.path.split(entry.location)
+        location = location_of(folder if is_uri(folder) else os.path.realpath(folder), name)
+        yield skip_record(entry.path, entry.member, "no_records", location)
+
+
+def commit_skips(
+    lake: Lake,
+    skips: Iterable[Record],
+    covered: Sequence[str],
+    ingested: Collection[str],
+    staging: Path,
+    *,
+    anew: bool,
+) -> None:
+    """Bring the lake's list of skipped inputs up to date.
+
+    An earlier record goes if its input has been ingested since, or if this ingest looked where it
+    lies and did not skip it.
+
+    Args:
+        covered: Locations that this ingest looked at.
+        ingested: Labels of its inputs.
+        anew: Whether the list is written even if it has not changed.
+    """
+    before = {label_of(record): record for record in lake.skipped_inputs()}
+    now = {label_of(record): record for record in skips}
+    inside = tuple(f"{place.rstrip('/')}/" for place in covered)
+    for label, record in before.items():
+        # Earlier versions did not note it: such a record comes back with its own root.
+        location = record.get("location")
+        looked_at = location is None or f"{location}/".startswith(inside)
+        if not looked_at and label not in ingested:
+            now.setdefault(label, record)
+    if now == before and not anew:
+        return
+    records = [now[label] for label in sorted(now)]
+    rows = [{name: r[name] for name in ("path", "member", "reason")} for r in records]
+    schema = tables()["skipped"].storage_schema
+    with ThreadPoolExecutor(LANES) as helper:
+        writer = PartWriter(None, staging, helper)
+        writer.add("skipped", [pa.RecordBatch.from_pylist(rows, schema=schema)])
+        lake.commit_skipped(records, writer.close())

@@ -1,0 +1,140 @@
+"""Parse runs on an executor, and yield their results group by group."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from tracelake.base.errors import WorkersError
+from tracelake.base.signals import wait_for_one
+from tracelake.base.text import counted
+from tracelake.execution import Workers
+from tracelake.ingest.batches import Batch, batches, portable
+from tracelake.ingest.job import RunResult, parse_batch, parse_in_worker
+from tracelake.ingest.options import Options
+from tracelake.ingest.run_plan import RunPlan
+from tracelake.lake.parquet import LANES
+
+_Submit = Callable[[Batch], Future[list[RunResult]]]
+
+
+class Progress(Protocol):
+    """Receives the progress of an ingest; draws, prints or ignores it."""
+
+    def planned(self, runs: int, files: int, weight: int) -> None:
+        """Announce the runs and files to read, and their bytes as far as known."""
+
+    def advance(self, weight: int, files: int, rejected: int) -> None:
+        """Add bytes and files that are done, and rejected lines."""
+
+
+def parse(
+    plans: Sequence[RunPlan],
+    options: Options,
+    staging: Path,
+    base: str,
+    width: int,
+    workers: Workers | None,
+    progress: Progress | None,
+) -> Generator[dict[str, list[RunResult]]]:
+    """Parse runs and yield the results of groups, each when its last run has been parsed.
+
+    Args:
+        base: Directory or URI of the lake.
+        width: Batches that are parsed at the same time by threads of this process.
+        workers: Workers that parse instead; None for threads.
+
+    Raises:
+        WorkersError: Batches were not parsed; all others were yielded before.
+    """
+    if progress:
+        files = sum(len(p.sources) for p in plans)
+        progress.planned(len(plans), files, sum(p.weight for p in plans))
+    open_runs = Counter(p.group for p in plans)
+    done: dict[str, list[RunResult]] = defaultdict(list)
+    failed: list[tuple[Batch, WorkersError]] = []
+    with _submitting(options, staging, base, width, workers, progress) as submit:
+        wide = workers.width if workers else width
+        pending = {submit(batch): batch for batch in batches(plans, wide)}
+        try:
+            while pending:
+                for future in wait_for_one(pending):
+                    batch = pending.pop(future)  # and its results, once they are committed
+                    try:
+                        results = future.result()
+                    except WorkersError as error:
+                        failed.append((batch, error))
+                        results = []
+                    for p, result in zip(itertools.chain(*batch), results, strict=False):
+                        done[p.group].append(result)
+                    open_runs.subtract(p.group for job in batch for p in job)
+                    if workers and progress and results:
+                        _advance_whole(progress, batch, results)
+                # Runs that end during a commit are committed together next, with one sync.
+                yield {g: done.pop(g) for g in sorted(done) if not open_runs[g]}
+        finally:
+            for future in pending:
+                future.cancel()
+    if failed:
+        raise _not_parsed(failed)
+
+
+@contextmanager
+def _submitting(
+    options: Options,
+    staging: Path,
+    base: str,
+    width: int,
+    workers: Workers | None,
+    progress: Progress | None,
+) -> Iterator[_Submit]:
+    """Yield the function that submits a batch; batches end soon if the context fails."""
+    if workers:
+        # The plan already has the hosts of ranks.
+        shaping = replace(options, hosts=None)
+        # Workers see that the staging folder is gone.
+        yield lambda batch: workers.submit(parse_in_worker, portable(batch), shaping, base, staging)
+        return
+    stop = threading.Event()
+
+    def advance(weight: int, files: int, rejected: int) -> None:
+        if stop.is_set():
+            raise CancelledError
+        if progress:
+            progress.advance(weight, files, rejected)
+
+    with (
+        ThreadPoolExecutor((1 + LANES) * width) as helper,
+        ThreadPoolExecutor(width) as runner,
+    ):
+        try:
+            yield lambda batch: runner.submit(parse_batch, batch, options, staging, helper, advance)
+        except BaseException:  # also after an interrupt: running batches end at their next block
+            stop.set()
+            raise
+
+
+def _advance_whole(progress: Progress, batch: Batch, results: Sequence[RunResult]) -> None:
+    weight = sum(p.weight for job in batch for p in job)
+    files = sum(len(p.sources) for job in batch for p in job)
+    progress.advance(weight, files, sum(result.rejected for result in results))
+
+
+def _not_parsed(failed: Sequence[tuple[Batch, WorkersError]]) -> WorkersError:
+    """Return the failed batches as one error; everything else is already in the lake."""
+    inputs = [c.entry.label for batch, _ in failed for job in batch for p in job for c in p.sources]
+    runs = sum(len(job) for batch, _ in failed for job in batch)
+    error = failed[0][1]
+    return WorkersError(
+        f"{counted(runs, 'run')} of {counted(len(inputs), 'input')} could not be read,"
+        f" {inputs[0]} among them: {error.message}",
+        path=error.path,
+        hint=error.hint,
+    )

@@ -1,0 +1,153 @@
+"""Ingest: discover, sniff, group into runs, parse, commit."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from tracelake.base.errors import InputError, UsageError
+from tracelake.base.memory_limit import jobs_within, processors
+from tracelake.base.metrics import count, phase
+from tracelake.execution import Workers
+from tracelake.ingest.commit import commit_dates, commit_groups, commit_skips, skips_of
+from tracelake.ingest.duplicates import settle_duplicates
+from tracelake.ingest.group import group
+from tracelake.ingest.job import RunResult
+from tracelake.ingest.known_inputs import KnownInputs, Record
+from tracelake.ingest.options import Options
+from tracelake.ingest.parse import Progress, parse
+from tracelake.ingest.places import name_hosts
+from tracelake.ingest.report import IngestReport, unplaced
+from tracelake.ingest.run_plan import RunPlan, Status
+from tracelake.ingest.sniff import Sniffed, sniff
+from tracelake.inputs.discover import discover
+from tracelake.lake import Lake, Losses, Snapshot, dropped_runs, label_of, real_name
+
+_READ = (Status.NEW, Status.UPDATED)
+
+
+def ingest(
+    inputs: Sequence[str],
+    lake: Lake,
+    options: Options,
+    *,
+    jobs: int | None = None,
+    memory: int | None = None,
+    workers: Workers | None = None,
+    progress: Progress | None = None,
+    losses: Losses | None = None,
+) -> IngestReport:
+    """Bring a lake up to date with its inputs.
+
+    Args:
+        jobs: Runs parsed at the same time in this process; None for one per processor.
+        memory: Bytes for each process; fewer jobs run at once if they would not fit.
+        workers: Workers that parse runs; None for threads of this process.
+        losses: What is lost of the lake: the input of these runs is read again.
+
+    Raises:
+        InputError: No input is usable.
+        LakeError: The lake cannot be written.
+        UsageError: Not even one job fits into the memory.
+        WorkersError: Runs were not parsed; all others are in the lake.
+    """
+    width = _width(jobs, memory, workers)
+    lost = losses.runs if losses else {}
+    with lake.staging("ingest") as staging:
+        sniffed, plans = _planned(inputs, lake.name, options, staging / "spool", lost)
+        commit_dates(lake, plans)
+        results, skips = [_unread(p) for p in plans if p.status not in _READ], sniffed.skips
+        todo = {p.run_id: p for p in plans if p.status in _READ}
+        with closing(
+            parse([*todo.values()], options, staging, lake.name, width, workers, progress)
+        ) as parsed:
+            for groups in parsed:
+                for result in commit_groups(lake, groups, todo, shorten=options.replace):
+                    if result.usable:
+                        results.append(result)
+                    else:
+                        skips.extend(skips_of(todo[result.run_id]))
+        read_again = {r.run_id for r in results if r.status is Status.UPDATED} & lost.keys()
+        lake.use_own_parts(read_again)
+        anew = losses is not None and any(part in losses.parts for part in lake.snapshot().skipped)
+        labels = {c.entry.label for p in plans for c in p.inputs}
+        with lake.lock("skipped"):  # read, changed and written by one ingest at a time
+            lake.agree(
+                lambda: commit_skips(lake, skips, sniffed.covered, labels, staging, anew=anew)
+            )
+    lake.agree(lambda: settle_duplicates(lake, lost.keys() - read_again))
+    ordered = tuple(sorted(results, key=lambda r: r.run_id))
+    report = IngestReport(ordered, tuple(skips), tuple(unplaced(plans, options.hosts)))
+    count(**report.amounts)
+    if not report.runs:
+        raise _nothing_usable(inputs, skips, options)
+    return report
+
+
+def plan(
+    inputs: Sequence[str], lake_name: str, options: Options, spool: Path
+) -> tuple[list[RunPlan], list[Record]]:
+    """Return what an ingest would do: runs with their status, and skipped inputs.
+
+    Raises:
+        InputError: A name matches nothing.
+        UsageError: An option is wrong.
+    """
+    sniffed, plans = _planned(inputs, lake_name, options, spool)
+    return plans, sniffed.skips
+
+
+def _planned(
+    inputs: Sequence[str],
+    lake_name: str,
+    options: Options,
+    spool: Path,
+    lost: Collection[str] = (),
+) -> tuple[Sniffed, list[RunPlan]]:
+    lake = Lake.find(lake_name)
+    snapshot = lake.snapshot() if lake else Snapshot({}, ())
+    skipped, dropped = (lake.skipped_inputs(), dropped_runs(lake)) if lake else ((), {})
+    known = KnownInputs(snapshot, skipped, dropped, lost)
+    with phase("find"):
+        roots = discover(inputs, spool, real_name(lake_name), options.max_expand)
+        sniffed = sniff(roots, options, known)
+        name_hosts(sniffed)
+    with phase("plan"):
+        return sniffed, group(sniffed, options, known)
+
+
+def _unread(p: RunPlan) -> RunResult:
+    return RunResult(p.run_id, p.format.name, p.status, len(p.inputs), missing=p.missing)
+
+
+def _width(jobs: int | None, memory: int | None, workers: Workers | None) -> int:
+    """Return how many jobs run at once in this process."""
+    width = jobs or processors()
+    if memory is None:
+        return width
+    if workers and jobs_within(memory, workers.per_process) < workers.per_process:
+        raise UsageError(
+            f"--memory is too small for {workers.per_process} threads in a worker:"
+            f" {memory / 1e6:.0f} MB",
+            hint="start workers with fewer threads: dask worker --nthreads 1",
+        )
+    return jobs_within(memory, width)
+
+
+def _nothing_usable(inputs: Sequence[str], skips: Sequence[Record], options: Options) -> InputError:
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for skip in skips:
+        reasons[skip["reason"]].append(label_of(skip))
+    found = "; ".join(
+        f"{reason}: {labels[0]}" + (f" and {len(labels) - 1} more" if len(labels) > 1 else "")
+        for reason, labels in sorted(reasons.items())
+    )
+    return InputError(
+        f"nothing usable ({found or 'no files'})",
+        path=", ".join(inputs),
+        hint="drop --input-format, or list formats with: tracelake formats"
+        if options.input_format
+        else "list the known formats with: tracelake formats",
+    )

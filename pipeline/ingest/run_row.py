@@ -1,0 +1,119 @@
+"""Make the row of a run in `runs` from its files, its lines and the user's options."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tracelake.formats import FileFacts, RunFacts
+from tracelake.ingest.run_plan import RunPlan
+from tracelake.schema import topology
+
+# Sizes in the order in which `runs.config` has them.
+_CONFIG_SIZES = (
+    *("world_size", "tp", "pp", "dp", "cp", "ep", "vpp"),
+    *("micro_batches", "micro_batch_size", "global_batch_size", "layers"),
+)
+_LABEL_LENGTH = 80
+# A scheduler's job: slurm-4711.out, slurm_4711_3, job-4711, jobid=4711.
+_SLURM = re.compile(r"(?:slurm|job|jobid|job_id)[-_.=]\d{3,}(?:_\d+)?", re.IGNORECASE)
+# Folders that are named for what is in them, not for a job.
+_GENERIC = re.compile(
+    r"\.+|logs?|traces?|data|outputs?|out|stdout|stderr|results?|profiles?|raw|files?"
+    r"|(?:ranks?|workers?|stages?|nodes?|hosts?|gpus?|tp|pp|dp)[-_]?\d*",
+    re.IGNORECASE,
+)
+_NUMBERED = re.compile(r".*\d", re.DOTALL)
+# A folder that is named for a run or job although its files have names of their own.
+_JOB = re.compile(r"(?:job|run|exp|experiment|trial|night|jobid)[-_.]?\w*\d\w*", re.IGNORECASE)
+_PACKED = re.compile(r"\.(?:tar|tgz|zip|tar\.\w+)$", re.IGNORECASE)
+
+
+def is_complete(facts: RunFacts) -> bool | None:
+    """Return whether everything expected is there; False for a per-rank run of unknown size."""
+    if facts.ranks is None and facts.ranks_expected is None:
+        return facts.ended
+    if facts.ranks_expected is None:
+        return False
+    return facts.ended is not False and len(facts.ranks or ()) >= facts.ranks_expected
+
+
+def run_row(plan: RunPlan, facts: RunFacts, complete: bool | None) -> dict[str, Any]:
+    """Return the run's values by column of `runs`."""
+    run = plan.run
+    sizes, origin = topology.resolve(printed=facts.topology, named=run.named, given=run.given)
+    first = min(run.sources, key=lambda s: (s.rank is None, s.rank or 0, s.path))
+    return {
+        **{key: sizes.get(key) for key in topology.KEYS},
+        "format": plan.format.name,
+        "name": first.stem,
+        "label": _label(run.sources),
+        "config": _config(plan.format.name, facts, sizes),
+        "run_date": first.stamp,
+        "date_source": None if first.stamp is None else plan.format.dated_by,
+        "model": facts.model,
+        "params": facts.params,
+        "topology_source": sorted(origin.items()),
+        "ranks_seen": None if facts.ranks is None else len(facts.ranks),
+        "ranks_expected": facts.ranks_expected,
+        "complete": complete,
+        "simulated": facts.simulated,
+        "profiled": facts.profiled,
+        "attributes": sorted(facts.attributes.items()),
+        "clock_tick_ns": plan.format.clock_tick_ns,
+    }
+
+
+def _config(format_name: str, facts: RunFacts, sizes: Mapping[str, int]) -> str:
+    """Returns what makes runs comparable as `key=value` words; what is not known is left out."""
+    tokenizer = facts.attributes.get("tokenizer")
+    values: dict[str, object] = {
+        "format": format_name,
+        "simulated": "true" if facts.simulated else None,
+        "model": facts.model,
+        "tokenizer": None if tokenizer is None else tokenizer.lower(),
+        **{key: sizes.get(key) for key in _CONFIG_SIZES},
+        "tensor": facts.signature,
+    }
+    words = ((key, "_".join(str(v).split())) for key, v in values.items() if v is not None)
+    return " ".join(f"{key}={value}" for key, value in words)
+
+
+def _label(sources: Sequence[FileFacts]) -> str:
+    """Return what people call a run of these files.
+
+    That is the value of `--run-pattern`'s group `run`, else a Slurm job in the path, else the
+    job's folder, else the name. It depends on the run's own files only, so that a run has the same
+    label whatever is ingested with it.
+    """
+    first = min(sources, key=lambda s: (s.rank is None, s.rank or 0, s.path))
+    if first.run:
+        return first.run[:_LABEL_LENGTH]
+    hosts = {source.host for source in sources if source.host}
+    folders = _folders(sources, hosts)
+    file_name = posixpath.basename(first.path) if len(sources) == 1 else ""
+    for piece in filter(None, [file_name, *reversed(folders)]):
+        if found := _SLURM.search(piece):
+            return found[0][:_LABEL_LENGTH]
+    if folders and (first.rank is not None or _names_the_job(folders[-1], first.stem)):
+        return folders[-1][:_LABEL_LENGTH]
+    return first.stem[:_LABEL_LENGTH] or "run"
+
+
+def _names_the_job(folder: str, stem: str) -> bool:
+    """Return whether the folder of a run of one file says more than the file's name."""
+    return _JOB.fullmatch(folder) is not None or _NUMBERED.match(stem) is None
+
+
+def _folders(sources: Sequence[FileFacts], hosts: set[str]) -> list[str]:
+    """Return the folders that all files share, the innermost last, without hosts and the like."""
+    shared = os.path.commonpath([posixpath.dirname(source.path) or "." for source in sources])
+    pieces = [_PACKED.sub("", piece) for piece in shared.split("/")]
+    return [
+        piece
+        for piece in pieces
+        if piece and piece not in hosts and _GENERIC.fullmatch(piece) is None
+    ]
