@@ -196,3 +196,38 @@ def test_real_profiles_of_two_ranks_are_one_run_that_says_who_waited(
     longer = [(b - a) / 1000 for a, b in zip(durations[0], durations[1], strict=True)]
     assert waits[0] == pytest.approx(longer[0], abs=0.05)
     assert waits[0] > 21
+
+
+def pair_test(one: str, other: str, gbps: float, size: int = 1 << 30) -> str:
+    """The output of a test between two hosts."""
+    places = "".join(
+        f"#  Rank  {rank} Group  0 Pid  9 on  {host} device  0 [0000:61:00] NVIDIA H100\n"
+        for rank, host in enumerate((one, other))
+    )
+    us = size / gbps / 1000
+    times = f"{us:.1f} {gbps:.2f} {gbps:.2f} 0"
+    row = f" {size} {size // 4} float sum -1 {times} {times}\n"
+    return _HEAD + places + row + "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 1\n"
+
+
+def test_slow_hosts_and_links_of_tests_are_incidents_on_page_and_terminal(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    archive, lake = tmp_path / "archive", tmp_path / "lake"
+    hosts = ["a", "b", "c", "d", "e"]
+    files = {
+        f"all_reduce_{one}_{other}.log": pair_test(one, other, 40 + 2 * i)
+        for i, one in enumerate(hosts)
+        for other in hosts[i + 1 :]
+    }
+    write(archive, files)
+    done = tracelake("run", archive, "--lake", lake)
+    assert done.code == 0
+    assert "No problems found" in done.out
+    write(archive, {"all_reduce_a_b.log": pair_test("a", "b", 3)})
+    done = tracelake("run", archive, "--lake", lake, "--fail-on", "straggler,incomplete")
+    assert done.code == 0  # they belong to no run, so they fail no gate
+    assert "a - b: slow link, cause link, 1 of 1 test" in done.out
+    page = (lake / "report.html").read_text()
+    assert "a - b: all_reduce of 1073741824 bytes reached 3.00 GB/s" in page
+    assert "FROM link_health" in page
