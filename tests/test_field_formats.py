@@ -231,3 +231,14 @@ def test_slow_hosts_and_links_of_tests_are_incidents_on_page_and_terminal(
     page = (lake / "report.html").read_text()
     assert "a - b: all_reduce of 1073741824 bytes reached 3.00 GB/s" in page
     assert "FROM link_health" in page
+
+
+def test_a_fabric_names_the_network_of_jobs_and_tests(tracelake: Command, tmp_path: Path) -> None:
+    archive, lake = tmp_path / "archive", tmp_path / "lake"
+    write(archive, {"all_reduce.log": _HEAD + _TIMES.format("1.50", "1.50")})
+    for fabric in ("ib0", "roce"):
+        assert tracelake("ingest", archive, "--lake", lake, "--fabric", fabric).code == 0
+        assert rows(lake, "runs", "fabric") == [(fabric,)]
+    # Without a name the run is read anew, as with every option that changes rows.
+    assert tracelake("ingest", archive, "--lake", lake).code == 0
+    assert rows(lake, "runs", "fabric") == [(None,)]

@@ -33,6 +33,7 @@ def read_options(
     input_format: str | None,
     run_pattern: str | None,
     hosts: Path | None,
+    fabric: str | None,
     given: str,
     run_gap: float,
     replace: bool,
@@ -51,6 +52,7 @@ def read_options(
         verify,
         None if hosts is None else read_hosts(hosts),
         DecompressionLimit.parse(max_expand),
+        fabric,
     )
 
 

@@ -28,6 +28,7 @@ from tracelake.cli.options import (
     BadRatio,
     Engine,
     EngineName,
+    Fabric,
     FailOn,
     Format,
     Given,
@@ -89,6 +90,7 @@ def run(
     input_format: InputFormat = None,
     run_pattern: RunPattern = None,
     hosts: HostsFile = None,
+    fabric: Fabric = None,
     given: Given = "",
     run_gap: RunGap = RUN_GAP_SECONDS,
     replace: Replace = False,
@@ -178,7 +180,7 @@ def run(
     with Job(lake, request, voice) as job:
         gates = parse_gates(fail_on)
         options = read_options(
-            input_format, run_pattern, hosts, given, run_gap, replace, verify, max_expand
+            input_format, run_pattern, hosts, fabric, given, run_gap, replace, verify, max_expand
         )
         limit, asked = read_memory(memory), read_engine(engine, scheduler, workers, jobs)
         opened = Lake.create(lake)
@@ -226,6 +228,7 @@ def ingest(
     input_format: InputFormat = None,
     run_pattern: RunPattern = None,
     hosts: HostsFile = None,
+    fabric: Fabric = None,
     given: Given = "",
     run_gap: RunGap = RUN_GAP_SECONDS,
     replace: Replace = False,
@@ -249,7 +252,7 @@ def ingest(
     from tracelake.lake import Lake, find_missing
 
     options = read_options(
-        input_format, run_pattern, hosts, given, run_gap, replace, verify, max_expand
+        input_format, run_pattern, hosts, fabric, given, run_gap, replace, verify, max_expand
     )
     if dry_run:
         print_dry_run(inputs, lake, options, output_format)

@@ -102,6 +102,15 @@ HostsFile = Annotated[
         help="CSV file with the host of each rank: rank, host[, device][, run] (run: path glob).",
     ),
 ]
+Fabric = Annotated[
+    str | None,
+    typer.Option(
+        "--fabric",
+        metavar="NAME",
+        help="Network that these jobs and bandwidth tests ran on: jobs are compared with tests of"
+        " the same name where hosts do not tell.",
+    ),
+]
 Given = Annotated[
     str,
     typer.Option(
