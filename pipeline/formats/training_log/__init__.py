@@ -77,6 +77,7 @@ _ACROSS = re.compile(r".*?(\(min, max\) time|times) across ranks \(ms\):.*", re.
 _MIN_MAX = re.compile(r"\s*(\S+?) ?\.*: \(([0-9.]+), ([0-9.]+)\)\s*", re.ASCII)
 _ALL_NAME = re.compile(r"  ([\w/().+-]+):\s*", re.ASCII)
 _ALL_RANK = re.compile(r"\s+rank +(\d+): ([0-9.]+)\s*", re.ASCII)
+_WHOLE_STEP = "sum(1f1b+optim)"
 _ECHO = re.compile(r"rank_id: (\d+), ([\w()+]+) time: ([0-9.]+)", re.ASCII)
 _REPORT = re.compile(r".*=== Straggler Report at Step (\d+).*", re.ASCII)
 _REPORTED = re.compile(r"\s*(?:.* )?Rank (\d+): ([0-9.]+) ?ms\b.*", re.ASCII)
@@ -151,6 +152,7 @@ class _Reader:
         self._name = ""
         self._report = 0
         self._times: Counter[tuple[int, str]] = Counter()
+        self._copies: Counter[int] = Counter()
 
     def read(self, text: str) -> Rows | str:
         # A progress bar writes over itself.
@@ -163,7 +165,8 @@ class _Reader:
         return rows
 
     def finish(self) -> RunFacts:
-        ended = self._steps.last >= self._total if self._total else None
+        last = max([self._steps.last, *self._copies])
+        ended = last >= self._total if self._total else None
         return RunFacts(topology=self._topology, attributes=self._attributes, ended=ended)
 
     def _read(self, text: str) -> list[_Row] | str:
@@ -319,9 +322,11 @@ class _Reader:
         rows = []
         for rank, name, time in _ECHO.findall(text):
             key = whole(rank, 31), name
-            row = self._timing(name, "own", time, key[0], self._times[key] + 1)
-            self._times[key] += 1
-            rows.append(row)
+            step = self._times[key] + 1
+            rows.append(self._timing(name, "own", time, key[0], step))
+            if name == _WHOLE_STEP:
+                rows.append(self._step_of_rank(key[0], step, time))
+            self._times[key] = step
         for bound, name, time, rank in _SPREAD.findall(text):
             rows.append(
                 self._timing(name, "min" if bound == "Mn" else "max", time, whole(rank, 31))
@@ -332,6 +337,12 @@ class _Reader:
             rank = whole(found[1], 31)
             rows.append(self._timing("straggler_report", "own", found[2], rank, self._report))
         return rows
+
+    def _step_of_rank(self, rank: int, step: int, time: str) -> _Row:
+        """Return the row of a step that a rank of Echo's jobs timed; other ranks are copies."""
+        row = {"step": step, "copy": self._copies[step], "batches_covered": 1, "rank": rank}
+        self._copies[step] += 1
+        return "train_steps", {**row, "time_basis": "own", "step_time_ns": rounded_ns(time, 6)}
 
     # --- arguments -------------------------------------------------------------------------
 
@@ -357,6 +368,8 @@ class _Reader:
             return
         if size:
             self._topology.setdefault(size, int(said))
+        elif key == "train_iters":
+            self._total = self._total or int(said)
         elif key in _KEPT:
             self._attributes.setdefault(key, said)
             if key == "log_interval":
