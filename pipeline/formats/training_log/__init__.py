@@ -93,6 +93,7 @@ _PLAN = re.compile(
     r" total steps (\d+).*",
     re.ASCII,
 )
+_DATETIME = re.compile(r".*\] datetime: (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) *", re.ASCII)
 _SIZES = {
     "world size": "world_size",
     "data-parallel[ -]size": "dp",
@@ -351,6 +352,8 @@ class _Reader:
             for words, key in _SIZES.items():
                 if found := re.search(rf"{words}: +(\d{{1,9}})", text, re.ASCII):
                     self._topology.setdefault(key, int(found[1]))
+        elif found := _DATETIME.fullmatch(text):
+            self._attributes["last_datetime"] = found[1]
         elif found := _CONFIG.fullmatch(text):
             self._size(_CONFIGS.get(found[1]), found[1], found[2])
         elif found := _MESH.fullmatch(text):
@@ -419,6 +422,7 @@ FORMAT = LineFormat(
         Record(r".*using world size: .*|(?:.*arguments\.py:\d+\] : )?\s*\w+ \.{2,} ?\S+\s*"),
         Record(r".*\[config\.py:\d+:print\] +(?:train_|gradient_acc)\w+[ .]+\d+\s*"),
         Record(rf"\s*(?:{'|'.join(sorted({*_ARGUMENTS, *_KEPT}))}): \d+,?\s*"),
+        Record(r".*\] datetime: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d *"),
         Record(r".*Building \d-D device mesh with \[.*|.*Training starts at step \d+.*"),
         Irrelevant("nccl", r".*NCCL (?:INFO|WARN|TRACE) .*", "Message of NCCL."),
         Irrelevant("blank", r"\s*", "Empty."),
