@@ -184,6 +184,7 @@ def test_describe_and_formats_need_no_lake(tracelake: Command) -> None:
         "megascan",
         "nccl_debug",
         "nccl_tests",
+        "nccl_tests_json",
         "optimus",
         "rank_trace",
         "straggler_analysis",

@@ -14,6 +14,7 @@ import duckdb
 import pytest
 
 from tests.conftest import Command
+from tests.corpus import corpus_folder
 from tests.lakes import rows
 from tests.parsing import parse
 from tests.traces import trace, trace_name, write
@@ -96,8 +97,26 @@ def test_a_log_of_nccl_names_the_hosts_of_traces_beside_it(
 
 
 def test_no_real_file_is_claimed_by_two_formats(field: Path) -> None:
-    for path in sorted(p for p in field.rglob("*") if p.is_file()):
-        assert len(claims(path.read_bytes()[:HEAD_BYTES])) <= 1, path
+    """Of all real files, each is claimed by the format of its folder alone, or by none."""
+    folders = [folder for folder in (field, corpus_folder()) if folder]
+    claimed: Counter[tuple[str, str]] = Counter()
+    for path in sorted(p for folder in folders for p in folder.rglob("*") if p.is_file()):
+        with path.open("rb") as file:
+            found = claims(file.read(HEAD_BYTES))
+        assert len(found) <= 1, path
+        claimed.update(
+            (path.relative_to(f).parts[0], found[0].name)
+            for f in folders
+            if found and path.is_relative_to(f)
+        )
+    of_folder: dict[str, set[str]] = {}
+    for folder_name, format_name in claimed:
+        of_folder.setdefault(folder_name, set()).add(format_name)
+    for folder_name in formats().keys() & of_folder.keys() - {"nccl_debug"}:
+        assert of_folder[folder_name] == {folder_name}
+    # Logs with NCCL_DEBUG=INFO are also output of training.
+    assert of_folder["nccl_debug"] <= {"nccl_debug", "training_log"}
+    assert "nccl_tests_json" not in {name for _, name in claimed}
 
 
 def test_real_bandwidth_tests_have_all_rows_and_times(field: Path) -> None:
@@ -210,3 +229,64 @@ def test_real_profiles_of_two_ranks_are_one_run_that_says_who_waited(
     longer = [(b - a) / 1000 for a, b in zip(durations[0], durations[1], strict=True)]
     assert waits[0] == pytest.approx(longer[0], abs=0.05)
     assert waits[0] > 21
+
+
+def pair_test(one: str, other: str, gbps: float, size: int = 1 << 30) -> str:
+    """The output of a test between two hosts."""
+    places = "".join(
+        f"#  Rank  {rank} Group  0 Pid  9 on  {host} device  0 [0000:61:00] NVIDIA H100\n"
+        for rank, host in enumerate((one, other))
+    )
+    us = size / gbps / 1000
+    times = f"{us:.1f} {gbps:.2f} {gbps:.2f} 0"
+    row = f" {size} {size // 4} float sum -1 {times} {times}\n"
+    return _HEAD + places + row + "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 1\n"
+
+
+def test_slow_hosts_and_links_of_tests_are_incidents_on_page_and_terminal(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    archive, lake = tmp_path / "archive", tmp_path / "lake"
+    hosts = ["a", "b", "c", "d", "e"]
+    files = {
+        f"all_reduce_{one}_{other}.log": pair_test(one, other, 40 + 2 * i)
+        for i, one in enumerate(hosts)
+        for other in hosts[i + 1 :]
+    }
+    write(archive, files)
+    done = tracelake("run", archive, "--lake", lake)
+    assert done.code == 0
+    assert "No problems found" in done.out
+    write(archive, {"all_reduce_a_b.log": pair_test("a", "b", 3)})
+    done = tracelake("run", archive, "--lake", lake, "--fail-on", "straggler,incomplete")
+    assert done.code == 0  # they belong to no run, so they fail no gate
+    assert "a - b: slow link, cause link, 1 of 1 test" in done.out
+    page = (lake / "report.html").read_text()
+    assert "a - b: all_reduce of 1073741824 bytes reached 3.00 GB/s" in page
+    assert "FROM link_health" in page
+
+
+def test_a_fabric_names_the_network_of_jobs_and_tests(tracelake: Command, tmp_path: Path) -> None:
+    archive, lake = tmp_path / "archive", tmp_path / "lake"
+    write(archive, {"all_reduce.log": _HEAD + _TIMES.format("1.50", "1.50")})
+    for fabric in ("ib0", "roce"):
+        assert tracelake("ingest", archive, "--lake", lake, "--fabric", fabric).code == 0
+        assert rows(lake, "runs", "fabric") == [(fabric,)]
+    # Without a name the run is read anew, as with every option that changes rows.
+    assert tracelake("ingest", archive, "--lake", lake).code == 0
+    assert rows(lake, "runs", "fabric") == [(None,)]
+
+
+def test_show_names_the_log_of_a_traced_job(tracelake: Command, tmp_path: Path) -> None:
+    archive, lake = tmp_path / "archive", tmp_path / "lake"
+    write(archive, {f"job_42/{trace_name(rank)}": trace(rank) for rank in range(2)})
+    log = "iteration 1/ 1 | elapsed time per iteration (ms): 9.0 | lm loss: 8.5 |\n"
+    write(archive, {"job_42/train.log": log, "job_7/train.log": log.replace("9.0", "8.0")})
+    assert tracelake("run", archive, "--lake", lake).code == 0
+    found = rows(lake, "runs", "format, run_id", "WHERE label = 'job_42' ORDER BY format")
+    (_, traced), (_, printed) = found
+    assert (
+        "same job: job_42 (training_log), by label" in tracelake("show", traced, "--lake", lake).out
+    )
+    views = json.loads(tracelake("show", printed, "--lake", lake, "--format", "json").out)["views"]
+    assert [(view["view_run_id"], view["related_by"]) for view in views] == [(traced, "label")]

@@ -146,6 +146,7 @@ def test_the_document_is_made_of_the_rows_of_the_warehouse(tracelake: Command, l
     assert list(told) == [
         "run_id",
         "run",
+        "views",
         "inputs",
         "summary",
         "baseline",

@@ -150,6 +150,12 @@ class IngestOptions:
         "CSV file with the host of each rank: rank, host[, device][, run] (run: path glob).",
         metavar="FILE",
     )
+    fabric: str | None = option(
+        None,
+        "Network that these jobs and bandwidth tests ran on: jobs are compared with tests of"
+        " the same name where hosts do not tell.",
+        metavar="NAME",
+    )
     given: str = option(
         "",
         f"Topology that the input does not give: {', '.join(topology.KEYS)}.",
@@ -185,6 +191,7 @@ class IngestOptions:
             verify=self.verify,
             hosts=None if self.hosts is None else read_hosts(self.hosts),
             max_expand=DecompressionLimit.parse(self.max_expand),
+            fabric=self.fabric,
         )
 
 

@@ -15,7 +15,7 @@ from tracelake.formats.lines import Irrelevant, LineFormat, Record, Reject
 from tracelake.formats.readers import BadValueError, Rows, number, scaled, whole
 
 _HEADING = re.compile(rb"# nThread +[0-9]+ +nGpus +[0-9]+ +minBytes ")
-_TESTS = {
+COLLECTIVES = {
     "all_reduce": "all_reduce",
     "all_gather": "all_gather",
     "reduce_scatter": "reduce_scatter",
@@ -31,9 +31,9 @@ _TESTS = {
 }
 # The longest first: "reduce" is a part of others.
 _NAMED = sorted(
-    {name.replace("_", ""): c for name, c in _TESTS.items()}.items(), key=lambda x: -len(x[0])
+    {name.replace("_", ""): c for name, c in COLLECTIVES.items()}.items(), key=lambda x: -len(x[0])
 )
-_DTYPES = {"half": "float16", "float": "float32", "double": "float64"}
+DTYPES = {"half": "float16", "float": "float32", "double": "float64"}
 _RANK = re.compile(
     r"#\s*Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+([\w.-]+)\s+device\s+(\d+)\s.*",
     re.ASCII,
@@ -43,6 +43,7 @@ _STARTS = re.compile(r"# Collective test starting: (\w+?)(?:_perf)?\s*", re.ASCI
 _ENDS = re.compile(r"# (?:Collective test concluded:|Avg bus bandwidth|Out of bounds values).*")
 _PERF = re.compile(r"(?:.*[/ ])?(\w+)_perf(?: .*)?", re.ASCII)
 _LIBRARY = re.compile(r".*NCCL version (\d+\.\d+\.\d+).*", re.ASCII)
+_CLOCK = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", re.ASCII)
 _BROKEN = "broken_row"
 _BROKEN_RANK = "broken_rank"
 
@@ -51,7 +52,7 @@ def _sniff(head: bytes) -> Claim:
     return Claim.YES if b"# nThread " in head and _HEADING.search(head) else Claim.NO
 
 
-def _collective(words: str) -> str | None:
+def collective_of(words: str) -> str | None:
     """Return the collective that a file's name says."""
     joined = re.sub(r"[_\-. ]", "", words.lower())
     return next((collective for name, collective in _NAMED if name in joined), None)
@@ -59,7 +60,7 @@ def _collective(words: str) -> str | None:
 
 class _Reader:
     def __init__(self, facts: FileFacts) -> None:
-        self._fallback = _collective(facts.stem)
+        self._fallback = collective_of(facts.stem)
         self._test = 0
         self._announced = False
         self._collective = self._fallback
@@ -68,6 +69,7 @@ class _Reader:
         self._unfinished: list[dict[str, object]] = []
         self._versions: tuple[str | None, str | None] = (None, None)
         self._errors = False
+        self._per_iteration = False
 
     def read(self, text: str) -> Rows | str:
         if not text.lstrip().startswith("#"):
@@ -77,11 +79,11 @@ class _Reader:
         elif text.startswith(("#  Rank", "#   Rank")):
             return _BROKEN_RANK
         elif version := _VERSION.fullmatch(text):
-            self._versions = version[1], _library(version[2]) or self._versions[1]
+            self._versions = version[1], library_version(version[2]) or self._versions[1]
         elif starts := _STARTS.fullmatch(text):
             self._begin()
             self._announced = True
-            self._collective = _TESTS.get(starts[1], starts[1])
+            self._collective = COLLECTIVES.get(starts[1], starts[1])
         elif text.startswith("# nThread"):
             if not self._announced:
                 self._begin()
@@ -90,6 +92,7 @@ class _Reader:
             self._open = False
         elif " size " in text:
             self._errors = "error" in text
+            self._per_iteration = "i_min" in text
         return ()
 
     def finish(self) -> RunFacts:
@@ -101,7 +104,7 @@ class _Reader:
         if library := _LIBRARY.fullmatch(text):
             self._versions = self._versions[0], library[1]
         elif command := _PERF.fullmatch(text):
-            self._collective = self._fallback = _TESTS.get(command[1], self._collective)
+            self._collective = self._fallback = COLLECTIVES.get(command[1], self._collective)
         return ()
 
     def _begin(self) -> None:
@@ -121,15 +124,22 @@ class _Reader:
         self._open = False
 
     def _row(self, words: list[str]) -> Rows | str:
-        if not 11 <= len(words) <= 13:
+        if len(words) > 2 and _CLOCK.fullmatch(" ".join(words[-2:])):
+            words = words[:-2]
+        # Columns of a placement, and before those of both, or of in place alone.
+        wide = 8 if self._per_iteration else 4
+        first = next((len(words) - n for n in (2 * wide, wide) if 3 <= len(words) - n <= 5), 0)
+        if not first:
             return _BROKEN
-        operation = [word for word in words[3:-8] if re.search("[a-z]", word)]
+        operation = [word for word in words[3:first] if re.search("[a-z]", word)]
+        in_place = words[-wide:]
+        out_of_place = words[first:-wide] or ["N/A"]
         ranks = sorted(self._ranks)
         shared = {
             "test": max(self._test, 1),
             "collective": self._collective,
             "size_bytes": whole(words[0]),
-            "dtype": _DTYPES.get(words[2], words[2]),
+            "dtype": DTYPES.get(words[2], words[2]),
             "redop": next((word for word in operation if word != "none"), None),
             "ranks": len(ranks) or None,
             "hosts": [self._ranks[rank][0] for rank in ranks] or None,
@@ -139,13 +149,11 @@ class _Reader:
         }
         whole(words[1])
         rows = []
-        for placement, (time, algbw, busbw, wrong) in (
-            ("out", words[-8:-4]),
-            ("in", words[-4:]),
-        ):
-            if time == "N/A":
+        for placement, printed in (("out", out_of_place), ("in", in_place)):
+            if printed[0] == "N/A":
                 continue
-            speeds = {"algbw_gbps": _speed(algbw), "busbw_gbps": _speed(busbw)}
+            time, algbw, busbw, wrong = printed[:4]
+            speeds = {"algbw_gbps": speed(algbw), "busbw_gbps": speed(busbw)}
             found = {"time_ns": scaled(time, 3), **speeds, "wrong": self._wrong(wrong)}
             rows.append(("bandwidth_tests", {**shared, "placement": placement, **found}))
         return rows or _BROKEN
@@ -158,7 +166,7 @@ class _Reader:
         return None if self._errors or math.isnan(value) else scaled(text, 0)
 
 
-def _speed(text: str) -> float | None:
+def speed(text: str) -> float | None:
     """Return a printed bandwidth; a time of zero gives `inf` or `nan`."""
     value = number(text)
     if value < 0:
@@ -166,7 +174,7 @@ def _speed(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _library(code: str | None) -> str | None:
+def library_version(code: str | None) -> str | None:
     """Return the version of NCCL from its number, as 2.28.7 from 22807."""
     if code is None:
         return None

@@ -187,7 +187,9 @@ class _RunWork:
             records.append(file.record(row))
         complete = is_complete(facts)
         self._writer.add("sources", [_rows("sources", rows)])
-        self._writer.add("runs", [_rows("runs", [run_row(self.plan, facts, complete)])])
+        self._writer.add(
+            "runs", [_rows("runs", [run_row(self.plan, facts, complete, options.fabric)])]
+        )
         self._writer.add("faults", [self._ledger.fault_batch()])
         shaping = options.shaping(self.plan.format)
         staged = self._writer.close()

@@ -27,6 +27,7 @@ class Options:
         hosts: Host of each rank, from `--hosts`. Stored per input, not with `shaping`: a
             changed line affects only the runs whose hosts it gives.
         max_expand: How far a compressed input may expand.
+        fabric: Name of the network that runs and bandwidth tests ran on.
     """
 
     input_format: str | None = None
@@ -37,6 +38,7 @@ class Options:
     verify: bool = False
     hosts: Hosts | None = None
     max_expand: DecompressionLimit = DEFAULT_EXPANSION
+    fabric: str | None = None
 
     def shaping(self, fmt: Format) -> dict[str, Any]:
         """Return the options that change rows, as stored with a run."""
@@ -48,4 +50,5 @@ class Options:
             "run_pattern": self.run_pattern,
             "given": dict(sorted(self.given.items())),
             "run_gap_seconds": self.run_gap_seconds,
+            **({"fabric": self.fabric} if self.fabric else {}),
         }

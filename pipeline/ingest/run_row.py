@@ -41,7 +41,9 @@ def is_complete(facts: RunFacts) -> bool | None:
     return facts.ended is not False and len(facts.ranks or ()) >= facts.ranks_expected
 
 
-def run_row(plan: RunPlan, facts: RunFacts, complete: bool | None) -> dict[str, Any]:
+def run_row(
+    plan: RunPlan, facts: RunFacts, complete: bool | None, fabric: str | None
+) -> dict[str, Any]:
     """Return the run's values by column of `runs`."""
     run = plan.run
     sizes, origin = topology.resolve(printed=facts.topology, named=run.named, given=run.given)
@@ -62,6 +64,7 @@ def run_row(plan: RunPlan, facts: RunFacts, complete: bool | None) -> dict[str, 
         "complete": complete,
         "simulated": facts.simulated,
         "profiled": facts.profiled,
+        "fabric": fabric or None,
         "attributes": sorted(facts.attributes.items()),
         "clock_tick_ns": plan.format.clock_tick_ns,
     }

@@ -1,42 +1,75 @@
 -- What the progress records of a log say about each step.
 -- Record I is printed for the batch of index I, which is step I + 1 of its epoch; a record over
 -- several batches gives none of them a time. Records that say what their time is are of the steps
--- themselves, and a mean is the time of each step it covers.
+-- themselves, and a mean is the time of each step it covers. Where a record prints no time, samples
+-- per second give that of its latest step, and where it prints tokens per second, the dates of two
+-- records give the mean between them.
 -- @internal
 -- @grain run_id, step
 -- @column step_ns DOUBLE ns | Median over copies of the record's time.
 -- @column loss DOUBLE | Median over copies of the record's loss.
+-- @column basis VARCHAR | What step_ns is, as in step_stats.
 -- @column untimed_reason VARCHAR | Why the step has no time, if it has none.
 WITH records AS (
     SELECT
-        run_id,
-        CASE WHEN time_basis IS NULL
-            THEN (coalesce(epoch, 1)::BIGINT - 1) * coalesce(steps_per_epoch, 0) + step + 1
-            ELSE step
+        t.run_id,
+        CASE WHEN t.time_basis IS NULL
+            THEN (coalesce(t.epoch, 1)::BIGINT - 1) * coalesce(t.steps_per_epoch, 0) + t.step + 1
+            ELSE t.step
         END AS last_step,
-        coalesce(batches_covered, 1) AS batches,
-        step_time_ns,
-        loss,
-        time_basis
-    FROM train_steps
-    WHERE step IS NOT NULL
+        coalesce(t.batches_covered, 1) AS batches,
+        t.step_time_ns,
+        t.loss,
+        t.time_basis,
+        t.samples_per_s,
+        coalesce(t.global_batch_size, r.global_batch_size) AS samples,
+        CASE WHEN t.tokens_per_s > 0 AND lag(t.step) OVER file = t.step - t.batches_covered
+            THEN epoch_us(t.logged_at) - epoch_us(lag(t.logged_at) OVER file)
+        END AS between_us
+    FROM train_steps AS t
+    JOIN runs AS r USING (run_id)
+    WHERE t.step IS NOT NULL
+    WINDOW file AS (PARTITION BY t.run_id, t.source_id ORDER BY t.line, t.copy)
+),
+timed AS (
+    SELECT
+        *,
+        CASE
+            WHEN step_time_ns IS NOT NULL THEN step_time_ns::DOUBLE
+            WHEN samples_per_s >= 1e-6 THEN 1e9 * samples / samples_per_s
+            WHEN between_us > 0 THEN 1e3 * between_us / batches
+        END AS time_ns,
+        CASE
+            WHEN step_time_ns IS NOT NULL
+                THEN coalesce(time_basis, CASE batches WHEN 1 THEN 'own' ELSE 'mean' END)
+            WHEN samples_per_s >= 1e-6 THEN 'samples_per_s'
+            WHEN between_us > 0 THEN 'dates'
+        END AS basis
+    FROM records
 ),
 covered AS (
-    SELECT *, unnest(range(last_step - batches + 1, last_step + 1))::INTEGER AS covered_step
-    FROM records
+    SELECT
+        *,
+        unnest(range(last_step - batches + 1, last_step + 1))::INTEGER AS covered_step,
+        -- What the time of the record is the time of.
+        CASE
+            WHEN basis = 'samples_per_s' THEN covered_step = last_step
+            ELSE coalesce(time_basis <> 'includes_first', batches = 1)
+        END AS told
+    FROM timed
     -- Beyond these numbers it is no record of steps.
     WHERE last_step BETWEEN 1 AND 2147483646 AND batches BETWEEN 1 AND 1000
 )
 SELECT
     run_id,
     covered_step AS step,
-    quantile_cont(step_time_ns, 0.5) FILTER (
-        coalesce(time_basis <> 'includes_first', batches = 1)
-    ) AS step_ns,
+    quantile_cont(time_ns, 0.5) FILTER (told) AS step_ns,
     quantile_cont(loss, 0.5) FILTER ((time_basis IS NOT NULL OR batches = 1) AND isfinite(loss))
         AS loss,
+    min(basis) FILTER (told AND time_ns IS NOT NULL) AS basis,
     CASE
         WHEN bool_and(coalesce(time_basis = 'includes_first', false)) THEN 'includes_first_step'
+        WHEN bool_or(told AND samples_per_s IS NOT NULL AND samples IS NULL) THEN 'batch_size_unknown'
         WHEN bool_and(time_basis IS NOT NULL) THEN 'no_step_time'
         ELSE 'several_steps'
     END AS untimed_reason

@@ -61,6 +61,7 @@ remedied AS (
         {'reason': 'warmup_only', 'remedy': 'log more than one step'},
         {'reason': 'several_steps', 'remedy': 'print a progress record for every step'},
         {'reason': 'includes_first_step', 'remedy': 'print a progress record for every step'},
+        {'reason': 'batch_size_unknown', 'remedy': 'give --set global_batch_size=N'},
         {'reason': 'no_step_time', 'remedy': 'print the time per iteration'},
         {'reason': 'no_record', 'remedy': 'print a progress record for every step'},
         {'reason': 'no_stage_times', 'remedy': CASE
@@ -97,8 +98,8 @@ SELECT
     said.reason,
     said.remedy,
     said.reason NOT IN (
-        'warmup_only', 'several_steps', 'includes_first_step', 'no_step_time', 'no_record',
-        'no_stage_times'
+        'warmup_only', 'several_steps', 'includes_first_step', 'batch_size_unknown', 'no_step_time',
+        'no_record', 'no_stage_times'
     ) AS partly
 FROM remedied
 UNION ALL

@@ -3,6 +3,7 @@
 -- @grain run_id, step
 -- @column step_ns DOUBLE ns | Rank traces: from the first operation to the end of the last, over ranks. Logs: the progress record's time.
 -- @column loss DOUBLE | Loss of the step.
+-- @column time_basis VARCHAR | What the time is, as in step_stats.
 -- @column traced BOOLEAN | Known from rank traces.
 WITH traced AS (
     SELECT
@@ -40,6 +41,7 @@ SELECT
     step,
     CASE WHEN reason IS NULL THEN step_ns::DOUBLE END AS step_ns,
     NULL::DOUBLE AS loss,
+    CASE WHEN reason IS NULL THEN 'traced' END AS time_basis,
     true AS traced,
     reason
 FROM traced
@@ -49,6 +51,7 @@ SELECT
     l.step,
     r.step_ns,
     r.loss,
+    r.basis,
     false,
     CASE
         WHEN r.run_id IS NULL THEN 'no_record'

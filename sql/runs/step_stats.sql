@@ -8,6 +8,7 @@
 -- @column warmup BOOLEAN | Step 1 of a log; leading steps of a trace of 3 or more that take over twice the median of those after them.
 -- @column outlier BOOLEAN | Off the median by over 5 x 1.4826 x MAD, the MAD at least 1 % of the median, warm-up left out.
 -- @column stages_reason VARCHAR | Why there is no busiest stage.
+-- @column time_basis VARCHAR | What step_ms is: traced; own, the record of this step; mean, of a record over several steps; samples_per_s, the batch over the printed samples per second; dates, the time between two records over their steps. NULL without a time.
 WITH following AS (
     SELECT
         *,
@@ -71,7 +72,8 @@ SELECT
     NOT w.warmup AND abs(w.step_ns - m.median_ns) > 5 * robust_scale(m.mad_ns, m.median_ns)
         AS outlier,
     w.reason,
-    CASE WHEN j.run_id IS NULL THEN 'no_stage_times' ELSE j.stages_reason END AS stages_reason
+    CASE WHEN j.run_id IS NULL THEN 'no_stage_times' ELSE j.stages_reason END AS stages_reason,
+    w.time_basis
 FROM warm AS w
 LEFT JOIN runs_median AS m USING (run_id)
 LEFT JOIN judged AS j ON j.run_id = w.run_id AND j.step = w.step

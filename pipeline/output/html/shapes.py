@@ -270,10 +270,10 @@ FLEET: Mapping[str, Shape] = {
         rows=24,
         empty="No problems found.",
         source=f"""
-            SELECT DISTINCT i.*
-            FROM incidents AS i
-            JOIN findings AS f USING (incident)
-            SEMI JOIN {PAGE_RUNS} AS p ON p.run_id = f.run_id
+            SELECT *
+            FROM incidents
+            WHERE incident IN (SELECT incident FROM findings SEMI JOIN {PAGE_RUNS} USING (run_id))
+                OR (counted = 'test' AND latest_run IN (SELECT run_id FROM {PAGE_RUNS}))
         """,
     ),
     "straggler_history": Shape(

@@ -77,10 +77,11 @@ def print_ending(ending: Ending, lake: str, page: Page) -> None:
 def _incident(row: Row) -> str:
     """Return an incident as one line: since when, what, why, what it costs."""
     cost = row["cost_gpu_hours_per_day"]
-    said = [f"since {row['since'][:10]}", f"{row['subject']}: {row['kind'].replace('_', ' ')}"]
+    since = [f"since {row['since'][:10]}"] if row["since"] else []
+    said = [*since, f"{row['subject']}: {row['kind'].replace('_', ' ')}"]
     if row["cause"] not in (None, "unclear"):
         said.append(f"cause {row['cause']}")
     if cost is not None:
         said.append(f"{cost:,.1f} GPU h a day")
-    said.append(f"{row['slow_runs']:,} of {counted(row['runs'], 'run')}")
+    said.append(f"{row['slow_runs']:,} of {counted(row['runs'], row['counted'])}")
     return ", ".join(said)

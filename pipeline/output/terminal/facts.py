@@ -96,6 +96,13 @@ _OPPORTUNITIES = """
     SELECT kind, gain_ratio, change, confidence, evidence
     FROM opportunities WHERE run_id = $1 ORDER BY gain_ratio DESC, kind
 """
+_VIEWS = """
+    SELECT v.view_run_id, v.view_format, v.view_label, l.hash, v.related_by
+    FROM run_views AS v
+    JOIN run_list AS l ON l.run_id = v.view_run_id
+    WHERE v.run_id = $1
+    ORDER BY v.view_format, v.view_run_id
+"""
 _INPUTS = """
     SELECT count(*) AS files, sum(bytes)::BIGINT AS bytes, sum(lines)::BIGINT AS lines,
         sum(rejected)::BIGINT AS rejected
@@ -127,6 +134,7 @@ def read_run(con: duckdb.DuckDBPyConnection, run_id: str) -> Document:
     return {
         "run_id": run_id,
         "run": _row(con, "runs", run_id),
+        "views": read_rows(con, _VIEWS, [run_id]),
         "inputs": read_rows(con, _INPUTS, [run_id])[0],
         "summary": _without(_row(con, "run_summary", run_id), "not_computable"),
         "baseline": _row(con, "run_history", run_id),

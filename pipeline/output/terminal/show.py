@@ -60,6 +60,9 @@ def _head(document: Document, page: Page) -> None:
         f"{counted(inputs['files'], 'file')}, {words.size(inputs['bytes'])},"
         f" {counted(inputs['lines'], 'line')}, {inputs['rejected']:,} rejected"
     )
+    for view in document["views"]:
+        named = f"{view['view_label'] or view['view_run_id']} ({view['view_format']})"
+        page.prose(f"same job: {named}, by {view['related_by']}: show {view['hash']}")
     page.line()
     _figures(document, page)
 

@@ -1,0 +1,431 @@
+"""Read the output of training jobs: Megatron-LM and its forks, DeepSpeed, NeMo, torchtitan.
+
+Progress records are lines of `key: value` in any order. Timers over ranks, reports of stragglers
+and the arguments that a job prints are read too; everything else is irrelevant.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from tracelake.formats import Claim, FileFacts, RunFacts
+from tracelake.formats.lines import Irrelevant, LineFormat, Record
+from tracelake.formats.readers import ANSI, Rows, number, rounded_ns, whole
+from tracelake.formats.training_log.steps import Printed, Steps
+from tracelake.formats.training_log.values import (
+    RECORD_END,
+    TIMER_END,
+    gib,
+    logged_at,
+    moment,
+    value_of,
+    values_of,
+    whole_fields,
+)
+
+_HEADS = (
+    (b"iteration", rb"iteration +[0-9]+ */ *[0-9]+ *\|"),
+    (b"using world size", rb"using world size: +[0-9]+, data-parallel"),
+    (b" arguments --", rb"-{8,} (?:end of )?arguments -{8,}"),
+    (b"timer.py:", rb"\[timer\.py:[0-9]+:stop\] "),
+    (b"log_dist]", rb":log_dist\] \[Rank [0-9-]+\] "),
+    (b"across ranks", rb"times? across ranks \(ms\):"),
+    (b"time (ms)", rb"time \(ms\) \| [a-z]"),
+    (b" loss: ", rb"steps?: +[0-9]+ +loss: +[0-9]"),
+    (b"train_step_timing in s=", rb", global_step=[0-9]"),
+    (b"Straggler Report", rb"=== Straggler Report at Step [0-9]+"),
+    (b"[launch.py:", rb"\[INFO\] \[launch\.py:[0-9]+:"),
+)
+# Of launchers: where a long preamble comes before what the trainer prints.
+_LAUNCHERS = re.compile(
+    rb"\bpretrain_[a-z0-9_]+\.py|--train-(?:iters|samples)\b|\[Primus:|primus-cli|deepspeed\.launcher"
+)
+_COLOURS = re.compile(ANSI.encode())
+_ITERATION = re.compile(r"iteration +(\d+) */ *(\d+) *\|", re.ASCII)
+_NEMO = re.compile(r"Training epoch (\d+), $", re.ASCII)
+# What may stand between two whole records of one line: what a logger writes before the second.
+_BETWEEN = re.compile(r".*\|\s*(?:\[[^\]|]*\] ?:?\s*)*(?:Training epoch \d+, )?", re.ASCII)
+_HEAD_STAMP = re.compile(
+    rb"\b(20[0-9]{2}-[01][0-9]-[0-3][0-9])[ T]([0-2][0-9]:[0-5][0-9]:[0-5][0-9])"
+)
+_DEEPSPEED = re.compile(
+    r".*log_dist\] \[Rank (\d+)\] step=(\d+), skipped=(\d+), lr=\[([^\],]*).*", re.ASCII
+)
+_TIMER = re.compile(
+    r".*\[timer\.py:\d+:stop\] (?:(?:rank=\d+|epoch=\d+)/)*"
+    r"(?:micro_step=\d+/global_step=(?P<step>\d+)|\d+/(?P<micro>\d+)), RunningAvg.*",
+    re.ASCII,
+)
+_SPEED = re.compile(r"CurrSamplesPerSec=([0-9.eE+-]+),", re.ASCII)
+_MEMORY = re.compile(r"MemAllocated=([0-9.]+)GB")
+_PIPELINE = re.compile(
+    r".*\bsteps: (\d+) loss: (\S+) iter time \(s\): ([0-9.]+) samples/sec: ([0-9.]+).*", re.ASCII
+)
+_TITAN = re.compile(r".*\bstep: +(\d+) +loss: +(\S+)(\s.*)?", re.ASCII)
+_TITAN_KEYS = re.compile(r"(grad_norm|memory|tps|wps|tflops): +([0-9.,naif]+)(?=[\sG(])", re.ASCII)
+_BAR = re.compile(r".*, global_step=(\d+)\.0*,.*\btrain_step_timing in s=[0-9.]+[],].*", re.ASCII)
+_BAR_KEYS = re.compile(r"(\w[\w ]*?)=([0-9.eE+-]+)(?=[],])", re.ASCII)
+_BRIDGE = re.compile(
+    r".*\bStep Time : ([0-9.]+)s GPU utilization: ([0-9.]+)MODEL_TFLOP/s/GPU.*", re.ASCII
+)
+_ACROSS = re.compile(r".*?(\(min, max\) time|times) across ranks \(ms\):.*", re.ASCII)
+_MIN_MAX = re.compile(r"\s*(\S+?) ?\.*: \(([0-9.]+), ([0-9.]+)\)\s*", re.ASCII)
+_ALL_NAME = re.compile(r"  ([\w/().+-]+):\s*", re.ASCII)
+_ALL_RANK = re.compile(r"\s+rank +(\d+): ([0-9.]+)\s*", re.ASCII)
+_WHOLE_STEP = "sum(1f1b+optim)"
+_ECHO = re.compile(r"rank_id: (\d+), ([\w()+]+) time: ([0-9.]+)", re.ASCII)
+_REPORT = re.compile(r".*=== Straggler Report at Step (\d+).*", re.ASCII)
+_REPORTED = re.compile(r"\s*(?:.* )?Rank (\d+): ([0-9.]+) ?ms\b.*", re.ASCII)
+_SPREAD = re.compile(r"(Mn|Mx)(\w+)/Rnk: ([0-9.]+)ms/(\d+)", re.ASCII)
+# Of an arguments dump: Megatron-LM, behind the logger of Primus, and YAML.
+_ARGUMENT = re.compile(
+    r"(?:.*arguments\.py:\d+\] : )?\s*(\w+)(?: \.{2,} ?| *: )(\S+?),?\s*", re.ASCII
+)
+_CONFIG = re.compile(r".*\[config\.py:\d+:print\] +(\w+)[ .]+(\d+)\s*", re.ASCII)
+_MESH = re.compile(r".*Building \d-D device mesh with \[([^\]]*)\], \[([\d, ]*)\].*", re.ASCII)
+_PLAN = re.compile(
+    r".*Training starts at step \d+.*global batch size (\d+), sequence length (\d+),"
+    r" total steps (\d+).*",
+    re.ASCII,
+)
+_DATETIME = re.compile(r".*\] datetime: (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) *", re.ASCII)
+_SIZES = {
+    "world size": "world_size",
+    "data-parallel[ -]size": "dp",
+    "context-parallel size": "cp",
+    "tensor-model-parallel size": "tp",
+    "pipeline-model-parallel size": "pp",
+}
+_ARGUMENTS = {
+    "world_size": "world_size",
+    "data_parallel_size": "dp",
+    "tensor_model_parallel_size": "tp",
+    "pipeline_model_parallel_size": "pp",
+    "virtual_pipeline_model_parallel_size": "vpp",
+    "context_parallel_size": "cp",
+    "expert_model_parallel_size": "ep",
+    "micro_batch_size": "micro_batch_size",
+    "global_batch_size": "global_batch_size",
+    "num_layers": "layers",
+}
+_CONFIGS = {
+    "train_batch_size": "global_batch_size",
+    "train_micro_batch_size_per_gpu": "micro_batch_size",
+}
+_KEPT = {"hidden_size", "seq_length", "log_interval", "gradient_accumulation_steps"}
+_MERGED = "merged_records"
+
+_Row = tuple[str, dict[str, Any]]  # a table, and a row of it
+
+
+def _sniff(head: bytes) -> Claim:
+    if b"\x1b" in head:
+        head = _COLOURS.sub(b"", head)
+    if any(word in head and re.search(pattern, head) for word, pattern in _HEADS):
+        return Claim.YES
+    # A batch script that runs with `set -x` can fill the head with its trace.
+    traced = head.startswith(b"+ ") and head.count(b"\n+") > 100
+    return Claim.MAYBE if traced or _LAUNCHERS.search(head) else Claim.NO
+
+
+def _stamp(head: bytes) -> datetime | None:
+    """Return the first time of day in a log."""
+    found = _HEAD_STAMP.search(head)
+    return None if found is None else moment(f"{found[1].decode()} {found[2].decode()}")
+
+
+class _Reader:
+    def __init__(self, facts: FileFacts) -> None:
+        del facts
+        self._topology: dict[str, int] = {}
+        self._attributes: dict[str, str] = {}
+        self._steps = Steps()
+        self._total = 0
+        self._skipped = 0
+        self._ahead: dict[str, Any] = {}  # values that are printed before their record
+        self._bar = ""
+        self._mode = ""
+        self._name = ""
+        self._report = 0
+        self._times: Counter[tuple[int, str]] = Counter()
+        self._copies: Counter[int] = Counter()
+
+    def read(self, text: str) -> Rows | str:
+        # A progress bar writes over itself.
+        rows: list[_Row] = []
+        for piece in text.split("\r"):
+            read = self._read(piece)
+            if isinstance(read, str):
+                return read
+            rows += read
+        return rows
+
+    def finish(self) -> RunFacts:
+        last = max([self._steps.last, *self._copies])
+        ended = last >= self._total if self._total else None
+        return RunFacts(topology=self._topology, attributes=self._attributes, ended=ended)
+
+    def _read(self, text: str) -> list[_Row] | str:
+        if records := list(_ITERATION.finditer(text)):
+            return self._iterations(text, records)
+        if "time (ms) |" in text:
+            _, _, timers = text.partition("time (ms) |")
+            return list(self._timers(whole_fields(timers, TIMER_END)))
+        rows = self._across(text) or self._reports(text) or self._other_records(text)
+        if not rows:
+            self._arguments(text)
+        return rows
+
+    # --- records ---------------------------------------------------------------------------
+
+    def _other_records(self, text: str) -> list[_Row]:
+        """Return the rows of a record of DeepSpeed, torchtitan or a progress bar of NeMo."""
+        if found := _DEEPSPEED.fullmatch(text):
+            return [self._deepspeed(text, found)]
+        if found := _TIMER.fullmatch(text):
+            return self._speed(text, found)
+        if found := _PIPELINE.fullmatch(text):
+            values = {
+                "loss": number(found[2]),
+                "step_time_ns": rounded_ns(found[3], 9),
+                "samples_per_s": number(found[4]),
+            }
+            return [self._record(whole(found[1], 31), text, values)]
+        if found := _TITAN.fullmatch(text):
+            return [self._titan(text, found)]
+        if (found := _BAR.fullmatch(text)) and found[0] != self._bar:
+            self._bar = found[0]
+            values = {}
+            for key, said in _BAR_KEYS.findall(text):
+                values |= value_of(key.strip(), re.sub(r"\.0+$", "", said))
+            return [self._record(_after(found[1]), "", values)]
+        if found := _BRIDGE.fullmatch(text):
+            self._ahead = {
+                "step_time_ns": rounded_ns(found[1], 9),
+                "tflops_per_gpu": number(found[2]),
+            }
+        return []
+
+    def _iterations(self, text: str, records: list[re.Match[str]]) -> list[_Row] | str:
+        """Return the rows of the progress records of a line, and of the timers behind them."""
+        stops = [*(record.start() for record in records[1:]), len(text)]
+        if any(not _BETWEEN.fullmatch(text[:stop]) for stop in stops[:-1]):
+            return _MERGED
+        rows: list[_Row] = []
+        for record, stop in zip(records, stops, strict=True):
+            rows += self._iteration(record, text[: record.start()], text[record.end() : stop])
+        return rows
+
+    def _iteration(self, found: re.Match[str], before: str, behind: str) -> Iterator[_Row]:
+        """Yield the row of a progress record, and those of timers on the same line."""
+        step, total = whole(found[1], 31), whole(found[2], 31)
+        nemo = _NEMO.search(before)
+        said, _, timers = behind.partition("time (ms) |")
+        values = values_of(said.split("|") if nemo else whole_fields(said, RECORD_END))
+        self._total = total
+        if nemo:  # counts from 0, within the epoch
+            self._total += 1
+            of_job = re.search(r"\| global_step: (\d+) *(?:\||$)", behind, re.ASCII)
+            step = _after(of_job[1] if of_job else found[1])
+            values["epoch"] = whole(nemo[1], 31)
+        yield self._record(step, before, self._ahead | values, resets=bool(nemo))
+        self._ahead = {}
+        yield from self._timers(whole_fields(timers, TIMER_END))
+
+    def _record(
+        self, step: int, before: str, values: dict[str, Any], *, resets: bool = True
+    ) -> _Row:
+        """Return the row of a record, with the steps that it covers."""
+        at, fine = logged_at(before)
+        printed = Printed(at, fine, values.get("step_time_ns"), resets)
+        return "train_steps", {**self._steps.take(step, printed), "logged_at": at, **values}
+
+    def _deepspeed(self, text: str, found: re.Match[str]) -> _Row:
+        skipped = whole(found[3], 31)
+        values = {
+            "rank": whole(found[1], 31),
+            "lr": number(found[4].strip()) if found[4].strip() else None,
+            "skipped_steps": max(skipped - self._skipped, 0),
+        }
+        record = self._record(whole(found[2], 31), text, values)
+        self._skipped = skipped
+        return record
+
+    def _speed(self, text: str, found: re.Match[str]) -> list[_Row]:
+        """Return the row of a throughput timer; of an early one only if its step is known.
+
+        Early ones count micro-steps.
+        """
+        memory, speed = _MEMORY.search(text), _SPEED.search(text)
+        values: dict[str, Any] = {"memory_bytes": gib(memory[1])} if memory else {}
+        if speed:
+            values["samples_per_s"] = number(speed[1])
+        if found["step"]:
+            return [self._record(whole(found["step"], 31), text, values)]
+        micro = whole(found["micro"], 31)
+        per_step = whole(self._attributes.get("gradient_accumulation_steps", "0"), 31)
+        if not per_step or micro % per_step:
+            return []
+        return [self._record(micro // per_step, text, values)]
+
+    def _titan(self, text: str, found: re.Match[str]) -> _Row:
+        values: dict[str, Any] = {"loss": number(found[2])}
+        for key, said in _TITAN_KEYS.findall(found[3] or ""):
+            values |= value_of(key, said.replace(",", ""))
+        return self._record(whole(found[1], 31), text, values)
+
+    # --- timers ----------------------------------------------------------------------------
+
+    def _timing(
+        self, name: str, statistic: str, time: str, rank: int | None = None, step: int = 0
+    ) -> _Row:
+        row = {
+            "rank": rank,
+            "first_step": step or self._steps.first,
+            "last_step": step or max(self._steps.last, 0) or None,
+            "name": name,
+            "statistic": statistic,
+            "duration_ns": rounded_ns(time, 6),
+            "clock": "barrier" if self._mode and not step else "host",
+        }
+        return "timings", row
+
+    def _timers(self, fields: list[str]) -> Iterator[_Row]:
+        """Yield the timers of one rank."""
+        for field in fields:
+            name, colon, time = field.rpartition(":")
+            if colon and time.strip():
+                yield self._timing(name.strip(), "own", time.strip())
+
+    def _across(self, text: str) -> list[_Row]:
+        """Return the timers over ranks of a line."""
+        if across := _ACROSS.fullmatch(text):
+            self._mode = "all" if across[1] == "times" else "min_max"
+        elif found := _MIN_MAX.fullmatch(text):
+            return [
+                self._timing(found[1], "min", found[2]),
+                self._timing(found[1], "max", found[3]),
+            ]
+        elif self._mode == "all":
+            if found := _ALL_NAME.fullmatch(text):
+                self._name = found[1]
+            elif self._name and (found := _ALL_RANK.fullmatch(text)):
+                return [self._timing(self._name, "own", found[2], whole(found[1], 31))]
+        return []
+
+    def _reports(self, text: str) -> list[_Row]:
+        """Return the times of ranks that a line names."""
+        rows = []
+        for rank, name, time in _ECHO.findall(text):
+            key = whole(rank, 31), name
+            step = self._times[key] + 1
+            rows.append(self._timing(name, "own", time, key[0], step))
+            if name == _WHOLE_STEP:
+                rows.append(self._step_of_rank(key[0], step, time))
+            self._times[key] = step
+        for bound, name, time, rank in _SPREAD.findall(text):
+            rows.append(
+                self._timing(name, "min" if bound == "Mn" else "max", time, whole(rank, 31))
+            )
+        if found := _REPORT.fullmatch(text):
+            self._report = whole(found[1], 31)
+        elif self._report and (found := _REPORTED.fullmatch(text)):
+            rank = whole(found[1], 31)
+            rows.append(self._timing("straggler_report", "own", found[2], rank, self._report))
+        return rows
+
+    def _step_of_rank(self, rank: int, step: int, time: str) -> _Row:
+        """Return the row of a step that a rank of Echo's jobs timed; other ranks are copies."""
+        row = {"step": step, "copy": self._copies[step], "batches_covered": 1, "rank": rank}
+        self._copies[step] += 1
+        return "train_steps", {**row, "time_basis": "own", "step_time_ns": rounded_ns(time, 6)}
+
+    # --- arguments -------------------------------------------------------------------------
+
+    def _arguments(self, text: str) -> None:
+        if "using world size" in text:
+            for words, key in _SIZES.items():
+                if found := re.search(rf"{words}: +(\d{{1,9}})", text, re.ASCII):
+                    self._topology.setdefault(key, int(found[1]))
+        elif found := _DATETIME.fullmatch(text):
+            self._attributes["last_datetime"] = found[1]
+        elif found := _CONFIG.fullmatch(text):
+            self._size(_CONFIGS.get(found[1]), found[1], found[2])
+        elif found := _MESH.fullmatch(text):
+            self._mesh(found[1], found[2])
+        elif found := _PLAN.fullmatch(text):
+            self._size("global_batch_size", "", found[1])
+            self._size(None, "seq_length", found[2])
+            self._total = whole(found[3], 31)
+        elif found := _ARGUMENT.fullmatch(text):
+            self._size(_ARGUMENTS.get(found[1]), found[1], found[2])
+
+    def _size(self, size: str | None, key: str, said: str) -> None:
+        """Keep a size of the job; the first one that is printed counts."""
+        if not re.fullmatch("[1-9][0-9]{0,8}", said):
+            return
+        if size:
+            self._topology.setdefault(size, int(said))
+        elif key == "train_iters":
+            self._total = self._total or int(said)
+        elif key in _KEPT:
+            self._attributes.setdefault(key, said)
+            if key == "log_interval":
+                self._steps.interval = int(self._attributes[key])
+
+    def _mesh(self, names: str, sizes: str) -> None:
+        """Keep the sizes of torchtitan's mesh of devices."""
+        found = [int(size) for size in sizes.split(",") if size.strip().isdigit()]
+        if not found or math.prod(found) >= 1 << 31:
+            return
+        self._topology.setdefault("world_size", math.prod(found))
+        named = dict(zip(re.findall(r"\w+", names), found, strict=False))
+        shards = [
+            size for name, size in named.items() if name in ("dp", "dp_shard", "dp_replicate")
+        ]
+        sized = {key: named[key] for key in ("tp", "pp", "cp") if key in named}
+        for key, size in {**sized, **({"dp": math.prod(shards)} if shards else {})}.items():
+            self._topology.setdefault(key, size)
+
+
+def _after(text: str) -> int:
+    """Return the number of a step that is counted from 0."""
+    return whole(str(whole(text) + 1), 31)
+
+
+FORMAT = LineFormat(
+    name="training_log",
+    doc="Standard output of training: Megatron-LM and its forks, DeepSpeed, NeMo, torchtitan.",
+    sniff=_sniff,
+    reader=_Reader,
+    tables=("train_steps", "timings"),
+    prefixed=True,
+    stamp=_stamp,
+    rejects={
+        _MERGED: "Two progress records on one line, and one is not whole: two ranks wrote at once."
+    },
+    lines=(
+        Record(r".*iteration +\d+ */ *\d+ *\|.*"),
+        Record(r".*times? across ranks \(ms\):.*|.*time \(ms\) \|.*"),
+        Record(r"\s*\S+ ?\.*: \([0-9.]+, [0-9.]+\)\s*|  [\w/().+-]+:\s*|\s+rank +\d+: [0-9.]+\s*"),
+        Record(r".*log_dist\] \[Rank \d+\] step=\d+, .*|.*\[timer\.py:\d+:stop\] .*RunningAvg.*"),
+        Record(
+            r".*\bsteps?: +\d+ +loss: .*|.*, global_step=[0-9.]+,.*|.*\bStep Time : [0-9.]+s .*"
+        ),
+        Record(r".*rank_id: \d+, \S+ time: .*|.*=== Straggler Report at Step .*"),
+        Record(r".*M[nx]\w+/Rnk: .*|(?:.* )?Rank \d+: [0-9.]+ ?ms\b.*"),
+        Record(r".*using world size: .*|(?:.*arguments\.py:\d+\] : )?\s*\w+ \.{2,} ?\S+\s*"),
+        Record(r".*\[config\.py:\d+:print\] +(?:train_|gradient_acc)\w+[ .]+\d+\s*"),
+        Record(rf"\s*(?:{'|'.join(sorted({*_ARGUMENTS, *_KEPT}))}): \d+,?\s*"),
+        Record(r".*\] datetime: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d *"),
+        Record(r".*Building \d-D device mesh with \[.*|.*Training starts at step \d+.*"),
+        Irrelevant("nccl", r".*NCCL (?:INFO|WARN|TRACE) .*", "Message of NCCL."),
+        Irrelevant("blank", r"\s*", "Empty."),
+        Irrelevant("other", r".*", "Anything else: it has no time of a step."),
+    ),
+)

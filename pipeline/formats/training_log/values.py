@@ -1,0 +1,138 @@
+"""Read the values of progress records: keys of each trainer, their columns and their units."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from tracelake.formats.readers import BadValueError, number, rounded_ns, whole
+
+_STAMP = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?", re.ASCII)
+# Key of a record -> column, and for a time the digits of its unit in ns.
+_TIMES = {
+    "elapsed time per iteration (ms)": 6,
+    "elapsed time per iteration (s)": 9,
+    "train_step_timing in s": 9,
+}
+_WHOLE = {
+    "consumed samples": ("consumed_samples", 63),
+    "consumed_samples": ("consumed_samples", 63),
+    "global batch size": ("global_batch_size", 31),
+    "global_batch_size": ("global_batch_size", 31),
+    "number of skipped iterations": ("skipped_steps", 31),
+    "number of nan iterations": ("nan_steps", 31),
+}
+_NUMBERS = {
+    "learning rate": "lr",
+    "lr": "lr",
+    "lm loss": "loss",
+    "lm-loss": "loss",
+    "loss": "loss",
+    "reduced_train_loss": "loss",
+    "grad norm": "grad_norm",
+    "grad_norm": "grad_norm",
+    "loss scale": "loss_scale",
+    "throughput per gpu (tflop/s/gpu)": "tflops_per_gpu",
+    "tflops": "tflops_per_gpu",
+    "tflops_per_gpu": "tflops_per_gpu",
+    "tokens per gpu (tokens/s/gpu)": "tokens_per_s",
+    "tokens per gpu per second (tgs)": "tokens_per_s",
+    "tps": "tokens_per_s",
+    "wps": "tokens_per_s",
+    "samples per second": "samples_per_s",
+    "energy per gpu (j/iter/gpu)": "energy_j",
+    "power per gpu (w/gpu)": "power_w",
+}
+_MEMORY = (
+    "memory",
+    "rocm mem usage/free/total/usage_ratio",
+    "hip mem usage/free/total/usage_ratio",
+)
+_SIZE = re.compile(r"([0-9.]+)(?:GB|GiB)?(?:\(.*)?")
+_GIB = 1 << 30
+# Last fields without a bar behind them that nothing can have cut: of records, and of timers.
+RECORD_END = re.compile(r".*[%)]\s*")
+TIMER_END = re.compile(r".*: *[0-9]+\.[0-9]{2,}\s*")
+
+
+def values_of(fields: Sequence[str]) -> dict[str, Any]:
+    """Return the columns and values of the fields of a record.
+
+    Of two keys of one column the first counts.
+
+    Raises:
+        BadValueError: A column cannot hold a value, or a key is there twice: two records are torn.
+    """
+    found: dict[str, Any] = {}
+    keys = set()
+    for field in fields:
+        key, colon, said = field.partition(":")
+        key, said = key.strip().lower(), said.strip()
+        if not colon or not said:
+            continue
+        value = value_of(key, said)
+        if value and key in keys:
+            raise BadValueError(key)
+        keys.add(key)
+        found = value | found
+    return found
+
+
+def value_of(key: str, said: str) -> dict[str, Any]:
+    """Return the column and value of a key; nothing for a key without a column.
+
+    Of two values, at this step and on average, the first counts.
+
+    Raises:
+        BadValueError: The column cannot hold the value.
+    """
+    first = said.split("/", maxsplit=1)[0].strip()
+    if key in _TIMES:
+        return {"step_time_ns": rounded_ns(first, _TIMES[key])}
+    if key in _WHOLE:
+        column, bits = _WHOLE[key]
+        return {column: whole(first, bits)}
+    if key in _NUMBERS:
+        return {_NUMBERS[key]: number(first)}
+    if key in _MEMORY:
+        return {"memory_bytes": gib(first)}
+    return {}
+
+
+def whole_fields(text: str, end: re.Pattern[str]) -> list[str]:
+    """Return the fields between bars; the last one only if it cannot be cut."""
+    fields = text.split("|")
+    return fields if end.fullmatch(fields[-1]) else fields[:-1]
+
+
+def gib(text: str) -> int:
+    """Return a size in GiB as bytes.
+
+    Raises:
+        BadValueError: It is none, or too large.
+    """
+    found = _SIZE.fullmatch(text)
+    value = number(found[1] if found else text) * _GIB
+    if not 0 <= value < 2**63:
+        raise BadValueError(text)
+    return round(value)
+
+
+def logged_at(text: str) -> tuple[datetime | None, bool]:
+    """Return the last time of day in a text, and whether it has fractions of a second."""
+    found = list(_STAMP.finditer(text))
+    if not found:
+        return None, False
+    day, clock, fraction = found[-1].groups()
+    time = moment(f"{day} {clock}.{(fraction or '0').ljust(6, '0')}")
+    return time, time is not None and fraction is not None
+
+
+def moment(text: str) -> datetime | None:
+    """Return a date and time; nothing if it is none."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None

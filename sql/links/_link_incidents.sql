@@ -1,0 +1,111 @@
+-- Hosts and links that bandwidth tests show to be slow, as incidents: one per subject, over all kinds of test.
+-- A kind of test is a collective and a number of ranks per host. A pair of a slow host is none of its own.
+-- @internal
+-- @scope fleet
+-- @grain incident
+-- @column incident VARCHAR | 8 hex digits of cluster, kind and subject.
+-- @column config VARCHAR | format=nccl_tests and the cluster.
+-- @column kind VARCHAR | slow_node or slow_link.
+-- @column severity VARCHAR | critical for a host, warning for a link.
+-- @column subject VARCHAR | The host or the link.
+-- @column since TIMESTAMP | Date of the first slow test among the latest ones; NULL where tests have no date.
+-- @column last_seen TIMESTAMP | Date of the last of them.
+-- @column runs BIGINT runs | Kinds of test with a verdict on the subject.
+-- @column slow_runs BIGINT runs | Those in which it is slow.
+-- @column cause VARCHAR | node or link.
+-- @column evidence VARCHAR | What was seen in the slowest kind of test.
+-- @column advice VARCHAR | What to do.
+-- @column latest_run VARCHAR | Run of the latest slow test.
+WITH judged AS (
+    SELECT
+        *,
+        verdict = 'slow' OR verdict = 'slow_pair' OR (scope = 'class' AND verdict = 'link_class')
+            AS slow
+    FROM link_health
+    WHERE verdict NOT IN ('smaller_size', 'few_tests')
+),
+tested AS (
+    SELECT j.cluster, j.scope, j.subject, p.run_id, p.run_date
+    FROM judged AS j
+    JOIN _pair_tests AS p USING (cluster, collective, ranks_per_host)
+    WHERE j.slow AND p.slow AND CASE j.scope
+        WHEN 'pair' THEN p.host = j.host AND p.peer_host = j.peer_host
+        WHEN 'host' THEN j.host IN (p.host, p.peer_host)
+        ELSE true
+    END
+),
+dates AS (
+    SELECT
+        cluster, scope, subject,
+        min(run_date) AS since,
+        max(run_date) AS last_seen,
+        max_by(run_id, (coalesce(run_date, TIMESTAMP '0001-01-01'), run_id)) AS latest_run
+    FROM tested
+    GROUP BY cluster, scope, subject
+),
+worst AS (
+    SELECT
+        cluster, scope, subject,
+        count(*) AS runs,
+        count(*) FILTER (slow) AS slow_runs,
+        sum(unfinished) FILTER (slow)::BIGINT AS unfinished,
+        arg_min(
+            {
+                'host': host, 'peer_host': peer_host, 'collective': collective,
+                'size_bytes': size_bytes, 'gbps': busbw_gbps, 'reference_gbps': reference_gbps,
+                'ratio': ratio
+            },
+            (coalesce(ratio, 0), collective, ranks_per_host)
+        ) FILTER (slow) AS seen
+    FROM judged
+    GROUP BY cluster, scope, subject
+    HAVING slow_runs > 0
+)
+SELECT
+    left(md5(concat_ws('|', 'links', w.cluster, w.scope, w.subject)), 8) AS incident,
+    concat('format=nccl_tests cluster=', w.cluster) AS config,
+    CASE w.scope WHEN 'host' THEN 'slow_node' ELSE 'slow_link' END AS kind,
+    CASE w.scope WHEN 'host' THEN 'critical' ELSE 'warning' END AS severity,
+    CASE w.scope WHEN 'host' THEN 'host ' ELSE '' END || w.subject AS subject,
+    d.since,
+    d.last_seen,
+    w.runs,
+    w.slow_runs,
+    CASE w.scope WHEN 'host' THEN 'node' ELSE 'link' END AS cause,
+    concat(
+        CASE w.scope WHEN 'host' THEN 'host ' ELSE '' END, w.subject, ': ',
+        CASE
+            WHEN w.seen.gbps IS NULL
+                THEN format('the bandwidth test of {} began and never ended', w.seen.collective)
+            ELSE format(
+                '{} of {} bytes reached {:.2f} GB/s{}, {:.0f} % of what the best pairs of the cluster'
+                    || ' reach ({:.2f} GB/s)',
+                w.seen.collective, w.seen.size_bytes, w.seen.gbps,
+                CASE w.scope WHEN 'pair' THEN '' ELSE ' in the median of its pairs' END,
+                100 * w.seen.ratio, w.seen.reference_gbps
+            )
+        END,
+        CASE WHEN w.seen.gbps IS NOT NULL AND w.unfinished > 0
+            THEN format('; tests that never ended: {}', w.unfinished) ELSE ''
+        END,
+        '.'
+    ) AS evidence,
+    CASE w.scope
+        WHEN 'host' THEN format(
+            'Test the ports and cables of {} (ib_write_bw, counters of errors), or drain it.',
+            w.subject
+        )
+        WHEN 'class' THEN 'Every link between two groups of hosts is slow: look at the switch between them.'
+        ELSE format(
+            'Test the link between {} and {} (ib_write_bw), check cable, port and route.',
+            w.seen.host, w.seen.peer_host
+        )
+    END AS advice,
+    d.latest_run
+FROM worst AS w
+JOIN dates AS d USING (cluster, scope, subject)
+WHERE NOT (w.scope = 'pair' AND EXISTS (
+    SELECT 1 FROM worst AS h
+    WHERE h.scope = 'host' AND h.cluster = w.cluster
+        AND h.subject IN (w.seen.host, w.seen.peer_host)
+))

@@ -1,0 +1,225 @@
+"""Training logs of every trainer behind every launcher, written here from their grammar."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Command
+from tests.lakes import rows
+from tests.parsing import parse
+from tests.traces import write
+from tracelake.formats import Claim, formats
+
+_START = datetime(2026, 3, 1, 10)
+_STEPS = 12
+
+# A trainer: step, seconds of the step, seconds since the start -> a line, and what it says.
+Line = tuple[str, dict[str, object]]
+
+
+def early(step: int, seconds: float, _: float) -> Line:
+    loss = 11 - step / 10
+    return (
+        f" iteration {step:8d}/{_STEPS:8d} | elapsed time per iteration (ms): {seconds * 1e3:.1f}"
+        f" | learning rate: {step:.3E} | lm loss: {loss:.6E} | loss scale: 1024.0 |",
+        {"step_time_ns": round(seconds * 1e9), "loss": loss, "lr": float(step)},
+    )
+
+
+def dated(step: int, seconds: float, at: float) -> Line:
+    text, values = early(step, seconds, at)
+    return f" [{_START + timedelta(seconds=int(at)):%Y-%m-%d %H:%M:%S}]{text}", values
+
+
+def deepspeed_fork(step: int, seconds: float, _: float) -> Line:
+    text = (
+        f" iteration {step:8d}/{_STEPS:8d} | consumed samples: {16 * step:12d} | consumed tokens:"
+        f" {32 * step:12d} | elapsed time per iteration (s): {seconds:.2f} | learning rate: 1.0E-04"
+        f" | global batch size:    16 | lm-loss: nan | number of skipped iterations:   1 |"
+        f" samples per second: {16 / seconds:.3f} | TFLOPs: {step}.25 |"
+    )
+    return text, {
+        "step_time_ns": round(round(seconds, 2) * 1e9),
+        "consumed_samples": 16 * step,
+        "skipped_steps": 1,
+        "tflops_per_gpu": step + 0.25,
+    }
+
+
+def primus(step: int, seconds: float, at: float) -> Line:
+    time = f"{seconds * 1e3:.1f}" + (f"/{seconds * 2e3:.1f}" if step > 2 else "")
+    text = (
+        f"\x1b[32m[20260301 10:00:00][rank-7/8][DEBUG]\x1b[0m [-----utils.py:425] : ["
+        f"{_START + timedelta(seconds=at):%Y-%m-%d %H:%M:%S.%f}] iteration {step:8d}/{_STEPS:8d} |"
+        f" consumed samples: {8 * step:12d} | elapsed time per iteration (ms): {time} | throughput"
+        f" per GPU (TFLOP/s/GPU): {step}.5/9.5 | lm loss: 1.5E+00 | hip mem usage/free/total/"
+        f"usage_ratio: 1.5GB/2GB/3GB/50% | rank-3 rocm max mem usage/usage_ratio: 9GB/90%\x1b[0m"
+    )
+    return text, {
+        "step_time_ns": round(seconds * 1e9),
+        "consumed_samples": 8 * step,
+        "tflops_per_gpu": step + 0.5,
+        "memory_bytes": 3 << 29,
+    }
+
+
+def nemo(step: int, seconds: float, _: float) -> Line:
+    text = (
+        f"Training epoch {step // 7}, iteration {(step - 1) % 6}/{_STEPS - 1} | lr: 1.499e-07 |"
+        f" global_batch_size: 512 | global_step: {step - 1} | reduced_train_loss: 10.32 |"
+        f" train_step_timing in s: {seconds:.3f}"
+    )
+    return text, {"step_time_ns": round(seconds * 1e9), "loss": 10.32, "epoch": step // 7}
+
+
+def titan(step: int, _: float, at: float) -> Line:
+    stamp = f"{_START + timedelta(seconds=at):%Y-%m-%d %H:%M:%S.%f}"[:-3].replace(".", ",")
+    text = (
+        f"[titan] {stamp} - root - INFO - \x1b[31mstep: {step:2d}  \x1b[32mloss: {step:8.4f}  "
+        f"\x1b[33mmemory:  1.50GiB(2.30%)  \x1b[34mtps: 1,{step:03d}  \x1b[36mtflops: 12.50  "
+        f"\x1b[35mmfu: 1.20%\x1b[39m"
+    )
+    return text, {"loss": float(step), "tokens_per_s": 1000.0 + step, "memory_bytes": 3 << 29}
+
+
+def deepspeed(step: int, _: float, at: float) -> Line:
+    stamp = f"{_START + timedelta(seconds=at):%Y-%m-%d %H:%M:%S.%f}"[:-3].replace(".", ",")
+    text = (
+        f"[{stamp}] [INFO] [timer.py:264:stop] epoch=0/micro_step={step * 4}/global_step={step},"
+        f" RunningAvgSamplesPerSec=9.5, CurrSamplesPerSec={step}.5, MemAllocated=1.5GB,"
+        " MaxMemAllocated=9GB"
+    )
+    return text, {"samples_per_s": step + 0.5, "memory_bytes": 3 << 29}
+
+
+_TRAINERS = (early, dated, deepspeed_fork, primus, nemo, titan, deepspeed)
+_PREFIXES = (
+    "",
+    "vm-07-14: ",
+    "10.12.0.7: ",
+    "[default7]: ",
+    "[rank3]:",
+    "0: ",
+    "[1,0]<stdout>:",
+    "(RayWorker pid=77, ip=10.0.0.1) ",
+    "[pod/job-0/trainer] 2026-03-01T10:00:00.123456789Z ",
+    "\x1b[36m(main, pid=7)\x1b[0m ",
+    "42%|####      | 5/12 [00:01<00:02]\r",
+)
+
+
+def records(trainer: Callable[[int, float, float], Line]) -> Iterator[Line]:
+    at = 0.0
+    for step in range(1, _STEPS + 1):
+        seconds = (1000 + 7 * step) / 1000
+        at += seconds
+        text, values = trainer(step, seconds, at)
+        yield text, {"step": step, **values}
+
+
+@pytest.mark.parametrize("prefix", _PREFIXES, ids=str.strip)
+@pytest.mark.parametrize("trainer", _TRAINERS, ids=lambda t: t.__name__)
+def test_every_trainer_is_read_behind_every_launcher(
+    trainer: Callable[[int, float, float], Line], prefix: str
+) -> None:
+    said = list(records(trainer))
+    noise = random.Random(7)
+    lines = []
+    for text, _ in said:
+        lines += ["rank 3 wrote this"] * noise.randrange(3) + [prefix + text]
+    data = "\n".join([*lines, ""]).encode()
+    claims = [name for name, fmt in formats().items() if fmt.sniff(data) is not Claim.NO]
+    assert claims == ["training_log"]
+    run = parse("training_log", {"job.log": data}).only
+    got = run.rows("train_steps")
+    assert run.rejects() == []
+    assert [
+        {key: row[key] for key in values} for row, (_, values) in zip(got, said, strict=True)
+    ] == [values for _, values in said]
+
+
+def test_a_record_that_another_writer_tears_gives_no_wrong_value() -> None:
+    """Cut every record in every place and let another writer's record stand in the gap."""
+    (first, values), (second, others) = list(records(early))[:2]
+    known = {values["step_time_ns"], others["step_time_ns"], None}
+    losses = {values["loss"], others["loss"], None}
+    for cut in range(0, len(first), 3):
+        torn = f"{first[:cut]}{second}{first[cut:]}\n{first[:cut]}\n{first[cut:]}\n"
+        rows_read = parse("training_log", {"job.log": torn.encode()}).only.rows("train_steps")
+        by_step = {1: values, 2: others}
+        for row in rows_read:
+            assert row["step_time_ns"] in known, torn
+            assert row["loss"] in losses, torn
+            if row["step"] in by_step and row["step_time_ns"] is not None:
+                assert row["step_time_ns"] == by_step[row["step"]]["step_time_ns"], torn
+
+
+@pytest.mark.parametrize("interval", [1, 2, 10])
+@pytest.mark.parametrize("resumed", [0, 1000])
+@pytest.mark.parametrize("told", [True, False])
+def test_a_mean_that_counts_the_first_step_again_is_the_time_of_no_step(
+    interval: int, resumed: int, told: bool
+) -> None:
+    """Megatron-LM since 2026: the record after the first step does not reset the timer."""
+    text = "  log_interval .................................... " + f"{interval}\n" if told else ""
+    seconds = [30.0] + [1.0] * 39  # of each step
+    sums: list[float] = []
+    wrong = set()
+    for i, second in enumerate(seconds):
+        sums.append(second)
+        step = resumed + i + 1
+        if i == 0 or step % interval == 0:
+            at = _START + timedelta(seconds=sum(seconds[: i + 1]))
+            mean = sum(sums) / len(sums)
+            if i and sums[0] == 30.0:
+                wrong.add(step)
+            text += (
+                f" [{at:%Y-%m-%d %H:%M:%S.%f}] iteration {step}/ 2000 |"
+                f" elapsed time per iteration (ms): {mean * 1e3:.1f} |\n"
+            )
+            sums = sums if i == 0 else []
+    run = parse("training_log", {"job.log": text.encode()}).only
+    found = {r["step"]: r for r in run.rows("train_steps")}
+    assert wrong
+    assert {s for s, r in found.items() if r["time_basis"] == "includes_first"} == wrong
+    steady = {r["step_time_ns"] for s, r in found.items() if s not in wrong | {resumed + 1}}
+    assert steady == {1_000_000_000}
+
+
+def test_a_pause_between_the_first_two_records_changes_nothing() -> None:
+    text = ""
+    for step, at, mean in ((1, 30, 30.0), (2, 331, 15.5), (3, 332, 1.0), (4, 333, 1.0)):
+        stamp = _START + timedelta(seconds=at, microseconds=1)
+        text += (
+            f" [{stamp:%Y-%m-%d %H:%M:%S.%f}] iteration {step}/ 9 |"
+            f" elapsed time per iteration (ms): {mean * 1e3:.1f} |\n"
+        )
+    got = parse("training_log", {"job.log": text.encode()}).only.rows("train_steps")
+    assert [r["time_basis"] for r in got] == ["own", "includes_first", "own", "own"]
+
+
+def test_steps_without_a_printed_time_get_it_from_rates_or_dates(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    archive, lake = tmp_path / "archive", tmp_path / "lake"
+    titan_log = "".join(f"{text}\n" for text, _ in records(titan))
+    speed_log = "".join(f"{text}\n" for text, _ in records(deepspeed))
+    write(archive, {"titan.log": titan_log, "speed.log": speed_log})
+    assert tracelake("run", archive, "--lake", lake, "--set", "global_batch_size=9").code == 0
+    query = (
+        "SELECT s.step, round(s.step_ms, 3), s.time_basis, s.reason FROM step_stats AS s"
+        " JOIN runs AS r USING (run_id) WHERE s.step < 3 ORDER BY r.name, s.step"
+    )
+    answer = tracelake("query", query, "--lake", lake, "--format", "csv")
+    assert answer.out.replace('"', "").splitlines()[1:] == [
+        "1,6000,samples_per_s,",
+        "2,3600,samples_per_s,",
+        "1,,,no_step_time",
+        "2,1014,dates,",
+    ]
+    assert rows(lake, "rejects") == []
