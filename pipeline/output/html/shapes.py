@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from tracelake.output.html.layer_shapes import LAYERS
 from tracelake.output.html.links import OF_RATED, PAGE_RATES
-from tracelake.output.html.reading import PAGE_RUNS
 from tracelake.output.html.shape import OVER_STEPS, STEADY, WINDOW_PARTS, Shape, mean_of_steps
 from tracelake.output.html.table_shapes import TABLES
 
@@ -35,6 +34,14 @@ _STAGE = (
 
 # In the order of the page. Other models whose header has a title follow unchanged.
 SHAPES: Mapping[str, Shape] = {
+    "step_changes": Shape(
+        columns=("op", "kind", "stage", "baseline_ms", "run_ms", "change_ms", "share_ratio"),
+        order="op = 'rest', abs(change_ms) DESC, op, kind, stage NULLS LAST",
+        rows=16,
+        empty="Fewer than three runs of the baseline have operations with a pipeline window.",
+        note="The bars lead from the median step of the baseline to that of the run.",
+        folded=True,
+    ),
     "ops": Shape(
         title="Pipeline timeline",
         columns=(
@@ -115,12 +122,6 @@ SHAPES: Mapping[str, Shape] = {
             {STEADY}
             GROUP BY ALL
         """,
-    ),
-    "step_changes": Shape(
-        columns=("op", "kind", "stage", "baseline_ms", "run_ms", "change_ms", "share_ratio"),
-        order="op = 'rest', abs(change_ms) DESC, op, kind, stage NULLS LAST",
-        rows=16,
-        empty="Fewer than three runs of the baseline have operations with a pipeline window.",
     ),
     "op_shares": Shape(
         columns=("op", "kind", "stage", "share_ms", "share_ratio"),
@@ -244,63 +245,25 @@ SHAPES: Mapping[str, Shape] = {
         headline="offset_ms",
         empty="The input has no operations of ranks.",
         source="SELECT DISTINCT * EXCLUDE (rank) FROM clock_offsets",
+        folded=True,
+    ),
+    "bandwidth_efficiency": Shape(
+        columns=(
+            "collective",
+            "group_kind",
+            "group_size",
+            "nodes",
+            "size_bytes",
+            "calls",
+            "achieved_gbps",
+            "attainable_gbps",
+            "efficiency_ratio",
+            "reason",
+        ),
+        order="collective",
+        headline="efficiency_ratio",
+        empty="The input has no communication of ranks.",
+        bar="efficiency_ratio",
     ),
     **TABLES,
-}
-
-# Of all runs of the page together.
-FLEET: Mapping[str, Shape] = {
-    "incidents": Shape(
-        columns=(
-            "subject",
-            "kind",
-            "severity",
-            "since",
-            "last_seen",
-            "slow_runs",
-            "runs",
-            "cost_gpu_hours_per_day",
-            "cause",
-            "evidence",
-            "advice",
-            "config",
-            "incident",
-        ),
-        order="open DESC, cost_gpu_hours_per_day DESC NULLS LAST, last_seen DESC, incident",
-        rows=24,
-        empty="No problems found.",
-        source=f"""
-            SELECT DISTINCT i.*
-            FROM incidents AS i
-            JOIN findings AS f USING (incident)
-            SEMI JOIN {PAGE_RUNS} AS p ON p.run_id = f.run_id
-        """,
-    ),
-    "straggler_history": Shape(
-        columns=(
-            "subject",
-            "host",
-            "device",
-            "rank",
-            "verdict",
-            "slow_runs",
-            "runs",
-            "slowdown",
-            "time_lost_ms",
-            "gpu_hours_lost",
-            "last_slow_run",
-            "evidence",
-            "config",
-        ),
-        order="array_position(['recurring', 'ok'], verdict) NULLS LAST, gpu_hours_lost DESC"
-        " NULLS LAST, slow_runs DESC, config, subject",
-        rows=24,
-        empty="No rank was slow in any run of these configurations.",
-        source=f"""
-            FROM straggler_history
-            WHERE verdict = 'recurring'
-                AND config IN (SELECT config FROM runs SEMI JOIN {PAGE_RUNS} USING (run_id))
-        """,
-        bar="slow_runs",
-    ),
 }
