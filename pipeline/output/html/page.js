@@ -131,6 +131,17 @@ function colored(spec) {
   return JSON.parse(JSON.stringify(spec).replace(/var\((--[\w-]+)\)/g, (_, name) => style.getPropertyValue(name).trim()));
 }
 
+// A legend has the names that the rows have, and no other.
+function present(spec, series) {
+  return JSON.parse(JSON.stringify(spec), (_, part) => {
+    const { domain, range } = part?.scale ?? {};
+    const there = series[part?.field];
+    if (!there || typeof domain?.[0] !== "string") return part;
+    const places = [...domain.keys()].filter((place) => there.includes(domain[place]));
+    return { ...part, scale: { ...part.scale, domain: places.map((p) => domain[p]), range: places.map((p) => range[p]) } };
+  });
+}
+
 let charts;
 
 async function load() {
@@ -151,8 +162,9 @@ async function draw(figure) {
   }
   const place = figure.querySelector(".chart");
   const pixels = canvas.includes(chart);
-  const spec = pixels ? colored(specs[chart]) : structuredClone(specs[chart]);
-  spec.config.legend.columns = Math.max(2, Math.floor(place.clientWidth / 105));
+  const spec = present(pixels ? colored(specs[chart]) : specs[chart], series[run][chart]);
+  // A legend begins where the plot does, behind the labels of the axis.
+  spec.config.legend.columns = Math.max(1, Math.floor((place.clientWidth - 90) / 105));
   spec.datasets = { rows: rowsOf(series[run][chart]) };
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
   if (pixels) place.style.background = getComputedStyle(document.documentElement).getPropertyValue("--paper");

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 from tracelake.output.html.layer_shapes import LAYERS
 from tracelake.output.html.links import OF_RATED, PAGE_RATES
+from tracelake.output.html.reading import PAGE_RUNS
 from tracelake.output.html.shape import OVER_STEPS, STEADY, WINDOW_PARTS, Shape, mean_of_steps
 from tracelake.output.html.table_shapes import TABLES
+from tracelake.schema.tables import Column
 
 _WINDOW = (
     "bubble_ratio",
@@ -179,11 +181,27 @@ SHAPES: Mapping[str, Shape] = {
         empty="The input has no communication of ranks.",
         bar="busbw_p50_gbps",
         source=f"""
-            SELECT b.*, CASE WHEN l.given THEN b.busbw_p50_gbps / l.gbps END AS of_rated_ratio
+            SELECT b.*, s.skew_p50_ms, s.skew_p95_ms,
+                CASE WHEN l.given THEN b.busbw_p50_gbps / l.gbps END AS of_rated_ratio
             FROM collective_bandwidth AS b
             LEFT JOIN {PAGE_RATES} AS l USING (run_id, group_kind)
+            LEFT JOIN (
+                SELECT
+                    run_id, collective, group_kind, dtype, size_bytes, overlapped,
+                    quantile_cont(skew_ms, 0.5) AS skew_p50_ms,
+                    quantile_cont(skew_ms, 0.95) AS skew_p95_ms
+                FROM collective_calls SEMI JOIN {PAGE_RUNS} USING (run_id)
+                WHERE split_part(call, ':', 1)::INTEGER = rank
+                GROUP BY ALL
+            ) AS s USING (run_id, collective, group_kind, dtype, size_bytes, overlapped)
         """,
-        own=(OF_RATED,),
+        own=(
+            OF_RATED,
+            Column(
+                "skew_p50_ms", "DOUBLE", "Last arrival of a member after the first: median.", "ms"
+            ),
+            Column("skew_p95_ms", "DOUBLE", "The same of which 95 % of the calls have less.", "ms"),
+        ),
     ),
     "step_stats": Shape(
         columns=(

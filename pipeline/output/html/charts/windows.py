@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import altair as alt
 
-from tracelake.output.html.charts.kind import CROWD, ROWS, Drawing, Kind, hint, named_colors
+from tracelake.output.html.charts.kind import (
+    CROWD,
+    ROWS,
+    Drawing,
+    Kind,
+    hint,
+    named_colors,
+    several,
+)
 from tracelake.output.html.palette import var
 from tracelake.output.html.reading import PAGE_RUNS
 from tracelake.output.html.shape import STEADY, WINDOW_PARTS, part_label
@@ -157,6 +165,7 @@ KINDS = (
         "Mean over steps; the line goes from the lowest to the highest rank, the tick is theory.",
         _STAGES,
         _draw_stages,
+        shows=lambda series: len(series["bubble"]) > 1,
     ),
     Kind(
         "phases",
@@ -164,5 +173,6 @@ KINDS = (
         "Idle time of a stage's mean rank in each phase of the schedule.",
         _PHASES,
         _draw_phases,
+        shows=several("stage"),
     ),
 )
