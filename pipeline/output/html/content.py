@@ -18,6 +18,7 @@ from tracelake.output.html.links import rate_links
 from tracelake.output.html.reading import Warehouse, earliest, select_runs
 from tracelake.output.html.runs import Facts, count_formats, read_facts, read_headline
 from tracelake.output.html.sections import Section, read_sections
+from tracelake.output.html.whatif import WhatIf, read_whatif
 from tracelake.warehouse import reopening
 
 # Limits so that a report opens at once: runs in the table, and runs in full.
@@ -45,6 +46,7 @@ class Content:
         price: Of a GPU hour.
         shares: Time of each operation in a step of a run in full, by its name.
         waterfalls: Where the step time of a run in full went, against its baseline.
+        whatif: What its step would have taken.
         in_full: Runs that have sections, in the order of `urgent`; the rest is by run.
     """
 
@@ -61,6 +63,7 @@ class Content:
     view: Fleet
     verdicts: Mapping[str, Sequence[Row]]
     waterfalls: Mapping[str, Markup]
+    whatif: Mapping[str, WhatIf]
     price: float | None
     shares: Mapping[str, Mapping[str, float]]
     in_full: Sequence[str]
@@ -160,6 +163,7 @@ def _read(
             view=view,
             verdicts=read_verdicts(warehouse),
             waterfalls=read_waterfalls(warehouse, in_full),
+            whatif=read_whatif(warehouse),
             price=price,
             shares=read_shares(warehouse),
             in_full=in_full,

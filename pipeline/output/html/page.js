@@ -437,8 +437,8 @@ function compareRuns(shares, before, after) {
   if (changes.length > 12) bars.push([`${changes.length - 12} others`, rest]);
   const levels = bars.reduce((found, [, ms]) => [...found, found.at(-1) + ms], [total(one)]);
   const low = Math.min(...levels), reach = Math.max(Math.max(...levels) - low, 0.02 * levels[0]) || 1;
-  const [left, width, tall] = [190, 620, 19];
-  const x = (ms) => left + (width - left - 80) * (0.04 + (0.92 * (ms - low)) / reach);
+  const [left, width, tall] = [160, 460, 19];
+  const x = (ms) => left + (width - left - 66) * (0.04 + (0.92 * (ms - low)) / reach);
   const shown = (ms) => ms.toLocaleString("en", { maximumFractionDigits: 1, minimumFractionDigits: 1 });
   const height = tall * (bars.length + 2) + 4;
   const said = `Operations of a step: ${shown(levels[0])} ms before, ${shown(levels.at(-1))} ms after`;

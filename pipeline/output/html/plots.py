@@ -142,7 +142,7 @@ class Change:
 
 def waterfall(before: float, changes: Sequence[Change], after: float, title: str) -> Markup:
     """Return bars that lead from one time to another; the changes add up to the difference."""
-    tall, left, right, width = 19, 190, 74, 620
+    tall, left, right, width = 19, 160, 66, 460  # legible on a phone, too
     height = tall * (len(changes) + 2) + 4
     levels, level = [before], before
     for change in changes:

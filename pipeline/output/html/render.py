@@ -87,6 +87,7 @@ def _bodies(content: Content, context: Mapping[str, object]) -> dict[str, _Body]
             run_id=run_id,
             verdicts=content.verdicts.get(run_id, []),
             waterfall=content.waterfalls.get(run_id),
+            whatif=content.whatif.get(run_id),
             said=content.view.said,
             incident_ids={card.row["incident"] for card in content.view.incidents},
             about=content.facts[run_id],

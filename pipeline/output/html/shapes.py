@@ -155,6 +155,28 @@ SHAPES: Mapping[str, Shape] = {
         empty="The input has no operations of ranks.",
         bar="time_lost_ms",
     ),
+    "whatif_runs": Shape(
+        columns=(
+            "steps",
+            "t_ms",
+            "peer_ms",
+            "balanced_ms",
+            "s_peer",
+            "s_peer_min",
+            "s_peer_max",
+            "s_balance",
+            "s_paper",
+            "cause",
+            "gpu_hours_lost",
+            "replay_error_ratio",
+            "delay_ratio",
+            "reason",
+        ),
+        order="run_id",
+        headline="t_ms",
+        empty="The input has no operations of ranks.",
+        folded=True,
+    ),
     "collective_bandwidth": Shape(
         columns=(
             "collective",

@@ -80,12 +80,13 @@ def _draw_bandwidth() -> Drawing:
         .transform_filter("isValid(datum.rated)")
         .transform_aggregate(groupby=["rated", "rated_by"])
         .transform_window(place="row_number()")
+        .transform_calculate(short="replace(datum.rated_by, ' of the lake', '')")
         .encode(alt.Y("rated:Q"), tooltip=[hint("rated_by", "line"), hint("rated", "GB/s", ",.2f")])
     )
     named = rated.mark_text(align="left", dx=4, dy=-5, fontSize=11, color=var("soft")).encode(
         # Lines close to each other have their names side by side.
         alt.X("place:Q", scale=alt.Scale(domain=[1, 5]), axis=None),
-        alt.Text("rated_by:N"),
+        alt.Text("short:N"),
     )
     rule = rated.mark_rule(strokeDash=[5, 3], color=var("soft"))
     calls = alt.LayerChart(layer=[lines, points])

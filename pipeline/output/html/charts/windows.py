@@ -57,6 +57,7 @@ _WINDOWS = f"""
         round(window_ms * (1 - theory), 4) AS ideal,
         list_position([{_IN_ORDER}], piece.key) AS place
     FROM pieces
+    QUALIFY max(piece.value) OVER (PARTITION BY run_id, piece.key) > 0
     ORDER BY run_id, stage NULLS LAST, rank, place
 """
 
