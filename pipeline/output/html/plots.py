@@ -99,7 +99,7 @@ def strip(
 ) -> Markup:
     """Return a heat strip, a row per rank and a column per night; even cells are left out."""
     tall = 12 if len(rows) <= 8 else max(2, 100 // len(rows))
-    wide = min(28, max(8, 330 // len(nights)))
+    wide = min(48, max(8, 330 // len(nights)))
     left, width = 64, 64 + wide * len(nights) + 4
     height = tall * len(rows) + 22
     parts = [
