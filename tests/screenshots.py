@@ -18,6 +18,30 @@ from tracelake.output.html import write_report
 IMAGES = ROOT / "docs" / "images"
 WIDTH = 1180
 SLOW_RUN = "173a3a41"
+SLOW_RANK = 2
+POINTS_OUT = "rank 2 computes 1.30 times as long as its peers"
+# Draws a text above the timeline, with an arrow to the row of a rank and a frame about the row.
+POINT_AT = """(run, [rank, text]) => {
+    const canvas = run.querySelector("[data-chart=timeline] canvas");
+    const figure = canvas.closest("figure");
+    const [frame, row] = [figure.getBoundingClientRect(), canvas.getBoundingClientRect()];
+    const [left, top] = [row.left - frame.left, row.top - frame.top + 26 * rank];
+    figure.style.position = "relative";
+    const add = (style, text) => {
+        const part = document.createElement("div");
+        part.style.cssText = `position: absolute; color: var(--bad); ${style}`;
+        part.textContent = text;
+        figure.append(part);
+    };
+    const at = left + 0.75 * row.width;
+    add(`left: ${left}px; top: ${top - 1}px; width: ${row.width}px; height: 27px;
+        border: 2px solid; border-radius: 4px`, "");
+    add(`left: ${at}px; top: ${-38}px; height: ${top + 36}px; border-left: 2px solid`, "");
+    add(`left: ${at - 6}px; top: ${top - 11}px; border: 7px solid transparent;
+        border-top: 10px solid var(--bad)`, "");
+    add(`left: ${at - 190}px; top: -64px; padding: 2px 10px; border: 2px solid; border-radius: 4px;
+        background: var(--paper); font-weight: 600; white-space: nowrap`, text);
+}"""
 NIGHT = datetime(2024, 1, 10, 6, 30)
 
 
@@ -56,15 +80,16 @@ def _picture_of_the_top(page: Page) -> None:
 def _picture_of_a_run(page: Page) -> None:
     run = page.locator(f"details.run[id$='{SLOW_RUN}']")
     run.evaluate("run => { run.open = true; run.scrollIntoView() }")
-    sections = run.locator(".sections > section")
-    for number in range(3):
-        sections.nth(number).scroll_into_view_if_needed()
-        for figure in sections.nth(number).locator("figure[data-chart]").all():
-            figure.locator("svg, canvas").first.wait_for()
+    timeline = run.locator("section", has=page.locator("figure[data-chart=timeline]"))
+    windows = run.locator("section", has=page.locator("figure[data-chart=windows]"))
+    for section in (timeline, windows):
+        section.scroll_into_view_if_needed()
+        section.locator("figure svg, figure canvas").first.wait_for()
+    run.evaluate(POINT_AT, [SLOW_RANK, POINTS_OUT])
     page.evaluate("scrollTo(0, 0)")
     box = run.bounding_box()
     assert box is not None
-    height = _bottom(sections.nth(2)) - box["y"] + 20
+    height = _bottom(windows) - box["y"] + 20
     page.screenshot(
         path=IMAGES / "run.png",
         full_page=True,

@@ -104,7 +104,7 @@ def test_every_chart_is_drawn_and_nothing_is_fetched(
     )
     assert {"timeline", "windows", "stages", "slow_ranks", "bandwidth", "layers"} <= set(kinds)
     bars = "[id='run-trace07'] figure[data-chart=windows] path[aria-roledescription=bar]"
-    assert opened.page.locator(bars).count() == 4 * 8
+    assert opened.page.locator(bars).count() == 4 * 3
 
 
 def test_pixels_are_painted_in_the_colours_of_the_page(browser: Browser, path: Path) -> None:

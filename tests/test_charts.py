@@ -63,12 +63,7 @@ def test_parts_of_a_window_fill_it(slow: dict[str, Series]) -> None:
     of_first = [part[1:] for part in parts if part[0] == "rank 0 · stage 0"]
     assert of_first == [
         ("compute", 280.0, 0.8),
-        ("data", 0.0, 0.0),
         ("in op comm", 20.0, 0.0571),
-        ("p2p recv", 0.0, 0.0),
-        ("p2p send", 0.0, 0.0),
-        ("finalize", 0.0, 0.0),
-        ("other step", 0.0, 0.0),
         ("gap", 50.0, 0.1429),
     ]
     assert slow["windows"]["ideal"][0] == 350.0
@@ -142,13 +137,50 @@ def test_history_ends_with_the_run_itself(slow: dict[str, Series]) -> None:
 
 
 def test_skew_of_a_late_member(tmp_path: Path) -> None:
-    run = trace_run(steps=4)
-    for comm in run["comms"]:
-        if comm["rank"] == 3:
-            comm["start_ns"] += comm["step"] * MS
-            comm["duration_ns"] -= comm["step"] * MS
-    skew = drawn(make(tmp_path / "lake", {"late": run}), tmp_path / "page.html", "late")["skew"]
-    assert rows(skew, "label", "calls", "p50", "max") == [("all_reduce · tp", 4, 2.5, 4.0)]
+    def late(*, kinds: bool) -> Rows:
+        run = trace_run(steps=4)
+        for comm in run["comms"]:
+            if kinds and comm["step"] > 2:
+                comm["collective"] = "all_gather"
+            if comm["rank"] == 3:
+                comm["start_ns"] += comm["step"] * MS
+                comm["duration_ns"] -= comm["step"] * MS
+        return run
+
+    lake = make(tmp_path / "lake", {"one": late(kinds=False), "two": late(kinds=True)})
+    write_report(lake, tmp_path / "page.html")
+    page = read_page((tmp_path / "page.html").read_text())
+    skew = charts(page)["two"]["skew"]
+    assert sorted(rows(skew, "label", "calls", "p50", "max")) == [
+        ("all_gather · tp", 2, 3.5, 4.0),
+        ("all_reduce · tp", 2, 1.5, 2.0),
+    ]
+    # One kind of call is a figure and no chart.
+    assert "skew" not in charts(page)["one"]
+    section = page.by_id("run-one").section("Communication: time and bandwidth by size")
+    (call,) = section.table()
+    assert (call["skew p50 (ms)"], call["skew p95 (ms)"]) == ("2.50", "3.85")
+
+
+def test_one_bar_is_no_chart(tmp_path: Path) -> None:
+    lake = make(tmp_path / "lake", {"one": trace_run(steps=1), "more": trace_run(steps=2)})
+    write_report(lake, tmp_path / "page.html")
+    page = read_page((tmp_path / "page.html").read_text())
+    drawn = charts(page)
+    assert not {"phases", "slow_ranks", "skew", "balance"} & drawn["one"].keys()
+    assert "slow_ranks" in drawn["more"]
+    ranks = page.by_id("run-one").section("Slow ranks")
+    assert not ranks.all("figure")
+    assert len(ranks.table()) == 4
+
+
+def test_a_legend_has_only_names_that_are_drawn(tmp_path: Path) -> None:
+    lake = make(tmp_path / "lake", {"one": trace_run()})
+    series = drawn(lake, tmp_path / "page.html", "one")
+    (kind,) = [kind for kind in KINDS if kind.name == "bandwidth"]
+    svg = picture(kind, series["bandwidth"], "svg").decode()
+    assert "all_reduce" in svg
+    assert "reduce_scatter" not in svg
 
 
 def test_steps_and_layers_without_warmup(tmp_path: Path) -> None:

@@ -14,14 +14,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 import pytest
 
 from tests.conftest import Command
 from tests.traces import plan, trace, trace_name, write
 from tracelake.base import console
-from tracelake.base.console import Console
+from tracelake.base.console import Console, IngestBar
 from tracelake.base.errors import InputError, LakeError, UsageError
 from tracelake.cli import ask
 from tracelake.ingest import Options, ingest, job
@@ -271,7 +271,7 @@ def test_a_log_gets_a_line_now_and_then(said: Said, monkeypatch: pytest.MonkeyPa
         bar.advance(5_000_000, 1, 0)
     assert said() == [
         "read 25.0 of 100.0 MB, 2.5 MB/s, 0:00:30 left, 0 of 10 files",
-        "read 35.0 of 100.0 MB, 1.8 MB/s, 0:00:37 left, 4 of 10 files, 4 rejected",
+        "read 35.0 of 100.0 MB, 1.8 MB/s, 0:00:38 left, 4 of 10 files, 4 rejected",
     ]
     with Console().bar() as bar:
         bar.planned(1, 1, 100_000_000)
@@ -280,13 +280,35 @@ def test_a_log_gets_a_line_now_and_then(said: Said, monkeypatch: pytest.MonkeyPa
             bar.advance(1_000_000, 0, 0)
     assert said() == [
         "read 1.0 of 100.0 MB, 0.1 MB/s, 0 of 1 file",
-        "read 2.0 of 100.0 MB, 0.0 MB/s, 0:58:48 left, 0 of 1 file",
+        "read 2.0 of 100.0 MB, 0.0 MB/s, 1:39:38 left, 0 of 1 file",
     ]
     with Console(quiet=True).bar() as bar:
         bar.planned(1, 1, 10)
         now[0] += 100.0
         bar.advance(10, 1, 0)
     assert said() == []
+
+
+def test_a_bar_shows_no_time_left_before_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, shown = [0.0], list[tuple[float, str]]()
+
+    class Drawn:
+        def __enter__(self) -> None: ...
+        def __exit__(self, *exc: object) -> None: ...
+        def update(self, **fields: Any) -> None:
+            if "left" in fields:
+                shown.append((now[0], fields["left"]))
+
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    drawn: Any = Drawn()
+    with IngestBar(Console(), drawn, quiet=False) as bar:
+        bar.planned(1, 1, 500_000)
+        now[0] = 20.0  # parsers compiled until here
+        for _ in range(8):
+            now[0] += 1.0
+            bar.advance(10_000, 0, 0)
+    assert shown[:5] == [(at, "") for at in (21.0, 22.0, 23.0, 24.0, 25.0)]
+    assert shown[5:] == [(26.0, "0:00:44 left"), (27.0, "0:00:43 left"), (28.0, "0:00:42 left")]
 
 
 def test_phases_are_said_when_they_take_long(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -214,6 +214,24 @@ def test_a_run_of_a_trace_shows_its_figures(page: Node) -> None:
     assert figures(run, "Steps", "step", "step (ms)")[0] == ("1", "350.00")
 
 
+def test_a_run_says_what_equal_peers_would_save(page: Node) -> None:
+    section = page.by_id("run-slow").section("What if")
+    pieces = [part.text for part in section.all("p", "legend")[0].all("span")]
+    assert pieces == [
+        "300.0 ms with equal peers",
+        "50.0 ms for slower peers (S 1.167)",
+        "cause: one rank",
+    ]
+    widths = [part.attrs["style"] for part in section.all("div", "stack")[0].all("i")]
+    assert widths == ["width:85.71%", "width:14.29%"]
+    (rank,) = section.table()
+    assert (rank["rank"], rank["fixing it saves (ms of a step)"]) == ("2", "50.00")
+    assert "tracelake whatif slow --fix rank=2" in section.text
+    even = page.by_id("run-even").section("What if")
+    assert "with equal peers" in even.text
+    assert "--fix" not in even.text
+
+
 def test_parts_of_the_window_fill_the_bar(page: Node) -> None:
     section = page.by_id("run-slow").section("Where the pipeline window went")
     legend = [part.text for part in section.all("p", "legend")[0].all("span")]

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from tracelake.base.progress import Moving
 
 _PLAIN_SECONDS = 10.0
-# The time left is given after this share of the input, or this long: at the start, compiling and
-# opening files take most of the time.
-_LEAST_SHARE, _LEAST_SECONDS = 0.05, 60.0
+# The time left follows the speed after the first progress, because parsers compile before it. It is
+# shown after some seconds, and after a share of the input or a minute.
+_LEAST_SECONDS, _LEAST_SHARE, _ENOUGH_SECONDS = 5.0, 0.05, 60.0
 # With these variables rich prints as on a terminal although there is none.
 _FORCED = ("FORCE_COLOR", "TTY_COMPATIBLE")
 # If set, the traceback of every error is printed.
@@ -178,6 +178,7 @@ class IngestBar:
         self._files_done = self._weight_done = self._rejected = 0
         self._lock = threading.Lock()
         self._began = self._said = time.monotonic()
+        self._first: tuple[float, int] | None = None  # time of the first progress, and its weight
 
     def __enter__(self) -> IngestBar:
         if self._drawn:
@@ -202,14 +203,15 @@ class IngestBar:
             self._files_done += files
             self._rejected += rejected
             now = time.monotonic()
+            self._first = self._first or (now, self._weight_done)
             due = self._plain and now - self._said >= _PLAIN_SECONDS
             if due:
                 self._said = now
         if self._drawn:
-            self._drawn.update(advance=weight, counts=self._counts())
+            self._drawn.update(advance=weight, counts=self._counts(), left=self._left(now))
         if due:
             self._console.progress(
-                self._line(now - self._began),
+                self._line(now),
                 bytes=self._weight_done,
                 bytes_total=self._weight,
                 files=self._files_done,
@@ -221,21 +223,26 @@ class IngestBar:
         files = f"{self._files_done:,} of {counted(self._files, 'file')}"
         return f"{files}, {self._rejected:,} rejected" if self._rejected else files
 
-    def _line(self, seconds: float) -> str:
+    def _line(self, now: float) -> str:
+        seconds = now - self._began
         rate = self._weight_done / seconds if seconds else 0.0
-        left = max(0, self._weight - self._weight_done) / rate if self._estimates(seconds) else None
         pieces = [
             f"read {self._weight_done / 1e6:,.1f} of {self._weight / 1e6:,.1f} MB",
             f"{rate / 1e6:,.1f} MB/s",
-            "" if left is None else f"{timedelta(seconds=round(left))} left",
+            self._left(now),
             self._counts(),
         ]
         return ", ".join(filter(None, pieces))
 
-    def _estimates(self, seconds: float) -> bool:
-        """Tell whether enough was read to say how long the rest takes."""
-        share = self._weight_done / self._weight if self._weight else 0.0
-        return share >= _LEAST_SHARE or (share > 0 and seconds >= _LEAST_SECONDS)
+    def _left(self, now: float) -> str:
+        """Return how long the rest takes; empty until enough was read to say it."""
+        at, weight = self._first or (now, 0)
+        seconds, read = now - at, self._weight_done - weight
+        enough = read >= _LEAST_SHARE * self._weight or seconds >= _ENOUGH_SECONDS
+        if not (read and enough and seconds >= _LEAST_SECONDS):
+            return ""
+        rest = max(0, self._weight - self._weight_done) * seconds / read
+        return f"{timedelta(seconds=round(rest))} left"
 
 
 def _is_log() -> bool:

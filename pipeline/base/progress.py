@@ -13,7 +13,6 @@ from rich.progress import (
     SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
     TransferSpeedColumn,
 )
 
@@ -26,7 +25,7 @@ class Moving:
 
     def __init__(self, console: Console, what: str, *columns: ProgressColumn) -> None:
         self._drawn = Progress(*columns, console=console, transient=True)
-        self._task = self._drawn.add_task(what, total=None, counts="")
+        self._task = self._drawn.add_task(what, total=None, counts="", left="")
 
     def __enter__(self) -> Moving:
         self._drawn.start()
@@ -52,7 +51,7 @@ def spinner(console: Console, what: str) -> Moving:
 
 
 def ingest_bar(console: Console) -> Moving:
-    """Return a bar with the share read, the rate, the time left, and the field `counts`."""
+    """Return a bar with the share read, the rate, and the fields `left` and `counts`."""
     return Moving(
         console,
         "finding inputs",
@@ -60,6 +59,6 @@ def ingest_bar(console: Console) -> Moving:
         BarColumn(max(_BAR_LEAST, min(_BAR, console.width - _BESIDE_BAR))),
         DownloadColumn(),
         TransferSpeedColumn(),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[left]}"),
         TextColumn("{task.fields[counts]}"),
     )

@@ -1,6 +1,5 @@
 -- What is wrong with a run, how bad it is, why, what it costs and what to do.
 -- The one source of gates, report, terminal, mail and summary. A file that belongs to no run has no run_id.
--- @report Findings
 -- @scope fleet
 -- @grain run_id?, kind, subject
 -- @column kind VARCHAR | regressed, drifted, straggler, suspect, recurring, slow_stage, slow_node, slow_link, data_loading, incomplete, contradiction, unreadable, data_lost, model_failed or rejects.

@@ -1,7 +1,6 @@
 -- Findings of one configuration joined over its runs: what is wrong, since when, how often, why, what it costs a day.
 -- A regression or a slow stage is left out where another incident explains it in each of its runs.
 -- Hosts and links that bandwidth tests show to be slow stand beside them: they belong to no run.
--- @report Incidents
 -- @scope fleet
 -- @grain incident
 -- @column incident VARCHAR | 8 hex digits of configuration, kind, subject and first run: the same every night.

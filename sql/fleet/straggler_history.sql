@@ -2,7 +2,6 @@
 -- A subject is a device where host and device of a rank are known, a host where only that is, else
 -- a rank. Slow in a run: one of its ranks is a straggler or a suspect there. With one peer one of
 -- two is slow whenever noise passes the bound: such runs count where a coin would not do as well.
--- @report Recurring stragglers
 -- @scope fleet
 -- @grain config, host?, device?, rank?
 -- @column subject VARCHAR | The device, host or rank, in words.

@@ -72,6 +72,7 @@ class Group:
         items: The first of them.
         query: What lists them all.
         runs: Runs that have one that is more than a notice.
+        carded: Incidents tell all of them.
     """
 
     kind: str
@@ -81,6 +82,7 @@ class Group:
     items: Sequence[Item]
     query: str
     runs: frozenset[str] = field(default_factory=frozenset)
+    carded: bool = False
 
 
 def read_attention(warehouse: Warehouse, *, inputs: bool) -> list[Group]:
@@ -127,6 +129,7 @@ def _group(kind: str, title: str, rows: Sequence[Row]) -> Group:
         [Item(row["run_id"], _text(row)) for row in rows[:_ITEMS]],
         f"FROM findings WHERE kind = '{kind}'",
         frozenset(row["run_id"] for row in rows if row["run_id"] and row["severity"] != "notice"),
+        all(row["incident"] for row in rows),
     )
 
 

@@ -17,7 +17,8 @@ from tracelake.output.html.incidents import Fleet, read_fleet_view, read_shares,
 from tracelake.output.html.links import rate_links
 from tracelake.output.html.reading import Warehouse, earliest, select_runs
 from tracelake.output.html.runs import Facts, count_formats, read_facts, read_headline
-from tracelake.output.html.sections import Section, read_fleet, read_sections
+from tracelake.output.html.sections import Section, read_sections
+from tracelake.output.html.whatif import WhatIf, read_whatif
 from tracelake.warehouse import reopening
 
 # Limits so that a report opens at once: runs in the table, and runs in full.
@@ -45,7 +46,7 @@ class Content:
         price: Of a GPU hour.
         shares: Time of each operation in a step of a run in full, by its name.
         waterfalls: Where the step time of a run in full went, against its baseline.
-        fleet: Sections about several runs.
+        whatif: What its step would have taken.
         in_full: Runs that have sections, in the order of `urgent`; the rest is by run.
     """
 
@@ -62,9 +63,9 @@ class Content:
     view: Fleet
     verdicts: Mapping[str, Sequence[Row]]
     waterfalls: Mapping[str, Markup]
+    whatif: Mapping[str, WhatIf]
     price: float | None
     shares: Mapping[str, Mapping[str, float]]
-    fleet: Sequence[Section]
     in_full: Sequence[str]
     facts: Mapping[str, Facts]
     sections: Mapping[str, Sequence[Section]]
@@ -145,7 +146,6 @@ def _read(
         detailed = frozenset(urgent[:DETAILED_RUNS])
         headline, stepless = read_headline(warehouse, [r for r in run_ids if r in listed], detailed)
         view = read_fleet_view(warehouse, detailed, price)
-        fleet = [section for section in read_fleet(warehouse) if section.grid]
         in_full = [run_id for run_id in urgent if run_id in detailed]
         warehouse.page_about(in_full)
         rate_links(warehouse, links)
@@ -163,9 +163,9 @@ def _read(
             view=view,
             verdicts=read_verdicts(warehouse),
             waterfalls=read_waterfalls(warehouse, in_full),
+            whatif=read_whatif(warehouse),
             price=price,
             shares=read_shares(warehouse),
-            fleet=fleet,
             in_full=in_full,
             facts=read_facts(warehouse),
             sections=read_sections(warehouse, in_full),

@@ -9,7 +9,8 @@ from datetime import datetime
 
 from markupsafe import Markup
 
-from tracelake.output.html.cells import Row
+from tracelake.models import relation_columns
+from tracelake.output.html.cells import Row, head
 from tracelake.output.html.plots import Change, Night, over_dates, strip, waterfall
 from tracelake.output.html.reading import PAGE_RUNS, Warehouse
 
@@ -47,6 +48,7 @@ _OPPORTUNITIES = f"""
 _HISTORY = f"""
     SELECT
         h.config, h.run_id, l.label, l.hash, l.size, h.run_date, h.step_p50_ms AS ms,
+        h.step_p50_ms_baseline AS baseline,
         h.step_p50_ms_baseline * (1 - h.step_p50_ms_allowed_ratio) AS low,
         h.step_p50_ms_baseline * (1 + h.step_p50_ms_allowed_ratio) AS high,
         CASE WHEN h.drift = 'drifted' AND h.verdict <> 'regressed' THEN 'drifted' ELSE h.verdict END
@@ -95,6 +97,8 @@ class Incident:
 
     Attributes:
         row: Its row of `incidents`, with the size of the job.
+        subject: What it is about, as the page calls it.
+        step: Baseline and median step of the latest run, where they differ.
         runs: The runs that have it, the latest last; `more` others are left out.
         steps: Step time over dates.
         ranks: Slowdown of ranks over nights.
@@ -103,6 +107,8 @@ class Incident:
     """
 
     row: Row
+    subject: str
+    step: tuple[float, float] | None
     runs: Sequence[Named]
     more: int
     steps: Markup | None
@@ -165,6 +171,7 @@ def read_fleet_view(warehouse: Warehouse, linked: frozenset[str], price: float |
     having: dict[str, list[Named]] = defaultdict(list)
     for row in warehouse.rows(_INCIDENT_RUNS):
         having[row["incident"]].append(names[row["run_id"]])
+    figures = {column.name: head(column).label for column in relation_columns("run_summary")}
     shown = rows[:_CARDS]
     latest = [row["latest_run"] for row in shown]
     changes = read_waterfalls(warehouse, latest)
@@ -177,6 +184,8 @@ def read_fleet_view(warehouse: Warehouse, linked: frozenset[str], price: float |
         cards.append(
             Incident(
                 row,
+                figures.get(row["subject"]) or str(row["subject"]),
+                _change(nights, row),
                 runs[-_LINKS:],
                 len(runs[:-_LINKS]),
                 _steps(nights, [row], linked, own) if len(nights) > 1 else None,
@@ -207,6 +216,19 @@ def read_fleet_view(warehouse: Warehouse, linked: frozenset[str], price: float |
         len(plots[_PLOTS:]),
         names,
     )
+
+
+def _change(nights: Sequence[Row], incident: Row) -> tuple[float, float] | None:
+    """Return baseline and step of the latest run; None where they are within 1 %.
+
+    Of a drift the evidence has them: its baseline drifts, too.
+    """
+    for night in nights:
+        if night["run_id"] == incident["latest_run"] and night["baseline"] is not None:
+            before, after = night["baseline"], night["ms"]
+            if incident["kind"] != "drifted" and abs(after - before) > 0.01 * before:
+                return before, after
+    return None
 
 
 def read_shares(warehouse: Warehouse) -> dict[str, dict[str, float]]:

@@ -131,6 +131,17 @@ function colored(spec) {
   return JSON.parse(JSON.stringify(spec).replace(/var\((--[\w-]+)\)/g, (_, name) => style.getPropertyValue(name).trim()));
 }
 
+// A legend has the names that the rows have, and no other.
+function present(spec, series) {
+  return JSON.parse(JSON.stringify(spec), (_, part) => {
+    const { domain, range } = part?.scale ?? {};
+    const there = series[part?.field];
+    if (!there || typeof domain?.[0] !== "string") return part;
+    const places = [...domain.keys()].filter((place) => there.includes(domain[place]));
+    return { ...part, scale: { ...part.scale, domain: places.map((p) => domain[p]), range: places.map((p) => range[p]) } };
+  });
+}
+
 let charts;
 
 async function load() {
@@ -151,8 +162,9 @@ async function draw(figure) {
   }
   const place = figure.querySelector(".chart");
   const pixels = canvas.includes(chart);
-  const spec = pixels ? colored(specs[chart]) : structuredClone(specs[chart]);
-  spec.config.legend.columns = Math.max(2, Math.floor(place.clientWidth / 105));
+  const spec = present(pixels ? colored(specs[chart]) : specs[chart], series[run][chart]);
+  // A legend begins where the plot does, behind the labels of the axis.
+  spec.config.legend.columns = Math.max(1, Math.floor((place.clientWidth - 90) / 105));
   spec.datasets = { rows: rowsOf(series[run][chart]) };
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
   if (pixels) place.style.background = getComputedStyle(document.documentElement).getPropertyValue("--paper");
@@ -425,8 +437,8 @@ function compareRuns(shares, before, after) {
   if (changes.length > 12) bars.push([`${changes.length - 12} others`, rest]);
   const levels = bars.reduce((found, [, ms]) => [...found, found.at(-1) + ms], [total(one)]);
   const low = Math.min(...levels), reach = Math.max(Math.max(...levels) - low, 0.02 * levels[0]) || 1;
-  const [left, width, tall] = [190, 620, 19];
-  const x = (ms) => left + (width - left - 80) * (0.04 + (0.92 * (ms - low)) / reach);
+  const [left, width, tall] = [160, 460, 19];
+  const x = (ms) => left + (width - left - 66) * (0.04 + (0.92 * (ms - low)) / reach);
   const shown = (ms) => ms.toLocaleString("en", { maximumFractionDigits: 1, minimumFractionDigits: 1 });
   const height = tall * (bars.length + 2) + 4;
   const said = `Operations of a step: ${shown(levels[0])} ms before, ${shown(levels.at(-1))} ms after`;

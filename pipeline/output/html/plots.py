@@ -85,10 +85,8 @@ def over_dates(
         parts.append(f'<a href="#{escape(night.link)}">{dot}</a>' if night.link else dot)
     for date in _ticks([night.date for night in nights]):
         anchor = "start" if date == first and last > first else "end" if date == last else "middle"
-        at = x(date) - (6 if anchor == "start" else 0)
-        parts.append(
-            f'<text x="{at:.1f}" y="{height - 6}" text-anchor="{anchor}">{_day(date, first)}</text>'
-        )
+        at, said = x(date) - (6 if anchor == "start" else 0), _day(date, first, last)
+        parts.append(f'<text x="{at:.1f}" y="{height - 6}" text-anchor="{anchor}">{said}</text>')
     return _svg(parts, width, height, title, "dates")
 
 
@@ -101,7 +99,7 @@ def strip(
 ) -> Markup:
     """Return a heat strip, a row per rank and a column per night; even cells are left out."""
     tall = 12 if len(rows) <= 8 else max(2, 100 // len(rows))
-    wide = min(28, max(8, 330 // len(nights)))
+    wide = min(48, max(8, 330 // len(nights)))
     left, width = 64, 64 + wide * len(nights) + 4
     height = tall * len(rows) + 22
     parts = [
@@ -144,7 +142,7 @@ class Change:
 
 def waterfall(before: float, changes: Sequence[Change], after: float, title: str) -> Markup:
     """Return bars that lead from one time to another; the changes add up to the difference."""
-    tall, left, right, width = 19, 190, 74, 620
+    tall, left, right, width = 19, 160, 66, 460  # legible on a phone, too
     height = tall * (len(changes) + 2) + 4
     levels, level = [before], before
     for change in changes:
@@ -222,9 +220,11 @@ def _ticks(dates: Sequence[datetime]) -> list[datetime]:
     return [*chosen, known[-1]]
 
 
-def _day(date: datetime, first: datetime) -> str:
-    """Return a date as an axis shows it; the first has its year."""
+def _day(date: datetime, first: datetime, last: datetime) -> str:
+    """Return a date as an axis shows it; the first has its year, dates of one day their time."""
     shown = f"{date:%b} {date.day}"
+    if first.date() == last.date():
+        return f"{shown}, {date:%H:%M}" if date == first else f"{date:%H:%M}"
     return f"{shown}, {date.year}" if date == first else shown
 
 

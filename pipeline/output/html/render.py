@@ -23,7 +23,6 @@ from tracelake.output.html.provenance import Source, source_of
 from tracelake.output.html.runs import BESIDE_BASELINE
 from tracelake.output.html.sections import shapes
 from tracelake.output.html.shape import WINDOW_PARTS
-from tracelake.output.html.shapes import FLEET
 from tracelake.schema.tables import Column, reasons
 from tracelake.warehouse.headline import HEADLINE
 
@@ -88,6 +87,7 @@ def _bodies(content: Content, context: Mapping[str, object]) -> dict[str, _Body]
             run_id=run_id,
             verdicts=content.verdicts.get(run_id, []),
             waterfall=content.waterfalls.get(run_id),
+            whatif=content.whatif.get(run_id),
             said=content.view.said,
             incident_ids={card.row["incident"] for card in content.view.incidents},
             about=content.facts[run_id],
@@ -122,7 +122,7 @@ def _digest(script: str) -> str:
 
 def _sources() -> dict[str, Source]:
     """Return models of the page whose SQL is shown."""
-    names = ["run_summary", *(name for name, *_ in shapes()), *FLEET, "coverage"]
+    names = ["run_summary", *(name for name, *_ in shapes()), "coverage"]
     return {name: source for name in names if (source := source_of(name)).sql}
 
 
@@ -133,7 +133,6 @@ def _glossary() -> list[tuple[str, str, list[tuple[str, Column]]]]:
         ("runs", "Facts of a run", None),
     ]
     relations += [(name, title, shape.columns) for name, title, _, shape in shapes()]
-    relations += [(name, _title(name), shape.columns) for name, shape in FLEET.items()]
     relations += [("coverage", _title("coverage"), None)]
     own = {name: shape.own for name, *_, shape in shapes()}
     known = [

@@ -205,7 +205,7 @@ def _facts(run: Row, coverage: Row) -> Facts:
     seen = [
         Fact(head(column).label, cell(column, coverage[column.name]))
         for column in relation_columns("coverage")
-        if column.name not in {*run, *_LISTS}
+        if column.name not in {*run, *_LISTS} and coverage[column.name] not in (None, [])
     ]
     attributes = sorted((run["attributes"] or {}).items())
     return Facts(

@@ -23,7 +23,7 @@ from tracelake.output.html.cells import (
 from tracelake.output.html.provenance import count_rows, source_of, told
 from tracelake.output.html.reading import PAGE_RUNS, Warehouse
 from tracelake.output.html.shape import Shape, part_label
-from tracelake.output.html.shapes import FLEET, SHAPES
+from tracelake.output.html.shapes import SHAPES
 from tracelake.schema.tables import Column, reasons, tables
 
 # Shown for all runs at once, or in a special form.
@@ -31,6 +31,8 @@ _ELSEWHERE = frozenset({"run_summary", "coverage"})
 # Total rows of a kind of section: with many runs, each shows fewer.
 _ROWS_OF_PAGE = 1200
 _ROWS_AT_LEAST = 8
+# Columns of a table that takes half of the page's width.
+_NARROW = 6
 _STACK_PLACE = 2
 _STACK_HEAD = Head("parts")
 
@@ -48,6 +50,7 @@ class Section:
         query: SQL that gives the rows.
         rows: The rows of base tables behind them, as text.
         total: All rows, shown or not.
+        folded: The table is closed until someone opens it.
     """
 
     name: str
@@ -61,6 +64,17 @@ class Section:
     more: str | None = None
     note: str | None = None
     legend: Sequence[str] = ()
+    folded: bool = False
+
+    @property
+    def narrow(self) -> bool:
+        """Tell whether the table fits into half of the page."""
+        grid = self.grid
+        return (
+            grid is not None
+            and len(grid.heads) <= _NARROW
+            and not any(cell.look == "long" for row in grid.rows for cell in row)
+        )
 
 
 def shapes() -> Iterator[tuple[str, str, str, Shape]]:
@@ -97,28 +111,13 @@ def read_sections(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, lis
                 query=f"FROM {name} WHERE run_id = {literal(run_id)}",
                 rows=told(sources[name], counts.get(run_id, {})),
                 note=shape.note,
+                folded=shape.folded,
             )
             found[run_id].append(_fill(section, shape, columns, rows.get(run_id, [])))
     return {
         run_id: sorted(sections, key=lambda section: section.why is not None)
         for run_id, sections in found.items()
     }
-
-
-def read_fleet(warehouse: Warehouse) -> list[Section]:
-    """Return sections about all runs of the page together."""
-    found = []
-    for name, shape in FLEET.items():
-        model = catalog().models[name]
-        rows = warehouse.rows(
-            f"""
-            SELECT *, count(*) OVER () AS "_rows" FROM ({shape.source})
-            ORDER BY {shape.order} LIMIT {shape.rows}
-            """
-        )
-        section = Section(name, model.report or name, model.doc, query=f"FROM {name}")
-        found.append(_fill(section, shape, _columns(name, shape), rows))
-    return found
 
 
 def _columns(name: str, shape: Shape) -> list[Column]:

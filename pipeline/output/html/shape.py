@@ -49,6 +49,7 @@ class Shape:
         whole: The sum of `parts`, which are drawn as one bar after the first two columns.
         note: A caveat about the figures.
         own: Columns of `source` that no relation has; one without a value is left out.
+        folded: The table is closed until someone opens it.
     """
 
     columns: tuple[str, ...]
@@ -65,6 +66,7 @@ class Shape:
     whole: str | None = None
     note: str | None = None
     own: tuple[Column, ...] = ()
+    folded: bool = False
 
 
 def mean_of_steps(names: tuple[str, ...]) -> str:

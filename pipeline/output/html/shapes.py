@@ -9,6 +9,7 @@ from tracelake.output.html.links import OF_RATED, PAGE_RATES
 from tracelake.output.html.reading import PAGE_RUNS
 from tracelake.output.html.shape import OVER_STEPS, STEADY, WINDOW_PARTS, Shape, mean_of_steps
 from tracelake.output.html.table_shapes import TABLES
+from tracelake.schema.tables import Column
 
 _WINDOW = (
     "bubble_ratio",
@@ -35,6 +36,14 @@ _STAGE = (
 
 # In the order of the page. Other models whose header has a title follow unchanged.
 SHAPES: Mapping[str, Shape] = {
+    "step_changes": Shape(
+        columns=("op", "kind", "stage", "baseline_ms", "run_ms", "change_ms", "share_ratio"),
+        order="op = 'rest', abs(change_ms) DESC, op, kind, stage NULLS LAST",
+        rows=16,
+        empty="Fewer than three runs of the baseline have operations with a pipeline window.",
+        note="The bars lead from the median step of the baseline to that of the run.",
+        folded=True,
+    ),
     "ops": Shape(
         title="Pipeline timeline",
         columns=(
@@ -116,12 +125,6 @@ SHAPES: Mapping[str, Shape] = {
             GROUP BY ALL
         """,
     ),
-    "step_changes": Shape(
-        columns=("op", "kind", "stage", "baseline_ms", "run_ms", "change_ms", "share_ratio"),
-        order="op = 'rest', abs(change_ms) DESC, op, kind, stage NULLS LAST",
-        rows=16,
-        empty="Fewer than three runs of the baseline have operations with a pipeline window.",
-    ),
     "op_shares": Shape(
         columns=("op", "kind", "stage", "share_ms", "share_ratio"),
         order="share_ms DESC, op, kind, stage NULLS LAST",
@@ -152,6 +155,28 @@ SHAPES: Mapping[str, Shape] = {
         empty="The input has no operations of ranks.",
         bar="time_lost_ms",
     ),
+    "whatif_runs": Shape(
+        columns=(
+            "steps",
+            "t_ms",
+            "peer_ms",
+            "balanced_ms",
+            "s_peer",
+            "s_peer_min",
+            "s_peer_max",
+            "s_balance",
+            "s_paper",
+            "cause",
+            "gpu_hours_lost",
+            "replay_error_ratio",
+            "delay_ratio",
+            "reason",
+        ),
+        order="run_id",
+        headline="t_ms",
+        empty="The input has no operations of ranks.",
+        folded=True,
+    ),
     "collective_bandwidth": Shape(
         columns=(
             "collective",
@@ -178,11 +203,27 @@ SHAPES: Mapping[str, Shape] = {
         empty="The input has no communication of ranks.",
         bar="busbw_p50_gbps",
         source=f"""
-            SELECT b.*, CASE WHEN l.given THEN b.busbw_p50_gbps / l.gbps END AS of_rated_ratio
+            SELECT b.*, s.skew_p50_ms, s.skew_p95_ms,
+                CASE WHEN l.given THEN b.busbw_p50_gbps / l.gbps END AS of_rated_ratio
             FROM collective_bandwidth AS b
             LEFT JOIN {PAGE_RATES} AS l USING (run_id, group_kind)
+            LEFT JOIN (
+                SELECT
+                    run_id, collective, group_kind, dtype, size_bytes, overlapped,
+                    quantile_cont(skew_ms, 0.5) AS skew_p50_ms,
+                    quantile_cont(skew_ms, 0.95) AS skew_p95_ms
+                FROM collective_calls SEMI JOIN {PAGE_RUNS} USING (run_id)
+                WHERE split_part(call, ':', 1)::INTEGER = rank
+                GROUP BY ALL
+            ) AS s USING (run_id, collective, group_kind, dtype, size_bytes, overlapped)
         """,
-        own=(OF_RATED,),
+        own=(
+            OF_RATED,
+            Column(
+                "skew_p50_ms", "DOUBLE", "Last arrival of a member after the first: median.", "ms"
+            ),
+            Column("skew_p95_ms", "DOUBLE", "The same of which 95 % of the calls have less.", "ms"),
+        ),
     ),
     "step_stats": Shape(
         columns=(
@@ -244,63 +285,25 @@ SHAPES: Mapping[str, Shape] = {
         headline="offset_ms",
         empty="The input has no operations of ranks.",
         source="SELECT DISTINCT * EXCLUDE (rank) FROM clock_offsets",
+        folded=True,
+    ),
+    "bandwidth_efficiency": Shape(
+        columns=(
+            "collective",
+            "group_kind",
+            "group_size",
+            "nodes",
+            "size_bytes",
+            "calls",
+            "achieved_gbps",
+            "attainable_gbps",
+            "efficiency_ratio",
+            "reason",
+        ),
+        order="collective",
+        headline="efficiency_ratio",
+        empty="The input has no communication of ranks.",
+        bar="efficiency_ratio",
     ),
     **TABLES,
-}
-
-# Of all runs of the page together.
-FLEET: Mapping[str, Shape] = {
-    "incidents": Shape(
-        columns=(
-            "subject",
-            "kind",
-            "severity",
-            "since",
-            "last_seen",
-            "slow_runs",
-            "runs",
-            "cost_gpu_hours_per_day",
-            "cause",
-            "evidence",
-            "advice",
-            "config",
-            "incident",
-        ),
-        order="open DESC, cost_gpu_hours_per_day DESC NULLS LAST, last_seen DESC, incident",
-        rows=24,
-        empty="No problems found.",
-        source=f"""
-            SELECT *
-            FROM incidents
-            WHERE incident IN (SELECT incident FROM findings SEMI JOIN {PAGE_RUNS} USING (run_id))
-                OR (counted = 'test' AND latest_run IN (SELECT run_id FROM {PAGE_RUNS}))
-        """,
-    ),
-    "straggler_history": Shape(
-        columns=(
-            "subject",
-            "host",
-            "device",
-            "rank",
-            "verdict",
-            "slow_runs",
-            "runs",
-            "slowdown",
-            "time_lost_ms",
-            "gpu_hours_lost",
-            "last_slow_run",
-            "evidence",
-            "config",
-        ),
-        order="array_position(['recurring', 'ok'], verdict) NULLS LAST, gpu_hours_lost DESC"
-        " NULLS LAST, slow_runs DESC, config, subject",
-        rows=24,
-        empty="No rank was slow in any run of these configurations.",
-        source=f"""
-            FROM straggler_history
-            WHERE verdict = 'recurring'
-                AND config IN (SELECT config FROM runs SEMI JOIN {PAGE_RUNS} USING (run_id))
-        """,
-        bar="slow_runs",
-    ),
 }

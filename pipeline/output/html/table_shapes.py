@@ -50,5 +50,6 @@ TABLES: Mapping[str, Shape] = {
         order="path, member",
         rows=24,
         empty="The run has no files.",
+        folded=True,
     ),
 }

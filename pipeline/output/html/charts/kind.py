@@ -53,7 +53,10 @@ def several(column: str) -> Callable[[Series], bool]:
 
 def over_steps() -> alt.X:
     """Return an x axis of steps."""
-    return alt.X("step:Q", title="step", axis=alt.Axis(format="d", tickMinStep=1, grid=False))
+    # Vega's own choice has ticks between two steps where there are few.
+    whole = "datum.value % 1 ? '' : datum.label"
+    axis = alt.Axis(format="d", tickMinStep=1, labelExpr=whole, grid=False)
+    return alt.X("step:Q", title="step", axis=axis)
 
 
 def hint(name: str, title: str, number: str | None = None) -> alt.Tooltip:

@@ -79,13 +79,21 @@ def _draw_bandwidth() -> Drawing:
         alt.Chart(ROWS)
         .transform_filter("isValid(datum.rated)")
         .transform_aggregate(groupby=["rated", "rated_by"])
+        .transform_window(place="row_number()")
+        .transform_calculate(short="replace(datum.rated_by, ' of the lake', '')")
         .encode(alt.Y("rated:Q"), tooltip=[hint("rated_by", "line"), hint("rated", "GB/s", ",.2f")])
     )
     named = rated.mark_text(align="left", dx=4, dy=-5, fontSize=11, color=var("soft")).encode(
-        alt.X(value=0), alt.Text("rated_by:N")
+        # Lines close to each other have their names side by side.
+        alt.X("place:Q", scale=alt.Scale(domain=[1, 5]), axis=None),
+        alt.Text("short:N"),
     )
     rule = rated.mark_rule(strokeDash=[5, 3], color=var("soft"))
-    return alt.LayerChart(layer=[lines, points, rule, named])
+    calls = alt.LayerChart(layer=[lines, points])
+    chart: alt.LayerChart = alt.LayerChart(layer=[calls, rule, named]).resolve_scale(
+        x="independent"
+    )
+    return chart
 
 
 _SKEW = f"""
@@ -248,6 +256,7 @@ KINDS = (
         " below the bar's end, half below the tick.",
         _SKEW,
         _draw_skew,
+        shows=several("label"),
     ),
     Kind(
         "split",

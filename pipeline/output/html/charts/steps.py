@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import altair as alt
 
@@ -122,19 +122,21 @@ def _draw_rank_heat() -> Drawing:
         hint("ms", "over its peers (ms)", ",.2f"),
     ]
     legend = alt.Legend(title="slowdown", format=".1f")
-    return _heat("label", "slowdown", (0.8, 1, 1.35, 4), legend, shown)
+    # A rank faster than its peers is even: of two, the fast one is the peer of a slow one.
+    colors = {1: "even", 1.35: "hot", 4: "hottest"}
+    return _heat("label", "slowdown", colors, legend, shown)
 
 
 def _heat(
     row: str,
     value: str,
-    colored: Sequence[float],
+    colors: Mapping[float, str],
     legend: alt.Legend,
     shown: list[alt.Tooltip],
 ) -> Drawing:
-    """Return a heat map over steps; `colored` has the values of the anchor colours."""
-    hues = [var("cold"), var("even"), var("hot"), var("hottest")][: len(colored)]
-    scale = alt.Scale(domain=list(colored), range=hues, interpolate="rgb", clamp=True)
+    """Return a heat map over steps; between the values of `colors` hues are blended."""
+    hues = [var(name) for name in colors.values()]
+    scale = alt.Scale(domain=list(colors), range=hues, interpolate="rgb", clamp=True)
     chart: alt.Chart = (
         alt.Chart(ROWS, height=alt.Step(13))
         .mark_rect()
@@ -203,7 +205,8 @@ def _draw_layers() -> Drawing:
 
 def _draw_layer_heat() -> Drawing:
     legend = alt.Legend(title="vs. its median", format="+.0%")
-    return _heat("layer", "deviation", (-0.2, 0, 0.2), legend, _LAYER_SHOWN)
+    colors = {-0.2: "cold", 0: "even", 0.2: "hot"}
+    return _heat("layer", "deviation", colors, legend, _LAYER_SHOWN)
 
 
 _HISTORY = f"""
@@ -283,6 +286,7 @@ KINDS = (
         " many ranks or steps, neighbours share a cell that shows the slowest.",
         _RANK_HEAT,
         _draw_rank_heat,
+        shows=several("step"),
         canvas=True,
         wide=True,
     ),

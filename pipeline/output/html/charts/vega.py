@@ -75,7 +75,7 @@ def picture(kind: Kind, series: Series, file_type: Literal["png", "svg"]) -> byt
     """Return a chart in light mode, as a file."""
     with_rows = resolved(
         json.dumps(
-            spec(kind)
+            _present(spec(kind), series)
             | {
                 "width": _WIDE if kind.wide else _WIDTH,
                 "background": "white",
@@ -91,6 +91,21 @@ def picture(kind: Kind, series: Series, file_type: Literal["png", "svg"]) -> byt
         with_rows, vl_version=_VERSION, allowed_base_urls=[], scale=2
     )
     return png
+
+
+def _present(spec: dict[str, Any], series: Series) -> dict[str, Any]:
+    """Return a spec whose colours are those of names that the rows have, as the page's script."""
+
+    def kept(part: dict[str, Any]) -> dict[str, Any]:
+        scale, there = part.get("scale") or {}, set(series.get(part.get("field", ""), ()))
+        if not (there and isinstance((scale.get("domain") or [None])[0], str)):
+            return part
+        pairs = zip(scale["domain"], scale["range"], strict=True)
+        names, hues = zip(*(pair for pair in pairs if pair[0] in there), strict=True)
+        return part | {"scale": scale | {"domain": names, "range": hues}}
+
+    found: dict[str, Any] = json.loads(json.dumps(spec), object_hook=kept)
+    return found
 
 
 def rows_of(series: Series) -> list[dict[str, Any]]:

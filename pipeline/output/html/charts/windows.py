@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import altair as alt
 
-from tracelake.output.html.charts.kind import CROWD, ROWS, Drawing, Kind, hint, named_colors
+from tracelake.output.html.charts.kind import (
+    CROWD,
+    ROWS,
+    Drawing,
+    Kind,
+    hint,
+    named_colors,
+    several,
+)
 from tracelake.output.html.palette import var
 from tracelake.output.html.reading import PAGE_RUNS
 from tracelake.output.html.shape import STEADY, WINDOW_PARTS, part_label
@@ -49,6 +57,7 @@ _WINDOWS = f"""
         round(window_ms * (1 - theory), 4) AS ideal,
         list_position([{_IN_ORDER}], piece.key) AS place
     FROM pieces
+    QUALIFY max(piece.value) OVER (PARTITION BY run_id, piece.key) > 0
     ORDER BY run_id, stage NULLS LAST, rank, place
 """
 
@@ -157,6 +166,7 @@ KINDS = (
         "Mean over steps; the line goes from the lowest to the highest rank, the tick is theory.",
         _STAGES,
         _draw_stages,
+        shows=lambda series: len(series["bubble"]) > 1,
     ),
     Kind(
         "phases",
@@ -164,5 +174,6 @@ KINDS = (
         "Idle time of a stage's mean rank in each phase of the schedule.",
         _PHASES,
         _draw_phases,
+        shows=several("stage"),
     ),
 )
