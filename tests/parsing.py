@@ -108,9 +108,9 @@ def parse(
 ) -> Parsed:
     """Parses decompressed files by path.
 
-    Every chunk holds at least one line and at most `block_size` bytes beyond that, small sources
-    together; the buffer is overwritten after each feed, so a parser that keeps a view of it is
-    found out. `run_name` is
+    Every chunk holds at least one line, or `block_size` bytes of one if the format takes
+    long lines, and at most `block_size` bytes beyond that, small sources together; the buffer is
+    overwritten after each feed, so a parser that keeps a view of it is found out. `run_name` is
     what a --run-pattern would say of every file. With `empty_last` the block that says `last` holds
     no line.
     """
@@ -145,7 +145,9 @@ def _parse_run(
 
     blocks: list[Block] = []
     for source_id, raw in enumerate(data):
-        blocks.extend(_blocks(source_id, raw, block_size, empty_last=empty_last))
+        blocks.extend(
+            _blocks(source_id, raw, block_size, empty_last=empty_last, cut=fmt.long_lines)
+        )
     for chunk in _chunks(blocks, block_size):
         parser.feed(chunk)
         chunk.data[:] = 0xFF
@@ -161,13 +163,15 @@ def _parse_run(
     return ParsedRun(run, found, ledger, facts)
 
 
-def _blocks(source_id: int, raw: bytes, block_size: int, *, empty_last: bool) -> Iterator[Block]:
-    """Whole lines in order; exactly one block says `last`."""
+def _blocks(
+    source_id: int, raw: bytes, block_size: int, *, empty_last: bool, cut: bool
+) -> Iterator[Block]:
+    """Whole lines in order, or cut anywhere; exactly one block says `last`."""
     start, line = 0, 1
     while start < len(raw):
         end = raw.rfind(b"\n", start, start + block_size) + 1
         if end <= start:
-            end = raw.find(b"\n", start) + 1 or len(raw)
+            end = start + block_size if cut else raw.find(b"\n", start) + 1 or len(raw)
         if len(raw) - start <= block_size:
             end = len(raw)
         data = np.frombuffer(raw[start:end], np.uint8).copy()

@@ -252,10 +252,13 @@ class Bytes(Source):
         return nullcontext((io.BytesIO(self.data), None))
 
 
-def read_chunks(sources: list[bytes], size: int) -> tuple[list[Chunk], dict[int, Read], Ledger]:
+def read_chunks(
+    sources: list[bytes], size: int, *, cut_lines: bool = False
+) -> tuple[list[Chunk], dict[int, Read], Ledger]:
     """Copies of the chunks, what was found out about each source, and the accounts."""
     ledger = Ledger()
-    reader = ChunkReader((Bytes(i, data) for i, data in enumerate(sources)), ledger)
+    given = (Bytes(i, data) for i, data in enumerate(sources))
+    reader = ChunkReader(given, ledger, cut_lines=cut_lines)
     with ThreadPoolExecutor(1) as helper:
         buffers = Buffer(size), Buffer(size)
         chunks = [
@@ -323,6 +326,24 @@ def test_chunks_cut_at_line_ends_and_add_up(sources: list[bytes], size: int) -> 
 def test_small_sources_share_a_chunk() -> None:
     chunks, _, _ = read_chunks(PIECES, 1024)
     assert [len(chunk.spans) for chunk in chunks] == [len(PIECES)]
+
+
+@pytest.mark.parametrize("size", [5, 6, 7, 16, 64])
+def test_long_lines_come_in_pieces_where_a_format_takes_them(size: int) -> None:
+    sources = [b"ab\n", b"cd\n" + b"x" * 40 + b"\nef", b"y" * 29, b"z" * 30, b"gh\n", b"w" * 15]
+    chunks, found, ledger = read_chunks(sources, size, cut_lines=True)
+    seen = [bytearray() for _ in sources]
+    lasts = []
+    for chunk in chunks:
+        for span in chunk.spans:
+            data = seen[span.source_id]
+            assert (span.offset, span.line) == (len(data), data.count(b"\n") + 1)
+            data += chunk.data[span.start : span.stop].tobytes()
+            lasts += [span.source_id] * span.last
+    assert seen == sources
+    assert lasts == list(range(len(sources)))
+    assert [found[i].lines for i in range(len(sources))] == [1, 3, 1, 1, 1, 1]
+    assert ledger.rejected == 0
 
 
 def test_a_line_that_fills_the_buffer_costs_itself_only() -> None:

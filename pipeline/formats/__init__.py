@@ -120,7 +120,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    r"""Consecutive whole lines of one source; the attributes are those of `Span` and `Chunk`."""
+    r"""Consecutive lines of one source; the attributes are those of `Span` and `Chunk`."""
 
     source_id: int
     data: npt.NDArray[np.uint8]
@@ -138,7 +138,8 @@ class Chunk:
         data: uint8, 1-d, contiguous, writable (one type for compiled kernels). Valid only during
             `feed`: the buffer is reused. Lines end in `\n`, perhaps `\r\n`. Only the last line
             of a source may lack its end; then a `\n` outside the span follows it.
-            The reader rejects lines longer than a chunk, so they never arrive.
+            The reader rejects lines longer than a chunk, so they never arrive, unless the format
+            takes `long_lines`: then a span may end within a line, and the next one goes on in it.
         ends: int64, index of every `\n` in the data.
         firsts: int64, for each span the index in `ends` of its first line.
         spans: The sources, one span each.
@@ -186,8 +187,11 @@ class Parser(Protocol):
     def feed(self, chunk: Chunk) -> None:
         """Parse a chunk. Never raise on content: lines that are not understood go to the ledger."""
 
-    def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
-        """Return rows ready so far by table, in its storage schema, in order of source and line."""
+    def drain(self) -> Mapping[str, Iterable[pa.RecordBatch]]:
+        """Return rows ready so far by table, in its storage schema, in order of source and line.
+
+        The batches of a table are taken once, before the next call.
+        """
 
     def finish(self) -> RunFacts:
         """End the run; held rows become ready. Called once, after the last chunk."""
@@ -212,6 +216,7 @@ class Format:
             has no lines: its files are read whole, see `tracelake.formats.documents`.
         named_by: What the digits of a run id are the hash of: the first 4 KiB of its first file,
             or the whole file, where files of one name begin alike.
+        long_lines: A line longer than a chunk comes in pieces, as it is read. Else it is rejected.
         places: Reads the lines of a file for the hosts of ranks, which files beside it may lack.
         dated_by: Where the stamp of the facts comes from: the name, or the first bytes.
         clock_tick_ns: Resolution of its times; None where that is not known.
@@ -232,6 +237,7 @@ class Format:
     volume: Volume = "ordinary"
     named_by: NamedBy = "head"
     dated_by: Literal["name", "content"] = "name"
+    long_lines: bool = False
     places: Callable[[Iterable[bytes]], Places] | None = None
     clock_tick_ns: int | None = None
     earlier: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

@@ -12,14 +12,16 @@ import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, TypeGuard
 
 import pyarrow as pa
 
 from tracelake.formats import Chunk, Claim, FileFacts, Format, Run, RunFacts
 from tracelake.formats.documents import batch_of
-from tracelake.formats.kineto.document import Document, Level
+from tracelake.formats.kineto.document import Document
+from tracelake.formats.kineto.scan import CONTEXT, EVENT, ROW
 from tracelake.formats.ledger import Ledger
+from tracelake.kernels.numbers import Bytes, Longs
 from tracelake.schema.topology import LARGEST, resolve
 
 _OPS = {"forward": "forward_step", "backward": "backward_step"}
@@ -53,7 +55,7 @@ class _Passes:
         """Every pass that began has ended."""
         return not any(self._open.values())
 
-    def take_event(self, event: object, line: int) -> Level | str:  # noqa: PLR0911 - a list of cases
+    def take_event(self, event: object, line: int) -> int | str:  # noqa: PLR0911 - a list of cases
         """Take an event, and return what it is or why it is rejected."""
         if not isinstance(event, dict) or not isinstance(event.get("args"), dict):
             return "not_an_event"
@@ -67,20 +69,28 @@ class _Passes:
         if thread != self._thread:
             return "second_trace"
         if kind == "i" and name in _MARKS:
-            return Level.CONTEXT
+            return CONTEXT
         passes = self._open.setdefault(rank, [])
         if kind == "B":
             passes.append((name, step, at, line))
-            return Level.ROW
+            return ROW
         if kind != "E":
-            return Level.EVENT
+            return EVENT
         if not passes or passes[-1][:2] != (name, step) or at < passes[-1][2]:
             return "no_begin"
         _, _, begin, first = passes.pop()
         places = [said.get(key) for key in ("pp_rank", "microbatch", "model_chunk")]
         stage, batch, chunk = (place if _whole(place) else None for place in places)
         self.rows.append((rank, begin, at, first, step, name, stage, batch, chunk))
-        return Level.ROW
+        return ROW
+
+    def scan(self, data: Bytes, at: int, end: int, base: int, place: Longs) -> int:
+        """Leave every event to the decoder."""
+        del data, end, base, place
+        return at
+
+    def take_member(self, key: str, value: object) -> None:
+        """Leave out what is no event."""
 
     def columns(self, source: int) -> dict[str, list[Any]]:
         """Return columns of `ops`."""
@@ -129,10 +139,7 @@ class _Parser:
         for block in chunk.blocks():
             if self._open is None:
                 passes = _Passes()
-                document = Document(
-                    block.source_id, self._ledger, passes.take_event, lambda _name, _value: None
-                )
-                self._open = passes, document
+                self._open = passes, Document(block.source_id, self._ledger, passes)
             passes, document = self._open
             document.feed(block)
             if block.last:
@@ -168,7 +175,7 @@ class _Parser:
                 self._sizes[size] = max(places) + 1
 
 
-def _whole(value: object) -> bool:
+def _whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST
 
 

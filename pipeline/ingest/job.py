@@ -158,7 +158,8 @@ class _RunWork:
 
     def read(self, sources: Iterable[Source]) -> None:
         """Feed sources to the parser and its rows to the writer."""
-        reader = ChunkReader(sources, self._ledger)
+        long_lines = self.plan.format.long_lines
+        reader = ChunkReader(sources, self._ledger, cut_lines=long_lines)
         # Closed at once if the parser fails, because this thread's next job reuses the buffers.
         with contextlib.closing(reader.chunks(_buffers(), self._helper)) as chunks:
             before = self._ledger.rejected

@@ -62,6 +62,7 @@ class _Reading:
         self.hash = hashlib.sha256()
         self.ended = False
         self.offset = 0
+        self.within_line = False  # the last span ended so
 
 
 @dataclass(slots=True)
@@ -89,12 +90,16 @@ class ChunkReader:
 
     Args:
         sources: Taken one by one, on the executor; a source is read to its end before the next.
+        cut_lines: Hand out a line that is longer than a chunk in pieces, instead of rejecting it.
     """
 
-    def __init__(self, sources: Iterable[Source], ledger: Ledger) -> None:
+    def __init__(
+        self, sources: Iterable[Source], ledger: Ledger, *, cut_lines: bool = False
+    ) -> None:
         self.found: dict[int, Read] = {}
         self._sources = iter(sources)
         self._ledger = ledger
+        self._cut_lines = cut_lines
         self._reading: _Reading | None = None
         self._opened: Opened | None = None
 
@@ -155,13 +160,19 @@ class ChunkReader:
             filled = self._read(reading, buffer, filled, filling)
             if reading.ended:
                 self._add_read(reading, buffer, (start, filled), filling)
-                filled = filling.used = _line_ended(buffer, start, filled)
+                filled = filling.used = _line_ended(
+                    buffer, start, filled, within_line=reading.within_line
+                )
                 self._close(reading, filling)
             elif cut := buffer.raw.rfind(b"\n", start, filled) + 1:
                 self._add_read(reading, buffer, (start, cut), filling)
                 filling.used = cut
                 break
             elif start > 0:
+                break
+            elif self._cut_lines:
+                self._add_read(reading, buffer, (start, filled), filling)
+                filling.used = filled
                 break
             else:
                 filled = self._skip_line(reading, buffer, filled, filling)
@@ -232,6 +243,8 @@ class ChunkReader:
             compressed=reading.compressed,
         )
         reading.offset += place[1] - place[0]
+        if place[1] > place[0]:
+            reading.within_line = buffer.raw[place[1] - 1] != _NEWLINE
 
     def _close(self, reading: _Reading, filling: _Filling) -> None:
         self._shut()
@@ -298,9 +311,13 @@ def _add_span(
     filling.spans.append((found, span))
 
 
-def _line_ended(buffer: Buffer, start: int, filled: int) -> int:
-    """Return the bytes in the buffer, after adding a missing line end at the end of a source."""
-    if filled > start and buffer.raw[filled - 1] != _NEWLINE:
+def _line_ended(buffer: Buffer, start: int, filled: int, *, within_line: bool = False) -> int:
+    """Return the bytes in the buffer, after adding a missing line end at the end of a source.
+
+    Args:
+        within_line: The bytes from `start` on, perhaps none, end within a line.
+    """
+    if within_line or (filled > start and buffer.raw[filled - 1] != _NEWLINE):
         buffer.raw[filled] = _NEWLINE  # the next source begins a line of its own
         filled += 1
     return filled

@@ -1,6 +1,6 @@
 """Parse traces of the PyTorch profiler (Kineto): one JSON document per rank, of any size.
 
-A document is read object by object, and nothing of it is kept but 50 bytes per kernel and what is
+A document is read object by object, and nothing of it is kept but 36 bytes per kernel and what is
 said about communications. Kernels and copies on the device are `ops`, those of NCCL and RCCL are
 `comms` too, and `ProfilerStep#N` is the record of step N. A kernel belongs to the step that had
 begun last on the device, or on the host where the trace does not say that.
@@ -11,18 +11,19 @@ after its rank is as if it were not there. Where a rank has several files, the k
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from tracelake.formats import Chunk, Claim, FileFacts, Format, Run, RunFacts
-from tracelake.formats.documents import batch_of
 from tracelake.formats.kineto.document import Document
 from tracelake.formats.kineto.events import Events
 from tracelake.formats.kineto.names import SIZES, group_of, name_of
+from tracelake.formats.kineto.rows import DocumentRows
 from tracelake.formats.ledger import Fault, Ledger, Severity
 from tracelake.schema.topology import LARGEST, resolve
 
@@ -95,7 +96,7 @@ class _Parser:
         self._run = run
         self._ledger = ledger
         self._open: tuple[int, Events, Document] | None = None
-        self._ready: dict[str, list[pa.RecordBatch]] = {}
+        self._ready: defaultdict[str, list[Iterator[pa.RecordBatch]]] = defaultdict(list)
         self._ranks: set[int] = set()
         self._sizes: dict[str, int] = {}
         self._ended = True
@@ -105,9 +106,7 @@ class _Parser:
         for block in chunk.blocks():
             if self._open is None:
                 events = Events()
-                document = Document(
-                    block.source_id, self._ledger, events.take_event, events.take_member
-                )
+                document = Document(block.source_id, self._ledger, events)
                 self._open = block.source_id, events, document
             source, events, document = self._open
             document.feed(block)
@@ -116,9 +115,9 @@ class _Parser:
                 self._finish_document(source, events)
                 self._open = None
 
-    def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
-        ready, self._ready = self._ready, {}
-        return ready
+    def drain(self) -> Mapping[str, Iterable[pa.RecordBatch]]:
+        ready, self._ready = self._ready, defaultdict(list)
+        return {table: itertools.chain(*found) for table, found in ready.items()}
 
     def finish(self) -> RunFacts:
         sizes, _ = resolve(printed=self._sizes, named=self._run.named, given=self._run.given)
@@ -141,12 +140,11 @@ class _Parser:
             name = devices[0].get("name")
             self._device = name if isinstance(name, str) and name.isascii() else None
         sizes, _ = resolve(printed=self._sizes, named=self._run.named, given=self._run.given)
-        found = events.columns(source, rank, sizes)
-        for table, columns in found.items():
-            if columns["line"]:
-                batch = batch_of(table, columns)
-                self._ready.setdefault(table, []).append(batch)
-                self._ledger.source(source).rows += batch.num_rows
+        found = DocumentRows(events, source, rank, sizes)
+        for table, count in found.counts.items():
+            if count:
+                self._ready[table].append(found.batches(table))
+                self._ledger.source(source).rows += count
                 self._ranks.add(rank)
 
     def _rank(self, source: int, info: Mapping[str, Any] | None) -> int:
@@ -174,6 +172,7 @@ def _group_sizes(events: Events) -> dict[str, int]:
 
 FORMAT = Format(
     name="kineto",
+    clock_tick_ns=1000,
     doc="Traces of the PyTorch profiler (Kineto): a JSON document per rank.",
     version=1,
     tables=("ops", "comms", "train_steps"),
@@ -194,4 +193,5 @@ FORMAT = Format(
     },
     faults=(RANK_UNKNOWN,),
     named_by="content",
+    long_lines=True,
 )

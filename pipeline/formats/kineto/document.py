@@ -1,38 +1,49 @@
-"""Read a JSON document object by object, from blocks of whole lines, and account for its lines."""
+"""Read a JSON document object by object, from blocks cut anywhere, and account for its lines."""
 
 from __future__ import annotations
 
 import enum
 import json
 import re
-from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
 
 from tracelake.formats import Block
+from tracelake.formats.kineto.scan import (
+    CONTEXT,
+    COUNTS,
+    EVENT,
+    LEVEL,
+    LINE,
+    LINE_OFFSET,
+    REJECT,
+    ROW,
+    SPARE,
+    STRUCTURE,
+    UNREAD,
+    new_place,
+)
 from tracelake.formats.ledger import TEXT_LIMIT, Ledger
+from tracelake.kernels.numbers import Bytes, Longs
 
 # A longer object is rejected: no event is as long, and a missing quote would hold the rest.
 LONGEST = 16 << 20
 
+DECODER = json.JSONDecoder(parse_float=str, parse_constant=str, strict=False)
+"""Leaves fractions as text, so that times are exact."""
+
 _EVENTS = "traceEvents"
 _BETWEEN = re.compile(r"[\s,]*")
 _COLON = re.compile(r"\s*:\s*")
-_NEXT_EVENT = re.compile(r"(?m)^[ \t]*\{|\{\s*\"(?:ph|cat|name)\"\s*:|^[ \t]{0,2}\]")
+_NEXT_EVENT = re.compile(r"(?<=\n)[ \t]*\{|\{\s*\"(?:ph|cat|name)\"\s*:|(?<=\n)[ \t]{0,2}\]")
+# What may become the next event when more is read, and how far from the end it may begin.
+_PERHAPS_NEXT = re.compile(r"\n[ \t]*\Z|\{\s*(?:\"\w{0,4}\"?\s*)?\Z")
+_PERHAPS_BYTES = 4096
+_WORD_BYTES = 16  # no word or escape of JSON is as long
 
 
-class Level(enum.IntEnum):
-    """What a piece of text is; of the pieces on one line the highest decides."""
-
-    STRUCTURE = 0
-    UNREAD = 1
-    EVENT = 2
-    CONTEXT = 3
-    ROW = 4
-    REJECT = 5
-
-
-# Plain numbers, because they are compared with every event.
-_STRUCTURE, _REJECT = int(Level.STRUCTURE), int(Level.REJECT)
-_KINDS = {Level.STRUCTURE: "structure", Level.UNREAD: "unread", Level.EVENT: "event"}
+_KINDS = {STRUCTURE: "structure", UNREAD: "unread", EVENT: "event"}
 
 
 class _State(enum.Enum):
@@ -52,67 +63,75 @@ class _BrokenError(Exception):
     """The text is no JSON."""
 
 
+class Events(Protocol):
+    """Takes what a document has."""
+
+    def scan(self, data: Bytes, at: int, end: int, base: int, place: Longs) -> int:
+        """Take plain events; return where the next one begins that has to be decoded."""
+
+    def take_event(self, event: object, line: int) -> int | str:
+        """Take an event; return what its lines are, or why it is rejected."""
+
+    def take_member(self, key: str, value: object) -> None:
+        """Take another member of the document."""
+
+
 class Document:
     """Hands over the events and the other members of one document while it is fed.
 
-    Text is decoded as latin-1, so that places in it are bytes; `text_of` decodes a string.
-    Fractions stay text, so that times are exact.
+    Plain events are read as bytes, by a kernel. The others are decoded as latin-1, so that places
+    in the text are bytes; `text_of` decodes a string. Fractions stay text, so that times are exact.
 
     Attributes:
         ended: The document was read to its closing bracket.
     """
 
-    def __init__(
-        self,
-        source_id: int,
-        ledger: Ledger,
-        take_event: Callable[[object, int], Level | str],
-        take_member: Callable[[str, object], None],
-    ) -> None:
+    def __init__(self, source_id: int, ledger: Ledger, events: Events) -> None:
         self.ended = False
         self._source_id = source_id
         self._ledger = ledger
-        self._take_event = take_event
-        self._take_member = take_member
-        self._decoder = json.JSONDecoder(parse_float=str, parse_constant=str, strict=False)
+        self._events = events
         self._state = _State.START
         self._listed = False  # the document is the list of events alone
+        self._data: Bytes = np.zeros(SPARE, np.uint8)
         self._text = ""
         self._solid = 0  # length without the blanks at the end
         self._at = 0
-        self._base = 0  # offset of the text in the file
-        self._line = 1
-        self._line_offset = 0
-        self._level = _STRUCTURE
-        self._counts = [0] * len(Level)
+        self._last = False  # nothing follows the text
+        self._base: int | None = None  # offset of the text in the file
+        self._place = new_place()
         self._reject = ("", "")
 
     def feed(self, block: Block) -> None:
         """Read a block."""
-        if block.data.size and block.offset != self._base + len(self._text):
-            self._skip_to(block)
-        rest = self._text
-        self._text = rest + block.data.tobytes().decode("latin-1")
-        self._solid = len(self._text.rstrip())
-        self._read(last=block.last)
+        if self._base is None:
+            self._base = int(block.offset)
+            self._place[LINE_OFFSET] = block.offset
+        self._append(block.data)
+        self._last = block.last
+        self._read()
         if block.last:
-            self._advance(len(self._text), Level.STRUCTURE)
-            if self._line_offset < self._base + self._at:
-                self._close(self._level)
+            self._advance(len(self._text), STRUCTURE)
+            if self._place[LINE_OFFSET] < self._base + self._at:
+                self._close(int(self._place[LEVEL]))
             self._report()
-        self._text = self._text[self._at :]
+
+    def _append(self, more: Bytes) -> None:
+        """Put bytes behind those that are not read yet."""
+        assert self._base is not None
+        rest = len(self._text) - self._at
+        size = rest + more.size
+        data = self._data
+        if size + SPARE > data.size:
+            data = np.zeros(2 * rest + more.size + SPARE, np.uint8)
+        data[:rest] = self._data[self._at : len(self._text)]
+        data[rest:size] = more
+        self._data, self._text = data, data[:size].tobytes().decode("latin-1")
+        self._solid = len(self._text.rstrip())
         self._base += self._at
         self._at = 0
 
-    def _skip_to(self, block: Block) -> None:
-        """Go on after a line that the reader left out."""
-        if self._text:
-            self._break("broken_event")
-            self._advance(len(self._text), Level.UNREAD)
-        self._base, self._text, self._at = block.offset, "", 0
-        self._line, self._line_offset = block.line, block.offset
-
-    def _read(self, *, last: bool) -> None:
+    def _read(self) -> None:
         steps = {
             _State.START.value: self._start,
             _State.MEMBERS.value: self._member,
@@ -122,35 +141,45 @@ class Document:
             _State.LOST.value: self._pass,
         }
         while True:
+            if self._state is _State.EVENTS:
+                self._scan()
             # The search for the next event needs the beginning of its line.
             seeks = self._state is _State.SEEK
             between = None if seeks else _BETWEEN.match(self._text, self._at)
             if between and between.end() > self._at:
-                self._advance(between.end(), Level.STRUCTURE)
+                self._advance(between.end(), STRUCTURE)
             if self._at == len(self._text):
                 return
             try:
                 steps[self._state.value]()
             except _MoreError:
-                if not last and len(self._text) - self._at <= LONGEST:
+                if not self._last and len(self._text) - self._at <= LONGEST:
                     return
-                self._break("torn_event" if last else "broken_event")
+                self._break("torn_event" if self._last else "broken_event")
             except _BrokenError:
+                if self._reject_end() is None:
+                    return
                 self._break("broken_event")
+
+    def _scan(self) -> None:
+        """Read the plain events that come next."""
+        assert self._base is not None
+        end = len(self._text)
+        self._at = self._events.scan(self._data, self._at, end, self._base, self._place)
 
     def _start(self) -> None:
         if self._text[self._at] == "[":
-            self._advance(self._at + 1, Level.STRUCTURE)
+            self._advance(self._at + 1, STRUCTURE)
             self._state, self._listed = _State.EVENTS, True
             return
         if self._text[self._at] != "{":
             raise _BrokenError
-        self._advance(self._at + 1, Level.CONTEXT)
+        self._advance(self._at + 1, CONTEXT)
         self._state = _State.MEMBERS
 
     def _member(self) -> None:
         if self._text[self._at] == "}":
-            self._advance(self._at + 1, Level.STRUCTURE)
+            self._advance(self._at + 1, STRUCTURE)
             self._state, self.ended = _State.END, True
             return
         key, end = self._decode(self._at)
@@ -160,88 +189,110 @@ class Document:
         if colon is None or colon.end() >= self._solid:
             raise _MoreError
         if key == _EVENTS and self._text[colon.end()] == "[":
-            self._advance(colon.end() + 1, Level.STRUCTURE)
+            self._advance(colon.end() + 1, STRUCTURE)
             self._state = _State.EVENTS
             return
         value, end = self._decode(colon.end())
-        self._take_member(key, value)
-        self._advance(end, Level.CONTEXT)
+        self._events.take_member(key, value)
+        self._advance(end, CONTEXT)
 
     def _event(self) -> None:
         if self._text[self._at] == "]":
-            self._advance(self._at + 1, Level.STRUCTURE)
+            self._advance(self._at + 1, STRUCTURE)
             self._state = _State.END if self._listed else _State.MEMBERS
             self.ended |= self._listed
             return
         event, end = self._decode(self._at)
-        level = self._take_event(event, self._line)
+        level = self._events.take_event(event, int(self._place[LINE]))
         if isinstance(level, str):
+            if self._reject_end() is None:
+                raise _MoreError
             self._mark(level)
-            level = Level.UNREAD
+            level = UNREAD
         self._advance(end, level)
 
     def _seek(self) -> None:
         """Look for the next event after a broken one."""
         found = _NEXT_EVENT.search(self._text, self._at)
-        self._advance(found.start() if found else len(self._text), Level.UNREAD)
         if found:
             self._state = _State.EVENTS
+        elif not self._last:
+            near = max(self._at, len(self._text) - _PERHAPS_BYTES)
+            found = _PERHAPS_NEXT.search(self._text, near)
+        self._advance(found.start() if found else len(self._text), UNREAD)
+        if self._state is _State.SEEK and found:
+            raise _MoreError
 
     def _pass(self) -> None:
-        self._advance(len(self._text), Level.UNREAD)
+        self._advance(len(self._text), UNREAD)
 
     def _decode(self, at: int) -> tuple[object, int]:
+        text = self._text
         try:
-            return self._decoder.raw_decode(self._text, at)
+            value, end = DECODER.raw_decode(text, at)
         except json.JSONDecodeError as error:
-            if error.pos >= self._solid or error.msg.startswith("Unterminated string"):
+            unclear = not self._last and len(text) - error.pos < _WORD_BYTES
+            unended = error.msg.startswith("Unterminated string")
+            if unclear or unended or error.pos >= self._solid:
                 raise _MoreError from error
             raise _BrokenError from error
         except (ValueError, RecursionError) as error:  # a number or a nesting beyond all bounds
             raise _BrokenError from error
+        if end == len(text) and not self._last and text[end - 1] not in '"}]':
+            raise _MoreError  # more digits may follow
+        return value, end
+
+    def _reject_end(self) -> int | None:
+        """Return where the text of a reject that begins here ends; None if that is not read yet."""
+        end = self._text.find("\n", self._at, self._at + TEXT_LIMIT)
+        if end >= 0:
+            return end
+        whole = self._last or len(self._text) - self._at >= TEXT_LIMIT
+        return self._at + TEXT_LIMIT if whole else None
 
     def _break(self, reason: str) -> None:
         """Reject what is here; go on with the next event, or not at all outside the events."""
         self._mark(reason)
-        self._advance(self._at + 1, Level.UNREAD)
+        self._advance(self._at + 1, UNREAD)
         self._state = _State.SEEK if self._state is _State.EVENTS else _State.LOST
 
     def _mark(self, reason: str) -> None:
         """Reject the line that begins here, or goes on here."""
-        if self._level != _REJECT:
-            self._level = _REJECT
-            end = self._text.find("\n", self._at, self._at + TEXT_LIMIT)
-            stop = self._at + TEXT_LIMIT if end < 0 else end
-            self._reject = (reason, self._text[self._at : stop])
+        if self._place[LEVEL] != REJECT:
+            self._place[LEVEL] = REJECT
+            self._reject = (reason, self._text[self._at : self._reject_end()])
 
     def _advance(self, end: int, level: int) -> None:
         """Move on; the lines between are of this level."""
+        assert self._base is not None
+        place = self._place
         lines = self._text.count("\n", self._at, end)
         if lines:
-            self._close(max(self._level, level))
-            self._counts[level] += lines - 1
-            self._line += lines
-            self._line_offset = self._base + self._text.rfind("\n", self._at, end) + 1
-            self._level = _STRUCTURE if self._text[end - 1] == "\n" else level
-        elif level > self._level:
-            self._level = level
+            self._close(max(int(place[LEVEL]), level))
+            place[COUNTS + level] += lines - 1
+            place[LINE] += lines
+            place[LINE_OFFSET] = self._base + self._text.rfind("\n", self._at, end) + 1
+            place[LEVEL] = STRUCTURE if self._text[end - 1] == "\n" else level
+        elif level > place[LEVEL]:
+            place[LEVEL] = level
         self._at = end
 
     def _close(self, level: int) -> None:
-        if level == _REJECT:
+        if level == REJECT:
             reason, text = self._reject
             raw = text.rstrip("\r").encode("latin-1")
-            self._ledger.reject(self._source_id, self._line, self._line_offset, reason, raw)
+            line, offset = self._place[LINE : LINE_OFFSET + 1].tolist()
+            self._ledger.reject(self._source_id, line, offset, reason, raw)
         else:
-            self._counts[level] += 1
+            self._place[COUNTS + level] += 1
 
     def _report(self) -> None:
         """Tell the ledger what the lines were."""
-        count = self._ledger.source(self._source_id)
-        count.row_lines += self._counts[Level.ROW]
-        count.context_lines += self._counts[Level.CONTEXT]
+        count, counts = self._ledger.source(self._source_id), self._place[COUNTS:].tolist()
+        count.row_lines += counts[ROW]
+        count.context_lines += counts[CONTEXT]
         for level, kind in _KINDS.items():
-            count.pass_over(kind, self._counts[level])
+            count.pass_over(kind, counts[level])
 
 
 def text_of(value: object) -> str | None:

@@ -1,0 +1,111 @@
+"""Traces of the PyTorch profiler that no real file shows: in one line, damaged, of odd events."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Command
+from tests.golden_cases import GOLDEN, render
+from tests.lakes import rows
+from tests.parsing import parse
+
+_HEAD = '{"schemaVersion": 1, "distributedInfo": {"rank": 0, "world_size": 1}, "traceEvents": ['
+# Pieces of JSON that change what an event is, or make it no event.
+_PIECES = (
+    *(b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"\n", b" ", b"\xe9", b"\x00", b"-", b"0"),
+    *(b"1e3", b".5", b"NaN", b"-Infinity", b"null", b'\\"', b"\\u0041", b"\\x", b'"args": 1, '),
+    *(b'"ts": "7", ', b'"stream": -1, ', b'"ph": "X", ', b'"name": "nccl", ', b"kernel", b"0" * 30),
+)
+
+
+def event(number: int, **more: object) -> dict[str, Any]:
+    """A kernel."""
+    return {
+        "ph": "X",
+        "cat": "kernel",
+        "name": f"k{number % 3}",
+        "ts": number * 10 + 0.25,
+        "dur": 2.5,
+        "args": {"stream": 7},
+        **more,
+    }
+
+
+def test_a_document_of_one_long_line_is_read_whole(tracelake: Command, tmp_path: Path) -> None:
+    events = [event(i, args={"stream": 7, "filler": "x" * 4000}) for i in range(9000)]
+    text = _HEAD + ",".join(json.dumps(e, separators=(",", ":")) for e in events) + "]}"
+    assert len(text) > 2 * (16 << 20)
+    (tmp_path / "trace.json").write_text(text)
+    lake = tmp_path / "lake"
+    assert tracelake("ingest", tmp_path / "trace.json", "--lake", lake).code == 0
+    assert rows(lake, "sources", "lines, row_lines, rejected, rows") == [(1, 1, 0, 9000)]
+    found = rows(lake, "ops", "op, start_ns, duration_ns, stream, seq", "ORDER BY seq")
+    assert found == [(f"k{i % 3}", i * 10_000 + 250, 2500, "7", i + 1) for i in range(9000)]
+
+
+def damaged(data: bytes, seed: int) -> bytes:
+    """Bytes with up to 6 changes."""
+    chance = random.Random(seed)
+    for _ in range(chance.randrange(7)):
+        at = chance.randrange(len(data))
+        cut = at + chance.choice((0, 1, 1, 3, 40))
+        data = data[:at] + chance.choice((b"", *_PIECES)) + data[cut:]
+    return data
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_kernel_reads_what_the_decoder_reads(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = sorted(p for p in GOLDEN.glob("kineto/*/input/**/*") if p.is_file())
+    data = damaged(inputs[seed % len(inputs)].read_bytes(), seed)
+    if seed % 2:
+        data = data.replace(b"\n", b"")
+    read = render(parse("kineto", {"a.json": data}, block_size=64 << seed % 8))
+    assert render(parse("kineto", {"a.json": data})) == read
+    monkeypatch.setattr("tracelake.formats.kineto.events.read_events", lambda _, at, *__: at)
+    assert render(parse("kineto", {"a.json": data})) == read
+
+
+def test_odd_but_whole_events_are_read() -> None:
+    odd = [
+        '{"dur": 1, "ts": 1.5, "args": {}, "tid": 3, "name": "a\\"b", "cat": "kernel", "ph": "X"}',
+        '{"ph": "X", "cat": "kernel", "name": "c", "ts": 2, "dur": 0, "args": {"x": [{"y": []}]}}',
+        '{"ph": "X", "cat": "gpu_memcpy", "name": "d", "ts": 3e0, "dur": 1.0005, "args": 5}',
+        '{"ph": "X", "cat": "kernel", "name": "e", "ts": 4, "dur": 1, "args": {"occ": NaN}}',
+        '{"ph": "X", "cat": "kernel", "name": "f", "ts": 5, "dur": 1, "tid": 4, "ts": 6}',
+    ]
+    run = parse("kineto", {"a.json": (_HEAD + ",\n".join(odd) + "]}").encode()}).only
+    found = [
+        (row["op"], row["start_ns"], row["duration_ns"], row["stream"]) for row in run.rows("ops")
+    ]
+    assert found == [
+        ('a"b', 1500, 1000, "3"),
+        ("c", 2000, 0, None),
+        ("d", 3000, 1000, None),
+        ("e", 4000, 1000, None),
+        ("f", 6000, 1000, "4"),
+    ]
+    assert run.rejects() == []
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("01", "1.", ".5", "1e", "+1", "-", "tru", "nul", "Nan", "[1,]", "[,1]", "[1 2]", "[}"),
+        *('{"a":1,}', '{"a"}', "{1: 2}", '{"a" 1}', r'"\x"', r'"\u12g4"', "'a'", "1 2", "]", ""),
+    ],
+)
+def test_an_event_that_is_no_json_is_rejected_whatever_it_is(value: str) -> None:
+    broken = (
+        f'{{"ph": "X", "cat": "cpu_op", "name": "a", "args": {{"x": {value}}}, "ts": 1, "dur": 1}}'
+    )
+    text = _HEAD + ",\n".join([json.dumps(event(0)), broken, json.dumps(event(1))]) + "]}"
+    run = parse("kineto", {"a.json": text.encode()}).only
+    assert [reason for *_, reason, _ in run.rejects()] == ["broken_event"]
+    assert [row["op"] for row in run.rows("ops")] == ["k0", "k1"]
