@@ -61,6 +61,21 @@ def test_a_size_of_zero_is_no_size(tracelake: Command, tmp_path: Path) -> None:
     assert rows(tmp_path / "lake", "runs", sizes) == [(8, None, 2, 2, None, None)]
 
 
+def test_a_number_that_its_column_cannot_hold_rejects_its_line(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    log = (
+        " iteration        1/      40 | elapsed time per iteration (ms): 9000.0 |\n"
+        " iteration        2/      40 | elapsed time per iteration (ms): 9000.0 |"
+        " global batch size: 2147483648 |\n"
+        " iteration        3/      40 | elapsed time per iteration (ms): 9000.0 |\n"
+    )
+    archive = write(tmp_path / "archive", {"job.log": log})
+    assert tracelake("ingest", archive, "--lake", tmp_path / "lake").code == 3
+    assert rows(tmp_path / "lake", "train_steps", "step", "ORDER BY step") == [(1,), (3,)]
+    assert rows(tmp_path / "lake", "rejects", "line, reason") == [(2, "bad_value")]
+
+
 def test_ids_of_tests_that_begin_alike_do_not_depend_on_their_order(
     tracelake: Command, tmp_path: Path
 ) -> None:

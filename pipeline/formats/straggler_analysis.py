@@ -153,6 +153,7 @@ def _trace(data: bytes) -> pa.Table:
     """
     try:
         table = pq.read_table(pa.BufferReader(data))
+        table.validate(full=True)
     except (pa.ArrowException, OSError) as error:
         raise BadDocumentError("not_parquet") from error
     if not set(_COLUMNS) <= set(table.column_names):
