@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterable
 from pathlib import Path
 
 # No space, no memory, no file handles left, or a broken disk.
@@ -160,3 +161,11 @@ def exit_code_of(error: BaseException | None) -> int:
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and next_step(error)):
         return InputError.exit_code
     return TracelakeError.exit_code
+
+
+def unknown(what: str, name: str, known: Iterable[str], hint: str) -> UsageError:
+    """Return the error for a name that does not exist; it suggests a similar one, else the hint."""
+    import difflib  # noqa: PLC0415 - few commands need it
+
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return UsageError(f"{what} {name!r}", hint=f"did you mean {near[0]}?" if near else hint)

@@ -66,22 +66,22 @@ def drop(
     quiet: Quiet = False,
 ) -> None:
     """Delete runs; they stay deleted on the next ingest unless you pass --forget."""
-    from tracelake.warehouse.retention import doomed_table
+    from tracelake.warehouse.retention import candidates_table
     from tracelake.warehouse.retention import drop as drop_runs
 
     limit, console, opened = memory.read_memory(), open_console(quiet=quiet), open_lake(lake)
-    doomed = _choose(opened, runs, older_than, forget=forget)
-    if doomed or output_format is not OutputFormat.TABLE:
-        print_table(doomed_table(doomed), output_format, None)
-    told = (
-        f"{counted(len(doomed), 'run')}, {counted(sum(run.files for run in doomed), 'file')},"
-        f" {amount(sum(run.bytes for run in doomed))}"
+    chosen = _choose(opened, runs, older_than, forget=forget)
+    if chosen or output_format is not OutputFormat.TABLE:
+        print_table(candidates_table(chosen), output_format, None)
+    amounts = (
+        f"{counted(len(chosen), 'run')}, {counted(sum(run.files for run in chosen), 'file')},"
+        f" {amount(sum(run.bytes for run in chosen))}"
     )
     if dry_run:
-        console.say(f"would delete {told}")
-    elif doomed:
-        drop_runs(opened, doomed, forget=forget)
-        console.say(f"deleted {told}")
+        console.say(f"would delete {amounts}")
+    elif chosen:
+        drop_runs(opened, chosen, forget=forget)
+        console.say(f"deleted {amounts}")
         _build(opened, limit, console)
 
 
@@ -122,8 +122,8 @@ def compact(
     from tracelake.lake.packing import compaction_table
 
     limit, console, opened = memory.read_memory(), open_console(quiet=quiet), open_lake(lake)
-    with phase("compact"), console.doing("packing") as told:
-        done = pack(opened, dry_run=dry_run, progress=told)
+    with phase("compact"), console.doing("packing") as on_step:
+        done = pack(opened, dry_run=dry_run, progress=on_step)
     if done or output_format is not OutputFormat.TABLE:
         print_table(compaction_table(done), output_format, None)
     files, size = sum(one.files_before for one in done), sum(one.bytes_before for one in done)

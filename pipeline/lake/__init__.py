@@ -19,7 +19,7 @@ removes part files and manifests; others write in the staging folder that it giv
 
 from tracelake.lake.dropped import drop_runs, dropped_runs
 from tracelake.lake.home import full_name, local_root, part_files_at, real_name
-from tracelake.lake.leftovers import Leftover, leftovers, loose_parts, remove_leftovers
+from tracelake.lake.leftovers import Leftover, leftovers, remove_leftovers, unlisted_parts
 from tracelake.lake.losses import DAMAGED, MISSING, Losses, find_losses, find_missing, never, of_day
 from tracelake.lake.manifest import (
     Change,
@@ -57,7 +57,6 @@ __all__ = [
     "label_of",
     "leftovers",
     "local_root",
-    "loose_parts",
     "never",
     "of_day",
     "pack_folder",
@@ -65,4 +64,5 @@ __all__ = [
     "part_folder",
     "real_name",
     "remove_leftovers",
+    "unlisted_parts",
 ]

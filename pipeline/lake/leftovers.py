@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tracelake.base.files import remove
+from tracelake.lake.part_files import UnlistedParts
 from tracelake.lake.store import Lake
-from tracelake.lake.unlisted_parts import Loose
 from tracelake.lake.work import STAGING, open_lock, remove_staging
 
 # Temporary names beside the final place, of a commit and of others; the latter are locked
@@ -34,9 +34,9 @@ class Leftover:
     bytes: int
 
 
-def loose_parts(lake: Lake) -> set[str]:
+def unlisted_parts(lake: Lake) -> set[str]:
     """Return parts that the next sweep checks: moved in and not yet named, or superseded."""
-    return set(Loose(lake.root / "_manifest" / "_loose").listed() or ())
+    return set(UnlistedParts(lake.root / "_manifest" / "_loose").listed() or ())
 
 
 def leftovers(lake: Lake, published: Collection[str]) -> list[Leftover]:

@@ -16,10 +16,9 @@ from tracelake.base.errors import ChangedError, LakeError
 from tracelake.lake.home import MANIFESTS, RECORDS, WAREHOUSE, find_home, make_home
 from tracelake.lake.manifest import Change, RunEntry, Snapshot
 from tracelake.lake.packs import PACKS_VERSION, Packs
-from tracelake.lake.part_files import Mark, PartFiles
+from tracelake.lake.part_files import Mark, PartFiles, UnlistedParts
 from tracelake.lake.shapes import group_damage, packs_damage, skipped_damage
 from tracelake.lake.small_files import SmallFiles
-from tracelake.lake.unlisted_parts import Loose
 from tracelake.lake.versioned import read_versioned
 from tracelake.lake.work import locked, remove_dead, staging
 from tracelake.storage import is_uri
@@ -53,7 +52,7 @@ class Lake:
         self.part_files = part_files
         self.verified: dict[str, Mark] = {}
         self._small = small
-        self._loose = Loose(self.root / MANIFESTS / "_loose")
+        self._unlisted = UnlistedParts(self.root / MANIFESTS / "_loose")
         self._known: dict[str, tuple[_Stamp, tuple[RunEntry, ...]]] = {}
         self._packs: tuple[_Stamp, Packs] | None = None
 
@@ -241,7 +240,7 @@ class Lake:
 
     def _take(self, staged: Mapping[str, Path]) -> set[Path]:
         """Move parts in, and return what must be on the disk before a manifest names them."""
-        self._loose.add(staged)
+        self._unlisted.add(staged)
         return self.part_files.take(staged)
 
     def _publish(
@@ -257,7 +256,7 @@ class Lake:
             taken: See `_take`.
             loose: Parts that these manifests no longer name.
         """
-        self._loose.add(loose)
+        self._unlisted.add(loose)
         self._small.publish(
             [[(f"{MANIFESTS}/{group}.json", _text(told)) for group, told in one] for one in chains],
             taken,
@@ -326,13 +325,13 @@ class Lake:
         """
         with self.lock("commit"):
             committed = self.snapshot().all_parts
-            listed = None if full else self._loose.listed()
+            listed = None if full else self._unlisted.listed()
             if listed is None:
                 listed = {found.part for found in self.part_files.stored() if found.settled}
             found = set(listed).union(published) - committed
             kept = found & snapshot.all_parts
             removed = self.part_files.remove(found - kept)
-            self._loose.keep(kept)
+            self._unlisted.keep(kept)
             for path in (self.root / MANIFESTS).glob("*.tmp"):  # of a commit that was killed
                 files.remove(path)
                 removed += 1

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-
 import pyarrow as pa
 
-from tracelake.base.errors import UsageError
+from tracelake.base.errors import unknown
 from tracelake.lake.run_records import records_table
 from tracelake.models.catalog import catalog
 from tracelake.models.lost import lost_table
@@ -55,11 +53,7 @@ def relation_columns(name: str) -> tuple[Column, ...]:
     if name in others:
         return others[name].columns
     known = [*tables(), *catalog().public, *others]
-    near = difflib.get_close_matches(name, known, n=1)
-    raise UsageError(
-        f"no table or model {name!r}",
-        hint=f"did you mean {near[0]}?" if near else "list tables with: tracelake describe",
-    )
+    raise unknown("no table or model", name, known, "list tables with: tracelake describe")
 
 
 def _table(schema: pa.Schema, rows: list[tuple[str | None, ...]]) -> pa.Table:

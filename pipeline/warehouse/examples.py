@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tracelake.base.errors import ContractError, UsageError
+from tracelake.base.errors import ContractError, UsageError, unknown
 from tracelake.base.resources import resource_dir
 from tracelake.warehouse.parameters import Value
 
@@ -128,11 +127,7 @@ def example(name: str) -> Example:
     """
     known = examples()
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        raise UsageError(
-            f"unknown example {name!r}",
-            hint=f"did you mean {near[0]}?" if near else "list them with: tracelake examples",
-        )
+        raise unknown("unknown example", name, known, "list them with: tracelake examples")
     return known[name]
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import pyarrow as pa
+
+from tracelake.base.tables import COUNT, TEXT, table_of
 
 SHOWN = 3
 BUILD = "tracelake build"
@@ -32,18 +34,9 @@ class Finding:
     repair: str
 
 
-def findings_table(findings: Sequence[Finding]) -> pa.Table:
+def findings_table(findings: Iterable[Finding]) -> pa.Table:
     """Return findings as a table: severity, check, rows, message, repair."""
-    schema = pa.schema(
-        [
-            ("severity", pa.string()),
-            ("check", pa.string()),
-            ("rows", pa.int64()),
-            ("message", pa.string()),
-            ("repair", pa.string()),
-        ]
-    )
-    return pa.Table.from_pylist([asdict(finding) for finding in findings], schema=schema)
+    return table_of(findings, severity=TEXT, check=TEXT, rows=COUNT, message=TEXT, repair=TEXT)
 
 
 def error(check: str, message: str, rows: int, repair: str) -> Finding:

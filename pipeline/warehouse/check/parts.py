@@ -16,7 +16,7 @@ from tracelake.lake import (
     PartFiles,
     Snapshot,
     is_pack,
-    loose_parts,
+    unlisted_parts,
 )
 from tracelake.schema.tables import PARTITION_KEY, tables
 from tracelake.warehouse.check.findings import COLLECT, Finding, drop, error, read_again, some
@@ -67,7 +67,7 @@ def check_strays(lake: Lake, snapshot: Snapshot, published: Collection[str]) -> 
         published: Part files that the warehouse names.
     """
     there = {found.part for found in lake.part_files.stored() if found.settled}
-    extra = sorted(there - snapshot.all_parts.union(published) - loose_parts(lake))
+    extra = sorted(there - snapshot.all_parts.union(published) - unlisted_parts(lake))
     if extra:
         message = f"part files that no manifest names: {some(extra)}"
         yield Finding("parts_named", "warning", message, len(extra), COLLECT)

@@ -1,15 +1,27 @@
-"""Drop runs from a lake: choose them, and store that ingest must skip them."""
+"""Remove data of a lake: dropped runs, and unused files."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import pyarrow as pa
 
+from tracelake.base.tables import COUNT, TEXT, table_of
 from tracelake.ingest.duplicates import settle_duplicates
-from tracelake.lake import Lake, RunEntry, Snapshot, drop_runs, dropped_runs, is_pack
+from tracelake.lake import (
+    Lake,
+    Leftover,
+    RunEntry,
+    Snapshot,
+    drop_runs,
+    dropped_runs,
+    is_pack,
+    leftovers,
+    remove_leftovers,
+)
+from tracelake.models.state import recorded_state
 from tracelake.warehouse import ask, meant_run
 from tracelake.warehouse.names import NAMES_SQL, NamedRun
 
@@ -33,6 +45,11 @@ class DropCandidate:
     files: int
     bytes: int
 
+    @property
+    def run_id(self) -> str:
+        """Id of the run."""
+        return self.entry.run_id
+
 
 def choose_runs(lake: Lake, names: Sequence[str], *, forget: bool = False) -> list[DropCandidate]:
     """Return the runs with these names, as `meant_run` takes them.
@@ -49,7 +66,7 @@ def choose_runs(lake: Lake, names: Sequence[str], *, forget: bool = False) -> li
     found = _named(lake)
     runs = {run_id: found.get(run_id, NamedRun(run_id, None, None)) for run_id in known}
     chosen = sorted({meant_run(name, runs.values()) for name in names})
-    return [_doomed(lake, snapshot, known[run_id], runs[run_id].date) for run_id in chosen]
+    return [_candidate(lake, snapshot, known[run_id], runs[run_id].date) for run_id in chosen]
 
 
 def choose_old(lake: Lake, age: timedelta, now: datetime) -> list[DropCandidate]:
@@ -66,12 +83,12 @@ def choose_old(lake: Lake, age: timedelta, now: datetime) -> list[DropCandidate]
     sql = "SELECT run_id, run_date FROM runs WHERE run_date < $1 ORDER BY run_id"
     rows = ask(lake, _DATES, lambda con: con.execute(sql, [now - age]).fetchall())
     return [
-        _doomed(lake, snapshot, known[run_id], date) for run_id, date in rows if run_id in known
+        _candidate(lake, snapshot, known[run_id], date) for run_id, date in rows if run_id in known
     ]
 
 
-def drop(lake: Lake, doomed: Collection[DropCandidate], *, forget: bool = False) -> None:
-    """Takes runs out of the lake; a copy of one of them may become an original.
+def drop(lake: Lake, chosen: Collection[DropCandidate], *, forget: bool = False) -> None:
+    """Take runs out of the lake; a copy of one of them may become an original.
 
     The next build takes them out of the warehouse, and their files out of the lake.
 
@@ -81,35 +98,44 @@ def drop(lake: Lake, doomed: Collection[DropCandidate], *, forget: bool = False)
     Raises:
         LakeError: The lake cannot be read or written.
     """
-    drop_runs(lake, [run.entry for run in doomed], remember=not forget)
+    drop_runs(lake, [run.entry for run in chosen], remember=not forget)
     lake.agree(lambda: settle_duplicates(lake))
 
 
-def doomed_table(doomed: Sequence[DropCandidate]) -> pa.Table:
+def candidates_table(candidates: Iterable[DropCandidate]) -> pa.Table:
     """Return runs as a table: run_id, status, run_date, files, bytes."""
-    schema = pa.schema(
-        [
-            ("run_id", pa.string()),
-            ("status", pa.string()),
-            ("run_date", pa.timestamp("us")),
-            ("files", pa.int64()),
-            ("bytes", pa.int64()),
-        ]
+    return table_of(
+        candidates, run_id=TEXT, status=TEXT, run_date=pa.timestamp("us"), files=COUNT, bytes=COUNT
     )
-    rows = [
-        {
-            "run_id": run.entry.run_id,
-            "status": run.status,
-            "run_date": run.run_date,
-            "files": run.files,
-            "bytes": run.bytes,
-        }
-        for run in doomed
-    ]
-    return pa.Table.from_pylist(rows, schema=schema)
 
 
-def _doomed(
+def collect(lake: Lake, *, dry_run: bool = False) -> list[Leftover]:
+    """Remove part files that nothing names, staging of dead writers, and temporary files.
+
+    It does not remove files that a manifest or the current warehouse names, or that a live writer
+    locks; of a store, none of the last day.
+
+    Args:
+        dry_run: Remove nothing.
+
+    Returns:
+        The files that were removed, or would be.
+
+    Raises:
+        LakeError: The manifests cannot be read.
+    """
+    with lake.lock("warehouse"):
+        state = recorded_state(lake.warehouse)
+        published = {p for parts in state.parts.values() for p in parts} if state else set()
+        return leftovers(lake, published) if dry_run else remove_leftovers(lake, published)
+
+
+def leftovers_table(found: Iterable[Leftover]) -> pa.Table:
+    """Return leftovers as a table: kind, path, files, bytes."""
+    return table_of(found, kind=TEXT, path=TEXT, files=COUNT, bytes=COUNT)
+
+
+def _candidate(
     lake: Lake, snapshot: Snapshot, entry: RunEntry, date: datetime | None
 ) -> DropCandidate:
     parts = snapshot.parts_of(entry.run_id) if entry.group else {}
