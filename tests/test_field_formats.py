@@ -153,24 +153,54 @@ def test_real_bandwidth_tests_have_all_rows_and_times(field: Path) -> None:
     assert total
 
 
-def test_real_progress_records_have_all_times_and_losses(field: Path) -> None:
+_PRINTED = {
+    "loss": r"lm[ -]loss",
+    "lr": "learning rate",
+    "grad_norm": "grad norm",
+    "loss_scale": "loss scale",
+    "consumed_samples": "consumed samples",
+    "global_batch_size": "global batch size",
+    "skipped_steps": "number of skipped iterations",
+    "nan_steps": "number of nan iterations",
+    "tflops_per_gpu": r"throughput per GPU \(TFLOP/s/GPU\)|TFLOPs",
+    "tokens_per_s": r"tokens per GPU \(tokens/s/GPU\)",
+    "samples_per_s": "samples per second",
+}
+
+
+def printed(line: str) -> dict[str, float | None]:
+    """The values of a progress record of Megatron-LM, read by searching for each key."""
+    record = _RECORD.search(line)
+    assert record
+    time = re.search(r"elapsed time per iteration \((m?s)\): *([0-9.]+)", line)
+    unit = {"ms": 1e6, "s": 1e9}
+    values: dict[str, float | None] = {
+        "step": int(record[1]),
+        "step_time_ns": round(float(time[2]) * unit[time[1]]) if time else None,
+    }
+    for column, key in _PRINTED.items():
+        found = re.search(rf"(?:{key}): *(-?[0-9.]+(?:[eE][+-][0-9]+)?)", record[2])
+        values[column] = float(found[1]) if found else None
+    return values
+
+
+def test_real_progress_records_have_all_their_values(field: Path) -> None:
     total = 0
     for path in sorted(p for p in (field / "training_log").rglob("*") if p.is_file()):
         data = path.read_bytes()
         if claims(data[:HEAD_BYTES]) != [formats()["training_log"]]:
             continue
         run = parse("training_log", {path.name: data}).only
-        wanted = []
-        for line in data.decode(errors="replace").split("\n")[:-1]:
-            if found := _RECORD.search(line):
-                time = re.search(r"elapsed time per iteration \((m?s)\): *([0-9.]+)", line)
-                loss = re.search(r"lm[ -]loss: *([0-9.eE+-]+)", line)
-                unit = {"ms": 1e6, "s": 1e9}
-                ns = round(float(time[2]) * unit[time[1]]) if time else None
-                wanted.append((int(found[1]), ns, float(loss[1]) if loss else None))
-        got = [(r["step"], r["step_time_ns"], r["loss"]) for r in run.rows("train_steps")]
-        assert [one for one in got if one[0] != 0] == wanted or not wanted, path
-        total += len(wanted)
+        lines = data.decode(errors="replace").split("\n")[:-1]
+        wanted = {n: printed(line) for n, line in enumerate(lines, 1) if _RECORD.search(line)}
+        read = {row["line"]: row for row in run.rows("train_steps")}
+        assert run.rejects() == []
+        for number, values in wanted.items():
+            assert {column: read[number][column] for column in values} == values, (path, number)
+        speeds = [float(s) for s in re.findall(rb"CurrSamplesPerSec=([0-9.]+),", data)]
+        if not wanted:
+            assert [r["samples_per_s"] for r in read.values() if r["samples_per_s"]] == speeds, path
+        total += len(wanted) + len(speeds)
     assert total
 
 

@@ -163,7 +163,7 @@ class _Reader:
             if isinstance(read, str):
                 return read
             rows += read
-        return rows
+        return sorted(rows, key=lambda row: row[0] != "train_steps")  # table by table
 
     def finish(self) -> RunFacts:
         last = max([self._steps.last, *self._copies])
