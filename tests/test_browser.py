@@ -179,6 +179,7 @@ def test_incidents_come_first_with_cause_and_links(browser: Browser, path: Path)
     assert "rank 2" in said
     assert "since Mar 8, 2025" in said
     assert "GPU h a day" in said
+    assert "300.0 → 350.0 ms (+16.7 % against the baseline)" in said
     dots = card.locator("svg.dates circle")
     assert dots.count() == 12
     assert card.locator("svg.dates circle.own").count() == 1

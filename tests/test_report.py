@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT, Command, Result
-from tests.pages import Node, charts, packed, read_page
+from tests.pages import Node, charts, own, packed, read_page
 from tests.report_lakes import make, plan_run, trace_run
 from tests.tiny_lakes import commit_run, log_run
 from tracelake.base.errors import InputError, LakeError, UsageError
@@ -134,6 +134,20 @@ def test_attention_lists_what_is_wrong_and_nothing_else(page: Node) -> None:
     assert told["incomplete"][0].startswith("log: The run is incomplete: its input has not ended.")
     (kinds,) = [g for g in groups if "kinds" in g.attrs.get("class", "")]
     assert "1 lines not understood" in kinds.all("summary")[0].text
+
+
+def test_findings_without_a_card_stand_open(tmp_path: Path) -> None:
+    undated = log_run(steps=5, rejected=2, complete=False)
+    dated = trace_run(slow=1.5, run_date=datetime(2025, 3, 1))
+    lake = make(tmp_path / "lake", {"undated": undated, "slow": dated})
+    attention = write(lake, tmp_path / "page.html").by_id("attention")
+    assert "No problems found." not in attention.text
+    (card,) = attention.all("article")
+    assert "rank 2" in card.text
+    open_ones = [part.attrs["id"] for part in own(attention, "details") if "id" in part.attrs]
+    assert open_ones == ["rejects", "incomplete"]
+    (kinds,) = [part for part in own(attention, "details") if "kinds" in part.classes]
+    assert [part.attrs["id"] for part in own(kinds, "details")] == ["straggler"]
 
 
 def test_attention_names_what_was_slow_again_and_again_the_dearest_first(tmp_path: Path) -> None:
