@@ -25,7 +25,8 @@ covered AS (
     SELECT *, unnest(range(last_step - batches + 1, last_step + 1))::INTEGER AS covered_step
     FROM records
     -- Beyond these numbers it is no record of steps.
-    WHERE last_step BETWEEN 1 AND 2147483646 AND batches BETWEEN 1 AND 1000
+    WHERE last_step BETWEEN CASE WHEN time_basis = 'own' THEN 0 ELSE 1 END AND 2147483646
+        AND batches BETWEEN 1 AND 1000
 )
 SELECT
     run_id,

@@ -7,7 +7,7 @@
 -- @column peers BIGINT ranks | Peers in the step that had most.
 -- @column slowdown DOUBLE | Median over steps.
 -- @column time_lost_ms DOUBLE ms | Own time over the peers' median, never more than the step took, summed over steps.
--- @column op_slowdowns STRUCT(op VARCHAR, slowdown DOUBLE)[] | forward_step and backward_step, own time over the peers', both summed over steps; the one that exceeds its peers by more first.
+-- @column op_slowdowns STRUCT(op VARCHAR, slowdown DOUBLE)[] | forward_step and backward_step, or all_kernels, own time over the peers', both summed over steps; the one that exceeds its peers by more first.
 WITH compared AS (
     SELECT s.*, t.step_ms
     FROM straggler_steps AS s
@@ -31,7 +31,7 @@ verdicts AS (
 ops_compared AS (
     SELECT run_id, rank, op, ordered_sum(own_ms) AS own_ms, ordered_sum(peers_median_ms) AS peers_ms
     FROM compared
-    WHERE op IN ('forward_step', 'backward_step')
+    WHERE op IN ('forward_step', 'backward_step', 'all_kernels')
     GROUP BY run_id, rank, op
 ),
 by_op AS (

@@ -17,7 +17,7 @@
 -- @column wait_reason VARCHAR | Why it is not known what the rank waited.
 -- @column least_waiting BOOLEAN | Waited less inside its operations than every other rank of its stage: the other side of being slow, shown beside the verdict. NULL where the waiting of one is not known.
 -- @column evidence VARCHAR | What was seen, in one sentence, of stragglers and suspects.
--- @column slowest_op VARCHAR | forward_step or backward_step, whichever exceeds its peers by more.
+-- @column slowest_op VARCHAR | forward_step or backward_step, whichever exceeds its peers by more; all_kernels in a trace without passes.
 -- @column forward_slowdown DOUBLE | Own time of forward_step over the median of the peers, both summed over steps; NULL where it was not compared.
 -- @column backward_slowdown DOUBLE | The same of backward_step.
 WITH ranks AS (
