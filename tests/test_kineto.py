@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from tests.conftest import Command
@@ -102,10 +103,81 @@ def test_odd_but_whole_events_are_read() -> None:
     ],
 )
 def test_an_event_that_is_no_json_is_rejected_whatever_it_is(value: str) -> None:
-    broken = (
-        f'{{"ph": "X", "cat": "cpu_op", "name": "a", "args": {{"x": {value}}}, "ts": 1, "dur": 1}}'
-    )
+    broken = '{"ph": "X", "cat": "cpu_op", "name": "a", "args": {"x": ' + value + '}, "ts": 1}'
     text = _HEAD + ",\n".join([json.dumps(event(0)), broken, json.dumps(event(1))]) + "]}"
     run = parse("kineto", {"a.json": text.encode()}).only
     assert [reason for *_, reason, _ in run.rejects()] == ["broken_event"]
     assert [row["op"] for row in run.rows("ops")] == ["k0", "k1"]
+
+
+def test_the_passes_of_a_pipeline_give_its_bubbles(tracelake: Command, tmp_path: Path) -> None:
+    # Written by torch, on the CPU: see tests/kineto_traces.py.
+    folder, lake = GOLDEN / "kineto" / "pipeline" / "input", tmp_path / "lake"
+    assert tracelake("run", folder, "--lake", lake, "--set", "tp=1,pp=2").code == 0
+    passes: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for rank in range(2):
+        document = json.loads((folder / f"rank{rank}.pt.trace.json").read_text())
+        begun = 0
+        for e in document["traceEvents"]:
+            if e["name"].startswith("ProfilerStep#"):
+                begun = int(e["name"][13:])
+            if e["name"].startswith(("Forward ", "Backward ")):
+                passes.setdefault((begun, rank), []).append((e["ts"], e["ts"] + e["dur"]))
+    with duckdb.connect(str(lake / "warehouse.duckdb"), read_only=True) as con:
+        got = con.sql(
+            "SELECT step, rank, bubble_ratio, theory_bubble_ratio, reason FROM rank_bubbles"
+        ).fetchall()
+        sizes = con.sql("SELECT micro_batches, world_size FROM runs").fetchall()
+    assert sizes == [(4, 2)]
+    assert {(step, rank) for step, rank, *_ in got} == passes.keys()
+    for step, rank, ratio, theory, reason in got:
+        spans = passes[step, 0] + passes[step, 1]
+        window = max(end for _, end in spans) - min(start for start, _ in spans)
+        busy = sum(end - start for start, end in passes[step, rank])
+        assert ratio == pytest.approx(1 - busy / window, abs=1e-6)
+        assert (theory, reason) == (0.2, None)
+
+
+def test_passes_are_timed_where_the_work_is_done() -> None:
+    passes = [
+        event(0, cat="user_annotation", name="PP:2F1", ts=1, dur=1),
+        event(0, cat="gpu_user_annotation", name="PP:2F1", ts=5, dur=20),
+        event(0, cat="gpu_user_annotation", name="PP:0B3", ts=30, dur=20),
+        event(0, cat="gpu_user_annotation", name="PP:0SEND_F3", ts=31, dur=20),
+        event(1),
+    ]
+    run = parse("kineto", {"a.json": (_HEAD + json.dumps(passes)[1:] + "}").encode()}).only
+    found = [
+        (row["op"], row["category"], row["micro_batch"], row["start_ns"], row["seq"])
+        for row in run.rows("ops")
+    ]
+    assert found == [
+        ("forward_step", "compute", 1, 5000, 1),
+        ("backward_step", "compute", 3, 30_000, 3),
+        ("k1", None, None, 10_250, 2),
+    ]
+    assert run.facts.topology == {"world_size": 1, "micro_batches": 4, "vpp": 2}
+
+
+def test_steps_from_0_on_have_a_time_and_kernels_say_why_they_have_none(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    steps = [
+        event(0, cat="user_annotation", name=f"ProfilerStep#{i}", ts=100 * i, dur=90)
+        for i in range(2)
+    ]
+    for name, events in {"a": [*steps, event(1), event(12)], "b": [event(1)]}.items():
+        path = tmp_path / "in" / name / "rank0.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(_HEAD + json.dumps(events)[1:] + "}")
+    assert tracelake("run", tmp_path / "in", "--lake", lake, "--set", "pp=1").code == 0
+    with duckdb.connect(str(lake / "warehouse.duckdb"), read_only=True) as con:
+        times = "SELECT split(run_id, '-')[1], step, step_ms, reason FROM step_stats ORDER BY ALL"
+        windows = "SELECT DISTINCT reason FROM rank_bubbles"
+        assert con.sql(times).fetchall() == [
+            ("a", 0, 0.09, None),
+            ("a", 1, 0.09, None),
+            ("b", 0, None, "step_not_marked"),
+        ]
+        assert con.sql(windows).fetchall() == [("kernels_only",)]

@@ -26,6 +26,7 @@ SELECT
     c.uncertainty_ns,
     CASE
         WHEN r.simulated THEN 'simulated'
+        WHEN k.run_id IS NOT NULL THEN 'kernels_only'
         WHEN r.pp IS NULL THEN 'topology_unknown'
         WHEN o.rank_order IS NULL THEN 'stages_contradict'
         WHEN d.step IS NOT NULL THEN 'step_shifted'
@@ -39,5 +40,6 @@ SELECT
 FROM steps AS s
 JOIN runs AS r USING (run_id)
 JOIN _rank_orders AS o USING (run_id)
+LEFT JOIN _kernel_runs AS k USING (run_id)
 LEFT JOIN _shifted_steps AS d USING (run_id, step)
 LEFT JOIN _step_clocks AS c USING (run_id, step)

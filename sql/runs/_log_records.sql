@@ -58,7 +58,8 @@ covered AS (
         END AS told
     FROM timed
     -- Beyond these numbers it is no record of steps.
-    WHERE last_step BETWEEN 1 AND 2147483646 AND batches BETWEEN 1 AND 1000
+    WHERE last_step BETWEEN CASE WHEN time_basis = 'own' THEN 0 ELSE 1 END AND 2147483646
+        AND batches BETWEEN 1 AND 1000
 )
 SELECT
     run_id,

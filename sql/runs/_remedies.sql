@@ -48,6 +48,10 @@ remedied AS (
             coalesce(format('step {} of {}', cut_step, cut_ranks), 'the step'),
             ' is whole'
         )},
+        {'reason': 'kernels_only', 'remedy':
+            'annotate the passes of the pipeline (torch.distributed.pipelining does)'
+        },
+        {'reason': 'step_not_marked', 'remedy': 'call step() of the profiler after every step'},
         {'reason': 'step_shifted', 'remedy': concat(
             format('add the lines before step {} of {}', shifted_step, shifted_ranks) || ', or ',
             'trace all ranks over the same steps'

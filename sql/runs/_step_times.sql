@@ -12,6 +12,7 @@ WITH traced AS (
         max(s.last_ns) - min(s.first_ns) AS step_ns,
         CASE
             WHEN bool_or(r.simulated) THEN 'simulated'
+            WHEN bool_or(k.run_id IS NOT NULL) THEN 'step_not_marked'
             WHEN bool_or(d.step IS NOT NULL) THEN 'step_shifted'
             WHEN NOT bool_and(s.finished) THEN 'step_unfinished'
             -- Traces without any optimizer_step do not end steps with it.
@@ -28,6 +29,7 @@ WITH traced AS (
     JOIN _rank_spans AS e USING (run_id, step, rank)
     LEFT JOIN _shifted_steps AS d USING (run_id, step)
     LEFT JOIN _step_clocks AS c USING (run_id, step)
+    LEFT JOIN _kernel_runs AS k USING (run_id)
     JOIN runs AS r USING (run_id)
     GROUP BY s.run_id, s.step, c.aligned, c.uncertainty_ns
 ),

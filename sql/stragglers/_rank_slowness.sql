@@ -7,7 +7,7 @@
 -- @column peers BIGINT ranks | Peers in the step that had most.
 -- @column slowdown DOUBLE | Median over steps.
 -- @column time_lost_ms DOUBLE ms | Own time over the peers' median, never more than the step took, summed over steps.
--- @column op_slowdowns STRUCT(op VARCHAR, kind VARCHAR, slowdown DOUBLE)[] | Forward and backward steps, own time over the peers', both summed over steps; the one that exceeds its peers by more first.
+-- @column op_slowdowns STRUCT(op VARCHAR, kind VARCHAR, slowdown DOUBLE)[] | Forward and backward steps, or `all_kernels`, own time over the peers', both summed over steps; the one that exceeds its peers by more first.
 WITH compared AS (
     SELECT s.*, t.step_ms
     FROM straggler_steps AS s
@@ -31,7 +31,7 @@ verdicts AS (
 ops_compared AS (
     SELECT run_id, rank, op, kind, ordered_sum(own_ms) AS own_ms, ordered_sum(peers_median_ms) AS peers_ms
     FROM compared
-    WHERE kind IN ('forward', 'backward')
+    WHERE kind IN ('forward', 'backward', 'all_kernels')
     GROUP BY run_id, rank, op, kind
 ),
 by_op AS (

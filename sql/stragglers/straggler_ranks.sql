@@ -17,8 +17,8 @@
 -- @column wait_reason VARCHAR | Why it is not known what the rank waited.
 -- @column least_waiting BOOLEAN | Waited less inside its operations than every other rank of its stage: the other side of being slow, shown beside the verdict. NULL where the waiting of one is not known.
 -- @column evidence VARCHAR | What was seen, in one sentence, of stragglers and suspects.
--- @column slowest_op VARCHAR | The forward or the backward step, whichever exceeds its peers by more.
--- @column slowest_kind VARCHAR | forward or backward: what slowest_op does.
+-- @column slowest_op VARCHAR | The forward or the backward step, whichever exceeds its peers by more; all_kernels in a trace without passes.
+-- @column slowest_kind VARCHAR | What slowest_op does: forward, backward or all_kernels.
 -- @column forward_slowdown DOUBLE | Own time of forward steps over the median of the peers, both summed over steps; NULL where it was not compared.
 -- @column backward_slowdown DOUBLE | The same of backward steps.
 WITH ranks AS (

@@ -1,7 +1,7 @@
 -- How a rank compares in a step with peers that did the same work: same stage, operation and calls.
 -- @grain run_id, step, op, rank
--- @column op VARCHAR | Operation, or `forward_backward` for the sum of forward and backward steps.
--- @column in_verdict BOOLEAN | The row that verdicts count: forward_backward. The others hide waits or belong to the first tensor-parallel rank alone, and are shown only.
+-- @column op VARCHAR | Operation, `forward_backward` for the sum of forward and backward steps, or `all_kernels` for that of the computing kernels of a trace without passes.
+-- @column in_verdict BOOLEAN | The row that verdicts count: forward_backward or all_kernels. The others hide waits or belong to the first tensor-parallel rank alone, and are shown only.
 -- @column own_ms DOUBLE ms | Durations without the communication inside.
 -- @column peers BIGINT ranks | Other ranks of the stage that made as many calls.
 -- @column peers_median_ms DOUBLE ms | Median of own_ms over the peers.
@@ -12,7 +12,7 @@
 -- @column warmup BOOLEAN | Leading step that verdicts leave out, as in step_stats.
 -- @column calls BIGINT calls | How often the operation ran.
 -- @column own_ns BIGINT ns | own_ms, exactly.
--- @column kind VARCHAR | What the operation does, as in ops; `forward_backward` for the sum.
+-- @column kind VARCHAR | What the operation does, as in ops; `forward_backward` or `all_kernels` for a sum.
 WITH rows_of AS (
     SELECT run_id, step, rank, stage, op, kind, calls, own_ns FROM _rank_step_ops
     UNION ALL
@@ -22,6 +22,13 @@ WITH rows_of AS (
     FROM _rank_step_ops
     WHERE kind IN ('forward', 'backward')
     GROUP BY run_id, step, rank
+    UNION ALL
+    SELECT
+        s.run_id, s.step, s.rank, min(s.stage), 'all_kernels', 'all_kernels', sum(s.calls)::BIGINT,
+        CASE WHEN count(s.own_ns) = count(*) THEN try_cast(sum(s.own_ns) AS BIGINT) END
+    FROM _rank_step_ops AS s
+    SEMI JOIN _kernel_runs AS k USING (run_id)
+    GROUP BY s.run_id, s.step, s.rank
 ),
 ranked AS (
     SELECT
@@ -50,7 +57,7 @@ medians AS (
 compared AS (
     SELECT
         r.*,
-        r.kind = 'forward_backward' AS in_verdict,
+        r.kind IN ('forward_backward', 'all_kernels') AS in_verdict,
         coalesce(m.n - 1, 0) AS peers,
         m.median_ns,
         ratio(r.own_ns, m.median_ns) AS slowdown,

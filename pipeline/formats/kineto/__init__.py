@@ -3,7 +3,8 @@
 A document is read object by object, and nothing of it is kept but 36 bytes per kernel and what is
 said about communications. Kernels and copies on the device are `ops`, those of NCCL and RCCL are
 `comms` too, and `ProfilerStep#N` is the record of step N. A kernel belongs to the step that had
-begun last on the device, or on the host where the trace does not say that.
+begun last on the device, or on the host where the trace does not say that. The annotations of a
+pipeline's passes are `ops` too, with times of the device, or of the host where that does the work.
 
 Runs: files of one folder whose names differ in rank, process and time only. A folder that is called
 after its rank is as if it were not there. Where a rank has several files, the k-th ones are a run.
@@ -36,6 +37,7 @@ RANK_UNKNOWN = Fault(
 _DISTRIBUTED = re.compile(rb'"distributedInfo"\s*:\s*\{')
 _RANK = re.compile(rb'"rank"\s*:\s*(\d{1,9})\b')
 _WORLD = re.compile(rb'"world_size"\s*:\s*(\d{1,9})\b')
+_HOST = re.compile(rb'"host_name"\s*:\s*"([\w.-]+)"', re.ASCII)
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -55,13 +57,14 @@ def _facts(path: str, head: bytes) -> FileFacts:
     name = name_of(path)
     begin = _DISTRIBUTED.search(head)
     said = head[begin.end() :].partition(b"}")[0] if begin else b""
+    host = _HOST.search(head.partition(b'"traceEvents"')[0])
     rank, world = _RANK.search(said), _WORLD.search(said)
     sizes = {"world_size": int(world[1])} if world and 0 < int(world[1]) <= LARGEST else {}
     return FileFacts(
         path,
         name.stem,
         rank=int(rank[1]) if rank and int(rank[1]) <= LARGEST else name.rank,
-        host=name.host,
+        host=name.host or (host[1].decode() if host else None),
         topology=sizes,
     )
 
@@ -134,13 +137,15 @@ class _Parser:
     def _finish_document(self, source: int, events: Events) -> None:
         info = events.members.get("distributedInfo")
         rank = self._rank(source, info if isinstance(info, dict) else None)
-        self._read_sizes(info if isinstance(info, dict) else {}, events)
+        world = info.get("world_size") if isinstance(info, dict) else None
+        self._add_sizes({"world_size": world, **_group_sizes(events)})
         devices = events.members.get("deviceProperties")
         if isinstance(devices, list) and devices and isinstance(devices[0], dict):
             name = devices[0].get("name")
             self._device = name if isinstance(name, str) and name.isascii() else None
         sizes, _ = resolve(printed=self._sizes, named=self._run.named, given=self._run.given)
         found = DocumentRows(events, source, rank, sizes)
+        self._add_sizes(found.pipeline_sizes())
         for table, count in found.counts.items():
             if count:
                 self._ready[table].append(found.batches(table))
@@ -156,9 +161,8 @@ class _Parser:
             self._ledger.fault(source, RANK_UNKNOWN)
         return named or 0
 
-    def _read_sizes(self, info: Mapping[str, Any], events: Events) -> None:
-        world = info.get("world_size")
-        found = {"world_size": world, **_group_sizes(events)}
+    def _add_sizes(self, found: Mapping[str, object]) -> None:
+        """Keep sizes of the job; the first one counts."""
         for key, size in found.items():
             if isinstance(size, int) and 0 < size <= LARGEST:
                 self._sizes.setdefault(key, int(size))

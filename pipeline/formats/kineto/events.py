@@ -11,10 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracelake.formats.kineto.document import DECODER, text_of
-from tracelake.formats.kineto.names import collective_of, dtype_of, is_communication
+from tracelake.formats.kineto.names import collective_of, dtype_of, is_communication, pass_of
 from tracelake.formats.kineto.scan import (
     CONTEXT,
+    COPY,
+    DEVICE_PASS,
     EVENT,
+    HOST_PASS,
+    KERNEL,
     ROW,
     ROWS,
     Rows,
@@ -32,6 +36,7 @@ _STEP = re.compile(r"ProfilerStep#(\d{1,10})")
 _KERNELS = frozenset({"kernel", "Kernel"})
 _COPIES = frozenset({"gpu_memcpy", "gpu_memset"})
 _CALLS = "record_param_comms"
+_ANNOTATIONS = ("user_annotation", "gpu_user_annotation")  # of the host, of the device
 
 
 class Call(NamedTuple):
@@ -55,7 +60,7 @@ class Group(NamedTuple):
 
 
 class Events:
-    """The kernels, copies, steps and communications of one document.
+    """The kernels, copies, passes, steps and communications of one document.
 
     A kernel takes 36 bytes until the end of the document, because steps may stand after it.
     """
@@ -110,25 +115,46 @@ class Events:
             return self._take_work(event, line, kernel=category in _KERNELS)
         if category == "cpu_op" and name == _CALLS:
             return self._take_call(event)
-        if category in ("user_annotation", "gpu_user_annotation") and isinstance(name, str):
-            step = _STEP.fullmatch(name)
-            if step and int(step[1]) <= LARGEST:
-                return self._take_step(event, int(step[1]), line, device=category[0] == "g")
+        if category in _ANNOTATIONS and isinstance(name, str):
+            return self._take_annotation(event, name, line, device=category == _ANNOTATIONS[1])
         return EVENT
+
+    def _take_annotation(
+        self, event: Mapping[str, Any], name: str, line: int, *, device: bool
+    ) -> int | str:
+        step = _STEP.fullmatch(name)
+        if step and int(step[1]) <= LARGEST:
+            return self._take_step(event, int(step[1]), line, device=device)
+        return self._take_pass(event, name, line, device=device) if pass_of(name) else EVENT
 
     def _take_work(self, event: Mapping[str, Any], line: int, *, kernel: bool) -> int | str:
         name, times = text_of(event.get("name")), _times(event)
         if name is None or times is None:
             return "no_event" if name is None else "bad_number"
-        args, rows = _arguments(event), self._room()
-        n = int(rows.size[0])
+        args = _arguments(event)
         if kernel and is_communication(name):
-            self._take_communication(n, args)
+            self._take_communication(int(self._room().size[0]), args)
         stream = _whole(args.get("stream", event.get("tid")))
-        rows.wide[:, n] = line, *times, -1 if stream is None else stream
-        rows.names[n] = 2 * self._token(name) + kernel
-        rows.size[0] += 1
+        self._add(name, KERNEL if kernel else COPY, line, times, stream)
         return ROW
+
+    def _take_pass(
+        self, event: Mapping[str, Any], name: str, line: int, *, device: bool
+    ) -> int | str:
+        times = _times(event)
+        if times is None:
+            return "bad_number"
+        self._add(name, DEVICE_PASS if device else HOST_PASS, line, times, None)
+        return ROW if device else CONTEXT
+
+    def _add(
+        self, name: str, kind: int, line: int, times: tuple[int, int], stream: int | None
+    ) -> None:
+        rows = self._room()
+        n = int(rows.size[0])
+        rows.wide[:, n] = line, *times, -1 if stream is None else stream
+        rows.names[n] = 4 * self._token(name) + kind
+        rows.size[0] += 1
 
     def _token(self, name: str) -> int:
         text = np.frombuffer(bytearray(name.encode()), np.uint8)
@@ -167,7 +193,7 @@ class Events:
 
     @property
     def rows(self) -> list[Rows]:
-        """The kernels and copies, in order of their lines; every part but the last is full."""
+        """What may become a row, in order of the lines; every part but the last is full."""
         return [rows for rows in self._rows if rows.size[0]]
 
     def calls(self) -> dict[int, Call]:

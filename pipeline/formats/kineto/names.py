@@ -58,6 +58,10 @@ GROUPS = {
 # Group kind -> the size that its number of ranks is.
 SIZES = {"tp": "tp", "pp": "pp", "dp": "dp", "expert": "ep"}
 
+# Annotations of torch.distributed.pipelining: `Forward 3`, or `PP:2F3` in stage 2 of all.
+_PASS = re.compile(r"(?:PP:(\d{1,9}))?(F|B|Forward |Backward )(\d{1,9})", re.ASCII)
+_PASSES = {"F": "forward_step", "B": "backward_step"}
+
 _ENDING = re.compile(r"(?:\.pt)?(?:\.trace)?\.json$")
 _WORKER = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]*)_(\d+)\.(\d{10,19})")
 _RANK = re.compile(r"(?:^|(?<=[._-]))rank[._-]?(\d{1,9})(?=[._-]|$)", re.ASCII)
@@ -94,6 +98,32 @@ def name_of(path: str) -> Name:
     if rank is None and named:
         rank, folder = int(named[1]), folder.parent
     return Name(str(folder), stem or folder.name or "kineto", rank, host)
+
+
+class Pass(NamedTuple):
+    """A forward or backward pass of a pipeline.
+
+    Attributes:
+        virtual_stage: Stage among those of all ranks, where a rank may have several.
+    """
+
+    op: str
+    micro_batch: int
+    virtual_stage: int | None
+
+    @property
+    def kind(self) -> str:
+        """What it does, as `ops.kind`."""
+        return self.op.removesuffix("_step")
+
+
+def pass_of(text: str) -> Pass | None:
+    """Return the pass that an annotation of a pipeline names."""
+    found = _PASS.fullmatch(text)
+    if not found or (found[1] is None) != (len(found[2]) > 1):
+        return None
+    stage = None if found[1] is None else int(found[1])
+    return Pass(_PASSES[found[2][0]], int(found[3]), stage)
 
 
 @functools.lru_cache(4096)

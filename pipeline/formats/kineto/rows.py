@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,15 +11,26 @@ import pyarrow as pa
 from tracelake.formats.documents import batch_of
 from tracelake.formats.kineto.events import LONGEST_NS, Call, Events, Group
 from tracelake.formats.kineto.names import (
+    Pass,
     collective_of,
     group_by_ranks,
     group_of,
     kernel_name,
+    pass_of,
     width_of,
 )
-from tracelake.formats.kineto.scan import AT_LINE, END, ROWS, START, STREAM, Rows
-from tracelake.kernels.arrow import words
-from tracelake.kernels.numbers import Longs
+from tracelake.formats.kineto.scan import (
+    AT_LINE,
+    DEVICE_PASS,
+    END,
+    HOST_PASS,
+    KERNEL,
+    ROWS,
+    START,
+    STREAM,
+)
+from tracelake.kernels.arrow import numbers, words
+from tracelake.kernels.numbers import NULL, Ids, Longs
 from tracelake.schema.topology import stage_of
 
 _Columns = dict[str, pa.Array | Sequence[object]]
@@ -41,8 +51,15 @@ class DocumentRows:
         self._parts = events.rows
         self._calls = sorted(events.calls().items())
         self._groups = events.groups()
+        self._kinds = [part.names[: part.size[0]] % 4 for part in self._parts]
+        seen = {int(kind) for kinds in self._kinds for kind in np.unique(kinds)}
+        # Times of the host say when work on a device was launched, not when it was done.
+        self._passes = DEVICE_PASS if DEVICE_PASS in seen or KERNEL in seen else HOST_PASS
+        self._has_passes = self._passes in seen
+        dropped = HOST_PASS if self._passes == DEVICE_PASS else DEVICE_PASS
+        self._kept = [np.flatnonzero(kinds != dropped) for kinds in self._kinds]
         self.counts = {
-            "ops": sum(int(part.size[0]) for part in self._parts),
+            "ops": sum(kept.size for kept in self._kept),
             "comms": len(self._calls),
             "train_steps": len(events.host_steps),
         }
@@ -52,56 +69,68 @@ class DocumentRows:
         if table == "train_steps":
             yield batch_of(table, self._steps())
             return
-        for number, rows in enumerate(self._parts):
+        for number in range(len(self._parts)):
             first = number * ROWS
             calls = [(i - first, call) for i, call in self._calls if first <= i < first + ROWS]
             if table == "ops":
-                yield batch_of(table, self._ops(rows, first, calls))
+                yield batch_of(table, self._ops(number, calls))
             elif calls:
-                yield batch_of(table, self._comms(rows, first, calls))
+                yield batch_of(table, self._comms(number, calls))
 
-    def _ops(self, rows: Rows, first: int, calls: list[tuple[int, Call]]) -> _Columns:
-        codes = rows.names[: rows.size[0]]
-        everything = np.arange(codes.size)
-        names, kernels = codes >> 1, (codes & 1).astype(np.bool_)
-        found = [self._call(call, self._texts[names[i]]) for i, call in calls]
-        places = np.array([i for i, _ in calls], np.int64)
+    def pipeline_sizes(self) -> dict[str, int]:
+        """Return what the passes say of the schedule."""
+        if not self._has_passes:
+            return {}
+        seen = [named for named in self._named if named]
+        stages = {named.virtual_stage for named in seen}
+        sizes = {"micro_batches": 1 + max(named.micro_batch for named in seen)}
+        return sizes | ({"vpp": len(stages)} if len(stages) > 1 else {})
 
-        def of_calls(values: Sequence[Any], others: Sequence[Any] = (None,)) -> pa.Array:
-            """Return a column with these values for the calls, and others for the rest."""
-            meanings = list(dict.fromkeys([*others, *values]))
-            column = (
-                np.zeros(codes.size, np.int32) if len(others) == 1 else kernels.astype(np.int32)
-            )
+    def _ops(self, number: int, calls: list[tuple[int, Call]]) -> _Columns:
+        rows, kept = self._parts[number], self._kept[number]
+        names, kinds = rows.names[kept] >> 2, self._kinds[number][kept]
+        called = [self._call(call, self._texts[rows.names[i] >> 2]) for i, call in calls]
+        places = np.searchsorted(kept, [i for i, _ in calls])
+
+        def of_calls(values: Sequence[str | None], others: Mapping[int, str]) -> pa.Array:
+            """Return a column with these values for the calls, and others for rows of a kind."""
+            meanings = list(dict.fromkeys([None, *others.values(), *values]))
+            column = np.zeros(kept.size, np.int32)
+            for kind, value in others.items():
+                column[kinds == kind] = meanings.index(value)
             column[places] = [meanings.index(value) for value in values]
             return words(column, meanings)
 
-        sizes = np.zeros(codes.size, np.int64)
-        missing = np.ones(codes.size, np.bool_)
-        for (i, _), call in zip(calls, found, strict=True):
-            size = _bytes(call)
-            sizes[i], missing[i] = size or 0, size is None
-        streams = rows.wide[STREAM, : codes.size]
-        distinct, at = np.unique(streams, return_inverse=True)
-        return self._shared(rows, first, everything) | {
+        categories = [_category(call) for call in called]
+        work = {KERNEL: "compute"}
+        if self._has_passes:
+            # The kernels of a pass are parts of it: their time must not count twice.
+            categories, work = [None] * len(called), {self._passes: "compute"}
+        sizes, batches = (np.full(kept.size, NULL, np.int64) for _ in range(2))
+        sizes[places] = [NULL if size is None else size for size in map(_bytes, called)]
+        passes = np.flatnonzero(kinds == self._passes)
+        batches[passes] = [p.micro_batch for n in names[passes] if (p := self._named[n])]
+        streams, at = np.unique(rows.wide[STREAM, kept], return_inverse=True)
+        return self._shared(number, kept) | {
             "op": words(names, self._short),
             "description": words(names, self._texts),
-            "category": of_calls([_category(call) for call in found], (None, "compute")),
-            "kind": of_calls([self._work(call) for call in found], (None, "other")),
-            "stream": words(at, [None if s < 0 else str(s) for s in distinct.tolist()]),
-            "group_kind": of_calls([self._kind(call) for call in found]),
-            "dtype": of_calls([call.dtype for call in found]),
-            "bytes": pa.array(sizes, mask=missing),
+            "category": of_calls(categories, work),
+            "kind": self._work(kinds, names, places, called),
+            "stream": words(at, [None if s < 0 else str(s) for s in streams.tolist()]),
+            "group_kind": of_calls([self._kind(call) for call in called], {}),
+            "dtype": of_calls([call.dtype for call in called], {}),
+            "bytes": numbers(sizes, pa.int64()),
+            "micro_batch": numbers(batches, pa.int32()),
         }
 
-    def _comms(self, rows: Rows, first: int, calls: list[tuple[int, Call]]) -> _Columns:
+    def _comms(self, number: int, calls: list[tuple[int, Call]]) -> _Columns:
         places = np.array([i for i, _ in calls], np.int64)
-        names = (rows.names[places] >> 1).tolist()
+        names = (self._parts[number].names[places] >> 2).tolist()
         found = [
             self._call(call, self._texts[name])
             for (_, call), name in zip(calls, names, strict=True)
         ]
-        return self._shared(rows, first, places) | {
+        return self._shared(number, places) | {
             "group_kind": [self._kind(call) for call in found],
             "dtype": [call.dtype for call in found],
             "bytes": [_bytes(call) for call in found],
@@ -112,15 +141,30 @@ class DocumentRows:
             "attributes": [_attributes(call) for call in found],
         }
 
-    def _work(self, call: Call) -> str | None:
-        """Return what a communication does, as `ops.kind`."""
+    def _work(self, kinds: Ids, names: Ids, places: Longs, called: Sequence[Call]) -> pa.Array:
+        """Return what operations do, as `ops.kind`."""
+        meanings = [None, "other", "send", "recv", "gradient_sync", "forward", "backward"]
+        column = np.zeros(kinds.size, np.int32)
+        if self._has_passes:
+            passes = np.flatnonzero(kinds == self._passes)
+            column[passes] = [meanings.index(p and p.kind) for p in map(self._pass, names[passes])]
+        else:
+            column[kinds == KERNEL] = meanings.index("other")
+            column[places] = [meanings.index(self._call_kind(call)) for call in called]
+        return words(column, meanings)
+
+    def _pass(self, name: int) -> Pass | None:
+        return self._named[name]
+
+    def _call_kind(self, call: Call) -> str | None:
         if call.collective is None or call.collective in ("send", "recv"):
             return call.collective
         sums = call.collective in ("all_reduce", "reduce_scatter")
         return "gradient_sync" if sums and self._kind(call) == "dp" else "other"
 
-    def _shared(self, rows: Rows, first: int, places: Longs) -> _Columns:
+    def _shared(self, number: int, places: Longs) -> _Columns:
         """Return the columns that operations and communications share."""
+        rows = self._parts[number]
         starts, ends = rows.wide[START, places], rows.wide[END, places]
         stage = stage_of(self._rank, self._sizes)
         return {
@@ -131,7 +175,7 @@ class DocumentRows:
             if stage is None
             else np.full(places.size, stage, np.int32),
             "step": self._steps_of(starts),
-            "seq": self._seqs[first + places],
+            "seq": self._seqs[number * ROWS + places],
             "start_ns": starts,
             "end_ns": ends,
             "duration_ns": ends - starts,
@@ -154,15 +198,25 @@ class DocumentRows:
         return [_text(self._events.names.raw(i)) for i in range(len(self._events.names))]
 
     @functools.cached_property
+    def _named(self) -> list[Pass | None]:
+        """Passes by the token of their name."""
+        return [pass_of(text) for text in self._texts]
+
+    @functools.cached_property
     def _short(self) -> list[str]:
-        return [kernel_name(text) for text in self._texts]
+        """Names of operations by their token."""
+        pairs = zip(self._named, self._texts, strict=True)
+        return [named.op if named else kernel_name(text) for named, text in pairs]
 
     @functools.cached_property
     def _seqs(self) -> Longs:
         """Numbers of the rows in order of their starts, from 1."""
-        starts = [part.wide[START, : part.size[0]] for part in self._parts]
-        order = np.argsort(np.concatenate(starts), kind="stable")
-        seqs = np.empty(order.size, np.int64)
+        starts = [
+            part.wide[START, kept] for part, kept in zip(self._parts, self._kept, strict=True)
+        ]
+        places = np.concatenate([number * ROWS + kept for number, kept in enumerate(self._kept)])
+        seqs = np.empty(ROWS * len(self._parts), np.int64)
+        order = places[np.argsort(np.concatenate(starts), kind="stable")]
         seqs[order] = np.arange(1, order.size + 1)
         return seqs
 

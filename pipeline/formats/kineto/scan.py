@@ -35,6 +35,9 @@ LINE, LINE_OFFSET, LEVEL, COUNTS = range(4)
 STRUCTURE, UNREAD, EVENT, CONTEXT, ROW, REJECT = LEVELS = range(6)
 """What a piece of text is; of the pieces on one line the highest decides."""
 
+# Kinds of rows: passes are annotations of a pipeline, on the host or on the device.
+COPY, KERNEL, HOST_PASS, DEVICE_PASS = range(4)
+
 # Rows of `Rows.wide`.
 AT_LINE, START, END, STREAM = range(4)
 
@@ -67,6 +70,7 @@ _W_MEMCPY, _W_MEMSET = _bytes('"gpu_memcpy"'), _bytes('"gpu_memset"')
 _W_CPU_OP, _W_CALL = _bytes('"cpu_op"'), _bytes('"record_param_comms"')
 _W_NOTE, _W_GPU_NOTE = _bytes('"user_annotation"'), _bytes('"gpu_user_annotation"')
 _W_STEP = _bytes('"profilerstep#')
+_W_FORWARD, _W_BACKWARD, _W_PP = _bytes('"forward '), _bytes('"backward '), _bytes('"pp:')
 _W_TRUE, _W_FALSE, _W_NULL = _bytes("true"), _bytes("false"), _bytes("null")
 _W_NAN, _W_INFINITY = _bytes("NaN"), _bytes("Infinity")
 _W_NCCL, _W_RCCL, _W_MSCCL = _bytes("nccl"), _bytes("rccl"), _bytes("msccl")
@@ -77,7 +81,7 @@ class Rows(NamedTuple):
 
     Attributes:
         wide: int64, (AT_LINE, START, END or STREAM; row). The stream is -1 if there is none.
-        names: int32, by row: twice the token of the name, and 1 more for a kernel.
+        names: int32, by row: 4 times the token of the name, and its kind.
         size: int64, the number of rows.
     """
 
@@ -420,10 +424,16 @@ def _is_communication(buf: Bytes, p: int, q: int) -> bool:
 
 @inlined
 def _is_step(buf: Bytes, cat: int, cat_end: int, name: int, name_end: int) -> bool:
-    """Return whether an event is an annotation that says where a step is."""
+    """Return whether an event is an annotation that says where a step or a pass is."""
     if not (_is(buf, cat, cat_end, _W_NOTE) or _is(buf, cat, cat_end, _W_GPU_NOTE)):
         return False
-    return not _plain(buf, name, name_end) or _begins(buf, name, name_end, _W_STEP)
+    return (
+        not _plain(buf, name, name_end)
+        or _begins(buf, name, name_end, _W_STEP)
+        or _begins(buf, name, name_end, _W_FORWARD)
+        or _begins(buf, name, name_end, _W_BACKWARD)
+        or _begins(buf, name, name_end, _W_PP)
+    )
 
 
 @kernel
@@ -457,7 +467,7 @@ def _level_of(buf: Bytes, spans: Longs, place: Longs, rows: Rows, tokens: Tokens
     n = rows.size[0]
     rows.wide[AT_LINE, n], rows.wide[STREAM, n] = place[LINE], stream
     rows.wide[START, n], rows.wide[END, n] = start, start + length
-    rows.names[n] = 2 * intern(tokens, buf, name, name_end) + is_kernel
+    rows.names[n] = 4 * intern(tokens, buf, name, name_end) + (KERNEL if is_kernel else COPY)
     return ROW
 
 
@@ -466,7 +476,9 @@ def _note(buf: Bytes, p: int, q: int, spans: Longs, level: int, rows: Rows, note
     """Note a call of a communication, or the kernel of one, which is the last row."""
     row, name = rows.size[0] - 1, spans[_NAME, 0] + 1
     is_row = level == ROW
-    if is_row and not ((rows.names[row] & 1) and _is_communication(buf, name, spans[_NAME, 1] - 1)):
+    if is_row and not (
+        rows.names[row] % 4 == KERNEL and _is_communication(buf, name, spans[_NAME, 1] - 1)
+    ):
         return
     n = notes.size[0]
     notes.at[n, 0], notes.at[n, 1], notes.at[n, 2] = p, q, row if is_row else -1

@@ -1,0 +1,79 @@
+-- What the device of a rank did in a step, from its first kernel to the end of the last one.
+-- The parts add up to that time exactly: what several streams do at once counts once, first as
+-- compute, then as communication, then as copies.
+-- @grain run_id, step, rank
+-- @column window_ms DOUBLE ms | From the start of the step's first kernel or copy to the latest end.
+-- @column compute_ms DOUBLE ms | Some kernel computes.
+-- @column exposed_comm_ms DOUBLE ms | A kernel of a communication runs and none computes: it includes waiting for other ranks.
+-- @column exposed_copy_ms DOUBLE ms | Memory is copied or filled and nothing else runs.
+-- @column idle_ms DOUBLE ms | Nothing runs on the device.
+-- @column idle_ratio DOUBLE | Idle over window.
+-- @column comm_ms DOUBLE ms | Kernels of communications, what is hidden behind compute too.
+-- @column hidden_comm_ratio DOUBLE | Part of comm_ms that runs beside compute; NULL without communication.
+-- @column kernels BIGINT calls | Kernels and copies.
+WITH work AS (
+    SELECT
+        o.run_id, o.step, o.rank, o.stage, o.seq, o.start_ns, o.end_ns,
+        CASE
+            WHEN c.seq IS NOT NULL THEN 'comm'
+            WHEN o.category = 'compute' THEN 'compute'
+            ELSE 'copy'
+        END AS kind
+    FROM ops AS o
+    SEMI JOIN _kernel_runs AS k USING (run_id)
+    LEFT JOIN (SELECT DISTINCT run_id, rank, seq FROM comms) AS c USING (run_id, rank, seq)
+),
+-- Each interval less what those before it have covered.
+pieces AS (
+    SELECT
+        run_id, step, rank, stage, kind, start_ns, end_ns,
+        greatest(0, end_ns - greatest(start_ns, coalesce(max(end_ns) OVER everything, start_ns)))
+            AS any_ns,
+        greatest(0, end_ns - greatest(start_ns, coalesce(max(end_ns) OVER kernels, start_ns)))
+            AS kernel_ns,
+        greatest(0, end_ns - greatest(start_ns, coalesce(max(end_ns) OVER alike, start_ns)))
+            AS kind_ns
+    FROM work
+    WINDOW
+        everything AS (
+            PARTITION BY run_id, step, rank ORDER BY start_ns, seq
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ),
+        kernels AS (
+            PARTITION BY run_id, step, rank, kind = 'copy' ORDER BY start_ns, seq
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ),
+        alike AS (
+            PARTITION BY run_id, step, rank, kind ORDER BY start_ns, seq
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        )
+),
+sums AS (
+    SELECT
+        run_id, step, rank,
+        min(stage) AS stage,
+        max(end_ns) - min(start_ns) AS window_ns,
+        coalesce(sum(kind_ns) FILTER (kind = 'compute'), 0)::HUGEINT AS compute_ns,
+        coalesce(sum(kind_ns) FILTER (kind = 'comm'), 0)::HUGEINT AS comm_ns,
+        coalesce(sum(kernel_ns) FILTER (kind <> 'copy'), 0)::HUGEINT AS kernel_ns,
+        sum(any_ns)::HUGEINT AS busy_ns,
+        count(*) AS kernels
+    FROM pieces
+    GROUP BY run_id, step, rank
+)
+SELECT
+    run_id,
+    step,
+    rank,
+    stage,
+    ns_to_ms(window_ns) AS window_ms,
+    ns_to_ms(compute_ns) AS compute_ms,
+    ns_to_ms(kernel_ns - compute_ns) AS exposed_comm_ms,
+    ns_to_ms(busy_ns - kernel_ns) AS exposed_copy_ms,
+    ns_to_ms(window_ns - busy_ns) AS idle_ms,
+    ratio(window_ns - busy_ns, window_ns) AS idle_ratio,
+    ns_to_ms(comm_ns) AS comm_ms,
+    1 - ratio(kernel_ns - compute_ns, comm_ns) AS hidden_comm_ratio,
+    kernels,
+    CASE WHEN window_ns = 0 THEN 'below_clock_resolution' END AS reason
+FROM sums
