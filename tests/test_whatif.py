@@ -221,7 +221,7 @@ def test_replay_is_the_longest_path(seed: int) -> None:
     real, ideal = ([draw.randint(0, 9) for _ in after] for _ in range(2))
     keys = [draw.randrange(3) for _ in after]
     two = np.array([[*own, -1, -1][:2] for own in groups], np.int32)
-    graph = Graph.of(pa.array(after, pa.list_(pa.int32())), two)
+    graph = Graph.of([], pa.array(after, pa.list_(pa.int32())), two)
     found = graph.times(
         np.array(ideal), np.array(keys, np.int32), range(3), np.array(real), np.zeros(nodes, int)
     )
