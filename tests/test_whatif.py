@@ -146,6 +146,8 @@ def test_public_trace(tracelake: Command, corpus: Path, tmp_path: Path) -> None:
             " replay_error_ratio FROM whatif_runs"
         ).fetchall()
         assert run == [(3838.22, 3247.995, 1.182, 1.105, "one_rank", "one_peer", 0.0)]
+        balance = con.execute("SELECT s_balance, balance_reason FROM whatif_runs").fetchall()
+        assert balance == [(None, "stages_differ")]
         ranks = con.execute(
             "SELECT rank, round(slowdown_ratio, 3), round(fixed_ratio, 3), round(lost_ms)"
             " FROM whatif_ranks ORDER BY slowdown_ratio DESC"
@@ -170,6 +172,7 @@ def test_public_trace(tracelake: Command, corpus: Path, tmp_path: Path) -> None:
     for wrong, told in (
         (("--fix", "rank=99"), "the run has no rank 99"),
         (("--fix", "host=a"), "--fix host=a"),
+        (("--fix", "split=even"), "do not have the same pieces"),
         (("--scale", "forward=-1"), "--scale forward=-1"),
     ):
         done = tracelake(*asked, *wrong)

@@ -114,6 +114,12 @@ def answer(
             f"{run_id} cannot be replayed: {document['reason'] or 'it has no operations'}",
             hint="tracelake describe whatif_runs explains the reasons",
         )
+    if document["balanced_ms"] is None and any(change.subject == "split" for change in changes):
+        raise UsageError(
+            f"--fix split=even: no even split of {run_id} can be replayed, because its stages do"
+            " not have the same pieces",
+            hint="tracelake describe stage_rebalance shows a split by layers",
+        )
     steps, kinds = _steps(lake, run_id)
     rows, shown = [], None
     for step in steps:
@@ -145,7 +151,7 @@ def _known(con: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, Any]:
     """Return the figures of a run that the models have."""
     names = (
         "t_ms", "peer_ms", "balanced_ms", "s_peer", "s_balance", "cause", "gpu_hours_lost", "steps",
-        "reason",
+        "reason", "balance_reason",
     )  # fmt: skip
     shown = ", ".join(f"w.{name}" for name in names)
     (row,) = con.execute(
