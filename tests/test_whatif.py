@@ -179,6 +179,28 @@ def test_public_trace(tracelake: Command, corpus: Path, tmp_path: Path) -> None:
         assert (done.code, told in done.err) == (2, True)
 
 
+def test_other_micro_batches(tracelake: Command, tmp_path: Path) -> None:
+    """The simulator's own time with fewer and with more micro-batches."""
+    spec = Spec(
+        formats=("rank_trace",), tp=1, pp=4, dp=1, micro_batches=8, steps=1, layers=4,
+        forward_ms=8.0, backward_ms=16.0, busbw_gbps=20.0,
+    )  # fmt: skip
+    write_archive(tmp_path / "job", spec)
+    lake = ingest_and_build(tmp_path / "job", tmp_path / "lake")
+    with duckdb.connect(str(lake.warehouse), read_only=True) as con:
+        ((run,),) = con.execute("SELECT run_id FROM runs").fetchall()
+    asked = ("whatif", run, "--lake", lake.root, "--format", "json", "--fix")
+    for batches in (4, 16):
+        question = json.loads(tracelake(*asked, f"micro-batches={batches}").out)["question"]
+        true = length(replace(spec, micro_batches=batches)) / length(spec)
+        assert question["changed_ms"] / question["steps"][0]["t_ms"] == pytest.approx(
+            true, rel=0.01
+        )
+    for wrong in ("micro-batches=0", "split=3,5", "link=a-b"):
+        done = tracelake(*asked, wrong)
+        assert (done.code, f"--fix {wrong}" in done.err) == (2, True)
+
+
 def brute_force(
     after: list[list[int]], groups: list[list[int]], lengths: list[int]
 ) -> list[int] | None:

@@ -41,7 +41,7 @@ ideals AS (
     JOIN means AS m USING (run_id, work, comm)
 )
 SELECT
-    n.run_id, n.step, n.node, n.rank, n.stage, n.replica, n.kind,
+    n.run_id, n.step, n.node, n.rank, n.stage, n.replica, n.micro_batch, n.kind,
     n.prev, n.sender, n.after, n.group_1, n.group_2, n.paper_group,
     n.length_ns, n.delay_ns, i.peer_ns, i.balanced_ns, n.raw_ns, i.mean_ns
 FROM _whatif_nodes AS n

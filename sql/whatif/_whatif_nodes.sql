@@ -34,7 +34,7 @@ origins AS (
 ),
 categories AS (SELECT DISTINCT run_id, op FROM ops WHERE category = 'collective'),
 places AS (
-    SELECT o.run_id, o.rank, o.seq, o.stage, coalesce(o.chunk, 0) AS chunk
+    SELECT o.run_id, o.rank, o.seq, o.stage, o.micro_batch, coalesce(o.chunk, 0) AS chunk
     FROM ops AS o
     SEMI JOIN origins AS s USING (run_id)
 ),
@@ -95,7 +95,7 @@ edges AS (
     GROUP BY n.run_id, n.step, n.node
 )
 SELECT
-    n.run_id, n.step, n.node, n.rank, p.stage, p.chunk, n.replica, n.kind,
+    n.run_id, n.step, n.node, n.rank, p.stage, p.chunk, p.micro_batch, n.replica, n.kind,
     hash(n.op, n.piece) AS work,
     n.part IN ('comm', 'message', 'p2p_send', 'p2p_recv') OR c.op IS NOT NULL AS comm,
     CASE WHEN n.follows THEN n.node - 1 END AS prev,

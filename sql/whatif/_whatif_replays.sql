@@ -8,7 +8,8 @@
 -- @column subject VARCHAR | Rank or kind; empty where it is all.
 -- @column time_ns BIGINT ns | From the step's first start to its last end; NULL where nodes wait for each other.
 SELECT
-    run_id, step, node, rank, coalesce(stage, -1) AS stage, coalesce(replica, -1) AS replica, kind,
+    run_id, step, node, rank, coalesce(stage, -1) AS stage, coalesce(replica, -1) AS replica,
+    coalesce(micro_batch, -1) AS micro_batch, kind,
     coalesce(prev, -1) AS prev, coalesce(sender, -1) AS sender, after,
     coalesce(group_1, -1) AS group_1, coalesce(group_2, -1) AS group_2,
     coalesce(paper_group, -1) AS paper_group,

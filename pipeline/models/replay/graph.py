@@ -119,6 +119,7 @@ class Step:
     ranks: Int32s
     stages: Int32s
     replicas: Int32s
+    batches: Int32s
     kinds: Int32s
     lengths: dict[str, Int64s]
 

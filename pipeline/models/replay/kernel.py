@@ -20,6 +20,7 @@ INPUT = {
     "rank": "INTEGER",
     "stage": "INTEGER",
     "replica": "INTEGER",
+    "micro_batch": "INTEGER",
     "kind": "VARCHAR",
     "prev": "INTEGER",
     "sender": "INTEGER",
@@ -62,10 +63,10 @@ def steps_of(nodes: pa.Table) -> tuple[list[Step], list[str]]:
     kinds = nodes["kind"].combine_chunks().dictionary_encode()
     kind_codes = values_of(kinds.indices)
     numbers = values_of(nodes["step"].combine_chunks())
-    ranks, stages, replicas, prev, sender, group_1, group_2, paper_group = (
+    ranks, stages, replicas, batches, prev, sender, group_1, group_2, paper_group = (
         values_of(nodes[name].combine_chunks())
         for name in (
-            *("rank", "stage", "replica", "prev", "sender"),
+            *("rank", "stage", "replica", "micro_batch", "prev", "sender"),
             *("group_1", "group_2", "paper_group"),
         )
     )
@@ -94,6 +95,7 @@ def steps_of(nodes: pa.Table) -> tuple[list[Step], list[str]]:
             ranks[begin:end],
             stages[begin:end],
             replicas[begin:end],
+            batches[begin:end],
             kind_codes[begin:end],
             {name: array[begin:end] for name, array in lengths.items()},
         )
