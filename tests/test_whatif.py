@@ -8,21 +8,25 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import Command
 from tests.lakes import ingest_and_build
+from tests.reference.straggler_analysis import Layout, trace
 from tracelake.base.errors import ContractError
 from tracelake.models import load
 from tracelake.models.replay.graph import Graph
 from tracelake.synth.archive import write_archive
 from tracelake.synth.schedule import simulate
 from tracelake.synth.spec import Spec
+from tracelake.warehouse.check import check_incremental
 
 JOBS = range(12)
 
@@ -201,6 +205,20 @@ def test_other_micro_batches(tracelake: Command, tmp_path: Path) -> None:
         assert (done.code, f"--fix {wrong}" in done.err) == (2, True)
 
 
+def test_batches_of_runs_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run by itself is replayed as among others, whatever its format."""
+    for seed in (1, 2):
+        write_archive(tmp_path / "in" / f"job{seed}", generated(seed))
+    layout = Layout(dp=4)
+    pq.write_table(trace(layout), tmp_path / "in" / "trace-X.parquet")
+    (tmp_path / "in" / "meta-X.yaml").write_text(layout.meta())
+    monkeypatch.setattr("tracelake.models.batches._BATCH_BYTES", 1)
+    lake = ingest_and_build(tmp_path / "in", tmp_path / "lake")
+    with duckdb.connect(str(lake.warehouse), read_only=True) as con:
+        assert con.execute("SELECT count(s_peer) FROM whatif_runs").fetchone() == (3,)
+    assert check_incremental(lake) == []
+
+
 def brute_force(
     after: list[list[int]], groups: list[list[int]], lengths: list[int]
 ) -> list[int] | None:
@@ -254,6 +272,21 @@ def test_replay_is_the_longest_path(seed: int) -> None:
         mixed = [r if k == key else i for r, i, k in zip(real, ideal, keys, strict=True)]
         ends = brute_force(after, groups, mixed)
         assert time == (None if ends is None else max(ends))
+
+
+def test_a_million_nodes_take_seconds() -> None:
+    """64 ranks that meet at every fourth node: 64 scenarios, each with one rank apart."""
+    ranks, long = 64, 1 << 14
+    numbers = np.arange(ranks * long, dtype=np.int32)
+    prev = np.where(numbers % long == 0, -1, numbers - 1).astype(np.int32)
+    meeting = np.where(numbers % 4 == 3, numbers % long, -1).astype(np.int32)
+    none = pa.nulls(len(numbers), pa.list_(pa.int32()))
+    real = np.where(numbers // long == 5, 7, 5).astype(np.int64)
+    began = process_time()
+    graph = Graph.of([prev], none, np.column_stack([meeting, np.full_like(meeting, -1)]))
+    found = graph.times(np.full_like(real, 5), numbers // long, range(ranks), real)
+    assert process_time() - began < 30  # 1.6 s on the machine of docs/what-if.md
+    assert found == [(7 if rank == 5 else 5) * long for rank in range(ranks)]
 
 
 def test_pruned_ranks_are_below_a_thousandth() -> None:
