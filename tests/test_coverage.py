@@ -25,6 +25,7 @@ WITHOUT_REMEDY = {
     "replay_error",
     "delays",
     "no_slowdown",
+    "stages_differ",
     "unknown_operation",
     "out_of_range",
     "not_in_plan",

@@ -48,3 +48,9 @@ def test_interleaved_bubble_beside_theory(field: Path, tmp_path: Path) -> None:
         theory = con.execute("SELECT DISTINCT theory_bubble_ratio FROM stage_bubbles").fetchall()
         assert theory == [(pytest.approx(3 / (4 * 8 + 3)),)]
         assert con.execute("SELECT count(*) FROM faults").fetchone() == (0,)
+        # The messages between passes are not traced: they last until the pass begins.
+        run = con.execute(
+            "SELECT round(s_peer, 3), round(s_balance, 3), cause, replay_error_ratio, reason,"
+            " delay_ratio < 0.01 FROM whatif_runs"
+        ).fetchall()
+        assert run == [(0.956, 1.132, "stage_split", 0.0, "one_peer", True)]

@@ -8,21 +8,25 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import Command
 from tests.lakes import ingest_and_build
+from tests.reference.straggler_analysis import Layout, trace
 from tracelake.base.errors import ContractError
 from tracelake.models import load
 from tracelake.models.replay.graph import Graph
 from tracelake.synth.archive import write_archive
 from tracelake.synth.schedule import simulate
 from tracelake.synth.spec import Spec
+from tracelake.warehouse.check import check_incremental
 
 JOBS = range(12)
 
@@ -146,6 +150,8 @@ def test_public_trace(tracelake: Command, corpus: Path, tmp_path: Path) -> None:
             " replay_error_ratio FROM whatif_runs"
         ).fetchall()
         assert run == [(3838.22, 3247.995, 1.182, 1.105, "one_rank", "one_peer", 0.0)]
+        balance = con.execute("SELECT s_balance, balance_reason FROM whatif_runs").fetchall()
+        assert balance == [(None, "stages_differ")]
         ranks = con.execute(
             "SELECT rank, round(slowdown_ratio, 3), round(fixed_ratio, 3), round(lost_ms)"
             " FROM whatif_ranks ORDER BY slowdown_ratio DESC"
@@ -170,10 +176,47 @@ def test_public_trace(tracelake: Command, corpus: Path, tmp_path: Path) -> None:
     for wrong, told in (
         (("--fix", "rank=99"), "the run has no rank 99"),
         (("--fix", "host=a"), "--fix host=a"),
+        (("--fix", "split=even"), "do not have the same pieces"),
         (("--scale", "forward=-1"), "--scale forward=-1"),
     ):
         done = tracelake(*asked, *wrong)
         assert (done.code, told in done.err) == (2, True)
+
+
+def test_other_micro_batches(tracelake: Command, tmp_path: Path) -> None:
+    """The simulator's own time with fewer and with more micro-batches."""
+    spec = Spec(
+        formats=("rank_trace",), tp=1, pp=4, dp=1, micro_batches=8, steps=1, layers=4,
+        forward_ms=8.0, backward_ms=16.0, busbw_gbps=20.0,
+    )  # fmt: skip
+    write_archive(tmp_path / "job", spec)
+    lake = ingest_and_build(tmp_path / "job", tmp_path / "lake")
+    with duckdb.connect(str(lake.warehouse), read_only=True) as con:
+        ((run,),) = con.execute("SELECT run_id FROM runs").fetchall()
+    asked = ("whatif", run, "--lake", lake.root, "--format", "json", "--fix")
+    for batches in (4, 16):
+        question = json.loads(tracelake(*asked, f"micro-batches={batches}").out)["question"]
+        true = length(replace(spec, micro_batches=batches)) / length(spec)
+        assert question["changed_ms"] / question["steps"][0]["t_ms"] == pytest.approx(
+            true, rel=0.01
+        )
+    for wrong in ("micro-batches=0", "split=3,5", "link=a-b"):
+        done = tracelake(*asked, wrong)
+        assert (done.code, f"--fix {wrong}" in done.err) == (2, True)
+
+
+def test_batches_of_runs_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run by itself is replayed as among others, whatever its format."""
+    for seed in (1, 2):
+        write_archive(tmp_path / "in" / f"job{seed}", generated(seed))
+    layout = Layout(dp=4)
+    pq.write_table(trace(layout), tmp_path / "in" / "trace-X.parquet")
+    (tmp_path / "in" / "meta-X.yaml").write_text(layout.meta())
+    monkeypatch.setattr("tracelake.models.batches._BATCH_BYTES", 1)
+    lake = ingest_and_build(tmp_path / "in", tmp_path / "lake")
+    with duckdb.connect(str(lake.warehouse), read_only=True) as con:
+        assert con.execute("SELECT count(s_peer) FROM whatif_runs").fetchone() == (3,)
+    assert check_incremental(lake) == []
 
 
 def brute_force(
@@ -221,7 +264,7 @@ def test_replay_is_the_longest_path(seed: int) -> None:
     real, ideal = ([draw.randint(0, 9) for _ in after] for _ in range(2))
     keys = [draw.randrange(3) for _ in after]
     two = np.array([[*own, -1, -1][:2] for own in groups], np.int32)
-    graph = Graph.of(pa.array(after, pa.list_(pa.int32())), two)
+    graph = Graph.of([], pa.array(after, pa.list_(pa.int32())), two)
     found = graph.times(
         np.array(ideal), np.array(keys, np.int32), range(3), np.array(real), np.zeros(nodes, int)
     )
@@ -229,6 +272,21 @@ def test_replay_is_the_longest_path(seed: int) -> None:
         mixed = [r if k == key else i for r, i, k in zip(real, ideal, keys, strict=True)]
         ends = brute_force(after, groups, mixed)
         assert time == (None if ends is None else max(ends))
+
+
+def test_a_million_nodes_take_seconds() -> None:
+    """64 ranks that meet at every fourth node: 64 scenarios, each with one rank apart."""
+    ranks, long = 64, 1 << 14
+    numbers = np.arange(ranks * long, dtype=np.int32)
+    prev = np.where(numbers % long == 0, -1, numbers - 1).astype(np.int32)
+    meeting = np.where(numbers % 4 == 3, numbers % long, -1).astype(np.int32)
+    none = pa.nulls(len(numbers), pa.list_(pa.int32()))
+    real = np.where(numbers // long == 5, 7, 5).astype(np.int64)
+    began = process_time()
+    graph = Graph.of([prev], none, np.column_stack([meeting, np.full_like(meeting, -1)]))
+    found = graph.times(np.full_like(real, 5), numbers // long, range(ranks), real)
+    assert process_time() - began < 30  # 1.6 s on the machine of docs/what-if.md
+    assert found == [(7 if rank == 5 else 5) * long for rank in range(ranks)]
 
 
 def test_pruned_ranks_are_below_a_thousandth() -> None:

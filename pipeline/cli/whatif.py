@@ -26,7 +26,7 @@ def whatif(
             "--fix",
             metavar="WHAT",
             help="Give it the speed of its peers: rank=7, stage=3, kind=all_reduce:tp; or"
-            " split=even. Repeatable.",
+            " split=even, or micro-batches=16. Repeatable.",
         ),
     ] = None,
     scales: Annotated[

@@ -17,7 +17,6 @@ from tracelake.models.base import ddl, quoted
 from tracelake.models.header import Model
 
 KERNELS = ("replay",)
-_ROWS = "_kernel_rows"
 
 
 def check_kernel(con: duckdb.DuckDBPyConnection, model: Model) -> None:
@@ -52,12 +51,11 @@ def compute_by_kernel(con: duckdb.DuckDBPyConnection, model: Model) -> None:
     con.execute(f"CREATE TEMP TABLE {quoted(model.name)} ({ddl(shown)})")
     if not given.num_rows:
         return
-    import pyarrow as pa  # noqa: PLC0415 - slow to import
-
     rows = zip(*getattr(_load(model), str(model.kernel))(given), strict=True)
-    con.register(_ROWS, pa.table(list(rows), names=[column.name for column in shown]))
-    con.execute(f"INSERT INTO {quoted(model.name)} FROM {_ROWS}")
-    con.unregister(_ROWS)
+    # Lists, because pyarrow imports pandas to read Python's values, which takes seconds.
+    lists = [list(values) for values in rows]
+    columns = ", ".join(f"unnest(${n}::{column.type}[])" for n, column in enumerate(shown, 1))
+    con.execute(f"INSERT INTO {quoted(model.name)} SELECT {columns}", lists)
 
 
 def _load(model: Model) -> ModuleType:

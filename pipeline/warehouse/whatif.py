@@ -47,6 +47,8 @@ class Change:
 
     def words(self) -> str:
         """Return it in words."""
+        if self.subject == "micro-batches":
+            return f"{self.value} micro-batches"
         if self.factor is not None:
             return f"{self.value} taking {self.factor:g} times as long"
         return _WORDS.get(self.subject, "stages that compute equally long").format(self.value)
@@ -69,11 +71,16 @@ def read_fix(text: str) -> Change:
         UsageError: It is none.
     """
     subject, _, value = text.partition("=")
+    hint = "use rank=N, stage=N, kind=NAME (see whatif_kinds), split=even or micro-batches=N"
+    if subject == "split" and value != "even":
+        hint = "a trace has no times of single layers: use split=even, or see stage_rebalance"
+    elif subject == "link":
+        hint = "a replay knows no single links: use kind=send_recv:forward, or see link_health"
+    elif subject == "micro-batches" and re.fullmatch("[1-9][0-9]{0,5}", value):
+        return Change(subject, value)
     known = subject in _SUBJECTS and value and (subject == "kind" or value.isdecimal())
     if not known and text != "split=even":
-        raise UsageError(
-            f"--fix {text}", hint="use rank=N, stage=N, kind=NAME (see whatif_kinds) or split=even"
-        )
+        raise UsageError(f"--fix {text}", hint=hint)
     return Change(subject, _SHORT.get(value, value))
 
 
@@ -114,14 +121,21 @@ def answer(
             f"{run_id} cannot be replayed: {document['reason'] or 'it has no operations'}",
             hint="tracelake describe whatif_runs explains the reasons",
         )
+    if document["balanced_ms"] is None and any(change.subject == "split" for change in changes):
+        raise UsageError(
+            f"--fix split=even: no even split of {run_id} can be replayed, because its stages do"
+            " not have the same pieces",
+            hint="tracelake describe stage_rebalance shows a split by layers",
+        )
     steps, kinds = _steps(lake, run_id)
     rows, shown = [], None
+    batches = _micro_batches(changes)
     for step in steps:
         own = step.lengths["length_ns"]
         changed = _changed(step, kinds, changes)
-        (before,), (after,) = step.graph.times(own), step.graph.times(changed)
+        (before,) = step.graph.times(own)
         assert before is not None
-        assert after is not None
+        after, changed = _with_batches(step, changed, batches)
         rows.append({"step": step.number, "t_ms": before / 1e6, "changed_ms": after / 1e6})
         off = abs(before / 1e6 - document["t_ms"])
         if shown is None or off < shown[0]:
@@ -141,11 +155,57 @@ def answer(
     return document, shown[1]
 
 
+def _micro_batches(changes: Sequence[Change]) -> int | None:
+    """Return how many micro-batches the changes ask for.
+
+    Raises:
+        UsageError: They ask for several numbers.
+    """
+    wanted = {int(change.value) for change in changes if change.subject == "micro-batches"}
+    if len(wanted) > 1:
+        raise UsageError("--fix micro-batches=N: given twice", hint="ask for one number at a time")
+    return wanted.pop() if wanted else None
+
+
+def _with_batches(
+    step: Step, lengths: npt.NDArray[np.int64], wanted: int | None
+) -> tuple[float, npt.NDArray[np.int64]]:
+    """Return the time of a step with so many micro-batches, and the lengths of its nodes.
+
+    Fewer: operations of the last ones take no time. More: each takes what the second to the last
+    one of the step took on average.
+
+    Raises:
+        UsageError: The trace does not tell micro-batches, or has one and more are wanted.
+    """
+    import numpy as np  # noqa: PLC0415 - slow to import
+
+    def time_of(lengths: npt.NDArray[np.int64]) -> int:
+        (time_ns,) = step.graph.times(lengths)
+        assert time_ns is not None
+        return time_ns
+
+    if wanted is None:
+        return time_of(lengths), lengths
+    there = np.unique(step.batches[step.batches >= 0])
+    if len(there) < min(2, wanted):
+        raise UsageError(
+            f"--fix micro-batches={wanted}: step {step.number} has {len(there)} in the trace",
+            hint="ask it of a run whose steps have several",
+        )
+    left = np.where(step.batches > there[min(wanted, len(there)) - 1], 0, lengths)
+    if wanted <= len(there):
+        return time_of(left), left
+    first = np.where(step.batches > there[0], 0, lengths)
+    whole = time_of(lengths)
+    return whole + (wanted - len(there)) * (whole - time_of(first)) / (len(there) - 1), lengths
+
+
 def _known(con: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, Any]:
     """Return the figures of a run that the models have."""
     names = (
         "t_ms", "peer_ms", "balanced_ms", "s_peer", "s_balance", "cause", "gpu_hours_lost", "steps",
-        "reason",
+        "reason", "balance_reason",
     )  # fmt: skip
     shown = ", ".join(f"w.{name}" for name in names)
     (row,) = con.execute(
@@ -195,6 +255,8 @@ def _changed(step: Step, kinds: Sequence[str], changes: Sequence[Change]) -> npt
 
     lengths = step.lengths["length_ns"].copy()
     for change in changes:
+        if change.subject == "micro-batches":
+            continue
         if change.subject == "split":
             moved = step.lengths["balanced_ns"] - step.lengths["peer_ns"]
             lengths = np.maximum(lengths + moved, 0)

@@ -86,7 +86,7 @@ unremedied AS (
         'below_clock_resolution', 'below_clock_uncertainty',
         -- The tracer prints no more.
         'phases_not_named', 'not_timed', 'size_unknown', 'replay_error', 'delays',
-        'unknown_operation',
+        'unknown_operation', 'stages_differ',
         -- There is nothing to find.
         'no_slowdown',
         -- Of models over several runs.

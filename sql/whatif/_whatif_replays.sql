@@ -8,7 +8,11 @@
 -- @column subject VARCHAR | Rank or kind; empty where it is all.
 -- @column time_ns BIGINT ns | From the step's first start to its last end; NULL where nodes wait for each other.
 SELECT
-    run_id, step, node, rank, stage, replica, kind, after, group_1, group_2, paper_after, paper_group,
+    run_id, step, node, rank, coalesce(stage, -1) AS stage, coalesce(replica, -1) AS replica,
+    coalesce(micro_batch, -1) AS micro_batch, kind,
+    coalesce(prev, -1) AS prev, coalesce(sender, -1) AS sender, after,
+    coalesce(group_1, -1) AS group_1, coalesce(group_2, -1) AS group_2,
+    coalesce(paper_group, -1) AS paper_group,
     length_ns, delay_ns, peer_ns, balanced_ns, raw_ns, mean_ns
 FROM _whatif_inputs
 ORDER BY run_id, step, node

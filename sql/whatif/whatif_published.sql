@@ -5,7 +5,12 @@
 -- @column figure VARCHAR | s: the run; launch: the steps of the trace over those replayed without delays; s_kind, s_dp, s_stage: with only the subject as it was; m_w: part of the loss that fixing the slowest 3 % of workers saves; m_s: the last stage, likewise.
 -- @column subject VARCHAR | Kind, data-parallel rank, stage or ranks; empty for the run.
 -- @column value_ratio DOUBLE | The figure.
-WITH sums AS (
+WITH spans AS (
+    SELECT run_id, step, max(end_ns) - min(origin_ns) AS span_ns
+    FROM _whatif_nodes
+    GROUP BY run_id, step
+),
+sums AS (
     SELECT run_id, scenario, subject, sum(time_ns) AS time_ns
     FROM _whatif_replays
     GROUP BY run_id, scenario, subject
@@ -35,9 +40,8 @@ FROM sums AS s
 JOIN whole AS w USING (run_id)
 WHERE s.scenario = 'raw' OR starts_with(s.scenario, 'paper_')
 UNION ALL
-SELECT run_id, 'launch', '', ratio(ordered_sum(step_ms), ordered_sum(paper_ms))
-FROM whatif_steps
-JOIN step_stats USING (run_id, step)
-SEMI JOIN whole USING (run_id)
-GROUP BY run_id
-HAVING count(paper_ms) = count(*)
+SELECT s.run_id, 'launch', '', ratio(sum(s.span_ns), any_value(w.raw_ns))
+FROM spans AS s
+JOIN whole AS w USING (run_id)
+WHERE w.raw_ns IS NOT NULL
+GROUP BY s.run_id

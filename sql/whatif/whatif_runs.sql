@@ -15,6 +15,7 @@
 -- @column replay_error_ratio DOUBLE | Largest error of a step's replay with delays against the trace.
 -- @column delay_ratio DOUBLE | Part of the steps' time that follows nothing: the replays leave it out.
 -- @column reason VARCHAR | Why there is no figure; one_peer: there are figures, but ranks have fewer than 3 peers.
+-- @column balance_reason VARCHAR | Why there is no balanced_ms.
 -- @column s_peer_min DOUBLE | s_peer of the step where it is least.
 -- @column s_peer_max DOUBLE | s_peer of the step where it is largest.
 SELECT
@@ -36,7 +37,11 @@ SELECT
     j.delay_ratio,
     j.reason,
     CASE WHEN NOT j.abstains THEN j.s_peer_min END AS s_peer_min,
-    CASE WHEN NOT j.abstains THEN j.s_peer_max END AS s_peer_max
+    CASE WHEN NOT j.abstains THEN j.s_peer_max END AS s_peer_max,
+    CASE
+        WHEN j.abstains THEN j.reason
+        WHEN j.balanced_ms IS NULL THEN 'stages_differ'
+    END AS balance_reason
 FROM _whatif_judged AS j
 JOIN runs AS r USING (run_id)
 JOIN _whatif_causes AS c USING (run_id)

@@ -3,7 +3,7 @@
 -- @grain run_id, step
 -- @column t_ms DOUBLE ms | The step replayed with its own lengths.
 -- @column peer_ms DOUBLE ms | With the median lengths of peers.
--- @column balanced_ms DOUBLE ms | With stages that compute equally long, too.
+-- @column balanced_ms DOUBLE ms | With stages that compute equally long, too; NULL as in whatif_runs.
 -- @column s_peer DOUBLE | t_ms over peer_ms.
 -- @column s_balance DOUBLE | peer_ms over balanced_ms.
 -- @column s_paper DOUBLE | The published analysis' slowdown: the ideal of compute is the mean over all stages.
@@ -14,6 +14,22 @@ WITH spans AS (
     SELECT run_id, step, max(end_ns) - min(origin_ns) AS span_ns
     FROM _whatif_nodes
     GROUP BY run_id, step
+),
+-- An even split needs stages that do the same in each of their passes.
+even AS (
+    SELECT run_id, bool_and(works = all_works) AS even
+    FROM (
+        SELECT
+            run_id,
+            list_sort(list(DISTINCT work)) AS works,
+            max(list_sort(list(DISTINCT work))) OVER (PARTITION BY run_id) AS all_works
+        FROM _whatif_nodes
+        WHERE (run_id, kind) IN (
+            SELECT o.run_id, o.op FROM ops AS o WHERE o.kind IN ('forward', 'backward')
+        )
+        GROUP BY run_id, stage, chunk
+    ) AS stages
+    GROUP BY run_id
 ),
 times AS (
     SELECT
@@ -33,9 +49,9 @@ SELECT
     s.step,
     ns_to_ms(t.actual_ns) AS t_ms,
     ns_to_ms(t.peer_ns) AS peer_ms,
-    ns_to_ms(t.balanced_ns) AS balanced_ms,
+    CASE WHEN coalesce(e.even, true) THEN ns_to_ms(t.balanced_ns) END AS balanced_ms,
     ratio(t.actual_ns, t.peer_ns) AS s_peer,
-    ratio(t.peer_ns, t.balanced_ns) AS s_balance,
+    CASE WHEN coalesce(e.even, true) THEN ratio(t.peer_ns, t.balanced_ns) END AS s_balance,
     ratio(t.raw_ns, t.mean_ns) AS s_paper,
     ns_to_ms(t.raw_ns) AS paper_ms,
     CASE
@@ -46,3 +62,4 @@ SELECT
     1 - ratio(t.actual_ns, t.delayed_ns) AS delay_ratio
 FROM spans AS s
 JOIN times AS t USING (run_id, step)
+LEFT JOIN even AS e USING (run_id)

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tracelake.formats.documents import batch_of
@@ -30,7 +31,7 @@ from tracelake.formats.kineto.scan import (
     STREAM,
 )
 from tracelake.kernels.arrow import numbers, words
-from tracelake.kernels.numbers import NULL, Ids, Longs
+from tracelake.kernels.numbers import NULL, Longs
 from tracelake.schema.topology import stage_of
 
 _Columns = dict[str, pa.Array | Sequence[object]]
@@ -141,7 +142,13 @@ class DocumentRows:
             "attributes": [_attributes(call) for call in found],
         }
 
-    def _work(self, kinds: Ids, names: Ids, places: Longs, called: Sequence[Call]) -> pa.Array:
+    def _work(
+        self,
+        kinds: npt.NDArray[np.int32],
+        names: npt.NDArray[np.int32],
+        places: Longs,
+        called: Sequence[Call],
+    ) -> pa.Array:
         """Return what operations do, as `ops.kind`."""
         meanings = [None, "other", "send", "recv", "gradient_sync", "forward", "backward"]
         column = np.zeros(kinds.size, np.int32)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tracelake.models.replay.graph import Graph, Step
+from tracelake.models.replay.graph import Graph, Step, values_of
 from tracelake.models.replay.published import published
 
 INPUT = {
@@ -20,11 +20,13 @@ INPUT = {
     "rank": "INTEGER",
     "stage": "INTEGER",
     "replica": "INTEGER",
+    "micro_batch": "INTEGER",
     "kind": "VARCHAR",
+    "prev": "INTEGER",
+    "sender": "INTEGER",
     "after": "INTEGER[]",
     "group_1": "INTEGER",
     "group_2": "INTEGER",
-    "paper_after": "INTEGER[]",
     "paper_group": "INTEGER",
     "length_ns": "BIGINT",
     "delay_ns": "BIGINT",
@@ -33,7 +35,7 @@ INPUT = {
     "raw_ns": "BIGINT",
     "mean_ns": "BIGINT",
 }
-"""Columns of the SELECT, ordered by run, step and node; nodes of a step count from 0."""
+"""Columns of the SELECT, ordered by run, step and node; nodes count from 0, and -1 is none."""
 
 OUTPUT = ("run_id", "step", "scenario", "subject", "time_ns")
 """Columns of the result: how long each step takes in each scenario."""
@@ -49,7 +51,7 @@ def replay(nodes: pa.Table) -> Iterator[Row]:
     """Yield the rows of `OUTPUT` for the rows of `INPUT`."""
     nodes = nodes.combine_chunks()
     run_ids = nodes["run_id"].combine_chunks().dictionary_encode()
-    codes = run_ids.indices.to_numpy()
+    codes = values_of(run_ids.indices)
     for begin, end in _ranges(codes):
         run_id = run_ids.dictionary[int(codes[begin])].as_py()
         for step, scenario, subject, time_ns in _run(nodes.slice(begin, end - begin)):
@@ -59,27 +61,32 @@ def replay(nodes: pa.Table) -> Iterator[Row]:
 def steps_of(nodes: pa.Table) -> tuple[list[Step], list[str]]:
     """Return the steps of one run, and the names of its kinds by their number."""
     kinds = nodes["kind"].combine_chunks().dictionary_encode()
-    kind_codes = kinds.indices.to_numpy().astype(np.int32)
-    numbers = nodes["step"].to_numpy()
-    ranks, stages, replicas, group_1, group_2, paper_group = (
-        nodes[name].fill_null(-1).to_numpy().astype(np.int32)
-        for name in ("rank", "stage", "replica", "group_1", "group_2", "paper_group")
+    kind_codes = values_of(kinds.indices)
+    numbers = values_of(nodes["step"].combine_chunks())
+    ranks, stages, replicas, batches, prev, sender, group_1, group_2, paper_group = (
+        values_of(nodes[name].combine_chunks())
+        for name in (
+            *("rank", "stage", "replica", "micro_batch", "prev", "sender"),
+            *("group_1", "group_2", "paper_group"),
+        )
     )
     groups = np.column_stack([group_1, group_2])
     paper_groups = np.column_stack([paper_group, np.full_like(paper_group, -1)])
     published = bool((replicas >= 0).all())
     lengths = {
-        name: nodes[name].to_numpy().astype(np.int64)
+        name: values_of(nodes[name].combine_chunks())
         for name, kind in INPUT.items()
         if kind == "BIGINT"
     }
-    after, paper_after = nodes["after"].combine_chunks(), nodes["paper_after"].combine_chunks()
+    after = nodes["after"].combine_chunks()
 
     def graphs(begin: int, end: int) -> tuple[Graph, Graph]:
-        graph = Graph.of(after.slice(begin, end - begin), groups[begin:end])
-        if not published or (groups[begin:end] == paper_groups[begin:end]).all():
+        part = slice(begin, end)
+        edges = [prev[part], sender[part]], after.slice(begin, end - begin)
+        graph = Graph.of(*edges, groups[part])
+        if not published or (groups[part] == paper_groups[part]).all():
             return graph, graph
-        return graph, Graph.of(paper_after.slice(begin, end - begin), paper_groups[begin:end])
+        return graph, Graph.of([], edges[1], paper_groups[part])
 
     steps = [
         Step(
@@ -88,6 +95,7 @@ def steps_of(nodes: pa.Table) -> tuple[list[Step], list[str]]:
             ranks[begin:end],
             stages[begin:end],
             replicas[begin:end],
+            batches[begin:end],
             kind_codes[begin:end],
             {name: array[begin:end] for name, array in lengths.items()},
         )

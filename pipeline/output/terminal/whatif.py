@@ -17,10 +17,16 @@ def print_whatif(document: dict[str, Any], page: Page) -> None:
         page.prose(f"cannot be replayed: {document['reason'] or 'the run has no operations'}")
         page.end()
         return
+    balanced = document["balanced_ms"]
     page.prose(
         f"step {document['t_ms']:.1f} ms; with equal peers {document['peer_ms']:.1f} ms"
-        f" (S {document['s_peer']:.3f}); with balanced stages, too,"
-        f" {document['balanced_ms']:.1f} ms (S {document['s_balance']:.3f} of that)"
+        f" (S {document['s_peer']:.3f})"
+        + (
+            ""
+            if balanced is None
+            else f"; with balanced stages, too, {balanced:.1f} ms"
+            f" (S {document['s_balance']:.3f} of that)"
+        )
     )
     page.prose(f"cause: {document['cause']}; {document['gpu_hours_lost']:.3g} GPU hours lost")
     if document["reason"] == "one_peer":
