@@ -273,7 +273,7 @@ FLEET: Mapping[str, Shape] = {
             SELECT *
             FROM incidents
             WHERE incident IN (SELECT incident FROM findings SEMI JOIN {PAGE_RUNS} USING (run_id))
-                OR (counted = 'test' AND latest_run IN (SELECT run_id FROM {PAGE_RUNS}))
+                OR (runs_unit = 'test' AND latest_run IN (SELECT run_id FROM {PAGE_RUNS}))
         """,
     ),
     "straggler_history": Shape(
