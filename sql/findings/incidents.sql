@@ -9,7 +9,7 @@
 -- @column subject VARCHAR | What it is about.
 -- @column since TIMESTAMP | Date of its first run.
 -- @column last_seen TIMESTAMP | Date of its latest run.
--- @column runs BIGINT runs | Runs of the configuration from the first to the latest one of the lake; see counted.
+-- @column runs BIGINT runs | Runs of the configuration from the first to the latest one of the lake; see runs_unit.
 -- @column slow_runs BIGINT runs | Those of them that have the finding.
 -- @column cause VARCHAR | Likely cause, as seen in the latest run.
 -- @column evidence VARCHAR | What was seen in the latest run.
@@ -18,7 +18,7 @@
 -- @column latest_run VARCHAR | Its latest run.
 -- @column cost_basis VARCHAR | replay where the cost of all its runs is by replay, else bound, as in findings.
 -- @column open BOOLEAN | One of the latest 3 runs of the configuration has it, or the latest bandwidth tests.
--- @column counted VARCHAR | What runs and slow_runs count: run, or test, a collective on a number of ranks per host that was tested between hosts.
+-- @column runs_unit VARCHAR | What runs and slow_runs count: run, or test, a collective on a number of ranks per host that was tested between hosts.
 WITH known AS (
     SELECT
         f.*,
@@ -86,9 +86,9 @@ SELECT
     j.latest_run,
     CASE WHEN j.cost_gpu_hours_per_day IS NOT NULL THEN j.cost_basis END AS cost_basis,
     n.runs - j.last_place < 3 AS open,
-    'run' AS counted
+    'run' AS runs_unit
 FROM joined AS j
 JOIN lengths AS n USING (config)
 ANTI JOIN _explained AS e USING (incident)
 UNION ALL BY NAME
-SELECT *, true AS open, 'test' AS counted FROM _link_incidents
+SELECT *, true AS open, 'test' AS runs_unit FROM _link_incidents

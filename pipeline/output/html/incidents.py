@@ -27,7 +27,7 @@ _INCIDENTS = f"""
     FROM incidents AS i
     JOIN run_list AS l ON l.run_id = i.latest_run
     WHERE i.incident IN (SELECT incident FROM findings SEMI JOIN {PAGE_RUNS} USING (run_id))
-        OR (i.counted = 'test' AND i.latest_run IN (SELECT run_id FROM {PAGE_RUNS}))
+        OR (i.runs_unit = 'test' AND i.latest_run IN (SELECT run_id FROM {PAGE_RUNS}))
     ORDER BY
         i.open DESC, i.severity = 'notice', i.cost_gpu_hours_per_day DESC NULLS LAST,
         i.last_seen DESC, i.incident

@@ -83,5 +83,5 @@ def _incident(row: Row) -> str:
         said.append(f"cause {row['cause']}")
     if cost is not None:
         said.append(f"{cost:,.1f} GPU h a day")
-    said.append(f"{row['slow_runs']:,} of {counted(row['runs'], row['counted'])}")
+    said.append(f"{row['slow_runs']:,} of {counted(row['runs'], row['runs_unit'])}")
     return ", ".join(said)
