@@ -109,12 +109,9 @@ SELECT
     hash(n.op, n.piece) AS work,
     n.part IN ('comm', 'message', 'p2p_send', 'p2p_recv') OR c.op IS NOT NULL AS comm,
     CASE WHEN n.follows THEN n.node - 1 END AS prev,
-    coalesce(j.sender, r.sender) AS sender,
-    e.after,
-    j.group_1, j.group_2,
+    coalesce(j.sender, r.sender) AS sender, e.after, j.group_1, j.group_2,
     CASE WHEN n.replica IS NOT NULL THEN j.paper_group END AS paper_group,
-    n.to_ns AS end_ns,
-    o.origin_ns,
+    n.to_ns AS end_ns, o.origin_ns,
     greatest(0, n.to_ns - greatest(n.from_ns, j.latest_ns)) AS length_ns,
     CASE
         WHEN n.to_ns - greatest(n.from_ns, CASE WHEN n.replica IS NULL THEN j.latest_ns ELSE j.paper_latest_ns END) > -10000000
