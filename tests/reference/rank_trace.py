@@ -58,6 +58,11 @@ COLLECTIVES = {
     "send": "send",
     "recv": "recv",
 }
+PASSES = {
+    name: way
+    for way in ("forward", "backward")
+    for name in (f"send_{way}".encode(), f"recv_{way}".encode(), f"{way}_step".encode())
+} | {b"get_batch": "forward"}
 CATEGORIES = {
     b"forward_step": "compute",
     b"backward_step": "compute",
@@ -328,6 +333,7 @@ def add_rows(
         "seq": place[1],
         "micro_batch": place[2],
         "phase": text_of(given(fields, b"mg_state")),
+        "pass": PASSES.get(op.name),
     }
     result.ops.append(
         {
@@ -340,6 +346,7 @@ def add_rows(
             else "collective"
             if op.name in REDUCES
             else CATEGORIES.get(op.name),
+            "kind": kind_of(op.name),
             "group_kind": group,
             "description": text_of(given(fields, b"description")),
             "attributes": attributes_of(fields, known),
@@ -359,6 +366,8 @@ def add_rows(
                 "raw_func": text_of(func),
                 "raw_group": raw_group,
                 "caller": None,
+                "overlapped": False,
+                "group_size": None,
                 "tensor": None,
                 "attributes": None,
             }
@@ -367,6 +376,18 @@ def add_rows(
         result.comms.append({**shared, "sub_seq": sub_seq, "parent_op": op.name.decode()})
         result.comms[-1] |= sub_row(sub)
     count_faults(result, op)
+
+
+def kind_of(name: bytes) -> str | None:
+    """What an operation of this name does; None for rows that say nothing about the schedule."""
+    verb, _, rest = name.decode().partition("_")
+    if rest == "step" and verb in ("forward", "backward", "optimizer"):
+        return verb
+    if verb in ("send", "recv") and rest in ("forward", "backward"):
+        return verb
+    if name in (b"loss_func", b"get_batch"):
+        return "loss" if verb == "loss" else "data"
+    return "gradient_sync" if name.endswith(b"allreduce") and name in REDUCES else None
 
 
 def sub_row(sub: Record) -> Row:
@@ -378,6 +399,8 @@ def sub_row(sub: Record) -> Row:
         group = "tp_expert"
     func = text_of(given(sub, b"comm_func"))
     return {
+        "group_size": None,
+        "overlapped": caller is not None and caller.endswith("_bwd_async"),
         **times_of(sub),
         **tensor_of(given(sub, b"input__shape"), given(sub, b"input__dtype")),
         "collective": collective_of(func),

@@ -32,7 +32,7 @@ from tracelake.formats.kineto.scan import (
 )
 from tracelake.kernels.arrow import numbers, words
 from tracelake.kernels.numbers import NULL, Longs
-from tracelake.schema.topology import stage_of
+from tracelake.schema.topology import LARGEST, stage_of
 
 _Columns = dict[str, pa.Array | Sequence[object]]
 
@@ -136,7 +136,7 @@ class DocumentRows:
             "dtype": [call.dtype for call in found],
             "bytes": [_bytes(call) for call in found],
             "collective": [call.collective for call in found],
-            "group_size": [call.group_size for call in found],
+            "group_size": [_size(call) for call in found],
             "raw_func": [self._short[name] for name in names],
             "raw_group": [_group_text(call) for call in found],
             "attributes": [_attributes(call) for call in found],
@@ -263,6 +263,11 @@ def _category(call: Call) -> str | None:
     if call.collective is None:
         return None
     return "p2p" if call.collective in ("send", "recv") else "collective"
+
+
+def _size(call: Call) -> int | None:
+    size = call.group_size
+    return size if size is not None and 0 < size <= LARGEST else None
 
 
 def _bytes(call: Call) -> int | None:

@@ -70,13 +70,15 @@ def read_whatif(warehouse: Warehouse) -> dict[str, WhatIf]:
 
 def _answer(row: Row, ranks: Sequence[Row]) -> WhatIf:
     step, equal = row["t_ms"], row["peer_ms"]
-    # Where balanced stages would take longer, they are no part of the loss.
-    least = min(equal, row["balanced_ms"])
-    parts = [
-        ("whole", least, f"with equal peers{' and balanced stages' if least < equal else ''}"),
-        ("uneven", equal - least, f"for uneven stages (S {row['s_balance']:.3f})"),
-        ("slower", max(0.0, step - equal), f"for slower peers (S {row['s_peer']:.3f})"),
-    ]
+    # Stages that cannot be balanced, or would take longer then, are no part of the loss.
+    balanced = row["balanced_ms"]
+    parts = [("whole", equal, "with equal peers")]
+    if balanced is not None and balanced < equal:
+        parts = [
+            ("whole", balanced, "with equal peers and balanced stages"),
+            ("uneven", equal - balanced, f"for uneven stages (S {row['s_balance']:.3f})"),
+        ]
+    parts.append(("slower", max(0.0, step - equal), f"for slower peers (S {row['s_peer']:.3f})"))
     pieces = [
         Piece(style, 100 * ms / step, f"{ms:,.1f} ms {text}") for style, ms, text in parts if ms > 0
     ]
