@@ -638,7 +638,7 @@ def test_the_shell_completes_runs_tables_and_formats(lake: Path) -> None:
         whole(lake, EARLIER_LOG),
     ]
     assert completed("show", "lat", TRACELAKE_LAKE=str(lake)) == ["latest"]
-    assert completed("describe", "run") == ["run_history", "run_list", "run_summary", "runs"]
+    assert completed("describe", "run_") == ["run_history", "run_list", "run_summary", "run_views"]
     assert completed("formats", "r") == ["rank_trace"]
     assert completed("runs", "--trace-format", "o") == ["optimus"]
 

@@ -104,7 +104,8 @@ _RANK_HEAT = f"""
             ELSE format('ranks {{}} to {{}}', min(min(rank)) OVER same, max(max(rank)) OVER same)
         END AS label,
         min(step) AS step, max(step) AS last, round(max(slowdown), 4) AS slowdown,
-        arg_max(rank, slowdown) AS rank, round(arg_max(excess_ms, slowdown), 4) AS ms
+        arg_max(rank, slowdown) AS rank, round(arg_max(excess_ms, slowdown), 4) AS ms,
+        bool_or(slow) AS slow
     FROM verdicts
     GROUP BY run_id, place // ranks, turn // steps
     WINDOW same AS (PARTITION BY run_id, place // ranks)
@@ -286,7 +287,7 @@ KINDS = (
         " many ranks or steps, neighbours share a cell that shows the slowest.",
         _RANK_HEAT,
         _draw_rank_heat,
-        shows=several("step"),
+        shows=lambda series: several("step")(series) and any(series["slow"]),
         canvas=True,
         wide=True,
     ),
