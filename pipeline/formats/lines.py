@@ -446,7 +446,7 @@ def _held(table: str, row: Mapping[str, Any]) -> bool:
     """Return whether the columns of a table can hold the whole numbers of a row."""
     bits = _bits(table)
     return all(
-        not isinstance(value, int) or value.bit_length() < bits.get(name, 64)
+        not isinstance(value, int) or max(value, ~value).bit_length() < bits.get(name, 64)
         for name, value in row.items()
     )
 
