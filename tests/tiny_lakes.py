@@ -54,7 +54,8 @@ def with_meanings(table: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """A row with what rank traces say of an operation by its name, and of a call by its caller."""
     known: dict[str, Any] = {}
     if table == "ops" and row.get("op"):
-        known = {"kind": kind(row["op"]), "pass": pass_of(row["op"])}
+        other = "other" if row.get("category") and row["op"] != "ddp_grad_comm" else None
+        known = {"kind": kind(row["op"]) or other, "pass": pass_of(row["op"])}
     elif table == "comms":
         inside = row.get("parent_op") or row.get("raw_func") or ""
         known = {"pass": pass_of(inside), "overlapped": overlapped(row.get("caller") or "")}

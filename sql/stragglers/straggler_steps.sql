@@ -57,7 +57,7 @@ medians AS (
 compared AS (
     SELECT
         r.*,
-        r.kind IN ('forward_backward', 'all_kernels') AS in_verdict,
+        coalesce(r.kind IN ('forward_backward', 'all_kernels'), false) AS in_verdict,
         coalesce(m.n - 1, 0) AS peers,
         m.median_ns,
         ratio(r.own_ns, m.median_ns) AS slowdown,

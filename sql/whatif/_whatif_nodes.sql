@@ -34,15 +34,12 @@ origins AS (
 ),
 categories AS (SELECT DISTINCT run_id, op FROM ops WHERE category = 'collective'),
 places AS (
-    SELECT o.run_id, o.rank, o.seq, o.stage, o.micro_batch, coalesce(o.chunk, 0) AS chunk
-    FROM ops AS o
-    SEMI JOIN origins AS s USING (run_id)
+    SELECT run_id, rank, seq, stage, micro_batch, coalesce(chunk, 0) AS chunk
+    FROM ops SEMI JOIN origins USING (run_id)
 ),
 optimizers AS (
     SELECT DISTINCT o.run_id, o.op, coalesce(r.clock_tick_ns, 0) AS tick_ns
-    FROM ops AS o
-    JOIN runs AS r USING (run_id)
-    WHERE o.kind = 'optimizer'
+    FROM ops AS o JOIN runs AS r USING (run_id) WHERE o.kind = 'optimizer'
 ),
 meetings AS (
     SELECT run_id, step, node, from_ns, to_ns, part, call, false AS second, NULL::BIGINT AS tick_ns
@@ -52,11 +49,8 @@ meetings AS (
     FROM numbered WHERE sent_call IS NOT NULL
     UNION ALL
     SELECT
-        n.run_id, n.step, n.node, n.from_ns, n.to_ns, 'optimizer',
-        hash(n.run_id, n.step, 'optimizer'), false, o.tick_ns
-    FROM numbered AS n
-    JOIN optimizers AS o USING (run_id, op)
-    WHERE n.replica IS NULL
+        run_id, step, node, from_ns, to_ns, 'optimizer', hash(run_id, step, 'optimizer'), false, tick_ns
+    FROM numbered JOIN optimizers USING (run_id, op) WHERE replica IS NULL
 ),
 groups AS (
     SELECT
@@ -71,8 +65,7 @@ groups AS (
         END AS together,
         CASE WHEN NOT together THEN max(node) FILTER (part = 'p2p_send') END AS sender,
         CASE WHEN NOT together THEN max(to_ns) FILTER (part = 'p2p_send') END AS sent_ns
-    FROM meetings
-    GROUP BY call
+    FROM meetings GROUP BY call
 ),
 joined AS (
     SELECT
@@ -84,14 +77,12 @@ joined AS (
         max(g.latest_ns) AS paper_latest_ns,
         max(g.sender) FILTER (m.part = 'p2p_recv') AS sender,
         max(g.sent_ns) FILTER (m.part = 'p2p_recv') AS sent_ns
-    FROM meetings AS m
-    JOIN groups AS g USING (call)
+    FROM meetings AS m JOIN groups AS g USING (call)
     GROUP BY m.run_id, m.step, m.node
 ),
 received AS (
     SELECT n.run_id, n.step, n.node, max(b.node) AS sender, any_value(m.ready_ns) AS sent_ns
-    FROM numbered AS n
-    JOIN _whatif_messages AS m USING (run_id, rank, seq)
+    FROM numbered AS n JOIN _whatif_messages AS m USING (run_id, rank, seq)
     JOIN numbered AS b
         ON b.run_id = m.run_id AND b.rank = m.source_rank AND b.seq = m.source_seq
     WHERE n.part = 'message'
@@ -99,8 +90,7 @@ received AS (
 ),
 edges AS (
     SELECT n.run_id, n.step, n.node, list(b.node ORDER BY b.node) AS after, max(b.to_ns) AS last_ns
-    FROM _whatif_edges AS e
-    JOIN numbered AS n USING (run_id, rank, seq)
+    FROM _whatif_edges AS e JOIN numbered AS n USING (run_id, rank, seq)
     JOIN numbered AS b ON b.run_id = e.run_id AND b.rank = e.rank AND b.seq = e.after_seq
     GROUP BY n.run_id, n.step, n.node
 )
