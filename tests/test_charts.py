@@ -163,12 +163,16 @@ def test_skew_of_a_late_member(tmp_path: Path) -> None:
 
 
 def test_one_bar_is_no_chart(tmp_path: Path) -> None:
-    lake = make(tmp_path / "lake", {"one": trace_run(steps=1), "more": trace_run(steps=2)})
+    lake = make(
+        tmp_path / "lake",
+        {"one": trace_run(steps=1), "even": trace_run(steps=2), "slow": trace_run(slow=1.5)},
+    )
     write_report(lake, tmp_path / "page.html")
     page = read_page((tmp_path / "page.html").read_text())
     drawn = charts(page)
     assert not {"phases", "slow_ranks", "skew", "balance"} & drawn["one"].keys()
-    assert "slow_ranks" in drawn["more"]
+    assert "slow_ranks" not in drawn["even"]
+    assert "slow_ranks" in drawn["slow"]
     ranks = page.by_id("run-one").section("Slow ranks")
     assert not ranks.all("figure")
     assert len(ranks.table()) == 4

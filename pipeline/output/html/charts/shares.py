@@ -248,7 +248,6 @@ KINDS = (
         " line is the rated speed of the link, without `--links` the best of the lake.",
         _BANDWIDTH,
         _draw_bandwidth,
-        shows=lambda series: several("bytes")(series) or any(series["rated"]),
     ),
     Kind(
         "skew",
