@@ -131,7 +131,7 @@ def option(
 
 @dataclass(frozen=True)
 class IngestOptions:
-    """What decides how inputs become runs."""
+    """Decide how inputs become runs."""
 
     max_bad_ratio: float = option(
         0.01, "Exit with 3 if a larger share of a run's lines is bad.", min=0, max=1
@@ -197,7 +197,7 @@ class IngestOptions:
 
 @dataclass(frozen=True)
 class MemoryOptions:
-    """How much memory a command takes."""
+    """Bound the memory of a command."""
 
     memory: str | None = option(
         None,
@@ -217,7 +217,7 @@ class MemoryOptions:
 
 @dataclass(frozen=True)
 class EngineOptions(MemoryOptions):
-    """What does the work."""
+    """Choose what does the work."""
 
     engine: EngineName = option(
         EngineName.LOCAL,
@@ -258,7 +258,7 @@ class EngineOptions(MemoryOptions):
 
 @dataclass(frozen=True)
 class ParseOptions(EngineOptions):
-    """What does the work of an ingest."""
+    """Choose what does the work of an ingest."""
 
     jobs: int | None = option(
         None, "Runs to parse at once in this process; by default one per processor.", min=1
@@ -277,7 +277,7 @@ class ParseOptions(EngineOptions):
 
 @dataclass(frozen=True)
 class RateOptions:
-    """What the report compares figures with."""
+    """Give rates that the report compares figures with."""
 
     price: float | None = option(
         None,
@@ -304,7 +304,7 @@ class RateOptions:
 
 @dataclass(frozen=True)
 class JobOptions:
-    """What a nightly job writes and judges, and whom it tells."""
+    """Choose what a nightly job writes and judges, and whom it tells."""
 
     report: str | None = option(
         None,

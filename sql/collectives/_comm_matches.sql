@@ -34,7 +34,7 @@ SELECT
     i.*,
     aligned_ns(i.start_ns, k.offset_ns, k.drift, k.origin_ns) AS begin_ns,
     aligned_ns(i.end_ns, k.offset_ns, k.drift, k.origin_ns) AS finish_ns,
-    CASE WHEN c.matched THEN c.call ELSE concat_ws(':', i.rank, i.seq, i.sub) END AS call,
+    coalesce(c.call, concat_ws(':', i.rank, i.seq, i.sub)) AS call,
     CASE WHEN c.matched THEN c.lowest_rank ELSE i.rank END AS lowest_rank,
     c.peers,
     coalesce(c.matched, false) AS matched,

@@ -95,7 +95,7 @@ SELECT
     CASE WHEN t.in_steps THEN ratio(t.max_ms, s.step_ms) END AS share_ratio,
     CASE WHEN t.in_steps THEN ratio(t.spread_ms, s.step_ms) END AS spread_share_ratio,
     w.slowest_rank,
-    (w.slowest_rank // nullif(r.world_size // r.pp, 0))::INTEGER AS slowest_stage,
+    (w.slowest_rank // ranks_per_stage(r.world_size, r.pp))::INTEGER AS slowest_stage,
     w.slowest_records,
     CASE t.basis WHEN 'one_rank' THEN 'no_peer' END AS reason,
     CASE WHEN s.step_ms IS NULL OR NOT t.in_steps THEN 'no_record' END AS share_reason

@@ -22,7 +22,7 @@ WITH intervals AS (
 ),
 calls AS (
     SELECT
-        run_id, rank, seq, sub, hash(run_id, call) AS call, begin_ns, finish_ns,
+        run_id, rank, seq, sub, hash(run_id, identity) AS call, begin_ns, finish_ns,
         CASE WHEN collective IN ('send', 'recv') THEN 'send_recv' ELSE collective || ':' || group_kind
         END AS kind
     FROM _comm_matches

@@ -10,8 +10,8 @@
 WITH means AS (
     SELECT
         run_id, what, subject,
-        avg(time_ns) FILTER (scenario = what) / 1e6 AS alone_ms,
-        avg(time_ns) FILTER (scenario <> what) / 1e6 AS without_ms
+        ns_to_ms(avg(time_ns) FILTER (scenario = what)) AS alone_ms,
+        ns_to_ms(avg(time_ns) FILTER (scenario <> what)) AS without_ms
     FROM (SELECT *, replace(scenario, 'fix_', '') AS what FROM _whatif_replays) AS r
     WHERE subject <> ''
     GROUP BY ALL

@@ -40,7 +40,7 @@ _ANNOTATIONS = ("user_annotation", "gpu_user_annotation")  # of the host, of the
 
 
 class Call(NamedTuple):
-    """What the trace says about a communication."""
+    """Hold what the trace says about a communication."""
 
     collective: str | None = None
     elements: tuple[int | None, int | None] = (None, None)  # in and out
@@ -193,7 +193,7 @@ class Events:
 
     @property
     def rows(self) -> list[Rows]:
-        """What may become a row, in order of the lines; every part but the last is full."""
+        """Return what may become a row, in order of the lines; every part but the last is full."""
         return [rows for rows in self._rows if rows.size[0]]
 
     def calls(self) -> dict[int, Call]:
