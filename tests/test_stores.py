@@ -144,7 +144,7 @@ def entries(lake: Lake) -> dict[str, Any]:
 def warehouse(lake: Lake) -> dict[str, list[tuple[object, ...]]]:
     models = catalog()
     names = [*models.stored, *map(copy_of, models.copied)]
-    with duckdb.connect(str(lake.warehouse), read_only=True) as con:
+    with open_warehouse(lake) as con:
         return {name: con.execute(f'FROM "{name}" ORDER BY ALL').fetchall() for name in names}
 
 

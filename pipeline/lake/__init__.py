@@ -4,6 +4,7 @@ Layout::
 
     LAKE/<table>/run_id=<id>/part-<content hash>.parquet
     LAKE/<table>/runs_packed/part-<content hash>.parquet          rows of many runs
+    LAKE/<model>/runs_packed/part-<content hash>.parquet          named by the warehouse alone
     LAKE/_manifest/<group>.json      which part files are committed
     LAKE/_manifest/_packs.json       runs whose rows are in packs, not in parts of their own
     LAKE/_manifest/_loose            part files that the next sweep checks
@@ -20,7 +21,16 @@ removes part files and manifests; others write in the staging folder that it giv
 from tracelake.lake.dropped import drop_runs, dropped_runs
 from tracelake.lake.home import full_name, local_root, part_files_at, real_name
 from tracelake.lake.leftovers import Leftover, leftovers, remove_leftovers, unlisted_parts
-from tracelake.lake.losses import DAMAGED, MISSING, Losses, find_losses, find_missing, never, of_day
+from tracelake.lake.losses import (
+    DAMAGED,
+    MISSING,
+    Losses,
+    find_losses,
+    find_missing,
+    never,
+    of_day,
+    verify,
+)
 from tracelake.lake.manifest import (
     Change,
     RunEntry,
@@ -65,4 +75,5 @@ __all__ = [
     "real_name",
     "remove_leftovers",
     "unlisted_parts",
+    "verify",
 ]

@@ -96,9 +96,20 @@ def find_losses(
     named = snapshot.all_parts - (snapshot.packs.runs.keys() - _packs(snapshot))
     if among is not None:
         named = named.intersection(among)
+    lost, marks = verify(files, named, known, again)
+    return Losses(lost, _runs(snapshot, lost), marks)
+
+
+def verify(
+    files: PartFiles,
+    parts: Collection[str],
+    known: Mapping[str, Mark],
+    again: Callable[[str], bool] = never,
+) -> tuple[dict[str, str], dict[str, Mark]]:
+    """Return which parts are missing or damaged, and the marks of the others; see `find_losses`."""
     # A store is not asked about a part that was verified before: that is a request per part.
-    asked = named if files.local else {p for p in named if p not in known or again(p)}
-    marks = {part: known[part] for part in named - asked}
+    asked = set(parts) if files.local else {p for p in parts if p not in known or again(p)}
+    marks = {part: known[part] for part in set(parts) - asked}
     lost: dict[str, str] = {}
     there = files.marks(asked)
     unread = []
@@ -116,7 +127,7 @@ def find_losses(
                 marks[part] = there[part]
             else:
                 lost[part] = DAMAGED
-    return Losses(lost, _runs(snapshot, lost), marks)
+    return lost, marks
 
 
 def find_missing(files: PartFiles, snapshot: Snapshot) -> Losses:

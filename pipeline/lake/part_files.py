@@ -11,8 +11,8 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 from tracelake.base import files
 from tracelake.lake.packs import PACKED
-from tracelake.lake.shapes import is_part
-from tracelake.schema.tables import PARTITION_KEY, tables
+from tracelake.lake.shapes import is_part_name
+from tracelake.schema.tables import PARTITION_KEY
 
 if TYPE_CHECKING:
     import duckdb
@@ -92,10 +92,12 @@ class PartFiles:
         return known
 
     def stored(self) -> Iterator[Stored]:
-        """Return every part file in a table's folder of a run or packs, by table and name."""
-        for table in tables():
+        """Return every part file in a folder of a run or packs, by relation and name."""
+        for table in sorted(os.listdir(self.base)):
             folder = Path(self.base, table)
-            for run in sorted(os.listdir(folder)) if folder.is_dir() else ():
+            if table.startswith(("_", ".")) or not folder.is_dir():
+                continue
+            for run in sorted(os.listdir(folder)):
                 if run == PACKED or run.startswith(f"{PARTITION_KEY}="):
                     for name in sorted(os.listdir(folder / run)):
                         size = (folder / run / name).lstat().st_size
@@ -168,7 +170,7 @@ class UnlistedParts:
         if not self._path.is_file():
             return None
         lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
-        return {line for line in lines if is_part(line)}
+        return {line for line in lines if is_part_name(line)}
 
     def keep(self, parts: Collection[str]) -> None:
         """Replace the list."""

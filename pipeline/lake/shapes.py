@@ -93,8 +93,13 @@ def packs_damage(content: Any) -> str | None:
     return None
 
 
+def is_part_name(name: str) -> bool:
+    """Return whether a part file can have this name, relative to the lake, whatever it is of."""
+    return bool(_PART.fullmatch(name))
+
+
 def is_part(name: str) -> bool:
-    """Return whether a part file of a table can have this name, relative to the lake."""
+    """Return whether a part file of a base table can have this name, relative to the lake."""
     found = _PART.fullmatch(name)
     return bool(found and found[1] in tables())
 

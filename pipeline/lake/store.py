@@ -44,6 +44,7 @@ class Lake:
         root: Where its small files are on this machine: the directory, or a copy.
         part_files: Its part files, wherever they are.
         verified: Parts whose content this process has compared with their hash.
+        damaged: Parts of models whose content differs from it.
     """
 
     def __init__(self, name: str, small: SmallFiles, part_files: PartFiles) -> None:
@@ -51,6 +52,7 @@ class Lake:
         self.root = small.root
         self.part_files = part_files
         self.verified: dict[str, Mark] = {}
+        self.damaged: set[str] = set()
         self._small = small
         self._unlisted = UnlistedParts(self.root / MANIFESTS / "_loose")
         self._known: dict[str, tuple[_Stamp, tuple[RunEntry, ...]]] = {}
@@ -276,6 +278,15 @@ class Lake:
         """Publish a file below the root, by its name, if the lake is in a store."""
         self._small.share(name)
 
+    def add_model_parts(self, staged: Mapping[str, Path]) -> None:
+        """Move parts of models in; they are swept unless a warehouse that names them is published.
+
+        Args:
+            staged: Final path, relative to the lake's root -> staged file.
+        """
+        with self.lock("commit"):
+            files.sync(self._take(staged))
+
     def publish_warehouse(self, staged: Path) -> None:
         """Replace the warehouse that was read with a new one.
 
@@ -314,17 +325,23 @@ class Lake:
         return staging(self.root, purpose)
 
     def sweep(
-        self, snapshot: Snapshot, *, published: Collection[str] = (), full: bool = False
+        self,
+        snapshot: Snapshot,
+        *,
+        needed: Collection[str] = (),
+        published: Collection[str] = (),
+        full: bool = False,
     ) -> int:
         """Remove files without a manifest and staging without a live writer; return how many.
 
         Args:
             snapshot: The manifests that were published; parts committed later are not removed.
+            needed: Parts of models that the warehouse names.
             published: Parts of the warehouse that was replaced.
             full: Search every folder, also for files that are not listed.
         """
         with self.lock("commit"):
-            committed = self.snapshot().all_parts
+            committed = self.snapshot().all_parts.union(needed)
             listed = None if full else self._unlisted.listed()
             if listed is None:
                 listed = {found.part for found in self.part_files.stored() if found.settled}

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
 from tracelake.lake.part_files import Mark, PartFiles, Stored
+from tracelake.lake.shapes import is_part_name
 from tracelake.lake.work import STAGING
-from tracelake.schema.tables import tables
 from tracelake.storage import StoredFile, StorePath, listed, look, remove_all, upload
 from tracelake.storage.duck import mount
 
@@ -48,10 +48,11 @@ class StoredPartFiles(PartFiles):
     def stored(self) -> Iterator[Stored]:
         """See `PartFiles`."""
         now = time.time()
-        for table in (*tables(), STAGING):  # of workers whose command has died
-            for found in listed(self._place.below(table)):
+        for found in listed(self._place):
+            # staged by workers whose command has died
+            if is_part_name(found.name) or found.name.startswith(f"{STAGING}/"):
                 settled = now - found.mtime_ns / 1e9 > _SETTLED_SECONDS
-                yield Stored(f"{table}/{found.name}", found.size, settled)
+                yield Stored(found.name, found.size, settled)
 
     def sizes(self, parts: Collection[str]) -> dict[str, int]:
         """See `PartFiles`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,16 +15,18 @@ from tracelake.base import files
 from tracelake.base.files import naming
 from tracelake.base.text import counted
 from tracelake.execution import Workers
-from tracelake.lake import Lake, Losses, Snapshot, find_losses
+from tracelake.lake import Lake, Losses, Mark, Snapshot, find_losses, verify
 from tracelake.lake.packing import rewrite_packs
 from tracelake.models.catalog import Catalog, catalog
 from tracelake.models.failures import Failure
 from tracelake.models.fill import WarehouseWriter
+from tracelake.models.parts import ModelParts, PartRuns
 from tracelake.models.state import (
     State,
     examined,
     recorded_failures,
     recorded_marks,
+    recorded_model_parts,
     recorded_state,
     wal_of,
 )
@@ -44,7 +46,7 @@ class BuildResult:
         unchanged: The warehouse was current: nothing was written.
         relations: Public models of the warehouse.
         failed: Runs of the warehouse without figures, because a model failed on their data.
-        notice: Why everything was rebuilt without --full.
+        notice: Why more was computed than what changed.
         lost: Run, part file and what is wrong with it: the run is left out.
     """
 
@@ -136,25 +138,41 @@ def _bring_up(lake: Lake, filler: WarehouseWriter, *, full: bool) -> BuildResult
     rewrite_packs(lake)  # without the rows of runs that were replaced or dropped
     snapshot = lake.snapshot()
     known = {} if full or old is None else recorded_marks(lake.warehouse)
-    losses = find_losses(lake.part_files, snapshot, {**known, **lake.verified})
+    known = {**known, **lake.verified}
+    losses = find_losses(lake.part_files, snapshot, known)
     lake.verified.update(losses.marks)
+    named = recorded_model_parts(lake.warehouse) if old else {}
+    again, marks = _verify_models(lake, named, known)
     wanted = wanted_state(lake, snapshot, models, losses)
-    if old == wanted and not full:
-        lake.sweep(snapshot)  # a killed build may have left files
+    if old == wanted and not full and not again:
+        lake.sweep(snapshot, needed=named)  # a killed build may have left files
         failed = recorded_failures(lake.warehouse)
         return BuildResult((), (), True, models.public, 0, failed, lost=losses.rows())
     notice = trouble and f"{lake.warehouse} is not used, so all of it is built again: {trouble}"
     carried = old if old and not full and same_code(old, wanted) else None
     with lake.staging("build") as folder:
         staged = folder / "warehouse.duckdb"
+        parts = ModelParts(models, lake.part_files, lake.add_model_parts, folder)
         if carried:
             _copy(lake.warehouse, staged)
-        state, snapshot, losses, failed = _follow(lake, filler, staged, snapshot, losses, carried)
+            if again:
+                notice = (
+                    f"part files of models are missing or damaged: {counted(len(again), 'run')}"
+                    " computed again"
+                )
+            # no generation of a run is empty: these runs count as changed
+            carried = replace(carried, runs={**carried.runs, **dict.fromkeys(again, "")})
+            parts.runs.update(named)
+            parts.marks.update(marks)
+        state, snapshot, losses, failed = _follow(
+            lake, filler, staged, snapshot, losses, carried, parts
+        )
         staged.chmod(staged.stat().st_mode & 0o444)  # permissions of the umask, without writing
         _make_way(lake.warehouse)
         lake.publish_warehouse(staged)  # before parts are removed that the old one names
-    published = {part for parts in old.parts.values() for part in parts} if old else set()
-    lake.sweep(snapshot, published=published, full=carried is None)
+    of_tables = {part for parts in old.parts.values() for part in parts} if old else set()
+    published = of_tables.union(named)
+    lake.sweep(snapshot, needed=parts.runs, published=published, full=carried is None)
     before, after = (carried.runs if carried else {}), state.runs
     earlier = old.runs if old else {}
     return BuildResult(
@@ -167,6 +185,19 @@ def _bring_up(lake: Lake, filler: WarehouseWriter, *, full: bool) -> BuildResult
         notice=notice,
         lost=losses.rows(),
     )
+
+
+def _verify_models(
+    lake: Lake, named: PartRuns, known: Mapping[str, Mark]
+) -> tuple[set[str], dict[str, Mark]]:
+    """Return runs whose rows of models are missing or damaged, and the marks of the parts.
+
+    A part that is lost has no bytes that count.
+    """
+    trusted = {part: mark for part, mark in known.items() if part not in lake.damaged}
+    lost, marks = verify(lake.part_files, named.keys(), trusted)
+    marks |= dict.fromkeys(lost, Mark(0, 0))
+    return {run_id for part in lost for run_id in named[part]}, marks
 
 
 def wanted_state(lake: Lake, snapshot: Snapshot, models: Catalog, losses: Losses) -> State:
@@ -191,6 +222,8 @@ def losses_before(lake: Lake, again: Callable[[str], bool]) -> Losses:
         among = known.keys() | (state.lost if state else set())
     losses = find_losses(lake.part_files, snapshot, known, again, among)
     lake.verified.update(losses.marks)
+    due = [part for part in recorded_model_parts(lake.warehouse) if again(part)]
+    lake.damaged.update(verify(lake.part_files, due, {})[0])
     return losses
 
 
@@ -206,12 +239,13 @@ def _follow(
     snapshot: Snapshot,
     losses: Losses,
     state: State | None,
+    parts: ModelParts,
 ) -> tuple[State, Snapshot, Losses, tuple[Failure, ...]]:
     """Fill the staged file until it is up to date, or others do not stop committing."""
     attempts = 0
     while True:
         wanted = wanted_state(lake, snapshot, filler.models, losses)
-        failed = filler.fill(staged, losses.left(snapshot), state, wanted, losses)
+        failed = filler.fill(staged, losses.left(snapshot), state, wanted, losses, parts)
         attempts += 1
         state, newest = wanted, lake.snapshot()
         if newest.stamp == snapshot.stamp or attempts == _ATTEMPTS:

@@ -16,6 +16,8 @@ from tracelake.schema.tables import Column, columns, tables
 
 CHECKS = "checks"
 EXAMPLES = "examples"
+# Key columns with as many values as a job is long.
+_GROWING = frozenset({"step", "call"})
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,30 @@ class Catalog:
 
     @functools.cached_property
     def stored(self) -> Mapping[str, Model]:
-        """Models that the warehouse stores: the public ones, and inputs of fleet models."""
+        """Models whose rows are kept: the public ones, and inputs of fleet models."""
         return {
             name: model
             for name, model in self.models.items()
             if not model.internal or (name in self._fleet_inputs and not model.fleet)
         }
+
+    @functools.cached_property
+    def in_parts(self) -> frozenset[str]:
+        """Return stored models with a row per step or call: see `tracelake.models.parts`.
+
+        They grow with the length of a job. The rows of all others are in the warehouse.
+        """
+        return frozenset(
+            name
+            for name, model in self.stored.items()
+            if not (model.fleet or name in self._fleet_inputs)
+            and not _GROWING.isdisjoint(model.grain)
+        )
+
+    @functools.cached_property
+    def in_warehouse(self) -> Mapping[str, Model]:
+        """Stored models that are tables of the warehouse."""
+        return {name: model for name, model in self.stored.items() if name not in self.in_parts}
 
     @functools.cached_property
     def copied(self) -> tuple[str, ...]:

@@ -17,8 +17,8 @@ from tracelake.models.failures import FAILURES, IDENTITY, Failure, add_failures
 from tracelake.models.header import Model
 from tracelake.schema.tables import tables
 
-Keep = Callable[[str, str, Sequence[str]], None]
-"""Takes the name in the warehouse, the relation with its rows, and its key columns."""
+Keep = Callable[[str, str], None]
+"""Takes the name in the warehouse, and the relation with its rows."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Computing:
 
     Attributes:
         base: Directory or URI of the lake.
-        keep: Called with every relation that the warehouse stores, while it exists.
+        keep: Called with every relation whose rows are kept, while it exists.
     """
 
     con: duckdb.DuckDBPyConnection
@@ -56,7 +56,7 @@ class Computing:
             kinds[name] = "TABLE" if name in batch.small else "VIEW"
             self.con.execute(f"CREATE TEMP {kinds[name]} {quoted(name)} AS {select}")
         for name in self.models.copied:
-            self.keep(copy_of(name), f"temp.{quoted(name)}", ())
+            self.keep(copy_of(name), f"temp.{quoted(name)}")
         self.all(models, kinds)
 
     def left_out(self, batch: Batch, older: Collection[str], failures: Sequence[Failure]) -> None:
@@ -69,7 +69,7 @@ class Computing:
         for name in self.models.copied:
             parts = batch.parts[name]
             select = select_parts(tables()[name], self.base, parts, older, only=batch.run_ids)
-            self.keep(copy_of(name), f"({select})", ())
+            self.keep(copy_of(name), f"({select})")
         for name in read:
             table = tables()[name]
             self.con.execute(f"CREATE TEMP TABLE {quoted(name)} ({ddl(table.columns)})")
@@ -108,7 +108,7 @@ class Computing:
                 if failures and model.name == FAILURES:
                     add_failures(self.con, failures)
                 if model.name in self.models.stored:
-                    self.keep(model.name, f"temp.{quoted(model.name)}", model.grain)
+                    self.keep(model.name, f"temp.{quoted(model.name)}")
             kinds[model.name] = "TABLE"
             for name in read_last:
                 self.con.execute(f"DROP {kinds.pop(name)} temp.{quoted(name)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from tracelake.models.computing import Computing
 from tracelake.models.failures import FAILURES, Failure, read_failures
 from tracelake.models.header import Model
 from tracelake.models.lost import lost_table
+from tracelake.models.parts import ModelParts, PartWriter
 from tracelake.models.remote import Job, computed_elsewhere
 from tracelake.models.state import CATALOG, State, attach, write_state
 from tracelake.schema.tables import Column, tables
@@ -56,7 +56,13 @@ class WarehouseWriter:
     workers: Workers | None = None
 
     def fill(
-        self, path: Path, snapshot: Snapshot, old: State | None, new: State, losses: Losses
+        self,
+        path: Path,
+        snapshot: Snapshot,
+        old: State | None,
+        new: State,
+        losses: Losses,
+        parts: ModelParts,
     ) -> tuple[Failure, ...]:
         """Bring a warehouse file to a snapshot.
 
@@ -72,6 +78,7 @@ class WarehouseWriter:
             old: The snapshot that the file was built from, by the same models and schemas.
             new: The snapshot to build.
             losses: What the snapshot lacks.
+            parts: The parts of models that belong to the file: afterwards those of the new one.
 
         Returns:
             The runs that are left out, also those of earlier builds.
@@ -99,14 +106,21 @@ class WarehouseWriter:
                 con.execute("BEGIN")
                 self._create_tables(con)
                 con.execute("COMMIT")
-            self._drop_runs(con, sorted(before.keys() - (new.runs.keys() - changed)))
-            failed = self._fill_runs(con, snapshot, sorted(changed), path.parent)
+            gone = sorted(before.keys() - (new.runs.keys() - changed))
+            parts.leave_out(con, gone)
+            self._drop_runs(con, gone)
+            failed = self._fill_runs(con, snapshot, sorted(changed), path.parent, parts)
             self._leave_out(con, snapshot, failed)
             _write_lost(con, losses)
-            self._fill_fleet(con, snapshot, changed)
+            parts.leave_out(con, self._fill_fleet(con, snapshot, changed))
             con.execute("BEGIN")
             self._point_views(con, old, new)
-            write_state(con, new, losses.marks)
+            for name in self.models.in_parts:
+                model, target = self.models.models[name], _target(name)
+                con.execute(f"CREATE OR REPLACE VIEW {target} AS {parts.view(name)}")
+                _describe(con, "VIEW", target, model.doc, self.models.columns[name])
+            parts.write_list(con)
+            write_state(con, new, {**losses.marks, **parts.marks_of_named()})
             con.execute("COMMIT")
             con.execute("CHECKPOINT warehouse")
             left_out = read_failures(con)
@@ -114,7 +128,7 @@ class WarehouseWriter:
         return left_out
 
     def _create_tables(self, con: duckdb.DuckDBPyConnection) -> None:
-        for name, model in self.models.stored.items():
+        for name, model in self.models.in_warehouse.items():
             shown = self.models.columns[name]
             target = _target(name)
             con.execute(f"CREATE TABLE {target} ({ddl(shown)})")
@@ -136,8 +150,8 @@ class WarehouseWriter:
             _describe(con, "VIEW", _target(name), table.doc, table.columns)
 
     def _drop_runs(self, con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> None:
-        """Remove the rows of runs."""
-        per_run = [name for name, model in self.models.stored.items() if not model.fleet]
+        """Remove the rows of runs from tables of the warehouse."""
+        per_run = [name for name, model in self.models.in_warehouse.items() if not model.fleet]
         for name in (*per_run, *map(copy_of, self.models.copied)) if run_ids else ():
             con.execute(
                 f"DELETE FROM {_target(name)} WHERE run_id IN (SELECT unnest($1::VARCHAR[]))",
@@ -150,6 +164,7 @@ class WarehouseWriter:
         snapshot: Snapshot,
         run_ids: Sequence[str],
         folder: Path,
+        parts: ModelParts,
     ) -> list[Failure]:
         """Add the rows of runs, batch by batch in the same order whatever computes them.
 
@@ -163,30 +178,30 @@ class WarehouseWriter:
             for batch in pending:
                 done += len(batch.run_ids)
                 self.progress(f"computing {done} of {len(run_ids)} runs")
-                failed += self._fill_batch(con, snapshot, batch)
+                failed += self._fill_batch(con, snapshot, batch, parts)
             return failed
         share = _MEMORY_PERCENT // self.workers.together
         limit = self.memory_limit or f"{share}%"
         job = Job(self.files.base, snapshot.older, self.models.hash, limit, folder)
         with closing(computed_elsewhere(self.workers, job, snapshot, pending)) as computed:
-            for batch, rows in computed:
+            for batch, found in computed:
                 done += len(batch.run_ids)
-                if isinstance(rows, RowsError):
-                    failed.append(self._failure(snapshot, batch.run_ids[0], rows))
+                if isinstance(found, RowsError):
+                    failed.append(self._failure(snapshot, batch.run_ids[0], found))
                     continue
-                for name, part in rows.items():
-                    grain = self.models.stored[name].grain if name in self.models.stored else ()
-                    stored = literal(f"{self.files.base}/{part}")
-                    _keep(con, name, f"read_parquet({stored})", grain)
-                self.files.remove(list(rows.values()))
+                for name, file in found.rows.items():
+                    self._keep(con, name, f"read_parquet({literal(f'{self.files.base}/{file}')})")
+                self.files.remove(list(found.rows.values()))
+                parts.add(found.parts, found.staged, batch.run_ids)
                 self.progress(f"computing {done} of {len(run_ids)} runs")
         return failed
 
     def _fill_batch(
-        self, con: duckdb.DuckDBPyConnection, snapshot: Snapshot, batch: Batch
+        self, con: duckdb.DuckDBPyConnection, snapshot: Snapshot, batch: Batch, parts: ModelParts
     ) -> list[Failure]:
         """Add the rows of a batch; by halves where a model fails, until a run fails alone."""
-        computing = self._computing(con)
+        writer = PartWriter(con, self.models, parts.folder)
+        computing = self._computing(con, writer)
         try:
             computing.batch(batch, snapshot.older)
         except RowsError as error:
@@ -197,7 +212,8 @@ class WarehouseWriter:
             if len(batch.run_ids) == 1:
                 return [self._failure(snapshot, batch.run_ids[0], error)]
             both = halves(snapshot, batch)
-            return [run for half in both for run in self._fill_batch(con, snapshot, half)]
+            return [run for half in both for run in self._fill_batch(con, snapshot, half, parts)]
+        parts.add(writer.staged.keys(), writer.staged, batch.run_ids)
         return []
 
     def _failure(self, snapshot: Snapshot, run_id: str, error: RowsError) -> Failure:
@@ -215,7 +231,10 @@ class WarehouseWriter:
     def _leave_out(
         self, con: duckdb.DuckDBPyConnection, snapshot: Snapshot, failed: Sequence[Failure]
     ) -> None:
-        """Replace the rows of runs by those that say why they are left out."""
+        """Replace the rows of runs by those that say why they are left out.
+
+        They have none in parts, which `ModelParts.leave_out` sees to.
+        """
         if failed:
             run_ids = [failure.run_id for failure in failed]
             self._drop_runs(con, run_ids)
@@ -224,18 +243,20 @@ class WarehouseWriter:
 
     def _fill_fleet(
         self, con: duckdb.DuckDBPyConnection, snapshot: Snapshot, changed: Collection[str]
-    ) -> None:
+    ) -> Collection[str]:
         """Compute the fleet models from the warehouse's rows of every run that is not left out.
 
         Args:
             changed: Runs that were computed by this build: the first to be suspected of a failure.
+
+        Returns:
+            The runs that are left out.
         """
         fleet = [model for model in self.models.models.values() if model.fleet]
-        if not fleet:
-            return
-        self.progress(f"computing {len(fleet)} models over all runs")
         out = {failure.run_id for failure in read_failures(con)}
-        while True:
+        if fleet:
+            self.progress(f"computing {len(fleet)} models over all runs")
+        while fleet:
             try:
                 self._compute_fleet(con, snapshot, fleet, out, ())
             except RowsError as error:
@@ -246,7 +267,8 @@ class WarehouseWriter:
                 self._leave_out(con, snapshot, [self._failure(snapshot, run_id, narrowed)])
                 out.add(run_id)
             else:
-                return
+                break
+        return out
 
     def _culprit(
         self,
@@ -298,7 +320,7 @@ class WarehouseWriter:
                 name: f"FROM {_target(copy_of(name))}{_but({*out, *without})}"
                 for name in self.models.copied
             },
-            **{name: f"FROM {_target(name)}{_but(without)}" for name in self.models.stored},
+            **{name: f"FROM {_target(name)}{_but(without)}" for name in self.models.in_warehouse},
         }
         if out and "runs" in selects:
             selects["runs"] += (
@@ -319,14 +341,28 @@ class WarehouseWriter:
             computing.clear()
             raise
 
-    def _computing(self, con: duckdb.DuckDBPyConnection) -> Computing:
-        return Computing(con, self.files.base, self.models, functools.partial(_keep, con))
+    def _computing(
+        self, con: duckdb.DuckDBPyConnection, writer: PartWriter | None = None
+    ) -> Computing:
+        """Return what computes models.
 
+        Args:
+            writer: Takes rows that are kept in parts; without one there are none.
+        """
 
-def _keep(con: duckdb.DuckDBPyConnection, name: str, relation: str, grain: Sequence[str]) -> None:
-    """Append the rows of a relation, ordered by key."""
-    order = f" ORDER BY {', '.join(map(quoted, grain))}" if grain else ""
-    con.execute(f"INSERT INTO {_target(name)} FROM {relation}{order}")
+        def keep(name: str, relation: str) -> None:
+            if name not in self.models.in_parts:
+                self._keep(con, name, relation)
+            elif writer:
+                writer.write(name, relation)
+
+        return Computing(con, self.files.base, self.models, keep)
+
+    def _keep(self, con: duckdb.DuckDBPyConnection, name: str, relation: str) -> None:
+        """Append the rows of a relation to a table of the warehouse, ordered as its model says."""
+        model = self.models.stored.get(name)
+        order = f" ORDER BY {', '.join(map(quoted, model.order))}" if model else ""
+        con.execute(f"INSERT INTO {_target(name)} FROM {relation}{order}")
 
 
 def _but(run_ids: Collection[str]) -> str:

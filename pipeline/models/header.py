@@ -16,7 +16,7 @@ _COLUMN = re.compile(
     r"(?P<name>\w+)\s+(?P<type>[A-Z]+(?:\([^)]*\))?(?:\[\])*)(?:\s+(?P<unit>[^|]+?))?"
     r"\s*\|\s*(?P<doc>\S.*)"
 )
-_TAGS = ("grain", "column", "report", "scope", "internal", "kernel")
+_TAGS = ("grain", "column", "order", "report", "scope", "internal", "kernel")
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Model:
     Attributes:
         grain: Key columns that identify a row; unique and never NULL.
         nullable: Key columns that may be NULL, written `name?`; NULL is then a value like others.
+        order: Columns by which its rows are stored; the grain unless the header says otherwise.
         declared: Columns documented in the header: new names, and known ones with a narrower doc.
         report: Title of its section in the report, if it has one.
         fleet: Computed over all runs at every build; else per run, for runs that changed.
@@ -38,6 +39,7 @@ class Model:
     doc: str
     grain: tuple[str, ...]
     nullable: frozenset[str]
+    order: tuple[str, ...]
     declared: Mapping[str, Column]
     report: str | None
     fleet: bool
@@ -80,6 +82,7 @@ def read_model(path: Path) -> Model:
         doc=doc,
         grain=grain,
         nullable=frozenset(key.removesuffix("?") for key in keys if key.endswith("?")),
+        order=tuple(_words(tags["order"][0][1])) if tags["order"] else grain,
         declared=_declared(path, tags["column"]),
         report=tags["report"][0][1] if tags["report"] else None,
         fleet=scopes == ["fleet"],

@@ -19,7 +19,24 @@ from tracelake.models.batches import Batch, halves
 from tracelake.models.catalog import Catalog, catalog
 from tracelake.models.compute import connect
 from tracelake.models.computing import Computing
+from tracelake.models.parts import PartWriter
 from tracelake.schema.tables import tables
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """What a worker has computed of a batch.
+
+    Attributes:
+        rows: Name in the warehouse -> file of its rows, relative to the lake, for the driver to
+            insert and to remove.
+        parts: Parts with rows of models, by their final path; see `PartWriter`.
+        staged: Those that the driver has to move there.
+    """
+
+    rows: Mapping[str, str]
+    parts: Sequence[str]
+    staged: Mapping[str, Path]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +60,10 @@ class Job:
 
 def computed_elsewhere(
     workers: Workers, job: Job, snapshot: Snapshot, pending: Iterable[Batch]
-) -> Generator[tuple[Batch, Mapping[str, str] | RowsError]]:
-    """Yield batches in order with Parquet files of their rows: name in the warehouse -> file.
+) -> Generator[tuple[Batch, Computed | RowsError]]:
+    """Yield batches in order with their rows.
 
-    File names are relative to the lake; the reader removes the files. A batch that fails on its
-    rows is computed by halves; what fails alone comes with its error.
+    A batch that fails on its rows is computed by halves; what fails alone comes with its error.
 
     Raises:
         WorkersError: A batch was not computed.
@@ -62,7 +78,7 @@ def computed_elsewhere(
             batch, future = sent.popleft()
             wait_for_one([future])
             try:
-                rows = future.result()
+                found = future.result()
             except WorkersError as error:
                 raise WorkersError(
                     f"{counted(len(batch.run_ids), 'run')} could not be computed,"
@@ -70,16 +86,16 @@ def computed_elsewhere(
                     path=error.path,
                     hint=error.hint,
                 ) from error
-            if isinstance(rows, RowsError) and len(batch.run_ids) > 1:
+            if isinstance(found, RowsError) and len(batch.run_ids) > 1:
                 sent.extendleft(reversed([send(half) for half in halves(snapshot, batch)]))
                 continue
-            yield batch, rows
+            yield batch, found
     finally:
         for _, future in sent:
             future.cancel()
 
 
-def compute_sent(job: Job, batch: Batch) -> dict[str, str] | RowsError:
+def compute_sent(job: Job, batch: Batch) -> Computed | RowsError:
     """Compute a batch in a worker's process, on one thread; return the error of its rows, if any.
 
     Raises:
@@ -103,9 +119,12 @@ def compute_sent(job: Job, batch: Batch) -> dict[str, str] | RowsError:
             threads=1,
         ) as con,
     ):
+        writer = PartWriter(con, models, folder)
 
-        def keep(name: str, relation: str, grain: Sequence[str]) -> None:
-            del grain  # rows are ordered when they are inserted
+        def keep(name: str, relation: str) -> None:
+            if name in models.in_parts:
+                writer.write(name, relation)
+                return
             files[name] = folder / f"{name}.parquet"
             con.execute(
                 f"COPY (SELECT {shown[name]} FROM {relation}) TO {literal(str(files[name]))}"
@@ -124,13 +143,15 @@ def compute_sent(job: Job, batch: Batch) -> dict[str, str] | RowsError:
             own = f"{STAGING}/{job.folder.name}/{folder.name}"
         named = {f"{own}/{name}.parquet": path for name, path in files.items()}
         part_files.hand_in(named)
-    return {name: f"{own}/{name}.parquet" for name in files}
+        staged = part_files.hand_in(writer.staged)
+    rows = {name: f"{own}/{name}.parquet" for name in files}
+    return Computed(rows, list(writer.staged), staged)
 
 
 def _selects(models: Catalog) -> dict[str, str]:
     """Return columns with the types of the warehouse, by name there."""
     columns = {
-        **{name: models.columns[name] for name in models.stored},
+        **{name: models.columns[name] for name in models.in_warehouse},
         **{copy_of(name): tables()[name].columns for name in models.copied},
     }
     return {

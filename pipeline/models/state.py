@@ -15,11 +15,12 @@ from tracelake.lake import Mark, Snapshot
 from tracelake.models.base import literal, select_parts
 from tracelake.models.compute import connect
 from tracelake.models.failures import Failure, read_failures
+from tracelake.models.parts import PartRuns, read_list
 from tracelake.models.sums import changed_relations, has_sums, missing_relations, write_sums
 from tracelake.schema.tables import SCHEMA_VERSION, Table, tables
 
 # Raise this when an older warehouse cannot be updated.
-WAREHOUSE_VERSION = 6
+WAREHOUSE_VERSION = 7
 CATALOG = "warehouse"
 # Layout of a new warehouse file: DuckDB 1.3 (2025) and later read it; that of 2.0 saves 1 % and is
 # read by 2.0 alone.
@@ -178,6 +179,27 @@ def recorded_marks(path: Path) -> dict[str, Mark]:
         except duckdb.Error:  # damaged, or of an earlier version: every part is verified
             return {}
     return {part: Mark(size, mtime_ns) for part, size, mtime_ns in rows}
+
+
+def recorded_model_parts(path: Path) -> PartRuns:
+    """Return the parts of models that a warehouse file names; none of one that is unusable."""
+    if not path.is_file():
+        return {}
+    with connect() as con:
+        try:
+            attach(con, path, read_only=True)
+            return read_list(con)
+        except duckdb.OutOfMemoryException:
+            raise
+        except duckdb.Error:
+            return {}
+
+
+def named_parts(path: Path) -> set[str]:
+    """Return every part that a warehouse file names."""
+    state = recorded_state(path)
+    tables_parts = state.parts.values() if state else ()
+    return {part for parts in tables_parts for part in parts}.union(recorded_model_parts(path))
 
 
 def recorded_state(path: Path) -> State | None:

@@ -125,7 +125,9 @@ def _columns(con: duckdb.DuckDBPyConnection, model: Model) -> tuple[str, ...]:
                 hint=f"cast it: ...::{column.type} AS {name}",
             )
         names.append(name)
-    if missing := [name for name in (*model.grain, *model.declared) if name not in names]:
+    if missing := [
+        name for name in (*model.grain, *model.order, *model.declared) if name not in names
+    ]:
         raise ContractError(
             f"the SELECT does not give {', '.join(missing)}",
             path=model.path,

@@ -21,7 +21,7 @@ from tracelake.lake import (
     leftovers,
     remove_leftovers,
 )
-from tracelake.models.state import recorded_state
+from tracelake.models.state import named_parts
 from tracelake.warehouse import ask, meant_run
 from tracelake.warehouse.names import NAMES_SQL, NamedRun
 
@@ -125,8 +125,7 @@ def collect(lake: Lake, *, dry_run: bool = False) -> list[Leftover]:
         LakeError: The manifests cannot be read.
     """
     with lake.lock("warehouse"):
-        state = recorded_state(lake.warehouse)
-        published = {p for parts in state.parts.values() for p in parts} if state else set()
+        published = named_parts(lake.warehouse)
         return leftovers(lake, published) if dry_run else remove_leftovers(lake, published)
 
 

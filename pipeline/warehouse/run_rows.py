@@ -8,6 +8,8 @@ from tracelake.base.errors import UsageError
 from tracelake.lake import Lake, is_pack, part_folder
 from tracelake.models import relation_columns
 from tracelake.models.base import copy_of, literal, quoted, select_parts
+from tracelake.models.catalog import catalog
+from tracelake.models.parts import read_list, relation_of, select_model_parts
 from tracelake.models.state import read_state
 from tracelake.schema.tables import PARTITION_KEY, tables
 
@@ -15,7 +17,7 @@ from tracelake.schema.tables import PARTITION_KEY, tables
 def run_rows(con: duckdb.DuckDBPyConnection, lake: Lake, name: str, run_id: str | None) -> str:
     """Return SELECT of a table or model, whole or of one run, for a connection of `open_warehouse`.
 
-    Of a base table it names only the files that hold the run: a view of all files opens each.
+    It names only the part files that hold the run: a view of all files opens each.
 
     Raises:
         UsageError: There is no such relation, or it has no rows per run.
@@ -26,6 +28,11 @@ def run_rows(con: duckdb.DuckDBPyConnection, lake: Lake, name: str, run_id: str 
     if PARTITION_KEY not in {column.name for column in columns}:
         raise UsageError(f"{name} has no rows per run", hint="leave out run")
     whole = f"FROM {quoted(name)} WHERE {quoted(PARTITION_KEY)} = {literal(run_id)}"
+    if name in catalog().in_parts:
+        parts = [part for part, runs in read_list(con).items() if run_id in runs]
+        named = [part for part in parts if relation_of(part) == name]
+        rows = select_model_parts(catalog(), name, lake.part_files.base, named)
+        return f"FROM ({rows}) WHERE {quoted(PARTITION_KEY)} = {literal(run_id)}"
     if name not in tables() or _is_copied(con, name):
         return whole
     state = read_state(con)

@@ -17,6 +17,7 @@ from tracelake.base.errors import LakeError, UsageError
 from tracelake.lake import Lake
 from tracelake.lake.run_records import records_file
 from tracelake.models.base import is_corrupt, literal, point_views
+from tracelake.models.catalog import catalog
 from tracelake.models.compute import connect
 from tracelake.models.records import records_view
 from tracelake.models.state import CATALOG, attach, in_use, read_root
@@ -96,7 +97,8 @@ def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyC
         con.execute(f"USE {CATALOG}")
         con.execute(point_views(lake.part_files.base))
         con.execute(records_view(lake.root))
-        folders = ", ".join(literal(f"{lake.part_files.base}/{name}") for name in tables())
+        names = [*tables(), *sorted(catalog().in_parts)]
+        folders = ", ".join(literal(f"{lake.part_files.base}/{name}") for name in names)
         con.execute(f"SET allowed_directories = [{folders}]")
         con.execute(f"SET allowed_paths = [{literal(str(records_file(lake.root)))}]")
         con.execute("SET enable_external_access = false")

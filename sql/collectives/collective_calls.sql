@@ -1,6 +1,7 @@
 -- Every communication of a rank, with the call it is part of: size, who waited for whom, speed.
 -- A send and the receive it feeds are one call. Bandwidth is nccl-tests' (doc/PERFORMANCE.md).
 -- @grain run_id, call, rank
+-- @order run_id, rank, seq, sub_seq
 -- @column call VARCHAR | The call: rank, operation and sub-operation of its lowest member as `rank:seq:sub`; an unmatched communication is a call of its own.
 -- @column size_bytes BIGINT bytes | Size S of algbw = S / t; what it counts is in size_convention.
 -- @column overlapped BOOLEAN | Asynchronous: its time contains the weight-gradient kernel that ran beside it.
@@ -91,8 +92,7 @@ timed AS (
 )
 SELECT
     run_id, call, rank, stage, step, collective, group_kind, dtype, size_bytes, overlapped,
-    ns_to_ms(duration_ns) AS duration_ms,
-    ns_to_ms(time_ns) AS time_ms,
+    ns_to_ms(duration_ns) AS duration_ms, ns_to_ms(time_ns) AS time_ms,
     CASE
         WHEN time_ns IS NULL THEN NULL
         WHEN NOT matched OR group_size = 1 THEN 'own'

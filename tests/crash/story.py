@@ -24,7 +24,7 @@ from tracelake.base.errors import TracelakeError
 from tracelake.cli import main
 from tracelake.ingest import Options, ingest
 from tracelake.lake import Lake
-from tracelake.models import build
+from tracelake.models import build, catalog
 from tracelake.output.html import write_report
 from tracelake.synth.archive import write_archive
 from tracelake.synth.spec import Spec
@@ -145,11 +145,15 @@ class Story:
         return Ended(os.waitstatus_to_exitcode(status), said)
 
     def content(self) -> dict[str, str]:
-        """Names of files, manifests, and every row of every relation; the report apart."""
+        """Names of files, manifests, and every row of every relation.
+
+        The report apart, and parts of models: which runs share one depends on the builds.
+        """
         found = {}
+        apart = ("_run/", "_lock/", "report.html", *(f"{name}/" for name in catalog().in_parts))
         for path in sorted(self.lake.rglob("*")):
             name = path.relative_to(self.lake).as_posix()
-            if path.is_file() and not name.startswith(("_run/", "_lock/", "report.html")):
+            if path.is_file() and not name.startswith(apart):
                 manifest = name.startswith("_manifest/")
                 found[name] = _digest(path.read_bytes()) if manifest else ""
         with open_warehouse(Lake.open(self.lake)) as con:
@@ -157,7 +161,8 @@ class Story:
                 "SELECT table_name FROM information_schema.tables"
                 # Dates of part files, and sums over them and over the rows that are compared here.
                 " WHERE table_catalog = 'warehouse'"
-                " AND table_name NOT IN ('_build_marks', '_build_sums') ORDER BY ALL"
+                " AND table_name NOT IN ('_build_marks', '_build_model_parts', '_build_sums')"
+                " ORDER BY ALL"
             ).fetchall()
             for (name,) in names:
                 rows = con.execute(f'FROM warehouse.main."{name}" ORDER BY ALL').fetchall()

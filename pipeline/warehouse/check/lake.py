@@ -7,17 +7,25 @@ from collections.abc import Collection, Iterator
 import duckdb
 
 from tracelake.base.errors import LakeError
-from tracelake.lake import Lake, Mark, Snapshot, dropped_runs, find_losses
+from tracelake.lake import Lake, Mark, PartFiles, Snapshot, dropped_runs, find_losses
 from tracelake.models.base import copy_of, engine_errors, literal, point_views, quoted
 from tracelake.models.build import same_code, wanted_state
 from tracelake.models.catalog import catalog
 from tracelake.models.compute import connect
 from tracelake.models.fill import WarehouseWriter
-from tracelake.models.state import State, attach, examined, recorded_marks, recorded_state
+from tracelake.models.parts import ModelParts
+from tracelake.models.state import (
+    State,
+    attach,
+    examined,
+    named_parts,
+    recorded_marks,
+    recorded_state,
+)
 from tracelake.schema.tables import tables
 from tracelake.warehouse import open_warehouse
 from tracelake.warehouse.check.findings import BUILD, BUILD_FULL, Finding, error, some
-from tracelake.warehouse.check.parts import check_parts, check_strays
+from tracelake.warehouse.check.parts import check_model_parts, check_parts, check_strays
 from tracelake.warehouse.check.rows import (
     check_counts,
     check_failures,
@@ -58,8 +66,9 @@ def _check(lake: Lake, *, quick: bool) -> list[Finding]:
     losses = find_losses(lake.part_files, snapshot, _trusted(lake, snapshot, before, quick=quick))
     findings = list(check_parts(lake, snapshot, losses, quick=quick))
     all_read = not findings
-    published = {p for parts in state.parts.values() for p in parts} if state else set()
-    findings += check_strays(lake, snapshot, published)
+    findings += check_strays(lake, snapshot, named_parts(lake.warehouse))
+    unreadable = list(check_model_parts(lake, quick=quick))
+    findings += unreadable
     if trouble:
         findings.append(error("warehouse", f"the warehouse cannot be used: {trouble}", 1, BUILD))
         if state is None:
@@ -68,6 +77,8 @@ def _check(lake: Lake, *, quick: bool) -> list[Finding]:
         return [*findings, error("warehouse", "there is no warehouse", 1, BUILD)]
     wanted = wanted_state(lake, snapshot, catalog(), losses.among(before))
     findings += _check_current(state, wanted)
+    if unreadable:
+        return findings
     try:
         con = open_warehouse(lake)
     except LakeError as problem:
@@ -109,8 +120,14 @@ def check_incremental(lake: Lake, *, memory_limit: str | None = None) -> list[Fi
         )
     with lake.staging("check") as folder, engine_errors("the comparison"):
         anew = folder / "warehouse.duckdb"
+        apart = PartFiles(str(folder))
         WarehouseWriter(lake.part_files, models, memory_limit, None, lambda _: None).fill(
-            anew, losses.left(snapshot), None, state, losses
+            anew,
+            losses.left(snapshot),
+            None,
+            state,
+            losses,
+            ModelParts(models, apart, apart.take, folder),
         )
         with connect() as con:
             attach(con, lake.warehouse, read_only=True)

@@ -17,9 +17,19 @@ from tracelake.lake import (
     Snapshot,
     is_pack,
     unlisted_parts,
+    verify,
 )
+from tracelake.models.state import recorded_marks, recorded_model_parts
 from tracelake.schema.tables import PARTITION_KEY, tables
-from tracelake.warehouse.check.findings import COLLECT, Finding, drop, error, read_again, some
+from tracelake.warehouse.check.findings import (
+    BUILD,
+    COLLECT,
+    Finding,
+    drop,
+    error,
+    read_again,
+    some,
+)
 
 
 def check_parts(
@@ -58,6 +68,21 @@ def check_parts(
     ):
         if parts:
             yield error(check, f"{what}: {some(parts)}", len(parts), _read_again(snapshot, parts))
+
+
+def check_model_parts(lake: Lake, *, quick: bool) -> Iterator[Finding]:
+    """Check that the parts of models that the warehouse names exist, and are intact.
+
+    Args:
+        quick: Do not read those that have not changed since the build.
+    """
+    named = recorded_model_parts(lake.warehouse)
+    known = recorded_marks(lake.warehouse) if quick else {}
+    lost, _ = verify(lake.part_files, named.keys(), known)
+    if lost:
+        runs = sorted({run_id for part in lost for run_id in named[part]})
+        message = f"part files of models are missing or damaged: {some(sorted(lost))}"
+        yield error("model_parts", f"{message} (of {some(runs)})", len(lost), BUILD)
 
 
 def check_strays(lake: Lake, snapshot: Snapshot, published: Collection[str]) -> Iterator[Finding]:

@@ -1,0 +1,165 @@
+"""Keep the rows of models with a row per step or call in Parquet parts, beside the base tables.
+
+Such relations grow with the length of a job. Whoever computes a batch of runs writes its rows, a
+part per relation; the warehouse has views of the parts and a list of the runs in each. No manifest
+names them: they are derived, and a warehouse that is built anew has its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import duckdb
+
+from tracelake.lake import Mark, PartFiles, pack_folder
+from tracelake.models.base import literal, quoted, select_parts
+from tracelake.models.catalog import Catalog
+from tracelake.schema.tables import PARTITION_KEY, Table
+
+# Every build adds a part per relation. So many of less than this size become one.
+_SMALL_BYTES = 4 << 20
+_MANY = 32
+
+PartRuns = Mapping[str, tuple[str, ...]]
+"""Part, relative to the lake -> the runs that it has rows of, and perhaps others without rows."""
+
+
+class PartWriter:
+    """Writes rows of models as Parquet files into a folder.
+
+    Attributes:
+        staged: Final path of the part, relative to the lake's root -> file.
+    """
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, models: Catalog, folder: Path) -> None:
+        self.staged: dict[str, Path] = {}
+        self._con = con
+        self._models = models
+        self._folder = folder
+
+    def write(self, name: str, relation: str) -> None:
+        """Write the rows of a model in its order; without rows no file remains."""
+        path = self._folder / f"{uuid.uuid4().hex}.parquet"
+        order = ", ".join(map(quoted, self._models.models[name].order))
+        ((rows,),) = self._con.execute(
+            f"COPY (FROM {relation} ORDER BY {order}) TO {literal(str(path))}"
+            " (FORMAT parquet, COMPRESSION zstd)"
+        ).fetchall()
+        if not rows:
+            path.unlink()
+            return
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        self.staged[f"{pack_folder(name)}/part-{digest[:20]}.parquet"] = path
+
+
+@dataclass(frozen=True)
+class ModelParts:
+    """The parts of models that a warehouse names, while it is filled.
+
+    Attributes:
+        files: Where they are.
+        place: Moves staged files there; takes final paths and files.
+        folder: A staging folder.
+        runs: See `PartRuns`.
+        marks: Their state when they were written or verified.
+    """
+
+    models: Catalog
+    files: PartFiles
+    place: Callable[[Mapping[str, Path]], object]
+    folder: Path
+    runs: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    marks: dict[str, Mark] = field(default_factory=dict)
+
+    def add(
+        self, parts: Collection[str], staged: Mapping[str, Path], run_ids: Sequence[str]
+    ) -> None:
+        """Add parts with rows of these runs.
+
+        Args:
+            staged: Those that are not in place yet.
+        """
+        self.place(staged)
+        self.runs.update(dict.fromkeys(parts, tuple(run_ids)))
+        self.marks.update(self.files.marks(parts))
+
+    def leave_out(self, con: duckdb.DuckDBPyConnection, run_ids: Collection[str]) -> None:
+        """Write parts anew that have rows of these runs, without them, and merge small parts."""
+        gone = frozenset(run_ids)
+        by_relation = defaultdict(list)
+        for part in sorted(self.runs):
+            by_relation[relation_of(part)].append(part)
+        for relation, parts in by_relation.items():
+            small = [part for part in parts if self.marks[part].bytes < _SMALL_BYTES]
+            together = small if len(small) >= _MANY else []
+            if together:
+                self._rewrite(con, relation, together, gone)
+            for part in parts:
+                if part not in together and not gone.isdisjoint(self.runs[part]):
+                    self._rewrite(con, relation, [part], gone)
+
+    def _rewrite(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        relation: str,
+        parts: Sequence[str],
+        gone: frozenset[str],
+    ) -> None:
+        named = [run for part in parts for run in self.runs.pop(part)]
+        left = [run for run in dict.fromkeys(named) if run not in gone]
+        if left:
+            rows = select_model_parts(self.models, relation, self.files.base, parts)
+            kept = f"{quoted(PARTITION_KEY)} IN ({', '.join(map(literal, left))})"
+            writer = PartWriter(con, self.models, self.folder)
+            writer.write(relation, f"(SELECT * FROM ({rows}) WHERE {kept})")
+            self.add(writer.staged.keys(), writer.staged, left)
+
+    def view(self, relation: str) -> str:
+        """Return SELECT of a relation for a view, which `point_views` can point elsewhere."""
+        parts = [part for part in sorted(self.runs) if relation_of(part) == relation]
+        return select_model_parts(self.models, relation, self.files.base, parts, movable=True)
+
+    def marks_of_named(self) -> dict[str, Mark]:
+        """Return the marks of the parts that are named, without those of superseded ones."""
+        return {part: self.marks[part] for part in self.runs}
+
+    def write_list(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Record the parts in the attached warehouse."""
+        con.execute(
+            "CREATE OR REPLACE TABLE warehouse.main._build_model_parts"
+            " (part VARCHAR, run_ids VARCHAR[])"
+        )
+        parts = sorted(self.runs)
+        con.execute(
+            "INSERT INTO warehouse.main._build_model_parts"
+            " SELECT unnest($1::VARCHAR[]), unnest($2::VARCHAR[][])",
+            [parts, [list(self.runs[part]) for part in parts]],
+        )
+
+
+def select_model_parts(
+    models: Catalog, relation: str, base: str, parts: Sequence[str], *, movable: bool = False
+) -> str:
+    """Return SELECT of a model's rows from parts; see `select_parts`."""
+    table = Table(relation, models.models[relation].doc, models.columns[relation])
+    return select_parts(table, base, parts, movable=movable)
+
+
+def read_list(con: duckdb.DuckDBPyConnection) -> dict[str, tuple[str, ...]]:
+    """Return the parts that the attached warehouse names; none of an earlier version."""
+    try:
+        rows = con.execute("FROM warehouse.main._build_model_parts").fetchall()
+    except duckdb.CatalogException:
+        return {}
+    return {part: tuple(run_ids) for part, run_ids in rows}
+
+
+def relation_of(part: str) -> str:
+    """Return the relation that a part has rows of."""
+    return part.partition("/")[0]
