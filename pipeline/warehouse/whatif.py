@@ -240,7 +240,7 @@ def _steps(lake: Lake, run_id: str) -> tuple[list[Step], list[str]]:
             parts = snapshot.parts(name, [run_id])
             select = select_parts(table, files.base, parts, snapshot.older, only=[run_id])
             con.execute(f"CREATE TEMP VIEW {quoted(name)} AS {select}")
-        for model in models.upstream(["_whatif_inputs"]):
+        for model in models.upstream(models.inputs["_whatif_replays"]):
             compute(con, model)
         return steps_of(con.sql(models.models["_whatif_replays"].sql).to_arrow_table())
 

@@ -3,14 +3,42 @@
 -- @internal
 -- @grain run_id
 -- @column cause VARCHAR | As in whatif_runs.
-WITH passes AS (
-    SELECT
-        p.run_id, p.step, p.rank, o.micro_batch, o.kind,
-        any_value(o.stage) AS stage,
-        sum(p.to_ns - p.from_ns) AS own_ns
-    FROM _whatif_pieces AS p
+WITH uneven AS (
+    SELECT run_id
+    FROM _whatif_judged
+    WHERE NOT abstains AND NOT coalesce(t_ms < 1.03 * peer_ms, false)
+),
+passes AS (
+    SELECT p.*, o.kind AS direction
+    FROM _whatif_operations AS p
+    JOIN uneven AS u USING (run_id)
     JOIN ops AS o USING (run_id, rank, seq)
-    WHERE o.kind IN ('forward', 'backward') AND p.part <> 'comm'
+    WHERE o.kind IN ('forward', 'backward')
+),
+-- Time of a pass in the calls inside it, as the kernel cuts it.
+called AS (
+    SELECT run_id, rank, seq, sum(greatest(0, least(to_ns, finish_ns) - least(to_ns, begin_ns))) AS call_ns
+    FROM (
+        SELECT
+            p.run_id, p.rank, p.seq, p.to_ns, c.finish_ns,
+            greatest(p.from_ns, c.begin_ns, max(c.finish_ns) OVER (
+                PARTITION BY p.run_id, p.rank, p.seq ORDER BY c.sub
+                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            )) AS begin_ns
+        FROM passes AS p
+        JOIN _comm_matches AS c USING (run_id, rank, seq)
+        WHERE c.sub > 0 AND replayed(c.matched, c.group_size, c.begin_ns, c.finish_ns)
+    ) AS clipped
+    GROUP BY run_id, rank, seq
+),
+owned AS (
+    SELECT
+        p.run_id, p.step, p.rank, p.micro_batch, p.direction AS kind,
+        any_value(p.stage) AS stage,
+        sum(p.to_ns - coalesce(m.from_ns, p.from_ns) - coalesce(c.call_ns, 0)) AS own_ns
+    FROM passes AS p
+    LEFT JOIN called AS c USING (run_id, rank, seq)
+    LEFT JOIN _whatif_messages AS m USING (run_id, rank, seq)
     GROUP BY ALL
 ),
 -- Ranks at the same place of their stages work on the same data.
@@ -19,7 +47,7 @@ relative AS (
         *,
         dense_rank() OVER (PARTITION BY run_id, stage ORDER BY rank) AS place,
         ratio(own_ns, quantile_cont(own_ns, 0.5) OVER (PARTITION BY run_id, rank, kind)) AS share
-    FROM passes
+    FROM owned
 ),
 batches AS (
     SELECT

@@ -38,7 +38,7 @@ peers AS (
     SELECT run_id, min(ranks) AS ranks
     FROM (
         SELECT run_id, stage, count(DISTINCT rank) AS ranks
-        FROM _whatif_nodes
+        FROM _whatif_operations
         GROUP BY run_id, stage
     ) AS stages
     GROUP BY run_id

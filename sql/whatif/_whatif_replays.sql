@@ -1,4 +1,6 @@
 -- How long every step takes when it is replayed: with its own lengths, with ideal ones, with one rank, stage or kind apart.
+-- The kernel cuts operations at the calls inside them and orders these nodes, finds which end
+-- together and how long each took, and the ideal lengths: see docs/what-if.md.
 -- @internal
 -- @kernel replay
 -- @grain run_id, step, scenario, subject
@@ -8,11 +10,25 @@
 -- @column subject VARCHAR | Rank or kind; empty where it is all.
 -- @column time_ns BIGINT ns | From the step's first start to its last end; NULL where nodes wait for each other.
 SELECT
-    run_id, step, node, rank, coalesce(stage, -1) AS stage, coalesce(replica, -1) AS replica,
-    coalesce(micro_batch, -1) AS micro_batch, kind,
-    coalesce(prev, -1) AS prev, coalesce(sender, -1) AS sender, after,
-    coalesce(group_1, -1) AS group_1, coalesce(group_2, -1) AS group_2,
-    coalesce(paper_group, -1) AS paper_group,
-    length_ns, delay_ns, peer_ns, balanced_ns, raw_ns, mean_ns
-FROM _whatif_inputs
-ORDER BY run_id, step, node
+    run_id, step, rank, seq, 0 AS sub, op, part, kind, comm, coalesce(stage, -1) AS stage, chunk,
+    coalesce(replica, -1) AS replica, coalesce(micro_batch, -1) AS micro_batch, from_ns, to_ns,
+    coalesce(call, 0) AS call, coalesce(sent_call, 0) AS sent_call, coalesce(tick_ns, -1) AS tick_ns,
+    NULL::INTEGER AS source_rank, NULL::BIGINT AS source_seq
+FROM _whatif_operations
+UNION ALL BY NAME
+SELECT
+    run_id, rank, seq, sub, 'comm' AS part, call_kind(collective, group_kind) AS kind,
+    begin_ns AS from_ns, finish_ns AS to_ns, hash(run_id, identity) AS call
+FROM _comm_matches
+JOIN _whatif_scope AS s USING (run_id)
+WHERE s.reason IS NULL AND NOT s.streams
+    AND sub > 0 AND replayed(matched, group_size, begin_ns, finish_ns)
+UNION ALL BY NAME
+SELECT
+    m.run_id, m.rank, m.seq, 'message' AS part, 'send_recv:' || split_part(o.op, '_', 1) AS kind,
+    m.from_ns, m.source_rank, m.source_seq
+FROM _whatif_messages AS m
+JOIN _whatif_operations AS o USING (run_id, rank, seq)
+UNION ALL BY NAME
+SELECT run_id, rank, seq, 'after' AS part, rank AS source_rank, after_seq AS source_seq
+FROM _whatif_edges

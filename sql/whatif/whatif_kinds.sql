@@ -5,7 +5,16 @@
 -- @column lost_ms DOUBLE ms | What a step would take less if the peers were equal in this kind.
 -- @column reason VARCHAR | Why there is no figure, as in whatif_ranks.
 WITH kinds AS (
-    SELECT DISTINCT run_id, kind FROM _whatif_nodes
+    SELECT run_id, kind FROM _whatif_operations
+    UNION
+    SELECT c.run_id, call_kind(c.collective, c.group_kind)
+    FROM _comm_matches AS c
+    SEMI JOIN _whatif_operations AS o USING (run_id, rank, seq)
+    WHERE c.sub > 0 AND replayed(c.matched, c.group_size, c.begin_ns, c.finish_ns)
+    UNION
+    SELECT o.run_id, 'send_recv:' || split_part(o.op, '_', 1)
+    FROM _whatif_operations AS o
+    SEMI JOIN _whatif_messages AS m USING (run_id, rank, seq)
 )
 SELECT
     k.run_id,

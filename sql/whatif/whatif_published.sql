@@ -6,8 +6,8 @@
 -- @column subject VARCHAR | Kind, data-parallel rank, stage or ranks; empty for the run.
 -- @column value_ratio DOUBLE | The figure.
 WITH spans AS (
-    SELECT run_id, step, max(end_ns) - min(origin_ns) AS span_ns
-    FROM _whatif_nodes
+    SELECT run_id, step, max(to_ns) - min(from_ns) AS span_ns
+    FROM _whatif_operations
     GROUP BY run_id, step
 ),
 sums AS (

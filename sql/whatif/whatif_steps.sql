@@ -11,8 +11,8 @@
 -- @column replay_error_ratio DOUBLE | How far the replay with delays is off the trace's step.
 -- @column delay_ratio DOUBLE | Part of the step that is not explained by what operations wait for.
 WITH spans AS (
-    SELECT run_id, step, max(end_ns) - min(origin_ns) AS span_ns
-    FROM _whatif_nodes
+    SELECT run_id, step, max(to_ns) - min(from_ns) AS span_ns
+    FROM _whatif_operations
     GROUP BY run_id, step
 ),
 -- An even split needs stages that do the same in each of their passes.
@@ -21,12 +21,16 @@ even AS (
     FROM (
         SELECT
             run_id,
-            list_sort(list(DISTINCT work)) AS works,
-            max(list_sort(list(DISTINCT work))) OVER (PARTITION BY run_id) AS all_works
-        FROM _whatif_nodes
-        WHERE (run_id, kind) IN (
-            SELECT o.run_id, o.op FROM ops AS o WHERE o.kind IN ('forward', 'backward')
-        )
+            list((op, calls) ORDER BY op) AS works,
+            max(list((op, calls) ORDER BY op)) OVER (PARTITION BY run_id) AS all_works
+        FROM (
+            SELECT run_id, stage, chunk, op, max(calls) AS calls
+            FROM _whatif_operations
+            WHERE (run_id, kind) IN (
+                SELECT o.run_id, o.op FROM ops AS o WHERE o.kind IN ('forward', 'backward')
+            )
+            GROUP BY run_id, stage, chunk, op
+        ) AS passes
         GROUP BY run_id, stage, chunk
     ) AS stages
     GROUP BY run_id

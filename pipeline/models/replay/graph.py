@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from tracelake.models.replay.passes import Int32s, Int64s, link, order, times
 
@@ -31,26 +28,22 @@ class Graph:
     events: Int32s | None
 
     @classmethod
-    def of(cls, before: Sequence[Int32s], after: pa.ListArray, groups: Int32s) -> Self:
+    def of(cls, before: Sequence[Int32s], after: tuple[Int32s, Int32s], groups: Int32s) -> Self:
         """Order a step.
 
         Args:
             before: Nodes that end before the node at their place starts, -1 for none.
-            after: Per node, further nodes that end before it starts; NULL for none.
+            after: Nodes, and for each a further one that ends before it starts.
         """
         nodes = len(groups)
         numbers = np.arange(nodes, dtype=np.int32)
-        more = after.drop_null()
-        has_more = values_of(pc.indices_nonzero(after.is_valid()))
-        targets = np.repeat(has_more, np.diff(values_of(more.offsets)))
-        listed = values_of(more.flatten())
-        sources = np.concatenate([*before, listed]).astype(np.int32)
-        targets = np.concatenate([*[numbers] * len(before), targets]).astype(np.int32)
+        sources = np.concatenate([*before, after[1]]).astype(np.int32)
+        targets = np.concatenate([*[numbers] * len(before), after[0]]).astype(np.int32)
         targets[sources < 0] = -1
-        prev_first, prev = _linked(nodes, targets, sources)
-        next_first, next_listed = _linked(nodes, sources, targets)
+        prev_first, prev = linked(nodes, targets, sources)
+        next_first, next_listed = linked(nodes, sources, targets)
         lengths = np.diff(prev_first).astype(np.int32)
-        member_first, member_listed = _linked(nodes, groups.ravel(), np.repeat(numbers, 2))
+        member_first, member_listed = linked(nodes, groups.ravel(), np.repeat(numbers, 2))
         waiting = (groups >= 0).sum(axis=1).astype(np.int32)
         events, found = np.empty(2 * nodes, np.int32), np.zeros(1, np.int64)
         order(
@@ -124,15 +117,8 @@ class Step:
     lengths: dict[str, Int64s]
 
 
-def values_of(array: pa.Array) -> npt.NDArray[Any]:
-    """Return numbers without NULLs; `to_numpy` would import pandas, which takes seconds."""
-    kind = np.dtype(str(array.type))
-    if not len(array):
-        return np.empty(0, kind)
-    return np.frombuffer(array.buffers()[1], kind)[array.offset : array.offset + len(array)]
-
-
-def _linked(nodes: int, sources: Int32s, targets: Int32s) -> tuple[Int32s, Int32s]:
+def linked(nodes: int, sources: Int32s, targets: Int32s) -> tuple[Int32s, Int32s]:
+    """Return the targets of every source: those of `n` are listed[first[n]:first[n + 1]]."""
     first, place = np.empty(nodes + 1, np.int32), np.empty(nodes + 1, np.int32)
     listed = np.empty(len(sources), np.int32)
     link(nodes, sources, targets, first, listed, place)

@@ -3,39 +3,44 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tracelake.models.replay.graph import Graph, Step, values_of
+from tracelake.models.replay.graph import Graph, Step
+from tracelake.models.replay.ideals import ideals
+from tracelake.models.replay.nodes import Nodes, Rows
+from tracelake.models.replay.passes import Int32s
 from tracelake.models.replay.published import published
 
 INPUT = {
     "run_id": "VARCHAR",
     "step": "INTEGER",
-    "node": "INTEGER",
     "rank": "INTEGER",
+    "seq": "BIGINT",
+    "sub": "INTEGER",
+    "op": "VARCHAR",
+    "part": "VARCHAR",
+    "kind": "VARCHAR",
+    "comm": "BOOLEAN",
     "stage": "INTEGER",
+    "chunk": "INTEGER",
     "replica": "INTEGER",
     "micro_batch": "INTEGER",
-    "kind": "VARCHAR",
-    "prev": "INTEGER",
-    "sender": "INTEGER",
-    "after": "INTEGER[]",
-    "group_1": "INTEGER",
-    "group_2": "INTEGER",
-    "paper_group": "INTEGER",
-    "length_ns": "BIGINT",
-    "delay_ns": "BIGINT",
-    "peer_ns": "BIGINT",
-    "balanced_ns": "BIGINT",
-    "raw_ns": "BIGINT",
-    "mean_ns": "BIGINT",
+    "from_ns": "BIGINT",
+    "to_ns": "BIGINT",
+    "call": "UBIGINT",
+    "sent_call": "UBIGINT",
+    "tick_ns": "BIGINT",
+    "source_rank": "INTEGER",
+    "source_seq": "BIGINT",
 }
-"""Columns of the SELECT, ordered by run, step and node; nodes count from 0, and -1 is none."""
+"""Columns of the SELECT, in any order of rows. A row is an operation, or by its `part` about one:
+`comm` is a call inside it; `message` one that comes before it, from the operation `source_rank` and
+`source_seq`; `after` says that this operation ends before it starts. -1 is none, of calls 0."""
 
 OUTPUT = ("run_id", "step", "scenario", "subject", "time_ns")
 """Columns of the result: how long each step takes in each scenario."""
@@ -47,66 +52,89 @@ _REPLAYED_FROM = 0.001
 Row = tuple[str, int, str, str, int | None]
 
 
-def replay(nodes: pa.Table) -> Iterator[Row]:
+def replay(rows: pa.Table) -> Iterator[Row]:
     """Yield the rows of `OUTPUT` for the rows of `INPUT`."""
-    nodes = nodes.combine_chunks()
-    run_ids = nodes["run_id"].combine_chunks().dictionary_encode()
-    codes = values_of(run_ids.indices)
-    for begin, end in _ranges(codes):
-        run_id = run_ids.dictionary[int(codes[begin])].as_py()
-        for step, scenario, subject, time_ns in _run(nodes.slice(begin, end - begin)):
-            yield run_id, step, scenario, subject, time_ns
+    run_ids, names = _texts(rows["run_id"])
+    order = np.argsort(run_ids, kind="stable")
+    bounds = np.searchsorted(run_ids[order], np.arange(len(names) + 1))
+    columns = _columns(rows)
+    for run, (begin, end) in enumerate(itertools.pairwise(bounds.tolist())):
+        places = order[begin:end]
+        if len(places):
+            steps, kinds = _steps(columns, places)
+            for step, scenario, subject, time_ns in _run(steps, kinds):
+                yield names[run], step, scenario, subject, time_ns
 
 
-def steps_of(nodes: pa.Table) -> tuple[list[Step], list[str]]:
+def steps_of(rows: pa.Table) -> tuple[list[Step], list[str]]:
     """Return the steps of one run, and the names of its kinds by their number."""
-    kinds = nodes["kind"].combine_chunks().dictionary_encode()
-    kind_codes = values_of(kinds.indices)
-    numbers = values_of(nodes["step"].combine_chunks())
-    ranks, stages, replicas, batches, prev, sender, group_1, group_2, paper_group = (
-        values_of(nodes[name].combine_chunks())
-        for name in (
-            *("rank", "stage", "replica", "micro_batch", "prev", "sender"),
-            *("group_1", "group_2", "paper_group"),
-        )
-    )
-    groups = np.column_stack([group_1, group_2])
-    paper_groups = np.column_stack([paper_group, np.full_like(paper_group, -1)])
-    published = bool((replicas >= 0).all())
-    lengths = {
-        name: values_of(nodes[name].combine_chunks())
-        for name, kind in INPUT.items()
-        if kind == "BIGINT"
+    return _steps(_columns(rows), np.arange(rows.num_rows))
+
+
+def _columns(rows: pa.Table) -> tuple[Rows, dict[str, list[str]]]:
+    """Return columns by name, and the texts that the numbers in some of them mean."""
+    columns: dict[str, npt.NDArray[Any]] = {}
+    texts = {}
+    for name, kind in INPUT.items():
+        if kind == "VARCHAR":
+            columns[name], texts[name] = _texts(rows[name])
+        elif kind == "BOOLEAN":
+            columns[name] = _values(rows[name].cast(pa.uint8()))
+        else:
+            columns[name] = _values(rows[name])
+    return columns, texts
+
+
+def _steps(
+    columns: tuple[Rows, dict[str, list[str]]], places: npt.NDArray[np.int64]
+) -> tuple[list[Step], list[str]]:
+    """Return the steps of the run with the rows at some places, and the names of its kinds."""
+    given, texts = columns
+    rows = {name: column[places] for name, column in given.items()}
+    nodes = Nodes.of(rows, texts["part"])
+    found, kinds = np.unique(nodes.kinds, return_inverse=True)
+    keys = {
+        name: rows[name][nodes.rows] for name in ("step", "rank", "stage", "replica", "micro_batch")
     }
-    after = nodes["after"].combine_chunks()
-
-    def graphs(begin: int, end: int) -> tuple[Graph, Graph]:
+    lengths = {
+        "length_ns": nodes.length_ns,
+        "delay_ns": nodes.delay_ns,
+        "raw_ns": nodes.raw_ns,
+        **ideals(rows, nodes),
+    }
+    published = bool((keys["replica"] >= 0).all())
+    steps = []
+    for begin, end in itertools.pairwise([*nodes.first.tolist(), len(nodes.rows)]):
         part = slice(begin, end)
-        edges = [prev[part], sender[part]], after.slice(begin, end - begin)
-        graph = Graph.of(*edges, groups[part])
-        if not published or (groups[part] == paper_groups[part]).all():
-            return graph, graph
-        return graph, Graph.of([], edges[1], paper_groups[part])
-
-    steps = [
-        Step(
-            int(numbers[begin]),
-            *graphs(begin, end),
-            ranks[begin:end],
-            stages[begin:end],
-            replicas[begin:end],
-            batches[begin:end],
-            kind_codes[begin:end],
-            {name: array[begin:end] for name, array in lengths.items()},
+        low, high = np.searchsorted(nodes.after[0], [begin, end])
+        after = nodes.after[0][low:high] - begin, nodes.after[1][low:high] - begin
+        groups = np.where(nodes.groups[part] < 0, -1, nodes.groups[part] - begin)
+        before = [
+            np.where(array[part] < 0, -1, array[part] - begin)
+            for array in (nodes.prev, nodes.senders)
+        ]
+        graph = paper_graph = Graph.of(before, after, np.ascontiguousarray(groups[:, :2]))
+        if published and (groups[:, 0] != groups[:, 2]).any():
+            alone = np.column_stack([groups[:, 2], np.full_like(groups[:, 2], -1)])
+            paper_graph = Graph.of([], after, alone)
+        steps.append(
+            Step(
+                int(keys["step"][begin]),
+                graph,
+                paper_graph,
+                keys["rank"][part],
+                keys["stage"][part],
+                keys["replica"][part],
+                keys["micro_batch"][part],
+                kinds[part].astype(np.int32),
+                {name: array[part] for name, array in lengths.items()},
+            )
         )
-        for begin, end in _ranges(numbers)
-    ]
-    return steps, kinds.dictionary.to_pylist()
+    return steps, [texts["kind"][kind] for kind in found.tolist()]
 
 
-def _run(nodes: pa.Table) -> Iterator[tuple[int, str, str, int | None]]:
+def _run(steps: Sequence[Step], kinds: Sequence[str]) -> Iterator[tuple[int, str, str, int | None]]:
     """Yield step, scenario, subject and time of one run."""
-    steps, kinds = steps_of(nodes)
     sums = {"actual": 0, "peer": 0}
     for step in steps:
         x = step.lengths
@@ -159,7 +187,19 @@ def _worth_a_replay(steps: Iterable[Step], peer_ns: int) -> list[int]:
     return sorted(rank for rank, added in excess.items() if added >= _REPLAYED_FROM * peer_ns)
 
 
-def _ranges(values: npt.NDArray[Any]) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of equal neighbours."""
-    bounds = [0, *(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), len(values)]
-    return itertools.pairwise(bounds)
+def _texts(column: pa.ChunkedArray) -> tuple[Int32s, list[str]]:
+    """Return texts as numbers, and what they mean."""
+    array = column.combine_chunks()
+    if not pa.types.is_dictionary(array.type):
+        array = array.dictionary_encode()
+    return _values(array.indices).astype(np.int32), array.dictionary.to_pylist()
+
+
+def _values(array: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Return numbers, any for NULL; `to_numpy` would import pandas, which takes seconds."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    kind = np.dtype(str(array.type))
+    if not len(array):
+        return np.empty(0, kind)
+    return np.frombuffer(array.buffers()[1], kind)[array.offset : array.offset + len(array)]
