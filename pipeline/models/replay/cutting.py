@@ -56,6 +56,8 @@ def cut(
     seqs: Int64s,
     messages: Int64s,
     calls_first: Int32s,
+    calls_listed: Int32s,
+    calls_sub: Int32s,
     calls_begin: Int64s,
     calls_end: Int64s,
     ops: Int32s,
@@ -71,7 +73,8 @@ def cut(
     Args:
         lines: Per operation the number of its step and rank; operations of one are neighbours.
         messages: When the message before it starts; `NEVER` if there is none.
-        calls_first: Calls of operation `n` are those from calls_first[n] to calls_first[n + 1].
+        calls_first: With `calls_listed`, the calls of each operation; see `link`. They are put
+            into the order of `calls_sub`.
         ops: Filled with the operation of each node.
         calls: Filled with its call.
         pieces: Filled with its place in the operation: calls are odd, a message before it is -1.
@@ -90,7 +93,14 @@ def cut(
         free = starts[op]
         latest = starts[op]
         piece = 0
-        for call in range(calls_first[op], calls_first[op + 1]):
+        for i in range(calls_first[op], calls_first[op + 1]):
+            call, place = calls_listed[i], i
+            while place > calls_first[op] and calls_sub[calls_listed[place - 1]] > calls_sub[call]:
+                calls_listed[place] = calls_listed[place - 1]
+                place -= 1
+            calls_listed[place] = call
+        for i in range(calls_first[op], calls_first[op + 1]):
+            call = calls_listed[i]
             begin = min(ends[op], max(calls_begin[call], min(ends[op], latest)))
             end = max(min(ends[op], calls_end[call]), begin)
             pieces[node], nodes_from[node], nodes_to[node] = piece, min(ends[op], latest), begin

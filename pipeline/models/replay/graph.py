@@ -78,7 +78,10 @@ class Graph:
         inside: Int64s | None = None,
         delays: Int64s | None = None,
     ) -> list[int | None]:
-        """Return how long the step takes: per wanted key, with its nodes' lengths from `inside`."""
+        """Return how long the step takes: per wanted key, with its nodes' lengths from `inside`.
+
+        Without keys all nodes have key 0.
+        """
         if self.events is None:
             return [None for _ in wanted]
         nodes = len(outside)

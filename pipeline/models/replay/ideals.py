@@ -6,9 +6,10 @@ and chunk, over ranks, steps and micro-batches.
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
 
 import numpy as np
+import numpy.typing as npt
 
 from tracelake.models.replay.graph import linked
 from tracelake.models.replay.nodes import Nodes, Rows, numbered
@@ -24,17 +25,12 @@ def ideals(rows: Rows, nodes: Nodes) -> dict[str, Int64s]:
     """
     works, first = numbered(2 * rows["op"][nodes.rows].astype(np.int64) + nodes.comms, nodes.pieces)
     comms = nodes.comms[first]
-    means = _medians(nodes.raw_ns, works, len(first))
-    for work in np.flatnonzero(~comms):
-        means[work] = _rounded(nodes.raw_ns[works == work].sum(), (works == work).sum())
-
+    means = _ideals(nodes.raw_ns, works, ~comms)
     stages = rows["stage"][nodes.rows].astype(np.int64) << 32
     peers, first = numbered(works, stages + rows["chunk"][nodes.rows])
-    medians = _medians(nodes.length_ns, peers, len(first))
-    balanced, work_of = medians.copy(), works[first]
-    for work in np.flatnonzero(~comms):
-        alike = work_of == work
-        balanced[alike] = _rounded(medians[alike].sum(), alike.sum())
+    medians = _ideals(nodes.length_ns, peers, np.zeros(len(first), np.bool_))
+    over_stages = _ideals(medians, works[first], np.ones(len(comms), np.bool_))
+    balanced = np.where(comms[works[first]], medians, over_stages[works[first]])
     return {
         "peer_ns": medians[peers],
         "balanced_ns": balanced[peers],
@@ -42,20 +38,19 @@ def ideals(rows: Rows, nodes: Nodes) -> dict[str, Int64s]:
     }
 
 
-def _medians(values: Int64s, groups: Int32s, count: int) -> Int64s:
-    """Return the median of each group, half away from zero where it lies between two values."""
-    first, listed = linked(count, groups, np.arange(len(values), dtype=np.int32))
+def _ideals(values: Int64s, groups: Int32s, mean: npt.NDArray[np.bool_]) -> Int64s:
+    """Return the mean or the median of each group, half away from zero."""
+    first, listed = linked(len(mean), groups, np.arange(len(values), dtype=np.int32))
     ordered = values[listed]
-    found = np.empty(count, np.int64)
-    for group in range(count):
-        part = ordered[first[group] : first[group + 1]]
-        low, high = (len(part) - 1) // 2, len(part) // 2
-        part.partition((low, high))
-        found[group] = _rounded(part[low] + part[high], 2)
+    found = np.empty(len(mean), np.int64)
+    for group, (begin, end) in enumerate(itertools.pairwise(first.tolist())):
+        part = ordered[begin:end]
+        if mean[group]:
+            total, count = int(part.sum()), len(part)
+        else:
+            low, high = (len(part) - 1) // 2, len(part) // 2
+            part.partition((low, high))
+            total, count = int(part[low]) + int(part[high]), 2
+        whole = (2 * abs(total) + count) // (2 * count)
+        found[group] = whole if total >= 0 else -whole
     return found
-
-
-def _rounded(total: Any, count: Any) -> int:
-    """Return a quotient as a whole number, half away from zero."""
-    whole = (2 * abs(int(total)) + int(count)) // (2 * int(count))
-    return whole if total >= 0 else -whole

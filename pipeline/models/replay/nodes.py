@@ -24,6 +24,7 @@ from tracelake.models.replay.cutting import (
     meet,
     number,
 )
+from tracelake.models.replay.graph import linked
 from tracelake.models.replay.passes import Int32s, Int64s
 
 Rows = Mapping[str, npt.NDArray[Any]]
@@ -76,7 +77,7 @@ class Nodes:
             parts: What the numbers in the column `part` mean.
         """
         is_call, is_message, is_after = (
-            np.isin(rows["part"], [n for n, name in enumerate(parts) if name == wanted])
+            np.array([part == wanted for part in parts])[rows["part"]]
             for wanted in ("comm", "message", "after")
         )
         ops = np.flatnonzero(~(is_call | is_message | is_after))
@@ -87,8 +88,9 @@ class Nodes:
         op_of, source_of = _operations(rows, ops, sources)
 
         calls = np.flatnonzero(is_call & (op_of >= 0))
-        calls = calls[np.lexsort((rows["sub"][calls], op_of[calls]))]
-        counts = np.bincount(op_of[calls], minlength=len(ops))
+        calls_first, calls_listed = linked(
+            len(ops), op_of[calls].astype(np.int32), np.arange(len(calls), dtype=np.int32)
+        )
         messages = np.flatnonzero(is_message & (op_of >= 0))
         message_of = np.full(len(ops), -1, np.int64)
         message_of[op_of[messages]] = messages
@@ -99,8 +101,8 @@ class Nodes:
         start, end = np.empty(size, np.int64), np.empty(size, np.int64)
         cut(
             lines, rows["from_ns"][ops], rows["to_ns"][ops], rows["seq"][ops], message_ns,
-            np.concatenate([[0], np.cumsum(counts)]).astype(np.int32),
-            rows["from_ns"][calls], rows["to_ns"][calls], op, call, pieces, start, end,
+            calls_first, calls_listed, rows["sub"][calls], rows["from_ns"][calls],
+            rows["to_ns"][calls], op, call, pieces, start, end,
         )  # fmt: skip
         own = rows_of = ops[op]
         if len(calls):
@@ -112,7 +114,7 @@ class Nodes:
         follows[1:] = (np.diff(lines[op]) == 0) & ~streams[1:]
         first = np.flatnonzero(np.diff(step_of, prepend=-1))
 
-        whole = (own == rows_of) & (pieces == 2 * counts[op])
+        whole = (own == rows_of) & (pieces == 2 * np.diff(calls_first)[op])
         roles = np.array([_ROLES.get(part, OTHER) for part in parts], np.int32)
         groups, latest, senders = _met(
             np.where(whole | (call >= 0), rows["call"][own].view(np.int64), 0),
