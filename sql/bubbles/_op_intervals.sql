@@ -11,7 +11,7 @@
 -- @column overlap_ns BIGINT ns | Time that operations before it had taken already: a fault of the trace, never counted twice.
 WITH timed AS (
     SELECT
-        run_id, rank, o.step, o.seq, o.op, o.kind, o.phase,
+        run_id, rank, o.stage, o.step, o.seq, o.micro_batch, o.chunk, o.op, o.kind, o.phase,
         aligned_ns(o.start_ns, k.offset_ns, k.drift, k.origin_ns) AS start_ns,
         aligned_ns(o.end_ns, k.offset_ns, k.drift, k.origin_ns) AS end_ns,
         CASE
@@ -43,7 +43,7 @@ cut AS (
     SELECT *, least(greatest(start_ns, taken_ns), end_ns) AS from_ns FROM ordered
 )
 SELECT
-    run_id, rank, step, seq, op, kind, phase, part, start_ns, end_ns, from_ns,
+    run_id, rank, stage, step, seq, micro_batch, chunk, op, kind, phase, part, start_ns, end_ns, from_ns,
     end_ns AS to_ns,
     CASE WHEN coalesce(fused, false) THEN 0 ELSE from_ns - start_ns END AS overlap_ns
 FROM cut

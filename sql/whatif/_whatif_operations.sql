@@ -25,7 +25,8 @@ WITH names AS (
 ),
 intervals AS (
     SELECT
-        o.*,
+        o.run_id, o.rank, o.stage, o.step, o.seq, o.micro_batch, o.chunk, o.op, o.part,
+        o.start_ns, o.end_ns, o.from_ns, o.to_ns,
         o.part = 'p2p_send' AND o.from_ns > o.start_ns AND o.overlap_ns = 0 AS fused
     FROM _op_intervals AS o
     JOIN _whatif_scope AS s USING (run_id)
@@ -60,13 +61,12 @@ SELECT
         ELSE c.kind
     END AS kind,
     o.part IN ('p2p_send', 'p2p_recv') OR coalesce(n.collective, false) AS comm,
-    p.stage, coalesce(p.chunk, 0) AS chunk, p.micro_batch, NULL::INTEGER AS replica,
+    o.stage, coalesce(o.chunk, 0) AS chunk, o.micro_batch, NULL::INTEGER AS replica,
     coalesce(i.calls, 0) AS calls, o.from_ns, o.to_ns,
     CASE WHEN i.calls IS NULL THEN c.call END AS call,
     f.sent_call, n.tick_ns
 FROM intervals AS o
 JOIN names AS n USING (run_id, op)
-JOIN ops AS p USING (run_id, rank, seq)
 LEFT JOIN inside AS i USING (run_id, rank, seq)
 LEFT JOIN whole AS c USING (run_id, rank, seq)
 LEFT JOIN fused AS f USING (run_id, rank, seq)

@@ -7,10 +7,13 @@
 WITH kinds AS (
     SELECT run_id, kind FROM _whatif_operations
     UNION
-    SELECT c.run_id, call_kind(c.collective, c.group_kind)
-    FROM _comm_matches AS c
-    SEMI JOIN _whatif_operations AS o USING (run_id, rank, seq)
-    WHERE c.sub > 0 AND replayed(c.matched, c.group_size, c.begin_ns, c.finish_ns)
+    SELECT run_id, call_kind(collective, group_kind)
+    FROM (
+        SELECT DISTINCT c.run_id, c.collective, c.group_kind
+        FROM _comm_matches AS c
+        SEMI JOIN (FROM _whatif_operations WHERE calls > 0) AS o USING (run_id, rank, seq)
+        WHERE c.sub > 0 AND replayed(c.matched, c.group_size, c.begin_ns, c.finish_ns)
+    ) AS called
     UNION
     SELECT o.run_id, 'send_recv:' || split_part(o.op, '_', 1)
     FROM _whatif_operations AS o
