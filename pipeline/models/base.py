@@ -153,11 +153,8 @@ def select_parts(
         enums: Column -> ENUM type that it is cast to instead of its declared type.
         movable: Read below the DuckDB variable `lake` where it is set: see `point_views`.
     """
-    nulls = ", ".join(f"NULL::{c.type} AS {quoted(c.name)}" for c in table.columns)
-    nothing = f"SELECT {nulls} WHERE false"
-    shown = ", ".join(
-        f"{quoted(c.name)}::{enums.get(c.name, c.type)} AS {quoted(c.name)}" for c in table.columns
-    )
+    types = {c.name: enums.get(c.name, c.type) for c in table.columns}
+    shown = ", ".join(f"{quoted(name)}::{kind} AS {quoted(name)}" for name, kind in types.items())
     selects = []
     for packed in (False, True):
         meant = _meant(only, dead) if packed else ""
@@ -168,9 +165,16 @@ def select_parts(
             )
         if lacking := [part for part in found if part in older]:
             rows = _read(base, lacking, packed=packed, movable=movable, union=True)
-            known = f"{nothing} UNION ALL BY NAME FROM {rows}{meant}"
+            declared = _nothing({c.name: c.type for c in table.columns})
+            known = f"{declared} UNION ALL BY NAME FROM {rows}{meant}"
             selects.append(f"SELECT {shown} FROM ({_filled(table, known)})")
-    return " UNION ALL ".join(selects) or nothing
+    return " UNION ALL ".join(selects) or _nothing(types)
+
+
+def _nothing(types: Mapping[str, str]) -> str:
+    """Return SELECT of no rows with columns of these types."""
+    nulls = ", ".join(f"NULL::{kind} AS {quoted(name)}" for name, kind in types.items())
+    return f"SELECT {nulls} WHERE false"
 
 
 def _filled(table: Table, known: str) -> str:
