@@ -16,7 +16,7 @@ WITH contradicted AS (
             count(*) FILTER (early_ns > 1000000) AS odd_calls
         FROM _comm_calls
         WHERE early_ns IS NOT NULL
-        GROUP BY run_id, group_kind, lowest_rank, lowest_collective
+        GROUP BY run_id, group_kind, collective, lowest_rank, lowest_sends
     ) AS groups
     ANTI JOIN (SELECT DISTINCT run_id FROM ops WHERE stream = 'compute') AS placed USING (run_id)
     GROUP BY run_id

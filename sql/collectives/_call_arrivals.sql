@@ -1,8 +1,15 @@
--- Matched calls of several ranks, with when their members arrived, on one clock or on related ones.
+-- Calls with when their members arrived, on one clock or on related ones.
 -- @internal
 -- @grain run_id, identity
 -- @column identity UBIGINT | Equal for the members of a call.
--- @column aligned BOOLEAN | The members' times can be compared: one clock, or clocks that were related.
+-- @column peers BIGINT ranks | Members seen but one.
+-- @column matched BOOLEAN | All members of the group were seen making this call, if there are several with times.
+-- @column lowest_rank INTEGER | Lowest member of a matched call.
+-- @column lowest_seq BIGINT | Operation that it is, or is part of, on that rank.
+-- @column lowest_sub INTEGER | Its number within that operation; 0 for the operation itself.
+-- @column shortest_ns BIGINT ns | Shortest duration among the members of a matched call.
+-- @column largest_bytes BIGINT bytes | Largest input tensor among them.
+-- @column aligned BOOLEAN | It is matched, of several ranks, and their times can be compared: one clock, or clocks that were related. Else what follows is NULL.
 -- @column open_ns BIGINT ns | How far off the difference of two members' times can be; 0 on one clock.
 -- @column first_start_ns BIGINT ns | When the first member arrived.
 -- @column last_start_ns BIGINT ns | When the last member arrived.
@@ -14,63 +21,76 @@ WITH clocks AS (
     SELECT *, min(rank) OVER (PARTITION BY run_id, clock) AS clock_rank
     FROM clock_offsets
 ),
+shared AS (
+    -- Runs on one clock: the times are those that were read.
+    SELECT n.run_id
+    FROM _rank_slots AS n
+    LEFT JOIN clocks AS k USING (run_id, rank)
+    GROUP BY n.run_id
+    HAVING count(k.clock_rank) = count(*) AND count(DISTINCT k.clock_rank) = 1
+        AND bool_and(coalesce(k.offset_ns, 0) = 0 AND coalesce(k.drift, 0) = 0)
+),
+calls AS (
+    SELECT c.*, c.matched AND c.members > 1 AS several, s.run_id IS NOT NULL AS shared
+    FROM _comm_calls AS c
+    LEFT JOIN shared AS s USING (run_id)
+),
 members AS (
     SELECT
-        i.run_id, i.identity, i.rank, i.collective, k.clock_rank,
+        i.run_id, i.identity, i.rank, i.collective, c.members, k.clock_rank,
         aligned_ns(i.start_ns, k.offset_ns, k.drift, k.origin_ns) AS begin_ns,
         aligned_ns(i.end_ns, k.offset_ns, k.drift, k.origin_ns) AS finish_ns
     FROM _comm_identities AS i
-    SEMI JOIN (SELECT run_id, identity FROM _comm_calls WHERE matched AND members > 1) AS calls
-        USING (run_id, identity)
+    JOIN calls AS c USING (run_id, identity)
     LEFT JOIN clocks AS k USING (run_id, rank)
+    WHERE c.several AND NOT c.shared
 ),
 by_clock AS (
     SELECT
         run_id, identity, clock_rank,
-        count(*) AS seen,
+        count(*) = any_value(members) AND clock_rank IS NOT NULL AS one_clock,
         min(begin_ns) AS first_start_ns,
         max(begin_ns) AS last_start_ns,
         max(begin_ns) FILTER (collective = 'send') AS sent_ns,
         max(finish_ns) FILTER (collective = 'recv') AS received_ns,
-        -- The latest start and, of equal ones, the lowest rank in one number.
-        max(begin_ns::HUGEINT * 4294967296 - rank) AS last_start
+        max(begin_ns * 4294967296::HUGEINT - rank) AS last
     FROM members
     GROUP BY run_id, identity, clock_rank
 ),
-on_one_clock AS (
-    SELECT b.*, b.seen = c.members AND b.clock_rank IS NOT NULL AS one_clock
-    FROM by_clock AS b
-    JOIN _comm_calls AS c USING (run_id, identity)
-),
-several_clocks AS (
+compared AS (
     SELECT
         b.run_id,
         b.identity,
-        bool_and(k.offset_ns IS NOT NULL) AS aligned,
+        bool_or(b.one_clock) OR bool_and(k.offset_ns IS NOT NULL) AS aligned,
         clocks_open_ns(k.anchor, k.near_ns, k.uncertainty_ns) AS open_ns,
         min(b.first_start_ns) AS first_start_ns,
         max(b.last_start_ns, 2) AS latest_ns,
         max(b.sent_ns) AS sent_ns,
         max(b.received_ns) AS received_ns,
-        max(b.last_start) AS last_start
-    FROM on_one_clock AS b
+        -- Between clocks the last is known only if the next one came earlier than they can be off.
+        CASE WHEN bool_or(b.one_clock) OR latest_ns[1] - latest_ns[2] >= open_ns
+            THEN (latest_ns[1] * 4294967296::HUGEINT - max(b.last))::INTEGER
+        END AS last_rank
+    FROM by_clock AS b
     LEFT JOIN clocks AS k ON k.run_id = b.run_id AND k.rank = b.clock_rank
-    WHERE NOT b.one_clock
     GROUP BY b.run_id, b.identity
 )
 SELECT
-    run_id, identity,
-    true AS aligned,
-    0::BIGINT AS open_ns,
-    first_start_ns, last_start_ns, sent_ns, received_ns,
-    (last_start_ns::HUGEINT * 4294967296 - last_start)::INTEGER AS last_rank
-FROM on_one_clock
-WHERE one_clock
-UNION ALL
-SELECT
-    run_id, identity, aligned, open_ns, first_start_ns, latest_ns[1], sent_ns, received_ns,
-    -- Between clocks the last is known only if the next one came earlier than they can be off.
-    CASE WHEN latest_ns[1] - latest_ns[2] >= open_ns
-        THEN (latest_ns[1]::HUGEINT * 4294967296 - last_start)::INTEGER
-    END
-FROM several_clocks
+    c.run_id, c.identity, c.members - 1 AS peers, c.matched,
+    CASE WHEN c.matched THEN c.lowest_rank END AS lowest_rank,
+    CASE WHEN c.matched THEN c.lowest_seq END AS lowest_seq,
+    CASE WHEN c.matched THEN c.lowest_sub END AS lowest_sub,
+    CASE WHEN c.matched THEN c.shortest_ns END AS shortest_ns,
+    CASE WHEN c.matched THEN c.largest_bytes END AS largest_bytes,
+    c.several AND (c.shared OR coalesce(a.aligned, false)) AS aligned,
+    CASE WHEN c.shared AND c.several THEN 0 WHEN a.aligned THEN a.open_ns END AS open_ns,
+    CASE WHEN c.shared AND c.several THEN c.first_start_ns WHEN a.aligned THEN a.first_start_ns END
+        AS first_start_ns,
+    CASE WHEN c.shared AND c.several THEN c.last_start_ns WHEN a.aligned THEN a.latest_ns[1] END
+        AS last_start_ns,
+    CASE WHEN c.shared AND c.several THEN c.sent_ns WHEN a.aligned THEN a.sent_ns END AS sent_ns,
+    CASE WHEN c.shared AND c.several THEN c.received_ns WHEN a.aligned THEN a.received_ns END
+        AS received_ns,
+    CASE WHEN c.shared AND c.several THEN c.last_rank WHEN a.aligned THEN a.last_rank END AS last_rank
+FROM calls AS c
+LEFT JOIN compared AS a USING (run_id, identity)

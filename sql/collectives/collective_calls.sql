@@ -91,7 +91,8 @@ timed AS (
     FROM judged
 )
 SELECT
-    run_id, call, rank, stage, step, collective, group_kind, dtype, size_bytes, overlapped,
+    run_id, concat_ws(':', lowest_rank, lowest_seq, lowest_sub) AS call, rank, stage, step,
+    collective, group_kind, dtype, size_bytes, overlapped,
     ns_to_ms(duration_ns) AS duration_ms, ns_to_ms(time_ns) AS time_ms,
     CASE
         WHEN time_ns IS NULL THEN NULL
