@@ -30,7 +30,9 @@ WITH placed AS (
             WHEN c.group_size IS NOT NULL THEN 'printed'
             ELSE g.group_size_source
         END AS group_size_source,
-        hash(
+        d.step IS NULL AND (p.pass_number IS NOT NULL OR p.passes IS NULL OR NOT in_pass)
+            AS numbered,
+        CASE WHEN members IS NOT NULL AND numbered THEN hash(
             c.step,
             c.group_kind,
             members,
@@ -42,11 +44,9 @@ WITH placed AS (
             c.parent_op,
             CASE WHEN in_pass THEN p.passes END,
             CASE WHEN in_pass THEN p.pass_number END
-        ) AS alike,
+        ) END AS alike,
         -- One number to sort by: the keys themselves make the sort several times as long.
-        hash(c.run_id, c.rank, alike) AS series,
-        d.step IS NULL AND (p.pass_number IS NOT NULL OR p.passes IS NULL OR NOT in_pass)
-            AS numbered
+        hash(c.run_id, c.rank, alike) AS series
     FROM comms AS c
     JOIN runs AS r USING (run_id)
     JOIN _rank_slots AS n USING (run_id, rank)
@@ -60,7 +60,7 @@ SELECT
     * EXCLUDE (message, in_pass, members, alike, series, numbered),
     coalesce(sub_seq, 0) AS sub,
     CASE
-        WHEN members IS NOT NULL AND numbered THEN hash(
+        WHEN alike IS NOT NULL THEN hash(
             alike,
             count(*) OVER (PARTITION BY series),
             row_number() OVER (PARTITION BY series ORDER BY seq, sub_seq)

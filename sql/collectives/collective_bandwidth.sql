@@ -24,13 +24,22 @@ WITH once AS (
     JOIN runs AS r USING (run_id)
     WHERE c.rank = c.lowest_rank
 ),
-best AS (
+parts AS (
+    -- Matched calls and the others apart.
     SELECT
-        *,
-        matched = bool_or(matched) OVER (
-            PARTITION BY run_id, collective, group_kind, dtype, size_bytes, overlapped
-        ) AS counts
+        run_id, collective, group_kind, dtype, size_bytes, overlapped, matched,
+        min(size_convention) AS size_convention,
+        min(group_size) AS group_size,
+        min(group_size_source) AS group_size_source,
+        count(*) AS calls,
+        count(*) FILTER (coarse) AS coarse_calls,
+        quantile_cont(time_ms, [0.5, 0.95]) AS times_ms,
+        quantile_cont(algbw_gbps, 0.5) AS algbw_p50_gbps,
+        quantile_cont(busbw_gbps, 0.5) AS busbw_p50_gbps,
+        min(time_basis) AS time_basis,
+        CASE WHEN count(busbw_gbps) = 0 THEN min(reason) END AS reason
     FROM once
+    GROUP BY ALL
 )
 SELECT
     run_id,
@@ -42,14 +51,14 @@ SELECT
     min(size_convention) AS size_convention,
     min(group_size) AS group_size,
     min(group_size_source) AS group_size_source,
-    count(*) AS calls,
-    count(*) FILTER (coarse) AS coarse_calls,
-    quantile_cont(time_ms, 0.5) FILTER (counts) AS time_p50_ms,
-    quantile_cont(time_ms, 0.95) FILTER (counts) AS time_p95_ms,
-    quantile_cont(algbw_gbps, 0.5) FILTER (counts) AS algbw_p50_gbps,
-    quantile_cont(busbw_gbps, 0.5) FILTER (counts) AS busbw_p50_gbps,
-    min(time_basis) FILTER (counts) AS time_basis,
-    count(*) FILTER (matched) AS matched_calls,
-    CASE WHEN count(busbw_gbps) FILTER (counts) = 0 THEN min(reason) FILTER (counts) END AS reason
-FROM best
+    sum(calls)::BIGINT AS calls,
+    sum(coarse_calls)::BIGINT AS coarse_calls,
+    arg_max_null(times_ms[1], matched) AS time_p50_ms,
+    arg_max_null(times_ms[2], matched) AS time_p95_ms,
+    arg_max_null(algbw_p50_gbps, matched) AS algbw_p50_gbps,
+    arg_max_null(busbw_p50_gbps, matched) AS busbw_p50_gbps,
+    arg_max_null(time_basis, matched) AS time_basis,
+    coalesce(sum(calls) FILTER (matched), 0)::BIGINT AS matched_calls,
+    arg_max_null(reason, matched) AS reason
+FROM parts
 GROUP BY run_id, collective, group_kind, dtype, size_bytes, overlapped
