@@ -30,17 +30,28 @@ counted AS (
     SELECT
         *,
         count(*) OVER (PARTITION BY own) AS times,
-        row_number() OVER (PARTITION BY own ORDER BY seq) AS number,
-        coalesce(place <= lag(place) OVER (PARTITION BY series ORDER BY seq), true) AS begins
+        row_number() OVER (PARTITION BY own ORDER BY seq) AS number
     FROM placed
 ),
-numbered AS (
+sums AS (
+    SELECT series, max(times) AS passes, min(times) < passes AS uneven
+    FROM counted
+    GROUP BY series
+),
+begins AS (
+    -- Where operations of one name are fewer than of another, the passes are told by their order.
     SELECT
-        *,
-        max(times) OVER (PARTITION BY series) AS passes,
+        run_id, rank, seq, series,
+        coalesce(place <= lag(place) OVER (PARTITION BY series ORDER BY seq), true) AS begins
+    FROM counted
+    SEMI JOIN (SELECT series FROM sums WHERE uneven) AS lost USING (series)
+),
+begun AS (
+    SELECT
+        run_id, rank, seq,
         count(*) FILTER (begins) OVER (PARTITION BY series) AS begun,
         count(*) FILTER (begins) OVER (PARTITION BY series ORDER BY seq) AS begun_before
-    FROM counted
+    FROM begins
 )
 SELECT
     run_id,
@@ -48,4 +59,6 @@ SELECT
     seq,
     CASE WHEN times = passes THEN number WHEN begun = passes THEN begun_before END AS pass_number,
     passes
-FROM numbered
+FROM counted
+JOIN sums USING (series)
+LEFT JOIN begun USING (run_id, rank, seq)
