@@ -179,7 +179,7 @@ def test_incidents_come_first_with_cause_and_links(browser: Browser, path: Path)
     assert "rank 2" in said
     assert "since Mar 8, 2025" in said
     assert "GPU h a day" in said
-    assert "300.0 → 350.0 ms (+16.7 % against the baseline)" in said
+    assert "300.00 ms → 350.00 ms (+16.7 % against the baseline)" in said
     dots = card.locator("svg.dates circle")
     assert dots.count() == 12
     assert card.locator("svg.dates circle.own").count() == 1
@@ -214,7 +214,7 @@ def test_two_runs_are_compared_on_the_page(browser: Browser, path: Path) -> None
     svg = compare.locator("svg")
     svg.wait_for()
     assert svg.get_attribute("aria-label") == (
-        "Operations of a step: 300.0 ms before, 350.0 ms after"
+        "Operations of a step: 300.00 ms before, 350.00 ms after"
     )
 
 

@@ -270,8 +270,8 @@ def test_a_log_gets_a_line_now_and_then(said: Said, monkeypatch: pytest.MonkeyPa
         now[0] += 8.0
         bar.advance(5_000_000, 1, 0)
     assert said() == [
-        "read 25.0 of 100.0 MB, 2.5 MB/s, 0:00:30 left, 0 of 10 files",
-        "read 35.0 of 100.0 MB, 1.8 MB/s, 0:00:38 left, 4 of 10 files, 4 rejected",
+        "read 25.00 MB of 100.00 MB, 2.50 MB/s, 0:00:30 left, 0 of 10 files",
+        "read 35.00 MB of 100.00 MB, 1.75 MB/s, 0:00:38 left, 4 of 10 files, 4 rejected",
     ]
     with Console().bar() as bar:
         bar.planned(1, 1, 100_000_000)
@@ -279,8 +279,8 @@ def test_a_log_gets_a_line_now_and_then(said: Said, monkeypatch: pytest.MonkeyPa
             now[0] += at
             bar.advance(1_000_000, 0, 0)
     assert said() == [
-        "read 1.0 of 100.0 MB, 0.1 MB/s, 0 of 1 file",
-        "read 2.0 of 100.0 MB, 0.0 MB/s, 1:39:38 left, 0 of 1 file",
+        "read 1.00 MB of 100.00 MB, 90.91 kB/s, 0 of 1 file",
+        "read 2.00 MB of 100.00 MB, 27.78 kB/s, 1:39:38 left, 0 of 1 file",
     ]
     with Console(quiet=True).bar() as bar:
         bar.planned(1, 1, 10)

@@ -126,7 +126,7 @@ def test_attention_lists_what_is_wrong_and_nothing_else(page: Node) -> None:
     assert list(told) == ["straggler", "unreadable", "rejects", "incomplete"]
     (straggler,) = told["straggler"]
     assert straggler.startswith("slow: rank 2 (stage 0): forward_step took 1.62 times as long")
-    assert " It cost 0.6 GPU seconds at most. " in straggler
+    assert " It cost 0.6 GPU s at most. " in straggler
     assert straggler.endswith("Compare what rank 2 computes with its peers.")
     assert told["unreadable"][0].startswith("log: log.txt: cut, 2 times, first in line 7")
     assert told["rejects"][0].startswith("log: Lines rejected: 2 (")
@@ -160,7 +160,7 @@ def test_attention_names_what_was_slow_again_and_again_the_dearest_first(tmp_pat
     page = write(lake, tmp_path / "page.html")
     cheap, dear = (
         f"rank 2: forward_step took {slowdown:.2f} times as long as the median of 3 peers in 3 of 3"
-        f" runs, last in {config}3. It cost {4 * lost / 1000:.2g} GPU seconds at most."
+        f" runs, last in {config}3. It cost {4 * lost / 1000:.3g} GPU s at most."
         for config, slowdown, lost in (("c", 130 / 80, 150), ("d", 180 / 80, 300))
     )
     told = [item.text for item in page.by_id("recurring").all("li")]
@@ -218,7 +218,7 @@ def test_a_run_of_a_trace_shows_its_figures(page: Node) -> None:
     )
     assert windows[0] == ("0", "280.00", "20.00", "50.00")
     assert windows[2] == ("2", "330.00", "20.00", "0.00")
-    balance = figures(run, "Balance of stages", "stage", "micro batch (ms)", "share (%)")
+    balance = figures(run, "Balance of stages", "stage", "micro-batch (ms)", "share (%)")
     assert balance == [("0", "350.00", "100.0")]
     (call,) = run.section("Communication: time and bandwidth by size").table()
     assert (call["size"], call["group size"], call["calls"]) == ("1.00 MB", "4", "3")
@@ -232,8 +232,8 @@ def test_a_run_says_what_equal_peers_would_save(page: Node) -> None:
     section = page.by_id("run-slow").section("What if")
     pieces = [part.text for part in section.all("p", "legend")[0].all("span")]
     assert pieces == [
-        "300.0 ms with equal peers",
-        "50.0 ms for slower peers (S 1.167)",
+        "300.00 ms with equal peers",
+        "50.00 ms for slower peers (S 1.167)",
         "cause: one rank",
     ]
     widths = [part.attrs["style"] for part in section.all("div", "stack")[0].all("i")]

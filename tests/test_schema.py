@@ -10,6 +10,8 @@ import pytest
 
 from tests.conftest import ROOT
 from tracelake.base.errors import ContractError
+from tracelake.base.figures import unit_of
+from tracelake.models import catalog
 from tracelake.schema import tables as schema
 
 
@@ -24,6 +26,18 @@ def schemas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield folder
     schema.columns.cache_clear()
     schema.tables.cache_clear()
+
+
+def test_names_of_columns_say_their_declared_units() -> None:
+    """Figures are printed by the unit that a name says, where only the name is known."""
+    relations = [
+        *catalog().columns.values(),
+        *(table.columns for table in schema.tables().values()),
+    ]
+    said = {(c.name, unit_of(c.name), c.unit) for columns in relations for c in columns}
+    other = {each for each in said if each[1] and each[2] and each[1] != each[2]}
+    assert not other
+    assert ("step_p50_ms", "ms", "ms") in said
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_show_prints_the_figures_of_the_warehouse(tracelake: Command, lake: Path
         "bubble 35.5 % theory 33.3 %",
         "communication 24.0 % of the pipeline windows, inside operations",
         "bus bandwidth 4.00 GB/s of all_reduce embedding float32 51642368 bytes",
-        "stragglers 1 76.59 ms lost, 0.0001702 GPU hours",
+        "stragglers 1 76.59 ms lost, 0.613 GPU s",
         "Ranks 7 ok, 1 straggler",
         "2 0 straggler 1.30 x 4 of 4 76.59 ms",
         "send pp of 2 1.05 MB float16 64 17.28 ms 0.27 ms 0.27 ms 3.88 GB/s 3.88 GB/s",

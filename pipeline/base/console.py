@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import tracelake
 from tracelake.base.errors import TracelakeError, next_step
+from tracelake.base.figures import amount, count
 from tracelake.base.text import counted, printable
 
 if TYPE_CHECKING:
@@ -220,15 +221,15 @@ class IngestBar:
             )
 
     def _counts(self) -> str:
-        files = f"{self._files_done:,} of {counted(self._files, 'file')}"
-        return f"{files}, {self._rejected:,} rejected" if self._rejected else files
+        files = f"{count(self._files_done)} of {counted(self._files, 'file')}"
+        return f"{files}, {count(self._rejected)} rejected" if self._rejected else files
 
     def _line(self, now: float) -> str:
         seconds = now - self._began
         rate = self._weight_done / seconds if seconds else 0.0
         pieces = [
-            f"read {self._weight_done / 1e6:,.1f} of {self._weight / 1e6:,.1f} MB",
-            f"{rate / 1e6:,.1f} MB/s",
+            f"read {amount(self._weight_done)} of {amount(self._weight)}",
+            f"{amount(rate)}/s",
             self._left(now),
             self._counts(),
         ]

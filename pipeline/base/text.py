@@ -6,20 +6,9 @@ import json
 import re
 import unicodedata
 
-_BYTES = ("kB", "MB", "GB", "TB")
 # Characters that JSON does not escape: delete, controls beyond ASCII, marks that reverse text,
 # and characters that some readers take for a line end.
 _UNSAFE = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
-
-
-def amount(size: int) -> str:
-    """Return bytes in the unit that leaves one to three digits before the point."""
-    if abs(size) < 1000:
-        return f"{size} B"
-    power = 1
-    while power < len(_BYTES) and abs(size) >= 999_995 * 1000 ** (power - 1):
-        power += 1
-    return f"{size / 1000**power:.2f} {_BYTES[power - 1]}"
 
 
 def counted(count: int, noun: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import typer
 
 from tracelake.base.errors import UsageError
+from tracelake.base.figures import amount
 from tracelake.base.memory_limit import engine_limit
 from tracelake.base.metrics import count, phase
 from tracelake.base.text import counted, printable
@@ -203,9 +204,7 @@ def write_page(
             links=links,
         )
     count(report_bytes=written.bytes)
-    console.say(
-        f"report: {counted(written.runs, 'run')}, {written.bytes / 1e6:.2f} MB, {written.path}"
-    )
+    console.say(f"report: {counted(written.runs, 'run')}, {amount(written.bytes)}, {written.path}")
     return written
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracelake.base.errors import UsageError
+from tracelake.base.figures import amount
 from tracelake.base.metrics import count, phase
-from tracelake.base.text import amount, counted
+from tracelake.base.text import counted
 from tracelake.cli.app import app
 from tracelake.cli.complete import complete_run
 from tracelake.cli.job_steps import bring_up

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from tracelake.base.figures import amount, count
 from tracelake.base.text import counted, printable
 from tracelake.formats import Format
 from tracelake.formats.ledger import EXPANDED_TOO_FAR
@@ -115,12 +116,12 @@ class IngestReport:
     def as_lines(self) -> list[str]:
         """Return the report in a few lines for people."""
         by_status = Counter(run.status for run in self.runs)
-        states = ", ".join(f"{by_status[s]:,} {s}" for s in Status if by_status[s])
+        states = ", ".join(f"{count(by_status[s])} {s}" for s in Status if by_status[s])
         lines = [f"{counted(len(self.runs), 'run')}: {states}"]
         if self.changed:
             read = sum(run.lines for run in self.runs)
             lines.append(
-                f"read {self.bytes / 1e6:,.1f} MB, {read:,} lines, {self.rejected:,} rejected"
+                f"read {amount(self.bytes)}, {count(read)} lines, {count(self.rejected)} rejected"
             )
         else:
             lines.append("nothing to write: the lake already has all of this")
@@ -144,7 +145,7 @@ class IngestReport:
             noun, rest = _SKIPPED[reason]
             names = sorted(label_of(skip) for skip in self.skips if skip["reason"] == reason)
             if names:
-                more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+                more = f" and {count(len(names) - _NAMED)} more" if len(names) > _NAMED else ""
                 first = printable(", ".join(names[:_NAMED]))
                 lines.append(f"skipped {counted(len(names), noun)}{rest}: {first}{more}")
         return lines

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tracelake.base.errors import CheckFailedError, InputError, UsageError
+from tracelake.base.figures import percent
 from tracelake.base.text import counted, printable
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ def too_many_bad_lines(runs: Iterable[Understood], max_bad_ratio: float) -> Inpu
     return InputError(
         f"{counted(len(bad), 'run')} with more bad lines than --max-bad-ratio"
         f" {max_bad_ratio:g} allows; worst is {worst.run_id}:"
-        f" {worst.rejected} of its lines rejected ({worst.bad_ratio:.1%})",
+        f" {worst.rejected} of its lines rejected ({percent(worst.bad_ratio)})",
         hint="all of it is in the lake; look with: tracelake query"
         " 'FROM rejects JOIN sources USING (run_id, source_id)'",
     )

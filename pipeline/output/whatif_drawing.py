@@ -7,6 +7,7 @@ from html import escape
 
 import numpy as np
 
+from tracelake.base.figures import milliseconds
 from tracelake.warehouse.whatif import Replayed
 
 _WIDTH, _ROW, _LEFT, _TOP = 1000, 14, 70, 24
@@ -34,7 +35,7 @@ def draw_step(replayed: Replayed, asked: str) -> str:
     titles = (f"step {step.number} as it was", f"with {asked}")
     for number, (end, title) in enumerate(zip(ends, titles, strict=True)):
         top = number * height
-        text = f"{title}: {end.max() / 1e6:.1f} ms"
+        text = f"{title}: {milliseconds(end.max() / 1e6)}"
         parts.append(f'<text x="{_LEFT}" y="{top + 15}" font-weight="bold">{escape(text)}</text>')
         for row, rank in enumerate(ranks):
             y = top + _TOP + row * _ROW

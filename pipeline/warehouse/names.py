@@ -12,6 +12,7 @@ from typing import NamedTuple
 import duckdb
 
 from tracelake.base.errors import UsageError
+from tracelake.base.figures import count
 from tracelake.models.base import engine_errors
 
 LATEST = "latest"
@@ -94,13 +95,13 @@ def meant_run(text: str, runs: Iterable[NamedRun]) -> str:
 def _only(text: str, meant: Sequence[NamedRun]) -> str:
     if len(meant) > 1:
         raise UsageError(
-            f"{text!r} matches {len(meant):,} runs", hint=f"use one of {_listed(meant)}"
+            f"{text!r} matches {count(len(meant))} runs", hint=f"use one of {_listed(meant)}"
         )
     return meant[0].run_id
 
 
 def _listed(runs: Sequence[NamedRun]) -> str:
-    more = f" and {len(runs) - _SHOWN:,} more" if len(runs) > _SHOWN else ""
+    more = f" and {count(len(runs) - _SHOWN)} more" if len(runs) > _SHOWN else ""
     copies = Counter(run.short for run in runs)  # a copy has the hash of its original
     shown = [str(run) if copies[run.short] == 1 else run.run_id for run in runs[:_SHOWN]]
     return ", ".join(shown) + more

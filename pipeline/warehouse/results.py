@@ -16,6 +16,7 @@ import pyarrow as pa
 from rich.cells import cell_len
 
 from tracelake.base.errors import UsageError
+from tracelake.base.figures import count
 from tracelake.base.text import json_text, printable
 from tracelake.warehouse.values import jsonable, rows_of, values_of
 
@@ -91,7 +92,7 @@ def _write_table(reader: pa.RecordBatchReader, out: TextIO) -> None:
     else:
         out.writelines(f"{line}\n" for line in _lines(names, right, rows))
     if more:
-        out.write(f"({more:,} more rows; --format csv, ndjson or parquet prints all)\n")
+        out.write(f"({count(more)} more rows; --format csv, ndjson or parquet prints all)\n")
 
 
 def _lines(names: list[str], right: list[bool], rows: list[list[str]]) -> Iterator[str]:
@@ -133,7 +134,7 @@ def _draw_records(names: list[str], rows: list[list[str]], console: Console) -> 
 
     width = max(map(cell_len, names))
     for number, row in enumerate(rows, 1):
-        console.print(Text(f"row {number:,}", style="bold"))
+        console.print(Text(f"row {count(number)}", style="bold"))
         for name, value in zip(names, row, strict=True):
             if value:
                 console.print(Text(f"  {_pad(name, width, False)}  {value}"))

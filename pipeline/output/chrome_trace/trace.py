@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 import duckdb
 
 from tracelake import __version__
+from tracelake.base.figures import count
 from tracelake.base.files import replaceable
 from tracelake.base.text import counted
 from tracelake.lake import Lake
@@ -197,8 +198,9 @@ def _notes(clocks: Sequence[dict[str, Any]], arrows: _Arrows, without: int) -> I
         )
     if arrows.calls > arrows.drawn:
         yield (
-            f"{counted(arrows.calls - arrows.drawn, 'call')} of {arrows.calls:,} without arrows:"
-            " the times of their members contradict the order, or their clocks are not aligned"
+            f"{counted(arrows.calls - arrows.drawn, 'call')} of {count(arrows.calls)} without"
+            " arrows: the times of their members contradict the order, or their clocks are not"
+            " aligned"
         )
     if without:
         yield f"{counted(without, 'operation')} without times have no slice"

@@ -1,10 +1,11 @@
-"""What a reader must look at first: the findings of the page's runs, by kind."""
+"""Read what a reader must look at first: the findings of the page's runs, by kind."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tracelake.base.figures import count, gpu_hours
 from tracelake.output.html.cells import LIST_ITEMS, Row, some
 from tracelake.output.html.reading import PAGE_RUNS, Warehouse
 
@@ -135,14 +136,11 @@ def _group(kind: str, title: str, rows: Sequence[Row]) -> Group:
 
 def _text(row: Row) -> str:
     cost = row["cost_gpu_hours"]
-    lost = ""
-    if cost:
-        shown = f"{cost:,.2f} GPU hours" if cost >= 0.01 else f"{3600 * cost:.2g} GPU seconds"
-        lost = f" It cost {shown} at most."
+    lost = f" It cost {gpu_hours(cost)} at most." if cost else ""
     return f"{row['evidence']}{lost} {row['advice']}"
 
 
 def _skipped(row: Row) -> str:
     files = some(row["paths"])
     more = row["inputs"] - len(row["paths"])
-    return f"{row['reason']}: {files}{f' and {more:,} more' if more > 0 else ''}"
+    return f"{row['reason']}: {files}{f' and {count(more)} more' if more > 0 else ''}"

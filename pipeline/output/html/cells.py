@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tracelake.base.text import amount
+from tracelake.base.figures import amount, count, label, number, unit_of
 from tracelake.output.html.plots import level_reach
 from tracelake.schema.tables import Column
 
@@ -14,9 +14,8 @@ NOTHING = "\N{EN DASH}"
 LIST_ITEMS = 12
 _LONG = 40
 
-# Ratios that can exceed 1 and are not percentages.
-_FACTORS = frozenset({"imbalance_ratio", "bubble_over_ideal_ratio", "theory_over_ideal_ratio"})
-_UNIT_SUFFIXES = ("_ratio", "_gbps", "_ms", "_bytes")
+# Units that stand in the heading of a column.
+_MEASURES = frozenset({"ms", "GB/s", "%"})
 
 # Width and height of a sparkline in a cell.
 SPARK = (90, 20)
@@ -99,26 +98,25 @@ def is_number(column: Column) -> bool:
 
 def is_share(column: Column) -> bool:
     """Return whether a column is printed in percent."""
-    return column.name.endswith("_ratio") and column.name not in _FACTORS
+    return _unit(column) == "%"
 
 
 def head(column: Column) -> Head:
     """Return the heading of a column, from its name and unit."""
-    name = column.name
-    for suffix in _UNIT_SUFFIXES:
-        name = name.removesuffix(suffix)
-    unit = "%" if is_share(column) else column.unit if column.unit in {"ms", "GB/s"} else None
-    return Head(name.replace("_", " "), unit, is_number(column))
+    unit = _unit(column)
+    return Head(label(column.name), unit if unit in _MEASURES else None, is_number(column))
 
 
 def cell(column: Column, value: Any) -> Cell:
-    """Return a printed value: two decimals for times and speeds, three for other numbers."""
+    """Return a printed value; its unit is in the heading."""
     if value is None or value == "":
         return nothing(column)
     if column.name in {"reason", "stages_reason"}:
         return Cell(str(value), look="reason")
     if column.name in {"verdict", "severity"}:
         return Cell(str(value).replace("_", " "), look=f"badge {value}")
+    if (unit := _unit(column)) in _MEASURES:
+        return Cell(number(value, unit), look="num")
     return _PRINTERS[_kind(column)](value)
 
 
@@ -145,33 +143,19 @@ def some(values: Sequence[object]) -> str:
     """Return the first values of a list, and the number of the others."""
     more = len(values) - LIST_ITEMS
     shown = ", ".join(map(str, values[:LIST_ITEMS]))
-    return f"{shown} and {more:,} more" if more > 0 else shown
+    return f"{shown} and {count(more)} more" if more > 0 else shown
+
+
+def _unit(column: Column) -> str:
+    return unit_of(column.name, column.unit) or ""
 
 
 def _kind(column: Column) -> str:
-    if is_share(column):
-        return "share"
-    if column.unit in {"ms", "GB/s", "bytes"}:
-        return column.unit
+    if column.unit == "bytes":
+        return "bytes"
     if column.type in {"INTEGER", "BIGINT"}:
         return "count" if column.unit else "number"
     return column.type.removesuffix("[]") if column.type in _PRINTERS else "other"
-
-
-def _decimals(value: float, digits: int) -> str:
-    """Return a number with fixed decimals; a nonzero value never prints as zero."""
-    smallest = 10.0**-digits
-    if 0 < abs(value) < smallest / 2:
-        return f"{'<' if value > 0 else '>-'}{smallest:.{digits}f}"
-    return f"{value:,.{digits}f}"
-
-
-def _measure(value: float) -> Cell:
-    return Cell(_decimals(value, 2), look="num")
-
-
-def _share(value: float) -> Cell:
-    return Cell(_decimals(100 * value, 1), look="num")
 
 
 def _text(value: Any) -> Cell:
@@ -180,13 +164,10 @@ def _text(value: Any) -> Cell:
 
 
 _PRINTERS: Mapping[str, Callable[[Any], Cell]] = {
-    "ms": _measure,
-    "GB/s": _measure,
-    "share": _share,
     "bytes": lambda value: Cell(amount(value), f"{value:,} bytes", sort=value, look="num"),
-    "count": lambda value: Cell(f"{value:,}", look="num"),
+    "count": lambda value: Cell(count(value), look="num"),
     "number": lambda value: Cell(str(value), look="num"),
-    "DOUBLE": lambda value: Cell(_decimals(value, 3), look="num"),
+    "DOUBLE": lambda value: Cell(number(value, ""), look="num"),
     "BOOLEAN": lambda value: Cell("yes" if value else "no"),
     "TIMESTAMP": lambda value: Cell(value.isoformat(" ", "seconds"), look="date"),
     "other": _text,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tracelake import __version__
+from tracelake.base.figures import count
 from tracelake.base.text import counted, printable
 from tracelake.output.html.cells import Grid
 from tracelake.output.html.charts import Kind, picture
@@ -54,7 +55,7 @@ def render_markdown(
     """
     lines = [f"# {_plain(title(content))}", "", _plain(about(content)), ""]
     for group in content.groups:
-        lines += [f"## {_plain(group.title)} ({group.count:,})", ""]
+        lines += [f"## {_plain(group.title)} ({count(group.count)})", ""]
         for item in group.items:
             name = f"**{_plain(item.run_id)}**: " if item.run_id else ""
             lines.append(f"- {name}{_plain(item.text)}")
@@ -107,7 +108,7 @@ def render_mail(content: Content, page: str) -> bytes:
 
 def title(content: Content) -> str:
     """Return the findings in one line."""
-    told = [f"{group.title.lower()} {group.count:,}" for group in content.groups]
+    told = [f"{group.title.lower()} {count(group.count)}" for group in content.groups]
     lake = " ".join(printable(content.lake).split())  # it is in a mail's header
     return f"tracelake {lake}: {', '.join(told) or 'no problems found'}"
 
@@ -116,7 +117,7 @@ def about(content: Content) -> str:
     """Return when the report was written, and what it covers."""
     formats = f" ({content.formats})" if content.formats else ""
     dated = f", dated within {content.since}" if content.since else ""
-    late = f" or arrived since the last report ({content.late:,})" if content.late else ""
+    late = f" or arrived since the last report ({count(content.late)})" if content.late else ""
     runs = counted(len(content.run_ids), "run")
     when = content.now.isoformat(" ", "minutes")
     return f"{when}: {runs}{formats}{dated}{late}. tracelake {__version__}"
@@ -151,7 +152,7 @@ def _mail_body(content: Content, shown: list[Picture]) -> str:
     said = html.escape
     parts = [f"<h2>{said(title(content))}</h2><p>{said(about(content))}</p>"]
     for group in content.groups:
-        parts.append(f"<h3>{said(group.title)} ({group.count:,})</h3><ul>")
+        parts.append(f"<h3>{said(group.title)} ({count(group.count)})</h3><ul>")
         for item in group.items:
             name = f"<b>{said(item.run_id)}</b><br>" if item.run_id else ""
             parts.append(f"<li>{name}{said(item.text)}</li>")

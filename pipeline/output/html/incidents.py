@@ -9,6 +9,7 @@ from datetime import datetime
 
 from markupsafe import Markup
 
+from tracelake.base.figures import difference, milliseconds
 from tracelake.models import relation_columns
 from tracelake.output.html.cells import Row, head
 from tracelake.output.html.plots import Change, Night, over_dates, strip, waterfall
@@ -254,8 +255,8 @@ def _waterfall(rows: Sequence[Row]) -> Markup:
     others = sum(row["change_ms"] for row in rows[_BARS:])
     if rows[_BARS:]:
         bars.append(Change(f"{len(rows[_BARS:])} others", others))
-    told = [f"{bar.name} {bar.ms:+,.1f} ms" for bar in bars[:3]]
-    title = f"Step time from {before:,.1f} to {after:,.1f} ms: {', '.join(told)}"
+    told = [f"{bar.name} {difference('step_ms', bar.ms)}" for bar in bars[:3]]
+    title = f"Step time from {milliseconds(before)} to {milliseconds(after)}: {', '.join(told)}"
     return waterfall(before, bars, after, title)
 
 
@@ -274,7 +275,8 @@ def _steps(
             row["low"] if banded else None,
             row["high"] if banded else None,
             row["verdict"],
-            f"{row['label']} ({row['hash']}), {row['run_date']:%b %d, %Y}: {row['ms']:,.2f} ms",
+            f"{row['label']} ({row['hash']}), {row['run_date']:%b %d, %Y}:"
+            f" {milliseconds(row['ms'])}",
             f"run-{row['run_id']}" if row["run_id"] in linked else None,
             row["run_id"] in own,
         )
@@ -286,7 +288,8 @@ def _steps(
     first, last = nights[0], nights[-1]
     title = (
         f"Median step time of {len(nights)} runs from {first['run_date']:%b %d, %Y} to"
-        f" {last['run_date']:%b %d, %Y}: first {first['ms']:,.1f} ms, last {last['ms']:,.1f} ms"
+        f" {last['run_date']:%b %d, %Y}: first {milliseconds(first['ms'])},"
+        f" last {milliseconds(last['ms'])}"
     )
     return over_dates(points, title, breaks)
 

@@ -439,7 +439,7 @@ function compareRuns(shares, before, after) {
   const low = Math.min(...levels), reach = Math.max(Math.max(...levels) - low, 0.02 * levels[0]) || 1;
   const [left, width, tall] = [160, 460, 19];
   const x = (ms) => left + (width - left - 66) * (0.04 + (0.92 * (ms - low)) / reach);
-  const shown = (ms) => ms.toLocaleString("en", { maximumFractionDigits: 1, minimumFractionDigits: 1 });
+  const shown = (ms) => ms.toLocaleString("en", { maximumFractionDigits: 2, minimumFractionDigits: 2 });
   const height = tall * (bars.length + 2) + 4;
   const said = `Operations of a step: ${shown(levels[0])} ms before, ${shown(levels.at(-1))} ms after`;
   const svg = element("svg", { class: "plot waterfall", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": said });

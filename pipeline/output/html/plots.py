@@ -8,6 +8,8 @@ from datetime import datetime
 
 from markupsafe import Markup, escape
 
+from tracelake.base.figures import difference, factor, milliseconds, short
+
 # A span of values under this part of their middle is drawn flat: noise is no mountain.
 _LEAST_SPAN = 0.2
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 10, 8, 20
@@ -112,7 +114,7 @@ def strip(
             parts.append(
                 f'<rect class="hot" x="{left + wide * night + 1}" y="{2 + tall * row}"'
                 f' width="{wide - 2}" height="{tall}" fill-opacity="{part:.2f}">'
-                f"<title>{escape(rows[row])}, {escape(nights[night])}: {slowdown:.2f} x</title>"
+                f"<title>{escape(rows[row])}, {escape(nights[night])}: {factor(slowdown)}</title>"
                 "</rect>"
             )
     for place, name in enumerate(rows):
@@ -168,13 +170,13 @@ def waterfall(before: float, changes: Sequence[Change], after: float, title: str
             f'<text x="{b + 5:.1f}" y="{top + 13}">{escape(said)}</text>'
         )
 
-    row(0, "baseline", before, before, "whole", f"{before:,.1f} ms")
+    row(0, "baseline", before, before, "whole", milliseconds(before))
     at = before
     for place, change in enumerate(changes, 1):
         style = "more" if change.ms > 0 else "less"
-        row(place, change.name, at, at + change.ms, style, f"{change.ms:+,.1f}")
+        row(place, change.name, at, at + change.ms, style, difference("step_ms", change.ms))
         at += change.ms
-    row(len(changes) + 1, "this run", after, after, "whole", f"{after:,.1f} ms")
+    row(len(changes) + 1, "this run", after, after, "whole", milliseconds(after))
     return _svg(parts, width, height, title, "waterfall")
 
 
@@ -202,9 +204,7 @@ def _frame(low: float, high: float, width: int, y: Callable[[float], float]) -> 
 
 def _short(value: float) -> str:
     """Return milliseconds for an axis: three digits, from ten seconds on in seconds."""
-    if value >= 10_000:
-        return f"{value / 1000:,.1f} s"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return f"{short(value / 1000)} s" if value >= 10_000 else short(value)
 
 
 def _ticks(dates: Sequence[datetime]) -> list[datetime]:

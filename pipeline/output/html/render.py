@@ -13,7 +13,8 @@ from pathlib import Path
 import jinja2
 
 from tracelake import __version__
-from tracelake.base.text import printable
+from tracelake.base import figures
+from tracelake.base.text import counted, printable
 from tracelake.models import catalog, relation_columns
 from tracelake.output.html.cells import SPARK, head
 from tracelake.output.html.charts import KINDS, library, spec
@@ -41,6 +42,7 @@ _PAGE = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+_PAGE.globals |= {"figures": figures, "counted": counted}
 
 
 def render_html(content: Content) -> str:

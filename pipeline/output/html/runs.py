@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tracelake.base.figures import count
 from tracelake.models import relation_columns
 from tracelake.output.html.cells import NOTHING, Cell, Grid, Head, Row, cell, head, nothing, spark
 from tracelake.output.html.reading import PAGE_RUNS, Warehouse
@@ -251,4 +252,4 @@ def count_formats(*grids: Grid) -> str:
         place = next((i for i, h in enumerate(grid.heads) if h.label == "format"), None)
         if place is not None:
             counts.update(row[place].text for row in grid.rows)
-    return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
+    return ", ".join(f"{count(number)} {name}" for name, number in sorted(counts.items()))

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from tracelake.base.figures import count, label, percent
 from tracelake.models import catalog, relation_columns
 from tracelake.models.base import literal
 from tracelake.output.html.cells import (
@@ -22,7 +23,7 @@ from tracelake.output.html.cells import (
 )
 from tracelake.output.html.provenance import count_rows, source_of, told
 from tracelake.output.html.reading import PAGE_RUNS, Warehouse
-from tracelake.output.html.shape import Shape, part_label
+from tracelake.output.html.shape import Shape
 from tracelake.output.html.shapes import SHAPES
 from tracelake.schema.tables import Column, reasons, tables
 
@@ -166,13 +167,15 @@ def _fill(section: Section, shape: Shape, columns: Sequence[Column], rows: list[
         for row, line in zip(rows, cells, strict=True):
             line.insert(_STACK_PLACE, _stack(shape, row))
     total = rows[0]["_rows"]
-    more = f'{len(rows):,} of {total:,} rows. All of them: tracelake query "{section.query}"'
+    more = (
+        f'{count(len(rows))} of {count(total)} rows. All of them: tracelake query "{section.query}"'
+    )
     return replace(
         section,
         grid=Grid(heads, cells),
         total=total,
         more=more if total > len(rows) else None,
-        legend=[part_label(part) for part in shape.parts],
+        legend=[label(part) for part in shape.parts],
     )
 
 
@@ -216,7 +219,7 @@ def _stack(shape: Shape, row: Row) -> Cell:
     for number, name in enumerate(shape.parts):
         if row[name]:
             width = _percent(row[name], whole)
-            parts.append(Part(number, width, f"{part_label(name)} {width:.1f} %"))
+            parts.append(Part(number, width, f"{label(name)} {percent(row[name] / whole)}"))
     return Cell("", parts=parts)
 
 

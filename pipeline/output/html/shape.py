@@ -77,8 +77,3 @@ def mean_of_steps(names: tuple[str, ...]) -> str:
         {means},
         CASE count(*) {counts} WHEN 0 THEN 'warmup_only' ELSE min(b.reason) {counts} END AS reason
     """
-
-
-def part_label(column: str) -> str:
-    """Return the label of a part of a window on the page."""
-    return column.removesuffix("_ms").replace("_", " ")

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tracelake.base.figures import milliseconds, slowdown
 from tracelake.models import relation_columns
 from tracelake.output.html.cells import Bar, Cell, Grid, Head, Row, cell
 from tracelake.output.html.reading import PAGE_RUNS, Warehouse
@@ -76,11 +77,15 @@ def _answer(row: Row, ranks: Sequence[Row]) -> WhatIf:
     if balanced is not None and balanced < equal:
         parts = [
             ("whole", balanced, "with equal peers and balanced stages"),
-            ("uneven", equal - balanced, f"for uneven stages (S {row['s_balance']:.3f})"),
+            ("uneven", equal - balanced, f"for uneven stages (S {slowdown(row['s_balance'])})"),
         ]
-    parts.append(("slower", max(0.0, step - equal), f"for slower peers (S {row['s_peer']:.3f})"))
+    parts.append(
+        ("slower", max(0.0, step - equal), f"for slower peers (S {slowdown(row['s_peer'])})")
+    )
     pieces = [
-        Piece(style, 100 * ms / step, f"{ms:,.1f} ms {text}") for style, ms, text in parts if ms > 0
+        Piece(style, 100 * ms / step, f"{milliseconds(ms)} {text}")
+        for style, ms, text in parts
+        if ms > 0
     ]
     fix = f" --fix rank={ranks[0]['rank']}" if ranks else ""
     return WhatIf(

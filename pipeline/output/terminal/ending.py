@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import duckdb
 
+from tracelake.base.figures import count, gpu_hours
 from tracelake.base.text import counted
 from tracelake.output.terminal.grid import Cell
 from tracelake.output.terminal.page import BAD, DIM, GOOD, WARN, Page
@@ -57,19 +58,17 @@ def print_ending(ending: Ending, lake: str, page: Page) -> None:
             Cell(f"  show {row['hash']}", DIM),
         )
     if more := len(ending.incidents) - len(shown):
-        page.line(f"... and {more:,} more: tracelake ask incidents --lake {lake}")
+        page.line(f"... and {count(more)} more: tracelake ask incidents --lake {lake}")
     if not counts["urgent"] and not counts["files"] and not shown:
         page.line(Cell("No problems found", GOOD))
     said = [counted(counts["runs"], "run")]
     if counts["stepless"]:
-        said[0] += f" ({counts['stepless']:,} without steps)"
+        said[0] += f" ({count(counts['stepless'])} without steps)"
     if counts["urgent"]:
-        verb = "needs" if counts["urgent"] == 1 else "need"
-        said.append(
-            f"{counts['urgent']:,} {verb} attention: tracelake runs --attention --lake {lake}"
-        )
+        need = f"{count(counts['urgent'])} {'needs' if counts['urgent'] == 1 else 'need'}"
+        said.append(f"{need} attention: tracelake runs --attention --lake {lake}")
     if counts["faster"]:
-        said.append(f"{counts['faster']:,} could be faster: tracelake ask opportunities")
+        said.append(f"{count(counts['faster'])} could be faster: tracelake ask opportunities")
     page.line("; ".join(said))
     page.end()
 
@@ -82,6 +81,6 @@ def _incident(row: Row) -> str:
     if row["cause"] not in (None, "unclear"):
         said.append(f"cause {row['cause']}")
     if cost is not None:
-        said.append(f"{cost:,.1f} GPU h a day")
-    said.append(f"{row['slow_runs']:,} of {counted(row['runs'], row['runs_unit'])}")
+        said.append(f"{gpu_hours(cost)} a day")
+    said.append(f"{count(row['slow_runs'])} of {counted(row['runs'], row['runs_unit'])}")
     return ", ".join(said)

@@ -172,6 +172,14 @@ def read_run(con: duckdb.DuckDBPyConnection, run_id: str) -> Document:
     }
 
 
+def why(reason: str | None) -> str:
+    """Return a reason of the closed list with its meaning."""
+    if reason is None or reason not in reasons():
+        return reason or ""
+    first, rest = reasons()[reason][:1], reasons()[reason][1:].rstrip(".")
+    return f"{reason}, {first if rest[:1].isupper() else first.lower()}{rest}"
+
+
 def _row(con: duckdb.DuckDBPyConnection, relation: str, run_id: str) -> Row:
     (row,) = read_rows(con, f"FROM {relation} WHERE run_id = $1", [run_id])
     return row

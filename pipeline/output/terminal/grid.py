@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.cells import cell_len
 
+from tracelake.base.figures import figure, unit_of
 from tracelake.base.text import cut_middle
 
 GAP = 2
@@ -29,15 +31,35 @@ class Column:
     """A column of a table.
 
     Attributes:
-        right: Aligned to the right, for numbers.
+        name: Its heading.
+        of: The value that it shows: a name of the row, which also says its unit, or what gives the
+            text of a row; `name` by default.
+        style: Style of its cells, or what gives that of a row.
+        right: Aligned to the right, for numbers; those with a unit always are.
         spare: Left out if there is no space, those with the highest number first; 0 never.
         least: Minimum width when it is cut in the middle; None if it is never cut.
     """
 
     name: str
+    of: str | Callable[[Any], str] = ""
+    style: str | Callable[[Any], str] = ""
     right: bool = False
     spare: int = 0
     least: int | None = None
+
+    @property
+    def aligned_right(self) -> bool:
+        """Whether it holds numbers."""
+        return self.right or (isinstance(self.of, str) and unit_of(self.of) is not None)
+
+    def cell(self, row: Mapping[str, Any]) -> Cell:
+        """Return its cell of a row."""
+        style = self.style if isinstance(self.style, str) else self.style(row)
+        if not isinstance(self.of, str):
+            return Cell(self.of(row), style)
+        name = self.of or self.name
+        value = row[name]
+        return Cell(plain(value) if unit_of(name) is None else figure(name, value), style)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +95,11 @@ def fit(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int | 
             dropped = [c.name for place, c in enumerate(columns) if place not in shown]
             return Fitted(shown, widths, dropped)
         shown.remove(spare)
+
+
+def plain(value: object) -> str:
+    """Return a value as text; a missing one as none."""
+    return "" if value is None else str(value)
 
 
 def laid_out(cell: Cell, width: int, *, right: bool) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -89,20 +89,21 @@ class Page:
             self.line(Cell(" " * len(first) if number else first, mark), Cell(line, style))
 
     def table(
-        self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, indent: int = 2
+        self, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], *, indent: int = 2
     ) -> None:
         """Print a table without empty columns; name those of the others that did not fit."""
-        full = [place for place in range(len(columns)) if any(row[place].text for row in rows)]
+        drawn = [[_flat(column.cell(row)) for column in columns] for row in rows]
+        full = [place for place in range(len(columns)) if any(row[place].text for row in drawn)]
         if not full:
             return
         wanted = [columns[place] for place in full]
-        cells = [[_flat(row[place]) for place in full] for row in rows]
+        cells = [[row[place] for place in full] for row in drawn]
         fitted = fit(wanted, cells, None if self.width is None else self.width - indent)
         head = [Cell(column.name, "bold") for column in wanted]
         for row in [head, *cells]:
             pieces: list[Cell] = [Cell(" " * indent)]
             for place, width in zip(fitted.places, fitted.widths, strict=True):
-                text = laid_out(row[place], width, right=wanted[place].right)
+                text = laid_out(row[place], width, right=wanted[place].aligned_right)
                 pieces += [Cell(text, row[place].style), Cell(" " * GAP)]
             self.line(*pieces)
         if fitted.dropped:

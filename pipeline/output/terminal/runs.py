@@ -8,11 +8,11 @@ from datetime import datetime
 
 import pyarrow as pa
 
+from tracelake.base import figures
 from tracelake.base.errors import UsageError
 from tracelake.models import relation_columns
 from tracelake.models.base import literal, quoted
-from tracelake.output.terminal import words
-from tracelake.output.terminal.grid import Cell, Column
+from tracelake.output.terminal.grid import Column, plain
 from tracelake.output.terminal.page import BAD, WARN, Page
 from tracelake.warehouse.headline import HEADLINE
 from tracelake.warehouse.values import rows_of
@@ -140,28 +140,37 @@ def draw_runs(reader: pa.RecordBatchReader, page: Page) -> None:
 
 
 def _table(rows: Sequence[Mapping[str, object]], page: Page) -> None:
-    cells = [[_cell(name, row[name]) for name in _DRAWN] for row in rows]
-    page.table([_column(name) for name in _DRAWN], cells, indent=0)
+    page.table([_column(name) for name in _DRAWN], rows, indent=0)
 
 
 def _column(name: str) -> Column:
     spare = _SPARE.index(name) + 1 if name in _SPARE else 0
     least = {"label": _LABEL_LEAST, ATTENTION: _ATTENTION_LEAST}.get(name)
     text = name in {"label", "hash", "size", "format", "run_date", ATTENTION}
-    head = _HEADS.get(name) or words.label(name)
-    return Column(head, right=not text, spare=spare, least=least)
+    head = _HEADS.get(name) or figures.label(name)
+    return Column(
+        head,
+        lambda row: _text(name, row[name]),
+        lambda row: _style(name, row[name]),
+        right=not text,
+        spare=spare,
+        least=least,
+    )
 
 
-def _cell(name: str, value: object) -> Cell:
+def _text(name: str, value: object) -> str:
     if name == "run_date" and value is not None:
-        return Cell(str(value)[: len("2025-01-31 06:00")])
+        return str(value)[: len("2025-01-31 06:00")]
     if name == "step_p50_ms_change_ratio" and isinstance(value, float):
-        return Cell(words.signed(value))
-    if name == ATTENTION and isinstance(value, str):
-        return Cell(value.replace("_", " "), BAD)
+        return figures.signed(value)
+    if name == ATTENTION:
+        return plain(value).replace("_", " ")
     if isinstance(value, int | float) and name != "slowest_stage":
-        style = _DEAR.get(name, "") if value else ""
-        if name == "coverage_ratio" and value < 1:
-            style = WARN
-        return Cell(words.figure(name, value), style)
-    return Cell(words.text(value), _DEAR.get(name, ""))
+        return figures.figure(name, value)
+    return plain(value)
+
+
+def _style(name: str, value: object) -> str:
+    if name == "coverage_ratio" and isinstance(value, float) and value < 1:
+        return WARN
+    return _DEAR.get(name, "") if value else ""

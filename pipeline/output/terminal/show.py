@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from tracelake.base import figures
 from tracelake.base.text import counted
-from tracelake.output.terminal import words
-from tracelake.output.terminal.facts import Document
+from tracelake.output.terminal.facts import Document, why
 from tracelake.output.terminal.grid import Cell
 from tracelake.output.terminal.page import BAD, DIM, GOOD, WARN, Page
 from tracelake.output.terminal.reading import Row
@@ -57,8 +57,8 @@ def _head(document: Document, page: Page) -> None:
     if topology := _topology(run):
         page.prose(topology)
     page.prose(
-        f"{counted(inputs['files'], 'file')}, {words.size(inputs['bytes'])},"
-        f" {counted(inputs['lines'], 'line')}, {inputs['rejected']:,} rejected"
+        f"{counted(inputs['files'], 'file')}, {figures.amount(inputs['bytes'])},"
+        f" {counted(inputs['lines'], 'line')}, {figures.count(inputs['rejected'])} rejected"
     )
     for view in document["views"]:
         named = f"{view['view_label'] or view['view_run_id']} ({view['view_format']})"
@@ -73,7 +73,7 @@ def _topology(run: Row) -> str:
     said: dict[str, list[str]] = defaultdict(list)
     for key in KEYS:
         if run[key] is not None:
-            said[sources.get(key, "printed")].append(f"{words.label(key)} {run[key]}")
+            said[sources.get(key, "printed")].append(f"{figures.label(key)} {run[key]}")
     where = {
         "set": "by option",
         "printed": "from the lines",
@@ -89,26 +89,26 @@ def _figures(document: Document, page: Page) -> None:
     summary, steps = document["summary"], document["steps"]
     told: list[tuple[str, str, str]] = []
     if steps["p50_ms"] is not None:
-        told.append(("step time", words.milliseconds(steps["p50_ms"]), _steps(steps, page)))
+        told.append(("step time", figures.milliseconds(steps["p50_ms"]), _steps(steps, page)))
     theory = next((s["theory_bubble_ratio"] for s in document["stages"]), None)
     bubble = summary["bubble_ratio"]
     if bubble is not None and document["run"]["pp"] != 1:  # one stage is no pipeline
-        beside = "" if theory is None else f"theory {words.percent(theory)}"
-        told.append(("bubble", words.percent(bubble), beside))
+        beside = "" if theory is None else f"theory {figures.percent(theory)}"
+        told.append(("bubble", figures.percent(bubble), beside))
     if summary["comm_ratio"] is not None:
         beside = "of the pipeline windows, inside operations"
-        told.append(("communication", words.percent(summary["comm_ratio"]), beside))
+        told.append(("communication", figures.percent(summary["comm_ratio"]), beside))
     if summary["busbw_gbps"] is not None:
         beside = f"of {summary['busbw_call']}"
-        told.append(("bus bandwidth", words.speed(summary["busbw_gbps"]), beside))
+        told.append(("bus bandwidth", figures.speed(summary["busbw_gbps"]), beside))
     if summary["stragglers"] is not None:
         lost = summary["gpu_hours_lost"]
-        cost = f", {lost:.4g} GPU hours" if lost else ""
-        beside = f"{words.milliseconds(summary['time_lost_ms'])} lost{cost}"
-        told.append(("stragglers", words.count(summary["stragglers"]), beside))
+        cost = f", {figures.gpu_hours(lost)}" if lost else ""
+        beside = f"{figures.milliseconds(summary['time_lost_ms'])} lost{cost}"
+        told.append(("stragglers", figures.count(summary["stragglers"]), beside))
         if summary["suspects"]:
             beside = "slow in too few steps, or beside one peer only"
-            told.append(("suspects", words.count(summary["suspects"]), beside))
+            told.append(("suspects", figures.count(summary["suspects"]), beside))
     if summary["slowest_stage"] is not None:
         beside = f"the busiest in {counted(summary['slowest_stage_steps'], 'step')}"
         told.append(("slowest stage", str(summary["slowest_stage"]), beside))
@@ -123,7 +123,7 @@ def _steps(steps: Row, page: Page) -> str:
         return "one step"
     pieces = [
         f"median of {counted(steps['counted_steps'], 'step')}",
-        f"{words.milliseconds(steps['min_ms'])} to {words.milliseconds(steps['max_ms'])}",
+        f"{figures.milliseconds(steps['min_ms'])} to {figures.milliseconds(steps['max_ms'])}",
         f"worst is {steps['worst_step']}",
     ]
     if steps["outlier_steps"]:
@@ -135,7 +135,7 @@ def _steps(steps: Row, page: Page) -> str:
 def _baseline(row: Row) -> tuple[str, str, str]:
     runs = counted(row["baseline_runs"], "earlier run")
     if row["verdict"] == "not_comparable":
-        return "baseline", "not comparable", words.why(row["reason"])
+        return "baseline", "not comparable", why(row["reason"])
     return "baseline", row["verdict"], f"against {runs} of its configuration"
 
 
@@ -151,7 +151,7 @@ def _attention(document: Document, page: Page) -> None:
             page.prose(seen, first=f"  {kind['kind']:<12} ", mark=style)
         page.prose(kind["advice"], first=" " * 15, style=DIM)
         if kind["count"] > len(kind["seen"]):
-            more = f"... and {kind['count'] - len(kind['seen']):,} more"
+            more = f"... and {figures.count(kind['count'] - len(kind['seen']))} more"
             page.prose(f'{more}: tracelake query "{kind["query"]}"', first=" " * 15, style=DIM)
 
 
@@ -162,7 +162,7 @@ def _opportunities(document: Document, page: Page) -> None:
         return
     page.heading("What would make it faster")
     for row in found:
-        gain = f"{words.percent(row['gain_ratio'])} ({row['confidence']})"
+        gain = f"{figures.percent(row['gain_ratio'])} ({row['confidence']})"
         page.prose(f"{row['evidence']} {row['change']}", first=f"  {gain:<18} ", mark=GOOD)
 
 
@@ -170,14 +170,13 @@ def _coverage(document: Document, page: Page) -> None:
     coverage = document["coverage"]
     told = []
     if coverage["ranks_seen"] is not None:
-        of = coverage["ranks_expected"]
-        told.append(f"{coverage['ranks_seen']:,} of {'?' if of is None else f'{of:,}'} ranks")
+        seen, expected = (figures.count(coverage[f"ranks_{what}"]) for what in ("seen", "expected"))
+        told.append(f"{seen} of {expected or '?'} ranks")
     if coverage["steps"] is not None:
         told.append(counted(coverage["steps"], "step"))
     if coverage["calls"]:
-        told.append(
-            f"{coverage['matched_calls']:,} of {counted(coverage['calls'], 'call')} matched"
-        )
+        matched = figures.count(coverage["matched_calls"])
+        told.append(f"{matched} of {counted(coverage['calls'], 'call')} matched")
     if coverage["rejects"] is not None:
         told.append(f"{counted(coverage['rejects'], 'line')} rejected")
     page.heading("Coverage", ", ".join(told))
@@ -189,9 +188,12 @@ def _coverage(document: Document, page: Page) -> None:
     for row in missing:
         causes[row["reason"].partition(" ")[0], row["hint"]].append(row)
     for (reason, hint), rows in list(causes.items())[:_MISSING]:
-        page.prose(words.why(reason))
+        page.prose(why(reason))
         page.prose("; ".join(row["figure"] for row in rows), first="    no ", style=DIM)
         if hint:
             page.prose(hint, first=f"    {page.glyphs.arrow} ", style=GOOD)
     if len(causes) > _MISSING:
-        page.prose(f"... and {len(causes) - _MISSING:,} more: --format json has all", style=DIM)
+        page.prose(
+            f"... and {figures.count(len(causes) - _MISSING)} more: --format json has all",
+            style=DIM,
+        )

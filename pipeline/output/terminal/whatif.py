@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tracelake.base.figures import gpu_hours, milliseconds, percent, slowdown
 from tracelake.output.terminal.grid import Cell, Column
 from tracelake.output.terminal.page import DIM, Page
 
@@ -19,39 +20,36 @@ def print_whatif(document: dict[str, Any], page: Page) -> None:
         return
     balanced = document["balanced_ms"]
     page.prose(
-        f"step {document['t_ms']:.1f} ms; with equal peers {document['peer_ms']:.1f} ms"
-        f" (S {document['s_peer']:.3f})"
+        f"step {milliseconds(document['t_ms'])}; with equal peers"
+        f" {milliseconds(document['peer_ms'])} (S {slowdown(document['s_peer'])})"
         + (
             ""
             if balanced is None
-            else f"; with balanced stages, too, {balanced:.1f} ms"
-            f" (S {document['s_balance']:.3f} of that)"
+            else f"; with balanced stages, too, {milliseconds(balanced)}"
+            f" (S {slowdown(document['s_balance'])} of that)"
         )
     )
-    page.prose(f"cause: {document['cause']}; {document['gpu_hours_lost']:.3g} GPU hours lost")
+    page.prose(f"cause: {document['cause']}; {gpu_hours(document['gpu_hours_lost'])} lost")
     if document["reason"] == "one_peer":
         page.prose("ranks have fewer than 3 peers: what they lost is at least this", style=DIM)
     if question := document.get("question"):
         page.heading("What if", " and ".join(question["changes"]))
         hours, saved = question["gpu_hours_saved"], question["saved_ms"]
         page.prose(
-            f"step {question['changed_ms']:.1f} ms, {abs(saved):.1f} ms"
-            f" {'less' if saved >= 0 else 'more'} ({100 * abs(question['saved_ratio']):.1f} %)"
-            + ("" if hours is None else f"; {abs(hours):.3g} GPU hours over the traced steps")
+            f"step {milliseconds(question['changed_ms'])}, {milliseconds(abs(saved))}"
+            f" {'less' if saved >= 0 else 'more'} ({percent(abs(question['saved_ratio']))})"
+            + ("" if hours is None else f"; {gpu_hours(abs(hours))} over the traced steps")
         )
     for name, key in (("Ranks", "rank"), ("Kinds of operation", "kind")):
         rows = [row for row in document[f"{key}s"] if row["lost_ms"] > 0][:_SHOWN]
         if rows:
             page.heading(name, "by what making them as fast as their peers would save")
             page.table(
-                [Column(key, key == "rank"), Column("saves ms", True), Column("S", True)],
-                [
-                    [
-                        Cell(str(row[key])),
-                        Cell(f"{row['lost_ms']:.1f}"),
-                        Cell(f"{row['slowdown_ratio']:.3f}"),
-                    ]
-                    for row in rows
-                ],
+                (
+                    Column(key, right=key == "rank"),
+                    Column("saves", "lost_ms"),
+                    Column("S", lambda row: slowdown(row["slowdown_ratio"]), right=True),
+                ),
+                rows,
             )
     page.end()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import altair as alt
 
+from tracelake.base.figures import label
 from tracelake.output.html.charts.kind import (
     CROWD,
     ROWS,
@@ -15,16 +16,16 @@ from tracelake.output.html.charts.kind import (
 )
 from tracelake.output.html.palette import var
 from tracelake.output.html.reading import PAGE_RUNS
-from tracelake.output.html.shape import STEADY, WINDOW_PARTS, part_label
+from tracelake.output.html.shape import STEADY, WINDOW_PARTS
 
-PARTS = {part_label(part): var(color) for part, color in WINDOW_PARTS.items()}
+PARTS = {label(part): var(color) for part, color in WINDOW_PARTS.items()}
 _IDLE = {"warmup": var("recv"), "steady": var("comm"), "cooldown": var("gap")}
 _BASES = {"measured": var("c0"), "modelled": var("c3")}
 _OVER_RANKS = ", ".join(
     f"sum({part} * steps) / sum(steps) AS {part}" for part in (*WINDOW_PARTS, "window_ms")
 )
-_AS_MAP = ", ".join(f"'{part_label(part)}': {part}" for part in WINDOW_PARTS)
-_IN_ORDER = ", ".join(f"'{part_label(part)}'" for part in WINDOW_PARTS)
+_AS_MAP = ", ".join(f"'{label(part)}': {part}" for part in WINDOW_PARTS)
+_IN_ORDER = ", ".join(f"'{label(part)}'" for part in WINDOW_PARTS)
 
 _WINDOWS = f"""
     WITH sized AS (
