@@ -45,7 +45,11 @@ from tracelake.nightly.gates import parse_gates
 from tracelake.schema.format_names import format_names
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from duckdb import DuckDBPyConnection
+
+    from tracelake.output.terminal import Page
 
 
 class DocumentFormat(StrEnum):
@@ -112,14 +116,11 @@ def runs(
 @app.command(epilog="Example: tracelake show latest --lake lake")
 def show(run: RunName, lake: LakeName, output_format: AsDocument = DocumentFormat.TABLE) -> None:
     """Show one run: where the time went, and what is missing."""
-    from tracelake.output.terminal import Page, named_run, print_run, read_run
+    from tracelake.output.terminal import named_run, print_run, read_run
     from tracelake.warehouse import ask
 
     document = ask(open_lake(lake), "the run", lambda con: read_run(con, named_run(con, run)))
-    if output_format is DocumentFormat.JSON:
-        _print_json(document)
-    else:
-        print_run(document, Page(sys.stdout))
+    print_document(document, output_format, print_run)
 
 
 @app.command(epilog="Example: tracelake diff latest~1 latest --lake lake")
@@ -139,7 +140,7 @@ def diff(
     output_format: AsDocument = DocumentFormat.TABLE,
 ) -> None:
     """Compare two runs and show what changed."""
-    from tracelake.output.terminal import Page, named_run, print_changes, read_changes, run_before
+    from tracelake.output.terminal import named_run, print_changes, read_changes, run_before
     from tracelake.warehouse import ask
 
     def compare(con: DuckDBPyConnection) -> dict[str, Any]:
@@ -150,14 +151,21 @@ def diff(
         return read_changes(con, *pair)
 
     document = ask(open_lake(lake), "the runs", compare)
+    print_document(document, output_format, print_changes)
+
+
+def print_document(
+    document: dict[str, Any],
+    output_format: DocumentFormat,
+    draw: Callable[[dict[str, Any], Page], None],
+) -> None:
+    """Print a document: drawn for people, or as JSON."""
+    from tracelake.output.terminal import Page
+
     if output_format is DocumentFormat.JSON:
-        _print_json(document)
+        typer.echo(json_text(document, indent=2))
     else:
-        print_changes(document, Page(sys.stdout))
-
-
-def _print_json(document: dict[str, Any]) -> None:
-    typer.echo(json_text(document, indent=2))
+        draw(document, Page(sys.stdout))
 
 
 @app.command(epilog="Example: tracelake report --lake lake --since 7d -o week.html")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tracelake.base.errors import UsageError
-from tracelake.base.text import json_text
 from tracelake.cli.app import app
-from tracelake.cli.look import AsDocument, DocumentFormat
+from tracelake.cli.look import AsDocument, DocumentFormat, print_document
 from tracelake.cli.options import LakeName, RunName
 from tracelake.cli.steps import open_lake
 
@@ -44,7 +42,6 @@ def whatif(
     ] = None,
 ) -> None:
     """Show what a run would have taken with equal peers, or with what you change."""
-    from tracelake.output.terminal import Page
     from tracelake.output.terminal.whatif import print_whatif
     from tracelake.warehouse.whatif import answer, read_fix, read_scale
 
@@ -52,10 +49,7 @@ def whatif(
     if drawing is not None and not changes:
         raise UsageError("--draw without a change", hint="give --fix or --scale")
     document, replayed = answer(open_lake(lake, drawing), run, changes)
-    if output_format is DocumentFormat.JSON:
-        typer.echo(json_text(document, indent=2))
-    else:
-        print_whatif(document, Page(sys.stdout))
+    print_document(document, output_format, print_whatif)
     if drawing is not None and replayed is not None:
         from tracelake.base import files
         from tracelake.output.whatif_drawing import draw_step

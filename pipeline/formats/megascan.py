@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from decimal import Decimal, InvalidOperation
 from pathlib import PurePosixPath
 from typing import Any, TypeGuard
 
@@ -19,6 +18,7 @@ import pyarrow as pa
 from tracelake.formats import Chunk, Claim, FileFacts, Format, Run, RunFacts
 from tracelake.formats.documents import batch_of
 from tracelake.formats.kineto.document import Document
+from tracelake.formats.kineto.events import nanoseconds
 from tracelake.formats.kineto.scan import CONTEXT, EVENT, ROW
 from tracelake.formats.ledger import Ledger
 from tracelake.kernels.numbers import Bytes, Longs
@@ -60,7 +60,7 @@ class _Passes:
         if not isinstance(event, dict) or not isinstance(event.get("args"), dict):
             return "not_an_event"
         name, kind, said = event.get("name"), event.get("ph"), event["args"]
-        rank, step, at = event.get("pid"), said.get("iteration"), _ns(event.get("ts"))
+        rank, step, at = event.get("pid"), said.get("iteration"), nanoseconds(event.get("ts"))
         if not isinstance(name, str) or at is None or not (_whole(rank) and _whole(step)):
             return "not_an_event"
         thread = event.get("tid")
@@ -177,17 +177,6 @@ class _Parser:
 
 def _whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST
-
-
-def _ns(value: object) -> int | None:
-    """Return microseconds as nanoseconds, exactly; None if they are none."""
-    if not isinstance(value, int | str):
-        return None
-    try:
-        at = Decimal(value) * 1000
-        return int(at) if 0 <= at < 2**62 and at == int(at) else None
-    except (InvalidOperation, ValueError, OverflowError):
-        return None
 
 
 FORMAT = Format(

@@ -1,4 +1,4 @@
-"""Which inputs of a lake have the content of another one.
+"""Find which inputs of a lake have the content of another one.
 
 Every content has one original, decided from the runs that the lake holds and from nothing else:
 lakes that hold the same inputs agree on it, in whatever order the inputs came. The original is of

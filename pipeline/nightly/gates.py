@@ -1,4 +1,4 @@
-"""Gates: which findings fail a job, and the error that says so."""
+"""Judge which findings fail a job, and make the error that says so."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ GATES: Mapping[str, Gate] = MappingProxyType({gate.name: gate for gate in _GATES
 
 
 def parse_gates(text: str) -> tuple[Gate, ...]:
-    """Reads `regression,straggler`; without a name there is no gate.
+    """Read `regression,straggler`; without a name there is no gate.
 
     Raises:
         UsageError: No gate has that name.
@@ -93,7 +93,7 @@ def failures(
 
 
 def failed_gates(failed: Sequence[Failure], gates: int, lake: str) -> CheckFailedError:
-    """The error that says which gates and runs have failed, what was seen, and where to look.
+    """Return the error that says which gates and runs failed, what was seen, and where to look.
 
     Args:
         gates: How many were judged.
@@ -134,19 +134,19 @@ class ModelFailure(Protocol):
 
     @property
     def run_id(self) -> str:
-        """The run."""
+        """Return the id of the run."""
 
     @property
     def failed_model(self) -> str:
-        """The model that fails."""
+        """Return the model that fails."""
 
     @property
     def message(self) -> str:
-        """What DuckDB said of it."""
+        """Return what DuckDB said of it."""
 
     @property
     def input(self) -> str:
-        """First file of the run."""
+        """Return the first file of the run."""
 
 
 class BadLines(NamedTuple):
@@ -158,7 +158,7 @@ class BadLines(NamedTuple):
 
 
 def bad_lines(con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> list[BadLines]:
-    """Those of the runs that have lines that were not understood."""
+    """Return those of the runs that have lines that were not understood."""
     rows = con.execute(
         "SELECT run_id, sum(rejected)::BIGINT, sum(rejected) / sum(row_lines + rejected)"
         " FROM sources WHERE run_id IN (SELECT unnest($1::VARCHAR[]))"
@@ -169,7 +169,7 @@ def bad_lines(con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> list[Ba
 
 
 def too_many_bad_lines(runs: Iterable[Understood], max_bad_ratio: float) -> InputError | None:
-    """The error that says that a run has more bad lines than allowed; None if none has."""
+    """Return the error that says that a run has more bad lines than allowed; None if none has."""
     bad = [run for run in runs if run.bad_ratio > max_bad_ratio]
     if not bad:
         return None

@@ -58,17 +58,17 @@ class Series:
 
     @property
     def dated(self) -> bool:
-        """Whether every start, or every day, has its own file."""
+        """Return whether every start, or every day, has its own file."""
         return bool(_PLACEHOLDER.search(self.template))
 
     @property
     def path(self) -> Path:
-        """The file of this start."""
+        """Return the file of this start."""
         return Path(filled(self.template, self.started))
 
     @property
     def latest(self) -> Path | None:
-        """The link to the newest file: the template with `latest` instead of the date."""
+        """Return the link to the newest file: the template with `latest` instead of the date."""
         return Path(_PLACEHOLDER.sub("latest", self.template)) if self.dated else None
 
     def link_latest(self) -> None:

@@ -20,7 +20,7 @@ from tracelake.base.errors import TracelakeError, next_step
 from tracelake.ingest import IngestReport, Status
 from tracelake.models import Failure as Failed
 from tracelake.nightly.gates import GATES, NO_RUN, BadLines, Failure, Gate, failures
-from tracelake.warehouse.values import jsonable
+from tracelake.warehouse.values import Row, read_rows
 
 VERSION = 1
 # Files that were skipped and are named; `skipped` counts all of them.
@@ -113,8 +113,6 @@ def read_page(con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> dict[st
         failure.gate.name: failure.seen
         for failure in failures(con, GATES.values(), run_ids, inputs=True)
     }
-    rows = con.execute(_ROWS, [list(run_ids)])
-    names = [column[0] for column in rows.description or ()]
     return {
         "attention": [
             {
@@ -126,31 +124,17 @@ def read_page(con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> dict[st
             }
             for name, gate in GATES.items()
         ],
-        "runs": [
-            {name: _plain(value) for name, value in zip(names, row, strict=True)}
-            for row in rows.fetchall()
-        ],
+        "runs": read_rows(con, _ROWS, [list(run_ids)]),
     }
 
 
-def read_incidents(
-    con: duckdb.DuckDBPyConnection, known: Collection[str]
-) -> list[dict[str, object]]:
+def read_incidents(con: duckdb.DuckDBPyConnection, known: Collection[str]) -> list[Row]:
     """Return the open incidents of the lake, new ones first.
 
     Args:
         known: Incidents of the last message.
     """
-    rows = con.execute(_INCIDENTS, [list(known)])
-    names = [column[0] for column in rows.description or ()]
-    return [
-        {name: _plain(value) for name, value in zip(names, row, strict=True)}
-        for row in rows.fetchall()
-    ]
-
-
-def _plain(value: object) -> object:
-    return str(value) if isinstance(value, datetime) else jsonable(value)
+    return read_rows(con, _INCIDENTS, [list(known)])
 
 
 def _error(error: BaseException) -> dict[str, str | None]:

@@ -26,7 +26,7 @@ from tracelake.warehouse import Parameters, ask, example, examples_table
 from tracelake.warehouse.run_rows import run_rows
 from tracelake.warehouse.running import query_error
 from tracelake.warehouse.statements import read_statements
-from tracelake.warehouse.values import jsonable, rows_of
+from tracelake.warehouse.values import named_rows
 from tracelake.warehouse.whatif import answer, read_fix, read_scale
 
 Document: TypeAlias = dict[str, Any]
@@ -186,10 +186,7 @@ class _Tools:
             reader = relation.to_arrow_reader(most + 1)
             rows: list[Document] = []
             for batch in reader:
-                rows += [
-                    {name: jsonable(v) for name, v in zip(reader.schema.names, row, strict=True)}
-                    for row in rows_of(batch)
-                ]
+                rows += named_rows(batch)
                 if len(rows) > most:
                     reader.close()  # the connection answers one query at a time
                     break

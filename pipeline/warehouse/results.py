@@ -18,7 +18,7 @@ from rich.cells import cell_len
 from tracelake.base.errors import UsageError
 from tracelake.base.figures import count
 from tracelake.base.text import json_text, printable
-from tracelake.warehouse.values import jsonable, rows_of, values_of
+from tracelake.warehouse.values import jsonable, named_rows, rows_of, values_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -203,11 +203,7 @@ def _write_ndjson(reader: pa.RecordBatchReader, out: TextIO) -> None:
 
 
 def _json_rows(reader: pa.RecordBatchReader) -> Iterator[str]:
-    names = reader.schema.names
-    for batch in reader:
-        for row in rows_of(batch):
-            pairs = {n: jsonable(value) for n, value in zip(names, row, strict=True)}
-            yield json_text(pairs)
+    return (json_text(row) for batch in reader for row in named_rows(batch))
 
 
 def _write_csv(reader: pa.RecordBatchReader, out: TextIO) -> None:

@@ -1,15 +1,35 @@
-"""Convert values of a result to Python and JSON."""
+"""Read rows of a query, and convert their values to Python and JSON."""
 
 from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    import duckdb
+
+Row: TypeAlias = dict[str, Any]
+
+
+def read_rows(
+    con: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()
+) -> list[Row]:
+    """Return rows of a query by column name, with JSON values and times as text."""
+    table = con.sql(sql, params=list(parameters)).to_arrow_table()
+    return [row for batch in table.to_batches() for row in named_rows(batch)]
+
+
+def named_rows(batch: pa.RecordBatch) -> Iterator[Row]:
+    """Yield rows of a batch by column name, with JSON values."""
+    names = batch.schema.names
+    for row in rows_of(batch):
+        yield {name: jsonable(value) for name, value in zip(names, row, strict=True)}
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:

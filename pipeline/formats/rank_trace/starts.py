@@ -1,4 +1,4 @@
-"""Which files of one configuration come from the same start of a job, by their stamps and ranks."""
+"""Tell which files of one configuration come from the same start of a job: by stamps and ranks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Block(NamedTuple):
 
 
 def starts(units: Sequence[Unit], gap_seconds: float) -> list[list[int]]:
-    """Groups units by start: places in the sequence, in order of stamp.
+    """Group units by start: places in the sequence, in order of stamp.
 
     Units of one stamp are one start, unless a rank repeats among them: then the k-th units that
     have it are start k. A gap of more than `gap_seconds` between stamps ends a start. Where a rank
@@ -56,7 +56,7 @@ def _seconds(earlier: datetime | None, later: datetime | None) -> float:
 
 
 def _blocks(stamp: datetime | None, places: Iterator[int], units: Sequence[Unit]) -> list[_Block]:
-    """Returns the units of a stamp without repeated ranks; the k-th unit of a rank in block k."""
+    """Return the units of a stamp without repeated ranks; the k-th unit of a rank in block k."""
     blocks: list[_Block] = []
     taken: dict[int | None, int] = defaultdict(int)
     for i in places:
@@ -77,7 +77,7 @@ def _cut(layers: Sequence[Sequence[_Block]]) -> Iterator[list[int]]:
 
 
 def _cuts(blocks: Sequence[_Block]) -> list[int]:
-    """Returns where blocks are cut, from 0 to their number: fewest parts, then largest gaps."""
+    """Return where blocks are cut, from 0 to their number: fewest parts, then largest gaps."""
     # For the blocks before each place: parts, minus the seconds of the gaps, and the cut before.
     best: list[tuple[int, float, int]] = [(0, 0.0, 0)]
     for stop in range(1, len(blocks) + 1):

@@ -125,52 +125,46 @@ def read_content(
     links: Mapping[str, float],
 ) -> Content:
     """Read a report from a lake's warehouse; for the arguments see `write_report`."""
-    return reopening(lake, lambda: _read(lake, runs, since, late, now, price, links))
 
+    def read() -> Content:
+        with Warehouse(lake) as warehouse:
+            run_ids, undated = select_runs(warehouse, runs, earliest(now, since), late)
+            warehouse.page_about(run_ids)
+            groups = read_attention(warehouse, inputs=not runs)
+            urgent = _by_urgency(warehouse, run_ids)
+            listed = set(urgent[:LISTED_RUNS])
+            detailed = frozenset(urgent[:DETAILED_RUNS])
+            headline, stepless = read_headline(
+                warehouse, [r for r in run_ids if r in listed], detailed
+            )
+            view = read_fleet_view(warehouse, detailed, price)
+            in_full = [run_id for run_id in urgent if run_id in detailed]
+            warehouse.page_about(in_full)
+            rate_links(warehouse, links)
+            return Content(
+                lake=PurePosixPath(lake.name).name,
+                now=now,
+                since=None if since is None else f"{since / timedelta(hours=1):g} h",
+                undated=undated,
+                late=len(set(late) & set(run_ids)),
+                run_ids=run_ids,
+                urgent=urgent,
+                groups=groups,
+                headline=headline,
+                stepless=stepless,
+                view=view,
+                verdicts=read_verdicts(warehouse),
+                waterfalls=read_waterfalls(warehouse, in_full),
+                whatif=read_whatif(warehouse),
+                price=price,
+                shares=read_shares(warehouse),
+                in_full=in_full,
+                facts=read_facts(warehouse),
+                sections=read_sections(warehouse, in_full),
+                series=read_series(warehouse, in_full),
+            )
 
-def _read(
-    lake: Lake,
-    runs: Sequence[str] | None,
-    since: timedelta | None,
-    late: Sequence[str],
-    now: datetime,
-    price: float | None,
-    links: Mapping[str, float],
-) -> Content:
-    with Warehouse(lake) as warehouse:
-        run_ids, undated = select_runs(warehouse, runs, earliest(now, since), late)
-        warehouse.page_about(run_ids)
-        groups = read_attention(warehouse, inputs=not runs)
-        urgent = _by_urgency(warehouse, run_ids)
-        listed = set(urgent[:LISTED_RUNS])
-        detailed = frozenset(urgent[:DETAILED_RUNS])
-        headline, stepless = read_headline(warehouse, [r for r in run_ids if r in listed], detailed)
-        view = read_fleet_view(warehouse, detailed, price)
-        in_full = [run_id for run_id in urgent if run_id in detailed]
-        warehouse.page_about(in_full)
-        rate_links(warehouse, links)
-        return Content(
-            lake=PurePosixPath(lake.name).name,
-            now=now,
-            since=None if since is None else f"{since / timedelta(hours=1):g} h",
-            undated=undated,
-            late=len(set(late) & set(run_ids)),
-            run_ids=run_ids,
-            urgent=urgent,
-            groups=groups,
-            headline=headline,
-            stepless=stepless,
-            view=view,
-            verdicts=read_verdicts(warehouse),
-            waterfalls=read_waterfalls(warehouse, in_full),
-            whatif=read_whatif(warehouse),
-            price=price,
-            shares=read_shares(warehouse),
-            in_full=in_full,
-            facts=read_facts(warehouse),
-            sections=read_sections(warehouse, in_full),
-            series=read_series(warehouse, in_full),
-        )
+    return reopening(lake, read)
 
 
 def _by_urgency(warehouse: Warehouse, run_ids: Sequence[str]) -> list[str]:

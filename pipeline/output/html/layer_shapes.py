@@ -8,15 +8,7 @@ from tracelake.output.html.shape import IN_MODEL, Shape
 
 LAYERS: Mapping[str, Shape] = {
     "stage_balance": Shape(
-        columns=(
-            "stage",
-            "micro_batch_ms",
-            "share_ratio",
-            "imbalance_ratio",
-            "busiest_steps",
-            "steps",
-            "reason",
-        ),
+        columns="stage, micro_batch_ms, share_ratio, imbalance_ratio, busiest_steps, steps, reason",
         order="stage",
         headline="micro_batch_ms",
         empty="The input has no stage times.",
@@ -24,16 +16,8 @@ LAYERS: Mapping[str, Shape] = {
     ),
     "stage_rebalance": Shape(
         columns=(
-            "stage",
-            "micro_batch_ms",
-            "current_micro_batch_ms",
-            "first_layer",
-            "last_layer",
-            "layers",
-            "gain_ratio",
-            "covered_ratio",
-            "bottleneck_layer",
-            "reason",
+            "stage, micro_batch_ms, current_micro_batch_ms, first_layer, last_layer, layers, "
+            "gain_ratio, covered_ratio, bottleneck_layer, reason"
         ),
         order="stage",
         headline="micro_batch_ms",
@@ -42,14 +26,8 @@ LAYERS: Mapping[str, Shape] = {
     ),
     "layer_stages": Shape(
         columns=(
-            "stage",
-            "layer",
-            "layer_kind",
-            "p50_ms",
-            "micro_batch_ms",
-            "stage_share_ratio",
-            "layer_share_ratio",
-            "reason",
+            "stage, layer, layer_kind, p50_ms, micro_batch_ms, stage_share_ratio, "
+            "layer_share_ratio, reason"
         ),
         order=f"stage, {IN_MODEL}",
         pick="stage_share_ratio DESC NULLS LAST, stage, layer",
@@ -60,19 +38,8 @@ LAYERS: Mapping[str, Shape] = {
     ),
     "layer_stats": Shape(
         columns=(
-            "layer",
-            "layer_kind",
-            "steps",
-            "mean_ms",
-            "p50_ms",
-            "p95_ms",
-            "max_ms",
-            "cv_ratio",
-            "worst_step",
-            "outlier_steps",
-            "trend",
-            "trend_ratio",
-            "reason",
+            "layer, layer_kind, steps, mean_ms, p50_ms, p95_ms, max_ms, cv_ratio, worst_step, "
+            "outlier_steps, trend, trend_ratio, reason"
         ),
         order=IN_MODEL,
         pick="mean_ms DESC NULLS LAST, layer",
@@ -83,16 +50,8 @@ LAYERS: Mapping[str, Shape] = {
     ),
     "workload_comm": Shape(
         columns=(
-            "pass",
-            "collective",
-            "group_kind",
-            "group_size",
-            "calls",
-            "bytes",
-            "compute_ms",
-            "needed_gbps",
-            "unprofiled_rows",
-            "reason",
+            "pass, collective, group_kind, group_size, calls, bytes, compute_ms, needed_gbps, "
+            "unprofiled_rows, reason"
         ),
         order="array_position(['forward', 'input_grad', 'weight_grad'], pass), collective,"
         " group_kind",
@@ -103,19 +62,9 @@ LAYERS: Mapping[str, Shape] = {
     ),
     "plan_vs_measured": Shape(
         columns=(
-            "plan_run_id",
-            "kind",
-            "pass",
-            "collective",
-            "group_kind",
-            "layer_kind",
-            "planned_bytes",
-            "measured_bytes",
-            "bytes_error_ratio",
-            "planned_compute_ms",
-            "measured_compute_ms",
-            "compute_error_ratio",
-            "reason",
+            "plan_run_id, kind, pass, collective, group_kind, layer_kind, planned_bytes, "
+            "measured_bytes, bytes_error_ratio, planned_compute_ms, measured_compute_ms, "
+            "compute_error_ratio, reason"
         ),
         order="kind, pass, collective, group_kind, layer_kind",
         headline="plan_run_id",

@@ -134,7 +134,7 @@ def _glossary() -> list[tuple[str, str, list[tuple[str, Column]]]]:
         ("run_summary", _title("run_summary"), HEADLINE),
         ("runs", "Facts of a run", None),
     ]
-    relations += [(name, title, shape.columns) for name, title, _, shape in shapes()]
+    relations += [(name, title, shape.columns.split(", ")) for name, title, _, shape in shapes()]
     relations += [("coverage", _title("coverage"), None)]
     own = {name: shape.own for name, *_, shape in shapes()}
     known = [

@@ -89,7 +89,7 @@ def shapes() -> Iterator[tuple[str, str, str, Shape]]:
     others = {name for name, model in models.items() if "run_id" in model.grain}
     for name in sorted(others - SHAPES.keys() - _ELSEWHERE):
         model = models[name]
-        own = tuple(c.name for c in catalog().columns[name] if c.name != "run_id")
+        own = ", ".join(c.name for c in catalog().columns[name] if c.name != "run_id")
         keys = ", ".join(f'"{key}"' for key in model.grain)
         yield name, model.report or name, model.doc, Shape(own, keys, "The input has no such rows.")
 
@@ -123,7 +123,7 @@ def read_sections(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, lis
 
 def _columns(name: str, shape: Shape) -> list[Column]:
     found = []
-    for shown in shape.columns:
+    for shown in shape.columns.split(", "):
         relation, _, column = shown.rpartition(".")
         known = {c.name: c for c in relation_columns(relation or name)}
         found.append(known[column])

@@ -35,8 +35,8 @@ class Shape:
     """A relation as a section of a run.
 
     Attributes:
-        columns: Shown, in order; all of the relation by default. A column that is not one of the
-            relation's has the doc of the relation it is joined from, `relation.column`.
+        columns: Names of those that are shown, in order, with commas. A column that is not one of
+            the relation's has the doc of the relation it is joined from, `relation.column`.
         order: Order of the rows, in SQL.
         empty: Text if the run has no row: what the input lacks.
         headline: If no row has this figure, the section is one line with the reason.
@@ -52,7 +52,7 @@ class Shape:
         folded: The table is closed until someone opens it.
     """
 
-    columns: tuple[str, ...]
+    columns: str
     order: str
     empty: str
     headline: str | None = None

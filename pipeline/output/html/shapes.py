@@ -12,32 +12,20 @@ from tracelake.output.html.table_shapes import TABLES
 from tracelake.schema.tables import Column
 
 _WINDOW = (
-    "bubble_ratio",
-    "theory_bubble_ratio",
-    "bubble_with_wait_ratio",
-    "bubble_over_ideal_ratio",
-    "window_ms",
-    *WINDOW_PARTS,
-    "p2p_recv_wait_ms",
-    "p2p_recv_transfer_ms",
-    "in_op_wait_ms",
-    "in_op_overlap_ms",
+    "bubble_ratio, theory_bubble_ratio, bubble_with_wait_ratio, bubble_over_ideal_ratio,"
+    f" window_ms, {', '.join(WINDOW_PARTS)},"
+    " p2p_recv_wait_ms, p2p_recv_transfer_ms, in_op_wait_ms, in_op_overlap_ms"
 )
 _PHASE = ("bubble_ratio", "idle_ms", "busy_ms", "phase_ms")
 _STAGE = (
-    "bubble_ratio",
-    "bubble_min_ratio",
-    "bubble_max_ratio",
-    "theory_bubble_ratio",
-    "bubble_over_ideal_ratio",
-    "theory_over_ideal_ratio",
-    "covered_ratio",
+    "bubble_ratio, bubble_min_ratio, bubble_max_ratio, theory_bubble_ratio,"
+    " bubble_over_ideal_ratio, theory_over_ideal_ratio, covered_ratio"
 )
 
 # In the order of the page. Other models whose header has a title follow unchanged.
 SHAPES: Mapping[str, Shape] = {
     "step_changes": Shape(
-        columns=("op", "kind", "stage", "baseline_ms", "run_ms", "change_ms", "share_ratio"),
+        columns="op, kind, stage, baseline_ms, run_ms, change_ms, share_ratio",
         order="op = 'rest', abs(change_ms) DESC, op, kind, stage NULLS LAST",
         rows=16,
         empty="Fewer than three runs of the baseline have operations with a pipeline window.",
@@ -46,17 +34,7 @@ SHAPES: Mapping[str, Shape] = {
     ),
     "ops": Shape(
         title="Pipeline timeline",
-        columns=(
-            "rank",
-            "stage",
-            "step",
-            "op",
-            "micro_batch",
-            "phase",
-            "duration_ns",
-            "sources.path",
-            "line",
-        ),
+        columns="rank, stage, step, op, micro_batch, phase, duration_ns, sources.path, line",
         order="duration_ns DESC, rank, seq",
         headline="duration_ns",
         rows=12,
@@ -68,7 +46,7 @@ SHAPES: Mapping[str, Shape] = {
         """,
     ),
     "rank_bubbles": Shape(
-        columns=("rank", "stage", *_WINDOW, "reason"),
+        columns=f"rank, stage, {_WINDOW}, reason",
         order="rank",
         pick="bubble_ratio DESC NULLS LAST, rank",
         headline="window_ms",
@@ -79,7 +57,7 @@ SHAPES: Mapping[str, Shape] = {
         source="FROM rank_summary",
     ),
     "stage_bubbles": Shape(
-        columns=("stage", "basis", "ranks", *_STAGE, "reason"),
+        columns=f"stage, basis, ranks, {_STAGE}, reason",
         order="basis, stage",
         headline="bubble_ratio",
         empty="The number of pipeline stages is unknown, and no operations of ranks show it.",
@@ -112,7 +90,7 @@ SHAPES: Mapping[str, Shape] = {
         """,
     ),
     "phase_bubbles": Shape(
-        columns=("stage", "phase", *_PHASE, "reason"),
+        columns=f"stage, phase, {', '.join(_PHASE)}, reason",
         order="stage, array_position(['warmup', 'steady', 'cooldown'], phase)",
         headline="bubble_ratio",
         empty="The input has no operations of ranks.",
@@ -126,7 +104,7 @@ SHAPES: Mapping[str, Shape] = {
         """,
     ),
     "op_shares": Shape(
-        columns=("op", "kind", "stage", "share_ms", "share_ratio"),
+        columns="op, kind, stage, share_ms, share_ratio",
         order="share_ms DESC, op, kind, stage NULLS LAST",
         rows=16,
         empty="The input has no operations of ranks with a pipeline window.",
@@ -134,19 +112,8 @@ SHAPES: Mapping[str, Shape] = {
     ),
     "straggler_ranks": Shape(
         columns=(
-            "rank",
-            "stage",
-            "host",
-            "device",
-            "verdict",
-            "slowdown",
-            "slow_steps",
-            "culprit_steps",
-            "steps",
-            "time_lost_ms",
-            "in_op_wait_ms",
-            "reason",
-            "evidence",
+            "rank, stage, host, device, verdict, slowdown, slow_steps, culprit_steps, steps, "
+            "time_lost_ms, in_op_wait_ms, reason, evidence"
         ),
         order="rank",
         pick="array_position(['straggler', 'suspect', 'ok'], verdict) NULLS LAST,"
@@ -157,20 +124,8 @@ SHAPES: Mapping[str, Shape] = {
     ),
     "whatif_runs": Shape(
         columns=(
-            "steps",
-            "t_ms",
-            "peer_ms",
-            "balanced_ms",
-            "s_peer",
-            "s_peer_min",
-            "s_peer_max",
-            "s_balance",
-            "s_paper",
-            "cause",
-            "gpu_hours_lost",
-            "replay_error_ratio",
-            "delay_ratio",
-            "reason",
+            "steps, t_ms, peer_ms, balanced_ms, s_peer, s_peer_min, s_peer_max, s_balance, "
+            "s_paper, cause, gpu_hours_lost, replay_error_ratio, delay_ratio, reason"
         ),
         order="run_id",
         headline="t_ms",
@@ -179,21 +134,9 @@ SHAPES: Mapping[str, Shape] = {
     ),
     "collective_bandwidth": Shape(
         columns=(
-            "collective",
-            "group_kind",
-            "dtype",
-            "size_bytes",
-            "size_convention",
-            "group_size",
-            "overlapped",
-            "calls",
-            "coarse_calls",
-            "time_p50_ms",
-            "time_p95_ms",
-            "algbw_p50_gbps",
-            "busbw_p50_gbps",
-            "time_basis",
-            "reason",
+            "collective, group_kind, dtype, size_bytes, size_convention, group_size, overlapped, "
+            "calls, coarse_calls, time_p50_ms, time_p95_ms, algbw_p50_gbps, busbw_p50_gbps, "
+            "time_basis, reason"
         ),
         order="collective, group_kind, dtype, size_bytes, overlapped",
         pick="calls * time_p50_ms DESC NULLS LAST, collective, group_kind, dtype, size_bytes,"
@@ -227,15 +170,8 @@ SHAPES: Mapping[str, Shape] = {
     ),
     "step_stats": Shape(
         columns=(
-            "step",
-            "step_ms",
-            "loss",
-            "busiest_stage",
-            "imbalance_ratio",
-            "warmup",
-            "outlier",
-            "reason",
-            "stages_reason",
+            "step, step_ms, loss, busiest_stage, imbalance_ratio, warmup, outlier, reason, "
+            "stages_reason"
         ),
         order="step",
         pick="outlier DESC NULLS LAST, step_ms DESC NULLS LAST, step",
@@ -246,22 +182,10 @@ SHAPES: Mapping[str, Shape] = {
     ),
     "run_history": Shape(
         columns=(
-            "verdict",
-            "baseline_runs",
-            "step_p50_ms",
-            "step_p50_ms_baseline",
-            "step_p50_ms_change_ratio",
-            "step_p50_ms_allowed_ratio",
-            "bubble_ratio",
-            "bubble_ratio_baseline",
-            "bubble_ratio_change_ratio",
-            "busbw_gbps",
-            "busbw_gbps_baseline",
-            "busbw_gbps_change_ratio",
-            "stragglers",
-            "stragglers_baseline",
-            "regressions",
-            "reason",
+            "verdict, baseline_runs, step_p50_ms, step_p50_ms_baseline, step_p50_ms_change_ratio, "
+            "step_p50_ms_allowed_ratio, bubble_ratio, bubble_ratio_baseline, "
+            "bubble_ratio_change_ratio, busbw_gbps, busbw_gbps_baseline, busbw_gbps_change_ratio, "
+            "stragglers, stragglers_baseline, regressions, reason"
         ),
         order="run_id",
         headline="compared",
@@ -272,15 +196,7 @@ SHAPES: Mapping[str, Shape] = {
     ),
     **LAYERS,
     "clock_offsets": Shape(
-        columns=(
-            "clock",
-            "offset_ms",
-            "drift_ppm",
-            "uncertainty_ms",
-            "basis",
-            "links",
-            "reason",
-        ),
+        columns="clock, offset_ms, drift_ppm, uncertainty_ms, basis, links, reason",
         order="links NULLS LAST, clock",
         headline="offset_ms",
         empty="The input has no operations of ranks.",
@@ -289,16 +205,8 @@ SHAPES: Mapping[str, Shape] = {
     ),
     "bandwidth_efficiency": Shape(
         columns=(
-            "collective",
-            "group_kind",
-            "group_size",
-            "nodes",
-            "size_bytes",
-            "calls",
-            "achieved_gbps",
-            "attainable_gbps",
-            "efficiency_ratio",
-            "reason",
+            "collective, group_kind, group_size, nodes, size_bytes, calls, achieved_gbps, "
+            "attainable_gbps, efficiency_ratio, reason"
         ),
         order="collective",
         headline="efficiency_ratio",

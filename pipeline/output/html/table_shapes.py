@@ -9,7 +9,7 @@ from tracelake.output.html.shape import Shape
 TABLES: Mapping[str, Shape] = {
     "rejects": Shape(
         title="Rejected lines",
-        columns=("sources.path", "line", "reason", "text"),
+        columns="sources.path, line, reason, text",
         order="path, line",
         rows=12,
         empty="No line was rejected.",
@@ -20,7 +20,7 @@ TABLES: Mapping[str, Shape] = {
     ),
     "faults": Shape(
         title="Faults tolerated",
-        columns=("severity", "name", "count", "sources.path", "line", "text"),
+        columns="severity, name, count, sources.path, line, text",
         order="severity, name, path",
         pick="array_position(['error', 'data_loss', 'notice', 'info'], severity), name, path",
         rows=24,
@@ -34,18 +34,8 @@ TABLES: Mapping[str, Shape] = {
     "sources": Shape(
         title="Files",
         columns=(
-            "path",
-            "member",
-            "rank",
-            "host",
-            "device",
-            "bytes",
-            "lines",
-            "row_lines",
-            "context_lines",
-            "rejected",
-            "rows",
-            "duplicate_of",
+            "path, member, rank, host, device, bytes, lines, row_lines, context_lines, rejected, "
+            "rows, duplicate_of"
         ),
         order="path, member",
         rows=24,

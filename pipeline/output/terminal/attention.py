@@ -1,4 +1,4 @@
-"""What needs attention in a run: its findings."""
+"""Read what needs attention in a run: its findings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import duckdb
 
-from tracelake.output.terminal.reading import Row, read_rows
+from tracelake.warehouse.values import Row, read_rows
 
 # Sentences of a kind and a run.
 _SEEN = 3

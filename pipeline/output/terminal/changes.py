@@ -1,4 +1,4 @@
-"""What changed between two runs, as a document: what `diff` prints, in words or as JSON."""
+"""Read what changed between two runs as a document: `diff` prints it in words or as JSON."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from types import MappingProxyType
 import duckdb
 
 from tracelake.output.terminal.facts import PARTS, Document
-from tracelake.output.terminal.reading import Row, read_rows
 from tracelake.schema.topology import KEYS
+from tracelake.warehouse.values import Row, read_rows
 
 # Figures of run_summary: 1 where more is worse, -1 where less is, 0 where neither is better.
 WORSE: Mapping[str, int] = MappingProxyType(
@@ -109,7 +109,7 @@ _RANKS = """
 
 
 def read_changes(con: duckdb.DuckDBPyConnection, one: str, other: str) -> Document:
-    """What changed between two runs, the largest changes first.
+    """Return what changed between two runs, the largest changes first.
 
     The run with the earlier date is `before`; where dates do not tell, the first one is. `swapped`
     says that it is the second one.
@@ -150,7 +150,7 @@ def read_changes(con: duckdb.DuckDBPyConnection, one: str, other: str) -> Docume
 
 
 def _earlier(date: str | None, other: str | None) -> bool:
-    """Both are known, and the first one is earlier."""
+    """Return whether both are known, and the first one is earlier."""
     return date is not None and other is not None and date < other
 
 
@@ -159,7 +159,7 @@ def _rows(con: duckdb.DuckDBPyConnection, relation: str, before: str, after: str
 
 
 def _settings(before: Row, after: Row) -> list[Row]:
-    """What differs of the configuration: columns of runs, and what only `config` says."""
+    """Return what differs of the configuration: columns of runs, and what only `config` says."""
     found = [
         {"name": name, "before": before[name], "after": after[name]}
         for name in _SETTINGS
@@ -176,7 +176,7 @@ def _settings(before: Row, after: Row) -> list[Row]:
 
 
 def _pieces(config: str) -> dict[str, str]:
-    """`key=value` pieces of a configuration."""
+    """Return the `key=value` pieces of a configuration."""
     return dict(piece.split("=", 1) for piece in config.split() if "=" in piece)
 
 
@@ -210,7 +210,7 @@ def _keyed(
     keys: tuple[str, ...],
     signs: Mapping[str, int],
 ) -> list[Row]:
-    """Rows of both runs joined by key, the one whose first figure changed most first."""
+    """Return rows of both runs joined by key, the one whose first figure changed most first."""
     values = ", ".join(
         f"any_value({name}) FILTER (run_id = ${place}) AS {name}_{side}"
         for name in signs
@@ -246,7 +246,7 @@ def _keyed(
 
 
 def _weight(figure: Row) -> float:
-    """How much changed; what one run does not have counts as nothing."""
+    """Return how much changed; what one run does not have counts as nothing."""
     return abs(float(figure["after"] or 0) - float(figure["before"] or 0))
 
 
@@ -260,7 +260,7 @@ def _headline(before: Row, after: Row) -> list[Row]:
 
 
 def _part(figure: Row) -> float:
-    """The relative change: without end for one from nothing, none where a run lacks the figure."""
+    """Return the relative change: infinite from nothing, -1 where a run lacks the figure."""
     if figure["change_ratio"] is None:
         return math.inf if figure["change"] else -1.0
     return abs(float(figure["change_ratio"]))
@@ -287,5 +287,5 @@ def _verdict(sign: int, change: float | None, ratio: float | None) -> str | None
 
 
 def _less(one: Row, other: Row) -> list[str]:
-    """Figures that one run cannot compute and the other can, or for another reason."""
+    """Return figures that one run cannot compute and the other can, or for another reason."""
     return [entry for entry in one["not_computable"] if entry not in other["not_computable"]]

@@ -11,8 +11,8 @@ from tracelake.output.terminal.changes import LEVEL
 from tracelake.output.terminal.facts import Document
 from tracelake.output.terminal.grid import Column, plain
 from tracelake.output.terminal.page import BAD, DIM, GOOD, WARN, Page
-from tracelake.output.terminal.reading import Row
 from tracelake.output.terminal.sections import collective
+from tracelake.warehouse.values import Row
 
 _ROWS = 12
 _BAR = 24

@@ -10,7 +10,7 @@ from tracelake.base.figures import count, gpu_hours
 from tracelake.base.text import counted
 from tracelake.output.terminal.grid import Cell
 from tracelake.output.terminal.page import BAD, DIM, GOOD, WARN, Page
-from tracelake.output.terminal.reading import Row, read_rows
+from tracelake.warehouse.values import Row, read_rows
 
 # Lines about incidents; with the other lines there are at most ten.
 _SHOWN = 5

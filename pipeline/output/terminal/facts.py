@@ -1,4 +1,4 @@
-"""What is known of one run, as a document: what `show` prints, in words or as JSON."""
+"""Read what is known of one run as a document: `show` prints it in words or as JSON."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 import duckdb
 
 from tracelake.output.terminal.attention import read_attention
-from tracelake.output.terminal.reading import Row, read_rows
 from tracelake.schema.tables import reasons
+from tracelake.warehouse.values import Row, read_rows
 
 Document: TypeAlias = dict[str, Any]
 
@@ -111,7 +111,7 @@ _INPUTS = """
 
 
 def read_run(con: duckdb.DuckDBPyConnection, run_id: str) -> Document:
-    """All that `show` tells of a run; what is long is its worst, beside how many there are.
+    """Return all that `show` tells of a run; what is long is its worst, beside how many there are.
 
     Returns:
         `run`, `summary`, `baseline` and `coverage` are the run's rows of `runs`, `run_summary`,
@@ -190,7 +190,7 @@ def _without(row: Row, *names: str) -> Row:
 
 
 def _missing(entries: list[str], hints: list[str | None]) -> list[Row]:
-    """Entries of coverage: figure, reason, what the reason means, and what would help."""
+    """Return entries of coverage: figure, reason, what the reason means, and what would help."""
     found = []
     for entry, hint in zip(entries, hints, strict=True):
         figure, _, reason = entry.rpartition(": ")

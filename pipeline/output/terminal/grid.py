@@ -49,7 +49,7 @@ class Column:
 
     @property
     def aligned_right(self) -> bool:
-        """Whether it holds numbers."""
+        """Return whether it holds numbers."""
         return self.right or (isinstance(self.of, str) and unit_of(self.of) is not None)
 
     def cell(self, row: Mapping[str, Any]) -> Cell:

@@ -1,18 +1,13 @@
-"""Read rows of the warehouse as dictionaries, and resolve the name of a run."""
+"""Resolve the name of a run."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any, TypeAlias
 
 import duckdb
 
 from tracelake.base.errors import UsageError
 from tracelake.warehouse.names import resolve_run
-from tracelake.warehouse.values import jsonable, rows_of
-
-Row: TypeAlias = dict[str, Any]
 
 _EARLIER = re.compile(r"(?P<run>.*)~(?P<steps>\d{1,6})", re.DOTALL)
 # Earlier runs of a run's configuration, the latest first.
@@ -25,19 +20,6 @@ _BEFORE = """
     WHERE a.run_id = $1
     ORDER BY b.run_date DESC NULLS LAST, b.run_id DESC
 """
-
-
-def read_rows(
-    con: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()
-) -> list[Row]:
-    """Return rows of a query by column name, with JSON values and times as text."""
-    table = con.sql(sql, params=list(parameters)).to_arrow_table()
-    names = table.column_names
-    return [
-        {name: jsonable(value) for name, value in zip(names, row, strict=True)}
-        for batch in table.to_batches()
-        for row in rows_of(batch)
-    ]
 
 
 def named_run(con: duckdb.DuckDBPyConnection, text: str) -> str:

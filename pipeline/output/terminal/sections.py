@@ -9,7 +9,7 @@ from tracelake.base.text import counted
 from tracelake.output.terminal.facts import PARTS, Document, why
 from tracelake.output.terminal.grid import Cell, Column, plain
 from tracelake.output.terminal.page import BAD, DIM, GOOD, WARN, Page
-from tracelake.output.terminal.reading import Row
+from tracelake.warehouse.values import Row
 
 _PART_STYLES = ("green", "bright_green", "cyan", "yellow", "blue", "magenta", "dim", "dim")
 _STAGES = 16

@@ -9,7 +9,6 @@ from tracelake.base.text import counted
 from tracelake.output.terminal.facts import Document, why
 from tracelake.output.terminal.grid import Cell
 from tracelake.output.terminal.page import BAD, DIM, GOOD, WARN, Page
-from tracelake.output.terminal.reading import Row
 from tracelake.output.terminal.sections import (
     print_collectives,
     print_layers,
@@ -19,6 +18,7 @@ from tracelake.output.terminal.sections import (
     print_stragglers,
 )
 from tracelake.schema.topology import KEYS
+from tracelake.warehouse.values import Row
 
 _SEVERITIES = {"critical": BAD, "warning": WARN, "notice": DIM}
 _CURVE = 60

@@ -66,6 +66,22 @@ def hint(name: str, title: str, number: str | None = None) -> alt.Tooltip:
     return alt.Tooltip(f"{name}:Q", title=title, format=number)
 
 
-def named_colors(colors: Mapping[str, str]) -> alt.Scale:
-    """Return a scale from names to colours."""
-    return alt.Scale(domain=list(colors), range=list(colors.values()))
+def colored(name: str, colors: Mapping[str, str], **legend: Any) -> alt.Color:
+    """Return a channel that gives names their colours; `legend` is what a legend takes."""
+    scale = alt.Scale(domain=list(colors), range=list(colors.values()))
+    return alt.Color(f"{name}:N", scale=scale, legend=alt.Legend(title=None, **legend))
+
+
+def stages() -> alt.X:
+    """Return an x axis of stages."""
+    return alt.X("stage:O", title="stage", axis=alt.Axis(labelAngle=0))
+
+
+def milliseconds(title: str) -> alt.Y:
+    """Return a y axis of times."""
+    return alt.Y("ms:Q", title=title, axis=alt.Axis(tickCount=5))
+
+
+def labels(limit: int) -> alt.Y:
+    """Return a y axis with a bar per label, in the order of the rows."""
+    return alt.Y("label:N", sort=None, title=None, axis=alt.Axis(labelLimit=limit, ticks=False))

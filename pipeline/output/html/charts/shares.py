@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import altair as alt
 
-from tracelake.output.html.charts.kind import ROWS, Drawing, Kind, hint, named_colors, several
+from tracelake.output.html.charts.kind import (
+    ROWS,
+    Drawing,
+    Kind,
+    colored,
+    hint,
+    labels,
+    milliseconds,
+    several,
+    stages,
+)
 from tracelake.output.html.links import PAGE_RATES
 from tracelake.output.html.palette import var
 from tracelake.output.html.reading import PAGE_RUNS
@@ -56,7 +66,7 @@ def _draw_bandwidth() -> Drawing:
             scale=alt.Scale(type="log"),
             axis=alt.Axis(format="~g", tickCount=5),
         ),
-        alt.Color("collective:N", scale=named_colors(_COLLECTIVES), legend=alt.Legend(title=None)),
+        colored("collective", _COLLECTIVES),
     )
     points = base.mark_point(filled=True, size=55, opacity=1).encode(
         alt.Shape("group:N", legend=alt.Legend(title="group", orient="bottom")),
@@ -121,7 +131,7 @@ def _draw_skew() -> Drawing:
         hint("uncertainty", "clock uncertainty (ms)", ",.3f"),
     ]
     base = alt.Chart(ROWS, height=alt.Step(19)).encode(
-        alt.Y("label:N", sort=None, title=None, axis=alt.Axis(labelLimit=170, ticks=False)),
+        labels(170),
         tooltip=shown,
     )
     bars = base.mark_bar(color=var("recv"), height={"band": 0.7}).encode(
@@ -155,7 +165,7 @@ def _draw_layer_stages() -> Drawing:
                 "ms:Q", title="forward modules, per micro-batch (ms)", axis=alt.Axis(tickCount=10)
             ),
             alt.Y("label:N", sort=None, title=None, axis=alt.Axis(ticks=False)),
-            alt.Color("kind:N", scale=named_colors(_LAYER_KINDS), legend=alt.Legend(title=None)),
+            colored("kind", _LAYER_KINDS),
             alt.Order("place:Q"),
             tooltip=[
                 hint("label", "stage"),
@@ -190,10 +200,10 @@ def _draw_split() -> Drawing:
         alt.Chart(ROWS)
         .mark_bar()
         .encode(
-            alt.X("stage:O", title="stage", axis=alt.Axis(labelAngle=0)),
+            stages(),
             alt.XOffset("split:N", sort=list(_SPLITS)),
-            alt.Y("ms:Q", title="per micro-batch (ms)", axis=alt.Axis(tickCount=5)),
-            alt.Color("split:N", scale=named_colors(_SPLITS), legend=alt.Legend(title=None)),
+            milliseconds("per micro-batch (ms)"),
+            colored("split", _SPLITS),
             tooltip=[
                 hint("stage", "stage"),
                 hint("split", "split"),
@@ -217,9 +227,9 @@ _BALANCE = f"""
 
 
 def _draw_balance() -> Drawing:
-    base = alt.Chart(ROWS).encode(alt.X("stage:O", title="stage", axis=alt.Axis(labelAngle=0)))
+    base = alt.Chart(ROWS).encode(stages())
     bars = base.mark_bar(color=var("c0")).encode(
-        alt.Y("ms:Q", title="per micro-batch (ms)", axis=alt.Axis(tickCount=5)),
+        milliseconds("per micro-batch (ms)"),
         tooltip=[
             hint("stage", "stage"),
             hint("ms", "per micro-batch (ms)", ",.3f"),

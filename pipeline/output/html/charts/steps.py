@@ -10,8 +10,8 @@ from tracelake.output.html.charts.kind import (
     ROWS,
     Drawing,
     Kind,
+    colored,
     hint,
-    named_colors,
     over_steps,
     several,
 )
@@ -193,11 +193,7 @@ def _draw_layers() -> Drawing:
             over_steps(),
             _values("ms", "layer (ms)"),
             alt.Detail("layer:N"),
-            alt.Color(
-                "named:N",
-                scale=named_colors(colors),
-                legend=alt.Legend(title=None, labelExpr=names),
-            ),
+            colored("named", colors, labelExpr=names),
             tooltip=_LAYER_SHOWN,
         )
     )
@@ -241,7 +237,7 @@ def _draw_history() -> Drawing:
     usual = usual.encode(alt.Y("baseline:Q"))
     points = base.mark_point(filled=True, opacity=1).encode(
         alt.Y("ms:Q"),
-        alt.Color("verdict:N", scale=named_colors(verdicts), legend=alt.Legend(title=None)),
+        colored("verdict", verdicts),
         size=alt.when("datum.own").then(alt.value(140)).otherwise(alt.value(40)),
         tooltip=[
             hint("run", "run"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import altair as alt
 
-from tracelake.output.html.charts.kind import CROWD, ROWS, Drawing, Kind, hint, named_colors
+from tracelake.output.html.charts.kind import CROWD, ROWS, Drawing, Kind, colored, hint, labels
 from tracelake.output.html.palette import var
 from tracelake.output.html.reading import PAGE_RUNS
 
@@ -212,7 +212,7 @@ def _draw_timeline() -> Drawing:
             scale=alt.Scale(nice=False, zero=False),
             axis=alt.Axis(tickCount=10),
         ),
-        alt.Y("label:N", sort=None, title=None, axis=alt.Axis(labelLimit=150, ticks=False)),
+        labels(150),
     )
     # A mail and Markdown show it as it is; the page's script draws the same rows with a lane for
     # communication inside operations, hatches and arrows, and zooms.
@@ -220,7 +220,7 @@ def _draw_timeline() -> Drawing:
         base.mark_bar(clip=True)
         .encode(
             alt.X2("t1:Q"),
-            alt.Color("kind:N", scale=named_colors(_KINDS), legend=alt.Legend(title=None)),
+            colored("kind", _KINDS),
             alt.Size("inside:N", scale=alt.Scale(domain=[False, True], range=[17, 6]), legend=None),
             tooltip=[
                 hint("label", "rank"),

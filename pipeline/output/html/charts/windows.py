@@ -10,9 +10,12 @@ from tracelake.output.html.charts.kind import (
     ROWS,
     Drawing,
     Kind,
+    colored,
     hint,
-    named_colors,
+    labels,
+    milliseconds,
     several,
+    stages,
 )
 from tracelake.output.html.palette import var
 from tracelake.output.html.reading import PAGE_RUNS
@@ -64,12 +67,10 @@ _WINDOWS = f"""
 
 
 def _draw_windows() -> Drawing:
-    base = alt.Chart(ROWS, height=alt.Step(17)).encode(
-        alt.Y("label:N", sort=None, title=None, axis=alt.Axis(labelLimit=150, ticks=False))
-    )
+    base = alt.Chart(ROWS, height=alt.Step(17)).encode(labels(150))
     bars = base.mark_bar().encode(
         alt.X("ms:Q", title="window (ms)", axis=alt.Axis(grid=False, tickCount=10)),
-        alt.Color("part:N", scale=named_colors(PARTS), legend=alt.Legend(title=None)),
+        colored("part", PARTS),
         alt.Order("place:Q"),
         tooltip=[
             hint("label", "rank"),
@@ -101,11 +102,11 @@ _STAGES = f"""
 
 
 def _draw_stages() -> Drawing:
-    base = alt.Chart(ROWS).encode(alt.X("stage:O", title="stage", axis=alt.Axis(labelAngle=0)))
+    base = alt.Chart(ROWS).encode(stages())
     beside = base.encode(alt.XOffset("basis:N"))
     bars = beside.mark_bar().encode(
         alt.Y("bubble:Q", title="bubble", axis=alt.Axis(format="%"), scale=alt.Scale(zero=True)),
-        alt.Color("basis:N", scale=named_colors(_BASES), legend=alt.Legend(title=None)),
+        colored("basis", _BASES),
         tooltip=[
             hint("stage", "stage"),
             hint("basis", "basis"),
@@ -136,9 +137,9 @@ def _draw_phases() -> Drawing:
         alt.Chart(ROWS)
         .mark_bar()
         .encode(
-            alt.X("stage:O", title="stage", axis=alt.Axis(labelAngle=0)),
-            alt.Y("ms:Q", title="idle (ms)", axis=alt.Axis(tickCount=5)),
-            alt.Color("phase:N", scale=named_colors(_IDLE), legend=alt.Legend(title=None)),
+            stages(),
+            milliseconds("idle (ms)"),
+            colored("phase", _IDLE),
             tooltip=[
                 hint("stage", "stage"),
                 hint("phase", "phase"),
