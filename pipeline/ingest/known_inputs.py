@@ -25,6 +25,8 @@ ID_BYTES = 4096
 # Sizes of the beginnings whose hashes tell whether a file has become shorter.
 _BEGINNINGS = (64, 128, 256, 512, 1024, 2048, ID_BYTES)
 _BEGINNING_DIGITS = 8
+# What a record says of the file itself.
+_OF_FILE = ("path", "member", "size", "mtime_ns", "inode", "weight", "position", "packed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +39,7 @@ class KnownInput:
 
 def stat_record(entry: FileRef) -> dict[str, Any]:
     """Return what a record says of the file itself."""
-    return {
-        "path": entry.path,
-        "member": entry.member,
-        "size": entry.size,
-        "mtime_ns": entry.mtime_ns,
-        "inode": entry.inode,
-        "weight": entry.weight,
-        "position": entry.position,
-        "packed": entry.packed,
-    }
+    return {name: getattr(entry, name) for name in _OF_FILE}
 
 
 def skip_record(
@@ -95,15 +88,9 @@ def _known_formats() -> str:
 
 def facts_record(facts: FileFacts) -> dict[str, Any]:
     """Return facts as a source's record stores them."""
-    return {
-        "path": facts.path,
-        "stem": facts.stem,
-        "rank": facts.rank,
-        "host": facts.host,
-        "device": facts.device,
-        "stamp": None if facts.stamp is None else facts.stamp.isoformat(),
-        "topology": dict(facts.topology),
-    }
+    stamp = None if facts.stamp is None else facts.stamp.isoformat()
+    known = {name: getattr(facts, name) for name in ("path", "stem", "rank", "host", "device")}
+    return {**known, "stamp": stamp, "topology": dict(facts.topology)}
 
 
 def facts_of(record: Record) -> FileFacts:

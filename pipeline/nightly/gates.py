@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from tracelake.base.errors import CheckFailedError, InputError, UsageError
 from tracelake.base.figures import percent
@@ -15,6 +15,9 @@ from tracelake.base.text import counted, printable
 
 if TYPE_CHECKING:
     import duckdb
+
+    from tracelake.ingest import RunResult
+    from tracelake.models import Failure as LeftOut
 
 # Of a gate that failed: runs that are named, and what was seen of each.
 _RUNS = 5
@@ -113,42 +116,6 @@ def failed_gates(failed: Sequence[Failure], gates: int, lake: str) -> CheckFaile
     )
 
 
-class Understood(Protocol):
-    """Counts what of a run was understood."""
-
-    @property
-    def run_id(self) -> str:
-        """Return the id of the run."""
-
-    @property
-    def rejected(self) -> int:
-        """Count the lines that were not understood."""
-
-    @property
-    def bad_ratio(self) -> float:
-        """Return rejected over record lines and rejected."""
-
-
-class ModelFailure(Protocol):
-    """A run that is left out, because a model fails on its data."""
-
-    @property
-    def run_id(self) -> str:
-        """Return the id of the run."""
-
-    @property
-    def failed_model(self) -> str:
-        """Return the model that fails."""
-
-    @property
-    def message(self) -> str:
-        """Return what DuckDB said of it."""
-
-    @property
-    def input(self) -> str:
-        """Return the first file of the run."""
-
-
 class BadLines(NamedTuple):
     """A run that has lines that were not understood."""
 
@@ -168,7 +135,9 @@ def bad_lines(con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> list[Ba
     return [BadLines(*row) for row in rows]
 
 
-def too_many_bad_lines(runs: Iterable[Understood], max_bad_ratio: float) -> InputError | None:
+def too_many_bad_lines(
+    runs: Iterable[RunResult | BadLines], max_bad_ratio: float
+) -> InputError | None:
     """Return the error that says that a run has more bad lines than allowed; None if none has."""
     bad = [run for run in runs if run.bad_ratio > max_bad_ratio]
     if not bad:
@@ -222,7 +191,7 @@ def cut_short(run_ids: Sequence[str], skipped: Sequence[str]) -> InputError | No
     )
 
 
-def left_out(failed: Sequence[ModelFailure]) -> InputError | None:
+def left_out(failed: Sequence[LeftOut]) -> InputError | None:
     """Return the error for runs that a model fails on; None if there are none."""
     if not failed:
         return None

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 
-from tracelake.base.tables import COUNT, TEXT, table_of
 from tracelake.ingest.duplicates import settle_duplicates
 from tracelake.lake import (
     Lake,
@@ -24,6 +23,7 @@ from tracelake.lake import (
 from tracelake.models.state import named_parts
 from tracelake.warehouse import ask, meant_run
 from tracelake.warehouse.names import NAMES_SQL, NamedRun
+from tracelake.warehouse.values import COUNT, TEXT, table_of
 
 _DATES = "the dates of the runs"
 

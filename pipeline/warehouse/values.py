@@ -1,10 +1,10 @@
-"""Read rows of a query, and convert their values to Python and JSON."""
+"""Read rows of a query, convert their values to Python and JSON, and make tables of objects."""
 
 from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import duckdb
 
 Row: TypeAlias = dict[str, Any]
+TEXT, COUNT = pa.string(), pa.int64()
 
 
 def read_rows(
@@ -30,6 +31,15 @@ def named_rows(batch: pa.RecordBatch) -> Iterator[Row]:
     names = batch.schema.names
     for row in rows_of(batch):
         yield {name: jsonable(value) for name, value in zip(names, row, strict=True)}
+
+
+def table_of(rows: Iterable[object], /, **columns: pa.DataType) -> pa.Table:
+    """Return a table with a row per object; columns are attributes of it, each with its type."""
+    rows = list(rows)
+    arrays = [
+        pa.array([getattr(row, name) for row in rows], type_) for name, type_ in columns.items()
+    ]
+    return pa.table(arrays, names=list(columns))
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:

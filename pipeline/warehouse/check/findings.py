@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tracelake.base.tables import COUNT, TEXT, table_of
+from tracelake.warehouse.values import COUNT, TEXT, table_of
 
 SHOWN = 3
 BUILD = "tracelake build"
