@@ -16,6 +16,7 @@ from typing import Any
 from tracelake.formats import Claim, FileFacts, RunFacts
 from tracelake.formats.lines import Irrelevant, LineFormat, Record
 from tracelake.formats.readers import ANSI, Rows, number, rounded_ns, whole
+from tracelake.formats.training_log.bars import Bars
 from tracelake.formats.training_log.steps import Printed, Steps
 from tracelake.formats.training_log.values import (
     RECORD_END,
@@ -68,8 +69,6 @@ _PIPELINE = re.compile(
 )
 _TITAN = re.compile(r".*\bstep: +(\d+) +loss: +(\S+)(\s.*)?", re.ASCII)
 _TITAN_KEYS = re.compile(r"(grad_norm|memory|tps|wps|tflops): +([0-9.,naif]+)(?=[\sG(])", re.ASCII)
-_BAR = re.compile(r".*, global_step=(\d+)\.0*,.*\btrain_step_timing in s=[0-9.]+[],].*", re.ASCII)
-_BAR_KEYS = re.compile(r"(\w[\w ]*?)=([0-9.eE+-]+)(?=[],])", re.ASCII)
 _BRIDGE = re.compile(
     r".*\bStep Time : ([0-9.]+)s GPU utilization: ([0-9.]+)MODEL_TFLOP/s/GPU.*", re.ASCII
 )
@@ -148,7 +147,7 @@ class _Reader:
         self._total = 0
         self._skipped = 0
         self._ahead: dict[str, Any] = {}  # values that are printed before their record
-        self._bar = ""
+        self._bars = Bars()
         self._mode = ""
         self._name = ""
         self._report = 0
@@ -198,12 +197,8 @@ class _Reader:
             return [self._record(whole(found[1], 31), text, values)]
         if found := _TITAN.fullmatch(text):
             return [self._titan(text, found)]
-        if (found := _BAR.fullmatch(text)) and found[0] != self._bar:
-            self._bar = found[0]
-            values = {}
-            for key, said in _BAR_KEYS.findall(text):
-                values |= value_of(key.strip(), re.sub(r"\.0+$", "", said))
-            return [self._record(_after(found[1]), "", values)]
+        if bar := self._bars.read(text):
+            return [self._record(bar[0], "", bar[1])]
         if found := _BRIDGE.fullmatch(text):
             self._ahead = {
                 "step_time_ns": rounded_ns(found[1], 9),
