@@ -181,3 +181,50 @@ def test_steps_from_0_on_have_a_time_and_kernels_say_why_they_have_none(
             ("b", 0, None, "step_not_marked"),
         ]
         assert con.sql(windows).fetchall() == [("kernels_only",)]
+
+
+def test_a_document_made_of_the_traces_of_several_ranks_is_reported(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    def steps(process: int) -> list[dict[str, Any]]:
+        return [
+            event(0, cat="user_annotation", name=f"ProfilerStep#{i}", pid=process, ts=9 * i, dur=8)
+            for i in range(2)
+        ]
+
+    for name, events in {"one": steps(4), "merged": [*steps(4), *steps(5)]}.items():
+        text = _HEAD + json.dumps([*events, event(1)])[1:] + "}"
+        (tmp_path / f"{name}.json").write_text(text)
+    lake = tmp_path / "lake"
+    assert tracelake("ingest", tmp_path, "--lake", lake).code == 0
+    assert rows(lake, "faults", "split(run_id, '-')[1], name, severity") == [
+        ("merged", "merged_trace", "error")
+    ]
+
+
+def test_ranks_whose_group_is_the_whole_job_are_compared_without_options(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    ranks = list(range(4))
+    group = {"pg_name": "0", "pg_desc": "mesh_dp", "pg_size": 4, "ranks": ranks}
+    for rank in ranks:
+        info = {"rank": rank, "world_size": 4, "pg_config": [group]}
+        work = [
+            piece
+            for i in range(6)
+            for piece in (
+                event(
+                    0, cat="user_annotation", name=f"ProfilerStep#{i}", ts=40_000 * i, dur=39_000
+                ),
+                event(0, ts=40_000 * i + 1, dur=30_000 if rank == 3 else 20_000),
+            )
+        ]
+        document = {"schemaVersion": 1, "distributedInfo": info, "traceEvents": work}
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(document))
+    lake = tmp_path / "lake"
+    assert tracelake("run", tmp_path, "--lake", lake).code == 0
+    with duckdb.connect(str(lake / "warehouse.duckdb"), read_only=True) as con:
+        found = con.sql("SELECT rank, stage, verdict FROM straggler_ranks ORDER BY rank")
+        sizes = con.sql("SELECT tp, pp, dp FROM runs")
+        assert sizes.fetchall() == [(1, 1, 4)]
+        assert found.fetchall() == [(r, 0, "straggler" if r == 3 else "ok") for r in ranks]

@@ -59,17 +59,18 @@ def resolve(
 ) -> tuple[dict[str, int], dict[str, str]]:
     """Merge the known topology of a run: set over printed over name, then derived values.
 
-    Derived: world_size = tp * pp * dp * cp and dp = world_size / (tp * pp * cp), with cp = 1 unless
-    known; micro_batches = global_batch_size / (micro_batch_size * dp) where that divides. A number
-    that is no size, such as 0 or a product that is too large, is left out.
+    Derived: tp = 1 and pp = 1 where the other sizes fill the world; world_size = tp * pp * dp * cp
+    and dp = world_size / (tp * pp * cp), with cp = 1 unless known; micro_batches =
+    global_batch_size / (micro_batch_size * dp) where that divides. A number that is no size, such
+    as 0 or a product that is too large, is left out.
 
     Returns:
         Values by key, and by key the source: `set`, `printed`, `name` or `derived`.
     """
     values: dict[str, int] = {}
     sources: dict[str, str] = {}
-    for source, known in (("name", named), ("printed", printed), ("set", given)):
-        for key, value in known.items():
+    for source, sizes in (("name", named), ("printed", printed), ("set", given)):
+        for key, value in sizes.items():
             if 1 <= value <= LARGEST:
                 values[key], sources[key] = value, source
 
@@ -78,6 +79,10 @@ def resolve(
         if key not in values and not rest and 1 <= size <= LARGEST:
             values[key], sources[key] = size, "derived"
 
+    ranks = math.prod(values[key] for key in ("tp", "cp", "dp", "pp") if key in values)
+    if values.get("world_size") == ranks:
+        derive("tp", 1)
+        derive("pp", 1)
     if "tp" in values and "pp" in values:
         model_parallel = values["tp"] * values["pp"] * values.get("cp", 1)
         if "world_size" in values:

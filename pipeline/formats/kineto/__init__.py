@@ -34,6 +34,12 @@ RANK_UNKNOWN = Fault(
     "The trace is of a distributed job and says no rank, nor does its name: it counts as rank 0."
     " Put `rankN` into the name of the file.",
 )
+MERGED = Fault(
+    "merged_trace",
+    Severity.ERROR,
+    "The steps of the document are of several processes: it is made of traces of several ranks, and"
+    " counts as one rank here. Read the traces of the ranks themselves.",
+)
 _DISTRIBUTED = re.compile(rb'"distributedInfo"\s*:\s*\{')
 _RANK = re.compile(rb'"rank"\s*:\s*(\d{1,9})\b')
 _WORLD = re.compile(rb'"world_size"\s*:\s*(\d{1,9})\b')
@@ -137,6 +143,8 @@ class _Parser:
     def _finish_document(self, source: int, events: Events) -> None:
         info = events.members.get("distributedInfo")
         rank = self._rank(source, info if isinstance(info, dict) else None)
+        if events.merged:
+            self._ledger.fault(source, MERGED)
         world = info.get("world_size") if isinstance(info, dict) else None
         self._add_sizes({"world_size": world, **_group_sizes(events)})
         devices = events.members.get("deviceProperties")
@@ -195,7 +203,7 @@ FORMAT = Format(
         "structure": "Empty lines, and brackets between objects.",
         "unread": "The rest of an object that cannot be read.",
     },
-    faults=(RANK_UNKNOWN,),
+    faults=(RANK_UNKNOWN, MERGED),
     named_by="content",
     long_lines=True,
 )

@@ -63,13 +63,18 @@ class Events:
     """The kernels, copies, passes, steps and communications of one document.
 
     A kernel takes 36 bytes until the end of the document, because steps may stand after it.
+
+    Attributes:
+        merged: Several processes annotate steps: traces of several ranks were put together.
     """
 
     def __init__(self) -> None:
         self.members: dict[str, Any] = {}
+        self.merged = False
         self.names = TokenTable([])
         self.host_steps: dict[int, tuple[int, int, int]] = {}  # start, end, line
         self.device_steps: dict[int, int] = {}
+        self._process: object = None  # that annotated the latest step
         self._notes = new_notes()
         self._spans = new_spans()
         self._rows = [new_rows()]
@@ -186,6 +191,9 @@ class Events:
         if device:
             self.device_steps[step] = min(times[0], self.device_steps.get(step, times[0]))
             return CONTEXT
+        process = event.get("pid")
+        self.merged |= self._process is not None and process != self._process
+        self._process = process
         if step in self.host_steps:
             return EVENT
         self.host_steps[step] = (*times, line)
