@@ -100,8 +100,7 @@ SELECT
         WHEN transferred THEN 'transfer'
         ELSE 'min'
     END AS time_basis,
-    algbw_gbps,
-    algbw_gbps * bus_factor(collective, group_size) AS busbw_gbps,
+    algbw_gbps, algbw_gbps * bus_factor(collective, group_size) AS busbw_gbps,
     CASE WHEN skew_reason IS NULL THEN ns_to_ms(last_start_ns - first_start_ns) END AS skew_ms,
     CASE WHEN skew_reason IS NULL THEN ns_to_ms(last_start_ns - begin_ns) END AS wait_ms,
     CASE WHEN skew_reason IS NULL AND transfer_ns >= uncertainty_ns THEN ns_to_ms(transfer_ns) END
