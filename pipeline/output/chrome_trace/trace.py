@@ -28,6 +28,7 @@ from tracelake.schema.tables import reasons
 from tracelake.warehouse import ask
 from tracelake.warehouse.names import resolve_run
 from tracelake.warehouse.reopening import ATTEMPTS
+from tracelake.warehouse.values import Row, read_rows
 
 # Memory limit of DuckDB before it spills; the pieces that are read are far smaller.
 ENGINE_BYTES = 1_000_000_000
@@ -110,7 +111,7 @@ def _write(con: duckdb.DuckDBPyConnection, selection: Selection, stream: EventSt
     stream.write(threads.events(_slices(con, queries.WINDOWS, selection, windows)))
     for piece in selection.pieces():
         _write_piece(con, selection, piece, threads, arrows, stream)
-    clocks = _rows(con, queries.CLOCKS)
+    clocks = read_rows(con, queries.CLOCKS)
     done = Timeline(
         selection.run_id,
         len(selection.ranks),
@@ -152,19 +153,11 @@ def _slices(
         yield from starmap(Slice, rows)
 
 
-def _rows(
-    con: duckdb.DuckDBPyConnection, sql: str, parameters: object = None
-) -> list[dict[str, Any]]:
-    answer = con.execute(sql, parameters)
-    names = [column[0] for column in answer.description or ()]
-    return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
-
-
 def _processes(con: duckdb.DuckDBPyConnection, selection: Selection) -> Iterator[str]:
     """Yield names and order of the processes: the pipeline first, then the ranks."""
     yield metadata("process_name", {"name": "pipeline"}, selection.pid)
     yield metadata("process_sort_index", {"sort_index": -1}, selection.pid)
-    for row in _rows(con, "FROM timeline_chosen ORDER BY rank"):
+    for row in read_rows(con, "FROM timeline_chosen ORDER BY rank"):
         pid, name = row["rank"] + 1, [f"rank {row['rank']}"]
         name += [] if row["stage"] is None else [f"stage {row['stage']}"]
         name += [f"{what} {row[what]}" for what in ("host", "device") if row[what] is not None]
@@ -187,7 +180,7 @@ def _without_time(selection: Selection, threads: Threads) -> int:
     return sum(n for _, n in selection.steps) - sum(threads.slices.values()) + beside
 
 
-def _notes(clocks: Sequence[dict[str, Any]], arrows: _Arrows, without: int) -> Iterator[str]:
+def _notes(clocks: Sequence[Row], arrows: _Arrows, without: int) -> Iterator[str]:
     alone = [clock for clock in clocks if not clock["aligned"]]
     for reason in dict.fromkeys(clock["reason"] for clock in alone):
         its = [clock for clock in alone if clock["reason"] == reason]
@@ -209,12 +202,12 @@ def _notes(clocks: Sequence[dict[str, Any]], arrows: _Arrows, without: int) -> I
 def _other_members(
     con: duckdb.DuckDBPyConnection,
     done: Timeline,
-    clocks: Sequence[dict[str, Any]],
+    clocks: Sequence[Row],
     first_step: int,
     last_step: int,
 ) -> dict[str, Any]:
     """Return the members of the document other than the events."""
-    (facts,) = _rows(
+    (facts,) = read_rows(
         con,
         "SELECT format, name, run_date::VARCHAR AS run_date, world_size, tp, pp, dp, ep, cp, vpp,"
         " micro_batches FROM runs WHERE run_id = $1",

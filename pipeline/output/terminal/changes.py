@@ -124,7 +124,8 @@ def read_changes(con: duckdb.DuckDBPyConnection, one: str, other: str) -> Docume
         in mind.
     """
     runs = {row["run_id"]: row for row in _rows(con, "runs", one, other)}
-    swapped = _earlier(runs[other]["run_date"], runs[one]["run_date"])
+    dates = runs[other]["run_date"], runs[one]["run_date"]
+    swapped = None not in dates and dates[0] < dates[1]
     before, after = (other, one) if swapped else (one, other)
     summaries = {row["run_id"]: row for row in _rows(con, "run_summary", before, after)}
     covered = {row["run_id"]: row for row in _rows(con, "coverage", before, after)}
@@ -147,11 +148,6 @@ def read_changes(con: duckdb.DuckDBPyConnection, one: str, other: str) -> Docume
             "after_only": _less(covered[after], covered[before]),
         },
     }
-
-
-def _earlier(date: str | None, other: str | None) -> bool:
-    """Return whether both are known, and the first one is earlier."""
-    return date is not None and other is not None and date < other
 
 
 def _rows(con: duckdb.DuckDBPyConnection, relation: str, before: str, after: str) -> list[Row]:
