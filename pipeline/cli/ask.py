@@ -13,23 +13,9 @@ from tracelake.base.errors import UsageError
 from tracelake.base.files import read_text
 from tracelake.base.memory_limit import parse_size, query_limit
 from tracelake.cli.app import app
-from tracelake.cli.complete import (
-    complete_example,
-    complete_format,
-    complete_run,
-    complete_table,
-)
-from tracelake.cli.options import (
-    Format,
-    LakeName,
-    Output,
-    OutputFormat,
-    Parameters,
-)
-from tracelake.cli.steps import (
-    open_lake,
-    print_table,
-)
+from tracelake.cli.complete import complete_example, complete_format, complete_run, complete_table
+from tracelake.cli.options import Format, LakeName, Output, OutputFormat, Parameters
+from tracelake.cli.steps import open_lake, print_table
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatchReader

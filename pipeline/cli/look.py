@@ -13,14 +13,8 @@ import typer
 from tracelake.base.errors import UsageError
 from tracelake.base.text import json_text
 from tracelake.cli.app import app
-from tracelake.cli.complete import (
-    complete_format,
-    complete_run,
-)
-from tracelake.cli.job_steps import (
-    judge_runs,
-    write_page,
-)
+from tracelake.cli.complete import complete_format, complete_run
+from tracelake.cli.job_steps import judge_runs, write_page
 from tracelake.cli.options import (
     FailOn,
     Format,
@@ -35,12 +29,7 @@ from tracelake.cli.options import (
     grouped,
 )
 from tracelake.cli.recording import recorded
-from tracelake.cli.steps import (
-    open_console,
-    open_lake,
-    print_runs,
-    read_age,
-)
+from tracelake.cli.steps import open_console, open_lake, print_runs, read_age
 from tracelake.nightly.gates import parse_gates
 from tracelake.schema.format_names import format_names
 

@@ -15,13 +15,7 @@ from typing import Any
 
 from tracelake.formats import Claim, FileFacts, Format, Run, RunFacts, one_run_per_file
 from tracelake.formats.documents import BadDocumentError, DocumentParser, Documents, Tables
-from tracelake.formats.nccl_tests import (
-    COLLECTIVES,
-    DTYPES,
-    collective_of,
-    library_version,
-    speed,
-)
+from tracelake.formats.nccl_tests import COLLECTIVES, DTYPES, collective_of, library_version, speed
 from tracelake.formats.readers import BadValueError, number, rounded_ns, whole
 
 _HEAD = re.compile(rb'\s*\{\s*"version"\s*:\s*[0-9]+\s*,')

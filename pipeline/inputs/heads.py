@@ -7,13 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import IO
 
 from tracelake.formats import HEAD_BYTES
-from tracelake.inputs.archives import (
-    is_tar,
-    is_zip,
-    open_zip_member,
-    walk_tar,
-    zip_members,
-)
+from tracelake.inputs.archives import is_tar, is_zip, open_zip_member, walk_tar, zip_members
 from tracelake.inputs.discover import Skip
 from tracelake.inputs.expand import ExpandedTooFarError
 from tracelake.inputs.streams import (

@@ -35,13 +35,7 @@ from tracelake.nightly.post_command import PostCommand
 from tracelake.nightly.series import Series
 from tracelake.nightly.summary import Account, Verdicts, read_incidents, read_page
 from tracelake.output.html import ReportResult
-from tracelake.output.prometheus import (
-    Gauge,
-    job_gauges,
-    lake_gauges,
-    openmetrics,
-    report_gauges,
-)
+from tracelake.output.prometheus import Gauge, job_gauges, lake_gauges, openmetrics, report_gauges
 from tracelake.warehouse import ask
 
 _FOLDER = "_run"

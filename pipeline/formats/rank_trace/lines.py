@@ -26,12 +26,8 @@ from tracelake.formats.rank_trace.layout import (
     State,
 )
 from tracelake.formats.rank_trace.records import MIN_SUB_OPERATION, read_line
-from tracelake.formats.rank_trace.repeats import (
-    forget,
-)
-from tracelake.formats.rank_trace.rows import (
-    fits,
-)
+from tracelake.formats.rank_trace.repeats import forget
+from tracelake.formats.rank_trace.rows import fits
 from tracelake.kernels.compiled import inlined, kernel
 from tracelake.kernels.numbers import Bytes
 from tracelake.kernels.tokens import has_room
