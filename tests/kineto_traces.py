@@ -1,4 +1,4 @@
-"""Write traces of the PyTorch profiler: a pipeline of two ranks, on the CPU. Used with torch 2.15.
+"""Write traces of the PyTorch profiler: a pipeline of two ranks, on the CPU. For torch 2.13, 2.15.
 
 The case `pipeline` of tests/golden/kineto is cut from such traces: two steps, annotations only::
 

@@ -53,12 +53,12 @@ def train() -> None:
 
 
 def cut(log: Path, out: Path) -> None:
-    """Keep the first bars of each epoch, and those of the first one from step 994 on."""
+    """Keep the first bars of each epoch, and those of the first one around step 1,000."""
     lines = log.read_bytes().decode().split("\n")
     first, second = (
         next(line.split("\r") for line in lines if f"Epoch {epoch}: " in line) for epoch in (0, 1)
     )
-    kept = [*first[:16], *first[2 * 994 :]], second[:12]
+    kept = [*first[2:6], *first[2 * 1002 : 2 * 1002 + 7]], second[4:9]
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_bytes("".join("\r".join(pieces) + "\n" for pieces in kept).encode())
 

@@ -188,6 +188,7 @@ def test_describe_and_formats_need_no_lake(tracelake: Command) -> None:
         "optimus",
         "rank_trace",
         "straggler_analysis",
+        "torchtitan_spans",
         "training_log",
     ]
     assert "line_too_long" in tracelake("formats", "rank_trace").out

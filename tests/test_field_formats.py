@@ -111,6 +111,55 @@ def test_a_log_of_nccl_names_the_hosts_of_traces_beside_it(
     ]
 
 
+def test_the_logs_of_ranks_are_a_run_per_start_and_say_which_rank_is_slow(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    lake, archive = tmp_path / "lake", tmp_path / "job" / "structured_logs"
+    spans = (("fetching_batch", 1.5), ("step", 800.25))
+    for start, rank in ((0, 0), (0, 1), (5, 0), (5, 1)):
+        lines = [
+            json.dumps(
+                {"pid": 40 + start, "global_rank": rank, "host_name": f"node{rank}", "step": step}
+                | {"log_type": "event", "log_type_name": f"{name}_end"}
+                | {"value": value + 100 * rank * (name == "fetching_batch")}
+            )
+            for step in range(1, 5)
+            for name, value in spans
+        ]
+        name = f"training.global_rank_{rank}.20261123-02{start:02}0{rank}-AB{rank}.jsonl"
+        write(archive, {name: "".join(line + "\n" for line in lines)})
+    assert tracelake("run", archive, "--lake", lake).code == 0
+    with duckdb.connect(str(lake / "warehouse.duckdb"), read_only=True) as con:
+        steps = con.sql("SELECT run_id, step, step_ms FROM step_stats ORDER BY ALL").fetchall()
+        slow = con.sql("SELECT name, ranks, max_ms, slowest_rank, clock FROM timer_summary")
+        assert len({run for run, _, _ in steps}) == 2
+        assert [(step, ms) for _, step, ms in steps] == 2 * [(i, 800.25) for i in range(1, 5)]
+        assert ("fetching_batch", 2, 101.5, 1, "host") in slow.fetchall()
+
+
+def test_a_span_without_a_name_that_can_be_stored_is_rejected(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    spans = [
+        {"global_rank": 0, "host_name": host, "log_type_name": name, "value": value}
+        for host, name, value in (
+            ("\ud800", "optim_end", 2.5),
+            ("node0", "\ud800_end", 2.5),
+            ("node0", "optim_end", -2.5),
+            ("node0", "optim_end", None),
+        )
+    ]
+    text = "".join(json.dumps(span) + "\n" for span in spans)
+    archive = write(tmp_path / "archive", {"training.jsonl": text})
+    assert tracelake("ingest", archive, "--lake", tmp_path / "lake").code == 3
+    assert rows(tmp_path / "lake", "timings", "line, host, duration_ns") == [(1, None, 2_500_000)]
+    assert rows(tmp_path / "lake", "rejects", "line, reason", "ORDER BY line") == [
+        (2, "broken_record"),
+        (3, "bad_value"),
+        (4, "bad_value"),
+    ]
+
+
 def test_no_real_file_is_claimed_by_two_formats(field: Path) -> None:
     """Of all real files, each is claimed by the format of its folder alone, or by none."""
     folders = [folder for folder in (field, corpus_folder()) if folder]

@@ -31,6 +31,7 @@ one way to match: `[^|]*\|` instead of `.*\|`.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 from collections import defaultdict
@@ -140,6 +141,8 @@ class LineFormat(Format):
         reader: Makes the rows of `Record` lines, with `tables` those that it fills.
         prefixed: Launchers may put something before each line.
         stamp: Reads the start of the run from the first bytes of a file.
+        facts: Reads name and head, where ranks have files of their own; `group` splits them into
+            runs. The facts of a run are those of its last file, and the ranks of all.
     """
 
     heading: str
@@ -162,6 +165,10 @@ class LineFormat(Format):
         prefixed: bool = False,
         named_by: NamedBy = "head",
         stamp: Callable[[bytes], datetime | None] | None = None,
+        facts: Callable[[str, bytes], FileFacts] | None = None,
+        group: Callable[[Sequence[FileFacts], float], Sequence[Sequence[FileFacts]]] = (
+            one_run_per_file
+        ),
         places: Callable[[Iterable[bytes]], Places] | None = None,
     ) -> None:
         """Check what can be checked without polars.
@@ -178,8 +185,8 @@ class LineFormat(Format):
             version=version,
             tables=tuple(dict.fromkeys([*tables, *(row.table for row in rows)])),
             sniff=sniff or (lambda head: Claim(2 * bool(re.match(begin, head.removeprefix(_BOM))))),
-            facts=_facts if stamp is None else functools.partial(_dated, stamp),
-            group=one_run_per_file,
+            facts=facts or (_facts if stamp is None else functools.partial(_dated, stamp)),
+            group=group,
             parser=lambda run, ledger: _Parser(self, run, ledger),
             rejects={
                 **_REJECTS,
@@ -308,7 +315,8 @@ class _Parser:
     def __init__(self, fmt: LineFormat, run: Run, ledger: Ledger) -> None:
         self._run = run
         self._fmt = fmt
-        self._reader = fmt.reader(run.sources[0]) if fmt.reader else None
+        self._reader: Reader | None = None
+        self._found: list[RunFacts] = []  # of the files before
         self._kinds = fmt.lines
         self._expressions = fmt.expressions
         self._ledger = ledger
@@ -323,6 +331,8 @@ class _Parser:
             if span.source_id != self._source_id:
                 self._source_id, self._carried = span.source_id, {}
                 if self._fmt.reader:
+                    if self._reader:
+                        self._found.append(self._reader.finish())
                     self._reader = self._fmt.reader(self._run.sources[span.source_id])
             self._read(chunk.data, span, chunk.ends[first:last])
 
@@ -331,7 +341,11 @@ class _Parser:
         return ready
 
     def finish(self) -> RunFacts:
-        return self._reader.finish() if self._reader else RunFacts()
+        if self._reader is None:
+            return RunFacts()
+        last = self._reader.finish()
+        every = [facts.ranks for facts in (*self._found, last) if facts.ranks is not None]
+        return dataclasses.replace(last, ranks=frozenset().union(*every) if every else None)
 
     def _read(self, data: npt.NDArray[np.uint8], span: Span, ends: Longs) -> None:
         from tracelake.formats.expressions import cut, find_all  # noqa: PLC0415

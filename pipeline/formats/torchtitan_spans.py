@@ -1,0 +1,140 @@
+"""Read the structured logs of torchtitan: lines of JSON, a file per rank, of its spans on the host.
+
+A span ends with a line that has its duration; the span `step` is the record of its step. Times are
+those of the host, which does not wait for the device: `fwd_bwd` is the time to launch it, and what
+blocked meanwhile.
+
+Runs: files of a folder and source whose ranks differ and whose dates follow each other closely.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import PurePosixPath
+from typing import Any
+
+from tracelake.formats import Claim, FileFacts, RunFacts
+from tracelake.formats.lines import Irrelevant, LineFormat, Record
+from tracelake.formats.rank_trace.starts import Unit, starts
+from tracelake.formats.readers import BadValueError, Rows, rounded_ns
+from tracelake.schema.topology import LARGEST
+
+_NAME = re.compile(
+    r"(?P<source>.+)\.global_rank_(?P<rank>\d{1,9})\.(?P<date>\d{8}-\d{6})-\w+", re.ASCII
+)
+_HEAD = re.compile(rb'\{[^\n]*"global_rank": *(\d{1,9}),[^\n]*"log_type_name": *"')
+_BOM = b"\xef\xbb\xbf"
+_BROKEN = "broken_record"
+
+
+def _sniff(head: bytes) -> Claim:
+    return Claim.YES if _HEAD.match(head.removeprefix(_BOM)) else Claim.NO
+
+
+def _facts(path: str, head: bytes) -> FileFacts:
+    stem = PurePosixPath(path).name.removesuffix(".jsonl")
+    named, said = _NAME.fullmatch(stem), _HEAD.match(head.removeprefix(_BOM))
+    rank = int(said[1]) if said else None
+    if named is None:
+        return FileFacts(path, stem, rank=rank)
+    try:
+        stamp = datetime.strptime(named["date"], "%Y%m%d-%H%M%S")
+    except ValueError:
+        stamp = None
+    return FileFacts(path, named["source"], rank=int(named["rank"]), stamp=stamp)
+
+
+def _group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
+    """Return runs of files, in order of their first file."""
+    named: dict[str, list[FileFacts]] = defaultdict(list)
+    folders: dict[tuple[str, str], list[FileFacts]] = defaultdict(list)
+    for file in files:
+        if file.run is not None:
+            named[file.run].append(file)
+        else:
+            folders[str(PurePosixPath(file.path).parent), file.stem].append(file)
+    runs = list(named.values())
+    for found in folders.values():
+        units = [Unit(file.stamp, frozenset({file.rank})) for file in found]
+        runs += [[found[i] for i in start] for start in starts(units, gap_seconds)]
+    return sorted((sorted(run, key=lambda f: f.path) for run in runs), key=lambda run: run[0].path)
+
+
+class _Reader:
+    def __init__(self, facts: FileFacts) -> None:
+        del facts
+        self._ranks: set[int] = set()
+
+    def read(self, text: str) -> Rows | str:
+        try:
+            said = json.loads(text, parse_float=str)
+        except (ValueError, RecursionError):
+            return _BROKEN
+        name = said.get("log_type_name")
+        if not isinstance(name, str) or not name.isprintable():
+            return _BROKEN
+        span = name.removesuffix("_end")
+        if span == name:
+            return []
+        rank, step, host = _size(said, "global_rank"), _size(said, "step"), said.get("host_name")
+        time_ns = rounded_ns(str(said.get("value")), 6)
+        if rank is None or time_ns < 0:
+            raise BadValueError(text)
+        self._ranks.add(rank)
+        timing = {
+            "rank": rank,
+            "host": host if isinstance(host, str) and host.isprintable() else None,
+            "first_step": step,
+            "last_step": step,
+            "name": span,
+            "statistic": "own",
+            "duration_ns": time_ns,
+            "clock": "host",
+        }
+        if span != "step" or step is None:
+            return [("timings", timing)]
+        record = {
+            "step": step,
+            "batches_covered": 1,
+            "step_time_ns": time_ns,
+            "rank": rank,
+            "time_basis": "own",
+        }
+        return [("train_steps", record), ("timings", timing)]
+
+    def finish(self) -> RunFacts:
+        return RunFacts(ranks=frozenset(self._ranks))
+
+
+def _size(said: Mapping[str, Any], key: str) -> int | None:
+    value = said.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
+        raise BadValueError(key)
+    return value
+
+
+FORMAT = LineFormat(
+    name="torchtitan_spans",
+    doc="Structured logs of torchtitan: spans on the host, a file of JSON lines per rank.",
+    sniff=_sniff,
+    facts=_facts,
+    group=_group,
+    reader=_Reader,
+    tables=("train_steps", "timings"),
+    rejects={_BROKEN: "The line is no JSON object with a `log_type_name` of printable text."},
+    lines=(
+        Irrelevant(
+            "instant",
+            r'\{.*"log_type": "instant".*\}',
+            "Marks and numbers, such as counts of tokens.",
+        ),
+        Record(r"\{.*\}"),
+        Irrelevant("blank", r"\s*", "Empty."),
+    ),
+)
