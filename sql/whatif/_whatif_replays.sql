@@ -20,9 +20,8 @@ SELECT
     run_id, rank, seq, sub, 'comm' AS part, call_kind(collective, group_kind) AS kind,
     begin_ns AS from_ns, finish_ns AS to_ns, hash(run_id, identity) AS call
 FROM _comm_matches
-JOIN _whatif_scope AS s USING (run_id)
-WHERE s.reason IS NULL AND NOT s.streams
-    AND sub > 0 AND replayed(matched, group_size, begin_ns, finish_ns)
+SEMI JOIN (SELECT DISTINCT run_id FROM _whatif_operations WHERE replica IS NULL) AS o USING (run_id)
+WHERE sub > 0 AND replayed(matched, group_size, begin_ns, finish_ns)
 UNION ALL BY NAME
 SELECT
     m.run_id, m.rank, m.seq, 'message' AS part, 'send_recv:' || split_part(o.op, '_', 1) AS kind,
