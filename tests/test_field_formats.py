@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from tests.conftest import Command
+from tests.conftest import ROOT, Command
 from tests.corpus import corpus_folder
 from tests.lakes import rows
 from tests.parsing import parse
@@ -74,6 +74,18 @@ def test_a_number_that_its_column_cannot_hold_rejects_its_line(
     assert tracelake("ingest", archive, "--lake", tmp_path / "lake").code == 3
     assert rows(tmp_path / "lake", "train_steps", "step", "ORDER BY step") == [(1,), (3,)]
     assert rows(tmp_path / "lake", "rejects", "line, reason") == [(2, "bad_value")]
+
+
+def test_a_document_with_a_number_that_its_column_cannot_hold_is_rejected(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    text = (ROOT / "tests/golden/nccl_tests_json/documents/input/whole.json").read_text()
+    harmed, changed = re.subn(r'"nwrong": *[^,}]+', '"nwrong": 1e30', text, count=1)
+    assert changed
+    archive = write(tmp_path / "archive", {"harmed.json": harmed, "good.json": text})
+    assert tracelake("ingest", archive, "--lake", tmp_path / "lake").code == 3
+    assert rows(tmp_path / "lake", "rejects", "reason") == [("bad_value",)]
+    assert len(rows(tmp_path / "lake", "bandwidth_tests", "line")) > 0
 
 
 def test_ids_of_tests_that_begin_alike_do_not_depend_on_their_order(

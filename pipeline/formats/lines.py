@@ -420,7 +420,7 @@ class _Parser:
                 made = self._reader.read(text)
             except BadValueError:
                 made = _BAD_VALUE
-            if not isinstance(made, str) and not all(_held(name, row) for name, row in made):
+            if not (isinstance(made, str) or all(tables()[t].holds(row) for t, row in made)):
                 made = _BAD_VALUE
             if isinstance(made, str):
                 rejects.append((i, made))
@@ -454,22 +454,6 @@ class _Parser:
             values = pl.concat([before, *own, before.clear(matches.bad.size)])[order]
             self._carried[number] = values[-1:]
             yield at[order], values
-
-
-def _held(table: str, row: Mapping[str, Any]) -> bool:
-    """Return whether the columns of a table can hold the whole numbers of a row."""
-    bits = _bits(table)
-    return all(
-        not isinstance(value, int) or max(value, ~value).bit_length() < bits.get(name, 64)
-        for name, value in row.items()
-    )
-
-
-@functools.cache
-def _bits(table: str) -> Mapping[str, int]:
-    """Return the width of a table's columns of whole numbers."""
-    schema = tables()[table].storage_schema
-    return {field.name: field.type.bit_width for field in schema if pa.types.is_integer(field.type)}
 
 
 def _of_dicts(table: str, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:

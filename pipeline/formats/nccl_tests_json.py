@@ -17,6 +17,7 @@ from tracelake.formats import Claim, FileFacts, Format, Run, RunFacts, one_run_p
 from tracelake.formats.documents import BadDocumentError, DocumentParser, Documents, Tables
 from tracelake.formats.nccl_tests import COLLECTIVES, DTYPES, collective_of, library_version, speed
 from tracelake.formats.readers import BadValueError, number, rounded_ns, whole
+from tracelake.schema.tables import tables
 
 _HEAD = re.compile(rb'\s*\{\s*"version"\s*:\s*[0-9]+\s*,')
 _ARGS = re.compile(rb'"args"\s*:\s*\[\s*"[^"]*_perf"')
@@ -58,6 +59,8 @@ def _read(run: Run, documents: Documents) -> tuple[RunFacts, Tables]:
             for line, result in enumerate(results, start=1)
             for row in _rows(result, shared)
         ]
+        if not all(map(tables()["bandwidth_tests"].holds, rows)):
+            raise BadValueError("a number is too large")
     except (BadValueError, ValueError, KeyError, TypeError, AttributeError) as error:
         wrong = _BAD_VALUE if isinstance(error, BadValueError) else _BROKEN
         raise BadDocumentError(wrong) from error

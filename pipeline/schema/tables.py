@@ -109,6 +109,19 @@ class Table:
         }
         return pa.schema(fields, metadata={METADATA_KEY: json.dumps(described).encode()})
 
+    def holds(self, row: Mapping[str, object]) -> bool:
+        """Return whether the columns can hold the whole numbers of a row."""
+        return all(
+            not isinstance(value, int) or max(value, ~value).bit_length() < self._bits.get(name, 64)
+            for name, value in row.items()
+        )
+
+    @functools.cached_property
+    def _bits(self) -> Mapping[str, int]:
+        """Width of the columns of whole numbers."""
+        fields = self.storage_schema
+        return {f.name: f.type.bit_width for f in fields if pa.types.is_integer(f.type)}
+
     @functools.cached_property
     def packed_schema(self) -> pa.Schema:
         """Arrow schema of a part file that holds the rows of many runs: the run comes first.
