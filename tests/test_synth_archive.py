@@ -62,6 +62,8 @@ def test_a_full_directory_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a directory"):
         write_archive(tmp_path / "precious", SMALL)
     assert files(tmp_path) == {"precious": b"data"}
+    with pytest.raises(UsageError, match="cannot be made: File name too long"):
+        write_archive(tmp_path / ("x" * 300), SMALL)
 
 
 @pytest.mark.parametrize(

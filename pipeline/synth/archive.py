@@ -38,16 +38,23 @@ def write_archive(directory: Path, spec: Spec) -> Row:
         The answers as written.
 
     Raises:
-        UsageError: The directory is not empty, or is a file.
+        UsageError: The directory is not empty, is a file, or cannot be made.
     """
-    if directory.exists() and not directory.is_dir():
-        raise UsageError("not a directory", path=directory, hint="give a new directory")
-    if directory.is_dir() and any(directory.iterdir()):
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise UsageError("not a directory", path=directory, hint="give a new directory") from None
+    except OSError as error:
+        raise UsageError(
+            f"the directory cannot be made: {error.strerror}",
+            path=directory,
+            hint="give another directory",
+        ) from error
+    if any(directory.iterdir()):
         raise UsageError(
             "the directory is not empty", path=directory, hint="give a new one or empty it"
         )
     answers = {"spec": asdict(spec), "runs": list(_runs(directory, spec))}
-    directory.mkdir(parents=True, exist_ok=True)
     (directory / ANSWERS).write_text(f"{_json(answers)}\n", encoding="utf-8")
     return answers
 
