@@ -19,8 +19,8 @@ from typing import Any
 
 from tracelake.formats import Claim, FileFacts, RunFacts
 from tracelake.formats.lines import Irrelevant, LineFormat, Record
-from tracelake.formats.rank_trace.starts import Unit, starts
 from tracelake.formats.readers import BadValueError, Rows, rounded_ns
+from tracelake.formats.starts import Unit, starts
 from tracelake.schema.topology import LARGEST
 
 _NAME = re.compile(

@@ -29,8 +29,8 @@ from tracelake.formats.rank_trace.batches import CLOCK_TICK_NS, earlier
 from tracelake.formats.rank_trace.layout import SPAN_FIRST
 from tracelake.formats.rank_trace.names import date_of, folder_of, name_of
 from tracelake.formats.rank_trace.reader import Notice, Reader
-from tracelake.formats.rank_trace.starts import Unit, starts
 from tracelake.formats.rank_trace.steps import ENDED, STEP, UNENDED
+from tracelake.formats.starts import Unit, starts
 from tracelake.schema.topology import resolve, stage_of
 
 _RECORD = re.compile(rb"rank:(\d{1,9}):[A-Za-z_]\w*\(", re.ASCII)
