@@ -9,7 +9,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from tests.lakes import ingest_and_build
+from tests.conftest import Command
+from tests.lakes import ingest_and_build, rows
+from tests.traces import write
 
 
 def bubbles(path: Path) -> dict[tuple[int, int], float]:
@@ -54,3 +56,20 @@ def test_interleaved_bubble_beside_theory(field: Path, tmp_path: Path) -> None:
             " delay_ratio < 0.01 FROM whatif_runs"
         ).fetchall()
         assert run == [(0.956, 1.132, "stage_split", 0.0, "one_peer", True)]
+
+
+@pytest.mark.parametrize("late", ["9223372036854775807", "9999999999999999.999", "1e400"])
+def test_an_event_later_than_a_column_holds_is_rejected(
+    tracelake: Command, tmp_path: Path, late: str
+) -> None:
+    times = ["0", "1", "2", "3", late]
+    names = ["iteration begin", "forward", "forward", "backward", "backward"]
+    events = [
+        f'{{"name": "{name}", "ph": "{kind}", "ts": {at}, "pid": 0, "tid": 0,'
+        ' "args": {"iteration": 0}}'
+        for name, kind, at in zip(names, "iBEBE", times, strict=True)
+    ]
+    archive = write(tmp_path / "archive", {"trace.json": f"[{', '.join(events)}]"})
+    assert tracelake("ingest", archive, "--lake", tmp_path / "lake").code == 3
+    assert rows(tmp_path / "lake", "ops", "op, duration_ns") == [("forward_step", 1000)]
+    assert rows(tmp_path / "lake", "rejects", "reason") == [("not_an_event",)]

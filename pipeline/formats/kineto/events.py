@@ -238,13 +238,13 @@ def _times(event: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def nanoseconds(value: object) -> int | None:
-    """Return a time in us as ns; None if it is no number from 0 on."""
+    """Return a time in us as ns; None if it is no number from 0 to 292 years."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         return None
     if isinstance(value, int):
-        return value * 1000 if 0 <= value <= LONGEST_NS else None
+        return value * 1000 if 0 <= value < LONGEST_NS // 1000 else None
     whole, _, part = value.partition(".")
-    if len(whole) < 17 and len(part) <= 3 and whole.isdigit() and part.isdigit():
+    if len(whole) < 16 and len(part) <= 3 and whole.isdigit() and part.isdigit():
         return int(whole + part.ljust(3, "0"))
     try:
         number = Decimal(value)
