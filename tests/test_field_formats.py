@@ -76,15 +76,18 @@ def test_a_number_that_its_column_cannot_hold_rejects_its_line(
     assert rows(tmp_path / "lake", "rejects", "line, reason") == [(2, "bad_value")]
 
 
-def test_a_document_with_a_number_that_its_column_cannot_hold_is_rejected(
-    tracelake: Command, tmp_path: Path
+@pytest.mark.parametrize(
+    ("value", "reason"), [("1e30", "bad_value"), ("[" * 100_000 + "]" * 100_000, "broken_document")]
+)
+def test_a_document_with_a_value_that_no_column_can_hold_is_rejected(
+    tracelake: Command, tmp_path: Path, value: str, reason: str
 ) -> None:
     text = (ROOT / "tests/golden/nccl_tests_json/documents/input/whole.json").read_text()
-    harmed, changed = re.subn(r'"nwrong": *[^,}]+', '"nwrong": 1e30', text, count=1)
+    harmed, changed = re.subn(r'"nwrong": *[^,}]+', f'"nwrong": {value}', text, count=1)
     assert changed
     archive = write(tmp_path / "archive", {"harmed.json": harmed, "good.json": text})
     assert tracelake("ingest", archive, "--lake", tmp_path / "lake").code == 3
-    assert rows(tmp_path / "lake", "rejects", "reason") == [("bad_value",)]
+    assert rows(tmp_path / "lake", "rejects", "reason") == [(reason,)]
     assert len(rows(tmp_path / "lake", "bandwidth_tests", "line")) > 0
 
 

@@ -171,6 +171,16 @@ def test_published_figures(field: Path, tmp_path: Path) -> None:
         assert run.fetchall() == [(1.005, "stage_split", 0.0)]
 
 
+def test_a_name_that_is_no_text_is_a_name(tmp_path: Path) -> None:
+    pq.write_table(trace(USUAL), tmp_path / "trace-x.parquet")
+    meta = USUAL.meta().encode() + b"trial_name: a\xffb\n"
+    (tmp_path / "meta-x.yaml").write_bytes(meta)
+    lake = ingest_and_build(tmp_path, tmp_path / "lake")
+    with duckdb.connect(str(lake.warehouse), read_only=True) as con:
+        found = con.execute("SELECT dp, attributes['trial_name'] FROM runs").fetchall()
+    assert found == [(3, "a\ufffdb")]
+
+
 def test_ragged_data_is_the_cause(tmp_path: Path) -> None:
     """Forward and backward passes of a micro-batch are long on all stages of its replica."""
     layout = Layout(dp=8, pp=2, batches=8, ragged=True)

@@ -61,7 +61,7 @@ def _read(run: Run, documents: Documents) -> tuple[RunFacts, Tables]:
         ]
         if not all(map(tables()["bandwidth_tests"].holds, rows)):
             raise BadValueError("a number is too large")
-    except (BadValueError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         wrong = _BAD_VALUE if isinstance(error, BadValueError) else _BROKEN
         raise BadDocumentError(wrong) from error
     names = ("line", *(rows[0] if rows else ()))

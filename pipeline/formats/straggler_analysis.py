@@ -107,7 +107,8 @@ def _read(run: Run, documents: Documents) -> tuple[RunFacts, Tables]:
         if data.startswith(_MAGIC):
             traces[source] = _trace(data)
         else:
-            meta |= {key.decode(): value.decode() for key, value in _META.findall(data)}
+            found = _META.findall(data)
+            meta |= {key.decode(): value.decode(errors="replace") for key, value in found}
     sizes = {
         key: int(meta[name])
         for name, key in _SIZES.items()
