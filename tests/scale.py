@@ -40,19 +40,27 @@ FILE = Unit(
     "10,000 rank files of 16 kB, without the time for their text",
 )
 BUILD = Unit(
-    0.09,
-    "90 ms of a core per MB",
-    "`build` of 1,003 runs of 1.2 GB in 52 s, of one run of 4,096 ranks of 285 MB in 13.3 s",
+    0.1,
+    "100 ms of a core per MB",
+    "`build` of 4 runs of 64 ranks, 307 MB of text: 31 s of a core",
 )
 PLAN = Unit(0.00018, "0.18 ms per file, by the command alone", "a rerun over 10,000 files")
 INSERT = Unit(
-    0.016,
-    "16 ms of a core per MB, by the command alone",
-    "inserting rows of models per run, and models over all runs: 20 s of its time in the"
-    " `build` of 1.2 GB by two workers",
+    0.0005,
+    "0.5 ms of a core per MB, by the command alone",
+    "a bound: its time in a `build` by two workers is 3.4 s for 4 such runs, and for 12 (920 MB)"
+    " as much, to 0.3 s",
 )
-PARQUET = Unit(0.06, "6 % of the text", "the same two lakes: 6 and 13 % (small runs)")
-WAREHOUSE = Unit(0.12, "12 % of the text", "the same two lakes")
+PARQUET = Unit(
+    0.06,
+    "6 % of the text",
+    "a run of 4,096 ranks of 285 MB; 13 % of 1,003 runs of 1.2 GB",
+)
+MODELS = Unit(
+    0.12,
+    "12 % of the text, models",
+    "the same two lakes, when all models were in the warehouse",
+)
 MANIFEST = Unit(0.00083, "0.83 kB per file", "the same two lakes")
 READS = Unit(
     7,
@@ -61,7 +69,7 @@ READS = Unit(
 )
 WRITES = Unit(13, "13 requests per run in a store", "5 puts, and 8 to build (bench `stores`)")
 LISTED = Unit(0.001, "1 request per 1,000 files that are listed", "the protocol")
-UNITS = (PARSE, FILE, BUILD, INSERT, PLAN, PARQUET, WAREHOUSE, MANIFEST, READS, WRITES, LISTED)
+UNITS = (PARSE, FILE, BUILD, INSERT, PLAN, PARQUET, MODELS, MANIFEST, READS, WRITES, LISTED)
 
 FILE_MB = 1.0
 RANKS = 1_000
@@ -94,8 +102,8 @@ def _figures(mb: float) -> dict[str, str]:
     figures = {
         f"files of {FILE_MB:g} MB; runs of {RANKS:,} ranks": f"{_si(files)}; {_si(runs)}",
         "ingest, core-hours: MB x 6 ms + files x 0.43 ms": _number(parse),
-        "build, core-hours: MB x 90 ms": _number(build),
-        "the command alone, hours: files x 0.18 ms + MB x 16 ms": _number(plan + insert),
+        "build, core-hours: MB x 100 ms": _number(build),
+        "the command alone, hours: files x 0.18 ms + MB x 0.5 ms": _number(plan + insert),
     }
     for width in WIDTHS:
         hours = (parse + build - insert) / width + plan + insert
@@ -105,7 +113,7 @@ def _figures(mb: float) -> dict[str, str]:
         **figures,
         "requests to a store: files x 7 and runs x 13": f"{_si(reads)} and {_si(writes)}",
         "Parquet: 6 %": _bytes(mb * PARQUET.value),
-        "warehouse: 12 %": _bytes(mb * WAREHOUSE.value),
+        "models: 12 %": _bytes(mb * MODELS.value),
         "manifests: files x 0.83 kB": _bytes(files * MANIFEST.value),
         "rerun without changes, hours: files x 0.18 ms": _number(plan),
     }
