@@ -313,6 +313,21 @@ def test_workers_compute_the_warehouse_that_threads_compute(
     assert not list((lakes[1] / "_staging").iterdir())
 
 
+def test_every_worker_gets_a_batch(local: tuple[Path, IngestReport]) -> None:
+    lake = Lake.open(local[0])
+    snapshot = lake.snapshot()
+    runs = sorted(snapshot.runs)
+    counts = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model_batches, "_BATCH_BYTES", 1 << 30)
+        patch.setattr(model_batches, "_SHARED_BYTES", 1)
+        for width in (1, 2, 1000):
+            found = list(model_batches.batches(lake.part_files, snapshot, runs, width))
+            assert [run for batch in found for run in batch.run_ids] == runs
+            counts.append(len(found))
+    assert counts[0] == 1 < counts[1] <= counts[2] <= len(runs)
+
+
 @pytest.mark.usefixtures("small_batches")
 def test_workers_leave_out_a_run_that_a_model_fails_on(
     workers: Workers, requests: Path, tmp_path: Path

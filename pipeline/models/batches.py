@@ -11,6 +11,8 @@ from tracelake.schema.tables import tables
 
 # Bytes of the runs that are computed together, without the docs of columns that every part has.
 _BATCH_BYTES = 32 << 20
+# Every batch costs half a second of a core, so smaller ones are not shared among workers.
+_SHARED_BYTES = 256 << 10
 _DOC_BYTES = 9 << 10
 # Opening a part of this size takes as long as reading it.
 _SMALL_PART_BYTES = 128 << 10
@@ -30,8 +32,13 @@ class Batch:
     small: frozenset[str]
 
 
-def batches(files: PartFiles, snapshot: Snapshot, run_ids: Sequence[str]) -> Iterator[Batch]:
+def batches(
+    files: PartFiles, snapshot: Snapshot, run_ids: Sequence[str], width: int = 1
+) -> Iterator[Batch]:
     """Divide runs into batches, in order.
+
+    Args:
+        width: How many batches are computed at once: there are as many, if the runs suffice.
 
     Raises:
         LakeError: A part is missing.
@@ -44,11 +51,14 @@ def batches(files: PartFiles, snapshot: Snapshot, run_ids: Sequence[str]) -> Ite
             path=f"{files.base}/{missing[0]}",
             hint="ingest its inputs again; tracelake check lists what is missing",
         )
+    by_run = {run_id: _sizes(bytes_of, snapshot, run_id) for run_id in run_ids}
+    totals = [sum(run_sizes.values()) for run_sizes in by_run.values()]
+    share = sum(totals) // width + max(totals, default=0) // 2
+    bound = min(_BATCH_BYTES, max(share, _SHARED_BYTES))
     gathered: list[str] = []
     sizes = dict.fromkeys(tables(), 0)
-    for run_id in run_ids:
-        run_sizes = _sizes(bytes_of, snapshot, run_id)
-        if gathered and sum(sizes.values()) + sum(run_sizes.values()) > _BATCH_BYTES:
+    for run_id, run_sizes in by_run.items():
+        if gathered and sum(sizes.values()) + sum(run_sizes.values()) > bound:
             yield _batch(snapshot, gathered, sizes)
             gathered, sizes = [], dict.fromkeys(tables(), 0)
         gathered.append(run_id)
@@ -78,7 +88,7 @@ def _batch(snapshot: Snapshot, run_ids: list[str], sizes: Mapping[str, int]) -> 
     return replace(batch, small=frozenset(small))
 
 
-def _sizes(bytes_of: Mapping[str, int], snapshot: Snapshot, run_id: str) -> dict[str, int]:
+def _sizes(bytes_of: Mapping[str, int], snapshot: Snapshot, run_id: str) -> Mapping[str, int]:
     """Return bytes of a run's parts by table, without docs; of a pack, the run's share."""
     return {
         table: sum(max(0, bytes_of[part] - _DOC_BYTES) // snapshot.sharers(part) for part in parts)

@@ -172,7 +172,8 @@ class WarehouseWriter:
             The runs that a model fails on; they have no rows.
         """
         failed = []
-        pending = batches(self.files, snapshot, run_ids)
+        width = self.workers.width if self.workers else 1
+        pending = batches(self.files, snapshot, run_ids, width)
         done = 0
         if self.workers is None:
             for batch in pending:
