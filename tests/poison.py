@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.report_lakes import plan_run, trace_run
-from tests.tiny_lakes import Rows, log_run, source_record
-from tracelake.lake import Lake, RunEntry, part_folder
+from tests.tiny_lakes import OPTIONS, Rows, log_run, source_record
+from tracelake.lake import Change, Lake, RunEntry, partition_of
 from tracelake.models import build, catalog
 from tracelake.schema.tables import Table, tables
 from tracelake.warehouse import open_warehouse
@@ -101,15 +101,17 @@ def lake_of(root: Path, runs: Mapping[str, Rows]) -> Lake:
         for number, (run_id, rows) in enumerate(runs.items()):
             parts = {}
             for table, given in rows.items():
-                schema = pa.schema(f.with_nullable(True) for f in tables()[table].storage_schema)
+                schema = pa.schema(f.with_nullable(True) for f in tables()[table].part_schema)
                 file = folder / f"{number}-{table}.parquet"
-                pq.write_table(pa.Table.from_pylist(given, schema=schema), file)
+                named = [{"run_id": run_id, **row} for row in given]
+                pq.write_table(pa.Table.from_pylist(named, schema=schema), file)
                 name = f"part-{hashlib.sha256(file.read_bytes()).hexdigest()[:16]}.parquet"
-                final = f"{part_folder(table, run_id)}/{name}"
+                final = f"{table}/{partition_of('poison', None)}/{name}"
                 staged[final], parts[table] = file, (final,)
             source = source_record(f"{run_id}.txt")
-            entries.append(RunEntry(run_id, "all", f"{number:016x}", parts, (source,)))
-        lake.commit("all", entries, staged=staged)
+            generation = f"{number:016x}"
+            entries.append(RunEntry(run_id, "all", generation, parts, (source,), OPTIONS))
+        lake.commit_all([Change("all", entries, staged)])
     return lake
 
 

@@ -19,7 +19,7 @@ from tests.fuzz.seeds import every_seed, file_name, seeds
 from tests.poison import figures
 from tests.traces import trace, trace_name, write
 from tracelake.formats import formats
-from tracelake.ingest import Options, ingest
+from tracelake.ingest import IngestReport, Options, ingest
 from tracelake.lake import Lake
 from tracelake.models import BuildResult, build
 
@@ -32,7 +32,7 @@ class Campaign:
 
     Attributes:
         runs: Runs that the files became.
-        failed: Those that a model failed on: run, model, message.
+        failed: Those that a parser or a model failed on: run, format or model, message.
         changed: Jobs in which the good run has other figures than alone.
     """
 
@@ -48,7 +48,7 @@ def campaign(count: int, seed: int, per_job: int = _PER_JOB) -> Campaign:
     pool = [text for _, text in every_seed()]
     good = {f"good/{trace_name(rank)}": trace(rank, steps=4) for rank in range(2)}
     with tempfile.TemporaryDirectory() as folder:
-        alone, _ = _job(Path(folder), write(Path(folder, "in"), good))
+        alone, *_ = _job(Path(folder), write(Path(folder, "in"), good))
         (run_id,) = alone.snapshot().runs
         expected = figures(alone, [run_id])
     runs, changed = 0, 0
@@ -61,8 +61,11 @@ def campaign(count: int, seed: int, per_job: int = _PER_JOB) -> Campaign:
                 name = random.choice([*corpus])
                 text = mutate(random, random.choice(corpus[name]), pool)
                 write(inputs, {f"{number}/{_name(random, file_name(name))}": text})
-            lake, built = _job(Path(folder), inputs)
+            lake, read, built = _job(Path(folder), inputs)
             runs += len(lake.snapshot().runs) - 1
+            failed += [
+                (run.run_id, run.format, f"{run.error} in {run.place}") for run in read.failures
+            ]
             failed += [(run.run_id, run.failed_model, run.message) for run in built.failed]
             changed += figures(lake, [run_id]) != expected
         if count > per_job:
@@ -79,10 +82,10 @@ def _name(random: Random, name: str) -> str:
     return changed[-200:].replace("/", "_").replace("\0", "_") or "x"
 
 
-def _job(folder: Path, inputs: Path) -> tuple[Lake, BuildResult]:
+def _job(folder: Path, inputs: Path) -> tuple[Lake, IngestReport, BuildResult]:
     lake = Lake.create(folder / "lake")
-    ingest([str(inputs)], lake, Options())
-    return lake, build(lake)
+    read = ingest([str(inputs)], lake, Options())
+    return lake, read, build(lake)
 
 
 def main() -> int:

@@ -1,7 +1,8 @@
 """Generated command lines: each ends with a documented exit code and an error that says why.
 
 The campaign is run by hand: `python -m tests.fuzz.options COUNT`. It runs the commands in this
-process, on a lake of two runs.
+process, on a lake of three runs. Values are right in half of the lines, so that commands do their
+work, and wrong in every way in the others.
 """
 
 from __future__ import annotations
@@ -20,17 +21,25 @@ import typing
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from random import Random
 from typing import Any
 from unittest import mock
 
+from typer.main import get_command
+
+from tests.report_lakes import trace_run
 from tests.tiny_lakes import commit_run, log_run
-from tests.traces import plan
+from tests.traces import plan, trace, trace_name, write
 from tracelake.cli import app, main
+from tracelake.formats import formats
+from tracelake.ingest import Options, ingest
 from tracelake.lake import Lake
-from tracelake.models import build
+from tracelake.models import build, catalog
+from tracelake.nightly.gates import GATES
+from tracelake.warehouse.examples import examples
 
 # Exit code 4 is for headers and schemas, which no option changes.
 EXPECTED = {0, 2, 3, 5}
@@ -116,16 +125,82 @@ _TEXTS = {
     "ranks": ("0", "0-3", "x", "99999999999999999999"),
     "formats": ("optimus", "nope"),
 }
+_RELATIONS = ("runs", "sources", *catalog().public)
+# Of these a query takes exactly one.
+_ONE_OF_QUERY = ("sql", "file", "example")
+_OUTPUTS = ("x", "new/x", "file", "link", "-", "{date}.txt")
+_PAGES = ("x.html", "x.md", "x.eml", "{date}.html", "file")
+# What lets a command do its work, by option or argument.
+_RIGHT: dict[str, Sequence[str]] = {
+    "inputs": ("plan.txt", "traces", "*.txt", "folder", "."),
+    "run": ("a", "b", "t", "latest", "a~1"),
+    "other": ("a", "b", "t", "latest"),
+    "runs": ("a", "b", "t", "latest"),
+    "lake": ("LAKE",),
+    "output": (*_OUTPUTS, *_PAGES, "x.json"),
+    "report": _PAGES,
+    "summary": (*_OUTPUTS, "x.json"),
+    "metrics": ("x.prom", *_OUTPUTS),
+    "drawing": ("x.svg", "x.png", "x"),
+    "target": ("x.duckdb", "x.sqlite", "x.db", "new", "file"),
+    "directory": ("new", "new/x"),
+    "file": ("q.sql",),
+    "sql": (
+        "SELECT 1",
+        "FROM runs",
+        "SELECT 1; SELECT 2",
+        "FROM findings",
+        "SELECT $run",
+        *_SQL[9:],
+    ),
+    "example": tuple(examples()),
+    "name": (*examples(), *formats()),
+    "table": _RELATIONS,
+    "models": _RELATIONS,
+    "parameters": ("top=5", "run=a", "rank=0", "top=0", "top=-1"),
+    "since": ("7d", "99w", "1h"),
+    "older_than": ("7d", "1h", "9999w"),
+    "wait": ("1s", "0s"),
+    "fail_on": ("regression,straggler", "incomplete", ",".join(GATES)),
+    "post": ("true", "false", "cat"),
+    "report_url": ("https://x/{date}", "x"),
+    "hosts": ("hosts.csv",),
+    "fabric": ("ib", "x y"),
+    "given": ("tp=2", "tp=1,pp=2,world_size=2", "dp=2"),
+    "run_pattern": ("(?P<run>[a-z]+)", "rank(?P<rank>[0-9]+)", "(?P<host>t)"),
+    "max_expand": ("1GB", "1MB", "10kB", "2GiB"),
+    "memory": ("700MB", "2GiB"),
+    "max_bad_ratio": ("0", "0.5", "1"),
+    "timeout": ("5", "0.5"),
+    "links": ("nvlink=450,ib=50", "ib=0.5"),
+    "input_format": ("rank_trace", "aicb_workload", "nccl_tests"),
+    "trace_format": ("rank_trace", "optimus", "training_log"),
+    "form": ("html", "markdown", "mail"),
+    "sort": ("run_id", "bubble", "step_ms", "steps"),
+    "steps": ("1", "1-2", "2", "2-"),
+    "ranks": ("0", "0-1", "1-"),
+    "formats": ("rank_trace", "optimus", "aicb_workload"),
+    "fixes": (
+        "rank=0",
+        "rank=2",
+        "stage=0",
+        "kind=all_reduce:tp",
+        "split=even",
+        "micro-batches=16",
+    ),
+    "scales": ("forward=0.9", "backward=2", "all_reduce=0", "forward=0"),
+    "slow_collective": ("all_reduce", "all_gather"),
+}
 _NAMES_OF_PATHS = {"lake", "report", "summary", "output", "inputs", "directory"}
 _NAMES_OF_RUNS = {"run", "other", "runs"}
 
 
 @dataclass(frozen=True)
 class _Option:
-    """A parameter of a command: its option, None for an argument, and its type."""
+    """A parameter of a command: the names of its option, none for an argument, and its type."""
 
     name: str
-    flag: str | None
+    flags: Sequence[str]
     type: Any
     several: bool
 
@@ -140,53 +215,85 @@ def _commands() -> dict[str, list[_Option]]:
             continue
         hints = typing.get_type_hints(called, include_extras=True)
         hints.pop("return", None)
-        found[name] = [_option(key, hint) for key, hint in hints.items() if key not in _NOT_GIVEN]
+        flags = {
+            str(one.name): ()
+            if one.param_type_name == "argument"
+            else (*one.opts, *one.secondary_opts)
+            for one in _APPLICATION.commands[name].params  # type: ignore[attr-defined]
+        }
+        found[name] = [
+            _option(key, flags[key], hint) for key, hint in hints.items() if key not in _NOT_GIVEN
+        ]
     return found
 
 
-def _option(name: str, hint: Any) -> _Option:
-    type_, info = typing.get_args(hint)
+def _option(name: str, flags: Sequence[str], hint: Any) -> _Option:
+    type_, _ = typing.get_args(hint)
     several = False
     if isinstance(type_, types.UnionType):
         type_ = next(t for t in typing.get_args(type_) if t is not type(None))
     if typing.get_origin(type_) is list:
         (type_,), several = typing.get_args(type_), True
-    declared = getattr(info, "param_decls", None) or ()
-    is_option = type(info).__name__ == "OptionInfo"
-    flag = (declared[0] if declared else f"--{name.replace('_', '-')}") if is_option else None
-    return _Option(name, flag, type_, several)
+    return _Option(name, flags, type_, several)
 
 
+# Typer makes it anew for each command line, which takes as long as the rest of most.
+_APPLICATION = get_command(app)
 COMMANDS = _commands()
 
 
+# Commands that take long if their options are right, given a third as often.
+_SLOW = {"run", "build", "check", "compact", "drop", "export", "report"}
 # Commands that take milliseconds also if their options are right.
 QUICK = ("query", "examples", "describe", "formats", "runs", "show", "diff", "timeline", "gc")
 
 
 def words(random: Random, commands: Sequence[str]) -> list[str]:
     """Returns a command line, in which LAKE stands for the lake."""
-    name = random.choice(commands)
+    name = random.choices(commands, [1 if one in _SLOW else 3 for one in commands])[0]
     line, arguments = [name], list[str]()
+    wrong = random.choice((0.0, 0.0, 0.05, 1.0, 1.0))
     share = random.choice((0.1, 0.3, 0.6))
+    left_out = _left_out(random, name) if wrong < 1 else set[str]()
     for option in COMMANDS[name]:
-        needed = option.flag is None or option.name in {"lake", "output"}
-        if random.random() > (0.9 if needed else share):
+        if option.name in left_out:
+            continue
+        needed = not option.flags or option.name in {"lake", "output"}
+        if random.random() > (1 - wrong / 10 if needed or option.name in _ONE_OF_QUERY else share):
             continue
         for _ in range(random.choice((1, 1, 2, 3)) if option.several else 1):
             if option.type is bool:
-                line += [str(option.flag)]
+                line += [random.choice(option.flags)]
                 continue
-            value = _value(random, name, option)
-            if option.flag is None:
+            value = (_value if random.random() < wrong else _right_value)(random, name, option)
+            if not option.flags:
                 arguments.append(value)
-            else:
-                line += random.choice(([option.flag, value], [f"{option.flag}={value}"]))
-    if random.random() < 0.03:
+                continue
+            flag = random.choice(option.flags)
+            joined = f"{flag}={value}" if flag.startswith("--") else f"{flag}{value}"
+            line += random.choice(([flag, value], [joined]))
+    if random.random() < 0.1:
+        line = ["--log-format", random.choice(("json", "text")), *line]
+    if random.random() < 0.03 * wrong:
         line.append(random.choice(("--nope", "-z", "--lake", "extra", "--help")))
-    if random.random() < 0.9:
+    if random.random() < 1 - 0.1 * wrong:
         arguments = ["--", *arguments] if arguments else []
     return [*line, *arguments]
+
+
+def _left_out(random: Random, command: str) -> set[str]:
+    """Options that exclude the one that is given."""
+    if command != "query":
+        return set()
+    return set(_ONE_OF_QUERY) - {random.choice(_ONE_OF_QUERY)}
+
+
+def _right_value(random: Random, command: str, option: _Option) -> str:
+    if option.name in _RIGHT:
+        return random.choice(_RIGHT[option.name])
+    if option.type in {int, float}:
+        return random.choice(("0", "1", "2", "4"))
+    return _value(random, command, option)
 
 
 def _value(random: Random, command: str, option: _Option) -> str:  # noqa: PLR0911
@@ -204,7 +311,9 @@ def _value(random: Random, command: str, option: _Option) -> str:  # noqa: PLR09
     if option.name in _NAMES_OF_RUNS and random.random() < 0.8:
         return random.choice(("a", "b", "latest", "a~1", "latest~9", "nobody"))
     if option.type is Path or option.name in _NAMES_OF_PATHS:
-        return random.choice(_PATHS)
+        path = random.choice(_PATHS)
+        # As an input it is every file of the machine.
+        return "LAKE" if path == "/" and option.name == "inputs" else path
     return random.choice(_WORDS)
 
 
@@ -215,24 +324,32 @@ class Place:
         self._kept = folder / "kept"
         self.folder = folder / "work"
         self._kept.mkdir()
-        lake = Lake.create(self.folder / "lake")
-        for run_id in ("a", "b"):
-            commit_run(lake, run_id, log_run())
+        self._add_files(self._kept)
+        lake = Lake.create(self._kept / "lake")
+        # With its inputs in the lake, a job has little to build.
+        ingest([str(self._kept)], lake, Options())
+        for day, run_id in enumerate(("a", "b"), start=1):
+            commit_run(lake, run_id, log_run(config="c", run_date=datetime(2025, 1, day)))
+        commit_run(lake, "t", trace_run(run_date=datetime(2025, 1, 3)))
         build(lake)
-        shutil.copytree(lake.root, self._kept / "lake", symlinks=True)
+        self.folder.mkdir()
         self.again()
 
     def again(self) -> None:
         """Makes everything as it was."""
         shutil.rmtree(self.folder)
-        self.folder.mkdir()
-        shutil.copytree(self._kept / "lake", self.folder / "lake", symlinks=True)
-        (self.folder / "folder").mkdir()
+        shutil.copytree(self._kept, self.folder, symlinks=True)
+
+    @staticmethod
+    def _add_files(folder: Path) -> None:
+        (folder / "folder").mkdir()
         texts = {"file": "x\n", "q.sql": "FROM runs\n", "hosts.csv": "rank,host\n0,n\n"}
         for name, text in {**texts, "plan.txt": plan(3)}.items():
-            (self.folder / name).write_text(text)
+            (folder / name).write_text(text)
+        traces = {trace_name(rank): trace(rank, steps=3) for rank in range(2)}
+        write(folder / "traces", traces)
         for name, target in {"link": "file", "loop": "loop", "dangling": "gone"}.items():
-            (self.folder / name).symlink_to(target)
+            (folder / name).symlink_to(target)
 
     def run(self, line: list[str]) -> tuple[int, str]:
         """Runs a command line, and returns its exit code and what it says on standard error."""
@@ -245,6 +362,7 @@ class Place:
             with (
                 mock.patch.multiple(sys, stdin=streams[0], stdout=streams[1], stderr=streams[2]),
                 mock.patch.object(sys, "argv", ["tracelake", *given]),
+                mock.patch("typer.main.get_command", return_value=_APPLICATION),
                 mock.patch("tracelake.cli.end_if_abandoned"),
             ):
                 main()
@@ -280,10 +398,9 @@ def campaign(
         began = time.monotonic()
         code, err = place.run(line)
         yield line, code, problem(code, err, time.monotonic() - began)
-        if (
-            line[0] in {"drop", "run", "ingest", "compact", "synth"}
-            or len(os.listdir(place.folder)) > 12
-        ):
+        if {"drop", "run", "ingest", "compact", "synth"}.intersection(line[:3]) or len(
+            os.listdir(place.folder)
+        ) > 12:
             place.again()
 
 
