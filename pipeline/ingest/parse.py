@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -57,12 +56,13 @@ def parse(
     if progress:
         files = sum(len(p.sources) for p in plans)
         progress.planned(len(plans), files, sum(p.weight for p in plans))
-    open_runs = Counter(p.group for p in plans)
+    todo = [*batches(plans, workers.width if workers else width)]
+    groups = {p.run_id: p.group for batch in todo for job in batch for p in job}
+    open_runs = Counter(groups.values())
     done: dict[str, list[RunResult]] = defaultdict(list)
     failed: list[tuple[Batch, WorkersError]] = []
     with _submitting(options, staging, base, width, workers, progress) as submit:
-        wide = workers.width if workers else width
-        pending = {submit(batch): batch for batch in batches(plans, wide)}
+        pending = {submit(batch): batch for batch in todo}
         try:
             while pending:
                 for future in wait_for_one(pending):
@@ -72,8 +72,8 @@ def parse(
                     except WorkersError as error:
                         failed.append((batch, error))
                         results = []
-                    for p, result in zip(itertools.chain(*batch), results, strict=False):
-                        done[p.group].append(result)
+                    for result in results:
+                        done[groups[result.run_id]].append(result)
                     open_runs.subtract(p.group for job in batch for p in job)
                     if workers and progress and results:
                         _advance_whole(progress, batch, results)

@@ -41,11 +41,18 @@ UNION ALL BY NAME
 SELECT
     NULL AS run_id, 'unreadable' AS kind, 'critical' AS severity, 'faults' AS gate,
     concat_ws('/', path, member) AS subject,
-    format('{}: the file cannot be read.', subject) AS evidence,
+    CASE reason
+        WHEN 'unreadable' THEN format('{}: the file cannot be read.', subject)
+        ELSE format('{}: tracelake''s reader of the format failed, so its run is left out.', subject)
+    END AS evidence,
     'input' AS cause,
-    'Make the file readable for the user that runs tracelake, and ingest it again.' AS advice
+    CASE reason
+        WHEN 'unreadable'
+            THEN 'Make the file readable for the user that runs tracelake, and ingest it again.'
+        ELSE 'This is a fault of the reader: report it with what tracelake ingest prints.'
+    END AS advice
 FROM skipped
-WHERE reason = 'unreadable'
+WHERE reason IN ('unreadable', 'parser_failed')
 UNION ALL BY NAME
 SELECT
     NULL AS run_id, 'data_lost' AS kind, 'critical' AS severity, 'faults' AS gate,

@@ -1,4 +1,4 @@
-"""What the names in a PyTorch profiler trace mean: kernels, collectives, types, groups, files."""
+"""Tell what names in a PyTorch profiler trace mean: kernels, collectives, types, groups, files."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Pass(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What it does, as `ops.kind`."""
+        """Return what it does, as `ops.kind`."""
         return self.op.removesuffix("_step")
 
 

@@ -1,0 +1,167 @@
+"""Fence parsers: an error that a parser raises costs its own run and no other."""
+
+from __future__ import annotations
+
+import functools
+import traceback
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from tracelake.base.errors import InputError, TracelakeError
+from tracelake.base.text import counted
+from tracelake.formats import Chunk, Parser, RunFacts
+from tracelake.formats.ledger import Ledger
+from tracelake.ingest.run_plan import RunPlan
+
+PARSER_FAILED = "parser_failed"
+"""The reason of an input that is skipped for it."""
+
+_NAMED = 5
+# Letters of an error and of its traceback that are kept: it may quote a line of megabytes.
+_ERROR, _TRACE = 200, 10_000
+# Errors that mean the job and not the input. An OSError of the system has a number; one of a
+# library that does not understand the input has none.
+_OF_THE_JOB = (TracelakeError, CancelledError, MemoryError)
+# A panic in the Rust code of a library is no Exception.
+_PANIC = ("pyo3_runtime", "PanicException")
+
+
+@dataclass(frozen=True, slots=True)
+class ParserFailure:
+    """A run that is left out because its parser raised an error.
+
+    Attributes:
+        input: The file that was read, or the first of several.
+        more_inputs: How many further files it may have been.
+        error: Type and text of the error, in one line.
+        place: Line of the code that raised it.
+        trace: The traceback.
+    """
+
+    run_id: str
+    format: str
+    input: str
+    more_inputs: int
+    error: str
+    place: str
+    trace: str
+
+
+class ParserFailedError(Exception):
+    """A parser raised an error; carries the failure from a fence to the job of the run."""
+
+    def __init__(self, failure: ParserFailure) -> None:
+        super().__init__(failure.error)
+        self.failure = failure
+
+
+class FencedParser:
+    """The parser of a run, with `ParserFailedError` in the place of every unexpected error.
+
+    Errors of tracelake, of the operating system and of memory, and interrupts, stay what they are.
+    """
+
+    def __init__(self, plan: RunPlan, ledger: Ledger) -> None:
+        self._plan = plan
+        self._ledger = ledger
+        self._read: Sequence[int] = ()  # sources of the last chunk; none for the run as a whole
+
+    @functools.cached_property
+    def _parser(self) -> Parser:
+        return self._plan.format.parser(self._plan.run, self._ledger)
+
+    def feed(self, chunk: Chunk) -> None:
+        """Parse a chunk."""
+        self._read = [span.source_id for span in chunk.spans]
+        with self.fence():
+            self._parser.feed(chunk)
+
+    def drain(self) -> Mapping[str, Iterable[pa.RecordBatch]]:
+        """Return rows ready so far by table."""
+        with self.fence():
+            ready = self._parser.drain()
+            return {table: self.fenced(batches) for table, batches in ready.items()}
+
+    def finish(self) -> RunFacts:
+        """End the run."""
+        self._read = ()
+        with self.fence():
+            return self._parser.finish()
+
+    def fenced(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield batches that a parser makes one by one; what takes them is outside the fence."""
+        with self.fence():
+            rest = iter(batches)
+        while True:
+            with self.fence():
+                batch = next(rest, None)
+            if batch is None:
+                return
+            yield batch
+
+    @contextmanager
+    def fence(self) -> Iterator[None]:
+        """Raise `ParserFailedError` for an unexpected error inside."""
+        try:
+            yield
+        except BaseException as error:
+            if not _unexpected(error):
+                raise
+            raise ParserFailedError(self._failure(error)) from error
+
+    def _failure(self, error: BaseException) -> ParserFailure:
+        every = range(len(self._plan.sources))
+        names = [self._plan.sources[i].entry.label for i in self._read or every]
+        text = f"{type(error).__name__}: {error}".partition("\n")[0]
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        return ParserFailure(
+            self._plan.run_id,
+            self._plan.format.name,
+            names[0],
+            len(names) - 1,
+            _cut(text, _ERROR),
+            f"{'/'.join(Path(at.filename).parts[-2:])}:{at.lineno}",
+            _cut("".join(traceback.format_exception(error)), _TRACE),
+        )
+
+
+def _cut(text: str, letters: int) -> str:
+    return text if len(text) <= letters else f"{text[:letters]} ..."
+
+
+def parsers_failed(failures: Sequence[ParserFailure]) -> InputError | None:
+    """Return the error for runs that a parser failed on; None if there are none."""
+    if not failures:
+        return None
+    named = [
+        f"\n  {one.input}{f' and {one.more_inputs} more' if one.more_inputs else ''}"
+        f" ({one.format}, run {one.run_id}): {one.error}, in {one.place}"
+        for one in failures[:_NAMED]
+    ]
+    more = (
+        f"\n  ... and {counted(len(failures) - _NAMED, 'run')} more"
+        if len(failures) > _NAMED
+        else ""
+    )
+    error = InputError(
+        f"{counted(len(failures), 'run')} left out, because tracelake's reader of the format"
+        f" failed; this is a fault of the reader, not of the input{''.join(named)}{more}",
+        hint="report it with these lines and, if you may, the file (TRACELAKE_TRACEBACK=1 prints"
+        " the traceback); all other runs are in the lake, and the next ingest tries again",
+    )
+    for one in failures[:_NAMED]:
+        error.add_note(one.trace)
+    return error
+
+
+def _unexpected(error: BaseException) -> bool:
+    if isinstance(error, OSError):
+        return error.errno is None
+    if isinstance(error, Exception):
+        return not isinstance(error, _OF_THE_JOB)
+    return (type(error).__module__, type(error).__name__) == _PANIC
