@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
+from unittest.mock import patch
 
 import duckdb
 
@@ -28,18 +29,28 @@ def ingest_and_build(archive: Path, lake: Path) -> Lake:
     return opened
 
 
+def merge_groups(lake: Lake) -> None:
+    """Builds a lake as if it had many small groups, which then become one."""
+    with patch("tracelake.lake.rewriting.groups._SMALL_GROUPS", 1):
+        build(lake)
+
+
 def statuses(report: IngestReport) -> list[str]:
     return sorted(str(run.status) for run in report.runs)
 
 
 def rows(lake: Path, table: str, columns: str = "*", tail: str = "") -> list[tuple[Any, ...]]:
     """Rows of a base table, read from the committed parts with plain DuckDB."""
-    parts = [str(lake / part) for part in Lake.open(lake).snapshot().parts(table)]
-    if not parts:
+    snapshot = Lake.open(lake).snapshot()
+    found = [
+        f"SELECT * FROM read_parquet('{lake / part}', hive_partitioning = {table == 'skipped'})"
+        f" WHERE NOT coalesce(list_contains({list(snapshot.dead.get(part, ()))}, run_id), false)"
+        for part in snapshot.parts(table)
+    ]
+    if not found:
         return []
     return duckdb.execute(
-        f"SELECT {columns} FROM read_parquet({parts!r}, hive_partitioning = true,"
-        f" hive_types = {{'run_id': 'VARCHAR'}}) {tail}"
+        f"SELECT {columns} FROM ({' UNION ALL BY NAME '.join(found)}) {tail}"
     ).fetchall()
 
 

@@ -15,11 +15,11 @@ import pytest
 
 from tests.conftest import Command
 from tests.lakes import Template
-from tests.tiny_lakes import Rows, commit_run, drop_run, log_run, source_record
+from tests.tiny_lakes import OPTIONS, Rows, commit_run, drop_run, log_run, source_record
 from tests.traces import plan, write
 from tracelake.base.errors import ContractError, LakeError
 from tracelake.ingest import Options, ingest
-from tracelake.lake import Lake
+from tracelake.lake import Change, Lake
 from tracelake.models import build
 from tracelake.models.sums import write_sums
 from tracelake.warehouse.check import Finding, check_incremental, check_lake, checks, findings_table
@@ -113,7 +113,11 @@ BROKEN: dict[str, tuple[Rows, str, str]] = {
     ),
     "a row too few": (changed("sources", rows=9), "rows_stored", "error"),
     "a row of an unknown file": (changed("layer_times", source_id=7), "rows_stored", "error"),
-    "a run without a row": ({**log_run(), "runs": []}, "runs_known", "error"),
+    "a run without a row": (
+        {table: rows for table, rows in log_run().items() if table != "runs"},
+        "runs_known",
+        "error",
+    ),
     "an end before its start": (
         traced(op(1, 0, 50), op(2, 50, 100, duration_ns=-1)),
         "times_ordered",
@@ -256,9 +260,12 @@ def test_two_rows_of_one_grain_are_found(built: Lake) -> None:
 
 def test_lines_that_a_manifest_does_not_know_of_are_found(lake: Lake) -> None:
     entry = replace(
-        lake.snapshot().runs["a"], generation="x", sources=(source_record("a", lines=7),)
+        lake.snapshot().runs["a"],
+        generation="x",
+        sources=(source_record("a", lines=7),),
+        options=OPTIONS,
     )
-    lake.commit("a", [entry], staged={})
+    lake.commit_all([Change("a", [entry], {})])
     build(lake)
     assert named(check_lake(lake)) == {("lines_recorded", "error")}
 
@@ -270,7 +277,8 @@ def test_parts_of_another_schema_are_found(built: Lake) -> None:
     other = f"{layers.rpartition('/')[0]}/{rejects.rpartition('/')[2]}"
     os.link(built.root / rejects, built.root / other)
     parts = {**entry.parts, "layer_times": (other,)}
-    built.commit("a", [type(entry)("a", "a", "other", parts)], staged={})
+    changed = type(entry)("a", "a", "other", parts)
+    built.commit_all([Change("a", [changed], {}, runs_of={other: ("a",)})])
     assert ("parts_schema", "error") in named(check_lake(built))
 
 

@@ -17,7 +17,7 @@ from tests.lakes import Template
 from tests.tiny_lakes import commit_run, log_run
 from tracelake.base.errors import LakeError
 from tracelake.lake import Lake
-from tracelake.lake.store import MANIFEST_VERSION
+from tracelake.lake.manifest import MANIFEST_VERSION
 from tracelake.models import build
 from tracelake.models.state import WAREHOUSE_VERSION
 from tracelake.nightly.backlog import VERSION as BACKLOG_VERSION

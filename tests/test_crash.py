@@ -97,11 +97,11 @@ def test_a_list_of_loose_parts_that_was_cut_short_hides_none(lake: Lake) -> None
     commit_run(lake, "a", log_run())
     lake.sweep(lake.snapshot())
     with (lake.root / "_manifest/_loose").open("a") as listed:
-        listed.write("ops/run_id=a")
+        listed.write("ops/format=a")
     commit_run(lake, "a", log_run(steps=5))
     drop_run(lake, "a")
     lake.sweep(lake.snapshot())
-    assert not list(lake.root.glob("*/run_id=*"))
+    assert not list(lake.root.glob("*/format=*"))
 
 
 def test_a_manifest_that_was_half_written_is_removed(lake: Lake) -> None:
@@ -128,7 +128,13 @@ def test_parts_are_on_the_disk_before_a_manifest_names_them(
     monkeypatch.setattr("tracelake.base.files.replace", replace)
     commit_run(lake, "a", log_run())
     named = done.index("replace .json")
-    assert {"sync .parquet", "sync .tmp", "sync lake", "sync run_id=a"} <= set(done[:named])
+    assert {
+        "sync .parquet",
+        "sync .tmp",
+        "sync lake",
+        "sync month=undated",
+        "sync format=tiny",
+    } <= set(done[:named])
     assert done[named + 1 :] == ["sync _manifest"]
     assert done.index("sync .parquet") > done.index("replace .parquet")
 
@@ -139,7 +145,9 @@ def test_a_glob_past_the_warehouse_is_right_once_a_build_has_ended(lake: Lake) -
     for change in (log_run(steps=5), log_run(steps=6)):
         commit_run(lake, "a", change)
         build(lake)
-        parts = {path.relative_to(lake.root).as_posix() for path in lake.root.glob("*/run_id=*/*")}
+        parts = {
+            path.relative_to(lake.root).as_posix() for path in lake.root.glob("*/format=*/*/*")
+        }
         assert parts == lake.snapshot().all_parts
 
 

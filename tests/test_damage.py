@@ -116,13 +116,14 @@ def _flip(part: Path) -> None:
 def test_a_harmed_part_is_read_again_or_its_run_is_left_out(
     tmp_path: Path, tracelake: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("tracelake.ingest.batches._SMALL_BYTES", 0)  # a part has one run
     archive = write(tmp_path / "archive", {"one.txt": plan(), "two.txt": plan(4)})
     path = tmp_path / "lake"
     assert tracelake("run", archive, "--lake", path).code == 0
     totals = "SELECT count(*) AS passes, count(DISTINCT run_id) AS runs FROM workload_passes"
     whole = tracelake("query", totals, "--lake", path).out
     part = Lake.open(path).snapshot().parts("workload_passes")[0]
-    run_id = part.split("/")[1].removeprefix("run_id=")
+    (run_id,) = Lake.open(path).snapshot().runs_of[part]
     content = (path / part).read_bytes()
 
     _flip(path / part)
@@ -201,7 +202,28 @@ def _group(**fields: object) -> str:
     return json.dumps({"version": 1, "runs": {"a": {**_ENTRY, **fields}}})
 
 
+_OPTIONS = {"format": "optimus", "parser": 1, "schema": 1, "forced": False}
+
+
+def _source(**facts: object) -> dict[str, object]:
+    """The record of an input, with further facts."""
+    known: dict[str, object] = {}
+    known |= {"path": "x", "stem": "x", "rank": None, "host": None, "stamp": None, "topology": {}}
+    stat = {"size": 1, "mtime_ns": 1, "inode": 1, "members": 1, "weight": 1, "position": None}
+    names = {"path": "x", "member": None, "head_hash": "x", "content_hash": "x"}
+    rest = {"packed": False, "bytes": 1, "lines": 1, "duplicate_of": None}
+    return {**stat, **names, **rest, "facts": {**known, **facts}}
+
+
+def _without(option: str) -> str:
+    """A manifest of a run that lacks an option."""
+    options = {name: value for name, value in _OPTIONS.items() if name != option}
+    return _group(options=options, sources=[_source()])
+
+
 SMALL: dict[str, tuple[str, str]] = {
+    "facts": ("_manifest/a.json", _group(options=_OPTIONS, sources=[_source(dvice=None)])),
+    **{f"option {name}": ("_manifest/a.json", _without(name)) for name in _OPTIONS},
     "list": ("_manifest/a.json", "[]"),
     "deep": ("_manifest/a.json", "[" * 200_000),
     "parts": ("_manifest/a.json", _group(parts=5)),

@@ -20,7 +20,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import dask
 import duckdb
 import pytest
 from distributed import Client, LocalCluster
@@ -31,8 +30,10 @@ from tests.traces import op, trace, trace_name, write
 from tests.traces import plan as workload
 from tracelake.base.errors import RowsError, UsageError, WorkersError
 from tracelake.execution import Workers, dask_workers, jobs
+from tracelake.formats import Chunk
 from tracelake.ingest import IngestReport, Options, ingest, plan
 from tracelake.ingest.batches import batches as job_batches
+from tracelake.ingest.run_plan import RunPlan
 from tracelake.lake import Lake
 from tracelake.models import batches as model_batches
 from tracelake.models import build
@@ -41,6 +42,8 @@ from tracelake.storage import place_of, upload
 
 TRACELAKE = Path(sys.executable).with_name("tracelake")
 ONCE, ONCE_IN_BUILD, FAILS = "once", "once-in-build", "fails-"
+# A name in a plan that its parser raises an error on.
+RAISES = "it_raises"
 # Of a lake, what tells the time or what was once moved in, and not what it holds.
 PASSING = ("_run", "_lock", "_staging", "warehouse.duckdb", "_manifest/_loose")
 
@@ -48,23 +51,32 @@ Kill = Callable[[str], None]
 
 
 def die_on_request(requests: Path) -> None:
-    """Makes a worker's process one that kills itself within a batch, where a file asks for it."""
+    """Makes a worker's process one that kills itself within a batch, where a file asks for it.
+
+    Its parser of plans raises an error on a marked name.
+    """
+    from tracelake.formats import aicb_workload
+    from tracelake.ingest import job
+    from tracelake.ingest.run_row import run_row
     from tracelake.lake.parquet import PartWriter
     from tracelake.models.computing import Computing
 
-    close, batch = PartWriter.close, Computing.batch
+    close, batch, feed = PartWriter.close, Computing.batch, aicb_workload._Parser.feed
 
     def die_once(name: str) -> None:
         with suppress(FileNotFoundError):
             (requests / name).unlink()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def dying_close(self: PartWriter) -> dict[str, Path]:
-        staged = close(self)
+    def dying_close(self: PartWriter, partition: str) -> dict[str, Path]:
+        staged = close(self, partition)
         die_once(ONCE)
-        if (requests / str(self._run_id)).exists():
-            os.kill(os.getpid(), signal.SIGKILL)
         return staged
+
+    def dying_row(plan: RunPlan, *given: Any) -> dict[str, Any]:
+        if (requests / plan.run_id).exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return run_row(plan, *given)
 
     def dying_batch(self: Computing, *given: Any) -> None:
         batch(self, *given)
@@ -72,7 +84,14 @@ def die_on_request(requests: Path) -> None:
         if any((requests / f"{FAILS}{run_id}").exists() for run_id in given[0].run_ids):
             raise RowsError("it cannot be", subject="step_stats")
 
+    def raising_feed(self: aicb_workload._Parser, chunk: Chunk) -> None:
+        feed(self, chunk)
+        if RAISES.encode() in chunk.data.tobytes():
+            raise ValueError("it cannot be")
+
+    aicb_workload._Parser.feed = raising_feed  # type: ignore[method-assign]
     PartWriter.close = dying_close  # type: ignore[method-assign]
+    vars(job)["run_row"] = dying_row
     Computing.batch = dying_batch  # type: ignore[method-assign,assignment]
 
 
@@ -94,9 +113,8 @@ def address(
     store: ObjectStore,  # noqa: ARG001 - workers find it by their environment
     requests: Path,
 ) -> Iterator[str]:
-    """Scheduler of two worker processes; a job may be on two that die."""
+    """Scheduler of two worker processes; a job may be on four that die, as Dask has it."""
     with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
         LocalCluster(
             n_workers=2,
             threads_per_worker=1,
@@ -174,6 +192,18 @@ def held(lake: Path) -> dict[str, bytes]:
         if path.is_file()
     }
     return {name: content for name, content in found.items() if not name.startswith(PASSING)}
+
+
+def generations(lake: Path) -> dict[str, str]:
+    """The generation of each run: whichever share a part, their rows are the same."""
+    return {run_id: run.generation for run_id, run in Lake.open(lake).snapshot().runs.items()}
+
+
+@pytest.fixture
+def many_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Divides also a small archive into batches."""
+    for limit in ("_FEW_BYTES", "_FEW_FILES"):
+        monkeypatch.setattr(f"tracelake.ingest.batches.{limit}", 0)
 
 
 class Told:
@@ -294,7 +324,7 @@ def rows(lake: Path) -> dict[str, list[tuple[object, ...]]]:
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_batches, "_BATCH_BYTES", 50_000)
+    monkeypatch.setattr(model_batches, "_BATCH_BYTES", -1)
 
 
 @pytest.mark.usefixtures("small_batches")
@@ -352,6 +382,27 @@ def test_workers_leave_out_a_run_that_a_model_fails_on(
 # --- what goes wrong ------------------------------------------------------------------------------
 
 
+def test_a_parser_that_fails_in_a_worker_costs_its_run_alone(
+    workers: Workers, tmp_path: Path
+) -> None:
+    good = {f"plan{n}.txt": workload(name=f"p{n}_") for n in range(3)}
+    bad = workload(name=RAISES)
+    members = {"in_tar.txt": workload(8, name="t"), "bad_in_tar.txt": bad.replace("2000", "2001")}
+    archive = write(tmp_path / "in", {**good, "bad.txt": bad, "jobs.tar.gz": packed(members)})
+    lake = tmp_path / "lake"
+    report = brought_in(archive, lake, workers=workers)
+    assert [(failure.input, failure.error) for failure in report.failures] == [
+        ("bad.txt", "ValueError: it cannot be"),
+        ("jobs.tar.gz/bad_in_tar.txt", "ValueError: it cannot be"),
+    ]
+    assert {skip["reason"] for skip in report.skips} == {"parser_failed"}
+    committed = Lake.open(lake).snapshot().runs
+    assert sorted(name.partition("-")[0] for name in committed) == [
+        *("in_tar", "plan0", "plan1", "plan2"),
+    ]
+    assert not list((lake / "_staging").iterdir())
+
+
 def test_a_worker_that_is_killed_within_a_batch_is_made_up_for(
     archive: Path,
     local: tuple[Path, IngestReport],
@@ -368,6 +419,7 @@ def test_a_worker_that_is_killed_within_a_batch_is_made_up_for(
     assert not list((tmp_path / "lake" / "_staging").iterdir())
 
 
+@pytest.mark.usefixtures("many_batches")
 def test_a_batch_that_kills_its_workers_costs_itself_and_the_next_run_repairs(
     archive: Path,
     local: tuple[Path, IngestReport],
@@ -382,14 +434,14 @@ def test_a_batch_that_kills_its_workers_costs_itself_and_the_next_run_repairs(
     result = tracelake(*words, "--engine", "dask", "--scheduler", address)
     assert result.code == 3
     assert re.search(r"error: \d+ runs? of \d+ inputs? could not be read, \S+ among", result.err)
-    assert "each of 2 workers that tried it died" in result.err
+    assert "each of 4 workers that tried it died" in result.err
     assert "continues where it was" in result.err
     there = Lake.open(lake).snapshot().runs
     assert victim not in there
     assert there
     assert not list((lake / "_staging").iterdir())
     assert tracelake(*words).code == 0
-    assert held(lake) == held(local[0])
+    assert generations(lake) == generations(local[0])
 
 
 @contextmanager
@@ -410,6 +462,7 @@ def said_address(scheduler: subprocess.Popen[str]) -> str:
     raise AssertionError("the scheduler has not said where it is")
 
 
+@pytest.mark.usefixtures("many_batches")
 def test_a_scheduler_that_goes_away_is_told_and_what_was_done_stays(
     archive: Path,
     local: tuple[Path, IngestReport],
@@ -428,9 +481,10 @@ def test_a_scheduler_that_goes_away_is_told_and_what_was_done_stays(
     there = Lake.open(tmp_path / "lake").snapshot().runs
     assert 0 < len(there) < len(local[1].runs)
     brought_in(archive, tmp_path / "lake")
-    assert held(tmp_path / "lake") == held(local[0])
+    assert generations(tmp_path / "lake") == generations(local[0])
 
 
+@pytest.mark.usefixtures("many_batches")
 def test_a_worker_that_lacks_a_mount_is_told_and_nothing_is_taken_for_lost(
     workers: Workers, tmp_path: Path
 ) -> None:
@@ -517,6 +571,7 @@ def test_an_interrupt_ends_the_command_and_its_cluster_at_once(tmp_path: Path) -
 # --- batches and words ----------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("many_batches")
 def test_small_runs_share_batches_and_those_of_a_tar_stay_together(
     archive: Path, tmp_path: Path
 ) -> None:

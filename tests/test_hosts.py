@@ -147,7 +147,7 @@ def test_a_line_that_says_no_place_is_a_usage_error(
     assert said in done.err
     assert f"hosts.csv:{line}" in done.err
     assert "next:" in done.err
-    assert not list(lake.glob("sources/*/*"))
+    assert not list(lake.glob("sources/*"))
 
 
 def test_a_file_that_cannot_be_read_is_a_usage_error(

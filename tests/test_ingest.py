@@ -245,9 +245,18 @@ def test_every_further_duplicate_names_the_first(tmp_path: Path) -> None:
 
 def test_an_input_named_twice_is_read_once(archive: Path, tmp_path: Path) -> None:
     lake = Lake.create(tmp_path / "lake")
-    report = ingest([str(archive), str(archive / "plans"), str(archive)], lake, Options())
+    (archive / "plans" / "gone").symlink_to(tmp_path / "nowhere")
+    write(archive, {"plans/.a.txt": plan_text(5)})
+    inputs = [str(archive), str(archive / "plans"), str(archive)]
+    report = ingest(inputs, lake, Options())
     assert statuses(report) == ["new", "new"]
     assert len(rows(lake.root, "sources")) == 3
+    skipped = [(skip["path"], skip["reason"]) for skip in report.skips]
+    below = [("plans/.a.txt", "hidden"), ("plans/gone", "unreadable")]
+    assert sorted(skipped) == [("notes.md", "no_format"), *below]
+    # What is skipped in a folder is read if it is named.
+    report = ingest([*inputs, str(archive / "plans" / ".a.txt")], lake, Options())
+    assert statuses(report) == ["new", "unchanged", "unchanged"]
 
 
 def test_what_was_passed_over_and_is_now_a_trace_leaves_the_list(tmp_path: Path) -> None:

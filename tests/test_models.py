@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import duckdb
@@ -425,7 +426,7 @@ def test_superseded_parts_go_with_the_build_that_replaces_them(lake: Lake) -> No
     commit_run(lake, "a", log_run(steps=5))
 
     def left() -> set[str]:
-        return {p.relative_to(lake.root).as_posix() for p in lake.root.glob("*/run_id=*/*")}
+        return {p.relative_to(lake.root).as_posix() for p in lake.root.glob("*/format=*/*/*")}
 
     assert left() == lake.snapshot().all_parts | before
     build(lake)
@@ -704,6 +705,44 @@ def test_how_runs_are_read_does_not_show(
         other.setattr(f"tracelake.models.batches.{limit}", size)
         build(lake)
     assert check_incremental(lake) == []
+
+
+def test_batches_in_threads_give_what_one_after_the_other_gives(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, run_id in enumerate("abcdef"):
+        commit_run(lake, run_id, log_run(steps=3 + number))
+    models = catalog().public
+    build(lake, threads=1)
+    before = {name: warehouse_rows(lake, f'FROM "{name}" ORDER BY ALL') for name in models}
+    monkeypatch.setattr("tracelake.models.batches._BATCH_BYTES", -1)
+    said: list[str] = []
+    build(lake, full=True, threads=3, progress=said.append)
+    assert [line for line in said if re.fullmatch(r"computing \d of 6 runs", line)] == [
+        f"computing {number} of 6 runs" for number in range(1, 7)
+    ]
+    after = {name: warehouse_rows(lake, f'FROM "{name}" ORDER BY ALL') for name in models}
+    assert after == before
+    assert check_lake(lake) == []
+
+
+def test_threads_end_when_the_build_does(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    for run_id in "abcdef":
+        commit_run(lake, run_id, log_run())
+    build(lake)
+    monkeypatch.setattr("tracelake.models.batches._BATCH_BYTES", -1)
+    before = lake.warehouse.read_bytes()
+
+    def interrupt(line: str) -> None:
+        if line.startswith("computing 1"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(lake, full=True, threads=2, progress=interrupt)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("models")]
+    assert lake.warehouse.read_bytes() == before
+    assert not list((lake.root / "_staging").iterdir())
+    assert check_lake(lake) == []
 
 
 def test_catalogs_are_read_once() -> None:

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from tests.conftest import Command
-from tests.lakes import rows, run_ingest
+from tests.lakes import merge_groups, rows, run_ingest
 from tests.traces import plan, trace, trace_name, write
 from tracelake.lake import Lake
-from tracelake.lake.packing import compact
 from tracelake.schema.tables import tables
 from tracelake.warehouse import open_warehouse
 
@@ -153,7 +152,7 @@ def test_a_lake_of_moved_inputs_equals_a_fresh_one(
     bring_in(tracelake, [archive], grown)
     for i, step in enumerate(steps, 1):
         if i == len(steps):
-            compact(Lake.open(grown))
+            merge_groups(Lake.open(grown))
         step(archive)
         bring_in(tracelake, named(archive) if i == len(steps) else [archive], grown)
     bring_in(tracelake, named(archive), fresh)
@@ -168,7 +167,7 @@ def test_a_copy_becomes_the_original_when_that_is_dropped(
     archive = write(tmp_path / "in", {name: plan(3) for name in ("a.txt", "b.txt", "c.txt")})
     lake = tmp_path / "lake"
     assert tracelake("run", archive, "--lake", lake).code == 0
-    compact(Lake.open(lake))
+    merge_groups(Lake.open(lake))
     (first,) = (run for run in Lake.open(lake).snapshot().runs if run.startswith("a-"))
     assert tracelake("drop", first, "--lake", lake).code == 0
     assert rows(lake, "sources", "path, duplicate_of", "ORDER BY path") == [

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tracelake.lake import parquet
+from tracelake.lake import parquet, partition_of
 from tracelake.lake.parquet import PartWriter
 from tracelake.schema.tables import tables
 
@@ -61,9 +61,9 @@ def batches(rows: Sequence[dict[str, Any]], cuts: Sequence[int]) -> Iterator[pa.
 def written(folder: Path, added: Iterator[pa.RecordBatch]) -> dict[str, Path]:
     folder.mkdir()
     with ThreadPoolExecutor(1) as helper:
-        writer = PartWriter("a", folder, helper)
-        writer.add("comms", added)
-        return writer.close()
+        writer = PartWriter(folder, helper)
+        writer.add("comms", added, "a")
+        return writer.close(partition_of("rank_trace", None))
 
 
 @pytest.mark.parametrize("cuts", [[1], [9, 10, 11], [5, 5, 30], list(range(1, 47)), [12, 25, 44]])
@@ -108,7 +108,7 @@ def test_full_dictionaries_and_pages_depend_on_rows_alone(
     whole = written(tmp_path / "whole", iter(filled.to_batches()))
     assert list(written(tmp_path / "cut", iter(pieces))) == list(whole)
     (path,) = whole.values()
-    column = pq.ParquetFile(path).metadata.row_group(0).column(COMMS.names.index("duration_ns"))
+    column = pq.ParquetFile(path).metadata.row_group(0).column(1 + COMMS.names.index("duration_ns"))
     assert {"PLAIN", "RLE_DICTIONARY"} <= set(column.encodings)
 
 
@@ -131,19 +131,21 @@ def test_rows_come_back_in_order_from_every_reader(tmp_path: Path) -> None:
     staged = written(tmp_path / "parts", batches(rows, [13, 31]))
     paths = sorted(staged.values())
     tables_ = [pq.read_table(path) for path in paths]
-    assert all(table.schema.equals(COMMS) for table in tables_)
+    assert all(table.schema.equals(tables()["comms"].part_schema) for table in tables_)
     # Row groups go to two parts in turn.
     turns = [*rows[:10], *rows[20:30], *rows[40:], *rows[10:20], *rows[30:40]]
-    expected = pa.RecordBatch.from_pylist(turns, schema=COMMS).to_pylist()
+    parsed = pa.RecordBatch.from_pylist(turns, schema=COMMS).to_pylist()
+    expected = [{"run_id": "a", **row} for row in parsed]
     assert [row for table in tables_ for row in table.to_pylist()] == expected
-    plain = [field.name for field in COMMS if field.name != "attributes"]
+    plain = ["run_id", *(field.name for field in COMMS if field.name != "attributes")]
     texts = [{name: row[name] for name in plain} for row in expected]
     assert pl.read_parquet(paths, columns=plain).to_dicts() == texts
     found = duckdb.connect().execute(f"SELECT * FROM read_parquet({[str(path) for path in paths]})")
     mapped = [
         {**row, "attributes": row["attributes"] and dict(row["attributes"])} for row in expected
     ]
-    assert [dict(zip(COMMS.names, row, strict=True)) for row in found.fetchall()] == mapped
+    names = ["run_id", *COMMS.names]
+    assert [dict(zip(names, row, strict=True)) for row in found.fetchall()] == mapped
 
 
 def test_row_groups_and_parts_are_bounded(tmp_path: Path) -> None:
@@ -164,7 +166,7 @@ def test_a_last_small_group_joins_a_part_with_room(tmp_path: Path) -> None:
 def test_a_part_is_named_by_its_content(tmp_path: Path) -> None:
     for final, path in written(tmp_path / "parts", batches(comms(47), [])).items():
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        assert final == f"comms/run_id=a/part-{digest[:20]}.parquet"
+        assert final == f"comms/format=rank_trace/month=undated/part-{digest[:20]}.parquet"
 
 
 def test_columns_are_stored_as_their_values_are(tmp_path: Path) -> None:
@@ -197,7 +199,7 @@ def test_a_column_that_every_row_has_is_stored_as_such(tmp_path: Path) -> None:
     (path,) = written(tmp_path / "parts", batches(comms(7), [])).values()
     stored = pq.ParquetFile(path).schema
     always = {c.name for c in map(stored.column, range(len(stored))) if not c.max_definition_level}
-    assert always == tables()["comms"].required
+    assert always == tables()["comms"].required | {"run_id"}
     assert always >= {"line", "rank", "step"}
 
 

@@ -711,6 +711,18 @@ def test_markdown_aligns_numbers_and_escapes_bars(lake: Lake) -> None:
     )
 
 
+@pytest.mark.parametrize("sql", ["SELECT INTERVAL 1 month", "SELECT [INTERVAL 1 day] AS days"])
+def test_a_type_that_parquet_lacks_is_a_usage_error(
+    sql: str, lake: Lake, tmp_path: Path, tracelake: Command
+) -> None:
+    out = tmp_path / "x.parquet"
+    done = tracelake("query", sql, "--lake", lake.root, "--format", "parquet", "-o", out)
+    assert done.code == 2
+    assert "Parquet has no type" in done.err
+    assert not out.exists()
+    assert tracelake("query", sql, "--lake", lake.root, "--format", "csv").code == 0
+
+
 def test_parquet_goes_to_the_bytes_below(lake: Lake, tmp_path: Path) -> None:
     path = tmp_path / "out.parquet"
     with path.open("w") as out:

@@ -241,8 +241,8 @@ def test_every_table_function_of_this_duckdb_is_judged(lake: Lake) -> None:
         "EXPLAIN (FORMAT json) FROM runs",
         "EXPLAIN ANALYZE WITH x AS (FROM runs) FROM x",
         "SHOW ALL TABLES",
-        "FROM 'LAKE/runs/*/*.parquet'",
-        "FROM glob('LAKE/runs/*/*')",
+        "FROM 'LAKE/runs/*/*/*.parquet'",
+        "FROM glob('LAKE/runs/*/*/*')",
     ],
 )
 def test_a_query_that_reads_is_answered(lake: Lake, sql: str) -> None:

@@ -11,10 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tracelake.formats.rank_trace.batches import CLOCK_TICK_NS, kind, overlapped, pass_of
-from tracelake.lake import Lake, RunEntry, part_folder
-from tracelake.schema.tables import tables
+from tracelake.lake import Change, Lake, RunEntry, partition_of
+from tracelake.schema.tables import SCHEMA_VERSION, tables
 
 Rows = Mapping[str, list[dict[str, Any]]]
+
+OPTIONS = {"format": "rank_trace", "parser": 1, "schema": SCHEMA_VERSION, "forced": False}
+"""Of a run that has inputs, as a manifest has them."""
 
 
 def commit_run(
@@ -36,18 +39,18 @@ def commit_run(
     with lake.staging("test") as folder:
         for table, given in rows.items():
             part = folder / f"{table}.parquet"
-            schema = pa.schema(f.with_nullable(True) for f in tables()[table].storage_schema)
-            full = [with_meanings(table, row) for row in given]
+            schema = pa.schema(f.with_nullable(True) for f in tables()[table].part_schema)
+            full = [{"run_id": run_id, **with_meanings(table, row)} for row in given]
             table_rows = pa.Table.from_pylist(full, schema=schema)
             kept = [name for name in schema.names if name not in lacking]
             pq.write_table(table_rows.select(kept), part)
             content = hashlib.sha256(part.read_bytes()).hexdigest()[:16]
-            final = f"{part_folder(table, run_id)}/part-{content}.parquet"
+            final = f"{table}/{partition_of('tiny', None)}/part-{content}.parquet"
             staged[final], parts[table] = part, (final,)
         generation = hashlib.sha256(repr(sorted(staged)).encode()).hexdigest()[:16]
         options = {} if schema_version is None else {"schema": schema_version}
         entry = RunEntry(run_id, run_id, generation, parts, options=options)
-        lake.commit(run_id, [entry], staged=staged)
+        lake.commit_all([Change(run_id, [entry], staged)])
 
 
 def with_meanings(table: str, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,7 +100,7 @@ def source_record(path: str, **changed: Any) -> dict[str, Any]:
 
 
 def drop_run(lake: Lake, run_id: str) -> None:
-    lake.commit(run_id, [], staged={}, drop={run_id: run_id})
+    lake.commit_all([Change(run_id, [], {}, [run_id])])
 
 
 def log_run(

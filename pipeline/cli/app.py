@@ -28,7 +28,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Read logs and report": ("run", "ingest", "build", "report"),
     "Look at runs": ("runs", "show", "diff", "whatif", "timeline"),
     "Ask and take out": ("ask", "examples", "query", "sql", "describe", "formats", "export", "mcp"),
-    "Keep a lake": ("check", "compact", "drop", "gc"),
+    "Keep a lake": ("check", "drop", "gc"),
     "Try it": ("synth",),
 }
 

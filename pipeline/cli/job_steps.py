@@ -131,13 +131,18 @@ def print_dry_run(
         typer.echo(printable(f"skipped   {skip['reason']:<14} {skip['path']}{member}"))
 
 
-def judge_input(ingested: IngestReport, max_bad_ratio: float) -> None:
-    """Raise an error if an input was cut or a run has more bad lines than allowed."""
-    error = cut_short(ingested.cut, ingested.too_far) or too_many_bad_lines(
+def judge_input(ingested: IngestReport, max_bad_ratio: float, console: Console) -> None:
+    """Raise an error if a parser failed, an input was cut or a run has too many bad lines."""
+    from tracelake.ingest import parsers_failed
+
+    bad = cut_short(ingested.cut, ingested.too_far) or too_many_bad_lines(
         ingested.runs, max_bad_ratio
     )
-    if error is not None:
-        raise error
+    errors = [error for error in (parsers_failed(ingested.failures), bad) if error is not None]
+    for error in errors[1:]:
+        console.error(error)
+    if errors:
+        raise errors[0]
 
 
 def judge_runs(lake: Lake, gates: Sequence[Gate], run_ids: Sequence[str]) -> None:

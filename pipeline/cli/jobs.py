@@ -138,7 +138,7 @@ def ingest(
         )
     if output_format is not None:
         print_table(done.table(), output_format, None)
-    judge_input(done, shaping.max_bad_ratio)
+    judge_input(done, shaping.max_bad_ratio, console)
 
 
 @app.command(epilog="Example: tracelake build --lake lake")

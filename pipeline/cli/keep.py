@@ -108,36 +108,11 @@ def gc(
     open_console(quiet=quiet).say(f"{done} {counted(files, 'file')}, {amount(size)}")
 
 
-@app.command(epilog="Example: tracelake compact --lake lake")
-@recorded
-@grouped
-def compact(
-    lake: LakeName,
-    memory: MemoryOptions,
-    dry_run: DryRun = False,
-    output_format: Format = OutputFormat.TABLE,
-    quiet: Quiet = False,
-) -> None:
-    """Merge small Parquet files so that lakes of many small runs read faster."""
-    from tracelake.lake.packing import compact as pack
-    from tracelake.lake.packing import compaction_table
-
-    limit, console, opened = memory.read_memory(), open_console(quiet=quiet), open_lake(lake)
-    with phase("compact"), console.doing("packing") as on_step:
-        done = pack(opened, dry_run=dry_run, progress=on_step)
-    if done or output_format is not OutputFormat.TABLE:
-        print_table(compaction_table(done), output_format, None)
-    files, size = sum(one.files_before for one in done), sum(one.bytes_before for one in done)
-    before = f"{counted(files, 'file')}, {amount(size)}"
-    if dry_run:
-        console.say(f"would pack {before}")
-        return
-    files, size = (
-        sum(one.files_after or 0 for one in done),
-        sum(one.bytes_after or 0 for one in done),
-    )
-    console.say(f"packed {before} -> {counted(files, 'file')}, {amount(size)}")
-    _build(opened, limit, console)
+@app.command(hidden=True, epilog="Example: tracelake compact --lake lake")
+def compact(lake: LakeName, quiet: Quiet = False) -> None:
+    """Do nothing: run and build keep small Parquet files together."""
+    open_lake(lake)
+    open_console(quiet=quiet).say("a lake needs no compaction: run and build merge small files")
 
 
 def _build(lake: Lake, limit: int | None, console: Console) -> None:

@@ -32,6 +32,8 @@ def _synth(directory: Path, sample: bool, ranks: int | None, **given: Any) -> No
 
 
 def _replicas(ranks: int, model_parallel: int) -> int:
+    if model_parallel < 1:
+        return 1  # the sizes are refused with the rest of the spec
     if ranks % model_parallel:
         raise UsageError(
             f"--ranks {ranks} is not a multiple of tp * pp = {model_parallel}",

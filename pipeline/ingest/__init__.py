@@ -1,5 +1,6 @@
 """Turn inputs into committed runs: discover, sniff, group into runs, parse, commit."""
 
+from tracelake.ingest.fence import parsers_failed
 from tracelake.ingest.hosts import Hosts, read_hosts
 from tracelake.ingest.job import RunResult
 from tracelake.ingest.options import Options
@@ -18,6 +19,7 @@ __all__ = [
     "RunResult",
     "Status",
     "ingest",
+    "parsers_failed",
     "plan",
     "planned_table",
     "read_hosts",

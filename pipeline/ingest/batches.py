@@ -1,4 +1,7 @@
-"""Group runs into batches: runs that share a tar together, and several small runs at once."""
+"""Group runs into batches: runs that share a tar together, and several small runs at once.
+
+The small new runs of a batch are a group of the lake: their rows are written together.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tracelake.ingest.run_plan import RunPlan
+from tracelake.ingest.run_plan import RunPlan, Status
 from tracelake.ingest.sniff import InputFile
+from tracelake.lake import group_name
 from tracelake.storage import is_uri
 
 Job = Sequence[RunPlan]
@@ -20,6 +24,11 @@ Batch = Sequence[Job]
 # lost worker is read again.
 _BYTES = 64 << 20
 _FILES = 512
+# A batch of fewer is not worth a worker, and its parts would be small.
+_FEW_BYTES = 4 << 20
+_FEW_FILES = 64
+# Rows of a run with more bytes fill a part of their own.
+_SMALL_BYTES = 4 << 20
 # Batches per worker, so that all end at about the same time.
 _ROUNDS = 4
 
@@ -31,19 +40,36 @@ def batches(plans: Sequence[RunPlan], width: int) -> Iterator[Batch]:
         width: Batches that are parsed at the same time.
     """
     rounds = _ROUNDS * width
-    most_bytes = min(_BYTES, sum(p.weight for p in plans) // rounds)
-    most_files = min(_FILES, sum(len(p.sources) for p in plans) // rounds)
+    most_bytes = min(_BYTES, max(_FEW_BYTES, sum(p.weight for p in plans) // rounds))
+    most_files = min(_FILES, max(_FEW_FILES, sum(len(p.sources) for p in plans) // rounds))
     gathered: list[Job] = []
     weight = files = 0
     for job in _jobs(plans):
         more_bytes, more_files = sum(p.weight for p in job), sum(len(p.sources) for p in job)
         if gathered and (weight + more_bytes > most_bytes or files + more_files > most_files):
-            yield gathered
+            yield _grouped(gathered)
             gathered, weight, files = [], 0, 0
         gathered.append(job)
         weight, files = weight + more_bytes, files + more_files
     if gathered:
-        yield gathered
+        yield _grouped(gathered)
+
+
+def _grouped(batch: Batch) -> Batch:
+    """Return a batch in order of run id, in which all small new runs are one group."""
+    small = [p.run_id for job in batch for p in job if _is_small(p)]
+    jobs = [sorted(job, key=lambda p: p.run_id) for job in batch]
+    if len(small) > 1:
+        name = group_name(small)
+        jobs = [
+            [replace(p, group=name, together=True) if _is_small(p) else p for p in job]
+            for job in jobs
+        ]
+    return sorted(jobs, key=lambda job: job[0].run_id)
+
+
+def _is_small(p: RunPlan) -> bool:
+    return p.status is Status.NEW and p.weight < _SMALL_BYTES
 
 
 def portable(batch: Batch) -> Batch:

@@ -17,28 +17,25 @@ from tracelake.ingest.job import RunResult
 from tracelake.ingest.known_inputs import Record, skip_record
 from tracelake.ingest.run_plan import RunPlan, Status
 from tracelake.inputs.discover import location_of
-from tracelake.lake import Change, Lake, RunEntry, label_of
-from tracelake.lake.parquet import LANES, PartWriter
+from tracelake.lake import SKIPPED_PARTITION, Change, Lake, RunEntry, label_of
+from tracelake.lake.parquet import LANES, PartWriter, Rows
 from tracelake.schema.tables import tables
 from tracelake.storage import is_uri
 
 
 def commit_dates(lake: Lake, plans: Iterable[RunPlan]) -> None:
     """Record new dates of unchanged content, a group at a time."""
-    by_group: dict[str, list[RunEntry]] = defaultdict(list)
+    before: dict[str, list[RunEntry]] = defaultdict(list)
+    now: dict[str, list[RunEntry]] = defaultdict(list)
     for plan in plans:
         if plan.status is Status.REFRESHED:
             (run,) = plan.replaces
             inputs = {c.entry.label: c for c in plan.inputs}
             sources = tuple(inputs[label_of(s)].record(s) for s in run.sources)
-            by_group[run.group].append(replace(run, sources=sources))
-    if by_group:
-        lake.commit_all(
-            [
-                Change(group, runs, {}, {}, over={run.run_id: run.generation for run in runs})
-                for group, runs in by_group.items()
-            ]
-        )
+            before[run.group].append(run)
+            now[run.group].append(replace(run, sources=sources))
+    if now:
+        lake.commit_all([Change(g, runs, {}, over=before[g]) for g, runs in now.items()])
 
 
 def commit_groups(
@@ -50,8 +47,9 @@ def commit_groups(
 ) -> Iterator[RunResult]:
     """Commit the runs of groups at once; yield their results.
 
-    A run without a line of its format is not committed. Unless `shorten` is given, neither is one
-    with fewer lines than when it was last read: the run in the lake stays.
+    A run without a line of its format is not committed, nor one whose parser failed. Unless
+    `shorten` is given, neither is one with fewer lines than when it was last read: the run in the
+    lake stays.
 
     Args:
         plans: By run id.
@@ -90,21 +88,25 @@ def _shorter(result: RunResult, plan: RunPlan) -> tuple[str, ...]:
 def _change(group: str, results: Sequence[RunResult], plans: Mapping[str, RunPlan]) -> Change:
     """Return the change of a group: its new runs, and the runs that they replace."""
     new = {result.run_id for result in results}
-    replaced = [run for name in sorted(new) for run in plans[name].replaces]
+    replaced = {run.run_id for name in new for run in plans[name].replaces}
     return Change(
         group,
         [result.entry for result in results if result.entry],
         {final: path for result in results for final, path in result.staged.items()},
-        {r.run_id: r.group for r in replaced if r.run_id not in new or r.group != group},
+        replaced - new,
     )
 
 
-def skips_of(plan: RunPlan) -> Iterator[Record]:
-    """Yield the records of the inputs of a run without a line of its format."""
+def skips_of(plan: RunPlan, reason: str) -> Iterator[Record]:
+    """Yield the records of the inputs of a run that is not committed; the next ingest reads them.
+
+    Args:
+        reason: A key of `SKIP_REASONS`.
+    """
     for entry in (c.entry for c in plan.inputs):
         folder, name = os.path.split(entry.location)
         location = location_of(folder if is_uri(folder) else os.path.realpath(folder), name)
-        yield skip_record(entry.path, entry.member, "no_records", location)
+        yield skip_record(entry.path, entry.member, reason, location)
 
 
 def commit_skips(
@@ -141,6 +143,6 @@ def commit_skips(
     rows = [{name: r[name] for name in ("path", "member", "reason")} for r in records]
     schema = tables()["skipped"].storage_schema
     with ThreadPoolExecutor(LANES) as helper:
-        writer = PartWriter(None, staging, helper)
+        writer = PartWriter(staging, helper, Rows.OF_NO_RUN)
         writer.add("skipped", [pa.RecordBatch.from_pylist(rows, schema=schema)])
-        lake.commit_skipped(records, writer.close())
+        lake.commit_skipped(records, writer.close(SKIPPED_PARTITION))

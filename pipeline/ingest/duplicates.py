@@ -8,10 +8,12 @@ run whose every input is in a richer run is a copy. Within a run the first sourc
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +21,20 @@ import pyarrow as pa
 
 from tracelake.base.files import make_folder
 from tracelake.lake import (
+    UNPARTITIONED,
     Change,
     Lake,
     RunEntry,
     Snapshot,
     find_losses,
     generation_of,
-    is_pack,
     label_of,
+    names_runs,
+    partition_in,
 )
-from tracelake.lake.packing import rows_of_runs
 from tracelake.lake.parquet import LANES, PartWriter
-from tracelake.schema.tables import tables
+from tracelake.lake.rewriting import rows_of_runs
+from tracelake.schema.tables import PARTITION_KEY, tables
 
 _SOURCES = "sources"
 
@@ -41,8 +45,8 @@ _Originals = tuple[str | None, ...]
 def settle_duplicates(lake: Lake, lost: Collection[str] = ()) -> None:
     """Bring `sources.duplicate_of` up to date in every run of a lake.
 
-    Only runs whose answer changed are written, and of them only the table `sources`, unless their
-    rows are in packs. A run that another process replaces meanwhile is left to that process.
+    Only runs whose answer changed are written, and of them only the table
+    `sources`. A run that another process replaces meanwhile is left to that process.
 
     Args:
         lost: Runs whose rows cannot be read: none of them is an original, so that a copy counts.
@@ -67,12 +71,7 @@ def settle_duplicates(lake: Lake, lost: Collection[str] = ()) -> None:
         lake.staging("duplicates") as folder,
         ThreadPoolExecutor(LANES, thread_name_prefix="duplicates") as helper,
     ):
-        writers = {}
-        for run_id in changed:
-            make_folder(folder / run_id)
-            writers[run_id] = PartWriter(run_id, folder / run_id, helper)
-        generations = _write(lake, snapshot, changed, writers)
-        lake.commit_all(_changes(snapshot, changed, generations, writers))
+        lake.commit_all(list(_changes(lake, snapshot, changed, folder, helper)))
 
 
 def _changed(snapshot: Snapshot) -> dict[str, _Originals]:
@@ -142,88 +141,56 @@ def _originals(
             yield None if original == entry.run_id else firsts[original][content]
 
 
-def _write(
+def _changes(
     lake: Lake,
     snapshot: Snapshot,
     changed: Mapping[str, _Originals],
-    writers: Mapping[str, PartWriter],
-) -> dict[str, str]:
-    """Writes the sources of runs, and all their rows that are in packs; gives new generations."""
-    generations = {}
-    for table in tables():
-        rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for run_id, batch in _rows(lake, snapshot, table, sorted(changed)):
-            if table == _SOURCES:
-                rows[run_id] += batch.to_pylist()
-            else:
-                writers[run_id].add(table, [batch])
-        for run_id, sources in rows.items():
-            for row, original in zip(sources, changed[run_id], strict=True):
+    folder: Path,
+    helper: Executor,
+) -> Iterator[Change]:
+    """Yield the changes of groups, whose runs get a part with their sources."""
+    places: dict[tuple[str, str], list[RunEntry]] = defaultdict(list)
+    for run_id in sorted(changed):
+        run = snapshot.runs[run_id]
+        (part, *_) = run.parts[_SOURCES]
+        # Earlier versions had no partitions but a folder per run.
+        places[run.group, partition_in(part) if names_runs(part) else UNPARTITIONED].append(run)
+    for number, ((group, partition), runs) in enumerate(places.items()):
+        make_folder(folder / str(number))
+        writer = PartWriter(folder / str(number), helper, whole=True)
+        entries = []
+        for run, rows in zip(runs, _sources(lake, snapshot, runs), strict=True):
+            originals = changed[run.run_id]
+            for row, original in zip(rows, originals, strict=True):
                 row["duplicate_of"] = original
             schema = tables()[_SOURCES].storage_schema
-            writers[run_id].add(_SOURCES, [pa.RecordBatch.from_pylist(sources, schema=schema)])
-            generations[run_id] = generation_of(snapshot.runs[run_id].options, sources)
-    return generations
-
-
-def _rows(
-    lake: Lake, snapshot: Snapshot, table: str, run_ids: Sequence[str]
-) -> Iterator[tuple[str, pa.RecordBatch]]:
-    own, packs = [], set()
-    for run_id in run_ids:
-        for part in snapshot.parts_of(run_id).get(table, ()):
-            if is_pack(part):
-                packs.add(part)
-            elif table == _SOURCES:
-                own.append((run_id, part))
-    others = {run_id for pack in packs for run_id in snapshot.packs.runs[pack]}.difference(run_ids)
-    schema = tables()[table].storage_schema
-    for run_id, batch in rows_of_runs(
-        lake.part_files,
-        tables()[table].packed_schema,
-        own,
-        sorted(packs),
-        others | snapshot.dead,
-    ):
-        yield run_id, pa.RecordBatch.from_arrays(batch.columns[1:], schema=schema)
-
-
-def _changes(
-    snapshot: Snapshot,
-    changed: Mapping[str, _Originals],
-    generations: Mapping[str, str],
-    writers: Mapping[str, PartWriter],
-) -> list[Change]:
-    """Returns a change per group: its runs with the parts that were written for them."""
-    entries: dict[str, list[RunEntry]] = defaultdict(list)
-    staged: dict[str, dict[str, Path]] = defaultdict(dict)
-    for run_id, originals in changed.items():
-        entry = snapshot.runs[run_id]
-        parts = writers[run_id].close()
-        written: dict[str, tuple[str, ...]] = {}
-        for part in sorted(parts):
-            table = part.split("/", 1)[0]
-            written[table] = (*written.get(table, ()), part)
-        sources = tuple(
-            {**record, "duplicate_of": original}
-            for record, original in zip(entry.sources, originals, strict=True)
-        )
-        entries[entry.group].append(
-            replace(
-                entry,
-                generation=generations[run_id],
-                parts={**entry.parts, **written},
-                sources=sources,
+            writer.add(_SOURCES, [pa.RecordBatch.from_pylist(rows, schema=schema)], run.run_id)
+            records = zip(run.sources, originals, strict=True)
+            entries.append(
+                replace(
+                    run,
+                    generation=generation_of(run.options, rows),
+                    sources=tuple({**record, "duplicate_of": o} for record, o in records),
+                )
             )
-        )
-        staged[entry.group].update(parts)
-    return [
-        Change(
-            group,
-            runs,
-            staged[group],
-            {},
-            over={run.run_id: snapshot.runs[run.run_id].generation for run in runs},
-        )
-        for group, runs in entries.items()
-    ]
+        staged = writer.close(partition)
+        new = [replace(run, parts={**run.parts, _SOURCES: tuple(staged)}) for run in entries]
+        yield Change(group, new, staged, over=runs)
+
+
+def _sources(
+    lake: Lake, snapshot: Snapshot, runs: Sequence[RunEntry]
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield the rows of `sources` of each of these runs, which are in order of run id."""
+    parts: dict[str, set[str]] = {}
+    for run in runs:
+        for part in run.parts[_SOURCES]:
+            others = parts.setdefault(part, set(snapshot.runs_of.get(part, ())))
+            others.discard(run.run_id)
+    rows = rows_of_runs(lake.part_files, tables()[_SOURCES].part_schema, parts)
+    for _, batches in itertools.groupby(rows, itemgetter(0)):
+        yield [
+            {name: value for name, value in row.items() if name != PARTITION_KEY}
+            for _, batch in batches
+            for row in batch.to_pylist()
+        ]

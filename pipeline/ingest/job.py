@@ -8,7 +8,7 @@ import os
 import tempfile
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,10 +16,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from tracelake.base.files import remove
 from tracelake.base.metrics import phase
 from tracelake.execution import require, work_folder
 from tracelake.formats.ledger import Fault, Ledger, SourceCount
 from tracelake.ingest.batches import Batch, Job
+from tracelake.ingest.fence import FencedParser, ParserFailedError, ParserFailure
 from tracelake.ingest.options import Options
 from tracelake.ingest.run_plan import RunPlan, Status
 from tracelake.ingest.run_row import is_complete, run_row
@@ -28,7 +30,7 @@ from tracelake.inputs.archives import pass_by
 from tracelake.inputs.chunks import CHUNK_BYTES, Buffer, ChunkReader
 from tracelake.inputs.sources import Read, Source, opened_ahead
 from tracelake.inputs.streams import FileRef
-from tracelake.lake import RunEntry, generation_of, part_files_at
+from tracelake.lake import RunEntry, generation_of, part_files_at, partition_of, table_of
 from tracelake.lake.parquet import LANES, PartWriter
 from tracelake.schema.tables import tables
 from tracelake.storage import is_uri
@@ -51,6 +53,7 @@ class RunResult:
             was forced on the input.
         entry: The run to commit; None once that is done, or if there is nothing to commit.
         staged: Final path, relative to the lake -> staged file.
+        failure: Why the run is left out as a whole; None for every other run.
     """
 
     run_id: str
@@ -68,6 +71,7 @@ class RunResult:
     usable: bool = True
     entry: RunEntry | None = None
     staged: Mapping[str, Path] = field(default_factory=dict)
+    failure: ParserFailure | None = None
 
 
 def parse_in_worker(batch: Batch, options: Options, base: str, staging: Path) -> list[RunResult]:
@@ -103,7 +107,11 @@ def parse_in_worker(batch: Batch, options: Options, base: str, staging: Path) ->
                 raise CancelledError
 
         results = parse_batch(batch, options, folder, helper, advance)
-        return [replace(result, staged=files.hand_in(result.staged)) for result in results]
+        left = files.hand_in({part: path for r in results for part, path in r.staged.items()})
+        return [
+            replace(r, staged={part: path for part, path in r.staged.items() if part in left})
+            for r in results
+        ]
 
 
 def parse_batch(
@@ -117,14 +125,26 @@ def parse_batch(
         advance: Called with the further bytes and files that are done, and the rejected lines.
     """
     folder = Path(tempfile.mkdtemp(prefix="batch-", dir=staging))
-    return [result for job in batch for result in _parse_job(job, options, folder, helper, advance)]
+    together = _Together(folder, helper)
+    results = [
+        result
+        for job in batch
+        for result in _parse_job(job, options, folder, helper, advance, together)
+    ]
+    together.close()
+    return [together.placed(result) for result in results]
 
 
 def _parse_job(
-    job: Job, options: Options, staging: Path, helper: Executor, advance: Advance
+    job: Job,
+    options: Options,
+    staging: Path,
+    helper: Executor,
+    advance: Advance,
+    together: _Together,
 ) -> list[RunResult]:
     """Parse the runs of one job."""
-    works = [_RunWork(plan, staging, helper, advance) for plan in job]
+    works = [_RunWork(plan, staging, helper, advance, together) for plan in job]
     packed: dict[str, dict[int, tuple[_RunWork, int, FileRef]]] = defaultdict(dict)
     for work in works:
         sources = list(enumerate(work.plan.sources))
@@ -142,22 +162,102 @@ def _parse_job(
     return [work.finish(options) for work in works]
 
 
+class _Together:
+    """The small runs of a batch, whose rows are written together, in order of run id."""
+
+    def __init__(self, staging: Path, helper: Executor) -> None:
+        self._staging = staging
+        self._helper = helper
+        self._writers: dict[str, PartWriter] = {}  # by partition
+        self._open: dict[str, tuple[str, Collection[str]]] = {}  # partition and tables by run
+        self._parts: dict[str, dict[str, tuple[str, ...]]] = {}
+        self._staged: dict[str, Path] = {}
+
+    def add(
+        self, run_id: str, partition: str, rows: Mapping[str, Sequence[pa.RecordBatch]]
+    ) -> None:
+        """Add the rows of a run by table; one that is out of order begins new parts."""
+        if self._open and run_id < next(reversed(self._open)):
+            self.close()
+        writer = self._writers.get(partition)
+        if writer is None:
+            folder = Path(tempfile.mkdtemp(prefix="together-", dir=self._staging))
+            writer = PartWriter(folder, self._helper, whole=True)
+            self._writers[partition] = writer
+        for table, batches in rows.items():
+            writer.add(table, batches, run_id)
+        self._open[run_id] = partition, rows.keys()
+
+    def close(self) -> None:
+        """Complete the parts."""
+        names = {}
+        for partition, writer in self._writers.items():
+            staged = writer.close(partition)
+            names[partition] = {table_of(part): part for part in staged}
+            self._staged |= staged
+        for run_id, (partition, filled) in self._open.items():
+            self._parts[run_id] = {table: (names[partition][table],) for table in sorted(filled)}
+        self._writers, self._open = {}, {}
+
+    def placed(self, result: RunResult) -> RunResult:
+        """Return the result of a run with the parts that have its rows, if it was added."""
+        parts = self._parts.get(result.run_id)
+        if parts is None or result.entry is None:
+            return result
+        staged = {part: self._staged[part] for (part,) in parts.values()}
+        return replace(result, entry=replace(result.entry, parts=parts), staged=staged)
+
+
 class _RunWork:
     """One run between its first chunk and its staged parts."""
 
-    def __init__(self, plan: RunPlan, staging: Path, helper: Executor, advance: Advance) -> None:
+    def __init__(
+        self, plan: RunPlan, staging: Path, helper: Executor, advance: Advance, together: _Together
+    ) -> None:
         self.plan = plan
         self._ledger = Ledger()
-        self._parser = plan.format.parser(plan.run, self._ledger)
-        folder = staging / plan.run_id
-        folder.mkdir()
-        self._writer = PartWriter(plan.run_id, folder, helper)
+        self._parser = FencedParser(plan, self._ledger)
+        self._failure: ParserFailure | None = None
+        self._together = together
+        self._rows: dict[str, list[pa.RecordBatch]] = defaultdict(list)  # of a small run
+        self._writer: PartWriter | None = None
+        if not plan.together:
+            folder = staging / plan.run_id
+            folder.mkdir()
+            self._writer = PartWriter(folder, helper)
         self._helper = helper
         self._advance = advance
         self._reads: dict[int, Read] = {}
 
     def read(self, sources: Iterable[Source]) -> None:
-        """Feed sources to the parser and its rows to the writer."""
+        """Feed sources to the parser and its rows to the writer, unless the parser has failed."""
+        if self._failure is None:
+            try:
+                self._read(sources)
+            except ParserFailedError as error:
+                self._failure = error.failure
+
+    def finish(self, options: Options) -> RunResult:
+        """End the run; the result of a parser that has failed has a failure and no parts."""
+        if self._failure is None:
+            try:
+                return self._finish(options)
+            except ParserFailedError as error:
+                self._failure = error.failure
+        plan = self.plan
+        if self._writer:
+            for path in self._writer.close(partition_of(plan.format.name, None)).values():
+                remove(path)
+        return RunResult(
+            plan.run_id,
+            plan.format.name,
+            plan.status,
+            len(plan.inputs),
+            usable=False,
+            failure=self._failure,
+        )
+
+    def _read(self, sources: Iterable[Source]) -> None:
         long_lines = self.plan.format.long_lines
         reader = ChunkReader(sources, self._ledger, cut_lines=long_lines)
         # Closed at once if the parser fails, because this thread's next job reuses the buffers.
@@ -172,8 +272,8 @@ class _RunWork:
                 before = rejected
         self._reads |= reader.found
 
-    def finish(self, options: Options) -> RunResult:
-        """End the run: remaining rows, line counts, and the run's own row."""
+    def _finish(self, options: Options) -> RunResult:
+        """Add the remaining rows, line counts, and the run's own row."""
         with phase("parse"):
             facts = self._parser.finish()
         self._write(everything=True)
@@ -186,17 +286,26 @@ class _RunWork:
             row = self._source_row(number, source_id, file, copy_of)
             rows.append(row)
             records.append(file.record(row))
-        complete = is_complete(facts)
-        self._writer.add("sources", [_rows("sources", rows)])
-        self._writer.add(
-            "runs", [_rows("runs", [run_row(self.plan, facts, complete, options.fabric)])]
-        )
-        self._writer.add("faults", [self._ledger.fault_batch()])
+        self._add("sources", [_rows("sources", rows)])
+        with self._parser.fence():  # the values are the parser's
+            complete = is_complete(facts)
+            run = run_row(self.plan, facts, complete, options.fabric)
+            of_run = _rows("runs", [run])
+            faults = self._ledger.fault_batch()
+        self._add("runs", [of_run])
+        self._add("faults", [faults])
+        partition = partition_of(self.plan.format.name, run["run_date"])
         shaping = options.shaping(self.plan.format)
-        staged = self._writer.close()
+        ledger, total = self._ledger, _total(self._ledger)
+        records_read = total.row_lines + total.rejected
+        rejected = 0 if shaping["forced"] else total.rejected
+        usable = bool(total.row_lines or total.context_lines or rejected)
+        if usable and self.plan.together:
+            self._together.add(self.plan.run_id, partition, self._rows)
+        staged = self._writer.close(partition) if self._writer else {}
         parts: dict[str, list[str]] = defaultdict(list)
         for relative in sorted(staged):
-            parts[relative.split("/", 1)[0]].append(relative)
+            parts[table_of(relative)].append(relative)
         entry = RunEntry(
             self.plan.run_id,
             self.plan.group,
@@ -205,9 +314,6 @@ class _RunWork:
             tuple(records),
             shaping,
         )
-        ledger, total = self._ledger, _total(self._ledger)
-        records_read = total.row_lines + total.rejected
-        rejected = 0 if shaping["forced"] else total.rejected
         return RunResult(
             self.plan.run_id,
             self.plan.format.name,
@@ -220,15 +326,23 @@ class _RunWork:
             total.rejected / records_read if records_read else 0.0,
             complete,
             faults=ledger.fault_totals(),
-            usable=bool(total.row_lines or total.context_lines or rejected),
+            usable=usable,
             entry=entry,
             staged=staged,
         )
 
     def _write(self, *, everything: bool = False) -> None:
         for table, batches in self._parser.drain().items():
-            self._writer.add(table, batches)
-        self._writer.add("rejects", self._ledger.drain_rejects(everything=everything))
+            self._add(table, batches)
+        rejects = self._ledger.drain_rejects(everything=everything)
+        self._add("rejects", self._parser.fenced(rejects))
+
+    def _add(self, table: str, batches: Iterable[pa.RecordBatch]) -> None:
+        if self._writer is None:
+            if rows := [batch for batch in batches if batch.num_rows]:
+                self._rows[table] += rows
+        else:
+            self._writer.add(table, batches, self.plan.run_id)
 
     def _source_row(
         self, number: int, source_id: int, file: InputFile, copy_of: int | None

@@ -13,6 +13,7 @@ from tracelake.base.metrics import count, phase
 from tracelake.execution import Workers
 from tracelake.ingest.commit import commit_dates, commit_groups, commit_skips, skips_of
 from tracelake.ingest.duplicates import settle_duplicates
+from tracelake.ingest.fence import PARSER_FAILED, ParserFailure, parsers_failed
 from tracelake.ingest.group import group
 from tracelake.ingest.job import RunResult
 from tracelake.ingest.known_inputs import KnownInputs, Record
@@ -55,10 +56,12 @@ def ingest(
     """
     width = _width(jobs, memory, workers)
     lost = losses.runs if losses else {}
+    lake.adopt_packs()
     with lake.staging("ingest") as staging:
         sniffed, plans = _planned(inputs, lake.name, options, staging / "spool", lost)
         commit_dates(lake, plans)
         results, skips = [_unread(p) for p in plans if p.status not in _READ], sniffed.skips
+        failed: list[ParserFailure] = []
         todo = {p.run_id: p for p in plans if p.status in _READ}
         with closing(
             parse([*todo.values()], options, staging, lake.name, width, workers, progress)
@@ -67,10 +70,12 @@ def ingest(
                 for result in commit_groups(lake, groups, todo, shorten=options.replace):
                     if result.usable:
                         results.append(result)
-                    else:
-                        skips.extend(skips_of(todo[result.run_id]))
+                        continue
+                    if result.failure:
+                        failed.append(result.failure)
+                    reason = PARSER_FAILED if result.failure else "no_records"
+                    skips.extend(skips_of(todo[result.run_id], reason))
         read_again = {r.run_id for r in results if r.status is Status.UPDATED} & lost.keys()
-        lake.use_own_parts(read_again)
         anew = losses is not None and any(part in losses.parts for part in lake.snapshot().skipped)
         labels = {c.entry.label for p in plans for c in p.inputs}
         with lake.lock("skipped"):  # read, changed and written by one ingest at a time
@@ -79,10 +84,12 @@ def ingest(
             )
     lake.agree(lambda: settle_duplicates(lake, lost.keys() - read_again))
     ordered = tuple(sorted(results, key=lambda r: r.run_id))
-    report = IngestReport(ordered, tuple(skips), tuple(unplaced(plans, options.hosts)))
+    failures = tuple(sorted(failed, key=lambda f: f.run_id))
+    places = tuple(unplaced(plans, options.hosts))
+    report = IngestReport(ordered, tuple(skips), places, failures)
     count(**report.amounts)
     if not report.runs:
-        raise _nothing_usable(inputs, skips, options)
+        raise parsers_failed(failures) or _nothing_usable(inputs, skips, options)
     return report
 
 

@@ -12,6 +12,7 @@ from tracelake.base.figures import amount, count
 from tracelake.base.text import counted, printable
 from tracelake.formats import Format
 from tracelake.formats.ledger import EXPANDED_TOO_FAR
+from tracelake.ingest.fence import PARSER_FAILED, ParserFailure
 from tracelake.ingest.hosts import Hosts
 from tracelake.ingest.job import RunResult
 from tracelake.ingest.known_inputs import Record
@@ -23,9 +24,12 @@ from tracelake.schema.tables import tables
 _WRITTEN = (Status.NEW, Status.UPDATED)
 _UNREADABLE = "unreadable"
 _TOO_FAR = "expands_too_far"
+# Files with a finding.
+_LOST = (_UNREADABLE, PARSER_FAILED)
 # How files are named that were skipped, by reason: the noun, which may get an s, and what follows.
 _SKIPPED = {
     _UNREADABLE: ("file", " that cannot be read"),
+    PARSER_FAILED: ("file", " on which tracelake's reader failed"),
     "no_format": ("file", " of unknown format"),
     "no_records": ("file", " without records of its format"),
     "ambiguous": ("file", " that several formats claim"),
@@ -55,11 +59,18 @@ _TABLE = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:
-    """The result of an ingest: runs, skipped inputs, and inputs that `--hosts` does not cover."""
+    """The result of an ingest.
+
+    Attributes:
+        skips: Inputs of no run, or of one that is left out.
+        unplaced: Sentences about inputs that `--hosts` does not cover.
+        failures: Runs that are left out because a parser failed on them.
+    """
 
     runs: tuple[RunResult, ...]
     skips: tuple[Record, ...]
     unplaced: tuple[str, ...] = ()
+    failures: tuple[ParserFailure, ...] = ()
 
     @property
     def changed(self) -> tuple[str, ...]:
@@ -123,7 +134,7 @@ class IngestReport:
             lines.append(
                 f"read {amount(self.bytes)}, {count(read)} lines, {count(self.rejected)} rejected"
             )
-        else:
+        elif not self.failures:
             lines.append("nothing to write: the lake already has all of this")
         lines.extend(self._skipped(reason for reason in _SKIPPED if reason != _UNREADABLE))
         return lines
@@ -135,7 +146,7 @@ class IngestReport:
     def skipped_files(self, limit: int) -> list[dict[str, str]]:
         """Returns path and reason of the first inputs that were skipped, unreadable ones first."""
         files = [{"path": label_of(skip), "reason": skip["reason"]} for skip in self.skips]
-        files.sort(key=lambda file: (file["reason"] != _UNREADABLE, file["path"]))
+        files.sort(key=lambda file: (file["reason"] not in _LOST, file["path"]))
         return files[:limit]
 
     def _skipped(self, reasons: Iterable[str]) -> list[str]:

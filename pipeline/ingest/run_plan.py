@@ -31,6 +31,7 @@ class RunPlan:
             the run or a file of it found again.
         replaces: Committed runs this one is the new version of.
         missing: Labels of inputs that those runs had and no planned run has.
+        together: Whether its rows are written with those of other runs of its batch and group.
     """
 
     run_id: str
@@ -40,6 +41,7 @@ class RunPlan:
     replaces: tuple[RunEntry, ...] = ()
     missing: tuple[str, ...] = ()
     status: Status = Status.NEW
+    together: bool = False
 
     @property
     def inputs(self) -> tuple[InputFile, ...]:

@@ -26,7 +26,7 @@ from tracelake.ingest.known_inputs import (
 )
 from tracelake.ingest.options import Options
 from tracelake.ingest.overrides import Overrides
-from tracelake.inputs.discover import Found, Root, Skip, location_of
+from tracelake.inputs.discover import Root, Skip, location_of
 from tracelake.inputs.heads import Head, open_heads
 from tracelake.inputs.sources import prefetch
 from tracelake.inputs.streams import FileRef, open_begun, strip_suffix
@@ -78,7 +78,7 @@ class InputFile(NamedTuple):
 
 @dataclass(slots=True)
 class Sniffed:
-    """What the inputs gave: files with a format, root by root, and skipped ones.
+    """Hold what the inputs gave: files with a format, root by root, and skipped ones.
 
     Attributes:
         covered: Locations of the folders and files that were looked at, as `location_of` has them.
@@ -96,20 +96,23 @@ def sniff(roots: Iterable[Root], options: Options, known: KnownInputs) -> Sniffe
         UsageError: The forced format or the run pattern is unusable.
     """
     sniffer = _Sniffer(options, known)
-    seen: set[str] = set()
+    seen: set[tuple[bool, str]] = set()
     for root in roots:
-        sniffer.add_root(root, _once(root.found, seen))
+        sniffer.add_root(root, _once(root, seen))
     return sniffer.sniffed
 
 
-def _once(found: Iterable[Found], seen: set[str]) -> Iterator[FileRef | Skip]:
-    """Yield inputs, except those that were already seen under another name."""
-    for item in found:
+def _once(root: Root, seen: set[tuple[bool, str]]) -> Iterator[FileRef | Skip]:
+    """Yield inputs of a root, except those that were already seen under another name."""
+    for item in root.found:
+        # A file that is skipped in a folder may be named as an input too.
         if isinstance(item, Skip):
-            yield item
-        elif item[1] not in seen:
-            seen.add(item[1])
-            yield item[0]
+            key = True, location_of(root.base, item.path)
+        else:
+            key = False, item[1]
+        if key not in seen:
+            seen.add(key)
+            yield item if isinstance(item, Skip) else item[0]
 
 
 class _Sniffer:

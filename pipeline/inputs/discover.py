@@ -25,6 +25,7 @@ SKIP_REASONS = {
     "empty": "The file has no bytes.",
     "no_format": "No format recognises the content; see `tracelake formats`.",
     "no_records": "The format that was forced or chosen found no record in it.",
+    "parser_failed": "tracelake's reader of the format failed on it, or on a file of its run.",
     "ambiguous": "Several formats claim the content; choose one with --input-format.",
     "unreadable": "The operating system or the decompressor cannot read it.",
     "expands_too_far": "It, or the archive with it, decompresses to more than --max-expand allows.",
@@ -68,7 +69,7 @@ class Root:
 
     @property
     def stored(self) -> bool:
-        """Whether the input is in a store."""
+        """Return whether the input is in a store."""
         return is_uri(self.base)
 
 

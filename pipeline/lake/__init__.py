@@ -2,11 +2,9 @@
 
 Layout::
 
-    LAKE/<table>/run_id=<id>/part-<content hash>.parquet
-    LAKE/<table>/runs_packed/part-<content hash>.parquet          rows of many runs
+    LAKE/<table>/format=<format>/month=<YYYY-MM>/part-<content hash>.parquet
     LAKE/<model>/runs_packed/part-<content hash>.parquet          named by the warehouse alone
     LAKE/_manifest/<group>.json      which part files are committed
-    LAKE/_manifest/_packs.json       runs whose rows are in packs, not in parts of their own
     LAKE/_manifest/_loose            part files that the next sweep checks
     LAKE/_manifest/_dropped          runs that were dropped, so that ingest skips them
     LAKE/_staging/<purpose>-*/       work in progress
@@ -20,7 +18,19 @@ removes part files and manifests; others write in the staging folder that it giv
 
 from tracelake.lake.dropped import drop_runs, dropped_runs
 from tracelake.lake.home import full_name, local_root, part_files_at, real_name
+from tracelake.lake.layout import (
+    SKIPPED_PARTITION,
+    UNPARTITIONED,
+    model_folder,
+    names_runs,
+    part_name,
+    partition_in,
+    partition_of,
+    run_of,
+    table_of,
+)
 from tracelake.lake.leftovers import Leftover, leftovers, remove_leftovers, unlisted_parts
+from tracelake.lake.listing import RunsOf
 from tracelake.lake.losses import (
     DAMAGED,
     MISSING,
@@ -36,10 +46,9 @@ from tracelake.lake.manifest import (
     RunEntry,
     Snapshot,
     generation_of,
+    group_name,
     label_of,
-    part_folder,
 )
-from tracelake.lake.packs import Packs, is_pack, pack_folder
 from tracelake.lake.part_files import Mark, PartFiles
 from tracelake.lake.store import Lake
 from tracelake.lake.work import STAGING
@@ -47,15 +56,17 @@ from tracelake.lake.work import STAGING
 __all__ = [
     "DAMAGED",
     "MISSING",
+    "SKIPPED_PARTITION",
     "STAGING",
+    "UNPARTITIONED",
     "Change",
     "Lake",
     "Leftover",
     "Losses",
     "Mark",
-    "Packs",
     "PartFiles",
     "RunEntry",
+    "RunsOf",
     "Snapshot",
     "drop_runs",
     "dropped_runs",
@@ -63,17 +74,22 @@ __all__ = [
     "find_missing",
     "full_name",
     "generation_of",
-    "is_pack",
+    "group_name",
     "label_of",
     "leftovers",
     "local_root",
+    "model_folder",
+    "names_runs",
     "never",
     "of_day",
-    "pack_folder",
     "part_files_at",
-    "part_folder",
+    "part_name",
+    "partition_in",
+    "partition_of",
     "real_name",
     "remove_leftovers",
+    "run_of",
+    "table_of",
     "unlisted_parts",
     "verify",
 ]

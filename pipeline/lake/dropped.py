@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from tracelake.lake.manifest import RunEntry
+from tracelake.lake.manifest import Change, RunEntry
 from tracelake.lake.shapes import dropped_damage
 from tracelake.lake.store import Lake
 from tracelake.lake.versioned import read_versioned
@@ -58,7 +58,7 @@ def drop_runs(lake: Lake, entries: Collection[RunEntry], *, remember: bool) -> N
         lake.agree(forget_or_remember)
         groups = {entry.run_id: entry.group for entry in entries if entry.group}
         if groups:
-            lake.commit(min(groups.values()), [], staged={}, drop=groups)
+            lake.commit_all([Change(min(groups.values()), (), {}, groups.keys())])
 
 
 def _remembered(entry: RunEntry) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def _read(path: Path) -> dict[str, Any]:
     content = read_versioned(
         path,
         "the list of dropped runs",
-        DROPPED_VERSION,
+        [DROPPED_VERSION],
         "delete it: the next ingest adds the runs again whose input still exists",
         dropped_damage,
     )

@@ -93,9 +93,7 @@ def find_losses(
         again: Whether to verify a part that is known.
         among: Look only at these parts; the others count as there, and have no mark.
     """
-    named = snapshot.all_parts - (snapshot.packs.runs.keys() - _packs(snapshot))
-    if among is not None:
-        named = named.intersection(among)
+    named = snapshot.all_parts if among is None else snapshot.all_parts.intersection(among)
     lost, marks = verify(files, named, known, again)
     return Losses(lost, _runs(snapshot, lost), marks)
 
@@ -137,12 +135,6 @@ def find_missing(files: PartFiles, snapshot: Snapshot) -> Losses:
     return find_losses(files, snapshot, files.marks(snapshot.all_parts))
 
 
-def _packs(snapshot: Snapshot) -> set[str]:
-    """Return packs that have rows of a run; nothing reads the others."""
-    of_runs = (snapshot.parts_of(run_id).values() for run_id in snapshot.runs)
-    return set(chain.from_iterable(chain.from_iterable(of_runs)))
-
-
 def _is_intact(files: PartFiles, part: str) -> bool:
     try:
         return files.is_intact(part)
@@ -156,8 +148,8 @@ def _runs(snapshot: Snapshot, lost: Collection[str]) -> dict[str, tuple[str, ...
     if not lost:
         return {}
     found = {}
-    for run_id in snapshot.runs:
-        parts = chain.from_iterable(snapshot.parts_of(run_id).values())
+    for run_id, run in snapshot.runs.items():
+        parts = chain.from_iterable(run.parts.values())
         if harmed := tuple(sorted(part for part in parts if part in lost)):
             found[run_id] = harmed
     return found

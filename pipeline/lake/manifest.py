@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from tracelake.base.errors import LakeError
-from tracelake.lake.packs import Packs
-from tracelake.schema.tables import PARTITION_KEY, SCHEMA_VERSION
+from tracelake.lake.layout import names_runs
+from tracelake.lake.listing import RunsOf, from_spans, to_spans
+from tracelake.schema.tables import SCHEMA_VERSION
 
-# Hive's own spelling of NULL in a partition folder: the rows of `skipped` belong to no run.
-NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+MANIFEST_VERSION = 2
+READ_VERSIONS = (1, MANIFEST_VERSION)
+"""Version 1 names parts of one run only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +27,7 @@ class RunEntry:
     Attributes:
         group: Stem of the manifest that names it.
         generation: Changes whenever the run's rows do.
-        parts: Part files by table, posix, relative to the lake's root, as they were committed;
-            `Snapshot.parts_of` says where the rows are.
+        parts: Part files with its rows by table, posix, relative to the lake's root.
         sources: The record of each input, by source_id; see `tracelake.ingest.sniff`.
         options: The options of its ingest.
     """
@@ -66,6 +68,11 @@ class RunEntry:
         """Tell whether its part files are of this version of the schemas."""
         return bool(self.options.get("schema", SCHEMA_VERSION) == SCHEMA_VERSION)
 
+    @property
+    def rows(self) -> tuple[object, ...]:
+        """Return what changes when its rows do, or their place."""
+        return self.group, self.generation, self.parts
+
     def to_json(self) -> dict[str, Any]:
         """Return the entry as its manifest stores it."""
         return {
@@ -77,95 +84,160 @@ class RunEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Group:
+    """The content of a group's manifest.
+
+    Attributes:
+        runs: Run -> its entry as JSON, in order.
+        runs_of: The runs that parts were written with: those that were replaced or dropped since
+            are still among them, and no longer name the part.
+    """
+
+    runs: Mapping[str, Mapping[str, Any]]
+    runs_of: RunsOf
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """Return the group of a manifest; one without runs if it does not exist."""
+        runs_of = from_spans(content.get("parts", {}), content.get("listed", ()))
+        return cls(content.get("runs", {}), runs_of)
+
+    def to_json(self) -> dict[str, Any] | None:
+        """Return the manifest; None without runs, which need none."""
+        if not self.runs:
+            return None
+        tables = itertools.chain.from_iterable(run["parts"].values() for run in self.runs.values())
+        named = set(itertools.chain.from_iterable(tables))
+        listed, parts = to_spans({p: runs for p, runs in self.runs_of.items() if p in named})
+        return {
+            "version": MANIFEST_VERSION,
+            "runs": self.runs,
+            "listed": listed,
+            "parts": parts,
+        }
+
+
+def runs_by_part(entries: Iterable[RunEntry]) -> dict[str, tuple[str, ...]]:
+    """Return the parts that entries name, each with these runs."""
+    found: dict[str, list[str]] = {}
+    for entry in sorted(entries, key=lambda entry: entry.run_id):
+        for part in itertools.chain.from_iterable(entry.parts.values()):
+            found.setdefault(part, []).append(entry.run_id)
+    return {part: tuple(runs) for part, runs in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """The changes of one group in a commit.
 
     Attributes:
         entries: Runs that are added or that replace others.
         staged: Final path, relative to the lake's root -> staged file.
-        drop: Runs that the entries supersede -> their group; those of other groups are dropped
-            after this group has been committed.
-        over: Run -> the generation that its entry is made from; an entry whose run has another one
-            by now is left out. None takes all entries.
+        drop: Runs that the entries supersede; those of other groups are dropped after this group
+            has been committed.
+        over: The entries that the new ones are made from; if a run has changed since, its new entry
+            is left out. None takes all entries.
+        runs_of: The runs of parts that have rows of others than the entries.
     """
 
     group: str
     entries: Sequence[RunEntry]
     staged: Mapping[str, Path]
-    drop: Mapping[str, str]
-    over: Mapping[str, str] | None = None
+    drop: Collection[str] = ()
+    over: Collection[RunEntry] | None = None
+    runs_of: RunsOf = field(default_factory=dict)
 
-    def taken(self, committed: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-        """The entries that are taken over what the group's manifest has."""
-        return {
-            entry.run_id: entry.to_json()
-            for entry in self.entries
-            if self.over is None
-            or committed.get(entry.run_id, {}).get("generation") == self.over[entry.run_id]
-        }
+    def taken(self, committed: Mapping[str, RunEntry]) -> dict[str, dict[str, Any]]:
+        """Return the entries that are taken over what is committed."""
+        entries = {entry.run_id: entry for entry in self.entries}
+        for run in self.over or ():
+            if run.run_id not in committed or committed[run.run_id].rows != run.rows:
+                entries.pop(run.run_id, None)
+        return {run_id: entry.to_json() for run_id, entry in entries.items()}
+
+    def listed(self, before: RunsOf) -> RunsOf:
+        """Return the runs of the group's parts, of those whose rows name their run.
+
+        Args:
+            before: Those of the parts that it had.
+        """
+        named = runs_by_part(self.entries).items()
+        return {**{p: runs for p, runs in named if names_runs(p)}, **before, **self.runs_of}
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One consistent read of all manifests."""
+    """One consistent read of all manifests.
+
+    Attributes:
+        skipped: Part files with the rows of `skipped`.
+        runs_of: See `Group`; parts whose rows do not name their run are not among them.
+        twice: Runs that two groups name, each with the group that lost.
+    """
 
     runs: Mapping[str, RunEntry]
     skipped: tuple[str, ...]
-    packs: Packs = field(default_factory=Packs)
+    runs_of: RunsOf = field(default_factory=dict)
+    twice: tuple[tuple[str, str], ...] = ()
 
     @functools.cached_property
     def stamp(self) -> str:
         """Return a hash of everything committed and its place: equal stamps, equal lakes."""
         digest = hashlib.sha256()
         for run_id, entry in self.runs.items():
-            parts = sorted(self.parts_of(run_id).items())
+            parts = sorted(entry.parts.items())
             digest.update(f"{run_id}\0{entry.generation}\0{parts}\n".encode())
         digest.update(repr(self.skipped).encode())
         return digest.hexdigest()
 
-    def parts_of(self, run_id: str) -> Mapping[str, tuple[str, ...]]:
-        """Return part files that have a run's rows, by table: its own, or packs instead."""
-        entry = self.runs[run_id]
-        if self.packs.generations.get(run_id) != entry.generation:
-            return entry.parts
-        return {**entry.parts, **self.packs.by_run[run_id]}
-
     def sharers(self, part: str) -> int:
         """Return how many runs have rows in a part file."""
-        return len(self.packs.runs.get(part, (part,)))
+        return len(self.runs_of.get(part, (part,)))
 
     def parts(self, table: str, run_ids: Collection[str] | None = None) -> list[str]:
         """Return part files of a table, of all runs or of some, in order of name."""
         if table == "skipped":
             return list(self.skipped) if run_ids is None else []
         chosen = self.runs if run_ids is None else run_ids
-        return sorted({part for run_id in chosen for part in self.parts_of(run_id).get(table, ())})
+        return sorted(
+            {part for run_id in chosen for part in self.runs[run_id].parts.get(table, ())}
+        )
 
     @functools.cached_property
-    def dead(self) -> frozenset[str]:
-        """Return runs whose rows in packs are outdated: they were replaced or dropped."""
-        return frozenset(
-            run_id
-            for run_id, generation in self.packs.generations.items()
-            if run_id not in self.runs or self.runs[run_id].generation != generation
-        )
+    def living(self) -> RunsOf:
+        """Return every part that runs name, with these runs."""
+        return runs_by_part(self.runs.values())
+
+    @functools.cached_property
+    def dead(self) -> Mapping[str, frozenset[str]]:
+        """Return parts with outdated rows, each with their runs: these were replaced or dropped."""
+        outdated = {
+            part: frozenset(self.runs_of.get(part, ())).difference(runs)
+            for part, runs in self.living.items()
+        }
+        return {part: runs for part, runs in outdated.items() if runs}
 
     @functools.cached_property
     def older(self) -> frozenset[str]:
         """Part files of an earlier version of the schemas, which may lack columns."""
         return frozenset(
             part
-            for run_id, entry in self.runs.items()
+            for entry in self.runs.values()
             if not entry.is_current
-            for parts in self.parts_of(run_id).values()
+            for parts in entry.parts.values()
             for part in parts
         )
 
     @functools.cached_property
     def all_parts(self) -> frozenset[str]:
-        """Return every part file that has rows of a run, or that the list of packs names."""
-        named = {p for run in self.runs for parts in self.parts_of(run).values() for p in parts}
-        return frozenset(named.union(self.skipped, self.packs.runs))
+        """Return every part file that has rows of a run, or of skipped inputs."""
+        tables = itertools.chain.from_iterable(run.parts.values() for run in self.runs.values())
+        return frozenset(itertools.chain(itertools.chain.from_iterable(tables), self.skipped))
+
+
+def group_name(names: Iterable[str]) -> str:
+    """Return the name of a group of several runs: a hash of their ids, or of their parts."""
+    return f"runs-{hashlib.sha256(' '.join(sorted(names)).encode()).hexdigest()[:12]}"
 
 
 def generation_of(options: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> str:
@@ -181,8 +253,3 @@ def label_of(source: Mapping[str, Any]) -> str:
     """Returns path and member of a remembered input as one posix path."""
     member = source["member"]
     return str(source["path"]) if member is None else f"{source['path']}/{member}"
-
-
-def part_folder(table: str, run_id: str | None) -> str:
-    """Return folder of a run's part files, relative to the lake's root."""
-    return f"{table}/{PARTITION_KEY}={NULL_PARTITION if run_id is None else run_id}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import hashlib
 import io
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 
 from tracelake.base.files import NewFile
 from tracelake.base.metrics import phase
-from tracelake.lake import pack_folder, part_folder
+from tracelake.lake import part_name
 from tracelake.lake.record_batches import cut, joined
 from tracelake.schema.tables import PARTITION_KEY, tables
 
@@ -39,6 +40,18 @@ _NESTED = {
 }
 
 
+class Rows(enum.Enum):
+    """Tell where rows come from, which decides what their columns can be.
+
+    Rows that the lake had may lack columns, where an earlier version wrote them. Rows of `skipped`
+    belong to no run.
+    """
+
+    PARSED = enum.auto()
+    REWRITTEN = enum.auto()
+    OF_NO_RUN = enum.auto()
+
+
 class PartWriter:
     """Collects batches by table and writes each full row group.
 
@@ -47,60 +60,71 @@ class PartWriter:
     Writing happens on the executor, while rows are added. A table with many rows is written to two
     parts at a time, a row group to each in turn, because writing takes longer than parsing.
 
-    A pack is one part per table of any size: its rows have their run id, in its order, and
-    the caller ends it.
+    Rows of several runs are in order of their run id.
 
     Args:
-        run_id: None for rows of no run, and for a pack.
+        rows: Where the rows come from.
+        whole: Write one part per table, whatever its size.
     """
 
     def __init__(
-        self, run_id: str | None, staging: Path, executor: Executor, *, packed: bool = False
+        self, staging: Path, executor: Executor, rows: Rows = Rows.PARSED, *, whole: bool = False
     ) -> None:
-        self.rows: dict[str, int] = {}
-        self._run_id = run_id
-        self._packed = packed
+        self._rows_kind = rows
+        self._whole = whole
         self._staging = staging
         self._executor = executor
         self._tables: dict[str, _TableWriter] = {}
         self._busy: deque[_Lane] = deque()
 
-    def add(self, table: str, batches: Iterable[pa.RecordBatch]) -> None:
-        """Add rows in order; block while two row groups are being written."""
-        for batch in batches:
-            if not batch.num_rows:
+    def add(self, table: str, batches: Iterable[pa.RecordBatch], run_id: str | None = None) -> None:
+        """Add rows in order; block while two row groups are being written.
+
+        Args:
+            run_id: Run of the rows; None if they name it, or belong to none.
+        """
+        for rows in batches:
+            if not rows.num_rows:
                 continue
+            batch = rows if run_id is None else _with_run(table, rows, run_id)
             writer = self._tables.get(table)
             if writer is None:
                 writer = self._tables[table] = _TableWriter(
-                    _layout(table, self._packed), self._staging / table
+                    _layout(table, self._rows_kind), self._staging / table, whole=self._whole
                 )
-            self.rows[table] = self.rows.get(table, 0) + batch.num_rows
             for lane, group in writer.add(batch):
                 while len(self._busy) == LANES or lane in self._busy:
                     self._busy.popleft().wait()
                 lane.begin(group, self._executor)
                 self._busy.append(lane)
 
-    def close(self) -> dict[str, Path]:
-        """Write the rest; return final path, relative to the lake -> staged file."""
+    def close(self, partition: str) -> dict[str, Path]:
+        """Write the rest; return final path, relative to the lake -> staged file.
+
+        Args:
+            partition: Folder of the parts below that of their table.
+        """
         while self._busy:
             self._busy.popleft().wait()
         staged = {}
         for table, writer in sorted(self._tables.items()):
-            folder = pack_folder(table) if self._packed else part_folder(table, self._run_id)
             for path, digest in writer.close():
-                staged[f"{folder}/part-{digest[:20]}.parquet"] = path
+                staged[part_name(f"{table}/{partition}", digest)] = path
         return staged
 
 
+def _with_run(table: str, batch: pa.RecordBatch, run_id: str) -> pa.RecordBatch:
+    key = pa.repeat(run_id, batch.num_rows)
+    return pa.RecordBatch.from_arrays([key, *batch.columns], schema=tables()[table].part_schema)
+
+
 class _TableWriter:
-    def __init__(self, layout: _Layout, path: Path) -> None:
+    def __init__(self, layout: _Layout, path: Path, *, whole: bool) -> None:
         self._batches: list[pa.RecordBatch] = []
         self._rows = 0
         self._groups = 0
-        lanes = range(1 if layout.packed else LANES)
-        self._lanes = [_Lane(layout, Path(f"{path}-{i}")) for i in lanes]
+        lanes = range(1 if whole else LANES)
+        self._lanes = [_Lane(layout, Path(f"{path}-{i}"), whole=whole) for i in lanes]
 
     def add(self, batch: pa.RecordBatch) -> Iterator[tuple[_Lane, list[pa.RecordBatch]]]:
         """Yield full row groups and where they go, once the batch has filled them."""
@@ -128,9 +152,10 @@ class _TableWriter:
 class _Lane:
     """Parts that are written one after the other, each with a limited number of row groups."""
 
-    def __init__(self, layout: _Layout, path: Path) -> None:
+    def __init__(self, layout: _Layout, path: Path, *, whole: bool) -> None:
         self._layout = layout
         self._path = path
+        self._whole = whole
         self._part: _Part | None = None
         self._parts: list[tuple[Path, str]] = []
         self._pending: Future[None] | None = None
@@ -158,7 +183,7 @@ class _Lane:
                 path = Path(f"{self._path}-{len(self._parts)}.parquet")
                 self._part = _Part(path, self._layout, small=group.num_rows < SMALL_ROWS)
             self._part.write(group)
-            if self._part.groups == ROW_GROUPS_PER_PART and not self._layout.packed:
+            if self._part.groups == ROW_GROUPS_PER_PART and not self._whole:
                 self._close_part()
 
     def close(self) -> list[tuple[Path, str]]:
@@ -229,30 +254,32 @@ class _Layout:
 
     Attributes:
         schema: Arrow schema of the part.
-        packed: Whether it holds the rows of many runs.
         dictionary: Leaves stored as codes into a dictionary of their values.
         rising: Columns stored as differences.
         counted: Columns with minimum and maximum per row group. Words have none: every row
             group has nearly all of them, and to find the minimum costs as much as to store them.
-            The run id of a pack has them: rows are in its order.
+            The run id has them: rows are in its order.
     """
 
     schema: pa.Schema
-    packed: bool
     dictionary: list[str]
     rising: list[str]
     counted: list[str]
 
 
 @functools.cache
-def _layout(table: str, packed: bool) -> _Layout:
-    stored, key = tables()[table].stored, [PARTITION_KEY] if packed else []
+def _layout(table: str, rows: Rows) -> _Layout:
+    stored, key = tables()[table].stored, [] if rows is Rows.OF_NO_RUN else [PARTITION_KEY]
+    schemas = {
+        Rows.PARSED: tables()[table].part_schema,
+        Rows.REWRITTEN: tables()[table].rewritten_schema,
+        Rows.OF_NO_RUN: tables()[table].storage_schema,
+    }
     rising = [c.name for c in stored if c.rising]
     nested = {c.name: _NESTED.get(c.type.partition("(")[0], ()) for c in stored}
     coded = [c.name for c in stored if c.dictionary or c.type in {"INTEGER", "BIGINT"}]
     return _Layout(
-        schema=tables()[table].packed_schema if packed else tables()[table].storage_schema,
-        packed=packed,
+        schema=schemas[rows],
         dictionary=[
             *key,
             *(name for name in coded if name not in rising),

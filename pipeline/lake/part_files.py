@@ -10,9 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from tracelake.base import files
-from tracelake.lake.packs import PACKED
-from tracelake.lake.shapes import is_part_name
-from tracelake.schema.tables import PARTITION_KEY
+from tracelake.lake.layout import is_folder_of_parts, is_part_name
 
 if TYPE_CHECKING:
     import duckdb
@@ -88,7 +86,7 @@ class PartFiles:
             if not (target.is_file() and self.is_intact(part)):
                 files.make_folder(target.parent)
                 files.replace(source, target)
-            known |= {target, target.parent, target.parent.parent, root}
+            known |= {target, *target.parents[: part.count("/")], root}
         return known
 
     def stored(self) -> Iterator[Stored]:
@@ -97,11 +95,11 @@ class PartFiles:
             folder = Path(self.base, table)
             if table.startswith(("_", ".")) or not folder.is_dir():
                 continue
-            for run in sorted(os.listdir(folder)):
-                if run == PACKED or run.startswith(f"{PARTITION_KEY}="):
-                    for name in sorted(os.listdir(folder / run)):
-                        size = (folder / run / name).lstat().st_size
-                        yield Stored(f"{table}/{run}/{name}", size, settled=True)
+            for place in filter(is_folder_of_parts, sorted(os.listdir(folder))):
+                for path in sorted((folder / place).rglob("*")):
+                    if not path.is_dir():
+                        name = path.relative_to(self.base).as_posix()
+                        yield Stored(name, path.lstat().st_size, settled=True)
 
     def sizes(self, parts: Collection[str]) -> dict[str, int]:
         """Return the bytes of those parts that exist."""
@@ -136,7 +134,8 @@ class PartFiles:
             if path.exists():
                 files.remove(path)
                 removed += 1
-            files.remove_folder(path.parent)
+            for folder in path.parents[: part.count("/") - 1]:
+                files.remove_folder(folder)
         return removed
 
     def is_intact(self, part: str) -> bool:

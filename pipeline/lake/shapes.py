@@ -6,17 +6,25 @@ fields, or `{...: shape}` for an object with any fields.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from tracelake.lake.manifest import part_folder
-from tracelake.lake.packs import PACKED
-from tracelake.schema.tables import SCHEMA_VERSION, tables
+from tracelake.lake.layout import SKIPPED_PARTITION, is_part, names_runs, run_folder, table_of
+from tracelake.schema.tables import SCHEMA_VERSION
 
 _Nullable = (str, type(None))
 _STAT = {"size": int, "mtime_ns": int, "inode": (int, type(None)), "members": int}
+# Of the facts of an input; they have no other fields.
+_FACTS = {
+    "path": str,
+    "stem": str,
+    "rank": (int, type(None)),
+    "host": _Nullable,
+    "device": _Nullable,
+    "stamp": _Nullable,
+    "topology": dict,
+}
 # Of the record of an input that was read.
 _SOURCE = {
     "path": str,
@@ -31,32 +39,31 @@ _SOURCE = {
     "lines": int,
     "content_hash": _Nullable,
     "duplicate_of": _Nullable,
-    "facts": {
-        "path": str,
-        "stem": str,
-        "rank": (int, type(None)),
-        "host": _Nullable,
-        "device": _Nullable,
-        "stamp": _Nullable,
-        "topology": dict,
-    },
+    "facts": _FACTS,
 }
+# Of the options of a run that has inputs, those that a later ingest compares.
+_OPTIONS = {"format": str, "parser": int, "schema": int, "forced": bool}
 # Fields that the records of earlier versions lack.
 _LATER = {"place", "device"}
 _good: set[tuple[object, ...]] = set()
 _DROPPED = {"generation": str, "options": dict, "sources": list}
 _RUN = {**_DROPPED, "parts": {...: [str]}}
+_GROUP = {"runs": {...: _RUN}, "listed": [str], "parts": {...: [[int]]}}
 _SKIPPED = {"inputs": [{"path": str, "member": _Nullable, "reason": str}], "parts": [str]}
 _PACKS = {"runs": {...: str}, "packs": {...: [[int]]}}
-
-_PART = re.compile(rf"(\w+)/(run_id=[^/\0]+|{PACKED})/[^/\0]+\.parquet")
 
 
 def group_damage(content: Any) -> str | None:
     """Return what is wrong with the manifest of a group."""
-    return _misfit(content, {"runs": {...: _RUN}}) or _first(
-        _of_run(run_id, run) or _misnamed(run_id, run["parts"])
-        for run_id, run in content["runs"].items()
+    if content.get("version") == 1:
+        content = {**content, "listed": [], "parts": {}}
+    return (
+        _misfit(content, _GROUP)
+        or _misplaced(content["parts"], len(content["listed"]))
+        or _first(
+            _of_run(run_id, run) or _misnamed(run_id, run["parts"], content["parts"])
+            for run_id, run in content["runs"].items()
+        )
     )
 
 
@@ -81,27 +88,7 @@ def skipped_damage(content: Any) -> str | None:
 
 def packs_damage(content: Any) -> str | None:
     """Return what is wrong with the list of packs."""
-    wrong = _misfit(content, _PACKS)
-    if wrong:
-        return wrong
-    for pack, spans in content["packs"].items():
-        if not is_part(pack) or pack.split("/")[1] != PACKED:
-            return f"{pack[:100]!r} is no pack"
-        for span in spans:
-            if len(span) != 2 or not 0 <= span[0] <= span[1] < len(content["runs"]):
-                return f"{span} of {pack} is no span of runs"
-    return None
-
-
-def is_part_name(name: str) -> bool:
-    """Return whether a part file can have this name, relative to the lake, whatever it is of."""
-    return bool(_PART.fullmatch(name))
-
-
-def is_part(name: str) -> bool:
-    """Return whether a part file of a base table can have this name, relative to the lake."""
-    found = _PART.fullmatch(name)
-    return bool(found and found[1] in tables())
+    return _misfit(content, _PACKS) or _misplaced(content["packs"], len(content["runs"]))
 
 
 def _of_run(run_id: str, run: Mapping[str, Any]) -> str | None:
@@ -110,6 +97,8 @@ def _of_run(run_id: str, run: Mapping[str, Any]) -> str | None:
     version = run["options"].get("schema", SCHEMA_VERSION)
     if not isinstance(version, int):
         return f"runs.{run_id}.options.schema has the wrong type: {str(version)[:40]!r}"
+    if run["sources"] and (wrong := _misfit(run["options"], _OPTIONS)):
+        return f"runs: {run_id}: options: {wrong}"
     for source in run["sources"]:
         if wrong := _source_damage(source):
             return f"runs: {run_id}: sources: {wrong}"
@@ -149,6 +138,8 @@ def _source_damage(source: Any) -> str | None:
     if types not in _good:
         if wrong := _misfit(source, _SOURCE):
             return wrong
+        if unknown := facts.keys() - _FACTS.keys():
+            return f"facts: unknown field {min(unknown)[:40]!r}"
         _good.add(types)
     for value in facts["topology"].values():
         if not isinstance(value, int):
@@ -161,12 +152,26 @@ def _source_damage(source: Any) -> str | None:
     return None
 
 
-def _misnamed(run_id: str | None, parts: Mapping[str, list[str]]) -> str | None:
+def _misplaced(parts: Mapping[str, list[list[int]]], runs: int) -> str | None:
+    """Return what is wrong with the list of the runs of parts."""
+    for part, spans in parts.items():
+        if not is_part(part) or not names_runs(part):
+            return f"{part[:100]!r} is no part file whose rows name their run"
+        for span in spans:
+            if len(span) != 2 or not 0 <= span[0] <= span[1] < runs:
+                return f"{span} of {part} is no span of runs"
+    return None
+
+
+def _misnamed(
+    run_id: str | None, parts: Mapping[str, list[str]], listed: Container[str] = ()
+) -> str | None:
     """Return the first name that no part file of a run can have; None if there is none."""
     for table, names in parts.items():
-        folder = table if run_id is None else part_folder(table, run_id)
+        folder = f"{table}/{SKIPPED_PARTITION}" if run_id is None else run_folder(table, run_id)
         for name in names:
-            if not (is_part(name) and name.startswith(f"{folder}/")):
+            right = name.startswith(f"{folder}/") or name in listed
+            if not (right and is_part(name) and table_of(name) == table):
                 return f"{name[:100]!r} is no part file of {table}"
     return None
 

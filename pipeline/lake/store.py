@@ -5,17 +5,27 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tracelake.base import files
 from tracelake.base.errors import ChangedError, LakeError
 from tracelake.lake.home import MANIFESTS, RECORDS, WAREHOUSE, find_home, make_home
-from tracelake.lake.manifest import Change, RunEntry, Snapshot
-from tracelake.lake.packs import PACKS_VERSION, Packs
+from tracelake.lake.layout import table_of
+from tracelake.lake.listing import RunsOf, from_spans
+from tracelake.lake.manifest import (
+    MANIFEST_VERSION,
+    READ_VERSIONS,
+    Change,
+    Group,
+    RunEntry,
+    Snapshot,
+    group_name,
+)
 from tracelake.lake.part_files import Mark, PartFiles, UnlistedParts
 from tracelake.lake.shapes import group_damage, packs_damage, skipped_damage
 from tracelake.lake.small_files import SmallFiles
@@ -23,8 +33,9 @@ from tracelake.lake.versioned import read_versioned
 from tracelake.lake.work import locked, remove_dead, staging
 from tracelake.storage import is_uri
 
-MANIFEST_VERSION = 1
 SKIPPED_GROUP = "_skipped"
+# Earlier versions moved rows of many runs into packs without a change of their groups, and listed
+# these packs, which replace parts of the runs, in a manifest of their own.
 PACKS_GROUP = "_packs"
 
 # Machines that commit at once do not wait for each other; each tries this often.
@@ -34,6 +45,37 @@ _T = TypeVar("_T")
 
 # Of a manifest file: inode, size, mtime and ctime. Manifests are replaced, never written in place.
 _Stamp = tuple[int, int, int, int]
+
+
+class _Read(NamedTuple):
+    """A group's manifest as it was read."""
+
+    stamp: _Stamp
+    entries: tuple[RunEntry, ...]
+    runs_of: RunsOf
+
+
+class _Packs(NamedTuple):
+    """The packs of earlier versions.
+
+    Attributes:
+        generations: The generation of each run's rows in packs.
+        parts: Run -> table -> the packs that have its rows.
+    """
+
+    generations: Mapping[str, str]
+    runs_of: RunsOf
+    parts: Mapping[str, Mapping[str, tuple[str, ...]]]
+
+    def moved(self, run: RunEntry) -> bool:
+        """Return whether the rows of a run are in packs."""
+        return self.generations.get(run.run_id) == run.generation
+
+    def placed(self, run: RunEntry) -> RunEntry:
+        """Return a run with the parts that have its rows."""
+        if not self.moved(run):
+            return run
+        return replace(run, parts={**run.parts, **self.parts[run.run_id]})
 
 
 class Lake:
@@ -55,8 +97,7 @@ class Lake:
         self.damaged: set[str] = set()
         self._small = small
         self._unlisted = UnlistedParts(self.root / MANIFESTS / "_loose")
-        self._known: dict[str, tuple[_Stamp, tuple[RunEntry, ...]]] = {}
-        self._packs: tuple[_Stamp, Packs] | None = None
+        self._known: dict[str, _Read] = {}
 
     @classmethod
     def open(cls, name: str | Path) -> Lake:
@@ -99,30 +140,49 @@ class Lake:
             LakeError: A manifest is damaged or was written by a newer tracelake.
         """
         self._small.refresh(f"{MANIFESTS}/")
-        known: dict[str, tuple[_Stamp, tuple[RunEntry, ...]]] = {}
-        skipped: tuple[str, ...] = ()
-        packs: tuple[_Stamp, Packs] | None = None
+        return self._read()
+
+    def _read(self) -> Snapshot:
+        entries, packed = self._entries()
+        runs = {entry.run_id: entry for entry in entries}
+        twice = tuple((e.run_id, e.group) for e in entries if runs[e.run_id] is not e)
+        runs_of = {p: named for group in self._known.values() for p, named in group.runs_of.items()}
+        skipped = tuple(self._read_skipped().get("parts", ()))
+        return Snapshot(dict(sorted(runs.items())), skipped, {**runs_of, **packed}, twice)
+
+    def _entries(self) -> tuple[list[RunEntry], RunsOf]:
+        """Return the entries of all groups, in order of group, and the runs of packs.
+
+        The last entry of a run counts.
+        """
+        known: dict[str, _Read] = {}
         for group, stamp in self._manifests():
-            if group == SKIPPED_GROUP:
-                skipped = tuple(self._read_skipped().get("parts", ()))
-                continue
-            if group == PACKS_GROUP:
-                packs = self._packs
-                if packs is None or packs[0] != stamp:
-                    packs = stamp, self._read_packs()
+            if group in {SKIPPED_GROUP, PACKS_GROUP}:
                 continue
             seen = self._known.get(group)
-            if seen is None or seen[0] != stamp:
-                entries = self._runs_of(group).items()
-                seen = stamp, tuple(RunEntry.from_json(group, *entry) for entry in entries)
+            if seen is None or seen.stamp != stamp:
+                found = self._group(group)
+                read = tuple(RunEntry.from_json(group, *entry) for entry in found.runs.items())
+                seen = _Read(stamp, read, found.runs_of)
             known[group] = seen
-        self._known, self._packs = known, packs
-        runs = {entry.run_id: entry for _, entries in known.values() for entry in entries}
-        return Snapshot(dict(sorted(runs.items())), skipped, packs[1] if packs else Packs())
+        self._known = known
+        entries = list(chain.from_iterable(group.entries for group in known.values()))
+        packs = self._read_packs()
+        if packs is None:
+            return entries, {}
+        return [packs.placed(entry) for entry in entries], packs.runs_of
 
-    def _read_packs(self) -> Packs:
-        content = self._read_manifest(PACKS_GROUP, packs_damage, PACKS_VERSION)
-        return Packs.from_json(content) if content else Packs()
+    def _read_packs(self) -> _Packs | None:
+        content = self._read_manifest(PACKS_GROUP, packs_damage)
+        if not content:
+            return None
+        runs_of = from_spans(content["packs"], list(content["runs"]))
+        parts: dict[str, dict[str, tuple[str, ...]]] = {run_id: {} for run_id in content["runs"]}
+        for pack, runs in runs_of.items():
+            for run_id in runs:
+                named = parts[run_id].get(table_of(pack), ())
+                parts[run_id][table_of(pack)] = (*named, pack)
+        return _Packs(content["runs"], runs_of, parts)
 
     def _manifests(self) -> list[tuple[str, _Stamp]]:
         """Return every group with its manifest's stamp, in order of name."""
@@ -143,29 +203,18 @@ class Lake:
     def _read_skipped(self) -> dict[str, Any]:
         return self._read_manifest(SKIPPED_GROUP, skipped_damage)
 
-    def _read_manifest(
-        self, group: str, check: Callable[[Any], str | None], version: int = MANIFEST_VERSION
-    ) -> dict[str, Any]:
+    def _read_manifest(self, group: str, check: Callable[[Any], str | None]) -> dict[str, Any]:
         """Return the content of a manifest; empty if there is none."""
-        path = self._manifest_path(group)
+        path = self.root / MANIFESTS / f"{group}.json"
         hint = "delete it and ingest its inputs again"
-        return read_versioned(path, "the manifest", version, hint, check) or {}
+        return read_versioned(path, "the manifest", READ_VERSIONS, hint, check) or {}
 
     # --- writing -------------------------------------------------------------------
 
-    def commit(
-        self,
-        group: str,
-        entries: Iterable[RunEntry],
-        *,
-        staged: Mapping[str, Path],
-        drop: Mapping[str, str] | None = None,
-    ) -> None:
-        """Make the runs of one group visible; see `Change` and `commit_all`."""
-        self.commit_all([Change(group, tuple(entries), staged, drop or {})])
-
     def commit_all(self, changes: Sequence[Change]) -> None:
         """Make runs visible: move staged parts in, then replace manifests one after the other.
+
+        A run that another group has is taken out of it.
 
         After this call everything is on the disk. If it fails, each group is either old or new,
         also after a power cut. One sync covers all changes.
@@ -176,26 +225,38 @@ class Lake:
             self.agree(lambda: self._replace_runs(changes, taken))
 
     def _replace_runs(self, changes: Sequence[Change], taken: set[Path]) -> None:
-        now: dict[str, dict[str, Any]] = {}
+        concerned = {entry.run_id for change in changes for entry in change.entries}
+        concerned.update(*(change.drop for change in changes))
+        committed: dict[str, RunEntry] = {}
+        groups: dict[str, list[str]] = {run_id: [] for run_id in concerned}
+        for entry in self._entries()[0]:
+            if entry.run_id in concerned:
+                committed[entry.run_id] = entry
+                groups[entry.run_id].append(entry.group)
+        now: dict[str, Group] = {}
         chains: list[list[tuple[str, Mapping[str, Any] | None]]] = []
         loose: list[str] = []
         for change in changes:
-            new: dict[str, dict[str, Any]] = {}
-            touched = dict.fromkeys([change.group, *sorted(set(change.drop.values()))])
+            new = change.taken(committed)
+            drop = {r for r in change.drop if change.over is None or r in new}
+            others = chain.from_iterable(groups[run_id] for run_id in sorted({*drop, *new}))
+            touched = dict.fromkeys([change.group, *others])
             # If an earlier change also replaces this group, that happens first.
             if not chains or not now.keys().isdisjoint(touched):
                 chains = [list(chain.from_iterable(chains))]
             else:
                 chains.append([])
             for group in touched:
-                runs = now[group] if group in now else self._runs_of(group)
+                before = now.get(group) or self._group(group)
+                for run_id in before.runs.keys() & {*new, *drop}:
+                    loose += chain.from_iterable(before.runs[run_id]["parts"].values())
+                left = {r: run for r, run in before.runs.items() if r not in drop and r not in new}
+                runs_of = before.runs_of
                 if group == change.group:
-                    new = change.taken(runs)
-                for run_id in runs.keys() & {*new, *change.drop}:
-                    loose += chain.from_iterable(runs[run_id]["parts"].values())
-                left = {r: entry for r, entry in runs.items() if r not in change.drop}
-                now[group] = dict(sorted((left | new if group == change.group else left).items()))
-                chains[-1].append((group, {"runs": now[group]} if now[group] else None))
+                    left = dict(sorted({**left, **new}.items()))
+                    runs_of = change.listed(runs_of)
+                now[group] = Group(left, runs_of)
+                chains[-1].append((group, now[group].to_json()))
         self._publish(chains, taken, loose)
 
     def commit_skipped(
@@ -205,40 +266,31 @@ class Lake:
         with self.lock("commit"):
             taken = self._take(staged)
             loose = self._read_skipped().get("parts", ())
-            content = {"inputs": [dict(record) for record in inputs], "parts": sorted(staged)}
+            content = {
+                "version": MANIFEST_VERSION,
+                "inputs": [dict(record) for record in inputs],
+                "parts": sorted(staged),
+            }
             self._publish([[(SKIPPED_GROUP, content)]], taken, loose)
 
-    def commit_packs(
-        self, packs: Packs, staged: Mapping[str, Path], superseded: Iterable[str]
-    ) -> None:
-        """Replace the list of packs; this moves the rows of runs atomically.
-
-        Args:
-            superseded: Part files that have no rows of a run any more.
-        """
+    def adopt_packs(self) -> None:
+        """Make one group of the runs whose rows earlier versions moved into packs."""
+        if not (self.root / MANIFESTS / f"{PACKS_GROUP}.json").is_file():
+            return
         with self.lock("commit"):
-            taken = self._take(staged)
-            self._publish([[(PACKS_GROUP, packs.to_json())]], taken, superseded)
+            self.agree(self._adopt_packs)
 
-    def use_own_parts(self, run_ids: Set[str]) -> None:
-        """Read the rows of runs from their own parts again, and no longer from packs.
+    def _adopt_packs(self) -> None:
+        packs = self._read_packs()
+        if packs is None:
+            return
+        runs = [run for run in self._read().runs.values() if packs.moved(run)]
+        group = group_name(packs.runs_of)
+        self._replace_runs([Change(group, runs, {}, runs_of=packs.runs_of)], set())
+        self._publish([[(PACKS_GROUP, None)]], set(), packs.runs_of)
 
-        Their input was read again without a change: so packs name the same generation.
-        """
-        if run_ids & self.snapshot().packs.generations.keys():
-            with self.lock("warehouse"):  # as whoever changes packs
-                self.agree(lambda: self._outdate_packed(run_ids))
-
-    def _outdate_packed(self, run_ids: Set[str]) -> None:
-        packs = self.snapshot().packs
-        outdated = dict.fromkeys(run_ids & packs.generations.keys(), "")
-        self.commit_packs(Packs({**packs.generations, **outdated}, packs.runs), {}, ())
-
-    def _runs_of(self, group: str) -> dict[str, Any]:
-        return dict(self._read_manifest(group, group_damage).get("runs", {}))
-
-    def _manifest_path(self, group: str) -> Path:
-        return self.root / MANIFESTS / f"{group}.json"
+    def _group(self, name: str) -> Group:
+        return Group.from_json(self._read_manifest(name, group_damage))
 
     def _take(self, staged: Mapping[str, Path]) -> set[Path]:
         """Move parts in, and return what must be on the disk before a manifest names them."""
@@ -356,6 +408,4 @@ class Lake:
 
 
 def _text(manifest: Mapping[str, Any] | None) -> bytes | None:
-    if manifest is None:
-        return None
-    return json.dumps({"version": MANIFEST_VERSION, **manifest}).encode()
+    return None if manifest is None else json.dumps(manifest).encode()

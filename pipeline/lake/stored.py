@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
+from tracelake.lake.layout import is_part_name
 from tracelake.lake.part_files import Mark, PartFiles, Stored
-from tracelake.lake.shapes import is_part_name
 from tracelake.lake.work import STAGING
 from tracelake.storage import StoredFile, StorePath, listed, look, remove_all, upload
 from tracelake.storage.duck import mount

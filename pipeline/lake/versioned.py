@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,17 @@ from tracelake.base.errors import LakeError
 
 
 def read_versioned(
-    path: Path, what: str, version: int, repair: str, check: Callable[[Any], str | None]
+    path: Path,
+    what: str,
+    versions: Sequence[int],
+    repair: str,
+    check: Callable[[Any], str | None],
 ) -> dict[str, Any] | None:
     """Return the content of a file; None if it does not exist.
 
     Args:
         what: Name of the file in an error.
-        version: The only one that is read.
+        versions: Those that are read, the newest last.
         repair: What to do if it is damaged.
         check: Returns what is wrong with content of this version.
 
@@ -32,9 +36,9 @@ def read_versioned(
         raise LakeError(f"{what} cannot be read: {error}", path=path, hint=repair) from error
     if not isinstance(content, dict):
         raise LakeError(f"{what} is damaged: it is not an object", path=path, hint=repair)
-    if content.get("version") != version:
+    if content.get("version") not in versions:
         raise LakeError(
-            f"{what} has version {content.get('version')}, this tracelake reads {version}",
+            f"{what} has version {content.get('version')}, this tracelake reads {versions[-1]}",
             path=path,
             hint="use the tracelake that wrote it or a newer one, or ingest into a new lake",
         )

@@ -21,7 +21,7 @@ from tracelake.base.errors import (
     StoreError,
 )
 from tracelake.base.signals import raise_if_ending
-from tracelake.lake import is_pack
+from tracelake.lake import names_runs
 from tracelake.models.lost import lost_table
 from tracelake.schema.tables import PARTITION_KEY, Column, Table, tables
 
@@ -138,7 +138,7 @@ def select_parts(
     older: Collection[str] = (),
     *,
     only: Collection[str] | None = None,
-    dead: Collection[str] = (),
+    dead: Mapping[str, Collection[str]] = MappingProxyType({}),
     enums: Mapping[str, str] = MappingProxyType({}),
     movable: bool = False,
 ) -> str:
@@ -148,26 +148,26 @@ def select_parts(
         base: Directory or URI of the lake, which the SELECT names.
         parts: Relative to it; without any, the SELECT gives no rows.
         older: Parts of an earlier version, which may lack columns; a missing column is NULL.
-        only: Runs to select from packs; parts of one run are selected in full.
-        dead: Runs whose rows in packs are left out.
+        only: Runs to select from parts whose rows name their run; others are selected in full.
+        dead: Parts with outdated rows, each with their runs, which are left out.
         enums: Column -> ENUM type that it is cast to instead of its declared type.
         movable: Read below the DuckDB variable `lake` where it is set: see `point_views`.
     """
     types = {c.name: enums.get(c.name, c.type) for c in table.columns}
     shown = ", ".join(f"{quoted(name)}::{kind} AS {quoted(name)}" for name, kind in types.items())
     selects = []
-    for packed in (False, True):
-        meant = _meant(only, dead) if packed else ""
-        found = [part for part in parts if is_pack(part) == packed]
-        if current := [part for part in found if part not in older]:
-            selects.append(
-                f"SELECT {shown} FROM {_read(base, current, packed=packed, movable=movable)}{meant}"
-            )
-        if lacking := [part for part in found if part in older]:
-            rows = _read(base, lacking, packed=packed, movable=movable, union=True)
+    alike: dict[tuple[bool, bool, frozenset[str]], list[str]] = {}
+    for part in parts:
+        kind = names_runs(part), part in older, frozenset(dead.get(part, ()))
+        alike.setdefault(kind, []).append(part)
+    for (named, lacking, outdated), found in sorted(alike.items(), key=str):
+        meant = _meant(only, outdated) if named else ""
+        rows = f"{_read(base, found, named=named, movable=movable, union=lacking)}{meant}"
+        if lacking:
             declared = _nothing({c.name: c.type for c in table.columns})
-            known = f"{declared} UNION ALL BY NAME FROM {rows}{meant}"
-            selects.append(f"SELECT {shown} FROM ({_filled(table, known)})")
+            known = f"{declared} UNION ALL BY NAME FROM {rows}"
+            rows = f"({_filled(table, known)})"
+        selects.append(f"SELECT {shown} FROM {rows}")
     return " UNION ALL ".join(selects) or _nothing(types)
 
 
@@ -193,12 +193,14 @@ def _meant(only: Collection[str] | None, dead: Collection[str]) -> str:
     """Return a condition on the run; DuckDB uses it to skip row groups by their statistics."""
     if only is None and not dead:
         return ""
-    verb, run_ids = ("NOT IN", dead) if only is None else ("IN", only)
+    verb, run_ids = ("NOT IN", dead) if only is None else ("IN", set(only).difference(dead))
+    if not run_ids:
+        return " WHERE false"
     return f" WHERE {quoted(PARTITION_KEY)} {verb} ({', '.join(map(literal, sorted(run_ids)))})"
 
 
 def _read(
-    base: str, parts: Iterable[str], *, packed: bool, movable: bool, union: bool = False
+    base: str, parts: Iterable[str], *, named: bool, movable: bool, union: bool = False
 ) -> str:
     if movable:
         listed = ", ".join(map(literal, parts))
@@ -207,7 +209,7 @@ def _read(
     else:
         files = f"[{', '.join(literal(f'{base}/{part}') for part in parts)}]"
     key = f"hive_types = {{{literal(PARTITION_KEY)}: VARCHAR}}"
-    hive = "hive_partitioning = false" if packed else f"hive_partitioning = true, {key}"
+    hive = "hive_partitioning = false" if named else f"hive_partitioning = true, {key}"
     return f"read_parquet({files}, {'union_by_name = true, ' if union else ''}{hive})"
 
 

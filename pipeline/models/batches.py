@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
+from types import MappingProxyType
 
 from tracelake.base.errors import LakeError
 from tracelake.lake import PartFiles, Snapshot
+from tracelake.models.base import select_parts
 from tracelake.schema.tables import tables
 
 # Bytes of the runs that are computed together, without the docs of columns that every part has.
@@ -24,12 +27,28 @@ class Batch:
 
     Attributes:
         parts: Their part files by base table.
+        older: Parts of an earlier version of the schemas.
+        dead: Parts with outdated rows, each with the runs that these are of.
         small: Base tables with such small parts that it is faster to read them into memory once.
     """
 
     run_ids: tuple[str, ...]
     parts: Mapping[str, Sequence[str]]
+    older: frozenset[str]
+    dead: Mapping[str, frozenset[str]]
     small: frozenset[str]
+
+    def select(self, table: str, base: str, enums: Mapping[str, str] = MappingProxyType({})) -> str:
+        """Return SELECT of the rows of its runs in a base table; see `select_parts`."""
+        return select_parts(
+            tables()[table],
+            base,
+            self.parts[table],
+            self.older,
+            only=self.run_ids,
+            dead=self.dead,
+            enums=enums,
+        )
 
 
 def batches(
@@ -43,7 +62,8 @@ def batches(
     Raises:
         LakeError: A part is missing.
     """
-    parts = {p for run_id in run_ids for named in snapshot.parts_of(run_id).values() for p in named}
+    named = (snapshot.runs[run_id].parts.values() for run_id in run_ids)
+    parts = set(chain.from_iterable(chain.from_iterable(named)))
     bytes_of = files.sizes(parts)
     if missing := sorted(parts - bytes_of.keys()):
         raise LakeError(
@@ -79,7 +99,9 @@ def halves(snapshot: Snapshot, batch: Batch) -> tuple[Batch, Batch]:
 def batch_of(snapshot: Snapshot, run_ids: Sequence[str]) -> Batch:
     """Return a batch of any size, with views of all its tables."""
     parts = {table: snapshot.parts(table, run_ids) for table in tables()}
-    return Batch(tuple(run_ids), parts, frozenset())
+    named = {part for listed in parts.values() for part in listed}
+    dead = {part: runs for part, runs in snapshot.dead.items() if part in named}
+    return Batch(tuple(run_ids), parts, snapshot.older & named, dead, frozenset())
 
 
 def _batch(snapshot: Snapshot, run_ids: list[str], sizes: Mapping[str, int]) -> Batch:
@@ -89,8 +111,8 @@ def _batch(snapshot: Snapshot, run_ids: list[str], sizes: Mapping[str, int]) -> 
 
 
 def _sizes(bytes_of: Mapping[str, int], snapshot: Snapshot, run_id: str) -> Mapping[str, int]:
-    """Return bytes of a run's parts by table, without docs; of a pack, the run's share."""
+    """Return bytes of a run's parts by table, without docs; of a shared one, the run's share."""
     return {
         table: sum(max(0, bytes_of[part] - _DOC_BYTES) // snapshot.sharers(part) for part in parts)
-        for table, parts in snapshot.parts_of(run_id).items()
+        for table, parts in snapshot.runs[run_id].parts.items()
     }

@@ -16,7 +16,7 @@ from tracelake.base.files import naming
 from tracelake.base.text import counted
 from tracelake.execution import Workers
 from tracelake.lake import Lake, Losses, Mark, Snapshot, find_losses, verify
-from tracelake.lake.packing import rewrite_packs
+from tracelake.lake.rewriting import tidy
 from tracelake.models.catalog import Catalog, catalog
 from tracelake.models.failures import Failure
 from tracelake.models.fill import WarehouseWriter
@@ -135,21 +135,21 @@ def _bring_up(lake: Lake, filler: WarehouseWriter, *, full: bool) -> BuildResult
     models = filler.models
     recorded, trouble = examined(lake.warehouse)
     old = None if trouble else recorded
-    rewrite_packs(lake)  # without the rows of runs that were replaced or dropped
+    tidy(lake)
     snapshot = lake.snapshot()
     known = {} if full or old is None else recorded_marks(lake.warehouse)
     known = {**known, **lake.verified}
     losses = find_losses(lake.part_files, snapshot, known)
     lake.verified.update(losses.marks)
-    named = recorded_model_parts(lake.warehouse) if old else {}
-    again, marks = _verify_models(lake, named, known)
     wanted = wanted_state(lake, snapshot, models, losses)
+    carried = old if old and not full and same_code(old, wanted) else None
+    named = recorded_model_parts(lake.warehouse) if old else {}
+    again, marks = _verify_models(lake, named if carried else {}, known)
     if old == wanted and not full and not again:
         lake.sweep(snapshot, needed=named)  # a killed build may have left files
         failed = recorded_failures(lake.warehouse)
         return BuildResult((), (), True, models.public, 0, failed, lost=losses.rows())
     notice = trouble and f"{lake.warehouse} is not used, so all of it is built again: {trouble}"
-    carried = old if old and not full and same_code(old, wanted) else None
     with lake.staging("build") as folder:
         staged = folder / "warehouse.duckdb"
         parts = ModelParts(models, lake.part_files, lake.add_model_parts, folder)
@@ -222,7 +222,7 @@ def losses_before(lake: Lake, again: Callable[[str], bool]) -> Losses:
         among = known.keys() | (state.lost if state else set())
     losses = find_losses(lake.part_files, snapshot, known, again, among)
     lake.verified.update(losses.marks)
-    due = [part for part in recorded_model_parts(lake.warehouse) if again(part)]
+    due = [part for part in known.keys() - snapshot.all_parts if again(part)]  # models
     lake.damaged.update(verify(lake.part_files, due, {})[0])
     return losses
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import duckdb
 
 from tracelake.base.metrics import phase
-from tracelake.models.base import copy_of, ddl, literal, quoted, select_parts
+from tracelake.models.base import copy_of, ddl, literal, quoted
 from tracelake.models.batches import Batch
 from tracelake.models.catalog import Catalog
 from tracelake.models.compute import compute
@@ -35,31 +35,20 @@ class Computing:
     models: Catalog
     keep: Keep
 
-    def batch(self, batch: Batch, older: Collection[str]) -> None:
-        """Compute all models per run of a batch, and read what the warehouse copies.
-
-        Args:
-            older: Parts of an earlier version of the schemas; see `select_parts`.
-        """
+    def batch(self, batch: Batch) -> None:
+        """Compute all models per run of a batch, and read what the warehouse copies."""
         models, read = self._per_run()
         kinds = {}
-        enums = self._enums(batch, read - batch.small, older)
+        enums = self._enums(batch, read - batch.small)
         for name in read:
-            select = select_parts(
-                tables()[name],
-                self.base,
-                batch.parts[name],
-                older,
-                only=batch.run_ids,
-                enums=enums,
-            )
+            select = batch.select(name, self.base, enums)
             kinds[name] = "TABLE" if name in batch.small else "VIEW"
             self.con.execute(f"CREATE TEMP {kinds[name]} {quoted(name)} AS {select}")
         for name in self.models.copied:
             self.keep(copy_of(name), f"temp.{quoted(name)}")
         self.all(models, kinds)
 
-    def left_out(self, batch: Batch, older: Collection[str], failures: Sequence[Failure]) -> None:
+    def left_out(self, batch: Batch, failures: Sequence[Failure]) -> None:
         """Compute all models of runs without their data: of a run they get its identity alone.
 
         Args:
@@ -67,14 +56,11 @@ class Computing:
         """
         models, read = self._per_run()
         for name in self.models.copied:
-            parts = batch.parts[name]
-            select = select_parts(tables()[name], self.base, parts, older, only=batch.run_ids)
-            self.keep(copy_of(name), f"({select})")
+            self.keep(copy_of(name), f"({batch.select(name, self.base)})")
         for name in read:
             table = tables()[name]
             self.con.execute(f"CREATE TEMP TABLE {quoted(name)} ({ddl(table.columns)})")
-        table = tables()["runs"]
-        known = select_parts(table, self.base, batch.parts["runs"], older, only=batch.run_ids)
+        known = batch.select("runs", self.base)
         shown = ", ".join(IDENTITY)
         self.con.execute(f"INSERT INTO temp.runs ({shown}) SELECT {shown} FROM ({known})")
         self.all(models, dict.fromkeys(read, "TABLE"), failures)
@@ -115,9 +101,7 @@ class Computing:
         for name, kind in kinds.items():
             self.con.execute(f"DROP {kind} temp.{quoted(name)}")
 
-    def _enums(
-        self, batch: Batch, large: Collection[str], older: Collection[str]
-    ) -> dict[str, str]:
+    def _enums(self, batch: Batch, large: Collection[str]) -> dict[str, str]:
         """Create ENUM types for columns of large tables with few distinct texts.
 
         DuckDB hashes, sorts and stores a number per row then instead of a text.
@@ -129,9 +113,7 @@ class Computing:
         for name in sorted(large):
             for column in tables()[name].columns:
                 if column.dictionary:
-                    rows = select_parts(
-                        tables()[name], self.base, batch.parts[name], older, only=batch.run_ids
-                    )
+                    rows = batch.select(name, self.base)
                     selects[column.name].append(f"SELECT {quoted(column.name)} FROM ({rows})")
         if not selects:
             return {}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
 from tracelake.base.errors import RowsError
+from tracelake.base.memory_limit import parse_size, processors
 from tracelake.execution import Workers
 from tracelake.lake import Losses, PartFiles, Snapshot
 from tracelake.models.base import (
@@ -27,14 +31,16 @@ from tracelake.models.compute import connect
 from tracelake.models.computing import Computing
 from tracelake.models.failures import FAILURES, Failure, read_failures
 from tracelake.models.header import Model
+from tracelake.models.jobs import Job, compute_sent, computed, threads
 from tracelake.models.lost import lost_table
 from tracelake.models.parts import ModelParts, PartWriter
-from tracelake.models.remote import Job, computed_elsewhere
 from tracelake.models.state import CATALOG, State, attach, write_state
 from tracelake.schema.tables import Column, tables
 
 # Share of the machine's memory for DuckDB without --memory, all workers together.
 _MEMORY_PERCENT = 60
+# A batch that is computed beside others gets at least as many bytes of --memory.
+_BATCH_MEMORY = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -114,13 +120,9 @@ class WarehouseWriter:
             _write_lost(con, losses)
             parts.leave_out(con, self._fill_fleet(con, snapshot, changed))
             con.execute("BEGIN")
-            self._point_views(con, old, new)
-            for name in self.models.in_parts:
-                model, target = self.models.models[name], _target(name)
-                con.execute(f"CREATE OR REPLACE VIEW {target} AS {parts.view(name)}")
-                _describe(con, "VIEW", target, model.doc, self.models.columns[name])
+            self._point_views(con, old, new, parts)
             parts.write_list(con)
-            write_state(con, new, {**losses.marks, **parts.marks_of_named()})
+            write_state(con, new, {**losses.marks, **parts.marks})
             con.execute("COMMIT")
             con.execute("CHECKPOINT warehouse")
             left_out = read_failures(con)
@@ -139,8 +141,14 @@ class WarehouseWriter:
             con.execute(f"CREATE VIEW {_target(name)} AS FROM {quoted(copy)}")
             _describe(con, "VIEW", _target(name), table.doc, table.columns)
 
-    def _point_views(self, con: duckdb.DuckDBPyConnection, old: State | None, new: State) -> None:
+    def _point_views(
+        self, con: duckdb.DuckDBPyConnection, old: State | None, new: State, parts: ModelParts
+    ) -> None:
         """Update the views of part files."""
+        for name in self.models.in_parts:
+            model, target = self.models.models[name], _target(name)
+            con.execute(f"CREATE OR REPLACE VIEW {target} AS {parts.view(name)}")
+            _describe(con, "VIEW", target, model.doc, self.models.columns[name])
         for name, table in tables().items():
             select = new.select(table, self.files.base)
             seen = old.select(table, old.root) if old else None
@@ -172,30 +180,57 @@ class WarehouseWriter:
             The runs that a model fails on; they have no rows.
         """
         failed = []
-        width = self.workers.width if self.workers else 1
-        pending = batches(self.files, snapshot, run_ids, width)
         done = 0
-        if self.workers is None:
+        width = self.workers.width if self.workers else self._width
+        pending = list(batches(self.files, snapshot, run_ids, width))
+        if not pending or (self.workers is None and (width == 1 or len(pending) == 1)):
             for batch in pending:
                 done += len(batch.run_ids)
                 self.progress(f"computing {done} of {len(run_ids)} runs")
                 failed += self._fill_batch(con, snapshot, batch, parts)
             return failed
-        share = _MEMORY_PERCENT // self.workers.together
-        limit = self.memory_limit or f"{share}%"
-        job = Job(self.files.base, snapshot.older, self.models.hash, limit, folder)
-        with closing(computed_elsewhere(self.workers, job, snapshot, pending)) as computed:
-            for batch, found in computed:
+        with (
+            self._executor(folder, min(width, len(pending))) as submit,
+            closing(computed(submit, snapshot, pending)) as ended,
+        ):
+            for batch, found in ended:
                 done += len(batch.run_ids)
                 if isinstance(found, RowsError):
                     failed.append(self._failure(snapshot, batch.run_ids[0], found))
                     continue
                 for name, file in found.rows.items():
-                    self._keep(con, name, f"read_parquet({literal(f'{self.files.base}/{file}')})")
-                self.files.remove(list(found.rows.values()))
+                    self._keep(con, name, f"read_parquet({literal(file)})")
+                    if not found.uploaded:
+                        Path(file).unlink()
+                self.files.remove(found.uploaded)
                 parts.add(found.parts, found.staged, batch.run_ids)
                 self.progress(f"computing {done} of {len(run_ids)} runs")
         return failed
+
+    @property
+    def _width(self) -> int:
+        """Batches that threads of this process compute at once."""
+        most = self.threads or processors()
+        if self.memory_limit is None:
+            return most
+        return max(1, min(most, parse_size(self.memory_limit) // _BATCH_MEMORY))
+
+    @contextmanager
+    def _executor(self, folder: Path, width: int) -> Iterator[Callable[[Batch], Future[Any]]]:
+        """Yield a function that submits a batch: to the workers, or to threads of this process."""
+        base, models = self.files.base, self.models.hash
+        if self.workers:
+            limit = self.memory_limit or f"{_MEMORY_PERCENT // self.workers.together}%"
+            job = Job(base, models, limit, 1, folder, here=False)
+            yield partial(self.workers.submit, compute_sent, job)
+            return
+        limit = f"{max(1, _MEMORY_PERCENT // width)}%"
+        if self.memory_limit is not None:
+            limit = f"{parse_size(self.memory_limit) // width}B"
+        each = max(1, (self.threads or processors()) // width)
+        job = Job(base, models, limit, each, folder, here=True)
+        with threads(self.models, job, width) as submit:
+            yield submit
 
     def _fill_batch(
         self, con: duckdb.DuckDBPyConnection, snapshot: Snapshot, batch: Batch, parts: ModelParts
@@ -204,7 +239,7 @@ class WarehouseWriter:
         writer = PartWriter(con, self.models, parts.folder)
         computing = self._computing(con, writer)
         try:
-            computing.batch(batch, snapshot.older)
+            computing.batch(batch)
         except RowsError as error:
             if FAILURES not in self.models.models:
                 raise
@@ -240,7 +275,7 @@ class WarehouseWriter:
             run_ids = [failure.run_id for failure in failed]
             self._drop_runs(con, run_ids)
             batch = batch_of(snapshot, run_ids)
-            self._computing(con).left_out(batch, snapshot.older, failed)
+            self._computing(con).left_out(batch, failed)
 
     def _fill_fleet(
         self, con: duckdb.DuckDBPyConnection, snapshot: Snapshot, changed: Collection[str]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import duckdb
 
-from tracelake.lake import Mark, PartFiles, pack_folder
+from tracelake.lake import Mark, PartFiles, model_folder, part_name
 from tracelake.models.base import literal, quoted, select_parts
 from tracelake.models.catalog import Catalog
 from tracelake.schema.tables import PARTITION_KEY, Table
@@ -55,7 +55,7 @@ class PartWriter:
             return
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        self.staged[f"{pack_folder(name)}/part-{digest[:20]}.parquet"] = path
+        self.staged[part_name(model_folder(name), digest)] = path
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class ModelParts:
         place: Moves staged files there; takes final paths and files.
         folder: A staging folder.
         runs: See `PartRuns`.
-        marks: Their state when they were written or verified.
+        marks: The state of each when it was written or verified.
     """
 
     models: Catalog
@@ -112,6 +112,8 @@ class ModelParts:
         gone: frozenset[str],
     ) -> None:
         named = [run for part in parts for run in self.runs.pop(part)]
+        for part in parts:
+            del self.marks[part]
         left = [run for run in dict.fromkeys(named) if run not in gone]
         if left:
             rows = select_model_parts(self.models, relation, self.files.base, parts)
@@ -124,10 +126,6 @@ class ModelParts:
         """Return SELECT of a relation for a view, which `point_views` can point elsewhere."""
         parts = [part for part in sorted(self.runs) if relation_of(part) == relation]
         return select_model_parts(self.models, relation, self.files.base, parts, movable=True)
-
-    def marks_of_named(self) -> dict[str, Mark]:
-        """Return the marks of the parts that are named, without those of superseded ones."""
-        return {part: self.marks[part] for part in self.runs}
 
     def write_list(self, con: duckdb.DuckDBPyConnection) -> None:
         """Record the parts in the attached warehouse."""
@@ -152,11 +150,8 @@ def select_model_parts(
 
 
 def read_list(con: duckdb.DuckDBPyConnection) -> dict[str, tuple[str, ...]]:
-    """Return the parts that the attached warehouse names; none of an earlier version."""
-    try:
-        rows = con.execute("FROM warehouse.main._build_model_parts").fetchall()
-    except duckdb.CatalogException:
-        return {}
+    """Return the parts that the attached warehouse names, each with its runs."""
+    rows = con.execute("FROM warehouse.main._build_model_parts").fetchall()
     return {part: tuple(run_ids) for part, run_ids in rows}
 
 

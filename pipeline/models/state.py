@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import duckdb
 
 from tracelake.base.errors import LakeError
-from tracelake.lake import Mark, Snapshot
+from tracelake.lake import Mark, RunsOf, Snapshot
 from tracelake.models.base import literal, select_parts
 from tracelake.models.compute import connect
 from tracelake.models.failures import Failure, read_failures
@@ -19,8 +20,10 @@ from tracelake.models.parts import PartRuns, read_list
 from tracelake.models.sums import changed_relations, has_sums, missing_relations, write_sums
 from tracelake.schema.tables import SCHEMA_VERSION, Table, tables
 
+_T = TypeVar("_T")
+
 # Raise this when an older warehouse cannot be updated.
-WAREHOUSE_VERSION = 7
+WAREHOUSE_VERSION = 8
 CATALOG = "warehouse"
 # Layout of a new warehouse file: DuckDB 1.3 (2025) and later read it; that of 2.0 saves 1 % and is
 # read by 2.0 alone.
@@ -32,8 +35,8 @@ CREATE OR REPLACE TABLE warehouse.main._build
      schema VARCHAR);
 CREATE OR REPLACE TABLE warehouse.main._build_runs (run_id VARCHAR, generation VARCHAR);
 CREATE OR REPLACE TABLE warehouse.main._build_parts
-    (table_name VARCHAR, part VARCHAR, older BOOLEAN);
-CREATE OR REPLACE TABLE warehouse.main._build_dead (run_id VARCHAR);
+    (table_name VARCHAR, part VARCHAR, older BOOLEAN, run_ids VARCHAR[]);
+CREATE OR REPLACE TABLE warehouse.main._build_dead (part VARCHAR, run_id VARCHAR);
 CREATE OR REPLACE TABLE warehouse.main._build_marks
     (part VARCHAR, bytes BIGINT, mtime_ns BIGINT);
 """
@@ -51,8 +54,9 @@ class State:
         runs: Generation by run.
         parts: Part files by base table, relative to the root.
         older: Those of an earlier version of the schemas.
-        dead: Runs whose rows in packs are left out.
+        dead: Parts with outdated rows, each with their runs, which are left out.
         lost: Parts that are missing or damaged; their runs are left out.
+        runs_of: The runs of each part; not read again, because it follows from the others.
     """
 
     stamp: str
@@ -62,8 +66,9 @@ class State:
     runs: Mapping[str, str]
     parts: Mapping[str, tuple[str, ...]]
     older: frozenset[str]
-    dead: frozenset[str]
+    dead: Mapping[str, frozenset[str]]
     lost: frozenset[str]
+    runs_of: RunsOf = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(
@@ -80,6 +85,7 @@ class State:
             snapshot.older,
             snapshot.dead,
             frozenset(lost),
+            snapshot.living,
         )
 
     def select(self, table: Table, base: str) -> str:
@@ -116,8 +122,10 @@ def write_state(con: duckdb.DuckDBPyConnection, state: State, marks: Mapping[str
         [table for table, _ in parts],
         [part for _, part in parts],
         [part in state.older for _, part in parts],
+        [list(state.runs_of.get(part, ())) for _, part in parts],
     )
-    _insert(con, "_build_dead", sorted(state.dead))
+    dead = [(part, run_id) for part, runs in state.dead.items() for run_id in sorted(runs)]
+    _insert(con, "_build_dead", [part for part, _ in dead], [run_id for _, run_id in dead])
     _insert(
         con,
         "_build_marks",
@@ -154,41 +162,57 @@ def read_state(con: duckdb.DuckDBPyConnection) -> State | None:
         "SELECT table_name, list(part ORDER BY part), list(part) FILTER (older)"
         " FROM warehouse.main._build_parts GROUP BY table_name"
     ).fetchall()
-    dead = con.execute("SELECT run_id FROM warehouse.main._build_dead").fetchall()
+    dead = con.execute(
+        "SELECT part, list(run_id) FROM warehouse.main._build_dead GROUP BY part"
+    ).fetchall()
     lost = []
     if has_sums(con):  # the others are of earlier versions, which end if a part is lost
         lost = con.execute("SELECT part FROM warehouse.main.lost").fetchall()
     by_table = dict.fromkeys(tables(), ()) | {name: tuple(listed) for name, listed, _ in parts}
     older = frozenset(part for _, _, listed in parts for part in listed or ())
     ((stamp, root, models, schema),) = found
-    gone = frozenset(run_id for (run_id,) in dead)
+    outdated = {part: frozenset(run_ids) for part, run_ids in dead}
     harmed = frozenset(part for (part,) in lost)
-    return State(stamp, root, models, schema, dict(runs), by_table, older, gone, harmed)
+    return State(stamp, root, models, schema, dict(runs), by_table, older, outdated, harmed)
+
+
+def parts_of_run(
+    con: duckdb.DuckDBPyConnection, table: str, run_id: str
+) -> tuple[list[str], list[str]]:
+    """Return the parts of a base table that have rows of a run, and those of an earlier version."""
+    rows = con.execute(
+        "SELECT part, older FROM warehouse.main._build_parts"
+        " WHERE table_name = $1 AND list_contains(run_ids, $2) ORDER BY part",
+        [table, run_id],
+    ).fetchall()
+    return [part for part, _ in rows], [part for part, older in rows if older]
 
 
 def recorded_marks(path: Path) -> dict[str, Mark]:
     """Return the parts that the build of a warehouse file has verified."""
-    if not path.is_file():
-        return {}
-    with connect() as con:
-        try:
-            attach(con, path, read_only=True)
-            rows = con.execute("FROM warehouse.main._build_marks").fetchall()
-        except duckdb.OutOfMemoryException:
-            raise
-        except duckdb.Error:  # damaged, or of an earlier version: every part is verified
-            return {}
-    return {part: Mark(size, mtime_ns) for part, size, mtime_ns in rows}
+
+    def read(con: duckdb.DuckDBPyConnection) -> dict[str, Mark]:
+        rows = con.execute("FROM warehouse.main._build_marks").fetchall()
+        return {part: Mark(size, mtime_ns) for part, size, mtime_ns in rows}
+
+    return _recorded(path, read)
 
 
 def recorded_model_parts(path: Path) -> PartRuns:
-    """Return the parts of models that a warehouse file names; none of one that is unusable."""
+    """Return the parts of models that a warehouse file names."""
+    return _recorded(path, read_list)
+
+
+def _recorded(
+    path: Path, read: Callable[[duckdb.DuckDBPyConnection], dict[str, _T]]
+) -> dict[str, _T]:
+    """Return what a warehouse file records; nothing if it is damaged or of an earlier version."""
     if not path.is_file():
         return {}
     with connect() as con:
         try:
             attach(con, path, read_only=True)
-            return read_list(con)
+            return read(con)
         except duckdb.OutOfMemoryException:
             raise
         except duckdb.Error:
@@ -308,7 +332,9 @@ def _is_current(con: duckdb.DuckDBPyConnection) -> bool:
     return bool(recorded.get("version") == WAREHOUSE_VERSION)
 
 
-def _insert(con: duckdb.DuckDBPyConnection, table: str, *values: Sequence[str | int]) -> None:
+def _insert(
+    con: duckdb.DuckDBPyConnection, table: str, *values: Sequence[str | int | list[str]]
+) -> None:
     """Append rows that are given column by column."""
     shown = ", ".join(f"unnest(${number})" for number in range(1, len(values) + 1))
     con.execute(f"INSERT INTO warehouse.main.{table} SELECT {shown}", list(values))

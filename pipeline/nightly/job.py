@@ -17,6 +17,7 @@ from tracelake.base.console import Console
 from tracelake.base.errors import CheckFailedError, TracelakeError, UsageError, exit_code_of
 from tracelake.base.files import put_output
 from tracelake.formats.ledger import EXPANDED_TOO_FAR
+from tracelake.ingest import parsers_failed
 from tracelake.lake import Lake, full_name
 from tracelake.models import Failure
 from tracelake.nightly.backlog import Backlog, Duty
@@ -182,7 +183,8 @@ class Job:
         judged = left.of(Duty.GATES) if gates else left.of(Duty.LINES)
         self.account.verdicts = Verdicts(judged, gates, failed, bad, max_bad_ratio)
         out = left_out(self.account.model_failures or ())
-        found = (lost_data(lost), out, cut, lines)
+        unread = parsers_failed(self.account.ingested.failures if self.account.ingested else ())
+        found = (lost_data(lost), unread, out, cut, lines)
         self._verdicts = [verdict for verdict in found if verdict is not None]
         if failed:
             self._verdicts.append(failed_gates(failed, len(gates), lake.name))

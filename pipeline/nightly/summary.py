@@ -54,7 +54,7 @@ class Verdicts:
 
 @dataclass(slots=True)
 class Account:
-    """What a job has done so far; None for a part that it did not reach.
+    """Hold what a job has done so far; None for a part that it did not reach.
 
     Attributes:
         late: Runs of the report not dated within --since that arrived since the last report.

@@ -81,12 +81,12 @@ class Table:
 
     @property
     def stored(self) -> tuple[Column, ...]:
-        """Columns inside a part file: all but the partition key, which is its folder's name."""
+        """Columns that a parser gives: all but the run id."""
         return tuple(c for c in self.columns if c.name != PARTITION_KEY)
 
     @functools.cached_property
     def storage_schema(self) -> pa.Schema:
-        """Arrow schema of a part file: units per field, and all metadata once as JSON.
+        """Arrow schema of rows without their run: units per field, and all metadata once as JSON.
 
         A small part is mostly footer, and every reader of a lake of small runs reads them all.
         """
@@ -123,16 +123,21 @@ class Table:
         return {f.name: f.type.bit_width for f in fields if pa.types.is_integer(f.type)}
 
     @functools.cached_property
-    def packed_schema(self) -> pa.Schema:
-        """Arrow schema of a part file that holds the rows of many runs: the run comes first.
+    def part_schema(self) -> pa.Schema:
+        """Arrow schema of a part file whose rows name their run: it comes first.
 
         It has the type that readers give to the key of a folder, so that both make one column, and
-        is never NULL, so that they cannot take it for a column that other files merely lack. All
-        others may be: runs of earlier versions lack some.
+        is never NULL, so that they cannot take it for a column that other files merely lack.
         """
         key = pa.field(PARTITION_KEY, pa.string(), nullable=False)
-        fields = [key, *(field.with_nullable(True) for field in self.storage_schema)]
-        return pa.schema(fields, metadata=self.storage_schema.metadata)
+        return pa.schema([key, *self.storage_schema], metadata=self.storage_schema.metadata)
+
+    @functools.cached_property
+    def rewritten_schema(self) -> pa.Schema:
+        """Arrow schema of a part of rows that the lake had: earlier versions lack some columns."""
+        key, *fields = self.part_schema
+        nullable = [field.with_nullable(True) for field in fields]
+        return pa.schema([key, *nullable], metadata=self.part_schema.metadata)
 
     @functools.cached_property
     def read_schema(self) -> pa.Schema:

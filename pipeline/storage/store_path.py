@@ -56,7 +56,7 @@ class StorePath:
 
     @property
     def is_conditional(self) -> bool:
-        """Whether the store has conditional puts, which a lake needs."""
+        """Return whether the store has conditional puts, which a lake needs."""
         return self.uri.split(":", 1)[0] in _CONDITIONAL
 
     @property

@@ -243,7 +243,14 @@ def _as_text(value: object) -> str:
 def _write_parquet(reader: pa.RecordBatchReader, out: TextIO) -> None:
     import pyarrow.parquet as pq
 
-    with pq.ParquetWriter(out.buffer, reader.schema, compression="zstd") as writer:
+    try:
+        writer = pq.ParquetWriter(out.buffer, reader.schema, compression="zstd")
+    except pa.ArrowNotImplementedError as error:
+        raise UsageError(
+            f"Parquet has no type for a column of the result: {error}",
+            hint="cast the column to text, like column::VARCHAR, or give another --format",
+        ) from None
+    with writer:
         for batch in reader:
             writer.write_batch(batch)
 

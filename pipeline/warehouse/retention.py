@@ -16,7 +16,6 @@ from tracelake.lake import (
     Snapshot,
     drop_runs,
     dropped_runs,
-    is_pack,
     leftovers,
     remove_leftovers,
 )
@@ -36,7 +35,7 @@ class DropCandidate:
         status: `run`, or `dropped` for a run that was dropped before.
         run_date: None if the run has none, or is not in the warehouse yet.
         files: Part files that are removed with it.
-        bytes: Their bytes, and the run's share of packs, which are rewritten without it.
+        bytes: Their bytes, and the run's share of other parts, which are written anew without it.
     """
 
     entry: RunEntry
@@ -137,11 +136,13 @@ def leftovers_table(found: Iterable[Leftover]) -> pa.Table:
 def _candidate(
     lake: Lake, snapshot: Snapshot, entry: RunEntry, date: datetime | None
 ) -> DropCandidate:
-    parts = snapshot.parts_of(entry.run_id) if entry.group else {}
+    parts = snapshot.runs[entry.run_id].parts if entry.group else {}
     there = lake.part_files.sizes([part for named in parts.values() for part in named])
     size = sum(size // snapshot.sharers(part) for part, size in there.items())
     status = "run" if entry.group else "dropped"
-    return DropCandidate(entry, status, date, sum(not is_pack(part) for part in there), size)
+    return DropCandidate(
+        entry, status, date, sum(snapshot.sharers(part) == 1 for part in there), size
+    )
 
 
 def _named(lake: Lake) -> dict[str, NamedRun]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import duckdb
 
 from tracelake.base.errors import UsageError
-from tracelake.lake import Lake, is_pack, part_folder
+from tracelake.lake import Lake
 from tracelake.models import relation_columns
 from tracelake.models.base import copy_of, literal, quoted, select_parts
 from tracelake.models.catalog import catalog
 from tracelake.models.parts import read_list, relation_of, select_model_parts
-from tracelake.models.state import read_state
+from tracelake.models.state import parts_of_run
 from tracelake.schema.tables import PARTITION_KEY, tables
 
 
@@ -29,20 +29,14 @@ def run_rows(con: duckdb.DuckDBPyConnection, lake: Lake, name: str, run_id: str 
         raise UsageError(f"{name} has no rows per run", hint="leave out run")
     whole = f"FROM {quoted(name)} WHERE {quoted(PARTITION_KEY)} = {literal(run_id)}"
     if name in catalog().in_parts:
-        parts = [part for part, runs in read_list(con).items() if run_id in runs]
-        named = [part for part in parts if relation_of(part) == name]
-        rows = select_model_parts(catalog(), name, lake.part_files.base, named)
+        listed = read_list(con).items()
+        parts = [part for part, runs in listed if relation_of(part) == name and run_id in runs]
+        rows = select_model_parts(catalog(), name, lake.part_files.base, parts)
         return f"FROM ({rows}) WHERE {quoted(PARTITION_KEY)} = {literal(run_id)}"
     if name not in tables() or _is_copied(con, name):
         return whole
-    state = read_state(con)
-    assert state is not None, "open_warehouse has read it"
-    own = f"{part_folder(name, run_id)}/"
-    packed = run_id not in state.dead
-    parts = [
-        part for part in state.parts[name] if part.startswith(own) or (packed and is_pack(part))
-    ]
-    return select_parts(tables()[name], lake.part_files.base, parts, state.older, only={run_id})
+    parts, older = parts_of_run(con, name, run_id)
+    return select_parts(tables()[name], lake.part_files.base, parts, older, only={run_id})
 
 
 def _is_copied(con: duckdb.DuckDBPyConnection, name: str) -> bool:

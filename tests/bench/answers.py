@@ -44,8 +44,8 @@ def open_tables(lake: Path, tables: Iterable[str]) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect()
     for table in tables:
         connection.execute(
-            f"CREATE VIEW {table} AS SELECT * FROM read_parquet('{lake}/{table}/*/*.parquet',"
-            " hive_partitioning = true, hive_types = {'run_id': 'VARCHAR'}, union_by_name = true)"
+            f"CREATE VIEW {table} AS SELECT * FROM read_parquet('{lake}/{table}/*/*/*.parquet',"
+            " hive_partitioning = false, union_by_name = true)"
         )
     return connection
 

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tests.bench.measure import own_times
-from tracelake.lake import parquet
+from tracelake.lake import parquet, partition_of
 from tracelake.schema.tables import tables
 
 TABLE = "comms"
@@ -41,9 +41,9 @@ ACCESSES = {
 
 def _chosen(rows: pa.Table, folder: Path) -> None:
     with ThreadPoolExecutor(1) as helper:
-        writer = parquet.PartWriter("run", folder, helper)
-        writer.add(TABLE, rows.to_batches())
-        writer.close()
+        writer = parquet.PartWriter(folder, helper)
+        writer.add(TABLE, rows.to_batches(), "run")
+        writer.close(partition_of("rank_trace", None))
 
 
 def _small_groups(rows: pa.Table, folder: Path) -> None:

@@ -88,8 +88,9 @@ def _rows(settings: Settings) -> Path:
         with tempfile.TemporaryDirectory(dir=settings.work) as folder:
             lake = Path(folder, "lake")
             complete(tracelake("ingest", tree.path, "--lake", lake, "--quiet"), Path(folder))
-            parts = sorted(lake.glob(f"{TABLE}/*/*.parquet"))
-            found = pa.concat_tables([pq.ParquetFile(part).read() for part in parts])
+            parts = sorted(lake.glob(f"{TABLE}/*/*/*.parquet"))
+            names = tables()[TABLE].storage_schema.names
+            found = pa.concat_tables([pq.ParquetFile(part).read(names) for part in parts])
         with pa.ipc.new_file(path, tables()[TABLE].storage_schema) as file:
             file.write_table(found.unify_dictionaries(), max_chunksize=1 << 16)
     return path

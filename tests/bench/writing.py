@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from tests.bench.measure import own_times
 from tracelake.base.memory_limit import processors
+from tracelake.lake import partition_of
 from tracelake.lake.parquet import PartWriter
 from tracelake.schema.tables import tables
 
@@ -28,7 +29,7 @@ _HELD = 4
 
 def _groups(lake: Path, table: str) -> Iterator[pa.RecordBatch]:
     """As many batches as the table has row groups, and of their sizes."""
-    files = map(pq.ParquetFile, lake.glob(f"{table}/*/*.parquet"))
+    files = map(pq.ParquetFile, lake.glob(f"{table}/*/*/*.parquet"))
     groups = [
         (file.metadata.row_group(i).num_rows, file, i)
         for file in files
@@ -46,16 +47,17 @@ def _groups(lake: Path, table: str) -> Iterator[pa.RecordBatch]:
 
 def _main(lake: Path, folder: Path, names: list[str]) -> None:
     given = {name: list(_groups(lake, name)) for name in names}
+    rows = {name: sum(batch.num_rows for batch in batches) for name, batches in given.items()}
     with ThreadPoolExecutor(processors()) as executor:
-        writer = PartWriter("run", folder, executor)
+        writer = PartWriter(folder, executor)
 
         def write() -> None:
             for name, batches in given.items():
-                writer.add(name, batches)
-            writer.close()
+                writer.add(name, batches, "run")
+            writer.close(partition_of("rank_trace", None))
 
         times = own_times(write)
-    sys.stdout.write(json.dumps({"rows": writer.rows, "times": times}))
+    sys.stdout.write(json.dumps({"rows": rows, "times": times}))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,9 @@ tables of ranks and their clocks: see `tracelake.output.chrome_trace.selection`.
 
 from __future__ import annotations
 
+LARGE = ("ops", "comms", "collective_calls", "rank_bubbles")
+"""Relations with a row per operation, call or step."""
+
 # Columns of `ops`, `comms` and `collective_calls` that a slice has as arguments.
 SLICE_ARGS = (
     *("step", "micro_batch", "phase", "seq", "sub_seq", "parent_op"),

@@ -28,6 +28,7 @@ from tracelake.schema.tables import reasons
 from tracelake.warehouse import ask
 from tracelake.warehouse.names import resolve_run
 from tracelake.warehouse.reopening import ATTEMPTS
+from tracelake.warehouse.run_rows import run_rows
 from tracelake.warehouse.values import Row, read_rows
 
 # Memory limit of DuckDB before it spills; the pieces that are read are far smaller.
@@ -93,7 +94,10 @@ def write_timeline(
     """
 
     def write(con: duckdb.DuckDBPyConnection) -> Timeline:
-        selection = select(con, resolve_run(con, run), steps, ranks)
+        run_id = resolve_run(con, run)
+        for name in queries.LARGE:  # a view of all runs opens the parts of each
+            con.execute(f"CREATE TEMP VIEW {name} AS {run_rows(con, lake, name, run_id)}")
+        selection = select(con, run_id, steps, ranks)
         with opened(out) as stream:
             return _write(con, selection, EventStream(stream))
 
@@ -243,7 +247,7 @@ def _definitions() -> dict[str, str]:
     shown = {*queries.SLICE_ARGS, *queries.STEP_ARGS}
     return {
         column.name: column.doc
-        for relation in ("ops", "comms", "collective_calls", "rank_bubbles")
+        for relation in queries.LARGE
         for column in relation_columns(relation)
         if column.name in shown
     }

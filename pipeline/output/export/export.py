@@ -45,7 +45,7 @@ class Target(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written.
+    """Describe what was written.
 
     Attributes:
         rows: By relation.

@@ -50,7 +50,8 @@ _ORDER = """
 _SKIPPED = f"""
     SELECT reason, count(*) AS inputs,
         list(concat_ws('/', path, member) ORDER BY path, member)[:{LIST_ITEMS}] AS paths
-    FROM skipped WHERE reason <> 'unreadable' GROUP BY reason ORDER BY inputs DESC, reason
+    FROM skipped WHERE reason NOT IN ('unreadable', 'parser_failed')
+    GROUP BY reason ORDER BY inputs DESC, reason
 """
 
 

@@ -44,7 +44,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What a step would have taken.
+    """Tell what a step would have taken.
 
     Attributes:
         pieces: The step, divided into what remains and what each cause costs.

@@ -37,7 +37,7 @@ _COUNTS = """
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What the end of `run` says of a lake."""
+    """Hold what the end of `run` says of a lake."""
 
     incidents: list[Row]
     counts: Row

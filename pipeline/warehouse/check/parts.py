@@ -15,7 +15,7 @@ from tracelake.lake import (
     Losses,
     PartFiles,
     Snapshot,
-    is_pack,
+    names_runs,
     unlisted_parts,
     verify,
 )
@@ -39,21 +39,21 @@ def check_parts(
 
     Args:
         losses: What is lost of the snapshot.
-        quick: Do not read which runs a pack has.
+        quick: Do not read which runs a part has.
     """
     other, unlisted = [], []
     files = lake.part_files
     for table in tables().values():
         for part in snapshot.parts(table.name):
-            schema = table.packed_schema if is_pack(part) else table.storage_schema
+            schema = table.part_schema if names_runs(part) else table.storage_schema
             if part in losses.parts:
                 continue
             if not _schema_fits(files, part, schema, lacking=part in snapshot.older):
                 other.append(part)
             elif (
                 not quick
-                and is_pack(part)
-                and _runs_in(files, part) != set(snapshot.packs.runs[part])
+                and names_runs(part)
+                and _runs_in(files, part) != set(snapshot.runs_of.get(part, ()))
             ):
                 unlisted.append(part)
     for check, damage in (("parts_exist", MISSING), ("parts_intact", DAMAGED)):
@@ -64,7 +64,7 @@ def check_parts(
             yield error(check, message, len(parts), _give_again(runs))
     for check, parts, what in (
         ("parts_schema", other, "part files have another schema"),
-        ("packs_listed", unlisted, "packs have other runs than their list says"),
+        ("parts_listed", unlisted, "part files have other runs than their manifest says"),
     ):
         if parts:
             yield error(check, f"{what}: {some(parts)}", len(parts), _read_again(snapshot, parts))
@@ -107,8 +107,8 @@ def _read_again(snapshot: Snapshot, parts: Collection[str]) -> str:
     harmed = set(parts)
     runs = [
         run_id
-        for run_id in snapshot.runs
-        if harmed.intersection(chain.from_iterable(snapshot.parts_of(run_id).values()))
+        for run_id, run in snapshot.runs.items()
+        if harmed.intersection(chain.from_iterable(run.parts.values()))
     ]
     if not runs:  # the list of skipped inputs
         return "delete LAKE/_manifest/_skipped.json, then ingest again"
@@ -116,7 +116,7 @@ def _read_again(snapshot: Snapshot, parts: Collection[str]) -> str:
 
 
 def _runs_in(files: PartFiles, part: str) -> set[str]:
-    """Return the runs that a pack has rows of."""
+    """Return the runs that a part has rows of."""
     found: set[str] = set()
     with files.open(part) as opened:
         for batch in pq.ParquetFile(opened).iter_batches(columns=[PARTITION_KEY]):

@@ -1,0 +1,222 @@
+"""Keep part files few and without outdated rows, whatever is added, replaced and dropped."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+
+from tracelake.base.errors import LakeError
+from tracelake.lake import (
+    Change,
+    Lake,
+    RunEntry,
+    Snapshot,
+    group_name,
+    names_runs,
+    partition_in,
+    table_of,
+)
+from tracelake.lake.parquet import LANES, PartWriter, Rows
+from tracelake.lake.rewriting.rows import rows_of_runs
+from tracelake.schema.tables import tables
+
+# A group that has as much text, or as many runs, is not merged with others.
+_FULL_BYTES = 4 << 20
+_FULL_RUNS = 256
+# Small groups are merged when there are as many, into groups of at most so many runs and bytes.
+_SMALL_GROUPS = 16
+_MERGED_BYTES = 64 << 20
+_MERGED_RUNS = 1024
+_CHECK = "find the repair with: tracelake check"
+# Another command can replace runs meanwhile; what is left then waits for the next call.
+_ROUNDS = 3
+
+
+def tidy(lake: Lake) -> None:
+    """Write groups anew that have outdated rows, and merge small groups.
+
+    Rows are outdated if their run was replaced or dropped. A part that cannot be read stays as it
+    is: nothing reads those rows, and a check finds it. The caller holds the lake's warehouse lock.
+
+    Raises:
+        LakeError: A manifest is damaged, or the lake cannot be written.
+    """
+    lake.adopt_packs()
+    snapshot = _keep_one_entry(lake, lake.snapshot())
+    _merge_small(lake, _remove_outdated(lake, snapshot))
+
+
+def _keep_one_entry(lake: Lake, snapshot: Snapshot) -> Snapshot:
+    """Leave each run in one group; return what the lake then has.
+
+    Two machines that ingest the same inputs into a store at once can commit a run in two groups.
+    """
+    if not snapshot.twice:
+        return snapshot
+    runs = [snapshot.runs[run_id] for run_id in sorted({run_id for run_id, _ in snapshot.twice})]
+    lake.commit_all([Change(run.group, [run], {}, over=[run]) for run in runs])
+    return lake.snapshot()
+
+
+def _remove_outdated(lake: Lake, snapshot: Snapshot) -> Snapshot:
+    """Write parts anew that have outdated rows; return what the lake then has."""
+    unreadable: set[str] = set()
+    for _ in range(_ROUNDS):
+        outdated: dict[str, list[str]] = defaultdict(list)
+        for part in sorted(snapshot.dead.keys() - unreadable):
+            (living, *_) = snapshot.living[part]
+            outdated[snapshot.runs[living].group].append(part)
+        if not outdated:
+            break
+        with _rewriting(lake, snapshot) as rewriting:
+            changes = []
+            for group, parts in outdated.items():
+                new = {}
+                for part in parts:
+                    try:
+                        new[part] = rewriting.write(table_of(part), partition_in(part), [part])
+                    except LakeError:
+                        unreadable.add(part)
+                if new:
+                    changes.append(_renamed(snapshot, group, new, rewriting.staged))
+            if not changes:
+                break
+            lake.commit_all(changes)
+        snapshot = lake.snapshot()
+    return snapshot
+
+
+def _renamed(
+    snapshot: Snapshot, group: str, new: Mapping[str, str], staged: Mapping[str, Path]
+) -> Change:
+    """Return the change of a group whose parts were written anew.
+
+    Args:
+        new: Part -> the one that replaces it.
+    """
+    runs = [snapshot.runs[r] for r in sorted({r for part in new for r in snapshot.living[part]})]
+    entries = [
+        replace(
+            run,
+            parts={t: tuple(new.get(p, p) for p in named) for t, named in run.parts.items()},
+        )
+        for run in runs
+    ]
+    return Change(group, entries, {part: staged[part] for part in new.values()}, over=runs)
+
+
+def _merge_small(lake: Lake, snapshot: Snapshot) -> None:
+    small = _small_groups(snapshot)
+    if len(small) < _SMALL_GROUPS:
+        return
+    for runs in _merged(small):
+        with _rewriting(lake, snapshot) as rewriting:
+            try:
+                entries = rewriting.merge(runs)
+            except LakeError:
+                continue
+            name = group_name(run.run_id for run in runs)
+            lake.commit_all([Change(name, entries, rewriting.staged, over=runs)])
+
+
+def _small_groups(snapshot: Snapshot) -> list[list[RunEntry]]:
+    """Return the runs of each group that is small and of this version, in order of group."""
+    groups: dict[str, list[RunEntry]] = defaultdict(list)
+    for run in snapshot.runs.values():
+        groups[run.group].append(run)
+    return [
+        runs
+        for _, runs in sorted(groups.items())
+        if len(runs) < _FULL_RUNS
+        and sum(map(_text_bytes, runs)) < _FULL_BYTES
+        and all(run.is_current and all(map(names_runs, _parts(run))) for run in runs)
+        and snapshot.dead.keys().isdisjoint(chain.from_iterable(map(_parts, runs)))
+    ]
+
+
+def _merged(groups: Sequence[Sequence[RunEntry]]) -> Iterator[list[RunEntry]]:
+    """Yield the runs of groups that are merged into one."""
+    gathered: list[RunEntry] = []
+    size = 0
+    for runs in groups:
+        more = sum(map(_text_bytes, runs))
+        if gathered and (size + more > _MERGED_BYTES or len(gathered) + len(runs) > _MERGED_RUNS):
+            yield gathered
+            gathered, size = [], 0
+        gathered, size = [*gathered, *runs], size + more
+    yield gathered
+
+
+@dataclass(frozen=True)
+class _Rewriting:
+    """Writes rows that the lake has as new parts.
+
+    Attributes:
+        staged: Final path, relative to the lake's root -> staged file.
+    """
+
+    lake: Lake
+    snapshot: Snapshot
+    folder: Path
+    helper: Executor
+    staged: dict[str, Path]
+
+    def write(self, table: str, partition: str, parts: Collection[str]) -> str:
+        """Write the rows of parts as one, without outdated ones; return its name.
+
+        Raises:
+            LakeError: A part is missing or damaged, or its manifest lists wrong runs.
+        """
+        dead = self.snapshot.dead
+        read = {part: dead.get(part, frozenset()) for part in parts}
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        schema = tables()[table].rewritten_schema
+        writer = PartWriter(folder, self.helper, Rows.REWRITTEN, whole=True)
+        writer.add(table, (b for _, b in rows_of_runs(self.lake.part_files, schema, read)))
+        staged = writer.close(partition)
+        if not staged:
+            raise LakeError("no run of a part has rows in it", path=next(iter(parts)), hint=_CHECK)
+        self.staged.update(staged)
+        (name,) = staged
+        return name
+
+    def merge(self, runs: Sequence[RunEntry]) -> list[RunEntry]:
+        """Write the rows of runs as one part per table and partition; return their new entries.
+
+        Raises:
+            LakeError: A part is missing or damaged.
+        """
+        together: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+        for part in chain.from_iterable(map(_parts, runs)):
+            together[table_of(part), partition_in(part)][part] = None
+        new = {place: self.write(*place, parts) for place, parts in together.items()}
+        return [
+            replace(
+                run,
+                parts={t: (new[t, partition_in(named[0])],) for t, named in run.parts.items()},
+            )
+            for run in runs
+        ]
+
+
+@contextmanager
+def _rewriting(lake: Lake, snapshot: Snapshot) -> Iterator[_Rewriting]:
+    with (
+        lake.staging("tidy") as folder,
+        ThreadPoolExecutor(LANES, thread_name_prefix="tidy") as helper,
+    ):
+        yield _Rewriting(lake, snapshot, folder, helper, {})
+
+
+def _text_bytes(run: RunEntry) -> int:
+    return sum(source["bytes"] for source in run.sources)
+
+
+def _parts(run: RunEntry) -> Iterator[str]:
+    return chain.from_iterable(run.parts.values())
