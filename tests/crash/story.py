@@ -1,4 +1,4 @@
-"""A lake's story: a new archive, which grows and changes, is packed, and changes again."""
+"""A lake's story: a new archive, which grows and changes, is merged, and changes again."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from weakref import finalize
 
 import tracelake
@@ -39,7 +40,7 @@ _SMALL: dict[str, Any] = {
     "layers": 2,
 }
 # What happens in these stages; in those before, an archive is read that is new, or has changed.
-_PACKED, _CHANGED_AGAIN = 2, 3
+_MERGED, _CHANGED_AGAIN = 2, 3
 _AGREE = """
 SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM run_summary),
     (SELECT sum(row_lines) FROM sources), (SELECT sum(total_ns) FROM layer_times),
@@ -130,9 +131,10 @@ class Story:
     def start(self, stage: int, strike: Strike | None = None, told: Path | None = None) -> int:
         """Begins the stage's command in a fork, which has imported all and compiled all."""
         words = ["run", str(self._archive(stage)), "--jobs", "1"]
-        if stage == _PACKED:
-            words = ["compact"]
-        return self._fork([*words, "--lake", str(self.lake), "--quiet"], strike, told)
+        if stage == _MERGED:
+            words = ["build"]
+        with patch("tracelake.lake.rewriting.groups._SMALL_GROUPS", 1 if stage == _MERGED else 16):
+            return self._fork([*words, "--lake", str(self.lake), "--quiet"], strike, told)
 
     def settle(self) -> None:
         """A build that finds nothing new: what a process that was killed has left goes."""
