@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 import pyarrow as pa
@@ -20,7 +20,7 @@ from tests.conftest import Command
 from tests.lakes import rows, run_ingest, statuses
 from tests.traces import plan, trace, trace_name, write
 from tracelake.base.errors import InputError, TracelakeError, UsageError
-from tracelake.formats import Chunk, aicb_workload, rank_trace
+from tracelake.formats import Chunk, Format, aicb_workload, formats, rank_trace
 from tracelake.ingest import Options, ingest
 from tracelake.lake import Lake
 from tracelake.lake.parquet import PartWriter
@@ -307,3 +307,59 @@ def test_the_command_names_file_format_and_error_and_does_the_rest(
     monkeypatch.undo()
     assert tracelake(*job).code == 0
     assert json.loads(summary.read_text())["ingest"]["skipped"] == {}
+
+
+def break_looking(patch: pytest.MonkeyPatch, call: str, error: BaseException) -> None:
+    """Lets a function of two formats raise an error for what has the mark in it."""
+
+    def failing(given: Callable[..., Any]) -> Callable[..., Any]:
+        def fail(*args: Any) -> Any:
+            if any(MARK in str(one) for one in args):
+                raise error
+            return given(*args)
+
+        return fail
+
+    registry = cast("dict[str, Format]", formats())
+    for name in ("aicb_workload", "rank_trace"):
+        changed: Any = {call: failing(getattr(registry[name], call))}
+        patch.setitem(registry, name, replace(registry[name], **changed))
+
+
+@pytest.mark.parametrize("call", ["sniff", "facts", "group"])
+@pytest.mark.parametrize("error", [ValueError("it cannot be"), panic()])
+def test_a_file_that_no_format_can_look_at_costs_itself_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: str, error: BaseException
+) -> None:
+    folder, lake = write(tmp_path / "in", files()), tmp_path / "lake"
+    with monkeypatch.context() as patch:
+        break_looking(patch, call, error)
+        for expected in ("new", "unchanged"):  # it is tried again
+            report = run_ingest(folder, lake)
+            # The grouping of a format knows no single file.
+            lost = sorted(files()) if call == "group" else [f"{MARK}.txt"]
+            plans = [name for name in lost if name.endswith(".txt") and "/" not in name]
+            assert statuses(report) == [expected] * (1 if call == "group" else 4)
+            (failure,) = report.failures
+            assert failure.run_id is None
+            assert failure.error == f"{type(error).__name__}: it cannot be"
+            assert 1 + failure.more_inputs == len(plans)
+            skipped = rows(lake, "skipped", "path, reason", "ORDER BY ALL")
+            assert skipped == [(name, "parser_failed") for name in plans]
+    assert statuses(run_ingest(folder, lake)).count("new") == len(plans)
+    assert rows(lake, "skipped", "path") == []
+
+
+def test_a_run_that_is_in_the_lake_stays_where_its_file_cannot_be_looked_at(
+    monkeypatch: pytest.MonkeyPatch, tracelake: Command, tmp_path: Path
+) -> None:
+    folder, lake = write(tmp_path / "in", files()), tmp_path / "lake"
+    run_ingest(folder, lake)
+    before = rows(lake, "ops", "*", "ORDER BY ALL")
+    write(folder, {f"job/{trace_name(1)}": trace(1, steps=4) + f"{MARK}\n"})
+    break_looking(monkeypatch, "facts", ValueError("no"))
+    told = tracelake("ingest", folder, "--lake", lake)
+    assert told.code == 3
+    assert "error: 1 file left out, because tracelake's reader of the format failed" in told.err
+    assert f"job/{trace_name(1)} (rank_trace): ValueError: no, in tests/" in told.err
+    assert rows(lake, "ops", "*", "ORDER BY ALL") == before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,13 +13,11 @@ import pyarrow as pa
 from tracelake.base import files
 from tracelake.base.metrics import phase
 from tracelake.ingest.job import RunResult
-from tracelake.ingest.known_inputs import Record, skip_record
+from tracelake.ingest.known_inputs import Record
 from tracelake.ingest.run_plan import RunPlan, Status
-from tracelake.inputs.discover import location_of
 from tracelake.lake import SKIPPED_PARTITION, Change, Lake, RunEntry, label_of
 from tracelake.lake.parquet import LANES, PartWriter, Rows
 from tracelake.schema.tables import tables
-from tracelake.storage import is_uri
 
 
 def commit_dates(lake: Lake, plans: Iterable[RunPlan]) -> None:
@@ -95,18 +92,6 @@ def _change(group: str, results: Sequence[RunResult], plans: Mapping[str, RunPla
         {final: path for result in results for final, path in result.staged.items()},
         replaced - new,
     )
-
-
-def skips_of(plan: RunPlan, reason: str) -> Iterator[Record]:
-    """Yield the records of the inputs of a run that is not committed; the next ingest reads them.
-
-    Args:
-        reason: A key of `SKIP_REASONS`.
-    """
-    for entry in (c.entry for c in plan.inputs):
-        folder, name = os.path.split(entry.location)
-        location = location_of(folder if is_uri(folder) else os.path.realpath(folder), name)
-        yield skip_record(entry.path, entry.member, reason, location)
 
 
 def commit_skips(

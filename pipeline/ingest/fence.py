@@ -1,4 +1,4 @@
-"""Fence parsers: an error that a parser raises costs its own run and no other."""
+"""Fence formats: an error that the code of one raises costs its own run and no other."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import functools
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from tracelake.base.errors import InputError, TracelakeError
 from tracelake.base.text import counted
-from tracelake.formats import Chunk, Parser, RunFacts
+from tracelake.formats import Chunk, Format, Parser, RunFacts
 from tracelake.formats.ledger import Ledger
-from tracelake.ingest.run_plan import RunPlan
+
+if TYPE_CHECKING:
+    from tracelake.ingest.run_plan import RunPlan
 
 PARSER_FAILED = "parser_failed"
 """The reason of an input that is skipped for it."""
@@ -33,9 +36,10 @@ _PANIC = ("pyo3_runtime", "PanicException")
 
 @dataclass(frozen=True, slots=True)
 class ParserFailure:
-    """A run that is left out because its parser raised an error.
+    """A run, or files of no run yet, that are left out because code of their format failed.
 
     Attributes:
+        run_id: None for files that were not yet told apart into runs.
         input: The file that was read, or the first of several.
         more_inputs: How many further files it may have been.
         error: Type and text of the error, in one line.
@@ -43,7 +47,7 @@ class ParserFailure:
         trace: The traceback.
     """
 
-    run_id: str
+    run_id: str | None
     format: str
     input: str
     more_inputs: int
@@ -53,18 +57,43 @@ class ParserFailure:
 
 
 class ParserFailedError(Exception):
-    """A parser raised an error; carries the failure from a fence to the job of the run."""
+    """Code of a format raised an error; carries the failure from a fence to who leaves it out."""
 
     def __init__(self, failure: ParserFailure) -> None:
         super().__init__(failure.error)
         self.failure = failure
 
 
-class FencedParser:
-    """The parser of a run, with `ParserFailedError` in the place of every unexpected error.
+@contextmanager
+def fence(fmt: Format, inputs: Sequence[str], run_id: str | None = None) -> Iterator[None]:
+    """Raise `ParserFailedError` for every unexpected error of a format's code inside.
 
     Errors of tracelake, of the operating system and of memory, and interrupts, stay what they are.
+
+    Args:
+        inputs: Labels of the files that it is about.
     """
+    try:
+        yield
+    except BaseException as error:
+        if not _unexpected(error):
+            raise
+        text = f"{type(error).__name__}: {error}".partition("\n")[0]
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        failure = ParserFailure(
+            run_id,
+            fmt.name,
+            inputs[0],
+            len(inputs) - 1,
+            _cut(text, _ERROR),
+            f"{'/'.join(Path(at.filename).parts[-2:])}:{at.lineno}",
+            _cut("".join(traceback.format_exception(error)), _TRACE),
+        )
+        raise ParserFailedError(failure) from error
+
+
+class FencedParser:
+    """The parser of a run inside a fence: `ParserFailedError` stands for unexpected errors."""
 
     def __init__(self, plan: RunPlan, ledger: Ledger) -> None:
         self._plan = plan
@@ -104,30 +133,11 @@ class FencedParser:
                 return
             yield batch
 
-    @contextmanager
-    def fence(self) -> Iterator[None]:
-        """Raise `ParserFailedError` for an unexpected error inside."""
-        try:
-            yield
-        except BaseException as error:
-            if not _unexpected(error):
-                raise
-            raise ParserFailedError(self._failure(error)) from error
-
-    def _failure(self, error: BaseException) -> ParserFailure:
+    def fence(self) -> AbstractContextManager[None]:
+        """Fence code of the format about what was read last."""
         every = range(len(self._plan.sources))
         names = [self._plan.sources[i].entry.label for i in self._read or every]
-        text = f"{type(error).__name__}: {error}".partition("\n")[0]
-        at = traceback.extract_tb(error.__traceback__)[-1]
-        return ParserFailure(
-            self._plan.run_id,
-            self._plan.format.name,
-            names[0],
-            len(names) - 1,
-            _cut(text, _ERROR),
-            f"{'/'.join(Path(at.filename).parts[-2:])}:{at.lineno}",
-            _cut("".join(traceback.format_exception(error)), _TRACE),
-        )
+        return fence(self._plan.format, names, self._plan.run_id)
 
 
 def _cut(text: str, letters: int) -> str:
@@ -135,21 +145,21 @@ def _cut(text: str, letters: int) -> str:
 
 
 def parsers_failed(failures: Sequence[ParserFailure]) -> InputError | None:
-    """Return the error for runs that a parser failed on; None if there are none."""
+    """Return the error for what is left out because code of a format failed; None for nothing."""
     if not failures:
         return None
     named = [
         f"\n  {one.input}{f' and {one.more_inputs} more' if one.more_inputs else ''}"
-        f" ({one.format}, run {one.run_id}): {one.error}, in {one.place}"
+        f" ({one.format}{f', run {one.run_id}' if one.run_id else ''}): {one.error},"
+        f" in {one.place}"
         for one in failures[:_NAMED]
     ]
-    more = (
-        f"\n  ... and {counted(len(failures) - _NAMED, 'run')} more"
-        if len(failures) > _NAMED
-        else ""
-    )
+    more = f"\n  ... and {len(failures) - _NAMED:,} more" if len(failures) > _NAMED else ""
+    runs = sum(one.run_id is not None for one in failures)
+    files = sum(1 + one.more_inputs for one in failures if one.run_id is None)
+    left = [counted(n, what) for n, what in ((runs, "run"), (files, "file")) if n]
     error = InputError(
-        f"{counted(len(failures), 'run')} left out, because tracelake's reader of the format"
+        f"{' and '.join(left)} left out, because tracelake's reader of the format"
         f" failed; this is a fault of the reader, not of the input{''.join(named)}{more}",
         hint="report it with these lines and, if you may, the file (TRACELAKE_TRACEBACK=1 prints"
         " the traceback); all other runs are in the lake, and the next ingest tries again",

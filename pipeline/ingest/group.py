@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from tracelake.ingest.fence import PARSER_FAILED, ParserFailedError, fence
 from tracelake.ingest.identity import (
     content_hash,
     feeding_order,
@@ -28,7 +29,7 @@ from tracelake.ingest.known_inputs import (
 )
 from tracelake.ingest.options import Options
 from tracelake.ingest.run_plan import RunPlan, Status
-from tracelake.ingest.sniff import InputFile, Sniffed
+from tracelake.ingest.sniff import InputFile, Sniffed, skips_of
 from tracelake.inputs.streams import FileRef
 from tracelake.lake import RunEntry, label_of
 
@@ -37,7 +38,10 @@ _Duplicates = tuple[tuple[InputFile, int], ...]
 
 
 def group(sniffed: Sniffed, options: Options, known: KnownInputs) -> list[RunPlan]:
-    """Return runs of the inputs in order of their first source, each compared with the lake."""
+    """Return runs of the inputs in order of their first source, each compared with the lake.
+
+    Files that their format fails to tell apart are added to the skipped inputs and the failures.
+    """
     return _Grouping(sniffed, options, known).plans()
 
 
@@ -48,7 +52,7 @@ class _Grouping:
         self._contents: dict[int, str | None] = {}
         # Further files with the content of one of a run, by identity of that one's entry.
         self._copies: dict[int, list[InputFile]] = defaultdict(list)
-        self._found = sniffed.files
+        self._sniffed = sniffed
         self._files = [[self._settle(c) for c in files] for files in sniffed.files]
         self._labels = {c.entry.label for files in self._files for c in files}
 
@@ -96,7 +100,9 @@ class _Grouping:
 
     def _packed_contents(self, location: str) -> dict[int, str | None]:
         """Return hashes of all files of a tar, by identity of their entries, in one pass."""
-        entries = [c.entry for found in self._found for c in found if c.entry.location == location]
+        entries = [
+            c.entry for found in self._sniffed.files for c in found if c.entry.location == location
+        ]
         hashes = packed_hashes(entries)
         return {id(entry): hashes[entry.position] for entry in entries}
 
@@ -110,7 +116,14 @@ class _Grouping:
             for found in by_format.values():
                 members = self._without_copies(found)
                 facts = [c.facts._replace(key=key) for key, c in enumerate(members)]
-                for one in members[0].format.group(facts, self._options.run_gap_seconds):
+                try:
+                    with fence(members[0].format, [c.entry.label for c in members]):
+                        runs = list(members[0].format.group(facts, self._options.run_gap_seconds))
+                except ParserFailedError as error:
+                    self._sniffed.failures.append(error.failure)
+                    self._sniffed.skips.extend(skips_of(found, PARSER_FAILED))
+                    continue
+                for one in runs:
                     sources = [members[named.key]._replace(facts=named) for named in one]
                     yield tuple(sorted(sources, key=feeding_order))
 

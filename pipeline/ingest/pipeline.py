@@ -11,9 +11,9 @@ from tracelake.base.errors import InputError, UsageError
 from tracelake.base.memory_limit import jobs_within, processors
 from tracelake.base.metrics import count, phase
 from tracelake.execution import Workers
-from tracelake.ingest.commit import commit_dates, commit_groups, commit_skips, skips_of
+from tracelake.ingest.commit import commit_dates, commit_groups, commit_skips
 from tracelake.ingest.duplicates import settle_duplicates
-from tracelake.ingest.fence import PARSER_FAILED, ParserFailure, parsers_failed
+from tracelake.ingest.fence import PARSER_FAILED, parsers_failed
 from tracelake.ingest.group import group
 from tracelake.ingest.job import RunResult
 from tracelake.ingest.known_inputs import KnownInputs, Record
@@ -22,7 +22,7 @@ from tracelake.ingest.parse import Progress, parse
 from tracelake.ingest.places import name_hosts
 from tracelake.ingest.report import IngestReport, unplaced
 from tracelake.ingest.run_plan import RunPlan, Status
-from tracelake.ingest.sniff import Sniffed, sniff
+from tracelake.ingest.sniff import Sniffed, skips_of, sniff
 from tracelake.inputs.discover import discover
 from tracelake.lake import Lake, Losses, Snapshot, dropped_runs, label_of, real_name
 
@@ -61,7 +61,7 @@ def ingest(
         sniffed, plans = _planned(inputs, lake.name, options, staging / "spool", lost)
         commit_dates(lake, plans)
         results, skips = [_unread(p) for p in plans if p.status not in _READ], sniffed.skips
-        failed: list[ParserFailure] = []
+        failed = sniffed.failures
         todo = {p.run_id: p for p in plans if p.status in _READ}
         with closing(
             parse([*todo.values()], options, staging, lake.name, width, workers, progress)
@@ -74,7 +74,7 @@ def ingest(
                     if result.failure:
                         failed.append(result.failure)
                     reason = PARSER_FAILED if result.failure else "no_records"
-                    skips.extend(skips_of(todo[result.run_id], reason))
+                    skips.extend(skips_of(todo[result.run_id].inputs, reason))
         read_again = {r.run_id for r in results if r.status is Status.UPDATED} & lost.keys()
         anew = losses is not None and any(part in losses.parts for part in lake.snapshot().skipped)
         labels = {c.entry.label for p in plans for c in p.inputs}
@@ -84,7 +84,7 @@ def ingest(
             )
     lake.agree(lambda: settle_duplicates(lake, lost.keys() - read_again))
     ordered = tuple(sorted(results, key=lambda r: r.run_id))
-    failures = tuple(sorted(failed, key=lambda f: f.run_id))
+    failures = tuple(sorted(failed, key=lambda f: (f.run_id or "", f.input)))
     places = tuple(unplaced(plans, options.hosts))
     report = IngestReport(ordered, tuple(skips), places, failures)
     count(**report.amounts)

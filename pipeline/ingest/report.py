@@ -64,7 +64,7 @@ class IngestReport:
     Attributes:
         skips: Inputs of no run, or of one that is left out.
         unplaced: Sentences about inputs that `--hosts` does not cover.
-        failures: Runs that are left out because a parser failed on them.
+        failures: What is left out because code of its format failed on it.
     """
 
     runs: tuple[RunResult, ...]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
 from tracelake.formats import Claim, FileFacts, Format, format_named, formats
+from tracelake.ingest.fence import PARSER_FAILED, ParserFailedError, ParserFailure, fence
 from tracelake.ingest.hosts import Place
 from tracelake.ingest.known_inputs import (
     ID_BYTES,
@@ -30,7 +32,7 @@ from tracelake.inputs.discover import Root, Skip, location_of
 from tracelake.inputs.heads import Head, open_heads
 from tracelake.inputs.sources import prefetch
 from tracelake.inputs.streams import FileRef, open_begun, strip_suffix
-from tracelake.storage import WIDTH
+from tracelake.storage import WIDTH, is_uri
 
 # What a record keeps of the parse.
 _FOUND = ("bytes", "lines", "content_hash", "duplicate_of")
@@ -82,11 +84,13 @@ class Sniffed:
 
     Attributes:
         covered: Locations of the folders and files that were looked at, as `location_of` has them.
+        failures: What code of a format failed on; these files are among the skipped ones.
     """
 
     files: list[list[InputFile]] = field(default_factory=list)
     skips: list[Record] = field(default_factory=list)
     covered: list[str] = field(default_factory=list)
+    failures: list[ParserFailure] = field(default_factory=list)
 
 
 def sniff(roots: Iterable[Root], options: Options, known: KnownInputs) -> Sniffed:
@@ -166,10 +170,15 @@ class _Sniffer:
         if isinstance(item, Skip):
             return item
         entry, head = item
-        fmt = self._forced or _choose(head)
-        if isinstance(fmt, str):
-            return Skip(entry.path, entry.member, fmt)
-        base = fmt.facts(strip_suffix(entry.label), head)
+        try:
+            fmt = self._forced or _choose(entry.label, head)
+            if isinstance(fmt, str):
+                return Skip(entry.path, entry.member, fmt)
+            with fence(fmt, [entry.label]):
+                base = fmt.facts(strip_suffix(entry.label), head)
+        except ParserFailedError as error:
+            self.sniffed.failures.append(error.failure)
+            return Skip(entry.path, entry.member, PARSER_FAILED, lasting=False)
         facts, place = self._overrides.apply(base)
         head_hash = hashlib.sha256(head[:ID_BYTES]).hexdigest()
         return InputFile(entry, fmt, base, facts, head_hash, beginnings_of(head), place)
@@ -208,14 +217,31 @@ def _opening(
     return None if isinstance(item, Skip) or known else partial(open_begun, item.location)
 
 
-def _choose(head: bytes) -> Format | str:
-    """Return the format with the strongest claim, or the reason why there is none."""
+def _choose(label: str, head: bytes) -> Format | str:
+    """Return the format with the strongest claim, or the reason why there is none.
+
+    Raises:
+        ParserFailedError: A format failed on the head.
+    """
     best = Claim.NO
     chosen: Format | str = "no_format"
     for fmt in formats().values():
-        claim = fmt.sniff(head)
+        with fence(fmt, [label]):
+            claim = fmt.sniff(head)
         if claim > best:
             best, chosen = claim, fmt
         elif claim is best is not Claim.NO:
             chosen = "ambiguous"
     return chosen
+
+
+def skips_of(inputs: Iterable[InputFile], reason: str) -> Iterator[Record]:
+    """Yield the records of inputs that are left out; the next ingest reads them.
+
+    Args:
+        reason: A key of `SKIP_REASONS`.
+    """
+    for entry in (one.entry for one in inputs):
+        folder, name = os.path.split(entry.location)
+        location = location_of(folder if is_uri(folder) else os.path.realpath(folder), name)
+        yield skip_record(entry.path, entry.member, reason, location)

@@ -64,7 +64,8 @@ def campaign(count: int, seed: int, per_job: int = _PER_JOB) -> Campaign:
             lake, read, built = _job(Path(folder), inputs)
             runs += len(lake.snapshot().runs) - 1
             failed += [
-                (run.run_id, run.format, f"{run.error} in {run.place}") for run in read.failures
+                (one.run_id or one.input, one.format, f"{one.error} in {one.place}")
+                for one in read.failures
             ]
             failed += [(run.run_id, run.failed_model, run.message) for run in built.failed]
             changed += figures(lake, [run_id]) != expected
