@@ -17,6 +17,7 @@ from tracelake.base.errors import InputError, TracelakeError
 from tracelake.base.text import counted
 from tracelake.formats import Chunk, Format, Parser, RunFacts
 from tracelake.formats.ledger import Ledger
+from tracelake.inputs.streams import FileRef
 
 if TYPE_CHECKING:
     from tracelake.ingest.run_plan import RunPlan
@@ -65,13 +66,13 @@ class ParserFailedError(Exception):
 
 
 @contextmanager
-def fence(fmt: Format, inputs: Sequence[str], run_id: str | None = None) -> Iterator[None]:
+def fence(fmt: Format, inputs: Iterable[FileRef], run_id: str | None = None) -> Iterator[None]:
     """Raise `ParserFailedError` for every unexpected error of a format's code inside.
 
     Errors of tracelake, of the operating system and of memory, and interrupts, stay what they are.
 
     Args:
-        inputs: Labels of the files that it is about.
+        inputs: The files that it is about; looked at only for an error.
     """
     try:
         yield
@@ -80,11 +81,12 @@ def fence(fmt: Format, inputs: Sequence[str], run_id: str | None = None) -> Iter
             raise
         text = f"{type(error).__name__}: {error}".partition("\n")[0]
         at = traceback.extract_tb(error.__traceback__)[-1]
+        labels = [entry.label for entry in inputs]
         failure = ParserFailure(
             run_id,
             fmt.name,
-            inputs[0],
-            len(inputs) - 1,
+            labels[0],
+            len(labels) - 1,
             _cut(text, _ERROR),
             f"{'/'.join(Path(at.filename).parts[-2:])}:{at.lineno}",
             _cut("".join(traceback.format_exception(error)), _TRACE),
@@ -136,8 +138,8 @@ class FencedParser:
     def fence(self) -> AbstractContextManager[None]:
         """Fence code of the format about what was read last."""
         every = range(len(self._plan.sources))
-        names = [self._plan.sources[i].entry.label for i in self._read or every]
-        return fence(self._plan.format, names, self._plan.run_id)
+        read = (self._plan.sources[i].entry for i in self._read or every)
+        return fence(self._plan.format, read, self._plan.run_id)
 
 
 def _cut(text: str, letters: int) -> str:

@@ -117,7 +117,7 @@ class _Grouping:
                 members = self._without_copies(found)
                 facts = [c.facts._replace(key=key) for key, c in enumerate(members)]
                 try:
-                    with fence(members[0].format, [c.entry.label for c in members]):
+                    with fence(members[0].format, (c.entry for c in members)):
                         runs = list(members[0].format.group(facts, self._options.run_gap_seconds))
                 except ParserFailedError as error:
                     self._sniffed.failures.append(error.failure)

@@ -171,10 +171,10 @@ class _Sniffer:
             return item
         entry, head = item
         try:
-            fmt = self._forced or _choose(entry.label, head)
+            fmt = self._forced or _choose(entry, head)
             if isinstance(fmt, str):
                 return Skip(entry.path, entry.member, fmt)
-            with fence(fmt, [entry.label]):
+            with fence(fmt, [entry]):
                 base = fmt.facts(strip_suffix(entry.label), head)
         except ParserFailedError as error:
             self.sniffed.failures.append(error.failure)
@@ -217,7 +217,7 @@ def _opening(
     return None if isinstance(item, Skip) or known else partial(open_begun, item.location)
 
 
-def _choose(label: str, head: bytes) -> Format | str:
+def _choose(entry: FileRef, head: bytes) -> Format | str:
     """Return the format with the strongest claim, or the reason why there is none.
 
     Raises:
@@ -226,7 +226,7 @@ def _choose(label: str, head: bytes) -> Format | str:
     best = Claim.NO
     chosen: Format | str = "no_format"
     for fmt in formats().values():
-        with fence(fmt, [label]):
+        with fence(fmt, [entry]):
             claim = fmt.sniff(head)
         if claim > best:
             best, chosen = claim, fmt
