@@ -150,17 +150,32 @@ def build(
     full: Annotated[
         bool, typer.Option("--full", help="Compute all runs again, not only changed ones.")
     ] = False,
+    profile: Annotated[
+        bool,
+        typer.Option("--profile", help="Print how long each model took, the slowest first."),
+    ] = False,
     output_format: Annotated[
         OutputFormat | None,
-        typer.Option("--format", help="Print the result: a row per run computed or deleted."),
+        typer.Option(
+            "--format",
+            help="Print the result: a row per run computed or deleted, or per model (--profile).",
+        ),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Build the warehouse from the lake: base tables as views, models as tables."""
+    """Build the warehouse from the lake: base tables as views, models as tables.
+
+    --profile prints seconds of `compute_s` and `write_s` per relation, summed over batches of runs
+    that are computed at once, so they add up to more than the build took.
+    """
+    from tracelake.models import catalog
+
     opened, memory = open_lake(lake), engine.read_memory()
     with engine.start() as workers:
         built = bring_up(opened, memory, open_console(quiet=quiet), workers, full=full)
-    if output_format is not None:
+    if profile:
+        print_table(built.profile.table(catalog()), output_format or OutputFormat.TABLE, None)
+    elif output_format is not None:
         print_table(built.table(), output_format, None)
     if error := left_out(built.failed):
         raise error

@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from tracelake.models.catalog import Catalog, catalog
 from tracelake.models.failures import Failure
 from tracelake.models.fill import WarehouseWriter
 from tracelake.models.parts import ModelParts, PartRuns
+from tracelake.models.profile import Profile
 from tracelake.models.state import (
     State,
     examined,
@@ -48,6 +49,7 @@ class BuildResult:
         failed: Runs of the warehouse without figures, because a model failed on their data.
         notice: Why more was computed than what changed.
         lost: Run, part file and what is wrong with it: the run is left out.
+        profile: What each relation took that was computed.
     """
 
     built: tuple[str, ...]
@@ -58,6 +60,7 @@ class BuildResult:
     failed: tuple[Failure, ...] = ()
     notice: str | None = None
     lost: Sequence[tuple[str | None, str, str]] = ()
+    profile: Profile = field(default_factory=Profile)
 
     def table(self) -> pa.Table:
         """Return a row per run that was computed, that has no figures, or that was deleted."""
@@ -123,7 +126,8 @@ def build(
     )
     with lake.lock("warehouse"):
         done = lake.agree(lambda: _bring_up(lake, filler, full=full))
-    return replace(done, seconds=time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    return replace(done, seconds=seconds, profile=filler.profile)
 
 
 def _bring_up(lake: Lake, filler: WarehouseWriter, *, full: bool) -> BuildResult:

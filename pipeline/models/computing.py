@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import duckdb
 
@@ -15,6 +15,7 @@ from tracelake.models.catalog import Catalog
 from tracelake.models.compute import compute
 from tracelake.models.failures import FAILURES, IDENTITY, Failure, add_failures
 from tracelake.models.header import Model
+from tracelake.models.profile import Profile
 from tracelake.schema.tables import tables
 
 Keep = Callable[[str, str], None]
@@ -28,12 +29,14 @@ class Computing:
     Attributes:
         base: Directory or URI of the lake.
         keep: Called with every relation whose rows are kept, while it exists.
+        profile: Gets the times of relations.
     """
 
     con: duckdb.DuckDBPyConnection
     base: str
     models: Catalog
     keep: Keep
+    profile: Profile = field(default_factory=Profile)
 
     def batch(self, batch: Batch) -> None:
         """Compute all models per run of a batch, and read what the warehouse copies."""
@@ -43,9 +46,11 @@ class Computing:
         for name in read:
             select = batch.select(name, self.base, enums)
             kinds[name] = "TABLE" if name in batch.small else "VIEW"
-            self.con.execute(f"CREATE TEMP {kinds[name]} {quoted(name)} AS {select}")
+            with self.profile.computing(name):
+                self.con.execute(f"CREATE TEMP {kinds[name]} {quoted(name)} AS {select}")
         for name in self.models.copied:
-            self.keep(copy_of(name), f"temp.{quoted(name)}")
+            with self.profile.writing(name):
+                self.keep(copy_of(name), f"temp.{quoted(name)}")
         self.all(models, kinds)
 
     def left_out(self, batch: Batch, failures: Sequence[Failure]) -> None:
@@ -90,11 +95,13 @@ class Computing:
         kinds = dict(given)
         for model, read_last in zip(models, self._read_last(models), strict=True):
             with phase(f"build:{model.path.parent.name}"):
-                compute(self.con, model)
+                with self.profile.computing(model.name) as spent:
+                    spent.rows += compute(self.con, model)
                 if failures and model.name == FAILURES:
                     add_failures(self.con, failures)
                 if model.name in self.models.stored:
-                    self.keep(model.name, f"temp.{quoted(model.name)}")
+                    with self.profile.writing(model.name):
+                        self.keep(model.name, f"temp.{quoted(model.name)}")
             kinds[model.name] = "TABLE"
             for name in read_last:
                 self.con.execute(f"DROP {kinds.pop(name)} temp.{quoted(name)}")

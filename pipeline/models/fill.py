@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from tracelake.models.header import Model
 from tracelake.models.jobs import Job, compute_sent, computed, threads
 from tracelake.models.lost import lost_table
 from tracelake.models.parts import ModelParts, PartWriter
+from tracelake.models.profile import Profile
 from tracelake.models.state import CATALOG, State, attach, write_state
 from tracelake.schema.tables import Column, tables
 
@@ -52,6 +53,7 @@ class WarehouseWriter:
         memory_limit: Limit of each process as DuckDB spells it; None for a share of the machine's.
         threads: DuckDB's choice if None.
         workers: Workers that compute models per run; None for this process.
+        profile: Gets the times of models.
     """
 
     files: PartFiles
@@ -60,6 +62,7 @@ class WarehouseWriter:
     threads: int | None
     progress: Callable[[str], None]
     workers: Workers | None = None
+    profile: Profile = field(default_factory=Profile)
 
     def fill(
         self,
@@ -198,6 +201,7 @@ class WarehouseWriter:
                 if isinstance(found, RowsError):
                     failed.append(self._failure(snapshot, batch.run_ids[0], found))
                     continue
+                self.profile.add(found.spent)
                 for name, file in found.rows.items():
                     self._keep(con, name, f"read_parquet({literal(file)})")
                     if not found.uploaded:
@@ -392,7 +396,7 @@ class WarehouseWriter:
             elif writer:
                 writer.write(name, relation)
 
-        return Computing(con, self.files.base, self.models, keep)
+        return Computing(con, self.files.base, self.models, keep, self.profile)
 
     def _keep(self, con: duckdb.DuckDBPyConnection, name: str, relation: str) -> None:
         """Append the rows of a relation to a table of the warehouse, ordered as its model says."""

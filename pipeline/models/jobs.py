@@ -23,6 +23,7 @@ from tracelake.models.catalog import Catalog, catalog
 from tracelake.models.compute import connect
 from tracelake.models.computing import Computing
 from tracelake.models.parts import PartWriter
+from tracelake.models.profile import Profile, Spent
 from tracelake.schema.tables import tables
 
 
@@ -36,12 +37,14 @@ class Computed:
             driver finds them on its own disk.
         parts: Parts with rows of models, by their final path; see `PartWriter`.
         staged: Those that the driver has to move there.
+        spent: What each relation took.
     """
 
     rows: Mapping[str, str]
     uploaded: Sequence[str]
     parts: Sequence[str]
     staged: Mapping[str, Path]
+    spent: Mapping[str, Spent]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +200,7 @@ def compute_batch(
         running.joined(con),
     ):
         writer = PartWriter(con, models, folder)
+        profile = Profile()
 
         def keep(name: str, relation: str) -> None:
             running.go_on()
@@ -212,19 +216,19 @@ def compute_batch(
         part_files.mount(con)
         con.execute(models.macros)
         try:
-            Computing(con, job.base, models, keep).batch(batch)
+            Computing(con, job.base, models, keep, profile).batch(batch)
         except RowsError as error:
             return error
         if shared:
             staged = writer.staged if job.here else part_files.hand_in(writer.staged)
             rows = {name: str(path) for name, path in files.items()}
-            return Computed(rows, (), list(writer.staged), staged)
+            return Computed(rows, (), list(writer.staged), staged, profile.spent)
         own = f"{STAGING}/{job.folder.name}/{folder.name}"
         named = {f"{own}/{path.name}": path for path in files.values()}
         part_files.hand_in(named)
         staged = part_files.hand_in(writer.staged)
     rows = {name: f"{job.base}/{own}/{path.name}" for name, path in files.items()}
-    return Computed(rows, list(named), list(writer.staged), staged)
+    return Computed(rows, list(named), list(writer.staged), staged, profile.spent)
 
 
 def _selects(models: Catalog) -> dict[str, str]:
