@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import altair as alt
 import pytest
@@ -18,7 +21,7 @@ from tracelake.ingest import Options, ingest
 from tracelake.lake import Lake
 from tracelake.models import build
 from tracelake.output.html import write_report
-from tracelake.output.html.charts import KINDS, picture, read_series, spec
+from tracelake.output.html.charts import KINDS, picture, read_series, spec, vega
 from tracelake.output.html.links import rate_links
 from tracelake.output.html.reading import Warehouse
 
@@ -328,6 +331,17 @@ def test_a_figure_that_is_no_number_is_left_out(tmp_path: Path) -> None:
     series = drawn(lake, tmp_path / "page.html", "log")
     assert series["loss"]["loss"][1] is None
     assert series["loss"]["loss"][2] is not None
+
+
+def test_a_stored_spec_is_the_one_that_was_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(vega, "_specs", vega._specs.__wrapped__)
+    fresh, never = [spec.__wrapped__(kind) for kind in KINDS], Mock(side_effect=AssertionError)
+    assert fresh == [spec(kind) for kind in KINDS]
+    assert fresh == [spec.__wrapped__(replace(kind, draw=never)) for kind in KINDS]
+    assert json.dumps(fresh) == json.dumps([spec.__wrapped__(kind) for kind in KINDS])
 
 
 def test_every_kind_is_what_vega_lite_defines() -> None:

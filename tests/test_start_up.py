@@ -87,6 +87,8 @@ def test_a_command_imports_only_what_its_work_takes(
     on_lake = ["--lake", str(lake)]
     parsers, drawing = {"numba", "llvmlite", "isal"}, {"altair", "jinja2", "vl_convert", "polars"}
     assert not imported(["query", "SELECT 1", *on_lake]) & (parsers | drawing)
+    # The page of `run` has stored how its charts are drawn.
+    assert "altair" not in imported(["report", *on_lake, "-o", str(tmp_path / "page.html")])
     drawing.add("rich")  # which draws tables
     assert not imported(["build", *on_lake]) & (parsers | drawing)
     assert not imported(["ingest", str(archive), *on_lake]) & (drawing | {"duckdb"})

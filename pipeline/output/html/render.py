@@ -16,7 +16,8 @@ from tracelake import __version__
 from tracelake.base import figures
 from tracelake.base.text import counted, printable
 from tracelake.models import catalog, relation_columns
-from tracelake.output.html.cells import SPARK, head
+from tracelake.output.html.cell_html import cells_html
+from tracelake.output.html.cells import head
 from tracelake.output.html.charts import KINDS, library, spec
 from tracelake.output.html.content import Content
 from tracelake.output.html.palette import properties
@@ -42,14 +43,14 @@ _PAGE = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_PAGE.globals |= {"figures": figures, "counted": counted}
+_PAGE.globals |= {"figures": figures, "counted": counted, "cells_html": cells_html}
 
 
 def render_html(content: Content) -> str:
     """Return the page; the same content gives the same bytes."""
     drawn = any(content.series.values())
     script = (_FOLDER / "page.js").read_text(encoding="utf-8")
-    context = {"with_sql": _sources(), "spark": SPARK}
+    context = {"with_sql": _sources()}
     bodies = _bodies(content, context)
     return _PAGE.get_template("page.html").render(
         context,

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import altair as alt
+from tracelake.base.late import Late
 
-Drawing: TypeAlias = alt.Chart | alt.LayerChart
+if TYPE_CHECKING:
+    import altair as alt
+else:
+    alt = Late("altair")
+
+Drawing: TypeAlias = "alt.Chart | alt.LayerChart"
 
 # Name of the data set in a spec; the rows are added when it is drawn.
-ROWS = alt.NamedData("rows")
+ROWS = "rows"
 
 # A chart shows up to this many ranks; of more, it shows stages or a selection.
 CROWD = 32
@@ -44,6 +50,17 @@ class Kind:
     shows: Callable[[Series], bool] = lambda _: True
     canvas: bool = False
     wide: bool = False
+
+
+def plot(**properties: Any) -> alt.Chart:
+    """Return a chart of the rows, without marks."""
+    return alt.Chart(_rows(), **properties)
+
+
+@functools.cache
+def _rows() -> alt.NamedData:
+    """Return the one data set, which layers of a chart share only if it is the same object."""
+    return alt.NamedData(ROWS)
 
 
 def several(column: str) -> Callable[[Series], bool]:

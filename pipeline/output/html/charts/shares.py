@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import altair as alt
+from typing import TYPE_CHECKING
 
+from tracelake.base.late import Late
 from tracelake.output.html.charts.kind import (
-    ROWS,
     Drawing,
     Kind,
     colored,
     hint,
     labels,
     milliseconds,
+    plot,
     several,
     stages,
 )
@@ -19,6 +20,11 @@ from tracelake.output.html.links import PAGE_RATES
 from tracelake.output.html.palette import var
 from tracelake.output.html.reading import PAGE_RUNS
 from tracelake.output.html.shape import IN_MODEL
+
+if TYPE_CHECKING:
+    import altair as alt
+else:
+    alt = Late("altair")
 
 _COLLECTIVES = {
     "all_reduce": var("c0"),
@@ -53,7 +59,7 @@ _BANDWIDTH = f"""
 
 
 def _draw_bandwidth() -> Drawing:
-    base = alt.Chart(ROWS).encode(
+    base = plot().encode(
         alt.X(
             "bytes:Q",
             title="size (bytes)",
@@ -86,7 +92,7 @@ def _draw_bandwidth() -> Drawing:
     )
     lines = base.mark_line(strokeWidth=0.8).encode(alt.Detail(["group:N", "dtype:N"]))
     rated = (
-        alt.Chart(ROWS)
+        plot()
         .transform_filter("isValid(datum.rated)")
         .transform_aggregate(groupby=["rated", "rated_by"])
         .transform_window(place="row_number()")
@@ -130,7 +136,7 @@ def _draw_skew() -> Drawing:
         hint("max", "maximum (ms)", ",.3f"),
         hint("uncertainty", "clock uncertainty (ms)", ",.3f"),
     ]
-    base = alt.Chart(ROWS, height=alt.Step(19)).encode(
+    base = plot(height=alt.Step(19)).encode(
         labels(170),
         tooltip=shown,
     )
@@ -158,7 +164,7 @@ _LAYER_STAGES = f"""
 
 def _draw_layer_stages() -> Drawing:
     chart: alt.Chart = (
-        alt.Chart(ROWS, height=alt.Step(19))
+        plot(height=alt.Step(19))
         .mark_bar(stroke=var("paper"), strokeWidth=0.7)
         .encode(
             alt.X(
@@ -197,7 +203,7 @@ _SPLIT = f"""
 
 def _draw_split() -> Drawing:
     chart: alt.Chart = (
-        alt.Chart(ROWS)
+        plot()
         .mark_bar()
         .encode(
             stages(),
@@ -227,7 +233,7 @@ _BALANCE = f"""
 
 
 def _draw_balance() -> Drawing:
-    base = alt.Chart(ROWS).encode(stages())
+    base = plot().encode(stages())
     bars = base.mark_bar(color=var("c0")).encode(
         milliseconds("per micro-batch (ms)"),
         tooltip=[

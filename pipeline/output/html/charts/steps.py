@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-import altair as alt
-
+from tracelake.base.late import Late
 from tracelake.output.html.charts.kind import (
-    ROWS,
     Drawing,
     Kind,
     colored,
     hint,
     over_steps,
+    plot,
     several,
 )
 from tracelake.output.html.palette import var
 from tracelake.output.html.reading import PAGE_RUNS
 from tracelake.output.html.shape import IN_MODEL
+
+if TYPE_CHECKING:
+    import altair as alt
+else:
+    alt = Late("altair")
 
 # Maximum rows of a heat map; of more, neighbours share a row that shows the slowest of them.
 _HEAT_ROWS = 64
@@ -53,7 +58,7 @@ def _values(name: str, title: str) -> alt.Y:
 def _level(column: str) -> alt.Chart:
     """Return a layer without marks that keeps the scale at 10 % about the median: noise is flat."""
     chart: alt.Chart = (
-        alt.Chart(ROWS)
+        plot()
         .transform_aggregate(middle=f"median({column})")
         .transform_calculate(low="0.9 * datum.middle", high="1.1 * datum.middle")
         .transform_fold(["low", "high"])
@@ -65,7 +70,7 @@ def _level(column: str) -> alt.Chart:
 
 def _draw_steps() -> Drawing:
     shown = [hint("step", "step"), hint("last", "to step"), hint("ms", "ms", ",.2f")]
-    base = alt.Chart(ROWS).encode(over_steps(), _values("ms", "step (ms)"), tooltip=shown)
+    base = plot().encode(over_steps(), _values("ms", "step (ms)"), tooltip=shown)
     points = base.mark_point(filled=True, opacity=1).encode(
         color=alt.when("datum.outlier").then(alt.value(var("bad"))).otherwise(alt.value(var("c0"))),
         size=alt.when("datum.outlier").then(alt.value(50)).otherwise(alt.value(14)),
@@ -76,7 +81,7 @@ def _draw_steps() -> Drawing:
 def _draw_loss() -> Drawing:
     shown = [hint("step", "step"), hint("last", "to step"), hint("loss", "loss", ".5f")]
     chart: alt.Chart = (
-        alt.Chart(ROWS)
+        plot()
         .encode(over_steps(), _values("loss", "loss"), tooltip=shown)
         .mark_line(color=var("c1"), point=alt.OverlayMarkDef(size=14, color=var("c1")))
     )
@@ -139,7 +144,7 @@ def _heat(
     hues = [var(name) for name in colors.values()]
     scale = alt.Scale(domain=list(colors), range=hues, interpolate="rgb", clamp=True)
     chart: alt.Chart = (
-        alt.Chart(ROWS, height=alt.Step(13))
+        plot(height=alt.Step(13))
         .mark_rect()
         .encode(
             alt.X("step:O", title="step", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
@@ -174,27 +179,28 @@ _LAYERS = f"""
 """
 
 
-_LAYER_SHOWN = [
-    hint("layer", "layer"),
-    hint("step", "step"),
-    hint("last", "to step"),
-    hint("ms", "ms", ",.3f"),
-    hint("deviation", "vs. its median", "+.1%"),
-]
+def _layer_hints() -> list[alt.Tooltip]:
+    return [
+        hint("layer", "layer"),
+        hint("step", "step"),
+        hint("last", "to step"),
+        hint("ms", "ms", ",.3f"),
+        hint("deviation", "vs. its median", "+.1%"),
+    ]
 
 
 def _draw_layers() -> Drawing:
     colors = {"1": var("c1"), "2": var("c2"), "3": var("c0"), "0": var("other")}
     names = "{'0': 'others', '1': 'varies most', '2': 'second', '3': 'third'}[datum.label]"
     chart: alt.Chart = (
-        alt.Chart(ROWS)
+        plot()
         .mark_line(point=alt.OverlayMarkDef(size=10))
         .encode(
             over_steps(),
             _values("ms", "layer (ms)"),
             alt.Detail("layer:N"),
             colored("named", colors, labelExpr=names),
-            tooltip=_LAYER_SHOWN,
+            tooltip=_layer_hints(),
         )
     )
     return chart
@@ -203,7 +209,7 @@ def _draw_layers() -> Drawing:
 def _draw_layer_heat() -> Drawing:
     legend = alt.Legend(title="vs. its median", format="+.0%")
     colors = {-0.2: "cold", 0: "even", 0.2: "hot"}
-    return _heat("layer", "deviation", colors, legend, _LAYER_SHOWN)
+    return _heat("layer", "deviation", colors, legend, _layer_hints())
 
 
 _HISTORY = f"""
@@ -225,7 +231,7 @@ _HISTORY = f"""
 
 def _draw_history() -> Drawing:
     verdicts = {"regressed": var("bad"), "ok": var("c0"), "not_comparable": var("c5")}
-    base = alt.Chart(ROWS).encode(
+    base = plot().encode(
         alt.X(
             "date:T",
             title=None,
@@ -233,7 +239,7 @@ def _draw_history() -> Drawing:
         )
     )
     line = base.mark_line(color=var("other")).encode(_values("ms", "median step (ms)"))
-    usual = alt.Chart(ROWS).mark_rule(color=var("c1"), strokeDash=[4, 3])
+    usual = plot().mark_rule(color=var("c1"), strokeDash=[4, 3])
     usual = usual.encode(alt.Y("baseline:Q"))
     points = base.mark_point(filled=True, opacity=1).encode(
         alt.Y("ms:Q"),

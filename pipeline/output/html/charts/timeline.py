@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import altair as alt
+from typing import TYPE_CHECKING
 
-from tracelake.output.html.charts.kind import CROWD, ROWS, Drawing, Kind, colored, hint, labels
+from tracelake.base.late import Late
+from tracelake.output.html.charts.kind import CROWD, Drawing, Kind, colored, hint, labels, plot
 from tracelake.output.html.palette import var
 from tracelake.output.html.reading import PAGE_RUNS
+
+if TYPE_CHECKING:
+    import altair as alt
+else:
+    alt = Late("altair")
 
 _KINDS = {
     "forward": var("compute"),
@@ -205,7 +211,7 @@ _TIMELINE = f"""
 
 
 def _draw_timeline() -> Drawing:
-    base = alt.Chart(ROWS, height=alt.Step(20)).encode(
+    base = plot(height=alt.Step(20)).encode(
         alt.X(
             "t0:Q",
             title="ms since the step's first operation",

@@ -10,26 +10,52 @@ import functools
 import hashlib
 import json
 from importlib.metadata import version
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-import altair as alt
 import vl_convert
 
 from tracelake.base.disk_cache import DiskCache, places
+from tracelake.base.late import Late
 from tracelake.output.html.charts.kind import ROWS, Kind, Series
 from tracelake.output.html.palette import resolved, var
+
+if TYPE_CHECKING:
+    import altair as alt
+else:
+    alt = Late("altair")
 
 _WIDTH = 560
 _WIDE = 900
 _HEIGHT = 200
-_VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 _LIBRARY = "vega.js"
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 
 @functools.cache
 def spec(kind: Kind) -> dict[str, Any]:
-    """Return the Vega-Lite spec of a kind, without rows; its width fills its container."""
+    """Return the Vega-Lite spec of a kind, without rows; its width fills its container.
+
+    Cached on disk, because Altair takes longer than the rest of a small page.
+    """
+    if (kept := _specs().read(kind.name)) is not None:
+        return dict(json.loads(kept))
+    made = _made(kind)
+    _specs().write(kind.name, json.dumps(made).encode())
+    return made
+
+
+@functools.cache
+def _specs() -> DiskCache:
+    """Return the cache of what exactly this code draws."""
+    digest = hashlib.sha256(version("altair").encode())
+    folder = Path(__file__).resolve().parent
+    for source in (*sorted(folder.glob("*.py")), *sorted(folder.parent.glob("*.py"))):
+        digest.update(source.read_bytes())
+    return DiskCache("charts", digest.hexdigest()[:16], places())
+
+
+def _made(kind: Kind) -> dict[str, Any]:
     drawn = kind.draw()
     # In one call, because each call copies the whole spec. A test validates it against the schema,
     # which takes longer than drawing.
@@ -71,6 +97,11 @@ def _config() -> alt.Config:
     )
 
 
+def _vega_lite() -> str:
+    """Return the version of Vega-Lite that the specs are of, like 6.1."""
+    return ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+
+
 def picture(kind: Kind, series: Series, file_type: Literal["png", "svg"]) -> bytes:
     """Return a chart in light mode, as a file."""
     with_rows = resolved(
@@ -80,15 +111,17 @@ def picture(kind: Kind, series: Series, file_type: Literal["png", "svg"]) -> byt
                 "width": _WIDE if kind.wide else _WIDTH,
                 "background": "white",
                 "padding": 8,
-                "datasets": {ROWS.name: rows_of(series)},
+                "datasets": {ROWS: rows_of(series)},
             }
         )
     )
     if file_type == "svg":
-        svg: str = vl_convert.vegalite_to_svg(with_rows, vl_version=_VERSION, allowed_base_urls=[])
+        svg: str = vl_convert.vegalite_to_svg(
+            with_rows, vl_version=_vega_lite(), allowed_base_urls=[]
+        )
         return svg.encode()
     png: bytes = vl_convert.vegalite_to_png(
-        with_rows, vl_version=_VERSION, allowed_base_urls=[], scale=2
+        with_rows, vl_version=_vega_lite(), allowed_base_urls=[], scale=2
     )
     return png
 
@@ -117,10 +150,10 @@ def rows_of(series: Series) -> list[dict[str, Any]]:
 @functools.cache
 def library() -> str:
     """Return the script that draws specs, as `vegaEmbed`. Cached on disk: bundling takes 2 s."""
-    asked = f"{version('vl-convert-python')} {_VERSION} {_SNIPPET}"
+    asked = f"{version('vl-convert-python')} {version('altair')} {_SNIPPET}"
     kept = DiskCache("vega", hashlib.sha256(asked.encode()).hexdigest()[:16], places())
     if (bundled := kept.read(_LIBRARY)) is not None:
         return bundled.decode()
-    script: str = vl_convert.javascript_bundle(_SNIPPET, vl_version=_VERSION)
+    script: str = vl_convert.javascript_bundle(_SNIPPET, vl_version=_vega_lite())
     kept.write(_LIBRARY, script.encode())
     return script

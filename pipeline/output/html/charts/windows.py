@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import altair as alt
+from typing import TYPE_CHECKING
 
 from tracelake.base.figures import label
+from tracelake.base.late import Late
 from tracelake.output.html.charts.kind import (
     CROWD,
-    ROWS,
     Drawing,
     Kind,
     colored,
     hint,
     labels,
     milliseconds,
+    plot,
     several,
     stages,
 )
 from tracelake.output.html.palette import var
 from tracelake.output.html.reading import PAGE_RUNS
 from tracelake.output.html.shape import STEADY, WINDOW_PARTS
+
+if TYPE_CHECKING:
+    import altair as alt
+else:
+    alt = Late("altair")
 
 PARTS = {label(part): var(color) for part, color in WINDOW_PARTS.items()}
 _IDLE = {"warmup": var("recv"), "steady": var("comm"), "cooldown": var("gap")}
@@ -67,7 +73,7 @@ _WINDOWS = f"""
 
 
 def _draw_windows() -> Drawing:
-    base = alt.Chart(ROWS, height=alt.Step(17)).encode(labels(150))
+    base = plot(height=alt.Step(17)).encode(labels(150))
     bars = base.mark_bar().encode(
         alt.X("ms:Q", title="window (ms)", axis=alt.Axis(grid=False, tickCount=10)),
         colored("part", PARTS),
@@ -102,7 +108,7 @@ _STAGES = f"""
 
 
 def _draw_stages() -> Drawing:
-    base = alt.Chart(ROWS).encode(stages())
+    base = plot().encode(stages())
     beside = base.encode(alt.XOffset("basis:N"))
     bars = beside.mark_bar().encode(
         alt.Y("bubble:Q", title="bubble", axis=alt.Axis(format="%"), scale=alt.Scale(zero=True)),
@@ -134,7 +140,7 @@ _PHASES = f"""
 
 def _draw_phases() -> Drawing:
     chart: alt.Chart = (
-        alt.Chart(ROWS)
+        plot()
         .mark_bar()
         .encode(
             stages(),

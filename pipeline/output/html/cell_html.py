@@ -1,0 +1,59 @@
+"""Write the cells of a table as HTML: a large page has 100,000, too many for a template."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from markupsafe import Markup, escape
+
+from tracelake.base.text import printable
+from tracelake.output.html.cells import SPARK, Bar, Cell
+
+
+def cells_html(cells: Iterable[Cell]) -> Markup:
+    """Return the cells of a row; texts are escaped and have no control characters.
+
+    Example:
+        >>> cells_html([Cell("a < b", look="num")])
+        Markup('<td class="num">a &lt; b</td>')
+    """
+    return Markup("".join(map(_cell, cells)))
+
+
+def _cell(cell: Cell) -> str:
+    if cell.bar:
+        opened, bar = f'<td class="{_safe(cell.look)} barred"', _bar(cell.bar)
+    else:
+        opened, bar = f'<td class="{_safe(cell.look)}"' if cell.look else "<td", ""
+    if cell.title:
+        opened += f' title="{_safe(cell.title)}"'
+    if cell.sort is not None:
+        opened += f' data-v="{cell.sort}"'
+    return f"{opened}>{_inside(cell)}{bar}</td>"
+
+
+def _inside(cell: Cell) -> str:
+    if cell.parts:
+        pieces = "".join(
+            f'<i class="p{part.number}" style="width:{part.width}%"'
+            f' title="{_safe(part.title)}"></i>'
+            for part in cell.parts
+        )
+        return f'<span class="stack" aria-hidden="true">{pieces}</span>'
+    if cell.spark:
+        width, height = SPARK
+        return (
+            f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img"'
+            f' aria-label="{_safe(cell.title or "")}"><polyline points="{cell.spark}"/></svg>'
+        )
+    text = _safe(cell.text)
+    return f'<a href="#{_safe(cell.link)}">{text}</a>' if cell.link else text
+
+
+def _bar(bar: Bar) -> str:
+    mark = "" if bar.mark is None else f'<b style="left:{bar.mark}%"></b>'
+    return f'<span class="bar" aria-hidden="true"><i style="width:{bar.width}%"></i>{mark}</span>'
+
+
+def _safe(text: str) -> str:
+    return str(escape(printable(text)))
