@@ -58,7 +58,7 @@ def ingest(
     lost = losses.runs if losses else {}
     lake.adopt_packs()
     with lake.staging("ingest") as staging:
-        sniffed, plans = _planned(inputs, lake.name, options, staging / "spool", lost)
+        sniffed, plans = _planned(inputs, lake, lake.name, options, staging / "spool", lost)
         commit_dates(lake, plans)
         results, skips = [_unread(p) for p in plans if p.status not in _READ], sniffed.skips
         failed = sniffed.failures
@@ -102,18 +102,18 @@ def plan(
         InputError: A name matches nothing.
         UsageError: An option is wrong.
     """
-    sniffed, plans = _planned(inputs, lake_name, options, spool)
+    sniffed, plans = _planned(inputs, Lake.find(lake_name), lake_name, options, spool)
     return plans, sniffed.skips
 
 
 def _planned(
     inputs: Sequence[str],
+    lake: Lake | None,
     lake_name: str,
     options: Options,
     spool: Path,
     lost: Collection[str] = (),
 ) -> tuple[Sniffed, list[RunPlan]]:
-    lake = Lake.find(lake_name)
     snapshot = lake.snapshot() if lake else Snapshot({}, ())
     skipped, dropped = (lake.skipped_inputs(), dropped_runs(lake)) if lake else ((), {})
     known = KnownInputs(snapshot, skipped, dropped, lost)

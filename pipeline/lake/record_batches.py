@@ -72,20 +72,23 @@ def joined(batches: Sequence[pa.RecordBatch], rows: int) -> pa.Table:
 
 def _multiples(batches: Sequence[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
     """Yield the same rows in batches of a multiple of `rows`; the last one may be smaller."""
-    rest = batches[0].slice(0, 0)
+    rest: list[pa.RecordBatch] = []
+    held = 0
     for batch in batches:
-        start = min(-rest.num_rows % rows, batch.num_rows)
-        if rest.num_rows:
-            rest = pa.concat_batches([rest, batch.slice(0, start)])
-            if rest.num_rows < rows:
+        start = min(-held % rows, batch.num_rows)
+        if rest:
+            rest.append(batch.slice(0, start))
+            held += start
+            if held < rows:
                 continue
-            yield rest
+            yield pa.concat_batches(rest)
         stop = batch.num_rows - (batch.num_rows - start) % rows
         if start < stop:
             yield batch.slice(start, stop - start)
-        rest = batch.slice(stop)
-    if rest.num_rows:
-        yield rest
+        held = batch.num_rows - stop
+        rest = [batch.slice(stop)] if held else []
+    if rest:
+        yield pa.concat_batches(rest)
 
 
 def _no_rows_of(names: list[str]) -> pa.DictionaryArray:

@@ -113,7 +113,7 @@ def step_rows(source_id: int, records: Records, copies: npt.NDArray[np.int32]) -
     arrays = [
         pa.array(np.ascontiguousarray(columns[field.name], field.type.to_pandas_dtype()))
         if field.name in columns
-        else pa.nulls(records.size, field.type)
+        else arrow.nothing(field.type, records.size)
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -21,6 +21,8 @@ def doubt(pieces: npt.NDArray[np.void], out: npt.NDArray[np.void]) -> bool:
     ever does.
     """
     rows = np.flatnonzero(pieces["kind"] == LAYER)
+    if (out["how"][rows] == BLOCK).all():
+        return False
     given = rows[out["how"][rows] != REJECTED]
     if np.unique(out["step"][given]).size >= _ENOUGH_STEPS:
         return False
