@@ -25,7 +25,7 @@ from tracelake.schema.tables import SCHEMA_VERSION, tables
 from tracelake.warehouse import run_query
 
 FIXTURES = Path(__file__).parent / "fixtures"
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parent / "formats"
 VERSION = f"{MANIFEST_VERSION}.{SCHEMA_VERSION}.{WAREHOUSE_VERSION}"
 INPUTS = ("rank_trace/pipelined_step", "optimus/merged_ranks", "aicb_workload/variants")
 LATER_INPUT = "rank_trace/simulated_ranks"

@@ -1,4 +1,4 @@
-"""Golden cases: tests/golden/<format>/<case>/ with `input/` and `expected.json`.
+"""Golden cases: tests/formats/<format>/<case>/ with `input/` and `expected.json`.
 
 `expected.json` is a list of runs, each with its files, facts, line accounts, rejects, faults and
 rows by table, one row per line; what is NULL or empty is left out. A case may have `given.json`,
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.parsing import Parsed, ParsedRun, parse
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parent / "formats"
 
 
 def cases() -> list[Path]:

@@ -1,9 +1,9 @@
 """Write traces of the PyTorch profiler: a pipeline of two ranks, on the CPU. For torch 2.13, 2.15.
 
-The case `pipeline` of tests/golden/kineto is cut from such traces: two steps, annotations only::
+The case `pipeline` of tests/formats/kineto is cut from such traces: two steps, annotations only::
 
     torchrun --nproc-per-node 2 tests/kineto_traces.py FOLDER GPipe
-    python tests/kineto_traces.py cut FOLDER tests/golden/kineto/pipeline/input
+    python tests/kineto_traces.py cut FOLDER tests/formats/kineto/pipeline/input
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Write a progress bar of NeMo's shape, with Lightning. Used with lightning 2.6.6, torch 2.13.0.
 
-NeMo's bar is Lightning's with these values. The case `nemo_bars` of tests/golden/training_log is
+NeMo's bar is Lightning's with these values. The case `nemo_bars` of tests/formats/training_log is
 cut from this run of two epochs with 1,010 steps each::
 
     python tests/nemo_bars.py > bar.log
-    python tests/nemo_bars.py cut bar.log tests/golden/training_log/nemo_bars/input/bar.log
+    python tests/nemo_bars.py cut bar.log tests/formats/training_log/nemo_bars/input/bar.log
 """
 
 from __future__ import annotations

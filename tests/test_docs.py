@@ -70,5 +70,5 @@ def test_every_command_has_help_docs_and_a_test(name: str) -> None:
     command.make_context(name, given)  # type: ignore[attr-defined]
     hidden = command.hidden  # type: ignore[attr-defined]
     assert hidden or f"tracelake {name}" in (docs.ROOT / "README.md").read_text(encoding="utf-8")
-    tests = (docs.ROOT / "tests").glob("test_*.py")
+    tests = (docs.ROOT / "tests").rglob("test_*.py")
     assert any(f'"{name}"' in test.read_text(encoding="utf-8") for test in tests)

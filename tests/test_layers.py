@@ -54,6 +54,13 @@ def test_imports_go_only_to_the_left(path: Path) -> None:
     assert {name for name in imported_rooms(path) if ROOMS.index(name) > place} == set()
 
 
+def test_tests_are_in_the_folder_of_a_room_or_concern_several() -> None:
+    tests = ROOT / "tests"
+    folders = {path.relative_to(tests).parts[0] for path in tests.glob("*/**/test_*.py")}
+    assert folders <= set(ROOMS)
+    assert folders
+
+
 FORMATS = [path.parent for path in (ROOT / "pipeline" / "formats").glob("*/__init__.py")]
 
 

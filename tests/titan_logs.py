@@ -1,10 +1,10 @@
 """Write structured logs with torchtitan's logger. Used with torchtitan 0.3.0 and torch 2.13.0.
 
 Two ranks train a small model on the CPU. The spans and their nesting are those of torchtitan's
-trainer, which itself wants a GPU. The case `two_ranks` of tests/golden/torchtitan_spans is::
+trainer, which itself wants a GPU. The case `two_ranks` of tests/formats/torchtitan_spans is::
 
     torchrun --nproc-per-node 2 tests/titan_logs.py FOLDER
-    python tests/titan_logs.py cut FOLDER tests/golden/torchtitan_spans/two_ranks/input
+    python tests/titan_logs.py cut FOLDER tests/formats/torchtitan_spans/two_ranks/input
 """
 
 from __future__ import annotations

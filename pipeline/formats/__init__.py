@@ -1,8 +1,8 @@
 """Define the contract of a format, and the registry: every module here that ends in `FORMAT`.
 
-A format is one file here and one folder in `tests/golden/`; `tracelake.formats.lines` has the frame
-of formats whose lines are told apart by expressions. Another distribution brings a format as an
-entry point of the group `tracelake.formats`. Ingest drives it in this order::
+A format is one file here and one folder in `tests/formats/`; `tracelake.formats.lines` has the
+frame of formats whose lines are told apart by expressions. Another distribution brings a format as
+an entry point of the group `tracelake.formats`. Ingest drives it in this order::
 
     sniff(head)                      does this file belong to me?
     facts(path, head) per file       what do name and first bytes say?

@@ -20,7 +20,7 @@ from tests.parsing import parse
 from tests.traces import trace, trace_name, write
 from tracelake.formats import HEAD_BYTES, Claim, Format, formats
 
-_BESIDE = Path(__file__).resolve().parent.parent.parent / "shared" / "field"
+_BESIDE = ROOT.parent / "shared" / "field"
 _PREFIX = re.compile(r"^(\[\d+,\d+\]<stdout>:| *\d+: ?)")
 _RECORD = re.compile(r"iteration +(\d+) */ *\d+ *\|(.*)")
 _HEAD = "# nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 5 iters: 20\n"
@@ -82,7 +82,7 @@ def test_a_number_that_its_column_cannot_hold_rejects_its_line(
 def test_a_document_with_a_value_that_no_column_can_hold_is_rejected(
     tracelake: Command, tmp_path: Path, value: str, reason: str
 ) -> None:
-    text = (ROOT / "tests/golden/nccl_tests_json/documents/input/whole.json").read_text()
+    text = (ROOT / "tests/formats/nccl_tests_json/documents/input/whole.json").read_text()
     harmed, changed = re.subn(r'"nwrong": *[^,}]+', f'"nwrong": {value}', text, count=1)
     assert changed
     archive = write(tmp_path / "archive", {"harmed.json": harmed, "good.json": text})

@@ -118,7 +118,7 @@ def test_a_run_whose_parser_fails_costs_itself_alone(
     (failure,) = report.failures
     assert (failure.input, failure.format) == (f"{MARK}.txt", "aicb_workload")
     assert failure.error == "ValueError: it cannot be"
-    assert failure.place.startswith("tests/test_parser_failures.py:")
+    assert failure.place.startswith("ingest/test_parser_failures.py:")
     assert rows(lake, "skipped", "path, reason") == [(f"{MARK}.txt", "parser_failed")]
     assert len(Lake.open(lake).snapshot().runs) == 4
     assert not list((lake / "_staging").iterdir())
@@ -283,7 +283,7 @@ def test_the_command_names_file_format_and_error_and_does_the_rest(
     assert (first.code, "Traceback" in first.err) == (3, False)
     assert "error: 1 run left out, because tracelake's reader of the format failed" in first.err
     assert f"  {MARK}.txt (aicb_workload, run {MARK}-" in first.err
-    assert "): ValueError: it cannot be, in tests/test_parser_failures.py:" in first.err
+    assert "): ValueError: it cannot be, in ingest/test_parser_failures.py:" in first.err
     assert "report it" in first.err
     assert (
         "error: 2 gates of 2 failed\n  faults: 1 file\n    no run: raises.txt: trace" in first.err
@@ -361,5 +361,5 @@ def test_a_run_that_is_in_the_lake_stays_where_its_file_cannot_be_looked_at(
     told = tracelake("ingest", folder, "--lake", lake)
     assert told.code == 3
     assert "error: 1 file left out, because tracelake's reader of the format failed" in told.err
-    assert f"job/{trace_name(1)} (rank_trace): ValueError: no, in tests/" in told.err
+    assert f"job/{trace_name(1)} (rank_trace): ValueError: no, in ingest/" in told.err
     assert rows(lake, "ops", "*", "ORDER BY ALL") == before

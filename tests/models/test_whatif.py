@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import Command
+from tests.conftest import ROOT, Command
 from tests.lakes import ingest_and_build
 from tests.reference.straggler_analysis import Layout, trace
 from tracelake.base.errors import ContractError
@@ -325,5 +325,4 @@ def test_runs_without_operations_load_no_kernel(tmp_path: Path) -> None:
         f"ingest_and_build(Path({str(tmp_path / 'logs')!r}), Path({str(tmp_path / 'lake')!r}));"
         "sys.exit('tracelake.models.replay' in sys.modules)"
     )
-    root = Path(__file__).parent.parent
-    subprocess.run([sys.executable, "-c", script], cwd=root, check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=120)

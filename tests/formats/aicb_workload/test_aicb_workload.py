@@ -645,7 +645,7 @@ def test_any_plan_reads_as_the_reference_reads_it(raw: bytes, block_size: int) -
 
 @pytest.mark.parametrize("name", ["moe.txt", "customized.txt"])
 def test_damaged_plans_read_as_the_reference_reads_them(name: str) -> None:
-    raw = (Path(__file__).parent / "golden" / FORMAT / "variants" / "input" / name).read_bytes()
+    raw = (Path(__file__).parent / "variants" / "input" / name).read_bytes()
     chance = random.Random(20)
     for _ in range(150):
         damaged = bytearray(raw)

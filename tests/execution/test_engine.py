@@ -24,7 +24,7 @@ import duckdb
 import pytest
 from distributed import Client, LocalCluster
 
-from tests.conftest import Command
+from tests.conftest import SAMPLE, Command
 from tests.object_store import ObjectStore, object_store
 from tests.traces import op, trace, trace_name, write
 from tests.traces import plan as workload
@@ -158,7 +158,7 @@ def packed(files: dict[str, str]) -> bytes:
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs of every format, in files, compressed, in a tar; with lines and a file that are bad."""
     folder = tmp_path_factory.mktemp("archive")
-    shutil.copytree(Path(__file__).parent.parent / "data" / "sample", folder / "sample")
+    shutil.copytree(SAMPLE, folder / "sample")
     members = {f"job{n}/{trace_name(n % 2)}": trace(n % 2, start=99.0 * n) for n in range(2)}
     return write(
         folder,

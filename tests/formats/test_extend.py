@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.inputs.test_inputs import ACCOUNTED
 from tests.lakes import rows
 from tests.line_formats import printed_files, printed_input
-from tests.test_inputs import ACCOUNTED
 from tracelake.base.errors import ContractError
 from tracelake.formats import formats
 from tracelake.schema.format_names import format_names

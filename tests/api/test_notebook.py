@@ -1,6 +1,6 @@
 """The notebook of the documentation answers on the sample, and shows what it answered.
 
-`python -m tests.test_notebook` runs it and writes its outputs into the file.
+`python -m tests.api.test_notebook` runs it and writes its outputs into the file.
 """
 
 from __future__ import annotations

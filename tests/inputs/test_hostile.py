@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from tests.conftest import Command
+from tests.inputs.test_inputs import ACCOUNTED, COMPRESSORS, tar, zipped
 from tests.lakes import rows, run_ingest, statuses
 from tests.parsing import parse
-from tests.test_inputs import ACCOUNTED, COMPRESSORS, tar, zipped
 from tests.traces import op, plan, trace, trace_name, write
 from tracelake.base.errors import UsageError
 from tracelake.ingest import DecompressionLimit
