@@ -327,10 +327,14 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_batches, "_BATCH_BYTES", -1)
 
 
-@pytest.mark.usefixtures("small_batches")
 def test_workers_compute_the_warehouse_that_threads_compute(
-    local: tuple[Path, IngestReport], workers: Workers, kill: Kill, tmp_path: Path
+    local: tuple[Path, IngestReport],
+    workers: Workers,
+    kill: Kill,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(model_batches, "_BATCH_BYTES", 8 << 10)  # several, some of many runs
     lakes = [Path(shutil.copytree(local[0], tmp_path / name)) for name in ("threads", "workers")]
     said: list[str] = []
     kill(ONCE_IN_BUILD)
