@@ -16,7 +16,7 @@ import shutil
 import stat
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 _DAY = 86_400
@@ -77,6 +77,14 @@ class DiskCache:
                     self._stamp(folder)
                     return result
         return None
+
+    def made(self, name: str, make: Callable[[], bytes]) -> bytes:
+        """Return the result of that name; make and store it if there is none."""
+        result = self.read(name)
+        if result is None:
+            result = make()
+            self.write(name, result)
+        return result
 
     def write(self, name: str, result: bytes) -> None:
         """Store a result if possible; `trouble` says why not."""

@@ -83,8 +83,11 @@ def skipped_damage(content: Any) -> str | None:
             _misfit(one, {**_STAT, "formats": str}) for one in content["inputs"] if "size" in one
         )
         or _misnamed(None, {"skipped": content["parts"]})
-        or (content["inputs"] and not content["parts"] and "it has inputs, but no rows of them")
-        or None
+        or (
+            "it has inputs, but no rows of them"
+            if content["inputs"] and not content["parts"]
+            else None
+        )
     )
 
 
@@ -99,9 +102,10 @@ def _of_run(run_id: str, run: Mapping[str, Any]) -> str | None:
     version = run["options"].get("schema", SCHEMA_VERSION)
     if not isinstance(version, int):
         return f"runs.{run_id}.options.schema has the wrong type: {str(version)[:40]!r}"
-    if not run["sources"] and "format" in run["options"]:
-        return f"runs: {run_id}: it was read, but from no input"
-    if run["sources"] and (wrong := _misfit(run["options"], _OPTIONS)):
+    if not run["sources"]:
+        read = "format" in run["options"]
+        return f"runs: {run_id}: it was read, but from no input" if read else None
+    if wrong := _misfit(run["options"], _OPTIONS):
         return f"runs: {run_id}: options: {wrong}"
     for source in run["sources"]:
         if wrong := _source_damage(source):

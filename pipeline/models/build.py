@@ -126,8 +126,7 @@ def build(
     )
     with lake.lock("warehouse"):
         done = lake.agree(lambda: _bring_up(lake, filler, full=full))
-    seconds = time.perf_counter() - started
-    return replace(done, seconds=seconds, profile=filler.profile)
+    return replace(done, seconds=time.perf_counter() - started, profile=filler.profile)
 
 
 def _bring_up(lake: Lake, filler: WarehouseWriter, *, full: bool) -> BuildResult:

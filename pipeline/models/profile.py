@@ -31,7 +31,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What relations took, by name. Jobs have one each, which the command adds up."""
+    """Hold what relations took, by name. Jobs have one each, which the command adds up."""
 
     spent: dict[str, Spent] = field(default_factory=lambda: defaultdict(Spent))
 

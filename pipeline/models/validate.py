@@ -67,17 +67,18 @@ class Proof:
         Raises:
             ContractError: See `of`.
         """
+
+        def prove() -> bytes:
+            proof = cls.of(models, macros, macros_path)
+            inputs = {name: sorted(read) for name, read in proof.inputs.items()}
+            return json.dumps({"inputs": inputs, "columns": proof.columns}).encode()
+
         kept = DiskCache("models", _version(models, macros), places())
-        if found := kept.read(_FILE):
-            content = json.loads(found)
-            return cls(
-                {name: frozenset(read) for name, read in content["inputs"].items()},
-                {name: tuple(shown) for name, shown in content["columns"].items()},
-            )
-        proof = cls.of(models, macros, macros_path)
-        inputs = {name: sorted(read) for name, read in proof.inputs.items()}
-        kept.write(_FILE, json.dumps({"inputs": inputs, "columns": proof.columns}).encode())
-        return proof
+        content = json.loads(kept.made(_FILE, prove))
+        return cls(
+            {name: frozenset(read) for name, read in content["inputs"].items()},
+            {name: tuple(shown) for name, shown in content["columns"].items()},
+        )
 
 
 def _version(models: Mapping[str, Model], macros: str) -> str:

@@ -5,14 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-from tracelake.base.late import Late
-
-if TYPE_CHECKING:
-    import altair as alt
-else:
-    alt = Late("altair")
+from tracelake.output.html.charts.late_altair import alt
 
 Drawing: TypeAlias = "alt.Chart | alt.LayerChart"
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tracelake.base.late import Late
 from tracelake.output.html.charts.kind import (
     Drawing,
     Kind,
@@ -16,15 +13,11 @@ from tracelake.output.html.charts.kind import (
     several,
     stages,
 )
+from tracelake.output.html.charts.late_altair import alt
 from tracelake.output.html.links import PAGE_RATES
 from tracelake.output.html.palette import var
 from tracelake.output.html.reading import PAGE_RUNS
 from tracelake.output.html.shape import IN_MODEL
-
-if TYPE_CHECKING:
-    import altair as alt
-else:
-    alt = Late("altair")
 
 _COLLECTIVES = {
     "all_reduce": var("c0"),

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from tracelake.base.late import Late
 from tracelake.output.html.charts.kind import (
     Drawing,
     Kind,
@@ -15,14 +13,10 @@ from tracelake.output.html.charts.kind import (
     plot,
     several,
 )
+from tracelake.output.html.charts.late_altair import alt
 from tracelake.output.html.palette import var
 from tracelake.output.html.reading import PAGE_RUNS
 from tracelake.output.html.shape import IN_MODEL
-
-if TYPE_CHECKING:
-    import altair as alt
-else:
-    alt = Late("altair")
 
 # Maximum rows of a heat map; of more, neighbours share a row that shows the slowest of them.
 _HEAT_ROWS = 64

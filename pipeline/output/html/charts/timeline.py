@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tracelake.base.late import Late
 from tracelake.output.html.charts.kind import CROWD, Drawing, Kind, colored, hint, labels, plot
+from tracelake.output.html.charts.late_altair import alt
 from tracelake.output.html.palette import var
 from tracelake.output.html.reading import PAGE_RUNS
-
-if TYPE_CHECKING:
-    import altair as alt
-else:
-    alt = Late("altair")
 
 _KINDS = {
     "forward": var("compute"),

@@ -11,19 +11,14 @@ import hashlib
 import json
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import vl_convert
 
 from tracelake.base.disk_cache import DiskCache, places
-from tracelake.base.late import Late
 from tracelake.output.html.charts.kind import ROWS, Kind, Series
+from tracelake.output.html.charts.late_altair import alt
 from tracelake.output.html.palette import resolved, var
-
-if TYPE_CHECKING:
-    import altair as alt
-else:
-    alt = Late("altair")
 
 _WIDTH = 560
 _WIDE = 900
@@ -38,11 +33,7 @@ def spec(kind: Kind) -> dict[str, Any]:
 
     Cached on disk, because Altair takes longer than the rest of a small page.
     """
-    if (kept := _specs().read(kind.name)) is not None:
-        return dict(json.loads(kept))
-    made = _made(kind)
-    _specs().write(kind.name, json.dumps(made).encode())
-    return made
+    return dict(json.loads(_specs().made(kind.name, lambda: json.dumps(_made(kind)).encode())))
 
 
 @functools.cache
@@ -152,8 +143,9 @@ def library() -> str:
     """Return the script that draws specs, as `vegaEmbed`. Cached on disk: bundling takes 2 s."""
     asked = f"{version('vl-convert-python')} {version('altair')} {_SNIPPET}"
     kept = DiskCache("vega", hashlib.sha256(asked.encode()).hexdigest()[:16], places())
-    if (bundled := kept.read(_LIBRARY)) is not None:
-        return bundled.decode()
+    return kept.made(_LIBRARY, _bundled).decode()
+
+
+def _bundled() -> bytes:
     script: str = vl_convert.javascript_bundle(_SNIPPET, vl_version=_vega_lite())
-    kept.write(_LIBRARY, script.encode())
-    return script
+    return script.encode()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tracelake.base.figures import label
-from tracelake.base.late import Late
 from tracelake.output.html.charts.kind import (
     CROWD,
     Drawing,
@@ -18,14 +15,10 @@ from tracelake.output.html.charts.kind import (
     several,
     stages,
 )
+from tracelake.output.html.charts.late_altair import alt
 from tracelake.output.html.palette import var
 from tracelake.output.html.reading import PAGE_RUNS
 from tracelake.output.html.shape import STEADY, WINDOW_PARTS
-
-if TYPE_CHECKING:
-    import altair as alt
-else:
-    alt = Late("altair")
 
 PARTS = {label(part): var(color) for part, color in WINDOW_PARTS.items()}
 _IDLE = {"warmup": var("recv"), "steady": var("comm"), "cooldown": var("gap")}
