@@ -174,12 +174,16 @@ def _misplaced(parts: Mapping[str, list[list[int]]], runs: int) -> str | None:
 def _misnamed(
     run_id: str | None, parts: Mapping[str, list[str]], listed: Container[str] = ()
 ) -> str | None:
-    """Return the first name that no part file of a run can have; None if there is none."""
+    """Return the first name that no part file of a run can have; None if there is none.
+
+    Args:
+        listed: Names of parts of several runs, which were checked.
+    """
     for table, names in parts.items():
         folder = f"{table}/{SKIPPED_PARTITION}" if run_id is None else run_folder(table, run_id)
         for name in names:
-            right = name.startswith(f"{folder}/") or name in listed
-            if not (right and is_part(name) and table_of(name) == table):
+            known = name in listed or (name.startswith(f"{folder}/") and is_part(name))
+            if not (known and table_of(name) == table):
                 return f"{name[:100]!r} is no part file of {table}"
     return None
 

@@ -132,13 +132,11 @@ def read_content(
             warehouse.page_about(run_ids)
             groups = read_attention(warehouse, inputs=not runs)
             urgent = _by_urgency(warehouse, run_ids)
-            listed = set(urgent[:LISTED_RUNS])
-            detailed = frozenset(urgent[:DETAILED_RUNS])
-            headline, stepless = read_headline(
-                warehouse, [r for r in run_ids if r in listed], detailed
-            )
+            in_full = urgent[:DETAILED_RUNS]
+            detailed = frozenset(in_full)
             view = read_fleet_view(warehouse, detailed, price)
-            in_full = [run_id for run_id in urgent if run_id in detailed]
+            warehouse.page_about(urgent[:LISTED_RUNS])
+            headline, stepless = read_headline(warehouse, detailed)
             warehouse.page_about(in_full)
             rate_links(warehouse, links)
             return Content(

@@ -101,19 +101,15 @@ _EMPTY = {name: {"", NOTHING, "0"} for name in ("rejects", "suspects", "straggle
 _NOT_LISTED = frozenset({"run_id", "run_date", "step_p50_ms"})
 
 
-def read_headline(
-    warehouse: Warehouse, run_ids: Sequence[str], linked: frozenset[str]
-) -> tuple[Grid, Grid]:
-    """Return one row per run by severity, for runs with steps and for runs without.
+def read_headline(warehouse: Warehouse, linked: frozenset[str]) -> tuple[Grid, Grid]:
+    """Return a row of each run of the page by severity, for runs with steps and for runs without.
 
     A column in which no row has a value is left out.
 
     Args:
-        run_ids: Runs to list.
         linked: Runs that the page shows in full.
     """
-    wanted = set(run_ids)
-    listed = [row for row in warehouse.rows(_LISTED) if row["run_id"] in wanted]
+    listed = warehouse.rows(_LISTED)
     trends = {row["run_id"]: row["ms"] for row in warehouse.rows(_TRENDS)}
     rows = {
         row["run_id"]: row
