@@ -86,9 +86,10 @@ class Table:
 
     @functools.cached_property
     def storage_schema(self) -> pa.Schema:
-        """Arrow schema of rows without their run: units per field, and all metadata once as JSON.
+        """Arrow schema of rows without their run: units per field, and a hash of the table.
 
-        A small part is mostly footer, and every reader of a lake of small runs reads them all.
+        A small part is mostly footer, and every reader of a lake of small runs reads them all: what
+        the columns mean is in the warehouse.
         """
         fields = [
             pa.field(
@@ -99,15 +100,14 @@ class Table:
             )
             for c in self.stored
         ]
-        described = {
-            "table": self.name,
-            "doc": self.doc,
-            "schema_version": SCHEMA_VERSION,
-            "columns": {
-                c.name: {"type": c.type, "unit": c.unit, "doc": c.doc} for c in self.columns
-            },
-        }
+        described = {"table": self.name, "schema_version": SCHEMA_VERSION, "schema": self.hash}
         return pa.schema(fields, metadata={METADATA_KEY: json.dumps(described).encode()})
+
+    @functools.cached_property
+    def hash(self) -> str:
+        """Hash that changes with any column, type, doc or required column."""
+        described = (self.name, self.doc, sorted(self.required), self.columns)
+        return hashlib.sha256(repr(described).encode()).hexdigest()[:16]
 
     def holds(self, row: Mapping[str, object]) -> bool:
         """Return whether the columns can hold the whole numbers of a row."""
@@ -235,11 +235,6 @@ def reasons() -> Mapping[str, str]:
 
 @functools.cache
 def schema_hash() -> str:
-    """Return a hash that changes with any table, column, type, doc or required column."""
-    digest = hashlib.sha256()
-    for table in tables().values():
-        digest.update(table.name.encode() + b"\0" + table.doc.encode())
-        digest.update(repr(sorted(table.required)).encode())
-        for column in table.columns:
-            digest.update(repr(column).encode())
-    return digest.hexdigest()[:16]
+    """Return a hash that changes with any table."""
+    hashes = " ".join(table.hash for table in tables().values())
+    return hashlib.sha256(hashes.encode()).hexdigest()[:16]

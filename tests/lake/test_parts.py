@@ -19,7 +19,7 @@ import pytest
 
 from tracelake.lake import parquet, partition_of
 from tracelake.lake.parquet import PartWriter
-from tracelake.schema.tables import tables
+from tracelake.schema.tables import SCHEMA_VERSION, tables
 
 COMMS = tables()["comms"].storage_schema
 WORDS = ("send", None, "all_reduce", "broadcast", "all_reduce", "recv", None)
@@ -187,11 +187,15 @@ def test_a_small_part_is_compressed_without_set_up(tmp_path: Path) -> None:
     assert pq.read_metadata(path).row_group(0).column(0).compression == "LZ4"
 
 
-def test_a_part_says_what_its_columns_mean(tmp_path: Path) -> None:
+def test_a_part_names_its_table_and_schema_and_the_units_of_its_columns(tmp_path: Path) -> None:
     (path,) = written(tmp_path / "parts", batches(comms(9), [])).values()
     said = json.loads(pq.read_metadata(path).metadata[b"tracelake"])
-    assert said["table"] == "comms"
-    assert said["columns"]["start_ns"]["unit"] == "ns"
+    assert said == {
+        "table": "comms",
+        "schema_version": SCHEMA_VERSION,
+        "schema": tables()["comms"].hash,
+    }
+    assert len({table.hash for table in tables().values()}) == len(tables())
     assert pq.read_schema(path).field("start_ns").metadata[b"unit"] == b"ns"
 
 
