@@ -17,6 +17,9 @@ from tracelake.synth.spec import Spec
 
 _SMALL_BYTES = 16_000
 RANKS_PER_RUN = 1_000
+# Of `many_ranks`.
+TENSOR_PARALLEL = 2
+SLOW_RANK = 1
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,26 @@ def one_run(work: Path, ranks: int) -> Tree:
     return _archive(work, spec, runs=1)
 
 
+def many_ranks(work: Path, size_bytes: int, *, small: bool) -> Tree:
+    """Four runs of 64 ranks of that size together, in each of which a rank is slow.
+
+    Args:
+        small: Runs of 8 ranks instead.
+    """
+    spec = Spec(
+        formats=("rank_trace",),
+        seed=4,
+        tp=TENSOR_PARALLEL,
+        pp=2 if small else 4,
+        dp=2 if small else 8,
+        noise=0.02,
+        slow_rank=SLOW_RANK,
+        steps=2,
+        size_bytes=size_bytes,
+    )
+    return _archive(work, spec, runs=4)
+
+
 def small_runs(work: Path, runs: int) -> Tree:
     """Runs of 4 ranks and two steps each, as a lake that has grown for long is made of."""
     spec = Spec(
@@ -110,7 +133,9 @@ def single_files(work: Path, format_name: str, files: int) -> Tree:
 
 def _archive(work: Path, spec: Spec, runs: int) -> Tree:
     facts = {**asdict(spec), "runs": runs}
-    parts = (f"{key}{facts[key]}" for key in ("seed", "runs", "tp", "pp", "dp", "steps"))
+    parts = (
+        f"{key}{facts[key]}" for key in ("seed", "runs", "tp", "pp", "dp", "steps", "size_bytes")
+    )
     folder = work / "inputs" / "-".join(["tree", *parts])
     if not (folder / ANSWERS).exists():
         write_archive(folder, Spec(**facts))

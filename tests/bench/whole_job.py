@@ -1,0 +1,135 @@
+"""The whole job, from text to figures: tracelake, and what a user would write instead.
+
+`run` is the nightly command, with its page; `ingest`, `build` and `report` are its steps, as
+commands of their own. polars and duckdb read the same files and compute three figures alone:
+bubbles, bus bandwidth and the slowest rank (tests/bench/analyses.py). All must give the same three.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import duckdb
+
+from tests.bench import analyses, answers
+from tests.bench.analyses import ANALYSES, Figures
+from tests.bench.contract import Bench, Result, Role, Settings
+from tests.bench.inputs import prepare
+from tests.bench.measure import Candidate, WrongAnswerError, median, run_rounds, tracelake, warm
+from tests.bench.throughput import warm_kernels
+from tests.bench.trees import SLOW_RANK, TENSOR_PARALLEL, many_ranks
+
+NAME = "whole_job"
+_STEPS = ("ingest", "build", "report")
+_OURS = """
+    SELECT
+        r.label, b.ratio, c.busbw_p50_gbps, s.rank, s.slowdown
+    FROM runs AS r
+    JOIN (SELECT run_id, avg(bubble_ratio) AS ratio FROM rank_bubbles GROUP BY run_id) AS b
+        USING (run_id)
+    JOIN (
+        SELECT run_id, arg_max(busbw_p50_gbps, calls) AS busbw_p50_gbps FROM collective_bandwidth
+        WHERE collective = 'all_reduce' AND group_kind = 'tp' AND busbw_p50_gbps > 1 GROUP BY run_id
+    ) AS c USING (run_id)
+    JOIN (
+        SELECT run_id, arg_max(rank, slowdown) AS rank, max(slowdown) AS slowdown
+        FROM straggler_ranks GROUP BY run_id
+    ) AS s USING (run_id)
+"""
+
+
+def run(settings: Settings) -> list[Result]:
+    """Measures four runs of 64 ranks, and one rank alone."""
+    warm_kernels(settings, "rank_trace")
+    tree = many_ranks(settings.work, settings.size_bytes, small=settings.tiny)
+    warm(tree.paths())
+    expected = analyses.by_duckdb(tree.path, TENSOR_PARALLEL)
+    if {figures[2] for figures in expected.values()} != {SLOW_RANK}:
+        raise WrongAnswerError(f"{expected}: rank {SLOW_RANK} is slow")
+
+    def ours(lake: Path) -> None:
+        with duckdb.connect(lake / "warehouse.duckdb", read_only=True) as connection:
+            rows = connection.execute(_OURS).fetchall()
+        _compare({job: rest for job, *rest in rows}, expected)
+
+    def peer(folder: Path, output: str) -> None:
+        del folder
+        _compare(json.loads(output), expected)
+
+    peers = [
+        Candidate(name, lambda _, name=name: _analysis(name, tree.path), peer)  # type: ignore[misc]
+        for name in ANALYSES
+    ]
+    case = f"{tree.runs} runs, {tree.files // tree.runs} ranks each"
+    rows = list(
+        _measure(settings, case, tree.path, tree.size_bytes, ours, peers if settings.rivals else [])
+    )
+    if not settings.tiny:
+        one = prepare(settings.work, "rank_trace", settings.size_bytes)
+        warm([one.path])
+
+        def alone(lake: Path) -> None:
+            answers.check_lake(lake, "rank_trace", one.expected)
+
+        rows += _measure(settings, "one rank", one.path, one.size_bytes, alone, [])
+    return rows
+
+
+def _analysis(name: str, folder: Path) -> list[str | Path]:
+    return [sys.executable, "-m", analyses.__name__, name, folder, str(TENSOR_PARALLEL)]
+
+
+def _compare(found: Figures, expected: Figures) -> None:
+    """Compare figures by job.
+
+    Raises:
+        WrongAnswerError: They differ by more than what floating-point times in ms lose.
+    """
+    same = found.keys() == expected.keys() and all(
+        math.isclose(a, b, rel_tol=1e-6)
+        for job, figures in expected.items()
+        for a, b in zip(found[job], figures, strict=True)
+    )
+    if not same:
+        raise WrongAnswerError(f"{found} are not the figures {expected}")
+
+
+def _measure(
+    settings: Settings,
+    case: str,
+    source: Path,
+    size_bytes: int,
+    check: Callable[[Path], None],
+    peers: list[Candidate],
+) -> Iterator[Result]:
+    def whole(folder: Path) -> list[str | Path]:
+        return tracelake("run", source, "--lake", folder / "whole", "--quiet")
+
+    def step(name: str) -> Candidate:
+        given = [source] if name == "ingest" else ["-o", "page.html"] if name == "report" else []
+
+        def command(folder: Path) -> list[str | Path]:
+            shown = [folder / one if one == "page.html" else one for one in given]
+            return tracelake(name, *shown, "--lake", folder / "lake", "--quiet")
+
+        return Candidate(name, command, tree=settings.tree)
+
+    candidates = [
+        Candidate("run", whole, lambda folder, _: check(folder / "whole"), tree=settings.tree),
+        *map(step, _STEPS),
+        *peers,
+    ]
+    samples = run_rounds(candidates, repeat=settings.repeat, scratch=settings.scratch)
+    for one in candidates:
+        facts = {}
+        if one.name == "build":
+            facts["times_ingest"] = median(samples["build"]) / median(samples["ingest"])
+        role = Role.PEER if one in peers else Role.OURS
+        yield Result(NAME, case, one.name, role, samples[one.name], size_bytes / 1e6, facts=facts)
+
+
+BENCH = Bench(NAME, __doc__ or "", run)
