@@ -4,7 +4,7 @@
 
 Requests to `/_/` are for the server itself: `GET /_/count` gives the requests since the last time
 by method, `PUT /_/faults` takes JSON: `delay` in seconds per request, `refuse` n for a 503 on
-every n-th.
+every n-th, `deny` for a 403 on every object whose name ends so.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from typing import Any
 
 _BUSY = b"""<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"""
+_DENIED = b"""<?xml version="1.0" encoding="UTF-8"?>
+<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"""
 _Start = Callable[[str, list[tuple[str, str]]], object]
 
 
@@ -38,6 +40,7 @@ class _Front:
         self._counts: Counter[str] = Counter()
         self._delay = 0.0
         self._refuse = 0
+        self._deny = ""
         self._numbers = count(1)
 
     def __call__(self, environ: dict[str, Any], start: _Start) -> Iterable[bytes]:
@@ -55,6 +58,9 @@ class _Front:
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             start("503 Slow Down", [("Content-Type", "application/xml")])
             return [_BUSY]
+        if self._deny and path.endswith(self._deny):
+            start("403 Forbidden", [("Content-Type", "application/xml")])
+            return [b"" if method == "HEAD" else _DENIED]
         answer: Iterable[bytes] = self._application(environ, start)
         return answer
 
@@ -65,6 +71,7 @@ class _Front:
                 body = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
                 faults = json.loads(body)
                 self._delay, self._refuse = faults.get("delay", 0.0), faults.get("refuse", 0)
+                self._deny = faults.get("deny", "")
             else:
                 told, self._counts = dict(self._counts), Counter()
         start("200 OK", [("Content-Type", "application/json")])
@@ -88,8 +95,8 @@ class ObjectStore:
             counted: dict[str, int] = json.loads(answer.read())
         return counted
 
-    def faults(self, **faults: float) -> None:
-        """Makes it slow (`delay`, seconds) or refuse every n-th request (`refuse`)."""
+    def faults(self, **faults: float | str) -> None:
+        """Makes it slow (`delay`, seconds), or refuse every n-th request or some objects."""
         body = json.dumps(faults).encode()
         request = urllib.request.Request(f"{self.endpoint}/_/faults", body, method="PUT")
         urllib.request.urlopen(request).close()

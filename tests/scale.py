@@ -63,9 +63,9 @@ MODELS = Unit(
 )
 MANIFEST = Unit(0.00083, "0.83 kB per file", "the same two lakes")
 READS = Unit(
-    7,
-    "7 requests per file of 1 MB in a store",
-    "2 to detect its format, 5 to read it; of 16 kB 4 in total (bench `stores`)",
+    3,
+    "3 requests per file of 1 MB in a store",
+    "2 to detect its format, 1 to read it; 1 in total for the first 1,000 files (docs/stores.md)",
 )
 WRITES = Unit(13, "13 requests per run in a store", "5 puts, and 8 to build (bench `stores`)")
 LISTED = Unit(0.001, "1 request per 1,000 files that are listed", "the protocol")
@@ -111,7 +111,7 @@ def _figures(mb: float) -> dict[str, str]:
     reads, writes = files * (READS.value + LISTED.value), runs * WRITES.value
     return {
         **figures,
-        "requests to a store: files x 7 and runs x 13": f"{_si(reads)} and {_si(writes)}",
+        "requests to a store: files x 3 and runs x 13": f"{_si(reads)} and {_si(writes)}",
         "Parquet: 6 %": _bytes(mb * PARQUET.value),
         "models: 12 %": _bytes(mb * MODELS.value),
         "manifests: files x 0.83 kB": _bytes(files * MANIFEST.value),

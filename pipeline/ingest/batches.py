@@ -92,7 +92,7 @@ def portable(batch: Batch) -> Batch:
 def _portable(file: InputFile) -> InputFile:
     entry = file.entry
     location = entry.location if is_uri(entry.location) else os.path.abspath(entry.location)
-    here = entry._replace(location=location)
+    here = entry._replace(location=location, copy="")
     return file._replace(entry=here, known=None)
 
 

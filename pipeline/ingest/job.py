@@ -149,7 +149,7 @@ def _parse_job(
     for work in works:
         sources = list(enumerate(work.plan.sources))
         files = (Source(i, c.entry) for i, c in sources if not c.entry.packed)
-        stored = any(is_uri(c.entry.location) for c in work.plan.sources)
+        stored = any(is_uri(c.entry.readable) for c in work.plan.sources)
         work.read(opened_ahead(files) if stored else files)
         for i, c in sources:
             if c.entry.packed:

@@ -24,6 +24,7 @@ from tracelake.ingest.report import IngestReport, unplaced
 from tracelake.ingest.run_plan import RunPlan, Status
 from tracelake.ingest.sniff import Sniffed, skips_of, sniff
 from tracelake.inputs.discover import discover
+from tracelake.inputs.streams import Copies
 from tracelake.lake import Lake, Losses, Snapshot, dropped_runs, label_of, real_name
 
 _READ = (Status.NEW, Status.UPDATED)
@@ -119,7 +120,7 @@ def _planned(
     known = KnownInputs(snapshot, skipped, dropped, lost)
     with phase("find"):
         roots = discover(inputs, spool, real_name(lake_name), options.max_expand)
-        sniffed = sniff(roots, options, known)
+        sniffed = sniff(roots, options, known, Copies(spool / ".copies"))
         name_hosts(sniffed)
     with phase("plan"):
         return sniffed, group(sniffed, options, known)

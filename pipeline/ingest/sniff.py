@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ from tracelake.ingest.overrides import Overrides
 from tracelake.inputs.discover import Root, Skip, location_of
 from tracelake.inputs.heads import Head, open_heads
 from tracelake.inputs.sources import prefetch
-from tracelake.inputs.streams import FileRef, open_begun, strip_suffix
+from tracelake.inputs.streams import Begun, Copies, FileRef, strip_suffix
 from tracelake.storage import WIDTH, is_uri
 
 # What a record keeps of the parse.
@@ -93,13 +92,16 @@ class Sniffed:
     failures: list[ParserFailure] = field(default_factory=list)
 
 
-def sniff(roots: Iterable[Root], options: Options, known: KnownInputs) -> Sniffed:
+def sniff(roots: Iterable[Root], options: Options, known: KnownInputs, copies: Copies) -> Sniffed:
     """Sniff the files of the roots, each once; unchanged files are not opened.
+
+    Args:
+        copies: Of small files of stores; they must be there until the files are parsed.
 
     Raises:
         UsageError: The forced format or the run pattern is unusable.
     """
-    sniffer = _Sniffer(options, known)
+    sniffer = _Sniffer(options, known, copies)
     seen: set[tuple[bool, str]] = set()
     for root in roots:
         sniffer.add_root(root, _once(root, seen))
@@ -120,10 +122,11 @@ def _once(root: Root, seen: set[tuple[bool, str]]) -> Iterator[FileRef | Skip]:
 
 
 class _Sniffer:
-    def __init__(self, options: Options, known: KnownInputs) -> None:
+    def __init__(self, options: Options, known: KnownInputs, copies: Copies) -> None:
         self.sniffed = Sniffed()
         self._base = ""
         self._known = known
+        self._copies = copies
         self._verify = options.verify
         self._overrides = Overrides(options)
         self._forced = None if options.input_format is None else format_named(options.input_format)
@@ -138,8 +141,15 @@ class _Sniffer:
             for item, known in items:
                 self._add(item, known)
             return
-        for (item, known), opening in prefetch(items, _opening, WIDTH):
-            self._add(item, known, opening.result if opening else None)
+        for (item, known), begun in prefetch(items, self._begin, WIDTH):
+            self._add(item, known, begun.result if begun else None)
+
+    def _begin(
+        self, found: tuple[FileRef | Skip, Sequence[KnownInput | Record]]
+    ) -> Callable[[], Begun] | None:
+        """Return the function that begins to read an input of a store."""
+        item, known = found
+        return None if isinstance(item, Skip) or known else partial(self._copies.begin, item)
 
     def _unchanged(self, item: FileRef | Skip) -> Sequence[KnownInput | Record]:
         if isinstance(item, Skip) or self._verify:
@@ -150,14 +160,14 @@ class _Sniffer:
         self,
         item: FileRef | Skip,
         known: Sequence[KnownInput | Record],
-        opened: Callable[[], io.RawIOBase] | None = None,
+        begun: Callable[[], Begun] | None = None,
     ) -> None:
         if isinstance(item, Skip):
             self._skip(item)
         elif known:
             self._recall(item, known)
         else:
-            found = [self._sniff(head) for head in open_heads(item, opened)]
+            found = [self._sniff(head) for head in open_heads(item, begun)]
             for one in found:
                 if isinstance(one, Skip):
                     self._skip(one, item, len(found))
@@ -207,14 +217,6 @@ class _Sniffer:
             self.sniffed.files[-1].append(
                 InputFile(member, fmt, base, facts, head_hash, beginnings, place, len(known), item)
             )
-
-
-def _opening(
-    found: tuple[FileRef | Skip, Sequence[KnownInput | Record]],
-) -> Callable[[], io.RawIOBase] | None:
-    """Return the function that opens an input."""
-    item, known = found
-    return None if isinstance(item, Skip) or known else partial(open_begun, item.location)
 
 
 def _choose(entry: FileRef, head: bytes) -> Format | str:

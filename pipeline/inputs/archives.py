@@ -103,7 +103,7 @@ def pass_by(members: Iterable[FileRef]) -> Generator[tuple[int, IO[bytes]]]:
     left = {m.position: m for m in members}
     first = next(iter(left.values()))
     try:
-        with closing(walk_tar(first.location, first.limit)) as passing:
+        with closing(walk_tar(first.readable, first.limit)) as passing:
             for position, (info, stream) in enumerate(passing):
                 if position in left and info.name == left[position].member:
                     del left[position]
@@ -140,7 +140,7 @@ def open_zip_member(entry: FileRef) -> IO[bytes]:
     Raises:
         BadZipFile: It is damaged, encrypted, compressed in an unknown way, or missing.
     """
-    archive = _zip(entry.location)
+    archive = _zip(entry.readable)
     infos = archive.infolist()
     if entry.position >= len(infos) or infos[entry.position].filename != entry.member:
         raise zipfile.BadZipFile("the archive has changed")

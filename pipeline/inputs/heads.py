@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator
 from typing import IO
 
@@ -12,7 +11,9 @@ from tracelake.inputs.discover import Skip
 from tracelake.inputs.expand import ExpandedTooFarError
 from tracelake.inputs.streams import (
     DECODE_ERRORS,
+    Begun,
     FileRef,
+    RawFile,
     codec_of,
     decompressed,
     first_bytes,
@@ -26,7 +27,7 @@ Head = tuple[FileRef, bytes]
 def _plain_head(entry: FileRef) -> Head | Skip | None:
     """Return first bytes of a local plain file; None for an archive or compressed file."""
     try:
-        head = first_bytes(entry.location, HEAD_BYTES)
+        head = first_bytes(entry.readable, HEAD_BYTES)
     except OSError as error:
         return _unreadable(entry, error)
     if is_zip(head) or is_tar(head) or codec_of(head):
@@ -34,19 +35,18 @@ def _plain_head(entry: FileRef) -> Head | Skip | None:
     return _head_or_skip(entry, head)
 
 
-def open_heads(
-    entry: FileRef, opened: Callable[[], io.RawIOBase] | None = None
-) -> Iterator[Head | Skip]:
+def open_heads(entry: FileRef, begun: Callable[[], Begun] | None = None) -> Iterator[Head | Skip]:
     """Yield first bytes of an input: one for a file, one per member for an archive.
 
     Args:
-        opened: Gives the file, if it is being opened already.
+        begun: Gives the result of `Copies.begin`, for a file of a store.
     """
-    if opened is None and (plain := _plain_head(entry)):
-        yield plain
-        return
     try:
-        with opened() if opened else open_file(entry.location) as raw:
+        entry, file = begun() if begun else (entry, None)
+        if file is None and (plain := _plain_head(entry)):
+            yield plain
+            return
+        with file or open_file(entry.readable) as raw:
             head = raw.read(HEAD_BYTES)
             if is_zip(head):
                 yield from _zip_heads(entry)
@@ -62,7 +62,7 @@ def open_heads(
         yield _unreadable(entry, error)
 
 
-def _decompressed_head(raw: io.RawIOBase, limit: int) -> tuple[bytes, list[IO[bytes]]]:
+def _decompressed_head(raw: RawFile, limit: int) -> tuple[bytes, list[IO[bytes]]]:
     """Return first bytes, and the streams that have read them."""
     raw.seek(0)
     stream, _ = decompressed(raw, limit)
@@ -117,7 +117,7 @@ def _member_head(entry: FileRef, stream: IO[bytes]) -> Head | Skip:
 
 def _zip_heads(entry: FileRef) -> Iterator[Head | Skip]:
     left = entry.limit
-    for position, info in enumerate(zip_members(entry.location)):
+    for position, info in enumerate(zip_members(entry.readable)):
         if info.is_dir():
             continue
         if info.file_size > left:  # no member ever gives more than it declares
@@ -134,7 +134,7 @@ def _zip_heads(entry: FileRef) -> Iterator[Head | Skip]:
 
 def _tar_heads(entry: FileRef) -> Iterator[Head | Skip]:
     try:
-        for position, (info, stream) in enumerate(walk_tar(entry.location, entry.limit)):
+        for position, (info, stream) in enumerate(walk_tar(entry.readable, entry.limit)):
             member = entry._replace(
                 member=info.name, weight=info.size, position=position, packed=True
             )

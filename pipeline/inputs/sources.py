@@ -17,8 +17,9 @@ from tracelake.inputs.archives import open_zip_member, pass_by
 from tracelake.inputs.streams import (
     Codec,
     FileRef,
+    RawFile,
     decompressed,
-    open_file,
+    open_listed,
     read_as_planned,
     stat_of,
 )
@@ -47,7 +48,7 @@ def open_entry(entry: FileRef, *, patient: bool = False) -> Opened:
     """
     if entry.member is not None:
         return _open_member(entry, patient=patient)
-    raw = open_file(entry.location)
+    raw = open_listed(entry)
     try:
         return _Plain(raw, *decompressed(raw, entry.limit, patient=patient))
     except BaseException:
@@ -56,13 +57,18 @@ def open_entry(entry: FileRef, *, patient: bool = False) -> Opened:
 
 
 class _Plain(AbstractContextManager[tuple[IO[bytes], Codec | None]]):
-    """A plain file. A class is faster than a generator; there may be 100,000 files."""
+    """A plain file. A class is faster than a generator; there may be 100,000 files.
 
-    __slots__ = ("_opened", "_raw")
+    Attributes:
+        whole: It was read whole, in the state that was listed.
+    """
 
-    def __init__(self, raw: io.RawIOBase, stream: IO[bytes], codec: Codec | None) -> None:
+    __slots__ = ("_opened", "_raw", "whole")
+
+    def __init__(self, raw: RawFile, stream: IO[bytes], codec: Codec | None) -> None:
         self._raw = raw
         self._opened = stream, codec
+        self.whole = isinstance(raw, io.BytesIO)
 
     def __enter__(self) -> tuple[IO[bytes], Codec | None]:
         return self._opened
@@ -136,6 +142,7 @@ class Source:
         self.weight = entry.weight if member is None else 0
         self._member = member
         self._opening: Future[Opened] | None = None
+        self._as_listed = bool(entry.copy) or member is not None
 
     def read_whole(self, view: memoryview) -> int | None:
         """Read it whole to the beginning of a view, if that is faster than opening it.
@@ -158,7 +165,9 @@ class Source:
         if self._member is not None:
             return contextlib.nullcontext(decompressed(self._member, self.entry.limit))
         opening, self._opening = self._opening, None
-        return opening.result() if opening else open_entry(self.entry)
+        opened = opening.result() if opening else open_entry(self.entry)
+        self._as_listed |= isinstance(opened, _Plain) and opened.whole
+        return opened
 
     def reopen(self) -> Opened | None:
         """Open it again in a way that salvages the rest of a damaged stream, if possible."""
@@ -166,15 +175,16 @@ class Source:
 
     def changed(self) -> bool:
         """Return whether it has changed since the plan."""
-        if self._member is not None:
+        entry = self.entry
+        if self._as_listed:
             return False
-        if is_uri(self.entry.location) and self.entry.size <= FIRST_BYTES:
+        if is_uri(entry.location) and entry.size <= FIRST_BYTES:
             return False  # it came in one piece, of one state of the object
         try:
-            size, mtime_ns, _ = stat_of(self.entry.location)
+            size, mtime_ns, _ = stat_of(entry.location)
         except OSError:
             return True
-        return (size, mtime_ns) != (self.entry.size, self.entry.mtime_ns)
+        return (size, mtime_ns) != (entry.size, entry.mtime_ns)
 
 
 def opened_ahead(sources: Iterable[Source]) -> Iterator[Source]:

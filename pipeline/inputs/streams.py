@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import itertools
 import lzma
 import os
 import tarfile
@@ -12,14 +13,19 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, NamedTuple, cast
 
 import pyarrow as pa
 from isal import igzip, isal_zlib
 
+from tracelake.base import files
 from tracelake.formats.ledger import escape
 from tracelake.inputs.expand import Bounded
-from tracelake.storage import StoredFile, is_uri, place_of, stat
+from tracelake.storage import FIRST_BYTES, StoredFile, is_uri, place_of, stat, whole
+
+RawFile = io.FileIO | io.BytesIO | StoredFile
+"""A file on disk, a whole small file of a store, any other file of a store."""
 
 _IsalError = cast(type[Exception], isal_zlib.error)
 
@@ -67,6 +73,8 @@ _SUFFIXES = tuple(codec.suffix for codec in CODECS)
 _MAGICS = tuple(codec.magic for codec in CODECS)
 # Do not wait if the file has become a pipe meanwhile.
 _READ_ONLY = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+# Bytes of all copies of an ingest.
+_COPIED_BYTES = 1 << 30
 _MAGIC_BYTES = max(len(magic) for magic in _MAGICS)
 
 
@@ -76,12 +84,13 @@ class FileRef(NamedTuple):
     Attributes:
         path: Relative to the input root, posix: the name it has in the lake.
         member: Name inside the archive `path`; None for a plain file.
-        location: Path of the file on disk.
+        location: Path of the file on disk, or its URI.
         size, mtime_ns, inode: What the file system says of `location`.
         weight: Bytes to be read for this input, as far as known: for progress.
         position: Order within the archive.
         packed: Member of a tar, which is read from its beginning, member by member.
         limit: Bytes that the file at `location` may expand to.
+        copy: Path of a whole copy on this machine; empty if there is none.
     """
 
     path: str
@@ -94,6 +103,12 @@ class FileRef(NamedTuple):
     limit: int
     position: int = 0
     packed: bool = False
+    copy: str = ""
+
+    @property
+    def readable(self) -> str:
+        """Where its bytes are read: the copy, if there is one."""
+        return self.copy or self.location
 
     @property
     def label(self) -> str:
@@ -128,7 +143,7 @@ def strip_suffix(path: str) -> str:
     return path[: len(path) - len(suffix)]
 
 
-def open_file(location: str) -> io.RawIOBase:
+def open_file(location: str) -> io.FileIO | StoredFile:
     """Open a file, by path or URI; do not wait if it has become a pipe meanwhile.
 
     Raises:
@@ -138,6 +153,15 @@ def open_file(location: str) -> io.RawIOBase:
     if is_uri(location):
         return StoredFile(place_of(location))
     return io.FileIO(location, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK))
+
+
+def open_listed(entry: FileRef) -> RawFile:
+    """Open a file as `open_file` does; read a small one of a store at once, as it was listed."""
+    if is_uri(entry.readable):
+        content = whole(place_of(entry.location), entry.size, entry.mtime_ns)
+        if content is not None:
+            return io.BytesIO(content)
+    return open_file(entry.readable)
 
 
 def first_bytes(location: str, size: int) -> bytes:
@@ -160,7 +184,7 @@ def read_as_planned(entry: FileRef, view: memoryview) -> bool:
     the content of the view is undefined.
     """
     try:
-        opened = os.open(entry.location, _READ_ONLY)
+        opened = os.open(entry.readable, _READ_ONLY)
         try:
             count = os.readv(opened, [view[: entry.size + 1]])
             status = os.fstat(opened)
@@ -174,12 +198,56 @@ def read_as_planned(entry: FileRef, view: memoryview) -> bool:
     return codec_of(bytes(view[:_MAGIC_BYTES])) is None
 
 
-def open_begun(location: str) -> io.RawIOBase:
-    """Return a stream whose first bytes are already read, if reading means waiting."""
-    file = open_file(location)
-    file.read(1)
-    file.seek(0)
-    return file
+Begun = tuple[FileRef, RawFile | None]
+"""A small file with its copy, or any other with a stream that has begun to read."""
+
+
+class Copies:
+    """Copies of small files of a store on this machine, so that each is requested once.
+
+    Args:
+        folder: Private folder; made with the first copy.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._left = _COPIED_BYTES
+        self._numbers = itertools.count()
+
+    def begin(self, entry: FileRef) -> Begun:
+        """Begin to read a file; threads may call it at once.
+
+        Raises:
+            OSError: It cannot be read.
+            StoreError: The store does not answer.
+        """
+        room, short = entry.size <= self._left, entry.size <= FIRST_BYTES
+        # Without room for a copy it is requested again, so that its beginning must do.
+        file = open_listed(entry) if room or short else open_file(entry.location)
+        if short or isinstance(file, io.BytesIO):
+            content = file.read()
+            as_listed = len(content) == entry.size
+            if room and as_listed and (copy := self._put(content, entry.mtime_ns)):
+                file.close()
+                return entry._replace(copy=copy), None
+        else:
+            file.read(1)
+        file.seek(0)
+        return entry, file
+
+    def _put(self, content: bytes, mtime_ns: int) -> str | None:
+        """Return the path of a new copy; None if the disk does not take it."""
+        self._left -= len(content)
+        copy = self._folder / str(next(self._numbers))
+        try:
+            files.make_folder(self._folder)
+            files.write(copy, content)
+            os.utime(copy, ns=(mtime_ns, mtime_ns))
+        except OSError:
+            self._left = 0  # the rest of the disk is for what the command writes
+            files.remove(copy)
+            return None
+        return str(copy)
 
 
 def stat_of(location: str) -> tuple[int, int, int]:

@@ -16,6 +16,7 @@ from tracelake.storage.files import (
     remove_all,
     stat,
     upload,
+    whole,
 )
 from tracelake.storage.store_path import StorePath, is_uri, place_of
 
@@ -32,4 +33,5 @@ __all__ = [
     "remove_all",
     "stat",
     "upload",
+    "whole",
 ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import pyarrow as pa
 from pyarrow import fs
@@ -26,6 +27,8 @@ _PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, None)
 # Sizes of read-ahead; the first piece may be enough, e.g. for a head.
 FIRST_BYTES = 64 << 10
 _LARGEST_BYTES = 8 << 20
+# Files up to this size are read whole: a request costs as much.
+_WHOLE_BYTES = 1 << 20
 
 
 class Listed(NamedTuple):
@@ -127,6 +130,29 @@ class StoredFile(io.RawIOBase):
             self._piece = b""
             self._file.close()
         super().close()
+
+
+def whole(place: StorePath, size: int, mtime_ns: int) -> bytes | None:
+    """Return the content of a small file in one request, without asking for its size first.
+
+    pyarrow always asks. So this needs the extra `stores`, and a store that it supports.
+
+    Args:
+        size: As listed.
+        mtime_ns: As listed.
+
+    Returns:
+        None if the file is large, has changed since, or cannot be read so; `StoredFile` tells why.
+    """
+    if size > _WHOLE_BYTES or not place.is_conditional:
+        return None
+    if size == 0:
+        return b""
+    try:
+        objects = importlib.import_module("tracelake.storage.objects")
+    except ModuleNotFoundError:
+        return None
+    return cast(bytes | None, objects.whole_objects(place.root).read(place, size, mtime_ns))
 
 
 def look(folder: StorePath, names: Collection[str]) -> dict[str, int]:

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    GenericError,
+    PreconditionError,
+    UnauthenticatedError,
+)
 from obstore.store import ObjectStore, from_url
 
 from tracelake.base.errors import ChangedError, StoreError, UsageError
-from tracelake.storage.store_path import StorePath, endpoint
+from tracelake.storage.store_path import StorePath, endpoint, place_of
 
 # Larger files are multipart uploads: a store takes 5 GB at once, and this process holds it in
 # memory.
 _ONE_PUT_BYTES = 256 << 20
+# A whole object that this library cannot read is left to pyarrow, which is more patient.
+_SOON: Any = {"max_retries": 4, "retry_timeout": timedelta(seconds=20)}
 
 Version = dict[str, str | None]
 """The state of an object: its `e_tag`, and `version` if the store has one."""
@@ -105,19 +115,59 @@ def _version(meta: Any) -> Version:
     return {"e_tag": meta["e_tag"], "version": meta["version"]}
 
 
-def _store(place: StorePath) -> ObjectStore:
+class WholeObjects:
+    """The objects of a bucket, each read whole in one request that also gives its state.
+
+    pyarrow finds credentials in more places, e.g. in a profile. So what cannot be read here is
+    left to it, and with it all that follows if the store does not accept this library's.
+    """
+
+    def __init__(self, root: str) -> None:
+        place = place_of(root)
+        region = getattr(place.filesystem, "region", None)  # pyarrow looks up that of the bucket
+        config = {"aws_region": region} if region else {}
+        self._start = f"{root}/"
+        self._store: ObjectStore | None = _store(place, config=config, retry_config=_SOON)
+
+    def read(self, place: StorePath, size: int, mtime_ns: int) -> bytes | None:
+        """Return the content of an object; None if it is in another state, or cannot be read.
+
+        Args:
+            size: Of the state that a listing had.
+            mtime_ns: Of the same; headers have whole seconds.
+        """
+        if self._store is None:
+            return None
+        try:
+            found = obstore.get(self._store, place.uri.removeprefix(self._start))
+            seconds = int(found.meta["last_modified"].timestamp())
+            if (found.meta["size"], seconds) != (size, mtime_ns // 10**9):
+                return None
+            content = bytes(found.bytes())
+        except (GenericError, UnauthenticatedError):
+            self._store = None
+            return None
+        except (BaseError, FileNotFoundError):
+            return None
+        return content if len(content) == size else None
+
+
+@functools.cache
+def whole_objects(root: str) -> WholeObjects:
+    """Return the objects of the bucket with this URI."""
+    return WholeObjects(root)
+
+
+def _store(place: StorePath, **options: Any) -> ObjectStore:
     if not place.is_conditional:
         raise UsageError(
             "a lake cannot be in this store, because it has no conditional puts",
             path=place.uri,
             hint="use a lake in s3, gs or abfs, or a directory; inputs may be here",
         )
-    options: dict[str, Any] = {}
     if place.uri.startswith("s3://") and (at := endpoint()):
-        options = {
-            "config": {"aws_endpoint": at},
-            "client_options": {"allow_http": at.startswith("http://")},
-        }
+        options["config"] = {**options.get("config", {}), "aws_endpoint": at}
+        options["client_options"] = {"allow_http": at.startswith("http://")}
     with _errors(place):
         return from_url(place.uri, **options)
 

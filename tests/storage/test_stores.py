@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import io
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,15 +23,16 @@ from typing import Any
 
 import duckdb
 import pytest
-from pyarrow import fs
+from obstore.exceptions import GenericError
 
 from tests.conftest import Command
 from tests.object_store import ObjectStore, object_store
 from tests.traces import op, trace, trace_name, write
 from tests.traces import plan as workload
+from tracelake.base import files
 from tracelake.base.errors import ChangedError, InputError, LakeError, StoreError, UsageError
-from tracelake.ingest import Options, ingest, plan
-from tracelake.inputs.stored_inputs import stored_root
+from tracelake.ingest import Options, Status, ingest, plan
+from tracelake.inputs.stored_inputs import StoredRoot, stored_root
 from tracelake.lake import Change, Lake
 from tracelake.models import build
 from tracelake.models.base import copy_of
@@ -231,6 +234,122 @@ def test_what_is_there_already_is_neither_read_nor_written(
     counts = store.count()
     assert "PUT" not in counts
     assert counts.get("GET", 0) == 0
+
+
+# The name of an input is looked up, and what is below it is listed.
+LISTED = {"HEAD": 1, "LIST": 2}
+
+
+def test_a_small_input_is_requested_once_and_never_asked_for_its_size(
+    bucket: str, archive: Path, tmp_path: Path, tracelake: Command, store: ObjectStore
+) -> None:
+    source = shutil.copytree(archive, tmp_path / "in")
+    write(source, {"100% plän%20+2.txt": workload(name="odd"), "empty.txt": ""})
+    uri = put(f"{bucket}/archive", source)
+    store.count()
+    assert tracelake("ingest", uri, "--lake", tmp_path / "stored", *ALL).code == 0
+    # Two ranks, four workloads, three archives or compressed ones, one that no format claims.
+    assert store.count() == {**LISTED, "GET": 2 + 4 + 3 + 1}
+    assert tracelake("ingest", uri, "--lake", tmp_path / "stored", *ALL).code == 0
+    assert store.count() == LISTED
+    assert tracelake("ingest", source, "--lake", tmp_path / "local", *ALL).code == 0
+    lakes = [Lake.open(tmp_path / name) for name in ("stored", "local")]
+    for lake in lakes:
+        build(lake)
+    assert_same(*lakes)
+    assert not list((tmp_path / "stored" / "_staging").iterdir())
+
+
+def test_inputs_without_room_for_a_copy_are_requested_again(
+    bucket: str,
+    archive: Path,
+    local: Lake,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    store: ObjectStore,
+) -> None:
+    uri = put(f"{bucket}/archive", archive)
+    monkeypatch.setattr("tracelake.inputs.streams._COPIED_BYTES", 1 << 10)
+    store.count()
+    assert_same(brought_in(str(tmp_path / "lake"), uri), local)
+    assert store.count()["GET"] > 9
+
+
+def test_a_full_disk_leaves_no_copies(
+    bucket: str, archive: Path, local: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = put(f"{bucket}/archive", archive)
+    write_file = files.write
+
+    def full(path: Path, content: bytes) -> None:
+        if path.parent.name == ".copies":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        write_file(path, content)
+
+    monkeypatch.setattr(files, "write", full)
+    assert_same(brought_in(str(tmp_path / "lake"), uri), local)
+
+
+def test_without_the_extra_a_small_input_is_opened_once(
+    bucket: str,
+    archive: Path,
+    local: Lake,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    store: ObjectStore,
+) -> None:
+    uri = put(f"{bucket}/archive", archive)
+    monkeypatch.setitem(sys.modules, "tracelake.storage.objects", None)
+    store.count()
+    assert_same(brought_in(str(tmp_path / "lake"), uri), local)
+    assert store.count() == {"HEAD": 1 + 9, "LIST": 2, "GET": 9}
+
+
+def test_inputs_are_read_with_credentials_that_only_one_library_finds(
+    bucket: str, archive: Path, local: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = put(f"{bucket}/archive", archive)
+    asked: list[str] = []
+
+    def refused(_: object, name: str) -> None:
+        asked.append(name)
+        raise GenericError("no credentials")
+
+    monkeypatch.setattr("tracelake.storage.objects.obstore.get", refused)
+    assert_same(brought_in(str(tmp_path / "lake"), uri), local)
+    before = len(asked)
+    assert before
+    assert_same(brought_in(str(tmp_path / "again"), uri), local)
+    assert len(asked) == before  # it is not asked again
+
+
+def test_inputs_that_change_or_vanish_after_the_listing_are_noticed(
+    bucket: str, tmp_path: Path
+) -> None:
+    names = [f"plan{n}.txt" for n in range(3)]
+    write(tmp_path / "in", {name: workload(name=name) for name in names})
+    uri = put(f"{bucket}/in", tmp_path / "in")
+    changed = write(tmp_path / "changed", {names[0]: workload(3, name="other")})
+
+    def late(named: str) -> StoredRoot:
+        root = stored_root(named)
+        put(uri, changed)
+        place = place_of(f"{uri}/{names[1]}")
+        place.filesystem.delete_file(place.path)
+        return root
+
+    lake = Lake.create(tmp_path / "lake")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tracelake.inputs.discover.stored_root", late)
+        report = ingest([uri], lake, Options())
+    assert [(s["path"], s["reason"]) for s in report.skips] == [(names[1], "unreadable")]
+    again = ingest([uri], lake, Options())
+    assert Counter(run.status for run in again.runs) == {Status.UPDATED: 1, Status.UNCHANGED: 1}
+    build(lake)
+    (tmp_path / "in" / names[1]).unlink()
+    shutil.copy(changed / names[0], tmp_path / "in")
+    expected = brought_in(str(tmp_path / "expected"), tmp_path / "in")
+    assert str(warehouse(lake)) == str(warehouse(expected))
 
 
 def test_only_the_columns_and_rows_that_a_query_needs_are_fetched(
@@ -541,29 +660,10 @@ def test_a_query_tells_that_the_store_fails(
 
 
 def test_an_object_that_may_not_be_read_is_passed_over(
-    bucket: str, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bucket: str, archive: Path, tmp_path: Path, store: ObjectStore
 ) -> None:
     uri = put(f"{bucket}/archive", archive / "plans")
-    opened = fs.S3FileSystem.open_input_file
-
-    def denied(self: fs.S3FileSystem, path: str) -> object:
-        if path.endswith("plan1.txt"):
-            raise OSError("When reading ...: AWS Error ACCESS_DENIED during HeadObject operation")
-        return opened(self, path)
-
-    class Denying:
-        def __init__(self, inner: fs.FileSystem) -> None:
-            self._inner = inner
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(self._inner, name)
-
-        def open_input_file(self, path: str) -> object:
-            return denied(self._inner, path)
-
-    place = place_of(uri)
-    inner = place.filesystem
-    monkeypatch.setattr("tracelake.storage.store_path._filesystem", lambda _: Denying(inner))
+    store.faults(deny="/plan1.txt")
     lake = brought_in(str(tmp_path / "lake"), uri)
     assert run_count(lake) == 2
     assert [s["reason"] for s in lake.skipped_inputs()] == ["unreadable"]
