@@ -22,7 +22,7 @@ from isal import igzip, isal_zlib
 from tracelake.base import files
 from tracelake.formats.ledger import escape
 from tracelake.inputs.expand import Bounded
-from tracelake.storage import FIRST_BYTES, StoredFile, is_uri, place_of, stat, whole
+from tracelake.storage import FIRST_BYTES, StoredFile, is_uri, listed_place, stat, whole
 
 RawFile = io.FileIO | io.BytesIO | StoredFile
 """A file on disk, a whole small file of a store, any other file of a store."""
@@ -151,14 +151,14 @@ def open_file(location: str) -> io.FileIO | StoredFile:
         StoreError: The store does not answer.
     """
     if is_uri(location):
-        return StoredFile(place_of(location))
+        return StoredFile(listed_place(location))
     return io.FileIO(location, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK))
 
 
 def open_listed(entry: FileRef) -> RawFile:
     """Open a file as `open_file` does; read a small one of a store at once, as it was listed."""
     if is_uri(entry.readable):
-        content = whole(place_of(entry.location), entry.size, entry.mtime_ns)
+        content = whole(listed_place(entry.location), entry.size, entry.mtime_ns)
         if content is not None:
             return io.BytesIO(content)
     return open_file(entry.readable)
@@ -258,7 +258,7 @@ def stat_of(location: str) -> tuple[int, int, int]:
         StoreError: The store does not answer.
     """
     if is_uri(location):
-        found = stat(place_of(location))
+        found = stat(listed_place(location))
         if found is None:
             raise FileNotFoundError(location)
         return found.size, found.mtime_ns, 0

@@ -18,7 +18,7 @@ from tracelake.storage.files import (
     upload,
     whole,
 )
-from tracelake.storage.store_path import StorePath, is_uri, place_of
+from tracelake.storage.store_path import StorePath, is_uri, listed_place, place_of
 
 __all__ = [
     "FIRST_BYTES",
@@ -28,6 +28,7 @@ __all__ = [
     "StoredFile",
     "is_uri",
     "listed",
+    "listed_place",
     "look",
     "place_of",
     "remove_all",

@@ -93,11 +93,22 @@ def place_of(uri: str) -> StorePath:
         raise UsageError("the URI names no bucket", path=uri)
     if any(part in ("", ".", "..") for part in path.split("/")) and path:
         raise UsageError("the path of a URI must have no empty parts and no dots", path=uri)
+    return _place(scheme, authority, path)
+
+
+def listed_place(uri: str) -> StorePath:
+    """Return the place of an object that a listing gave: its name may have any character."""
+    scheme, _, rest = uri.partition("://")
+    authority, _, path = rest.partition("/")
+    return _place(scheme, authority, path)
+
+
+def _place(scheme: str, authority: str, path: str) -> StorePath:
     root = f"{scheme}://{authority}"
     if scheme in ("hdfs", "viewfs"):
         inside = f"/{path}"
     else:
-        bucket = parts.username or authority
+        bucket = authority.partition("@")[0]
         inside = f"{bucket}/{path}" if path else bucket
     return StorePath(f"{root}/{path}".rstrip("/"), root, inside)
 

@@ -260,6 +260,17 @@ def test_a_small_input_is_requested_once_and_never_asked_for_its_size(
     assert not list((tmp_path / "stored" / "_staging").iterdir())
 
 
+def test_an_object_may_have_any_name(bucket: str, tmp_path: Path, tracelake: Command) -> None:
+    """As a URI that someone types, these names would have options."""
+    names = ["job#1/plan.txt", "what?.txt", "a b@c&d=e.txt"]
+    write(tmp_path / "in", {name: workload(name=str(n)) for n, name in enumerate(names)})
+    uri = put(f"{bucket}/archive", tmp_path / "in")
+    assert tracelake("ingest", uri, "--lake", tmp_path / "lake", *ALL).code == 0
+    with duckdb.connect() as con:
+        query = f"SELECT path FROM '{tmp_path}/lake/sources/**/*.parquet' ORDER BY path"
+        assert [path for (path,) in con.execute(query).fetchall()] == sorted(names)
+
+
 def test_inputs_without_room_for_a_copy_are_requested_again(
     bucket: str,
     archive: Path,
