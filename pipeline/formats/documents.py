@@ -74,7 +74,7 @@ class DocumentParser:
             return RunFacts()
         rows = dict.fromkeys(documents, 0)
         for table, columns in found.items():
-            batch = batch_of(table, columns)
+            batch = tables()[table].batch(columns)
             self._ready.setdefault(table, []).append(batch)
             for source in batch["source_id"].to_pylist():
                 rows[source] += 1
@@ -86,16 +86,3 @@ class DocumentParser:
             else:
                 account.context_lines += self._lines[source]
         return facts
-
-
-def batch_of(table: str, columns: Mapping[str, Sequence[object]]) -> pa.RecordBatch:
-    """Return rows of a table from columns; one that is not named is NULL."""
-    schema = tables()[table].storage_schema
-    rows = len(columns["line"])
-    arrays = [
-        pa.array(columns[field.name], field.type)
-        if field.name in columns
-        else pa.nulls(rows, field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)

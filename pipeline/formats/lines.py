@@ -431,7 +431,8 @@ class _Parser:
                 rows[table].append({**row, "source_id": self._source_id, "line": line + i})
         for table, found_rows in rows.items():
             account.rows += len(found_rows)
-            self._ready[table].append(_of_dicts(table, found_rows))
+            schema = tables()[table].storage_schema
+            self._ready[table].append(pa.RecordBatch.from_pylist(found_rows, schema))
         return rejects
 
     def _contexts(self, found: Found) -> Iterator[tuple[Longs, pl.DataFrame]]:
@@ -454,13 +455,6 @@ class _Parser:
             values = pl.concat([before, *own, before.clear(matches.bad.size)])[order]
             self._carried[number] = values[-1:]
             yield at[order], values
-
-
-def _of_dicts(table: str, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-    """Return rows as a batch of a table; what a row does not name is NULL."""
-    schema = tables()[table].storage_schema
-    arrays = [pa.array([row.get(field.name) for row in rows], field.type) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _complete(
@@ -489,19 +483,9 @@ def _batch(table: str, frames: Sequence[pl.DataFrame], source_id: int, line: int
     import polars as pl  # noqa: PLC0415
 
     frame = frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal").sort(_AT)
-    schema = tables()[table].storage_schema
-    arrays = []
-    for field in schema:
-        if field.name == "source_id":
-            array = pa.array(np.full(frame.height, source_id, np.int32))
-        elif field.name == "line":
-            array = pa.array(frame[_AT].to_numpy() + line)
-        elif field.name in frame.columns:
-            array = frame[field.name].to_arrow(compat_level=pl.CompatLevel.oldest())
-            if pa.types.is_dictionary(field.type):
-                array = array.cast(pa.string()).dictionary_encode()
-            array = array.cast(field.type)
-        else:
-            array = pa.nulls(frame.height, field.type)
-        arrays.append(array)
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    columns = {c.name: c.to_arrow(compat_level=pl.CompatLevel.oldest()) for c in frame}
+    columns |= {
+        "source_id": np.full(frame.height, source_id, np.int32),
+        "line": frame[_AT].to_numpy() + line,
+    }
+    return tables()[table].batch(columns)

@@ -16,12 +16,12 @@ from typing import Any, TypeGuard
 import pyarrow as pa
 
 from tracelake.formats import Chunk, Claim, FileFacts, Format, Run, RunFacts
-from tracelake.formats.documents import batch_of
 from tracelake.formats.kineto.document import Document
 from tracelake.formats.kineto.events import nanoseconds
 from tracelake.formats.kineto.scan import CONTEXT, EVENT, ROW
 from tracelake.formats.ledger import Ledger
 from tracelake.kernels.numbers import Bytes, Longs
+from tracelake.schema.tables import tables
 from tracelake.schema.topology import LARGEST, resolve
 
 _OPS = {"forward": "forward_step", "backward": "backward_step"}
@@ -165,7 +165,7 @@ class _Parser:
         columns = passes.columns(source)
         if not columns["line"]:
             return
-        batch = batch_of("ops", columns)
+        batch = tables()["ops"].batch(columns)
         self._ready.append(batch)
         self._ledger.source(source).rows += batch.num_rows
         self._ranks |= set(columns["rank"])

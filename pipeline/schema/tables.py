@@ -109,6 +109,17 @@ class Table:
         described = (self.name, self.doc, sorted(self.required), self.columns)
         return hashlib.sha256(repr(described).encode()).hexdigest()[:16]
 
+    def batch(self, columns: Mapping[str, Any]) -> pa.RecordBatch:
+        """Return rows of `storage_schema` from columns; one that is not named is NULL."""
+        schema, rows = self.storage_schema, len(columns["line"])
+        arrays = [
+            pa.array(columns[field.name], field.type)
+            if field.name in columns
+            else pa.nulls(rows, field.type)
+            for field in schema
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
     def holds(self, row: Mapping[str, object]) -> bool:
         """Return whether the columns can hold the whole numbers of a row."""
         return all(

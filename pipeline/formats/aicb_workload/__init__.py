@@ -81,7 +81,6 @@ _REASONS = {
     scan.SEVERAL_ROWS: "several_rows",
     scan.BAD_NUMBER: "bad_number",
 }
-_SCHEMA = tables()["workload_passes"].storage_schema
 _CHUNK_ROWS = 1 << 14
 _CHUNK_REJECTS = 1 << 10
 
@@ -219,7 +218,7 @@ class _Plan:
     def _batch(self, rows: Records, repeat: Repeat | None) -> pa.RecordBatch:
         """Return the passes of rows as a batch of `workload_passes`."""
         columns = pass_columns(rows, self._source_id, self._words, repeat, self._describe)
-        return pa.RecordBatch.from_arrays([columns[n] for n in _SCHEMA.names], schema=_SCHEMA)
+        return tables()["workload_passes"].batch(columns)
 
     def _describe(self, tokens: list[int]) -> dict[str, str]:
         """Return a dependency other than -1, and the fields after the twelfth."""

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tracelake.formats.documents import batch_of
 from tracelake.formats.kineto.events import LONGEST_NS, Call, Events, Group
 from tracelake.formats.kineto.names import (
     Pass,
@@ -32,6 +31,7 @@ from tracelake.formats.kineto.scan import (
 )
 from tracelake.kernels.arrow import numbers, words
 from tracelake.kernels.numbers import NULL, Longs
+from tracelake.schema.tables import tables
 from tracelake.schema.topology import LARGEST, stage_of
 
 _Columns = dict[str, pa.Array | Sequence[object]]
@@ -68,15 +68,15 @@ class DocumentRows:
     def batches(self, table: str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a table, in order of their lines."""
         if table == "train_steps":
-            yield batch_of(table, self._steps())
+            yield tables()[table].batch(self._steps())
             return
         for number in range(len(self._parts)):
             first = number * ROWS
             calls = [(i - first, call) for i, call in self._calls if first <= i < first + ROWS]
             if table == "ops":
-                yield batch_of(table, self._ops(number, calls))
+                yield tables()[table].batch(self._ops(number, calls))
             elif calls:
-                yield batch_of(table, self._comms(number, calls))
+                yield tables()[table].batch(self._comms(number, calls))
 
     def pipeline_sizes(self) -> dict[str, int]:
         """Return what the passes say of the schedule."""

@@ -86,15 +86,14 @@ def layer_rows(
     small, large = np.empty((6, pieces.size), np.int32), np.empty((7, pieces.size), np.int64)
     missing, turns = np.empty(len(_LARGE), np.int64), np.empty(pieces.size, np.int32)
     taken, turned = _take(pieces, details, owners, source_id, small, large, missing, turns)
-    schema = tables()["layer_times"].storage_schema
+    table = tables()["layer_times"]
     *numbers, code, how = small[:, :taken]
     columns = {name: pa.array(column) for name, column in zip(_SMALL, numbers, strict=True)}
     for name, column, absent in zip(_LARGE, large[:, :taken], missing.tolist(), strict=True):
-        columns[name] = arrow.counted(column, schema.field(name).type, absent)
+        columns[name] = arrow.counted(column, table.storage_schema.field(name).type, absent)
     columns["layer"] = arrow.words(code, names)
     columns["attribution"] = arrow.words(how, _ATTRIBUTIONS)
-    batch = pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
-    return batch, set(turns[:turned].tolist())
+    return table.batch(columns), set(turns[:turned].tolist())
 
 
 def step_rows(source_id: int, records: Records, copies: npt.NDArray[np.int32]) -> pa.RecordBatch:
@@ -104,16 +103,9 @@ def step_rows(source_id: int, records: Records, copies: npt.NDArray[np.int32]) -
         records: `PROGRESS` records.
         copies: How often the epoch and step of each came before it.
     """
-    schema = tables()["train_steps"].storage_schema
     columns = {name: records[name] for name in _OF_RECORDS} | {
         "source_id": np.full(records.size, source_id),
         "copy": copies,
         "batches_covered": np.where(records["step"] == 1, 2, 1),
     }
-    arrays = [
-        pa.array(np.ascontiguousarray(columns[field.name], field.type.to_pandas_dtype()))
-        if field.name in columns
-        else arrow.nothing(field.type, records.size)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return tables()["train_steps"].batch(columns)

@@ -275,22 +275,11 @@ def build(
         op_wrong = np.union1d(op_wrong, np.flatnonzero(texts.wrong[printed].any(axis=0)))
         comm_wrong = np.union1d(comm_wrong, np.flatnonzero(texts.wrong[comm_ids].any(axis=0)))
     return (
-        _batch("ops", op_columns),
-        _batch("comms", comm_columns),
+        tables()["ops"].batch(op_columns),
+        tables()["comms"].batch(comm_columns),
         np.union1d(op_wrong, parent[comm_wrong]),
         np.union1d(op_unknown, parent[comm_unknown]),
     )
-
-
-def _batch(table: str, columns: dict[str, pa.Array]) -> pa.RecordBatch:
-    """Return a batch; a column that rank traces do not have is NULL."""
-    schema = tables()[table].storage_schema
-    rows = len(columns["line"])
-    arrays = [
-        columns[field.name] if field.name in columns else pa.nulls(rows, field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _text(ids: Ids, texts: Texts) -> pa.DictionaryArray:
