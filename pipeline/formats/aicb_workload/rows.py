@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracelake.kernels.compiled import kernel, word_at
-from tracelake.kernels.numbers import Bytes
+from tracelake.kernels.numbers import Bytes, whole_number
 from tracelake.kernels.tokens import Tokens, has_room, intern
 
 Records = npt.NDArray[np.void]
@@ -47,7 +47,7 @@ TOO_FEW_FIELDS, SEVERAL_ROWS, BAD_NUMBER = 0, 1, 2
 POSITION, LINE, BLANKS, ROWS, REJECTS, STARVED = 0, 1, 2, 3, 4, 5  # slots of the progress
 PROGRESS_SLOTS = 6
 
-_NEWLINE, _MINUS, _ZERO, _ONE = 10, 45, 48, 49
+_NEWLINE, _MINUS, _ONE = 10, 45, 49
 _WORD, _BLANK, _END = 0, 1, 2
 _KIND = np.full(256, _WORD, np.uint8)
 _KIND[[9, 11, 12, 13, 32]] = _BLANK
@@ -111,15 +111,8 @@ def _split(data: Bytes, pos: int, spans: npt.NDArray[np.int64]) -> tuple[int, in
 @kernel
 def _number(data: Bytes, start: int, end: int) -> int:
     """Return value of a field of digits; negative if it is anything else or too large for int64."""
-    if start == end or end - start > MAX_DIGITS:
-        return -1
-    value = 0
-    for i in range(start, end):
-        digit = int(data[i]) - _ZERO
-        if digit < 0 or digit > 9:
-            return -1
-        value = value * 10 + digit
-    return value  # nineteen digits overflow at most once, to a negative number
+    value, behind = whole_number(data, start, end, MAX_DIGITS)
+    return value if behind == end else -1  # nineteen digits overflow once, to a negative number
 
 
 @kernel

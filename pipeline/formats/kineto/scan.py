@@ -20,7 +20,7 @@ from tracelake.kernels.compiled import (
     trailing_zeros,
     word_at,
 )
-from tracelake.kernels.numbers import Bytes, Longs
+from tracelake.kernels.numbers import Bytes, Longs, whole_number
 from tracelake.kernels.tokens import Tokens, has_room, intern
 
 ROWS = 1 << 16
@@ -405,14 +405,8 @@ def _nanoseconds(buf: Bytes, p: int, q: int) -> int:
 @inlined
 def _whole(buf: Bytes, p: int, q: int) -> int:
     """Return a whole number; -1 if it is none, or has too many digits."""
-    if not 0 < q - p <= _ID_DIGITS:
-        return -1
-    value = 0
-    for i in range(p, q):
-        if not 48 <= buf[i] <= 57:
-            return -1
-        value = value * 10 + (buf[i] - 48)
-    return value
+    value, behind = whole_number(buf, p, q, _ID_DIGITS)
+    return value if behind == q else -1
 
 
 @inlined
