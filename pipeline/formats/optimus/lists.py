@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tracelake.formats.optimus.blocks import (
+    BLOCK,
+    BY_PLACE,
     CONTESTED,
     MISSING,
     OWNER,
@@ -26,10 +28,9 @@ from tracelake.formats.optimus.blocks import (
     with_slots,
 )
 from tracelake.formats.optimus.lines import HEADER, LAYER, RECORD
-from tracelake.formats.optimus.owners import assign
+from tracelake.formats.optimus.owners import AMBIGUOUS, assign
 from tracelake.formats.optimus.records import NAME_BASE
 from tracelake.formats.optimus.slots import Slots, distinct
-from tracelake.formats.optimus.verify_attribution import doubt
 from tracelake.kernels.compiled import kernel
 
 Rows = npt.NDArray[np.int64]  # (n, 2): code of the layer, number of calls
@@ -38,6 +39,7 @@ _CANDIDATES = 8  # number of lists stored per slot
 _MANY_VOTES, _RARE = 8, 2
 _TRIAL_PIECES = 1 << 20  # maximum number of combinations of lists to try on a window
 _LOST_ROW, _REJECTED_ROW = 1, 2  # cost of a list that does not explain a window
+_ENOUGH_STEPS = 32  # more than the profiler prints by default
 
 
 @kernel
@@ -134,7 +136,7 @@ class Owners:
         chosen = self._choose(pieces, slots, embed)
         out, self._state, _ = self._assign(pieces, slots, embed, chosen)
         if whole:
-            self._doubted = doubt(pieces, out)
+            self._doubted = _doubt(pieces, out)
         return out
 
     def _learn(self, pieces: npt.NDArray[np.void], slots: npt.NDArray[np.int64]) -> None:
@@ -265,3 +267,35 @@ def _order(rows: Rows, embed: int) -> Rows:
 def _ascends(rows: Rows, embed: int) -> bool:
     order = _order(rows, embed)
     return bool(((np.diff(order) > 0) | (order[1:] == NAME_BASE)).all())
+
+
+def _doubt(pieces: npt.NDArray[np.void], out: npt.NDArray[np.void]) -> bool:
+    """Reject rows of a log that its other steps do not confirm; return whether there were any.
+
+    In a log of few steps the list of a rank comes from few blocks, and may be wrong.
+    From where ranks first wrote over each other, a row that is not known by its place stays only if
+    its rank prints the same layer with the same number of calls in another step, and no other rank
+    ever does.
+    """
+    rows = np.flatnonzero(pieces["kind"] == LAYER)
+    if (out["how"][rows] == BLOCK).all():
+        return False
+    given = rows[out["how"][rows] != REJECTED]
+    if np.unique(out["step"][given]).size >= _ENOUGH_STEPS:
+        return False
+    seen: dict[tuple[int, int], set[tuple[int, int, int]]] = {}
+    keys = list(zip(pieces["code"][rows].tolist(), pieces["count"][rows].tolist(), strict=True))
+    owners = out[["rank", "stage", "step"]][rows].tolist()
+    how = out["how"][rows].tolist()
+    for key, owner, known in zip(keys, owners, how, strict=True):
+        if known != REJECTED:
+            seen.setdefault(key, set()).add(owner)
+    disorder = doubted = False
+    for i, key, known in zip(rows.tolist(), keys, how, strict=True):
+        disorder |= known != BLOCK
+        if known in (REJECTED, BY_PLACE) or not disorder:
+            continue
+        if len(seen[key]) < 2 or len({owner[:2] for owner in seen[key]}) > 1:
+            out["how"][i], pieces["reason"][i] = REJECTED, AMBIGUOUS
+            doubted = True
+    return doubted
