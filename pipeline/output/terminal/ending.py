@@ -9,12 +9,11 @@ import duckdb
 from tracelake.base.figures import count, gpu_hours
 from tracelake.base.text import counted
 from tracelake.output.terminal.grid import Cell
-from tracelake.output.terminal.page import BAD, DIM, GOOD, WARN, Page
+from tracelake.output.terminal.page import DIM, GOOD, SEVERITIES, Page
 from tracelake.warehouse.values import Row, read_rows
 
 # Lines about incidents; with the other lines there are at most ten.
 _SHOWN = 5
-_STYLES = {"critical": BAD, "warning": WARN, "notice": DIM}
 _INCIDENTS = """
     SELECT i.*, l.label, l.hash
     FROM incidents AS i
@@ -53,7 +52,7 @@ def print_ending(ending: Ending, lake: str, page: Page) -> None:
     shown, counts = ending.incidents[:_SHOWN], ending.counts
     for row in shown:
         page.line(
-            Cell(f"{row['severity']:<8} ", _STYLES[row["severity"]]),
+            Cell(f"{row['severity']:<8} ", SEVERITIES[row["severity"]]),
             Cell(_incident(row), "bold"),
             Cell(f"  show {row['hash']}", DIM),
         )

@@ -6,7 +6,6 @@ from typing import Any, TypeAlias
 
 import duckdb
 
-from tracelake.output.terminal.attention import read_attention
 from tracelake.schema.tables import reasons
 from tracelake.warehouse.values import Row, read_rows
 
@@ -50,6 +49,18 @@ _CURVE = f"""
     )
     GROUP BY point ORDER BY point
 """
+# Of each kind the worst findings, as sentences.
+_ATTENTION = """
+    SELECT kind, arg_min(severity, level) AS severity, count(*) AS count,
+        list(evidence ORDER BY lost_ratio DESC NULLS LAST, subject)[:3] AS seen,
+        arg_min(advice, (-coalesce(lost_ratio, 0), subject)) AS advice
+    FROM (
+        SELECT *, list_position(['critical', 'warning', 'notice'], severity) AS level
+        FROM findings WHERE run_id = $1
+    )
+    GROUP BY kind
+    ORDER BY min(level), max(lost_ratio) DESC NULLS LAST, kind
+"""
 _STAGES = "FROM stage_summary WHERE run_id = $1 ORDER BY stage"
 _VERDICTS = "SELECT verdict, count(*) AS ranks FROM straggler_ranks WHERE run_id = $1 GROUP BY ALL"
 _WORST_RANKS = f"""
@@ -70,13 +81,13 @@ _COLLECTIVES = f"""
         overlapped
     LIMIT {WORST}
 """
-_LAYERS = """
+_LAYERS = f"""
     SELECT layer, layer_kind, steps, mean_ms, p50_ms, p95_ms, max_ms, cv_ratio, worst_step,
         outlier_steps, trend, trend_ratio, trend_reason, count(*) OVER () AS layers
     FROM layer_stats
-    WHERE run_id = $1 AND {where}
-    ORDER BY {order}, layer_index NULLS LAST, layer
-    LIMIT {limit}
+    WHERE run_id = $1 AND {{where}}
+    ORDER BY {{order}}, layer_index NULLS LAST, layer
+    LIMIT {WORST}
 """
 _SPLIT = """
     SELECT stage, first_layer, last_layer, layers, micro_batch_ms, current_first_layer,
@@ -119,18 +130,12 @@ def read_run(con: duckdb.DuckDBPyConnection, run_id: str) -> Document:
         Means over steps leave warm-up out.
     """
     coverage = _row(con, "coverage", run_id)
-    collectives = read_rows(con, _COLLECTIVES, [run_id])
-    plan = read_rows(con, _PLAN, [run_id])
-    slowest = read_rows(
-        con, _LAYERS.format(where="true", order="mean_ms DESC NULLS LAST", limit=WORST), [run_id]
-    )
-    drifting = read_rows(
-        con,
-        _LAYERS.format(
-            where="trend IN ('rising', 'falling')", order="abs(trend_ratio) DESC", limit=WORST
-        ),
-        [run_id],
-    )
+    slow = _LAYERS.format(where="true", order="mean_ms DESC NULLS LAST")
+    drift = _LAYERS.format(where="trend IN ('rising', 'falling')", order="abs(trend_ratio) DESC")
+    kinds, longest = _worst(con, _COLLECTIVES, run_id, "kinds")
+    planned, largest = _worst(con, _PLAN, run_id, "kinds")
+    layers, slowest = _worst(con, slow, run_id, "layers")
+    drifting_layers, drifting = _worst(con, drift, run_id, "layers")
     return {
         "run_id": run_id,
         "run": _row(con, "runs", run_id),
@@ -138,7 +143,7 @@ def read_run(con: duckdb.DuckDBPyConnection, run_id: str) -> Document:
         "inputs": read_rows(con, _INPUTS, [run_id])[0],
         "summary": _without(_row(con, "run_summary", run_id), "not_computable"),
         "baseline": _row(con, "run_history", run_id),
-        "attention": read_attention(con, run_id),
+        "attention": _attention(con, run_id),
         "opportunities": read_rows(con, _OPPORTUNITIES, [run_id]),
         "steps": {**read_rows(con, _STEPS, [run_id])[0], "curve": read_rows(con, _CURVE, [run_id])},
         "stages": read_rows(con, _STAGES, [run_id]),
@@ -151,19 +156,13 @@ def read_run(con: duckdb.DuckDBPyConnection, run_id: str) -> Document:
             },
             "worst": read_rows(con, _WORST_RANKS, [run_id]),
         },
-        "collectives": {
-            "kinds": collectives[0]["kinds"] if collectives else 0,
-            "longest": [_without(row, "kinds") for row in collectives],
-        },
-        "plan": {
-            "kinds": plan[0]["kinds"] if plan else 0,
-            "largest": [_without(row, "kinds") for row in plan],
-        },
+        "collectives": {"kinds": kinds, "longest": longest},
+        "plan": {"kinds": planned, "largest": largest},
         "layers": {
-            "layers": slowest[0]["layers"] if slowest else 0,
-            "slowest": [_without(row, "layers") for row in slowest],
-            "drifting_layers": drifting[0]["layers"] if drifting else 0,
-            "drifting": [_without(row, "layers") for row in drifting],
+            "layers": layers,
+            "slowest": slowest,
+            "drifting_layers": drifting_layers,
+            "drifting": drifting,
         },
         "split": read_rows(con, _SPLIT, [run_id]),
         "coverage": _without(coverage, "not_computable", "hints", "partly", "partly_hints"),
@@ -183,6 +182,22 @@ def why(reason: str | None) -> str:
 def _row(con: duckdb.DuckDBPyConnection, relation: str, run_id: str) -> Row:
     (row,) = read_rows(con, f"FROM {relation} WHERE run_id = $1", [run_id])
     return row
+
+
+def _attention(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Row]:
+    """Return findings by kind: how severe, how many, the worst ones, and what lists them all."""
+    return [
+        {**row, "query": f"FROM findings WHERE kind = '{row['kind']}' AND run_id = '{run_id}'"}
+        for row in read_rows(con, _ATTENTION, [run_id])
+    ]
+
+
+def _worst(
+    con: duckdb.DuckDBPyConnection, sql: str, run_id: str, total: str
+) -> tuple[int, list[Row]]:
+    """Return the worst rows, and of how many: that is in the column `total` of each."""
+    rows = read_rows(con, sql, [run_id])
+    return rows[0][total] if rows else 0, [_without(row, total) for row in rows]
 
 
 def _without(row: Row, *names: str) -> Row:

@@ -16,6 +16,7 @@ from tracelake.base.text import printable
 from tracelake.output.terminal.grid import GAP, Cell, Column, fit, laid_out
 
 BAD, WARN, GOOD, DIM = "bold red", "yellow", "green", "dim"
+SEVERITIES = {"critical": BAD, "warning": WARN, "notice": DIM}
 _BAR = 48
 _BAR_LEAST = 8
 _BESIDE_BAR = 62

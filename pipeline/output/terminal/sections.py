@@ -59,10 +59,13 @@ def _basis(stage: Row) -> str:
     if stage["basis"] == "measured":
         return "mean time of the ranks in the windows of the steps"
     if stage["basis"] == "modelled":
-        covered = figures.percent(stage["covered_ratio"])
-        part = f"; the listed modules are {covered} of a step" if covered else ""
-        return f"modelled from layer times{part}"
+        return f"modelled from layer times{_covered(stage)}"
     return "theory, not measured"
+
+
+def _covered(stage: Row) -> str:
+    covered = figures.percent(stage["covered_ratio"])
+    return f"; the listed modules are {covered} of a step" if covered else ""
 
 
 def _bar_of(stage: Row, page: Page, width: int) -> list[Cell]:
@@ -195,11 +198,8 @@ def print_split(document: Document, page: Page) -> None:
     if gain < _GAIN:
         page.heading(title, f"the best split would save {figures.percent(gain)} of a step")
         return
-    covered = figures.percent(stages[0]["covered_ratio"])
-    part = f"; the listed modules are {covered} of a step" if covered else ""
-    page.heading(
-        title, f"a better split would save {figures.percent(gain)} of a modelled step{part}"
-    )
+    saved = f"{figures.percent(gain)} of a modelled step{_covered(stages[0])}"
+    page.heading(title, f"a better split would save {saved}")
 
     def span(first: str, last: str) -> str:
         return first if first == last else f"{first} {page.glyphs.arrow} {last}"

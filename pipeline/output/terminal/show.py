@@ -8,7 +8,7 @@ from tracelake.base import figures
 from tracelake.base.text import counted
 from tracelake.output.terminal.facts import Document, why
 from tracelake.output.terminal.grid import Cell
-from tracelake.output.terminal.page import BAD, DIM, GOOD, WARN, Page
+from tracelake.output.terminal.page import DIM, GOOD, SEVERITIES, Page
 from tracelake.output.terminal.sections import (
     print_collectives,
     print_layers,
@@ -20,7 +20,6 @@ from tracelake.output.terminal.sections import (
 from tracelake.schema.topology import KEYS
 from tracelake.warehouse.values import Row
 
-_SEVERITIES = {"critical": BAD, "warning": WARN, "notice": DIM}
 _CURVE = 60
 _SECTIONS = (
     print_stages,
@@ -146,7 +145,7 @@ def _attention(document: Document, page: Page) -> None:
         return
     page.heading("Attention")
     for kind in found:
-        style = _SEVERITIES[kind["severity"]]
+        style = SEVERITIES[kind["severity"]]
         for seen in kind["seen"]:
             page.prose(seen, first=f"  {kind['kind']:<12} ", mark=style)
         page.prose(kind["advice"], first=" " * 15, style=DIM)
