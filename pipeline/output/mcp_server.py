@@ -21,6 +21,7 @@ from tracelake.lake import Lake
 from tracelake.models import describe, relation_columns
 from tracelake.models.base import literal
 from tracelake.output.terminal import named_run, read_changes, read_run, run_before
+from tracelake.output.terminal.facts import Document
 from tracelake.schema.tables import reasons
 from tracelake.warehouse import Parameters, ask, example, examples_table
 from tracelake.warehouse.run_rows import run_rows
@@ -29,7 +30,6 @@ from tracelake.warehouse.statements import read_statements
 from tracelake.warehouse.values import named_rows
 from tracelake.warehouse.whatif import answer, read_fix, read_scale
 
-Document: TypeAlias = dict[str, Any]
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _Con: TypeAlias = duckdb.DuckDBPyConnection

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
+from itertools import islice
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
@@ -51,14 +52,11 @@ class EventStream:
 
     def write(self, events: Iterable[str]) -> None:
         """Append events, each the text of a JSON object."""
-        held: list[str] = []
-        for event in events:
-            held.append(event)
-            if len(held) == _EVENTS_AT_ONCE:
-                self._put(held)
-                held.clear()
-        if held:
-            self._put(held)
+        rest = iter(events)
+        while some := list(islice(rest, _EVENTS_AT_ONCE)):
+            lead = ",\n" if self._begun else "\n"
+            self._begun = True
+            self._stream.write((lead + ",\n".join(some)).encode())
 
     def close(self, members: str) -> None:
         """End the object with its other members.
@@ -67,8 +65,3 @@ class EventStream:
             members: Text of a JSON object that is not empty.
         """
         self._stream.write(f"\n],{members[1:]}\n".encode())
-
-    def _put(self, events: list[str]) -> None:
-        lead = ",\n" if self._begun else "\n"
-        self._begun = True
-        self._stream.write((lead + ",\n".join(events)).encode())

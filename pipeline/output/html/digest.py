@@ -5,8 +5,9 @@ from __future__ import annotations
 import email.message
 import email.policy
 import html
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +15,7 @@ from tracelake import __version__
 from tracelake.base.figures import count
 from tracelake.base.text import counted, printable
 from tracelake.output.html.cells import Grid
-from tracelake.output.html.charts import Kind, picture
+from tracelake.output.html.charts import picture
 from tracelake.output.html.content import Content
 
 # Number of runs listed, and of runs with charts: those with findings first.
@@ -38,11 +39,14 @@ class Picture:
     content: bytes
 
 
-def pictures(content: Content, run_id: str, file_type: FileType) -> Iterator[Picture]:
-    """Yield a run's charts, in the order of the page."""
-    for kinds in content.charts(run_id).values():
-        for kind in kinds:
-            yield _picture(content, run_id, kind, file_type)
+def pictures(
+    content: Content, run_id: str, file_type: FileType, only: Collection[str] | None = None
+) -> Iterator[Picture]:
+    """Yield a run's charts, or only those of these names, in the order of the page."""
+    for kind in itertools.chain(*content.charts(run_id).values()):
+        if only is None or kind.name in only:
+            drawn = picture(kind, content.series[run_id][kind.name], file_type)
+            yield Picture(f"{run_id}-{kind.name}.{file_type}", kind.caption, drawn)
 
 
 def render_markdown(
@@ -86,11 +90,9 @@ def render_mail(content: Content, page: str) -> bytes:
     text, _ = render_markdown(content, "", "png")
     mail.set_content("\n".join(line for line in text.splitlines() if not line.startswith("![")))
     shown = [
-        _picture(content, run_id, kind, "png")
+        drawn
         for run_id in content.urgent[:_MAILED_RUNS]
-        for kinds in content.charts(run_id).values()
-        for kind in kinds
-        if kind.name in _MAILED
+        for drawn in pictures(content, run_id, "png", _MAILED)
     ]
     mail.add_alternative(_mail_body(content, shown), subtype="html")
     body = mail.get_payload()[1]  # type: ignore[index]
@@ -121,11 +123,6 @@ def about(content: Content) -> str:
     runs = counted(len(content.run_ids), "run")
     when = content.now.isoformat(" ", "minutes")
     return f"{when}: {runs}{formats}{dated}{late}. tracelake {__version__}"
-
-
-def _picture(content: Content, run_id: str, kind: Kind, file_type: FileType) -> Picture:
-    drawn = picture(kind, content.series[run_id][kind.name], file_type)
-    return Picture(f"{run_id}-{kind.name}.{file_type}", kind.caption, drawn)
 
 
 def _table(grid: Grid, only: set[str] | None = None) -> list[str]:

@@ -43,15 +43,14 @@ class Night:
 def over_dates(
     nights: Sequence[Night],
     title: str,
-    breaks: Sequence[tuple[datetime, str]] = (),
-    width: int = 420,
-    height: int = 130,
+    breaks: Sequence[tuple[datetime, str]],
 ) -> Markup:
     """Return a plot of values in milliseconds over dates, with the band of their baselines.
 
     Args:
         breaks: Dates at which something began, with what.
     """
+    width, height = 420, 130
     first, last = nights[0].date, nights[-1].date
     span = (last - first).total_seconds() or 1.0
     low, high = level_reach([night.value for night in nights])

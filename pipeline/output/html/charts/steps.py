@@ -49,11 +49,11 @@ def _values(name: str, title: str) -> alt.Y:
     return alt.Y(f"{name}:Q", title=title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
 
 
-def _level(column: str) -> alt.Chart:
+def _level() -> alt.Chart:
     """Return a layer without marks that keeps the scale at 10 % about the median: noise is flat."""
     chart: alt.Chart = (
         plot()
-        .transform_aggregate(middle=f"median({column})")
+        .transform_aggregate(middle="median(ms)")
         .transform_calculate(low="0.9 * datum.middle", high="1.1 * datum.middle")
         .transform_fold(["low", "high"])
         .mark_point(opacity=0, tooltip=None)
@@ -69,7 +69,7 @@ def _draw_steps() -> Drawing:
         color=alt.when("datum.outlier").then(alt.value(var("bad"))).otherwise(alt.value(var("c0"))),
         size=alt.when("datum.outlier").then(alt.value(50)).otherwise(alt.value(14)),
     )
-    return alt.LayerChart(layer=[base.mark_line(color=var("c0")), points, _level("ms")])
+    return alt.LayerChart(layer=[base.mark_line(color=var("c0")), points, _level()])
 
 
 def _draw_loss() -> Drawing:
@@ -247,7 +247,7 @@ def _draw_history() -> Drawing:
             hint("baseline", "baseline of this run (ms)", ",.2f"),
         ],
     )
-    return alt.LayerChart(layer=[line, usual, points, _level("ms")])
+    return alt.LayerChart(layer=[line, usual, points, _level()])
 
 
 KINDS = (
