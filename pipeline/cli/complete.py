@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -12,46 +11,31 @@ from tracelake.base.errors import ContractError
 from tracelake.base.resources import resource_dir
 from tracelake.schema.format_names import format_names
 
-_PREFIX = "run_id="
 _LATEST = "latest"
 _SHOWN = 1000
 
 
 def complete_run(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return labels, hashes and ids of the lake's runs with this beginning.
-
-    They are read from the warehouse, else from the names of folders and packs.
-    """
+    """Return labels, then hashes, then ids of the runs in the warehouse with this beginning."""
     lake = ctx.params.get("lake") or os.environ.get("TRACELAKE_LAKE")
-    if lake is None:
-        return []
     try:
-        names = [_LATEST, *(_warehouse_names(Path(lake)) or _file_names(Path(lake)))]
-    except (OSError, ValueError, KeyError):
+        if lake is None or not Path(lake, "warehouse.duckdb").is_file():
+            return []
+    except OSError:
         return []
-    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)][:_SHOWN]
+    names = dict.fromkeys([_LATEST, *_run_names(Path(lake, "warehouse.duckdb"))])
+    return [name for name in names if name.startswith(incomplete)][:_SHOWN]
 
 
-def _warehouse_names(lake: Path) -> list[str]:
-    """Return labels, then hashes, then ids; nothing where the warehouse cannot be read."""
+def _run_names(warehouse: Path) -> list[str]:
     import duckdb
 
-    if not (lake / "warehouse.duckdb").is_file():
-        return []
     try:
-        with duckdb.connect(lake / "warehouse.duckdb", read_only=True) as con:
+        with duckdb.connect(warehouse, read_only=True) as con:
             rows = con.execute("SELECT label, hash, run_id FROM run_list ORDER BY urgency")
             return [str(name) for column in zip(*rows.fetchall(), strict=True) for name in column]
     except duckdb.Error:  # another version's, or being replaced
         return []
-
-
-def _file_names(lake: Path) -> list[str]:
-    folders = os.listdir(lake / "runs")  # a store would take too long
-    packs = lake / "_manifest" / "_packs.json"
-    packed = json.loads(packs.read_bytes())["runs"] if packs.is_file() else ()
-    own = {name.removeprefix(_PREFIX) for name in folders if name.startswith(_PREFIX)}
-    return sorted(own.union(packed))
 
 
 def complete_table(incomplete: str) -> list[str]:
