@@ -130,11 +130,8 @@ def _setting(value: object) -> str:
 def _stages(document: Document, page: Page) -> None:
     """Print figures of stages that changed, those of the most time first; shares come last."""
     found = [row for row in _per_stage(document["stages"]) if _tells(row)]
-    if not found:
-        page.heading("Stages", _nothing(document["stages"], "stages"))
-        return
     found.sort(key=lambda row: (row["figure"].endswith("_ratio"), -abs(row["change"] or 0)))
-    page.heading("Stages", _shown(found, "change"))
+    page.heading("Stages", _shown(found, "change") or _nothing(document["stages"], "stages"))
     page.table((Column("stage", right=True), _FIGURE, *_CHANGE), found[:_ROWS])
 
 
@@ -150,10 +147,7 @@ def _per_stage(stages: Sequence[Row]) -> list[Row]:
 
 def _layers(document: Document, page: Page) -> None:
     found = [row for row in document["layers"] if _tells(row["figures"]["p50_ms"])]
-    if not found:
-        page.heading("Layers", _nothing(document["layers"], "layers"))
-        return
-    page.heading("Layers", _shown(found, "change"))
+    page.heading("Layers", _shown(found, "change") or _nothing(document["layers"], "layers"))
     rows = [
         {"layer": row["layer"], "figure": "p50_ms", **row["figures"]["p50_ms"]}
         for row in found[:_ROWS]
@@ -167,10 +161,8 @@ def _collectives(document: Document, page: Page) -> None:
         for row in document["collectives"]
         if any(_tells(figure) for figure in row["figures"].values())
     ]
-    if not found:
-        page.heading("Communication", _nothing(document["collectives"], "communication"))
-        return
-    page.heading("Communication", _shown(found, "kind"))
+    nothing = _nothing(document["collectives"], "communication")
+    page.heading("Communication", _shown(found, "kind") or nothing)
 
     def verdict(row: Row) -> str:
         time = row["figures"]["time_ms"]
@@ -205,10 +197,7 @@ def _collectives(document: Document, page: Page) -> None:
 
 def _ranks(document: Document, page: Page) -> None:
     found = document["ranks"]
-    if not found:
-        page.heading("Ranks", "none is slow in either")
-        return
-    page.heading("Ranks", _shown(found, "slow rank"))
+    page.heading("Ranks", _shown(found, "slow rank") or "none is slow in either")
 
     def slowdown(side: str) -> Column:
         name = f"slowdown_{side}"
@@ -290,8 +279,9 @@ def _nothing(rows: Sequence[Row], what: str) -> str:
 
 
 def _shown(found: Sequence[object], what: str) -> str:
+    """Return how many rows a table has, and how many there are; nothing of no rows."""
     if len(found) <= _ROWS:
-        return counted(len(found), what)
+        return counted(len(found), what) if found else ""
     return f"the {_ROWS} largest of {counted(len(found), what)}; --format json has all"
 
 

@@ -17,44 +17,22 @@ from tracelake.output.terminal.page import BAD, WARN, Page
 from tracelake.warehouse.headline import HEADLINE
 from tracelake.warehouse.values import rows_of
 
-ATTENTION = "attention"
 # Columns of `run_list` that the query puts before those of HEADLINE.
 _NAMES = ("label", "hash", "size", "stepless")
-# As they are drawn: first what a run is called, then its headline figure and its problems.
-_DRAWN = (
-    "label",
-    "hash",
-    "run_date",
-    "size",
-    "step_p50_ms",
-    "step_p50_ms_change_ratio",
-    ATTENTION,
-    *(n for n in HEADLINE if n not in {"run_id", "run_date", "step_p50_ms"}),
-)
-# If not all fit, the last ones here are left out first.
-_SPARE = (
-    "run_date",
-    "size",
-    "bubble_ratio",
-    "rejects",
-    "suspects",
-    "stragglers",
-    "format",
-    "busbw_gbps",
-    "steps",
-    "comm_ratio",
-    "coverage_ratio",
-    "slowest_stage",
-    "gpu_hours_lost",
-)
-_LABEL_LEAST, _ATTENTION_LEAST = 12, 20
-_HEADS = {
-    "hash": "run",
-    "step_p50_ms_change_ratio": "change",
-    "step_p50_ms": "step",
-    ATTENTION: "problems",
+# Figures: if not all columns fit, those that have the highest number are left out first.
+_SPARE = {
+    "bubble_ratio": 3,
+    "rejects": 4,
+    "suspects": 5,
+    "stragglers": 6,
+    "format": 7,
+    "busbw_gbps": 8,
+    "steps": 9,
+    "comm_ratio": 10,
+    "coverage_ratio": 11,
+    "slowest_stage": 12,
+    "gpu_hours_lost": 13,
 }
-_DEAR = {"stragglers": BAD, "rejects": WARN, ATTENTION: BAD}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +73,7 @@ def runs_sql(choice: Choice) -> str:
     limit = "" if choice.limit is None else f"LIMIT {choice.limit}"
     return (
         f"SELECT l.run_id, {', '.join(f'l.{name}' for name in _NAMES)},"
-        f" nullif(array_to_string(l.problems, ', '), '') AS {ATTENTION}, {columns},"
+        f" nullif(array_to_string(l.problems, ', '), '') AS attention, {columns},"
         " l.step_p50_ms_change_ratio"
         f" FROM run_list AS l JOIN run_summary AS s USING (run_id) WHERE {where}"
         f" ORDER BY {_order(choice)} {limit}"
@@ -140,37 +118,39 @@ def draw_runs(reader: pa.RecordBatchReader, page: Page) -> None:
 
 
 def _table(rows: Sequence[Mapping[str, object]], page: Page) -> None:
-    page.table([_column(name) for name in _DRAWN], rows, indent=0)
+    page.table(_COLUMNS, rows, indent=0)
 
 
-def _column(name: str) -> Column:
-    spare = _SPARE.index(name) + 1 if name in _SPARE else 0
-    least = {"label": _LABEL_LEAST, ATTENTION: _ATTENTION_LEAST}.get(name)
-    text = name in {"label", "hash", "size", "format", "run_date", ATTENTION}
-    head = _HEADS.get(name) or figures.label(name)
+def _figure(name: str) -> Column:
+    """Return the column of a figure; a number that is no amount, like that of a stage, is plain."""
+    plainly = name in {"format", "slowest_stage"}
     return Column(
-        head,
-        lambda row: _text(name, row[name]),
+        figures.label(name),
+        lambda row: plain(row[name]) if plainly else figures.figure(name, row[name]),
         lambda row: _style(name, row[name]),
-        right=not text,
-        spare=spare,
-        least=least,
+        right=name != "format",
+        spare=_SPARE.get(name, 0),
     )
 
 
-def _text(name: str, value: object) -> str:
-    if name == "run_date" and value is not None:
-        return str(value)[: len("2025-01-31 06:00")]
-    if name == "step_p50_ms_change_ratio" and isinstance(value, float):
-        return figures.signed(value)
-    if name == ATTENTION:
-        return plain(value).replace("_", " ")
-    if isinstance(value, int | float) and name != "slowest_stage":
-        return figures.figure(name, value)
-    return plain(value)
+def _style(name: str, value: float | None) -> str:
+    if name == "coverage_ratio":
+        return WARN if value is not None and value < 1 else ""
+    return {"stragglers": BAD, "rejects": WARN}.get(name, "") if value else ""
 
 
-def _style(name: str, value: object) -> str:
-    if name == "coverage_ratio" and isinstance(value, float) and value < 1:
-        return WARN
-    return _DEAR.get(name, "") if value else ""
+_COLUMNS = (
+    Column("label", least=12),
+    Column("run", "hash"),
+    Column("run date", lambda row: plain(row["run_date"])[: len("2025-01-31 06:00")], spare=1),
+    Column("size", spare=2),
+    Column("step", "step_p50_ms"),
+    Column("change", lambda row: figures.signed(row["step_p50_ms_change_ratio"]), right=True),
+    Column(
+        "problems",
+        lambda row: plain(row["attention"]).replace("_", " "),
+        lambda row: BAD if row["attention"] else "",
+        least=20,
+    ),
+    *(_figure(name) for name in HEADLINE if name not in {"run_id", "run_date", "step_p50_ms"}),
+)
