@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from tracelake.base.errors import ContractError
 from tracelake.formats.readers import ANSI, PREFIX, TAG
+from tracelake.kernels.arrow import is_utf8
 
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
@@ -179,17 +180,9 @@ def _not_utf8(data: Bytes, starts: Longs, stops: Longs) -> Longs:
         whole.cast(pa.large_utf8())
     except pa.ArrowInvalid:
         high = np.unique(np.searchsorted(starts, np.flatnonzero(data >= 0x80), side="right") - 1)
-        wrong = [i for i in high.tolist() if not _is_utf8(data[starts[i] : stops[i]].tobytes())]
+        wrong = [i for i in high.tolist() if not is_utf8(data[starts[i] : stops[i]].tobytes())]
         return np.array(wrong, np.int64)
     return np.empty(0, np.int64)
-
-
-def _is_utf8(raw: bytes) -> bool:
-    try:
-        raw.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _match(text: pl.Series, at: Longs, one: Expression) -> tuple[Matches, pl.Series]:

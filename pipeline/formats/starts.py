@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
+
+
+@functools.lru_cache(1 << 12)
+def stamp_of(text: str, spelling: str = "%Y%m%d%H%M%S") -> datetime | None:
+    """Return the date of a stamp in a name; None if the digits are no date."""
+    try:
+        return datetime.strptime(text, spelling)
+    except ValueError:
+        return None
 
 
 class Unit(NamedTuple):

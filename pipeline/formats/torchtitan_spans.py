@@ -13,14 +13,13 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
 
 from tracelake.formats import Claim, FileFacts, RunFacts
 from tracelake.formats.lines import Irrelevant, LineFormat, Record
 from tracelake.formats.readers import BadValueError, Rows, rounded_ns
-from tracelake.formats.starts import Unit, starts
+from tracelake.formats.starts import Unit, stamp_of, starts
 from tracelake.schema.topology import LARGEST
 
 _NAME = re.compile(
@@ -41,10 +40,7 @@ def _facts(path: str, head: bytes) -> FileFacts:
     rank = int(said[1]) if said else None
     if named is None:
         return FileFacts(path, stem, rank=rank)
-    try:
-        stamp = datetime.strptime(named["date"], "%Y%m%d-%H%M%S")
-    except ValueError:
-        stamp = None
+    stamp = stamp_of(named["date"], "%Y%m%d-%H%M%S")
     return FileFacts(path, named["source"], rank=int(named["rank"]), stamp=stamp)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -35,6 +34,7 @@ from tracelake.formats.optimus.columns import layer_rows, step_rows
 from tracelake.formats.optimus.lists import Owners
 from tracelake.formats.optimus.records import NAME_BASE, NAME_SLOTS, names
 from tracelake.formats.optimus.statements import Statements
+from tracelake.formats.starts import stamp_of
 from tracelake.schema.topology import resolve
 
 # Limits of rows that are held until it is known what their ranks print elsewhere: pieces, and
@@ -97,13 +97,8 @@ def _facts(path: str, head: bytes) -> FileFacts:
     base = PurePosixPath(path).name
     stem = re.sub(r"\.(txt|log|out)$", "", base)
     date = _STAMP.match(stem)
-    stamp = None
-    if date:
-        try:
-            stamp = datetime.strptime(date[1] + date[2], "%Y%m%d%H%M%S")
-        except ValueError:
-            date = None
-    plain = stem[date.end() if date else 0 :].removesuffix("_log").strip("_")
+    stamp = stamp_of(date[1] + date[2]) if date else None
+    plain = stem[date.end() if date and stamp else 0 :].removesuffix("_log").strip("_")
     topology = {_SIZE_KEYS[key]: int(value) for key, value in _SIZE.findall(stem)}
     sizes = {key: value for key, value in topology.items() if value > 0}
     return FileFacts(path, plain or base, stamp=stamp, topology=sizes)

@@ -27,10 +27,10 @@ from tracelake.formats import Chunk, Claim, FileFacts, Format, Run, RunFacts
 from tracelake.formats.ledger import NOT_UTF8, UNFINISHED, UNFINISHED_LINE, Fault, Ledger, Severity
 from tracelake.formats.rank_trace.batches import CLOCK_TICK_NS, earlier
 from tracelake.formats.rank_trace.layout import SPAN_FIRST
-from tracelake.formats.rank_trace.names import date_of, folder_of, name_of
+from tracelake.formats.rank_trace.names import folder_of, name_of
 from tracelake.formats.rank_trace.reader import Notice, Reader
 from tracelake.formats.rank_trace.steps import ENDED, STEP, UNENDED
-from tracelake.formats.starts import Unit, starts
+from tracelake.formats.starts import Unit, stamp_of, starts
 from tracelake.schema.topology import resolve, stage_of
 
 _RECORD = re.compile(rb"rank:(\d{1,9}):[A-Za-z_]\w*\(", re.ASCII)
@@ -95,7 +95,7 @@ def facts(path: str, head: bytes) -> FileFacts:
         rank=rank,
         host=folder.host,
         device=folder.device,
-        stamp=date_of(name.stamp),
+        stamp=None if name.stamp is None else stamp_of(name.stamp),
         topology=name.sizes,
     )
 

@@ -6,7 +6,6 @@ import functools
 import posixpath
 import re
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -105,17 +104,6 @@ def _configuration(stem: str) -> Name:
         elif part.lower().endswith("tokenizer"):
             attributes["tokenizer"] = part
     return Name(stem, sizes, attributes)
-
-
-@functools.lru_cache(_CACHED)
-def date_of(stamp: str | None) -> datetime | None:
-    """Return the date of a stamp; None if the digits are not a date."""
-    if stamp is None:
-        return None
-    try:
-        return datetime.strptime(stamp, "%Y%m%d%H%M%S")
-    except ValueError:
-        return None
 
 
 class Folder(NamedTuple):
