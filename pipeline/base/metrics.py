@@ -34,9 +34,7 @@ _listening: list[Measures] = []
 @contextmanager
 def measuring() -> Iterator[Measures]:
     """Measure what happens inside."""
-    measures = Measures()
-    with _lock:
-        _listening.append(measures)
+    measures = listen()
     try:
         yield measures
     finally:

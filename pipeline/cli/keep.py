@@ -28,7 +28,6 @@ from tracelake.cli.steps import open_console, open_lake, print_table, read_age
 from tracelake.nightly.gates import lost_data
 
 if TYPE_CHECKING:
-    from tracelake.base.console import Console
     from tracelake.lake import Lake
     from tracelake.warehouse.retention import DropCandidate
 
@@ -83,7 +82,9 @@ def drop(
     elif chosen:
         drop_runs(opened, chosen, forget=forget)
         console.say(f"deleted {amounts}")
-        _build(opened, limit, console)
+        built = bring_up(opened, limit, console)
+        if lost := lost_data(built.lost):  # of other runs
+            console.warn(str(lost))
 
 
 @app.command(epilog="Example: tracelake gc --lake lake --dry-run")
@@ -113,13 +114,6 @@ def compact(lake: LakeName, quiet: Quiet = False) -> None:
     """Do nothing: run and build keep small Parquet files together."""
     open_lake(lake)
     open_console(quiet=quiet).say("a lake needs no compaction: run and build merge small files")
-
-
-def _build(lake: Lake, limit: int | None, console: Console) -> None:
-    """Build the warehouse; what is lost of other runs is a warning."""
-    built = bring_up(lake, limit, console)
-    if lost := lost_data(built.lost):
-        console.warn(str(lost))
 
 
 def _choose(
