@@ -1,5 +1,10 @@
 -- Scalar macros shared by models and checks: CREATE TEMP MACRO, one expression each, no relation inside.
 
+-- Why a call has no skew or no bandwidth: numbers are sorted and stored faster than texts.
+CREATE TEMP TYPE call_reason AS ENUM (
+    'simulated', 'not_timed', 'group_of_one', 'overlaps_compute', 'declared_size', 'stages_contradict', 'group_size_unknown',
+    'size_unknown', 'peer_not_seen', 'step_shifted', 'clocks_not_aligned', 'below_clock_resolution', 'below_clock_uncertainty');
+
 -- A fraction that is NULL where its denominator is zero.
 CREATE TEMP MACRO ratio(part, whole) AS part::DOUBLE / nullif(whole, 0);
 -- Whether a declared number of ranks or stages, of which some were seen, is small enough to be listed.
@@ -14,12 +19,10 @@ CREATE TEMP MACRO ordered_sum(x) AS list_sum(list(x ORDER BY x));
 CREATE TEMP MACRO ordered_mean(x) AS list_avg(list(x ORDER BY x));
 
 -- Median absolute deviation floored at 1 % of the median, as the scale of a normal distribution.
-CREATE TEMP MACRO robust_scale(mad, median_value) AS
-    1.4826 * greatest(mad, 0.01 * abs(median_value));
+CREATE TEMP MACRO robust_scale(mad, median_value) AS 1.4826 * greatest(mad, 0.01 * abs(median_value));
 
 -- The part of [start_ns, end_ns] that lies in [from_ns, to_ns]; a bound that is NULL does not bind.
-CREATE TEMP MACRO clipped_ns(start_ns, end_ns, from_ns, to_ns) AS
-    greatest(0, least(end_ns, to_ns) - greatest(start_ns, from_ns));
+CREATE TEMP MACRO clipped_ns(start_ns, end_ns, from_ns, to_ns) AS greatest(0, least(end_ns, to_ns) - greatest(start_ns, from_ns));
 
 -- A reading of a clock as the reference clock reads it: `offset_ns` is how far the clock is ahead when
 -- the reference reads `origin_ns`, `drift` what it gains from there. As it is where that is not known.
@@ -79,12 +82,10 @@ CREATE TEMP MACRO layer_kind(layer, layer_index) AS
 
 -- Step of m micro-batches over stages that take `busiest` at most and `total` in sum per
 -- micro-batch, with v virtual stages each: v = 1 is 1F1B.
-CREATE TEMP MACRO pipeline_time(m, v, busiest, total) AS
-    m * busiest + (total - busiest) / v;
+CREATE TEMP MACRO pipeline_time(m, v, busiest, total) AS m * busiest + (total - busiest) / v;
 
 -- The ranks that a rank is compared with, in words.
-CREATE TEMP MACRO peers_named(peers) AS
-    CASE peers WHEN 1 THEN 'its peer' ELSE format('the median of {} peers', peers) END;
+CREATE TEMP MACRO peers_named(peers) AS CASE peers WHEN 1 THEN 'its peer' ELSE format('the median of {} peers', peers) END;
 
 -- What a figure may lose against `median_value` without being worse: 10 %, three times the spread
 -- and `least` (of a fraction, a percentage point). Beside a median of 0 it is the worst value seen.
@@ -116,5 +117,4 @@ CREATE TEMP MACRO coin_chance(k, n) AS
     ) / 2.0 ** n;
 
 -- Of several reasons why a run is not compared, the one that says what would help comes first.
-CREATE TEMP MACRO reason_order(reason) AS
-    coalesce(list_position(['figure_missing', 'coarse_calls', 'no_pipeline'], reason), 0);
+CREATE TEMP MACRO reason_order(reason) AS coalesce(list_position(['figure_missing', 'coarse_calls', 'no_pipeline'], reason), 0);

@@ -28,7 +28,7 @@ class Computing:
 
     Attributes:
         base: Directory or URI of the lake.
-        keep: Called with every relation whose rows are kept, while it exists.
+        keep: Called with every relation whose rows are kept, while it exists, if it has rows.
         profile: Gets the times of relations.
     """
 
@@ -96,10 +96,12 @@ class Computing:
         for model, read_last in zip(models, self._read_last(models), strict=True):
             with phase(f"build:{model.path.parent.name}"):
                 with self.profile.computing(model.name) as spent:
-                    spent.rows += compute(self.con, model)
+                    rows = compute(self.con, model)
+                    spent.rows += rows
                 if failures and model.name == FAILURES:
                     add_failures(self.con, failures)
-                if model.name in self.models.stored:
+                    rows += len(failures)
+                if rows and model.name in self.models.stored:
                     with self.profile.writing(model.name):
                         self.keep(model.name, f"temp.{quoted(model.name)}")
             kinds[model.name] = "TABLE"

@@ -119,7 +119,7 @@ def _columns(con: duckdb.DuckDBPyConnection, model: Model) -> tuple[str, ...]:
                 path=model.path,
                 hint=f"add -- @column {name} {type_} | doc",
             )
-        if column.type != type_:
+        if column.type != ("VARCHAR" if type_.startswith("ENUM(") else type_):
             raise ContractError(
                 f"column {name} is {type_}, declared {column.type}",
                 path=model.path,

@@ -11,7 +11,8 @@
 -- @column identity UBIGINT | Equal for the members of a call; NULL where the group is not known, or the rank's step is another than that of its number.
 WITH placed AS (
     SELECT
-        c.* EXCLUDE (phase, pass, raw_func, raw_group, shape, attributes, overlapped, group_size),
+        c.run_id, c.rank, c.step, c.seq, c.sub_seq, c.collective, c.group_kind, c.bytes,
+        c.start_ns, c.end_ns, c.duration_ns,
         coalesce(c.overlapped, false) AS overlapped,
         c.collective IN ('send', 'recv') AS message,
         message OR c.sub_seq IS NOT NULL AS in_pass,
@@ -62,8 +63,11 @@ SELECT
     CASE
         WHEN alike IS NOT NULL THEN hash(
             alike,
-            count(*) OVER (PARTITION BY series),
-            row_number() OVER (PARTITION BY series ORDER BY seq, sub_seq)
+            count(*) OVER (
+                ordered ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
+            ),
+            row_number() OVER ordered
         )
     END AS identity
 FROM placed
+WINDOW ordered AS (PARTITION BY series ORDER BY seq, sub_seq)

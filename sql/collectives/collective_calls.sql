@@ -25,10 +25,10 @@
 WITH sized AS (
     SELECT
         m.*,
+        c.source_id, c.line, c.stage, c.micro_batch, c.dtype, c.parent_op, c.tensor, c.caller,
         coalesce(r.simulated, false) AS simulated,
         o.rank_order IS NULL AS contradicted,
-        CASE WHEN contradicted THEN 'stages_contradict' ELSE 'group_size_unknown' END
-            AS unknown_size,
+        CASE WHEN contradicted THEN 'stages_contradict' ELSE 'group_size_unknown' END AS unknown_size,
         CASE WHEN d.step IS NULL THEN 'peer_not_seen' ELSE 'step_shifted' END AS unmatched_reason,
         -- A transfer that the clocks cannot tell from nothing is taken from the shorter of its ends.
         m.collective IN ('send', 'recv') AND m.aligned
@@ -37,10 +37,7 @@ WITH sized AS (
             AS declared,
         message_bytes(
             m.collective,
-            CASE
-                WHEN m.collective = 'all_to_all' AND m.matched THEN m.largest_bytes
-                ELSE m.bytes
-            END,
+            CASE WHEN m.collective = 'all_to_all' AND m.matched THEN m.largest_bytes ELSE m.bytes END,
             m.group_size
         ) AS size_bytes,
         CASE
@@ -49,9 +46,11 @@ WITH sized AS (
             WHEN m.matched THEN m.shortest_ns
             WHEN m.collective <> 'recv' THEN m.duration_ns
         END AS time_ns
-    FROM _comm_matches AS m
-    JOIN runs AS r USING (run_id)
-    JOIN _rank_orders AS o USING (run_id)
+    FROM comms AS c
+    JOIN _comm_matches AS m
+        ON m.run_id = c.run_id AND m.rank = c.rank AND m.seq = c.seq AND m.sub = coalesce(c.sub_seq, 0)
+    JOIN runs AS r ON r.run_id = m.run_id
+    JOIN _rank_orders AS o ON o.run_id = m.run_id
     LEFT JOIN _shifted_steps AS d ON d.run_id = m.run_id AND d.step = m.step
 ),
 judged AS (
@@ -99,14 +98,14 @@ SELECT
         WHEN NOT matched OR group_size = 1 THEN 'own'
         WHEN transferred THEN 'transfer'
         ELSE 'min'
-    END AS time_basis,
+    END::ENUM ('own', 'transfer', 'min') AS time_basis,
     algbw_gbps, algbw_gbps * bus_factor(collective, group_size) AS busbw_gbps,
     CASE WHEN skew_reason IS NULL THEN ns_to_ms(last_start_ns - first_start_ns) END AS skew_ms,
     CASE WHEN skew_reason IS NULL THEN ns_to_ms(last_start_ns - begin_ns) END AS wait_ms,
     CASE WHEN skew_reason IS NULL AND transfer_ns >= uncertainty_ns THEN ns_to_ms(transfer_ns) END
         AS transfer_ms,
     CASE WHEN skew_reason IS NULL THEN last_rank END AS last_rank,
-    skew_reason,
+    skew_reason::call_reason AS skew_reason,
     ns_to_ms(uncertainty_ns) AS clock_uncertainty_ms,
     matched, peers, group_size, group_size_source,
     CASE
@@ -115,6 +114,6 @@ SELECT
         WHEN collective = 'reduce_scatter' THEN 'total_input'
         WHEN collective = 'all_to_all' THEN 'send_buffer'
         ELSE 'buffer'
-    END AS size_convention,
-    reason, micro_batch, parent_op, tensor, caller, seq, sub_seq, source_id, line, lowest_rank
+    END::ENUM ('declared', 'total_output', 'total_input', 'send_buffer', 'buffer') AS size_convention,
+    reason::call_reason AS reason, micro_batch, parent_op, tensor, caller, seq, sub_seq, source_id, line, lowest_rank
 FROM timed
