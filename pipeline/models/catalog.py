@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tracelake.base.errors import ContractError
 from tracelake.base.resources import resource_dir
+from tracelake.models.graph import frugal_order
 from tracelake.models.header import Model, read_model
 from tracelake.models.validate import Proof
 from tracelake.schema.tables import Column, columns, tables
@@ -77,6 +78,12 @@ class Catalog:
         The warehouse has a copy of their rows, so that no file per run must be opened.
         """
         return tuple(name for name in tables() if name in self._fleet_inputs - {"skipped"})
+
+    @functools.cached_property
+    def per_run(self) -> tuple[Model, ...]:
+        """Return the models per run, in the order in which a batch of runs takes little memory."""
+        names = [name for name, model in self.models.items() if not model.fleet]
+        return tuple(self.models[n] for n in frugal_order(names, self.inputs, self.columns))
 
     @functools.cached_property
     def _fleet_inputs(self) -> frozenset[str]:

@@ -142,9 +142,9 @@ class Computing:
                 )
         return enums
 
-    def _per_run(self) -> tuple[list[Model], set[str]]:
+    def _per_run(self) -> tuple[Sequence[Model], set[str]]:
         """Return the models per run, and the base tables that they or the warehouse need."""
-        models = [model for model in self.models.models.values() if not model.fleet]
+        models = self.models.per_run
         read = {*self.models.copied, *(i for m in models for i in self.models.inputs[m.name])}
         return models, read & tables().keys()
 

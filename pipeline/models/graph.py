@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import graphlib
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +99,38 @@ def build_order(models: Mapping[str, Model], inputs: Mapping[str, frozenset[str]
             path=models[circle[0]].path,
             hint="take one of these references out",
         ) from error
+
+
+def frugal_order(
+    models: Collection[str],
+    inputs: Mapping[str, frozenset[str]],
+    columns: Mapping[str, Sequence[object]],
+) -> list[str]:
+    """Return names of some models, each after what it reads, so that few columns are held at once.
+
+    A relation is held until its last reader is computed. The next model is the one that adds the
+    fewest columns, less those that are no longer read; alphabetical among equals.
+    """
+    unread = {name: set[str]() for name in models}
+    missing = {name: inputs[name] & unread.keys() for name in sorted(models)}
+    for name, read in missing.items():
+        for other in read:
+            unread[other].add(name)
+
+    def added(name: str) -> int:
+        freed = sum(len(columns[i]) for i in inputs[name] if unread.get(i) == {name})
+        return (len(columns[name]) if unread[name] else 0) - freed
+
+    order: list[str] = []
+    while missing:
+        name = min((name for name, read in missing.items() if not read), key=added)
+        order.append(name)
+        del missing[name]
+        for reader in unread[name]:
+            missing[reader] -= {name}
+        for readers in unread.values():
+            readers.discard(name)
+    return order
 
 
 def check_macros(con: duckdb.DuckDBPyConnection, path: Path) -> None:
