@@ -46,16 +46,18 @@ def compute(con: duckdb.DuckDBPyConnection, model: Model) -> int:
     name = quoted(model.name)
     with engine_errors(model.name, model.path):
         if model.kernel is None:
-            con.execute(f"CREATE TEMP TABLE {name} AS {model.sql}")
+            made = con.execute(f"CREATE TEMP TABLE {name} AS {model.sql}").fetchall()
+            rows = int(made[0][0])
         else:
-            compute_by_kernel(con, model)
+            rows = compute_by_kernel(con, model)
+    if not rows:
+        return 0
     keys = ", ".join(quoted(key) for key in model.grain)
     required = [key for key in model.grain if key not in model.nullable]
     has_null = " OR ".join(f"{quoted(key)} IS NULL" for key in required)
     by_grain = f"SELECT {keys}, count(*) AS _rows FROM temp.{name} GROUP BY ALL"
-    rows, nulls, most = con.execute(
-        f"SELECT coalesce(sum(_rows), 0), coalesce(sum(_rows) FILTER ({has_null}), 0),"
-        f" coalesce(max(_rows), 0) FROM ({by_grain})"
+    nulls, most = con.execute(
+        f"SELECT coalesce(sum(_rows) FILTER ({has_null}), 0), max(_rows) FROM ({by_grain})"
     ).fetchall()[0]
     if nulls:
         raise RowsError(
@@ -69,4 +71,4 @@ def compute(con: duckdb.DuckDBPyConnection, model: Model) -> int:
         raise RowsError(
             f"{twice[-1]} rows have the grain {shown}", subject=model.name, path=model.path
         )
-    return int(rows)
+    return rows

@@ -44,18 +44,23 @@ def check_kernel(con: duckdb.DuckDBPyConnection, model: Model) -> None:
         )
 
 
-def compute_by_kernel(con: duckdb.DuckDBPyConnection, model: Model) -> None:
-    """Create the temporary table of a model; the kernel is loaded only if there are rows."""
+def compute_by_kernel(con: duckdb.DuckDBPyConnection, model: Model) -> int:
+    """Create the temporary table of a model; the kernel is loaded only if there are rows.
+
+    Returns:
+        Number of rows.
+    """
     given = con.sql(model.sql).to_arrow_table()
     shown = model.declared.values()
     con.execute(f"CREATE TEMP TABLE {quoted(model.name)} ({ddl(shown)})")
     if not given.num_rows:
-        return
+        return 0
     rows = zip(*getattr(_load(model), str(model.kernel))(given), strict=True)
     # Lists, because pyarrow imports pandas to read Python's values, which takes seconds.
     lists = [list(values) for values in rows]
     columns = ", ".join(f"unnest(${n}::{column.type}[])" for n, column in enumerate(shown, 1))
     con.execute(f"INSERT INTO {quoted(model.name)} SELECT {columns}", lists)
+    return len(lists[0])
 
 
 def _load(model: Model) -> ModuleType:

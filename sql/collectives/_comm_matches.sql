@@ -22,7 +22,7 @@
 -- @column received_ns BIGINT ns | When the receiver of a message had it.
 -- @column last_rank INTEGER | Member that arrived last, the lowest of several; NULL where clocks do not tell which.
 SELECT
-    i.*,
+    i.* EXCLUDE (start_ns, end_ns),
     aligned_ns(i.start_ns, k.offset_ns, k.drift, k.origin_ns) AS begin_ns,
     aligned_ns(i.end_ns, k.offset_ns, k.drift, k.origin_ns) AS finish_ns,
     coalesce(c.lowest_rank, i.rank) AS lowest_rank,
