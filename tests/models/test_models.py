@@ -23,7 +23,8 @@ from tracelake.base.errors import ContractError, LakeError, TracelakeError, Usag
 from tracelake.base.resources import resource_dir
 from tracelake.formats.rank_trace.layout import OPS
 from tracelake.lake import Lake
-from tracelake.models import Catalog, build, catalog, describe, load
+from tracelake.models import Catalog, build, catalog, connect, describe, load
+from tracelake.models.graph import frugal_order
 from tracelake.models.header import read_model
 from tracelake.models.validate import Proof
 from tracelake.schema.tables import SCHEMA_VERSION, columns, reasons, tables
@@ -149,6 +150,14 @@ def test_the_reasons_of_the_sql_are_those_that_are_documented() -> None:
     assert written == reasons().keys()
 
 
+def test_a_call_can_have_every_reason_that_its_sql_gives() -> None:
+    with connect() as con:
+        con.execute(catalog().macros)
+        ((known,),) = con.execute("SELECT enum_range(NULL::call_reason)").fetchall()
+    written = re.findall(r"'([a-z_]+)'", catalog().models["collective_calls"].sql)
+    assert set(known) == reasons().keys() & set(written)
+
+
 def test_files_stay_readable() -> None:
     for path in resource_dir("sql").rglob("*.sql"):
         assert len(path.read_text().splitlines()) <= 120, path
@@ -230,6 +239,13 @@ def test_a_breach_names_file_and_line(
     assert caught.value.exit_code == 4
     if line:
         assert caught.value.line == line
+
+
+def test_a_relation_is_read_before_the_next_wide_one_is_made() -> None:
+    inputs = {"a": {"ops"}, "b": {"ops"}, "of_a": {"a", "b"}, "of_b": {"b", "ops"}, "c": {"a"}}
+    wide = {"a": "123", "b": "12", "of_a": "1", "of_b": "1", "c": "1"}
+    order = frugal_order([*inputs], {name: frozenset(i) for name, i in inputs.items()}, wide)
+    assert order == ["b", "of_b", "a", "of_a", "c"]
 
 
 def test_models_may_not_read_each_other_in_a_circle(tmp_path: Path) -> None:
