@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -83,16 +84,15 @@ class PartWriter:
         Args:
             run_id: Run of the rows; None if they name it, or belong to none.
         """
-        for rows in batches:
-            if not rows.num_rows:
+        for batch in batches:
+            if not batch.num_rows:
                 continue
-            batch = rows if run_id is None else _with_run(table, rows, run_id)
             writer = self._tables.get(table)
             if writer is None:
                 writer = self._tables[table] = _TableWriter(
                     _layout(table, self._rows_kind), self._staging / table, whole=self._whole
                 )
-            for lane, group in writer.add(batch):
+            for lane, group in writer.add(batch, run_id):
                 while len(self._busy) == LANES or lane in self._busy:
                     self._busy.popleft().wait()
                 lane.begin(group, self._executor)
@@ -113,31 +113,30 @@ class PartWriter:
         return staged
 
 
-def _with_run(table: str, batch: pa.RecordBatch, run_id: str) -> pa.RecordBatch:
-    key = pa.repeat(run_id, batch.num_rows)
-    return pa.RecordBatch.from_arrays([key, *batch.columns], schema=tables()[table].part_schema)
+_Group = Sequence[tuple[str | None, pa.RecordBatch]]
+"""The rows of a row group, each batch with its run; None if its rows name it, or belong to none."""
 
 
 class _TableWriter:
     def __init__(self, layout: _Layout, path: Path, *, whole: bool) -> None:
-        self._batches: list[pa.RecordBatch] = []
+        self._batches: list[tuple[str | None, pa.RecordBatch]] = []
         self._rows = 0
         self._groups = 0
         lanes = range(1 if whole else LANES)
         self._lanes = [_Lane(layout, Path(f"{path}-{i}"), whole=whole) for i in lanes]
 
-    def add(self, batch: pa.RecordBatch) -> Iterator[tuple[_Lane, list[pa.RecordBatch]]]:
+    def add(self, batch: pa.RecordBatch, run_id: str | None) -> Iterator[tuple[_Lane, _Group]]:
         """Yield full row groups and where they go, once the batch has filled them."""
         while self._rows + batch.num_rows >= ROW_GROUP_ROWS:
             head, batch = cut(batch, ROW_GROUP_ROWS - self._rows)
-            self._batches.append(head)
+            self._batches.append((run_id, head))
             yield self._lanes[self._groups % len(self._lanes)], self._take()
             self._groups += 1
         if batch.num_rows:
-            self._batches.append(batch)
+            self._batches.append((run_id, batch))
             self._rows += batch.num_rows
 
-    def _take(self) -> list[pa.RecordBatch]:
+    def _take(self) -> _Group:
         batches, self._batches, self._rows = self._batches, [], 0
         return batches
 
@@ -165,9 +164,9 @@ class _Lane:
         """Tell whether a part is open."""
         return self._part is not None
 
-    def begin(self, batches: Sequence[pa.RecordBatch], executor: Executor) -> None:
+    def begin(self, group: _Group, executor: Executor) -> None:
         """Start to write a row group; wait for it before the next."""
-        self._pending = executor.submit(self.write, batches)
+        self._pending = executor.submit(self.write, group)
 
     def wait(self) -> None:
         """Wait until the row group is written."""
@@ -175,14 +174,16 @@ class _Lane:
             self._pending.result()
             self._pending = None
 
-    def write(self, batches: Sequence[pa.RecordBatch]) -> None:
+    def write(self, group: _Group) -> None:
         """Write a row group."""
         with phase("write"):
-            group = joined(batches, _WRITTEN_ROWS)
+            rows = joined([batch for _, batch in group], _WRITTEN_ROWS)
+            if group[0][0] is not None:
+                rows = rows.add_column(0, self._layout.schema.field(0), _run_ids(group))
             if self._part is None:
                 path = Path(f"{self._path}-{len(self._parts)}.parquet")
-                self._part = _Part(path, self._layout, small=group.num_rows < SMALL_ROWS)
-            self._part.write(group)
+                self._part = _Part(path, self._layout, small=rows.num_rows < SMALL_ROWS)
+            self._part.write(rows)
             if self._part.groups == ROW_GROUPS_PER_PART and not self._whole:
                 self._close_part()
 
@@ -196,6 +197,13 @@ class _Lane:
         if self._part is not None:
             self._parts.append((self._part.path, self._part.close()))
             self._part = None
+
+
+def _run_ids(group: _Group) -> pa.Array:
+    """Return the run of every row: one column for all batches, of which small runs have many."""
+    runs, batches = zip(*group, strict=True)
+    places = np.repeat(np.arange(len(runs)), [batch.num_rows for batch in batches])
+    return pa.array(runs, pa.string()).take(pa.array(places))
 
 
 class _Part:

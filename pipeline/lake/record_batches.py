@@ -77,7 +77,7 @@ def _multiples(batches: Sequence[pa.RecordBatch], rows: int) -> Iterator[pa.Reco
     for batch in batches:
         start = min(-held % rows, batch.num_rows)
         if rest:
-            rest.append(batch.slice(0, start))
+            rest.append(_slice(batch, 0, start))
             held += start
             if held < rows:
                 continue
@@ -86,9 +86,15 @@ def _multiples(batches: Sequence[pa.RecordBatch], rows: int) -> Iterator[pa.Reco
         if start < stop:
             yield batch.slice(start, stop - start)
         held = batch.num_rows - stop
-        rest = [batch.slice(stop)] if held else []
+        rest = [_slice(batch, stop, batch.num_rows)] if held else []
     if rest:
         yield pa.concat_batches(rest)
+
+
+def _slice(batch: pa.RecordBatch, start: int, stop: int) -> pa.RecordBatch:
+    """Return rows of a batch; of small runs it is nearly always the batch itself."""
+    whole = start == 0 and stop == batch.num_rows
+    return batch if whole else batch.slice(start, stop - start)
 
 
 def _no_rows_of(names: list[str]) -> pa.DictionaryArray:
