@@ -154,7 +154,7 @@ def _parse_run(
         collect()
     facts = parser.finish()
     collect(everything=True)
-    batches["faults"] = [ledger.fault_batch()]
+    batches["faults"] = ledger.fault_batches()
     found = {
         name: pa.Table.from_batches(ready, schema_tables()[name].storage_schema)
         for name, ready in batches.items()

@@ -195,16 +195,18 @@ class Ledger:
             totals[fault] += count
         return dict(totals)
 
-    def fault_batch(self) -> pa.RecordBatch:
-        """Return all faults as one batch of the `faults` table, by source and name."""
+    def fault_batches(self) -> list[pa.RecordBatch]:
+        """Return all faults as one batch of the `faults` table, by source and name, if any."""
+        if not self._faults:
+            return []
         rows = [
             (source_id, line, fault.name, str(fault.severity), count, text)
             for (source_id, _), (fault, count, line, text) in sorted(self._faults.items())
         ]
-        return _batch(tables()["faults"].storage_schema, rows)
+        return [_batch(tables()["faults"].storage_schema, rows)]
 
 
 def _batch(schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> pa.RecordBatch:
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    columns = list(zip(*rows, strict=True))
     arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

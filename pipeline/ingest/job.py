@@ -21,7 +21,7 @@ from tracelake.base.metrics import phase
 from tracelake.execution import require, work_folder
 from tracelake.formats.ledger import Fault, Ledger, SourceCount
 from tracelake.ingest.batches import Batch, Job
-from tracelake.ingest.fence import FencedParser, ParserFailedError, ParserFailure
+from tracelake.ingest.fence import FencedParser, ParserFailedError, ParserFailure, fence
 from tracelake.ingest.options import Options
 from tracelake.ingest.run_plan import RunPlan, Status
 from tracelake.ingest.run_row import is_complete, run_row
@@ -32,10 +32,17 @@ from tracelake.inputs.sources import Read, Source, opened_ahead
 from tracelake.inputs.streams import FileRef
 from tracelake.lake import RunEntry, generation_of, part_files_at, partition_of, table_of
 from tracelake.lake.parquet import LANES, PartWriter
-from tracelake.schema.tables import tables
+from tracelake.schema.tables import PARTITION_KEY, tables
 from tracelake.storage import is_uri
 
 Advance = Callable[[int, int, int], None]
+
+# One row of a table, by column.
+_Row = Mapping[str, Any]
+
+# Rows of small runs that wait in memory, so that what many runs say of themselves is converted at
+# once: to convert a single row costs as much as hundreds.
+_WAITING_ROWS = 1 << 14
 
 _local = threading.local()
 
@@ -162,34 +169,84 @@ def _parse_job(
     return [work.finish(options) for work in works]
 
 
+@dataclass(frozen=True, slots=True)
+class _Parsed:
+    """A run that was parsed.
+
+    Attributes:
+        run, sources: Its rows of `runs` and `sources`.
+        rows: Its rows of other tables that are not written yet.
+    """
+
+    plan: RunPlan
+    run: _Row
+    sources: Sequence[_Row]
+    rows: Mapping[str, Sequence[pa.RecordBatch]]
+
+    @property
+    def partition(self) -> str:
+        """The folder of its parts below that of their table."""
+        return partition_of(self.plan.format.name, self.run["run_date"])
+
+
 class _Together:
     """The small runs of a batch, whose rows are written together, in order of run id."""
 
     def __init__(self, staging: Path, helper: Executor) -> None:
         self._staging = staging
         self._helper = helper
+        self._waiting: dict[str, list[_Parsed]] = defaultdict(list)  # by partition
+        self._waiting_rows = 0
+        self._last = ""
         self._writers: dict[str, PartWriter] = {}  # by partition
         self._open: dict[str, tuple[str, Collection[str]]] = {}  # partition and tables by run
         self._parts: dict[str, dict[str, tuple[str, ...]]] = {}
         self._staged: dict[str, Path] = {}
+        self._failed: dict[str, RunResult] = {}
 
-    def add(
-        self, run_id: str, partition: str, rows: Mapping[str, Sequence[pa.RecordBatch]]
-    ) -> None:
-        """Add the rows of a run by table; one that is out of order begins new parts."""
-        if self._open and run_id < next(reversed(self._open)):
+    def add(self, run: _Parsed) -> None:
+        """Add a run; one that is out of order begins new parts."""
+        if run.plan.run_id < self._last:
             self.close()
+        self._last = run.plan.run_id
+        self._waiting[run.partition].append(run)
+        self._waiting_rows += sum(batch.num_rows for rows in run.rows.values() for batch in rows)
+        if self._waiting_rows >= _WAITING_ROWS:
+            self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        for partition, runs in self._waiting.items():
+            self._write(partition, runs)
+        self._waiting.clear()
+        self._waiting_rows = 0
+
+    def _write(self, partition: str, runs: Sequence[_Parsed]) -> None:
+        """Write the rows of runs, except of those with a value that no column can hold."""
+        try:
+            own = _own_rows(runs)
+        except ParserFailedError as error:
+            if len(runs) == 1:
+                self._failed[runs[0].plan.run_id] = _left_out(runs[0].plan, error.failure)
+            else:
+                for run in runs:
+                    self._write(partition, [run])
+            return
         writer = self._writers.get(partition)
         if writer is None:
             folder = Path(tempfile.mkdtemp(prefix="together-", dir=self._staging))
             writer = PartWriter(folder, self._helper, whole=True)
             self._writers[partition] = writer
-        for table, batches in rows.items():
-            writer.add(table, batches, run_id)
-        self._open[run_id] = partition, rows.keys()
+        for run in runs:
+            for table, batches in run.rows.items():
+                writer.add(table, batches, run.plan.run_id)
+            self._open[run.plan.run_id] = partition, {*own, *run.rows}
+        for table, batch in own.items():
+            writer.add(table, [batch])
 
     def close(self) -> None:
         """Complete the parts."""
+        self._write_waiting()
+        self._last = ""
         names = {}
         for partition, writer in self._writers.items():
             staged = writer.close(partition)
@@ -203,7 +260,7 @@ class _Together:
         """Return the result of a run with the parts that have its rows, if it was added."""
         parts = self._parts.get(result.run_id)
         if parts is None or result.entry is None:
-            return result
+            return self._failed.get(result.run_id, result)
         staged = {part: self._staged[part] for (part,) in parts.values()}
         return replace(result, entry=replace(result.entry, parts=parts), staged=staged)
 
@@ -248,14 +305,7 @@ class _RunWork:
         if self._writer:
             for path in self._writer.close(partition_of(plan.format.name, None)).values():
                 remove(path)
-        return RunResult(
-            plan.run_id,
-            plan.format.name,
-            plan.status,
-            len(plan.inputs),
-            usable=False,
-            failure=self._failure,
-        )
+        return _left_out(plan, self._failure)
 
     def _read(self, sources: Iterable[Source]) -> None:
         long_lines = self.plan.format.long_lines
@@ -286,23 +336,24 @@ class _RunWork:
             row = self._source_row(number, source_id, file, copy_of)
             rows.append(row)
             records.append(file.record(row))
-        self._add("sources", [_rows("sources", rows)])
         with self._parser.fence():  # the values are the parser's
             complete = is_complete(facts)
             run = run_row(self.plan, facts, complete, options.fabric)
-            of_run = _rows("runs", [run])
-            faults = self._ledger.fault_batch()
-        self._add("runs", [of_run])
-        self._add("faults", [faults])
-        partition = partition_of(self.plan.format.name, run["run_date"])
+            faults = self._ledger.fault_batches()
+        self._add("faults", faults)
+        parsed = _Parsed(self.plan, run, rows, self._rows)
         shaping = options.shaping(self.plan.format)
         ledger, total = self._ledger, _total(self._ledger)
         records_read = total.row_lines + total.rejected
         rejected = 0 if shaping["forced"] else total.rejected
         usable = bool(total.row_lines or total.context_lines or rejected)
-        if usable and self.plan.together:
-            self._together.add(self.plan.run_id, partition, self._rows)
-        staged = self._writer.close(partition) if self._writer else {}
+        staged: Mapping[str, Path] = {}
+        if self._writer:
+            for table, batch in _own_rows([parsed]).items():
+                self._writer.add(table, [batch])
+            staged = self._writer.close(parsed.partition)
+        elif usable:
+            self._together.add(parsed)
         parts: dict[str, list[str]] = defaultdict(list)
         for relative in sorted(staged):
             parts[table_of(relative)].append(relative)
@@ -351,6 +402,7 @@ class _RunWork:
         # What is a duplicate of another run is decided when all runs are committed.
         duplicate_of = None if copy_of is None else self.plan.sources[copy_of].entry.label
         return {
+            PARTITION_KEY: self.plan.run_id,
             "source_id": number,
             "path": file.entry.path,
             "member": file.entry.member,
@@ -379,8 +431,34 @@ def _buffers() -> tuple[Buffer, Buffer]:
     return pair
 
 
-def _rows(table: str, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-    schema = tables()[table].storage_schema
+def _left_out(plan: RunPlan, failure: ParserFailure) -> RunResult:
+    """Return the result of a run whose parser has failed."""
+    return RunResult(
+        plan.run_id,
+        plan.format.name,
+        plan.status,
+        len(plan.inputs),
+        usable=False,
+        failure=failure,
+    )
+
+
+def _own_rows(runs: Sequence[_Parsed]) -> dict[str, pa.RecordBatch]:
+    """Return the rows of `runs` and `sources` of these runs.
+
+    Raises:
+        ParserFailedError: A value is none that its column can hold; of several runs, of any.
+    """
+    first = runs[0].plan
+    with fence(first.format, (c.entry for c in first.sources), first.run_id):
+        return {
+            "sources": _rows("sources", [row for run in runs for row in run.sources]),
+            "runs": _rows("runs", [run.run for run in runs]),
+        }
+
+
+def _rows(table: str, rows: Sequence[_Row]) -> pa.RecordBatch:
+    schema = tables()[table].part_schema
     arrays = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

@@ -11,6 +11,7 @@ from typing import Any
 from tracelake.formats import FileFacts, RunFacts
 from tracelake.ingest.run_plan import RunPlan
 from tracelake.schema import topology
+from tracelake.schema.tables import PARTITION_KEY
 
 # Sizes in the order in which `runs.config` has them.
 _CONFIG_SIZES = (
@@ -49,6 +50,7 @@ def run_row(
     sizes, origin = topology.resolve(printed=facts.topology, named=run.named, given=run.given)
     first = min(run.sources, key=lambda s: (s.rank is None, s.rank or 0, s.path))
     return {
+        PARTITION_KEY: plan.run_id,
         **{key: sizes.get(key) for key in topology.KEYS},
         "format": plan.format.name,
         "name": first.stem,

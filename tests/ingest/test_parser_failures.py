@@ -206,6 +206,32 @@ def test_facts_that_no_column_can_hold_are_the_parsers_fault(
     ]
 
 
+def test_facts_of_one_of_many_small_runs_cost_itself_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What small runs say of themselves is converted at once, also what no column can hold."""
+    finish = aicb_workload._Parser.finish
+    folder = write(tmp_path / "in", {f"plan{n}.txt": plan(3 + n, name=f"p{n}_") for n in range(5)})
+    names = iter(range(5))
+
+    def third_too_large(self: Any) -> Any:
+        found = finish(self)
+        return replace(found, params=2**70) if next(names) == 2 else found
+
+    monkeypatch.setattr(aicb_workload._Parser, "finish", third_too_large)
+    report = run_ingest(folder, tmp_path / "lake", jobs=1)
+    (failure,) = report.failures
+    assert (failure.error.partition(":")[0], failure.more_inputs) == ("OverflowError", 0)
+    assert rows(tmp_path / "lake", "skipped", "path, reason") == [(failure.input, "parser_failed")]
+    monkeypatch.undo()
+    run_ingest(folder, tmp_path / "expected")
+    lost = f"WHERE run_id <> '{failure.run_id}' ORDER BY ALL"
+    for table in ("runs", "sources", "workload_passes"):
+        found = rows(tmp_path / "lake", table, "*", "ORDER BY ALL")
+        assert found == rows(tmp_path / "expected", table, "*", lost)
+        assert len({run_id for run_id, *_ in rows(tmp_path / "lake", table, "run_id")}) == 4
+
+
 @pytest.mark.parametrize("call", CALLS)
 def test_a_run_in_a_tar_does_not_spoil_the_others(
     broken: Callable[..., None], tmp_path: Path, call: str
