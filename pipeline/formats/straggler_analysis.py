@@ -79,6 +79,8 @@ _PASSES = {
 def _sniff(head: bytes) -> Claim:
     if head.startswith(_MAGIC):
         return Claim.MAYBE
+    if b"trial_name" not in head:
+        return Claim.NO
     keys = {key for key, _ in _META.findall(head[:4096])}
     return Claim.YES if {b"trial_name", b"dp_size", b"pp_size"} <= keys else Claim.NO
 

@@ -75,18 +75,20 @@ _SIZE_KEYS = {
 _RECORD = re.compile(
     rb"\[rank:\d+ stage:\d+\][^\n]*forward time|layer\[[^\]\n]+\]: (?:total|compute)=\d"
 )
-_STATEMENT = re.compile(rb"> (GAS|GBS|MBS|TP|DP|PP|World size): \d|stage2rank = \{\d")
+# Two expressions: each begins with plain bytes, which is ten times as fast as one of both.
+_SAID = re.compile(rb"> (GAS|GBS|MBS|TP|DP|PP|World size): \d")
+_STAGES = re.compile(rb"stage2rank = \{\d")
 _PROGRESS = re.compile(rb"\| epoch +\d+ \| +\d+/ *\d+ batches \|")
 
 
 def _sniff(head: bytes) -> Claim:
-    said: set[bytes | None] = set()
     # A search for plain bytes, best a single one, excludes most other files.
-    if (b">" in head and b"> " in head) or (b"{" in head and b"stage2rank" in head):
-        said = {match.group(1) for match in _STATEMENT.finditer(head)}
+    said = set(_SAID.findall(head)) if b">" in head and b"> " in head else set[bytes]()
+    if len(said) > 1 or (b"{" in head and _STAGES.search(head)):
+        return Claim.YES
     # A search from the end is faster, and most files have neither.
     speaks = head.rfind(b"forward time") >= 0 or head.rfind(b"layer[") >= 0
-    if (speaks and _RECORD.search(head)) or None in said or len(said) > 1:
+    if speaks and _RECORD.search(head):
         return Claim.YES
     progress = b"|" in head and b"| epoch" in head and _PROGRESS.search(head)
     return Claim.MAYBE if said or progress else Claim.NO

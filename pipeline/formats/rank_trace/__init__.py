@@ -34,7 +34,7 @@ from tracelake.formats.starts import Unit, stamp_of, starts
 from tracelake.schema.topology import resolve, stage_of
 
 _RECORD = re.compile(rb"rank:(\d{1,9}):[A-Za-z_]\w*\(", re.ASCII)
-_ANY_RECORD = re.compile(rb"^rank:\d{1,9}:[A-Za-z_]\w*\(", re.ASCII | re.MULTILINE)
+_LATER_RECORD = re.compile(rb"\nrank:\d{1,9}:[A-Za-z_]\w*\(", re.ASCII)
 _PLAN = re.compile(rb"stage:\d{1,9}:[A-Za-z_]\w*\(", re.ASCII)
 _BOM = b"\xef\xbb\xbf"
 
@@ -78,7 +78,7 @@ def sniff(head: bytes) -> Claim:
     text = head.removeprefix(_BOM).lstrip()
     if _RECORD.match(text) or _PLAN.match(text):
         return Claim.YES
-    return Claim.MAYBE if _ANY_RECORD.search(head) else Claim.NO
+    return Claim.MAYBE if _LATER_RECORD.search(head) else Claim.NO
 
 
 def facts(path: str, head: bytes) -> FileFacts:
