@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -113,7 +114,13 @@ def _recode(codes: Codes, new: Codes, out: Codes) -> None:
         out[i] = new[codes[i]]
 
 
-def renumbered(seen: Mask, meanings: Sequence[str | None]) -> tuple[Codes, pa.Array]:
+class Meanings(Protocol):
+    """Words by code; None is no word."""
+
+    def __getitem__(self, code: int, /) -> str | None: ...
+
+
+def renumbered(seen: Mask, meanings: Meanings) -> tuple[Codes, pa.Array]:
     """Return the words of the codes that occur, in alphabetical order, and each code's word index.
 
     The index is -1 for a code without a word, and 0 for one that does not occur.
@@ -132,18 +139,18 @@ def coded(codes: Codes, names: pa.Array, given: pa.Buffer | None = None) -> pa.D
     return pa.DictionaryArray.from_arrays(stored(codes, pa.int32(), given), names, safe=False)
 
 
-def words(given: npt.NDArray[np.integer], meanings: Sequence[str | None]) -> pa.DictionaryArray:
+def words(given: npt.NDArray[np.integer], meanings: Meanings) -> pa.DictionaryArray:
     """Return a dictionary column of `meanings[code]`, NULL if that is None or the code is -1.
 
     Only words that occur are in the dictionary, each once, in alphabetical order.
     """
     codes: Codes = np.ascontiguousarray(given, np.int32)
-    seen = np.zeros(len(meanings) + 1, np.bool_)
+    seen = np.zeros(int(codes.max(initial=-1)) + 2, np.bool_)
     _mark(codes, seen)
-    new, used = renumbered(seen, [*meanings, None])
+    new, used = renumbered(seen[:-1], meanings)
     recoded, valid = np.empty_like(codes), None
-    _recode(codes, new, recoded)
-    if (new < 0).any():
+    _recode(codes, np.append(new, np.int32(-1)), recoded)
+    if (recoded < 0).any():
         valid = bitmap(recoded >= 0)
         np.maximum(recoded, 0, out=recoded)  # Arrow also looks up the codes of NULLs
     return coded(recoded, used, valid)

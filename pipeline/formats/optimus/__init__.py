@@ -8,7 +8,6 @@ several ranks, followed by empty lines. The beginning of a line decides what it 
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
@@ -30,9 +29,9 @@ from tracelake.formats import (
 from tracelake.formats.ledger import NOT_UTF8, UNFINISHED, UNFINISHED_LINE, Ledger, escape
 from tracelake.formats.optimus import lines as log_lines
 from tracelake.formats.optimus import steps as log_steps
-from tracelake.formats.optimus.columns import layer_rows, step_rows
+from tracelake.formats.optimus.columns import Layers, layer_rows, step_rows
 from tracelake.formats.optimus.lists import Owners
-from tracelake.formats.optimus.records import NAME_BASE, NAME_SLOTS, names
+from tracelake.formats.optimus.records import names
 from tracelake.formats.optimus.statements import Statements
 from tracelake.formats.starts import stamp_of
 from tracelake.schema.topology import resolve
@@ -106,11 +105,6 @@ def _facts(path: str, head: bytes) -> FileFacts:
     return FileFacts(path, plain or base, stamp=stamp, topology=sizes)
 
 
-@functools.cache
-def _plain_layers() -> list[str]:
-    return [str(number) for number in range(NAME_BASE)]
-
-
 class _Parser:
     """The parser of one log."""
 
@@ -119,7 +113,7 @@ class _Parser:
         self._ledger = ledger
         self._buffers = log_lines.buffers(0, 0)
         self._names = names()
-        self._layers = [*_plain_layers(), *[""] * NAME_SLOTS]  # by code
+        self._layers = Layers()
         self._embed = -1  # code of the layer before layer 0
         self._statements = Statements()
         self._owners = Owners()
@@ -136,7 +130,8 @@ class _Parser:
 
     def _feed(self, block: Block) -> None:
         count = self._ledger.source(block.source_id)
-        found = self._buffers = log_lines.room(self._buffers, block.data.size, WINDOW_PIECES)
+        spare = 0 if block.last else WINDOW_PIECES
+        found = self._buffers = log_lines.room(self._buffers, block.data.size, spare)
         log_lines.scan(block.data, block.line, block.offset, found, self._names)
         for kind, lines in zip(_KINDS, found.kinds.tolist(), strict=True):
             count.pass_over(kind, lines)

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -71,14 +69,21 @@ def _take(
     return n, turned
 
 
+class Layers(dict[int, str]):
+    """Names of layers by code; one without a name has its number, which is the code."""
+
+    def __missing__(self, code: int) -> str:
+        return str(code)
+
+
 def layer_rows(
-    source_id: int, pieces: Records, details: Records, owners: Records, names: Sequence[str]
+    source_id: int, pieces: Records, details: Records, owners: Records, names: Layers
 ) -> tuple[pa.RecordBatch, set[int]]:
     """Return the layer rows of a window that have an owner.
 
     Args:
         pieces: `PIECE` records, with a `DETAIL` and an `OWNER` each.
-        names: Of layers, by code.
+        names: Of layers.
 
     Returns:
         A batch of `layer_times`, and the ranks in it.
