@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tracelake.ingest.fence import PARSER_FAILED, ParserFailedError, fence
+from tracelake.ingest.fence import PARSER_FAILED, Fence, ParserFailedError
 from tracelake.ingest.identity import (
     content_hash,
     feeding_order,
@@ -117,7 +117,7 @@ class _Grouping:
                 members = self._without_copies(found)
                 facts = [c.facts._replace(key=key) for key, c in enumerate(members)]
                 try:
-                    with fence(members[0].format, (c.entry for c in members)):
+                    with Fence(members[0].format, (c.entry for c in members)):
                         runs = list(members[0].format.group(facts, self._options.run_gap_seconds))
                 except ParserFailedError as error:
                     self._sniffed.failures.append(error.failure)

@@ -21,7 +21,7 @@ from tracelake.base.metrics import phase
 from tracelake.execution import require, work_folder
 from tracelake.formats.ledger import Fault, Ledger, SourceCount
 from tracelake.ingest.batches import Batch, Job
-from tracelake.ingest.fence import FencedParser, ParserFailedError, ParserFailure, fence
+from tracelake.ingest.fence import Fence, FencedParser, ParserFailedError, ParserFailure
 from tracelake.ingest.options import Options
 from tracelake.ingest.run_plan import RunPlan, Status
 from tracelake.ingest.run_row import is_complete, run_row
@@ -450,7 +450,7 @@ def _own_rows(runs: Sequence[_Parsed]) -> dict[str, pa.RecordBatch]:
         ParserFailedError: A value is none that its column can hold; of several runs, of any.
     """
     first = runs[0].plan
-    with fence(first.format, (c.entry for c in first.sources), first.run_id):
+    with Fence(first.format, (c.entry for c in first.sources), first.run_id):
         return {
             "sources": _rows("sources", [row for run in runs for row in run.sources]),
             "runs": _rows("runs", [run.run for run in runs]),

@@ -10,7 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from tracelake.formats import Claim, FileFacts, Format, format_named, formats
-from tracelake.ingest.fence import PARSER_FAILED, ParserFailedError, ParserFailure, fence
+from tracelake.ingest.fence import PARSER_FAILED, Fence, ParserFailedError, ParserFailure
 from tracelake.ingest.hosts import Place
 from tracelake.ingest.known_inputs import (
     ID_BYTES,
@@ -184,7 +184,7 @@ class _Sniffer:
             fmt = self._forced or _choose(entry, head)
             if isinstance(fmt, str):
                 return Skip(entry.path, entry.member, fmt)
-            with fence(fmt, [entry]):
+            with Fence(fmt, [entry]):
                 base = fmt.facts(strip_suffix(entry.label), head)
         except ParserFailedError as error:
             self.sniffed.failures.append(error.failure)
@@ -228,7 +228,7 @@ def _choose(entry: FileRef, head: bytes) -> Format | str:
     best = Claim.NO
     chosen: Format | str = "no_format"
     for fmt in formats().values():
-        with fence(fmt, [entry]):
+        with Fence(fmt, [entry]):
             claim = fmt.sniff(head)
         if claim > best:
             best, chosen = claim, fmt

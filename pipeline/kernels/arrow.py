@@ -102,16 +102,20 @@ def counted(values: npt.NDArray[np.integer], kind: pa.DataType, missing: int) ->
 
 @kernel
 def _mark(codes: Codes, seen: Mask) -> None:
-    """Mark the codes that occur; -1 marks the last index."""
+    """Mark the codes that occur, except -1."""
     for i in range(codes.size):
-        seen[codes[i]] = True
+        if codes[i] >= 0:
+            seen[codes[i]] = True
 
 
 @kernel
-def _recode(codes: Codes, new: Codes, out: Codes) -> None:
-    """Replace each code with its new one; -1 has the last."""
+def _recode(codes: Codes, new: Codes, out: Codes) -> int:
+    """Replace each code but -1 with its new one; return how many are -1 now."""
+    missing = 0
     for i in range(codes.size):
-        out[i] = new[codes[i]]
+        out[i] = new[codes[i]] if codes[i] >= 0 else -1
+        missing += out[i] < 0
+    return missing
 
 
 class Meanings(Protocol):
@@ -130,7 +134,8 @@ def renumbered(seen: Mask, meanings: Meanings) -> tuple[Codes, pa.Array]:
     places: dict[str | None, int] = {None: -1}
     places |= {word: place for place, word in enumerate(words)}
     new = np.zeros(len(seen), np.int32)
-    new[kept] = [places[meanings[i]] for i in kept]
+    for i in kept:  # of small runs a few, for which an assignment of lists takes longer
+        new[i] = places[meanings[i]]
     return new, pa.array(words, pa.string())
 
 
@@ -145,12 +150,11 @@ def words(given: npt.NDArray[np.integer], meanings: Meanings) -> pa.DictionaryAr
     Only words that occur are in the dictionary, each once, in alphabetical order.
     """
     codes: Codes = np.ascontiguousarray(given, np.int32)
-    seen = np.zeros(int(codes.max(initial=-1)) + 2, np.bool_)
+    seen = np.zeros(int(codes.max(initial=-1)) + 1, np.bool_)
     _mark(codes, seen)
-    new, used = renumbered(seen[:-1], meanings)
+    new, used = renumbered(seen, meanings)
     recoded, valid = np.empty_like(codes), None
-    _recode(codes, np.append(new, np.int32(-1)), recoded)
-    if (recoded < 0).any():
+    if _recode(codes, new, recoded):
         valid = bitmap(recoded >= 0)
         np.maximum(recoded, 0, out=recoded)  # Arrow also looks up the codes of NULLs
     return coded(recoded, used, valid)

@@ -8,6 +8,7 @@ calls `has_room` before a line and returns to Python, which calls `reserve`.
 # ruff: noqa: PLR0911 -- a kernel returns as soon as it knows the result
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -35,17 +36,11 @@ class TokenTable:
     """Owner of `Tokens`: fixed tokens first, then growth, and removal of the rest."""
 
     def __init__(self, fixed: Sequence[bytes]) -> None:
-        self._fixed = fixed
-        self.tokens = _allocate(1 << 12, 1 << 10)
-        self._fill()
+        self._fixed = tuple(fixed)
+        self.clear()
 
     def __len__(self) -> int:
         return int(self.tokens.size[0])
-
-    def _fill(self) -> None:
-        for token in self._fixed:
-            self.reserve(len(token))
-            intern(self.tokens, np.frombuffer(token, np.uint8).copy(), 0, len(token))
 
     def reserve(self, extra: int) -> None:
         """Make space for all tokens that `extra` more bytes can have."""
@@ -58,8 +53,10 @@ class TokenTable:
 
     def clear(self) -> None:
         """Remove all but the fixed tokens."""
-        self.tokens = _allocate(1 << 12, 1 << 10)
-        self._fill()
+        fixed = _of(self._fixed)
+        self.tokens = Tokens(
+            fixed.text.copy(), fixed.offsets.copy(), fixed.slots.copy(), fixed.size.copy()
+        )
 
     def raw(self, token: int) -> bytes:
         """Return bytes of a token."""
@@ -75,6 +72,15 @@ def _allocate(text: int, count: int) -> Tokens:
         np.zeros(slots, np.int32),
         np.zeros(1, np.int64),
     )
+
+
+@functools.cache
+def _of(fixed: tuple[bytes, ...]) -> Tokens:
+    """Return the tokens that the tables of all runs begin with."""
+    tokens = _allocate(max(1 << 12, 2 * sum(map(len, fixed))), max(1 << 10, 2 * len(fixed)))
+    for token in fixed:
+        intern(tokens, np.frombuffer(token, np.uint8).copy(), 0, len(token))
+    return tokens
 
 
 @kernel

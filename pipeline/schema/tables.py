@@ -109,16 +109,19 @@ class Table:
         described = (self.name, self.doc, sorted(self.required), self.columns)
         return hashlib.sha256(repr(described).encode()).hexdigest()[:16]
 
+    @functools.cached_property
+    def storage_types(self) -> Mapping[str, pa.DataType]:
+        """Types of `storage_schema` by column, in order; a schema makes its fields at each use."""
+        return {field.name: field.type for field in self.storage_schema}
+
     def batch(self, columns: Mapping[str, Any]) -> pa.RecordBatch:
         """Return rows of `storage_schema` from columns; one that is not named is NULL."""
-        schema, rows = self.storage_schema, len(columns["line"])
+        rows = len(columns["line"])
         arrays = [
-            pa.array(columns[field.name], field.type)
-            if field.name in columns
-            else pa.nulls(rows, field.type)
-            for field in schema
+            pa.array(columns[name], kind) if name in columns else pa.nulls(rows, kind)
+            for name, kind in self.storage_types.items()
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.storage_schema)
 
     def holds(self, row: Mapping[str, object]) -> bool:
         """Return whether the columns can hold the whole numbers of a row."""
@@ -130,8 +133,8 @@ class Table:
     @functools.cached_property
     def _bits(self) -> Mapping[str, int]:
         """Width of the columns of whole numbers."""
-        fields = self.storage_schema
-        return {f.name: f.type.bit_width for f in fields if pa.types.is_integer(f.type)}
+        types = self.storage_types.items()
+        return {name: kind.bit_width for name, kind in types if pa.types.is_integer(kind)}
 
     @functools.cached_property
     def part_schema(self) -> pa.Schema:

@@ -95,7 +95,7 @@ def layer_rows(
     *numbers, code, how = small[:, :taken]
     columns = {name: pa.array(column) for name, column in zip(_SMALL, numbers, strict=True)}
     for name, column, absent in zip(_LARGE, large[:, :taken], missing.tolist(), strict=True):
-        columns[name] = arrow.counted(column, table.storage_schema.field(name).type, absent)
+        columns[name] = arrow.counted(column, table.storage_types[name], absent)
     columns["layer"] = arrow.words(code, names)
     columns["attribution"] = arrow.words(how, _ATTRIBUTIONS)
     return table.batch(columns), set(turns[:turned].tolist())
