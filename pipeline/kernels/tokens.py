@@ -37,7 +37,7 @@ class TokenTable:
 
     def __init__(self, fixed: Sequence[bytes]) -> None:
         self._fixed = tuple(fixed)
-        self.clear()
+        self.tokens = _copy(_of(self._fixed))
 
     def __len__(self) -> int:
         return int(self.tokens.size[0])
@@ -53,10 +53,7 @@ class TokenTable:
 
     def clear(self) -> None:
         """Remove all but the fixed tokens."""
-        fixed = _of(self._fixed)
-        self.tokens = Tokens(
-            fixed.text.copy(), fixed.offsets.copy(), fixed.slots.copy(), fixed.size.copy()
-        )
+        self.tokens = _copy(_of(self._fixed))
 
     def raw(self, token: int) -> bytes:
         """Return bytes of a token."""
@@ -72,6 +69,11 @@ def _allocate(text: int, count: int) -> Tokens:
         np.zeros(slots, np.int32),
         np.zeros(1, np.int64),
     )
+
+
+def _copy(tokens: Tokens) -> Tokens:
+    text, offsets, slots, size = tokens
+    return Tokens(text.copy(), offsets.copy(), slots.copy(), size.copy())
 
 
 @functools.cache
