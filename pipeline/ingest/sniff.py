@@ -208,8 +208,10 @@ class _Sniffer:
                 self.sniffed.skips.append({**item, "location": location})
                 continue
             record = item.record
-            same = ("member", "weight", "position", "packed")
-            member = entry._replace(**{name: record[name] for name in same})
+            member = entry
+            if record["member"] is not None:
+                same = ("member", "weight", "position", "packed")
+                member = entry._replace(**{name: record[name] for name in same})
             fmt = format_named(item.run.options["format"])
             base = facts_of(record)
             facts, place = self._overrides.apply(base)

@@ -177,7 +177,7 @@ def _misnamed(
     """Return the first name that no part file of a run can have; None if there is none.
 
     Args:
-        listed: Names of parts of several runs, which were checked.
+        listed: Part files of several runs, whose names `_misplaced` has checked.
     """
     for table, names in parts.items():
         folder = f"{table}/{SKIPPED_PARTITION}" if run_id is None else run_folder(table, run_id)
