@@ -8,15 +8,15 @@ from itertools import chain
 from types import MappingProxyType
 
 from tracelake.base.errors import LakeError
-from tracelake.lake import PartFiles, Snapshot
+from tracelake.lake import PartFiles, RunEntry, Snapshot
 from tracelake.models.base import select_parts
 from tracelake.schema.tables import tables
 
-# Bytes of the runs that are computed together, without the docs of columns that every part has.
-_BATCH_BYTES = 32 << 20
+# Bytes of text of the runs that are computed together, which decide how much memory that takes: as
+# Parquet the same rows can be ten times as many bytes as others.
+_BATCH_BYTES = 64_000_000
 # Every batch costs half a second of a core, so smaller ones are not shared among workers.
-_SHARED_BYTES = 256 << 10
-_DOC_BYTES = 9 << 10
+_SHARED_BYTES = 4_000_000
 # Opening a part of this size takes as long as reading it.
 _SMALL_PART_BYTES = 128 << 10
 
@@ -71,21 +71,19 @@ def batches(
             path=f"{files.base}/{missing[0]}",
             hint="ingest its inputs again; tracelake check lists what is missing",
         )
-    by_run = {run_id: _sizes(bytes_of, snapshot, run_id) for run_id in run_ids}
-    totals = [sum(run_sizes.values()) for run_sizes in by_run.values()]
-    share = sum(totals) // width + max(totals, default=0) // 2
+    texts = {run_id: _text_bytes(snapshot.runs[run_id]) for run_id in run_ids}
+    share = sum(texts.values()) // width + max(texts.values(), default=0) // 2
     bound = min(_BATCH_BYTES, max(share, _SHARED_BYTES))
     gathered: list[str] = []
-    sizes = dict.fromkeys(tables(), 0)
-    for run_id, run_sizes in by_run.items():
-        if gathered and sum(sizes.values()) + sum(run_sizes.values()) > bound:
-            yield _batch(snapshot, gathered, sizes)
-            gathered, sizes = [], dict.fromkeys(tables(), 0)
+    size = 0
+    for run_id, text in texts.items():
+        if gathered and size + text > bound:
+            yield _batch(snapshot, gathered, bytes_of)
+            gathered, size = [], 0
         gathered.append(run_id)
-        for table, size in run_sizes.items():
-            sizes[table] += size
+        size += text
     if gathered:
-        yield _batch(snapshot, gathered, sizes)
+        yield _batch(snapshot, gathered, bytes_of)
 
 
 def halves(snapshot: Snapshot, batch: Batch) -> tuple[Batch, Batch]:
@@ -104,15 +102,15 @@ def batch_of(snapshot: Snapshot, run_ids: Sequence[str]) -> Batch:
     return Batch(tuple(run_ids), parts, snapshot.older & named, dead, frozenset())
 
 
-def _batch(snapshot: Snapshot, run_ids: list[str], sizes: Mapping[str, int]) -> Batch:
+def _batch(snapshot: Snapshot, run_ids: list[str], bytes_of: Mapping[str, int]) -> Batch:
     batch = batch_of(snapshot, run_ids)
+    sizes = dict.fromkeys(tables(), 0)
+    for run_id in run_ids:  # of a shared part, the run's share
+        for table, parts in snapshot.runs[run_id].parts.items():
+            sizes[table] += sum(bytes_of[part] // snapshot.sharers(part) for part in parts)
     small = (t for t, found in batch.parts.items() if sizes[t] < len(found) * _SMALL_PART_BYTES)
     return replace(batch, small=frozenset(small))
 
 
-def _sizes(bytes_of: Mapping[str, int], snapshot: Snapshot, run_id: str) -> Mapping[str, int]:
-    """Return bytes of a run's parts by table, without docs; of a shared one, the run's share."""
-    return {
-        table: sum(max(0, bytes_of[part] - _DOC_BYTES) // snapshot.sharers(part) for part in parts)
-        for table, parts in snapshot.runs[run_id].parts.items()
-    }
+def _text_bytes(run: RunEntry) -> int:
+    return sum(source["bytes"] for source in run.sources)

@@ -334,7 +334,7 @@ def test_workers_compute_the_warehouse_that_threads_compute(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(model_batches, "_BATCH_BYTES", 8 << 10)  # several, some of many runs
+    monkeypatch.setattr(model_batches, "_BATCH_BYTES", 100_000)  # several, some of many runs
     lakes = [Path(shutil.copytree(local[0], tmp_path / name)) for name in ("threads", "workers")]
     said: list[str] = []
     kill(ONCE_IN_BUILD)
