@@ -25,7 +25,6 @@ from tracelake.lake import names_runs
 from tracelake.models.lost import lost_table
 from tracelake.schema.tables import PARTITION_KEY, Column, Table, tables
 
-_QUOTE = "$tracelake$"
 # DuckDB variable with the place of the lake: a directory or URI.
 _PLACE = "lake"
 # DuckDB only passes on the system's message.

@@ -5,13 +5,8 @@ Nodes are in the order of steps, ranks and starts. Numbers count from 0, and -1 
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
 from tracelake.kernels.compiled import kernel
 from tracelake.models.replay.passes import Int32s, Int64s
-
-Bools = npt.NDArray[np.bool_]
 
 OTHER, OPTIMIZER, RECEIVE, SEND = range(4)
 """Roles of nodes where they meet."""

@@ -15,7 +15,7 @@ from tracelake import __version__
 from tracelake.base.figures import count
 from tracelake.base.text import counted, printable
 from tracelake.output.html.cells import Grid
-from tracelake.output.html.charts import picture
+from tracelake.output.html.charts import Kind, Series, picture
 from tracelake.output.html.content import Content
 
 # Number of runs listed, and of runs with charts: those with findings first.
@@ -32,11 +32,21 @@ FileType = Literal["png", "svg"]
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A chart as a file: its name, its caption, and its bytes."""
+    """A chart as a file.
+
+    Attributes:
+        series: The rows that it shows.
+    """
 
     name: str
-    caption: str
-    content: bytes
+    kind: Kind
+    series: Series
+    file_type: FileType
+
+    @property
+    def content(self) -> bytes:
+        """The bytes of the file, which are drawn at each use."""
+        return picture(self.kind, self.series, self.file_type)
 
 
 def pictures(
@@ -45,8 +55,8 @@ def pictures(
     """Yield a run's charts, or only those of these names, in the order of the page."""
     for kind in itertools.chain(*content.charts(run_id).values()):
         if only is None or kind.name in only:
-            drawn = picture(kind, content.series[run_id][kind.name], file_type)
-            yield Picture(f"{run_id}-{kind.name}.{file_type}", kind.caption, drawn)
+            series = content.series[run_id][kind.name]
+            yield Picture(f"{run_id}-{kind.name}.{file_type}", kind, series, file_type)
 
 
 def render_markdown(
@@ -71,8 +81,8 @@ def render_markdown(
     for run_id in content.urgent[:DRAWN_RUNS]:
         lines += [f"## {_plain(run_id)}", ""]
         for shown in pictures(content, run_id, file_type):
-            lines += [f"![{_plain(shown.caption)}]({folder}/{shown.name})", ""]
-            lines += [_plain(shown.caption), ""]
+            lines += [f"![{_plain(shown.kind.caption)}]({folder}/{shown.name})", ""]
+            lines += [_plain(shown.kind.caption), ""]
             drawn.append(shown)
         if (missing := content.facts[run_id].missing) is not None:
             lines += ["Figures that cannot be computed:", "", *_table(missing), ""]
@@ -156,7 +166,7 @@ def _mail_body(content: Content, shown: list[Picture]) -> str:
         parts.append("</ul>")
     parts += [
         f"<p><b>{said(drawn.name.rpartition('-')[0])}</b><br>"
-        f'<img src="cid:{said(drawn.name)}" width="720" alt=""><br>{said(drawn.caption)}</p>'
+        f'<img src="cid:{said(drawn.name)}" width="720" alt=""><br>{said(drawn.kind.caption)}</p>'
         for drawn in shown
     ]
     parts.append("<p>The attached page has every figure.</p>")
