@@ -107,7 +107,7 @@ class FileRef(NamedTuple):
 
     @property
     def readable(self) -> str:
-        """Where its bytes are read: the copy, if there is one."""
+        """Return where its bytes are read: the copy, if there is one."""
         return self.copy or self.location
 
     @property

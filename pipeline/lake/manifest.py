@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from tracelake.base.errors import LakeError
-from tracelake.lake.layout import names_runs
+from tracelake.lake.layout import names_runs, table_of
 from tracelake.lake.listing import RunsOf, from_spans, to_spans
-from tracelake.schema.tables import SCHEMA_VERSION
+from tracelake.schema.tables import SCHEMA_VERSION, tables
 
 MANIFEST_VERSION = 2
 READ_VERSIONS = (1, MANIFEST_VERSION)
@@ -202,6 +202,16 @@ class Snapshot:
         return sorted(
             {part for run_id in chosen for part in self.runs[run_id].parts.get(table, ())}
         )
+
+    def parts_by_table(self, run_ids: Iterable[str] | None = None) -> dict[str, list[str]]:
+        """Return what `parts` does for every table, from one pass over the runs."""
+        chosen = None if run_ids is None else runs_by_part(self.runs[run_id] for run_id in run_ids)
+        found: dict[str, list[str]] = {name: [] for name in tables()}
+        for part in sorted(self.living if chosen is None else chosen):
+            found[table_of(part)].append(part)
+        if chosen is None:
+            found["skipped"] += self.skipped
+        return found
 
     @functools.cached_property
     def living(self) -> RunsOf:

@@ -96,7 +96,7 @@ def halves(snapshot: Snapshot, batch: Batch) -> tuple[Batch, Batch]:
 
 def batch_of(snapshot: Snapshot, run_ids: Sequence[str]) -> Batch:
     """Return a batch of any size, with views of all its tables."""
-    parts = {table: snapshot.parts(table, run_ids) for table in tables()}
+    parts = snapshot.parts_by_table(run_ids)
     named = {part for listed in parts.values() for part in listed}
     dead = {part: runs for part, runs in snapshot.dead.items() if part in named}
     return Batch(tuple(run_ids), parts, snapshot.older & named, dead, frozenset())

@@ -12,7 +12,7 @@ from typing import TypeVar
 import duckdb
 
 from tracelake.base.errors import LakeError
-from tracelake.lake import Mark, RunsOf, Snapshot, table_of
+from tracelake.lake import Mark, RunsOf, Snapshot
 from tracelake.models.base import literal, select_parts
 from tracelake.models.compute import connect
 from tracelake.models.failures import Failure, read_failures
@@ -75,17 +75,13 @@ class State:
         cls, snapshot: Snapshot, base: str, models: str, schema: str, lost: Collection[str]
     ) -> State:
         """Return the state of a build of this snapshot, which has no lost parts."""
-        parts: dict[str, list[str]] = {name: [] for name in tables()}
-        for part in sorted(snapshot.living):
-            parts[table_of(part)].append(part)
-        parts["skipped"] += snapshot.skipped
         return cls(
             snapshot.stamp,
             base,
             models,
             schema,
             {run_id: entry.generation for run_id, entry in snapshot.runs.items()},
-            {name: tuple(listed) for name, listed in parts.items()},
+            {name: tuple(parts) for name, parts in snapshot.parts_by_table().items()},
             snapshot.older,
             snapshot.dead,
             frozenset(lost),

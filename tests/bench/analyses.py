@@ -12,9 +12,10 @@ stored, no other figure is computed, and no page is drawn. That favours them.
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
+
+from tests.bench.peers.tools import extract
 
 _OP = (
     r"^rank:(?P<rank>[0-9]+):(?P<op>[a-z_]+)\(stage_id=(?P<stage>[0-9]+),.*?,duration=(?P<ms>[0-9.]+)"
@@ -122,15 +123,13 @@ def by_duckdb(folder: Path, tp: int) -> Figures:
     import duckdb
 
     work, busy = (", ".join(f"'{op}'" for op in ops) for ops in (_WORK, _BUSY))
-    fields = "['rank', 'op', 'stage', 'ms', 'end']"
-    op, call = (re.sub(r"\?P<\w+>", "", expression) for expression in (_OP, _CALL))
     con = duckdb.connect()
     con.execute(
         f"""
         CREATE TEMP TABLE parsed AS
         SELECT
             parse_path(filename)[-2] AS job,
-            regexp_extract(text, '{op}', {fields}) AS found,
+            {extract("text", _OP)} AS found,
             string_split(text, '{_CALL_START}')[2:] AS calls
         FROM read_csv('{folder}/**/*.txt', columns = {{'text': 'VARCHAR'}}, delim = '\x01',
             quote = '', escape = '', header = false, auto_detect = false, filename = true);
@@ -189,7 +188,7 @@ def by_duckdb(folder: Path, tp: int) -> Figures:
                 list_product(string_split(found.shape, ', ')::BIGINT[]) * {_BYTES} AS bytes,
                 row_number() OVER (PARTITION BY job, rank ORDER BY stop, sub) AS place
             FROM (
-                SELECT *, regexp_extract(text, '{call}', ['ms', 'shape']) AS found FROM calls
+                SELECT *, {extract("text", _CALL)} AS found FROM calls
             )
             WHERE found.ms <> ''
         ),

@@ -24,7 +24,6 @@ from tests.bench.throughput import warm_kernels
 from tests.bench.trees import SLOW_RANK, TENSOR_PARALLEL, many_ranks
 
 NAME = "whole_job"
-_STEPS = ("ingest", "build", "report")
 _OURS = """
     SELECT
         r.label, b.ratio, c.busbw_p50_gbps, s.rank, s.slowdown
@@ -109,18 +108,15 @@ def _measure(
     def whole(folder: Path) -> list[str | Path]:
         return tracelake("run", source, "--lake", folder / "whole", "--quiet")
 
-    def step(name: str) -> Candidate:
-        given = [source] if name == "ingest" else ["-o", "page.html"] if name == "report" else []
+    def step(folder: Path, *command: str | Path) -> list[str | Path]:
+        return tracelake(*command, "--lake", folder / "lake", "--quiet")
 
-        def command(folder: Path) -> list[str | Path]:
-            shown = [folder / one if one == "page.html" else one for one in given]
-            return tracelake(name, *shown, "--lake", folder / "lake", "--quiet")
-
-        return Candidate(name, command, tree=settings.tree)
-
+    tree = settings.tree
     candidates = [
-        Candidate("run", whole, lambda folder, _: check(folder / "whole"), tree=settings.tree),
-        *map(step, _STEPS),
+        Candidate("run", whole, lambda folder, _: check(folder / "whole"), tree=tree),
+        Candidate("ingest", lambda folder: step(folder, "ingest", source), tree=tree),
+        Candidate("build", lambda folder: step(folder, "build"), tree=tree),
+        Candidate("report", lambda f: step(f, "report", "-o", f / "page.html"), tree=tree),
         *peers,
     ]
     samples = run_rounds(candidates, repeat=settings.repeat, scratch=settings.scratch)
