@@ -122,7 +122,12 @@ def literal(text: str) -> str:
 def create_empty_tables(con: duckdb.DuckDBPyConnection) -> None:
     """Create typed empty tables that models read, as temporary tables."""
     for table in (*tables().values(), lost_table()):
-        con.execute(f"CREATE TEMP TABLE {quoted(table.name)} ({ddl(table.columns)})")
+        create_empty(con, table.name, table.columns)
+
+
+def create_empty(con: duckdb.DuckDBPyConnection, name: str, shown: Iterable[Column]) -> None:
+    """Create a temporary table without rows."""
+    con.execute(f"CREATE TEMP TABLE {quoted(name)} ({ddl(shown)})")
 
 
 def copy_of(table: str) -> str:

@@ -12,6 +12,7 @@ from tracelake.base.errors import ContractError
 from tracelake.base.resources import resource_dir
 from tracelake.models.graph import frugal_order
 from tracelake.models.header import Model, read_model
+from tracelake.models.needs import Needs
 from tracelake.models.validate import Proof
 from tracelake.schema.tables import Column, columns, tables
 
@@ -29,6 +30,7 @@ class Catalog:
         models: By name, in build order.
         inputs: Per model, the base tables and models it reads.
         columns: Per model, its columns in order, with type, unit and doc.
+        needs: Per model, the relations without whose rows it has none.
         macros: SQL that defines the shared macros on a connection.
         hash: Changes whenever a model or a macro does.
     """
@@ -36,6 +38,7 @@ class Catalog:
     models: Mapping[str, Model]
     inputs: Mapping[str, frozenset[str]]
     columns: Mapping[str, tuple[Column, ...]]
+    needs: Mapping[str, Needs]
     macros: str
     hash: str
 
@@ -135,6 +138,7 @@ def _load(directory: Path, prove: Callable[[Mapping[str, Model], str, Path], Pro
             name: tuple(models[name].declared.get(c) or columns()[c] for c in shown)
             for name, shown in proof.columns.items()
         },
+        proof.needs,
         macros,
         digest.hexdigest()[:16],
     )

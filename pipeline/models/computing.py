@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 import duckdb
 
 from tracelake.base.metrics import phase
-from tracelake.models.base import copy_of, ddl, literal, quoted
+from tracelake.models.base import copy_of, create_empty, literal, quoted
 from tracelake.models.batches import Batch
 from tracelake.models.catalog import Catalog
 from tracelake.models.compute import compute
 from tracelake.models.failures import FAILURES, IDENTITY, Failure, add_failures
 from tracelake.models.header import Model
+from tracelake.models.needs import can_have_rows
 from tracelake.models.profile import Profile
 from tracelake.schema.tables import tables
 
@@ -42,16 +43,19 @@ class Computing:
         """Compute all models per run of a batch, and read what the warehouse copies."""
         models, read = self._per_run()
         kinds = {}
+        empty = {name for name in read if not batch.parts[name]}
         enums = self._enums(batch, read - batch.small)
         for name in read:
             select = batch.select(name, self.base, enums)
             kinds[name] = "TABLE" if name in batch.small else "VIEW"
             with self.profile.computing(name):
-                self.con.execute(f"CREATE TEMP {kinds[name]} {quoted(name)} AS {select}")
+                made = self.con.execute(f"CREATE TEMP {kinds[name]} {quoted(name)} AS {select}")
+                if name in batch.small and made.fetchall() == [(0,)]:
+                    empty.add(name)
         for name in self.models.copied:
             with self.profile.writing(name):
                 self.keep(copy_of(name), f"temp.{quoted(name)}")
-        self.all(models, kinds)
+        self.all(models, kinds, empty)
 
     def left_out(self, batch: Batch, failures: Sequence[Failure]) -> None:
         """Compute all models of runs without their data: of a run they get its identity alone.
@@ -63,12 +67,11 @@ class Computing:
         for name in self.models.copied:
             self.keep(copy_of(name), f"({batch.select(name, self.base)})")
         for name in read:
-            table = tables()[name]
-            self.con.execute(f"CREATE TEMP TABLE {quoted(name)} ({ddl(table.columns)})")
+            create_empty(self.con, name, tables()[name].columns)
         known = batch.select("runs", self.base)
         shown = ", ".join(IDENTITY)
         self.con.execute(f"INSERT INTO temp.runs ({shown}) SELECT {shown} FROM ({known})")
-        self.all(models, dict.fromkeys(read, "TABLE"), failures)
+        self.all(models, dict.fromkeys(read, "TABLE"), read - {"runs"}, failures)
 
     def clear(self) -> None:
         """Drop the relations of a computation that failed."""
@@ -83,25 +86,37 @@ class Computing:
         self,
         models: Sequence[Model],
         given: Mapping[str, str],
+        without_rows: Collection[str],
         failures: Sequence[Failure] = (),
     ) -> None:
         """Compute models one after the other.
+
+        DuckDB plans a model in milliseconds whatever its rows, so those are left empty that cannot
+        have any, because a relation that they need has none.
 
         Args:
             failures: Rows of `model_failures`.
             given: Temporary relations that they read -> TABLE or VIEW; like the models' own they
                 are dropped when no later model reads them.
+            without_rows: Those of them that are known to have no rows.
         """
         kinds = dict(given)
+        empty = set(without_rows)
         for model, read_last in zip(models, self._read_last(models), strict=True):
             with phase(f"build:{model.path.parent.name}"):
                 with self.profile.computing(model.name) as spent:
-                    rows = compute(self.con, model)
+                    if can_have_rows(self.models.needs[model.name], empty):
+                        rows = compute(self.con, model)
+                    else:
+                        create_empty(self.con, model.name, self.models.columns[model.name])
+                        rows = 0
                     spent.rows += rows
                 if failures and model.name == FAILURES:
                     add_failures(self.con, failures)
                     rows += len(failures)
-                if rows and model.name in self.models.stored:
+                if not rows:
+                    empty.add(model.name)
+                elif model.name in self.models.stored:
                     with self.profile.writing(model.name):
                         self.keep(model.name, f"temp.{quoted(model.name)}")
             kinds[model.name] = "TABLE"

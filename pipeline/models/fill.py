@@ -374,9 +374,11 @@ class WarehouseWriter:
         for model in fleet:
             if not model.internal:
                 con.execute(f"DELETE FROM {_target(model.name)}")
+        each = " UNION ALL ".join(f"(SELECT {literal(n)} FROM {quoted(n)} LIMIT 1)" for n in below)
+        there = {name for (name,) in con.execute(each).fetchall()}
         computing = self._computing(con)
         try:
-            computing.all(fleet, dict.fromkeys(below, "VIEW"))
+            computing.all(fleet, dict.fromkeys(below, "VIEW"), below - there)
         except RowsError:
             computing.clear()
             raise

@@ -34,9 +34,9 @@ def inputs_of(
     Raises:
         ContractError: Not one plain SELECT over known relations; says where and what to do.
     """
-    select = _select(con, path, sql)
+    select = _checked_tree(con, path, sql)
     lines = _Lines(path, sql)
-    ctes = {entry["key"] for node in _walk(select) for entry in _cte_entries(node)}
+    ctes = {entry["key"] for node in walk(select) for entry in _cte_entries(node)}
     if shadowed := sorted(ctes & set(relations)):
         raise ContractError(
             f"CTE {shadowed[0]} has the name of a relation",
@@ -45,7 +45,7 @@ def inputs_of(
             hint="give the CTE another name",
         )
     found = set()
-    for node in _walk(select):
+    for node in walk(select):
         match node.get("type"):
             case "BASE_TABLE":
                 name = _cte_of(node["qualified_name"]["path"], ctes)
@@ -160,10 +160,28 @@ def unstable_functions(con: duckdb.DuckDBPyConnection) -> frozenset[str]:
     return frozenset(name for (name,) in rows)
 
 
-def _select(con: duckdb.DuckDBPyConnection, path: Path, sql: str) -> dict[str, Any]:
-    """Return syntax tree of a file that holds one SELECT."""
-    (text,) = con.execute("SELECT json_serialize_sql(?)", [sql]).fetchone() or ("",)
+def select_tree(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:
+    """Return the syntax tree of SELECT statements, as DuckDB's `json_serialize_sql` gives it."""
+    ((text,),) = con.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
     tree: dict[str, Any] = json.loads(text)
+    return tree
+
+
+def walk(tree: object) -> Iterator[dict[str, Any]]:
+    """Yield every object of a syntax tree, parents first."""
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            yield node
+            pending.extend(node.values())
+        elif isinstance(node, list | tuple):
+            pending.extend(node)
+
+
+def _checked_tree(con: duckdb.DuckDBPyConnection, path: Path, sql: str) -> dict[str, Any]:
+    """Return syntax tree of a file that holds one SELECT."""
+    tree = select_tree(con, sql)
     if tree["error"]:
         position = tree.get("position")
         if position is None:
@@ -179,18 +197,6 @@ def _select(con: duckdb.DuckDBPyConnection, path: Path, sql: str) -> dict[str, A
             f"{len(tree['statements'])} statements", path=path, hint="one SELECT per file"
         )
     return tree
-
-
-def _walk(tree: object) -> Iterator[dict[str, Any]]:
-    """Yield every object of a syntax tree, parents first."""
-    pending = [tree]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, dict):
-            yield node
-            pending.extend(node.values())
-        elif isinstance(node, list):
-            pending.extend(node)
 
 
 def _cte_entries(node: dict[str, Any]) -> list[dict[str, Any]]:

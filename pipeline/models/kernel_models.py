@@ -13,7 +13,7 @@ from types import ModuleType
 import duckdb
 
 from tracelake.base.errors import ContractError
-from tracelake.models.base import ddl, quoted
+from tracelake.models.base import create_empty, quoted
 from tracelake.models.header import Model
 
 KERNELS = ("replay",)
@@ -52,7 +52,7 @@ def compute_by_kernel(con: duckdb.DuckDBPyConnection, model: Model) -> int:
     """
     given = con.sql(model.sql).to_arrow_table()
     shown = model.declared.values()
-    con.execute(f"CREATE TEMP TABLE {quoted(model.name)} ({ddl(shown)})")
+    create_empty(con, model.name, shown)
     if not given.num_rows:
         return 0
     rows = zip(*getattr(_load(model), str(model.kernel))(given), strict=True)

@@ -19,6 +19,7 @@ from tracelake.models.graph import build_order, check_macros, inputs_of, unstabl
 from tracelake.models.header import Model
 from tracelake.models.kernel_models import check_kernel
 from tracelake.models.lost import lost_table
+from tracelake.models.needs import Needs, NeedsFinder
 from tracelake.schema.tables import columns, schema_hash, tables
 
 _FILE = "proof.json"
@@ -31,10 +32,12 @@ class Proof:
     Attributes:
         inputs: Per model, in build order, the base tables and models it reads.
         columns: Per model, the names of its columns in order.
+        needs: Per model, the relations without whose rows it has none; see `Needs`.
     """
 
     inputs: Mapping[str, frozenset[str]]
     columns: Mapping[str, tuple[str, ...]]
+    needs: Mapping[str, Needs]
 
     @classmethod
     def of(cls, models: Mapping[str, Model], macros: str, macros_path: Path) -> Self:
@@ -58,7 +61,9 @@ class Proof:
             _check_scopes(models, inputs)
             create_empty_tables(con)
             shown = {name: _columns(con, models[name]) for name in order}
-        return cls({name: inputs[name] for name in order}, shown)
+            finder = NeedsFinder(con)
+            needs = {name: finder.of(models[name].sql) for name in order}
+        return cls({name: inputs[name] for name in order}, shown, needs)
 
     @classmethod
     def kept(cls, models: Mapping[str, Model], macros: str, macros_path: Path) -> Self:
@@ -71,13 +76,16 @@ class Proof:
         def prove() -> bytes:
             proof = cls.of(models, macros, macros_path)
             inputs = {name: sorted(read) for name, read in proof.inputs.items()}
-            return json.dumps({"inputs": inputs, "columns": proof.columns}).encode()
+            needs = {name: [sorted(a) for a in found] for name, found in proof.needs.items()}
+            kept = {"inputs": inputs, "columns": proof.columns, "needs": needs}
+            return json.dumps(kept).encode()
 
         kept = DiskCache("models", _version(models, macros), places())
         content = json.loads(kept.made(_FILE, prove))
         return cls(
             {name: frozenset(read) for name, read in content["inputs"].items()},
             {name: tuple(shown) for name, shown in content["columns"].items()},
+            {name: frozenset(map(frozenset, found)) for name, found in content["needs"].items()},
         )
 
 

@@ -126,11 +126,11 @@ def test_the_job_names_run_and_file_and_judges_the_others(
     write(tmp_path / "in", files)
     lake, summary = tmp_path / "lake", tmp_path / "summary.json"
     job = ("run", tmp_path / "in", "--lake", lake, "--summary", summary)
-    with strict("step_stats", "EXISTS (FROM runs WHERE micro_batches = 13)"):
+    with strict("workload_comm", "EXISTS (FROM runs WHERE micro_batches = 13)"):
         first = tracelake(*job, "--fail-on", "faults,rejects", "--max-bad-ratio", "1")
     assert first.code == 3
     assert "error: 1 run without figures, because a model failed on the data" in first.err
-    assert "(bad.txt): step_stats: Invalid Input Error: it cannot be\n" in first.err
+    assert "(bad.txt): workload_comm: Invalid Input Error: it cannot be\n" in first.err
     assert "error: 2 gates of 2 failed\n  faults: 1 run\n    bad-" in first.err
     assert "  rejects: 1 run\n    wd2_tp2" in first.err
     told = json.loads(summary.read_text())
