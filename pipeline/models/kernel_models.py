@@ -2,7 +2,7 @@
 
 A kernel is a package of this room, named in the header of the model: `-- @kernel replay`. It has
 `INPUT`, the columns of the SELECT with their types, `OUTPUT`, those of the model, and a function of
-the kernel's name that takes an Arrow table and yields rows.
+the kernel's name that takes an Arrow table and a number of threads, and yields rows.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def compute_by_kernel(con: duckdb.DuckDBPyConnection, model: Model) -> int:
     create_empty(con, model.name, shown)
     if not given.num_rows:
         return 0
-    rows = zip(*getattr(_load(model), str(model.kernel))(given), strict=True)
+    ((threads,),) = con.execute("SELECT current_setting('threads')").fetchall()
+    rows = zip(*getattr(_load(model), str(model.kernel))(given, threads), strict=True)
     # Lists, because pyarrow imports pandas to read Python's values, which takes seconds.
     lists = [list(values) for values in rows]
     columns = ", ".join(f"unnest(${n}::{column.type}[])" for n, column in enumerate(shown, 1))

@@ -20,7 +20,7 @@ from tests.conftest import ROOT, Command
 from tests.lakes import ingest_and_build
 from tests.reference.straggler_analysis import Layout, trace
 from tracelake.base.errors import ContractError
-from tracelake.models import load
+from tracelake.models import build, load
 from tracelake.models.replay.graph import Graph
 from tracelake.synth.archive import write_archive
 from tracelake.synth.schedule import simulate
@@ -28,6 +28,7 @@ from tracelake.synth.spec import Spec
 from tracelake.warehouse.check import check_incremental
 
 JOBS = range(12)
+ATTRIBUTED = ("whatif_ranks", "whatif_kinds")
 
 
 def generated(seed: int) -> Spec:
@@ -216,6 +217,21 @@ def test_batches_of_runs_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with duckdb.connect(str(lake.warehouse), read_only=True) as con:
         assert con.execute("SELECT count(s_peer) FROM whatif_runs").fetchone() == (3,)
     assert check_incremental(lake) == []
+
+
+def test_threads_do_not_show(tmp_path: Path) -> None:
+    """Steps that are replayed at once give what they give one after the other."""
+    spec = replace(generated(1), steps=3, slow_rank=0, slow_factor=2.0)
+    write_archive(tmp_path / "in", spec)
+    lake = ingest_and_build(tmp_path / "in", tmp_path / "lake")
+    found = []
+    for threads in (1, 4):
+        build(lake, full=True, threads=threads)
+        with duckdb.connect(str(lake.warehouse), read_only=True) as con:
+            both = [con.execute(f"FROM {name} ORDER BY ALL").fetchall() for name in ATTRIBUTED]
+            found.append(both)
+    assert all(found[0])
+    assert found[0] == found[1]
 
 
 def brute_force(

@@ -8,24 +8,30 @@ from typing import Self
 
 import numpy as np
 
-from tracelake.models.replay.passes import Int32s, Int64s, link, order, times
-
-_COLUMNS = 8
+from tracelake.models.replay.passes import COLUMNS, Int32s, Int64s, link, order, times
 
 
 @dataclass(frozen=True)
 class Graph:
     """One step in the form that the passes take.
 
+    Nodes have places in the order in which they start, so that those that are needed together lie
+    together in memory; a step of 1,000 ranks is larger than a processor's cache.
+
     Attributes:
-        groups: Per node the numbers of its two groups, -1 for none.
-        events: Order of starts and ends; None where nodes wait for each other.
+        nodes: The node at each place.
+        prev_first: With `prev_listed`, the places of the nodes before each place; see `link`.
+        groups: Per place the numbers of its two groups, -1 for none.
+        events: Order of starts and ends, of places.
+        found: How many events have an order, and how many groups there are.
     """
 
+    nodes: Int32s
     prev_first: Int32s
     prev_listed: Int32s
     groups: Int32s
-    events: Int32s | None
+    events: Int32s
+    found: Int64s
 
     @classmethod
     def of(cls, before: Sequence[Int32s], after: tuple[Int32s, Int32s], groups: Int32s) -> Self:
@@ -34,40 +40,43 @@ class Graph:
         Args:
             before: Nodes that end before the node at their place starts, -1 for none.
             after: Nodes, and for each a further one that ends before it starts.
+            groups: Per node the first nodes of its two groups, -1 for none.
         """
         nodes = len(groups)
         numbers = np.arange(nodes, dtype=np.int32)
         sources = np.concatenate([*before, after[1]]).astype(np.int32)
         targets = np.concatenate([*[numbers] * len(before), after[0]]).astype(np.int32)
         targets[sources < 0] = -1
-        prev_first, prev = linked(nodes, targets, sources)
-        next_first, next_listed = linked(nodes, sources, targets)
-        lengths = np.diff(prev_first).astype(np.int32)
-        member_first, member_listed = linked(nodes, groups.ravel(), np.repeat(numbers, 2))
-        waiting = (groups >= 0).sum(axis=1).astype(np.int32)
-        events, found = np.empty(2 * nodes, np.int32), np.zeros(1, np.int64)
-        order(
-            groups, next_first, next_listed, member_first, member_listed,
-            lengths, waiting, np.diff(member_first).astype(np.int32), events, found,
+        prev_first, prev_listed = linked(nodes, targets, sources)
+        events = np.empty(nodes + np.count_nonzero((groups >= 0).any(axis=1)), np.int32)
+        self = cls(
+            np.empty_like(numbers), np.zeros_like(prev_first), np.empty_like(prev_listed),
+            np.empty_like(groups), events, np.zeros(2, np.int64),
         )  # fmt: skip
-        return cls(prev_first, prev, groups, events if found[0] == 2 * nodes else None)
+        order(
+            groups, prev_first, prev_listed, *linked(nodes, sources, targets),
+            *linked(nodes, groups.ravel(), np.repeat(numbers, 2)), np.empty((nodes, 5), np.int32),
+            self.nodes, self.prev_first, self.prev_listed, self.groups, self.events, self.found,
+        )  # fmt: skip
+        return self
+
+    @property
+    def ordered(self) -> bool:
+        """Whether no nodes wait for each other."""
+        return int(self.found[0]) == len(self.events)
 
     def ends(self, lengths: Int64s) -> Int64s:
-        """Return when each node ends, for a graph with events."""
-        assert self.events is not None
-        ends = np.empty((len(lengths), 1), np.int64)
-        times(
-            self.events, self.prev_first, self.prev_listed, self.groups,
-            np.zeros(len(lengths), np.int32), np.array([-1], np.int32), lengths, lengths,
-            np.zeros(len(lengths), np.int64), ends, np.zeros_like(ends), np.empty(1, np.int64),
-        )  # fmt: skip
-        return ends[:, 0]
+        """Return when each node ends, for a graph with an order."""
+        ends, _ = self._replayed(lengths, None, (-1,), lengths, None)
+        by_node = np.empty_like(lengths)
+        by_node[self.nodes] = ends[:, 0]
+        return by_node
 
     def starts(self, ends: Int64s) -> Int64s:
         """Return when each node starts: when all before it have ended."""
         starts = np.zeros(len(ends), np.int64)
-        nodes = np.repeat(np.arange(len(ends)), np.diff(self.prev_first))
-        np.maximum.at(starts, nodes, ends[self.prev_listed])
+        nodes = np.repeat(self.nodes, np.diff(self.prev_first))
+        np.maximum.at(starts, nodes, ends[self.nodes[self.prev_listed]])
         return starts
 
     def times(
@@ -82,23 +91,39 @@ class Graph:
 
         Without keys all nodes have key 0.
         """
-        if self.events is None:
+        if not self.ordered:
             return [None for _ in wanted]
-        nodes = len(outside)
-        keys = np.zeros(nodes, np.int32) if keys is None else keys
-        delays = np.zeros(nodes, np.int64) if delays is None else delays
-        found: list[int | None] = []
-        for begin in range(0, len(wanted), _COLUMNS):
-            columns = np.array(wanted[begin : begin + _COLUMNS], np.int32)
-            ends = np.empty((nodes, len(columns)), np.int64)
-            last = np.empty(len(columns), np.int64)
+        inside = outside if inside is None else inside
+        return [*self._replayed(outside, keys, wanted, inside, delays)[1]]
+
+    def _replayed(
+        self,
+        outside: Int64s,
+        keys: Int32s | None,
+        wanted: Sequence[int],
+        inside: Int64s,
+        delays: Int64s | None,
+    ) -> tuple[Int64s, list[int]]:
+        """Return the ends of places for the last wanted keys, and the step's times for all."""
+        assert self.ordered
+        size, own = len(self.nodes), outside[self.nodes]
+        inside = own if inside is outside else inside[self.nodes]
+        keys = np.zeros(size, np.int32) if keys is None else keys[self.nodes]
+        delays = np.zeros(size, np.int64) if delays is None else delays[self.nodes]
+        ends = np.empty((size, COLUMNS), np.int64)
+        latest = np.empty((int(self.found[1]), COLUMNS), np.int64)
+        last = np.empty(COLUMNS, np.int64)
+        found: list[int] = []
+        for begin in range(0, len(wanted), COLUMNS):
+            some = wanted[begin : begin + COLUMNS]
+            columns = np.full(COLUMNS, some[-1], np.int32)
+            columns[: len(some)] = some
             times(
                 self.events, self.prev_first, self.prev_listed, self.groups, keys, columns,
-                outside if inside is None else inside, outside, delays,
-                ends, np.zeros_like(ends), last,
+                inside, own, delays, ends, latest, last,
             )  # fmt: skip
-            found += last.tolist()
-        return found
+            found += last[: len(some)].tolist()
+        return ends, found
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -52,17 +54,17 @@ _REPLAYED_FROM = 0.001
 Row = tuple[str, int, str, str, int | None]
 
 
-def replay(rows: pa.Table) -> Iterator[Row]:
-    """Yield the rows of `OUTPUT` for the rows of `INPUT`."""
+def replay(rows: pa.Table, threads: int) -> Iterator[Row]:
+    """Yield the rows of `OUTPUT` for the rows of `INPUT`; threads replay several steps at once."""
     run_ids, names = _texts(rows["run_id"])
     order = np.argsort(run_ids, kind="stable")
     bounds = np.searchsorted(run_ids[order], np.arange(len(names) + 1))
     columns = _columns(rows)
-    for run, (begin, end) in enumerate(itertools.pairwise(bounds.tolist())):
+    for run, (begin, end) in enumerate(pairwise(bounds.tolist())):
         places = order[begin:end]
         if len(places):
             steps, kinds = _steps(columns, places)
-            for step, scenario, subject, time_ns in _run(steps, kinds):
+            for step, scenario, subject, time_ns in _run(steps, kinds, threads):
                 yield names[run], step, scenario, subject, time_ns
 
 
@@ -105,7 +107,7 @@ def _steps(
     }
     published = bool((keys["replica"] >= 0).all())
     steps = []
-    for begin, end in itertools.pairwise([*nodes.first.tolist(), len(nodes.rows)]):
+    for begin, end in pairwise([*nodes.first.tolist(), len(nodes.rows)]):
         part = slice(begin, end)
         low, high = np.searchsorted(nodes.after[0], [begin, end])
         after = nodes.after[0][low:high] - begin, nodes.after[1][low:high] - begin
@@ -134,7 +136,9 @@ def _steps(
     return steps, [texts["kind"][kind] for kind in found.tolist()]
 
 
-def _run(steps: Sequence[Step], kinds: Sequence[str]) -> Iterator[tuple[int, str, str, int | None]]:
+def _run(
+    steps: Sequence[Step], kinds: Sequence[str], threads: int
+) -> Iterator[tuple[int, str, str, int | None]]:
     """Yield step, scenario, subject and time of one run."""
     sums = {"actual": 0, "peer": 0}
     for step in steps:
@@ -162,19 +166,30 @@ def _run(steps: Sequence[Step], kinds: Sequence[str]) -> Iterator[tuple[int, str
         return
     ranks = _worth_a_replay(steps, sums["peer"])
     stages = sorted({int(stage) for step in steps for stage in np.unique(step.stages)} - {-1})
-    for step in steps:
-        subjects = (
-            ("rank", step.ranks, {rank: str(rank) for rank in ranks}),
-            ("stage", step.stages, {stage: str(stage) for stage in stages}),
-            ("kind", step.kinds, dict(enumerate(kinds))),
-        )
-        real, ideal = step.lengths["length_ns"], step.lengths["peer_ns"]
-        for scenario, keys, names in subjects:
-            alone = step.graph.times(ideal, keys, [*names], real)
-            fixed = step.graph.times(real, keys, [*names], ideal)
-            for name, alone_ns, fixed_ns in zip(names.values(), alone, fixed, strict=True):
-                yield step.number, scenario, name, alone_ns
-                yield step.number, f"fix_{scenario}", name, fixed_ns
+    named = [{key: str(key) for key in keys} for keys in (ranks, stages)]
+    attribute = partial(_attributed, subjects=(*named, dict(enumerate(kinds))))
+    with ThreadPoolExecutor(min(threads, len(steps)), thread_name_prefix="replay") as pool:
+        yield from chain.from_iterable(pool.map(attribute, steps))
+
+
+def _attributed(
+    step: Step, subjects: Sequence[Mapping[int, str]]
+) -> list[tuple[int, str, str, int | None]]:
+    """Return step, scenario, subject and time: each subject alone, and all but it.
+
+    Args:
+        subjects: Names of ranks, stages and kinds.
+    """
+    real, ideal = step.lengths["length_ns"], step.lengths["peer_ns"]
+    keys_of = {"rank": step.ranks, "stage": step.stages, "kind": step.kinds}
+    found = []
+    for (scenario, keys), names in zip(keys_of.items(), subjects, strict=True):
+        alone = step.graph.times(ideal, keys, [*names], real)
+        fixed = step.graph.times(real, keys, [*names], ideal)
+        for name, alone_ns, fixed_ns in zip(names.values(), alone, fixed, strict=True):
+            found.append((step.number, scenario, name, alone_ns))
+            found.append((step.number, f"fix_{scenario}", name, fixed_ns))
+    return found
 
 
 def _worth_a_replay(steps: Iterable[Step], peer_ns: int) -> list[int]:

@@ -1,7 +1,7 @@
 """Compiled passes over the graph of one step: its order, and its end under given lengths.
 
 Times and maxima are arrays of a row per node and a column per scenario, so that one pass replays
-several scenarios. An event is twice the node's number, plus 1 where the node ends.
+several scenarios. An event is twice the node's number, plus 1 where the node ends with a group.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from tracelake.kernels.compiled import kernel
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
+
+COLUMNS = 8
+"""Scenarios of a pass: their times of a node fill a line of a processor's cache."""
 
 
 @kernel
@@ -45,62 +48,88 @@ def link(
 @kernel
 def order(  # noqa: PLR0912 - calls between kernels cost a compilation each
     groups: Int32s,
+    prev_first: Int32s,
+    prev_listed: Int32s,
     next_first: Int32s,
     next_listed: Int32s,
     member_first: Int32s,
     member_listed: Int32s,
-    before: Int32s,
-    waiting: Int32s,
-    missing: Int32s,
+    state: Int32s,
+    nodes: Int32s,
+    before_first: Int32s,
+    before_listed: Int32s,
+    numbers: Int32s,
     events: Int32s,
     found: Int64s,
 ) -> None:
     """Order the events of a step so that each comes after those it depends on.
 
+    Nodes get places in the order in which they start, and groups numbers in that of their first
+    members. A node without a group ends when it starts: it has no event of its end.
+
     Args:
-        groups: Per node the numbers of its two groups, -1 for none.
-        next_first: With `next_listed`, the nodes that start after each node; see `link`.
-        member_first: With `member_listed`, the members of each group.
-        before: Per node, how many nodes have to end before it starts; used up.
-        waiting: Per node, how many groups it is in; used up.
-        missing: Per group, how many members have not started; used up.
-        events: Filled with the events.
-        found: Filled with their number: fewer than 2 per node where nodes wait for each other.
+        groups: Per node the first nodes of its two groups, -1 for none.
+        prev_first: With `prev_listed`, the nodes that end before each node starts; see `link`.
+        next_first: With `next_listed`, the nodes that start after each node.
+        member_first: With `member_listed`, the members of each group, by its first node.
+        state: A row per node for what is known so far: the nodes before it that have not ended, its
+            groups with members that have not started, its place; of the group whose first node it
+            is the members that have not started, and its number.
+        nodes: Filled with the node at each place.
+        before_first: Filled, with `before_listed`, with the places before each place.
+        numbers: Filled with the numbers of the two groups of each place, -1 for none.
+        events: Filled with the events, of places.
+        found: Filled with their number, fewer than there are where nodes wait for each other, and
+            with the number of groups.
     """
-    nodes = before.shape[0]
-    tail = 0
-    for n in range(nodes):
-        if before[n] == 0:
+    size = groups.shape[0]
+    tail, place, listed, known = 0, 0, 0, 0
+    for n in range(size):
+        state[n, 0] = prev_first[n + 1] - prev_first[n]
+        state[n, 1] = (groups[n, 0] >= 0) + (groups[n, 1] >= 0)
+        state[n, 3] = member_first[n + 1] - member_first[n]
+        state[n, 4] = -1
+        if state[n, 0] == 0:
             events[tail] = 2 * n
             tail += 1
     head = 0
+    before_first[0] = 0
     while head < tail:
-        event = events[head]
-        head += 1
-        n = event >> 1
-        if event & 1:
-            for i in range(next_first[n], next_first[n + 1]):
-                after = next_listed[i]
-                before[after] -= 1
-                if before[after] == 0:
-                    events[tail] = 2 * after
-                    tail += 1
-        elif waiting[n] == 0:
-            events[tail] = event + 1
-            tail += 1
-        else:
+        n, ends = events[head] >> 1, events[head] & 1
+        if ends == 0:
+            nodes[place] = n
+            state[n, 2] = place
+            for i in range(prev_first[n], prev_first[n + 1]):
+                before_listed[listed] = state[prev_listed[i], 2]
+                listed += 1
             for side in range(2):
                 group = groups[n, side]
+                numbers[place, side] = -1
                 if group >= 0:
-                    missing[group] -= 1
-                    if missing[group] == 0:
+                    if state[group, 4] < 0:
+                        state[group, 4] = known
+                        known += 1
+                    numbers[place, side] = state[group, 4]
+                    state[group, 3] -= 1
+                    if state[group, 3] == 0:
                         for i in range(member_first[group], member_first[group + 1]):
                             member = member_listed[i]
-                            waiting[member] -= 1
-                            if waiting[member] == 0:
+                            state[member, 1] -= 1
+                            if state[member, 1] == 0:
                                 events[tail] = 2 * member + 1
                                 tail += 1
-    found[0] = tail
+            place += 1
+            before_first[place] = listed
+        if ends == 1 or (groups[n, 0] < 0 and groups[n, 1] < 0):
+            for i in range(next_first[n], next_first[n + 1]):
+                after = next_listed[i]
+                state[after, 0] -= 1
+                if state[after, 0] == 0:
+                    events[tail] = 2 * after
+                    tail += 1
+        events[head] = 2 * state[n, 2] + ends
+        head += 1
+    found[0], found[1] = tail, known
 
 
 @kernel
@@ -121,42 +150,50 @@ def times(  # noqa: PLR0912 - as above
     """Replay a step: one column per wanted key, where its nodes have other lengths.
 
     Args:
+        events: As `order` gives them.
         prev_first: With `prev_listed`, the nodes that end before each node starts.
         keys: Per node its key, such as its rank.
+        wanted: As many keys as there are `COLUMNS`.
         inside: Per node its length in the column of its key.
         outside: Per node its length in the other columns.
         delays: Per node how long after the nodes before it it starts.
         ends: Filled with the nodes' ends.
-        latest: Filled with the latest start of the members of each group.
+        latest: A row per group: filled with the latest start of its members.
         last: Filled with the latest end of the step.
     """
-    columns = wanted.shape[0]
-    for k in range(columns):
+    for k in range(COLUMNS):
         last[k] = 0
+    for group in range(latest.shape[0]):
+        for k in range(COLUMNS):
+            latest[group, k] = 0
     for i in range(events.shape[0]):
         n = events[i] >> 1
+        one, other = groups[n, 0], groups[n, 1]
         if events[i] & 1 == 0:
-            for k in range(columns):
+            for k in range(COLUMNS):
                 ends[n, k] = 0
             for j in range(prev_first[n], prev_first[n + 1]):
                 prev = prev_listed[j]
-                for k in range(columns):
+                for k in range(COLUMNS):
                     ends[n, k] = max(ends[n, k], ends[prev, k])
             delay = delays[n]
-            for k in range(columns):
+            for k in range(COLUMNS):
                 ends[n, k] += delay
-            for side in range(2):
-                group = groups[n, side]
-                if group >= 0:
-                    for k in range(columns):
-                        latest[group, k] = max(latest[group, k], ends[n, k])
-        else:
-            for side in range(2):
-                group = groups[n, side]
-                if group >= 0:
-                    for k in range(columns):
-                        ends[n, k] = max(ends[n, k], latest[group, k])
-            key, own, others = keys[n], inside[n], outside[n]
-            for k in range(columns):
-                ends[n, k] += own if wanted[k] == key else others
-                last[k] = max(last[k], ends[n, k])
+            if one >= 0:
+                for k in range(COLUMNS):
+                    latest[one, k] = max(latest[one, k], ends[n, k])
+            if other >= 0:
+                for k in range(COLUMNS):
+                    latest[other, k] = max(latest[other, k], ends[n, k])
+            if one >= 0 or other >= 0:
+                continue
+        if one >= 0:
+            for k in range(COLUMNS):
+                ends[n, k] = max(ends[n, k], latest[one, k])
+        if other >= 0:
+            for k in range(COLUMNS):
+                ends[n, k] = max(ends[n, k], latest[other, k])
+        key, own, others = keys[n], inside[n], outside[n]
+        for k in range(COLUMNS):
+            ends[n, k] += own if wanted[k] == key else others
+            last[k] = max(last[k], ends[n, k])
