@@ -65,7 +65,9 @@ class NeedsFinder:
         if select["group_expressions"]:
             return all(select["group_sets"])
         if select["aggregate_handling"] == "FORCE_AGGREGATES":  # GROUP BY ALL
-            return any(item["class"] == "COLUMN_REF" for item in select["select_list"])
+            named = {item["alias"] for item in select["select_list"]}
+            plain = [i for i in select["select_list"] if i["class"] == "COLUMN_REF"]
+            return not named.issuperset(item["column_names"][-1] for item in plain)
         shown = (select["select_list"], select["having"], select["qualify"])
         return not any(node.get("function_name") in self._aggregates for node in _functions(shown))
 

@@ -55,6 +55,8 @@ def subsets(names: tuple[str, ...]) -> list[tuple[str, ...]]:
         ("SELECT x, count(*) AS n FROM a GROUP BY ALL", "a"),
         ("SELECT x + 1 AS y, count(*) AS n FROM a GROUP BY ALL", "anything"),
         ("SELECT count(*) AS n FROM a GROUP BY ALL", "anything"),
+        ("SELECT count(*) AS n, n FROM a GROUP BY ALL", "anything"),
+        ("SELECT COUNT(*) AS n FROM a", "anything"),
         ("SELECT x, count(*) AS n FROM a GROUP BY GROUPING SETS ((x), ())", "anything"),
         ("SELECT count(*) AS n FROM a", "anything"),
         ("SELECT 1 AS y FROM a HAVING count(*) >= 0", "anything"),
