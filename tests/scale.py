@@ -40,9 +40,10 @@ FILE = Unit(
     "10,000 rank files of 16 kB, without the time for their text",
 )
 BUILD = Unit(
-    0.1,
-    "100 ms of a core per MB",
-    "`build` of 4 runs of 64 ranks, 307 MB of text: 31 s of a core",
+    0.16,
+    "160 ms of a core per MB",
+    "`build` of a run of 1,024 ranks, 143 MB of text: 23 s of a core, 12 of them to replay every"
+    " rank alone; 4 runs of 64 ranks, 307 MB: 24 s",
 )
 PLAN = Unit(0.00018, "0.18 ms per file, by the command alone", "a rerun over 10,000 files")
 INSERT = Unit(
@@ -63,9 +64,10 @@ MODELS = Unit(
 )
 MANIFEST = Unit(0.00083, "0.83 kB per file", "the same two lakes")
 READS = Unit(
-    3,
-    "3 requests per file of 1 MB in a store",
-    "2 to detect its format, 1 to read it; 1 in total for the first 1,000 files (docs/stores.md)",
+    2,
+    "2 requests per file of 1 MB in a store",
+    "one to detect its format, and a worker's to read it; threads need the first alone"
+    " (docs/stores.md)",
 )
 WRITES = Unit(13, "13 requests per run in a store", "5 puts, and 8 to build (bench `stores`)")
 LISTED = Unit(0.001, "1 request per 1,000 files that are listed", "the protocol")
@@ -101,9 +103,11 @@ def _figures(mb: float) -> dict[str, str]:
     insert = mb * INSERT.value / HOUR
     figures = {
         f"files of {FILE_MB:g} MB; runs of {RANKS:,} ranks": f"{_si(files)}; {_si(runs)}",
-        "ingest, core-hours: MB x 6 ms + files x 0.43 ms": _number(parse),
-        "build, core-hours: MB x 100 ms": _number(build),
-        "the command alone, hours: files x 0.18 ms + MB x 0.5 ms": _number(plan + insert),
+        f"ingest, core-hours: MB x {_ms(PARSE)} + files x {_ms(FILE)}": _number(parse),
+        f"build, core-hours: MB x {_ms(BUILD)}": _number(build),
+        f"the command alone, hours: files x {_ms(PLAN)} + MB x {_ms(INSERT)}": _number(
+            plan + insert
+        ),
     }
     for width in WIDTHS:
         hours = (parse + build - insert) / width + plan + insert
@@ -111,12 +115,18 @@ def _figures(mb: float) -> dict[str, str]:
     reads, writes = files * (READS.value + LISTED.value), runs * WRITES.value
     return {
         **figures,
-        "requests to a store: files x 3 and runs x 13": f"{_si(reads)} and {_si(writes)}",
-        "Parquet: 6 %": _bytes(mb * PARQUET.value),
-        "models: 12 %": _bytes(mb * MODELS.value),
-        "manifests: files x 0.83 kB": _bytes(files * MANIFEST.value),
-        "rerun without changes, hours: files x 0.18 ms": _number(plan),
+        f"requests to a store: files x {READS.value:g} and runs x {WRITES.value:g}": (
+            f"{_si(reads)} and {_si(writes)}"
+        ),
+        f"Parquet: {PARQUET.value * 100:g} %": _bytes(mb * PARQUET.value),
+        f"models: {MODELS.value * 100:g} %": _bytes(mb * MODELS.value),
+        f"manifests: files x {MANIFEST.value * 1000:g} kB": _bytes(files * MANIFEST.value),
+        f"rerun without changes, hours: files x {_ms(PLAN)}": _number(plan),
     }
+
+
+def _ms(unit: Unit) -> str:
+    return f"{unit.value * 1000:g} ms"
 
 
 def _number(value: float) -> str:
