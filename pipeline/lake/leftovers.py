@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tracelake.base.files import remove
+from tracelake.lake.home import MANIFESTS, RECORDS
 from tracelake.lake.part_files import UnlistedParts
+from tracelake.lake.small_files import UNPUBLISHED
 from tracelake.lake.store import Lake
 from tracelake.lake.work import STAGING, open_lock, remove_staging
 
 # Temporary names beside the final place, of a commit and of others; the latter are locked
 # meanwhile.
-_OF_COMMITS = ("_manifest/*.tmp",)
-_OF_OTHERS = (".*.tmp", "_manifest/.*.tmp", "_run/.*.tmp")
+_OF_COMMITS = (f"{MANIFESTS}/{UNPUBLISHED}",)
+_OF_OTHERS = (".*.tmp", f"{MANIFESTS}/.*.tmp", f"{RECORDS}/.*.tmp")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,10 @@ from tracelake.base import files
 Chain = Sequence[tuple[str, bytes | None]]
 """Files, by posix path relative to the lake, with their new content; None removes a file. They are
 changed in order."""
+UNPUBLISHED = "[!.]*.tmp"
+"""Names of files that replace others at once, which only holders of the lake's commit lock write.
+
+Others write files of hidden names, which they lock meanwhile: see `files.put`."""
 
 
 class SmallFiles:

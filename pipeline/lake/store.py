@@ -28,7 +28,7 @@ from tracelake.lake.manifest import (
 )
 from tracelake.lake.part_files import Mark, PartFiles, UnlistedParts
 from tracelake.lake.shapes import group_damage, packs_damage, skipped_damage
-from tracelake.lake.small_files import SmallFiles
+from tracelake.lake.small_files import UNPUBLISHED, SmallFiles
 from tracelake.lake.versioned import read_versioned
 from tracelake.lake.work import locked, remove_dead, staging
 from tracelake.storage import is_uri
@@ -401,7 +401,7 @@ class Lake:
             kept = found & snapshot.all_parts
             removed = self.part_files.remove(found - kept)
             self._unlisted.keep(kept)
-            for path in (self.root / MANIFESTS).glob("*.tmp"):  # of a commit that was killed
+            for path in (self.root / MANIFESTS).glob(UNPUBLISHED):  # of a commit that was killed
                 files.remove(path)
                 removed += 1
         return removed + remove_dead(self.root)

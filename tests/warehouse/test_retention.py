@@ -232,12 +232,14 @@ def test_what_nobody_needs_is_removed(lake: Lake, leave: Callable[[Lake], Path])
     assert check_lake(lake) == []
 
 
-def test_live_writers_are_spared(lake: Lake) -> None:
-    with lake.staging("ingest") as folder, beside(lake.root / "report.html") as there:
+@pytest.mark.parametrize("name", ["report.html", "_manifest/_dropped", "_run/owed.json"])
+def test_live_writers_are_spared(lake: Lake, name: str) -> None:
+    with lake.staging("ingest") as folder, beside(lake.root / name) as there:
         there.write_text("<")
         assert collect(lake) == []
+        assert lake.sweep(lake.snapshot()) == 0
         assert folder.is_dir()
-    assert (lake.root / "report.html").read_text() == "<"
+    assert (lake.root / name).read_text() == "<"
 
 
 def test_what_the_warehouse_names_is_spared_until_the_next_build(lake: Lake) -> None:
