@@ -62,14 +62,14 @@ class NeedsFinder:
 
     def _keeps(self, select: dict[str, Any]) -> bool:
         """Return whether a SELECT makes no rows from none: it does where it groups all as one."""
-        if select["group_expressions"]:
+        if select["group_sets"]:
             return all(select["group_sets"])
         if select["aggregate_handling"] == "FORCE_AGGREGATES":  # GROUP BY ALL
             named = {item["alias"] for item in select["select_list"]}
             plain = [i for i in select["select_list"] if i["class"] == "COLUMN_REF"]
             return not named.issuperset(item["column_names"][-1] for item in plain)
-        shown = (select["select_list"], select["having"], select["qualify"])
-        return not any(node.get("function_name") in self._aggregates for node in _functions(shown))
+        own = [select[name] for name in ("select_list", "having", "qualify", "modifiers")]
+        return not any(node.get("function_name") in self._aggregates for node in _functions(own))
 
     def _from(self, table: dict[str, Any], ctes: Mapping[str, Needs]) -> Needs:
         match table["type"]:

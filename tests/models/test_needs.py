@@ -61,6 +61,9 @@ def subsets(names: tuple[str, ...]) -> list[tuple[str, ...]]:
         ("SELECT count(*) AS n FROM a", "anything"),
         ("SELECT 1 AS y FROM a HAVING count(*) >= 0", "anything"),
         ("SELECT 1 + max(x) AS y FROM a", "anything"),
+        ("SELECT 1 AS y FROM a GROUP BY ()", "anything"),
+        ("SELECT 1 AS y FROM a ORDER BY count(*)", "anything"),
+        ("SELECT DISTINCT ON (count(*)) 1 AS y FROM a", "anything"),
         ("SELECT total(x) AS y FROM a", "anything"),
         ("SELECT grand_total(x) AS y FROM a", "anything"),
         ("SELECT geomean(x) AS y FROM a", "anything"),  # DuckDB's own macro
