@@ -23,7 +23,7 @@ class Graph:
         prev_first: With `prev_listed`, the places of the nodes before each place; see `link`.
         groups: Per place the numbers of its two groups, -1 for none.
         events: Order of starts and ends, of places.
-        found: How many events have an order, and how many groups there are.
+        ordered: Whether no nodes wait for each other: only then there is an order.
     """
 
     nodes: Int32s
@@ -31,7 +31,7 @@ class Graph:
     prev_listed: Int32s
     groups: Int32s
     events: Int32s
-    found: Int64s
+    ordered: bool
 
     @classmethod
     def of(cls, before: Sequence[Int32s], after: tuple[Int32s, Int32s], groups: Int32s) -> Self:
@@ -49,21 +49,16 @@ class Graph:
         targets[sources < 0] = -1
         prev_first, prev_listed = linked(nodes, targets, sources)
         events = np.empty(nodes + np.count_nonzero((groups >= 0).any(axis=1)), np.int32)
-        self = cls(
+        filled = (
             np.empty_like(numbers), np.zeros_like(prev_first), np.empty_like(prev_listed),
-            np.empty_like(groups), events, np.zeros(2, np.int64),
+            np.empty_like(groups), events,
         )  # fmt: skip
-        order(
+        found = order(
             groups, prev_first, prev_listed, *linked(nodes, sources, targets),
             *linked(nodes, groups.ravel(), np.repeat(numbers, 2)), np.empty((nodes, 5), np.int32),
-            self.nodes, self.prev_first, self.prev_listed, self.groups, self.events, self.found,
+            *filled,
         )  # fmt: skip
-        return self
-
-    @property
-    def ordered(self) -> bool:
-        """Whether no nodes wait for each other."""
-        return int(self.found[0]) == len(self.events)
+        return cls(*filled, ordered=found == len(events))
 
     def ends(self, lengths: Int64s) -> Int64s:
         """Return when each node ends, for a graph with an order."""
@@ -111,7 +106,7 @@ class Graph:
         keys = np.zeros(size, np.int32) if keys is None else keys[self.nodes]
         delays = np.zeros(size, np.int64) if delays is None else delays[self.nodes]
         ends = np.empty((size, COLUMNS), np.int64)
-        latest = np.empty((int(self.found[1]), COLUMNS), np.int64)
+        latest = np.empty((self.groups.max(initial=-1) + 1, COLUMNS), np.int64)
         last = np.empty(COLUMNS, np.int64)
         found: list[int] = []
         for begin in range(0, len(wanted), COLUMNS):

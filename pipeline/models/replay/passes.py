@@ -60,8 +60,7 @@ def order(  # noqa: PLR0912 - calls between kernels cost a compilation each
     before_listed: Int32s,
     numbers: Int32s,
     events: Int32s,
-    found: Int64s,
-) -> None:
+) -> int:
     """Order the events of a step so that each comes after those it depends on.
 
     Nodes get places in the order in which they start, and groups numbers in that of their first
@@ -79,8 +78,9 @@ def order(  # noqa: PLR0912 - calls between kernels cost a compilation each
         before_first: Filled, with `before_listed`, with the places before each place.
         numbers: Filled with the numbers of the two groups of each place, -1 for none.
         events: Filled with the events, of places.
-        found: Filled with their number, fewer than there are where nodes wait for each other, and
-            with the number of groups.
+
+    Returns:
+        The number of events that have an order: fewer than all where nodes wait for each other.
     """
     size = groups.shape[0]
     tail, place, listed, known = 0, 0, 0, 0
@@ -129,7 +129,7 @@ def order(  # noqa: PLR0912 - calls between kernels cost a compilation each
                     tail += 1
         events[head] = 2 * state[n, 2] + ends
         head += 1
-    found[0], found[1] = tail, known
+    return tail
 
 
 @kernel
@@ -168,7 +168,6 @@ def times(  # noqa: PLR0912 - as above
             latest[group, k] = 0
     for i in range(events.shape[0]):
         n = events[i] >> 1
-        one, other = groups[n, 0], groups[n, 1]
         if events[i] & 1 == 0:
             for k in range(COLUMNS):
                 ends[n, k] = 0
@@ -179,20 +178,18 @@ def times(  # noqa: PLR0912 - as above
             delay = delays[n]
             for k in range(COLUMNS):
                 ends[n, k] += delay
-            if one >= 0:
-                for k in range(COLUMNS):
-                    latest[one, k] = max(latest[one, k], ends[n, k])
-            if other >= 0:
-                for k in range(COLUMNS):
-                    latest[other, k] = max(latest[other, k], ends[n, k])
-            if one >= 0 or other >= 0:
+            for side in range(2):
+                group = groups[n, side]
+                if group >= 0:
+                    for k in range(COLUMNS):
+                        latest[group, k] = max(latest[group, k], ends[n, k])
+            if groups[n, 0] >= 0 or groups[n, 1] >= 0:
                 continue
-        if one >= 0:
-            for k in range(COLUMNS):
-                ends[n, k] = max(ends[n, k], latest[one, k])
-        if other >= 0:
-            for k in range(COLUMNS):
-                ends[n, k] = max(ends[n, k], latest[other, k])
+        for side in range(2):
+            group = groups[n, side]
+            if group >= 0:
+                for k in range(COLUMNS):
+                    ends[n, k] = max(ends[n, k], latest[group, k])
         key, own, others = keys[n], inside[n], outside[n]
         for k in range(COLUMNS):
             ends[n, k] += own if wanted[k] == key else others
