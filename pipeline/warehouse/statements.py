@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 
 from tracelake.base.errors import UsageError
+from tracelake.models.graph import select_tree, walk
 from tracelake.warehouse.parameters import Parameters, bound
 
 _OPTION = r"\s*(?:ANALYZE|FORMAT\s+\w+)\s*"
@@ -79,7 +78,7 @@ def _refuse_writing(con: duckdb.DuckDBPyConnection, statement: duckdb.Statement)
         raise UsageError("PIVOT must name its values", hint="PIVOT ... ON column IN (...)")
     if kind != "SELECT":
         raise _refusal(kind.replace("_", " "))
-    for node in _nodes(_parsed(con, sql)):
+    for node in walk(_parsed(con, sql)):
         type_ = str(node.get("type"))
         if type_.endswith("_NODE") and type_ not in _NODES:
             raise _refusal(type_.removesuffix("_NODE").removesuffix("_QUERY").replace("_", " "))
@@ -105,10 +104,9 @@ def _refusal(what: str) -> UsageError:
 
 
 def _parsed(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:
-    """Return DuckDB's own syntax tree of a SELECT."""
-    found = con.execute("SELECT json_serialize_sql($1::VARCHAR)", [sql]).fetchall()
+    """Return the syntax tree of a SELECT."""
     try:
-        tree: dict[str, Any] = json.loads(found[0][0])
+        tree = select_tree(con, sql)
     except RecursionError:
         raise UsageError(
             "the query is nested too deeply", hint="use WITH, or fewer subqueries in subqueries"
@@ -116,18 +114,6 @@ def _parsed(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:
     if tree["error"]:
         raise UsageError(tree["error_message"])
     return tree
-
-
-def _nodes(tree: object) -> Iterator[dict[str, Any]]:
-    """Yield every object of a JSON tree."""
-    pending = [tree]
-    while pending:
-        found = pending.pop()
-        if isinstance(found, dict):
-            yield found
-            pending.extend(found.values())
-        elif isinstance(found, list):
-            pending.extend(found)
 
 
 def _extract(con: duckdb.DuckDBPyConnection, sql: str) -> list[duckdb.Statement]:
