@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import duckdb
@@ -50,7 +50,7 @@ def open_tables(lake: Path, tables: Iterable[str]) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def check_count(lake: Path, counts: dict[str, int]) -> None:
+def check_count(lake: Path, counts: Mapping[str, int]) -> None:
     """Rows of some tables.
 
     Raises:

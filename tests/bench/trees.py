@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tests.bench.inputs import input_of
+from tests.corpus import corpus_folder
 from tracelake.synth.archive import ANSWERS, write_archive
 from tracelake.synth.spec import Spec
 
 _SMALL_BYTES = 16_000
 RANKS_PER_RUN = 1_000
+_STAMP = re.compile(r"(?<=timestamp=)([\d.]+)")
+_PAUSE_MS = 10
 # Of `many_ranks`.
 TENSOR_PARALLEL = 2
 SLOW_RANK = 1
@@ -94,6 +99,26 @@ def many_ranks(work: Path, size_bytes: int, *, small: bool) -> Tree:
         size_bytes=size_bytes,
     )
     return _archive(work, spec, runs=4)
+
+
+def dense_trace(work: Path, size_bytes: int) -> Tree | None:
+    """A real step of one rank, again and again at later times; None where there is no corpus."""
+    corpus = corpus_folder()
+    if corpus is None:
+        return None
+    (source,) = corpus.glob("seeds/000_*.txt")
+    text = source.read_text(encoding="utf-8")
+    steps = max(1, size_bytes // len(text))
+    path = work / "inputs" / f"dense-{steps}" / source.name
+    if not path.exists():
+        between, times = _STAMP.split(text)[::2], [float(time) for time in _STAMP.findall(text)]
+        lasts_ms = max(times) - min(times) + _PAUSE_MS
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", encoding="utf-8") as file:
+            for step in range(steps):
+                shifted = [f"{time + step * lasts_ms:.2f}" for time in times]
+                file.writelines(chain.from_iterable(zip(between, [*shifted, ""], strict=True)))
+    return Tree(path.parent, 1, 1, path.stat().st_size, {"ops": steps * text.count("\n")})
 
 
 def small_runs(work: Path, runs: int) -> Tree:

@@ -1,8 +1,10 @@
 """The whole job, from text to figures: tracelake, and what a user would write instead.
 
 `run` is the nightly command, with its page; `ingest`, `build` and `report` are its steps, as
-commands of their own. polars and duckdb read the same files and compute three figures alone:
-bubbles, bus bandwidth and the slowest rank (tests/bench/analyses.py). All must give the same three.
+commands of their own, on runs of growing size. polars and duckdb read the same files and compute
+three figures alone: bubbles, bus bandwidth and the slowest rank (tests/bench/analyses.py). All must
+give the same three.
+The trace of one rank is a real step of the corpus, again and again at later times.
 """
 
 from __future__ import annotations
@@ -18,12 +20,12 @@ import duckdb
 from tests.bench import analyses, answers
 from tests.bench.analyses import ANALYSES, Figures
 from tests.bench.contract import Bench, Result, Role, Settings
-from tests.bench.inputs import prepare
 from tests.bench.measure import Candidate, WrongAnswerError, median, run_rounds, tracelake, warm
 from tests.bench.throughput import warm_kernels
-from tests.bench.trees import SLOW_RANK, TENSOR_PARALLEL, many_ranks
+from tests.bench.trees import SLOW_RANK, TENSOR_PARALLEL, Tree, dense_trace, many_ranks
 
 NAME = "whole_job"
+_SMALLER = (50_000_000, 200_000_000, 800_000_000)
 _OURS = """
     SELECT
         r.label, b.ratio, c.busbw_p50_gbps, s.rank, s.slowdown
@@ -42,9 +44,19 @@ _OURS = """
 
 
 def run(settings: Settings) -> list[Result]:
-    """Measures four runs of 64 ranks, and one rank alone."""
+    """Measures four runs of 64 ranks in several sizes, and a trace of one rank of many steps."""
     warm_kernels(settings, "rank_trace")
-    tree = many_ranks(settings.work, settings.size_bytes, small=settings.tiny)
+    smaller = [size for size in _SMALLER if size < settings.size_bytes]
+    rows = [row for size in smaller for row in _runs(settings, size, rivals=False)]
+    rows += _runs(settings, settings.size_bytes, rivals=settings.rivals)
+    tree = dense_trace(settings.work, settings.size_bytes)
+    if tree:
+        rows += _one_rank(settings, tree)
+    return rows
+
+
+def _runs(settings: Settings, size_bytes: int, *, rivals: bool) -> Iterator[Result]:
+    tree = many_ranks(settings.work, size_bytes, small=settings.tiny)
     warm(tree.paths())
     expected = analyses.by_duckdb(tree.path, TENSOR_PARALLEL)
     if {figures[2] for figures in expected.values()} != {SLOW_RANK}:
@@ -64,18 +76,16 @@ def run(settings: Settings) -> list[Result]:
         for name in ANALYSES
     ]
     case = f"{tree.runs} runs, {tree.files // tree.runs} ranks each"
-    rows = list(
-        _measure(settings, case, tree.path, tree.size_bytes, ours, peers if settings.rivals else [])
-    )
-    if not settings.tiny:
-        one = prepare(settings.work, "rank_trace", settings.size_bytes)
-        warm([one.path])
+    return _measure(settings, case, tree, ours, peers if rivals else [])
 
-        def alone(lake: Path) -> None:
-            answers.check_lake(lake, "rank_trace", one.expected)
 
-        rows += _measure(settings, "one rank", one.path, one.size_bytes, alone, [])
-    return rows
+def _one_rank(settings: Settings, tree: Tree) -> Iterator[Result]:
+    warm(tree.paths())
+
+    def complete(lake: Path) -> None:
+        answers.check_count(lake, tree.rows)
+
+    return _measure(settings, "one rank", tree, complete, [])
 
 
 def _analysis(name: str, folder: Path) -> list[str | Path]:
@@ -100,21 +110,20 @@ def _compare(found: Figures, expected: Figures) -> None:
 def _measure(
     settings: Settings,
     case: str,
-    source: Path,
-    size_bytes: int,
+    inputs: Tree,
     check: Callable[[Path], None],
     peers: list[Candidate],
 ) -> Iterator[Result]:
     def whole(folder: Path) -> list[str | Path]:
-        return tracelake("run", source, "--lake", folder / "whole", "--quiet")
+        return tracelake("run", inputs.path, "--lake", folder / "whole", "--quiet")
 
     def step(folder: Path, *command: str | Path) -> list[str | Path]:
         return tracelake(*command, "--lake", folder / "lake", "--quiet")
 
-    tree = settings.tree
+    tree, amount = settings.tree, inputs.size_bytes / 1e6
     candidates = [
         Candidate("run", whole, lambda folder, _: check(folder / "whole"), tree=tree),
-        Candidate("ingest", lambda folder: step(folder, "ingest", source), tree=tree),
+        Candidate("ingest", lambda folder: step(folder, "ingest", inputs.path), tree=tree),
         Candidate("build", lambda folder: step(folder, "build"), tree=tree),
         Candidate("report", lambda f: step(f, "report", "-o", f / "page.html"), tree=tree),
         *peers,
@@ -125,7 +134,15 @@ def _measure(
         if one.name == "build":
             facts["times_ingest"] = median(samples["build"]) / median(samples["ingest"])
         role = Role.PEER if one in peers else Role.OURS
-        yield Result(NAME, case, one.name, role, samples[one.name], size_bytes / 1e6, facts=facts)
+        yield Result(
+            NAME,
+            f"{case}, {amount:,.0f} MB",
+            one.name,
+            role,
+            samples[one.name],
+            amount,
+            facts=facts,
+        )
 
 
 BENCH = Bench(NAME, __doc__ or "", run)
