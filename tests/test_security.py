@@ -30,7 +30,7 @@ from tracelake.base.text import json_text, printable
 from tracelake.ingest.identity import slug
 from tracelake.lake import Lake
 from tracelake.models import build
-from tracelake.models.base import comment, literal, quoted
+from tracelake.models.base import described, literal, quoted
 from tracelake.models.compute import connect
 from tracelake.warehouse import open_warehouse, run_query
 
@@ -305,7 +305,7 @@ def test_texts_and_names_are_quoted_in_sql(text: str) -> None:
 def test_comments_are_quoted(text: str) -> None:
     with connect() as con:
         con.execute("CREATE TABLE t (x INTEGER)")
-        comment(con, "TABLE", '"t"', text)
+        con.execute(";".join(described("TABLE", '"t"', text, ())))
         assert con.execute("SELECT comment FROM duckdb_tables()").fetchall() == [(text,)]
 
 

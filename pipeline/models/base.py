@@ -225,11 +225,13 @@ def point_views(base: str) -> str:
     return f"SET VARIABLE {_PLACE} = {literal(base)}"
 
 
-def comment(con: duckdb.DuckDBPyConnection, kind: str, target: str, text: str) -> None:
-    """Return a COMMENT ON statement, which takes no parameters.
+def described(kind: str, target: str, doc: str, shown: Iterable[Column]) -> Iterator[str]:
+    """Yield the statements that describe a relation and its columns: COMMENT takes no parameters.
 
     Args:
-        kind: TABLE, VIEW or COLUMN.
-        target: Quoted name of the object.
+        kind: TABLE or VIEW.
+        target: Quoted name of the relation.
     """
-    con.execute(f"COMMENT ON {kind} {target} IS {literal(text)}")
+    yield f"COMMENT ON {kind} {target} IS {literal(doc)}"
+    for column in shown:
+        yield f"COMMENT ON COLUMN {target}.{quoted(column.name)} IS {literal(column.comment)}"

@@ -17,9 +17,7 @@ from tracelake.base.memory_limit import parse_size, processors
 from tracelake.execution import Workers
 from tracelake.lake import Losses, PartFiles, Snapshot
 from tracelake.models.base import (
-    comment,
     copy_of,
-    ddl,
     engine_errors,
     literal,
     quoted,
@@ -33,10 +31,11 @@ from tracelake.models.failures import FAILURES, Failure, read_failures
 from tracelake.models.header import Model
 from tracelake.models.jobs import Job, compute_sent, computed, threads
 from tracelake.models.lost import lost_table
-from tracelake.models.parts import ModelParts, PartWriter
+from tracelake.models.parts import ModelParts, PartWriter, relation_of
 from tracelake.models.profile import Profile
-from tracelake.models.state import CATALOG, State, attach, write_state
-from tracelake.schema.tables import Column, tables
+from tracelake.models.relations import empty_warehouse, target, view
+from tracelake.models.state import State, attach, write_state
+from tracelake.schema.tables import tables
 
 # Share of the machine's memory for DuckDB without --memory, all workers together.
 _MEMORY_PERCENT = 60
@@ -96,7 +95,7 @@ class WarehouseWriter:
             LakeError: See `engine_errors`.
             ContractError: A model fails whatever the runs hold, or there is no `model_failures`.
         """
-        before = old.runs if old else {}
+        before, parts_before = old.runs if old else {}, frozenset(parts.runs)
         changed = {run for run, generation in new.runs.items() if before.get(run) != generation}
         config = {} if self.threads is None else {"threads": self.threads}
         with (
@@ -109,12 +108,10 @@ class WarehouseWriter:
             ) as con,
         ):
             self.files.mount(con)
+            if old is None:
+                path.write_bytes(empty_warehouse(self.models))
             attach(con, path, read_only=False)
             con.execute(self.models.macros)
-            if old is None:
-                con.execute("BEGIN")
-                self._create_tables(con)
-                con.execute("COMMIT")
             gone = sorted(before.keys() - (new.runs.keys() - changed))
             parts.leave_out(con, gone)
             self._drop_runs(con, gone)
@@ -123,7 +120,7 @@ class WarehouseWriter:
             _write_lost(con, losses)
             parts.leave_out(con, self._fill_fleet(con, snapshot, changed))
             con.execute("BEGIN")
-            self._point_views(con, old, new, parts)
+            self._point_views(con, old, new, parts, parts_before)
             parts.write_list(con)
             write_state(con, new, {**losses.marks, **parts.marks})
             con.execute("COMMIT")
@@ -132,40 +129,37 @@ class WarehouseWriter:
             con.execute("DETACH warehouse")
         return left_out
 
-    def _create_tables(self, con: duckdb.DuckDBPyConnection) -> None:
-        for name, model in self.models.in_warehouse.items():
-            shown = self.models.columns[name]
-            target = _target(name)
-            con.execute(f"CREATE TABLE {target} ({ddl(shown)})")
-            _describe(con, "TABLE", target, model.doc, shown)
-        for name in self.models.copied:
-            table, copy = tables()[name], copy_of(name)
-            con.execute(f"CREATE TABLE {_target(copy)} ({ddl(table.columns)})")
-            con.execute(f"CREATE VIEW {_target(name)} AS FROM {quoted(copy)}")
-            _describe(con, "VIEW", _target(name), table.doc, table.columns)
-
     def _point_views(
-        self, con: duckdb.DuckDBPyConnection, old: State | None, new: State, parts: ModelParts
+        self,
+        con: duckdb.DuckDBPyConnection,
+        old: State | None,
+        new: State,
+        parts: ModelParts,
+        before: Collection[str],
     ) -> None:
-        """Update the views of part files."""
-        for name in self.models.in_parts:
-            model, target = self.models.models[name], _target(name)
-            con.execute(f"CREATE OR REPLACE VIEW {target} AS {parts.view(name)}")
-            _describe(con, "VIEW", target, model.doc, self.models.columns[name])
+        """Update the views of part files whose parts are others.
+
+        Args:
+            before: The parts of models that the warehouse names so far.
+        """
+        changed = set(map(relation_of, parts.runs.keys() ^ before))
+        if old and old.root != self.files.base:
+            changed = {*self.models.in_parts}
+        for name in sorted(changed):
+            doc, shown = self.models.models[name].doc, self.models.columns[name]
+            con.execute(view(name, parts.view(name), doc, shown))
         for name, table in tables().items():
             select = new.select(table, self.files.base)
-            seen = old.select(table, old.root) if old else None
-            if name in self.models.copied or seen == select:
-                continue
-            con.execute(f"CREATE OR REPLACE VIEW {_target(name)} AS {select}")
-            _describe(con, "VIEW", _target(name), table.doc, table.columns)
+            seen = old.select(table, old.root) if old else select_parts(table, "", ())
+            if name not in self.models.copied and seen != select:
+                con.execute(view(name, select, table.doc, table.columns))
 
     def _drop_runs(self, con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> None:
         """Remove the rows of runs from tables of the warehouse."""
         per_run = [name for name, model in self.models.in_warehouse.items() if not model.fleet]
         for name in (*per_run, *map(copy_of, self.models.copied)) if run_ids else ():
             con.execute(
-                f"DELETE FROM {_target(name)} WHERE run_id IN (SELECT unnest($1::VARCHAR[]))",
+                f"DELETE FROM {target(name)} WHERE run_id IN (SELECT unnest($1::VARCHAR[]))",
                 [list(run_ids)],
             )
 
@@ -355,16 +349,16 @@ class WarehouseWriter:
         """
         selects = {
             "skipped": select_parts(tables()["skipped"], self.files.base, snapshot.skipped),
-            lost_table().name: f"FROM {_target(lost_table().name)}",
+            lost_table().name: f"FROM {target(lost_table().name)}",
             **{
-                name: f"FROM {_target(copy_of(name))}{_but({*out, *without})}"
+                name: f"FROM {target(copy_of(name))}{_but({*out, *without})}"
                 for name in self.models.copied
             },
-            **{name: f"FROM {_target(name)}{_but(without)}" for name in self.models.in_warehouse},
+            **{name: f"FROM {target(name)}{_but(without)}" for name in self.models.in_warehouse},
         }
         if out and "runs" in selects:
             selects["runs"] += (
-                f" UNION ALL BY NAME SELECT run_id, format, name FROM {_target(copy_of('runs'))}"
+                f" UNION ALL BY NAME SELECT run_id, format, name FROM {target(copy_of('runs'))}"
                 f" WHERE run_id IN ({_listed(out)})"
             )
         read = {i for model in fleet for i in self.models.inputs[model.name]}
@@ -373,7 +367,7 @@ class WarehouseWriter:
             con.execute(f"CREATE TEMP VIEW {quoted(name)} AS {selects[name]}")
         for model in fleet:
             if not model.internal:
-                con.execute(f"DELETE FROM {_target(model.name)}")
+                con.execute(f"DELETE FROM {target(model.name)}")
         each = " UNION ALL ".join(f"(SELECT {literal(n)} FROM {quoted(n)} LIMIT 1)" for n in below)
         there = {name for (name,) in con.execute(each).fetchall()}
         computing = self._computing(con)
@@ -404,7 +398,7 @@ class WarehouseWriter:
         """Append the rows of a relation to a table of the warehouse, ordered as its model says."""
         model = self.models.stored.get(name)
         order = f" ORDER BY {', '.join(map(quoted, model.order))}" if model else ""
-        con.execute(f"INSERT INTO {_target(name)} FROM {relation}{order}")
+        con.execute(f"INSERT INTO {target(name)} FROM {relation}{order}")
 
 
 def _but(run_ids: Collection[str]) -> str:
@@ -417,22 +411,6 @@ def _listed(run_ids: Collection[str]) -> str:
 
 
 def _write_lost(con: duckdb.DuckDBPyConnection, losses: Losses) -> None:
-    table = lost_table()
-    target = _target(table.name)
-    con.execute(f"CREATE OR REPLACE TABLE {target} ({ddl(table.columns)})")
-    _describe(con, "TABLE", target, table.doc, table.columns)
+    con.execute(f"DELETE FROM {target(lost_table().name)}")
     if rows := losses.rows():
-        con.executemany(f"INSERT INTO {target} VALUES (?, ?, ?)", rows)
-
-
-def _target(name: str) -> str:
-    """Return a relation of the warehouse that is being filled."""
-    return f"{CATALOG}.main.{quoted(name)}"
-
-
-def _describe(
-    con: duckdb.DuckDBPyConnection, kind: str, target: str, doc: str, shown: Sequence[Column]
-) -> None:
-    comment(con, kind, target, doc)
-    for column in shown:
-        comment(con, "COLUMN", f"{target}.{quoted(column.name)}", column.comment)
+        con.executemany(f"INSERT INTO {target(lost_table().name)} VALUES (?, ?, ?)", rows)

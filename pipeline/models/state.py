@@ -27,7 +27,7 @@ WAREHOUSE_VERSION = 8
 CATALOG = "warehouse"
 # Layout of a new warehouse file: DuckDB 1.3 (2025) and later read it; that of 2.0 saves 1 % and is
 # read by 2.0 alone.
-_STORAGE_VERSION = "v1.3.0"
+STORAGE_VERSION = "v1.3.0"
 
 _DDL = """
 CREATE OR REPLACE TABLE warehouse.main._build
@@ -103,7 +103,7 @@ def attach(con: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> No
     if read_only:
         mode = " (READ_ONLY)"
     else:
-        mode = "" if path.exists() else f" (STORAGE_VERSION {literal(_STORAGE_VERSION)})"
+        mode = "" if path.exists() else f" (STORAGE_VERSION {literal(STORAGE_VERSION)})"
     con.execute(f"ATTACH {literal(str(path))} AS {CATALOG}{mode}")
 
 

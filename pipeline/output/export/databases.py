@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tracelake.models.base import comment, ddl, literal, quoted
+from tracelake.models.base import ddl, described, literal, quoted
 from tracelake.models.compute import connect
 from tracelake.schema.tables import Column
 from tracelake.warehouse.values import jsonable, rows_of
@@ -38,9 +38,7 @@ class DuckFile:
         self._con.register("_rows", rows)
         self._con.execute(f"INSERT INTO {target} BY NAME FROM _rows")
         self._con.unregister("_rows")
-        comment(self._con, "TABLE", target, doc)
-        for column in columns:
-            comment(self._con, "COLUMN", f"{target}.{quoted(column.name)}", column.comment)
+        self._con.execute(";".join(described("TABLE", target, doc, columns)))
 
     def close(self) -> None:
         """Write all of it to the file."""

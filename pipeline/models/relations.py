@@ -1,0 +1,70 @@
+"""Create the relations of a warehouse: tables and views, each column with its description."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import duckdb
+
+from tracelake.base.disk_cache import DiskCache, places
+from tracelake.models.base import copy_of, ddl, described, quoted, select_parts
+from tracelake.models.catalog import Catalog
+from tracelake.models.compute import connect
+from tracelake.models.lost import lost_table
+from tracelake.models.parts import select_model_parts
+from tracelake.models.state import CATALOG, STORAGE_VERSION, attach
+from tracelake.schema.tables import Column, tables
+
+_FILE = "empty.duckdb"
+
+
+def target(name: str) -> str:
+    """Return a relation of the warehouse that is being filled, as an SQL identifier."""
+    return f"{CATALOG}.main.{quoted(name)}"
+
+
+def empty_warehouse(models: Catalog) -> bytes:
+    """Return a warehouse file without runs; it is stored, because it takes 1,000 statements."""
+    script = ";".join(("BEGIN", *_relations(models), "COMMIT"))
+
+    def made() -> bytes:
+        with tempfile.TemporaryDirectory() as folder, connect() as con:
+            path = Path(folder) / _FILE
+            attach(con, path, read_only=False)
+            con.execute(script)
+            con.execute(f"DETACH {CATALOG}")
+            return path.read_bytes()
+
+    depends_on = "\0".join((script, STORAGE_VERSION, duckdb.__version__))
+    version = hashlib.sha256(depends_on.encode()).hexdigest()[:16]
+    return DiskCache("warehouse", version, places()).made(_FILE, made)
+
+
+def view(name: str, select: str, doc: str, shown: Sequence[Column]) -> str:
+    """Return the statements that make a view of a SELECT, in place of one of that name."""
+    made = f"CREATE OR REPLACE VIEW {target(name)} AS {select}"
+    return ";".join((made, *described("VIEW", target(name), doc, shown)))
+
+
+def _relations(models: Catalog) -> Iterator[str]:
+    for name, model in models.in_warehouse.items():
+        yield from _table(name, model.doc, models.columns[name])
+    lost = lost_table()
+    yield from _table(lost.name, lost.doc, lost.columns)
+    for name, table in tables().items():
+        select = select_parts(table, "", ())
+        if name in models.copied:
+            yield f"CREATE TABLE {target(copy_of(name))} ({ddl(table.columns)})"
+            select = f"FROM {quoted(copy_of(name))}"
+        yield view(name, select, table.doc, table.columns)
+    for name in sorted(models.in_parts):
+        select = select_model_parts(models, name, "", ())
+        yield view(name, select, models.models[name].doc, models.columns[name])
+
+
+def _table(name: str, doc: str, shown: Sequence[Column]) -> Iterator[str]:
+    yield f"CREATE TABLE {target(name)} ({ddl(shown)})"
+    yield from described("TABLE", target(name), doc, shown)
