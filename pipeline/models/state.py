@@ -25,10 +25,6 @@ _T = TypeVar("_T")
 # Raise this when an older warehouse cannot be updated.
 WAREHOUSE_VERSION = 8
 CATALOG = "warehouse"
-# Layout of a new warehouse file: DuckDB 1.3 (2025) and later read it; that of 2.0 saves 1 % and is
-# read by 2.0 alone.
-STORAGE_VERSION = "v1.3.0"
-
 _DDL = """
 CREATE OR REPLACE TABLE warehouse.main._build
     (version INTEGER, schema_version INTEGER, stamp VARCHAR, root VARCHAR, models VARCHAR,
@@ -99,11 +95,8 @@ class State:
 
 
 def attach(con: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> None:
-    """Attach a warehouse file under its catalog name; its storage layout does not change."""
-    if read_only:
-        mode = " (READ_ONLY)"
-    else:
-        mode = "" if path.exists() else f" (STORAGE_VERSION {literal(STORAGE_VERSION)})"
+    """Attach a warehouse file under its catalog name."""
+    mode = " (READ_ONLY)" if read_only else ""
     con.execute(f"ATTACH {literal(str(path))} AS {CATALOG}{mode}")
 
 
