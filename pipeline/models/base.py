@@ -119,15 +119,20 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def own(name: str) -> str:
+    """Return a relation of a connection's own database, not of one that is attached to it."""
+    return f"memory.main.{quoted(name)}"
+
+
 def create_empty_tables(con: duckdb.DuckDBPyConnection) -> None:
-    """Create typed empty tables that models read, as temporary tables."""
+    """Create typed empty tables that models read."""
     for table in (*tables().values(), lost_table()):
         create_empty(con, table.name, table.columns)
 
 
 def create_empty(con: duckdb.DuckDBPyConnection, name: str, shown: Iterable[Column]) -> None:
-    """Create a temporary table without rows."""
-    con.execute(f"CREATE TEMP TABLE {quoted(name)} ({ddl(shown)})")
+    """Create a table without rows."""
+    con.execute(f"CREATE TABLE {own(name)} ({ddl(shown)})")
 
 
 def copy_of(table: str) -> str:

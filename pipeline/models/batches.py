@@ -30,13 +30,15 @@ class Batch:
         older: Parts of an earlier version of the schemas.
         dead: Parts with outdated rows, each with the runs that these are of.
         small: Base tables with such small parts that it is faster to read them into memory once.
+        large: Its run is larger than a batch should be: a model takes as long as many others.
     """
 
     run_ids: tuple[str, ...]
     parts: Mapping[str, Sequence[str]]
     older: frozenset[str]
     dead: Mapping[str, frozenset[str]]
-    small: frozenset[str]
+    small: frozenset[str] = frozenset()
+    large: bool = False
 
     def select(self, table: str, base: str, enums: Mapping[str, str] = MappingProxyType({})) -> str:
         """Return SELECT of the rows of its runs in a base table; see `select_parts`."""
@@ -99,7 +101,7 @@ def batch_of(snapshot: Snapshot, run_ids: Sequence[str]) -> Batch:
     parts = snapshot.parts_by_table(run_ids)
     named = {part for listed in parts.values() for part in listed}
     dead = {part: runs for part, runs in snapshot.dead.items() if part in named}
-    return Batch(tuple(run_ids), parts, snapshot.older & named, dead, frozenset())
+    return Batch(tuple(run_ids), parts, snapshot.older & named, dead)
 
 
 def _batch(snapshot: Snapshot, run_ids: list[str], bytes_of: Mapping[str, int]) -> Batch:
@@ -109,7 +111,8 @@ def _batch(snapshot: Snapshot, run_ids: list[str], bytes_of: Mapping[str, int]) 
         for table, parts in snapshot.runs[run_id].parts.items():
             sizes[table] += sum(bytes_of[part] // snapshot.sharers(part) for part in parts)
     small = (t for t, found in batch.parts.items() if sizes[t] < len(found) * _SMALL_PART_BYTES)
-    return replace(batch, small=frozenset(small))
+    large = sum(_text_bytes(snapshot.runs[run_id]) for run_id in run_ids) > _BATCH_BYTES
+    return replace(batch, small=frozenset(small), large=large)
 
 
 def _text_bytes(run: RunEntry) -> int:

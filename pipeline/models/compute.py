@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
 import duckdb
 
 from tracelake.base.errors import RowsError
-from tracelake.models.base import engine_errors, quoted
+from tracelake.models.base import engine_errors, own, quoted
 from tracelake.models.header import Model
 from tracelake.models.kernel_models import compute_by_kernel
+
+Connections = Sequence[duckdb.DuckDBPyConnection]
+"""Connections to one in-memory database, each for one thread at a time."""
+
+# Models that are computed at once. More would hold more relations in memory, and wait for others.
+_AT_ONCE = 4
 
 
 def connect(**config: str | int | bool) -> duckdb.DuckDBPyConnection:
@@ -23,17 +32,46 @@ def connect(**config: str | int | bool) -> duckdb.DuckDBPyConnection:
         "error_on_division_by_zero": False,
     }
     con = duckdb.connect(":memory:", config={**alone, **config})
+    _hide_progress(con)
+    return con
+
+
+@contextmanager
+def connect_several(threads: int, macros: str, **config: str | bool) -> Iterator[Connections]:
+    """Yield connections to one in-memory database, for models that are computed at once.
+
+    DuckDB plans a model in one thread, and computes a small one in little more: the threads are
+    used best by a model each.
+
+    Args:
+        threads: Threads that work at once, in all of them together.
+        macros: Defined in each.
+        config: See `connect`.
+    """
+    several = min(threads, _AT_ONCE)
+    with ExitStack() as stack:
+        first = stack.enter_context(connect(threads=threads - several + 1, **config))
+        cons = [first, *(stack.enter_context(first.cursor()) for _ in range(several - 1))]
+        for con in cons:
+            _hide_progress(con)
+            con.execute(macros)
+        yield cons
+
+
+def _hide_progress(con: duckdb.DuckDBPyConnection) -> None:
     # In a notebook without ipywidgets it is off, and DuckDB refuses to set it.
     ((shown,),) = con.execute("SELECT current_setting('enable_progress_bar')").fetchall()
     if shown:
         con.execute("SET enable_progress_bar = false")
-    return con
 
 
-def compute(con: duckdb.DuckDBPyConnection, model: Model) -> int:
-    """Compute a model as a temporary table of its name and check its key.
+def compute(con: duckdb.DuckDBPyConnection, model: Model, threads: int = 1) -> int:
+    """Compute a model as a table of its name and check its key.
 
     Its inputs must exist under their plain names, and the macros must be defined.
+
+    Args:
+        threads: What a kernel may use.
 
     Returns:
         Number of rows.
@@ -43,19 +81,19 @@ def compute(con: duckdb.DuckDBPyConnection, model: Model) -> int:
         ContractError: The SQL is wrong.
         LakeError: A part file cannot be read, or memory is too small.
     """
-    name = quoted(model.name)
+    name = own(model.name)
     with engine_errors(model.name, model.path):
         if model.kernel is None:
-            made = con.execute(f"CREATE TEMP TABLE {name} AS {model.sql}").fetchall()
+            made = con.execute(f"CREATE TABLE {name} AS {model.sql}").fetchall()
             rows = int(made[0][0])
         else:
-            rows = compute_by_kernel(con, model)
+            rows = compute_by_kernel(con, model, threads)
     if not rows:
         return 0
     keys = ", ".join(quoted(key) for key in model.grain)
     required = [key for key in model.grain if key not in model.nullable]
     has_null = " OR ".join(f"{quoted(key)} IS NULL" for key in required)
-    by_grain = f"SELECT {keys}, count(*) AS _rows FROM temp.{name} GROUP BY ALL"
+    by_grain = f"SELECT {keys}, count(*) AS _rows FROM {name} GROUP BY ALL"
     nulls, most = con.execute(
         f"SELECT coalesce(sum(_rows) FILTER ({has_null}), 0), max(_rows) FROM ({by_grain})"
     ).fetchall()[0]

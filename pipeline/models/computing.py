@@ -1,46 +1,60 @@
-"""Compute models in order on one connection, and pass on the relations that are stored."""
+"""Compute models, several at once, and pass on the relations that are stored."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 import duckdb
 
 from tracelake.base.metrics import phase
-from tracelake.models.base import copy_of, create_empty, literal, quoted
+from tracelake.base.signals import wait_for_one
+from tracelake.models.agenda import Agenda
+from tracelake.models.base import copy_of, create_empty, literal, own, quoted
 from tracelake.models.batches import Batch
 from tracelake.models.catalog import Catalog
-from tracelake.models.compute import compute
+from tracelake.models.compute import Connections, compute
 from tracelake.models.failures import FAILURES, IDENTITY, Failure, add_failures
 from tracelake.models.header import Model
 from tracelake.models.needs import can_have_rows
 from tracelake.models.profile import Profile
 from tracelake.schema.tables import tables
 
-Keep = Callable[[str, str], None]
-"""Takes the name in the warehouse, and the relation with its rows."""
+Keep = Callable[[duckdb.DuckDBPyConnection, str, str], None]
+"""Takes a connection that nothing else uses meanwhile, the name in the warehouse, and the relation
+with its rows."""
 
 
 @dataclass(frozen=True)
 class Computing:
-    """Computes models on a connection that has the macros.
+    """Computes models on connections to one database that have the macros.
 
     Attributes:
+        cons: A model is computed on each at once.
         base: Directory or URI of the lake.
         keep: Called with every relation whose rows are kept, while it exists, if it has rows.
+        threads: What a kernel, and the models of a large batch, may use.
         profile: Gets the times of relations.
     """
 
-    con: duckdb.DuckDBPyConnection
+    cons: Connections
     base: str
     models: Catalog
     keep: Keep
+    threads: int = 1
     profile: Profile = field(default_factory=Profile)
+
+    @property
+    def con(self) -> duckdb.DuckDBPyConnection:
+        """The connection for what is not computed at once."""
+        return self.cons[0]
 
     def batch(self, batch: Batch) -> None:
         """Compute all models per run of a batch, and read what the warehouse copies."""
+        if batch.large:  # threads without a model of their own help the others
+            self.con.execute(f"SET threads = {self.threads}")
         models, read = self._per_run()
         kinds = {}
         empty = {name for name in read if not batch.parts[name]}
@@ -49,12 +63,12 @@ class Computing:
             select = batch.select(name, self.base, enums)
             kinds[name] = "TABLE" if name in batch.small else "VIEW"
             with self.profile.computing(name):
-                made = self.con.execute(f"CREATE TEMP {kinds[name]} {quoted(name)} AS {select}")
+                made = self.con.execute(f"CREATE {kinds[name]} {own(name)} AS {select}")
                 if name in batch.small and made.fetchall() == [(0,)]:
                     empty.add(name)
         for name in self.models.copied:
             with self.profile.writing(name):
-                self.keep(copy_of(name), f"temp.{quoted(name)}")
+                self.keep(self.con, copy_of(name), own(name))
         self.all(models, kinds, empty)
 
     def left_out(self, batch: Batch, failures: Sequence[Failure]) -> None:
@@ -65,22 +79,23 @@ class Computing:
         """
         models, read = self._per_run()
         for name in self.models.copied:
-            self.keep(copy_of(name), f"({batch.select(name, self.base)})")
+            self.keep(self.con, copy_of(name), f"({batch.select(name, self.base)})")
         for name in read:
             create_empty(self.con, name, tables()[name].columns)
         known = batch.select("runs", self.base)
         shown = ", ".join(IDENTITY)
-        self.con.execute(f"INSERT INTO temp.runs ({shown}) SELECT {shown} FROM ({known})")
+        self.con.execute(f"INSERT INTO {own('runs')} ({shown}) SELECT {shown} FROM ({known})")
         self.all(models, dict.fromkeys(read, "TABLE"), read - {"runs"}, failures)
 
     def clear(self) -> None:
         """Drop the relations of a computation that failed."""
-        for kind, names in (("VIEW", "view"), ("TABLE", "table")):
+        for kind in ("view", "table"):
             found = self.con.execute(
-                f"SELECT {names}_name FROM duckdb_{names}s() WHERE temporary AND NOT internal"
+                f"SELECT {kind}_name FROM duckdb_{kind}s() WHERE database_name = 'memory'"
+                " AND NOT internal"
             ).fetchall()
             for (name,) in found:
-                self.con.execute(f"DROP {kind} temp.{quoted(name)}")
+                self.con.execute(f"DROP {kind} {own(name)}")
 
     def all(
         self,
@@ -89,41 +104,76 @@ class Computing:
         without_rows: Collection[str],
         failures: Sequence[Failure] = (),
     ) -> None:
-        """Compute models one after the other.
+        """Compute models, as many at once as there are connections.
 
         DuckDB plans a model in milliseconds whatever its rows, so those are left empty that cannot
         have any, because a relation that they need has none.
 
         Args:
             failures: Rows of `model_failures`.
-            given: Temporary relations that they read -> TABLE or VIEW; like the models' own they
-                are dropped when no later model reads them.
+            given: Relations that they read -> TABLE or VIEW; like the models' own they are dropped
+                when no other model reads them.
             without_rows: Those of them that are known to have no rows.
+
+        Raises:
+            TracelakeError: See `compute`; of several that fail, the first in order.
         """
-        kinds = dict(given)
-        empty = set(without_rows)
-        for model, read_last in zip(models, self._read_last(models), strict=True):
-            with phase(f"build:{model.path.parent.name}"):
-                with self.profile.computing(model.name) as spent:
-                    if can_have_rows(self.models.needs[model.name], empty):
-                        rows = compute(self.con, model)
-                    else:
-                        create_empty(self.con, model.name, self.models.columns[model.name])
-                        rows = 0
-                    spent.rows += rows
-                if failures and model.name == FAILURES:
-                    add_failures(self.con, failures)
-                    rows += len(failures)
-                if not rows:
-                    empty.add(model.name)
-                elif model.name in self.models.stored:
-                    with self.profile.writing(model.name):
-                        self.keep(model.name, f"temp.{quoted(model.name)}")
-            kinds[model.name] = "TABLE"
-            for name in read_last:
-                self.con.execute(f"DROP {kinds.pop(name)} temp.{quoted(name)}")
-        for name, kind in kinds.items():
-            self.con.execute(f"DROP {kind} temp.{quoted(name)}")
+        by_name = {model.name: model for model in models}
+        order = [*by_name]
+        agenda = Agenda(order, self.models.inputs, given, without_rows)
+        idle = [*self.cons]
+        running: dict[Future[None], tuple[str, duckdb.DuckDBPyConnection]] = {}
+        failed: dict[str, BaseException] = {}
+        with ThreadPoolExecutor(len(self.cons), thread_name_prefix="models") as pool:
+            try:
+                while True:
+                    while idle and (name := agenda.next()):
+                        con = idle.pop()
+                        job = pool.submit(self._one, con, by_name[name], agenda, failures)
+                        running[job] = name, con
+                    if not running:
+                        break
+                    for job in wait_for_one(running):
+                        name, con = running.pop(job)
+                        idle.append(con)
+                        if error := job.exception():
+                            failed[name] = error
+                            agenda.leave_out(order[order.index(name) :])
+            except BaseException:
+                while not all(job.done() for job in running):
+                    for con in self.cons:
+                        con.interrupt()  # again and again: a thread may be between two statements
+                    wait(running, 0.1)
+                raise
+        if failed:
+            raise failed[min(failed, key=order.index)]
+        for name, kind in agenda.left():
+            self.con.execute(f"DROP {kind} {own(name)}")
+
+    def _one(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        model: Model,
+        agenda: Agenda,
+        failures: Sequence[Failure],
+    ) -> None:
+        """Compute a model, keep its rows, and drop what no other model reads."""
+        with phase(f"build:{model.path.parent.name}"):
+            with self.profile.computing(model.name) as spent:
+                if can_have_rows(self.models.needs[model.name], agenda.empty):
+                    rows = compute(con, model, self.threads)
+                else:
+                    create_empty(con, model.name, self.models.columns[model.name])
+                    rows = 0
+                spent.rows += rows
+            if failures and model.name == FAILURES:
+                add_failures(con, failures)
+                rows += len(failures)
+            if rows and model.name in self.models.stored:
+                with self.profile.writing(model.name):
+                    self.keep(con, model.name, own(model.name))
+        for name, kind in agenda.add(model.name, rows):
+            con.execute(f"DROP {kind} {own(name)}")
 
     def _enums(self, batch: Batch, large: Collection[str]) -> dict[str, str]:
         """Create ENUM types for columns of large tables with few distinct texts.
@@ -150,9 +200,9 @@ class Computing:
         enums = {}
         for name, values in texts.items():
             if values:
-                enums[name] = quoted(f"_{name}")
+                enums[name] = own(f"_{name}")
                 self.con.execute(
-                    f"CREATE OR REPLACE TEMP TYPE {enums[name]} AS ENUM"
+                    f"CREATE OR REPLACE TYPE {enums[name]} AS ENUM"
                     f" ({', '.join(map(literal, values))})"
                 )
         return enums
@@ -162,13 +212,3 @@ class Computing:
         models = self.models.per_run
         read = {*self.models.copied, *(i for m in models for i in self.models.inputs[m.name])}
         return models, read & tables().keys()
-
-    def _read_last(self, models: Sequence[Model]) -> list[list[str]]:
-        """Return, for each model, the relations that no later model reads."""
-        last: dict[str, int] = {}
-        for number, model in enumerate(models):
-            last |= dict.fromkeys((model.name, *self.models.inputs[model.name]), number)
-        return [
-            [name for name, reader in last.items() if reader == number]
-            for number in range(len(models))
-        ]

@@ -8,7 +8,7 @@ from dataclasses import astuple, dataclass
 import duckdb
 
 from tracelake.base.errors import RowsError
-from tracelake.models.base import quoted
+from tracelake.models.base import own, quoted
 
 FAILURES = "model_failures"
 """The model whose rows the build adds; without it in a catalog, a failure ends the build."""
@@ -45,7 +45,7 @@ class Failure:
 def add_failures(con: duckdb.DuckDBPyConnection, failures: Sequence[Failure]) -> None:
     """Add rows to the model, which has just been computed."""
     con.executemany(
-        f"INSERT INTO temp.{quoted(FAILURES)} VALUES (?, ?, ?, ?, ?)",
+        f"INSERT INTO {own(FAILURES)} VALUES (?, ?, ?, ?, ?)",
         [list(astuple(failure)) for failure in failures],
     )
 

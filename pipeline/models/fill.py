@@ -20,12 +20,13 @@ from tracelake.models.base import (
     copy_of,
     engine_errors,
     literal,
+    own,
     quoted,
     select_parts,
 )
 from tracelake.models.batches import Batch, batch_of, batches, halves
 from tracelake.models.catalog import Catalog
-from tracelake.models.compute import connect
+from tracelake.models.compute import Connections, connect_several
 from tracelake.models.computing import Computing
 from tracelake.models.failures import FAILURES, Failure, read_failures
 from tracelake.models.header import Model
@@ -97,28 +98,28 @@ class WarehouseWriter:
         """
         before, parts_before = old.runs if old else {}, frozenset(parts.runs)
         changed = {run for run, generation in new.runs.items() if before.get(run) != generation}
-        config = {} if self.threads is None else {"threads": self.threads}
         with (
             engine_errors("the warehouse"),
-            connect(
+            connect_several(
+                self._threads,
+                self.models.macros,
                 temp_directory=str(path.parent / "spill"),
                 memory_limit=self.memory_limit or f"{_MEMORY_PERCENT}%",
                 preserve_insertion_order=False,
-                **config,
-            ) as con,
+            ) as cons,
         ):
+            con = cons[0]
             self.files.mount(con)
             if old is None:
                 path.write_bytes(empty_warehouse(self.models))
             attach(con, path, read_only=False)
-            con.execute(self.models.macros)
             gone = sorted(before.keys() - (new.runs.keys() - changed))
             parts.leave_out(con, gone)
             self._drop_runs(con, gone)
-            failed = self._fill_runs(con, snapshot, sorted(changed), path.parent, parts)
-            self._leave_out(con, snapshot, failed)
+            failed = self._fill_runs(cons, snapshot, sorted(changed), path.parent, parts)
+            self._leave_out(cons, snapshot, failed)
             _write_lost(con, losses)
-            parts.leave_out(con, self._fill_fleet(con, snapshot, changed))
+            parts.leave_out(con, self._fill_fleet(cons, snapshot, changed))
             con.execute("BEGIN")
             self._point_views(con, old, new, parts, parts_before)
             parts.write_list(con)
@@ -165,7 +166,7 @@ class WarehouseWriter:
 
     def _fill_runs(
         self,
-        con: duckdb.DuckDBPyConnection,
+        cons: Connections,
         snapshot: Snapshot,
         run_ids: Sequence[str],
         folder: Path,
@@ -184,7 +185,7 @@ class WarehouseWriter:
             for batch in pending:
                 done += len(batch.run_ids)
                 self.progress(f"computing {done} of {len(run_ids)} runs")
-                failed += self._fill_batch(con, snapshot, batch, parts)
+                failed += self._fill_batch(cons, snapshot, batch, parts)
             return failed
         with (
             self._executor(folder, min(width, len(pending))) as submit,
@@ -197,7 +198,7 @@ class WarehouseWriter:
                     continue
                 self.profile.add(found.spent)
                 for name, file in found.rows.items():
-                    self._keep(con, name, f"read_parquet({literal(file)})")
+                    self._keep(cons[0], name, f"read_parquet({literal(file)})")
                     if not found.uploaded:
                         Path(file).unlink()
                 self.files.remove(found.uploaded)
@@ -206,12 +207,15 @@ class WarehouseWriter:
         return failed
 
     @property
+    def _threads(self) -> int:
+        return self.threads or processors()
+
+    @property
     def _width(self) -> int:
         """Batches that threads of this process compute at once."""
-        most = self.threads or processors()
         if self.memory_limit is None:
-            return most
-        return max(1, min(most, parse_size(self.memory_limit) // _BATCH_MEMORY))
+            return self._threads
+        return max(1, min(self._threads, parse_size(self.memory_limit) // _BATCH_MEMORY))
 
     @contextmanager
     def _executor(self, folder: Path, width: int) -> Iterator[Callable[[Batch], Future[Any]]]:
@@ -225,28 +229,28 @@ class WarehouseWriter:
         limit = f"{max(1, _MEMORY_PERCENT // width)}%"
         if self.memory_limit is not None:
             limit = f"{parse_size(self.memory_limit) // width}B"
-        each = max(1, (self.threads or processors()) // width)
+        each = max(1, self._threads // width)
         job = Job(base, models, limit, each, folder, here=True)
         with threads(self.models, job, width) as submit:
             yield submit
 
     def _fill_batch(
-        self, con: duckdb.DuckDBPyConnection, snapshot: Snapshot, batch: Batch, parts: ModelParts
+        self, cons: Connections, snapshot: Snapshot, batch: Batch, parts: ModelParts
     ) -> list[Failure]:
         """Add the rows of a batch; by halves where a model fails, until a run fails alone."""
-        writer = PartWriter(con, self.models, parts.folder)
-        computing = self._computing(con, writer)
+        writer = PartWriter(self.models, parts.folder)
+        computing = self._computing(cons, writer)
         try:
             computing.batch(batch)
         except RowsError as error:
             if FAILURES not in self.models.models:
                 raise
             computing.clear()
-            self._drop_runs(con, batch.run_ids)
+            self._drop_runs(cons[0], batch.run_ids)
             if len(batch.run_ids) == 1:
                 return [self._failure(snapshot, batch.run_ids[0], error)]
             both = halves(snapshot, batch)
-            return [run for half in both for run in self._fill_batch(con, snapshot, half, parts)]
+            return [run for half in both for run in self._fill_batch(cons, snapshot, half, parts)]
         parts.add(writer.staged.keys(), writer.staged, batch.run_ids)
         return []
 
@@ -262,21 +266,19 @@ class WarehouseWriter:
         inputs = ["/".join(filter(None, (s["path"], s["member"]))) for s in sources]
         return Failure.of(run_id, error, inputs)
 
-    def _leave_out(
-        self, con: duckdb.DuckDBPyConnection, snapshot: Snapshot, failed: Sequence[Failure]
-    ) -> None:
+    def _leave_out(self, cons: Connections, snapshot: Snapshot, failed: Sequence[Failure]) -> None:
         """Replace the rows of runs by those that say why they are left out.
 
         They have none in parts, which `ModelParts.leave_out` sees to.
         """
         if failed:
             run_ids = [failure.run_id for failure in failed]
-            self._drop_runs(con, run_ids)
+            self._drop_runs(cons[0], run_ids)
             batch = batch_of(snapshot, run_ids)
-            self._computing(con).left_out(batch, failed)
+            self._computing(cons).left_out(batch, failed)
 
     def _fill_fleet(
-        self, con: duckdb.DuckDBPyConnection, snapshot: Snapshot, changed: Collection[str]
+        self, cons: Connections, snapshot: Snapshot, changed: Collection[str]
     ) -> Collection[str]:
         """Compute the fleet models from the warehouse's rows of every run that is not left out.
 
@@ -287,18 +289,18 @@ class WarehouseWriter:
             The runs that are left out.
         """
         fleet = [model for model in self.models.models.values() if model.fleet]
-        out = {failure.run_id for failure in read_failures(con)}
+        out = {failure.run_id for failure in read_failures(cons[0])}
         if fleet:
             self.progress(f"computing {len(fleet)} models over all runs")
         while fleet:
             try:
-                self._compute_fleet(con, snapshot, fleet, out, ())
+                self._compute_fleet(cons, snapshot, fleet, out, ())
             except RowsError as error:
                 if FAILURES not in self.models.models:
                     raise
                 there = sorted(snapshot.runs.keys() - out, key=lambda run: (run in changed, run))
-                run_id, narrowed = self._culprit(con, snapshot, fleet, out, there, error)
-                self._leave_out(con, snapshot, [self._failure(snapshot, run_id, narrowed)])
+                run_id, narrowed = self._culprit(cons, snapshot, fleet, out, there, error)
+                self._leave_out(cons, snapshot, [self._failure(snapshot, run_id, narrowed)])
                 out.add(run_id)
             else:
                 break
@@ -306,7 +308,7 @@ class WarehouseWriter:
 
     def _culprit(
         self,
-        con: duckdb.DuckDBPyConnection,
+        cons: Connections,
         snapshot: Snapshot,
         fleet: Sequence[Model],
         out: Collection[str],
@@ -322,12 +324,12 @@ class WarehouseWriter:
         Raises:
             RowsError: They fail without any run.
         """
-        self._compute_fleet(con, snapshot, fleet, out, run_ids)
+        self._compute_fleet(cons, snapshot, fleet, out, run_ids)
         passed, failed = 0, len(run_ids)
         while failed - passed > 1:
             middle = (passed + failed) // 2
             try:
-                self._compute_fleet(con, snapshot, fleet, out, run_ids[middle:])
+                self._compute_fleet(cons, snapshot, fleet, out, run_ids[middle:])
                 passed = middle
             except RowsError as narrowed:
                 failed, error = middle, narrowed
@@ -335,7 +337,7 @@ class WarehouseWriter:
 
     def _compute_fleet(
         self,
-        con: duckdb.DuckDBPyConnection,
+        cons: Connections,
         snapshot: Snapshot,
         fleet: Sequence[Model],
         out: Collection[str],
@@ -361,38 +363,37 @@ class WarehouseWriter:
                 f" UNION ALL BY NAME SELECT run_id, format, name FROM {target(copy_of('runs'))}"
                 f" WHERE run_id IN ({_listed(out)})"
             )
+        con = cons[0]
         read = {i for model in fleet for i in self.models.inputs[model.name]}
         below = read - {model.name for model in fleet}
         for name in below:
-            con.execute(f"CREATE TEMP VIEW {quoted(name)} AS {selects[name]}")
+            con.execute(f"CREATE VIEW {own(name)} AS {selects[name]}")
         for model in fleet:
             if not model.internal:
                 con.execute(f"DELETE FROM {target(model.name)}")
         each = " UNION ALL ".join(f"(SELECT {literal(n)} FROM {quoted(n)} LIMIT 1)" for n in below)
         there = {name for (name,) in con.execute(each).fetchall()}
-        computing = self._computing(con)
+        computing = self._computing(cons)
         try:
             computing.all(fleet, dict.fromkeys(below, "VIEW"), below - there)
         except RowsError:
             computing.clear()
             raise
 
-    def _computing(
-        self, con: duckdb.DuckDBPyConnection, writer: PartWriter | None = None
-    ) -> Computing:
+    def _computing(self, cons: Connections, writer: PartWriter | None = None) -> Computing:
         """Return what computes models.
 
         Args:
             writer: Takes rows that are kept in parts; without one there are none.
         """
 
-        def keep(name: str, relation: str) -> None:
+        def keep(con: duckdb.DuckDBPyConnection, name: str, relation: str) -> None:
             if name not in self.models.in_parts:
                 self._keep(con, name, relation)
             elif writer:
-                writer.write(name, relation)
+                writer.write(con, name, relation)
 
-        return Computing(con, self.files.base, self.models, keep, self.profile)
+        return Computing(cons, self.files.base, self.models, keep, self._threads, self.profile)
 
     def _keep(self, con: duckdb.DuckDBPyConnection, name: str, relation: str) -> None:
         """Append the rows of a relation to a table of the warehouse, ordered as its model says."""

@@ -20,7 +20,7 @@ from tracelake.lake import STAGING, Snapshot, part_files_at
 from tracelake.models.base import copy_of, engine_errors, literal, quoted
 from tracelake.models.batches import Batch, halves
 from tracelake.models.catalog import Catalog, catalog
-from tracelake.models.compute import connect
+from tracelake.models.compute import Connections, connect_several
 from tracelake.models.computing import Computing
 from tracelake.models.parts import PartWriter
 from tracelake.models.profile import Profile, Spent
@@ -76,13 +76,13 @@ class Running:
         self._ended = False
 
     @contextmanager
-    def joined(self, con: duckdb.DuckDBPyConnection) -> Iterator[None]:
-        """Hold a connection among them."""
-        self._connections.add(con)
+    def joined(self, cons: Connections) -> Iterator[None]:
+        """Hold connections among them."""
+        self._connections.update(cons)
         try:
             yield
         finally:
-            self._connections.discard(con)
+            self._connections.difference_update(cons)
 
     def go_on(self) -> None:
         """Raise an error in a job that was told to end.
@@ -191,21 +191,22 @@ def compute_batch(
     with (
         work_folder(job.folder if shared else None) as folder,
         engine_errors("the models"),
-        connect(
+        connect_several(
+            job.threads,
+            models.macros,
             temp_directory=str(folder / "spill"),
             memory_limit=job.memory_limit,
             preserve_insertion_order=False,
-            threads=job.threads,
-        ) as con,
-        running.joined(con),
+        ) as cons,
+        running.joined(cons),
     ):
-        writer = PartWriter(con, models, folder)
+        writer = PartWriter(models, folder)
         profile = Profile()
 
-        def keep(name: str, relation: str) -> None:
+        def keep(con: duckdb.DuckDBPyConnection, name: str, relation: str) -> None:
             running.go_on()
             if name in models.in_parts:
-                writer.write(name, relation)
+                writer.write(con, name, relation)
                 return
             files[name] = folder / f"{name}.parquet"
             con.execute(
@@ -213,10 +214,9 @@ def compute_batch(
                 " (FORMAT parquet, COMPRESSION lz4)"
             )
 
-        part_files.mount(con)
-        con.execute(models.macros)
+        part_files.mount(cons[0])
         try:
-            Computing(con, job.base, models, keep, profile).batch(batch)
+            Computing(cons, job.base, models, keep, job.threads, profile).batch(batch)
         except RowsError as error:
             return error
         if shared:

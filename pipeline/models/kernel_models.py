@@ -13,7 +13,7 @@ from types import ModuleType
 import duckdb
 
 from tracelake.base.errors import ContractError
-from tracelake.models.base import create_empty, quoted
+from tracelake.models.base import create_empty, own
 from tracelake.models.header import Model
 
 KERNELS = ("replay",)
@@ -44,8 +44,8 @@ def check_kernel(con: duckdb.DuckDBPyConnection, model: Model) -> None:
         )
 
 
-def compute_by_kernel(con: duckdb.DuckDBPyConnection, model: Model) -> int:
-    """Create the temporary table of a model; the kernel is loaded only if there are rows.
+def compute_by_kernel(con: duckdb.DuckDBPyConnection, model: Model, threads: int) -> int:
+    """Create the table of a model; the kernel is loaded only if there are rows.
 
     Returns:
         Number of rows.
@@ -55,12 +55,11 @@ def compute_by_kernel(con: duckdb.DuckDBPyConnection, model: Model) -> int:
     create_empty(con, model.name, shown)
     if not given.num_rows:
         return 0
-    ((threads,),) = con.execute("SELECT current_setting('threads')").fetchall()
     rows = zip(*getattr(_load(model), str(model.kernel))(given, threads), strict=True)
     # Lists, because pyarrow imports pandas to read Python's values, which takes seconds.
     lists = [list(values) for values in rows]
     columns = ", ".join(f"unnest(${n}::{column.type}[])" for n, column in enumerate(shown, 1))
-    con.execute(f"INSERT INTO {quoted(model.name)} SELECT {columns}", lists)
+    con.execute(f"INSERT INTO {own(model.name)} SELECT {columns}", lists)
     return len(lists[0])
 
 

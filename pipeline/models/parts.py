@@ -36,17 +36,16 @@ class PartWriter:
         staged: Final path of the part, relative to the lake's root -> file.
     """
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, models: Catalog, folder: Path) -> None:
+    def __init__(self, models: Catalog, folder: Path) -> None:
         self.staged: dict[str, Path] = {}
-        self._con = con
         self._models = models
         self._folder = folder
 
-    def write(self, name: str, relation: str) -> None:
+    def write(self, con: duckdb.DuckDBPyConnection, name: str, relation: str) -> None:
         """Write the rows of a model in its order; without rows no file remains."""
         path = self._folder / f"{uuid.uuid4().hex}.parquet"
         order = ", ".join(map(quoted, self._models.models[name].order))
-        ((rows,),) = self._con.execute(
+        ((rows,),) = con.execute(
             f"COPY (FROM {relation} ORDER BY {order}) TO {literal(str(path))}"
             " (FORMAT parquet, COMPRESSION zstd)"
         ).fetchall()
@@ -118,8 +117,8 @@ class ModelParts:
         if left:
             rows = select_model_parts(self.models, relation, self.files.base, parts)
             kept = f"{quoted(PARTITION_KEY)} IN ({', '.join(map(literal, left))})"
-            writer = PartWriter(con, self.models, self.folder)
-            writer.write(relation, f"(SELECT * FROM ({rows}) WHERE {kept})")
+            writer = PartWriter(self.models, self.folder)
+            writer.write(con, relation, f"(SELECT * FROM ({rows}) WHERE {kept})")
             self.add(writer.staged.keys(), writer.staged, left)
 
     def view(self, relation: str) -> str:

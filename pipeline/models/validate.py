@@ -13,7 +13,7 @@ import duckdb
 
 from tracelake.base.disk_cache import DiskCache, places
 from tracelake.base.errors import ContractError
-from tracelake.models.base import create_empty_tables, engine_errors, quoted
+from tracelake.models.base import create_empty_tables, engine_errors, own
 from tracelake.models.compute import compute, connect
 from tracelake.models.graph import build_order, check_macros, inputs_of, unstable_functions
 from tracelake.models.header import Model
@@ -119,7 +119,7 @@ def _columns(con: duckdb.DuckDBPyConnection, model: Model) -> tuple[str, ...]:
     compute(con, model)
     known = columns()
     names = []
-    for name, type_, *_ in con.execute(f"DESCRIBE temp.{quoted(model.name)}").fetchall():
+    for name, type_, *_ in con.execute(f"DESCRIBE {own(model.name)}").fetchall():
         column = model.declared.get(name) or known.get(name)
         if column is None:
             raise ContractError(

@@ -12,7 +12,7 @@ import duckdb
 from tracelake.base.errors import UsageError
 from tracelake.lake import Lake
 from tracelake.models import catalog, compute, connect
-from tracelake.models.base import engine_errors, quoted, select_parts
+from tracelake.models.base import engine_errors, own, select_parts
 from tracelake.schema.tables import tables
 from tracelake.warehouse.names import resolve_run
 from tracelake.warehouse.warehouse import open_warehouse
@@ -239,7 +239,7 @@ def _steps(lake: Lake, run_id: str) -> tuple[list[Step], list[str]]:
         for name, table in tables().items():
             parts = snapshot.parts(name, [run_id])
             select = select_parts(table, files.base, parts, snapshot.older, only=[run_id])
-            con.execute(f"CREATE TEMP VIEW {quoted(name)} AS {select}")
+            con.execute(f"CREATE VIEW {own(name)} AS {select}")
         for model in models.upstream(models.inputs["_whatif_replays"]):
             compute(con, model)
         return steps_of(con.sql(models.models["_whatif_replays"].sql).to_arrow_table())

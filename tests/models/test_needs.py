@@ -131,9 +131,9 @@ def test_models_that_have_no_rows_are_not_computed(
 ) -> None:
     computed: list[str] = []
 
-    def recorded(con: duckdb.DuckDBPyConnection, model: Model) -> int:
+    def recorded(con: duckdb.DuckDBPyConnection, model: Model, threads: int) -> int:
         computed.append(model.name)
-        return compute(con, model)
+        return compute(con, model, threads)
 
     monkeypatch.setattr("tracelake.models.computing.compute", recorded)
     run_ingest(ROOT / "data" / "sample" / "optimus", tmp_path / "lake")
