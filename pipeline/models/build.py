@@ -25,9 +25,7 @@ from tracelake.models.profile import Profile
 from tracelake.models.state import (
     State,
     examined,
-    recorded_failures,
     recorded_marks,
-    recorded_model_parts,
     recorded_state,
     wal_of,
 )
@@ -136,23 +134,24 @@ def _bring_up(lake: Lake, filler: WarehouseWriter, *, full: bool) -> BuildResult
         ChangedError: Another machine has published one meanwhile.
     """
     models = filler.models
-    recorded, trouble = examined(lake.warehouse)
-    old = None if trouble else recorded
+    record = examined(lake.warehouse)
+    old = None if record.trouble else record.state
     tidy(lake)
     snapshot = lake.snapshot()
-    known = {} if full or old is None else recorded_marks(lake.warehouse)
-    known = {**known, **lake.verified}
+    known = {**({} if full or old is None else record.marks), **lake.verified}
     losses = find_losses(lake.part_files, snapshot, known)
     lake.verified.update(losses.marks)
     wanted = wanted_state(lake, snapshot, models, losses)
     carried = old if old and not full and same_code(old, wanted) else None
-    named = recorded_model_parts(lake.warehouse) if old else {}
+    named = record.model_parts if old else {}
     again, marks = _verify_models(lake, named if carried else {}, known)
     if old == wanted and not full and not again:
         lake.sweep(snapshot, needed=named)  # a killed build may have left files
-        failed = recorded_failures(lake.warehouse)
-        return BuildResult((), (), True, models.public, 0, failed, lost=losses.rows())
-    notice = trouble and f"{lake.warehouse} is not used, so all of it is built again: {trouble}"
+        return BuildResult((), (), True, models.public, 0, record.failures, lost=losses.rows())
+    notice = (
+        record.trouble
+        and f"{lake.warehouse} is not used, so all of it is built again: {record.trouble}"
+    )
     with lake.staging("build") as folder:
         staged = folder / "warehouse.duckdb"
         parts = ModelParts(models, lake.part_files, lake.add_model_parts, folder)

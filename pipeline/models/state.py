@@ -94,6 +94,25 @@ class State:
         return select_parts(table, base, parts, self.older, dead=self.dead, movable=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a warehouse file says of its build.
+
+    Attributes:
+        state: None if there is no file, or this tracelake cannot update it.
+        trouble: What is wrong with the file; nothing if there is none.
+        marks: The parts that the build has verified.
+        model_parts: The parts of models that it names.
+        failures: The runs that it has no figures of.
+    """
+
+    state: State | None = None
+    trouble: str | None = None
+    marks: Mapping[str, Mark] = field(default_factory=dict)
+    model_parts: PartRuns = field(default_factory=dict)
+    failures: tuple[Failure, ...] = ()
+
+
 def attach(con: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> None:
     """Attach a warehouse file under its catalog name."""
     mode = " (READ_ONLY)" if read_only else ""
@@ -183,12 +202,7 @@ def parts_of_run(
 
 def recorded_marks(path: Path) -> dict[str, Mark]:
     """Return the parts that the build of a warehouse file has verified."""
-
-    def read(con: duckdb.DuckDBPyConnection) -> dict[str, Mark]:
-        rows = con.execute("FROM warehouse.main._build_marks").fetchall()
-        return {part: Mark(size, mtime_ns) for part, size, mtime_ns in rows}
-
-    return _recorded(path, read)
+    return _recorded(path, _read_marks)
 
 
 def recorded_model_parts(path: Path) -> PartRuns:
@@ -212,6 +226,11 @@ def _recorded(
             return {}
 
 
+def _read_marks(con: duckdb.DuckDBPyConnection) -> dict[str, Mark]:
+    rows = con.execute("FROM warehouse.main._build_marks").fetchall()
+    return {part: Mark(size, mtime_ns) for part, size, mtime_ns in rows}
+
+
 def named_parts(path: Path) -> set[str]:
     """Return every part that a warehouse file names."""
     state = recorded_state(path)
@@ -225,19 +244,17 @@ def recorded_state(path: Path) -> State | None:
     Raises:
         LakeError: It was built by a newer tracelake.
     """
-    return _read(path, in_full=False)[0]
+    return _read(path, in_full=False).state
 
 
-def examined(path: Path) -> tuple[State | None, str | None]:
-    """Return the state of a warehouse file, and what is wrong with the file.
-
-    Every row is read. A file that is missing is not wrong.
+def examined(path: Path) -> Record:
+    """Return what a warehouse file says of its build, after every row is read.
 
     Raises:
         LakeError: It was built by a newer tracelake, or a program has opened it for writing.
     """
     if _has_wal(path):
-        return None, f"another program has left {wal_of(path).name} beside it"
+        return Record(trouble=f"another program has left {wal_of(path).name} beside it")
     return _read(path, in_full=True)
 
 
@@ -246,27 +263,27 @@ def wal_of(warehouse: Path) -> Path:
     return warehouse.with_name(f"{warehouse.name}.wal")
 
 
-def _read(path: Path, *, in_full: bool) -> tuple[State | None, str | None]:
-    if not os.path.lexists(path):
-        return None, None
+def _read(path: Path, *, in_full: bool) -> Record:
+    """Return the state of a warehouse file; in full, all of its record."""
     if not path.is_file():
-        return None, "it is not a file"
-    trouble = None
+        return Record(trouble="it is not a file" if os.path.lexists(path) else None)
     with connect() as con:
         try:
             attach(con, path, read_only=True)
             state = read_state(con)
             if state is None or (in_full and not has_sums(con)):
-                state, trouble = None, "another version of tracelake built it"
-            elif in_full and (missing := missing_relations(con)):
-                state, trouble = None, f"it lacks {', '.join(missing)}"
-            elif in_full and (changed := changed_relations(con)):
-                trouble = f"it was changed since the build: {', '.join(changed)}"
+                return Record(trouble="another version of tracelake built it")
+            if not in_full:
+                return Record(state)
+            if missing := missing_relations(con):
+                return Record(trouble=f"it lacks {', '.join(missing)}")
+            changed = ", ".join(changed_relations(con))
+            trouble = f"it was changed since the build: {changed}" if changed else None
+            return Record(state, trouble, _read_marks(con), read_list(con), read_failures(con))
         except duckdb.OutOfMemoryException:
             raise
         except duckdb.Error as error:
-            return None, f"it is damaged: {error}"
-    return state, trouble
+            return Record(trouble=f"it is damaged: {error}")
 
 
 def in_use(warehouse: Path) -> LakeError:
@@ -294,13 +311,6 @@ def _has_wal(warehouse: Path) -> bool:
             except BlockingIOError as error:
                 raise in_use(warehouse) from error
     return True
-
-
-def recorded_failures(path: Path) -> tuple[Failure, ...]:
-    """Return the runs that a current warehouse file has no figures of."""
-    with connect() as con:
-        attach(con, path, read_only=True)
-        return read_failures(con)
 
 
 def _is_current(con: duckdb.DuckDBPyConnection) -> bool:

@@ -97,7 +97,7 @@ def test_a_damaged_warehouse_is_made_anew(
     assert built.code == 0, built
     assert "built again" in built.err
     assert tracelake("query", _ROWS, "--lake", lake.root).out == whole
-    assert examined(lake.warehouse)[1] is None
+    assert examined(lake.warehouse).trouble is None
 
 
 # --- parts ----------------------------------------------------------------------------------------

@@ -61,7 +61,8 @@ def _check(lake: Lake, *, quick: bool) -> list[Finding]:
     snapshot = lake.snapshot()
     dropped_runs(lake)
     lake.skipped_inputs()
-    state, trouble = examined(lake.warehouse)
+    record = examined(lake.warehouse)
+    state, trouble = record.state, record.trouble
     before = state.lost if state else frozenset()
     losses = find_losses(lake.part_files, snapshot, _trusted(lake, snapshot, before, quick=quick))
     findings = list(check_parts(lake, snapshot, losses, quick=quick))
