@@ -110,8 +110,14 @@ def _batch(snapshot: Snapshot, run_ids: list[str], bytes_of: Mapping[str, int]) 
     for run_id in run_ids:  # of a shared part, the run's share
         for table, parts in snapshot.runs[run_id].parts.items():
             sizes[table] += sum(bytes_of[part] // snapshot.sharers(part) for part in parts)
-    small = (t for t, found in batch.parts.items() if sizes[t] < len(found) * _SMALL_PART_BYTES)
     large = sum(_text_bytes(snapshot.runs[run_id]) for run_id in run_ids) > _BATCH_BYTES
+    small = (
+        name
+        for name, found in batch.parts.items()
+        if sizes[name] < len(found) * _SMALL_PART_BYTES
+        # a step that repeats makes few bytes of many rows
+        and not (large and any(column.dictionary for column in tables()[name].columns))
+    )
     return replace(batch, small=frozenset(small), large=large)
 
 

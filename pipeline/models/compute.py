@@ -50,10 +50,11 @@ def connect_several(threads: int, macros: str, **config: str | bool) -> Iterator
     """
     several = min(threads, _AT_ONCE)
     with ExitStack() as stack:
-        first = stack.enter_context(connect(threads=threads - several + 1, **config))
-        cons = [first, *(stack.enter_context(first.cursor()) for _ in range(several - 1))]
+        cons = [stack.enter_context(connect(threads=threads - several + 1, **config))]
+        for _ in range(several - 1):
+            cons.append(stack.enter_context(cons[0].cursor()))
+            _hide_progress(cons[-1])
         for con in cons:
-            _hide_progress(con)
             con.execute(macros)
         yield cons
 

@@ -111,7 +111,7 @@ class WarehouseWriter:
             con = cons[0]
             self.files.mount(con)
             if old is None:
-                path.write_bytes(empty_warehouse(self.models))
+                path.write_bytes(empty_warehouse(self.models, path.parent))
             attach(con, path, read_only=False)
             gone = sorted(before.keys() - (new.runs.keys() - changed))
             parts.leave_out(con, gone)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -29,17 +28,21 @@ def target(name: str) -> str:
     return f"{CATALOG}.main.{quoted(name)}"
 
 
-def empty_warehouse(models: Catalog) -> bytes:
-    """Return a warehouse file without runs; it is stored, because it takes 1,000 statements."""
+def empty_warehouse(models: Catalog, scratch: Path) -> bytes:
+    """Return a warehouse file without runs; it is stored, because it takes 1,000 statements.
+
+    Args:
+        scratch: A folder for it while it is made.
+    """
     script = ";".join(("BEGIN", *_relations(models), "COMMIT"))
 
     def made() -> bytes:
-        with tempfile.TemporaryDirectory() as folder, connect() as con:
-            path = Path(folder) / _FILE
+        path = scratch / _FILE
+        with connect() as con:
             con.execute(f"ATTACH {literal(str(path))} AS {CATALOG} ({_STORAGE})")
             con.execute(script)
             con.execute(f"DETACH {CATALOG}")
-            return path.read_bytes()
+        return path.read_bytes()
 
     depends_on = "\0".join((script, _STORAGE, duckdb.__version__))
     version = hashlib.sha256(depends_on.encode()).hexdigest()[:16]
