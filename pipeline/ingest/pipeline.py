@@ -7,6 +7,8 @@ from collections.abc import Collection, Sequence
 from contextlib import closing
 from pathlib import Path
 
+import pyarrow as pa
+
 from tracelake.base.errors import InputError, UsageError
 from tracelake.base.memory_limit import jobs_within, processors
 from tracelake.base.metrics import count, phase
@@ -76,6 +78,8 @@ def ingest(
                         failed.append(result.failure)
                     reason = PARSER_FAILED if result.failure else "no_records"
                     skips.extend(skips_of(todo[result.run_id].inputs, reason))
+        # Arrow keeps the memory that parsers freed, and a build in this process needs as much.
+        pa.default_memory_pool().release_unused()
         read_again = {r.run_id for r in results if r.status is Status.UPDATED} & lost.keys()
         anew = losses is not None and any(part in losses.parts for part in lake.snapshot().skipped)
         labels = {c.entry.label for p in plans for c in p.inputs}
