@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from types import FrameType
@@ -44,6 +44,16 @@ def wait_for_one(futures: Iterable[Future[_T]], seconds: float | None = None) ->
         done = wait(pending, left, FIRST_COMPLETED).done
         if done or (ends is not None and time.monotonic() >= ends):
             return done
+
+
+def stop_all(futures: Collection[Future[_T]], stop: Callable[[], object]) -> None:
+    """Call `stop` again and again until all futures have ended.
+
+    A thread may be between two calls that it interrupts.
+    """
+    while not all(future.done() for future in futures):
+        stop()
+        wait(futures, 0.1)
 
 
 class _Signals:

@@ -30,7 +30,8 @@ class Agenda:
             without_rows: Those of them without rows.
         """
         self.empty = {*without_rows}
-        self._waiting = {name: inputs[name] & {*models} for name in models}
+        names = {*models}
+        self._waiting = {name: inputs[name] & names for name in models}
         self._readers = {
             name: {model for model in models if name in inputs[model]} for name in (*given, *models)
         }

@@ -80,12 +80,12 @@ def batches(
     size = 0
     for run_id, text in texts.items():
         if gathered and size + text > bound:
-            yield _batch(snapshot, gathered, bytes_of)
+            yield _batch(snapshot, gathered, bytes_of, size)
             gathered, size = [], 0
         gathered.append(run_id)
         size += text
     if gathered:
-        yield _batch(snapshot, gathered, bytes_of)
+        yield _batch(snapshot, gathered, bytes_of, size)
 
 
 def halves(snapshot: Snapshot, batch: Batch) -> tuple[Batch, Batch]:
@@ -104,13 +104,13 @@ def batch_of(snapshot: Snapshot, run_ids: Sequence[str]) -> Batch:
     return Batch(tuple(run_ids), parts, snapshot.older & named, dead)
 
 
-def _batch(snapshot: Snapshot, run_ids: list[str], bytes_of: Mapping[str, int]) -> Batch:
+def _batch(snapshot: Snapshot, run_ids: list[str], bytes_of: Mapping[str, int], text: int) -> Batch:
     batch = batch_of(snapshot, run_ids)
     sizes = dict.fromkeys(tables(), 0)
     for run_id in run_ids:  # of a shared part, the run's share
         for table, parts in snapshot.runs[run_id].parts.items():
             sizes[table] += sum(bytes_of[part] // snapshot.sharers(part) for part in parts)
-    large = sum(_text_bytes(snapshot.runs[run_id]) for run_id in run_ids) > _BATCH_BYTES
+    large = text > _BATCH_BYTES
     small = (
         name
         for name, found in batch.parts.items()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import duckdb
 
 from tracelake.base.metrics import phase
-from tracelake.base.signals import wait_for_one
+from tracelake.base.signals import stop_all, wait_for_one
 from tracelake.models.agenda import Agenda
 from tracelake.models.base import copy_of, create_empty, literal, own, quoted
 from tracelake.models.batches import Batch
@@ -43,7 +43,7 @@ class Computing:
     base: str
     models: Catalog
     keep: Keep
-    threads: int = 1
+    threads: int
     profile: Profile = field(default_factory=Profile)
 
     @property
@@ -140,15 +140,16 @@ class Computing:
                             failed[name] = error
                             agenda.leave_out(order[order.index(name) :])
             except BaseException:
-                while not all(job.done() for job in running):
-                    for con in self.cons:
-                        con.interrupt()  # again and again: a thread may be between two statements
-                    wait(running, 0.1)
+                stop_all(running, self._interrupt)
                 raise
         if failed:
             raise failed[min(failed, key=order.index)]
         for name, kind in agenda.left():
             self.con.execute(f"DROP {kind} {own(name)}")
+
+    def _interrupt(self) -> None:
+        for con in self.cons:
+            con.interrupt()
 
     def _one(
         self,

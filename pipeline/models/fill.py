@@ -96,7 +96,8 @@ class WarehouseWriter:
             LakeError: See `engine_errors`.
             ContractError: A model fails whatever the runs hold, or there is no `model_failures`.
         """
-        before, parts_before = old.runs if old else {}, frozenset(parts.runs)
+        before = old.runs if old else {}
+        parts_before = frozenset(parts.runs)
         changed = {run for run, generation in new.runs.items() if before.get(run) != generation}
         with (
             engine_errors("the warehouse"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 
 from tracelake.base.errors import RowsError, WorkersError
-from tracelake.base.signals import wait_for_one
+from tracelake.base.signals import stop_all, wait_for_one
 from tracelake.base.text import counted
 from tracelake.execution import work_folder
 from tracelake.lake import STAGING, Snapshot, part_files_at
@@ -115,9 +115,7 @@ def threads(models: Catalog, job: Job, width: int) -> Iterator[Callable[[Batch],
             yield submit
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            while not all(future.done() for future in sent):
-                running.end()  # again and again: a job may be between two statements
-                wait(sent, 0.1)
+            stop_all(sent, running.end)
             raise
 
 

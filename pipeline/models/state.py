@@ -25,6 +25,7 @@ _T = TypeVar("_T")
 # Raise this when an older warehouse cannot be updated.
 WAREHOUSE_VERSION = 8
 CATALOG = "warehouse"
+
 _DDL = """
 CREATE OR REPLACE TABLE warehouse.main._build
     (version INTEGER, schema_version INTEGER, stamp VARCHAR, root VARCHAR, models VARCHAR,
@@ -96,7 +97,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a warehouse file says of its build.
+    """Hold what a warehouse file says of its build.
 
     Attributes:
         state: None if there is no file, or this tracelake cannot update it.
