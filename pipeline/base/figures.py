@@ -6,6 +6,7 @@ A missing value is printed as empty text, and a value that is not zero never as 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from types import MappingProxyType
 
 _BYTES = ("kB", "MB", "GB", "TB")
@@ -21,6 +22,7 @@ _UNITS: Mapping[str, str] = MappingProxyType(
 _FACTORS = frozenset({"imbalance_ratio", "bubble_over_ideal_ratio", "theory_over_ideal_ratio"})
 
 
+@cache
 def unit_of(name: str, declared: str | None = None) -> str | None:
     """Return the unit of a column: as declared, else as its name says; "%" for a share."""
     if declared or name in _FACTORS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from markupsafe import Markup, escape
 
@@ -55,5 +56,6 @@ def _bar(bar: Bar) -> str:
     return f'<span class="bar" aria-hidden="true"><i style="width:{bar.width}%"></i>{mark}</span>'
 
 
+@lru_cache(1 << 16)  # figures and names of a page repeat
 def _safe(text: str) -> str:
     return str(escape(printable(text)))

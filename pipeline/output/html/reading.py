@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import duckdb
 
@@ -33,15 +34,21 @@ class Warehouse:
         self._con.close()
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
-        """Return rows of a query by column name.
+        """Return rows of a query by column name; errors as `columns_and_rows`."""
+        names, rows = self.columns_and_rows(sql, parameters)
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def columns_and_rows(
+        self, sql: str, parameters: Sequence[object] = ()
+    ) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
+        """Return names of the columns of a query, and its rows.
 
         Raises:
             LakeError: The warehouse has another version, or a part file is missing.
         """
         try:
             answer = self._con.execute(sql, list(parameters))
-            names = [column[0] for column in answer.description or ()]
-            return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
+            return [column[0] for column in answer.description or ()], answer.fetchall()
         except duckdb.OutOfMemoryException:
             raise
         except duckdb.Error as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tracelake.base.text import printable
 from tracelake.models import catalog
@@ -42,19 +42,23 @@ def read_series(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, dict[
 
 
 def _by_run(warehouse: Warehouse, sql: str, points: int) -> dict[str, Series]:
-    by_run: dict[str, dict[str, list[object]]] = {}
-    for row in warehouse.rows(sql.replace("$points", str(points))):
-        run_id, *values = row.values()
-        if run_id not in by_run:
-            by_run[run_id] = defaultdict(list)
-        columns = by_run[run_id]
-        for name, value in zip(list(row)[1:], values, strict=True):
-            columns[name].append(_drawable(value))
-    return dict(by_run)
+    (_, *names), rows = warehouse.columns_and_rows(sql.replace("$points", str(points)))
+    by_run = defaultdict(list)
+    for run_id, *values in rows:
+        by_run[run_id].append(values)
+    return {
+        run_id: dict(zip(names, map(_drawable, zip(*own, strict=True)), strict=True))
+        for run_id, own in by_run.items()
+    }
 
 
-def _drawable(value: object) -> object:
-    """Return a value for a chart: None for NaN and infinities, text without control characters."""
-    if isinstance(value, str):
-        return printable(value)
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _drawable(values: Iterable[object]) -> list[object]:
+    """Return values for a chart: None for NaN and infinities, text without control characters."""
+    return [
+        printable(value)
+        if isinstance(value, str)
+        else None
+        if isinstance(value, float) and not math.isfinite(value)
+        else value
+        for value in values
+    ]

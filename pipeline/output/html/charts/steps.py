@@ -208,7 +208,9 @@ def _draw_layer_heat() -> Drawing:
 
 _HISTORY = f"""
     WITH dated AS (
-        SELECT run_id, config, run_date, verdict, step_p50_ms, step_p50_ms_baseline
+        SELECT
+            run_id, config, run_date, verdict, step_p50_ms, step_p50_ms_baseline,
+            row_number() OVER (PARTITION BY config ORDER BY run_date, run_id) AS place
         FROM run_history WHERE step_p50_ms IS NOT NULL AND run_date IS NOT NULL
     )
     SELECT
@@ -217,9 +219,8 @@ _HISTORY = f"""
         h.run_id = p.run_id AS own
     FROM dated AS p
     SEMI JOIN {PAGE_RUNS} USING (run_id)
-    JOIN dated AS h ON h.config = p.config AND h.run_date <= p.run_date
-    QUALIFY row_number() OVER (PARTITION BY p.run_id ORDER BY h.run_date DESC, h.run_id) <= 21
-    ORDER BY p.run_id, h.run_date, h.run_id
+    JOIN dated AS h ON h.config = p.config AND h.place BETWEEN p.place - 20 AND p.place
+    ORDER BY p.run_id, h.place
 """
 
 
