@@ -11,16 +11,16 @@ CREATE TEMP MACRO ratio(part, whole) AS part::DOUBLE / nullif(whole, 0);
 CREATE TEMP MACRO listable(size, seen) AS size BETWEEN 1 AND 16384 + 64 * coalesce(seen, 0)::BIGINT;
 -- Ranks of a pipeline stage; NULL where the sizes contradict each other.
 CREATE TEMP MACRO ranks_per_stage(world_size, pp) AS nullif(world_size // pp, 0);
+-- A run's baseline: so many complete runs of its configuration before it, see _fleet_runs.complete_before.
+CREATE TEMP MACRO baseline_runs() AS 20;
 -- Nanoseconds as milliseconds.
 CREATE TEMP MACRO ns_to_ms(ns) AS ns / 1e6;
 
 -- Sum and mean of an aggregate's fractions, whatever the order in which threads deliver the rows.
 CREATE TEMP MACRO ordered_sum(x) AS list_sum(list(x ORDER BY x));
 CREATE TEMP MACRO ordered_mean(x) AS list_avg(list(x ORDER BY x));
-
 -- Median absolute deviation floored at 1 % of the median, as the scale of a normal distribution.
 CREATE TEMP MACRO robust_scale(mad, median_value) AS 1.4826 * greatest(mad, 0.01 * abs(median_value));
-
 -- The part of [start_ns, end_ns] that lies in [from_ns, to_ns]; a bound that is NULL does not bind.
 CREATE TEMP MACRO clipped_ns(start_ns, end_ns, from_ns, to_ns) AS greatest(0, least(end_ns, to_ns) - greatest(start_ns, from_ns));
 

@@ -8,31 +8,32 @@
 -- @column change_ratio DOUBLE | micro_batch_ms over baseline_ms, less 1.
 -- @column others_change_ratio DOUBLE | Median of the same over the other stages.
 WITH loads AS (
-    SELECT run_id, stage, micro_batch_ms
-    FROM stage_balance
-    WHERE micro_batch_ms IS NOT NULL
-),
-baselines AS (
     SELECT
-        b.run_id, l.stage,
-        quantile_cont(l.micro_batch_ms, 0.5) AS baseline_ms,
+        run_id,
+        stage,
+        micro_batch_ms,
+        quantile_cont(micro_batch_ms, 0.5) FILTER (complete) OVER baseline AS baseline_ms,
         greatest(
             1,
-            0.1 * quantile_cont(l.micro_batch_ms, 0.5),
-            3 * robust_scale(mad(l.micro_batch_ms), quantile_cont(l.micro_batch_ms, 0.5))
+            0.1 * baseline_ms,
+            3 * robust_scale(mad(micro_batch_ms) FILTER (complete) OVER baseline, baseline_ms)
         ) AS margin_ms
-    FROM _baseline_runs AS b
-    JOIN loads AS l ON l.run_id = b.earlier_run_id
-    GROUP BY b.run_id, l.stage
-    HAVING count(*) >= 3
+    FROM stage_balance
+    JOIN _fleet_runs USING (run_id)
+    WHERE micro_batch_ms IS NOT NULL AND complete_before IS NOT NULL
+    WINDOW baseline AS (
+        PARTITION BY config, stage
+        ORDER BY complete_before
+        RANGE BETWEEN baseline_runs() PRECEDING AND 1 PRECEDING
+    )
+    QUALIFY count(*) FILTER (complete) OVER baseline >= 3
 ),
 compared AS (
     SELECT
-        l.run_id, l.stage, l.micro_batch_ms, b.baseline_ms,
-        ratio(l.micro_batch_ms, b.baseline_ms) - 1 AS change_ratio,
-        l.micro_batch_ms - b.baseline_ms > b.margin_ms AS slow
-    FROM loads AS l
-    JOIN baselines AS b USING (run_id, stage)
+        run_id, stage, micro_batch_ms, baseline_ms,
+        ratio(micro_batch_ms, baseline_ms) - 1 AS change_ratio,
+        micro_batch_ms - baseline_ms > margin_ms AS slow
+    FROM loads
 ),
 beside AS (
     SELECT

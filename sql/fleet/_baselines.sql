@@ -16,17 +16,21 @@
 -- @column sentence VARCHAR | The change in words.
 WITH spread AS (
     SELECT
-        b.run_id,
-        m.metric,
-        count(m.value) AS baseline_values,
-        quantile_cont(m.value, 0.5) AS middle,
-        any_value(m.worse_sign) * max(m.worse_sign * m.value) AS worst,
-        noise_bound(middle, mad(m.value), worst, any_value(m.least_change)) AS bound
-    FROM _baseline_runs AS b
-    JOIN _run_metrics AS m ON m.run_id = b.earlier_run_id
-    JOIN _run_metrics AS own
-        ON own.run_id = b.run_id AND own.metric = m.metric AND own.basis IS NOT DISTINCT FROM m.basis
-    GROUP BY b.run_id, m.metric
+        run_id,
+        metric,
+        count(value) FILTER (complete) OVER baseline AS baseline_values,
+        quantile_cont(value, 0.5) FILTER (complete) OVER baseline AS middle,
+        worse_sign * max(worse_sign * value) FILTER (complete) OVER baseline AS worst,
+        mad(value) FILTER (complete) OVER baseline AS deviation,
+        noise_bound(middle, deviation, worst, least_change) AS bound
+    FROM _run_metrics
+    JOIN _fleet_runs USING (run_id)
+    WHERE complete_before IS NOT NULL
+    WINDOW baseline AS (
+        PARTITION BY config, metric, basis
+        ORDER BY complete_before
+        RANGE BETWEEN baseline_runs() PRECEDING AND 1 PRECEDING
+    )
 ),
 beside AS (
     SELECT

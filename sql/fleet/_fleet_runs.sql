@@ -2,7 +2,20 @@
 -- @internal
 -- @scope fleet
 -- @grain run_id
-SELECT run_id, config, run_date, complete, world_size
+-- @column complete_before BIGINT | Complete runs of its configuration before it, those of one date by run_id; NULL without a date or a configuration.
+SELECT
+    run_id,
+    config,
+    run_date,
+    complete,
+    world_size,
+    CASE WHEN run_date IS NOT NULL AND config IS NOT NULL THEN
+        count(*) FILTER (complete AND run_date IS NOT NULL) OVER (
+            PARTITION BY config
+            ORDER BY run_date NULLS FIRST, run_id
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        )
+    END AS complete_before
 FROM runs
 ANTI JOIN (
     SELECT run_id FROM sources GROUP BY run_id HAVING bool_and(duplicate_of IS NOT NULL)

@@ -30,12 +30,7 @@
 -- @column drift_reason VARCHAR | Why drift is not_comparable.
 -- @column drifts VARCHAR[] | What has drifted, a sentence per figure, the one furthest beyond what is allowed first.
 -- @column drifted_since TIMESTAMP | Date of the first run of the present series of drifted runs.
-WITH sizes AS (
-    SELECT run_id, count(*) AS baseline_runs
-    FROM _baseline_runs
-    GROUP BY run_id
-),
-judged AS (
+WITH judged AS (
     SELECT
         run_id,
         bool_or(regressed) AS regressed,
@@ -74,7 +69,7 @@ SELECT
     END AS verdict,
     j.regressions,
     CASE WHEN j.regressed IS NULL THEN j.reason END AS reason,
-    coalesce(b.baseline_runs, 0) AS baseline_runs,
+    least(coalesce(f.complete_before, 0), baseline_runs()) AS baseline_runs,
     s.step_p50_ms,
     j.step_p50_ms_baseline,
     j.step_p50_ms_change_ratio,
@@ -101,4 +96,4 @@ SELECT
 FROM run_summary AS s
 JOIN judged AS j USING (run_id)
 JOIN _run_drifts AS d USING (run_id)
-LEFT JOIN sizes AS b USING (run_id)
+LEFT JOIN _fleet_runs AS f USING (run_id)

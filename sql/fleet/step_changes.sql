@@ -12,60 +12,55 @@
 -- @column run_ms DOUBLE ms | Its share of a step in the run.
 -- @column change_ms DOUBLE ms | run_ms less baseline_ms.
 -- @column share_ratio DOUBLE | change_ms over the change of the step; NULL where the step did not change.
-WITH shared AS (
-    SELECT DISTINCT run_id
-    FROM op_shares
+WITH series AS (
+    SELECT *
+    FROM _fleet_runs
+    SEMI JOIN op_shares USING (run_id)
+    WHERE complete_before IS NOT NULL
 ),
 baselines AS (
-    SELECT b.run_id, count(*) AS runs
-    FROM _baseline_runs AS b
-    SEMI JOIN shared AS s ON s.run_id = b.earlier_run_id
-    SEMI JOIN shared AS r ON r.run_id = b.run_id
-    GROUP BY b.run_id
-    HAVING count(*) >= 3
+    SELECT run_id
+    FROM series
+    QUALIFY count(*) FILTER (complete) OVER (
+        PARTITION BY config ORDER BY complete_before
+        RANGE BETWEEN baseline_runs() PRECEDING AND 1 PRECEDING
+    ) >= 3
 ),
 steps AS (
-    SELECT
-        b.run_id,
-        b.runs,
-        h.step_p50_ms_baseline AS baseline_ms,
-        h.step_p50_ms AS run_ms
-    FROM baselines AS b
-    JOIN run_history AS h USING (run_id)
+    SELECT run_id, h.step_p50_ms_baseline AS baseline_ms, h.step_p50_ms AS run_ms
+    FROM run_history AS h
+    SEMI JOIN baselines USING (run_id)
     WHERE h.step_p50_ms IS NOT NULL AND h.step_p50_ms_baseline IS NOT NULL
 ),
-earlier AS (
-    SELECT
-        t.run_id, s.op, s.kind, s.stage,
-        -- A run without the operation spent nothing on it.
-        list_median(
-            list(s.share_ms) || list_resize([]::DOUBLE[], (any_value(t.runs) - count(*))::BIGINT, 0)
-        ) AS baseline_ms
-    FROM steps AS t
-    JOIN _baseline_runs AS b USING (run_id)
-    JOIN op_shares AS s ON s.run_id = b.earlier_run_id
-    GROUP BY t.run_id, s.op, s.kind, s.stage
-),
-own AS (
-    SELECT run_id, op, kind, stage, share_ms AS run_ms
-    FROM op_shares
-    SEMI JOIN steps USING (run_id)
+-- Every operation of a configuration in each of its runs: one without it spent nothing on it.
+filled AS (
+    SELECT r.*, n.op, n.kind, n.stage, s.share_ms
+    FROM series AS r
+    JOIN (
+        SELECT DISTINCT config, op, kind, stage FROM op_shares JOIN series USING (run_id)
+    ) AS n USING (config)
+    LEFT JOIN op_shares AS s
+        ON s.run_id = r.run_id AND s.op = n.op AND s.kind = n.kind
+        AND s.stage IS NOT DISTINCT FROM n.stage
 ),
 operations AS (
     SELECT
-        coalesce(e.run_id, o.run_id) AS run_id,
-        coalesce(e.op, o.op) AS op,
-        coalesce(e.kind, o.kind) AS kind,
-        coalesce(e.stage, o.stage) AS stage,
-        coalesce(e.baseline_ms, 0) AS baseline_ms,
-        coalesce(o.run_ms, 0) AS run_ms
-    FROM earlier AS e
-    FULL JOIN own AS o
-        ON o.run_id = e.run_id AND o.op = e.op AND o.kind = e.kind
-        AND o.stage IS NOT DISTINCT FROM e.stage
+        run_id,
+        op,
+        kind,
+        stage,
+        median(coalesce(share_ms, 0)) FILTER (complete) OVER baseline AS baseline_ms,
+        coalesce(share_ms, 0) AS run_ms
+    FROM filled
+    WINDOW baseline AS (
+        PARTITION BY config, op, kind, stage
+        ORDER BY complete_before
+        RANGE BETWEEN baseline_runs() PRECEDING AND 1 PRECEDING
+    )
+    QUALIFY share_ms IS NOT NULL OR count(share_ms) FILTER (complete) OVER baseline > 0
 ),
 changes AS (
-    SELECT * FROM operations
+    SELECT * FROM operations SEMI JOIN steps USING (run_id)
     UNION ALL
     SELECT
         t.run_id, 'rest', 'rest', NULL,
