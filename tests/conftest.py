@@ -5,14 +5,16 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from tests.corpus import NO_CORPUS, NO_FIELD, corpus_folder, field_folder
+from tests.lakes import ingest_and_build, unchanged
 from tracelake.cli import main
+from tracelake.lake import Lake
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLE = ROOT / "data" / "sample"
@@ -54,6 +56,14 @@ def field() -> Path:
 @pytest.fixture(scope="session")
 def sample() -> Path:
     return SAMPLE
+
+
+@pytest.fixture(scope="session")
+def sample_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """The sample, ingested and built, for all that only read."""
+    lake = ingest_and_build(SAMPLE, tmp_path_factory.mktemp("sample") / "lake")
+    with unchanged(lake.root):
+        yield lake
 
 
 class Result(NamedTuple):

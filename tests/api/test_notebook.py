@@ -12,15 +12,15 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 
-import tracelake
 from tests.conftest import ROOT, SAMPLE
+from tests.lakes import ingest_and_build
+from tracelake.lake import Lake
 
 NOTEBOOK = ROOT / "docs" / "tour.ipynb"
 
 
 def executed(folder: Path) -> nbformat.NotebookNode:
-    """The notebook after all its cells have run on the sample; a cell that fails is an error."""
-    tracelake.run(SAMPLE, folder / "lake")
+    """The notebook after its cells have run on the lake beside it; one that fails is an error."""
     notebook = nbformat.read(NOTEBOOK, 4)
     environment = {**os.environ, "TRACELAKE_LAKE": "lake"}
     client = NotebookClient(
@@ -43,7 +43,8 @@ def texts(notebook: nbformat.NotebookNode) -> list[list[str]]:
     ]
 
 
-def test_the_notebook_answers_on_the_sample(tmp_path: Path) -> None:
+def test_the_notebook_answers_on_the_sample(tmp_path: Path, sample_lake: Lake) -> None:
+    (tmp_path / "lake").symlink_to(sample_lake.root)
     kept = texts(nbformat.read(NOTEBOOK, 4))
     found = texts(executed(tmp_path))
     assert all(found)
@@ -55,5 +56,6 @@ def test_the_notebook_answers_on_the_sample(tmp_path: Path) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as temporary:
+        ingest_and_build(SAMPLE, Path(temporary, "lake"))
         done = executed(Path(temporary))
         nbformat.write(done, NOTEBOOK)

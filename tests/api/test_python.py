@@ -123,12 +123,12 @@ def test_the_lake_is_read_as_it_is_now(tmp_path: Path) -> None:
     """Also after a job has replaced the warehouse and its files."""
     archive, lake = tmp_path / "in", tmp_path / "lake"
     write(archive, {f"a/{trace_name(0)}": trace(0, steps=2)})
-    tracelake.run(archive, lake)
+    ingest_and_build(archive, lake)
     with tracelake.open(lake) as opened:
         before = opened.runs()
         assert len(before) == 1
         write(archive, {f"b/{trace_name(0, stamp='20250102000000')}": trace(0, steps=3)})
-        tracelake.run(archive, lake)
+        ingest_and_build(archive, lake)
         assert len(opened.runs()) == 2
         assert len(opened.table("ops")) == len(opened.sql("FROM ops"))
 

@@ -6,31 +6,24 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
-import pytest
 from mcp import Client, StdioServerParameters
 
-import tracelake
 from tests.conftest import SAMPLE
+from tracelake.lake import Lake
 
 SLOW = "wd8_tp2_pp2_numl4_bs1_gpt2bpetokenizer-173a3a41"
 Work = Callable[[Client], Coroutine[Any, Any, Any]]
 
 
-@pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("mcp") / "lake"
-    tracelake.run(SAMPLE, path)
-    return path
-
-
-def ask(lake: Path, *calls: tuple[str, dict[str, Any]]) -> list[Any]:
+def ask(lake: Lake, *calls: tuple[str, dict[str, Any]]) -> list[Any]:
     """The answers to calls of tools in one session; the text of those that fail."""
     code = "from tracelake.cli import main; main()"
     server = StdioServerParameters(
-        command=sys.executable, args=["-c", code, "mcp", "--lake", str(lake)], env=dict(os.environ)
+        command=sys.executable,
+        args=["-c", code, "mcp", "--lake", str(lake.root)],
+        env=dict(os.environ),
     )
 
     async def session() -> list[Any]:
@@ -49,9 +42,9 @@ def ask(lake: Path, *calls: tuple[str, dict[str, Any]]) -> list[Any]:
     return asyncio.run(session())
 
 
-def test_every_tool_answers_with_reasons_and_lines(lake: Path) -> None:
+def test_every_tool_answers_with_reasons_and_lines(sample_lake: Lake) -> None:
     tools, found, incidents, shown, changed, asked, listed, tables, rows, fixed = ask(
-        lake,
+        sample_lake,
         ("findings", {"run": "173a"}),
         ("incidents", {}),
         ("show", {"run": "803d"}),
@@ -91,9 +84,9 @@ def test_every_tool_answers_with_reasons_and_lines(lake: Path) -> None:
     ]
 
 
-def test_a_wrong_call_is_an_answer_that_says_what_to_do(lake: Path) -> None:
+def test_a_wrong_call_is_an_answer_that_says_what_to_do(sample_lake: Lake) -> None:
     _, *answers = ask(
-        lake,
+        sample_lake,
         ("query", {"sql": "COPY runs TO 'x'"}),
         ("query", {"sql": "FROM read_csv('/etc/passwd')"}),
         ("query", {"sql": "FROM nowhere"}),

@@ -17,11 +17,11 @@ import pytest
 from tests.conftest import ROOT, Command, Result
 from tests.pages import Node, charts, own, packed, read_page
 from tests.report_lakes import make, plan_run, trace_run
-from tests.tiny_lakes import commit_run, log_run
+from tests.tiny_lakes import log_run
 from tracelake.base.errors import InputError, LakeError, UsageError
 from tracelake.ingest import Options, ingest
 from tracelake.lake import Lake
-from tracelake.models import build, catalog
+from tracelake.models import catalog
 from tracelake.output.html import ReportFormat, content, write_report
 
 NOTHING = "\N{EN DASH}"
@@ -44,6 +44,52 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     )
 
 
+SLOW_AGAIN = {
+    f"{config}{day}": trace_run(slow=slow, config=config, run_date=datetime(2025, 3, day))
+    for config, slow in (("c", 1.5), ("d", 2.0), ("e", 1.0))
+    for day in (1, 2, 3)
+}
+WORSE = {
+    **{f"r{n}": trace_run(config="r", run_date=datetime(2025, 3, n)) for n in (1, 2, 3)},
+    "worse": trace_run(slow=1.5, config="r", run_date=datetime(2025, 3, 4), complete=False),
+}
+SINGLE = {
+    "alone": trace_run(ranks=1, simulated=True, config="alone"),
+    "played": trace_run(simulated=True, config="played"),
+    "many": trace_run(slow=1.5, slow_rank=69, ranks=70, config="many"),
+}
+CARDS = {
+    "undated": log_run(steps=5, rejected=2, complete=False, config="undated"),
+    "dated": trace_run(slow=1.5, run_date=datetime(2025, 3, 1), config="dated"),
+}
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """Runs of configurations that do not meet, for pages about some of them."""
+    folder = tmp_path_factory.mktemp("several")
+    (folder / "in").mkdir()
+    (folder / "in" / "notes.md").write_text("no trace\n")
+    with pytest.raises(InputError):
+        ingest([str(folder / "in")], Lake.create(folder / "lake"), Options())
+    return make(folder / "lake", SLOW_AGAIN | WORSE | SINGLE | CARDS)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A lake whose name and texts are of markup."""
+    rows = {**log_run(steps=4, rejected=1, model=EVIL, attributes=[(EVIL, EVIL)])}
+    rows["layer_times"] = [{**row, "layer": f"{row['layer']}{EVIL}"} for row in rows["layer_times"]]
+    rows["rejects"] = [{**rows["rejects"][0], "reason": EVIL, "text": EVIL}]
+    rows["sources"] = [{**rows["sources"][0], "path": f"{EVIL}.txt"}]
+    rows["faults"] = [
+        {"source_id": 0, "line": 1, "name": EVIL, "severity": "error", "count": 1, "text": EVIL}
+    ]
+    marked = trace_run(slow=1.5, config="*c*")
+    root = tmp_path_factory.mktemp("hostile") / "lake_of <b>"
+    return make(root, {"evil": rows, "_r_1": marked})
+
+
 def write(lake: Lake, out: Path, **options: Any) -> Node:
     write_report(lake, out, **{"now": NOW, **options})
     return read_page(out.read_text())
@@ -52,6 +98,11 @@ def write(lake: Lake, out: Path, **options: Any) -> Node:
 @pytest.fixture(scope="module")
 def page(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Node:
     return write(lake, tmp_path_factory.mktemp("out") / "page.html")
+
+
+@pytest.fixture(scope="module")
+def single(several: Lake, tmp_path_factory: pytest.TempPathFactory) -> Node:
+    return write(several, tmp_path_factory.mktemp("out") / "page.html", runs=list(SINGLE))
 
 
 def figures(node: Node, title: str, *names: str) -> list[tuple[str, ...]]:
@@ -107,14 +158,11 @@ def test_headline_names_each_run_the_most_severe_first(page: Node) -> None:
     assert [cell.text for cell in plan.all("td", "name")] == ["plan"]
 
 
-def test_headline_says_why_a_figure_is_missing(tmp_path: Path) -> None:
-    lake = make(
-        tmp_path / "lake", {"alone": trace_run(ranks=1, simulated=True), "even": trace_run()}
-    )
-    page = write(lake, tmp_path / "page.html")
-    heads = [head.text for head in page.all("table", "headline")[0].all("th")]
-    names = [cell.text for cell in page.all("table", "headline")[0].all("td", "name")]
-    row = page.all("table", "headline")[0].all("tr")[1 + names.index("alone")]
+def test_headline_says_why_a_figure_is_missing(single: Node) -> None:
+    headline = single.all("table", "headline")[0]
+    heads = [head.text for head in headline.all("th")]
+    names = [cell.text for cell in headline.all("td", "name")]
+    row = headline.all("tr")[1 + names.index("alone")]
     cell = row.all("td")[heads.index("bubble (%)")]
     assert cell.text == NOTHING
     assert cell.attrs["title"].startswith("simulated: The ranks ran")
@@ -136,11 +184,8 @@ def test_attention_lists_what_is_wrong_and_nothing_else(page: Node) -> None:
     assert "1 lines not understood" in kinds.all("summary")[0].text
 
 
-def test_findings_without_a_card_stand_open(tmp_path: Path) -> None:
-    undated = log_run(steps=5, rejected=2, complete=False)
-    dated = trace_run(slow=1.5, run_date=datetime(2025, 3, 1))
-    lake = make(tmp_path / "lake", {"undated": undated, "slow": dated})
-    attention = write(lake, tmp_path / "page.html").by_id("attention")
+def test_findings_without_a_card_stand_open(several: Lake, tmp_path: Path) -> None:
+    attention = write(several, tmp_path / "page.html", runs=list(CARDS)).by_id("attention")
     assert "No problems found." not in attention.text
     (card,) = attention.all("article")
     assert "rank 2" in card.text
@@ -150,14 +195,10 @@ def test_findings_without_a_card_stand_open(tmp_path: Path) -> None:
     assert [part.attrs["id"] for part in own(kinds, "details")] == ["straggler"]
 
 
-def test_attention_names_what_was_slow_again_and_again_the_dearest_first(tmp_path: Path) -> None:
-    runs = {
-        f"{config}{day}": trace_run(slow=slow, config=config, run_date=datetime(2025, 3, day))
-        for config, slow in (("c", 1.5), ("d", 2.0), ("e", 1.0))
-        for day in (1, 2, 3)
-    }
-    lake = make(tmp_path / "lake", runs)
-    page = write(lake, tmp_path / "page.html")
+def test_attention_names_what_was_slow_again_and_again_the_dearest_first(
+    several: Lake, tmp_path: Path
+) -> None:
+    page = write(several, tmp_path / "page.html", runs=list(SLOW_AGAIN))
     cheap, dear = (
         f"rank 2: forward_step took {slowdown:.2f} times as long as the median of 3 peers in 3 of 3"
         f" runs, last in {config}3. It cost {4 * lost / 1000:.3g} GPU s at most."
@@ -169,38 +210,30 @@ def test_attention_names_what_was_slow_again_and_again_the_dearest_first(tmp_pat
     attention = {row["label"]: row["problems"] for row in page.section("Runs").table()}
     assert attention["d3"] == "recurring, straggler"
     assert attention["d2"] == "recurring, straggler"
-    older = write(lake, tmp_path / "older.html", runs=["c1", "c2", "e3"])
+    older = write(several, tmp_path / "older.html", runs=["c1", "c2", "e3"])
     (older_text,) = [item.text for item in older.by_id("recurring").all("li")]
     assert older_text.startswith(f"c2: {cheap}")
-    other = write(lake, tmp_path / "other.html", runs=["e3"])
+    other = write(several, tmp_path / "other.html", runs=["e3"])
     assert "No problems found." in other.text
 
 
-def test_attention_lists_what_is_worse_than_earlier_runs(tmp_path: Path) -> None:
-    runs = {f"r{day}": trace_run(run_date=datetime(2025, 3, day)) for day in (1, 2, 3)}
-    slower = trace_run(slow=1.5, run_date=datetime(2025, 3, 4), complete=False)
-    lake = make(tmp_path / "lake", {**runs, "slower": slower})
-    page = write(lake, tmp_path / "page.html")
+def test_attention_lists_what_is_worse_than_earlier_runs(several: Lake, tmp_path: Path) -> None:
+    page = write(several, tmp_path / "page.html", runs=list(WORSE))
     told = [item.text for item in page.by_id("regressed").all("li")]
-    assert all(text.startswith("slower") for text in told)
+    assert all(text.startswith("worse") for text in told)
     assert any("step_p50_ms 350 is 16.7 % over the median 300 of 3" in text for text in told)
     attention = {row["label"]: row["problems"] for row in page.section("Runs").table()}
-    assert attention["slower"].startswith("regressed, straggler")
-    even = write(lake, tmp_path / "even.html", runs=["r3"])
+    assert attention["worse"].startswith("regressed, straggler")
+    even = write(several, tmp_path / "even.html", runs=["r3"])
     assert "No problems found." in even.text
 
 
-def test_passed_over_inputs_are_told_but_not_beside_named_runs(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "notes.md").write_text("no trace\n")
-    lake = Lake.create(tmp_path / "lake")
-    commit_run(lake, "even", trace_run())
-    with pytest.raises(InputError):
-        ingest([str(tmp_path / "in")], lake, Options())
-    build(lake)
-    whole = write(lake, tmp_path / "whole.html")
+def test_passed_over_inputs_are_told_but_not_beside_named_runs(
+    several: Lake, tmp_path: Path
+) -> None:
+    whole = write(several, tmp_path / "whole.html")
     assert whole.by_id("skipped").all("li")[0].text == "no_format: notes.md"
-    named = write(lake, tmp_path / "named.html", runs=["even"])
+    named = write(several, tmp_path / "named.html", runs=["e1"])
     assert named.by_id("attention").all("p")[0].text == "No problems found."
 
 
@@ -281,12 +314,11 @@ def test_a_run_of_a_plan_shows_its_figures(page: Node) -> None:
     assert stages == [("all", "theory", "25.0")]
 
 
-def test_sections_without_data_say_why_in_one_line(page: Node, tmp_path: Path) -> None:
+def test_sections_without_data_say_why_in_one_line(page: Node, single: Node) -> None:
     without = page.by_id("run-plan").terms("without")
     assert without["Layers"] == "The input has no layer times."
     assert without["Rejected lines"] == "No line was rejected."
-    lake = make(tmp_path / "lake", {"played": trace_run(simulated=True)})
-    played = write(lake, tmp_path / "page.html").by_id("run-played")
+    played = single.by_id("run-played")
     assert played.terms("without")["Slow ranks"].startswith("simulated: The ranks ran")
     missing = played.section("Coverage").table()
     wanted = {"figure": "straggler_ranks.slowdown", "reason": "simulated"}
@@ -314,9 +346,8 @@ def test_runs_beyond_the_listed_are_counted(
     assert "1 of 4 runs" in page.section("Runs").text
 
 
-def test_long_tables_keep_what_matters(tmp_path: Path) -> None:
-    lake = make(tmp_path / "lake", {"many": trace_run(slow=1.5, slow_rank=69, ranks=70)})
-    section = write(lake, tmp_path / "page.html").by_id("run-many").section("Slow ranks")
+def test_long_tables_keep_what_matters(single: Node) -> None:
+    section = single.by_id("run-many").section("Slow ranks")
     ranks = section.table()
     assert len(ranks) == 64
     assert (ranks[-1]["rank"], ranks[-1]["verdict"]) == ("69", "straggler")
@@ -338,21 +369,11 @@ def test_definitions_stand_once_for_every_heading(page: Node) -> None:
     assert defined["run_summary"] >= {"bubble", "busbw"}
 
 
-def test_what_the_lake_says_is_text(tmp_path: Path) -> None:
-    rows = {**log_run(steps=4, rejected=1, model=EVIL, attributes=[(EVIL, EVIL)])}
-    rows["layer_times"] = [{**row, "layer": f"{row['layer']}{EVIL}"} for row in rows["layer_times"]]
-    rows["rejects"] = [{**rows["rejects"][0], "reason": EVIL, "text": EVIL}]
-    rows["sources"] = [{**rows["sources"][0], "path": f"{EVIL}.txt"}]
-    rows["faults"] = [
-        {"source_id": 0, "line": 1, "name": EVIL, "severity": "error", "count": 1, "text": EVIL}
-    ]
-    lake = Lake.create(tmp_path / "<b>lake")
-    commit_run(lake, "evil", rows)
-    build(lake)
-    page = write(lake, tmp_path / "page.html")
+def test_what_the_lake_says_is_text(hostile: Lake, tmp_path: Path) -> None:
+    page = write(hostile, tmp_path / "page.html")
     assert len([node for node in page.all("script") if not node.attrs]) == 1
     assert not page.all("img")
-    assert "<b>lake" in page.all("title")[0].text
+    assert "lake_of <b>" in page.all("title")[0].text
     run = page.by_id("run-evil")
     assert run.section("Rejected lines").table()[0]["text"] == EVIL
     assert run.section("Layers").table()[0]["layer"] == f"0{EVIL}"
@@ -473,11 +494,9 @@ def test_markdown_shows_the_same_with_pictures_beside_it(lake: Lake, tmp_path: P
     assert (out.parent / "night.charts" / "slow-timeline.svg").read_text().startswith("<svg")
 
 
-def test_markdown_leaves_what_the_lake_says_as_text(tmp_path: Path) -> None:
-    run = trace_run(slow=1.5, config="*c*")
-    lake = make(tmp_path / "lake_of <b>", {"_r_1": run})
+def test_markdown_leaves_what_the_lake_says_as_text(hostile: Lake, tmp_path: Path) -> None:
     out = tmp_path / "page.md"
-    write_report(lake, out, now=NOW, form=ReportFormat.MARKDOWN)
+    write_report(hostile, out, now=NOW, form=ReportFormat.MARKDOWN)
     assert out.read_text().startswith("# tracelake lake_of \\<b\\>:")
     assert "- **\\_r_1**: rank 2" in out.read_text()
 
@@ -510,7 +529,7 @@ def test_the_command_writes_each_form(lake: Lake, tmp_path: Path, tracelake: Com
 
     assert report("-o", str(tmp_path / "a.md"), "--pictures", "svg", "--run", "slo").code == 0
     assert (tmp_path / "a.charts" / "slow-timeline.svg").is_file()
-    assert report("-o", str(tmp_path / "a.eml"), "--run", "slow").code == 0
+    assert report("-o", str(tmp_path / "a.eml"), "--run", "plan").code == 0
     assert (tmp_path / "a.eml").read_bytes().startswith(b"Subject: tracelake")
     sent = report("-o", "-", "--format", "mail", "--run", "slow")
     assert sent.out.startswith("Subject: tracelake cluster: stragglers 1")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from tests.conftest import ROOT, Command
+from tests.conftest import Command
 from tests.report_lakes import MS, make, trace_run
 from tracelake.lake import Lake
 from tracelake.output.terminal import (
@@ -59,12 +59,8 @@ class Screen(io.StringIO):
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sample, ingested and built."""
-    made = tmp_path_factory.mktemp("terminal") / "lake"
-    for arguments in (["ingest", ROOT / "data" / "sample"], ["build"]):
-        subprocess.run([TRACELAKE, *arguments, "--lake", made, "--quiet"], check=True)
-    return made
+def lake(sample_lake: Lake) -> Path:
+    return sample_lake.root
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ import duckdb
 import pytest
 
 from tests.conftest import Command
-from tests.lakes import run_ingest
+from tests.lakes import ingest_and_build, run_ingest
 from tests.tiny_lakes import commit_run, log_run
 from tests.traces import op, trace, trace_name, write
 from tracelake.base.errors import UsageError
@@ -95,11 +95,8 @@ def place(event: Event) -> tuple[int, int, int | None]:
 
 
 @pytest.fixture(scope="module")
-def lake(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    root = tmp_path_factory.mktemp("timeline") / "lake"
-    run_ingest(sample, root)
-    build(Lake.open(root))
-    return Lake.open(root)
+def lake(sample_lake: Lake) -> Lake:
+    return sample_lake
 
 
 @pytest.fixture(scope="module")
@@ -554,33 +551,46 @@ def test_odd_operations_are_drawn(tmp_path: Path) -> None:
     assert made.other["notes"] == ["1 operation without times have no slice"]
 
 
-@pytest.mark.parametrize(
-    ("received", "linked", "note"),
-    [
-        ((95.0, 125.0, 155.0), 3, None),
-        ((70.0, 125.0, 155.0), 2, "1 call of 3 without arrows"),  # there before it was sent
-        ((70.0, 100.0, 130.0), 0, "3 calls of 3 without arrows"),  # so these are two clocks
-    ],
-)
-def test_messages_are_linked_as_far_as_their_times_allow(
-    tmp_path: Path, received: tuple[float, ...], linked: int, note: str | None
-) -> None:
+RECEIVED = {
+    "after": (95.0, 125.0, 155.0),
+    "one before": (70.0, 125.0, 155.0),  # it was there before it was sent
+    "all before": (70.0, 100.0, 130.0),  # so these are two clocks
+}
+
+
+@pytest.fixture(scope="module")
+def sent(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A job for each of the times at which three messages were received."""
+
     def messages(rank: int, name: str, ends: tuple[float, ...]) -> str:
         lines = [op(rank, name, end, 10.0, stage=rank) for end in ends]
         return "".join(lines).replace("kind=None", "kind=pp")
 
-    name = "wd2_tp1_pp2_numl4_bs1_Tok_rank{}_20250101000000.txt"
-    archive = write(
-        tmp_path / "in",
-        {
+    folder = tmp_path_factory.mktemp("sent")
+    for day, (job, received) in enumerate(RECEIVED.items(), 1):
+        name = f"{job}/wd2_tp1_pp2_numl4_bs1_Tok_rank{{}}_2025010{day}000000.txt"
+        ranks = {
             name.format(0): messages(0, "send_forward", (90.0, 120.0, 150.0)),
             name.format(1): messages(1, "recv_forward", received),
-        },
-    )
-    run_ingest(archive, tmp_path / "lake")
-    lake = Lake.open(tmp_path / "lake")
-    build(lake)
-    made = drawn(lake, "latest", tmp_path)
+        }
+        write(folder / "in", {**ranks})
+    return ingest_and_build(folder / "in", folder / "lake")
+
+
+@pytest.mark.parametrize(
+    ("received", "linked", "note"),
+    [
+        ("after", 3, None),
+        ("one before", 2, "1 call of 3 without arrows"),
+        ("all before", 0, "3 calls of 3 without arrows"),
+    ],
+)
+def test_messages_are_linked_as_far_as_their_times_allow(
+    sent: Lake, tmp_path: Path, received: str, linked: int, note: str | None
+) -> None:
+    entries = sent.snapshot().runs.items()
+    (run,) = [run for run, e in entries if e.sources[0]["path"].startswith(f"{received}/")]
+    made = drawn(sent, run, tmp_path)
     check_format(made)
     assert len(made.of("p2p")) == 6
     assert len(made.flows()) == made.other["linked_calls"] == linked
