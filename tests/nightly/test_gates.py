@@ -10,10 +10,12 @@ import duckdb
 import pytest
 
 from tests.conftest import Command
+from tests.lakes import ingest_and_build
 from tests.report_lakes import make, trace_run
 from tests.tiny_lakes import log_run
 from tests.traces import trace, trace_name, write
-from tracelake.base.errors import UsageError
+from tracelake.base.errors import CheckFailedError, UsageError
+from tracelake.cli.job_steps import judge_runs
 from tracelake.lake import Lake
 from tracelake.nightly.gates import GATES, failed_gates, failures, parse_gates
 from tracelake.synth.archive import write_archive
@@ -79,19 +81,29 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
         ("slow", "", None),
     ],
 )
-def test_a_gate_fails_the_runs_of_the_page(
-    tracelake: Command, lake: Lake, tmp_path: Path, run: str, gates: str, told: str | None
+def test_a_gate_fails_a_run(lake: Lake, run: str, gates: str, told: str | None) -> None:
+    if told is None:
+        judge_runs(lake, parse_gates(gates), [run])
+        return
+    with pytest.raises(CheckFailedError) as caught:
+        judge_runs(lake, parse_gates(gates), [run])
+    assert f"1 gate of 1 failed\n  {gates}: 1 run\n    {told}" in caught.value.message
+    assert caught.value.path == str(lake.root)
+    assert f'tracelake query --lake {lake.root} "{GATES[gates].query}"' in str(caught.value.hint)
+
+
+def test_the_runs_of_a_page_are_judged_when_it_is_written(
+    tracelake: Command, lake: Lake, tmp_path: Path
 ) -> None:
     page = tmp_path / "page.html"
-    result = tracelake("report", "--lake", lake.root, "-o", page, "--run", run, "--fail-on", gates)
-    assert page.is_file()
-    if told is None:
-        assert (result.code, "error:" in result.err) == (0, False), result.err
-    else:
-        assert result.code == 5
-        assert f"error: 1 gate of 1 failed\n  {gates}: 1 run\n    {told}" in result.err
-        assert f"where: {lake.root}" in result.err
-        assert f'tracelake query --lake {lake.root} "{GATES[gates].query}"' in result.err
+    report = ("report", "--lake", lake.root, "-o", page, "--fail-on", "straggler", "--run")
+    result = tracelake(*report, "slow")
+    assert (result.code, page.is_file()) == (5, True)
+    assert "error: 1 gate of 1 failed\n  straggler: 1 run\n    slow: rank 2" in result.err
+    assert f"where: {lake.root}" in result.err
+    assert f'tracelake query --lake {lake.root} "{GATES["straggler"].query}"' in result.err
+    fine = tracelake(*report, "even3")
+    assert (fine.code, "error:" in fine.err) == (0, False), fine.err
 
 
 def test_what_to_type_next_finds_the_run(tracelake: Command, lake: Lake) -> None:
@@ -168,7 +180,7 @@ def test_run_judges_what_it_adds_or_changes(tracelake: Command, tmp_path: Path) 
     for job in clean:
         shutil.copytree(job, archive / job.name)
     arguments = ("run", archive, "--lake", lake, "--fail-on", EVERY)
-    assert tracelake(*arguments).code == 0
+    ingest_and_build(archive, lake)
     shutil.copytree(slow, archive / slow.name)
     failed = tracelake(*arguments)
     assert failed.code == 5
@@ -177,8 +189,9 @@ def test_run_judges_what_it_adds_or_changes(tracelake: Command, tmp_path: Path) 
     assert f"report:    {lake / 'report.html'}" in failed.out
     assert "is over 0, the most of 3 earlier runs" in (lake / "report.html").read_text()
     assert tracelake(*arguments).code == 0
-    page = ("report", "--lake", lake, "-o", tmp_path / "page.html")
-    assert tracelake(*page, "--fail-on", "regression").code == 5
+    made = Lake.open(lake)
+    with pytest.raises(CheckFailedError):
+        judge_runs(made, parse_gates("regression"), list(made.snapshot().runs))
 
 
 def test_too_many_bad_lines_outweigh_the_gates_and_hide_none(

@@ -14,14 +14,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from zlib import crc32
 
 import pytest
 
 from tests.conftest import ROOT, Command
+from tests.lakes import Template, ingest_and_build, run_ingest
 from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan, trace, trace_name, write
+from tracelake import run
 from tracelake.base.errors import UsageError
 from tracelake.lake import Lake
 from tracelake.models import build, relation_columns
@@ -42,6 +44,9 @@ def stamp(age: timedelta) -> str:
 # More than what a run's id is made of: a run that grows by it is the same run.
 LONG = trace(0, steps=10, start=2_000_000.0)
 TODAY, LONG_AGO = stamp(timedelta(hours=1)), "20250101000000"
+DAMAGE = [b"", b"[]", b"{}", b'{"version": 1}', None]
+"""Records of what is owed that cannot be read, and none."""
+Backlogs: TypeAlias = dict[bytes | None, tuple[str, Backlog, list[str]]]
 
 
 def job(archive: Path, name: str, date: str, *, lines: str = "", world: int = 1) -> str:
@@ -128,6 +133,21 @@ def lake(tmp_path: Path) -> Path:
     return tmp_path / "lake"
 
 
+@pytest.fixture(scope="module")
+def first_night(tmp_path_factory: pytest.TempPathFactory) -> Template:
+    """A lake after the first job with an age and a gate, which was of the run `first`."""
+    folder = tmp_path_factory.mktemp("first night")
+    job(folder / "archive", "first", TODAY)
+    told = run(folder / "archive", folder / "lake", since="24h", fail_on="incomplete")
+    assert told["exit_code"] == 0
+    return Template.of(Lake.open(folder / "lake"))
+
+
+@pytest.fixture
+def begun(first_night: Template) -> Lake:
+    return first_night.again()
+
+
 # --- the page ------------------------------------------------------------------------------
 
 
@@ -136,7 +156,7 @@ def test_a_page_with_an_age_has_what_came_since_the_last_one(
 ) -> None:
     page, summary = tmp_path / "page.html", tmp_path / "summary.json"
     job(archive, "old", "20240101000000")
-    assert tracelake("run", archive, "--lake", lake).code == 0
+    ingest_and_build(archive, lake)
     named = ("--report", page, "--summary", summary)
     nightly = ("run", archive, "--lake", lake, "--since", "24h", *named)
 
@@ -161,15 +181,13 @@ def test_a_page_with_an_age_has_what_came_since_the_last_one(
     # The same page again keeps what it had; a page of its own has what came since.
     assert tracelake(*nightly).code == 0
     assert account(summary)["late"] == [run["late"], run["plan"]]
-    other = tmp_path / "other.html"
-    assert tracelake(*nightly, "--report", other).code == 0
-    assert account(summary)["late"] == []
-    assert run["late"] not in other.read_text()
-
     # A run that grows has changed; what is only looked at again has not.
     job(archive, "late", LONG_AGO, lines=LONG + trace(0, start=3_000_000.0))
+    other = tmp_path / "other.html"
     assert tracelake(*nightly, "--report", other).code == 0
     assert account(summary)["late"] == [run["late"]]
+    shown = other.read_text()
+    assert {name for name in run if run[name] in shown} == {"late", "today"}
 
 
 def test_a_page_that_could_not_be_written_is_made_up_for(
@@ -196,11 +214,10 @@ def test_a_page_that_could_not_be_written_is_made_up_for(
 
 
 def test_a_page_about_everything_leaves_the_late_ones_to_the_next_with_an_age(
-    tracelake: Command, archive: Path, lake: Path, tmp_path: Path
+    tracelake: Command, archive: Path, begun: Lake, tmp_path: Path
 ) -> None:
-    job(archive, "first", TODAY)
+    lake = begun.root
     nightly = ("run", archive, "--lake", lake, "--since", "24h", "--summary", tmp_path / "s")
-    assert tracelake(*nightly, "--fail-on", "incomplete").code == 0
     job(archive, "late", LONG_AGO, world=2)
     by_hand = tracelake("run", archive, "--lake", lake)
     assert by_hand.code == 0
@@ -220,34 +237,43 @@ def test_gates_begin_with_the_first_job_that_has_some(
     assert tracelake(*gated).code == 0
 
 
-def test_a_record_is_written_only_when_something_changed(
-    tracelake: Command, archive: Path, lake: Path
-) -> None:
-    nightly = ("run", archive, "--lake", lake, "--since", "24h")
-    job(archive, "first", LONG_AGO)
-    assert tracelake(*nightly).code == 0
-    before = (lake / "_run" / "owed.json").stat()
-    assert tracelake(*nightly).code == 0
-    assert (lake / "_run" / "owed.json").stat().st_mtime_ns == before.st_mtime_ns
+def test_a_record_is_written_only_when_something_changed(tracelake: Command, begun: Lake) -> None:
+    archive, record = begun.root.with_name("archive"), begun.root / "_run" / "owed.json"
+    nightly = ("run", archive, "--lake", begun.root, "--since", "24h", "--fail-on", "incomplete")
+    before = record.stat()
+    again = tracelake(*nightly)
+    assert (again.code, "1 run: 1 unchanged" in again.err) == (0, True)
+    assert record.stat().st_mtime_ns == before.st_mtime_ns
 
 
-@pytest.mark.parametrize("damage", [b"", b"[]", b"{}", b'{"version": 1}', None])
-def test_without_a_record_what_the_warehouse_has_is_done(
-    tmp_path: Path, damage: bytes | None
-) -> None:
-    lake, path = Lake.create(tmp_path / "lake"), tmp_path / "lake" / "owed.json"
-    warned: list[str] = []
-
-    def opened() -> Backlog:
-        return Backlog.open(lake, path.name, [Duty.PAGE], warned.append)
-
+@pytest.fixture(scope="module")
+def second(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lake, Backlogs]:
+    """A lake and its backlogs: each was opened on another record, before its second run came."""
+    lake = Lake.create(tmp_path_factory.mktemp("backlogs") / "lake")
     commit_run(lake, "first", log_run())
     build(lake)
-    if damage is not None:
-        path.write_bytes(damage)
-    owed = opened()
+    backlogs = {}
+    for number, damage in enumerate(DAMAGE):
+        path, warned = lake.root / f"owed{number}.json", list[str]()
+        if damage is not None:
+            path.write_bytes(damage)
+        owed = Backlog.open(lake, path.name, [Duty.PAGE], warned.append)
+        backlogs[damage] = path.name, owed, warned
     commit_run(lake, "second", log_run())
     build(lake)
+    return lake, backlogs
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_without_a_record_what_the_warehouse_has_is_done(
+    second: tuple[Lake, Backlogs], damage: bytes | None
+) -> None:
+    lake, backlogs = second
+    name, owed, warned = backlogs[damage]
+
+    def opened() -> Backlog:
+        return Backlog.open(lake, name, [Duty.PAGE], warned.append)
+
     owed.arrive()
     assert owed.of(Duty.PAGE) == opened().of(Duty.PAGE) == ("second",)
     assert [damage is not None] * len(warned) == ["is started again" in said for said in warned]
@@ -471,7 +497,7 @@ def test_what_stands_in_the_way_of_a_lock_is_no_bug(
     tracelake: Command, archive: Path, lake: Path, tmp_path: Path
 ) -> None:
     write(archive, {"old.txt": plan(4)})
-    assert tracelake("run", archive, "--lake", lake).code == 0
+    run_ingest(archive, lake)
     (lake / "_lock" / "commit").unlink()
     (lake / "_lock" / "commit").mkdir()
     write(archive, {"new.txt": plan()})
@@ -514,12 +540,12 @@ def test_a_summary_that_cannot_be_written_is_an_error(
     (tmp_path / "file").write_text("")
     where = tmp_path / "file" / "summary.json"
     arguments = ("run", archive, "--lake", lake, "--summary", where)
+    gated = tracelake(*arguments, "--fail-on", "incomplete")
+    assert gated.code == 5
+    assert f"warning: {where}: cannot write" in gated.err
     result = tracelake(*arguments)
     assert result.code == 2
     assert f"where: {where}" in result.err
-    gated = tracelake(*arguments, "--fail-on", "incomplete", "--replace", "--set", "tp=2")
-    assert gated.code == 5
-    assert f"warning: {where}: cannot write" in gated.err
 
 
 # --- the hook ----------------------------------------------------------------------------------
@@ -541,8 +567,9 @@ sys.exit(int(os.environ.get("POST_EXIT", "0")))
 
 
 def test_the_command_of_post_is_told_how_it_ended(
-    archive: Path, lake: Path, tmp_path: Path, post: str
-) -> None:
+    tracelake: Command, archive: Path, lake: Path, tmp_path: Path, post: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     summary = tmp_path / "summary.json"
     job(archive, "half", TODAY, world=2)
     arguments = ("run", archive, "--lake", lake, "--fail-on", "incomplete", "--summary", summary)
@@ -556,11 +583,11 @@ def test_the_command_of_post_is_told_how_it_ended(
     assert "posted" in err
     assert "posted" not in out
 
-    broken = begin(*arguments, "--post", post, env={**os.environ, "POST_EXIT": "7"})
-    _, err = end(broken)
-    assert broken.returncode == 5
+    monkeypatch.setenv("POST_EXIT", "7")
+    broken = tracelake(*arguments, "--post", post)
+    assert broken.code == 5
     assert json.loads((tmp_path / "posted").read_text())["exit"] == "0"
-    assert "error: the command of --post ended with 7\n" in err
+    assert "error: the command of --post ended with 7\n" in broken.err
     told = account(summary)
     assert (told["exit_code"], told["errors"][0]["what"]) == (
         5,
@@ -595,17 +622,16 @@ def test_a_hook_need_not_listen() -> None:
 # --- one at a time, and what is cut short ---------------------------------------------------------
 
 
-def test_a_second_run_waits_for_the_first(archive: Path, lake: Path) -> None:
+def test_a_second_run_waits_for_the_first(tracelake: Command, archive: Path, lake: Path) -> None:
     job(archive, "half", TODAY, world=2)
     arguments = ("run", archive, "--lake", lake, "--fail-on", "incomplete")
     with no_builds(lake):
         first = begin(*arguments)
         until(lambda: committed(lake, 1), first)
-        hasty = begin(*arguments, "--wait", "0s")
-        _, err = end(hasty)
-        assert hasty.returncode == 3
-        assert f"another run is working on this lake: pid {first.pid} on " in err
-        assert "--wait 6h" in err
+        hasty = tracelake(*arguments, "--wait", "0s")
+        assert hasty.code == 3
+        assert f"another run is working on this lake: pid {first.pid} on " in hasty.err
+        assert "--wait 6h" in hasty.err
         second = begin(*arguments)
         assert second.stderr is not None
         said = second.stderr.readline()
@@ -635,14 +661,12 @@ def test_a_build_goes_on_beside_a_run_that_waits(
 
 
 def test_what_a_killed_job_brought_in_is_reported_and_judged_by_the_next(
-    tracelake: Command, archive: Path, lake: Path, tmp_path: Path
+    tracelake: Command, archive: Path, begun: Lake, tmp_path: Path
 ) -> None:
-    summary = tmp_path / "summary.json"
+    lake, summary = begun.root, tmp_path / "summary.json"
     named = ("--report", tmp_path / "page.html", "--summary", summary)
     asked = ("--since", "24h", "--fail-on", "incomplete", "--wait", "0s")
     arguments = ("run", archive, "--lake", lake, *named, *asked)
-    job(archive, "first", TODAY)
-    assert tracelake(*arguments).code == 0
     job(archive, "late", LONG_AGO, world=2, lines="rank:0:broken\n")
     with no_builds(lake):
         killed = begin(*arguments)
@@ -652,7 +676,7 @@ def test_what_a_killed_job_brought_in_is_reported_and_judged_by_the_next(
     again = tracelake(*arguments)
     late = runs_of(lake)["late"]
     assert again.code == 3
-    assert "2 runs: 2 unchanged" in again.err
+    assert "1 run: 1 unchanged" in again.err
     assert "more bad lines" in again.err
     assert f"incomplete: 1 run\n    {late}" in again.err
     assert account(summary)["late"] == [late]

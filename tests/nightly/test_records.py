@@ -6,6 +6,8 @@ import errno
 import json
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any, NoReturn
 import pytest
 
 from tests.conftest import Command
+from tests.lakes import Template
 from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan, write
 from tracelake.base.console_json import JsonConsole
@@ -24,10 +27,26 @@ from tracelake.lake.run_records import add_record, records_file, records_table
 from tracelake.models import build, describe
 from tracelake.warehouse import open_warehouse
 
+TRACELAKE = Path(sys.executable).with_name("tracelake")
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("archive"), {"one.txt": plan(3), "notes.md": "no trace\n"})
+
+
+@pytest.fixture(scope="module")
+def made(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Template:
+    """A lake with the records of an ingest and a build."""
+    lake = tmp_path_factory.mktemp("made") / "lake"
+    for words in (["ingest", archive], ["build"]):
+        subprocess.run([TRACELAKE, *words, "--lake", lake], check=True, capture_output=True)
+    return Template.of(Lake.open(lake))
+
 
 @pytest.fixture
-def archive(tmp_path: Path) -> Path:
-    return write(tmp_path / "archive", {"one.txt": plan(3), "notes.md": "no trace\n"})
+def lake(made: Template) -> Path:
+    return made.again().root
 
 
 def recorded(lake: Path, columns: str = "*") -> list[dict[str, Any]]:
@@ -67,11 +86,8 @@ def test_a_command_records_what_it_did(archive: Path, tmp_path: Path, tracelake:
 
 @pytest.mark.parametrize("name", ["ingest", "build", "report", "drop", "gc"])
 def test_every_command_that_works_on_a_lake_is_recorded(
-    archive: Path, tmp_path: Path, tracelake: Command, name: str
+    archive: Path, lake: Path, tmp_path: Path, tracelake: Command, name: str
 ) -> None:
-    lake = tmp_path / "lake"
-    tracelake("ingest", archive, "--lake", lake)
-    tracelake("build", "--lake", lake)
     (run_id,) = Lake.open(lake).snapshot().runs
     given: dict[str, list[str | Path]] = {
         "ingest": [archive],
@@ -83,13 +99,10 @@ def test_every_command_that_works_on_a_lake_is_recorded(
 
 
 def test_a_command_that_only_looks_leaves_nothing(
-    archive: Path, tmp_path: Path, tracelake: Command
+    archive: Path, lake: Path, tmp_path: Path, tracelake: Command
 ) -> None:
-    lake = tmp_path / "lake"
-    tracelake("ingest", archive, "--lake", lake, "--dry-run")
-    assert not lake.exists()
-    tracelake("ingest", archive, "--lake", lake)
-    tracelake("build", "--lake", lake)
+    tracelake("ingest", archive, "--lake", tmp_path / "lake", "--dry-run")
+    assert not (tmp_path / "lake").exists()
     for words in (["gc", "--dry-run"], ["query", "SELECT 1"], ["check"], ["runs"]):
         assert tracelake(*words, "--lake", lake).code == 0
     assert len(recorded(lake)) == 2
@@ -104,7 +117,7 @@ def test_a_command_that_only_looks_leaves_nothing(
     ],
 )
 def test_a_command_that_fails_is_recorded(
-    archive: Path,
+    lake: Path,
     tmp_path: Path,
     tracelake: Command,
     monkeypatch: pytest.MonkeyPatch,
@@ -112,8 +125,6 @@ def test_a_command_that_fails_is_recorded(
     code: int,
     told: str,
 ) -> None:
-    lake = tmp_path / "lake"
-    tracelake("run", archive, "--lake", lake)
     monkeypatch.setattr("tracelake.output.html.write_report", raiser(error))
     assert tracelake("report", "-o", tmp_path / "x.html", "--lake", lake).code == code
     last = recorded(lake, "started, command, exit_code, error")[-1]
@@ -122,10 +133,8 @@ def test_a_command_that_fails_is_recorded(
 
 
 def test_an_interrupted_command_is_recorded(
-    archive: Path, tmp_path: Path, tracelake: Command, monkeypatch: pytest.MonkeyPatch
+    lake: Path, tmp_path: Path, tracelake: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = tmp_path / "lake"
-    tracelake("run", archive, "--lake", lake)
     with monkeypatch.context() as patched:
 
         def stop(*_: object, **__: object) -> None:
