@@ -19,6 +19,7 @@ from typing import Any, NoReturn, TextIO
 import pytest
 
 from tests.conftest import Command
+from tests.lakes import ingest_and_build
 from tests.traces import plan, trace, trace_name, write
 from tracelake.base import console
 from tracelake.base.console import Console, IngestBar
@@ -179,17 +180,22 @@ def closed() -> Iterator[TextIO]:
         yield pipe
 
 
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("console")
+    archive = write(folder / "in", {trace_name(0, world=1): trace(0)})
+    return ingest_and_build(archive, folder / "lake").root
+
+
 @pytest.mark.parametrize("arguments", [["describe"], ["show", "latest"], ["show", "-h"], ["-h"]])
 def test_a_reader_that_has_enough_ends_the_command_quietly(
-    tracelake: Command, closed: TextIO, tmp_path: Path, arguments: list[str]
+    lake: Path, closed: TextIO, arguments: list[str]
 ) -> None:
-    archive = write(tmp_path / "in", {trace_name(0, world=1): trace(0)})
-    assert tracelake("run", archive, "--lake", tmp_path / "lake").code == 0
     done = subprocess.run(
         [TRACELAKE, *arguments],
         stdout=closed,
         stderr=subprocess.PIPE,
-        env={**os.environ, "TRACELAKE_LAKE": str(tmp_path / "lake")},
+        env={**os.environ, "TRACELAKE_LAKE": str(lake)},
         text=True,
         check=False,
     )

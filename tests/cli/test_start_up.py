@@ -7,6 +7,7 @@ import json
 import os
 import pwd
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -136,31 +137,41 @@ def run_kernel(cache: Path) -> list[str]:
     return python(KERNEL, environment={"NUMBA_CACHE_DIR": str(cache)}).stdout.splitlines()
 
 
-def test_compiled_code_is_kept_for_the_next_process(tmp_path: Path) -> None:
-    assert run_kernel(tmp_path) == [COMPILING, "3 4 3.5"]
-    assert run_kernel(tmp_path) == ["3 4 3.5"]
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a process leaves that had to compile."""
+    folder = tmp_path_factory.mktemp("compiled")
+    assert run_kernel(folder) == [COMPILING, "3 4 3.5"]
+    return folder
 
 
-def test_damaged_code_is_compiled_again_and_put_right(tmp_path: Path) -> None:
-    run_kernel(tmp_path)
-    short, changed = sorted(tmp_path.glob("kernels-*/*added-*"))
+@pytest.fixture
+def cache(compiled: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(compiled, tmp_path / "cache")
+
+
+def test_compiled_code_is_kept_for_the_next_process(cache: Path) -> None:
+    assert run_kernel(cache) == ["3 4 3.5"]
+
+
+def test_damaged_code_is_compiled_again_and_put_right(cache: Path) -> None:
+    short, changed = sorted(cache.glob("kernels-*/*added-*"))
     short.write_bytes(short.read_bytes()[:1000])
     content = bytearray(changed.read_bytes())
     content[len(content) // 2] ^= 1
     changed.write_bytes(content)
-    assert run_kernel(tmp_path) == [COMPILING, "3 4 3.5"]
-    assert run_kernel(tmp_path) == ["3 4 3.5"]
+    assert run_kernel(cache) == [COMPILING, "3 4 3.5"]
+    assert run_kernel(cache) == ["3 4 3.5"]
 
 
-def test_code_that_needs_what_this_process_lacks_is_compiled_again(tmp_path: Path) -> None:
-    run_kernel(tmp_path)
-    for path in tmp_path.glob("kernels-*/*added-*"):
+def test_code_that_needs_what_this_process_lacks_is_compiled_again(cache: Path) -> None:
+    for path in cache.glob("kernels-*/*added-*"):
         code = (
             ObjectCode.unpacked(path.read_bytes()[32:])._replace(needs=("numba_of_old",)).packed()
         )
         path.write_bytes(hashlib.sha256(code).digest() + code)
-    assert run_kernel(tmp_path) == [COMPILING, "3 4 3.5"]
-    assert run_kernel(tmp_path) == ["3 4 3.5"]
+    assert run_kernel(cache) == [COMPILING, "3 4 3.5"]
+    assert run_kernel(cache) == ["3 4 3.5"]
 
 
 # Every kind of argument, and what a kernel ends with: the second process runs kept code.
