@@ -13,8 +13,10 @@ import pytest
 
 from tests.corpus import NO_CORPUS, NO_FIELD, corpus_folder, field_folder
 from tests.lakes import ingest_and_build, unchanged
+from tests.tiny_lakes import commit_run, log_run
 from tracelake.cli import main
 from tracelake.lake import Lake
+from tracelake.models import build
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLE = ROOT / "data" / "sample"
@@ -56,6 +58,16 @@ def field() -> Path:
 @pytest.fixture(scope="session")
 def sample() -> Path:
     return SAMPLE
+
+
+@pytest.fixture(scope="session")
+def log_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """A lake of the run `a`, a log of a few lines, for all that change no table of it."""
+    lake = Lake.create(tmp_path_factory.mktemp("log") / "lake")
+    commit_run(lake, "a", log_run())
+    build(lake)
+    with unchanged(lake.root):
+        yield lake
 
 
 @pytest.fixture(scope="session")

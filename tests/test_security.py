@@ -39,11 +39,8 @@ from tracelake.warehouse.statements import read_statements
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    lake = Lake.create(tmp_path_factory.mktemp("security") / "lake")
-    commit_run(lake, "a", log_run())
-    build(lake)
-    return lake
+def lake(log_lake: Lake) -> Lake:
+    return log_lake
 
 
 def ask(lake: Lake, sql: str) -> list[dict[str, object]]:

@@ -12,21 +12,16 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Command
-from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan
 from tracelake.lake import Lake
-from tracelake.models import build
 
 PROGRAM = str(Path(sys.executable).with_name("tracelake"))
 DEEP = "SELECT * FROM (" * 3000 + "SELECT 1" + ")" * 3000
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    lake = Lake.create(tmp_path_factory.mktemp("refusals") / "lake")
-    commit_run(lake, "a", log_run())
-    build(lake)
-    return lake
+def lake(log_lake: Lake) -> Lake:
+    return log_lake
 
 
 def shell(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -10,20 +10,15 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Command
-from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan
 from tracelake.lake import Lake
-from tracelake.models import build
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    lake = Lake.create(tmp_path_factory.mktemp("outputs") / "lake")
-    commit_run(lake, "a", log_run())
-    build(lake)
-    return lake
+def lake(log_lake: Lake) -> Lake:
+    return log_lake
 
 
 WRITERS = pytest.mark.parametrize(
