@@ -36,6 +36,12 @@ class PipeTable:
                 raise ValueError(f"{len(row)} cells under {len(header)} columns: {line}")
         return cls(header, tuple(rows))
 
+    def of(self, prefix: str) -> PipeTable:
+        """The table with a prefix before every run's name."""
+        at = self.header.index("run_id")
+        rows = ((*row[:at], f"{prefix}{row[at]}", *row[at + 1 :]) for row in self.rows)
+        return PipeTable(self.header, tuple(rows))
+
 
 @dataclass(frozen=True)
 class Case:
@@ -49,6 +55,11 @@ class Case:
     @property
     def model(self) -> str:
         return self.path.parent.name
+
+    @property
+    def prefix(self) -> str:
+        """What tells its runs from those of other cases."""
+        return f"{self.model}/{self.path.stem}/"
 
     @classmethod
     def read(cls, path: Path) -> Case:
@@ -65,23 +76,35 @@ def cases() -> Iterator[Case]:
 
 
 @contextmanager
-def empty_tables(catalog: Catalog) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection for cases, which leave it as it is."""
+def computed(cases: Sequence[Case], catalog: Catalog) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection with the models per run of all cases, whose runs have the case in their names.
+
+    DuckDB plans a model in milliseconds whatever its rows, and no run sees another.
+    """
     with connect() as con:
         con.execute(catalog.macros)
         create_empty_tables(con)
+        for case in cases:
+            for name, given in case.inputs.items():
+                insert(con, name, given.of(case.prefix))
+        for model in catalog.per_run:
+            compute(con, model)
         yield con
 
 
-def compute_case(
-    case: Case, catalog: Catalog, con: duckdb.DuckDBPyConnection
-) -> list[tuple[Any, ...]]:
+def rows_of(case: Case, catalog: Catalog, con: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
     """Rows of the case's model, in the columns the case names, by the model's grain."""
+    fleet = [model for model in catalog.upstream([case.model]) if model.fleet]
+    read = {case.model}.union(*(catalog.inputs[model.name] for model in fleet))
     con.execute("BEGIN")
     try:
-        for name, given in case.inputs.items():
-            insert(con, name, given)
-        for model in catalog.upstream([case.model]):
+        for name in read - {model.name for model in fleet}:
+            con.execute(
+                f"CREATE OR REPLACE TABLE {name} AS SELECT * REPLACE (substr(run_id, $2) AS run_id)"
+                f" FROM {name} WHERE starts_with(run_id, $1)",
+                [case.prefix, len(case.prefix) + 1],
+            )
+        for model in fleet:
             compute(con, model)
         shown = ", ".join(f'"{name}"' for name in case.expected.header)
         keys = ", ".join(f'"{name}"' for name in catalog.models[case.model].grain)

@@ -10,10 +10,10 @@ import pytest
 from tests.model_cases import (
     Case,
     cases,
-    compute_case,
+    computed,
     differences,
-    empty_tables,
     expected_rows,
+    rows_of,
 )
 from tracelake.models import catalog
 
@@ -22,13 +22,13 @@ CASES = list(cases())
 
 @pytest.fixture(scope="module")
 def con() -> Iterator[duckdb.DuckDBPyConnection]:
-    with empty_tables(catalog()) as opened:
+    with computed(CASES, catalog()) as opened:
         yield opened
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.model}/{case.path.stem}")
 def test_case(case: Case, con: duckdb.DuckDBPyConnection) -> None:
-    found = differences(compute_case(case, catalog(), con), expected_rows(case, catalog(), con))
+    found = differences(rows_of(case, catalog(), con), expected_rows(case, catalog(), con))
     assert not found, f"{case.doc}\n{found}"
 
 
