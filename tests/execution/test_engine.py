@@ -163,7 +163,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(
         folder,
         {
-            **{f"plans/plan{n}.txt": workload(3 + n, name=f"p{n}_") for n in range(30)},
+            **{f"plans/plan{n}.txt": workload(3 + n, name=f"p{n}_") for n in range(12)},
             "more/plan.txt.gz": gzip.compress(workload(70).encode()),
             "more/bad.txt": workload(5, name="bad") + "what is this\n",
             "more/cut.txt.gz": gzip.compress(workload(900, name="cut").encode())[:-40],
@@ -251,7 +251,7 @@ def test_workers_that_share_nothing_but_a_store_make_that_lake_too(
     tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(model_batches, "_BATCH_BYTES", 10_000)
+    monkeypatch.setattr(model_batches, "_BATCH_BYTES", 50_000)
     store.make_bucket("shared")
     some = archive / "more"
     names = {p.relative_to(some).as_posix(): p for p in some.rglob("*") if p.is_file()}
@@ -334,7 +334,7 @@ def test_workers_compute_the_warehouse_that_threads_compute(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(model_batches, "_BATCH_BYTES", 100_000)  # several, some of many runs
+    monkeypatch.setattr(model_batches, "_BATCH_BYTES", 300_000)  # several, some of many runs
     lakes = [Path(shutil.copytree(local[0], tmp_path / name)) for name in ("threads", "workers")]
     said: list[str] = []
     kill(ONCE_IN_BUILD)

@@ -14,7 +14,7 @@ import duckdb
 import pytest
 
 from tests.conftest import Command
-from tests.lakes import Template
+from tests.lakes import Template, ingest_and_build
 from tests.tiny_lakes import OPTIONS, Rows, commit_run, drop_run, log_run, source_record
 from tests.traces import plan, write
 from tracelake.base.errors import ContractError, LakeError
@@ -31,6 +31,7 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> tuple[Template, Templ
     made = [Lake.create(tmp_path_factory.mktemp("check") / "lake") for _ in range(2)]
     for lake in made:
         commit_run(lake, "a", log_run(rejected=2))
+        commit_run(lake, "t", traced(op(1, 0, 50), op(2, 50, 100)))
     build(made[1])
     return Template.of(made[0]), Template.of(made[1])
 
@@ -136,12 +137,24 @@ BROKEN: dict[str, tuple[Rows, str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("rows", "check", "severity"), BROKEN.values(), ids=BROKEN.keys())
-def test_broken_rows_are_found(tmp_path: Path, rows: Rows, check: str, severity: str) -> None:
-    lake = Lake.create(tmp_path / "lake")
-    commit_run(lake, "a", rows)
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> list[Finding]:
+    """What is found in a lake with all of them, each in a run of its name."""
+    lake = Lake.create(tmp_path_factory.mktemp("broken") / "lake")
+    for run_id, (rows, _, _) in BROKEN.items():
+        commit_run(lake, run_id, rows)
     build(lake)
-    assert (check, severity) in named(check_lake(lake))
+    return check_lake(lake)
+
+
+@pytest.mark.parametrize("run_id", BROKEN)
+def test_broken_rows_are_found(run_id: str, broken: list[Finding]) -> None:
+    _, check, severity = BROKEN[run_id]
+    assert [
+        found.check
+        for found in broken
+        if found.severity == severity and f"run_id={run_id}," in found.message
+    ] == [check]
 
 
 def edit_warehouse(lake: Lake, name: str, sql: str) -> None:
@@ -157,13 +170,10 @@ def edit_warehouse(lake: Lake, name: str, sql: str) -> None:
     lake.warehouse.chmod(0o444)
 
 
-def test_figures_that_do_not_add_up_are_found(lake: Lake) -> None:
-    commit_run(lake, "t", traced(op(1, 0, 50), op(2, 50, 100)))
-    build(lake)
-    assert named(check_lake(lake)) == set()
-    edit_warehouse(lake, "rank_bubbles", "UPDATE warehouse.rank_bubbles SET gap_ns = gap_ns + 1")
-    assert named(check_lake(lake)) == {("windows_close", "error")}
-    assert named(check_incremental(lake)) == {("incremental", "error")}
+def test_figures_that_do_not_add_up_are_found(built: Lake) -> None:
+    edit_warehouse(built, "rank_bubbles", "UPDATE warehouse.rank_bubbles SET gap_ns = gap_ns + 1")
+    assert named(check_lake(built)) == {("windows_close", "error")}
+    assert named(check_incremental(built)) == {("incremental", "error")}
 
 
 def test_how_large_tables_are_read_does_not_show(
@@ -180,7 +190,7 @@ def test_how_large_tables_are_read_does_not_show(
 
 
 def test_reasons_come_from_a_closed_list(built: Lake) -> None:
-    changed = "UPDATE warehouse.step_stats SET reason = 'because' WHERE step = 1"
+    changed = "UPDATE warehouse.step_stats SET reason = 'because' WHERE run_id = 'a' AND step = 1"
     edit_warehouse(built, "step_stats", changed)
     (finding,) = check_lake(built)
     assert (finding.check, finding.rows) == ("reasons_known", 1)
@@ -223,8 +233,7 @@ def test_a_quick_check_reads_no_part_whole(built: Lake) -> None:
 
 def test_what_a_check_says_mends_harmed_parts(tmp_path: Path, tracelake: Command) -> None:
     archive, path = write(tmp_path / "archive", {"one.txt": plan()}), tmp_path / "lake"
-    assert tracelake("run", archive, "--lake", path).code == 0
-    lake = Lake.open(path)
+    lake = ingest_and_build(archive, path)
     lose(path / lake.snapshot().parts("workload_passes")[0])
     result = tracelake("check", "--lake", path, "--format", "ndjson")
     assert result.code == 5
