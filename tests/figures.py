@@ -28,12 +28,12 @@ FIGURES = {
 }
 
 
-def unexplained(con: duckdb.DuckDBPyConnection) -> dict[str, int]:
+def unexplained(con: duckdb.DuckDBPyConnection, runs: str = "true") -> dict[str, int]:
     """Rows without a figure and without a reason, by figure, where there are any."""
     found = {}
     for (model, reason), figures in FIGURES.items():
         for figure in figures:
-            where = f"{figure} IS NULL AND {reason} IS NULL"
+            where = f"{figure} IS NULL AND {reason} IS NULL AND {runs}"
             row = con.execute(f"SELECT count(*) FROM {model} WHERE {where}").fetchone()
             if row and row[0]:
                 found[f"{model}.{figure}"] = row[0]

@@ -18,7 +18,7 @@ from tracelake.models import Catalog, build, catalog, load
 from tracelake.schema.tables import tables
 
 COUNTED = "(SELECT count(*) FROM range(params * {}) AS t(n) WHERE n % 7 = 3)"
-SLOW = COUNTED.format(10_000_000)
+SLOW = COUNTED.format(3_000_000)
 ENDLESS = COUNTED.format(10**15)
 FAILING = "CASE WHEN params = 13 THEN error('it cannot be') END"
 
@@ -42,7 +42,7 @@ def test_models_at_once_give_what_one_after_the_other_gives(tmp_path: Path) -> N
     run_ingest(ROOT / "data" / "sample", tmp_path / "lake")
     lake = Lake.open(tmp_path / "lake")
     found = []
-    for threads in (1, 2, 5):
+    for threads in (1, 5):
         build(lake, full=True, threads=threads)
         with duckdb.connect(str(lake.warehouse), read_only=True) as con:
             relations = {*catalog().public, *tables()}
@@ -50,7 +50,6 @@ def test_models_at_once_give_what_one_after_the_other_gives(tmp_path: Path) -> N
                 {name: con.execute(f"FROM {name} ORDER BY ALL").fetchall() for name in relations}
             )
     assert found[1] == found[0]
-    assert found[2] == found[0]
     assert len([rows for rows in found[0].values() if rows]) > 40
 
 
@@ -71,10 +70,10 @@ def test_models_are_stopped_with_the_build(tmp_path: Path) -> None:
     models = models_of(tmp_path / "sql", a="run_id = 'x'", b=f"params + {ENDLESS}", c="params")
     lake = Lake.create(tmp_path / "lake")
     commit_run(lake, "r", log_run(params=1))
-    threading.Timer(1, _thread.interrupt_main).start()
+    threading.Timer(0.5, _thread.interrupt_main).start()
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         build(lake, threads=2, models=models)
-    assert 1 <= time.monotonic() - started < 30
+    assert 0.5 <= time.monotonic() - started < 30
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("models")]
     assert not lake.warehouse.exists()

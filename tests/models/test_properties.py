@@ -28,7 +28,7 @@ from tracelake.synth.spec import NS_PER_TICK, TICKS_PER_MS, Spec
 from tracelake.warehouse import open_warehouse
 from tracelake.warehouse.check import check_incremental, check_lake
 
-SPECS = {seed: random_spec(seed) for seed in range(30)}
+SPECS = {seed: random_spec(seed) for seed in range(16)}
 PARTS = (
     *("window_ns", "compute_ns", "data_ns", "in_op_comm_ns", "p2p_recv_ns", "p2p_send_ns"),
     *("finalize_ns", "other_step_ns", "gap_ns"),
@@ -94,7 +94,7 @@ def every(_: Spec) -> bool:
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Job]:
-    """All jobs, in one lake that grows and is built as it does; a full build gives the same."""
+    """All jobs, in one lake that is built, grows and is built again; a full build is the same."""
     folder = tmp_path_factory.mktemp("properties")
     answers = {}
     # The number of model chunks is in no trace: it is given, to one ingest at a time.
@@ -104,7 +104,9 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Job]:
             (answers[seed],) = write_archive(archive / str(seed), SPECS[seed])["runs"]
         run_ingest(archive, folder / "lake", given={"vpp": vpp})
         lake = Lake.open(folder / "lake")
-        build(lake)
+        if vpp == 1:
+            build(lake)
+    build(lake)
     assert check_lake(lake) == []
     assert check_incremental(lake) == []
     con = open_warehouse(lake)

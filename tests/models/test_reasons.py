@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import duckdb
 import pytest
 
 from tests.figures import FIGURES, unexplained
 from tests.model_cases import PipeTable, insert
-from tracelake.models import catalog, connect, create_empty_tables
-from tracelake.models import compute as compute_model
+from tracelake.models import catalog, compute, connect, create_empty_tables
 
 RUNS = """
 run_id | format     | simulated | world_size | tp | pp | dp | micro_batches | vpp
@@ -48,50 +50,48 @@ def trace(
     return "\n".join([head, *ops]), "\n".join([comm_head, *comms])
 
 
-@pytest.mark.parametrize(
-    ("shape", "runs"),
-    [
-        ({"length": 0}, {"batches": 2}),
-        ({"length": 0, "steps": 1}, {"batches": 2}),
-        ({"length": 0}, {"batches": "NULL"}),
-        ({"length": 0}, {"pp": "NULL", "world": "NULL"}),
-        ({}, {"batches": 2}),
-        ({"steps": 1}, {"batches": "NULL"}),
-        ({}, {"pp": 4}),
-        ({}, {"world": 8}),
-        ({"ranks": 1, "pp": 1}, {"world": 1, "pp": 1}),
-        ({"ranks": 3, "pp": 3}, {"world": 4}),
-    ],
-)
-def test_a_figure_that_is_null_has_a_reason(
-    shape: dict[str, int], runs: dict[str, int | str]
-) -> None:
-    ops, comms = trace(**shape)
-    sizes = {"world": 4, "pp": 2, "batches": 2} | runs
+CASES: list[tuple[dict[str, int], dict[str, int | str]]] = [
+    ({"length": 0}, {"batches": 2}),
+    ({"length": 0, "steps": 1}, {"batches": 2}),
+    ({"length": 0}, {"batches": "NULL"}),
+    ({"length": 0}, {"pp": "NULL", "world": "NULL"}),
+    ({}, {"batches": 2}),
+    ({"steps": 1}, {"batches": "NULL"}),
+    ({}, {"pp": 4}),
+    ({}, {"world": 8}),
+    ({"ranks": 1, "pp": 1}, {"world": 1, "pp": 1}),
+    ({"ranks": 3, "pp": 3}, {"world": 4}),
+]
+
+
+@pytest.fixture(scope="module")
+def con() -> Iterator[duckdb.DuckDBPyConnection]:
+    """Models of all cases, which are runs with the numbers of the cases as their names."""
     with connect() as con:
         con.execute(catalog().macros)
         create_empty_tables(con)
-        for table, text in (("runs", RUNS.format(**sizes)), ("ops", ops), ("comms", comms)):
-            insert(con, table, PipeTable.parse(text))
+        for number, (shape, runs) in enumerate(CASES):
+            ops, comms = trace(**shape)
+            sizes = {"world": 4, "pp": 2, "batches": 2} | runs
+            for table, text in (("runs", RUNS.format(**sizes)), ("ops", ops), ("comms", comms)):
+                insert(con, table, PipeTable.parse(text).of(str(number)))
         wanted = sorted({model for model, _ in FIGURES} | {"coverage"})
         for model in catalog().upstream(wanted):
-            compute_model(con, model)
-        assert unexplained(con) == {}
+            compute(con, model)
+        yield con
 
 
-def test_what_takes_no_time_is_below_the_clocks_resolution() -> None:
-    ops, comms = trace(length=0)
-    with connect() as con:
-        con.execute(catalog().macros)
-        create_empty_tables(con)
-        sizes = {"world": 4, "pp": 2, "batches": 2}
-        for table, text in (("runs", RUNS.format(**sizes)), ("ops", ops), ("comms", comms)):
-            insert(con, table, PipeTable.parse(text))
-        for model in catalog().upstream(["step_stats", "stage_balance", "straggler_ranks"]):
-            compute_model(con, model)
-        for sql in (
-            "SELECT DISTINCT stages_reason FROM step_stats",
-            "SELECT DISTINCT reason FROM stage_balance",
-            "SELECT DISTINCT reason FROM straggler_ranks",
-        ):
-            assert con.execute(sql).fetchall() == [("below_clock_resolution",)], sql
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_a_figure_that_is_null_has_a_reason(number: int, con: duckdb.DuckDBPyConnection) -> None:
+    assert con.execute(f"FROM step_stats WHERE run_id = '{number}r'").fetchall()
+    assert unexplained(con, f"run_id = '{number}r'") == {}
+
+
+def test_what_takes_no_time_is_below_the_clocks_resolution(con: duckdb.DuckDBPyConnection) -> None:
+    for column, model in (
+        ("stages_reason", "step_stats"),
+        ("reason", "stage_balance"),
+        ("reason", "straggler_ranks"),
+    ):
+        found = con.execute(f"SELECT DISTINCT {column} FROM {model} WHERE run_id = '0r'")
+        assert found.fetchall() == [("below_clock_resolution",)], model

@@ -17,9 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import ROOT, Command
-from tests.lakes import ingest_and_build
+from tests.lakes import ingest_and_build, run_ingest
 from tests.reference.straggler_analysis import Layout, trace
 from tracelake.base.errors import ContractError
+from tracelake.lake import Lake
 from tracelake.models import build, load
 from tracelake.models.replay.graph import Graph
 from tracelake.synth.archive import write_archive
@@ -212,8 +213,9 @@ def test_batches_of_runs_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyP
     layout = Layout(dp=4)
     pq.write_table(trace(layout), tmp_path / "in" / "trace-X.parquet")
     (tmp_path / "in" / "meta-X.yaml").write_text(layout.meta())
-    monkeypatch.setattr("tracelake.models.batches._BATCH_BYTES", 1)
-    lake = ingest_and_build(tmp_path / "in", tmp_path / "lake")
+    with monkeypatch.context() as alone:
+        alone.setattr("tracelake.models.batches._BATCH_BYTES", 1)
+        lake = ingest_and_build(tmp_path / "in", tmp_path / "lake")
     with duckdb.connect(str(lake.warehouse), read_only=True) as con:
         assert con.execute("SELECT count(s_peer) FROM whatif_runs").fetchone() == (3,)
     assert check_incremental(lake) == []
@@ -223,7 +225,8 @@ def test_threads_do_not_show(tmp_path: Path) -> None:
     """Steps that are replayed at once give what they give one after the other."""
     spec = replace(generated(1), steps=3, slow_rank=0, slow_factor=2.0)
     write_archive(tmp_path / "in", spec)
-    lake = ingest_and_build(tmp_path / "in", tmp_path / "lake")
+    run_ingest(tmp_path / "in", tmp_path / "lake")
+    lake = Lake.open(tmp_path / "lake")
     found = []
     for threads in (1, 4):
         build(lake, full=True, threads=threads)

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import ROOT, Command
+from tests.lakes import Template
 from tests.tiny_lakes import commit_run, log_run
 from tracelake.base.errors import LakeError, TracelakeError, UsageError
 from tracelake.base.signals import listening
@@ -36,6 +37,20 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     commit_run(made, "007", log_run(rejected=1))
     build(made)
     return made
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
+    made = Lake.create(tmp_path_factory.mktemp("own") / "lake")
+    commit_run(made, "a", log_run(steps=3))
+    build(made)
+    return Template.of(made)
+
+
+@pytest.fixture
+def own(template: Template) -> Lake:
+    """A lake that a test may change."""
+    return template.again()
 
 
 def rows(lake: Lake, sql: str) -> list[dict[str, object]]:
@@ -158,11 +173,9 @@ def test_the_connection_cannot_be_opened_up(lake: Lake) -> None:
             con.execute("DELETE FROM run_summary")
 
 
-def test_what_memory_does_not_take_goes_into_the_lake_and_away_again(tmp_path: Path) -> None:
-    lake = Lake.create(tmp_path / "lake")
-    build(lake)
-    folders = lake.root / "_staging"
-    with open_warehouse(lake) as con:
+def test_what_memory_does_not_take_goes_into_the_lake_and_away_again(own: Lake) -> None:
+    folders = own.root / "_staging"
+    with open_warehouse(own) as con:
         (spill,) = con.execute("SELECT current_setting('temp_directory')").fetchone() or ("",)
         assert Path(str(spill)).parent == folders
         assert Path(str(spill)).stat().st_mode & 0o077 == 0
@@ -170,14 +183,12 @@ def test_what_memory_does_not_take_goes_into_the_lake_and_away_again(tmp_path: P
     assert list(folders.iterdir()) == []
 
 
-def test_a_lake_that_cannot_be_written_is_queried(tmp_path: Path) -> None:
-    lake = Lake.create(tmp_path / "lake")
-    build(lake)
-    (lake.root / "_staging").rmdir()
-    (lake.root / "_staging").touch()
-    with open_warehouse(lake) as con:
+def test_a_lake_that_cannot_be_written_is_queried(own: Lake) -> None:
+    (own.root / "_staging").rmdir()
+    (own.root / "_staging").touch()
+    with open_warehouse(own) as con:
         (spill,) = con.execute("SELECT current_setting('temp_directory')").fetchone() or ("",)
-        assert not Path(str(spill)).is_relative_to(lake.root)
+        assert not Path(str(spill)).is_relative_to(own.root)
         assert Path(str(spill)).stat().st_mode & 0o077 == 0
     del con
     assert not Path(str(spill)).exists()
@@ -205,11 +216,8 @@ def test_a_warehouse_of_another_version_says_build(tmp_path: Path) -> None:
         open_warehouse(lake)
 
 
-def test_a_moved_lake_is_read_at_its_new_place(tmp_path: Path) -> None:
-    lake = Lake.create(tmp_path / "old")
-    commit_run(lake, "a", log_run())
-    build(lake)
-    shutil.move(lake.root, tmp_path / "new")
+def test_a_moved_lake_is_read_at_its_new_place(own: Lake, tmp_path: Path) -> None:
+    shutil.move(own.root, tmp_path / "new")
     moved = Lake.open(tmp_path / "new")
     assert rows(moved, "SELECT run_id FROM runs JOIN run_summary USING (run_id)") == [
         {"run_id": "a"}
@@ -217,56 +225,44 @@ def test_a_moved_lake_is_read_at_its_new_place(tmp_path: Path) -> None:
     assert rows(moved, "SELECT count(*) AS n FROM layer_times") == [{"n": 6}]
 
 
-def test_another_program_points_the_views_of_a_copied_lake(tmp_path: Path) -> None:
+def test_another_program_points_the_views_of_a_copied_lake(own: Lake, tmp_path: Path) -> None:
     """Any DuckDB, also where the first lake is gone."""
-    lake = Lake.create(tmp_path / "old")
-    commit_run(lake, "a", log_run())
-    build(lake)
-    shutil.move(lake.root, tmp_path / "it's new")
+    shutil.move(own.root, tmp_path / "it's new")
     with duckdb.connect() as con:
         con.execute(f"ATTACH '{tmp_path}/it''s new/warehouse.duckdb' AS w (READ_ONLY)")
-        with pytest.raises(duckdb.IOException, match=f"{tmp_path}/old/"):
+        with pytest.raises(duckdb.IOException, match=f"{own.root}/"):
             con.execute("FROM w.layer_times")
         con.execute(f"SET VARIABLE lake = '{tmp_path}/it''s new'")
         assert con.execute("SELECT count(*) FROM w.layer_times").fetchall() == [(6,)]
 
 
-def test_a_stale_warehouse_answers_from_what_it_was_built_from(tmp_path: Path) -> None:
-    lake = Lake.create(tmp_path / "lake")
-    commit_run(lake, "a", log_run(steps=3))
-    build(lake)
-    commit_run(lake, "a", log_run(steps=9))
-    commit_run(lake, "b", log_run())
+def test_a_stale_warehouse_answers_from_what_it_was_built_from(own: Lake) -> None:
+    commit_run(own, "a", log_run(steps=9))
+    commit_run(own, "b", log_run())
     both = (
         "SELECT max(t.step) AS last, any_value(s.steps) AS steps"
         " FROM layer_times t JOIN run_summary s USING (run_id)"
     )
-    assert rows(lake, both) == [{"last": 3, "steps": 3}]
+    assert rows(own, both) == [{"last": 3, "steps": 3}]
 
 
-def test_a_part_that_is_gone_says_build(tmp_path: Path) -> None:
-    lake = Lake.create(tmp_path / "lake")
-    commit_run(lake, "a", log_run())
-    build(lake)
-    (lake.root / lake.snapshot().parts("layer_times")[0]).unlink()
+def test_a_part_that_is_gone_says_build(own: Lake) -> None:
+    (own.root / own.snapshot().parts("layer_times")[0]).unlink()
     with pytest.raises(LakeError, match="layer_times"):
-        rows(lake, "FROM layer_times")
-    assert rows(lake, "SELECT run_id FROM run_summary") == [{"run_id": "a"}]
+        rows(own, "FROM layer_times")
+    assert rows(own, "SELECT run_id FROM run_summary") == [{"run_id": "a"}]
 
 
-def test_an_answer_that_has_begun_outlives_a_build(tmp_path: Path) -> None:
-    lake = Lake.create(tmp_path / "lake")
-    commit_run(lake, "a", log_run())
-    build(lake)
+def test_an_answer_that_has_begun_outlives_a_build(own: Lake) -> None:
     many = "SELECT run_id, count(*) OVER () AS n FROM run_summary, range(300000)"
-    (reader,) = run_query(lake, many)
+    (reader,) = run_query(own, many)
     first = reader.read_next_batch()
-    commit_run(lake, "b", log_run())
-    build(lake)
+    commit_run(own, "b", log_run())
+    build(own)
     rest = reader.read_all()
     assert first.num_rows + rest.num_rows == 300_000
     assert set(rest["run_id"].to_pylist()) == {"a"}
-    assert len(rows(lake, "FROM run_summary")) == 2
+    assert len(rows(own, "FROM run_summary")) == 2
 
 
 def test_a_warehouse_is_read_by_older_programs_than_the_one_that_wrote_it(lake: Lake) -> None:
@@ -587,12 +583,10 @@ def test_a_shell_that_cannot_read_the_warehouse_is_not_opened(lake: Lake, stub: 
     assert len((stub / "calls").read_text().splitlines()) == 1
 
 
-def test_a_shell_on_a_moved_lake_is_told_the_place(tmp_path: Path, stub: Path) -> None:
-    lake = Lake.create(tmp_path / "old")
-    missing = shell(stub, "--lake", lake.root)
+def test_a_shell_on_a_moved_lake_is_told_the_place(own: Lake, tmp_path: Path, stub: Path) -> None:
+    missing = shell(stub, "--lake", Lake.create(tmp_path / "old").root)
     assert (missing.returncode, "tracelake build" in missing.stderr) == (3, True)
-    build(lake)
-    shutil.move(lake.root, tmp_path / "new")
+    shutil.move(own.root, tmp_path / "new")
     assert shell(stub, "--lake", tmp_path / "new").returncode == 0
     (_, opened) = (stub / "calls").read_text().splitlines()
     assert opened.endswith(f" -cmd SET VARIABLE lake = '{tmp_path / 'new'}'")
