@@ -220,11 +220,78 @@ def test_one_truth_about_a_straggler(
     assert set(kinds.split(", ")) == {row["kind"] for row in evidence}
 
 
-def test_suspects_are_no_zero(tracelake: Command, tmp_path: Path) -> None:
-    lake = make(tmp_path / "lake", {"short": trace_run(slow=1.5, steps=1)})
-    (summary,) = ask(tracelake, lake, "FROM run_summary")
+def whole_host() -> Rows:
+    """Of four hosts of two ranks, one is slow."""
+    rows = trace_run(ranks=8)
+    slow = trace_run(ranks=8, slow=1.5, slow_rank=6)
+    slow_ops = {(o["rank"], o["seq"]): o for o in slow["ops"] if o["rank"] == 6}
+    ops = [
+        {**slow_ops[6, op["seq"]], "rank": op["rank"]} if op["rank"] in {6, 7} else op
+        for op in rows["ops"]
+    ]
+    for op in ops:
+        op["source_id"] = op["rank"]
+    sources = [
+        {**rows["sources"][0], "source_id": r, "path": f"{r}.txt", "host": f"node{r // 2}"}
+        for r in range(8)
+    ]
+    return {**rows, "ops": ops, "sources": sources, "comms": []}
+
+
+FAULTS = [
+    {"source_id": 0, "name": "truncated", "severity": "data_loss", "count": 3, "line": 7},
+    {"source_id": 0, "name": "crlf", "severity": "notice", "count": 9},
+]
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """Runs of jobs that have nothing to do with each other."""
+    stages = [(10, 10)] * 4 + [(10, 14)]
+    by_job: dict[str, dict[str, Rows]] = {
+        "short": {"short": trace_run(slow=1.5, steps=1)},
+        "stages": {
+            f"named{n}": pipelined(stage_ms=ms, run_date=day(n)) for n, ms in enumerate(stages)
+        },
+        "no hosts": {
+            f"unnamed{n}": pipelined(stage_ms=ms, host=False, run_date=day(n))
+            for n, ms in enumerate(stages)
+        },
+        "host": {"host": whole_host()},
+        "links": {"uneven_links": grouped([0.2, 0.2, 4.0, 0.2])},
+        "even links": {"even_links": grouped([0.2, 0.25, 0.2, 0.3])},
+        "data": {
+            "slow_data": pipelined(data_ms=40, host=False),
+            "fast_data": pipelined(data_ms=1, host=False),
+        },
+        "lossy": {"lossy": {**trace_run(), "faults": FAULTS}},
+        "partial": {
+            "bad": log_run(rejected=2, complete=True),
+            "partial": trace_run(complete=False, ranks_expected=6, world_size=6),
+            "played": trace_run(complete=False, simulated=True),
+        },
+        "splits": {
+            "one": pipelined(micro_batches=1),
+            "uneven": pipelined(stage_ms=(10, 16)),
+            "even": pipelined(),
+        },
+        "calm": {"calm": trace_run()},
+    }
+    runs = {run: rows for job in by_job.values() for run, rows in job.items()}
+    for job, its_runs in by_job.items():
+        for rows in its_runs.values():
+            rows["runs"][0]["config"] = job
+    return make(tmp_path_factory.mktemp("jobs") / "lake", runs)
+
+
+def findings_of(tracelake: Command, lake: Lake, *runs: str) -> list[Row]:
+    return ask(tracelake, lake, f"FROM findings WHERE list_contains({list(runs)}, run_id)")
+
+
+def test_suspects_are_no_zero(tracelake: Command, jobs: Lake) -> None:
+    (summary,) = ask(tracelake, jobs, "FROM run_summary WHERE run_id = 'short'")
     assert (summary["stragglers"], summary["suspects"]) == (0, 1)
-    (found,) = ask(tracelake, lake, "FROM findings")
+    (found,) = findings_of(tracelake, jobs, "short")
     assert (found["kind"], found["severity"]) == ("suspect", "warning")
     assert summary["time_lost_ms"] == pytest.approx(50)
     assert found["cost_gpu_hours"] == pytest.approx(summary["gpu_hours_lost"])
@@ -262,65 +329,33 @@ def test_an_incident_keeps_its_name_and_ends_after_three_good_runs(
     assert again[0]["incident"] == before["incident"]
 
 
-def test_a_stage_that_became_slow_is_named_with_its_host(
-    tracelake: Command, tmp_path: Path
-) -> None:
-    clean = {f"n{n}": pipelined(run_date=day(n)) for n in range(4)}
-    slow = pipelined(stage_ms=(10, 14), run_date=day(4))
-    lake = make(tmp_path / "lake", {**clean, "slow": slow})
-    (found,) = ask(tracelake, lake, "FROM findings WHERE kind = 'slow_stage'")
-    assert (found["run_id"], found["stage"], found["host"]) == ("slow", 1, "node1")
-    assert found["evidence"].startswith("stage 1 on host node1 took 42.00 ms per micro-batch")
-    assert found["cause"] == "node"
-    unnamed = {
-        run: pipelined(
-            stage_ms=(10, 14) if run == "slow" else (10, 10), host=False, run_date=day(n)
-        )
-        for n, run in enumerate(["n0", "n1", "n2", "n3", "slow"])
-    }
-    other = make(tmp_path / "other", unnamed)
-    (found,) = ask(tracelake, other, "FROM findings WHERE kind = 'slow_stage'")
-    assert (found["host"], found["cause"]) == (None, "stage")
+def test_a_stage_that_became_slow_is_named_with_its_host(tracelake: Command, jobs: Lake) -> None:
+    slow = "FROM findings WHERE kind = 'slow_stage' ORDER BY run_id"
+    named, unnamed = ask(tracelake, jobs, slow)
+    assert (named["run_id"], named["stage"], named["host"]) == ("named4", 1, "node1")
+    assert named["evidence"].startswith("stage 1 on host node1 took 42.00 ms per micro-batch")
+    assert named["cause"] == "node"
+    assert (unnamed["run_id"], unnamed["host"], unnamed["cause"]) == ("unnamed4", None, "stage")
 
 
-def test_a_whole_host_that_is_slow_is_one_finding(tracelake: Command, tmp_path: Path) -> None:
-    rows = trace_run(ranks=8)
-    slow = trace_run(ranks=8, slow=1.5, slow_rank=6)
-    slow_ops = {(o["rank"], o["seq"]): o for o in slow["ops"] if o["rank"] == 6}
-    ops = [
-        {**slow_ops[6, op["seq"]], "rank": op["rank"]} if op["rank"] in {6, 7} else op
-        for op in rows["ops"]
-    ]
-    for op in ops:
-        op["source_id"] = op["rank"]
-    sources = [
-        {**rows["sources"][0], "source_id": r, "path": f"{r}.txt", "host": f"node{r // 2}"}
-        for r in range(8)
-    ]
-    lake = make(tmp_path / "lake", {"run": {**rows, "ops": ops, "sources": sources, "comms": []}})
-    (node,) = ask(tracelake, lake, "FROM findings WHERE kind = 'slow_node'")
+def test_a_whole_host_that_is_slow_is_one_finding(tracelake: Command, jobs: Lake) -> None:
+    found = findings_of(tracelake, jobs, "host")
+    (node,) = (row for row in found if row["kind"] == "slow_node")
     assert (node["subject"], node["severity"]) == ("host node3", "critical")
-    ranks = ask(tracelake, lake, "SELECT rank, cause FROM findings WHERE kind = 'straggler'")
-    assert sorted((row["rank"], row["cause"]) for row in ranks) == [(6, "node"), (7, "node")]
+    ranks = [(row["rank"], row["cause"]) for row in found if row["kind"] == "straggler"]
+    assert sorted(ranks) == [(6, "node"), (7, "node")]
 
 
-def test_a_link_many_times_slower_than_its_like_is_named(
-    tracelake: Command, tmp_path: Path
-) -> None:
-    lake = make(tmp_path / "lake", {"run": grouped([0.2, 0.2, 4.0, 0.2])})
-    (found,) = ask(tracelake, lake, "FROM findings WHERE kind = 'slow_link'")
-    assert found["subject"] == "group tp 4-5"
+def test_a_link_many_times_slower_than_its_like_is_named(tracelake: Command, jobs: Lake) -> None:
+    (found,) = ask(tracelake, jobs, "FROM findings WHERE kind = 'slow_link'")
+    assert (found["run_id"], found["subject"]) == ("uneven_links", "group tp 4-5")
     assert found["evidence"].startswith("group tp 4-5: all_reduce of 8000000 bytes took 4.00 ms")
     assert "20.0 times as long" in found["evidence"]
-    even = make(tmp_path / "even", {"run": grouped([0.2, 0.25, 0.2, 0.3])})
-    assert ask(tracelake, even, "FROM findings WHERE kind = 'slow_link'") == []
 
 
-def test_waiting_for_data_is_a_finding_of_its_own(tracelake: Command, tmp_path: Path) -> None:
-    jobs = {run: pipelined(data_ms=ms, host=False) for run, ms in (("slow", 40), ("fast", 1))}
-    lake = make(tmp_path / "lake", jobs)
-    (found,) = ask(tracelake, lake, "FROM findings WHERE kind = 'data_loading'")
-    assert (found["run_id"], found["subject"], found["cause"]) == ("slow", "get_batch", "data")
+def test_waiting_for_data_is_a_finding_of_its_own(tracelake: Command, jobs: Lake) -> None:
+    (found,) = ask(tracelake, jobs, "FROM findings WHERE kind = 'data_loading'")
+    assert (found["run_id"], found["subject"], found["cause"]) == ("slow_data", "get_batch", "data")
     assert found["evidence"].startswith("get_batch: the job waited ")
 
 
@@ -354,58 +389,39 @@ def test_a_file_that_cannot_be_read_is_named_and_fails_the_gate(
     assert tracelake(*arguments).code == 0
 
 
-def test_lost_data_is_named_by_file(tracelake: Command, tmp_path: Path) -> None:
-    faults = [
-        {"source_id": 0, "name": "truncated", "severity": "data_loss", "count": 3, "line": 7},
-        {"source_id": 0, "name": "crlf", "severity": "notice", "count": 9},
-    ]
-    lake = make(tmp_path / "lake", {"lossy": {**trace_run(), "faults": faults}})
-    (found,) = ask(tracelake, lake, "FROM findings")
+def test_lost_data_is_named_by_file(tracelake: Command, jobs: Lake) -> None:
+    (found,) = findings_of(tracelake, jobs, "lossy")
     assert (found["kind"], found["gate"], found["subject"]) == ("unreadable", "faults", "t.txt")
     assert found["evidence"] == "t.txt: truncated, 3 times, first in line 7."
 
 
-def test_rejects_and_missing_ranks_are_findings(tracelake: Command, tmp_path: Path) -> None:
-    lake = make(
-        tmp_path / "lake",
-        {
-            "bad": log_run(rejected=2, complete=True),
-            "partial": trace_run(complete=False, ranks_expected=6, world_size=6),
-            "played": trace_run(complete=False, simulated=True),
-        },
+def test_rejects_and_missing_ranks_are_findings(tracelake: Command, jobs: Lake) -> None:
+    bad, partial = sorted(
+        findings_of(tracelake, jobs, "bad", "partial", "played"), key=lambda row: row["run_id"]
     )
-    found = {row["run_id"]: row for row in ask(tracelake, lake, "FROM findings")}
-    assert set(found) == {"bad", "partial"}
-    assert found["bad"]["kind"] == "rejects"
-    assert found["bad"]["evidence"].startswith("Lines rejected: 2 (")
-    assert found["partial"]["evidence"] == (
+    assert (bad["run_id"], bad["kind"]) == ("bad", "rejects")
+    assert bad["evidence"].startswith("Lines rejected: 2 (")
+    assert partial["run_id"] == "partial"
+    assert partial["evidence"] == (
         "The run is incomplete: 4 of 6 ranks were seen; missing: ranks 4-5."
     )
 
 
-def test_a_pipeline_with_few_micro_batches_is_said_to_gain(
-    tracelake: Command, tmp_path: Path
-) -> None:
-    even = pipelined(micro_batches=1)
-    lake = make(
-        tmp_path / "lake",
-        {"one": even, "uneven": pipelined(stage_ms=(10, 16)), "even": pipelined()},
-    )
-    found = {
-        (row["run_id"], row["kind"]): row for row in ask(tracelake, lake, "FROM opportunities")
-    }
+def test_a_pipeline_with_few_micro_batches_is_said_to_gain(tracelake: Command, jobs: Lake) -> None:
+    in_job = "run_id IN (SELECT run_id FROM runs WHERE config = 'splits')"
+    listed = ask(tracelake, jobs, f"FROM opportunities WHERE {in_job}")
+    found = {(row["run_id"], row["kind"]): row for row in listed}
     assert set(found) == {("one", "micro_batches"), ("uneven", "split")}
     # Two stages: 1 micro-batch leaves half idle, 4 a fifth; a sample then takes 5/8 of the time.
     assert found["one", "micro_batches"]["gain_ratio"] == pytest.approx(1 - 0.5 / 0.8)
     assert found["one", "micro_batches"]["confidence"] == "theory"
     # 5 stage times at 13 in place of 4 at 16 and one at 10 ms.
     assert found["uneven", "split"]["gain_ratio"] == pytest.approx(1 - 65 / 74)
-    shown = tracelake("show", "uneven", "--lake", lake.root).out
+    shown = tracelake("show", "uneven", "--lake", jobs.root).out
     assert "What would make it faster" in shown
     assert "Move work away from stage 1." in " ".join(shown.split())
 
 
-def test_nothing_wrong_is_said_in_so_many_words(tracelake: Command, tmp_path: Path) -> None:
-    lake = make(tmp_path / "lake", {"even": trace_run()})
-    assert ask(tracelake, lake, "FROM findings") == []
-    assert "No problems found" in tracelake("show", "even", "--lake", lake.root).out
+def test_nothing_wrong_is_said_in_so_many_words(tracelake: Command, jobs: Lake) -> None:
+    assert findings_of(tracelake, jobs, "calm") == []
+    assert "No problems found" in tracelake("show", "calm", "--lake", jobs.root).out
