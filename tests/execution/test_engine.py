@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import dask
 import duckdb
 import pytest
 from distributed import Client, LocalCluster
@@ -113,8 +114,13 @@ def address(
     store: ObjectStore,  # noqa: ARG001 - workers find it by their environment
     requests: Path,
 ) -> Iterator[str]:
-    """Scheduler of two worker processes; a job may be on four that die, as Dask has it."""
+    """Scheduler of two worker processes, which start quickly; a job may be on two that die."""
+    quick = {
+        "distributed.worker.multiprocessing-method": "forkserver",
+        "distributed.scheduler.allowed-failures": 1,
+    }
     with (
+        dask.config.set(quick),
         LocalCluster(
             n_workers=2,
             threads_per_worker=1,
@@ -438,7 +444,7 @@ def test_a_batch_that_kills_its_workers_costs_itself_and_the_next_run_repairs(
     result = tracelake(*words, "--engine", "dask", "--scheduler", address)
     assert result.code == 3
     assert re.search(r"error: \d+ runs? of \d+ inputs? could not be read, \S+ among", result.err)
-    assert "each of 4 workers that tried it died" in result.err
+    assert "each of 2 workers that tried it died" in result.err
     assert "continues where it was" in result.err
     there = Lake.open(lake).snapshot().runs
     assert victim not in there
