@@ -239,7 +239,7 @@ def test_too_many_bad_lines_end_with_3_and_keep_everything(
     sql = "SELECT line, text FROM rejects"
     kept = tracelake("query", sql, "--lake", tmp_path / "lake", "--format", "csv")
     assert kept.out == '"line","text"\n4,"rank:0:broken"\n'
-    allowed = tracelake("run", folder, "--lake", tmp_path / "lake", "--max-bad-ratio", "0.5")
+    allowed = tracelake("run", folder, "--lake", tmp_path / "other", "--max-bad-ratio", "0.5")
     assert allowed.code == 0
 
 

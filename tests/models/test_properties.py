@@ -28,7 +28,7 @@ from tracelake.synth.spec import NS_PER_TICK, TICKS_PER_MS, Spec
 from tracelake.warehouse import open_warehouse
 from tracelake.warehouse.check import check_incremental, check_lake
 
-SPECS = {seed: random_spec(seed) for seed in range(16)}
+SPECS = {seed: random_spec(seed) for seed in range(30)}
 PARTS = (
     *("window_ns", "compute_ns", "data_ns", "in_op_comm_ns", "p2p_recv_ns", "p2p_send_ns"),
     *("finalize_ns", "other_step_ns", "gap_ns"),
