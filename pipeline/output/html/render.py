@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +20,7 @@ from tracelake.output.html.content import Content
 from tracelake.output.html.palette import properties
 from tracelake.output.html.provenance import Source, source_of
 from tracelake.output.html.runs import BESIDE_BASELINE
+from tracelake.output.html.scripts import digest, packed
 from tracelake.output.html.sections import shapes
 from tracelake.output.html.shape import WINDOW_PARTS
 from tracelake.schema.tables import Column, reasons
@@ -59,8 +57,8 @@ def render_html(content: Content) -> str:
         open_runs=OPEN_RUNS,
         bodies=bodies,
         packed=sum(body.packed for body in bodies.values()),
-        chart_data=_packed(json.dumps(_drawable(content), allow_nan=False)) if drawn else "",
-        chart_library=_packed(library()) if drawn else "",
+        chart_data=packed(json.dumps(_drawable(content), allow_nan=False)) if drawn else "",
+        chart_library=library().packed if drawn else "",
         glossary=_glossary(),
         reasons=reasons(),
         light=properties(dark=False),
@@ -68,7 +66,7 @@ def render_html(content: Content) -> str:
         parts=list(WINDOW_PARTS.values()),
         style=(_FOLDER / "page.css").read_text(encoding="utf-8"),
         script=script,
-        script_hashes=[_digest(text) for text in ([script, library()] if drawn else [script])],
+        script_hashes=[digest(script), *([library().digest] if drawn else [])],
     )
 
 
@@ -99,7 +97,7 @@ def _bodies(content: Content, context: Mapping[str, object]) -> dict[str, _Body]
             cards=cards.get(run_id, []),
             coverage_title=_title("coverage"),
         )
-        found[run_id] = _Body(html, False) if run_id in plain else _Body(_packed(html), True)
+        found[run_id] = _Body(html, False) if run_id in plain else _Body(packed(html), True)
     return found
 
 
@@ -112,15 +110,6 @@ def _drawable(content: Content) -> dict[str, object]:
         "series": content.series,
         "shares": content.shares,
     }
-
-
-def _packed(text: str) -> str:
-    """Return text as the page's script unpacks it: gzip in base64, 10 to 50 % of its size."""
-    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
-
-
-def _digest(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _sources() -> dict[str, Source]:

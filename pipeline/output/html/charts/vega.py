@@ -11,7 +11,7 @@ import hashlib
 import json
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import vl_convert
 
@@ -19,11 +19,11 @@ from tracelake.base.disk_cache import DiskCache, places
 from tracelake.output.html.charts.kind import ROWS, Kind, Series
 from tracelake.output.html.charts.late_altair import alt
 from tracelake.output.html.palette import resolved, var
+from tracelake.output.html.scripts import digest, packed
 
 _WIDTH = 560
 _WIDE = 900
 _HEIGHT = 200
-_LIBRARY = "vega.js"
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 
@@ -138,14 +138,21 @@ def rows_of(series: Series) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in zip(*series.values(), strict=True)]
 
 
+class Library(NamedTuple):
+    """The script that draws specs, as `vegaEmbed`: compressed for the page, and its hash."""
+
+    packed: str
+    digest: str
+
+
 @functools.cache
-def library() -> str:
-    """Return the script that draws specs, as `vegaEmbed`. Cached on disk: bundling takes 2 s."""
+def library() -> Library:
+    """Return the script of the installed vl-convert; cached on disk, bundling it takes 2 s."""
     asked = f"{version('vl-convert-python')} {version('altair')} {_SNIPPET}"
     kept = DiskCache("vega", hashlib.sha256(asked.encode()).hexdigest()[:16], places())
-    return kept.made(_LIBRARY, _bundled).decode()
+    return Library(*json.loads(kept.made("library.json", _bundled)))
 
 
 def _bundled() -> bytes:
     script: str = vl_convert.javascript_bundle(_SNIPPET, vl_version=_vega_lite())
-    return script.encode()
+    return json.dumps([packed(script), digest(script)]).encode()
