@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable, Iterable
+import tempfile
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.lakes import run_ingest
 from tests.simulated_calls import simulated_calls
+from tests.traces import write
 from tracelake.lake import Lake
 from tracelake.models import build
 from tracelake.synth.archive import write_archive
@@ -22,23 +25,28 @@ Lost = Callable[[int, str], bool]
 
 
 @dataclass(frozen=True)
-class Warehouse:
-    """The figures of one lake."""
+class Figures:
+    """The figures of one run, in a lake of several."""
 
     lake: Lake
+    run_id: str
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """Rows of a query, to which every table has the rows of this run alone."""
+        of_run = re.sub(r"(?<=FROM )\w+", rf"(FROM \g<0> WHERE run_id = '{self.run_id}')", sql)
         with open_warehouse(self.lake) as con:
-            return con.execute(sql).fetchall()
+            return con.execute(of_run).fetchall()
 
 
-def traces(folder: Path, spec: Spec) -> Files:
+@functools.cache
+def traces(spec: Spec) -> Files:
     """Lines of every file of the one job of a spec."""
-    write_archive(folder, spec)
-    return {
-        path.name: path.read_text().splitlines(keepends=True)
-        for path in sorted(folder.rglob("wd*_rank*.txt"))
-    }
+    with tempfile.TemporaryDirectory() as folder:
+        write_archive(Path(folder), spec)
+        return {
+            path.name: path.read_text().splitlines(keepends=True)
+            for path in sorted(Path(folder).rglob("wd*_rank*.txt"))
+        }
 
 
 def renumbered(files: Files, spec: Spec) -> Files:
@@ -79,16 +87,20 @@ def without(files: Files, rank: int, lost: Lost) -> Files:
     }
 
 
-def computed(folder: Path, files: Files, **given: int) -> Warehouse:
-    """What `run` makes of the files, in one flat folder."""
-    archive = folder / "traces"
-    archive.mkdir(parents=True)
-    for name, lines in files.items():
-        (archive / name).write_text("".join(lines))
-    run_ingest(archive, folder / "lake", given=given)
+def computed(folder: Path, jobs: Mapping[Hashable, Files]) -> dict[Hashable, Figures]:
+    """What `run` makes of the files of several jobs, each in one flat folder; by job.
+
+    One lake has them all: most of a build takes as long for one run as for many.
+    """
+    for number, files in enumerate(jobs.values()):
+        write(folder / "traces", {f"{number}/{name}": "".join(files[name]) for name in files})
+    run_ingest(folder / "traces", folder / "lake")
     lake = Lake.open(folder / "lake")
     build(lake)
-    return Warehouse(lake)
+    with open_warehouse(lake) as con:
+        named = "SELECT DISTINCT split_part(path, '/', 1), run_id FROM sources"
+        ids = dict(con.execute(named).fetchall())
+    return {job: Figures(lake, ids[str(number)]) for number, job in enumerate(jobs)}
 
 
 def true_calls(spec: Spec) -> set[frozenset[tuple[int, int, int]]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from tests.broken_traces import (
+    Figures,
+    Files,
     computed,
     in_other_order,
     numbered_steps,
@@ -33,17 +35,80 @@ SPEC = Spec(
 )
 DATA_PARALLEL = replace(SPEC, pp=1, dp=4)
 PIPELINE = replace(SPEC, pp=4, dp=1, layers=4, micro_batches=6)
+TENSOR = replace(PIPELINE, tp=2)
+ORDERED = {"tp1_pp2_dp2": SPEC, "tp2_pp3_dp2": replace(SPEC, tp=2, pp=3, layers=3)}
+THREE_REPLICAS = replace(SPEC, dp=3)
+SHIFTED = {"pp2_dp2": SPEC, "dp4": DATA_PARALLEL, "pp4": PIPELINE}
+LOST_STEPS = (1, 2)
+# Text of rank 3 that is about another stage then.
+OTHER_STAGES = {
+    "two_stages_of_a_rank": ":forward_step(stage_id=1",
+    "uneven_stages": "stage_id=1",
+}
+# Job, rank, operation of a lost line, and how many calls it may cost.
+LOST_LINES = [
+    (PIPELINE, 1, "send_forward", 1),
+    (PIPELINE, 1, "recv_forward", 1),
+    (PIPELINE, 2, "send_backward", 1),
+    (PIPELINE, 2, "recv_backward", 1),
+    (TENSOR, 3, "forward_step", 8),
+    (TENSOR, 3, "backward_step", 8),
+    (replace(TENSOR, pp=1), 1, "forward_step", 16),
+    (replace(TENSOR, experts=2), 3, "get_batch", 8),
+]
+BATCHES = (0, 3, 5)
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [SPEC, replace(SPEC, tp=2, pp=3, layers=3)],
-    ids=["tp1_pp2_dp2", "tp2_pp3_dp2"],
-)
-def test_ranks_in_the_order_that_the_stages_tell(tmp_path: Path, spec: Spec) -> None:
-    usual = traces(tmp_path / "usual", spec)
-    told = computed(tmp_path / "a", usual)
-    again = computed(tmp_path / "b", renumbered(usual, spec))
+def lost_line(spec: Spec, rank: int, op: str, batch: int) -> str:
+    """How the lost line begins."""
+    return f"rank:{rank}:{op}(stage_id={rank // spec.tp},batch_id={batch},"
+
+
+def without_step(spec: Spec, number: int) -> Files:
+    return without(traces(spec), 1, lambda step, _: step == number)
+
+
+def without_line(spec: Spec, rank: int, gone: str) -> Files:
+    return without(traces(spec), rank, lambda step, line: step == 2 and line.startswith(gone))
+
+
+@pytest.fixture(scope="module")
+def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[Hashable, Figures]:
+    """Figures of every job below, in one lake."""
+    jobs: dict[Hashable, Files] = {}
+    for spec in ORDERED.values():
+        jobs["usual", spec] = traces(spec)
+        jobs["renumbered", spec] = renumbered(traces(spec), spec)
+    files = renumbered(traces(THREE_REPLICAS), THREE_REPLICAS)
+    jobs["rank missing"] = {n: lines for n, lines in files.items() if "_rank3_" not in n}
+    for text in OTHER_STAGES.values():
+        jobs[text] = {
+            name: [line.replace(text, text[:-1] + "0") for line in lines]
+            if "_rank3_" in name
+            else lines
+            for name, lines in traces(SPEC).items()
+        }
+    for spec in SHIFTED.values():
+        for lost in LOST_STEPS:
+            jobs[spec, lost] = without_step(spec, lost)
+    jobs["joined"] = without(
+        traces(DATA_PARALLEL),
+        1,
+        lambda step, line: step == 2 and ("_allreduce(" in line or "optimizer" in line),
+    )
+    jobs["no end"] = without(traces(SPEC), 1, lambda step, line: step == 2 and "optimizer_" in line)
+    for spec, rank, op, _ in LOST_LINES:
+        for batch in BATCHES:
+            gone = lost_line(spec, rank, op, batch)
+            jobs[gone, spec] = without_line(spec, rank, gone)
+    return computed(tmp_path_factory.mktemp("broken"), jobs)
+
+
+@pytest.mark.parametrize("spec", ORDERED.values(), ids=ORDERED)
+def test_ranks_in_the_order_that_the_stages_tell(
+    figures: dict[Hashable, Figures], spec: Spec
+) -> None:
+    told, again = figures["usual", spec], figures["renumbered", spec]
     for sql in (
         "SELECT step, step_ms, busiest_stage FROM step_stats ORDER BY ALL",
         "SELECT calls, matched_calls, not_computable, partly, contradictions FROM coverage",
@@ -69,10 +134,10 @@ def test_ranks_in_the_order_that_the_stages_tell(tmp_path: Path, spec: Spec) -> 
     }
 
 
-def test_with_a_rank_missing_the_order_of_the_others_counts(tmp_path: Path) -> None:
-    spec = replace(SPEC, dp=3)
-    files = renumbered(traces(tmp_path / "made", spec), spec)
-    found = computed(tmp_path, {n: lines for n, lines in files.items() if "_rank3_" not in n})
+def test_with_a_rank_missing_the_order_of_the_others_counts(
+    figures: dict[Hashable, Figures],
+) -> None:
+    found = figures["rank missing"]
     calls = found.rows(
         "SELECT DISTINCT list(rank ORDER BY rank) FROM collective_calls"
         " WHERE matched AND group_kind IN ('dp', 'pp') GROUP BY call, group_kind ORDER BY ALL"
@@ -87,19 +152,14 @@ def test_with_a_rank_missing_the_order_of_the_others_counts(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        (":forward_step(stage_id=1", "rank 3: prints stages 0, 1"),
-        ("stage_id=1", "stage 0: 3 ranks print it, world_size / pp is 2"),
+        ("two_stages_of_a_rank", "rank 3: prints stages 0, 1"),
+        ("uneven_stages", "stage 0: 3 ranks print it, world_size / pp is 2"),
     ],
-    ids=["two_stages_of_a_rank", "uneven_stages"],
 )
-def test_stages_that_contradict_give_no_groups(tmp_path: Path, changed: str, sentence: str) -> None:
-    files = {
-        name: [line.replace(changed, changed[:-1] + "0") for line in lines]
-        if "_rank3_" in name
-        else lines
-        for name, lines in traces(tmp_path / "made", SPEC).items()
-    }
-    found = computed(tmp_path, files)
+def test_stages_that_contradict_give_no_groups(
+    figures: dict[Hashable, Figures], changed: str, sentence: str
+) -> None:
+    found = figures[OTHER_STAGES[changed]]
     ((contradictions, missing, hints),) = found.rows(
         "SELECT contradictions, not_computable, hints FROM coverage"
     )
@@ -114,11 +174,12 @@ def test_stages_that_contradict_give_no_groups(tmp_path: Path, changed: str, sen
     assert found.rows("SELECT count(*) FROM step_stats WHERE step_ms IS NULL") == [(0,)]
 
 
-@pytest.mark.parametrize("spec", [SPEC, DATA_PARALLEL, PIPELINE], ids=["pp2_dp2", "dp4", "pp4"])
-@pytest.mark.parametrize("lost_step", [1, 2])
-def test_a_lost_step_is_no_clock(tmp_path: Path, spec: Spec, lost_step: int) -> None:
-    files = without(traces(tmp_path / "made", spec), 1, lambda step, _: step == lost_step)
-    found = computed(tmp_path, files)
+@pytest.mark.parametrize("spec", SHIFTED.values(), ids=SHIFTED)
+@pytest.mark.parametrize("lost_step", LOST_STEPS)
+def test_a_lost_step_is_no_clock(
+    figures: dict[Hashable, Figures], spec: Spec, lost_step: int
+) -> None:
+    found = figures[spec, lost_step]
     assert set(found.rows("SELECT clock, offset_ms, drift_ppm FROM clock_offsets")) == {
         ("*", 0.0, 0.0)
     }
@@ -142,13 +203,10 @@ def test_a_lost_step_is_no_clock(tmp_path: Path, spec: Spec, lost_step: int) -> 
     assert found.rows("SELECT complete FROM runs") == [(False,)]
 
 
-def test_steps_that_join_are_named_after_the_rank_that_lost_lines(tmp_path: Path) -> None:
-    files = without(
-        traces(tmp_path / "made", DATA_PARALLEL),
-        1,
-        lambda step, line: step == 2 and ("_allreduce(" in line or "optimizer" in line),
-    )
-    found = computed(tmp_path, files)
+def test_steps_that_join_are_named_after_the_rank_that_lost_lines(
+    figures: dict[Hashable, Figures],
+) -> None:
+    found = figures["joined"]
     ((contradictions, hints),) = found.rows(
         "SELECT contradictions, list_concat(hints, partly_hints) FROM coverage"
     )
@@ -159,11 +217,8 @@ def test_steps_that_join_are_named_after_the_rank_that_lost_lines(tmp_path: Path
     assert not [hint for hint in hints if hint and "ingest again" in hint]
 
 
-def test_a_step_without_its_end_makes_a_run_incomplete(tmp_path: Path) -> None:
-    files = without(
-        traces(tmp_path / "made", SPEC), 1, lambda step, line: step == 2 and "optimizer_" in line
-    )
-    found = computed(tmp_path, files)
+def test_a_step_without_its_end_makes_a_run_incomplete(figures: dict[Hashable, Figures]) -> None:
+    found = figures["no end"]
     assert found.rows("SELECT complete FROM runs") == [(False,)]
     assert found.rows("SELECT step, reason FROM step_stats ORDER BY step") == [
         (1, None),
@@ -174,25 +229,13 @@ def test_a_step_without_its_end_makes_a_run_incomplete(tmp_path: Path) -> None:
     assert hints == ["ingest again when step 2 of rank 1 is whole"]
 
 
-@pytest.mark.parametrize(
-    ("spec", "rank", "op", "most"),
-    [
-        (PIPELINE, 1, "send_forward", 1),
-        (PIPELINE, 1, "recv_forward", 1),
-        (PIPELINE, 2, "send_backward", 1),
-        (PIPELINE, 2, "recv_backward", 1),
-        (replace(PIPELINE, tp=2), 3, "forward_step", 8),
-        (replace(PIPELINE, tp=2), 3, "backward_step", 8),
-        (replace(PIPELINE, tp=2, pp=1), 1, "forward_step", 16),
-        (replace(PIPELINE, tp=2, experts=2), 3, "get_batch", 8),
-    ],
-)
-@pytest.mark.parametrize("batch", [0, 3, 5])
+@pytest.mark.parametrize(("spec", "rank", "op", "most"), LOST_LINES)
+@pytest.mark.parametrize("batch", BATCHES)
 def test_a_lost_line_unpairs_its_own_calls_only(
-    tmp_path: Path, spec: Spec, rank: int, op: str, most: int, batch: int
+    figures: dict[Hashable, Figures], spec: Spec, rank: int, op: str, most: int, batch: int
 ) -> None:
-    files = traces(tmp_path / "made", spec)
-    gone = f"rank:{rank}:{op}(stage_id={rank // spec.tp},batch_id={batch},"
+    files = traces(spec)
+    gone = lost_line(spec, rank, op, batch)
     kept = {
         r: [
             number
@@ -201,10 +244,7 @@ def test_a_lost_line_unpairs_its_own_calls_only(
         ]
         for r, lines in enumerate(files[name] for name in sorted(files, key=_rank))
     }
-    found = computed(
-        tmp_path, without(files, rank, lambda s, line: s == 2 and line.startswith(gone))
-    )
-    calls = found.rows(
+    calls = figures[gone, spec].rows(
         "SELECT list((rank, line, coalesce(sub_seq, 0))) FROM collective_calls"
         " WHERE matched AND group_size > 1 GROUP BY call"
     )
