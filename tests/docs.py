@@ -31,6 +31,7 @@ from tracelake.models import catalog
 from tracelake.schema.tables import reasons, tables
 
 ROOT = Path(__file__).resolve().parent.parent
+ENVIRONMENT = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
 CORPUS_PAGES = ("docs/real-traces.md",)
 REFERENCE = "docs/reference.md"
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
@@ -42,12 +43,14 @@ PAGES = tuple(
 _COMMAND = re.compile(r"^\$ .*(?:\n> .*)*", re.MULTILINE)
 
 
-def run_command(line: str, folder: Path) -> str:
-    """What a `tracelake` command prints on standard output."""
-    program, *arguments = shlex.split(line)
-    assert program == "tracelake", f"only tracelake runs in a console block: {line}"
+Run = Callable[[list[str], Path], tuple[int, str, str]]
+"""Runs `tracelake` with arguments in a folder; its exit code, standard output and error."""
+
+
+def run_command(arguments: list[str], folder: Path) -> tuple[int, str, str]:
+    """Runs a `tracelake` command in a process of its own."""
     executable = Path(sys.executable).with_name("tracelake")
-    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
+    environment = {**os.environ, **ENVIRONMENT}
     environment.pop("TRACELAKE_LAKE", None)
     done = subprocess.run(
         [executable, *arguments],
@@ -57,18 +60,22 @@ def run_command(line: str, folder: Path) -> str:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, f"{line}\n{done.stderr}"
-    return "".join(text.rstrip() + "\n" for text in done.stdout.splitlines())
+    return done.returncode, done.stdout, done.stderr
 
 
-def rendered(page: str, folder: Path) -> str:
+def rendered(page: str, folder: Path, run: Run = run_command) -> str:
     """The page with the output of its commands as it is now."""
 
     def run_block(match: re.Match[str]) -> str:
         shown = ""
         for command in _COMMAND.findall(match[1]):
             line = "\n".join(part[2:] for part in command.splitlines())
-            shown += f"{command}\n{run_command(line, folder)}"
+            program, *arguments = shlex.split(line)
+            assert program == "tracelake", f"only tracelake runs in a console block: {line}"
+            code, out, err = run(arguments, folder)
+            assert code == 0, f"{line}\n{err}"
+            shown += f"{command}\n"
+            shown += "".join(text.rstrip() + "\n" for text in out.splitlines())
         return f"```console\n{shown}```"
 
     return BLOCK.sub(run_block, (ROOT / page).read_text(encoding="utf-8"))

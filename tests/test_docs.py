@@ -10,15 +10,29 @@ import pytest
 import typer.main
 
 from tests import docs, scale
+from tests.conftest import Command, Result
 from tracelake.cli import app
 
 FIGURE = re.compile(r"(?<![\w.])(?:\d+\.\d+|\d{3,})(?!\w|\.\d)")
 
 
+@pytest.fixture
+def run(tracelake: Command, monkeypatch: pytest.MonkeyPatch) -> docs.Run:
+    """Runs the commands of pages in this process."""
+    for name, value in docs.ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+
+    def run_here(arguments: list[str], folder: Path) -> Result:
+        monkeypatch.chdir(folder)
+        return tracelake(*arguments)
+
+    return run_here
+
+
 @pytest.mark.parametrize("page", docs.PAGES)
-def test_pages_show_what_their_commands_print(page: str, tmp_path: Path) -> None:
+def test_pages_show_what_their_commands_print(page: str, tmp_path: Path, run: docs.Run) -> None:
     shown = (docs.ROOT / page).read_text(encoding="utf-8")
-    assert shown == docs.rendered(page, docs.sample_folder(tmp_path)), "run: make docs"
+    assert shown == docs.rendered(page, docs.sample_folder(tmp_path), run), "run: make docs"
 
 
 def test_the_arithmetic_is_of_what_was_measured() -> None:
@@ -29,10 +43,10 @@ def test_the_arithmetic_is_of_what_was_measured() -> None:
 
 @pytest.mark.parametrize("page", docs.CORPUS_PAGES)
 def test_pages_about_real_traces_show_what_their_commands_print(
-    page: str, corpus: Path, tmp_path: Path
+    page: str, corpus: Path, tmp_path: Path, run: docs.Run
 ) -> None:
     shown = (docs.ROOT / page).read_text(encoding="utf-8")
-    assert shown == docs.rendered(page, docs.real_folder(tmp_path, corpus)), "run: make docs"
+    assert shown == docs.rendered(page, docs.real_folder(tmp_path, corpus), run), "run: make docs"
 
 
 @pytest.mark.parametrize("page", docs.CORPUS_PAGES)
