@@ -85,7 +85,7 @@ def many_ranks(work: Path, size_bytes: int, *, small: bool) -> Tree:
     """Four runs of 64 ranks of that size together, in each of which a rank is slow.
 
     Args:
-        small: Runs of 8 ranks instead.
+        small: Runs of 8 ranks and short steps instead.
     """
     spec = Spec(
         formats=("rank_trace",),
@@ -93,6 +93,8 @@ def many_ranks(work: Path, size_bytes: int, *, small: bool) -> Tree:
         tp=TENSOR_PARALLEL,
         pp=2 if small else 4,
         dp=2 if small else 8,
+        layers=4 if small else 8,
+        micro_batches=4 if small else 8,
         noise=0.02,
         slow_rank=SLOW_RANK,
         steps=2,

@@ -85,7 +85,7 @@ def _one_rank(settings: Settings, tree: Tree) -> Iterator[Result]:
     def complete(lake: Path) -> None:
         answers.check_count(lake, tree.rows)
 
-    return _measure(settings, "one rank", tree, complete, [])
+    return _measure(settings, "one rank", tree, complete, [], steps=not settings.tiny)
 
 
 def _analysis(name: str, folder: Path) -> list[str | Path]:
@@ -113,6 +113,8 @@ def _measure(
     inputs: Tree,
     check: Callable[[Path], None],
     peers: list[Candidate],
+    *,
+    steps: bool = True,
 ) -> Iterator[Result]:
     def whole(folder: Path) -> list[str | Path]:
         return tracelake("run", inputs.path, "--lake", folder / "whole", "--quiet")
@@ -121,11 +123,14 @@ def _measure(
         return tracelake(*command, "--lake", folder / "lake", "--quiet")
 
     tree, amount = settings.tree, inputs.size_bytes / 1e6
-    candidates = [
-        Candidate("run", whole, lambda folder, _: check(folder / "whole"), tree=tree),
+    of_steps = [
         Candidate("ingest", lambda folder: step(folder, "ingest", inputs.path), tree=tree),
         Candidate("build", lambda folder: step(folder, "build"), tree=tree),
         Candidate("report", lambda f: step(f, "report", "-o", f / "page.html"), tree=tree),
+    ]
+    candidates = [
+        Candidate("run", whole, lambda folder, _: check(folder / "whole"), tree=tree),
+        *(of_steps if steps else []),
         *peers,
     ]
     samples = run_rounds(candidates, repeat=settings.repeat, scratch=settings.scratch)
