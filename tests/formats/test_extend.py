@@ -49,24 +49,20 @@ def tracelake(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_format_and_the_model_are_used_at_once(checkout: Path) -> None:
     done = tracelake(checkout, "run", "logs", "--lake", "lake", "--max-bad-ratio", "0.5")
     assert done.returncode == 0, done.stderr
-    query = "SELECT step, step_time_ns, loss, line FROM train_steps ORDER BY step"
-    rows = tracelake(checkout, "query", query, "--lake", "lake", "--format", "json").stdout
-    assert json.loads(rows) == [
-        {"step": 1, "step_time_ns": 812_500_000, "loss": 10.71, "line": 2},
-        {"step": 2, "step_time_ns": 796_000_000, "loss": 10.42, "line": 3},
-        {"step": 3, "step_time_ns": 800_000_000, "loss": 10.1, "line": 4},
+    lake = checkout / "lake"
+    assert rows(lake, "train_steps", "step, step_time_ns, loss, line", "ORDER BY step") == [
+        (1, 812_500_000, 10.71, 2),
+        (2, 796_000_000, 10.42, 3),
+        (3, 800_000_000, 10.1, 4),
     ]
-    query = "SELECT line, byte_offset, reason, text FROM rejects"
-    rows = tracelake(checkout, "query", query, "--lake", "lake", "--format", "json").stdout
     offset = (checkout / "logs" / "job.steps").read_bytes().index(b"oops")
-    assert json.loads(rows) == [
-        {"line": 6, "byte_offset": offset, "reason": "not_a_step", "text": "oops"}
-    ]
+    found = "line, byte_offset, reason, text"
+    assert rows(lake, "rejects", found) == [(6, offset, "not_a_step", "oops")]
     query = "SELECT steps, steps_per_hour FROM step_rate"
-    rows = tracelake(checkout, "query", query, "--lake", "lake", "--format", "json").stdout
-    assert json.loads(rows) == [{"steps": 3, "steps_per_hour": 3.6e6 / 800.0}]
+    answer = tracelake(checkout, "query", query, "--lake", "lake", "--format", "json").stdout
+    assert json.loads(answer) == [{"steps": 3, "steps_per_hour": 3.6e6 / 800.0}]
     assert tracelake(checkout, "check", "--lake", "lake").returncode == 0
-    assert "Steps per hour" in (checkout / "lake" / "report.html").read_text()
+    assert "Steps per hour" in (lake / "report.html").read_text()
     assert "step_lines" in tracelake(checkout, "formats").stdout
 
 
