@@ -22,9 +22,14 @@ _Function = Callable[..., object]
 
 
 @functools.cache
-def dispatcher(function: _Function) -> Any:
-    """Return numba's dispatcher of a function."""
-    return cast(Any, njit)(nogil=True, _nrt=False, no_cfunc_wrapper=True)(function)
+def dispatcher(function: _Function, *, called: bool = True) -> Any:
+    """Return numba's dispatcher of a function.
+
+    Args:
+        called: From Python, which takes a wrapper.
+    """
+    options = {"nogil": True, "_nrt": False, "no_cfunc_wrapper": True}
+    return cast(Any, njit)(**options, no_cpython_wrapper=not called)(function)
 
 
 def machine_code(function: _Function, arguments: tuple[object, ...]) -> ObjectCode:

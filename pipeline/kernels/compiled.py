@@ -45,7 +45,9 @@ def inlined(function: _Function) -> _Function:
     LLVM decides whether to inline a call: forcing it gives the same speed and compiles a third
     longer.
     """
-    return cast(_Function, _Inside(lambda codegen: codegen.dispatcher(function)._numba_type_))
+    return cast(
+        _Function, _Inside(lambda codegen: codegen.dispatcher(function, called=False)._numba_type_)
+    )
 
 
 @contextlib.contextmanager
