@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import shutil
 import tarfile
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Command
-from tests.lakes import merge_groups, rows, run_ingest
+from tests.lakes import Template, ingest_and_build, merge_groups, rows, run_ingest
 from tests.traces import plan, trace, trace_name, write
 from tracelake.lake import Lake
 from tracelake.schema.tables import tables
@@ -26,8 +27,8 @@ layer[0]: total={0} ms, ops=32, avg/op=1.0 ms
 """
 
 
-@pytest.fixture
-def archive(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three jobs of one configuration, a training log and a plan."""
     jobs = {
         f"job{job}/{trace_name(rank, stamp=f'2025010{job + 1}000000')}": trace(
@@ -37,9 +38,23 @@ def archive(tmp_path: Path) -> Path:
         for rank in range(2)
     }
     return write(
-        tmp_path / "in",
+        tmp_path_factory.mktemp("original") / "in",
         {**jobs, "logs/train_TP1_PP2.log": LOG.replace("{0}", "5.0"), "plans/a.txt": plan(3)},
     )
+
+
+@pytest.fixture(scope="module")
+def merged(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Template:
+    """Its lake, after a merge."""
+    lake = ingest_and_build(original, tmp_path_factory.mktemp("merged") / "lake")
+    merge_groups(lake)
+    return Template.of(lake)
+
+
+@pytest.fixture
+def archive(original: Path, tmp_path: Path) -> Path:
+    """The same files, as far as a lake knows them, which may be moved and removed."""
+    return shutil.copytree(original, tmp_path / original.name, copy_function=os.link)
 
 
 def rename_folder(archive: Path) -> None:
@@ -121,16 +136,16 @@ HISTORIES: dict[str, tuple[Sequence[Step], Callable[[Path], list[Path]]]] = {
 }
 
 
-def content(lake: Path) -> dict[str, list[tuple[Any, ...]]]:
+def content(lake: Lake) -> dict[str, list[tuple[Any, ...]]]:
     """Every base table, and the models that compare runs."""
     names = [*tables(), "run_history", "straggler_history", "run_summary"]
-    with open_warehouse(Lake.open(lake)) as con:
+    with open_warehouse(lake) as con:
         return {name: sorted(con.execute(f"FROM {name}").fetchall(), key=repr) for name in names}
 
 
-def dangling(lake: Path) -> list[tuple[Any, ...]]:
+def dangling(lake: Lake) -> list[tuple[Any, ...]]:
     """Duplicates of a path that no source has."""
-    with open_warehouse(Lake.open(lake)) as con:
+    with open_warehouse(lake) as con:
         sources = con.execute("SELECT path, member, duplicate_of FROM sources").fetchall()
     labels = {path if member is None else f"{path}/{member}" for path, member, _ in sources}
     return [row for row in sources if row[2] is not None and row[2] not in labels]
@@ -139,26 +154,27 @@ def dangling(lake: Path) -> list[tuple[Any, ...]]:
 def bring_in(tracelake: Command, inputs: Sequence[Path], lake: Path) -> str:
     done = tracelake("ingest", *inputs, "--lake", lake)
     assert done.code == 0, done.err
-    assert tracelake("build", "--lake", lake).code == 0
     return done.err
 
 
 @pytest.mark.parametrize("history", HISTORIES)
 def test_a_lake_of_moved_inputs_equals_a_fresh_one(
-    history: str, archive: Path, tmp_path: Path, tracelake: Command
+    history: str, archive: Path, merged: Template, tmp_path: Path, tracelake: Command
 ) -> None:
-    steps, named = HISTORIES[history]
-    grown, fresh = tmp_path / "grown", tmp_path / "fresh"
-    bring_in(tracelake, [archive], grown)
-    for i, step in enumerate(steps, 1):
-        if i == len(steps):
-            merge_groups(Lake.open(grown))
+    (*before, last), named = HISTORIES[history]
+    grown, fresh = merged.again(), Lake.create(tmp_path / "fresh")
+    assert "nothing to write" in bring_in(tracelake, [archive], grown.root)
+    for step in before:
         step(archive)
-        bring_in(tracelake, named(archive) if i == len(steps) else [archive], grown)
-    bring_in(tracelake, named(archive), fresh)
+        bring_in(tracelake, [archive], grown.root)
+        merge_groups(grown)
+    last(archive)
+    for lake in (grown, fresh):
+        bring_in(tracelake, named(archive), lake.root)
+        assert tracelake("build", "--lake", lake.root).code == 0
     assert dangling(grown) == []
     assert content(grown) == content(fresh)
-    assert "nothing to write" in bring_in(tracelake, named(archive), grown)
+    assert "nothing to write" in bring_in(tracelake, named(archive), grown.root)
 
 
 def test_a_copy_becomes_the_original_when_that_is_dropped(
@@ -166,7 +182,7 @@ def test_a_copy_becomes_the_original_when_that_is_dropped(
 ) -> None:
     archive = write(tmp_path / "in", {name: plan(3) for name in ("a.txt", "b.txt", "c.txt")})
     lake = tmp_path / "lake"
-    assert tracelake("run", archive, "--lake", lake).code == 0
+    assert tracelake("ingest", archive, "--lake", lake).code == 0
     merge_groups(Lake.open(lake))
     (first,) = (run for run in Lake.open(lake).snapshot().runs if run.startswith("a-"))
     assert tracelake("drop", first, "--lake", lake).code == 0
