@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 
 from tests.conftest import Command
 from tests.fixture_lake import FIXTURES, GOLDEN, INPUTS, LATER_INPUT, VERSION, answers, opened
-from tests.lakes import Template
+from tests.lakes import Template, few_models
 from tests.tiny_lakes import commit_run, log_run
 from tracelake.base.errors import LakeError
 from tracelake.lake import Lake
@@ -83,8 +82,9 @@ def test_input_of_a_kept_lake_is_known_again(
     lake = opened(fixture, tmp_path / "lake")
     before = set(lake.snapshot().runs)
     inputs = [GOLDEN / name / "input" for name in INPUTS]
-    done = tracelake("run", *inputs, "--lake", lake.root)
+    done = tracelake("ingest", *inputs, "--lake", lake.root)
     assert done.code in (0, 5), done.err  # what is wrong with the lines was so before
+    build(lake)
     assert set(lake.snapshot().runs) == before
     assert asked(lake, fixture) == recorded(fixture)
 
@@ -176,16 +176,13 @@ def _manifests(lake: Lake) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (lake.root / "_manifest").glob("*.json")}
 
 
-def test_a_record_of_jobs_of_a_newer_version_is_refused(
-    lake: Lake, tmp_path: Path, tracelake: Command
-) -> None:
-    source = shutil.copytree(GOLDEN / LATER_INPUT / "input", tmp_path / "input")
-    page = tmp_path / "page.html"
-    job = ("run", source, "--lake", lake.root, "--report", page, "--since", "9000d")
-    assert tracelake(*job).code == 0
+def test_a_record_of_jobs_of_a_newer_version_is_refused(tmp_path: Path, tracelake: Command) -> None:
+    lake = opened(FIXTURES / f"lake-{VERSION}", tmp_path / "lake")
     record = lake.root / "_run" / "owed.json"
     _edit(record, version=BACKLOG_VERSION + 1)
     before = record.read_bytes()
+    source, page = GOLDEN / LATER_INPUT / "input", tmp_path / "page.html"
+    job = ("run", source, "--lake", lake.root, "--report", page, "--since", "9000d")
     refused = tracelake(*job)
     assert refused.code == 3
     assert "a newer tracelake wrote the backlog of jobs" in refused.err
@@ -209,7 +206,8 @@ def test_runs_of_an_older_schema_are_read_beside_those_of_this(
     lake: Lake, tracelake: Command
 ) -> None:
     commit_run(lake, "b", log_run(), schema_version=1, lacking=["profiled"])
-    assert tracelake("build", "--lake", lake.root).code == 0
+    with few_models():
+        build(lake)
     found = tracelake(
         "query", "SELECT run_id, profiled FROM runs ORDER BY ALL", "--lake", lake.root,
         "--format", "csv",

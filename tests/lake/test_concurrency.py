@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import duckdb
 import pytest
 
 from tests.conftest import Command
-from tests.lakes import ingest_and_build, unchanged
+from tests.lakes import ingest_and_build, run_ingest, unchanged
 from tests.traces import plan, trace, trace_name, write
 from tracelake.base.errors import TracelakeError
 from tracelake.lake import Lake
@@ -50,11 +50,12 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def alone(
     archives: list[Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[bool, Path]]:
-    """What one archive comes to that is given twice, and what two."""
+    """What one archive comes to, however often it is given, and what two."""
     folder = tmp_path_factory.mktemp("alone")
     lakes = {True: folder / "same", False: folder / "two"}
-    one_after_the_other([archives[0], archives[0]], lakes[True])
-    one_after_the_other(archives, lakes[False])
+    ingest_and_build(archives[0], lakes[True])
+    run_ingest(archives[0], lakes[False])
+    ingest_and_build(archives[1], lakes[False])
     with unchanged(lakes[True]), unchanged(lakes[False]):
         yield lakes
 
@@ -122,18 +123,18 @@ def readers(lake: Path, count: int = 2) -> Iterator[list[tuple[int, ...]]]:
     assert not troubles
 
 
-def one_after_the_other(archives: Sequence[Path], lake: Path) -> None:
-    for given in archives:
-        ingest_and_build(given, lake)
-
-
 @pytest.mark.parametrize(
     ("command", "same"),
     [("run", True), ("ingest", True), ("ingest", False)],
     ids=["run-same-archive", "ingest-same-archive", "ingest-two-archives"],
 )
 def test_two_at_once_are_as_one_after_the_other(
-    archives: list[Path], alone: dict[bool, Path], tmp_path: Path, command: str, same: bool
+    archives: list[Path],
+    alone: dict[bool, Path],
+    tmp_path: Path,
+    tracelake: Command,
+    command: str,
+    same: bool,
 ) -> None:
     first, second = (archives[0], archives[0]) if same else archives
     together = tmp_path / "together"
@@ -142,7 +143,7 @@ def test_two_at_once_are_as_one_after_the_other(
         processes = [start(command, given, "--lake", together) for given in (first, second)]
         for process in processes:
             end(process)
-        end(start("build", "--lake", together))
+        assert tracelake("build", "--lake", together).code == 0
     assert content(together) == content(alone[same])
     assert check_lake(Lake.open(together)) == []
     assert check_incremental(Lake.open(together)) == []
@@ -157,11 +158,11 @@ def test_runs_are_dropped_and_collected_while_others_come_in(
     archives: list[Path], tmp_path: Path, tracelake: Command
 ) -> None:
     alone, together = tmp_path / "alone", tmp_path / "together"
-    for lake in (alone, together):
-        one_after_the_other(archives[:1], lake)
+    run_ingest(archives[0], alone)
     gone = sorted(Lake.open(alone).snapshot().runs)[:2]
     tracelake("drop", *gone, "--lake", alone)
-    one_after_the_other(archives[1:], alone)
+    ingest_and_build(archives[1], alone)
+    ingest_and_build(archives[0], together)
     with readers(together):
         for process in [
             start("run", archives[1], "--lake", together),
@@ -169,7 +170,7 @@ def test_runs_are_dropped_and_collected_while_others_come_in(
             start("gc", "--lake", together),
         ]:
             end(process)
-        end(start("build", "--lake", together))
+        assert tracelake("build", "--lake", together).code == 0
     assert content(together) == content(alone)
     assert check_lake(Lake.open(together)) == []
 

@@ -18,7 +18,7 @@ import pytest
 from tests.conftest import Command
 from tests.fixture_lake import FIXTURES, INPUTS, opened
 from tests.golden_cases import GOLDEN
-from tests.lakes import Template, ingest_and_build, merge_groups, run_ingest
+from tests.lakes import Template, few_models, ingest_and_build, merge_groups, run_ingest
 from tests.tiny_lakes import commit_run, drop_run, log_run
 from tests.traces import plan, trace, trace_name, write
 from tracelake.ingest import Options, ingest
@@ -29,6 +29,8 @@ from tracelake.models.state import named_parts
 from tracelake.schema.tables import METADATA_KEY, SCHEMA_VERSION, tables
 from tracelake.warehouse import open_warehouse
 from tracelake.warehouse.check import check_incremental, check_lake
+
+Relations = dict[str, list[tuple[Any, ...]]]
 
 RUNS = ("a", "b", "c")
 LAYERS = "layer_times/format=tiny/month=undated"
@@ -43,12 +45,19 @@ def merged(tmp_path_factory: pytest.TempPathFactory) -> Template:
     made = Lake.create(tmp_path_factory.mktemp("merged") / "lake")
     for number, run_id in enumerate(RUNS):
         commit_run(made, run_id, log_run(steps=3 + number, rejected=number))
-    merge_groups(made)
+    with few_models():
+        merge_groups(made)
     return Template.of(made)
 
 
 @pytest.fixture
-def lake(merged: Template) -> Lake:
+def few() -> Iterator[None]:
+    with few_models():
+        yield
+
+
+@pytest.fixture
+def lake(merged: Template, few: None) -> Lake:  # noqa: ARG001 - as it was built
     """Runs a, b and c of a training log, in one group."""
     return merged.again()
 
@@ -74,6 +83,18 @@ def apart(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Template:
         return Template.of(ingest_and_build(archive, tmp_path_factory.mktemp("apart") / "lake"))
 
 
+@pytest.fixture(scope="module")
+def together(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Template:
+    """The lake of that archive as it is otherwise."""
+    return Template.of(ingest_and_build(archive, tmp_path_factory.mktemp("together") / "lake"))
+
+
+@pytest.fixture(scope="module")
+def whole(apart: Template) -> Relations:
+    """Every row of that archive."""
+    return relations(apart.again())
+
+
 def parts(lake: Lake) -> dict[str, Path]:
     """Parts by table, of which there is one each."""
     found = {part.split("/")[0]: lake.root / part for part in sorted(lake.snapshot().all_parts)}
@@ -96,7 +117,7 @@ def damage(part: Path) -> None:
     part.write_bytes(content)
 
 
-def relations(lake: Lake) -> dict[str, list[tuple[Any, ...]]]:
+def relations(lake: Lake) -> Relations:
     """Every row of every table and model."""
     with open_warehouse(lake) as con:
         names = con.execute(
@@ -125,11 +146,12 @@ def raw(lake: Lake) -> dict[str, int]:
 # --- the same rows ------------------------------------------------------------------------------
 
 
-def test_small_runs_are_written_together(archive: Path, apart: Template, tmp_path: Path) -> None:
-    before = apart.again()
-    lake = ingest_and_build(archive, tmp_path / "lake")
-    assert relations(lake) == relations(before)
-    assert len(groups(lake)) == 1 < len(groups(before))
+def test_small_runs_are_written_together(
+    apart: Template, together: Template, whole: Relations
+) -> None:
+    lake = together.again()
+    assert relations(lake) == whole
+    assert len(groups(lake)) == 1 < len(groups(apart.again()))
     partitions = {part.rpartition("/")[0] for part in lake.snapshot().all_parts}
     assert len(lake.snapshot().all_parts) == len(partitions)
     assert check_lake(lake) == []
@@ -141,9 +163,9 @@ def test_large_runs_have_parts_of_their_own(
 ) -> None:
     sizes = sorted(path.stat().st_size for path in archive.glob("plan*.txt"))
     monkeypatch.setattr("tracelake.ingest.batches._SMALL_BYTES", sizes[0] + 1)
-    lake = ingest_and_build(write(tmp_path / "in", {
-        "large.txt": plan(40), "one.txt": plan(3), "two.txt": plan(2)
-    }), tmp_path / "lake")  # fmt: skip
+    plans = {"large.txt": plan(40), "one.txt": plan(3), "two.txt": plan(2)}
+    run_ingest(write(tmp_path / "in", plans), tmp_path / "lake")
+    lake = Lake.open(tmp_path / "lake")
     runs = [runs_in(lake.root / part) for part in lake.snapshot().parts("workload_passes")]
     assert sorted([run.split("-")[0] for run in found] for found in runs) == [
         ["large"],
@@ -152,19 +174,20 @@ def test_large_runs_have_parts_of_their_own(
     assert len(groups(lake)) == 2
 
 
-def test_every_relation_has_the_same_rows_before_and_after_a_merge(apart: Template) -> None:
+def test_every_relation_has_the_same_rows_before_and_after_a_merge(
+    apart: Template, whole: Relations
+) -> None:
     lake = apart.again()
-    before = relations(lake)
     assert {format_ for _, format_ in rows(lake, "SELECT run_id, format FROM runs")} == {
         *("aicb_workload", "optimus", "rank_trace")
     }
     merge_groups(lake)
     assert len(groups(lake)) == 1
-    assert relations(lake) == before
+    assert relations(lake) == whole
     assert check_lake(lake) == []
     assert check_incremental(lake) == []  # and all computed anew
     assert build(lake, full=True).built == tuple(lake.snapshot().runs)
-    assert relations(lake) == before
+    assert relations(lake) == whole
 
 
 def test_runs_of_a_part_are_computed_some_at_a_time(
@@ -188,12 +211,12 @@ def test_the_runs_of_a_part_are_in_order(lake: Lake) -> None:
     assert (group.column(0).statistics.min, group.column(0).statistics.max) == ("a", "c")
 
 
+@pytest.mark.usefixtures("few")
 def test_a_month_is_that_of_the_run(tmp_path: Path) -> None:
     dated = GOLDEN / "optimus" / "merged_ranks" / "input"
-    lake = ingest_and_build(write(tmp_path / "in", {"plan.txt": plan(2)}), tmp_path / "lake")
-    run_ingest(dated, lake.root)
+    run_ingest(write(tmp_path / "in", {"plan.txt": plan(2)}), tmp_path / "lake")
+    lake = ingest_and_build(dated, tmp_path / "lake")
     found = {part.split("/", 1)[1].rpartition("/")[0] for part in lake.snapshot().parts("runs")}
-    build(lake)
     wanted = rows(lake, "SELECT format, strftime(run_date, '%Y-%m') FROM runs")
     assert found == {f"format={name}/month={month or 'undated'}" for name, month in wanted}
 
@@ -226,6 +249,7 @@ def test_a_timeline_reads_the_parts_of_its_run_alone(apart: Template, tracelake:
 # --- groups that grow in number -----------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("few")
 def test_small_groups_are_merged_once_there_are_many(tmp_path: Path) -> None:
     lake = Lake.create(tmp_path / "lake")
     for number in range(15):
@@ -269,6 +293,7 @@ def test_a_merged_group_has_no_more_than_its_bound(
     assert sorted(left) == [["a", "b", "c"], ["d", "e"], ["f"]]
 
 
+@pytest.mark.usefixtures("few")
 def test_runs_of_an_earlier_schema_are_not_merged(tmp_path: Path) -> None:
     lake = Lake.create(tmp_path / "lake")
     for run_id in RUNS:
@@ -402,6 +427,7 @@ def test_the_command_drops_a_run_and_says_its_share(lake: Lake, tracelake: Comma
     assert raw(lake) == {"a": 6, "c": 10}
 
 
+@pytest.mark.usefixtures("few")
 def test_input_of_a_group_is_known_again_and_may_grow(sample: Path, tmp_path: Path) -> None:
     archive = filled(tmp_path / "archive", sample)
     lake = ingest_and_build(archive, tmp_path / "lake")
@@ -433,10 +459,12 @@ def test_a_lake_that_was_moved_is_read_where_it_is(lake: Lake, tmp_path: Path) -
 
 
 def test_a_damaged_part_is_found_and_its_runs_come_back_from_their_input(
-    archive: Path, tmp_path: Path, tracelake: Command
+    archive: Path,
+    together: Template,
+    whole: Relations,
+    tracelake: Command,
 ) -> None:
-    lake = ingest_and_build(archive, tmp_path / "lake")
-    before = relations(lake)
+    lake = together.again()
     (part, *_) = lake.snapshot().parts("workload_passes")
     damage(lake.root / part)
     (found,) = [f for f in check_lake(lake) if f.check == "parts_intact"]
@@ -444,9 +472,10 @@ def test_a_damaged_part_is_found_and_its_runs_come_back_from_their_input(
     assert found.repair.startswith("give their input to tracelake run again")
     assert tracelake("run", archive, "--lake", lake.root).code == 0
     assert check_lake(lake) == []
-    assert relations(lake) == before
+    assert relations(lake) == whole
 
 
+@pytest.mark.usefixtures("few")
 def test_damage_is_not_merged(tmp_path: Path) -> None:
     lake = Lake.create(tmp_path / "lake")
     for run_id in RUNS:
@@ -492,7 +521,10 @@ def test_a_manifest_whose_list_is_damaged_is_refused(
 
 
 def test_a_run_that_another_ingest_has_committed_is_in_one_group(
-    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    archive: Path,
+    whole: Relations,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lake = Lake.create(tmp_path / "lake")
     commit = Lake.commit_all
@@ -510,7 +542,7 @@ def test_a_run_that_another_ingest_has_committed_is_in_one_group(
     assert lake.snapshot().twice == ()
     build(lake)
     assert check_lake(lake) == []
-    assert relations(lake) == relations(ingest_and_build(archive, tmp_path / "other"))
+    assert relations(lake) == whole
 
 
 def test_a_run_in_two_groups_is_one_run(lake: Lake) -> None:
@@ -541,7 +573,7 @@ def test_a_change_made_from_an_older_entry_is_left_out(lake: Lake) -> None:
 
 
 @pytest.fixture
-def packed(tmp_path: Path) -> Lake:
+def packed(tmp_path: Path, few: None) -> Lake:  # noqa: ARG001
     """A lake in which an earlier version has moved rows of many runs into packs."""
     lake = opened(FIXTURES / "lake-1.2.5", tmp_path / "packed")
     assert (lake.root / "_manifest" / "_packs.json").is_file()
