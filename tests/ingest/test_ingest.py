@@ -554,7 +554,14 @@ def test_config_is_words_in_one_order(tmp_path: Path) -> None:
 def test_names_that_say_nothing_are_read_by_pattern_and_set(tmp_path: Path) -> None:
     archive = write(
         tmp_path / "archive",
-        {"n7/first.r0.log": trace(0), "n8/first.r1.log": trace(1), "n7/other.r0.log": trace(0)},
+        {
+            f"slurm-4711/{name}": trace(rank)
+            for rank, name in (
+                (0, "n7/first.r0.log"),
+                (1, "n8/first.r1.log"),
+                (0, "n7/other.r0.log"),
+            )
+        },
     )
     lake = tmp_path / "lake"
     run_ingest(
@@ -563,9 +570,9 @@ def test_names_that_say_nothing_are_read_by_pattern_and_set(tmp_path: Path) -> N
         run_pattern=r"(?P<host>n\d)/(?P<run>\w+)\.r(?P<rank>\d+)\.",
         given={"tp": 2, "pp": 1, "world_size": 2},
     )
-    assert rows(lake, "runs", "name, ranks_seen, tp, complete", "ORDER BY name") == [
-        ("first", 2, 2, True),
-        ("other", 1, 2, False),
+    assert rows(lake, "runs", "name, label, ranks_seen, tp, complete", "ORDER BY name") == [
+        ("first", "first", 2, 2, True),
+        ("other", "other", 1, 2, False),
     ]
     assert rows(lake, "sources", "host, rank", "WHERE path LIKE '%first%' ORDER BY path") == [
         ("n7", 0),

@@ -45,7 +45,13 @@ ROOMS = {
         ],
     ),
     "lake": Room(
-        ["pipeline/lake"], ["tests/lake", "tests/warehouse/test_retention.py", "tests/storage"]
+        ["pipeline/lake"],
+        [
+            "tests/lake",
+            "tests/warehouse/test_retention.py",
+            "tests/warehouse/test_check.py",
+            "tests/storage",
+        ],
     ),
     "kernels": Room(
         [
