@@ -95,8 +95,16 @@ def test_steps_go_on_in_the_next_file_of_a_rank() -> None:
     ]
 
 
-def test_rows_do_not_depend_on_how_many_are_collected(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = lines(*[f"{F}/None/{i}" for i in range(40)], B, O, F, B, input__shape="[2]") * 3
+ONE_RANK = lines(*[f"{F}/None/{i}" for i in range(40)], B, O, F, B, input__shape="[2]") * 3
+IN_TURNS = lines(O) + "".join(
+    lines(op, rank=rank) for op in [F, F, F, B, B, B, O] * 2 for rank in range(200)
+)
+
+
+@pytest.mark.parametrize("text", [ONE_RANK, IN_TURNS], ids=["one rank", "ranks in turns"])
+def test_rows_do_not_depend_on_how_many_are_collected(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = run(text)
     monkeypatch.setattr(rank_reader, "BATCH_ROWS", 64)
     monkeypatch.setattr(rank_reader, "_FIRST_ROWS", 8)
