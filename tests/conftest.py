@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.corpus import NO_CORPUS, NO_FIELD, corpus_folder, field_folder
-from tests.lakes import ingest_and_build, unchanged
+from tests.lakes import few_models, ingest_and_build, unchanged
 from tests.tiny_lakes import commit_run, log_run
 from tracelake.cli import main
 from tracelake.lake import Lake
@@ -58,6 +58,13 @@ def field() -> Path:
 @pytest.fixture(scope="session")
 def sample() -> Path:
     return SAMPLE
+
+
+@pytest.fixture(scope="module")
+def few() -> Iterator[None]:
+    """Few models, for tests of a module that are not about models."""
+    with few_models():
+        yield
 
 
 @pytest.fixture(scope="session")

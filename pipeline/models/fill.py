@@ -161,8 +161,11 @@ class WarehouseWriter:
         if not run_ids:
             return
         # A lake of one format has rows in half of them; to plan a DELETE takes a millisecond.
-        sized = "FROM duckdb_tables() WHERE database_name = $1 AND estimated_size > 0"
-        with_rows = con.execute(f"SELECT table_name {sized}", [CATALOG]).fetchall()
+        with_rows = con.execute(
+            "SELECT table_name FROM duckdb_tables()"
+            " WHERE database_name = $1 AND estimated_size > 0",
+            [CATALOG],
+        ).fetchall()
         per_run = [name for name, model in self.models.in_warehouse.items() if not model.fleet]
         gone = ", ".join(map(literal, run_ids))
         for name in (*per_run, *map(copy_of, self.models.copied)):

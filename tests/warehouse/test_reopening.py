@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import duckdb
 import pyarrow as pa
 import pytest
 
-from tests.lakes import Template, few_models, merge_groups
+from tests.lakes import Template, merge_groups
 from tests.tiny_lakes import commit_run, log_run
 from tracelake.base.errors import LakeError
 from tracelake.lake import Lake
@@ -18,13 +16,9 @@ from tracelake.warehouse import ask, open_warehouse, run_query
 from tracelake.warehouse.check import check_lake
 from tracelake.warehouse.check.parts import check_parts
 
+pytestmark = pytest.mark.usefixtures("few")
+
 COUNT = "SELECT count(*) AS n FROM layer_times"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few() -> Iterator[None]:
-    with few_models():
-        yield
 
 
 @pytest.fixture(scope="module")

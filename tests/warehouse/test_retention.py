@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Command
-from tests.lakes import Template, few_models
+from tests.lakes import Template
 from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan, write
 from tracelake.base.errors import LakeError, UsageError
@@ -24,13 +24,9 @@ from tracelake.warehouse import open_warehouse
 from tracelake.warehouse.check import check_incremental, check_lake
 from tracelake.warehouse.retention import choose_old, choose_runs, collect, drop
 
+pytestmark = pytest.mark.usefixtures("few")
+
 NOW = datetime(2026, 6, 1)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few() -> Iterator[None]:
-    with few_models():
-        yield
 
 
 @pytest.fixture(scope="module")
