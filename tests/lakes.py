@@ -40,14 +40,18 @@ def merge_groups(lake: Lake) -> None:
         build(lake)
 
 
-@contextmanager
-def few_models() -> Iterator[None]:
-    """Lets tracelake know a few models of each kind, and the checks that read no others.
+# Rows by run, rows by step in parts, and rows over all runs.
+_OF_EACH_KIND = ("layer_stats", "layer_steps", "straggler_history")
 
-    For what becomes of parts and of runs, which is the same whatever the models say of them: a
-    build takes a third of the time.
+
+@contextmanager
+def few_models(*names: str) -> Iterator[None]:
+    """Lets tracelake know these models, what they read, and the checks that read no others.
+
+    Without names a few of each kind, for what becomes of parts and of runs, which is the same
+    whatever the models say of them: a build takes a third of the time.
     """
-    whole, (few, known) = catalog(), _few_models()
+    whole, (few, known) = catalog(), _few_models(names or _OF_EACH_KIND)
     try:
         _know(few)
         with patch("tracelake.warehouse.check.rows.checks", lambda: known):
@@ -57,14 +61,12 @@ def few_models() -> Iterator[None]:
 
 
 @functools.cache
-def _few_models() -> tuple[Catalog, list[Check]]:
+def _few_models(names: tuple[str, ...]) -> tuple[Catalog, list[Check]]:
     whole = catalog()
-    # Rows by run, rows by step in parts, and rows over all runs.
-    named = ("layer_stats", "layer_steps", "straggler_history")
-    models = {model.name: model for model in whole.upstream(named)}
+    models = {model.name: model for model in whole.upstream(names)}
     others = whole.models.keys() - models
     known = [check for check in checks() if others.isdisjoint(re.findall(r"\w+", check.sql))]
-    return replace(whole, models=models, hash="few"), known
+    return replace(whole, models=models, hash=" ".join(names)), known
 
 
 def _know(models: Catalog) -> None:

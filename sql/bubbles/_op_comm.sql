@@ -18,7 +18,7 @@ WITH calls AS (
     FROM comms AS c
     JOIN _op_intervals AS o USING (run_id, rank, seq)
     JOIN clock_offsets AS k USING (run_id, rank)
-    LEFT JOIN _step_windows AS w ON w.run_id = o.run_id AND w.step = o.step
+    JOIN _step_windows AS w ON w.run_id = o.run_id AND w.step = o.step
     WHERE c.sub_seq IS NOT NULL AND o.part IN ('compute', 'data')
         AND c.start_ns IS NOT NULL AND c.end_ns IS NOT NULL
 ),

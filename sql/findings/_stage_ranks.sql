@@ -3,5 +3,5 @@
 -- @grain run_id, rank
 SELECT s.run_id, s.rank, s.stage, p.host
 FROM _ranks_seen AS s
-LEFT JOIN _rank_places AS p USING (run_id, rank)
+JOIN _rank_places AS p USING (run_id, rank)
 WHERE s.stage IS NOT NULL

@@ -30,7 +30,7 @@ steps AS (
     SELECT run_id, h.step_p50_ms_baseline AS baseline_ms, h.step_p50_ms AS run_ms
     FROM run_history AS h
     SEMI JOIN baselines USING (run_id)
-    WHERE h.step_p50_ms IS NOT NULL AND h.step_p50_ms_baseline IS NOT NULL
+    WHERE h.step_p50_ms_baseline IS NOT NULL
 ),
 -- Every operation of a configuration in each of its runs: one without it spent nothing on it.
 filled AS (

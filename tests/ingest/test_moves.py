@@ -6,14 +6,14 @@ import gzip
 import os
 import shutil
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import Command
-from tests.lakes import Template, ingest_and_build, merge_groups, rows, run_ingest
+from tests.lakes import Template, few_models, ingest_and_build, merge_groups, rows, run_ingest
 from tests.traces import plan, trace, trace_name, write
 from tracelake.lake import Lake
 from tracelake.schema.tables import tables
@@ -25,6 +25,15 @@ LOG = """\
 [rank:0 stage:0] transformer-block(module) forward time (no send/recv) - step 1
 layer[0]: total={0} ms, ops=32, avg/op=1.0 ms
 """
+# Models that compare runs.
+COMPARED = ("run_history", "straggler_history", "run_summary")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compared() -> Iterator[None]:
+    """These models alone: a build takes half the time."""
+    with few_models(*COMPARED):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +147,7 @@ HISTORIES: dict[str, tuple[Sequence[Step], Callable[[Path], list[Path]]]] = {
 
 def content(lake: Lake) -> dict[str, list[tuple[Any, ...]]]:
     """Every base table, and the models that compare runs."""
-    names = [*tables(), "run_history", "straggler_history", "run_summary"]
+    names = [*tables(), *COMPARED]
     with open_warehouse(lake) as con:
         return {name: sorted(con.execute(f"FROM {name}").fetchall(), key=repr) for name in names}
 

@@ -470,11 +470,8 @@ def test_a_function_that_does_not_look_is_ended(
     words = [program, "query", "--lake", str(lake.root), *limit]
     staging = lake.root / "_staging"
     before = set(staging.iterdir())
-    running = [
-        subprocess.Popen([*words, sql], stdout=-1, stderr=-1, text=True) for sql in DEAF[: code - 1]
-    ]
-    for process in running:
-        with process:
+    for sql in DEAF[: code - 1]:
+        with subprocess.Popen([*words, sql], stdout=-1, stderr=-1, text=True) as process:
             if isinstance(ending, signal.Signals):
                 _until_it_computes(process, staging, before)
                 process.send_signal(ending)

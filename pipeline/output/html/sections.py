@@ -133,13 +133,16 @@ def _columns(name: str, shape: Shape) -> list[Column]:
 def _read(warehouse: Warehouse, name: str, shape: Shape, limit: int) -> dict[str, list[Row]]:
     rows = warehouse.rows(
         f"""
-        SELECT * FROM (
-            SELECT *, count(*) OVER (PARTITION BY run_id) AS "_rows"
-            FROM ({shape.source or f'FROM "{name}"'})
-            SEMI JOIN {PAGE_RUNS} USING (run_id)
+        WITH found AS (
+            SELECT * FROM ({shape.source or f'FROM "{name}"'}) SEMI JOIN {PAGE_RUNS} USING (run_id)
+        ),
+        picked AS (
+            FROM found
             QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY {shape.pick or shape.order})
                 <= {limit}
-        ) ORDER BY run_id, {shape.order}
+        ),
+        counts AS (SELECT run_id, count(*) AS "_rows" FROM found GROUP BY run_id)
+        FROM picked JOIN counts USING (run_id) ORDER BY run_id, {shape.order}
         """
     )
     by_run: dict[str, list[Row]] = defaultdict(list)

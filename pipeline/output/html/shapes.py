@@ -41,12 +41,16 @@ SHAPES: Mapping[str, Shape] = {
         title="Pipeline timeline",
         columns="rank, stage, step, op, micro_batch, phase, duration_ns, sources.path, line",
         order="duration_ns DESC, rank, seq",
+        # One value: of that DuckDB keeps the first rows, where it would sort millions by several.
+        pick="(-duration_ns, rank, seq)",
         headline="duration_ns",
         rows=12,
         empty="The input has no operations of ranks.",
         note="The table has the longest operations and their lines in the input.",
         source="""
-            SELECT o.*, concat_ws('/', s.path, s.member) AS path
+            SELECT
+                o.run_id, o.rank, o.stage, o.step, o.seq, o.op, o.micro_batch, o.phase,
+                o.duration_ns, concat_ws('/', s.path, s.member) AS path, o.line
             FROM ops AS o LEFT JOIN sources AS s USING (run_id, source_id)
         """,
     ),
