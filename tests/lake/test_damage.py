@@ -159,6 +159,8 @@ def test_a_harmed_part_is_read_again_or_its_run_is_left_out(
     left = Lake.open(path).snapshot().runs.keys() - {run_id}
     runs = tracelake("query", "SELECT run_id FROM runs", "--lake", path).out
     assert set(runs.split()[1:]) == left
+    told = tracelake("check", "--lake", path, "--format", "json")
+    assert [one["check"] for one in json.loads(told.out)] == ["parts_intact"]  # it is current
     dropped = tracelake("drop", "--forget", run_id, "--lake", path)
     assert dropped.code == 0
     assert tracelake("check", "--lake", path).code == 0
