@@ -49,8 +49,8 @@ begins AS (
 begun AS (
     SELECT
         run_id, rank, seq,
-        count(*) FILTER (begins) OVER (PARTITION BY series) AS begun,
-        count(*) FILTER (begins) OVER (PARTITION BY series ORDER BY seq) AS begun_before
+        count(CASE WHEN begins THEN 1 END) OVER (PARTITION BY series) AS begun,
+        count(CASE WHEN begins THEN 1 END) OVER (PARTITION BY series ORDER BY seq) AS begun_before
     FROM begins
 )
 SELECT

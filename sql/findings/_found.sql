@@ -52,7 +52,7 @@ steps AS (
 numbered AS (
     SELECT
         *,
-        count(*) FILTER (starts) OVER (
+        count(CASE WHEN starts THEN 1 END) OVER (
             PARTITION BY config, family, series ORDER BY place
         ) AS number
     FROM steps

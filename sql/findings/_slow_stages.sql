@@ -26,7 +26,7 @@ WITH loads AS (
         ORDER BY complete_before
         RANGE BETWEEN baseline_runs() PRECEDING AND 1 PRECEDING
     )
-    QUALIFY count(*) FILTER (complete) OVER baseline >= 3
+    QUALIFY count(CASE WHEN complete THEN 1 END) OVER baseline >= 3
 ),
 compared AS (
     SELECT

@@ -18,7 +18,7 @@ WITH spread AS (
     SELECT
         run_id,
         metric,
-        count(value) FILTER (complete) OVER baseline AS baseline_values,
+        count(CASE WHEN complete THEN value END) OVER baseline AS baseline_values,
         quantile_cont(value, 0.5) FILTER (complete) OVER baseline AS middle,
         worse_sign * max(worse_sign * value) FILTER (complete) OVER baseline AS worst,
         mad(value) FILTER (complete) OVER baseline AS deviation,

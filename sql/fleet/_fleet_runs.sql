@@ -10,7 +10,7 @@ SELECT
     complete,
     world_size,
     CASE WHEN run_date IS NOT NULL AND config IS NOT NULL THEN
-        count(*) FILTER (complete AND run_date IS NOT NULL) OVER (
+        count(CASE WHEN complete AND run_date IS NOT NULL THEN 1 END) OVER (
             PARTITION BY config
             ORDER BY run_date NULLS FIRST, run_id
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING

@@ -55,7 +55,7 @@ series AS (
         j.*,
         r.config,
         r.run_date,
-        count(*) FILTER (NOT j.drifted) OVER (
+        count(CASE WHEN NOT j.drifted THEN 1 END) OVER (
             PARTITION BY r.config ORDER BY r.run_date, j.run_id
         ) AS number
     FROM judged AS j

@@ -62,7 +62,7 @@ placed AS (
 numbered AS (
     SELECT
         *,
-        count(*) FILTER (cleared) OVER (
+        count(CASE WHEN cleared THEN 1 END) OVER (
             PARTITION BY config, host, device, rank ORDER BY age DESC
         ) AS number
     FROM placed

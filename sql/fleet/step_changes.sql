@@ -21,7 +21,7 @@ WITH series AS (
 baselines AS (
     SELECT run_id
     FROM series
-    QUALIFY count(*) FILTER (complete) OVER (
+    QUALIFY count(CASE WHEN complete THEN 1 END) OVER (
         PARTITION BY config ORDER BY complete_before
         RANGE BETWEEN baseline_runs() PRECEDING AND 1 PRECEDING
     ) >= 3
@@ -57,7 +57,7 @@ operations AS (
         ORDER BY complete_before
         RANGE BETWEEN baseline_runs() PRECEDING AND 1 PRECEDING
     )
-    QUALIFY share_ms IS NOT NULL OR count(share_ms) FILTER (complete) OVER baseline > 0
+    QUALIFY share_ms IS NOT NULL OR count(CASE WHEN complete THEN share_ms END) OVER baseline > 0
 ),
 changes AS (
     SELECT * FROM operations SEMI JOIN steps USING (run_id)

@@ -57,8 +57,8 @@ fed AS (
     SELECT
         *,
         CASE WHEN sent THEN
-            count(*) FILTER (sent) OVER (PARTITION BY run_id, stage, op ORDER BY seq)
-            + (receives AND count(*) FILTER (sent) OVER (PARTITION BY run_id, stage, op) + 1 = passes)::INTEGER
+            count(CASE WHEN sent THEN 1 END) OVER (PARTITION BY run_id, stage, op ORDER BY seq)
+            + (receives AND count(CASE WHEN sent THEN 1 END) OVER (PARTITION BY run_id, stage, op) + 1 = passes)::INTEGER
         END AS pass_number
     FROM messages
 ),
@@ -80,7 +80,7 @@ met AS (
             CASE WHEN NOT receives THEN stage
                 ELSE (stage + CASE WHEN from_before THEN -1 ELSE 1 END + stages) % stages
             END,
-            count(*) FILTER (within) OVER (PARTITION BY run_id, stage, op ORDER BY seq)
+            count(CASE WHEN within THEN 1 END) OVER (PARTITION BY run_id, stage, op ORDER BY seq)
         ) END AS meeting
     FROM placed
 ),

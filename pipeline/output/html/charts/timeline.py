@@ -34,12 +34,12 @@ _TIMELINE = f"""
             row_number() OVER (
                 PARTITION BY run_id ORDER BY warmup, outlier, step_ms, step
             ) AS place,
-            1 + count(*) FILTER (NOT warmup AND NOT coalesce(outlier, false)) OVER (
+            1 + count(CASE WHEN NOT warmup AND NOT coalesce(outlier, false) THEN 1 END) OVER (
                 PARTITION BY run_id
             ) // 2 AS middle,
             row_number() OVER (PARTITION BY run_id ORDER BY warmup, step_ms, step) AS fast,
             row_number() OVER (PARTITION BY run_id ORDER BY warmup, step_ms DESC, step) AS slow,
-            count(*) FILTER (NOT warmup) OVER (PARTITION BY run_id) AS steady
+            count(CASE WHEN NOT warmup THEN 1 END) OVER (PARTITION BY run_id) AS steady
         FROM step_stats SEMI JOIN {PAGE_RUNS} USING (run_id)
         WHERE step_ms IS NOT NULL
     ),
