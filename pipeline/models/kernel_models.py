@@ -2,7 +2,7 @@
 
 A kernel is a package of this room, named in the header of the model: `-- @kernel replay`. It has
 `INPUT`, the columns of the SELECT with their types, `OUTPUT`, those of the model, and a function of
-the kernel's name that takes an Arrow table and a number of threads, and yields rows.
+the kernel's name that takes `Columns` and a number of threads, and yields rows.
 """
 
 from __future__ import annotations
@@ -50,10 +50,12 @@ def compute_by_kernel(con: duckdb.DuckDBPyConnection, model: Model, threads: int
     Returns:
         Number of rows.
     """
-    given = con.sql(model.sql).to_arrow_table()
+    from tracelake.models.columns import read_columns  # noqa: PLC0415 - slow to import
+
+    given = read_columns(con, model.sql)
     shown = model.declared.values()
     create_empty(con, model.name, shown)
-    if not given.num_rows:
+    if not given.rows:
         return 0
     rows = zip(*getattr(_load(model), str(model.kernel))(given, threads), strict=True)
     # Lists, because pyarrow imports pandas to read Python's values, which takes seconds.

@@ -230,7 +230,8 @@ def _known(con: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, Any]:
 
 def _steps(lake: Lake, run_id: str) -> tuple[list[Step], list[str]]:
     """Return the steps of a run, computed from its parts."""
-    from tracelake.models.replay import steps_of  # noqa: PLC0415 - slow to import
+    from tracelake.models.columns import read_columns  # noqa: PLC0415 - slow to import
+    from tracelake.models.replay import steps_of  # noqa: PLC0415 - likewise
 
     models, files, snapshot = catalog(), lake.part_files, lake.snapshot()
     with engine_errors("the run"), connect() as con:
@@ -242,7 +243,7 @@ def _steps(lake: Lake, run_id: str) -> tuple[list[Step], list[str]]:
             con.execute(f"CREATE VIEW {own(name)} AS {select}")
         for model in models.upstream(models.inputs["_whatif_replays"]):
             compute(con, model)
-        return steps_of(con.sql(models.models["_whatif_replays"].sql).to_arrow_table())
+        return steps_of(read_columns(con, models.models["_whatif_replays"].sql))
 
 
 def _changed(step: Step, kinds: Sequence[str], changes: Sequence[Change]) -> npt.NDArray[np.int64]:

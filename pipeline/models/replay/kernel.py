@@ -6,16 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain, pairwise
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
+from tracelake.models.columns import Columns
 from tracelake.models.replay.graph import Graph, Step
 from tracelake.models.replay.ideals import ideals
-from tracelake.models.replay.nodes import Nodes, Rows
-from tracelake.models.replay.passes import Int32s
+from tracelake.models.replay.nodes import Nodes
+from tracelake.models.replay.passes import Int64s
 from tracelake.models.replay.published import published
 
 INPUT = {
@@ -54,46 +52,28 @@ _REPLAYED_FROM = 0.001
 Row = tuple[str, int, str, str, int | None]
 
 
-def replay(rows: pa.Table, threads: int) -> Iterator[Row]:
+def replay(columns: Columns, threads: int) -> Iterator[Row]:
     """Yield the rows of `OUTPUT` for the rows of `INPUT`; threads replay several steps at once."""
-    run_ids, names = _texts(rows["run_id"])
+    run_ids, names = columns.arrays["run_id"], columns.texts["run_id"]
     order = np.argsort(run_ids, kind="stable")
     bounds = np.searchsorted(run_ids[order], np.arange(len(names) + 1))
-    columns = _columns(rows)
     for run, (begin, end) in enumerate(pairwise(bounds.tolist())):
-        places = order[begin:end]
-        if len(places):
-            steps, kinds = _steps(columns, places)
+        if begin < end:
+            alone = end - begin == columns.rows
+            steps, kinds = _steps(columns, slice(None) if alone else order[begin:end])
             for step, scenario, subject, time_ns in _run(steps, kinds, threads):
                 yield names[run], step, scenario, subject, time_ns
 
 
-def steps_of(rows: pa.Table) -> tuple[list[Step], list[str]]:
+def steps_of(columns: Columns) -> tuple[list[Step], list[str]]:
     """Return the steps of one run, and the names of its kinds by their number."""
-    return _steps(_columns(rows), np.arange(rows.num_rows))
+    return _steps(columns, slice(None))
 
 
-def _columns(rows: pa.Table) -> tuple[Rows, dict[str, list[str]]]:
-    """Return columns by name, and the texts that the numbers in some of them mean."""
-    columns: dict[str, npt.NDArray[Any]] = {}
-    texts = {}
-    for name, kind in INPUT.items():
-        if kind == "VARCHAR":
-            columns[name], texts[name] = _texts(rows[name])
-        elif kind == "BOOLEAN":
-            columns[name] = _values(rows[name].cast(pa.uint8()))
-        else:
-            columns[name] = _values(rows[name])
-    return columns, texts
-
-
-def _steps(
-    columns: tuple[Rows, dict[str, list[str]]], places: npt.NDArray[np.int64]
-) -> tuple[list[Step], list[str]]:
+def _steps(columns: Columns, places: Int64s | slice) -> tuple[list[Step], list[str]]:
     """Return the steps of the run with the rows at some places, and the names of its kinds."""
-    given, texts = columns
-    rows = {name: column[places] for name, column in given.items()}
-    nodes = Nodes.of(rows, texts["part"])
+    rows = {name: column[places] for name, column in columns.arrays.items()}
+    nodes = Nodes.of(rows, columns.texts["part"])
     found = np.flatnonzero(np.bincount(nodes.kinds))
     kinds = np.searchsorted(found, nodes.kinds).astype(np.int32)
     keys = {
@@ -133,7 +113,7 @@ def _steps(
                 {name: array[part] for name, array in lengths.items()},
             )
         )
-    return steps, [texts["kind"][kind] for kind in found.tolist()]
+    return steps, [columns.texts["kind"][kind] for kind in found.tolist()]
 
 
 def _run(
@@ -206,21 +186,3 @@ def _worth_a_replay(steps: Iterable[Step], peer_ns: int) -> list[int]:
         for rank, added in zip(ranks.tolist(), sums.tolist(), strict=True):
             excess[rank] = excess.get(rank, 0) + added
     return sorted(rank for rank, added in excess.items() if added >= _REPLAYED_FROM * peer_ns)
-
-
-def _texts(column: pa.ChunkedArray) -> tuple[Int32s, list[str]]:
-    """Return texts as numbers, and what they mean."""
-    array = column.combine_chunks()
-    if not pa.types.is_dictionary(array.type):
-        array = array.dictionary_encode()
-    return _values(array.indices).astype(np.int32), array.dictionary.to_pylist()
-
-
-def _values(array: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Return numbers, any for NULL; `to_numpy` would import pandas, which takes seconds."""
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    kind = np.dtype(str(array.type))
-    if not len(array):
-        return np.empty(0, kind)
-    return np.frombuffer(array.buffers()[1], kind)[array.offset : array.offset + len(array)]

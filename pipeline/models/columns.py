@@ -1,0 +1,60 @@
+"""Read the rows of a SELECT as arrays, for what computes with numbers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Hold rows, an array per column.
+
+    Attributes:
+        rows: How many there are.
+        arrays: By name; any number for NULL, 0 and 1 for flags, texts as numbers.
+        texts: What the numbers of texts mean, by name of their column.
+    """
+
+    rows: int
+    arrays: Mapping[str, npt.NDArray[Any]]
+    texts: Mapping[str, Sequence[str]]
+
+
+def read_columns(con: duckdb.DuckDBPyConnection, sql: str) -> Columns:
+    """Return the rows of a SELECT; DuckDB's own copy of them is gone then."""
+    table = con.sql(sql).to_arrow_table()
+    arrays = {}
+    texts = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_string(column.type) or pa.types.is_dictionary(column.type):
+            arrays[name], texts[name] = _texts(column)
+        elif pa.types.is_boolean(column.type):
+            arrays[name] = _values(column.cast(pa.uint8()))
+        else:
+            arrays[name] = _values(column)
+    return Columns(table.num_rows, arrays, texts)
+
+
+def _texts(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int32], list[str]]:
+    """Return texts as numbers, and what they mean."""
+    array = column.combine_chunks()
+    if not pa.types.is_dictionary(array.type):
+        array = array.dictionary_encode()
+    return _values(array.indices).astype(np.int32), array.dictionary.to_pylist()
+
+
+def _values(array: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Return numbers, any for NULL; `to_numpy` would import pandas, which takes seconds."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    kind = np.dtype(str(array.type))
+    if not len(array):
+        return np.empty(0, kind)
+    return np.frombuffer(array.buffers()[1], kind)[array.offset : array.offset + len(array)]
