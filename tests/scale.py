@@ -32,20 +32,22 @@ class Unit:
 
 
 PARSE = Unit(
-    0.006, "6 ms of a core per MB", "ingest of rank traces of 10 GB: 334 MB/s on two cores"
+    0.0038, "3.8 ms of a core per MB", "ingest of 4 runs of 64 ranks, 4.0 GB: 15.2 s of a core"
 )
 FILE = Unit(
-    0.00043,
-    "0.43 ms of a core per file",
-    "10,000 rank files of 16 kB, without the time for their text",
+    0.0002,
+    "0.2 ms of a core per file",
+    "10,000 rank files of 16 kB: 3.0 s, without the start and the time for their text",
 )
 BUILD = Unit(
-    0.16,
-    "160 ms of a core per MB",
-    "`build` of a run of 1,024 ranks, 143 MB of text: 23 s of a core, 12 of them to replay every"
-    " rank alone; 4 runs of 64 ranks, 307 MB: 24 s",
+    0.083,
+    "83 ms of a core per MB",
+    "`build` of a run of 1,024 ranks, 142 MB of text: 11.8 s of a core, half of them to replay"
+    " every rank alone; 4 runs of 64 ranks, 4.0 GB: 162 s",
 )
-PLAN = Unit(0.00018, "0.18 ms per file, by the command alone", "a rerun over 10,000 files")
+PLAN = Unit(
+    0.00006, "0.06 ms per file, by the command alone", "a rerun over 10,000 files, with its start"
+)
 INSERT = Unit(
     0.0005,
     "0.5 ms of a core per MB, by the command alone",
@@ -69,7 +71,11 @@ READS = Unit(
     "one to detect its format, and a worker's to read it; threads need the first alone"
     " (docs/stores.md)",
 )
-WRITES = Unit(13, "13 requests per run in a store", "5 puts, and 8 to build (bench `stores`)")
+WRITES = Unit(
+    50,
+    "50 requests per run in a store",
+    "4 runs of 64 ranks of 77 MB: 52 PUT, and 43 GET and 104 HEAD to build",
+)
 LISTED = Unit(0.001, "1 request per 1,000 files that are listed", "the protocol")
 UNITS = (PARSE, FILE, BUILD, INSERT, PLAN, PARQUET, MODELS, MANIFEST, READS, WRITES, LISTED)
 
