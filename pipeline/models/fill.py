@@ -161,15 +161,16 @@ class WarehouseWriter:
         if not run_ids:
             return
         # A lake of one format has rows in half of them; to plan a DELETE takes a millisecond.
-        with_rows = con.execute(
+        found = con.execute(
             "SELECT table_name FROM duckdb_tables()"
             " WHERE database_name = $1 AND estimated_size > 0",
             [CATALOG],
         ).fetchall()
+        with_rows = {name for (name,) in found}
         per_run = [name for name, model in self.models.in_warehouse.items() if not model.fleet]
-        gone = ", ".join(map(literal, run_ids))
+        gone = _listed(run_ids)
         for name in (*per_run, *map(copy_of, self.models.copied)):
-            if (name,) in with_rows:
+            if name in with_rows:
                 con.execute(f"DELETE FROM {target(name)} WHERE run_id IN ({gone})")
 
     def _fill_runs(

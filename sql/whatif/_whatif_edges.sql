@@ -8,7 +8,7 @@ WITH placed AS (
         *,
         lag(op) OVER line AS prev_op,
         lag(number) OVER line AS prev_number,
-        count(CASE WHEN op = 'separate_grads_all_reduce' THEN 1 END) OVER (PARTITION BY run_id) > 0 AS overlapped
+        bool_or(op = 'separate_grads_all_reduce') OVER (PARTITION BY run_id) AS overlapped
     FROM _whatif_template
     WINDOW line AS (PARTITION BY run_id, stage, stream ORDER BY place)
 ),

@@ -33,7 +33,7 @@ SPARE = 128
 # and from COUNTS on the lines of each level.
 LINE, LINE_OFFSET, LEVEL, COUNTS = range(4)
 STRUCTURE, UNREAD, EVENT, CONTEXT, ROW, REJECT = LEVELS = range(6)
-"""What a piece of text is; of the pieces on one line the highest decides."""
+"""Kinds of pieces of text; of the pieces on one line the highest decides."""
 
 # Kinds of rows: passes are annotations of a pipeline, on the host or on the device.
 COPY, KERNEL, HOST_PASS, DEVICE_PASS = range(4)

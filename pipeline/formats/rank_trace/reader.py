@@ -50,7 +50,7 @@ BATCH_ROWS = 1 << 16
 """Rows of a table that are collected before they become a batch."""
 
 DECIDE_BYTES = 64 << 20
-"""How far to look for the run's first mark of a step's end before deciding how its steps end."""
+"""Bytes to look through for the first mark of a step's end before deciding how steps end."""
 
 _BATCH_BYTES = 16 << 20
 _FIRST_ROWS = 1 << 12

@@ -59,6 +59,7 @@ def replay(columns: Columns, threads: int) -> Iterator[Row]:
     bounds = np.searchsorted(run_ids[order], np.arange(len(names) + 1))
     for run, (begin, end) in enumerate(pairwise(bounds.tolist())):
         if begin < end:
+            # To pick the rows of a run copies them: the only run, often a large one, is whole.
             alone = end - begin == columns.rows
             steps, kinds = _steps(columns, slice(None) if alone else order[begin:end])
             for step, scenario, subject, time_ns in _run(steps, kinds, threads):
