@@ -1,7 +1,8 @@
 """Start of a short command, and the first use of a format with compilation.
 
 `python -c pass` is the limit. With cold kernels the cache folder is empty; without a folder the
-cache cannot be written. Both compile. The tiny size uses the kernels that exist.
+cache cannot be written. Both compile the kernels of the format, if it has any. The tiny size uses
+those that exist.
 """
 
 from __future__ import annotations

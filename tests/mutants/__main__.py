@@ -58,7 +58,6 @@ ROOMS = {
             "pipeline/kernels",
             "pipeline/formats/rank_trace",
             "pipeline/formats/optimus",
-            "pipeline/formats/aicb_workload",
         ],
         ["tests/formats"],
     ),

@@ -22,20 +22,22 @@ list repeats is known at its end, and until then the rows are held.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import PurePosixPath
 
 import numpy as np
 import pyarrow as pa
 
 from tracelake.formats import (
-    Block,
     Chunk,
     Claim,
     FileFacts,
     Format,
     Run,
     RunFacts,
+    Span,
     one_run_per_file,
 )
 from tracelake.formats.aicb_workload import rows as scan
@@ -48,10 +50,9 @@ from tracelake.formats.aicb_workload.header import (
     read_count,
     read_header,
 )
-from tracelake.formats.aicb_workload.passes import pass_columns
+from tracelake.formats.aicb_workload.passes import PASSES, Rows, pass_columns
 from tracelake.formats.aicb_workload.repeats import Repeat, find_repeat
-from tracelake.formats.aicb_workload.rows import Records
-from tracelake.formats.aicb_workload.words import FIRST_LAYER, PASSES, Words, fields_of
+from tracelake.formats.aicb_workload.rows import Bytes, Longs, read_lines
 from tracelake.formats.ledger import NOT_UTF8, UNFINISHED, UNFINISHED_LINE, Fault, Ledger, Severity
 from tracelake.kernels.arrow import is_utf8, text_of
 from tracelake.schema.tables import tables
@@ -81,8 +82,8 @@ _REASONS = {
     scan.SEVERAL_ROWS: "several_rows",
     scan.BAD_NUMBER: "bad_number",
 }
-_CHUNK_ROWS = 1 << 14
-_CHUNK_REJECTS = 1 << 10
+_FIRST_LAYER = "embedding_layer"
+_PIECE_LINES = 1 << 15
 
 
 def _sniff(head: bytes) -> Claim:
@@ -114,10 +115,9 @@ class _Plan:
         self._source_id = source_id
         self._ledger = ledger
         self._account = ledger.source(source_id)
-        self._words = Words()
-        self._progress = np.zeros(scan.PROGRESS_SLOTS, np.int64)
         self._declared: int | None = None
-        self._held: list[Records] | None = None
+        self._blanks = 0
+        self._held: list[Rows] | None = None
         self.header = Header("", {}, {})
         self.profiled = False
 
@@ -126,48 +126,33 @@ class _Plan:
         """Tell whether it has as many rows as declared."""
         return None if self._declared is None else self._account.row_lines == self._declared
 
-    def feed(self, block: Block, buffers: scan.Buffers) -> Iterator[pa.RecordBatch]:
-        """Read a block; return the rows that are ready."""
-        progress = self._progress
-        progress[scan.POSITION], progress[scan.LINE] = self._read_top(block)
-        fields = scan.FIELDS + (self.header.policy == CUSTOMIZED)
-        while progress[scan.POSITION] < block.data.size:
-            if self._held is None and self._words.crowded():
-                self._words = Words()
-            scan.scan_rows(block.data, fields, progress, buffers, self._words.tokens)
-            for start, end, line, reason in buffers.rejects[: progress[scan.REJECTS]].tolist():
-                raw = block.data[start:end].tobytes()
-                cut = end == block.data.size and not block.compressed
-                if cut and reason == scan.TOO_FEW_FIELDS:
-                    self._account.pass_over("unfinished")
-                    self._ledger.fault(self._source_id, UNFINISHED, line=line, raw=raw)
-                else:
-                    self._reject(block, start, line, _REASONS[reason], raw)
-            yield from self._accept(buffers.rows[: progress[scan.ROWS]])
-            self._words.reserve(int(progress[scan.STARVED]))
-        if block.last:
+    def feed(self, data: Bytes, span: Span, ends: Longs) -> Iterator[pa.RecordBatch]:
+        """Read a span; return the rows that are ready.
+
+        Args:
+            ends: Index of the newline behind each of its lines.
+        """
+        starts = np.concatenate([[span.start], ends + 1])
+        starts[-1] = min(starts[-1], span.stop)
+        top = min(max(0, 3 - span.line), ends.size)
+        for k in range(top):
+            self._read_top(span, span.line + k, int(starts[k]), _line(data, starts, k))
+        for first in range(top, ends.size, _PIECE_LINES):
+            yield from self._read(data, span, starts[first : first + _PIECE_LINES + 1], first)
+        if span.last:
             yield from self._end()
 
-    def _read_top(self, block: Block) -> tuple[int, int]:
-        """Read header and count if the block has them; return position and line of the rest."""
-        position, line = 0, block.line
-        text = block.data.tobytes() if line <= 2 else b""
-        while line <= 2 and position < len(text):
-            end = text.find(b"\n", position)
-            raw = text[position : len(text) if end < 0 else end]
-            if line == 1:
-                understood = self._read_header(raw)
-            else:
-                self._declared = read_count(text_of(raw))
-                understood = self._declared is not None
-            if understood:
-                self._account.context_lines += 1
-            else:
-                reason = "bad_header" if line == 1 else "bad_count"
-                self._reject(block, position, line, reason, raw)
-            position += len(raw) + 1
-            line += 1
-        return position, line
+    def _read_top(self, span: Span, line: int, start: int, raw: bytes) -> None:
+        """Read the header or the count."""
+        if line == 1:
+            understood = self._read_header(raw)
+        else:
+            self._declared = read_count(text_of(raw))
+            understood = self._declared is not None
+        if understood:
+            self._account.context_lines += 1
+        else:
+            self._reject(span, line, start, "bad_header" if line == 1 else "bad_count", raw)
 
     def _read_header(self, raw: bytes) -> bool:
         header = read_header(text_of(raw))
@@ -180,23 +165,42 @@ class _Plan:
             self._ledger.fault(self._source_id, NOT_UTF8, line=1, raw=raw)
         return True
 
-    def _reject(self, block: Block, position: int, line: int, reason: str, raw: bytes) -> None:
-        text = raw.removesuffix(b"\r")
-        self._ledger.reject(self._source_id, line, block.offset + position, reason, text)
+    def _reject(self, span: Span, line: int, start: int, reason: str, raw: bytes) -> None:
+        offset = span.offset + start - span.start
+        self._ledger.reject(self._source_id, line, offset, reason, raw.removesuffix(b"\r"))
 
-    def _accept(self, rows: Records) -> Iterator[pa.RecordBatch]:
+    def _read(self, data: Bytes, span: Span, starts: Longs, first: int) -> Iterator[pa.RecordBatch]:
+        """Read the lines of layers; `first` is the number of their first in the span."""
+        customized = self.header.policy == CUSTOMIZED
+        lines = read_lines(data, starts, customized=customized)
+        number = np.arange(span.line + first, span.line + first + lines.kind.size)
+        for k in np.flatnonzero(lines.kind > scan.BLANK).tolist():
+            kind, raw = int(lines.kind[k]), _line(data, starts, k)
+            cut = starts[k] + len(raw) == span.stop and not span.compressed
+            if cut and kind == scan.TOO_FEW_FIELDS:
+                self._account.pass_over("unfinished")
+                self._ledger.fault(self._source_id, UNFINISHED, line=int(number[k]), raw=raw)
+            else:
+                self._reject(span, int(number[k]), int(starts[k]), _REASONS[kind], raw)
+        blanks = self._blanks + np.cumsum(lines.kind == scan.BLANK)
+        self._blanks = int(blanks[-1])
+        if lines.which.size:
+            there = lines.kind == scan.LAYER
+            row = number - 2 - blanks
+            yield from self._accept(Rows(number[there], row[there], lines.which, lines.layers))
+
+    def _accept(self, rows: Rows) -> Iterator[pa.RecordBatch]:
         """Count rows; hold them or return them."""
-        self._account.row_lines += len(rows)
-        self._account.rows += len(rows) * len(PASSES)
-        self.profiled = self.profiled or bool((rows["compute"] >= PROFILED_NS).any())
-        bad = self._words.not_utf8(rows)
-        if len(bad):
-            self._ledger.fault(self._source_id, NOT_UTF8, line=int(bad["line"][0]), count=len(bad))
+        self._account.row_lines += rows.line.size
+        self._account.rows += rows.line.size * len(PASSES)
+        self.profiled = self.profiled or bool((rows.layers.compute_ns >= PROFILED_NS).any())
+        foreign = rows.line[~rows.layers.utf8[rows.which]]
+        if foreign.size:
+            self._ledger.fault(self._source_id, NOT_UTF8, line=int(foreign[0]), count=foreign.size)
         if self._held is None:
-            if len(rows):
-                yield self._batch(rows, None)
+            yield self._batch(rows, None)
             return
-        self._held.append(rows.copy())
+        self._held.append(rows)
         if self._account.row_lines > HELD_ROWS:
             yield from self._release(None)
 
@@ -208,26 +212,28 @@ class _Plan:
 
     def _end(self) -> Iterator[pa.RecordBatch]:
         if self._held:
+            codes: defaultdict[str, int] = defaultdict(lambda: len(codes), {_FIRST_LAYER: 0})
+            names = []
+            for rows in self._held:
+                own = np.array([codes[name] for name in rows.layers.name.dictionary.to_pylist()])
+                names.append(own[rows.layers.name.indices.to_numpy()[rows.which]])
+            numbers = np.concatenate([rows.row for rows in self._held])
             count = self.header.sizes["micro_batches"]
-            yield from self._release(find_repeat(np.concatenate(self._held), FIRST_LAYER, count))
-        self._account.pass_over("blank", int(self._progress[scan.BLANKS]))
+            yield from self._release(find_repeat(numbers, np.concatenate(names), 0, count))
+        self._account.pass_over("blank", self._blanks)
         if self.ended is False:
             counts = f"{self._declared} rows declared, {self._account.row_lines} read"
             self._ledger.fault(self._source_id, ROW_COUNT_MISMATCH, line=2, raw=counts.encode())
 
-    def _batch(self, rows: Records, repeat: Repeat | None) -> pa.RecordBatch:
+    def _batch(self, rows: Rows, repeat: Repeat | None) -> pa.RecordBatch:
         """Return the passes of rows as a batch of `workload_passes`."""
-        columns = pass_columns(rows, self._source_id, self._words, repeat, self._describe)
+        columns = pass_columns(rows, self._source_id, repeat)
         return tables()["workload_passes"].batch(columns)
 
-    def _describe(self, tokens: list[int]) -> dict[str, str]:
-        """Return a dependency other than -1, and the fields after the twelfth."""
-        dependency, extension = ("" if t < 0 else self._words.texts()[t] for t in tokens)
-        found = {"dependency": dependency} if dependency else {}
-        for column, text in enumerate(fields_of(extension), scan.FIELDS + 1):
-            own = column == scan.FIELDS + 1 and self.header.policy == CUSTOMIZED
-            found["policy" if own else f"column_{column}"] = text
-        return found
+
+def _line(data: Bytes, starts: Longs, number: int) -> bytes:
+    """Return a line without its newline."""
+    return data[starts[number] : starts[number + 1]].tobytes().removesuffix(b"\n")
 
 
 class _Parser:
@@ -237,16 +243,16 @@ class _Parser:
         self._run = run
         self._ledger = ledger
         self._plans: dict[int, _Plan] = {}
-        self._buffers = scan.new_buffers(_CHUNK_ROWS, _CHUNK_REJECTS)
         self._ready: list[pa.RecordBatch] = []
 
     def feed(self, chunk: Chunk) -> None:
         """Read a chunk."""
-        for block in chunk.blocks():
-            if block.source_id not in self._plans:
-                self._plans[block.source_id] = _Plan(block.source_id, self._ledger)
-            plan = self._plans[block.source_id]
-            self._ready.extend(plan.feed(block, self._buffers))
+        bounds = [*chunk.firsts.tolist(), chunk.ends.size]
+        for span, (first, last) in zip(chunk.spans, pairwise(bounds), strict=True):
+            if span.source_id not in self._plans:
+                self._plans[span.source_id] = _Plan(span.source_id, self._ledger)
+            plan = self._plans[span.source_id]
+            self._ready.extend(plan.feed(chunk.data, span, chunk.ends[first:last]))
 
     def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
         """Return rows ready so far."""

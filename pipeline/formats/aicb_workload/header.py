@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tracelake.formats.aicb_workload.words import fields_of
-
 POLICIES = frozenset(
     {
         "DATA",
@@ -56,6 +54,9 @@ _NAME_MODELS = (
 )
 _INT_MAX = (1 << 31) - 1
 
+# Splits a line as the simulator does: at ASCII blanks only.
+_fields_of = re.compile(r"[^ \t\n\v\f\r]+").findall
+
 
 @dataclass(frozen=True, slots=True)
 class Header:
@@ -77,7 +78,7 @@ def read_header(line: str) -> Header | None:
     A key ends in a colon or, as in `pp_comm 50331648`, is a word after a complete pair. It may
     have several values (`checkpoints: 2 2 11`). Values before any key belong to `policy_argument`.
     """
-    policy, *words = fields_of(line) or [""]
+    policy, *words = _fields_of(line) or [""]
     if policy not in POLICIES:
         return None
     written: dict[str, list[str]] = {}

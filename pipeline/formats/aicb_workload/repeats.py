@@ -7,8 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tracelake.formats.aicb_workload.rows import LAYER, Records
-
 Integers = npt.NDArray[np.int64]
 
 
@@ -20,26 +18,26 @@ class Repeat:
     length: int
     count: int
 
-    def places(self, rows: Records) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    def places(self, rows: Integers) -> tuple[Integers, npt.NDArray[np.bool_]]:
         """Return each row's distance from the first block's start, and whether it is in a block."""
-        places = rows["row"].astype(np.int64) - self.first
+        places = rows - self.first
         return places, (places >= 0) & (places < self.count * self.length)
 
 
-def find_repeat(rows: Records, token: int, count: int) -> Repeat | None:
+def find_repeat(rows: Integers, layers: Integers, first: int, count: int) -> Repeat | None:
     """Return the blocks that a layer begins.
 
     Args:
-        rows: All rows of the plan.
-        token: Token of the layer that begins a block.
+        rows: Numbers of all rows of the plan.
+        layers: A number for the name of each row's layer.
+        first: The number of the name that begins a block.
         count: Number of blocks there must be, at least 2.
 
     Returns:
         None unless exactly so many rows have that name, at equal distance, with the same layers
         between them.
     """
-    layers = rows["words"][:, LAYER]
-    starts = rows["row"][layers == token].astype(np.int64)
+    starts = rows[layers == first]
     if len(starts) != count or (np.diff(starts, 2) != 0).any():
         return None
     repeat = Repeat(int(starts[0]), int(starts[1] - starts[0]), count)

@@ -1,241 +1,185 @@
-"""Read layer rows from blank-separated lines of workload plans.
+"""Read the layer rows of workload plans.
 
-A plan repeats itself: the same few lines for every layer and micro-batch. So a line is first
-compared with the one that followed the last time its predecessor was seen, and copied if equal;
-only a line that is new at its place is parsed.
+A plan repeats itself: the same few lines for every layer and micro-batch. So of many lines only
+those that differ are read, and every line points to what it says.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from tracelake.kernels.compiled import kernel, word_at
-from tracelake.kernels.numbers import Bytes, whole_number
-from tracelake.kernels.tokens import Tokens, has_room, intern
+from tracelake.kernels.arrow import is_utf8, text_of
 
-Records = npt.NDArray[np.void]
+Bytes = npt.NDArray[np.uint8]
+Longs = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 FIELDS = 12
 """Fields of a layer row; more are extensions."""
 
-MAX_FIELDS = 2 * FIELDS - 1
-MAX_DIGITS = 19
+LAYER, BLANK, TOO_FEW_FIELDS, SEVERAL_ROWS, BAD_NUMBER = range(5)
+"""What a line is: a layer, blank, or why it is rejected."""
 
-ROW = np.dtype(
-    [
-        ("start", "i8"),  # of the line, in the block
-        ("end", "i8"),  # after its newline
-        ("line", "i8"),
-        ("compute", "i8", 3),  # by pass: forward, input_grad, weight_grad
-        ("bytes", "i8", 3),
-        ("update", "i8"),
-        ("row", "i4"),
-        ("words", "i4", 6),  # tokens, see LAYER
-    ],
-    align=True,
-)
-LAYER, COMM, DEPENDENCY, EXTENSION = 0, 1, 4, 5
-"""Slots of a row's tokens: the name, three communications by pass, the dependency (-1 if the
-field is -1), and the text after the last field (-1 if there is none)."""
-
-REJECT = np.dtype([("start", "i8"), ("end", "i8"), ("line", "i8"), ("reason", "i4")], align=True)
-
-TOO_FEW_FIELDS, SEVERAL_ROWS, BAD_NUMBER = 0, 1, 2
-POSITION, LINE, BLANKS, ROWS, REJECTS, STARVED = 0, 1, 2, 3, 4, 5  # slots of the progress
-PROGRESS_SLOTS = 6
-
-_NEWLINE, _MINUS, _ONE = 10, 45, 49
-_WORD, _BLANK, _END = 0, 1, 2
-_KIND = np.full(256, _WORD, np.uint8)
-_KIND[[9, 11, 12, 13, 32]] = _BLANK
-_KIND[_NEWLINE] = _END
-
-_WORD_FIELDS = np.array([0, 3, 6, 9, 1, FIELDS])
-
-_RECENT_BITS = 12
-_NEVER = -2  # so that no row is expected to follow
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MOST_FIELDS = 2 * FIELDS - 1
+_MOST_DIGITS = 19
+_MOST = np.uint64((1 << 63) - 1)
+# Places of fields in a row, some by pass: forward, input_grad, weight_grad.
+_NAME, _DEPENDENCY = 0, 1
+_COMMS = (3, 6, 9)
+_NUMBERS = (_DEPENDENCY, 2, 4, 5, 7, 8, 10, 11)  # then time and size by pass, and the update
+_NO_DEPENDENCY = "-1"
+_MINUS = ord("-")
 
 
-class Buffers(NamedTuple):
-    """The output of `scan_rows`; only `rows` and `rejects` are meaningful afterwards."""
-
-    rows: Records
-    rejects: Records
-    spans: npt.NDArray[np.int64]
-    recent: npt.NDArray[np.int32]
+def _among(characters: bytes) -> Mask:
+    """Return which bytes are among these."""
+    return np.isin(np.arange(256), list(characters))
 
 
-def new_buffers(rows: int, rejects: int) -> Buffers:
-    """Allocate buffers for this many rows and rejects of one call."""
-    return Buffers(
-        np.zeros(rows, ROW),
-        np.zeros(rejects, REJECT),
-        np.zeros((FIELDS + 1, 2), np.int64),
-        np.zeros(1 << _RECENT_BITS, np.int32),
+_IS_BLANK, _IS_DIGIT = _among(b"\t\n\v\f\r "), _among(b"0123456789")
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """The layers of different lines: n names, and 3 n values by pass.
+
+    Attributes:
+        attributes: The fields that are no column, and a dependency, as written.
+        utf8: Whether the line is UTF-8; other bytes are escaped.
+    """
+
+    name: pa.DictionaryArray
+    compute_ns: Longs
+    comm: pa.DictionaryArray
+    size: Longs
+    update_ns: Longs
+    attributes: Sequence[dict[str, str] | None]
+    utf8: Mask
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Consecutive lines of a plan.
+
+    Attributes:
+        kind: What each line is, see `LAYER`.
+        which: For each line of a layer, its index in `layers`.
+    """
+
+    kind: npt.NDArray[np.int8]
+    which: Longs
+    layers: Layers
+
+
+def read_lines(data: Bytes, starts: Longs, *, customized: bool) -> Lines:
+    """Read lines.
+
+    Args:
+        data: Text with the lines and their ends.
+        starts: Index of each line's first byte, and behind them the end of the last.
+        customized: Each row ends in a policy of its own.
+    """
+    buffers = [None, pa.py_buffer(starts), pa.py_buffer(data)]
+    lines = pa.Array.from_buffers(pa.large_binary(), starts.size - 1, buffers).dictionary_encode()
+    kinds, layers = _read(lines.dictionary, customized=customized)
+    where = lines.indices.to_numpy()
+    kind = kinds[where]
+    return Lines(kind, (np.cumsum(kinds == LAYER) - 1)[where[kind == LAYER]], layers)
+
+
+def _read(lines: pa.LargeBinaryArray, *, customized: bool) -> tuple[npt.NDArray[np.int8], Layers]:
+    """Return what each line is, and the layers among them."""
+    fields = _Fields(lines)
+    kinds = np.full(len(lines), LAYER, np.int8)
+    kinds[fields.count > _MOST_FIELDS] = SEVERAL_ROWS
+    kinds[fields.count < FIELDS + customized] = TOO_FEW_FIELDS
+    kinds[fields.count == 0] = BLANK
+    rows = np.flatnonzero(kinds == LAYER)
+    good, numbers = fields.numbers(rows)
+    kinds[rows[~good]] = BAD_NUMBER
+    rows = rows[good]
+    return kinds, Layers(
+        fields.texts(rows, [_NAME]),
+        numbers[:, 1:7:2].ravel(),
+        fields.texts(rows, _COMMS),
+        numbers[:, 2:8:2].ravel(),
+        numbers[:, 7],
+        fields.attributes(rows, customized=customized),
+        fields.are_utf8(rows),
     )
 
 
-@kernel
-def _skip(data: Bytes, start: int, kind: int) -> int:
-    """Return the first position from `start` on with a byte of another kind."""
-    for i in range(start, data.size):
-        if _KIND[data[i]] != kind:
-            return i
-    return int(data.size)
+class _Fields:
+    """The fields of lines, which the simulator splits at ASCII blanks only.
 
-
-@kernel
-def _split(data: Bytes, pos: int, spans: npt.NDArray[np.int64]) -> tuple[int, int]:
-    """Return the number of fields of the line at `pos`, and its end without the newline.
-
-    Start and end of a field go to its index in `spans`. Fields that do not fit share the last
-    index, which spans from the first of them to the last.
+    Attributes:
+        count: How many fields each line has.
     """
-    count = 0
-    i = _skip(data, pos, _BLANK)
-    while i < data.size and data[i] != _NEWLINE:
-        place = min(count, FIELDS)
-        if place == count:
-            spans[place, 0] = i
-        i = _skip(data, i, _WORD)
-        spans[place, 1] = i
-        i = _skip(data, i, _BLANK)
-        count += 1
-    return count, i
 
+    def __init__(self, lines: pa.LargeBinaryArray) -> None:
+        _, offsets, text = lines.buffers()
+        bounds = np.frombuffer(offsets, np.int64)[: len(lines) + 1]
+        self._lines = lines
+        self._text = np.frombuffer(text or b"", np.uint8)[: bounds[-1]]
+        blank = np.concatenate([[True], _IS_BLANK[self._text], [True]])
+        self._edges = np.flatnonzero(blank[1:] != blank[:-1])  # of fields, begin and end in turn
+        first = np.searchsorted(self._edges[::2], bounds)
+        self._first, self.count = first[:-1], np.diff(first)
 
-@kernel
-def _number(data: Bytes, start: int, end: int) -> int:
-    """Return value of a field of digits; negative if it is anything else or too large for int64."""
-    value, behind = whole_number(data, start, end, MAX_DIGITS)
-    return value if behind == end else -1  # nineteen digits overflow once, to a negative number
+    def _bounds(self, rows: Longs, fields: Sequence[int]) -> tuple[Longs, Longs]:
+        """Return begin and end of these fields of rows, shape (rows, fields)."""
+        at = 2 * (self._first[rows, None] + np.array(fields))
+        return self._edges[at], self._edges[at + 1]
 
+    def _words(self, begin: Longs, end: Longs) -> pa.LargeBinaryArray:
+        """Return what lies between these bounds, which rise."""
+        bounds = np.stack([begin, end], axis=-1).ravel()
+        buffers = [None, pa.py_buffer(bounds), pa.py_buffer(self._text)]
+        both = pa.Array.from_buffers(pa.large_binary(), max(0, bounds.size - 1), buffers)
+        return both.take(pa.array(np.arange(0, bounds.size, 2)))
 
-@kernel
-def _read_numbers(data: Bytes, spans: npt.NDArray[np.int64], row: np.record) -> bool:
-    """Fill the numbers of a row; return False if one of the fields is not a number."""
-    for k in range(3):
-        row.compute[k] = _number(data, spans[2 + 3 * k, 0], spans[2 + 3 * k, 1])
-        row.bytes[k] = _number(data, spans[4 + 3 * k, 0], spans[4 + 3 * k, 1])
-        if row.compute[k] < 0 or row.bytes[k] < 0:
-            return False
-    row.update = _number(data, spans[11, 0], spans[11, 1])
-    minus = 1 if data[spans[1, 0]] == _MINUS else 0
-    return row.update >= 0 and _number(data, spans[1, 0] + minus, spans[1, 1]) >= 0
+    def texts(self, rows: Longs, fields: Sequence[int]) -> pa.DictionaryArray:
+        """Return these fields of rows, row by row."""
+        words = self._words(*self._bounds(rows, fields)).dictionary_encode()
+        texts = pa.array(map(text_of, words.dictionary.to_pylist()), pa.string())
+        return texts.take(words.indices).dictionary_encode()  # two words may have the same text
 
+    def numbers(self, rows: Longs) -> tuple[Mask, Longs]:
+        """Return which rows have only numbers that fit, and their numbers, (rows, `_NUMBERS`)."""
+        begin, end = self._bounds(rows, _NUMBERS)
+        begin[:, 0] += self._text[begin[:, 0]] == _MINUS
+        others = np.concatenate([[0], np.cumsum(~_IS_DIGIT[self._text])])  # before each byte
+        digits = end - begin
+        whole = (digits > 0) & (digits <= _MOST_DIGITS) & (others[begin] == others[end])
+        good = whole.all(axis=1)
+        words = self._words(begin[good], end[good]).cast(pa.large_string())
+        values = words.cast(pa.uint64()).to_numpy().reshape(-1, len(_NUMBERS))
+        fits = (values <= _MOST).all(axis=1)
+        good[good] = fits
+        return good, values[fits].astype(np.int64)
 
-@kernel
-def _read_words(
-    data: Bytes, spans: npt.NDArray[np.int64], count: int, row: np.record, tokens: Tokens
-) -> None:
-    """Fill the tokens of a row."""
-    for k in range(len(_WORD_FIELDS)):
-        field = _WORD_FIELDS[k]
-        start, end = spans[field, 0], spans[field, 1]
-        absent = field >= count or (field == 1 and _is_minus_one(data, start, end))
-        row.words[k] = -1 if absent else intern(tokens, data, start, end)
+    def attributes(self, rows: Longs, *, customized: bool) -> list[dict[str, str] | None]:
+        """Return the fields of rows that are no column, and a dependency, as written."""
+        dependency = self.texts(rows, [_DEPENDENCY])
+        depends = [one != _NO_DEPENDENCY for one in dependency.dictionary.to_pylist()]
+        more = np.array(depends, np.bool_)[dependency.indices.to_numpy()]
+        found: list[dict[str, str] | None] = [None] * rows.size
+        for k in np.flatnonzero(more | (self.count[rows] > FIELDS)).tolist():
+            fields = [text_of(field) for field in self._lines[rows[k]].as_py().split()]
+            own = {} if fields[_DEPENDENCY] == _NO_DEPENDENCY else {"dependency": fields[1]}
+            for column, field in enumerate(fields[FIELDS:], FIELDS + 1):
+                policy = customized and column == FIELDS + 1
+                own["policy" if policy else f"column_{column}"] = field
+            found[k] = own
+        return found
 
-
-@kernel
-def _is_minus_one(data: Bytes, start: int, end: int) -> bool:
-    """Return whether the field says that the row depends on no other row."""
-    return end - start == 2 and data[start] == _MINUS and data[start + 1] == _ONE
-
-
-@kernel
-def _repeats(data: Bytes, start: int, end: int, pos: int) -> bool:
-    """Return whether the bytes at `pos` equal those of `data[start:end]`, an earlier line."""
-    shift = pos - start
-    if end + shift > data.size:
-        return False
-    while start + 8 <= end:
-        if word_at(data, start) != word_at(data, start + shift):
-            return False
-        start += 8
-    last = end - 8  # no row is shorter
-    return word_at(data, last) == word_at(data, last + shift)
-
-
-@kernel
-def _recent_slot(row: np.record) -> int:
-    """Return the index of a row's content in the table of recent rows."""
-    code = np.uint64(row.words[LAYER])
-    for k in range(3):
-        code = (code + np.uint64(row.compute[k])) * _GOLDEN + np.uint64(row.bytes[k])
-    return int((code * _GOLDEN) >> np.uint64(64 - _RECENT_BITS))
-
-
-@kernel
-def scan_rows(
-    data: Bytes,
-    fields: int,
-    progress: npt.NDArray[np.int64],
-    buffers: Buffers,
-    tokens: Tokens,
-) -> None:
-    """Read layer rows until the block ends or an output is full.
-
-    A row is numbered by its line: the first two lines and blank ones have no number; a rejected
-    line has one, so that it does not shift other rows.
-
-    Args:
-        data: Whole lines; only the last may lack its newline.
-        fields: Least number of fields of a row.
-        progress: 0-based slots POSITION, LINE (number of the line there) and BLANKS (blank lines
-            below the count so far) are continued; ROWS and REJECTS are set to how many were found,
-            STARVED to the length of a line for whose tokens there was no space, else 0.
-        buffers: Filled from their beginning.
-        tokens: Table of all words of the rows.
-    """
-    rows, rejects, spans, recent = buffers
-    recent[:] = _NEVER
-    expected = -1
-    pos, line, blanks = progress[POSITION], progress[LINE], progress[BLANKS]
-    found = rejected = starved = 0
-    while pos < data.size and found < len(rows) and rejected < len(rejects):
-        row = rows[found]
-        if expected >= 0 and _repeats(data, rows[expected].start, rows[expected].end, pos):
-            rows[found] = rows[expected]
-            row.end += pos - row.start
-            following = expected + 1
-        else:
-            count, end = _split(data, pos, spans)
-            if not has_room(tokens, end - pos):
-                starved = end - pos
-                break
-            reason = -1
-            if count < fields:
-                reason = TOO_FEW_FIELDS
-            elif count > MAX_FIELDS:
-                reason = SEVERAL_ROWS
-            elif not _read_numbers(data, spans, row):
-                reason = BAD_NUMBER
-            if reason >= 0:
-                if count == 0:
-                    blanks += 1
-                else:
-                    reject = rejects[rejected]
-                    reject.start, reject.end, reject.line = pos, end, line
-                    reject.reason = reason
-                    rejected += 1
-                pos = min(end + 1, data.size)
-                line += 1
-                continue
-            _read_words(data, spans, count, row, tokens)
-            row.end = min(end + 1, data.size)
-            slot = _recent_slot(row)
-            following = recent[slot] + 1
-            recent[slot] = found
-        row.start = pos
-        row.line = line
-        row.row = line - 2 - blanks
-        expected = min(following, found)
-        pos = row.end
-        line += 1
-        found += 1
-    progress[POSITION], progress[LINE], progress[BLANKS] = pos, line, blanks
-    progress[ROWS], progress[REJECTS], progress[STARVED] = found, rejected, starved
+    def are_utf8(self, rows: Longs) -> Mask:
+        """Return which rows are UTF-8."""
+        if is_utf8(self._text.tobytes()):
+            return np.ones(rows.size, np.bool_)
+        return np.array([is_utf8(self._lines[row].as_py()) for row in rows], np.bool_)
