@@ -69,8 +69,9 @@ def pass_columns(rows: Rows, source_id: int, repeat: Repeat | None) -> dict[str,
     of_layers = {
         "layer": layers.name,
         "update_ns": pa.array(layers.update_ns),
-        "attributes": pa.array(layers.attributes, types["attributes"]),
     }
+    if any(layers.attributes):
+        of_layers["attributes"] = pa.array(layers.attributes, types["attributes"])
     of_passes = {
         "pass": pa.array([*PASSES] * len(layers.name), types["pass"]),
         "compute_ns": pa.array(layers.compute_ns),

@@ -33,7 +33,7 @@ _NAME, _DEPENDENCY = 0, 1
 _COMMS = (3, 6, 9)
 _NUMBERS = (_DEPENDENCY, 2, 4, 5, 7, 8, 10, 11)  # then time and size by pass, and the update
 _NO_DEPENDENCY = "-1"
-_MINUS = ord("-")
+_MINUS, _ONE = _NO_DEPENDENCY.encode()
 
 
 def _among(characters: bytes) -> Mask:
@@ -165,11 +165,12 @@ class _Fields:
 
     def attributes(self, rows: Longs, *, customized: bool) -> list[dict[str, str] | None]:
         """Return the fields of rows that are no column, and a dependency, as written."""
-        dependency = self.texts(rows, [_DEPENDENCY])
-        depends = [one != _NO_DEPENDENCY for one in dependency.dictionary.to_pylist()]
-        more = np.array(depends, np.bool_)[dependency.indices.to_numpy()]
+        (begin,), (end,) = (bound.T for bound in self._bounds(rows, [_DEPENDENCY]))
+        depends = (
+            (self._text[begin] != _MINUS) | (self._text[begin + 1] != _ONE) | (end - begin > 2)
+        )
         found: list[dict[str, str] | None] = [None] * rows.size
-        for k in np.flatnonzero(more | (self.count[rows] > FIELDS)).tolist():
+        for k in np.flatnonzero(depends | (self.count[rows] > FIELDS)).tolist():
             fields = [text_of(field) for field in self._lines[rows[k]].as_py().split()]
             own = {} if fields[_DEPENDENCY] == _NO_DEPENDENCY else {"dependency": fields[1]}
             for column, field in enumerate(fields[FIELDS:], FIELDS + 1):
