@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import posixpath
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -171,7 +170,7 @@ class KnownInputs:
 
 def base_name(label: str) -> str:
     """Return the base name without a compression suffix: a rotated log is the same log."""
-    return posixpath.basename(strip_suffix(label))
+    return strip_suffix(label.rpartition("/")[2])
 
 
 def _holds(known: KnownInput | Record, forced: Format | None) -> bool:

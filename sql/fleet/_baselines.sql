@@ -14,22 +14,30 @@
 -- @column confirmed BOOLEAN | Worse by more than twice of what is allowed, or regressed in the complete run before this one too.
 -- @column excess_ratio DOUBLE | The change over what is allowed.
 -- @column sentence VARCHAR | The change in words.
-WITH spread AS (
+WITH kinds AS (
+    SELECT DISTINCT config, metric, basis, worse_sign, least_change
+    FROM _run_metrics JOIN _fleet_runs USING (run_id)
+),
+-- By number of complete runs before: each of them has a row, so that rows can be counted.
+spread AS (
     SELECT
-        run_id,
-        metric,
-        count(CASE WHEN complete THEN value END) OVER baseline AS baseline_values,
-        quantile_cont(value, 0.5) FILTER (complete) OVER baseline AS middle,
-        worse_sign * max(worse_sign * value) FILTER (complete) OVER baseline AS worst,
-        mad(value) FILTER (complete) OVER baseline AS deviation,
-        noise_bound(middle, deviation, worst, least_change) AS bound
-    FROM _run_metrics
-    JOIN _fleet_runs USING (run_id)
-    WHERE complete_before IS NOT NULL
+        config, metric, basis,
+        complete_before + 1 AS complete_before,
+        count(value) OVER baseline AS baseline_values,
+        quantile_cont(value, 0.5) OVER baseline AS middle,
+        worse_sign * max(worse_sign * value) OVER baseline AS worst,
+        noise_bound(middle, mad(value) OVER baseline, worst, least_change) AS bound
+    FROM (
+        SELECT k.*, r.complete_before, m.value
+        FROM _fleet_runs AS r
+        JOIN kinds AS k USING (config)
+        LEFT JOIN _run_metrics AS m
+            ON m.run_id = r.run_id AND m.metric = k.metric AND m.basis IS NOT DISTINCT FROM k.basis
+        WHERE r.complete AND r.complete_before IS NOT NULL
+    )
     WINDOW baseline AS (
-        PARTITION BY config, metric, basis
-        ORDER BY complete_before
-        RANGE BETWEEN baseline_runs() PRECEDING AND 1 PRECEDING
+        PARTITION BY config, metric, basis ORDER BY complete_before
+        ROWS BETWEEN baseline_runs() - 1 PRECEDING AND CURRENT ROW
     )
 ),
 beside AS (
@@ -50,7 +58,9 @@ beside AS (
         CASE WHEN reason IS NULL THEN s.bound END AS bound
     FROM _run_metrics AS m
     LEFT JOIN _fleet_runs AS f USING (run_id)
-    LEFT JOIN spread AS s USING (run_id, metric)
+    LEFT JOIN spread AS s
+        ON s.config = f.config AND s.metric = m.metric AND s.basis IS NOT DISTINCT FROM m.basis
+        AND s.complete_before = f.complete_before
 ),
 judged AS (
     SELECT

@@ -13,51 +13,57 @@
 -- @column change_ms DOUBLE ms | run_ms less baseline_ms.
 -- @column share_ratio DOUBLE | change_ms over the change of the step; NULL where the step did not change.
 WITH series AS (
-    SELECT *
-    FROM _fleet_runs
-    SEMI JOIN op_shares USING (run_id)
-    WHERE complete_before IS NOT NULL
+    SELECT f.*, s.run_id IS NOT NULL AS shared
+    FROM _fleet_runs AS f
+    LEFT JOIN (SELECT DISTINCT run_id FROM op_shares) AS s USING (run_id)
+    WHERE f.complete_before IS NOT NULL
 ),
-baselines AS (
-    SELECT run_id
-    FROM series
-    QUALIFY count(CASE WHEN complete THEN 1 END) OVER (
-        PARTITION BY config ORDER BY complete_before
-        RANGE BETWEEN baseline_runs() PRECEDING AND 1 PRECEDING
-    ) >= 3
-),
-steps AS (
-    SELECT run_id, h.step_p50_ms_baseline AS baseline_ms, h.step_p50_ms AS run_ms
-    FROM run_history AS h
-    SEMI JOIN baselines USING (run_id)
-    WHERE h.step_p50_ms_baseline IS NOT NULL
+names AS (
+    SELECT *, row_number() OVER () AS name
+    FROM (SELECT DISTINCT config, op, kind, stage FROM op_shares JOIN series USING (run_id))
 ),
 -- Every operation of a configuration in each of its runs: one without it spent nothing on it.
 filled AS (
-    SELECT r.*, n.op, n.kind, n.stage, s.share_ms
+    SELECT
+        r.run_id,
+        r.complete,
+        r.complete_before,
+        n.name,
+        s.share_ms,
+        CASE WHEN r.shared THEN coalesce(s.share_ms, 0) END AS run_ms
     FROM series AS r
-    JOIN (
-        SELECT DISTINCT config, op, kind, stage FROM op_shares JOIN series USING (run_id)
-    ) AS n USING (config)
+    JOIN names AS n USING (config)
     LEFT JOIN op_shares AS s
         ON s.run_id = r.run_id AND s.op = n.op AND s.kind = n.kind
         AND s.stage IS NOT DISTINCT FROM n.stage
 ),
-operations AS (
+-- By number of complete runs before: each of them has a row, so that rows can be counted.
+baselines AS (
     SELECT
-        run_id,
-        op,
-        kind,
-        stage,
-        median(coalesce(share_ms, 0)) FILTER (complete) OVER baseline AS baseline_ms,
-        coalesce(share_ms, 0) AS run_ms
+        name,
+        complete_before + 1 AS complete_before,
+        median(run_ms) OVER baseline AS baseline_ms,
+        count(run_ms) OVER baseline AS runs,
+        count(share_ms) OVER baseline AS shares
     FROM filled
+    WHERE complete
     WINDOW baseline AS (
-        PARTITION BY config, op, kind, stage
-        ORDER BY complete_before
-        RANGE BETWEEN baseline_runs() PRECEDING AND 1 PRECEDING
+        PARTITION BY name ORDER BY complete_before
+        ROWS BETWEEN baseline_runs() - 1 PRECEDING AND CURRENT ROW
     )
-    QUALIFY share_ms IS NOT NULL OR count(CASE WHEN complete THEN share_ms END) OVER baseline > 0
+),
+operations AS (
+    SELECT f.run_id, n.op, n.kind, n.stage, b.baseline_ms, f.run_ms
+    FROM filled AS f
+    JOIN baselines AS b USING (name, complete_before)
+    JOIN names AS n USING (name)
+    WHERE f.run_ms IS NOT NULL AND b.runs >= 3 AND (f.share_ms IS NOT NULL OR b.shares > 0)
+),
+steps AS (
+    SELECT run_id, h.step_p50_ms_baseline AS baseline_ms, h.step_p50_ms AS run_ms
+    FROM run_history AS h
+    SEMI JOIN operations USING (run_id)
+    WHERE h.step_p50_ms_baseline IS NOT NULL
 ),
 changes AS (
     SELECT * FROM operations SEMI JOIN steps USING (run_id)

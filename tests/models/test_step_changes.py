@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import duckdb
 import pytest
 
 from tests.lakes import ingest_and_build
+from tracelake.models import catalog, compute, connect, create_empty_tables
+from tracelake.models.base import ddl
 from tracelake.synth import schedule
 from tracelake.synth.archive import write_archive
 from tracelake.synth.spec import Spec, ticks
@@ -130,3 +136,84 @@ def test_a_run_without_a_baseline_has_no_rows(con: duckdb.DuckDBPyConnection) ->
         """
     ).fetchall()
     assert counted == [(6, 0)]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as far as its changes are concerned; one without shares was a log."""
+
+    run_id: str
+    config: str
+    run_date: datetime | None
+    complete: bool
+    shares: dict[str, float]
+
+
+def random_runs(seed: int) -> list[Run]:
+    chance = random.Random(seed)
+    return [
+        Run(
+            f"r{number:03}",
+            chance.choice("ab"),
+            datetime(2025, 1, 1) + timedelta(days=number) if chance.random() < 0.95 else None,
+            chance.random() < 0.8,
+            {op: chance.uniform(1, 9) for op in "uvwxyz" if chance.random() < 0.6}
+            if chance.random() < 0.7
+            else {},
+        )
+        for number in range(120)
+    ]
+
+
+def changes_of(run: Run, runs: list[Run]) -> dict[str, tuple[float, float]]:
+    """Baseline and share of each operation: the baseline is the 20 complete runs before."""
+    if run.run_date is None:
+        return {}
+    dated = [(one.run_date, one) for one in runs if one.run_date and one.config == run.config]
+    before = [one for date, one in dated if one.complete and date < run.run_date][-20:]
+    seen = [one.shares for one in before if one.shares]
+    if not run.shares or len(seen) < 3:
+        return {}
+    return {
+        op: (median(shares.get(op, 0) for shares in seen), run.shares.get(op, 0))
+        for op in {*run.shares, *(op for shares in seen for op in shares)}
+    }
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_baseline_is_of_the_runs_before_that_have_shares(seed: int) -> None:
+    runs = random_runs(seed)
+    columns = catalog().columns
+    with connect() as con:
+        con.execute(catalog().macros)
+        create_empty_tables(con)
+        for name in ("op_shares", "run_history"):
+            con.execute(f"CREATE TEMP TABLE {name} ({ddl(columns[name])})")
+        for run in runs:
+            con.execute(
+                "INSERT INTO runs BY NAME"
+                " SELECT $1 AS run_id, $2 AS config, $3 AS run_date, $4 AS complete",
+                [run.run_id, run.config, run.run_date, run.complete],
+            )
+            con.execute(
+                "INSERT INTO run_history BY NAME"
+                " SELECT $1 AS run_id, 50 AS step_p50_ms, 40 AS step_p50_ms_baseline",
+                [run.run_id],
+            )
+            for op, share in run.shares.items():
+                con.execute(
+                    "INSERT INTO op_shares BY NAME"
+                    " SELECT $1 AS run_id, $2 AS op, 'compute' AS kind, $3 AS share_ms",
+                    [run.run_id, op, share],
+                )
+        for name in ("_fleet_runs", "step_changes"):
+            compute(con, catalog().models[name])
+        rows = con.execute(
+            "SELECT run_id, op, baseline_ms, run_ms FROM step_changes WHERE op <> 'rest'"
+        ).fetchall()
+    found: dict[str, dict[str, tuple[float, float]]] = {}
+    for run_id, op, baseline, share in rows:
+        found.setdefault(run_id, {})[op] = baseline, share
+    wanted = {run.run_id: changes for run in runs if (changes := changes_of(run, runs))}
+    assert len(wanted) > 40
+    assert found == wanted

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from tracelake.base.text import printable
 from tracelake.models import catalog
@@ -52,13 +53,12 @@ def _by_run(warehouse: Warehouse, sql: str, points: int) -> dict[str, Series]:
     }
 
 
-def _drawable(values: Iterable[object]) -> list[object]:
+def _drawable(values: Sequence[Any]) -> list[Any]:
     """Return values for a chart: None for NaN and infinities, text without control characters."""
-    return [
-        printable(value)
-        if isinstance(value, str)
-        else None
-        if isinstance(value, float) and not math.isfinite(value)
-        else value
-        for value in values
-    ]
+    kinds = set(map(type, values))
+    if str in kinds:
+        shown = {value: printable(value) if isinstance(value, str) else value for value in values}
+        return [shown[value] for value in values]
+    if float in kinds:
+        return [None if value is None or not math.isfinite(value) else value for value in values]
+    return list(values)
