@@ -94,9 +94,7 @@ def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyC
                 path=lake.warehouse,
                 hint=f"build it again: tracelake build --lake {shlex.quote(lake.name)}",
             )
-        con.execute(f"USE {CATALOG}")
-        con.execute(point_views(lake.part_files.base))
-        con.execute(records_view(lake.root))
+        _begin(con, lake)
         names = [*tables(), *sorted(catalog().in_parts)]
         folders = ", ".join(literal(f"{lake.part_files.base}/{name}") for name in names)
         con.execute(f"SET allowed_directories = [{folders}]")
@@ -117,6 +115,20 @@ def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyC
         con.close()
         raise
     return con
+
+
+def open_beside(lake: Lake, con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """Return another connection to the warehouse that one of `open_warehouse` reads."""
+    beside = con.cursor()
+    _begin(beside, lake)
+    return beside
+
+
+def _begin(con: duckdb.DuckDBPyConnection, lake: Lake) -> None:
+    """Prepare a connection to the database of a warehouse."""
+    con.execute(f"USE {CATALOG}")
+    con.execute(point_views(lake.part_files.base))
+    con.execute(records_view(lake.root))
 
 
 def release(con: duckdb.DuckDBPyConnection) -> None:

@@ -14,8 +14,8 @@ _CLASSES: Mapping[str, str] = {
     **dict.fromkeys(("nvlink", "nvswitch", "xgmi", "pcie"), "within"),
     **dict.fromkeys(("ib", "infiniband", "roce", "eth", "efa", "slingshot"), "across"),
 }
-# Temporary table: the speed that a group's bandwidth is compared with, and its name.
-PAGE_RATES = "_page_rates"
+# A table as `PAGE_RUNS`: the speed that a group's bandwidth is compared with, and its name.
+PAGE_RATES = "memory.main._page_rates"
 OF_RATED = Column(
     "of_rated_ratio",
     "DOUBLE",
@@ -95,4 +95,4 @@ def rate_links(warehouse: Warehouse, links: Mapping[str, float]) -> None:
             ) AS b
             WHERE b.gbps > 0
         """
-    warehouse.define(f"CREATE OR REPLACE TEMP TABLE {PAGE_RATES} AS {rates}")
+    warehouse.define(f"CREATE OR REPLACE TABLE {PAGE_RATES} AS {rates}")

@@ -12,10 +12,10 @@ from tracelake.base.errors import LakeError
 from tracelake.lake import Lake
 from tracelake.output.html.cells import Row
 from tracelake.warehouse import open_warehouse, resolve_run
-from tracelake.warehouse.warehouse import damage_behind
+from tracelake.warehouse.warehouse import damage_behind, open_beside
 
-# Temporary table of the runs of the page.
-PAGE_RUNS = "_page_runs"
+# The runs of the page: a table in memory, which every connection to the warehouse sees.
+PAGE_RUNS = "memory.main._page_runs"
 # A page about a run of 16,384 ranks sorts millions of calls; beyond this DuckDB spills to disk.
 _ENGINE_BYTES = 700_000_000
 
@@ -23,9 +23,9 @@ _ENGINE_BYTES = 700_000_000
 class Warehouse:
     """A lake's warehouse, opened for one page; a context manager."""
 
-    def __init__(self, lake: Lake) -> None:
+    def __init__(self, lake: Lake, con: duckdb.DuckDBPyConnection | None = None) -> None:
         self._lake = lake
-        self._con = open_warehouse(lake, memory=_ENGINE_BYTES)
+        self._con = con or open_warehouse(lake, memory=_ENGINE_BYTES)
 
     def __enter__(self) -> Warehouse:
         return self
@@ -60,6 +60,10 @@ class Warehouse:
                 hint="bring it up to date with: tracelake build",
             ) from error
 
+    def beside(self) -> Warehouse:
+        """Return the same warehouse for another thread; it has the same page, and no macros yet."""
+        return Warehouse(self._lake, open_beside(self._lake, self._con))
+
     def named(self, name: str) -> str:
         """Return the id of the run with that name.
 
@@ -75,7 +79,7 @@ class Warehouse:
     def page_about(self, run_ids: Sequence[str]) -> None:
         """Fill `PAGE_RUNS` with these runs."""
         self._con.execute(
-            f"CREATE OR REPLACE TEMP TABLE {PAGE_RUNS} AS SELECT unnest($1::VARCHAR[]) AS run_id",
+            f"CREATE OR REPLACE TABLE {PAGE_RUNS} AS SELECT unnest($1::VARCHAR[]) AS run_id",
             [list(run_ids)],
         )
 

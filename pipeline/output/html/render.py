@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,10 +81,11 @@ class _Body:
 
 def _bodies(content: Content, context: Mapping[str, object]) -> dict[str, _Body]:
     template = _PAGE.get_template("run.html")
-    plain, cards = set(content.urgent[:PLAIN_RUNS]), content.cards()
-    found = {}
-    for run_id in content.in_full:
-        html = template.render(
+    plain, folded = content.in_full[:PLAIN_RUNS], content.in_full[PLAIN_RUNS:]
+    cards = content.cards()
+
+    def body(run_id: str) -> str:
+        return template.render(
             context,
             run_id=run_id,
             verdicts=content.verdicts.get(run_id, []),
@@ -97,8 +99,13 @@ def _bodies(content: Content, context: Mapping[str, object]) -> dict[str, _Body]
             cards=cards.get(run_id, []),
             coverage_title=_title("coverage"),
         )
-        found[run_id] = _Body(html, False) if run_id in plain else _Body(packed(html), True)
-    return found
+
+    with ThreadPoolExecutor(1, "packing") as beside:  # while the next ones are rendered
+        texts = beside.map(packed, map(body, folded))
+        return {
+            **{run_id: _Body(body(run_id), False) for run_id in plain},
+            **{run_id: _Body(text, True) for run_id, text in zip(folded, texts, strict=True)},
+        }
 
 
 def _drawable(content: Content) -> dict[str, object]:
