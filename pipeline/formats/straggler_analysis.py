@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tracelake.formats import Claim, FileFacts, Format, Run, RunFacts
@@ -199,6 +198,8 @@ def _trace(data: bytes) -> pa.Table:
 def _column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """Return a column as another type; numbers that are no numbers are NULL in whole ones."""
     if pa.types.is_floating(column.type) and pa.types.is_integer(kind):
+        import pyarrow.compute as pc  # noqa: PLC0415 - a twentieth of the start of any ingest
+
         column = pc.if_else(pc.is_nan(column), None, column)
     return column.cast(kind)
 

@@ -17,8 +17,6 @@ from importlib.machinery import PathFinder
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-import llvmlite.binding as llvm  # type: ignore[import-untyped]
-
 Entry = Callable[[None, tuple[object, ...], None], Any]
 _ENTRY = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
 _engines: list[Any] = []  # code exists as long as its engine
@@ -29,8 +27,7 @@ class ObjectCode(NamedTuple):
 
     Attributes:
         entry: Symbol of the function that takes a tuple of Python objects.
-                environment: Symbol for a Python object: the code does not use it, but fails without
-                    it.
+        environment: Symbol for a Python object: the code does not use it, but fails without it.
         needs: Symbols that the process must have.
         machine: An object file.
     """
@@ -54,7 +51,7 @@ class ObjectCode(NamedTuple):
 
 def linked(code: ObjectCode) -> Entry | None:
     """Return the function, called as `entry(None, arguments, None)`; None without a symbol."""
-    _prepare()
+    llvm = _prepared()
     if not all(llvm.address_of_symbol(n) or hasattr(ctypes.pythonapi, n) for n in code.needs):
         return None
     # One engine per kernel, because the code of each contains shared functions under the same
@@ -69,14 +66,21 @@ def linked(code: ObjectCode) -> Entry | None:
     return _ENTRY(engine.get_function_address(code.entry))
 
 
+def _llvm() -> Any:
+    """Return LLVM, which takes a tenth of the start of a command that needs no kernel."""
+    import llvmlite.binding  # type: ignore[import-untyped]  # noqa: PLC0415
+
+    return llvmlite.binding
+
+
 @functools.cache
-def _prepare() -> None:
-    """Initialise LLVM for this processor, with numba's C functions that read objects."""
+def _prepared() -> Any:
+    """Return LLVM, initialised for this processor, with numba's C functions that read objects."""
+    llvm = _llvm()
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    numba = importlib.util.find_spec(
-        "numba"
-    )  # only its folder: importing it takes a fifth of a second
+    # Only its folder: importing it takes a fifth of a second.
+    numba = importlib.util.find_spec("numba")
     assert numba is not None
     spec = PathFinder.find_spec("_helperlib", numba.submodule_search_locations)
     assert spec is not None
@@ -85,6 +89,7 @@ def _prepare() -> None:
     spec.loader.exec_module(library)
     for name, address in library.c_helpers.items():
         llvm.add_symbol(f"numba_{name}", address)
+    return llvm
 
 
 def tools() -> tuple[str, ...]:
@@ -94,6 +99,7 @@ def tools() -> tuple[str, ...]:
 
 def processor() -> tuple[str, ...]:
     """Return the target of the code: this processor, or the one that numba is configured for."""
+    llvm = _llvm()
     return (
         llvm.get_process_triple(),
         os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name(),
