@@ -93,9 +93,8 @@ def pass_columns(rows: Rows, source_id: int, repeat: Repeat | None) -> dict[str,
     columns["row"] = np.repeat(rows.row.astype(np.int32), _WIDTH)
     if repeat is not None:
         places, inside = repeat.places(rows.row)
-        for name, part in zip(
-            ("micro_batch", "layer_index"), np.divmod(places, repeat.length), strict=True
-        ):
-            given = np.repeat(np.stack([part, ~inside]), _WIDTH, axis=1)
-            columns[name] = pa.array(given[0].astype(np.int32), mask=given[1].astype(np.bool_))
+        outside = np.repeat(~inside, _WIDTH)
+        blocks, index = np.divmod(places, repeat.length)
+        for name, part in (("micro_batch", blocks), ("layer_index", index)):
+            columns[name] = pa.array(np.repeat(part.astype(np.int32), _WIDTH), mask=outside)
     return columns
