@@ -60,37 +60,32 @@ def pass_columns(rows: Rows, source_id: int, repeat: Repeat | None) -> dict[str,
     """
     types = tables()["workload_passes"].storage_types
     layers, each = rows.layers, np.arange(_WIDTH)
+    of_layer = np.repeat(rows.which, _WIDTH)
+    of_pass = (_WIDTH * rows.which[:, None] + each).ravel()
     words = layers.comm.dictionary.to_pylist()
     meanings = [known.get(word, _NOTHING) for known in _MEANINGS for word in words]
-    meaning = (layers.comm.indices.to_numpy().reshape(-1, _WIDTH) + each * len(words)).ravel()
-    moves = np.array([collective is not None for collective, _ in meanings], np.bool_)[meaning]
-    collectives = pa.array([collective for collective, _ in meanings], types["collective"])
-    groups = pa.array([group for _, group in meanings], types["group_kind"])
-    of_layers = {
-        "layer": layers.name,
-        "update_ns": pa.array(layers.update_ns),
+    meant = (layers.comm.indices.to_numpy().reshape(-1, _WIDTH) + each * len(words)).ravel()
+    meaning = meant.take(of_pass)
+    collectives, groups = zip(*meanings, strict=True)
+    still = np.array([collective is None for collective in collectives], np.bool_).take(meaning)
+    size = layers.size.take(of_pass)
+    columns: dict[str, Any] = {
+        "source_id": np.full(of_pass.size, source_id, np.int32),
+        "line": np.repeat(rows.line, _WIDTH),
+        "row": np.repeat(rows.row.astype(np.int32), _WIDTH),
+        "layer": layers.name.take(pa.array(of_layer)),
+        "pass": pa.array([*PASSES], types["pass"]).take(pa.array(np.tile(each, rows.line.size))),
+        "compute_ns": layers.compute_ns.take(of_pass),
+        "collective": pa.array(collectives, types["collective"]).take(pa.array(meaning)),
+        "group_kind": pa.array(groups, types["group_kind"]).take(pa.array(meaning)),
+        "bytes": pa.array(size, mask=still),
+        "raw_comm": layers.comm.take(pa.array(of_pass)),
+        "raw_bytes": size,
+        "update_ns": layers.update_ns.take(of_layer),
     }
     if any(layers.attributes):
-        of_layers["attributes"] = pa.array(layers.attributes, types["attributes"])
-    of_passes = {
-        "pass": pa.array([*PASSES] * len(layers.name), types["pass"]),
-        "compute_ns": pa.array(layers.compute_ns),
-        "raw_comm": layers.comm,
-        "raw_bytes": pa.array(layers.size),
-        "collective": collectives.take(pa.array(meaning)),
-        "group_kind": groups.take(pa.array(meaning)),
-        "bytes": pa.array(layers.size, mask=~moves),
-    }
-    columns: dict[str, Any] = {}
-    for found, places in (
-        (of_layers, np.repeat(rows.which, _WIDTH)),
-        (of_passes, (_WIDTH * rows.which[:, None] + each).ravel()),
-    ):
-        picked = pa.array(places)
-        columns |= {name: values.take(picked) for name, values in found.items()}
-    columns["source_id"] = np.full(_WIDTH * rows.line.size, source_id, np.int32)
-    columns["line"] = np.repeat(rows.line, _WIDTH)
-    columns["row"] = np.repeat(rows.row.astype(np.int32), _WIDTH)
+        attributes = pa.array(layers.attributes, types["attributes"])
+        columns["attributes"] = attributes.take(pa.array(of_layer))
     if repeat is not None:
         places, inside = repeat.places(rows.row)
         outside = np.repeat(~inside, _WIDTH)
