@@ -18,6 +18,7 @@ from __future__ import annotations
 import enum
 import functools
 import importlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -149,6 +150,12 @@ class Chunk:
     ends: npt.NDArray[np.int64]
     firsts: npt.NDArray[np.int64]
     spans: tuple[Span, ...]
+
+    def lines(self) -> Iterator[tuple[Span, npt.NDArray[np.int64]]]:
+        """Yield each span with the indices of the newlines behind its lines."""
+        bounds = [*self.firsts.tolist(), self.ends.size]
+        for span, (first, last) in zip(self.spans, itertools.pairwise(bounds), strict=True):
+            yield span, self.ends[first:last]
 
     def blocks(self) -> Iterator[Block]:
         """Yield the spans one by one, for parsers that read each source by itself."""

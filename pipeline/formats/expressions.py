@@ -15,16 +15,13 @@ from decimal import Decimal
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
 from tracelake.base.errors import ContractError
 from tracelake.formats.readers import ANSI, PREFIX, TAG
-from tracelake.kernels.arrow import is_utf8
-
-Bytes = npt.NDArray[np.uint8]
-Longs = npt.NDArray[np.int64]
+from tracelake.kernels.arrow import not_utf8, pieces
+from tracelake.kernels.numbers import Bytes, Longs
 
 TEXT = "text"
 _MATCHED = "_matched"
@@ -134,12 +131,13 @@ def find(piece: Piece, expressions: Sequence[Expression], *, prefixed: bool = Fa
     launchers put before a line.
     """
     data, starts, stops = piece
-    wrong = _not_utf8(data, starts, stops)
+    wrong = not_utf8(data, starts, stops)
     if wrong.size:
         data = data.copy()
         for line in wrong.tolist():
             data[starts[line] : stops[line]] = _FILLER
-    text = _lines(data, starts, stops)
+    both = pieces(data, starts, stops, pa.large_utf8())
+    text = pl.Series(both, dtype=pl.String).gather_every(2)
     if np.any(data == _ESCAPE):
         text = text.str.replace_all(ANSI, "")
     if prefixed:
@@ -159,30 +157,6 @@ def find(piece: Piece, expressions: Sequence[Expression], *, prefixed: bool = Fa
             found = Matches(at, pl.DataFrame(), at)
         matches.append(found)
     return Found(tuple(matches), at, wrong)
-
-
-def _lines(data: Bytes, starts: Longs, stops: Longs) -> pl.Series:
-    """Return the lines as text, without a copy: every other string is the end of a line."""
-    bounds = np.empty(2 * starts.size + 1, np.int64)
-    bounds[:-1:2] = starts
-    bounds[1::2] = stops
-    bounds[-1] = stops[-1] if stops.size else 0
-    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
-    both = pa.Array.from_buffers(pa.large_utf8(), 2 * starts.size, buffers)
-    return pl.Series(both, dtype=pl.String).gather_every(2)
-
-
-def _not_utf8(data: Bytes, starts: Longs, stops: Longs) -> Longs:
-    """Return the numbers of the lines that are not UTF-8."""
-    bounds = pa.py_buffer(np.array([0, data.size]))
-    whole = pa.Array.from_buffers(pa.large_binary(), 1, [None, bounds, pa.py_buffer(data)])
-    try:
-        whole.cast(pa.large_utf8())
-    except pa.ArrowInvalid:
-        high = np.unique(np.searchsorted(starts, np.flatnonzero(data >= 0x80), side="right") - 1)
-        wrong = [i for i in high.tolist() if not is_utf8(data[starts[i] : stops[i]].tobytes())]
-        return np.array(wrong, np.int64)
-    return np.empty(0, np.int64)
 
 
 def _match(text: pl.Series, at: Longs, one: Expression) -> tuple[Matches, pl.Series]:

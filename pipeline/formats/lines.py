@@ -38,7 +38,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import pairwise
 from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -67,7 +66,8 @@ from tracelake.schema.tables import tables
 if TYPE_CHECKING:  # polars is imported when the first file of such a format is parsed
     import polars as pl
 
-    from tracelake.formats.expressions import Expression, Found, Longs, Matches, Piece
+    from tracelake.formats.expressions import Expression, Found, Matches, Piece
+    from tracelake.kernels.numbers import Longs
 
 _BOM = b"\xef\xbb\xbf"
 _NEWLINE = ord("\n")
@@ -326,15 +326,14 @@ class _Parser:
         self._ready: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
 
     def feed(self, chunk: Chunk) -> None:
-        bounds = [*chunk.firsts.tolist(), chunk.ends.size]
-        for span, (first, last) in zip(chunk.spans, pairwise(bounds), strict=True):
+        for span, ends in chunk.lines():
             if span.source_id != self._source_id:
                 self._source_id, self._carried = span.source_id, {}
                 if self._fmt.reader:
                     if self._reader:
                         self._found.append(self._reader.finish())
                     self._reader = self._fmt.reader(self._run.sources[span.source_id])
-            self._read(chunk.data, span, chunk.ends[first:last])
+            self._read(chunk.data, span, ends)
 
     def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
         ready, self._ready = self._ready, defaultdict(list)

@@ -36,6 +36,37 @@ def is_utf8(raw: bytes) -> bool:
     return True
 
 
+def not_utf8(data: Bytes, starts: Longs, stops: Longs) -> Longs:
+    """Return the numbers of the lines that are not UTF-8.
+
+    Args:
+        starts: Index of each line's first byte.
+        stops: Index behind its last byte.
+    """
+    bounds = pa.py_buffer(np.array([0, data.size]))
+    whole = pa.Array.from_buffers(pa.large_binary(), 1, [None, bounds, pa.py_buffer(data)])
+    try:
+        whole.cast(pa.large_utf8())
+    except pa.ArrowInvalid:
+        high = np.unique(np.searchsorted(starts, np.flatnonzero(data >= 0x80), side="right") - 1)
+        wrong = [i for i in high.tolist() if not is_utf8(data[starts[i] : stops[i]].tobytes())]
+        return np.array(wrong, np.int64)
+    return np.empty(0, np.int64)
+
+
+def pieces(data: Bytes, starts: Longs, stops: Longs, kind: pa.DataType) -> pa.Array:
+    """Return pieces of text without a copy; every other one is what lies between two of them.
+
+    Args:
+        starts: Index of each piece's first byte.
+        stops: Index behind its last byte, at most that of the next one's first.
+        kind: large_utf8 or large_binary.
+    """
+    bounds = np.stack([starts, stops], axis=-1).ravel()
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+    return pa.Array.from_buffers(kind, max(0, bounds.size - 1), buffers)
+
+
 @functools.lru_cache(maxsize=32)
 def _nulls(kind: pa.DataType, size: int) -> pa.Array:
     return pa.nulls(size, kind)

@@ -189,23 +189,19 @@ def test_a_baseline_is_of_the_runs_before_that_have_shares(seed: int) -> None:
         create_empty_tables(con)
         for name in ("op_shares", "run_history"):
             con.execute(f"CREATE TEMP TABLE {name} ({ddl(columns[name])})")
-        for run in runs:
-            con.execute(
-                "INSERT INTO runs BY NAME"
-                " SELECT $1 AS run_id, $2 AS config, $3 AS run_date, $4 AS complete",
-                [run.run_id, run.config, run.run_date, run.complete],
-            )
-            con.execute(
-                "INSERT INTO run_history BY NAME"
-                " SELECT $1 AS run_id, 50 AS step_p50_ms, 40 AS step_p50_ms_baseline",
-                [run.run_id],
-            )
-            for op, share in run.shares.items():
-                con.execute(
-                    "INSERT INTO op_shares BY NAME"
-                    " SELECT $1 AS run_id, $2 AS op, 'compute' AS kind, $3 AS share_ms",
-                    [run.run_id, op, share],
-                )
+        dated = [[run.run_id, run.config, run.run_date, run.complete] for run in runs]
+        con.executemany(
+            "INSERT INTO runs (run_id, config, run_date, complete) VALUES ($1, $2, $3, $4)", dated
+        )
+        con.execute(
+            "INSERT INTO run_history BY NAME"
+            " SELECT run_id, 50 AS step_p50_ms, 40 AS step_p50_ms_baseline FROM runs"
+        )
+        shares = [[run.run_id, op, share] for run in runs for op, share in run.shares.items()]
+        con.executemany(
+            "INSERT INTO op_shares (run_id, op, kind, share_ms) VALUES ($1, $2, 'compute', $3)",
+            shares,
+        )
         for name in ("_fleet_runs", "step_changes"):
             compute(con, catalog().models[name])
         rows = con.execute(

@@ -24,7 +24,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -52,9 +51,10 @@ from tracelake.formats.aicb_workload.header import (
 )
 from tracelake.formats.aicb_workload.passes import PASSES, Rows, pass_columns
 from tracelake.formats.aicb_workload.repeats import Repeat, find_repeat
-from tracelake.formats.aicb_workload.rows import Bytes, Longs, read_lines
+from tracelake.formats.aicb_workload.rows import read_lines
 from tracelake.formats.ledger import NOT_UTF8, UNFINISHED, UNFINISHED_LINE, Fault, Ledger, Severity
 from tracelake.kernels.arrow import is_utf8, text_of
+from tracelake.kernels.numbers import Bytes, Longs
 from tracelake.schema.tables import tables
 
 HELD_ROWS = 1 << 17
@@ -171,8 +171,7 @@ class _Plan:
 
     def _read(self, data: Bytes, span: Span, starts: Longs, first: int) -> Iterator[pa.RecordBatch]:
         """Read the lines of layers; `first` is the number of their first in the span."""
-        customized = self.header.policy == CUSTOMIZED
-        lines = read_lines(data, starts, customized=customized)
+        lines = read_lines(data, starts, customized=self.header.policy == CUSTOMIZED)
         number = np.arange(span.line + first, span.line + first + lines.kind.size)
         for k in np.flatnonzero(lines.kind > scan.BLANK).tolist():
             kind, raw = int(lines.kind[k]), _line(data, starts, k)
@@ -247,12 +246,11 @@ class _Parser:
 
     def feed(self, chunk: Chunk) -> None:
         """Read a chunk."""
-        bounds = [*chunk.firsts.tolist(), chunk.ends.size]
-        for span, (first, last) in zip(chunk.spans, pairwise(bounds), strict=True):
+        for span, ends in chunk.lines():
             if span.source_id not in self._plans:
                 self._plans[span.source_id] = _Plan(span.source_id, self._ledger)
             plan = self._plans[span.source_id]
-            self._ready.extend(plan.feed(chunk.data, span, chunk.ends[first:last]))
+            self._ready.extend(plan.feed(chunk.data, span, ends))
 
     def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
         """Return rows ready so far."""

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from tracelake.formats.aicb_workload.repeats import Repeat
-from tracelake.formats.aicb_workload.rows import Layers, Longs
+from tracelake.formats.aicb_workload.rows import Layers
+from tracelake.kernels.numbers import Longs
 from tracelake.schema.tables import tables
 
 # Of each pass, the group of a collective without a suffix.
@@ -67,7 +68,7 @@ def pass_columns(rows: Rows, source_id: int, repeat: Repeat | None) -> dict[str,
     meant = (layers.comm.indices.to_numpy().reshape(-1, _WIDTH) + each * len(words)).ravel()
     meaning = meant.take(of_pass)
     collectives, groups = zip(*meanings, strict=True)
-    still = np.array([collective is None for collective in collectives], np.bool_).take(meaning)
+    without = np.array([collective is None for collective in collectives]).take(meaning)
     size = layers.size.take(of_pass)
     columns: dict[str, Any] = {
         "source_id": np.full(of_pass.size, source_id, np.int32),
@@ -78,7 +79,7 @@ def pass_columns(rows: Rows, source_id: int, repeat: Repeat | None) -> dict[str,
         "compute_ns": layers.compute_ns.take(of_pass),
         "collective": pa.array(collectives, types["collective"]).take(pa.array(meaning)),
         "group_kind": pa.array(groups, types["group_kind"]).take(pa.array(meaning)),
-        "bytes": pa.array(size, mask=still),
+        "bytes": pa.array(size, mask=without),
         "raw_comm": layers.comm.take(pa.array(of_pass)),
         "raw_bytes": size,
         "update_ns": layers.update_ns.take(of_layer),

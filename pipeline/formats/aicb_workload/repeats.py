@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Integers = npt.NDArray[np.int64]
+from tracelake.kernels.arrow import Mask
+from tracelake.kernels.numbers import Longs
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +18,13 @@ class Repeat:
     length: int
     count: int
 
-    def places(self, rows: Integers) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    def places(self, rows: Longs) -> tuple[Longs, Mask]:
         """Return each row's distance from the first block's start, and whether it is in a block."""
         places = rows - self.first
         return places, (places >= 0) & (places < self.count * self.length)
 
 
-def find_repeat(rows: Integers, layers: Integers, first: int, count: int) -> Repeat | None:
+def find_repeat(rows: Longs, layers: Longs, first: int, count: int) -> Repeat | None:
     """Return the blocks that a layer begins.
 
     Args:

@@ -13,17 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tracelake.kernels.arrow import is_utf8, text_of
-
-Bytes = npt.NDArray[np.uint8]
-Longs = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+from tracelake.kernels.arrow import Mask, not_utf8, pieces, text_of
+from tracelake.kernels.numbers import Bytes, Longs
 
 FIELDS = 12
 """Fields of a layer row; more are extensions."""
 
 LAYER, BLANK, TOO_FEW_FIELDS, SEVERAL_ROWS, BAD_NUMBER = range(5)
-"""What a line is: a layer, blank, or why it is rejected."""
+"""Kinds of lines: a layer, a blank line, and reasons to reject one."""
 
 _MOST_FIELDS = 2 * FIELDS - 1
 _MOST_DIGITS = 19
@@ -123,12 +120,12 @@ class _Fields:
 
     def __init__(self, lines: pa.LargeBinaryArray) -> None:
         _, offsets, text = lines.buffers()
-        bounds = np.frombuffer(offsets, np.int64)[: len(lines) + 1]
         self._lines = lines
-        self._text = np.frombuffer(text or b"", np.uint8)[: bounds[-1]]
+        self._starts = np.frombuffer(offsets, np.int64)[: len(lines) + 1]
+        self._text = np.frombuffer(text or b"", np.uint8)[: self._starts[-1]]
         blank = np.concatenate([[True], _IS_BLANK[self._text], [True]])
         self._edges = np.flatnonzero(blank[1:] != blank[:-1])  # of fields, begin and end in turn
-        first = np.searchsorted(self._edges[::2], bounds)
+        first = np.searchsorted(self._edges[::2], self._starts)
         self._first, self.count = first[:-1], np.diff(first)
 
     def _bounds(self, rows: Longs, fields: Sequence[int]) -> tuple[Longs, Longs]:
@@ -138,10 +135,8 @@ class _Fields:
 
     def _words(self, begin: Longs, end: Longs) -> pa.LargeBinaryArray:
         """Return what lies between these bounds, which rise."""
-        bounds = np.stack([begin, end], axis=-1).ravel()
-        buffers = [None, pa.py_buffer(bounds), pa.py_buffer(self._text)]
-        both = pa.Array.from_buffers(pa.large_binary(), max(0, bounds.size - 1), buffers)
-        return both.take(pa.array(np.arange(0, bounds.size, 2)))
+        both = pieces(self._text, begin, end, pa.large_binary())
+        return both.take(pa.array(np.arange(0, len(both), 2)))
 
     def texts(self, rows: Longs, fields: Sequence[int]) -> pa.DictionaryArray:
         """Return these fields of rows, row by row."""
@@ -181,6 +176,4 @@ class _Fields:
 
     def are_utf8(self, rows: Longs) -> Mask:
         """Return which rows are UTF-8."""
-        if is_utf8(self._text.tobytes()):
-            return np.ones(rows.size, np.bool_)
-        return np.array([is_utf8(self._lines[row].as_py()) for row in rows], np.bool_)
+        return ~np.isin(rows, not_utf8(self._text, self._starts[:-1], self._starts[1:]))

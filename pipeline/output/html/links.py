@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tracelake.base.errors import UsageError
+from tracelake.models.base import own
 from tracelake.output.html.reading import PAGE_RUNS, Warehouse
 from tracelake.schema.tables import Column
 
@@ -15,7 +16,7 @@ _CLASSES: Mapping[str, str] = {
     **dict.fromkeys(("ib", "infiniband", "roce", "eth", "efa", "slingshot"), "across"),
 }
 # A table as `PAGE_RUNS`: the speed that a group's bandwidth is compared with, and its name.
-PAGE_RATES = "memory.main._page_rates"
+PAGE_RATES = own("_page_rates")
 OF_RATED = Column(
     "of_rated_ratio",
     "DOUBLE",

@@ -10,12 +10,13 @@ import duckdb
 
 from tracelake.base.errors import LakeError
 from tracelake.lake import Lake
+from tracelake.models.base import own
 from tracelake.output.html.cells import Row
 from tracelake.warehouse import open_warehouse, resolve_run
 from tracelake.warehouse.warehouse import damage_behind, open_beside
 
 # The runs of the page: a table in memory, which every connection to the warehouse sees.
-PAGE_RUNS = "memory.main._page_runs"
+PAGE_RUNS = own("_page_runs")
 # A page about a run of 16,384 ranks sorts millions of calls; beyond this DuckDB spills to disk.
 _ENGINE_BYTES = 700_000_000
 
