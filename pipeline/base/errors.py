@@ -79,6 +79,10 @@ class LakeError(InputError):
     """The lake cannot be opened, locked or written."""
 
 
+class ShortMemoryError(LakeError):
+    """A computation needs more memory than it may use."""
+
+
 class ChangedError(LakeError):
     """Another machine changed the lake first; the commit must be computed again."""
 

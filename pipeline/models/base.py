@@ -18,6 +18,7 @@ from tracelake.base.errors import (
     LakeError,
     RefusedError,
     RowsError,
+    ShortMemoryError,
     StoreError,
 )
 from tracelake.base.signals import raise_if_ending
@@ -45,7 +46,8 @@ def engine_errors(subject: str, path: Path | None = None) -> Iterator[None]:
         path: The SQL's file.
 
     Raises:
-        LakeError: A file cannot be read or written, or memory is too small.
+        LakeError: A file cannot be read or written.
+        ShortMemoryError: Memory is too small.
         RefusedError: The disk is full or broken.
         StoreError: A store does not give a file.
         RowsError: The SQL fails on the rows that it reads.
@@ -57,7 +59,7 @@ def engine_errors(subject: str, path: Path | None = None) -> Iterator[None]:
         raise_if_ending(error)
         raise
     except duckdb.OutOfMemoryException as error:
-        raise LakeError(
+        raise ShortMemoryError(
             f"--memory is too small for {subject}: {str(error).splitlines()[0]}",
             hint="raise the memory limit",
         ) from None

@@ -101,8 +101,9 @@ def build(
 
     Args:
         full: Compute everything again.
-        memory_limit: Limit of each process as DuckDB spells it, e.g. `8GB`; by default 60 % of the
-            machine's memory, which workers on one machine share.
+        memory_limit: Limit of each process as DuckDB spells it, e.g. `8GB`; by default little at
+            first, and more where a model fails without it, up to 60 % of the machine's memory,
+            which workers on one machine share.
         workers: Workers that compute models per run; None for this process.
         progress: Called with one line per step.
         models: Other models than those shipped.

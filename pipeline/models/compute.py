@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 
 import duckdb
 
@@ -11,12 +12,30 @@ from tracelake.base.errors import RowsError
 from tracelake.models.base import engine_errors, own, quoted
 from tracelake.models.header import Model
 from tracelake.models.kernel_models import compute_by_kernel
+from tracelake.models.memory import MemoryLimit
 
 Connections = Sequence[duckdb.DuckDBPyConnection]
-"""Connections to one in-memory database, each for one thread at a time."""
 
 # Models that are computed at once. More would hold more relations in memory, and wait for others.
 _AT_ONCE = 4
+
+
+@dataclass(frozen=True)
+class Database:
+    """An in-memory database.
+
+    Attributes:
+        cons: Connections, each for one thread at a time: a model is computed on each at once.
+        memory: How much it may use before it spills.
+    """
+
+    cons: Connections
+    memory: MemoryLimit
+
+    @property
+    def con(self) -> duckdb.DuckDBPyConnection:
+        """The connection for what is not computed at once."""
+        return self.cons[0]
 
 
 def connect(**config: str | int | bool) -> duckdb.DuckDBPyConnection:
@@ -37,8 +56,10 @@ def connect(**config: str | int | bool) -> duckdb.DuckDBPyConnection:
 
 
 @contextmanager
-def connect_several(threads: int, macros: str, **config: str | bool) -> Iterator[Connections]:
-    """Yield connections to one in-memory database, for models that are computed at once.
+def connect_several(
+    threads: int, macros: str, share: int | None, **config: str | bool
+) -> Iterator[Database]:
+    """Yield a database with several connections, for models that are computed at once.
 
     DuckDB plans a model in one thread, and computes a small one in little more: the threads are
     used best by a model each.
@@ -46,6 +67,7 @@ def connect_several(threads: int, macros: str, **config: str | bool) -> Iterator
     Args:
         threads: Threads that work at once, in all of them together.
         macros: Defined in each.
+        share: See `MemoryLimit`.
         config: See `connect`.
     """
     several = min(threads, _AT_ONCE)
@@ -56,7 +78,7 @@ def connect_several(threads: int, macros: str, **config: str | bool) -> Iterator
             _hide_progress(cons[-1])
         for con in cons:
             con.execute(macros)
-        yield cons
+        yield Database(cons, MemoryLimit(cons[0], share))
 
 
 def _hide_progress(con: duckdb.DuckDBPyConnection) -> None:
@@ -80,12 +102,13 @@ def compute(con: duckdb.DuckDBPyConnection, model: Model, threads: int = 1) -> i
     Raises:
         RowsError: The SQL fails on these rows, or the key is not unique or has NULL.
         ContractError: The SQL is wrong.
-        LakeError: A part file cannot be read, or memory is too small.
+        LakeError: A part file cannot be read.
+        ShortMemoryError: Memory is too small; the same call may be made again.
     """
     name = own(model.name)
     with engine_errors(model.name, model.path):
         if model.kernel is None:
-            made = con.execute(f"CREATE TABLE {name} AS {model.sql}").fetchall()
+            made = con.execute(f"CREATE OR REPLACE TABLE {name} AS {model.sql}").fetchall()
             rows = int(made[0][0])
         else:
             rows = compute_by_kernel(con, model, threads)

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 import duckdb
 
@@ -15,7 +16,7 @@ from tracelake.models.agenda import Agenda
 from tracelake.models.base import copy_of, create_empty, literal, own, quoted
 from tracelake.models.batches import Batch
 from tracelake.models.catalog import Catalog
-from tracelake.models.compute import Connections, compute
+from tracelake.models.compute import Database, compute
 from tracelake.models.failures import FAILURES, IDENTITY, Failure, add_failures
 from tracelake.models.header import Model
 from tracelake.models.needs import can_have_rows
@@ -29,17 +30,16 @@ with its rows."""
 
 @dataclass(frozen=True)
 class Computing:
-    """Computes models on connections to one database that have the macros.
+    """Computes models in a database that has the macros.
 
     Attributes:
-        cons: A model is computed on each at once.
         base: Directory or URI of the lake.
         keep: Called with every relation whose rows are kept, while it exists, if it has rows.
         threads: What a kernel, and the models of a large batch, may use.
         profile: Gets the times of relations.
     """
 
-    cons: Connections
+    database: Database
     base: str
     models: Catalog
     keep: Keep
@@ -49,7 +49,7 @@ class Computing:
     @property
     def con(self) -> duckdb.DuckDBPyConnection:
         """The connection for what is not computed at once."""
-        return self.cons[0]
+        return self.database.con
 
     def batch(self, batch: Batch) -> None:
         """Compute all models per run of a batch, and read what the warehouse copies."""
@@ -121,10 +121,10 @@ class Computing:
         by_name = {model.name: model for model in models}
         order = [*by_name]
         agenda = Agenda(order, self.models.inputs, given, without_rows)
-        idle = [*self.cons]
+        idle = [*self.database.cons]
         running: dict[Future[None], tuple[str, duckdb.DuckDBPyConnection]] = {}
         failed: dict[str, BaseException] = {}
-        with ThreadPoolExecutor(len(self.cons), thread_name_prefix="models") as pool:
+        with ThreadPoolExecutor(len(self.database.cons), thread_name_prefix="models") as pool:
             try:
                 while True:
                     while idle and (name := agenda.next()):
@@ -148,7 +148,7 @@ class Computing:
             self.con.execute(f"DROP {kind} {own(name)}")
 
     def _interrupt(self) -> None:
-        for con in self.cons:
+        for con in self.database.cons:
             con.interrupt()
 
     def _one(
@@ -162,7 +162,8 @@ class Computing:
         with phase(f"build:{model.path.parent.name}"):
             with self.profile.computing(model.name) as spent:
                 if can_have_rows(self.models.needs[model.name], agenda.empty):
-                    rows = compute(con, model, self.threads)
+                    computing = partial(compute, con, model, self.threads)
+                    rows = self.database.memory.within(con, model.name, computing)
                 else:
                     create_empty(con, model.name, self.models.columns[model.name])
                     rows = 0
@@ -172,7 +173,8 @@ class Computing:
                 rows += len(failures)
             if rows and model.name in self.models.stored:
                 with self.profile.writing(model.name):
-                    self.keep(con, model.name, own(model.name))
+                    keeping = partial(self.keep, con, model.name, own(model.name))
+                    self.database.memory.within(con, model.name, keeping)
         for name, kind in agenda.add(model.name, rows):
             con.execute(f"DROP {kind} {own(name)}")
 

@@ -26,7 +26,7 @@ from tracelake.models.base import (
 )
 from tracelake.models.batches import Batch, batch_of, batches, halves
 from tracelake.models.catalog import Catalog
-from tracelake.models.compute import Connections, connect_several
+from tracelake.models.compute import Database, connect_several
 from tracelake.models.computing import Computing
 from tracelake.models.failures import FAILURES, Failure, read_failures
 from tracelake.models.header import Model
@@ -38,7 +38,7 @@ from tracelake.models.relations import empty_warehouse, target, view
 from tracelake.models.state import CATALOG, State, attach, write_state
 from tracelake.schema.tables import tables
 
-# Share of the machine's memory for DuckDB without --memory, all workers together.
+# Most of the machine's memory for DuckDB without --memory, all workers together.
 _MEMORY_PERCENT = 60
 # A batch that is computed beside others gets at least as many bytes of --memory.
 _BATCH_MEMORY = 1_000_000_000
@@ -50,7 +50,7 @@ class WarehouseWriter:
 
     Attributes:
         files: The lake's part files.
-        memory_limit: Limit of each process as DuckDB spells it; None for a share of the machine's.
+        memory_limit: Limit of each process as DuckDB spells it; None for what `MemoryLimit` gives.
         threads: DuckDB's choice if None.
         workers: Workers that compute models per run; None for this process.
         profile: Gets the times of models.
@@ -104,12 +104,13 @@ class WarehouseWriter:
             connect_several(
                 self._threads,
                 self.models.macros,
+                None if self.memory_limit else 1,
                 temp_directory=str(path.parent / "spill"),
                 memory_limit=self.memory_limit or f"{_MEMORY_PERCENT}%",
                 preserve_insertion_order=False,
-            ) as cons,
+            ) as database,
         ):
-            con = cons[0]
+            con = database.con
             self.files.mount(con)
             if old is None:
                 path.write_bytes(empty_warehouse(self.models, path.parent))
@@ -117,10 +118,10 @@ class WarehouseWriter:
             gone = sorted(before.keys() - (new.runs.keys() - changed))
             parts.leave_out(con, gone)
             self._drop_runs(con, gone)
-            failed = self._fill_runs(cons, snapshot, sorted(changed), path.parent, parts)
-            self._leave_out(cons, snapshot, failed)
+            failed = self._fill_runs(database, snapshot, sorted(changed), path.parent, parts)
+            self._leave_out(database, snapshot, failed)
             _write_lost(con, losses)
-            parts.leave_out(con, self._fill_fleet(cons, snapshot, changed))
+            parts.leave_out(con, self._fill_fleet(database, snapshot, changed))
             con.execute("BEGIN")
             self._point_views(con, old, new, parts, parts_before)
             parts.write_list(con)
@@ -175,7 +176,7 @@ class WarehouseWriter:
 
     def _fill_runs(
         self,
-        cons: Connections,
+        database: Database,
         snapshot: Snapshot,
         run_ids: Sequence[str],
         folder: Path,
@@ -194,7 +195,7 @@ class WarehouseWriter:
             for batch in pending:
                 done += len(batch.run_ids)
                 self.progress(f"computing {done} of {len(run_ids)} runs")
-                failed += self._fill_batch(cons, snapshot, batch, parts)
+                failed += self._fill_batch(database, snapshot, batch, parts)
             return failed
         with (
             self._executor(folder, min(width, len(pending))) as submit,
@@ -207,7 +208,7 @@ class WarehouseWriter:
                     continue
                 self.profile.add(found.spent)
                 for name, file in found.rows.items():
-                    self._keep(cons[0], name, f"read_parquet({literal(file)})")
+                    self._keep(database.con, name, f"read_parquet({literal(file)})")
                     if not found.uploaded:
                         Path(file).unlink()
                 self.files.remove(found.uploaded)
@@ -232,34 +233,37 @@ class WarehouseWriter:
         base, models = self.files.base, self.models.hash
         if self.workers:
             limit = self.memory_limit or f"{_MEMORY_PERCENT // self.workers.together}%"
-            job = Job(base, models, limit, 1, folder, here=False)
+            share = None if self.memory_limit else self.workers.per_process
+            job = Job(base, models, limit, share, 1, folder, here=False)
             yield partial(self.workers.submit, compute_sent, job)
             return
-        limit = f"{max(1, _MEMORY_PERCENT // width)}%"
+        limit, share = f"{max(1, _MEMORY_PERCENT // width)}%", width
         if self.memory_limit is not None:
-            limit = f"{parse_size(self.memory_limit) // width}B"
+            limit, share = f"{parse_size(self.memory_limit) // width}B", None
         each = max(1, self._threads // width)
-        job = Job(base, models, limit, each, folder, here=True)
+        job = Job(base, models, limit, share, each, folder, here=True)
         with threads(self.models, job, width) as submit:
             yield submit
 
     def _fill_batch(
-        self, cons: Connections, snapshot: Snapshot, batch: Batch, parts: ModelParts
+        self, database: Database, snapshot: Snapshot, batch: Batch, parts: ModelParts
     ) -> list[Failure]:
         """Add the rows of a batch; by halves where a model fails, until a run fails alone."""
         writer = PartWriter(self.models, parts.folder)
-        computing = self._computing(cons, writer)
+        computing = self._computing(database, writer)
         try:
             computing.batch(batch)
         except RowsError as error:
             if FAILURES not in self.models.models:
                 raise
             computing.clear()
-            self._drop_runs(cons[0], batch.run_ids)
+            self._drop_runs(database.con, batch.run_ids)
             if len(batch.run_ids) == 1:
                 return [self._failure(snapshot, batch.run_ids[0], error)]
             both = halves(snapshot, batch)
-            return [run for half in both for run in self._fill_batch(cons, snapshot, half, parts)]
+            return [
+                run for half in both for run in self._fill_batch(database, snapshot, half, parts)
+            ]
         parts.add(writer.staged.keys(), writer.staged, batch.run_ids)
         return []
 
@@ -275,19 +279,19 @@ class WarehouseWriter:
         inputs = ["/".join(filter(None, (s["path"], s["member"]))) for s in sources]
         return Failure.of(run_id, error, inputs)
 
-    def _leave_out(self, cons: Connections, snapshot: Snapshot, failed: Sequence[Failure]) -> None:
+    def _leave_out(self, database: Database, snapshot: Snapshot, failed: Sequence[Failure]) -> None:
         """Replace the rows of runs by those that say why they are left out.
 
         They have none in parts, which `ModelParts.leave_out` sees to.
         """
         if failed:
             run_ids = [failure.run_id for failure in failed]
-            self._drop_runs(cons[0], run_ids)
+            self._drop_runs(database.con, run_ids)
             batch = batch_of(snapshot, run_ids)
-            self._computing(cons).left_out(batch, failed)
+            self._computing(database).left_out(batch, failed)
 
     def _fill_fleet(
-        self, cons: Connections, snapshot: Snapshot, changed: Collection[str]
+        self, database: Database, snapshot: Snapshot, changed: Collection[str]
     ) -> Collection[str]:
         """Compute the fleet models from the warehouse's rows of every run that is not left out.
 
@@ -298,18 +302,18 @@ class WarehouseWriter:
             The runs that are left out.
         """
         fleet = [model for model in self.models.models.values() if model.fleet]
-        out = {failure.run_id for failure in read_failures(cons[0])}
+        out = {failure.run_id for failure in read_failures(database.con)}
         if fleet:
             self.progress(f"computing {len(fleet)} models over all runs")
         while fleet:
             try:
-                self._compute_fleet(cons, snapshot, fleet, out, ())
+                self._compute_fleet(database, snapshot, fleet, out, ())
             except RowsError as error:
                 if FAILURES not in self.models.models:
                     raise
                 there = sorted(snapshot.runs.keys() - out, key=lambda run: (run in changed, run))
-                run_id, narrowed = self._culprit(cons, snapshot, fleet, out, there, error)
-                self._leave_out(cons, snapshot, [self._failure(snapshot, run_id, narrowed)])
+                run_id, narrowed = self._culprit(database, snapshot, fleet, out, there, error)
+                self._leave_out(database, snapshot, [self._failure(snapshot, run_id, narrowed)])
                 out.add(run_id)
             else:
                 break
@@ -317,7 +321,7 @@ class WarehouseWriter:
 
     def _culprit(
         self,
-        cons: Connections,
+        database: Database,
         snapshot: Snapshot,
         fleet: Sequence[Model],
         out: Collection[str],
@@ -333,12 +337,12 @@ class WarehouseWriter:
         Raises:
             RowsError: They fail without any run.
         """
-        self._compute_fleet(cons, snapshot, fleet, out, run_ids)
+        self._compute_fleet(database, snapshot, fleet, out, run_ids)
         passed, failed = 0, len(run_ids)
         while failed - passed > 1:
             middle = (passed + failed) // 2
             try:
-                self._compute_fleet(cons, snapshot, fleet, out, run_ids[middle:])
+                self._compute_fleet(database, snapshot, fleet, out, run_ids[middle:])
                 passed = middle
             except RowsError as narrowed:
                 failed, error = middle, narrowed
@@ -346,7 +350,7 @@ class WarehouseWriter:
 
     def _compute_fleet(
         self,
-        cons: Connections,
+        database: Database,
         snapshot: Snapshot,
         fleet: Sequence[Model],
         out: Collection[str],
@@ -372,7 +376,7 @@ class WarehouseWriter:
                 f" UNION ALL BY NAME SELECT run_id, format, name FROM {target(copy_of('runs'))}"
                 f" WHERE run_id IN ({_listed(out)})"
             )
-        con = cons[0]
+        con = database.con
         read = {i for model in fleet for i in self.models.inputs[model.name]}
         below = read - {model.name for model in fleet}
         for name in below:
@@ -382,14 +386,14 @@ class WarehouseWriter:
                 con.execute(f"DELETE FROM {target(model.name)}")
         each = " UNION ALL ".join(f"(SELECT {literal(n)} FROM {quoted(n)} LIMIT 1)" for n in below)
         there = {name for (name,) in con.execute(each).fetchall()}
-        computing = self._computing(cons)
+        computing = self._computing(database)
         try:
             computing.all(fleet, dict.fromkeys(below, "VIEW"), below - there)
         except RowsError:
             computing.clear()
             raise
 
-    def _computing(self, cons: Connections, writer: PartWriter | None = None) -> Computing:
+    def _computing(self, database: Database, writer: PartWriter | None = None) -> Computing:
         """Return what computes models.
 
         Args:
@@ -402,7 +406,7 @@ class WarehouseWriter:
             elif writer:
                 writer.write(con, name, relation)
 
-        return Computing(cons, self.files.base, self.models, keep, self._threads, self.profile)
+        return Computing(database, self.files.base, self.models, keep, self._threads, self.profile)
 
     def _keep(self, con: duckdb.DuckDBPyConnection, name: str, relation: str) -> None:
         """Append the rows of a relation to a table of the warehouse, ordered as its model says."""

@@ -55,6 +55,7 @@ class Job:
         base: Directory or URI of the lake.
         models: Hash of the models that are to be computed.
         memory_limit: Memory limit of a job, as DuckDB spells it.
+        share: How many jobs share what the process has at first; see `MemoryLimit`.
         threads: Threads of a job.
         folder: The command's private folder, below the lake's directory or its copy.
         here: Whether the command's own process does the job, and so finds files of that folder.
@@ -63,6 +64,7 @@ class Job:
     base: str
     models: str
     memory_limit: str
+    share: int | None
     threads: int
     folder: Path
     here: bool
@@ -192,11 +194,12 @@ def compute_batch(
         connect_several(
             job.threads,
             models.macros,
+            job.share,
             temp_directory=str(folder / "spill"),
             memory_limit=job.memory_limit,
             preserve_insertion_order=False,
-        ) as cons,
-        running.joined(cons),
+        ) as database,
+        running.joined(database.cons),
     ):
         writer = PartWriter(models, folder)
         profile = Profile()
@@ -212,9 +215,9 @@ def compute_batch(
                 " (FORMAT parquet, COMPRESSION lz4)"
             )
 
-        part_files.mount(cons[0])
+        part_files.mount(database.con)
         try:
-            Computing(cons, job.base, models, keep, job.threads, profile).batch(batch)
+            Computing(database, job.base, models, keep, job.threads, profile).batch(batch)
         except RowsError as error:
             return error
         if shared:

@@ -591,6 +591,27 @@ def test_what_memory_does_not_take_is_spilled(lake: Lake, tmp_path: Path) -> Non
     assert list((lake.root / "_staging").iterdir()) == []
 
 
+MEDIAN = """-- A middle that needs all values at once.
+-- @grain run_id
+-- @column middle DOUBLE | Their median.
+SELECT run_id, median(number) AS middle
+FROM runs, (SELECT unnest(range(5000000)) AS number) AS numbers
+GROUP BY run_id
+"""
+
+
+def test_what_cannot_be_spilled_gets_more_memory_unless_the_user_limits_it(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit_run(lake, "a", log_run())
+    models = load(folder_of(tmp_path / "sql", a__middle=MEDIAN))
+    with pytest.raises(LakeError, match="--memory is too small for middle"):
+        build(lake, models=models, memory_limit="32MB")
+    monkeypatch.setattr("tracelake.models.memory.FIRST_ENGINE_BYTES", 32_000_000)
+    build(lake, models=models)
+    assert warehouse_rows(lake, "SELECT middle FROM middle") == [(2_499_999.5,)]
+
+
 def test_too_little_memory_is_said_and_harms_nothing(built: Lake) -> None:
     before = built.warehouse.stat().st_ino
     commit_run(built, "d", log_run())
