@@ -19,17 +19,10 @@ from tracelake.ingest.identity import (
     packed_hashes,
     run_id_of,
 )
-from tracelake.ingest.known_inputs import (
-    ID_BYTES,
-    KnownInput,
-    KnownInputs,
-    Record,
-    base_name,
-    place_record,
-)
+from tracelake.ingest.known_inputs import ID_BYTES, KnownInput, KnownInputs, Record, base_name
 from tracelake.ingest.options import Options
 from tracelake.ingest.run_plan import RunPlan, Status
-from tracelake.ingest.sniff import InputFile, Sniffed, skips_of
+from tracelake.ingest.sniff import InputFile, Sniffed, place_record, skips_of
 from tracelake.inputs.streams import FileRef
 from tracelake.lake import RunEntry, label_of
 

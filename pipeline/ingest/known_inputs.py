@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from tracelake.formats import FileFacts, Format, formats
-from tracelake.ingest.hosts import Place
+from tracelake.formats import Format, formats
 from tracelake.inputs.streams import FileRef, strip_suffix
 from tracelake.lake import RunEntry, Snapshot, label_of
 from tracelake.schema.tables import SCHEMA_VERSION
@@ -20,12 +17,6 @@ Record = Mapping[str, Any]
 
 # Number of bytes that the hash in a run id covers.
 ID_BYTES = 4096
-
-# Sizes of the beginnings whose hashes tell whether a file has become shorter.
-_BEGINNINGS = (64, 128, 256, 512, 1024, 2048, ID_BYTES)
-_BEGINNING_DIGITS = 8
-# What a record says of the file itself.
-_OF_FILE = ("path", "member", "size", "mtime_ns", "inode", "weight", "position", "packed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,72 +27,9 @@ class KnownInput:
     record: Record
 
 
-def stat_record(entry: FileRef) -> dict[str, Any]:
-    """Return what a record says of the file itself."""
-    return {name: getattr(entry, name) for name in _OF_FILE}
-
-
-def skip_record(
-    path: str,
-    member: str | None,
-    reason: str,
-    location: str,
-    lasting: Mapping[str, Any] | None = None,
-) -> Record:
-    """Return the record of a skipped input.
-
-    Args:
-        location: Of the file, see `location_of`: another ingest may give it another path.
-        lasting: What the reason holds for, from `skip_state`; None to sniff again next time.
-    """
-    return {
-        **(lasting or {}),
-        "path": path,
-        "member": member,
-        "reason": reason,
-        "location": location,
-    }
-
-
-def beginnings_of(head: bytes) -> str:
-    """Return short hashes of the beginnings of a file, as far as it goes, in one text.
-
-    The text of a file that has lost its end is the beginning of its earlier text.
-    """
-    return "".join(
-        hashlib.sha256(head[:size]).hexdigest()[:_BEGINNING_DIGITS]
-        for size in _BEGINNINGS
-        if size <= len(head)
-    )
-
-
-def skip_state(entry: FileRef, members: int) -> dict[str, Any]:
-    """Return the state of a file and the formats under which it was skipped."""
-    return {**stat_record(entry), "members": members, "formats": _known_formats()}
-
-
-def _known_formats() -> str:
+def known_formats() -> str:
     """Return names and versions of all formats; a different set may decide differently."""
     return " ".join(f"{fmt.name}:{fmt.version}" for fmt in formats().values())
-
-
-def facts_record(facts: FileFacts) -> dict[str, Any]:
-    """Return facts as a source's record stores them."""
-    stamp = None if facts.stamp is None else facts.stamp.isoformat()
-    known = {name: getattr(facts, name) for name in ("path", "stem", "rank", "host", "device")}
-    return {**known, "stamp": stamp, "topology": dict(facts.topology)}
-
-
-def facts_of(record: Record) -> FileFacts:
-    """Return the facts of a record."""
-    facts = dict(record["facts"])
-    stamp = facts.pop("stamp")
-    return FileFacts(**facts, stamp=None if stamp is None else datetime.fromisoformat(stamp))
-
-
-def place_record(place: Place | None) -> list[str | None] | None:
-    """Return host and device as a source's record stores them."""
-    return None if place is None else [place.host, place.device]
 
 
 _StatKey = tuple[str, int, int, int]
@@ -176,7 +104,7 @@ def base_name(label: str) -> str:
 def _holds(known: KnownInput | Record, forced: Format | None) -> bool:
     """Return whether the earlier decision and the stored facts would be the same now."""
     if not isinstance(known, KnownInput):
-        return forced is None and bool(known["formats"] == _known_formats())
+        return forced is None and bool(known["formats"] == known_formats())
     options = known.run.options
     fmt = formats().get(options["format"])
     if fmt is None or (options["parser"], options["schema"]) != (fmt.version, SCHEMA_VERSION):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
 
-from tracelake.base.errors import InputError, UsageError
+from tracelake.base.errors import UsageError
 from tracelake.base.memory_limit import jobs_within, processors
 from tracelake.base.metrics import count, phase
 from tracelake.execution import Workers
@@ -22,12 +21,12 @@ from tracelake.ingest.known_inputs import KnownInputs, Record
 from tracelake.ingest.options import Options
 from tracelake.ingest.parse import Progress, parse
 from tracelake.ingest.places import name_hosts
-from tracelake.ingest.report import IngestReport, unplaced
+from tracelake.ingest.report import IngestReport, nothing_usable, unplaced
 from tracelake.ingest.run_plan import RunPlan, Status
 from tracelake.ingest.sniff import Sniffed, skips_of, sniff
 from tracelake.inputs.discover import discover
 from tracelake.inputs.streams import Copies
-from tracelake.lake import Lake, Losses, Snapshot, dropped_runs, label_of, real_name
+from tracelake.lake import Lake, Losses, Snapshot, dropped_runs, real_name
 
 _READ = (Status.NEW, Status.UPDATED)
 
@@ -94,7 +93,7 @@ def ingest(
     report = IngestReport(ordered, tuple(skips), places, failures)
     count(**report.amounts)
     if not report.runs:
-        raise parsers_failed(failures) or _nothing_usable(inputs, skips, options)
+        raise parsers_failed(failures) or nothing_usable(inputs, skips, options)
     return report
 
 
@@ -146,20 +145,3 @@ def _width(jobs: int | None, memory: int | None, workers: Workers | None) -> int
             hint="start workers with fewer threads: dask worker --nthreads 1",
         )
     return jobs_within(memory, width)
-
-
-def _nothing_usable(inputs: Sequence[str], skips: Sequence[Record], options: Options) -> InputError:
-    reasons: dict[str, list[str]] = defaultdict(list)
-    for skip in skips:
-        reasons[skip["reason"]].append(label_of(skip))
-    found = "; ".join(
-        f"{reason}: {labels[0]}" + (f" and {len(labels) - 1} more" if len(labels) > 1 else "")
-        for reason, labels in sorted(reasons.items())
-    )
-    return InputError(
-        f"nothing usable ({found or 'no files'})",
-        path=", ".join(inputs),
-        hint="drop --input-format, or list formats with: tracelake formats"
-        if options.input_format
-        else "list the known formats with: tracelake formats",
-    )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from tracelake.base.errors import InputError
 from tracelake.base.figures import amount, count
 from tracelake.base.text import counted, printable
 from tracelake.formats import Format
@@ -16,6 +17,7 @@ from tracelake.ingest.fence import PARSER_FAILED, ParserFailure
 from tracelake.ingest.hosts import Hosts
 from tracelake.ingest.job import RunResult
 from tracelake.ingest.known_inputs import Record
+from tracelake.ingest.options import Options
 from tracelake.ingest.run_plan import RunPlan, Status
 from tracelake.ingest.sniff import InputFile
 from tracelake.lake import label_of
@@ -220,3 +222,21 @@ def _has_ranks(fmt: Format) -> bool:
 def _some(inputs: Sequence[InputFile]) -> str:
     count = counted(len(inputs), "input")
     return f"{count} ({inputs[0].entry.label}{', ...' if len(inputs) > 1 else ''})"
+
+
+def nothing_usable(inputs: Sequence[str], skips: Sequence[Record], options: Options) -> InputError:
+    """Return the error of an ingest that has no run, with the reasons."""
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for skip in skips:
+        reasons[skip["reason"]].append(label_of(skip))
+    found = "; ".join(
+        f"{reason}: {labels[0]}" + (f" and {len(labels) - 1} more" if len(labels) > 1 else "")
+        for reason, labels in sorted(reasons.items())
+    )
+    return InputError(
+        f"nothing usable ({found or 'no files'})",
+        path=", ".join(inputs),
+        hint="drop --input-format, or list formats with: tracelake formats"
+        if options.input_format
+        else "list the known formats with: tracelake formats",
+    )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tracelake.formats import Claim, FileFacts, Format, format_named, formats
 from tracelake.ingest.fence import PARSER_FAILED, Fence, ParserFailedError, ParserFailure
@@ -17,24 +18,23 @@ from tracelake.ingest.known_inputs import (
     KnownInput,
     KnownInputs,
     Record,
-    beginnings_of,
-    facts_of,
-    facts_record,
-    place_record,
-    skip_record,
-    skip_state,
-    stat_record,
+    known_formats,
 )
 from tracelake.ingest.options import Options
 from tracelake.ingest.overrides import Overrides
+from tracelake.inputs.archives import Head, open_heads
 from tracelake.inputs.discover import Root, Skip, location_of
-from tracelake.inputs.heads import Head, open_heads
 from tracelake.inputs.sources import prefetch
 from tracelake.inputs.streams import Begun, Copies, FileRef, strip_suffix
 from tracelake.storage import WIDTH, is_uri
 
+# What a record says of the file itself.
+_OF_FILE = ("path", "member", "size", "mtime_ns", "inode", "weight", "position", "packed")
 # What a record keeps of the parse.
 _FOUND = ("bytes", "lines", "content_hash", "duplicate_of")
+# Sizes of the beginnings whose hashes tell whether a file has become shorter.
+_BEGINNINGS = (64, 128, 256, 512, 1024, 2048, ID_BYTES)
+_BEGINNING_DIGITS = 8
 
 
 class InputFile(NamedTuple):
@@ -44,7 +44,7 @@ class InputFile(NamedTuple):
         base: Facts as the format read them.
         facts: The same with `--run-pattern`, `--hosts` and `--set` applied.
         head_hash: SHA-256 of the first 4 KiB.
-        beginnings: See `beginnings_of`; empty in records of earlier versions.
+        beginnings: See `_beginnings_of`; empty in records of earlier versions.
         place: Host of its rank from `--hosts`.
         members: Number of inputs in its file.
         known: The committed source that it equals, if that is known without reading it.
@@ -67,11 +67,11 @@ class InputFile(NamedTuple):
             found: Results of the parse, by column of `sources`; an earlier record is accepted.
         """
         return {
-            **stat_record(self.entry),
+            **_stat_record(self.entry),
             "members": self.members,
             "head_hash": self.head_hash,
             "beginnings": self.beginnings,
-            "facts": facts_record(self.base),
+            "facts": _facts_record(self.base),
             "place": place_record(self.place),
             **{name: found[name] for name in _FOUND},
         }
@@ -191,14 +191,14 @@ class _Sniffer:
             return Skip(entry.path, entry.member, PARSER_FAILED, lasting=False)
         facts, place = self._overrides.apply(base)
         head_hash = hashlib.sha256(head[:ID_BYTES]).hexdigest()
-        return InputFile(entry, fmt, base, facts, head_hash, beginnings_of(head), place)
+        return InputFile(entry, fmt, base, facts, head_hash, _beginnings_of(head), place)
 
     def _skip(self, skip: Skip, entry: FileRef | None = None, members: int = 1) -> None:
         state = None
         if entry is not None and skip.lasting and self._forced is None:
-            state = skip_state(entry, members)
+            state = {**_stat_record(entry), "members": members, "formats": known_formats()}
         location = location_of(self._base, skip.path)
-        self.sniffed.skips.append(skip_record(skip.path, skip.member, skip.reason, location, state))
+        self.sniffed.skips.append(_skip_record(skip, location, state))
 
     def _recall(self, entry: FileRef, known: Sequence[KnownInput | Record]) -> None:
         """Add what an unchanged file was found to be before."""
@@ -213,7 +213,7 @@ class _Sniffer:
                 same = ("member", "weight", "position", "packed")
                 member = entry._replace(**{name: record[name] for name in same})
             fmt = format_named(item.run.options["format"])
-            base = facts_of(record)
+            base = _facts_of(record)
             facts, place = self._overrides.apply(base)
             head_hash, beginnings = record["head_hash"], record.get("beginnings", "")
             self.sniffed.files[-1].append(
@@ -248,4 +248,57 @@ def skips_of(inputs: Iterable[InputFile], reason: str) -> Iterator[Record]:
     for entry in (one.entry for one in inputs):
         folder, name = os.path.split(entry.location)
         location = location_of(folder if is_uri(folder) else os.path.realpath(folder), name)
-        yield skip_record(entry.path, entry.member, reason, location)
+        yield _skip_record(Skip(entry.path, entry.member, reason), location)
+
+
+def _stat_record(entry: FileRef) -> dict[str, Any]:
+    """Return what a record says of the file itself."""
+    return {name: getattr(entry, name) for name in _OF_FILE}
+
+
+def _skip_record(skip: Skip, location: str, state: Mapping[str, Any] | None = None) -> Record:
+    """Return the record of a skipped input.
+
+    Args:
+        location: Of the file, see `location_of`: another ingest may give it another path.
+        state: Of the file and the formats for which the reason holds; None to sniff again next
+            time.
+    """
+    return {
+        **(state or {}),
+        "path": skip.path,
+        "member": skip.member,
+        "reason": skip.reason,
+        "location": location,
+    }
+
+
+def _beginnings_of(head: bytes) -> str:
+    """Return short hashes of the beginnings of a file, as far as it goes, in one text.
+
+    The text of a file that has lost its end is the beginning of its earlier text.
+    """
+    return "".join(
+        hashlib.sha256(head[:size]).hexdigest()[:_BEGINNING_DIGITS]
+        for size in _BEGINNINGS
+        if size <= len(head)
+    )
+
+
+def _facts_record(facts: FileFacts) -> dict[str, Any]:
+    """Return facts as a source's record stores them."""
+    stamp = None if facts.stamp is None else facts.stamp.isoformat()
+    known = {name: getattr(facts, name) for name in ("path", "stem", "rank", "host", "device")}
+    return {**known, "stamp": stamp, "topology": dict(facts.topology)}
+
+
+def _facts_of(record: Record) -> FileFacts:
+    """Return the facts of a record."""
+    facts = dict(record["facts"])
+    stamp = facts.pop("stamp")
+    return FileFacts(**facts, stamp=None if stamp is None else datetime.fromisoformat(stamp))
+
+
+def place_record(place: Place | None) -> list[str | None] | None:
+    """Return host and device as a source's record stores them."""
+    return None if place is None else [place.host, place.device]

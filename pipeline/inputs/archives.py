@@ -1,7 +1,7 @@
-"""Read members of archives in place; a damaged or hostile member affects no other.
+"""Read the first bytes of inputs, and members of archives in place.
 
-Nothing is written to a path that a member's name gives, and links, devices and folders are not
-followed: a name is only a label.
+A damaged or hostile member affects no other. Nothing is written to a path that a member's name
+gives, and links, devices and folders are not followed: a name is only a label.
 """
 
 from __future__ import annotations
@@ -10,20 +10,31 @@ import functools
 import io
 import tarfile
 import zipfile
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from typing import IO, Self
 
-from tracelake.inputs.expand import Bounded
+from tracelake.formats import HEAD_BYTES
+from tracelake.inputs.discover import Skip
 from tracelake.inputs.streams import (
     DECODE_ERRORS,
+    Begun,
+    Bounded,
+    ExpandedTooFarError,
     FileRef,
+    codec_of,
     decompressed,
+    decompressed_head,
+    first_bytes,
     open_file,
+    read_head,
     stat_of,
     text_name,
 )
 from tracelake.storage import is_uri
+
+Head = tuple[FileRef, bytes]
+"""An input with its first decompressed bytes, ready to be sniffed."""
 
 # Types of headers that only give the name or the times of the next member.
 _EXTENSION_BYTES = 1 << 20
@@ -43,6 +54,88 @@ def is_zip(head: bytes) -> bool:
 def is_tar(head: bytes) -> bool:
     """Return whether decompressed bytes start a tar archive: its magic is at offset 257."""
     return head[257:262] == b"ustar"
+
+
+def open_heads(entry: FileRef, begun: Callable[[], Begun] | None = None) -> Iterator[Head | Skip]:
+    """Yield first bytes of an input: one for a file, one per member for an archive.
+
+    Args:
+        begun: Gives the result of `Copies.begin`, for a file of a store.
+    """
+    try:
+        entry, file = begun() if begun else (entry, None)
+        if file is None:
+            head = first_bytes(entry.readable, HEAD_BYTES)
+            if not (is_zip(head) or is_tar(head) or codec_of(head)):
+                yield _head_or_skip(entry, head)
+                return
+        with file or open_file(entry.readable) as raw:
+            head = raw.read(HEAD_BYTES)
+            if is_zip(head):
+                yield from _zip_heads(entry)
+                return
+            if codec_of(head) is not None:
+                # Referenced so that it is not finalised before `raw` closes.
+                head, _streams = decompressed_head(raw, entry.limit, HEAD_BYTES)
+        if is_tar(head):
+            yield from _tar_heads(entry)
+        else:
+            yield _head_or_skip(entry, head)
+    except DECODE_ERRORS as error:
+        yield _unreadable(entry, error)
+
+
+def _unreadable(entry: FileRef, error: Exception) -> Skip:
+    if isinstance(error, ExpandedTooFarError):
+        return Skip(entry.path, entry.member, "expands_too_far", lasting=False)
+    refused = isinstance(error, OSError) and error.errno is not None
+    return Skip(entry.path, entry.member, "unreadable", lasting=not refused)
+
+
+def _head_or_skip(entry: FileRef, head: bytes) -> Head | Skip:
+    return (entry, head) if head else Skip(entry.path, entry.member, "empty")
+
+
+def _member_head(entry: FileRef, stream: IO[bytes]) -> Head | Skip:
+    try:
+        inner, _ = decompressed(stream, entry.limit)
+        head = read_head(inner, HEAD_BYTES)
+    except DECODE_ERRORS as error:
+        return _unreadable(entry, error)
+    if is_tar(head) or is_zip(head):
+        return Skip(entry.path, entry.member, "nested_archive")
+    return _head_or_skip(entry, head)
+
+
+def _zip_heads(entry: FileRef) -> Iterator[Head | Skip]:
+    left = entry.limit
+    for position, info in enumerate(zip_members(entry.readable)):
+        if info.is_dir():
+            continue
+        if info.file_size > left:  # no member ever gives more than it declares
+            yield Skip(entry.path, info.filename, "expands_too_far", lasting=False)
+            continue
+        left -= info.file_size
+        member = entry._replace(member=info.filename, weight=info.file_size, position=position)
+        try:
+            with open_zip_member(member) as stream:
+                yield _member_head(member, stream)
+        except DECODE_ERRORS as error:
+            yield _unreadable(member, error)
+
+
+def _tar_heads(entry: FileRef) -> Iterator[Head | Skip]:
+    try:
+        for position, (info, stream) in enumerate(walk_tar(entry.readable, entry.limit)):
+            member = entry._replace(
+                member=info.name, weight=info.size, position=position, packed=True
+            )
+            if info.isreg():
+                yield _member_head(member, stream)
+            elif not info.isdir():
+                yield Skip(entry.path, info.name, "not_a_file")
+    except DECODE_ERRORS as error:
+        yield _unreadable(entry, error)
 
 
 class _Header(tarfile.TarInfo):

@@ -28,9 +28,8 @@ from tracelake.formats.ledger import (
     Fault,
     Ledger,
 )
-from tracelake.inputs.expand import ExpandedTooFarError
 from tracelake.inputs.sources import Opened, Read, Source
-from tracelake.inputs.streams import DECODE_ERRORS, Codec
+from tracelake.inputs.streams import DECODE_ERRORS, Codec, ExpandedTooFarError
 from tracelake.kernels.numbers import line_ends
 
 # A line longer than this is rejected; 16 MiB hold an operation with about 80,000 sub-operations.

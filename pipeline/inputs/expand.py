@@ -1,17 +1,12 @@
-"""Limit how far an input may expand, so that a compression bomb has a bounded cost."""
+"""Read how far an input may expand, so that a compression bomb has a bounded cost."""
 
 from __future__ import annotations
 
-import io
 import re
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, cast
 
 from tracelake.base.errors import UsageError
 from tracelake.base.memory_limit import parse_size
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 # Every input may expand to this, whatever the factor: a log of one repeated line is not a bomb.
 ALWAYS_BYTES = 10**9
@@ -51,35 +46,3 @@ class DecompressionLimit:
 
 
 DEFAULT_EXPANSION = DecompressionLimit()
-
-
-class ExpandedTooFarError(EOFError):
-    """A stream gives more bytes than allowed."""
-
-
-class Bounded(io.RawIOBase):
-    """A stream that fails after its first `limit` bytes if there are more."""
-
-    def __init__(self, stream: IO[bytes], limit: int) -> None:
-        super().__init__()
-        self._stream = stream
-        self._left = limit
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Fill the buffer as far as the limit allows.
-
-        Raises:
-            ExpandedTooFarError: There are more bytes than the limit.
-        """
-        view = memoryview(buffer)
-        if self._left == 0 and view.nbytes:
-            if self._stream.read(1):
-                raise ExpandedTooFarError("expands further than --max-expand allows")
-            return 0
-        count: int = cast(io.RawIOBase, self._stream).readinto(view[: self._left]) or 0
-        self._left -= count
-        return count

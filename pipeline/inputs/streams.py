@@ -14,15 +14,17 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
 import pyarrow as pa
 from isal import igzip, isal_zlib
 
 from tracelake.base import files
 from tracelake.formats.ledger import escape
-from tracelake.inputs.expand import Bounded
 from tracelake.storage import FIRST_BYTES, StoredFile, is_uri, listed_place, stat, whole
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 RawFile = io.FileIO | io.BytesIO | StoredFile
 """A file on disk, a whole small file of a store, any other file of a store."""
@@ -285,3 +287,71 @@ def decompressed(
         return peekable, None
     stream = (codec.patient if patient else codec.open)(peekable)
     return cast(IO[bytes], Bounded(stream, limit)), codec
+
+
+class ExpandedTooFarError(EOFError):
+    """A stream gives more bytes than allowed."""
+
+
+class Bounded(io.RawIOBase):
+    """A stream that fails after its first `limit` bytes if there are more."""
+
+    def __init__(self, stream: IO[bytes], limit: int) -> None:
+        super().__init__()
+        self._stream = stream
+        self._left = limit
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Fill the buffer as far as the limit allows.
+
+        Raises:
+            ExpandedTooFarError: There are more bytes than the limit.
+        """
+        view = memoryview(buffer)
+        if self._left == 0 and view.nbytes:
+            if self._stream.read(1):
+                raise ExpandedTooFarError("expands further than --max-expand allows")
+            return 0
+        count: int = cast(io.RawIOBase, self._stream).readinto(view[: self._left]) or 0
+        self._left -= count
+        return count
+
+
+def decompressed_head(raw: RawFile, limit: int, size: int) -> tuple[bytes, list[IO[bytes]]]:
+    """Return first decompressed bytes of a file, damaged or not, and the streams that read them.
+
+    Args:
+        limit: Bytes that it may expand to.
+        size: Bytes that are wanted.
+    """
+    raw.seek(0)
+    stream, _ = decompressed(raw, limit)
+    try:
+        return read_head(stream, size), [stream]
+    except DECODE_ERRORS:
+        raw.seek(0)
+        patient, _ = decompressed(raw, limit, patient=True)
+        # What comes before the damage, byte by byte.
+        return read_head(patient, size, step=1), [stream, patient]
+
+
+def read_head(stream: IO[bytes], size: int, step: int = 8192) -> bytes:
+    """Read up to `size` bytes; of a damaged stream, what can be decoded.
+
+    Args:
+        step: Bytes that are read at once; a damaged piece is lost as a whole.
+    """
+    pieces: list[bytes] = []
+    left = size
+    try:
+        while left and (piece := stream.read(min(step, left))):
+            pieces.append(piece)
+            left -= len(piece)
+    except DECODE_ERRORS:
+        if not pieces:
+            raise
+    return b"".join(pieces)
