@@ -4,7 +4,8 @@
 
 Requests to `/_/` are for the server itself: `GET /_/count` gives the requests since the last time
 by method, `PUT /_/faults` takes JSON: `delay` in seconds per request, `refuse` n for a 503 on
-every n-th, `deny` for a 403 on every object whose name ends so.
+every n-th, `deny` for a 403 on every object whose name ends so, `elsewhere` for the answer of a
+store whose bucket is in another region.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ _BUSY = b"""<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"""
 _DENIED = b"""<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"""
+_ELSEWHERE = b"""<?xml version="1.0" encoding="UTF-8"?>
+<Error><Code>PermanentRedirect</Code><Message>Use another endpoint.</Message></Error>"""
 _Start = Callable[[str, list[tuple[str, str]]], object]
 
 
@@ -41,6 +44,7 @@ class _Front:
         self._delay = 0.0
         self._refuse = 0
         self._deny = ""
+        self._elsewhere = False
         self._numbers = count(1)
 
     def __call__(self, environ: dict[str, Any], start: _Start) -> Iterable[bytes]:
@@ -61,6 +65,9 @@ class _Front:
         if self._deny and path.endswith(self._deny):
             start("403 Forbidden", [("Content-Type", "application/xml")])
             return [b"" if method == "HEAD" else _DENIED]
+        if self._elsewhere:  # without a Location, as Amazon's
+            start("301 Moved Permanently", [("Content-Type", "application/xml")])
+            return [b"" if method == "HEAD" else _ELSEWHERE]
         answer: Iterable[bytes] = self._application(environ, start)
         return answer
 
@@ -72,6 +79,7 @@ class _Front:
                 faults = json.loads(body)
                 self._delay, self._refuse = faults.get("delay", 0.0), faults.get("refuse", 0)
                 self._deny = faults.get("deny", "")
+                self._elsewhere = faults.get("elsewhere", False)
             else:
                 told, self._counts = dict(self._counts), Counter()
         start("200 OK", [("Content-Type", "application/json")])
@@ -96,13 +104,17 @@ class ObjectStore:
         return counted
 
     def faults(self, **faults: float | str) -> None:
-        """Makes it slow (`delay`, seconds), or refuse every n-th request or some objects."""
+        """Makes it slow (`delay`, seconds), refuse every n-th request or some objects, or move."""
         body = json.dumps(faults).encode()
         request = urllib.request.Request(f"{self.endpoint}/_/faults", body, method="PUT")
         urllib.request.urlopen(request).close()
 
     def make_bucket(self, name: str) -> None:
         """A bucket that is there and empty."""
+        self.put(name)
+
+    def put(self, name: str) -> None:
+        """An empty object of any name, which has its bucket."""
         request = urllib.request.Request(f"{self.endpoint}/{name}", method="PUT")
         urllib.request.urlopen(request).close()
 

@@ -12,7 +12,7 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
-from typing import IO, Self
+from typing import IO, Self, cast
 
 from tracelake.formats import HEAD_BYTES
 from tracelake.inputs.discover import Skip
@@ -27,11 +27,12 @@ from tracelake.inputs.streams import (
     decompressed_head,
     first_bytes,
     open_file,
+    open_stored,
     read_head,
     stat_of,
     text_name,
 )
-from tracelake.storage import is_uri
+from tracelake.storage import StoredFile, is_uri
 
 Head = tuple[FileRef, bytes]
 """An input with its first decompressed bytes, ready to be sniffed."""
@@ -69,7 +70,7 @@ def open_heads(entry: FileRef, begun: Callable[[], Begun] | None = None) -> Iter
             if not (is_zip(head) or is_tar(head) or codec_of(head)):
                 yield _head_or_skip(entry, head)
                 return
-        with file or open_file(entry.readable) as raw:
+        with file or open_file(entry) as raw:
             head = raw.read(HEAD_BYTES)
             if is_zip(head):
                 yield from _zip_heads(entry)
@@ -109,7 +110,7 @@ def _member_head(entry: FileRef, stream: IO[bytes]) -> Head | Skip:
 
 def _zip_heads(entry: FileRef) -> Iterator[Head | Skip]:
     left = entry.limit
-    for position, info in enumerate(zip_members(entry.readable)):
+    for position, info in enumerate(zip_members(entry)):
         if info.is_dir():
             continue
         if info.file_size > left:  # no member ever gives more than it declares
@@ -126,7 +127,7 @@ def _zip_heads(entry: FileRef) -> Iterator[Head | Skip]:
 
 def _tar_heads(entry: FileRef) -> Iterator[Head | Skip]:
     try:
-        for position, (info, stream) in enumerate(walk_tar(entry.readable, entry.limit)):
+        for position, (info, stream) in enumerate(walk_tar(entry)):
             member = entry._replace(
                 member=info.name, weight=info.size, position=position, packed=True
             )
@@ -164,24 +165,22 @@ _BAD_HEADERS = (
 )
 
 
-def walk_tar(location: str, limit: int) -> Generator[tuple[tarfile.TarInfo, IO[bytes]]]:
+def walk_tar(entry: FileRef) -> Generator[tuple[tarfile.TarInfo, IO[bytes]]]:
     """Yield members of a tar, compressed or not, in one pass; regular files only have a stream.
 
     Each stream is valid until the next member is requested. Members that are not regular files have
-    an empty stream: the caller says why it skips them.
-
-    Args:
-        limit: Bytes that the archive, and each member by itself, may expand to.
+    an empty stream: the caller says why it skips them. The archive, and each member by itself, may
+    expand to the limit of the entry.
     """
-    with open_file(location) as raw:
-        stream, _ = decompressed(raw, limit)
+    with open_file(entry) as raw:
+        stream, _ = decompressed(raw, entry.limit)
         with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header, ignore_zeros=True) as archive:
             while (info := archive.next()) is not None:
                 archive.members.clear()  # type: ignore[attr-defined] # there may be a million
                 info.name = text_name(info.name)
                 member = archive.extractfile(info) if info.isreg() else None
                 # A sparse member has as many bytes as its header says, and they take no space.
-                yield info, io.BytesIO() if member is None else _plain(Bounded(member, limit))
+                yield info, io.BytesIO() if member is None else _plain(Bounded(member, entry.limit))
 
 
 def _plain(stream: io.RawIOBase) -> IO[bytes]:
@@ -196,7 +195,7 @@ def pass_by(members: Iterable[FileRef]) -> Generator[tuple[int, IO[bytes]]]:
     left = {m.position: m for m in members}
     first = next(iter(left.values()))
     try:
-        with closing(walk_tar(first.readable, first.limit)) as passing:
+        with closing(walk_tar(first)) as passing:
             for position, (info, stream) in enumerate(passing):
                 if position in left and info.name == left[position].member:
                     del left[position]
@@ -218,13 +217,13 @@ class _Lost(io.RawIOBase):
         raise EOFError("the archive ends or has changed before this member")
 
 
-def zip_members(location: str) -> list[zipfile.ZipInfo]:
+def zip_members(entry: FileRef) -> list[zipfile.ZipInfo]:
     """Return the directory of a zip archive.
 
     Raises:
         BadZipFile: The archive has no directory.
     """
-    return _zip(location).infolist()
+    return _zip(entry).infolist()
 
 
 def open_zip_member(entry: FileRef) -> IO[bytes]:
@@ -233,7 +232,7 @@ def open_zip_member(entry: FileRef) -> IO[bytes]:
     Raises:
         BadZipFile: It is damaged, encrypted, compressed in an unknown way, or missing.
     """
-    archive = _zip(entry.readable)
+    archive = _zip(entry)
     infos = archive.infolist()
     if entry.position >= len(infos) or infos[entry.position].filename != entry.member:
         raise zipfile.BadZipFile("the archive has changed")
@@ -243,16 +242,27 @@ def open_zip_member(entry: FileRef) -> IO[bytes]:
         raise zipfile.BadZipFile(str(error)) from error
 
 
-def _zip(location: str) -> zipfile.ZipFile:
-    return _zip_as_it_was(location, *stat_of(location))
+def is_zip_as_listed(entry: FileRef) -> bool:
+    """Return whether a zip archive of a store is what was listed, as far as it has been read."""
+    try:
+        reader = cast(io.BufferedReader, _zip(entry).fp)
+        return cast(StoredFile, reader.raw).as_listed
+    except DECODE_ERRORS:
+        return False
+
+
+def _zip(entry: FileRef) -> zipfile.ZipFile:
+    if is_uri(entry.readable):
+        return _zip_as_it_was(entry.readable, entry.size, entry.mtime_ns, 0)
+    return _zip_as_it_was(entry.readable, *stat_of(entry.readable))
 
 
 @functools.lru_cache(maxsize=2)
-def _zip_as_it_was(location: str, *_: int) -> zipfile.ZipFile:
+def _zip_as_it_was(location: str, size: int, mtime_ns: int, _inode: int) -> zipfile.ZipFile:
     """Return an archive whose directory is read once, however many members are opened."""
     try:
         if is_uri(location):
-            return zipfile.ZipFile(io.BufferedReader(open_file(location)))
+            return zipfile.ZipFile(io.BufferedReader(open_stored(location, size, mtime_ns)))
         return zipfile.ZipFile(location)
     except (RuntimeError, ValueError) as error:
         raise zipfile.BadZipFile(str(error)) from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,17 +12,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO, TypeVar
 
-from tracelake.inputs.archives import open_zip_member, pass_by
+from tracelake.inputs.archives import is_zip_as_listed, open_zip_member, pass_by
 from tracelake.inputs.streams import (
     Codec,
     FileRef,
     RawFile,
     decompressed,
-    open_listed,
+    open_file,
     read_as_planned,
     stat_of,
 )
-from tracelake.storage import FIRST_BYTES, is_uri
+from tracelake.storage import StoredFile, is_uri
 
 Opened = AbstractContextManager[tuple[IO[bytes], Codec | None]]
 """Decompressed bytes of an input and its compression."""
@@ -48,7 +47,7 @@ def open_entry(entry: FileRef, *, patient: bool = False) -> Opened:
     """
     if entry.member is not None:
         return _open_member(entry, patient=patient)
-    raw = open_listed(entry)
+    raw = open_file(entry)
     try:
         return _Plain(raw, *decompressed(raw, entry.limit, patient=patient))
     except BaseException:
@@ -57,24 +56,19 @@ def open_entry(entry: FileRef, *, patient: bool = False) -> Opened:
 
 
 class _Plain(AbstractContextManager[tuple[IO[bytes], Codec | None]]):
-    """A plain file. A class is faster than a generator; there may be 100,000 files.
+    """A plain file. A class is faster than a generator; there may be 100,000 files."""
 
-    Attributes:
-        whole: It was read whole, in the state that was listed.
-    """
-
-    __slots__ = ("_opened", "_raw", "whole")
+    __slots__ = ("_opened", "raw")
 
     def __init__(self, raw: RawFile, stream: IO[bytes], codec: Codec | None) -> None:
-        self._raw = raw
+        self.raw = raw
         self._opened = stream, codec
-        self.whole = isinstance(raw, io.BytesIO)
 
     def __enter__(self) -> tuple[IO[bytes], Codec | None]:
         return self._opened
 
     def __exit__(self, *error: object) -> None:
-        self._raw.close()
+        self.raw.close()
 
 
 @contextlib.contextmanager
@@ -142,7 +136,7 @@ class Source:
         self.weight = entry.weight if member is None else 0
         self._member = member
         self._opening: Future[Opened] | None = None
-        self._as_listed = bool(entry.copy) or member is not None
+        self._stored: StoredFile | None = None
 
     def read_whole(self, view: memoryview) -> int | None:
         """Read it whole to the beginning of a view, if that is faster than opening it.
@@ -166,7 +160,8 @@ class Source:
             return contextlib.nullcontext(decompressed(self._member, self.entry.limit))
         opening, self._opening = self._opening, None
         opened = opening.result() if opening else open_entry(self.entry)
-        self._as_listed |= isinstance(opened, _Plain) and opened.whole
+        if isinstance(opened, _Plain) and isinstance(opened.raw, StoredFile):
+            self._stored = opened.raw
         return opened
 
     def reopen(self) -> Opened | None:
@@ -176,10 +171,12 @@ class Source:
     def changed(self) -> bool:
         """Return whether it has changed since the plan."""
         entry = self.entry
-        if self._as_listed:
+        if entry.copy or self._member is not None:
             return False
-        if is_uri(entry.location) and entry.size <= FIRST_BYTES:
-            return False  # it came in one piece, of one state of the object
+        if self._stored is not None:
+            return not self._stored.as_listed
+        if is_uri(entry.location):
+            return not is_zip_as_listed(entry)
         try:
             size, mtime_ns, _ = stat_of(entry.location)
         except OSError:

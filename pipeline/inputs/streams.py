@@ -21,13 +21,13 @@ from isal import igzip, isal_zlib
 
 from tracelake.base import files
 from tracelake.formats.ledger import escape
-from tracelake.storage import FIRST_BYTES, StoredFile, is_uri, listed_place, stat, whole
+from tracelake.storage import FIRST_BYTES, WHOLE_BYTES, StoredFile, is_uri, listed_place
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-RawFile = io.FileIO | io.BytesIO | StoredFile
-"""A file on disk, a whole small file of a store, any other file of a store."""
+RawFile = io.FileIO | StoredFile
+"""A file on disk, or of a store."""
 
 _IsalError = cast(type[Exception], isal_zlib.error)
 
@@ -145,25 +145,27 @@ def strip_suffix(path: str) -> str:
     return path[: len(path) - len(suffix)]
 
 
-def open_file(location: str) -> io.FileIO | StoredFile:
-    """Open a file, by path or URI; do not wait if it has become a pipe meanwhile.
+def open_file(entry: FileRef) -> RawFile:
+    """Open a file as it was found; do not wait if it has become a pipe meanwhile.
 
     Raises:
         OSError: It cannot be opened.
         StoreError: The store does not answer.
     """
-    if is_uri(location):
-        return StoredFile(listed_place(location))
-    return io.FileIO(location, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK))
-
-
-def open_listed(entry: FileRef) -> RawFile:
-    """Open a file as `open_file` does; read a small one of a store at once, as it was listed."""
     if is_uri(entry.readable):
-        content = whole(listed_place(entry.location), entry.size, entry.mtime_ns)
-        if content is not None:
-            return io.BytesIO(content)
-    return open_file(entry.readable)
+        return open_stored(entry.location, entry.size, entry.mtime_ns)
+    return io.FileIO(
+        entry.readable, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)
+    )
+
+
+def open_stored(uri: str, size: int, mtime_ns: int, ahead: int = WHOLE_BYTES) -> StoredFile:
+    """Return a file of a store as it was listed; it is requested when it is read.
+
+    Args:
+        ahead: Bytes of the first request.
+    """
+    return StoredFile(listed_place(uri), size, mtime_ns, ahead=ahead)
 
 
 def first_bytes(location: str, size: int) -> bytes:
@@ -223,13 +225,13 @@ class Copies:
             OSError: It cannot be read.
             StoreError: The store does not answer.
         """
-        room, short = entry.size <= self._left, entry.size <= FIRST_BYTES
+        room = entry.size <= self._left
         # Without room for a copy it is requested again, so that its beginning must do.
-        file = open_listed(entry) if room or short else open_file(entry.location)
-        if short or isinstance(file, io.BytesIO):
+        ahead = WHOLE_BYTES if room and entry.size <= WHOLE_BYTES else FIRST_BYTES
+        file = open_stored(entry.location, entry.size, entry.mtime_ns, ahead)
+        if entry.size <= ahead:
             content = file.read()
-            as_listed = len(content) == entry.size
-            if room and as_listed and (copy := self._put(content, entry.mtime_ns)):
+            if room and file.as_listed and (copy := self._put(content, entry.mtime_ns)):
                 file.close()
                 return entry._replace(copy=copy), None
         else:
@@ -253,17 +255,11 @@ class Copies:
 
 
 def stat_of(location: str) -> tuple[int, int, int]:
-    """Return size, mtime and inode of a file; a store has no inodes.
+    """Return size, mtime and inode of a file that is not in a store.
 
     Raises:
         OSError: It no longer exists.
-        StoreError: The store does not answer.
     """
-    if is_uri(location):
-        found = stat(listed_place(location))
-        if found is None:
-            raise FileNotFoundError(location)
-        return found.size, found.mtime_ns, 0
     status = os.stat(location)
     return status.st_size, status.st_mtime_ns, status.st_ino
 

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tracelake.base import files
 from tracelake.base.errors import (
     ChangedError,
     LakeError,
     RefusedError,
-    UsageError,
     advice_on,
     is_refusal,
 )
+from tracelake.lake.mirror import Mirror
 from tracelake.lake.part_files import PartFiles
 from tracelake.lake.small_files import SmallFiles
 from tracelake.lake.work import LOCKS, STAGING
-from tracelake.storage import StorePath, is_uri, place_of
+from tracelake.storage import StorePath, is_uri, place_of, with_extra
 
 MANIFESTS = "_manifest"
 WAREHOUSE = "warehouse.duckdb"
@@ -136,13 +135,13 @@ def _in_directory(root: Path) -> Home:
 def _in_store(uri: str) -> Home:
     """Return a lake in a store, with the copy that its readers need."""
     place = place_of(uri)
-    mirror = _of_store("mirror", place)
+    part_files = part_files_at(place.uri)
     root = mirror_root(place)
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     _make_folders(root)
-    small: SmallFiles = mirror.Mirror(place, root)
+    small = Mirror(place, root)
     small.refresh(_MARK, WAREHOUSE, f"{RECORDS}/")
-    return Home(place.uri, small, part_files_at(place.uri))
+    return Home(place.uri, small, part_files)
 
 
 def part_files_at(base: str) -> PartFiles:
@@ -150,20 +149,9 @@ def part_files_at(base: str) -> PartFiles:
     if not is_uri(base):
         return PartFiles(base)
     place = place_of(base)
-    found: PartFiles = _of_store("stored", place).StoredPartFiles(place)
+    stored = with_extra("tracelake.lake.stored", place.uri)
+    found: PartFiles = stored.StoredPartFiles(place)
     return found
-
-
-def _of_store(name: str, place: StorePath) -> Any:
-    """Return a module that needs the extra `stores`."""
-    try:
-        return importlib.import_module(f"tracelake.lake.{name}")
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"a lake in a store needs {error.name}, which is not installed",
-            path=place.uri,
-            hint="pip install 'tracelake[stores]'",
-        ) from error
 
 
 def mirror_root(place: StorePath) -> Path:

@@ -16,8 +16,7 @@ from pathlib import Path
 from tracelake.base import files
 from tracelake.lake.small_files import Chain, SmallFiles
 from tracelake.lake.work import locked
-from tracelake.storage import WIDTH, StorePath
-from tracelake.storage.objects import Objects, Version
+from tracelake.storage import WIDTH, StorePath, Version, fetch, listed, overwrite, put, stat
 
 _VERSIONS = ".versions.json"
 # No store can delete on a condition, so objects are emptied instead; an empty object is no file.
@@ -36,17 +35,18 @@ class Mirror(SmallFiles):
 
     def __init__(self, place: StorePath, root: Path) -> None:
         super().__init__(root)
-        self._objects = Objects(place)
+        self._place = place
 
     def refresh(self, *names: str) -> None:
         """See `SmallFiles`."""
         with self._versions() as known:
-            found: dict[str, str] = {}
+            found: dict[str, str | None] = {}
             for name in names:
                 if name.endswith("/"):
-                    found |= self._objects.tags(name)
-                elif tag := self._objects.tag(name):
-                    found[name] = tag
+                    below = listed(self._place.below(name[:-1]))
+                    found |= {f"{name}{one.name}": one.tag for one in below}
+                elif one := stat(self._place.below(name)):
+                    found[name] = one.tag
             stale = [n for n, tag in found.items() if known.get(n, {}).get("e_tag") != tag]
             with ThreadPoolExecutor(WIDTH) as pool:
                 known.update(zip(stale, pool.map(self._fetch, stale), strict=True))
@@ -68,13 +68,13 @@ class Mirror(SmallFiles):
     def publish_large(self, staged: Path, name: str) -> None:
         """See `SmallFiles`."""
         with self._versions() as known:
-            known[name] = self._objects.put(name, staged, known.get(name))
+            known[name] = put(self._place.below(name), staged, known.get(name))
             files.replace(staged, self.root / name)
 
     def share(self, name: str) -> None:
         """See `SmallFiles`."""
         with self._versions() as known:
-            known[name] = self._objects.overwrite(name, self.root / name)
+            known[name] = overwrite(self._place.below(name), self.root / name)
 
     def _put_chain(self, chain: Chain, known: dict[str, Version]) -> None:
         for name, content in chain:
@@ -82,13 +82,13 @@ class Mirror(SmallFiles):
             before = path.read_bytes() if path.is_file() else _ENDED
             if name in known and before == new:
                 continue
-            known[name] = self._objects.put(name, new, known.get(name))
+            known[name] = put(self._place.below(name), new, known.get(name))
             with self._replacing(path) as beside:
                 files.write(beside, new)
 
     def _fetch(self, name: str) -> Version:
         with self._replacing(self.root / name) as beside:
-            return self._objects.fetch(name, beside)
+            return fetch(self._place.below(name), beside)
 
     @contextlib.contextmanager
     def _replacing(self, path: Path) -> Iterator[Path]:

@@ -1,38 +1,44 @@
-"""Access object stores by URI: read, list, put and remove.
+"""Access object stores by URI: list, read, put and remove.
 
-Large files go through pyarrow's own file systems. They have no conditional put, which a commit
-needs; so the small objects of a lake, and its warehouse, go through obstore (`objects`). DuckDB
-reads part files by its own reader (`duck`). Both find credentials and endpoints in the environment
-or the identity of the machine: a URI has none. `objects` and `duck` need the extra `stores`.
+`objects` is the one seam to the library of stores. It needs the extra `stores`, and so does `duck`,
+by which DuckDB reads part files with its own reader.
 """
 
-from tracelake.storage.files import (
-    FIRST_BYTES,
+from tracelake.storage.files import FIRST_BYTES, WHOLE_BYTES, StoredFile
+from tracelake.storage.objects import (
     WIDTH,
     Listed,
-    StoredFile,
+    Version,
+    fetch,
     listed,
     look,
+    overwrite,
+    put,
     remove_all,
     stat,
     upload,
-    whole,
+    with_extra,
 )
 from tracelake.storage.store_path import StorePath, is_uri, listed_place, place_of
 
 __all__ = [
     "FIRST_BYTES",
+    "WHOLE_BYTES",
     "WIDTH",
     "Listed",
     "StorePath",
     "StoredFile",
+    "Version",
+    "fetch",
     "is_uri",
     "listed",
     "listed_place",
     "look",
+    "overwrite",
     "place_of",
+    "put",
     "remove_all",
     "stat",
     "upload",
-    "whole",
+    "with_extra",
 ]

@@ -40,18 +40,18 @@ def mount(con: duckdb.DuckDBPyConnection, place: StorePath) -> None:
             super().__init__()
             self._sizes: dict[str, int] = {}
 
-        def open(self, path: str, mode: str = "rb", **_: Any) -> _Lazy:
+        def open(self, path: str, mode: str = "rb", **_: Any) -> _Cursors:
             """Open a file; a known one is requested when it is first read."""
             if mode != "rb":
                 raise PermissionError(f"{path}: the lake is read-only here")
-            file = _Lazy(self._place(path), self._sizes.get(path))
+            file = StoredFile(self._place(path), self._sizes.get(path))
             self._sizes[path] = file.size
-            return file
+            return _Cursors(file)
 
         def info(self, path: str, **_: Any) -> dict[str, Any]:
             """Return size of a file that has been opened."""
             if path not in self._sizes:
-                self.open(path).close()
+                self.open(path)
             return {"name": path, "size": self._sizes[path], "type": "file"}
 
         def exists(self, path: str, **_: Any) -> bool:
@@ -82,25 +82,12 @@ def mount(con: duckdb.DuckDBPyConnection, place: StorePath) -> None:
     con.register_filesystem(Parts())
 
 
-class _Lazy:
-    """A file that is opened when it is first read, if its size is known.
+class _Cursors:
+    """A file with a position for each thread: DuckDB reads it with several, which seek first."""
 
-    DuckDB reads one file with several threads, each of which seeks before it reads: each has its
-    own position.
-    """
-
-    def __init__(self, place: StorePath, size: int | None) -> None:
-        self._place = place
-        self._opening = threading.Lock()
-        self._opened: StoredFile | None = None
+    def __init__(self, file: StoredFile) -> None:
+        self._file = file
         self._thread = threading.local()
-        self.size = self._file().size if size is None else size
-
-    def _file(self) -> StoredFile:
-        with self._opening:
-            if self._opened is None:
-                self._opened = StoredFile(self._place)
-            return self._opened
 
     def tell(self) -> int:
         """Return the position of the next byte."""
@@ -109,19 +96,15 @@ class _Lazy:
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Move to a position in the file."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self.size}[whence]
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self._file.size}[whence]
         self._thread.at = max(0, base + offset)
         return self.tell()
 
     def read(self, count: int = -1, /) -> bytes:
         """Return bytes in one request; all remaining ones if `size` is negative."""
-        data = self._file().range(self.tell(), self.size if count < 0 else count)
+        data = self._file.range(self.tell(), self._file.size if count < 0 else count)
         self._thread.at = self.tell() + len(data)
         return data
 
     def close(self) -> None:
-        """Close the connection."""
-        with self._opening:
-            if self._opened is not None:
-                self._opened.close()
-                self._opened = None
+        """Do nothing: there is no connection of its own."""

@@ -1,186 +1,270 @@
-"""Put small objects of a store only if they are unchanged since they were read."""
+"""Access the objects of stores through obstore, which no other module imports.
+
+It finds credentials in the environment or the identity of the machine: a URI has none.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
-from collections.abc import Iterator
-from datetime import timedelta
+import importlib
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
-
-import obstore
-from obstore.exceptions import (
-    AlreadyExistsError,
-    BaseError,
-    GenericError,
-    PreconditionError,
-    UnauthenticatedError,
-)
-from obstore.store import ObjectStore, from_url
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracelake.base.errors import ChangedError, StoreError, UsageError
-from tracelake.storage.store_path import StorePath, endpoint, place_of
+from tracelake.storage.store_path import StorePath
 
-# Larger files are multipart uploads: a store takes 5 GB at once, and this process holds it in
-# memory.
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+    from obstore.store import ObjectStore
+
+# Parallel requests to a store: each mostly waits for the network.
+WIDTH = 32
+# Up to 8 attempts in half a minute to two minutes.
+_RETRIES: Any = {
+    "max_retries": 7,
+    "retry_timeout": timedelta(minutes=3),
+    "backoff": {
+        "init_backoff": timedelta(seconds=0.5),
+        "max_backoff": timedelta(seconds=20),
+        "base": 8,
+    },
+}
+# For one attempt, which may put `_ONE_PUT_BYTES`.
+_TIMEOUT = timedelta(minutes=2)
+# A conditional put takes one request, up to this size: a store takes 5 GB at once, and this process
+# holds it in memory. Larger files are multipart uploads.
 _ONE_PUT_BYTES = 256 << 20
-# A whole object that this library cannot read is left to pyarrow, which is more patient.
-_SOON: Any = {"max_retries": 4, "retry_timeout": timedelta(seconds=20)}
+# Of a multipart upload; part files up to this size take one request.
+_PIECE: Any = {"chunk_size": 10 << 20, "max_concurrency": 2}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+# What the text of an error has, and what to do.
+_ADVICE = {
+    "configured region|PermanentRedirect|AuthorizationHeaderMalformed": (
+        "set AWS_REGION to the region of the bucket"
+    ),
+    r"169\.254\.169\.254": "no credentials were found: set them in the environment",
+    "object with invalid path": "rename that object, or name a folder without it",
+    "": "check that it can be reached with these credentials, then run again",
+}
 
 Version = dict[str, str | None]
 """The state of an object: its `e_tag`, and `version` if the store has one."""
 
 
-class Objects:
-    """The objects below a folder of a store.
+class Listed(NamedTuple):
+    """An object, in one state.
 
-    Raises:
-        UsageError: The store has no conditional puts.
+    Attributes:
+        name: Relative to a folder, posix.
+        mtime_ns: Since 1970. Listings of some stores have fractions of seconds, headers have none.
+        tag: Of this state alone.
     """
 
-    def __init__(self, place: StorePath) -> None:
-        self.place = place
-        self._store = _store(place)
+    name: str
+    size: int
+    mtime_ns: int
+    tag: str | None
 
-    def tags(self, prefix: str) -> dict[str, str]:
-        """Return the tag of each object below a folder, or of one object, by name."""
-        with _errors(self.place):
-            batches = obstore.list(self._store, prefix)
-            return {str(found["path"]): str(found["e_tag"]) for batch in batches for found in batch}
 
-    def tag(self, name: str) -> str | None:
-        """Return the tag of an object's state; None if there is none."""
-        with _errors(self.place), contextlib.suppress(FileNotFoundError):
-            return str(obstore.head(self._store, name)["e_tag"])
+def stat(place: StorePath) -> Listed | None:
+    """Return an object's entry in the store; None if it does not exist."""
+    if not place.key:
         return None
-
-    def fetch(self, name: str, target: Path) -> Version:
-        """Write an object to a file, which must not be in use.
-
-        Raises:
-            FileNotFoundError: It does not exist.
-        """
-        with _errors(self.place), target.open("wb") as file:
-            found = obstore.get(self._store, name)
-            for piece in found.stream():
-                file.write(piece)
-            return _version(found.meta)
-
-    def put(self, name: str, content: bytes | Path, known: Version | None) -> Version:
-        """Put an object whose present state is known.
-
-        Args:
-            content: Bytes, or a file.
-            known: The state that is replaced; None if the object must not exist yet.
-
-        Raises:
-            ChangedError: It is in another state.
-        """
-        if isinstance(content, Path) and content.stat().st_size > _ONE_PUT_BYTES:
-            return self._put_large(name, content, known)
-        mode: Any = "create" if known is None else {k: v for k, v in known.items() if v}
-        try:
-            with _errors(self.place):
-                # In one request, because a multipart upload has no condition.
-                return _version(
-                    obstore.put(self._store, name, content, mode=mode, use_multipart=False)
-                )
-        except (AlreadyExistsError, PreconditionError, FileNotFoundError):
-            raise _changed(self.place, name) from None
-
-    def _put_large(self, name: str, source: Path, known: Version | None) -> Version:
-        """Put a large file by multipart upload, which has no condition; compare right before.
-
-        If two machines upload at the same time, the last one stays.
-        """
-        if self.tag(name) != (known and known["e_tag"]):
-            raise _changed(self.place, name)
-        with _errors(self.place):
-            return _version(obstore.put(self._store, name, source, use_multipart=True))
-
-    def overwrite(self, name: str, source: Path) -> Version:
-        """Put a file as an object, whatever the store has."""
-        with _errors(self.place):
-            return _version(obstore.put(self._store, name, source))
+    with contextlib.suppress(FileNotFoundError), _errors(place.uri):
+        return _listed(place.name, _store(place).head(place.key))
+    return None
 
 
-def _changed(place: StorePath, name: str) -> ChangedError:
-    return ChangedError(
-        "another machine was first", path=f"{place.uri}/{name}", hint="run the command again"
-    )
+def look(folder: StorePath, names: Collection[str]) -> dict[str, int]:
+    """Return bytes of those objects of a folder that exist; names are relative to it."""
+    with ThreadPoolExecutor(WIDTH) as pool:
+        found = pool.map(stat, map(folder.below, names))
+        return {name: one.size for name, one in zip(names, found, strict=True) if one}
+
+
+def listed(folder: StorePath) -> list[Listed]:
+    """Return all objects below a folder, in order of name; none if there is no such folder."""
+    start = len(folder.key) + 1 if folder.key else 0
+    with _errors(folder.uri):
+        batches = _store(folder).list(folder.key or None, chunk_size=1000)
+        found = [_listed(one["path"][start:], one) for batch in batches for one in batch]
+    if not all(one.size for one in found):
+        # Some programs mark a folder by an empty object "x/", whose slash does not arrive here.
+        folders = {parent for one in found for parent in _parents(one.name)}
+        found = [one for one in found if one.size or one.name not in folders]
+    return sorted(found)
+
+
+def _parents(name: str) -> Iterator[str]:
+    while name:
+        name = name.rpartition("/")[0]
+        yield name
+
+
+def _listed(name: str, found: ObjectMeta) -> Listed:
+    microseconds = (found["last_modified"] - _EPOCH) // timedelta(microseconds=1)
+    return Listed(name, found["size"], microseconds * 1000, found["e_tag"])
+
+
+def read(place: StorePath, start: int, stop: int) -> tuple[bytes, Listed]:
+    """Return bytes of an object, fewer at its end, and its state, in one request.
+
+    Raises:
+        EOFError: It ends before `start`.
+        FileNotFoundError: It does not exist.
+    """
+    with _errors(place.uri):
+        found = _store(place).get(place.key, options={"range": (start, stop)})
+        return bytes(found.bytes()), _listed(place.name, found.meta)
+
+
+def fetch(place: StorePath, target: Path) -> Version:
+    """Write an object to a file, which must not be in use.
+
+    Raises:
+        FileNotFoundError: It does not exist.
+    """
+    with _errors(place.uri), target.open("wb") as file:
+        found = _store(place).get(place.key)
+        for piece in found.stream():
+            file.write(piece)
+        return _version(found.meta)
+
+
+def put(place: StorePath, content: bytes | Path, known: Version | None) -> Version:
+    """Put an object whose present state is known.
+
+    Args:
+        content: Bytes, or a file.
+        known: The state that is replaced; None if the object must not exist yet.
+
+    Raises:
+        ChangedError: It is in another state.
+    """
+    if isinstance(content, Path) and content.stat().st_size > _ONE_PUT_BYTES:
+        # A multipart upload has no condition, so compare right before. If two machines upload at
+        # the same time, the last one stays.
+        now = stat(place)
+        if (now and now.tag) != (known and known["e_tag"]):
+            raise _changed(place.uri)
+        return _put(place, content, use_multipart=True, **_PIECE)
+    mode = "create" if known is None else {k: v for k, v in known.items() if v}
+    try:
+        return _put(place, content, mode=mode, use_multipart=False)
+    except FileNotFoundError:
+        raise _changed(place.uri) from None
+
+
+def overwrite(place: StorePath, file: Path) -> Version:
+    """Put a file as an object, whatever the store has."""
+    return _put(place, file, **_PIECE)
+
+
+def _put(place: StorePath, content: bytes | Path, **how: Any) -> Version:
+    with _errors(place.uri):
+        return _version(_store(place).put(place.key, content, **how))
 
 
 def _version(meta: Any) -> Version:
     return {"e_tag": meta["e_tag"], "version": meta["version"]}
 
 
-class WholeObjects:
-    """The objects of a bucket, each read whole in one request that also gives its state.
+def upload(folder: StorePath, files: Mapping[str, Path]) -> None:
+    """Put files into a folder in parallel, by name; after an error some may have been put."""
+    with ThreadPoolExecutor(WIDTH) as pool:
+        for done in [pool.submit(overwrite, folder.below(name), files[name]) for name in files]:
+            done.result()
 
-    pyarrow finds credentials in more places, e.g. in a profile. So what cannot be read here is
-    left to it, and with it all that follows if the store does not accept this library's.
-    """
 
-    def __init__(self, root: str) -> None:
-        place = place_of(root)
-        region = getattr(place.filesystem, "region", None)  # pyarrow looks up that of the bucket
-        config = {"aws_region": region} if region else {}
-        self._start = f"{root}/"
-        self._store: ObjectStore | None = _store(place, config=config, retry_config=_SOON)
+def remove_all(folder: StorePath, names: Collection[str]) -> None:
+    """Remove objects of a folder; they need not exist."""
+    keys = [folder.below(name).key for name in names]
+    try:
+        with _errors(folder.uri):
+            _store(folder).delete(keys)
+    except FileNotFoundError:  # a store may end at the first that is missing
+        for key in keys:
+            with contextlib.suppress(FileNotFoundError), _errors(folder.uri):
+                _store(folder).delete(key)
 
-    def read(self, place: StorePath, size: int, mtime_ns: int) -> bytes | None:
-        """Return the content of an object; None if it is in another state, or cannot be read.
 
-        Args:
-            size: Of the state that a listing had.
-            mtime_ns: Of the same; headers have whole seconds.
-        """
-        if self._store is None:
-            return None
-        try:
-            found = obstore.get(self._store, place.uri.removeprefix(self._start))
-            seconds = int(found.meta["last_modified"].timestamp())
-            if (found.meta["size"], seconds) != (size, mtime_ns // 10**9):
-                return None
-            content = bytes(found.bytes())
-        except (GenericError, UnauthenticatedError):
-            self._store = None
-            return None
-        except (BaseError, FileNotFoundError):
-            return None
-        return content if len(content) == size else None
+def _store(place: StorePath) -> ObjectStore:
+    return _store_of(place.root)
 
 
 @functools.cache
-def whole_objects(root: str) -> WholeObjects:
-    """Return the objects of the bucket with this URI."""
-    return WholeObjects(root)
+def _store_of(root: str) -> ObjectStore:
+    options: dict[str, Any] = {"client_options": {"timeout": _TIMEOUT}, "retry_config": _RETRIES}
+    at = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if root.startswith("s3://") and at:
+        options["config"] = {"aws_endpoint": at}
+        options["client_options"]["allow_http"] = at.startswith("http://")
+    with _errors(root):
+        store: ObjectStore = with_extra("obstore.store", root).from_url(root, **options)
+        return store
 
 
-def _store(place: StorePath, **options: Any) -> ObjectStore:
-    if not place.is_conditional:
+def with_extra(module: str, uri: str) -> Any:
+    """Return a module that needs the extra `stores`.
+
+    Raises:
+        UsageError: The extra is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
         raise UsageError(
-            "a lake cannot be in this store, because it has no conditional puts",
-            path=place.uri,
-            hint="use a lake in s3, gs or abfs, or a directory; inputs may be here",
-        )
-    if place.uri.startswith("s3://") and (at := endpoint()):
-        options["config"] = {**options.get("config", {}), "aws_endpoint": at}
-        options["client_options"] = {"allow_http": at.startswith("http://")}
-    with _errors(place):
-        return from_url(place.uri, **options)
+            f"a store needs {error.name}, which is not installed",
+            path=uri,
+            hint="pip install 'tracelake[stores]'",
+        ) from error
 
 
 @contextlib.contextmanager
-def _errors(place: StorePath) -> Iterator[None]:
+def _errors(uri: str) -> Iterator[None]:
+    """Convert obstore's errors, so that a missing object differs from a failing store.
+
+    Raises:
+        ChangedError: A condition of a put does not hold.
+        EOFError: The object ends before the range that was requested.
+        FileNotFoundError: The object does not exist.
+        PermissionError: The user may not access it.
+        StoreError: The store fails.
+    """
+    known = with_extra("obstore.exceptions", uri)
     try:
         yield
-    except (AlreadyExistsError, PreconditionError):
-        raise
-    except BaseError as error:
-        raise StoreError(
-            f"the store fails: {str(error).splitlines()[0]}",
-            path=place.uri,
-            hint="check that it can be reached with these credentials, then run again",
-        ) from None  # the lines after the first are the store's full answer
+    except FileNotFoundError as error:
+        if error.errno is not None:  # a file on this machine
+            raise
+        raise FileNotFoundError(errno.ENOENT, "no such object in the store", uri) from None
+    except (known.AlreadyExistsError, known.PreconditionError):
+        raise _changed(uri) from None
+    except known.PermissionDeniedError:
+        raise PermissionError(errno.EACCES, "the store denies access", uri) from None
+    except (known.BaseError, ValueError) as error:
+        raise _error(uri, str(error)) from None
+
+
+def _changed(uri: str) -> ChangedError:
+    return ChangedError("another machine was first", path=uri, hint="run the command again")
+
+
+def _error(uri: str, text: str) -> Exception:
+    """Return the error for obstore's text: a line, and then the store's full answer."""
+    if "416 Range Not Satisfiable" in text:
+        return EOFError(f"{uri}: the object has become shorter")
+    # A query may have a signature.
+    said = re.sub(r"\?\S*", "", text.partition("\n")[0].partition(": <?xml")[0])
+    if code := re.search(r"<Code>(\w+)</Code>", text):
+        said = f"{said}: {code[1]}"
+    hint = next(hint for pattern, hint in _ADVICE.items() if re.search(pattern, text))
+    return StoreError(f"the store fails: {said}", path=uri, hint=hint)

@@ -413,7 +413,7 @@ def test_an_archive_that_is_replaced_is_not_mistaken(tmp_path: Path) -> None:
 def test_a_tar_of_many_members_holds_none(tmp_path: Path) -> None:
     path = tmp_path / "x.tar"
     path.write_bytes(tar({str(n): b"" for n in range(100)}))
-    walk = walk_tar(str(path), 10**6)
+    walk = walk_tar(FileRef("x", None, str(path), 0, 0, 0, 0, limit=10**6))
     assert [info.name for info, _ in walk] == [str(n) for n in range(100)]
 
 

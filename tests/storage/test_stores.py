@@ -23,7 +23,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from obstore.exceptions import GenericError
+from obstore.store import LocalStore
 
 from tests.conftest import Command
 from tests.lakes import few_models, rows
@@ -40,7 +40,7 @@ from tracelake.models.base import copy_of
 from tracelake.models.catalog import catalog
 from tracelake.nightly.job import Job
 from tracelake.schema.tables import tables
-from tracelake.storage import StoredFile, listed, place_of, upload
+from tracelake.storage import StoredFile, listed, place_of, remove_all, upload
 from tracelake.warehouse import open_warehouse, run_query
 
 # One of its lines is bad.
@@ -252,7 +252,7 @@ def test_what_is_there_already_is_neither_read_nor_written(
 
 
 # The name of an input is looked up, and what is below it is listed.
-LISTED = {"HEAD": 1, "LIST": 2}
+LISTED = {"HEAD": 1, "LIST": 1}
 
 
 def test_a_small_input_is_requested_once_and_never_asked_for_its_size(
@@ -313,37 +313,68 @@ def test_a_full_disk_leaves_no_copies(
     assert_same_runs(ingested(tmp_path / "lake", uri), local)
 
 
-def test_without_the_extra_a_small_input_is_opened_once(
-    bucket: str,
-    archive: Path,
-    local: Lake,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    store: ObjectStore,
+def large_archive(folder: Path) -> Path:
+    """Inputs of more than 1 MB each, packed ones too."""
+    texts = [workload(30_000, name=name).encode() for name in "abcdef"]
+    tar, packed = io.BytesIO(), io.BytesIO()
+    with tarfile.open(fileobj=tar, mode="w") as members, zipfile.ZipFile(packed, "w") as archive:
+        for text in texts[:2]:
+            info = tarfile.TarInfo(f"{text[-9:-2].hex()}.txt")
+            info.size = len(text)
+            members.addfile(info, io.BytesIO(text))
+        for number, text in enumerate(texts[2:4]):
+            archive.writestr(f"{number}.txt", text)
+    compressed = gzip.compress(texts[4], 0)
+    contents = {"x.tar": tar, "x.zip": packed}
+    write(folder, {name: content.getvalue() for name, content in contents.items()})
+    return write(folder, {"x.txt.gz": compressed, "x.txt": texts[5]})
+
+
+def test_a_large_input_is_never_asked_for_its_size(
+    bucket: str, tmp_path: Path, store: ObjectStore
 ) -> None:
-    uri = put(f"{bucket}/archive", archive)
-    monkeypatch.setitem(sys.modules, "tracelake.storage.objects", None)
-    store.count()
-    assert_same_runs(ingested(tmp_path / "lake", uri), local)
-    assert store.count() == {"HEAD": 1 + 9, "LIST": 2, "GET": 9}
+    source = large_archive(tmp_path / "in")
+    uri = put(f"{bucket}/in", source)
+    lake, gets = Lake.create(tmp_path / "lake"), {}
+    for path in source.iterdir():
+        store.count()
+        ingest([f"{uri}/{path.name}"], lake, Options())
+        counts = store.count()
+        assert counts.keys() == {"HEAD", "GET"}
+        assert counts["HEAD"] == 1  # the name of the input is looked up
+        gets[path.name] = counts["GET"]
+    # One or two for the head, then 1 MB and the rest: of a tar twice, of a zip from its end.
+    assert gets == {"x.txt": 1 + 2, "x.txt.gz": 2 + 2, "x.zip": 1 + 2, "x.tar": 1 + 2 + 2}
+    assert_same_runs(lake, ingested(tmp_path / "local", *source.iterdir()))
+    assert len(lake.snapshot().runs) == 6
 
 
-def test_inputs_are_read_with_credentials_that_only_one_library_finds(
-    bucket: str, archive: Path, local: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("rows_then", [50_000, 20_000, 0])
+def test_a_large_input_that_changes_after_the_listing_is_noticed(
+    bucket: str, tmp_path: Path, rows_then: int
 ) -> None:
-    uri = put(f"{bucket}/archive", archive)
-    asked: list[str] = []
+    source = write(tmp_path / "in", {"x.txt": workload(30_000), "y.txt": workload(name="y")})
+    uri = put(f"{bucket}/in", source)
+    then = workload(rows_then, name="other") if rows_then else ""
 
-    def refused(_: object, name: str) -> None:
-        asked.append(name)
-        raise GenericError("no credentials")
+    def late(named: str) -> StoredRoot:
+        root = stored_root(named)
+        put(uri, write(tmp_path / "then", {"x.txt": then}))
+        return root
 
-    monkeypatch.setattr("tracelake.storage.objects.obstore.get", refused)
-    assert_same_runs(ingested(tmp_path / "lake", uri), local)
-    before = len(asked)
-    assert before
-    assert_same_runs(ingested(tmp_path / "again", uri), local)
-    assert len(asked) == before  # it is not asked again
+    lake = Lake.create(tmp_path / "lake")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tracelake.inputs.discover.stored_root", late)
+        report = ingest([uri], lake, Options())
+    if rows_then:
+        assert rows(lake.root, "faults", "name") == [("changed_while_read",)]
+    else:
+        assert [(s["path"], s["reason"]) for s in report.skips] == [("x.txt", "unreadable")]
+    ingest([uri], lake, Options())
+    expected = ingested(tmp_path / "expected", write(source, {"x.txt": then}))
+    for table in tables().keys() - {"skipped"}:
+        found, wanted = (rows(of.root, table, tail="ORDER BY ALL") for of in (lake, expected))
+        assert found == wanted
 
 
 def test_inputs_that_change_or_vanish_after_the_listing_are_noticed(
@@ -357,8 +388,7 @@ def test_inputs_that_change_or_vanish_after_the_listing_are_noticed(
     def late(named: str) -> StoredRoot:
         root = stored_root(named)
         put(uri, changed)
-        place = place_of(f"{uri}/{names[1]}")
-        place.filesystem.delete_file(place.path)
+        remove_all(place_of(uri), [names[1]])
         return root
 
     lake = Lake.create(tmp_path / "lake")
@@ -453,9 +483,37 @@ def test_a_uri_that_cannot_be_says_so_and_tells_no_secret(uri: str, said: str) -
     assert "secret" not in str(raised.value)
 
 
-def test_a_lake_needs_a_store_with_conditions() -> None:
-    with pytest.raises(UsageError, match="no conditional puts"):
-        Lake.create("viewfs://cluster/lake")
+@pytest.mark.parametrize("uri", ["hdfs://host:8020/logs", "hdfs:///logs", "viewfs://cluster/logs"])
+def test_hdfs_is_refused_and_the_error_says_what_to_do(
+    uri: str, tracelake: Command, archive: Path, tmp_path: Path
+) -> None:
+    for given in ([uri, "--lake", tmp_path / "lake"], [archive, "--lake", uri]):
+        done = tracelake("ingest", *given)
+        assert done.code == 2
+        for word in ("HDFS is not read", "copy", "mount", "hdfs dfs -cat FILE | tracelake run -"):
+            assert word in done.err
+
+
+def test_the_mark_of_a_folder_is_no_object(bucket: str, tmp_path: Path, store: ObjectStore) -> None:
+    put(bucket, write(tmp_path, {"a/b/c.txt": "x", "a/empty.txt": ""}))
+    for name in ("a", "a/b"):
+        store.put(f"{bucket.removeprefix('s3://')}/{name}/")
+    assert [one.name for one in listed(place_of(f"{bucket}/a"))] == ["b/c.txt", "empty.txt"]
+
+
+def test_a_name_that_is_no_path_is_told(bucket: str, store: ObjectStore) -> None:
+    store.put(f"{bucket.removeprefix('s3://')}/a//b.txt")
+    with pytest.raises(StoreError, match=r"invalid path.*a//b\.txt.*rename"):
+        stored_root(f"{bucket}/a")
+
+
+def test_objects_to_remove_need_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in some stores, the first object that is missing is an error of the local one."""
+    local = LocalStore(tmp_path)
+    monkeypatch.setattr("obstore.store.from_url", lambda *_, **__: local)
+    write(tmp_path, {"x/a": "a", "x/c": "c", "x/d": "d"})
+    remove_all(place_of("gs://local/x"), ["a", "b", "c"])
+    assert [path.name for path in (tmp_path / "x").iterdir()] == ["d"]
 
 
 def test_there_must_be_a_lake(bucket: str) -> None:
@@ -695,6 +753,31 @@ def test_an_object_that_may_not_be_read_is_passed_over(
     assert [s["reason"] for s in lake.skipped_inputs()] == ["unreadable"]
 
 
+@pytest.mark.parametrize("place", ["input", "lake"])
+def test_a_store_that_denies_access_is_told(
+    bucket: str, archive: Path, tracelake: Command, tmp_path: Path, store: ObjectStore, place: str
+) -> None:
+    uri = put(f"{bucket}/archive", archive / "plans")
+    store.faults(deny="_manifest/_lake" if place == "lake" else "archive")
+    lake = f"{bucket}/lake" if place == "lake" else str(tmp_path / "lake")
+    done = tracelake("ingest", uri, "--lake", lake)
+    assert done.code == 3
+    assert "denies access" in done.err
+    assert (lake if place == "lake" else uri) in done.err
+    assert SECRET not in done.err
+
+
+def test_a_bucket_in_another_region_is_told(
+    bucket: str, tracelake: Command, tmp_path: Path, store: ObjectStore
+) -> None:
+    store.faults(elsewhere=True)
+    for given in ([f"{bucket}/in", "--lake", tmp_path / "lake"], ["x", "--lake", f"{bucket}/lake"]):
+        done = tracelake("ingest", *given)
+        assert done.code == 3
+        assert "PermanentRedirect" in done.err or "configured region" in done.err
+        assert "set AWS_REGION to the region of the bucket" in done.err
+
+
 # --- commands -----------------------------------------------------------------------------------
 
 
@@ -743,13 +826,13 @@ def test_gc_removes_what_has_lain_uncommitted_for_a_day(
     assert {found.part for found in lake.part_files.stored()} == before - {stray}
 
 
-def test_a_damaged_part_is_found(bucket: str, archive: Path, tracelake: Command) -> None:
+def test_a_damaged_part_is_found(
+    bucket: str, archive: Path, tracelake: Command, tmp_path: Path
+) -> None:
     name = f"{bucket}/lake"
     lake = brought_in(name, archive)
     part = lake.snapshot().parts("ops")[0]
-    place = place_of(f"{name}/{part}")
-    with place.filesystem.open_output_stream(place.path) as file:
-        file.write(b"PAR1 damaged PAR1")
+    put(name, write(tmp_path, {part: "PAR1 damaged PAR1"}))
     found = tracelake("check", "--lake", name)
     assert found.code == 5
     assert "parts_intact" in found.out
@@ -803,20 +886,31 @@ def test_a_lost_copy_is_made_again(
     assert_same(brought_in(made, archive), local)
 
 
-@pytest.mark.parametrize("missing", ["obstore", "fsspec"])
-def test_without_the_extra_a_lake_in_a_store_says_what_to_install(
-    bucket: str, missing: str, archive: Path
+@pytest.mark.parametrize(
+    ("missing", "name", "lake"),
+    [
+        ("obstore", "archive", "s3://bucket/lake"),
+        ("fsspec", "archive", "s3://bucket/lake"),
+        ("obstore", "s3://bucket/archive", "lake"),
+        ("obstore", "s3://bucket/archive/*.txt", "lake"),
+    ],
+)
+def test_without_the_extra_a_store_says_what_to_install(
+    missing: str, name: str, lake: str, archive: Path, tmp_path: Path
 ) -> None:
+    (tmp_path / "archive").symlink_to(archive)
     code = f"import sys; sys.modules[{missing!r}] = None"
     done = subprocess.run(
-        [*script(code, "main()"), "ingest", archive, "--lake", f"{bucket}/lake"],
+        [*script(code, "main()"), "ingest", name, "--lake", lake],
         text=True,
         capture_output=True,
         check=False,
+        cwd=tmp_path,
     )
     assert done.returncode == 2, done.stderr
     assert f"needs {missing}" in done.stderr
     assert "tracelake[stores]" in done.stderr
+    assert "s3://bucket/" in done.stderr
 
 
 @pytest.mark.parametrize("option", ["--report", "--summary"])
