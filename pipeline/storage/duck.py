@@ -7,7 +7,6 @@ same again 0.1 s against 3.5 s (DuckDB caches what it has read), a file of 1.3 M
 
 from __future__ import annotations
 
-import io
 import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -54,14 +53,6 @@ def mount(con: duckdb.DuckDBPyConnection, place: StorePath) -> None:
                 self.open(path)
             return {"name": path, "size": self._sizes[path], "type": "file"}
 
-        def exists(self, path: str, **_: Any) -> bool:
-            """Return whether there is such a file."""
-            try:
-                self.info(path)
-            except FileNotFoundError:
-                return False
-            return True
-
         def modified(self, path: str) -> datetime:
             """Return a constant date, because part files never change."""
             del path
@@ -83,7 +74,7 @@ def mount(con: duckdb.DuckDBPyConnection, place: StorePath) -> None:
 
 
 class _Cursors:
-    """A file with a position for each thread: DuckDB reads it with several, which seek first."""
+    """A file for DuckDB, which reads it with several threads: each has its own position."""
 
     def __init__(self, file: StoredFile) -> None:
         self._file = file
@@ -94,15 +85,13 @@ class _Cursors:
         at: int = getattr(self._thread, "at", 0)
         return at
 
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+    def seek(self, offset: int, /) -> None:
         """Move to a position in the file."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self._file.size}[whence]
-        self._thread.at = max(0, base + offset)
-        return self.tell()
+        self._thread.at = offset
 
-    def read(self, count: int = -1, /) -> bytes:
-        """Return bytes in one request; all remaining ones if `size` is negative."""
-        data = self._file.range(self.tell(), self._file.size if count < 0 else count)
+    def read(self, count: int, /) -> bytes:
+        """Return bytes in one request."""
+        data = self._file.range(self.tell(), count)
         self._thread.at = self.tell() + len(data)
         return data
 

@@ -50,6 +50,7 @@ _ADVICE = {
     "configured region|PermanentRedirect|AuthorizationHeaderMalformed": (
         "set AWS_REGION to the region of the bucket"
     ),
+    "S3 error.*400 Bad Request": "check AWS_REGION and the credentials, then run again",
     r"169\.254\.169\.254": "no credentials were found: set them in the environment",
     "object with invalid path": "rename that object, or name a folder without it",
     "": "check that it can be reached with these credentials, then run again",
