@@ -15,10 +15,9 @@ from tracelake.base.errors import WorkersError
 from tracelake.base.signals import wait_for_one
 from tracelake.base.text import counted
 from tracelake.execution import Workers
-from tracelake.ingest.batches import Batch, batches, portable
+from tracelake.ingest.batches import Batch, portable
 from tracelake.ingest.job import RunResult, parse_batch, parse_in_worker
 from tracelake.ingest.options import Options
-from tracelake.ingest.run_plan import RunPlan
 from tracelake.lake.parquet import LANES
 
 _Submit = Callable[[Batch], Future[list[RunResult]]]
@@ -35,7 +34,7 @@ class Progress(Protocol):
 
 
 def parse(
-    plans: Sequence[RunPlan],
+    batches: Sequence[Batch],
     options: Options,
     staging: Path,
     base: str,
@@ -43,7 +42,7 @@ def parse(
     workers: Workers | None,
     progress: Progress | None,
 ) -> Generator[dict[str, list[RunResult]]]:
-    """Parse runs and yield the results of groups, each when its last run has been parsed.
+    """Parse batches and yield the results of groups, each when its last run has been parsed.
 
     Args:
         base: Directory or URI of the lake.
@@ -53,16 +52,16 @@ def parse(
     Raises:
         WorkersError: Batches were not parsed; all others were yielded before.
     """
+    plans = [p for batch in batches for job in batch for p in job]
     if progress:
         files = sum(len(p.sources) for p in plans)
         progress.planned(len(plans), files, sum(p.weight for p in plans))
-    todo = [*batches(plans, workers.width if workers else width)]
-    groups = {p.run_id: p.group for batch in todo for job in batch for p in job}
+    groups = {p.run_id: p.group for p in plans}
     open_runs = Counter(groups.values())
     done: dict[str, list[RunResult]] = defaultdict(list)
     failed: list[tuple[Batch, WorkersError]] = []
     with _submitting(options, staging, base, width, workers, progress) as submit:
-        pending = {submit(batch): batch for batch in todo}
+        pending = {submit(batch): batch for batch in batches}
         try:
             while pending:
                 for future in wait_for_one(pending):

@@ -12,6 +12,7 @@ from tracelake.base.errors import UsageError
 from tracelake.base.memory_limit import jobs_within, processors
 from tracelake.base.metrics import count, phase
 from tracelake.execution import Workers
+from tracelake.ingest.batches import batches
 from tracelake.ingest.commit import commit_dates, commit_groups, commit_skips
 from tracelake.ingest.duplicates import settle_duplicates
 from tracelake.ingest.fence import PARSER_FAILED, parsers_failed
@@ -65,8 +66,9 @@ def ingest(
         results, skips = [_unread(p) for p in plans if p.status not in _READ], sniffed.skips
         failed = sniffed.failures
         todo = {p.run_id: p for p in plans if p.status in _READ}
+        divided = [*batches([*todo.values()], workers.width if workers else width)]
         with closing(
-            parse([*todo.values()], options, staging, lake.name, width, workers, progress)
+            parse(divided, options, staging, lake.name, width, workers, progress)
         ) as parsed:
             for groups in parsed:
                 for result in commit_groups(lake, groups, todo, shorten=options.replace):

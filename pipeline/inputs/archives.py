@@ -72,13 +72,13 @@ def open_heads(entry: FileRef, begun: Callable[[], Begun] | None = None) -> Iter
                 return
         with file or open_file(entry) as raw:
             head = raw.read(HEAD_BYTES)
-            if is_zip(head):
-                yield from _zip_heads(entry)
-                return
+            zipped = is_zip(head)
             if codec_of(head) is not None:
                 # Referenced so that it is not finalised before `raw` closes.
                 head, _streams = decompressed_head(raw, entry.limit, HEAD_BYTES)
-        if is_tar(head):
+        if zipped:
+            yield from _zip_heads(entry)
+        elif is_tar(head):
             yield from _tar_heads(entry)
         else:
             yield _head_or_skip(entry, head)
