@@ -111,9 +111,13 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def ddl(shown: Iterable[Column]) -> str:
-    """Return column definitions of a CREATE TABLE."""
-    return ", ".join(f"{quoted(column.name)} {column.type}" for column in shown)
+def ddl(shown: Iterable[Column], types: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return column definitions of a CREATE TABLE.
+
+    Args:
+        types: Column -> type that it gets instead of its declared one.
+    """
+    return ", ".join(f"{quoted(c.name)} {types.get(c.name, c.type)}" for c in shown)
 
 
 def literal(text: str) -> str:
@@ -132,9 +136,14 @@ def create_empty_tables(con: duckdb.DuckDBPyConnection) -> None:
         create_empty(con, table.name, table.columns)
 
 
-def create_empty(con: duckdb.DuckDBPyConnection, name: str, shown: Iterable[Column]) -> None:
-    """Create a table without rows."""
-    con.execute(f"CREATE TABLE {own(name)} ({ddl(shown)})")
+def create_empty(
+    con: duckdb.DuckDBPyConnection,
+    name: str,
+    shown: Iterable[Column],
+    types: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Create a table without rows; see `ddl`."""
+    con.execute(f"CREATE TABLE {own(name)} ({ddl(shown, types)})")
 
 
 def copy_of(table: str) -> str:
@@ -161,11 +170,15 @@ def select_parts(
         older: Parts of an earlier version, which may lack columns; a missing column is NULL.
         only: Runs to select from parts whose rows name their run; others are selected in full.
         dead: Parts with outdated rows, each with their runs, which are left out.
-        enums: Column -> ENUM type that it is cast to instead of its declared type.
+        enums: Column -> ENUM type of its texts, instead of its declared type.
         movable: Read below the DuckDB variable `lake` where it is set: see `point_views`.
     """
     types = {c.name: enums.get(c.name, c.type) for c in table.columns}
-    shown = ", ".join(f"{quoted(name)}::{kind} AS {quoted(name)}" for name, kind in types.items())
+    # What cannot fail is cast once per text of a Parquet dictionary, what can fail once per row.
+    shown = ", ".join(
+        f"{'try_cast' if name in enums else 'cast'}({quoted(name)} AS {kind}) AS {quoted(name)}"
+        for name, kind in types.items()
+    )
     selects = []
     alike: dict[tuple[bool, bool, frozenset[str]], list[str]] = {}
     for part in parts:

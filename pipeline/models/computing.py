@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 
 import duckdb
 
@@ -21,7 +22,7 @@ from tracelake.models.failures import FAILURES, IDENTITY, Failure, add_failures
 from tracelake.models.header import Model
 from tracelake.models.needs import can_have_rows
 from tracelake.models.profile import Profile
-from tracelake.schema.tables import tables
+from tracelake.schema.tables import PARTITION_KEY, tables
 
 Keep = Callable[[duckdb.DuckDBPyConnection, str, str], None]
 """Takes a connection that nothing else uses meanwhile, the name in the warehouse, and the relation
@@ -58,7 +59,7 @@ class Computing:
         models, read = self._per_run()
         kinds = {}
         empty = {name for name in read if not batch.parts[name]}
-        enums = self._enums(batch, read - batch.small)
+        enums = self._enums(batch, read)
         for name in read:
             select = batch.select(name, self.base, enums)
             kinds[name] = "TABLE" if name in batch.small else "VIEW"
@@ -69,7 +70,9 @@ class Computing:
         for name in self.models.copied:
             with self.profile.writing(name):
                 self.keep(self.con, copy_of(name), own(name))
-        self.all(models, kinds, empty)
+        # A run that is a text in one relation would be one in all that are made with it.
+        types = {name: kind for name, kind in enums.items() if name == PARTITION_KEY}
+        self.all(models, kinds, empty, types=types)
 
     def left_out(self, batch: Batch, failures: Sequence[Failure]) -> None:
         """Compute all models of runs without their data: of a run they get its identity alone.
@@ -103,6 +106,7 @@ class Computing:
         given: Mapping[str, str],
         without_rows: Collection[str],
         failures: Sequence[Failure] = (),
+        types: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Compute models, as many at once as there are connections.
 
@@ -114,6 +118,7 @@ class Computing:
             given: Relations that they read -> TABLE or VIEW; like the models' own they are dropped
                 when no other model reads them.
             without_rows: Those of them that are known to have no rows.
+            types: Column -> type that it has instead of the declared one in models left empty.
 
         Raises:
             TracelakeError: See `compute`; of several that fail, the first in order.
@@ -129,7 +134,7 @@ class Computing:
                 while True:
                     while idle and (name := agenda.next()):
                         con = idle.pop()
-                        job = pool.submit(self._one, con, by_name[name], agenda, failures)
+                        job = pool.submit(self._one, con, by_name[name], agenda, failures, types)
                         running[job] = name, con
                     if not running:
                         break
@@ -157,6 +162,7 @@ class Computing:
         model: Model,
         agenda: Agenda,
         failures: Sequence[Failure],
+        types: Mapping[str, str],
     ) -> None:
         """Compute a model, keep its rows, and drop what no other model reads."""
         with phase(f"build:{model.path.parent.name}"):
@@ -165,7 +171,7 @@ class Computing:
                     computing = partial(compute, con, model, self.threads)
                     rows = self.database.memory.within(con, model.name, computing)
                 else:
-                    create_empty(con, model.name, self.models.columns[model.name])
+                    create_empty(con, model.name, self.models.columns[model.name], types)
                     rows = 0
                 spent.rows += rows
             if failures and model.name == FAILURES:
@@ -178,23 +184,28 @@ class Computing:
         for name, kind in agenda.add(model.name, rows):
             con.execute(f"DROP {kind} {own(name)}")
 
-    def _enums(self, batch: Batch, large: Collection[str]) -> dict[str, str]:
-        """Create ENUM types for columns of large tables with few distinct texts.
+    def _enums(self, batch: Batch, read: Collection[str]) -> dict[str, str]:
+        """Create ENUM types for columns with few distinct texts, if they are in large tables.
 
         DuckDB hashes, sorts and stores a number per row then instead of a text.
+
+        Args:
+            read: Tables whose columns may get the types.
 
         Returns:
             Column -> its type; none for a batch of small tables.
         """
         selects: dict[str, list[str]] = defaultdict(list)
-        for name in sorted(large):
+        large = False
+        for name in sorted(read):
             for column in tables()[name].columns:
                 if column.dictionary:
                     rows = batch.select(name, self.base)
                     selects[column.name].append(f"SELECT {quoted(column.name)} FROM ({rows})")
-        if not selects:
+                    large |= name not in batch.small
+        if not large:
             return {}
-        texts = {"run_id": sorted(batch.run_ids)}
+        texts = {PARTITION_KEY: sorted(batch.run_ids)}
         for name, several in selects.items():
             ((found,),) = self.con.execute(
                 f"SELECT list(DISTINCT {quoted(name)}) FROM ({' UNION ALL '.join(several)})"

@@ -769,6 +769,25 @@ def test_how_large_parts_are_read_does_not_show(
     assert all_rows(built) == before
 
 
+def test_a_text_of_small_parts_may_be_none_of_large_ones(
+    sample_lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake.open(shutil.copytree(sample_lake.root, tmp_path / "lake"))
+    before = all_rows(lake)
+    snapshot = lake.snapshot()
+
+    def mean_bytes(table: str) -> int:
+        sizes = lake.part_files.sizes(snapshot.parts(table))
+        return sum(sizes.values()) // len(sizes)
+
+    # Layers of a plan have names, those of a log have numbers.
+    large = mean_bytes("workload_passes")
+    assert mean_bytes("layer_times") < large
+    monkeypatch.setattr("tracelake.models.batches._SMALL_PART_BYTES", large)
+    build(lake, full=True)
+    assert all_rows(lake) == before
+
+
 def test_batches_in_threads_give_what_one_after_the_other_gives(
     built: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
