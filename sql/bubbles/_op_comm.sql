@@ -7,10 +7,10 @@
 -- @column window_overlap_ns BIGINT ns | What of that is asynchronous: time that contains a weight-gradient kernel.
 WITH calls AS (
     SELECT
-        o.run_id, o.rank, o.step, o.seq, o.from_ns, o.to_ns,
-        w.window_start_ns, w.window_end_ns,
-        c.sub_seq,
-        c.overlapped,
+        o.run_id, o.rank, o.step, o.seq, c.sub_seq, c.overlapped,
+        -- Where a call counts for the window.
+        greatest(o.from_ns, w.window_start_ns) AS low_ns,
+        least(o.to_ns, w.window_end_ns) AS high_ns,
         aligned_ns(c.start_ns, k.offset_ns, k.drift, k.origin_ns) AS begin_ns,
         aligned_ns(c.end_ns, k.offset_ns, k.drift, k.origin_ns) AS finish_ns,
         greatest(begin_ns, o.start_ns) AS call_start_ns,
@@ -35,12 +35,7 @@ pieces AS (
 cut AS (
     SELECT
         *,
-        clipped_ns(
-            piece_start_ns,
-            call_end_ns,
-            greatest(from_ns, window_start_ns),
-            least(to_ns, window_end_ns)
-        ) AS window_piece_ns
+        clipped_ns(piece_start_ns, call_end_ns, low_ns, high_ns) AS window_piece_ns
     FROM pieces
 )
 SELECT
