@@ -18,13 +18,17 @@ asynchronous AS (
     WHERE c.async_ns > 0
     GROUP BY o.run_id, o.step, o.rank, o.op
 ),
+stages AS (
+    SELECT run_id, step, stage, count(DISTINCT rank) AS ranks
+    FROM _rank_step_ops
+    GROUP BY run_id, step, stage
+),
 timed AS (
-    SELECT
-        o.*,
-        coalesce(a.async_ns, 0) AS async_ns,
-        count(DISTINCT o.rank) OVER (PARTITION BY o.run_id, o.step, o.stage) AS ranks
+    SELECT o.*, coalesce(a.async_ns, 0) AS async_ns, s.ranks
     FROM _rank_step_ops AS o
     JOIN steps USING (run_id, step)
+    JOIN stages AS s
+        ON s.run_id = o.run_id AND s.step = o.step AND s.stage IS NOT DISTINCT FROM o.stage
     LEFT JOIN asynchronous AS a USING (run_id, step, rank, op)
 ),
 per_stage AS (
