@@ -13,21 +13,41 @@
 -- @column time_ms DOUBLE ms | Median time of a call.
 -- @column like_ms DOUBLE ms | Median over the other links of their median times.
 -- @column lost_ms DOUBLE ms | What the calls took longer than that, per step.
-WITH members AS (
+WITH calls AS NOT MATERIALIZED (
     SELECT
-        run_id, call, step,
-        any_value(group_kind) AS group_kind,
-        any_value(size_bytes) AS size_bytes,
-        any_value(dtype) AS dtype,
-        max(collective) = 'send' AS message,
-        CASE WHEN message THEN 'send' ELSE min(collective) END AS collective,
-        max(time_ms) AS time_ms,
-        CASE WHEN message THEN max(rank) FILTER (collective = 'send') ELSE min(rank) END AS rank,
-        CASE WHEN message THEN max(rank) FILTER (collective = 'recv') ELSE max(rank) END AS peer_rank
+        run_id, call, step, rank, collective, group_kind, size_bytes, dtype, time_ms,
+        CASE collective WHEN 'recv' THEN 'send' ELSE collective END AS kind
     FROM collective_calls
     WHERE matched AND NOT overlapped AND group_size > 1 AND time_ms IS NOT NULL
         AND size_convention <> 'declared'
-    GROUP BY run_id, call, step
+),
+uneven AS (
+    -- Medians lie between the extremes: where those are close, no link is slow.
+    SELECT run_id, kind, group_kind, size_bytes, dtype
+    FROM calls
+    GROUP BY ALL
+    HAVING max(time_ms) >= 3 * min(time_ms) AND max(time_ms) - min(time_ms) > 1
+),
+members AS (
+    SELECT
+        c.run_id, c.call, c.step,
+        any_value(c.group_kind) AS group_kind,
+        any_value(c.size_bytes) AS size_bytes,
+        any_value(c.dtype) AS dtype,
+        max(c.collective) = 'send' AS message,
+        CASE WHEN message THEN 'send' ELSE min(c.collective) END AS collective,
+        max(c.time_ms) AS time_ms,
+        CASE WHEN message THEN max(c.rank) FILTER (c.collective = 'send') ELSE min(c.rank) END
+            AS rank,
+        CASE WHEN message THEN max(c.rank) FILTER (c.collective = 'recv') ELSE max(c.rank) END
+            AS peer_rank
+    FROM calls AS c
+    SEMI JOIN uneven AS u
+        ON u.run_id = c.run_id AND u.kind = c.kind
+        AND u.group_kind IS NOT DISTINCT FROM c.group_kind
+        AND u.size_bytes IS NOT DISTINCT FROM c.size_bytes
+        AND u.dtype IS NOT DISTINCT FROM c.dtype
+    GROUP BY c.run_id, c.call, c.step
 ),
 links AS (
     SELECT
