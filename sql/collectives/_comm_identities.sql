@@ -9,10 +9,16 @@
 -- @column group_size INTEGER ranks | Members of the group; 2 for a send and its receive.
 -- @column group_size_source VARCHAR | Where the size comes from; `pair` for a send and its receive.
 -- @column identity UBIGINT | Equal for the members of a call; NULL where the group is not known, or the rank's step is another than that of its number.
-WITH placed AS (
+WITH slots AS (
+    SELECT *, count(*) OVER (PARTITION BY run_id) > 1 AS beside_others FROM _rank_slots
+),
+-- Twice in the query, but each time for other runs: for none it is not computed.
+placed AS NOT MATERIALIZED (
     SELECT
         c.run_id, c.rank, c.step, c.seq, c.sub_seq, c.collective, c.group_kind, c.bytes,
         c.start_ns, c.end_ns, c.duration_ns,
+        -- What only collective_calls shows: to carry it is cheaper than to join it again.
+        c.source_id, c.line, c.stage, c.micro_batch, c.dtype, c.parent_op, c.tensor, c.caller,
         coalesce(c.overlapped, false) AS overlapped,
         c.collective IN ('send', 'recv') AS message,
         message OR c.sub_seq IS NOT NULL AS in_pass,
@@ -47,10 +53,11 @@ WITH placed AS (
             CASE WHEN in_pass THEN p.pass_number END
         ) END AS alike,
         -- One number to sort by: the keys themselves make the sort several times as long.
-        hash(c.run_id, c.rank, alike) AS series
+        hash(c.run_id, c.rank, alike) AS series,
+        n.beside_others
     FROM comms AS c
     JOIN runs AS r USING (run_id)
-    JOIN _rank_slots AS n USING (run_id, rank)
+    JOIN slots AS n USING (run_id, rank)
     LEFT JOIN _op_passes AS p USING (run_id, rank, seq)
     LEFT JOIN _step_shifts AS d ON d.run_id = c.run_id AND d.rank = c.rank AND d.step = c.step
     LEFT JOIN _rank_groups AS g
@@ -58,16 +65,21 @@ WITH placed AS (
     WHERE c.collective IS NOT NULL
 )
 SELECT
-    * EXCLUDE (message, in_pass, members, alike, series, numbered),
+    * EXCLUDE (message, in_pass, members, numbered, alike, series, beside_others),
     coalesce(sub_seq, 0) AS sub,
-    CASE
-        WHEN alike IS NOT NULL THEN hash(
-            alike,
-            count(*) OVER (
-                ordered ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
-            ),
-            row_number() OVER ordered
-        )
-    END AS identity
+    CASE WHEN alike IS NOT NULL THEN hash(
+        alike,
+        count(*) OVER (ordered ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING),
+        row_number() OVER ordered
+    ) END AS identity
 FROM placed
+WHERE beside_others
 WINDOW ordered AS (PARTITION BY series ORDER BY seq, sub_seq)
+UNION ALL
+-- Where no other rank was seen, no call has members to find.
+SELECT
+    * EXCLUDE (message, in_pass, members, numbered, alike, series, beside_others),
+    coalesce(sub_seq, 0),
+    CASE WHEN alike IS NOT NULL THEN hash(run_id, seq, sub_seq) END
+FROM placed
+WHERE NOT beside_others

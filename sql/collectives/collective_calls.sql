@@ -25,7 +25,6 @@
 WITH sized AS (
     SELECT
         m.*,
-        c.source_id, c.line, c.stage, c.micro_batch, c.dtype, c.parent_op, c.tensor, c.caller,
         coalesce(r.simulated, false) AS simulated,
         o.rank_order IS NULL AS contradicted,
         CASE WHEN contradicted THEN 'stages_contradict' ELSE 'group_size_unknown' END AS unknown_size,
@@ -46,9 +45,7 @@ WITH sized AS (
             WHEN m.matched THEN m.shortest_ns
             WHEN m.collective <> 'recv' THEN m.duration_ns
         END AS time_ns
-    FROM comms AS c
-    JOIN _comm_matches AS m
-        ON m.run_id = c.run_id AND m.rank = c.rank AND m.seq = c.seq AND m.sub = coalesce(c.sub_seq, 0)
+    FROM _comm_matches AS m
     JOIN runs AS r ON r.run_id = m.run_id
     JOIN _rank_orders AS o ON o.run_id = m.run_id
     LEFT JOIN _shifted_steps AS d ON d.run_id = m.run_id AND d.step = m.step
