@@ -136,14 +136,9 @@ def create_empty_tables(con: duckdb.DuckDBPyConnection) -> None:
         create_empty(con, table.name, table.columns)
 
 
-def create_empty(
-    con: duckdb.DuckDBPyConnection,
-    name: str,
-    shown: Iterable[Column],
-    types: Mapping[str, str] = MappingProxyType({}),
-) -> None:
-    """Create a table without rows; see `ddl`."""
-    con.execute(f"CREATE TABLE {own(name)} ({ddl(shown, types)})")
+def create_empty(con: duckdb.DuckDBPyConnection, name: str, shown: Iterable[Column]) -> None:
+    """Create a table without rows."""
+    con.execute(f"CREATE TABLE {own(name)} ({ddl(shown)})")
 
 
 def copy_of(table: str) -> str:

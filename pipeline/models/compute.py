@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import duckdb
 
 from tracelake.base.errors import RowsError
-from tracelake.models.base import engine_errors, own, quoted
+from tracelake.models.base import engine_errors, literal, own, quoted
 from tracelake.models.header import Model
 from tracelake.models.kernel_models import compute_by_kernel
 from tracelake.models.memory import MemoryLimit
@@ -57,7 +58,7 @@ def connect(**config: str | int | bool) -> duckdb.DuckDBPyConnection:
 
 @contextmanager
 def connect_several(
-    threads: int, macros: str, share: int | None, **config: str | bool
+    threads: int, blank: Path, share: int | None, **config: str | bool
 ) -> Iterator[Database]:
     """Yield a database with several connections, for models that are computed at once.
 
@@ -66,7 +67,8 @@ def connect_several(
 
     Args:
         threads: Threads that work at once, in all of them together.
-        macros: Defined in each.
+        blank: A file with the macros, and with an empty table for every relation that the database
+            itself does not have; see `write_blank`.
         share: See `MemoryLimit`.
         config: See `connect`.
     """
@@ -76,8 +78,10 @@ def connect_several(
         for _ in range(several - 1):
             cons.append(stack.enter_context(cons[0].cursor()))
             _hide_progress(cons[-1])
+        cons[0].execute(f"ATTACH {literal(str(blank))} AS blank (READ_ONLY)")
+        cons[0].execute("CREATE SCHEMA memory.typed")  # for blank relations with other types
         for con in cons:
-            con.execute(macros)
+            con.execute("SET search_path = 'memory.main,memory.typed,blank.main'")
         yield Database(cons, MemoryLimit(cons[0], share))
 
 

@@ -7,20 +7,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from types import MappingProxyType
 
 import duckdb
 
 from tracelake.base.metrics import phase
 from tracelake.base.signals import stop_all, wait_for_one
 from tracelake.models.agenda import Agenda
-from tracelake.models.base import copy_of, create_empty, literal, own, quoted
+from tracelake.models.base import copy_of, create_empty, ddl, literal, own, quoted
 from tracelake.models.batches import Batch
 from tracelake.models.catalog import Catalog
 from tracelake.models.compute import Database, compute
 from tracelake.models.failures import FAILURES, IDENTITY, Failure, add_failures
 from tracelake.models.header import Model
-from tracelake.models.needs import can_have_rows
+from tracelake.models.needs import ANYTHING
 from tracelake.models.profile import Profile
 from tracelake.schema.tables import PARTITION_KEY, tables
 
@@ -31,7 +30,7 @@ with its rows."""
 
 @dataclass(frozen=True)
 class Computing:
-    """Computes models in a database that has the macros.
+    """Computes models in a database; see `connect_several`.
 
     Attributes:
         base: Directory or URI of the lake.
@@ -56,10 +55,14 @@ class Computing:
         """Compute all models per run of a batch, and read what the warehouse copies."""
         if batch.large:  # threads without a model of their own help the others
             self.con.execute(f"SET threads = {self.threads}")
-        models, read = self._per_run()
+        models, tables_read = self._per_run()
+        read = {name for name in tables_read if batch.parts[name]}
         kinds = {}
-        empty = {name for name in read if not batch.parts[name]}
+        empty = tables_read - read
+        self.con.execute("DROP SCHEMA IF EXISTS memory.typed CASCADE; CREATE SCHEMA memory.typed")
         enums = self._enums(batch, read)
+        if PARTITION_KEY in enums:
+            self._type_blank({PARTITION_KEY: enums[PARTITION_KEY]})
         for name in read:
             select = batch.select(name, self.base, enums)
             kinds[name] = "TABLE" if name in batch.small else "VIEW"
@@ -67,12 +70,10 @@ class Computing:
                 made = self.con.execute(f"CREATE {kinds[name]} {own(name)} AS {select}")
                 if name in batch.small and made.fetchall() == [(0,)]:
                     empty.add(name)
-        for name in self.models.copied:
+        for name in read.intersection(self.models.copied):
             with self.profile.writing(name):
                 self.keep(self.con, copy_of(name), own(name))
-        # A run that is a text in one relation would be one in all that are made with it.
-        types = {name: kind for name, kind in enums.items() if name == PARTITION_KEY}
-        self.all(models, kinds, empty, types=types)
+        self.all(models, kinds, empty)
 
     def left_out(self, batch: Batch, failures: Sequence[Failure]) -> None:
         """Compute all models of runs without their data: of a run they get its identity alone.
@@ -83,19 +84,18 @@ class Computing:
         models, read = self._per_run()
         for name in self.models.copied:
             self.keep(self.con, copy_of(name), f"({batch.select(name, self.base)})")
-        for name in read:
-            create_empty(self.con, name, tables()[name].columns)
+        create_empty(self.con, "runs", tables()["runs"].columns)
         known = batch.select("runs", self.base)
         shown = ", ".join(IDENTITY)
         self.con.execute(f"INSERT INTO {own('runs')} ({shown}) SELECT {shown} FROM ({known})")
-        self.all(models, dict.fromkeys(read, "TABLE"), read - {"runs"}, failures)
+        self.all(models, {"runs": "TABLE"}, read - {"runs"}, failures)
 
     def clear(self) -> None:
         """Drop the relations of a computation that failed."""
         for kind in ("view", "table"):
             found = self.con.execute(
                 f"SELECT {kind}_name FROM duckdb_{kind}s() WHERE database_name = 'memory'"
-                " AND NOT internal"
+                " AND schema_name = 'main' AND NOT internal"
             ).fetchall()
             for (name,) in found:
                 self.con.execute(f"DROP {kind} {own(name)}")
@@ -106,26 +106,22 @@ class Computing:
         given: Mapping[str, str],
         without_rows: Collection[str],
         failures: Sequence[Failure] = (),
-        types: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Compute models, as many at once as there are connections.
 
-        DuckDB plans a model in milliseconds whatever its rows, so those are left empty that cannot
-        have any, because a relation that they need has none.
-
         Args:
-            failures: Rows of `model_failures`.
             given: Relations that they read -> TABLE or VIEW; like the models' own they are dropped
                 when no other model reads them.
-            without_rows: Those of them that are known to have no rows.
-            types: Column -> type that it has instead of the declared one in models left empty.
+            without_rows: Relations that are known to have no rows.
+            failures: Rows of `model_failures`.
 
         Raises:
             TracelakeError: See `compute`; of several that fail, the first in order.
         """
         by_name = {model.name: model for model in models}
         order = [*by_name]
-        agenda = Agenda(order, self.models.inputs, given, without_rows)
+        needs = {**self.models.needs, **({FAILURES: ANYTHING} if failures else {})}
+        agenda = Agenda(order, self.models.inputs, needs, given, without_rows)
         idle = [*self.database.cons]
         running: dict[Future[None], tuple[str, duckdb.DuckDBPyConnection]] = {}
         failed: dict[str, BaseException] = {}
@@ -134,7 +130,7 @@ class Computing:
                 while True:
                     while idle and (name := agenda.next()):
                         con = idle.pop()
-                        job = pool.submit(self._one, con, by_name[name], agenda, failures, types)
+                        job = pool.submit(self._one, con, by_name[name], agenda, failures)
                         running[job] = name, con
                     if not running:
                         break
@@ -143,12 +139,13 @@ class Computing:
                         idle.append(con)
                         if error := job.exception():
                             failed[name] = error
-                            agenda.leave_out(order[order.index(name) :])
+                            agenda.cancel(order[order.index(name) :])
             except BaseException:
                 stop_all(running, self._interrupt)
                 raise
         if failed:
             raise failed[min(failed, key=order.index)]
+        self.profile.note(agenda.left_out)
         for name, kind in agenda.left():
             self.con.execute(f"DROP {kind} {own(name)}")
 
@@ -162,17 +159,12 @@ class Computing:
         model: Model,
         agenda: Agenda,
         failures: Sequence[Failure],
-        types: Mapping[str, str],
     ) -> None:
         """Compute a model, keep its rows, and drop what no other model reads."""
         with phase(f"build:{model.path.parent.name}"):
             with self.profile.computing(model.name) as spent:
-                if can_have_rows(self.models.needs[model.name], agenda.empty):
-                    computing = partial(compute, con, model, self.threads)
-                    rows = self.database.memory.within(con, model.name, computing)
-                else:
-                    create_empty(con, model.name, self.models.columns[model.name], types)
-                    rows = 0
+                computing = partial(compute, con, model, self.threads)
+                rows = self.database.memory.within(con, model.name, computing)
                 spent.rows += rows
             if failures and model.name == FAILURES:
                 add_failures(con, failures)
@@ -183,6 +175,21 @@ class Computing:
                     self.database.memory.within(con, model.name, keeping)
         for name, kind in agenda.add(model.name, rows):
             con.execute(f"DROP {kind} {own(name)}")
+
+    def _type_blank(self, types: Mapping[str, str]) -> None:
+        """Put tables before those of the blank file whose columns have other types.
+
+        A run that is a text in one relation would be one in all that are made with it.
+        """
+        models, read = self._per_run()
+        shown = {name: tables()[name].columns for name in read}
+        shown |= {model.name: self.models.columns[model.name] for model in models}
+        self.con.execute(
+            ";".join(
+                f"CREATE TABLE memory.typed.{quoted(name)} ({ddl(columns, types)})"
+                for name, columns in shown.items()
+            )
+        )
 
     def _enums(self, batch: Batch, read: Collection[str]) -> dict[str, str]:
         """Create ENUM types for columns with few distinct texts, if they are in large tables.

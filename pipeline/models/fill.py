@@ -34,7 +34,7 @@ from tracelake.models.jobs import Job, compute_sent, computed, threads
 from tracelake.models.lost import lost_table
 from tracelake.models.parts import ModelParts, PartWriter, relation_of
 from tracelake.models.profile import Profile
-from tracelake.models.relations import empty_warehouse, target, view
+from tracelake.models.relations import target, view, write_blank, write_warehouse
 from tracelake.models.state import CATALOG, State, attach, write_state
 from tracelake.schema.tables import tables
 
@@ -103,7 +103,7 @@ class WarehouseWriter:
             engine_errors("the warehouse"),
             connect_several(
                 self._threads,
-                self.models.macros,
+                write_blank(path.parent, self.models),
                 None if self.memory_limit else 1,
                 temp_directory=str(path.parent / "spill"),
                 memory_limit=self.memory_limit or f"{_MEMORY_PERCENT}%",
@@ -113,7 +113,7 @@ class WarehouseWriter:
             con = database.con
             self.files.mount(con)
             if old is None:
-                path.write_bytes(empty_warehouse(self.models, path.parent))
+                write_warehouse(path, self.models)
             attach(con, path, read_only=False)
             gone = sorted(before.keys() - (new.runs.keys() - changed))
             parts.leave_out(con, gone)
@@ -379,16 +379,16 @@ class WarehouseWriter:
         con = database.con
         read = {i for model in fleet for i in self.models.inputs[model.name]}
         below = read - {model.name for model in fleet}
-        for name in below:
+        first = (f"(SELECT {literal(name)} FROM ({selects[name]}) LIMIT 1)" for name in below)
+        there = {name for (name,) in con.execute(" UNION ALL ".join(first)).fetchall()}
+        for name in there:
             con.execute(f"CREATE VIEW {own(name)} AS {selects[name]}")
         for model in fleet:
             if not model.internal:
                 con.execute(f"DELETE FROM {target(model.name)}")
-        each = " UNION ALL ".join(f"(SELECT {literal(n)} FROM {quoted(n)} LIMIT 1)" for n in below)
-        there = {name for (name,) in con.execute(each).fetchall()}
         computing = self._computing(database)
         try:
-            computing.all(fleet, dict.fromkeys(below, "VIEW"), below - there)
+            computing.all(fleet, dict.fromkeys(there, "VIEW"), below - there)
         except RowsError:
             computing.clear()
             raise

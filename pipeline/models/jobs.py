@@ -24,6 +24,7 @@ from tracelake.models.compute import Connections, connect_several
 from tracelake.models.computing import Computing
 from tracelake.models.parts import PartWriter
 from tracelake.models.profile import Profile, Spent
+from tracelake.models.relations import write_blank
 from tracelake.schema.tables import tables
 
 
@@ -193,7 +194,7 @@ def compute_batch(
         engine_errors("the models"),
         connect_several(
             job.threads,
-            models.macros,
+            write_blank(folder, models),
             job.share,
             temp_directory=str(folder / "spill"),
             memory_limit=job.memory_limit,

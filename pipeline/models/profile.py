@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -42,6 +42,11 @@ class Profile:
         yield spent
         spent.batches += 1
         spent.compute_s += time.perf_counter() - started
+
+    def note(self, names: Iterable[str]) -> None:
+        """Count relations that had no rows without being computed."""
+        for name in names:
+            self.spent[name].batches += 1
 
     @contextmanager
     def writing(self, name: str) -> Iterator[None]:

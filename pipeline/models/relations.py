@@ -1,9 +1,13 @@
-"""Create the relations of a warehouse: tables and views, each column with its description."""
+"""Create files with relations without rows, which are stored: each takes hundreds of statements.
+
+A warehouse starts as one, with a description of each column. Models are computed beside another,
+whose tables stand for the relations that have no rows.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import duckdb
@@ -17,7 +21,6 @@ from tracelake.models.parts import select_model_parts
 from tracelake.models.state import CATALOG
 from tracelake.schema.tables import Column, tables
 
-_FILE = "empty.duckdb"
 # Layout of the file. DuckDB 1.3 (2025) and later read it; that of 2.0 saves 1 % and is read by 2.0
 # alone. With blocks of the usual 256 kB, most relations would take one that is nearly empty.
 _STORAGE = "STORAGE_VERSION 'v1.3.0', BLOCK_SIZE 16384"
@@ -28,25 +31,38 @@ def target(name: str) -> str:
     return f"{CATALOG}.main.{quoted(name)}"
 
 
-def empty_warehouse(models: Catalog, scratch: Path) -> bytes:
-    """Return a warehouse file without runs; it is stored, because it takes 1,000 statements.
+def write_warehouse(path: Path, models: Catalog) -> None:
+    """Write a warehouse file without runs."""
+    _write(path, "warehouse", _relations(models))
 
-    Args:
-        scratch: A folder for it while it is made.
-    """
-    script = ";".join(("BEGIN", *_relations(models), "COMMIT"))
+
+def write_blank(folder: Path, models: Catalog) -> Path:
+    """Write a file with the macros, and every relation that models read as an empty table."""
+    path = folder / "blank.duckdb"
+    path.unlink(missing_ok=True)
+    shown = {table.name: table.columns for table in (*tables().values(), lost_table())}
+    shown |= models.columns
+    made = (f"CREATE TABLE {target(name)} ({ddl(columns)})" for name, columns in shown.items())
+    macros = models.macros.replace("CREATE TEMP ", "CREATE ")  # for all connections to the file
+    _write(path, "blank", (macros, *made))
+    return path
+
+
+def _write(path: Path, kind: str, statements: Iterable[str]) -> None:
+    """Write a file that these statements make, or copy the stored one."""
+    script = ";".join(("BEGIN", f"USE {CATALOG}", *statements, "COMMIT"))
 
     def made() -> bytes:
-        path = scratch / _FILE
         with connect() as con:
             con.execute(f"ATTACH {literal(str(path))} AS {CATALOG} ({_STORAGE})")
             con.execute(script)
+            con.execute("USE memory")
             con.execute(f"DETACH {CATALOG}")
         return path.read_bytes()
 
     depends_on = "\0".join((script, _STORAGE, duckdb.__version__))
     version = hashlib.sha256(depends_on.encode()).hexdigest()[:16]
-    return DiskCache("warehouse", version, places()).made(_FILE, made)
+    path.write_bytes(DiskCache(kind, version, places()).made("empty.duckdb", made))
 
 
 def view(name: str, select: str, doc: str, shown: Sequence[Column]) -> str:
