@@ -36,6 +36,7 @@ from tracelake.models.parts import ModelParts, PartWriter, relation_of
 from tracelake.models.profile import Profile
 from tracelake.models.relations import target, view, write_blank, write_warehouse
 from tracelake.models.state import CATALOG, State, attach, write_state
+from tracelake.models.sums import write_sums
 from tracelake.schema.tables import tables
 
 # Most of the machine's memory for DuckDB without --memory, all workers together.
@@ -127,6 +128,7 @@ class WarehouseWriter:
             parts.write_list(con)
             write_state(con, new, {**losses.marks, **parts.marks})
             con.execute("COMMIT")
+            write_sums(con)
             con.execute("CHECKPOINT warehouse")
             left_out = read_failures(con)
             con.execute("DETACH warehouse")

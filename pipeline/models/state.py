@@ -17,7 +17,7 @@ from tracelake.models.base import literal, select_parts
 from tracelake.models.compute import connect
 from tracelake.models.failures import Failure, read_failures
 from tracelake.models.parts import PartRuns, read_list
-from tracelake.models.sums import changed_relations, has_sums, missing_relations, write_sums
+from tracelake.models.sums import changed_relations, has_sums, missing_relations
 from tracelake.schema.tables import SCHEMA_VERSION, Table, tables
 
 _T = TypeVar("_T")
@@ -115,9 +115,12 @@ class Record:
 
 
 def attach(con: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> None:
-    """Attach a warehouse file under its catalog name."""
-    mode = " (READ_ONLY)" if read_only else ""
-    con.execute(f"ATTACH {literal(str(path))} AS {CATALOG}{mode}")
+    """Attach a warehouse file under its catalog name.
+
+    What is written is safe after a checkpoint, not before: there is no log.
+    """
+    mode = "READ_ONLY" if read_only else "RECOVERY_MODE NO_WAL_WRITES"
+    con.execute(f"ATTACH {literal(str(path))} AS {CATALOG} ({mode})")
 
 
 def write_state(con: duckdb.DuckDBPyConnection, state: State, marks: Mapping[str, Mark]) -> None:
@@ -146,7 +149,6 @@ def write_state(con: duckdb.DuckDBPyConnection, state: State, marks: Mapping[str
         [mark.bytes for mark in marks.values()],
         [mark.mtime_ns for mark in marks.values()],
     )
-    write_sums(con)
 
 
 def read_root(con: duckdb.DuckDBPyConnection) -> str | None:

@@ -14,7 +14,10 @@ _TABLE = "_build_sums"
 
 
 def write_sums(con: duckdb.DuckDBPyConnection) -> None:
-    """Record the sums of all tables of the attached warehouse; call it after all other changes."""
+    """Record the sums of all tables of the attached warehouse.
+
+    Call it after all other changes are committed: DuckDB does not count rows before that.
+    """
     con.execute(f"DROP TABLE IF EXISTS warehouse.main.{_TABLE}")
     con.execute(
         f"CREATE TABLE warehouse.main.{_TABLE} AS"
@@ -72,18 +75,21 @@ def missing_relations(con: duckdb.DuckDBPyConnection) -> list[str]:
 
 def _select(con: duckdb.DuckDBPyConnection) -> str:
     """Return a SELECT of every table's number of rows and sum of their hashes; views have none."""
-    names = con.execute(
-        "SELECT table_name FROM duckdb_tables() WHERE database_name = 'warehouse'"
-        " AND schema_name = 'main' AND table_name != $1 ORDER BY ALL",
+    found = con.execute(
+        "SELECT table_name, estimated_size > 0 FROM duckdb_tables()"
+        " WHERE database_name = 'warehouse' AND schema_name = 'main' AND table_name != $1"
+        " ORDER BY ALL",
         [_TABLE],
     ).fetchall()
     sums = [
         f"SELECT {literal(name)} AS relation, count(*) AS rows, sum(hash(t)) AS sum"
         f" FROM warehouse.main.{quoted(name)} AS t"
-        for (name,) in names
+        for name, has_rows in found
+        if has_rows
     ]
+    empty = ", ".join(literal(name) for name, has_rows in found if not has_rows)
     views = (
         "SELECT view_name, NULL, NULL FROM duckdb_views()"
         " WHERE database_name = 'warehouse' AND NOT internal"
     )
-    return " UNION ALL ".join([*sums, views])
+    return " UNION ALL ".join([*sums, f"SELECT unnest([{empty}]::VARCHAR[]), 0, NULL", views])

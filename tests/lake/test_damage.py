@@ -70,6 +70,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], bool]] = {
     "half of it": (_half, True),
     "middle": (lambda path: _bytes(path, path.stat().st_size // 2), False),
     "table missing": (lambda path: _sql(path, "DROP TABLE run_summary"), True),
+    "rows added": (lambda path: _sql(path, "INSERT INTO lost VALUES ('a', 'b', 'c')"), False),
     "rows removed": (lambda path: _sql(path, "DELETE FROM run_summary"), False),
     "folder": (_folder, True),
     "stray log": (lambda path: path.with_name(f"{path.name}.wal").touch(), False),
