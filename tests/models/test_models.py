@@ -560,6 +560,13 @@ def test_a_stray_wal_is_removed_and_an_open_warehouse_is_refused(built: Lake) ->
     assert build(built).unchanged
 
 
+@pytest.fixture(params=[0, 1_000], ids=["in SQL", "in Python"])
+def checked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks keys of few rows in either way."""
+    monkeypatch.setattr("tracelake.models.compute._FEW", request.param)
+
+
+@pytest.mark.usefixtures("checked")
 def test_a_failed_build_leaves_the_old_warehouse(built: Lake, tmp_path: Path) -> None:
     before = built.warehouse.stat().st_ino
     broken = GOOD.replace("@grain run_id", "@grain run_id, steps").replace(
@@ -622,6 +629,7 @@ def test_too_little_memory_is_said_and_harms_nothing(built: Lake) -> None:
     assert list((built.root / "_staging").iterdir()) == []
 
 
+@pytest.mark.usefixtures("checked")
 def test_null_in_the_grain_is_refused(lake: Lake, tmp_path: Path) -> None:
     commit_run(lake, "a", log_run())
     null = GOOD.replace("@grain run_id", "@grain run_id, steps").replace(
