@@ -61,7 +61,7 @@ latest AS (
         max(run_date) AS run_date,
         arg_min(run_id, (-epoch_us(run_date), run_id)) AS plan_run_id
     FROM known
-    WHERE planned
+    SEMI JOIN plans USING (run_id)
     GROUP BY shape, sizes, model
 ),
 wanted AS (
