@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,8 +34,9 @@ class Check:
     path: Path
 
 
-def checks(directory: Path | None = None) -> list[Check]:
-    """Return every check of a folder.
+@functools.cache
+def checks(directory: Path | None = None) -> Sequence[Check]:
+    """Return every check of a folder, read once in a process.
 
     Raises:
         ContractError: A file breaks its form, or reads what is not in the warehouse.
