@@ -5,6 +5,7 @@
 -- @grain run_id, rank, seq
 -- @column part VARCHAR | As in _op_intervals.
 -- @column kind VARCHAR | What is replayed together: the operation, or collective and group where it is a call itself.
+-- @column direction VARCHAR | forward or backward, of passes.
 -- @column comm BOOLEAN | A communication: its ideal does not follow from other stages.
 -- @column chunk INTEGER | Virtual stage, 0 where there is one.
 -- @column replica INTEGER | Place of the rank within its stage, where ranks have several streams.
@@ -25,7 +26,7 @@ WITH names AS (
 ),
 intervals AS (
     SELECT
-        o.run_id, o.rank, o.stage, o.step, o.seq, o.micro_batch, o.chunk, o.op, o.part,
+        o.run_id, o.rank, o.stage, o.step, o.seq, o.micro_batch, o.chunk, o.op, o.kind, o.part,
         o.start_ns, o.end_ns, o.from_ns, o.to_ns,
         o.part = 'p2p_send' AND o.from_ns > o.start_ns AND o.overlap_ns = 0 AS fused
     FROM _op_intervals AS o
@@ -60,6 +61,7 @@ SELECT
         WHEN c.kind = 'send_recv' THEN 'send_recv:' || split_part(o.op, '_', 2)
         ELSE c.kind
     END AS kind,
+    CASE WHEN o.kind IN ('forward', 'backward') THEN o.kind END AS direction,
     o.part IN ('p2p_send', 'p2p_recv') OR coalesce(n.collective, false) AS comm,
     o.stage, coalesce(o.chunk, 0) AS chunk, o.micro_batch, NULL::INTEGER AS replica,
     coalesce(i.calls, 0) AS calls, o.from_ns, o.to_ns,
@@ -84,6 +86,7 @@ SELECT
         WHEN c.collective IS NOT NULL THEN c.collective || ':' || c.group_kind
         ELSE o.op
     END,
+    CASE WHEN o.kind IN ('forward', 'backward') THEN o.kind END,
     part IN ('p2p_send', 'p2p_recv') OR coalesce(n.collective, false),
     o.stage, coalesce(o.chunk, 0), o.micro_batch, p.replica, 0,
     aligned_ns(o.start_ns, k.offset_ns, k.drift, k.origin_ns),
