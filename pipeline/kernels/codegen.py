@@ -13,9 +13,10 @@ import numba
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
 from numba.core.registry import cpu_target
-from numba.extending import intrinsic
+from numba.extending import intrinsic, models, register_model
 from numba.np.arrayobj import make_array
 
+from tracelake.kernels.compiled import LANES
 from tracelake.kernels.object_code import ObjectCode
 
 _Function = Callable[..., object]
@@ -111,9 +112,7 @@ def equal_at(typing_context: Any, array: Any, index: Any, byte: Any) -> Any:
         data = cast(Any, make_array)(signature.args[0])(context, builder, array).data
         many = ir.VectorType(ir.IntType(8), 64)
         at = builder.bitcast(builder.gep(data, [index]), many.as_pointer())
-        first = builder.insert_element(ir.Constant(many, ir.Undefined), byte, ir.IntType(32)(0))
-        places = ir.Constant(ir.VectorType(ir.IntType(32), 64), [0] * 64)
-        same = builder.shuffle_vector(first, ir.Constant(many, ir.Undefined), places)
+        same = _repeated(builder, many, byte)
         found = builder.icmp_unsigned("==", builder.load(at, align=1), same)
         return builder.bitcast(found, ir.IntType(64))
 
@@ -139,6 +138,101 @@ def _zero_bits(counted: Callable[[Any, Any], Any]) -> Any:
         return counted(builder, arguments[0])
 
     return types.int64(types.uint64), count
+
+
+_MANY = ir.VectorType(ir.IntType(64), LANES)
+
+
+class _LanesType(types.Type):
+    """As many int64 as a row has, in registers of the processor."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Lanes")
+
+
+_lanes = _LanesType()
+
+
+@cast(Any, register_model)(_LanesType)
+class _LanesModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, type_: Any) -> None:
+        cast(Any, super()).__init__(manager, type_, _MANY)
+
+
+def lanes_at(typing_context: Any, array: Any, row: Any) -> Any:
+    """Return a row of an array of `LANES` columns."""
+
+    def load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(_row(context, builder, signature, arguments), align=8)
+
+    del typing_context, row
+    return _lanes(array, types.int64), load
+
+
+def put_lanes(typing_context: Any, array: Any, row: Any, lanes: Any) -> Any:
+    """Store a row of an array of `LANES` columns."""
+
+    def store(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store(arguments[2], _row(context, builder, signature, arguments), align=8)
+        return context.get_dummy_value()
+
+    del typing_context, row
+    return types.none(array, types.int64, lanes), store
+
+
+def _row(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    array = cast(Any, make_array)(signature.args[0])(context, builder, arguments[0])
+    return builder.gep(builder.bitcast(array.data, _MANY.as_pointer()), [arguments[1]])
+
+
+def equal_lanes(typing_context: Any, value: Any) -> Any:
+    """Return a row of one number."""
+
+    def repeat(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        return _repeated(builder, _MANY, arguments[0])
+
+    del typing_context, value
+    return _lanes(types.int64), repeat
+
+
+def add_lanes(typing_context: Any, one: Any, other: Any) -> Any:
+    """Return the sums of two rows."""
+
+    def add(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        return builder.add(*arguments)
+
+    del typing_context
+    return _lanes(one, other), add
+
+
+def largest_lanes(typing_context: Any, one: Any, other: Any) -> Any:
+    """Return the larger numbers of two rows."""
+
+    def larger(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        return builder.select(builder.icmp_signed(">", *arguments), *arguments)
+
+    del typing_context
+    return _lanes(one, other), larger
+
+
+def choose_lanes(typing_context: Any, keys: Any, wanted: Any, same: Any, other: Any) -> Any:
+    """Return a row of `same` where the keys of two rows are equal, else of `other`."""
+
+    def choose(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        return builder.select(builder.icmp_signed("==", *arguments[:2]), *arguments[2:])
+
+    del typing_context
+    return _lanes(keys, wanted, same, other), choose
+
+
+def _repeated(builder: Any, many: Any, value: Any) -> Any:
+    first = builder.insert_element(ir.Constant(many, ir.Undefined), value, ir.IntType(32)(0))
+    places = ir.Constant(ir.VectorType(ir.IntType(32), many.count), [0] * many.count)
+    return builder.shuffle_vector(first, ir.Constant(many, ir.Undefined), places)
 
 
 def pointer(typing_context: Any, address: Any) -> Any:

@@ -19,7 +19,7 @@ import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NewType, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,8 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 _listeners: list[Callable[[str], None]] = []
 _linking = threading.RLock()
 _C, _F, _ALIGNED, _WRITEABLE = 0x1, 0x2, 0x100, 0x400  # from NumPy's flags of an array
+LANES = 16
+"""Numbers of a row that kernels compute with at once: two lines of a processor's cache."""
 _NUMBERS = {kind: np.dtype(kind) for kind in (bool, int, float)}
 
 
@@ -174,6 +176,27 @@ leading_zeros: Callable[[np.uint64], int] = _intrinsic("leading_zeros")
 
 trailing_zeros: Callable[[np.uint64], int] = _intrinsic("trailing_zeros")
 """Zero bits below the lowest one of a uint64 that is not 0; only inside kernels."""
+
+Lanes = NewType("Lanes", object)
+"""A row of `LANES` int64 in registers of the processor; only inside kernels."""
+
+lanes_at: Callable[[npt.NDArray[np.int64], int], Lanes] = _intrinsic("lanes_at")
+"""A row of an array of `LANES` columns."""
+
+put_lanes: Callable[[npt.NDArray[np.int64], int, Lanes], None] = _intrinsic("put_lanes")
+"""Store a row of an array of `LANES` columns."""
+
+equal_lanes: Callable[[int], Lanes] = _intrinsic("equal_lanes")
+"""A row of one number."""
+
+add_lanes: Callable[[Lanes, Lanes], Lanes] = _intrinsic("add_lanes")
+"""The sums of two rows."""
+
+largest_lanes: Callable[[Lanes, Lanes], Lanes] = _intrinsic("largest_lanes")
+"""The larger numbers of two rows."""
+
+choose_lanes: Callable[[Lanes, Lanes, Lanes, Lanes], Lanes] = _intrinsic("choose_lanes")
+"""Where two rows are equal the numbers of a third row, else those of a fourth."""
 
 word_at: Callable[[npt.NDArray[np.uint8], int], int] = _intrinsic("word_at")
 """Eight bytes of a uint8 array from any index on, as one number; only inside kernels."""

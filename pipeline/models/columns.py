@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Any
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from tracelake.models.base import literal
+
+# Rows of a piece, each of 100 bytes and as many more in the arrays that are made of it.
+_PIECE_ROWS = 200_000
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,47 @@ class Columns:
     rows: int
     arrays: Mapping[str, npt.NDArray[Any]]
     texts: Mapping[str, Sequence[str]]
+
+
+def read_steps(con: duckdb.DuckDBPyConnection, sql: str) -> Iterator[Columns]:
+    """Yield the rows of a SELECT in pieces of whole runs, or of whole steps of a large one.
+
+    Its rows have `run_id` and `step`; a run's come one after the other.
+    """
+    runs: list[str] = []
+    rows = 0
+    sizes = con.execute(f"SELECT run_id, step, count(*) FROM ({sql}) GROUP BY ALL ORDER BY ALL")
+    for run_id, of_run in groupby(sizes.fetchall(), itemgetter(0)):
+        steps = [(step, size) for _, step, size in of_run]
+        size = sum(size for _, size in steps)
+        if runs and rows + size > _PIECE_ROWS:
+            yield read_columns(con, _rows_of(sql, runs))
+            runs, rows = [], 0
+        if size <= _PIECE_ROWS:
+            runs.append(run_id)
+            rows += size
+            continue
+        for first, last in _spans(steps):
+            yield read_columns(
+                con, f"{_rows_of(sql, [run_id])} AND step BETWEEN {first} AND {last}"
+            )
+    if runs:
+        yield read_columns(con, _rows_of(sql, runs))
+
+
+def _rows_of(sql: str, run_ids: Sequence[str]) -> str:
+    return f"SELECT * FROM ({sql}) WHERE run_id IN ({', '.join(map(literal, run_ids))})"
+
+
+def _spans(steps: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last step of pieces, for steps with their rows."""
+    first, rows = steps[0][0], 0
+    for (before, _), (step, size) in pairwise([(steps[0][0], 0), *steps]):
+        if rows and rows + size > _PIECE_ROWS:
+            yield first, before
+            first, rows = step, 0
+        rows += size
+    yield first, steps[-1][0]
 
 
 def read_columns(con: duckdb.DuckDBPyConnection, sql: str) -> Columns:

@@ -131,7 +131,7 @@ def answer(
     rows, shown = [], None
     batches = _micro_batches(changes)
     for step in steps:
-        own = step.lengths["length_ns"]
+        own = step.length_ns
         changed = _changed(step, kinds, changes)
         (before,) = step.graph.times(own)
         assert before is not None
@@ -230,7 +230,7 @@ def _known(con: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, Any]:
 
 def _steps(lake: Lake, run_id: str) -> tuple[list[Step], list[str]]:
     """Return the steps of a run, computed from its parts."""
-    from tracelake.models.columns import read_columns  # noqa: PLC0415 - slow to import
+    from tracelake.models.columns import read_steps  # noqa: PLC0415 - slow to import
     from tracelake.models.replay import steps_of  # noqa: PLC0415 - likewise
 
     models, files, snapshot = catalog(), lake.part_files, lake.snapshot()
@@ -243,7 +243,7 @@ def _steps(lake: Lake, run_id: str) -> tuple[list[Step], list[str]]:
             con.execute(f"CREATE VIEW {own(name)} AS {select}")
         for model in models.upstream(models.inputs["_whatif_replays"]):
             compute(con, model)
-        return steps_of(read_columns(con, models.models["_whatif_replays"].sql))
+        return steps_of(read_steps(con, models.models["_whatif_replays"].sql))
 
 
 def _changed(step: Step, kinds: Sequence[str], changes: Sequence[Change]) -> npt.NDArray[np.int64]:
@@ -254,12 +254,12 @@ def _changed(step: Step, kinds: Sequence[str], changes: Sequence[Change]) -> npt
     """
     import numpy as np  # noqa: PLC0415 - slow to import
 
-    lengths = step.lengths["length_ns"].copy()
+    lengths = step.length_ns.copy()
     for change in changes:
         if change.subject == "micro-batches":
             continue
         if change.subject == "split":
-            moved = step.lengths["balanced_ns"] - step.lengths["peer_ns"]
+            moved = step.balanced_ns - step.peer_ns
             lengths = np.maximum(lengths + moved, 0)
             continue
         keys = {"rank": step.ranks, "stage": step.stages, "kind": step.kinds}[change.subject]
@@ -275,7 +275,7 @@ def _changed(step: Step, kinds: Sequence[str], changes: Sequence[Change]) -> npt
                 f"the run has no {change.subject} {change.value}", hint=f"use one of {known}"
             )
         if change.factor is None:
-            lengths[chosen] = step.lengths["peer_ns"][chosen]
+            lengths[chosen] = step.peer_ns[chosen]
         else:
             lengths[chosen] = np.rint(lengths[chosen] * change.factor).astype(np.int64)
     return lengths

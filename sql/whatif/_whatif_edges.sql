@@ -93,7 +93,7 @@ pairs AS (
     JOIN chunks AS c USING (run_id, stage, chunk)
     WHERE p.overlapped AND p.op = 'grads_reduce_scatter'
 )
-SELECT o.run_id, o.rank, o.seq, b.seq AS after_seq
+SELECT o.run_id, o.step, o.rank, o.seq, b.seq AS after_seq
 FROM pairs AS e
 JOIN _whatif_streams AS o USING (run_id, stage, op, number)
 JOIN _whatif_scope AS s USING (run_id)

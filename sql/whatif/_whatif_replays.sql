@@ -17,17 +17,18 @@ SELECT
 FROM _whatif_operations
 UNION ALL BY NAME
 SELECT
-    run_id, rank, seq, sub, 'comm' AS part, call_kind(collective, group_kind) AS kind,
+    run_id, step, rank, seq, sub, 'comm' AS part, call_kind(collective, group_kind) AS kind,
     begin_ns AS from_ns, finish_ns AS to_ns, hash(run_id, identity) AS call
 FROM _comm_matches
-SEMI JOIN (SELECT DISTINCT run_id FROM _whatif_operations WHERE replica IS NULL) AS o USING (run_id)
+SEMI JOIN (SELECT DISTINCT run_id, step FROM _whatif_operations WHERE replica IS NULL) AS o
+    USING (run_id, step)
 WHERE sub > 0 AND replayed(matched, group_size, begin_ns, finish_ns)
 UNION ALL BY NAME
 SELECT
-    m.run_id, m.rank, m.seq, 'message' AS part, 'send_recv:' || split_part(o.op, '_', 1) AS kind,
+    m.run_id, o.step, m.rank, m.seq, 'message' AS part, 'send_recv:' || split_part(o.op, '_', 1) AS kind,
     m.from_ns, m.source_rank, m.source_seq
 FROM _whatif_messages AS m
 JOIN _whatif_operations AS o USING (run_id, rank, seq)
 UNION ALL BY NAME
-SELECT run_id, rank, seq, 'after' AS part, rank AS source_rank, after_seq AS source_seq
+SELECT run_id, step, rank, seq, 'after' AS part, rank AS source_rank, after_seq AS source_seq
 FROM _whatif_edges

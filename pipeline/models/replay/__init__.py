@@ -5,7 +5,7 @@ length after the last member of its groups has started; another node ends its le
 start. Times are int64 nanoseconds.
 """
 
-from tracelake.models.replay.graph import Step
 from tracelake.models.replay.kernel import INPUT, OUTPUT, replay, steps_of
+from tracelake.models.replay.steps import Step
 
 __all__ = ["INPUT", "OUTPUT", "Step", "replay", "steps_of"]

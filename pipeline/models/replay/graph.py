@@ -8,7 +8,8 @@ from typing import Self
 
 import numpy as np
 
-from tracelake.models.replay.passes import COLUMNS, Int32s, Int64s, link, order, times
+from tracelake.kernels.compiled import LANES
+from tracelake.models.replay.passes import Int32s, Int64s, link, order, times
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ class Graph:
 
     def ends(self, lengths: Int64s) -> Int64s:
         """Return when each node ends, for a graph with an order."""
-        ends, _ = self._replayed(lengths, None, (-1,), lengths, None)
+        own = lengths[self.nodes]
+        ends, _ = self._replayed(own, own, np.zeros_like(self.nodes), (0,), np.zeros_like(own))
         by_node = np.empty_like(lengths)
         by_node[self.nodes] = ends[:, 0]
         return by_node
@@ -88,56 +90,52 @@ class Graph:
         """
         if not self.ordered:
             return [None for _ in wanted]
-        inside = outside if inside is None else inside
-        return [*self._replayed(outside, keys, wanted, inside, delays)[1]]
+        others = outside[self.nodes]
+        own = others if inside is None else inside[self.nodes]
+        keys = np.zeros_like(self.nodes) if keys is None else keys[self.nodes]
+        delays = np.zeros_like(others) if delays is None else delays[self.nodes]
+        return [*self._replayed(own, others, keys, wanted, delays)[1]]
+
+    def apart(
+        self, own: Int64s, others: Int64s, keys: Int32s, wanted: Sequence[int]
+    ) -> list[tuple[int | None, int | None]]:
+        """Return how long the step takes per wanted key, and with `own` and `others` exchanged.
+
+        Args:
+            own: Lengths of the nodes of the key, and `others` of all other nodes.
+        """
+        if not self.ordered:
+            return [(None, None) for _ in wanted]
+        one, other, keys = own[self.nodes], others[self.nodes], keys[self.nodes]
+        delays = np.zeros_like(one)
+        alone, fixed = (
+            self._replayed(inside, outside, keys, wanted, delays)[1]
+            for inside, outside in ((one, other), (other, one))
+        )
+        return [*zip(alone, fixed, strict=True)]
 
     def _replayed(
-        self,
-        outside: Int64s,
-        keys: Int32s | None,
-        wanted: Sequence[int],
-        inside: Int64s,
-        delays: Int64s | None,
+        self, inside: Int64s, outside: Int64s, keys: Int32s, wanted: Sequence[int], delays: Int64s
     ) -> tuple[Int64s, list[int]]:
-        """Return the ends of places for the last wanted keys, and the step's times for all."""
+        """Return the ends of places for the last wanted keys, and the step's times for all.
+
+        The arrays are by place; see `passes.times`.
+        """
         assert self.ordered
-        size, own = len(self.nodes), outside[self.nodes]
-        inside = own if inside is outside else inside[self.nodes]
-        keys = np.zeros(size, np.int32) if keys is None else keys[self.nodes]
-        delays = np.zeros(size, np.int64) if delays is None else delays[self.nodes]
-        ends = np.empty((size, COLUMNS), np.int64)
-        latest = np.empty((self.groups.max(initial=-1) + 1, COLUMNS), np.int64)
-        last = np.empty(COLUMNS, np.int64)
+        ends = np.empty((len(self.nodes), LANES), np.int64)
+        latest = np.empty((self.groups.max(initial=-1) + 1, LANES), np.int64)
+        last = np.empty((1, LANES), np.int64)
         found: list[int] = []
-        for begin in range(0, len(wanted), COLUMNS):
-            some = wanted[begin : begin + COLUMNS]
-            columns = np.full(COLUMNS, some[-1], np.int32)
-            columns[: len(some)] = some
+        for begin in range(0, len(wanted), LANES):
+            some = wanted[begin : begin + LANES]
+            row = np.full((1, LANES), some[-1], np.int64)
+            row[0, : len(some)] = some
             times(
-                self.events, self.prev_first, self.prev_listed, self.groups, keys, columns,
-                inside, own, delays, ends, latest, last,
+                self.events, self.prev_first, self.prev_listed, self.groups, keys, row, inside,
+                outside, delays, ends, latest, last,
             )  # fmt: skip
-            found += last[: len(some)].tolist()
+            found += last[0, : len(some)].tolist()
         return ends, found
-
-
-@dataclass(frozen=True)
-class Step:
-    """The nodes of a step with what they could take.
-
-    Attributes:
-        paper_graph: As the published analysis has it: every send ends with its receive.
-    """
-
-    number: int
-    graph: Graph
-    paper_graph: Graph
-    ranks: Int32s
-    stages: Int32s
-    replicas: Int32s
-    batches: Int32s
-    kinds: Int32s
-    lengths: dict[str, Int64s]
 
 
 def linked(nodes: int, sources: Int32s, targets: Int32s) -> tuple[Int32s, Int32s]:

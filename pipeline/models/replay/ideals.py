@@ -7,6 +7,7 @@ and chunk, over ranks, steps and micro-batches.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,26 +17,47 @@ from tracelake.models.replay.nodes import Nodes, Rows, numbered
 from tracelake.models.replay.passes import Int32s, Int64s
 
 
-def ideals(rows: Rows, nodes: Nodes) -> dict[str, Int64s]:
-    """Return the ideal lengths of nodes by name.
+class Ideals:
+    """Ideal lengths by the number of peers, which are numbered as their nodes come.
 
-    `peer_ns` is the median of the peers; `balanced_ns` of compute the mean of these medians over
-    stages, else the same. `mean_ns` is that of the published analysis: of compute the mean over
-    stages and ranks, else the median.
+    Attributes:
+        peer_ns: Median of the peers.
+        balanced_ns: Of compute the mean of these medians over stages, else the same.
+        mean_ns: That of the published analysis: of compute the mean over stages and ranks, else
+            the median.
     """
-    works, first = numbered(2 * rows["op"][nodes.rows].astype(np.int64) + nodes.comms, nodes.pieces)
-    comms = nodes.comms[first]
-    means = _ideals(nodes.raw_ns, works, ~comms)
-    stages = rows["stage"][nodes.rows].astype(np.int64) << 32
-    peers, first = numbered(works, stages + rows["chunk"][nodes.rows])
-    medians = _ideals(nodes.length_ns, peers, np.zeros(len(first), np.bool_))
-    over_stages = _ideals(medians, works[first], np.ones(len(comms), np.bool_))
-    balanced = np.where(comms[works[first]], medians, over_stages[works[first]])
-    return {
-        "peer_ns": medians[peers],
-        "balanced_ns": balanced[peers],
-        "mean_ns": means[works],
-    }
+
+    def __init__(self) -> None:
+        self.peer_ns = self.balanced_ns = self.mean_ns = np.empty(0, np.int64)
+        self._ops: dict[str, int] = {}
+        self._peers: dict[tuple[int, int, int], int] = {}
+
+    def peers(self, rows: Rows, ops: Sequence[str], nodes: Nodes) -> Int32s:
+        """Return the numbers of the peers of nodes.
+
+        Args:
+            ops: What the numbers in the column `op` mean.
+        """
+        known = np.array([self._ops.setdefault(op, len(self._ops)) for op in ops])
+        parts = 2 * known[rows["op"][nodes.rows]] + nodes.comms
+        works, _ = numbered(parts, nodes.pieces)
+        stages = (rows["stage"][nodes.rows].astype(np.int64) << 32) + rows["chunk"][nodes.rows]
+        peers, first = numbered(works, stages)
+        columns = (column[first].tolist() for column in (parts, nodes.pieces, stages))
+        keys = zip(*columns, strict=True)
+        numbers = [self._peers.setdefault(key, len(self._peers)) for key in keys]
+        return np.array(numbers, np.int32)[peers]
+
+    def fill(self, length_ns: Int64s, raw_ns: Int64s, peers: Int32s) -> None:
+        """Compute the ideals of all nodes of the run."""
+        parts, pieces, _ = np.array([*self._peers], np.int64).T
+        works, first = numbered(parts, pieces)
+        comms = (parts[first] & 1).astype(np.bool_)
+        medians = _ideals(length_ns, peers, np.zeros(len(parts), np.bool_))
+        over_stages = _ideals(medians, works, np.ones(len(comms), np.bool_))
+        self.peer_ns = medians
+        self.balanced_ns = np.where(comms[works], medians, over_stages[works])
+        self.mean_ns = _ideals(raw_ns, works[peers], ~comms)[works]
 
 
 def _ideals(values: Int64s, groups: Int32s, mean: npt.NDArray[np.bool_]) -> Int64s:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain, groupby, islice, pairwise
+from operator import itemgetter
+from pathlib import Path
 
 import numpy as np
 
 from tracelake.models.columns import Columns
-from tracelake.models.replay.graph import Graph, Step
-from tracelake.models.replay.ideals import ideals
-from tracelake.models.replay.nodes import Nodes
-from tracelake.models.replay.passes import Int64s
 from tracelake.models.replay.published import published
+from tracelake.models.replay.steps import Run, Step
 
 INPUT = {
     "run_id": "VARCHAR",
@@ -48,90 +48,63 @@ OUTPUT = ("run_id", "step", "scenario", "subject", "time_ns")
 ATTRIBUTED_FROM = 1.03
 """Ranks and kinds are replayed where equal peers would make the run faster by this factor."""
 _REPLAYED_FROM = 0.001
+"""Ranks are replayed if their operations can slow the run by this part."""
 
 Row = tuple[str, int, str, str, int | None]
 
 
-def replay(columns: Columns, threads: int) -> Iterator[Row]:
-    """Yield the rows of `OUTPUT` for the rows of `INPUT`; threads replay several steps at once."""
+def replay(pieces: Iterable[Columns], threads: int, folder: Path) -> Iterator[Row]:
+    """Yield the rows of `OUTPUT` for the rows of `INPUT`; threads replay several steps at once.
+
+    Args:
+        pieces: Whole steps; those of a run come one after the other.
+        folder: Of files for what a large run needs twice.
+    """
+    for run_id, parts in groupby(chain.from_iterable(map(_by_run, pieces)), itemgetter(0)):
+        with closing(Run(folder)) as run:
+            for _, columns in parts:
+                run.add(columns)
+            run.finish()
+            for row in _replayed(run, threads):
+                yield run_id, *row
+
+
+def steps_of(pieces: Iterable[Columns]) -> tuple[list[Step], list[str]]:
+    """Return the steps of one run, and the names of its kinds by their number."""
+    with closing(Run(None)) as run:
+        for columns in pieces:
+            run.add(columns)
+        run.finish()
+        return [*run], run.kinds
+
+
+def _by_run(columns: Columns) -> Iterator[tuple[str, Columns]]:
+    """Yield the identifiers of runs, each with its rows."""
     run_ids, names = columns.arrays["run_id"], columns.texts["run_id"]
     order = np.argsort(run_ids, kind="stable")
     bounds = np.searchsorted(run_ids[order], np.arange(len(names) + 1))
     for run, (begin, end) in enumerate(pairwise(bounds.tolist())):
-        if begin < end:
-            # To pick the rows of a run copies them: the only run, often a large one, is whole.
-            alone = end - begin == columns.rows
-            steps, kinds = _steps(columns, slice(None) if alone else order[begin:end])
-            for step, scenario, subject, time_ns in _run(steps, kinds, threads):
-                yield names[run], step, scenario, subject, time_ns
+        if end - begin == columns.rows:  # to pick rows would copy them
+            yield names[run], columns
+        elif begin < end:
+            places = order[begin:end]
+            arrays = {name: array[places] for name, array in columns.arrays.items()}
+            yield names[run], Columns(end - begin, arrays, columns.texts)
 
 
-def steps_of(columns: Columns) -> tuple[list[Step], list[str]]:
-    """Return the steps of one run, and the names of its kinds by their number."""
-    return _steps(columns, slice(None))
-
-
-def _steps(columns: Columns, places: Int64s | slice) -> tuple[list[Step], list[str]]:
-    """Return the steps of the run with the rows at some places, and the names of its kinds."""
-    rows = {name: column[places] for name, column in columns.arrays.items()}
-    nodes = Nodes.of(rows, columns.texts["part"])
-    found = np.flatnonzero(np.bincount(nodes.kinds))
-    kinds = np.searchsorted(found, nodes.kinds).astype(np.int32)
-    keys = {
-        name: rows[name][nodes.rows] for name in ("step", "rank", "stage", "replica", "micro_batch")
-    }
-    lengths = {
-        "length_ns": nodes.length_ns,
-        "delay_ns": nodes.delay_ns,
-        "raw_ns": nodes.raw_ns,
-        **ideals(rows, nodes),
-    }
-    published = bool((keys["replica"] >= 0).all())
-    steps = []
-    for begin, end in pairwise([*nodes.first.tolist(), len(nodes.rows)]):
-        part = slice(begin, end)
-        low, high = np.searchsorted(nodes.after[0], [begin, end])
-        after = nodes.after[0][low:high] - begin, nodes.after[1][low:high] - begin
-        groups = np.where(nodes.groups[part] < 0, -1, nodes.groups[part] - begin)
-        before = [
-            np.where(array[part] < 0, -1, array[part] - begin)
-            for array in (nodes.prev, nodes.senders)
-        ]
-        graph = paper_graph = Graph.of(before, after, np.ascontiguousarray(groups[:, :2]))
-        if published and (groups[:, 0] != groups[:, 2]).any():
-            alone = np.column_stack([groups[:, 2], np.full_like(groups[:, 2], -1)])
-            paper_graph = Graph.of([], after, alone)
-        steps.append(
-            Step(
-                int(keys["step"][begin]),
-                graph,
-                paper_graph,
-                keys["rank"][part],
-                keys["stage"][part],
-                keys["replica"][part],
-                keys["micro_batch"][part],
-                kinds[part],
-                {name: array[part] for name, array in lengths.items()},
-            )
-        )
-    return steps, [columns.texts["kind"][kind] for kind in found.tolist()]
-
-
-def _run(
-    steps: Sequence[Step], kinds: Sequence[str], threads: int
-) -> Iterator[tuple[int, str, str, int | None]]:
+def _replayed(run: Run, threads: int) -> Iterator[tuple[int, str, str, int | None]]:
     """Yield step, scenario, subject and time of one run."""
     sums = {"actual": 0, "peer": 0}
-    for step in steps:
-        x = step.lengths
+    excess: dict[int, int] = {}
+    stages: set[int] = set()
+    for step in run:
         # One pass for two lengths of all nodes.
-        actual, peer = step.graph.times(x["peer_ns"], wanted=(0, -1), inside=x["length_ns"])
-        raw, mean = step.paper_graph.times(x["mean_ns"], wanted=(0, -1), inside=x["raw_ns"])
-        (delayed,) = step.graph.times(x["length_ns"], delays=x["delay_ns"])
-        (balanced,) = step.graph.times(x["balanced_ns"])
+        actual, peer = step.graph.times(step.peer_ns, wanted=(0, -1), inside=step.length_ns)
+        raw, mean = step.paper_graph.times(step.mean_ns, wanted=(0, -1), inside=step.raw_ns)
+        (balanced,) = step.graph.times(step.balanced_ns)
         once = {
             "actual": actual,
-            "delayed": delayed,
+            "delayed": step.delayed_ns,
             "peer": peer,
             "balanced": balanced,
             "raw": raw,
@@ -141,16 +114,29 @@ def _run(
             yield step.number, scenario, "", time_ns
             if scenario in sums:
                 sums[scenario] += time_ns or 0
-    if (steps[0].replicas >= 0).all():
-        yield from published(steps, kinds)
+        for rank, added in _excess(step):
+            excess[rank] = excess.get(rank, 0) + added
+        stages.update(np.unique(step.stages).tolist())
+    if run.streams:
+        yield from published(run)
     if sums["actual"] < ATTRIBUTED_FROM * sums["peer"]:
         return
-    ranks = _worth_a_replay(steps, sums["peer"])
-    stages = sorted({int(stage) for step in steps for stage in np.unique(step.stages)} - {-1})
-    named = [{key: str(key) for key in keys} for keys in (ranks, stages)]
-    attribute = partial(_attributed, subjects=(*named, dict(enumerate(kinds))))
-    with ThreadPoolExecutor(min(threads, len(steps)), thread_name_prefix="replay") as pool:
-        yield from chain.from_iterable(pool.map(attribute, steps))
+    # A length that grows by some time delays the end by at most that time.
+    ranks = (rank for rank, added in excess.items() if added >= _REPLAYED_FROM * sums["peer"])
+    named = [{key: str(key) for key in sorted(keys)} for keys in (ranks, stages - {-1})]
+    attribute = partial(_attributed, subjects=(*named, dict(enumerate(run.kinds))))
+    steps = iter(run)
+    with ThreadPoolExecutor(threads, thread_name_prefix="replay") as pool:
+        while several := [*islice(steps, 2 * threads)]:
+            yield from chain.from_iterable(pool.map(attribute, several))
+
+
+def _excess(step: Step) -> Iterator[tuple[int, int]]:
+    """Yield each rank with how much longer than their peers its operations took."""
+    ranks, places = np.unique(step.ranks, return_inverse=True)
+    sums = np.zeros(len(ranks), np.int64)
+    np.add.at(sums, places, np.maximum(step.length_ns - step.peer_ns, 0))
+    yield from zip(ranks.tolist(), sums.tolist(), strict=True)
 
 
 def _attributed(
@@ -161,29 +147,12 @@ def _attributed(
     Args:
         subjects: Names of ranks, stages and kinds.
     """
-    real, ideal = step.lengths["length_ns"], step.lengths["peer_ns"]
+    real, ideal = step.length_ns, step.peer_ns
     keys_of = {"rank": step.ranks, "stage": step.stages, "kind": step.kinds}
     found = []
     for (scenario, keys), names in zip(keys_of.items(), subjects, strict=True):
-        alone = step.graph.times(ideal, keys, [*names], real)
-        fixed = step.graph.times(real, keys, [*names], ideal)
-        for name, alone_ns, fixed_ns in zip(names.values(), alone, fixed, strict=True):
+        both = step.graph.apart(real, ideal, keys, [*names])
+        for name, (alone_ns, fixed_ns) in zip(names.values(), both, strict=True):
             found.append((step.number, scenario, name, alone_ns))
             found.append((step.number, f"fix_{scenario}", name, fixed_ns))
     return found
-
-
-def _worth_a_replay(steps: Iterable[Step], peer_ns: int) -> list[int]:
-    """Return the ranks whose operations can slow the run by 0.1 % or more.
-
-    A length that grows by some time delays the end by at most that time.
-    """
-    excess: dict[int, int] = {}
-    for step in steps:
-        more = np.maximum(step.lengths["length_ns"] - step.lengths["peer_ns"], 0)
-        ranks, places = np.unique(step.ranks, return_inverse=True)
-        sums = np.zeros(len(ranks), np.int64)
-        np.add.at(sums, places, more)
-        for rank, added in zip(ranks.tolist(), sums.tolist(), strict=True):
-            excess[rank] = excess.get(rank, 0) + added
-    return sorted(rank for rank, added in excess.items() if added >= _REPLAYED_FROM * peer_ns)

@@ -1,7 +1,7 @@
 """Compiled passes over the graph of one step: its order, and its end under given lengths.
 
 Times and maxima are arrays of a row per node and a column per scenario, so that one pass replays
-several scenarios. An event is twice the node's number, plus 1 where the node ends with a group.
+`LANES` scenarios. An event is twice the node's number, plus 1 where the node ends with a group.
 """
 
 from __future__ import annotations
@@ -9,13 +9,18 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tracelake.kernels.compiled import kernel
+from tracelake.kernels.compiled import (
+    add_lanes,
+    choose_lanes,
+    equal_lanes,
+    kernel,
+    lanes_at,
+    largest_lanes,
+    put_lanes,
+)
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
-
-COLUMNS = 8
-"""Scenarios of a pass: their times of a node fill a line of a processor's cache."""
 
 
 @kernel
@@ -133,13 +138,13 @@ def order(  # noqa: PLR0912 - calls between kernels cost a compilation each
 
 
 @kernel
-def times(  # noqa: PLR0912 - as above
+def times(
     events: Int32s,
     prev_first: Int32s,
     prev_listed: Int32s,
     groups: Int32s,
     keys: Int32s,
-    wanted: Int32s,
+    wanted: Int64s,
     inside: Int64s,
     outside: Int64s,
     delays: Int64s,
@@ -153,44 +158,40 @@ def times(  # noqa: PLR0912 - as above
         events: As `order` gives them.
         prev_first: With `prev_listed`, the nodes that end before each node starts.
         keys: Per node its key, such as its rank.
-        wanted: As many keys as there are `COLUMNS`.
+        wanted: A row of keys.
         inside: Per node its length in the column of its key.
         outside: Per node its length in the other columns.
         delays: Per node how long after the nodes before it it starts.
         ends: Filled with the nodes' ends.
         latest: A row per group: filled with the latest start of its members.
-        last: Filled with the latest end of the step.
+        last: A row: filled with the latest end of the step.
     """
-    for k in range(COLUMNS):
-        last[k] = 0
+    none = equal_lanes(0)
+    wanted_keys, latest_end = lanes_at(wanted, 0), none
     for group in range(latest.shape[0]):
-        for k in range(COLUMNS):
-            latest[group, k] = 0
+        put_lanes(latest, group, none)
     for i in range(events.shape[0]):
         n = events[i] >> 1
+        one, other = groups[n, 0], groups[n, 1]
+        time = none
         if events[i] & 1 == 0:
-            for k in range(COLUMNS):
-                ends[n, k] = 0
             for j in range(prev_first[n], prev_first[n + 1]):
-                prev = prev_listed[j]
-                for k in range(COLUMNS):
-                    ends[n, k] = max(ends[n, k], ends[prev, k])
-            delay = delays[n]
-            for k in range(COLUMNS):
-                ends[n, k] += delay
-            for side in range(2):
-                group = groups[n, side]
-                if group >= 0:
-                    for k in range(COLUMNS):
-                        latest[group, k] = max(latest[group, k], ends[n, k])
-            if groups[n, 0] >= 0 or groups[n, 1] >= 0:
+                time = largest_lanes(time, lanes_at(ends, prev_listed[j]))
+            time = add_lanes(time, equal_lanes(delays[n]))
+            if one >= 0:
+                put_lanes(latest, one, largest_lanes(lanes_at(latest, one), time))
+            if other >= 0:
+                put_lanes(latest, other, largest_lanes(lanes_at(latest, other), time))
+            if one >= 0 or other >= 0:
                 continue
-        for side in range(2):
-            group = groups[n, side]
-            if group >= 0:
-                for k in range(COLUMNS):
-                    ends[n, k] = max(ends[n, k], latest[group, k])
-        key, own, others = keys[n], inside[n], outside[n]
-        for k in range(COLUMNS):
-            ends[n, k] += own if wanted[k] == key else others
-            last[k] = max(last[k], ends[n, k])
+        if one >= 0:
+            time = lanes_at(latest, one)
+        if other >= 0:
+            time = largest_lanes(time, lanes_at(latest, other))
+        length = choose_lanes(
+            equal_lanes(keys[n]), wanted_keys, equal_lanes(inside[n]), equal_lanes(outside[n])
+        )
+        time = add_lanes(time, length)
+        put_lanes(ends, n, time)
+        latest_end = largest_lanes(latest_end, time)
+    put_lanes(last, 0, latest_end)

@@ -6,26 +6,24 @@ a worker is the lesser of those of its data-parallel rank and of its stage.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from tracelake.models.replay.graph import Step
 from tracelake.models.replay.passes import Int32s
+from tracelake.models.replay.steps import Run, Step
 
 _WORKERS = 0.03
 
 
-def published(
-    steps: Sequence[Step], kinds: Sequence[str]
-) -> Iterator[tuple[int, str, str, int | None]]:
+def published(run: Run) -> Iterator[tuple[int, str, str, int | None]]:
     """Yield step, scenario, subject and time: kinds, replicas and stages alone; what is fixed."""
     sums: dict[tuple[str, int], int] = {}
-    last = max(int(step.stages.max()) for step in steps)
-    for step in steps:
-        real, ideal = step.lengths["raw_ns"], step.lengths["mean_ns"]
+    last = max(int(step.stages.max()) for step in run)
+    for step in run:
+        real, ideal = step.raw_ns, step.mean_ns
         subjects = (
-            ("paper_kind", step.kinds, dict(enumerate(kinds))),
+            ("paper_kind", step.kinds, dict(enumerate(run.kinds))),
             ("paper_replica", step.replicas, _names(step.replicas)),
             ("paper_stage", step.stages, _names(step.stages)),
         )
@@ -36,16 +34,14 @@ def published(
                 yield step.number, scenario, name, time_ns
         (time_ns,) = step.paper_graph.times(real, step.stages, [last], ideal)
         yield step.number, "paper_fix_stage", str(last), time_ns
-    worst = _slowest_workers(steps, sums)
-    for step in steps:
+    worst = _slowest_workers(run, sums)
+    for step in run:
         chosen = np.isin(step.ranks, worst).astype(np.int32)
-        (time_ns,) = step.paper_graph.times(
-            step.lengths["raw_ns"], chosen, [1], step.lengths["mean_ns"]
-        )
+        (time_ns,) = step.paper_graph.times(step.raw_ns, chosen, [1], step.mean_ns)
         yield step.number, "paper_fix_workers", " ".join(map(str, sorted(worst))), time_ns
 
 
-def _slowest_workers(steps: Sequence[Step], sums: dict[tuple[str, int], int]) -> list[int]:
+def _slowest_workers(steps: Iterable[Step], sums: dict[tuple[str, int], int]) -> list[int]:
     """Return 3 % of the workers, rounded up: the slowest, of equal ones the lowest ranks."""
     workers: dict[int, int] = {}
     for step in steps:

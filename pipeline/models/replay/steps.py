@@ -1,0 +1,169 @@
+"""The steps of a run with what their nodes could take, made of its rows piece by piece."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from tracelake.models.columns import Columns
+from tracelake.models.replay.graph import Graph
+from tracelake.models.replay.ideals import Ideals
+from tracelake.models.replay.nodes import Nodes
+from tracelake.models.replay.passes import Int32s, Int64s
+
+# Nodes that stay in memory, 70 bytes each.
+_IN_MEMORY = 500_000
+
+
+@dataclass(frozen=True)
+class Step:
+    """The nodes of a step with what they could take.
+
+    Attributes:
+        paper_graph: As the published analysis has it: every send ends with its receive.
+        peers: Numbers of their peers among the `ideals` of the run.
+        length_ns: What they took, as `Nodes` has it; `raw_ns` likewise.
+        delayed_ns: How long the step takes with the delays before its nodes.
+    """
+
+    number: int
+    graph: Graph
+    paper_graph: Graph
+    ranks: Int32s
+    stages: Int32s
+    replicas: Int32s
+    batches: Int32s
+    kinds: Int32s
+    peers: Int32s
+    length_ns: Int64s
+    raw_ns: Int64s
+    delayed_ns: int | None
+    ideals: Ideals
+
+    @property
+    def peer_ns(self) -> Int64s:
+        """Return the lengths of equal peers."""
+        return self.ideals.peer_ns[self.peers]
+
+    @property
+    def balanced_ns(self) -> Int64s:
+        """Return the lengths of equal peers in balanced stages."""
+        return self.ideals.balanced_ns[self.peers]
+
+    @property
+    def mean_ns(self) -> Int64s:
+        """Return the ideal lengths of the published analysis."""
+        return self.ideals.mean_ns[self.peers]
+
+
+class Run:
+    """Collects the steps of a run: the first ones in memory, the others in a file.
+
+    Attributes:
+        streams: Its ranks have several streams, as in the traces of the published analysis.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        """Prepare for the rows of a run; `folder` is that of the file, made if it is needed."""
+        self.streams = True
+        self._steps: list[Step] = []
+        self._nodes = 0
+        self._folder = folder
+        self._file: IO[bytes] | None = None
+        self._ideals = Ideals()
+        self._kinds: dict[str, int] = {}
+        self._lengths: list[tuple[Int64s, Int64s, Int32s]] = []
+
+    @property
+    def kinds(self) -> list[str]:
+        """Return the names of kinds by their number."""
+        return [*self._kinds]
+
+    def add(self, columns: Columns) -> None:
+        """Make the steps of rows."""
+        rows, texts = columns.arrays, columns.texts
+        nodes = Nodes.of(rows, texts["part"])
+        peers = self._ideals.peers(rows, texts["op"], nodes)
+        equal = np.array_equal(nodes.raw_ns, nodes.length_ns)
+        raw_ns = nodes.length_ns if equal else nodes.raw_ns
+        self._lengths.append((nodes.length_ns, raw_ns, peers))
+        arrays = {
+            "ranks": rows["rank"][nodes.rows],
+            "stages": rows["stage"][nodes.rows],
+            "replicas": rows["replica"][nodes.rows],
+            "batches": rows["micro_batch"][nodes.rows],
+            "kinds": self._numbered_kinds(nodes.kinds, texts["kind"]),
+            "peers": peers,
+            "length_ns": nodes.length_ns,
+            "raw_ns": raw_ns,
+        }
+        streams = bool((arrays["replicas"] >= 0).all())
+        self.streams &= streams
+        for begin, end in pairwise([*nodes.first.tolist(), len(nodes.rows)]):
+            part = slice(begin, end)
+            low, high = np.searchsorted(nodes.after[0], [begin, end])
+            after = nodes.after[0][low:high] - begin, nodes.after[1][low:high] - begin
+            groups = np.where(nodes.groups[part] < 0, -1, nodes.groups[part] - begin)
+            before = [
+                np.where(array[part] < 0, -1, array[part] - begin)
+                for array in (nodes.prev, nodes.senders)
+            ]
+            graph = paper_graph = Graph.of(before, after, np.ascontiguousarray(groups[:, :2]))
+            if streams and (groups[:, 0] != groups[:, 2]).any():
+                alone = np.column_stack([groups[:, 2], np.full_like(groups[:, 2], -1)])
+                paper_graph = Graph.of([], after, alone)
+            (delayed_ns,) = graph.times(nodes.length_ns[part], delays=nodes.delay_ns[part])
+            made: dict[str, Any] = {
+                "number": int(rows["step"][nodes.rows[begin]]),
+                "graph": graph,
+                "paper_graph": paper_graph,
+                "delayed_ns": delayed_ns,
+                **{name: array[part] for name, array in arrays.items()},
+            }
+            self._nodes += end - begin
+            if self._nodes <= _IN_MEMORY:
+                self._steps.append(Step(**made, ideals=self._ideals))
+            else:
+                pickle.dump(made, self._opened(), pickle.HIGHEST_PROTOCOL)
+
+    def finish(self) -> None:
+        """Compute the ideals: all steps of the run are there."""
+        self._ideals.fill(*map(np.concatenate, zip(*self._lengths, strict=True)))
+        self._lengths.clear()
+
+    def __iter__(self) -> Iterator[Step]:
+        """Yield the steps of a finished run."""
+        yield from self._steps
+        if self._file:
+            self._file.seek(0)
+            with contextlib.suppress(EOFError):
+                while True:
+                    yield Step(**pickle.load(self._file), ideals=self._ideals)
+
+    def close(self) -> None:
+        """Remove the file."""
+        if self._file:
+            self._file.close()
+
+    def _opened(self) -> IO[bytes]:
+        """Return the file."""
+        if self._file is None:
+            if self._folder:
+                self._folder.mkdir(parents=True, exist_ok=True)
+            self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - see `close`
+        return self._file
+
+    def _numbered_kinds(self, kinds: Int32s, names: Sequence[str]) -> Int32s:
+        """Return the numbers of kinds in the run."""
+        numbers = np.zeros(len(names), np.int32)
+        for kind in np.flatnonzero(np.bincount(kinds)).tolist():
+            numbers[kind] = self._kinds.setdefault(names[kind], len(self._kinds))
+        return numbers[kinds]
