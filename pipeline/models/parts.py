@@ -154,6 +154,27 @@ def read_list(con: duckdb.DuckDBPyConnection) -> dict[str, tuple[str, ...]]:
     return {part: tuple(run_ids) for part, run_ids in rows}
 
 
+def select_model_parts_of_runs(
+    con: duckdb.DuckDBPyConnection,
+    models: Catalog,
+    names: Collection[str],
+    run_ids: Collection[str],
+    base: str,
+) -> dict[str, str]:
+    """Return SELECTs of models, by name, from the parts that have rows of runs, and of others."""
+    parts = con.execute(
+        "SELECT part FROM warehouse.main._build_model_parts"
+        " WHERE list_has_any(run_ids, $1::VARCHAR[]) ORDER BY part",
+        [list(run_ids)],
+    ).fetchall()
+    return {
+        name: select_model_parts(
+            models, name, base, [part for (part,) in parts if relation_of(part) == name]
+        )
+        for name in names
+    }
+
+
 def relation_of(part: str) -> str:
     """Return the relation that a part has rows of."""
     return part.partition("/")[0]

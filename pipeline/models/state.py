@@ -177,30 +177,47 @@ def read_state(con: duckdb.DuckDBPyConnection) -> State | None:
         "SELECT table_name, list(part ORDER BY part), list(part) FILTER (older)"
         " FROM warehouse.main._build_parts GROUP BY table_name"
     ).fetchall()
-    dead = con.execute(
-        "SELECT part, list(run_id) FROM warehouse.main._build_dead GROUP BY part"
-    ).fetchall()
     lost = []
     if has_sums(con):  # the others are of earlier versions, which end if a part is lost
         lost = con.execute("SELECT part FROM warehouse.main.lost").fetchall()
     by_table = dict.fromkeys(tables(), ()) | {name: tuple(listed) for name, listed, _ in parts}
     older = frozenset(part for _, _, listed in parts for part in listed or ())
     ((stamp, root, models, schema),) = found
-    outdated = {part: frozenset(run_ids) for part, run_ids in dead}
     harmed = frozenset(part for (part,) in lost)
-    return State(stamp, root, models, schema, dict(runs), by_table, older, outdated, harmed)
+    return State(stamp, root, models, schema, dict(runs), by_table, older, _read_dead(con), harmed)
 
 
-def parts_of_run(
-    con: duckdb.DuckDBPyConnection, table: str, run_id: str
-) -> tuple[list[str], list[str]]:
-    """Return the parts of a base table that have rows of a run, and those of an earlier version."""
-    rows = con.execute(
-        "SELECT part, older FROM warehouse.main._build_parts"
-        " WHERE table_name = $1 AND list_contains(run_ids, $2) ORDER BY part",
-        [table, run_id],
+def select_parts_of_runs(
+    con: duckdb.DuckDBPyConnection, names: Collection[str], run_ids: Collection[str], base: str
+) -> dict[str, str]:
+    """Return SELECTs of base tables, by name, from the parts that have rows of runs.
+
+    Rows of other runs are in some of these parts, too.
+
+    Args:
+        base: Directory or URI of the lake.
+    """
+    found = con.execute(
+        "SELECT table_name, list(part ORDER BY part), list(part) FILTER (older)"
+        f" FROM {CATALOG}.main._build_parts"
+        " WHERE list_contains($1::VARCHAR[], table_name)"
+        " AND list_has_any(run_ids, $2::VARCHAR[])"
+        " GROUP BY table_name",
+        [list(names), list(run_ids)],
     ).fetchall()
-    return [part for part, _ in rows], [part for part, older in rows if older]
+    parts = {name: (listed, older or ()) for name, listed, older in found}
+    dead = _read_dead(con)
+    return {
+        name: select_parts(tables()[name], base, *parts.get(name, ((), ())), dead=dead)
+        for name in names
+    }
+
+
+def _read_dead(con: duckdb.DuckDBPyConnection) -> dict[str, frozenset[str]]:
+    rows = con.execute(
+        f"SELECT part, list(run_id) FROM {CATALOG}.main._build_dead GROUP BY part"
+    ).fetchall()
+    return {part: frozenset(run_ids) for part, run_ids in rows}
 
 
 def recorded_marks(path: Path) -> dict[str, Mark]:

@@ -1,23 +1,23 @@
-"""Select the rows of one run from the part files that hold it."""
+"""Select the rows of runs from the part files that hold them: a view of all files opens each."""
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 import duckdb
 
 from tracelake.base.errors import UsageError
 from tracelake.lake import Lake
 from tracelake.models import relation_columns
-from tracelake.models.base import copy_of, literal, quoted, select_parts
+from tracelake.models.base import copy_of, literal, quoted
 from tracelake.models.catalog import catalog
-from tracelake.models.parts import read_list, relation_of, select_model_parts
-from tracelake.models.state import parts_of_run
+from tracelake.models.parts import select_model_parts_of_runs
+from tracelake.models.state import select_parts_of_runs
 from tracelake.schema.tables import PARTITION_KEY, tables
 
 
 def run_rows(con: duckdb.DuckDBPyConnection, lake: Lake, name: str, run_id: str | None) -> str:
     """Return SELECT of a table or model, whole or of one run, for a connection of `open_warehouse`.
-
-    It names only the part files that hold the run: a view of all files opens each.
 
     Raises:
         UsageError: There is no such relation, or it has no rows per run.
@@ -27,16 +27,36 @@ def run_rows(con: duckdb.DuckDBPyConnection, lake: Lake, name: str, run_id: str 
         return f"FROM {quoted(name)}"
     if PARTITION_KEY not in {column.name for column in columns}:
         raise UsageError(f"{name} has no rows per run", hint="leave out run")
-    whole = f"FROM {quoted(name)} WHERE {quoted(PARTITION_KEY)} = {literal(run_id)}"
-    if name in catalog().in_parts:
-        listed = read_list(con).items()
-        parts = [part for part, runs in listed if relation_of(part) == name and run_id in runs]
-        rows = select_model_parts(catalog(), name, lake.part_files.base, parts)
-        return f"FROM ({rows}) WHERE {quoted(PARTITION_KEY)} = {literal(run_id)}"
-    if name not in tables() or _is_copied(con, name):
-        return whole
-    parts, older = parts_of_run(con, name, run_id)
-    return select_parts(tables()[name], lake.part_files.base, parts, older, only={run_id})
+    rows = quoted(name)
+    if name in catalog().in_parts or (name in tables() and not _is_copied(con, name)):
+        rows = f"({_selects(con, lake, {name}, {run_id})[name]})"
+    return f"FROM {rows} WHERE {quoted(PARTITION_KEY)} = {literal(run_id)}"
+
+
+def views_of_runs(con: duckdb.DuckDBPyConnection, lake: Lake, run_ids: Collection[str]) -> str:
+    """Return statements that hide the views of all part files behind views of those of some runs.
+
+    On a connection that has executed them, tables and models with a row per operation, call or
+    step lack the rows of other runs.
+    """
+    names = {*tables(), *catalog().in_parts} - {*catalog().copied, "skipped"}
+    selects = _selects(con, lake, names, run_ids)
+    return ";".join(
+        f"CREATE OR REPLACE TEMP VIEW {quoted(name)} AS {select}"
+        for name, select in selects.items()
+    )
+
+
+def _selects(
+    con: duckdb.DuckDBPyConnection, lake: Lake, names: Collection[str], run_ids: Collection[str]
+) -> dict[str, str]:
+    """Return SELECTs of relations whose rows are in part files, from those that hold the runs."""
+    base, models = lake.part_files.base, catalog()
+    in_parts = models.in_parts.intersection(names)
+    return {
+        **select_parts_of_runs(con, tables().keys() & names, run_ids, base),
+        **select_model_parts_of_runs(con, models, in_parts, run_ids, base),
+    }
 
 
 def _is_copied(con: duckdb.DuckDBPyConnection, name: str) -> bool:

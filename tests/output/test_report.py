@@ -428,6 +428,19 @@ def test_the_same_lake_and_time_give_the_same_page(lake: Lake, tmp_path: Path) -
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["a.html", "b.html"]
 
 
+def test_a_page_opens_only_the_part_files_of_its_runs(tmp_path: Path) -> None:
+    runs = {"own": trace_run(config="own"), "other": trace_run(config="other")}
+    lake = make(tmp_path / "lake", runs)
+    parts = lake.snapshot().runs["other"].parts
+    for table in ("ops", "comms"):
+        for part in parts[table]:
+            (lake.root / part).unlink()
+    page = write(lake, tmp_path / "page.html", runs=["own"])
+    assert page.by_id("run-own").section("Pipeline timeline").table()
+    with pytest.raises(LakeError, match="cannot be read"):
+        write_report(lake, tmp_path / "other.html", now=NOW, runs=["other"])
+
+
 def test_a_page_is_replaced_at_once(lake: Lake, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text("the page before")

@@ -138,7 +138,7 @@ def read_content(
             view = read_fleet_view(warehouse, detailed, price)
             warehouse.page_about(urgent[:LISTED_RUNS])
             headline, stepless = read_headline(warehouse, detailed)
-            warehouse.page_about(in_full)
+            warehouse.page_only(in_full)
             rate_links(warehouse, links)
             # Half of the time is DuckDB's, half is Python's.
             with warehouse.beside() as other, ThreadPoolExecutor(1, "charts") as thread:

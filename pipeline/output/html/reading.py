@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ from tracelake.lake import Lake
 from tracelake.models.base import own
 from tracelake.output.html.cells import Row
 from tracelake.warehouse import open_warehouse, resolve_run
+from tracelake.warehouse.run_rows import views_of_runs
 from tracelake.warehouse.warehouse import damage_behind, open_beside
 
 # The runs of the page: a table in memory, which every connection to the warehouse sees.
@@ -27,6 +29,7 @@ class Warehouse:
     def __init__(self, lake: Lake, con: duckdb.DuckDBPyConnection | None = None) -> None:
         self._lake = lake
         self._con = con or open_warehouse(lake, memory=_ENGINE_BYTES)
+        self._views = ""
 
     def __enter__(self) -> Warehouse:
         return self
@@ -47,23 +50,16 @@ class Warehouse:
         Raises:
             LakeError: The warehouse has another version, or a part file is missing.
         """
-        try:
+        with self._errors():
             answer = self._con.execute(sql, list(parameters))
             return [column[0] for column in answer.description or ()], answer.fetchall()
-        except duckdb.OutOfMemoryException:
-            raise
-        except duckdb.Error as error:
-            if damage := damage_behind(self._lake, str(error)):
-                raise damage from error
-            raise LakeError(
-                f"the warehouse cannot be read: {error}",
-                path=self._lake.warehouse,
-                hint="bring it up to date with: tracelake build",
-            ) from error
 
     def beside(self) -> Warehouse:
         """Return the same warehouse for another thread; it has the same page, and no macros yet."""
-        return Warehouse(self._lake, open_beside(self._lake, self._con))
+        other = open_beside(self._lake, self._con)
+        with self._errors():
+            other.execute(self._views)
+        return Warehouse(self._lake, other)
 
     def named(self, name: str) -> str:
         """Return the id of the run with that name.
@@ -77,12 +73,35 @@ class Warehouse:
         """Make macros known to the queries that follow."""
         self._con.execute(macros)
 
+    def page_only(self, run_ids: Sequence[str]) -> None:
+        """Fill `PAGE_RUNS` with these runs, and open only part files that have rows of them."""
+        self.page_about(run_ids)
+        with self._errors():
+            self._views = views_of_runs(self._con, self._lake, run_ids)
+            self._con.execute(self._views)
+
     def page_about(self, run_ids: Sequence[str]) -> None:
         """Fill `PAGE_RUNS` with these runs."""
         self._con.execute(
             f"CREATE OR REPLACE TABLE {PAGE_RUNS} AS SELECT unnest($1::VARCHAR[]) AS run_id",
             [list(run_ids)],
         )
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Raise DuckDB's errors as those of `columns_and_rows`."""
+        try:
+            yield
+        except duckdb.OutOfMemoryException:
+            raise
+        except duckdb.Error as error:
+            if damage := damage_behind(self._lake, str(error)):
+                raise damage from error
+            raise LakeError(
+                f"the warehouse cannot be read: {error}",
+                path=self._lake.warehouse,
+                hint="bring it up to date with: tracelake build",
+            ) from error
 
 
 def select_runs(
