@@ -42,7 +42,7 @@ class Catalog:
     macros: str
     hash: str
 
-    @property
+    @functools.cached_property
     def public(self) -> tuple[str, ...]:
         """Names of the models that are for users, in build order."""
         return tuple(name for name, model in self.models.items() if not model.internal)

@@ -1,14 +1,27 @@
-"""Write the cells of a table as HTML: a large page has 100,000, too many for a template."""
+"""Write tables as HTML: a large page has 100,000 cells, too many for a template."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import repeat
 
 from markupsafe import Markup, escape
 
 from tracelake.base.text import printable
-from tracelake.output.html.cells import SPARK, Bar, Cell
+from tracelake.output.html.cells import SPARK, Bar, Cell, Grid, Head
+
+
+def heads_html(grid: Grid) -> Markup:
+    """Return the headings of a table."""
+    return Markup("".join(map(_head, grid.heads)))
+
+
+def rows_html(grid: Grid) -> Markup:
+    """Return the rows of a table, a line each; see `cells_html`."""
+    words = (f' data-words="{_safe(words)}"' for words in grid.words) if grid.words else repeat("")
+    rows = zip(words, grid.rows, strict=False)
+    return Markup("\n".join(f"<tr{words}>{cells_html(row)}</tr>" for words, row in rows))
 
 
 def cells_html(cells: Iterable[Cell]) -> Markup:
@@ -19,6 +32,13 @@ def cells_html(cells: Iterable[Cell]) -> Markup:
         Markup('<td class="num">a &lt; b</td>')
     """
     return Markup("".join(map(_cell, cells)))
+
+
+@lru_cache(1 << 10)
+def _head(head: Head) -> str:
+    style = ' class="num"' if head.numeric else ""
+    unit = f" <small>({_safe(head.unit)})</small>" if head.unit else ""
+    return f'<th scope="col"{style}>{_safe(head.label)}{unit}</th>'
 
 
 def _cell(cell: Cell) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from tracelake.base.figures import amount, count, label, number, unit_of
@@ -101,6 +102,7 @@ def is_share(column: Column) -> bool:
     return _unit(column) == "%"
 
 
+@cache
 def head(column: Column) -> Head:
     """Return the heading of a column, from its name and unit."""
     unit = _unit(column)
@@ -109,15 +111,24 @@ def head(column: Column) -> Head:
 
 def cell(column: Column, value: Any) -> Cell:
     """Return a printed value; its unit is in the heading."""
-    if value is None or value == "":
-        return nothing(column)
+    return printer(column)(value)
+
+
+@cache
+def printer(column: Column) -> Callable[[Any], Cell]:
+    """Return what prints the values of a column: a large page has 100,000."""
+    show, missing = _printer(column), nothing(column)
+    return lambda value: missing if value is None or value == "" else show(value)
+
+
+def _printer(column: Column) -> Callable[[Any], Cell]:
     if column.name in {"reason", "stages_reason"}:
-        return Cell(str(value), look="reason")
+        return lambda value: Cell(str(value), look="reason")
     if column.name in {"verdict", "severity"}:
-        return Cell(str(value).replace("_", " "), look=f"badge {value}")
+        return lambda value: Cell(str(value).replace("_", " "), look=f"badge {value}")
     if (unit := _unit(column)) in _MEASURES:
-        return Cell(number(value, unit), look="num")
-    return _PRINTERS[_kind(column)](value)
+        return lambda value: Cell(number(value, unit), look="num")
+    return _PRINTERS[_kind(column)]
 
 
 def nothing(column: Column, title: str | None = None) -> Cell:

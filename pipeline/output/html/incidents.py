@@ -36,7 +36,7 @@ _INCIDENTS = f"""
 _INCIDENT_RUNS = """
     SELECT DISTINCT f.incident, l.run_id, l.label, l.hash, l.run_date
     FROM findings AS f JOIN run_list AS l USING (run_id)
-    WHERE f.incident IS NOT NULL
+    WHERE f.incident IN (SELECT unnest($1::VARCHAR[]))
     ORDER BY l.run_date, l.run_id
 """
 _OPPORTUNITIES = f"""
@@ -46,6 +46,16 @@ _OPPORTUNITIES = f"""
     SEMI JOIN {PAGE_RUNS} USING (run_id)
     ORDER BY o.gain_ratio DESC, o.run_id, o.kind
 """
+_NIGHTLY = """
+    run_date IS NOT NULL AND step_p50_ms IS NOT NULL AND reason IS DISTINCT FROM 'duplicate'
+"""
+_LENGTHS = f"""
+    SELECT config, count(*) AS nights
+    FROM run_history
+    WHERE {_NIGHTLY} AND config IN (SELECT config FROM runs SEMI JOIN {PAGE_RUNS} USING (run_id))
+    GROUP BY config
+    HAVING nights > 1
+"""
 _HISTORY = f"""
     SELECT
         h.config, h.run_id, l.label, l.hash, l.size, h.run_date, h.step_p50_ms AS ms,
@@ -54,11 +64,11 @@ _HISTORY = f"""
         h.step_p50_ms_baseline * (1 + h.step_p50_ms_allowed_ratio) AS high,
         CASE WHEN h.drift = 'drifted' AND h.verdict <> 'regressed' THEN 'drifted' ELSE h.verdict END
             AS verdict
-    FROM run_history AS h
+    FROM (
+        FROM run_history
+        WHERE {_NIGHTLY} AND config IN (SELECT unnest($1::VARCHAR[]))
+    ) AS h
     JOIN run_list AS l USING (run_id)
-    WHERE h.run_date IS NOT NULL AND h.step_p50_ms IS NOT NULL
-        AND h.reason IS DISTINCT FROM 'duplicate'
-        AND h.config IN (SELECT config FROM runs SEMI JOIN {PAGE_RUNS} USING (run_id))
     ORDER BY h.config, h.run_date, h.run_id
 """
 _SLOWNESS = """
@@ -162,18 +172,24 @@ def read_fleet_view(warehouse: Warehouse, linked: frozenset[str], price: float |
         price: Of a GPU hour.
     """
     rows = warehouse.rows(_INCIDENTS)
+    shown = rows[:_CARDS]
+    lengths = {row["config"]: row["nights"] for row in warehouse.rows(_LENGTHS)}
+    troubled = {config: n for n, config in enumerate(dict.fromkeys(row["config"] for row in rows))}
+    plotted = sorted(
+        lengths, key=lambda config: (troubled.get(config, len(rows)), -lengths[config], config)
+    )
+    drawn = plotted[:_PLOTS]
     history: dict[str, list[Row]] = defaultdict(list)
-    for row in warehouse.rows(_HISTORY):
+    for row in warehouse.rows(_HISTORY, [[*drawn, *(row["config"] for row in shown)]]):
         history[row["config"]].append(row)
     names = {
         row["run_id"]: Named(row["run_id"], row["label"], row["hash"])
         for row in warehouse.rows("SELECT run_id, label, hash FROM run_list")
     }
     having: dict[str, list[Named]] = defaultdict(list)
-    for row in warehouse.rows(_INCIDENT_RUNS):
+    for row in warehouse.rows(_INCIDENT_RUNS, [[row["incident"] for row in shown]]):
         having[row["incident"]].append(names[row["run_id"]])
     figures = {column.name: head(column).label for column in relation_columns("run_summary")}
-    shown = rows[:_CARDS]
     latest = [row["latest_run"] for row in shown]
     changes = read_waterfalls(warehouse, latest)
     cards = []
@@ -196,25 +212,20 @@ def read_fleet_view(warehouse: Warehouse, linked: frozenset[str], price: float |
             )
         )
     plots = [
-        Plot(config, f"{nights[-1]['size'] or nights[-1]['label']}", len(nights), drawn)
-        for config, nights in history.items()
-        if len(nights) > 1
-        for drawn in [_steps(nights, [r for r in rows if r["config"] == config], linked)]
-    ]
-    troubled = [row["config"] for row in rows]
-    plots.sort(
-        key=lambda p: (
-            troubled.index(p.config) if p.config in troubled else len(troubled),
-            -p.runs,
-            p.config,
+        Plot(
+            config,
+            f"{history[config][-1]['size'] or history[config][-1]['label']}",
+            lengths[config],
+            _steps(history[config], [row for row in rows if row["config"] == config], linked),
         )
-    )
+        for config in drawn
+    ]
     return Fleet(
         cards,
         len(rows) - len(shown),
         warehouse.rows(_OPPORTUNITIES),
-        plots[:_PLOTS],
-        len(plots[_PLOTS:]),
+        plots,
+        len(plotted) - len(drawn),
         names,
     )
 

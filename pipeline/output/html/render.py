@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
+from jinja2.bccache import Bucket
 
 from tracelake import __version__
 from tracelake.base import figures
+from tracelake.base.disk_cache import DiskCache, places
 from tracelake.base.text import counted, printable
 from tracelake.models import catalog, relation_columns
-from tracelake.output.html.cell_html import cells_html
+from tracelake.output.html.cell_html import heads_html, rows_html
 from tracelake.output.html.cells import head
 from tracelake.output.html.charts import KINDS, library, spec
 from tracelake.output.html.content import Content
@@ -33,8 +37,29 @@ OPEN_RUNS = 3
 PLAIN_RUNS = 10
 
 _FOLDER = Path(__file__).resolve().parent
+
+
+class _Compiled(jinja2.BytecodeCache):
+    """Stores compiled templates: jinja compares the hash of their text."""
+
+    def __init__(self) -> None:
+        depends_on = "\0".join((jinja2.__version__, sys.version, Path(__file__).read_text()))
+        version = hashlib.sha256(depends_on.encode()).hexdigest()[:16]
+        self._stored = DiskCache("templates", version, places())
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        """See `jinja2.BytecodeCache`."""
+        if (stored := self._stored.read(bucket.key)) is not None:
+            bucket.bytecode_from_string(stored)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        """See `jinja2.BytecodeCache`."""
+        self._stored.write(bucket.key, bucket.bytecode_to_string())
+
+
 _PAGE = jinja2.Environment(
     loader=jinja2.FileSystemLoader(_FOLDER),
+    bytecode_cache=_Compiled(),
     autoescape=True,
     # Remove control characters and marks that reverse text, which logs may contain.
     finalize=lambda value: printable(value) if type(value) is str else value,
@@ -42,7 +67,12 @@ _PAGE = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_PAGE.globals |= {"figures": figures, "counted": counted, "cells_html": cells_html}
+_PAGE.globals |= {
+    "figures": figures,
+    "counted": counted,
+    "heads_html": heads_html,
+    "rows_html": rows_html,
+}
 
 
 def render_html(content: Content) -> str:

@@ -17,9 +17,9 @@ from tracelake.output.html.cells import (
     Head,
     Part,
     Row,
-    cell,
     head,
     is_share,
+    printer,
 )
 from tracelake.output.html.provenance import count_rows, source_of, told
 from tracelake.output.html.reading import PAGE_RUNS, Warehouse
@@ -36,6 +36,7 @@ _ROWS_AT_LEAST = 8
 _NARROW = 6
 _STACK_PLACE = 2
 _STACK_HEAD = Head("parts")
+_ALL_STAGES = Cell("all", look="num")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,8 @@ def _fill(section: Section, shape: Shape, columns: Sequence[Column], rows: list[
     ]
     largest = _largest(shape, rows)
     heads = [head(column) for column in shown]
-    cells = [[_drawn(shape, column, row, largest) for column in shown] for row in rows]
+    drawn = [_drawn(shape, column, rows, largest) for column in shown]
+    cells = [list(line) for line in zip(*drawn, strict=True)]
     if shape.parts:
         heads.insert(_STACK_PLACE, _STACK_HEAD)
         for row, line in zip(rows, cells, strict=True):
@@ -199,19 +201,31 @@ def _largest(shape: Shape, rows: Sequence[Row]) -> float:
     return max(values, default=0.0)
 
 
-def _drawn(shape: Shape, column: Column, row: Row, largest: float) -> Cell:
-    value = row[column.name]
-    plain = cell(column, value)
-    if column.name == "stage" and value is None and row.get("basis"):
-        return Cell("all", look="num")
-    if column.name != shape.bar or value is None or largest <= 0:
-        return plain
-    share = is_share(column)
-    mark = row[shape.mark] if shape.mark else None
-    bar = Bar(
-        _percent(value, 1.0 if share else largest), None if mark is None else _percent(mark, 1.0)
-    )
-    return Cell(plain.text, plain.title, plain.sort, plain.look, bar=bar)
+def _drawn(shape: Shape, column: Column, rows: Sequence[Row], largest: float) -> list[Cell]:
+    """Return the cells of a column."""
+    values = [row[column.name] for row in rows]
+    cells = list(map(printer(column), values))
+    if column.name == "stage":
+        return [
+            _ALL_STAGES if value is None and row.get("basis") else plain
+            for value, row, plain in zip(values, rows, cells, strict=True)
+        ]
+    if column.name != shape.bar or largest <= 0:
+        return cells
+    whole = 1.0 if is_share(column) else largest
+    marks = [row[shape.mark] for row in rows] if shape.mark else [None] * len(rows)
+    return [
+        plain
+        if value is None
+        else Cell(
+            plain.text,
+            plain.title,
+            plain.sort,
+            plain.look,
+            bar=Bar(_percent(value, whole), None if mark is None else _percent(mark, 1.0)),
+        )
+        for value, mark, plain in zip(values, marks, cells, strict=True)
+    ]
 
 
 def _stack(shape: Shape, row: Row) -> Cell:
