@@ -233,6 +233,25 @@ SMALL: dict[str, tuple[str, str]] = {
     "list": ("_manifest/a.json", "[]"),
     "deep": ("_manifest/a.json", "[" * 200_000),
     "parts": ("_manifest/a.json", _group(parts=5)),
+    "parts of a table": ("_manifest/a.json", _group(parts={"ops": "ops/x.parquet"})),
+    "part": ("_manifest/a.json", _group(parts={"ops": [5]})),
+    "generation": ("_manifest/a.json", _group(generation=5)),
+    "one of two runs": (
+        "_manifest/a.json",
+        json.dumps({"version": 1, "runs": {"a": _ENTRY, "b": {**_ENTRY, "generation": 5}}}),
+    ),
+    "options of one of two runs": (
+        "_manifest/a.json",
+        json.dumps(
+            {
+                "version": 1,
+                "runs": {
+                    run_id: {**_ENTRY, "options": options, "sources": [_source()]}
+                    for run_id, options in (("a", _OPTIONS), ("b", {**_OPTIONS, "parser": "1"}))
+                },
+            }
+        ),
+    ),
     "part elsewhere": (
         "_manifest/a.json",
         _group(parts={"ops": ["ops/run_id=../x.parquet/../.."]}),
