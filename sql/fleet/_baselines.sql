@@ -13,10 +13,11 @@
 -- @column regressed BOOLEAN | The figure is worse than the baseline allows; NULL where it cannot be compared.
 -- @column confirmed BOOLEAN | Worse by more than twice of what is allowed, or regressed in the complete run before this one too.
 -- @column excess_ratio DOUBLE | The change over what is allowed.
--- @column sentence VARCHAR | The change in words.
+-- @column sentence VARCHAR | The change in words; NULL where it is no regression.
 WITH kinds AS (
     SELECT DISTINCT config, metric, basis, worse_sign, least_change
     FROM _run_metrics JOIN _fleet_runs USING (run_id)
+    WHERE value IS NOT NULL
 ),
 -- By number of complete runs before: each of them has a row, so that rows can be counted.
 spread AS (
@@ -74,7 +75,8 @@ compared AS (
         *,
         ratio(value, baseline_median) - 1 AS change_ratio,
         ratio(bound, baseline_median) AS allowed_ratio,
-        percent_digits(change_ratio, allowed_ratio) AS digits
+        -- Texts are dear, and few figures are worse.
+        CASE WHEN regressed THEN percent_digits(change_ratio, allowed_ratio) END AS digits
     FROM judged
 )
 SELECT
@@ -102,6 +104,7 @@ SELECT
     reason,
     coalesce(abs(change_ratio) / allowed_ratio, 'inf') AS excess_ratio,
     CASE
+        WHEN NOT coalesce(regressed, false) THEN NULL
         WHEN baseline_median = 0 THEN format(
             '{} {:.6g} is over {:.6g}, the most of {} earlier runs',
             metric, value, baseline_worst, baseline_values

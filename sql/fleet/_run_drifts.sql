@@ -8,12 +8,32 @@
 WITH worded AS (
     SELECT
         d.*,
-        m.worse_sign,
-        percent_digits(change_ratio, allowed_ratio) AS digits,
-        concat(
+        abs(change_ratio) / allowed_ratio AS excess_ratio,
+        -- Texts are dear, and few runs drift.
+        CASE WHEN drifted THEN percent_digits(change_ratio, allowed_ratio) END AS digits,
+        CASE WHEN drifted THEN concat(
             best_from::DATE,
             CASE WHEN best_until::DATE > best_from::DATE THEN ' to ' || best_until::DATE END
-        ) AS days
+        ) END AS days,
+        CASE
+            WHEN NOT coalesce(drifted, false) THEN NULL
+            WHEN best_median = 0 THEN format(
+                '{}: the median of the latest 5 runs, {:.6g}, is over {:.6g}, the most of the'
+                    || ' best 10 runs in a row ({})',
+                metric, latest_median, best_worst, days
+            )
+            ELSE format(
+                '{}: the median of the latest 5 runs, {:.6g}, is {} {} {:.6g}, the best median'
+                    || ' of 10 runs in a row ({}); allowed {}',
+                metric,
+                latest_median,
+                percent(change_ratio, digits),
+                CASE m.worse_sign WHEN 1 THEN 'over' ELSE 'under' END,
+                best_median,
+                days,
+                percent(allowed_ratio, digits)
+            )
+        END AS sentence
     FROM _drifts AS d
     JOIN _run_metrics AS m USING (run_id, metric)
 ),
@@ -21,30 +41,8 @@ judged AS (
     SELECT
         run_id,
         bool_or(drifted) AS drifted,
-        coalesce(
-            list(
-                CASE
-                    WHEN best_median = 0 THEN format(
-                        '{}: the median of the latest 5 runs, {:.6g}, is over {:.6g}, the most of the'
-                            || ' best 10 runs in a row ({})',
-                        metric, latest_median, best_worst, days
-                    )
-                    ELSE format(
-                        '{}: the median of the latest 5 runs, {:.6g}, is {} {} {:.6g}, the best median'
-                            || ' of 10 runs in a row ({}); allowed {}',
-                        metric,
-                        latest_median,
-                        percent(change_ratio, digits),
-                        CASE worse_sign WHEN 1 THEN 'over' ELSE 'under' END,
-                        best_median,
-                        days,
-                        percent(allowed_ratio, digits)
-                    )
-                END
-                ORDER BY abs(change_ratio) / allowed_ratio DESC NULLS FIRST, metric
-            ) FILTER (drifted),
-            []
-        ) AS drifts,
+        coalesce(list(sentence ORDER BY excess_ratio DESC NULLS FIRST, metric) FILTER (drifted), [])
+            AS drifts,
         arg_min(reason, (reason_order(reason), metric)) AS reason
     FROM worded
     GROUP BY run_id
