@@ -3,14 +3,13 @@
 A kernel is a package of this room, named in the header of the model: `-- @kernel replay`. It has
 `INPUT`, the columns of the SELECT with their types, `OUTPUT`, those of the model, and a function of
 the kernel's name that takes `Columns`, piece by piece as `read_steps` gives them, a number of
-threads and a folder for its files, and yields rows.
+threads, and yields rows.
 """
 
 from __future__ import annotations
 
 import importlib
 from itertools import chain
-from pathlib import Path
 from types import ModuleType
 
 import duckdb
@@ -61,9 +60,8 @@ def compute_by_kernel(con: duckdb.DuckDBPyConnection, model: Model, threads: int
     first = next(pieces, None)
     if first is None:
         return 0
-    ((folder,),) = con.execute("SELECT current_setting('temp_directory')").fetchall()
     kernel = getattr(_load(model), str(model.kernel))
-    rows = zip(*kernel(chain([first], pieces), threads, Path(folder)), strict=True)
+    rows = zip(*kernel(chain([first], pieces), threads), strict=True)
     # Lists, because pyarrow imports pandas to read Python's values, which takes seconds.
     lists = [list(values) for values in rows]
     columns = ", ".join(f"unnest(${n}::{column.type}[])" for n, column in enumerate(shown, 1))

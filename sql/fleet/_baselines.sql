@@ -111,8 +111,7 @@ SELECT
         )
         ELSE format(
             '{} {:.6g} is {} {} the median {:.6g} of {} earlier runs; allowed {}',
-            metric, value,
-            percent(change_ratio, digits),
+            metric, value, percent(change_ratio, digits),
             CASE worse_sign WHEN 1 THEN 'over' ELSE 'under' END,
             baseline_median, baseline_values,
             percent(allowed_ratio, digits)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import importlib
 import os
 import re
 import shutil
@@ -563,7 +564,8 @@ def test_a_stray_wal_is_removed_and_an_open_warehouse_is_refused(built: Lake) ->
 @pytest.fixture(params=[0, 1_000], ids=["in SQL", "in Python"])
 def checked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Checks keys of few rows in either way."""
-    monkeypatch.setattr("tracelake.models.compute._FEW", request.param)
+    module = importlib.import_module("tracelake.models.compute")
+    monkeypatch.setattr(module, "_FEW", request.param)
 
 
 @pytest.mark.usefixtures("checked")

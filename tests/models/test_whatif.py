@@ -237,7 +237,7 @@ def test_threads_do_not_show(tmp_path: Path) -> None:
 
 
 def test_pieces_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that are read step by step, and steps that wait in a file, give the same figures."""
+    """Rows that are read step by step give the same figures."""
     spec = replace(generated(1), steps=3, slow_rank=0, slow_factor=2.0)
     write_archive(tmp_path / "in" / "job", spec)
     layout = Layout(dp=4)
@@ -246,9 +246,8 @@ def test_pieces_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     run_ingest(tmp_path / "in", tmp_path / "lake")
     lake = Lake.open(tmp_path / "lake")
     found = []
-    for rows, nodes in ((10**6, 10**6), (1, 0), (1, 10**6), (10**6, 0)):
+    for rows in (10**6, 1):
         monkeypatch.setattr("tracelake.models.columns._PIECE_ROWS", rows)
-        monkeypatch.setattr("tracelake.models.replay.steps._IN_MEMORY", nodes)
         build(lake, full=True)
         with duckdb.connect(str(lake.warehouse), read_only=True) as con:
             names = (*ATTRIBUTED, "whatif_steps", "whatif_runs", "whatif_published")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from functools import partial
 from itertools import chain, groupby, islice, pairwise
 from operator import itemgetter
-from pathlib import Path
 
 import numpy as np
 
@@ -53,29 +51,28 @@ _REPLAYED_FROM = 0.001
 Row = tuple[str, int, str, str, int | None]
 
 
-def replay(pieces: Iterable[Columns], threads: int, folder: Path) -> Iterator[Row]:
+def replay(pieces: Iterable[Columns], threads: int) -> Iterator[Row]:
     """Yield the rows of `OUTPUT` for the rows of `INPUT`; threads replay several steps at once.
 
     Args:
         pieces: Whole steps; those of a run come one after the other.
-        folder: Of files for what a large run needs twice.
     """
     for run_id, parts in groupby(chain.from_iterable(map(_by_run, pieces)), itemgetter(0)):
-        with closing(Run(folder)) as run:
-            for _, columns in parts:
-                run.add(columns)
-            run.finish()
-            for row in _replayed(run, threads):
-                yield run_id, *row
+        run = Run()
+        for _, columns in parts:
+            run.add(columns)
+        run.finish()
+        for row in _replayed(run, threads):
+            yield run_id, *row
 
 
 def steps_of(pieces: Iterable[Columns]) -> tuple[list[Step], list[str]]:
     """Return the steps of one run, and the names of its kinds by their number."""
-    with closing(Run(None)) as run:
-        for columns in pieces:
-            run.add(columns)
-        run.finish()
-        return [*run], run.kinds
+    run = Run()
+    for columns in pieces:
+        run.add(columns)
+    run.finish()
+    return [*run], run.kinds
 
 
 def _by_run(columns: Columns) -> Iterator[tuple[str, Columns]]:

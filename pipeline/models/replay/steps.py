@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import pickle
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import IO, Any
 
 import numpy as np
 
@@ -18,9 +13,6 @@ from tracelake.models.replay.graph import Graph
 from tracelake.models.replay.ideals import Ideals
 from tracelake.models.replay.nodes import Nodes
 from tracelake.models.replay.passes import Int32s, Int64s
-
-# Nodes that stay in memory, 70 bytes each.
-_IN_MEMORY = 500_000
 
 
 @dataclass(frozen=True)
@@ -65,19 +57,16 @@ class Step:
 
 
 class Run:
-    """Collects the steps of a run: the first ones in memory, the others in a file.
+    """Collects the steps of a run: its nodes take 70 bytes each.
 
     Attributes:
         streams: Its ranks have several streams, as in the traces of the published analysis.
     """
 
-    def __init__(self, folder: Path | None) -> None:
-        """Prepare for the rows of a run; `folder` is that of the file, made if it is needed."""
+    def __init__(self) -> None:
+        """Prepare for the rows of a run."""
         self.streams = True
         self._steps: list[Step] = []
-        self._nodes = 0
-        self._folder = folder
-        self._file: IO[bytes] | None = None
         self._ideals = Ideals()
         self._kinds: dict[str, int] = {}
         self._lengths: list[tuple[Int64s, Int64s, Int32s]] = []
@@ -121,18 +110,16 @@ class Run:
                 alone = np.column_stack([groups[:, 2], np.full_like(groups[:, 2], -1)])
                 paper_graph = Graph.of([], after, alone)
             (delayed_ns,) = graph.times(nodes.length_ns[part], delays=nodes.delay_ns[part])
-            made: dict[str, Any] = {
-                "number": int(rows["step"][nodes.rows[begin]]),
-                "graph": graph,
-                "paper_graph": paper_graph,
-                "delayed_ns": delayed_ns,
-                **{name: array[part] for name, array in arrays.items()},
-            }
-            self._nodes += end - begin
-            if self._nodes <= _IN_MEMORY:
-                self._steps.append(Step(**made, ideals=self._ideals))
-            else:
-                pickle.dump(made, self._opened(), pickle.HIGHEST_PROTOCOL)
+            self._steps.append(
+                Step(
+                    number=int(rows["step"][nodes.rows[begin]]),
+                    graph=graph,
+                    paper_graph=paper_graph,
+                    delayed_ns=delayed_ns,
+                    ideals=self._ideals,
+                    **{name: array[part] for name, array in arrays.items()},
+                )
+            )
 
     def finish(self) -> None:
         """Compute the ideals: all steps of the run are there."""
@@ -142,24 +129,6 @@ class Run:
     def __iter__(self) -> Iterator[Step]:
         """Yield the steps of a finished run."""
         yield from self._steps
-        if self._file:
-            self._file.seek(0)
-            with contextlib.suppress(EOFError):
-                while True:
-                    yield Step(**pickle.load(self._file), ideals=self._ideals)
-
-    def close(self) -> None:
-        """Remove the file."""
-        if self._file:
-            self._file.close()
-
-    def _opened(self) -> IO[bytes]:
-        """Return the file."""
-        if self._file is None:
-            if self._folder:
-                self._folder.mkdir(parents=True, exist_ok=True)
-            self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - see `close`
-        return self._file
 
     def _numbered_kinds(self, kinds: Int32s, names: Sequence[str]) -> Int32s:
         """Return the numbers of kinds in the run."""
