@@ -196,7 +196,7 @@ largest_lanes: Callable[[Lanes, Lanes], Lanes] = _intrinsic("largest_lanes")
 """The larger numbers of two rows."""
 
 choose_lanes: Callable[[Lanes, Lanes, Lanes, Lanes], Lanes] = _intrinsic("choose_lanes")
-"""Where two rows are equal the numbers of a third row, else those of a fourth."""
+"""The numbers of a third row where two rows are equal, else those of a fourth."""
 
 word_at: Callable[[npt.NDArray[np.uint8], int], int] = _intrinsic("word_at")
 """Eight bytes of a uint8 array from any index on, as one number; only inside kernels."""

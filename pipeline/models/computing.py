@@ -59,7 +59,7 @@ class Computing:
         read = {name for name in tables_read if batch.parts[name]}
         kinds = {}
         empty = tables_read - read
-        self.con.execute("DROP SCHEMA IF EXISTS memory.typed CASCADE; CREATE SCHEMA memory.typed")
+        self.con.execute("DROP SCHEMA memory.typed CASCADE; CREATE SCHEMA memory.typed")
         enums = self._enums(batch, read)
         if PARTITION_KEY in enums:
             self._type_blank({PARTITION_KEY: enums[PARTITION_KEY]})

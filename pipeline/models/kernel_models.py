@@ -2,8 +2,8 @@
 
 A kernel is a package of this room, named in the header of the model: `-- @kernel replay`. It has
 `INPUT`, the columns of the SELECT with their types, `OUTPUT`, those of the model, and a function of
-the kernel's name that takes `Columns`, piece by piece as `read_steps` gives them, a number of
-threads, and yields rows.
+the kernel's name that takes `Columns`, piece by piece as `read_steps` gives them, and a
+number of threads, and yields rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import ModuleType
 import duckdb
 
 from tracelake.base.errors import ContractError
-from tracelake.models.base import create_empty, own
+from tracelake.models.base import create_empty, own, quoted
 from tracelake.models.header import Model
 
 KERNELS = ("replay",)
@@ -55,17 +55,20 @@ def compute_by_kernel(con: duckdb.DuckDBPyConnection, model: Model, threads: int
     from tracelake.models.columns import read_steps  # noqa: PLC0415 - slow to import
 
     shown = model.declared.values()
-    create_empty(con, model.name, shown)
     pieces = read_steps(con, model.sql)
     first = next(pieces, None)
     if first is None:
+        create_empty(con, model.name, shown)
         return 0
     kernel = getattr(_load(model), str(model.kernel))
     rows = zip(*kernel(chain([first], pieces), threads), strict=True)
     # Lists, because pyarrow imports pandas to read Python's values, which takes seconds.
     lists = [list(values) for values in rows]
-    columns = ", ".join(f"unnest(${n}::{column.type}[])" for n, column in enumerate(shown, 1))
-    con.execute(f"INSERT INTO {own(model.name)} SELECT {columns}", lists)
+    columns = ", ".join(
+        f"unnest(${n}::{column.type}[]) AS {quoted(column.name)}"
+        for n, column in enumerate(shown, 1)
+    )
+    con.execute(f"CREATE OR REPLACE TABLE {own(model.name)} AS SELECT {columns}", lists)
     return len(lists[0])
 
 

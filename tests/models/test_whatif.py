@@ -21,7 +21,7 @@ from tests.lakes import ingest_and_build, run_ingest
 from tests.reference.straggler_analysis import Layout, trace
 from tracelake.base.errors import ContractError
 from tracelake.lake import Lake
-from tracelake.models import build, load
+from tracelake.models import build, columns, load
 from tracelake.models.replay.graph import Graph
 from tracelake.synth.archive import write_archive
 from tracelake.synth.schedule import simulate
@@ -254,6 +254,35 @@ def test_pieces_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             found.append([con.execute(f"FROM {name} ORDER BY ALL").fetchall() for name in names])
     assert all(found[0])
     assert all(rows == found[0] for rows in found[1:])
+
+
+def test_a_replay_that_lacks_memory_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_archive(tmp_path / "in", replace(generated(1), steps=3, slow_rank=0, slow_factor=2.0))
+    run_ingest(tmp_path / "in", tmp_path / "lake")
+    lake = Lake.open(tmp_path / "lake")
+    read, pieces = columns.read_columns, list[str]()
+
+    def fails_once(con: duckdb.DuckDBPyConnection, sql: str) -> columns.Columns:
+        pieces.append(sql)
+        if len(pieces) == 2:
+            raise duckdb.OutOfMemoryException("failed to allocate")
+        return read(con, sql)
+
+    def rows() -> list[list[Any]]:
+        names = (*ATTRIBUTED, "whatif_steps", "whatif_runs")
+        with duckdb.connect(str(lake.warehouse), read_only=True) as con:
+            return [con.execute(f"FROM {name} ORDER BY ALL").fetchall() for name in names]
+
+    build(lake)
+    before = rows()
+    assert all(before)
+    monkeypatch.setattr("tracelake.models.columns._PIECE_ROWS", 1)
+    monkeypatch.setattr(columns, "read_columns", fails_once)
+    build(lake, full=True)
+    assert pieces[2:] == [*pieces[:2], pieces[-1]]
+    assert rows() == before
 
 
 def brute_force(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import chain, groupby, islice, pairwise
+from itertools import chain, groupby, pairwise
 from operator import itemgetter
 
 import numpy as np
@@ -122,10 +122,8 @@ def _replayed(run: Run, threads: int) -> Iterator[tuple[int, str, str, int | Non
     ranks = (rank for rank, added in excess.items() if added >= _REPLAYED_FROM * sums["peer"])
     named = [{key: str(key) for key in sorted(keys)} for keys in (ranks, stages - {-1})]
     attribute = partial(_attributed, subjects=(*named, dict(enumerate(run.kinds))))
-    steps = iter(run)
     with ThreadPoolExecutor(threads, thread_name_prefix="replay") as pool:
-        while several := [*islice(steps, 2 * threads)]:
-            yield from chain.from_iterable(pool.map(attribute, several))
+        yield from chain.from_iterable(pool.map(attribute, run))
 
 
 def _excess(step: Step) -> Iterator[tuple[int, int]]:
