@@ -5,6 +5,9 @@ CREATE TEMP TYPE call_reason AS ENUM (
     'simulated', 'not_timed', 'group_of_one', 'overlaps_compute', 'declared_size', 'stages_contradict', 'group_size_unknown',
     'size_unknown', 'peer_not_seen', 'step_shifted', 'clocks_not_aligned', 'below_clock_resolution', 'below_clock_uncertainty');
 
+-- Place of the severity of a finding: the worst is the first.
+CREATE TEMP MACRO severity_level(severity) AS list_position(['critical', 'warning', 'notice'], severity)::INTEGER;
+
 -- A fraction that is NULL where its denominator is zero.
 CREATE TEMP MACRO ratio(part, whole) AS part::DOUBLE / nullif(whole, 0);
 -- Whether a declared number of ranks or stages, of which some were seen, is small enough to be listed.
@@ -108,13 +111,9 @@ CREATE TEMP MACRO percent(fraction, digits) AS printf('%.*f %%', digits, 100 * a
 
 -- Chance that a fair coin shows heads at least k times in n throws, n up to 33.
 CREATE TEMP MACRO coin_chance(k, n) AS
-    list_sum(
-        list_transform(
-            range(k, n + 1),
-            lambda i: factorial(n::INTEGER)
-                / factorial(i::INTEGER) / factorial((n - i)::INTEGER)
-        )
-    ) / 2.0 ** n;
+    list_sum(list_transform(
+        range(k, n + 1), lambda i: factorial(n::INTEGER) / factorial(i::INTEGER) / factorial((n - i)::INTEGER)
+    )) / 2.0 ** n;
 
 -- Of several reasons why a run is not compared, the one that says what would help comes first.
 CREATE TEMP MACRO reason_order(reason) AS coalesce(list_position(['figure_missing', 'coarse_calls', 'no_pipeline'], reason), 0);

@@ -22,7 +22,7 @@ from tracelake.warehouse.statements import read_statements
 
 _FINDINGS = """
 FROM findings
-ORDER BY list_position(['critical', 'warning', 'notice'], severity), run_id, kind, subject
+ORDER BY level, run_id, kind, subject
 """
 _T = TypeVar("_T")
 

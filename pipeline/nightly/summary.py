@@ -32,12 +32,10 @@ WHERE run_id IN (SELECT unnest($1::VARCHAR[]))
 ORDER BY run_date DESC NULLS LAST, run_id
 """
 _INCIDENTS = """
-SELECT * EXCLUDE (open), NOT list_contains($1::VARCHAR[], incident) AS new
+SELECT * EXCLUDE (open, level), NOT list_contains($1::VARCHAR[], incident) AS new
 FROM incidents
 WHERE open
-ORDER BY
-    new DESC, list_position(['critical', 'warning', 'notice'], severity),
-    cost_gpu_hours_per_day DESC NULLS LAST, incident
+ORDER BY new DESC, level, cost_gpu_hours_per_day DESC NULLS LAST, incident
 """
 
 

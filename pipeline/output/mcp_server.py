@@ -47,13 +47,11 @@ and columns with units; query runs SQL of DuckDB. A figure that is NULL was not 
 says why. `evidence` says in which file and line one can look."""
 _FINDINGS = """
 FROM findings WHERE $run IS NULL OR run_id = $run
-ORDER BY list_position(['critical', 'warning', 'notice'], severity),
-    cost_gpu_hours DESC NULLS LAST, run_id, kind, subject
+ORDER BY level, cost_gpu_hours DESC NULLS LAST, run_id, kind, subject
 """
 _INCIDENTS = """
 FROM incidents WHERE open OR $closed
-ORDER BY open DESC, list_position(['critical', 'warning', 'notice'], severity),
-    cost_gpu_hours_per_day DESC NULLS LAST, incident
+ORDER BY open DESC, level, cost_gpu_hours_per_day DESC NULLS LAST, incident
 """
 # Tables whose longest row shows where time went, with that time.
 _TIMED = {"ops": "duration_ns", "layer_times": "total_ns"}

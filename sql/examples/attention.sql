@@ -10,6 +10,5 @@ FROM findings AS f
 LEFT JOIN runs AS r USING (run_id)
 WHERE $since IS NULL OR f.run_id IS NULL OR r.run_date >= $since
 ORDER BY
-    list_position(['critical', 'warning', 'notice'], f.severity),
-    f.cost_gpu_hours DESC NULLS LAST, r.run_date DESC NULLS LAST, f.run_id, f.kind, f.subject
+    f.level, f.cost_gpu_hours DESC NULLS LAST, r.run_date DESC NULLS LAST, f.run_id, f.kind, f.subject
 LIMIT $top

@@ -9,6 +9,5 @@ SELECT f.run_id, f.severity, f.kind, f.subject, f.since, f.cause, f.evidence, f.
 FROM findings AS f
 WHERE f.run_id IS NOT NULL AND contains(f.run_id, $run)
 ORDER BY
-    list_position(['critical', 'warning', 'notice'], f.severity),
-    f.lost_ratio DESC NULLS LAST, f.run_id, f.kind, f.subject
+    f.level, f.lost_ratio DESC NULLS LAST, f.run_id, f.kind, f.subject
 LIMIT $top

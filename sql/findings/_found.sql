@@ -8,6 +8,7 @@
 -- @column series VARCHAR | What the finding is about over several runs.
 -- @column incident VARCHAR | 8 hex digits: the series; NULL where the run has no place among others.
 -- @column kind VARCHAR | Kind of finding, as in findings.
+-- @column level INTEGER | Place of the severity: 1 critical, 2 warning, 3 notice.
 -- @column gate VARCHAR | Gate that holds it against the run; NULL where none does.
 -- @column subject VARCHAR | What the finding is about.
 -- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
@@ -31,6 +32,7 @@ WITH listed AS (
 placed AS (
     SELECT
         l.* EXCLUDE (series, since, lost_ratio),
+        severity_level(l.severity) AS level,
         CASE WHEN l.lost_ratio IS NOT NULL THEN greatest(0, least(1, l.lost_ratio)) END
             AS lost_ratio,
         l.since AS told_since,

@@ -4,6 +4,7 @@
 -- @grain run_id?, kind, subject
 -- @column kind VARCHAR | regressed, drifted, straggler, suspect, recurring, slow_stage, slow_node, slow_link, data_loading, incomplete, contradiction, unreadable, data_lost, model_failed or rejects.
 -- @column severity VARCHAR | critical, warning or notice. A notice fails no gate.
+-- @column level INTEGER | Place of the severity, to sort by: 1 critical, 2 warning, 3 notice.
 -- @column subject VARCHAR | What the finding is about: a rank, host, stage, link, operation, figure or file.
 -- @column op VARCHAR | Operation that is slow, or that explains most of a change.
 -- @column since TIMESTAMP | Date of the first run of the present series: the same subject in runs of one configuration, with fewer than 3 runs in a row without it. NULL where the run has no date.
@@ -19,6 +20,7 @@ SELECT
     f.run_id,
     f.kind,
     f.severity,
+    f.level,
     f.subject,
     f.rank,
     f.stage,

@@ -6,6 +6,7 @@
 -- @column incident VARCHAR | 8 hex digits of configuration, kind, subject and first run: the same every night.
 -- @column kind VARCHAR | The most severe kind of its findings; recurring before straggler before suspect.
 -- @column severity VARCHAR | critical, warning or notice.
+-- @column level INTEGER | Place of the severity, to sort by: 1 critical, 2 warning, 3 notice.
 -- @column subject VARCHAR | What it is about.
 -- @column since TIMESTAMP | Date of its first run.
 -- @column last_seen TIMESTAMP | Date of its latest run.
@@ -24,7 +25,6 @@ WITH known AS (
         f.*,
         p.run_date,
         p.world_size,
-        list_position(['critical', 'warning', 'notice'], f.severity) AS level,
         list_position(['recurring', 'straggler', 'suspect'], f.kind) AS grade
     FROM _found AS f
     JOIN _series_places AS p USING (run_id)
@@ -44,6 +44,7 @@ joined AS (
         any_value(family) AS family,
         arg_min(kind, (level, coalesce(grade, 0), -place)) AS kind,
         min_by(severity, level) AS severity,
+        min(level) AS level,
         CASE WHEN any_value(family) = 'slow_rank' AND min(rank) = max(rank)
                 AND max_by(host, place) IS NOT NULL
             THEN format('rank {} on {}', min(rank), any_value(series))
@@ -74,6 +75,7 @@ SELECT
     j.config,
     j.kind,
     j.severity,
+    j.level,
     j.subject,
     j.since,
     j.last_seen,

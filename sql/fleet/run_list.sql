@@ -11,16 +11,11 @@
 -- @column problems VARCHAR[] | Kinds of its findings that are more than a notice, the most severe first.
 -- @column problem VARCHAR | The worst of them: its kind and subject.
 -- @column urgency BIGINT | Place when runs are sorted by severity, then date, the latest first, then cost; from 1.
-WITH known AS (
-    SELECT *, list_position(['critical', 'warning', 'notice'], severity) AS level
-    FROM findings
-    WHERE run_id IS NOT NULL
-),
-kinds AS (
+WITH kinds AS (
     SELECT run_id, list(kind ORDER BY level, kind) AS problems
     FROM (
         SELECT run_id, kind, min(level) AS level
-        FROM known
+        FROM findings
         WHERE severity <> 'notice'
         GROUP BY run_id, kind
     )
@@ -29,13 +24,14 @@ kinds AS (
 worst AS (
     SELECT
         run_id,
+        min_by(severity, level) AS severity,
         min(level) AS level,
         max(cost_gpu_hours) AS cost,
         arg_min(
             concat(replace(kind, '_', ' '), CASE WHEN subject <> 'run' THEN ': ' || subject END),
             (level, -coalesce(lost_ratio, -1), kind = 'recurring', kind, subject)
         ) FILTER (severity <> 'notice') AS problem
-    FROM known
+    FROM findings
     GROUP BY run_id
 )
 SELECT
@@ -57,7 +53,7 @@ SELECT
     ), '') AS size,
     s.step_p50_ms,
     h.step_p50_ms_change_ratio,
-    ['critical', 'warning', 'notice'][w.level] AS severity,
+    w.severity,
     coalesce(k.problems, []) AS problems,
     w.problem,
     row_number() OVER (

@@ -7,6 +7,7 @@
 -- @column config VARCHAR | format=nccl_tests and the cluster.
 -- @column kind VARCHAR | slow_node or slow_link.
 -- @column severity VARCHAR | critical for a host, warning for a link.
+-- @column level INTEGER | Place of the severity, as in incidents.
 -- @column subject VARCHAR | The host or the link.
 -- @column since TIMESTAMP | Date of the first slow test among the latest ones; NULL where tests have no date.
 -- @column last_seen TIMESTAMP | Date of the last of them.
@@ -66,6 +67,7 @@ SELECT
     concat('format=nccl_tests cluster=', w.cluster) AS config,
     CASE w.scope WHEN 'host' THEN 'slow_node' ELSE 'slow_link' END AS kind,
     CASE w.scope WHEN 'host' THEN 'critical' ELSE 'warning' END AS severity,
+    severity_level(severity) AS level,
     CASE w.scope WHEN 'host' THEN 'host ' ELSE '' END || w.subject AS subject,
     d.since,
     d.last_seen,

@@ -288,6 +288,14 @@ def findings_of(tracelake: Command, lake: Lake, *runs: str) -> list[Row]:
     return ask(tracelake, lake, f"FROM findings WHERE list_contains({list(runs)}, run_id)")
 
 
+def test_levels_sort_by_severity(tracelake: Command, jobs: Lake) -> None:
+    places = {"critical": 1, "warning": 2, "notice": 3}
+    for relation in ("findings", "incidents"):
+        rows = ask(tracelake, jobs, f"SELECT DISTINCT severity, level FROM {relation}")
+        assert {"critical", "warning"} <= {row["severity"] for row in rows}, relation
+        assert {row["severity"]: row["level"] for row in rows}.items() <= places.items(), relation
+
+
 def test_suspects_are_no_zero(tracelake: Command, jobs: Lake) -> None:
     (summary,) = ask(tracelake, jobs, "FROM run_summary WHERE run_id = 'short'")
     assert (summary["stragglers"], summary["suspects"]) == (0, 1)

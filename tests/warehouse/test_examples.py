@@ -423,17 +423,24 @@ def test_attention_lists_the_most_severe_first(relations: duckdb.DuckDBPyConnect
     given: Given = {
         "runs": [{"run_id": "a", "run_date": "2025-01-01"}, {"run_id": "b"}],
         "findings": [
-            {"run_id": "a", "kind": "suspect", "severity": "warning", "evidence": "s"},
-            {"run_id": "a", "kind": "regressed", "severity": "notice", "evidence": "n"},
-            {"run_id": "b", "kind": "straggler", "severity": "critical", "evidence": "t"},
+            {"run_id": "a", "kind": "suspect", "severity": "warning", "level": 2, "evidence": "s"},
+            {"run_id": "a", "kind": "regressed", "severity": "notice", "level": 3, "evidence": "n"},
+            {
+                "run_id": "b",
+                "kind": "straggler",
+                "severity": "critical",
+                "level": 1,
+                "evidence": "t",
+            },
             {
                 "run_id": "a",
                 "kind": "recurring",
                 "severity": "critical",
+                "level": 1,
                 "evidence": "r",
                 "cost_gpu_hours": 2.0,
             },
-            {"kind": "unreadable", "severity": "critical", "evidence": "u"},
+            {"kind": "unreadable", "severity": "critical", "level": 1, "evidence": "u"},
         ],
     }
     found = [(row[1], row[2], row[5]) for row in answer(relations, "attention", given)]

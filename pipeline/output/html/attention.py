@@ -43,8 +43,7 @@ _FINDINGS = f"""
 """
 _OF_NO_RUN = "SELECT *, NULL AS run_date FROM findings WHERE run_id IS NULL"
 _ORDER = """
-    list_position(['critical', 'warning', 'notice'], severity),
-    cost_gpu_hours DESC NULLS LAST, lost_ratio DESC NULLS LAST,
+    level, cost_gpu_hours DESC NULLS LAST, lost_ratio DESC NULLS LAST,
     run_date DESC NULLS LAST, run_id, subject
 """
 _SKIPPED = f"""

@@ -30,7 +30,7 @@ _INCIDENTS = f"""
     WHERE i.incident IN (SELECT incident FROM findings SEMI JOIN {PAGE_RUNS} USING (run_id))
         OR (i.runs_unit = 'test' AND i.latest_run IN (SELECT run_id FROM {PAGE_RUNS}))
     ORDER BY
-        i.open DESC, i.severity = 'notice', i.cost_gpu_hours_per_day DESC NULLS LAST,
+        i.open DESC, i.level = 3, i.cost_gpu_hours_per_day DESC NULLS LAST,
         i.last_seen DESC, i.incident
 """
 _INCIDENT_RUNS = """

@@ -20,7 +20,7 @@ _INCIDENTS = """
     JOIN run_list AS l ON l.run_id = i.latest_run
     WHERE i.open
     ORDER BY
-        list_position(['critical', 'warning', 'notice'], i.severity) = 3,
+        i.level = 3,
         i.cost_gpu_hours_per_day DESC NULLS LAST, i.last_seen DESC, i.incident
 """
 _COUNTS = """

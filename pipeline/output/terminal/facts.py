@@ -54,10 +54,8 @@ _ATTENTION = """
     SELECT kind, arg_min(severity, level) AS severity, count(*) AS count,
         list(evidence ORDER BY lost_ratio DESC NULLS LAST, subject)[:3] AS seen,
         arg_min(advice, (-coalesce(lost_ratio, 0), subject)) AS advice
-    FROM (
-        SELECT *, list_position(['critical', 'warning', 'notice'], severity) AS level
-        FROM findings WHERE run_id = $1
-    )
+    FROM findings
+    WHERE run_id = $1
     GROUP BY kind
     ORDER BY min(level), max(lost_ratio) DESC NULLS LAST, kind
 """
