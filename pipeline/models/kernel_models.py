@@ -9,6 +9,7 @@ number of threads, and yields rows.
 from __future__ import annotations
 
 import importlib
+import threading
 from itertools import chain
 from types import ModuleType
 
@@ -19,6 +20,9 @@ from tracelake.models.base import create_empty, own, quoted
 from tracelake.models.header import Model
 
 KERNELS = ("replay",)
+
+# A kernel uses all threads, and its arrays are what DuckDB's limit of memory does not count.
+_one_at_a_time = threading.Lock()
 
 
 def check_kernel(con: duckdb.DuckDBPyConnection, model: Model) -> None:
@@ -61,9 +65,9 @@ def compute_by_kernel(con: duckdb.DuckDBPyConnection, model: Model, threads: int
         create_empty(con, model.name, shown)
         return 0
     kernel = getattr(_load(model), str(model.kernel))
-    rows = zip(*kernel(chain([first], pieces), threads), strict=True)
-    # Lists, because pyarrow imports pandas to read Python's values, which takes seconds.
-    lists = [list(values) for values in rows]
+    with _one_at_a_time:
+        # Lists, because pyarrow imports pandas to read Python's values, which takes seconds.
+        lists = [*map(list, zip(*kernel(chain([first], pieces), threads), strict=True))]
     columns = ", ".join(
         f"unnest(${n}::{column.type}[]) AS {quoted(column.name)}"
         for n, column in enumerate(shown, 1)
