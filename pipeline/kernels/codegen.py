@@ -5,13 +5,17 @@ This module is imported only when a kernel has to be compiled.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import numba
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
+from numba import types
+from numba.core.codegen import AOTCodeLibrary, JITCPUCodegen
+from numba.core.compiler import Flags, compile_extra
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic, models, register_model
 from numba.np.arrayobj import make_array
@@ -22,15 +26,45 @@ from tracelake.kernels.object_code import ObjectCode
 _Function = Callable[..., object]
 
 
-@functools.cache
-def dispatcher(function: _Function, *, called: bool = True) -> Any:
-    """Return numba's dispatcher of a function.
+class _Codegen(JITCPUCodegen):
+    """Makes machine code of a kernel, but none of the functions in it, which do not run alone."""
 
-    Args:
-        called: From Python, which takes a wrapper.
-    """
-    options = {"nogil": True, "_nrt": False, "no_cfunc_wrapper": True}
-    return cast(Any, njit)(**options, no_cpython_wrapper=not called)(function)
+    _library_class = AOTCodeLibrary  # type: ignore[assignment]
+
+    def _add_module(self, module: Any) -> None:
+        """Do not load code, because it does not run here."""
+
+
+_codegen = cast(Any, _Codegen)("kernels")
+_config = cast(Any, numba).config
+
+
+@contextlib.contextmanager
+def _unoptimised() -> Iterator[None]:
+    """Have numba not optimise functions: it would do so once more for each one that calls them."""
+    level = _config.OPT
+    _config.OPT = type(level)(0)
+    try:
+        yield
+    finally:
+        _config.OPT = level
+
+
+def _code(function: _Function, arguments: tuple[Any, ...], *, wrapped: bool = False) -> Any:
+    """Return the code of a function for arguments of these types; `wrapped` if Python calls it."""
+    flags, target = cast(Any, Flags)(), cast(Any, cpu_target)
+    flags.no_compile = flags.no_cfunc_wrapper = flags.release_gil = True
+    flags.no_cpython_wrapper = not wrapped
+    return cast(Any, compile_extra)(
+        target.typing_context,
+        target.target_context,
+        function,
+        arguments,
+        return_type=None,
+        flags=flags,
+        locals={},
+        library=_codegen.create_library(function.__qualname__),
+    )
 
 
 def machine_code(function: _Function, arguments: tuple[object, ...]) -> ObjectCode:
@@ -39,11 +73,12 @@ def machine_code(function: _Function, arguments: tuple[object, ...]) -> ObjectCo
     Raises:
         ValueError: The code cannot be cached: it needs Python objects, or returns an array.
     """
-    made = dispatcher(function)
     signature = tuple(map(cast(Any, numba).typeof, arguments))
-    made.compile(signature)
-    compiled = made.overloads[signature]
-    name, _, (machine, _) = compiled.library.serialize_using_object_code()
+    with global_compiler_lock:
+        with _unoptimised():
+            compiled = _code(function, signature, wrapped=True)
+        machine = compiled.library.emit_native_object()
+    name = compiled.library.name
     environments = compiled._find_referenced_environments()
     if compiled.objectmode or compiled.lifted or compiled.reload_init:
         raise ValueError(f"{name} is not only machine code")
@@ -67,6 +102,25 @@ def _refuse_objects(returned: Any) -> None:
             _refuse_objects(part)
         elif not isinstance(part, types.Number | types.Boolean | types.NoneType):
             raise ValueError(f"a kernel returns numbers, not {part}")
+
+
+def called_type(function: _Function) -> object:
+    """Return numba's type of a function that kernels call."""
+
+    def call(typing_context: Any, *arguments: Any) -> Any:
+        compiled = _code(function, arguments)
+
+        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            context.active_code_library.add_linking_library(compiled.library)
+            return context.call_internal(builder, compiled.fndesc, signature, values)
+
+        del typing_context
+        return compiled.signature, code
+
+    first, _ = inspect.signature(call).parameters.values()
+    own = inspect.signature(function).parameters.values()
+    call.__signature__ = inspect.Signature([first, *own])  # type: ignore[attr-defined]
+    return intrinsic_type(call)
 
 
 def intrinsic_type(function: _Function) -> object:

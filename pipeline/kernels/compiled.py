@@ -47,9 +47,7 @@ def inlined(function: _Function) -> _Function:
     LLVM decides whether to inline a call: forcing it gives the same speed and compiles a third
     longer.
     """
-    return cast(
-        _Function, _Inside(lambda codegen: codegen.dispatcher(function, called=False)._numba_type_)
-    )
+    return cast(_Function, _Inside(lambda codegen: codegen.called_type(function)))
 
 
 @contextlib.contextmanager
@@ -91,7 +89,7 @@ class _Kernel(_Inside):
     """A kernel: its code by the kinds of the arguments, the only properties the code relies on."""
 
     def __init__(self, function: Callable[..., object]) -> None:
-        super().__init__(lambda codegen: codegen.dispatcher(function)._numba_type_)
+        super().__init__(lambda codegen: codegen.called_type(function))
         functools.update_wrapper(self, function)
         self._function = function
         self._name = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
