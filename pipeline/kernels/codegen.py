@@ -6,6 +6,7 @@ This module is imported only when a kernel has to be compiled.
 from __future__ import annotations
 
 import contextlib
+import gc
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, cast
@@ -50,6 +51,17 @@ def _unoptimised() -> Iterator[None]:
         _config.OPT = level
 
 
+@contextlib.contextmanager
+def _rarely_collected() -> Iterator[None]:
+    """Have Python rarely look for garbage among the many objects that numba makes."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(100_000, 50, 50)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+
+
 def _code(function: _Function, arguments: tuple[Any, ...], *, wrapped: bool = False) -> Any:
     """Return the code of a function for arguments of these types; `wrapped` if Python calls it."""
     flags, target = cast(Any, Flags)(), cast(Any, cpu_target)
@@ -74,7 +86,7 @@ def machine_code(function: _Function, arguments: tuple[object, ...]) -> ObjectCo
         ValueError: The code cannot be cached: it needs Python objects, or returns an array.
     """
     signature = tuple(map(cast(Any, numba).typeof, arguments))
-    with global_compiler_lock:
+    with global_compiler_lock, _rarely_collected():
         with _unoptimised():
             compiled = _code(function, signature, wrapped=True)
         machine = compiled.library.emit_native_object()

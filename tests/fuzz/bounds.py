@@ -5,7 +5,6 @@ NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=FOLDER python -m tests.fuzz.bounds COUNT
 
 from __future__ import annotations
 
-import gc
 import sys
 from random import Random
 
@@ -16,9 +15,6 @@ from tests.fuzz import compiled
 
 def main(count: int) -> None:
     """Golden inputs, all seeds, and so many mutations of each format's."""
-    gc.set_threshold(
-        100_000, 50, 50
-    )  # numba makes so many objects that compiling takes a sixth less
     compiled.check_bounds()
 
     from tests.fuzz.invariants import examine
