@@ -40,7 +40,7 @@ from tracelake.formats.rank_trace.layout import (
     VALUE_BYTES,
     Longs,
     Rows,
-    State,
+    Words,
 )
 from tracelake.kernels.compiled import inlined
 from tracelake.kernels.numbers import NULL, Bytes, copy_bytes, decimal_ns, whole_number
@@ -209,13 +209,13 @@ def _read_text(
     hint: int,
     remembered: Longs,
     record: Longs,
-    state: State,
+    keys: Tokens,
+    texts: Tokens,
 ) -> tuple[int, int, int]:
     """Read a token into the record; return the same as `_text_end`."""
-    keys, text = state.keys, state.text
-    if role == DTYPE and match(text, TORCH_TEXT, buf, p, end) > 0:
+    if role == DTYPE and match(texts, TORCH_TEXT, buf, p, end) > 0:
         p += 6
-    q = match(text, remembered[role], buf, p, end)
+    q = match(texts, remembered[role], buf, p, end)
     if q >= 0:
         key, value = _next(buf, q, end, stop, hint, keys)
         if key != _NO_KEY:
@@ -223,7 +223,7 @@ def _read_text(
             return q, key, value
     q, key, value = _text_end(buf, p, end, stop, escape, hint, keys)
     if q > p:
-        record[role] = intern(text, buf, p, q)
+        record[role] = intern(texts, buf, p, q)
     return q, key, value
 
 
@@ -237,16 +237,16 @@ def read_fields(
     kind: int,
     record: Longs,
     rows: Rows,
-    state: State,
+    words: Words,
 ) -> tuple[int, int]:
     """Read fields from p to the byte `stop` (256: none), the end, or a list after its bracket.
 
     Returns:
         (problem, index where the fields end); LIST in the record says that a list follows.
     """
-    keys = state.keys
+    keys, texts, memory = words
     clear(record)
-    hints, remembered = state.memory.keys[kind], state.memory.tokens[kind]
+    hints, remembered = memory.keys[kind], memory.tokens[kind]
     first = rows.size[ATTRIBUTES]
     key, p = _key(buf, p, end, hints[0], keys)
     n = 0
@@ -269,7 +269,7 @@ def read_fields(
                 record[NUMBER_AT + 2 * role], record[NUMBER_AT + 2 * role + 1] = p, q
         elif PHASE <= role <= TENSOR:
             q, key, value = _read_text(
-                buf, p, end, stop, escape, role, hint, remembered, record, state
+                buf, p, end, stop, escape, role, hint, remembered, record, keys, texts
             )
             if q < 0:
                 return ESCAPED, p
@@ -285,6 +285,6 @@ def read_fields(
                 record[BATCH] = number if behind == q else NULL
                 record[NUMBER_AT], record[NUMBER_AT + 1] = p, q
             elif role == SEMANTICS:
-                record[SEMANTICS] = match(state.text, PLACEHOLDER_TEXT, buf, p, q) == q
+                record[SEMANTICS] = match(texts, PLACEHOLDER_TEXT, buf, p, q) == q
         p = value if key >= 0 else q
     return (BAD_FIELD if key == _NO_KEY else 0), p

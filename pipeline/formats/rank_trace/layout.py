@@ -155,6 +155,14 @@ class Memory(NamedTuple):
     tokens: Longs
 
 
+class Words(NamedTuple):
+    """Keys and texts of fields, and the last ones of each."""
+
+    keys: Tokens
+    texts: Tokens
+    memory: Memory
+
+
 def new_memory() -> Memory:
     """Return an empty memory."""
     kinds = len(_KINDS)
@@ -207,12 +215,10 @@ class State(NamedTuple):
         parts: Sub-operations that come again.
     """
 
-    memory: Memory
+    words: Words
+    names: Tokens
     lines: Lines
     whole: Repeats
     parts: Repeats
     ops: Rows
     comms: Rows
-    names: Tokens
-    keys: Tokens
-    text: Tokens

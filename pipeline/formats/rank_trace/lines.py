@@ -51,8 +51,8 @@ def room_for(
         and fits(state.ops, 1, length)
         and fits(state.comms, length // MIN_SUB_OPERATION + 2, length)
         and has_room(state.names, length)
-        and has_room(state.keys, length)
-        and has_room(state.text, length)
+        and has_room(state.words.keys, length)
+        and has_room(state.words.texts, length)
     )
 
 

@@ -37,6 +37,7 @@ from tracelake.formats.rank_trace.layout import (
     Longs,
     Rows,
     State,
+    Words,
     new_memory,
 )
 from tracelake.formats.rank_trace.lines import read_lines
@@ -132,9 +133,14 @@ class Reader:
         return ranks(self._book)
 
     def _state(self) -> State:
-        tables = (self._names.tokens, self._keys.tokens, self._texts.tokens)
         return State(
-            self._memory, self._lines, self._whole, self._parts, self._ops, self._comms, *tables
+            Words(self._keys.tokens, self._texts.tokens, self._memory),
+            self._names.tokens,
+            self._lines,
+            self._whole,
+            self._parts,
+            self._ops,
+            self._comms,
         )
 
     def _make_room(self, length: int) -> Lines:

@@ -86,14 +86,14 @@ def _read_sub_operation(
 
     Its values are in the record of `parts`; its dimensions and attributes are added.
     """
-    record, comms = state.parts.record, state.comms
+    record, comms, words = state.parts.record, state.comms, state.words
     size = comms.size
     dimensions, attributes, value_bytes = size[DIMENSIONS], size[ATTRIBUTES], size[VALUE_BYTES]
     quote = int(np.int64(buf[p]))
     if quote not in (39, 34):
         return BAD_SUB_OPERATION, p
     kind = SINGLE_QUOTED if quote == 39 else DOUBLE_QUOTED
-    problem, q = read_fields(buf, p + 1, end, quote, _BACKSLASH, kind, record, comms, state)
+    problem, q = read_fields(buf, p + 1, end, quote, _BACKSLASH, kind, record, comms, words)
     if problem != 0 or q >= end:
         closing, escaped = closing_quote(buf, p + 1, end)
         if closing >= end:
@@ -106,7 +106,7 @@ def _read_sub_operation(
             size[DIMENSIONS], size[ATTRIBUTES] = dimensions, attributes
             size[VALUE_BYTES] = value_bytes
             problem, _ = read_fields(
-                text, _ZERO, length, _NO_BYTE, _NO_BYTE, _UNESCAPED, record, comms, state
+                text, _ZERO, length, _NO_BYTE, _NO_BYTE, _UNESCAPED, record, comms, words
             )
             forget_numbers(record)  # they refer to another text
             q = closing
@@ -161,12 +161,12 @@ def _read_operation(
     if plan:
         return PLAN, -1
     op = intern(state.names, buf, p, q)
-    ops, record = state.ops, state.whole.record
+    ops, comms, record, words = state.ops, state.comms, state.whole.record, state.words
     clear(record)
     at = end
     if q + 1 < end:
         kind = BUCKET if op == DDP_GRAD_COMM else OPERATION
-        problem, at = read_fields(buf, q + 1, end, _NO_BYTE, _NO_BYTE, kind, record, ops, state)
+        problem, at = read_fields(buf, q + 1, end, _NO_BYTE, _NO_BYTE, kind, record, ops, words)
         if problem != 0:
             return problem, -1
     has_list = record[LIST] == 1
@@ -175,7 +175,9 @@ def _read_operation(
         empty = not has_list or (at + 1 == end and buf[at] == 93)
         return (UNTRACED if untraced and empty else MISSING_TIMESTAMP), -1
     add_op(record, place, op, ops)
-    own = add_own_comm(buf, p, q, op, state) if is_communication(buf, p, op) else NO_ROW
+    own = NO_ROW
+    if is_communication(buf, p, op):
+        own = add_own_comm(buf, p, q, op, record, ops, comms, words.texts)
     keep(p, at, ops.size[ROWS] - 1, own, has_list, state.whole)
     return 0, at if has_list else -1
 
@@ -189,9 +191,10 @@ def _repeat_operation(buf: Bytes, p: int, end: int, place: Longs, state: State) 
     pattern = state.whole.patterns[slot]
     if (at == end) == (pattern[HAS_LIST] == 1):
         return -1
-    repeat_op(buf, pattern[MADE_ROW], state.whole.record, place, state.ops)
+    record, ops = state.whole.record, state.ops
+    repeat_op(buf, pattern[MADE_ROW], record, place, ops)
     if pattern[MADE_COMM] != NO_ROW:
-        repeat_own_comm(buf, pattern[MADE_COMM], state)
+        repeat_own_comm(buf, pattern[MADE_COMM], record, ops, state.comms)
     return at
 
 

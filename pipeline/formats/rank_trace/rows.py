@@ -52,12 +52,11 @@ from tracelake.formats.rank_trace.layout import (
     VALUE_BYTES,
     Longs,
     Rows,
-    State,
 )
 from tracelake.formats.rank_trace.repeats import repeat_details
 from tracelake.kernels.compiled import inlined
 from tracelake.kernels.numbers import NULL, Bytes
-from tracelake.kernels.tokens import intern
+from tracelake.kernels.tokens import Tokens, intern
 
 
 @inlined
@@ -159,9 +158,10 @@ def repeat_comm(buf: Bytes, row: int, record: Longs, sub_seq: int, op_row: int, 
 
 
 @inlined
-def add_own_comm(buf: Bytes, p: int, q: int, op: int, state: State) -> int:
+def add_own_comm(
+    buf: Bytes, p: int, q: int, op: int, record: Longs, ops: Rows, comms: Rows, texts: Tokens
+) -> int:
     """Add the row of an operation that is itself a communication; its name is `buf[p:q]`."""
-    record, ops, comms = state.whole.record, state.ops, state.comms
     n = ops.size[ROWS] - 1
     first = ops.wide[SHAPE_END, n - 1] if n > 0 else 0
     for i in range(first, ops.size[DIMENSIONS]):
@@ -169,16 +169,16 @@ def add_own_comm(buf: Bytes, p: int, q: int, op: int, state: State) -> int:
         comms.size[DIMENSIONS] += 1
     if op == DDP_GRAD_COMM:
         return _without_times(add_comm(record, record[FUNC], NULL, n, comms), comms)
-    return add_comm(record, intern(state.text, buf, p, q), NULL, n, comms)
+    return add_comm(record, intern(texts, buf, p, q), NULL, n, comms)
 
 
 @inlined
-def repeat_own_comm(buf: Bytes, row: int, state: State) -> None:
+def repeat_own_comm(buf: Bytes, row: int, record: Longs, ops: Rows, comms: Rows) -> None:
     """Add the row of the operation that was added last and is itself a communication."""
-    n = state.ops.size[ROWS] - 1
-    added = repeat_comm(buf, row, state.whole.record, NULL, n, state.comms)
-    if state.ops.ids[OP, n] == DDP_GRAD_COMM:
-        _without_times(added, state.comms)
+    n = ops.size[ROWS] - 1
+    added = repeat_comm(buf, row, record, NULL, n, comms)
+    if ops.ids[OP, n] == DDP_GRAD_COMM:
+        _without_times(added, comms)
 
 
 @inlined
