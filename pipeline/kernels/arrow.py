@@ -120,6 +120,8 @@ def numbers(
     else:
         out = np.empty(at.size, kind.to_pandas_dtype())
         missing = _gather(values, at, out)
+    if missing == out.size:
+        return nothing(kind, missing)
     given = bitmap((values if at is None else values[at]) != NULL) if missing else None
     return stored(out, kind, given)
 

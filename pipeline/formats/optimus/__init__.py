@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tracelake.formats import (
@@ -26,14 +25,22 @@ from tracelake.formats import (
     RunFacts,
     one_run_per_file,
 )
-from tracelake.formats.ledger import NOT_UTF8, UNFINISHED, UNFINISHED_LINE, Ledger, escape
-from tracelake.formats.optimus import lines as log_lines
-from tracelake.formats.optimus import steps as log_steps
-from tracelake.formats.optimus.columns import Layers, layer_rows, step_rows
+from tracelake.formats.ledger import (
+    NOT_UTF8,
+    TEXT_LIMIT,
+    UNFINISHED,
+    UNFINISHED_LINE,
+    Ledger,
+    escape,
+)
+from tracelake.formats.optimus import scan
 from tracelake.formats.optimus.lists import Owners
-from tracelake.formats.optimus.records import names
+from tracelake.formats.optimus.rows import Layers, Steps, layer_rows
 from tracelake.formats.optimus.statements import Statements
 from tracelake.formats.starts import stamp_of
+from tracelake.kernels.arrow import is_utf8
+from tracelake.kernels.numbers import Longs
+from tracelake.kernels.tokens import TokenTable
 from tracelake.schema.topology import resolve
 
 # Limits of rows that are held until it is known what their ranks print elsewhere: pieces, and
@@ -111,17 +118,16 @@ class _Parser:
     def __init__(self, run: Run, ledger: Ledger) -> None:
         self._run = run
         self._ledger = ledger
-        self._buffers = log_lines.buffers(0, 0)
-        self._names = names()
-        self._layers = Layers()
-        self._embed = -1  # code of the layer before layer 0
+        self._found = scan.space(0, 0)
+        self._held = bytearray()  # of the file, from the line of the first piece on
+        self._names = TokenTable((b"embed",))
+        self._names.reserve(scan.NAMES * scan.NAME_BYTES)
+        self._layers = Layers({scan.EMBED: "embed"})
         self._statements = Statements()
         self._owners = Owners()
+        self._steps = Steps()
         self._closed = False  # a window has been resolved
-        self._recent = log_steps.recent()
         self._ranks: set[int] = set()
-        self._held = np.empty(0, np.uint8)  # position in the file of the first held piece
-        self._held_size = 0
         self._ready: dict[str, list[pa.RecordBatch]] = {}
 
     def feed(self, chunk: Chunk) -> None:
@@ -130,15 +136,17 @@ class _Parser:
 
     def _feed(self, block: Block) -> None:
         count = self._ledger.source(block.source_id)
-        spare = 0 if block.last else WINDOW_PIECES
-        found = self._buffers = log_lines.room(self._buffers, block.data.size, spare)
-        log_lines.scan(block.data, block.line, block.offset, found, self._names)
+        found = self._found = scan.with_space(self._found, block.data.size)
+        scan.scan(block.data, block.line, block.offset, found, self._names.tokens)
+        pieces, records, others = found.counts.tolist()
         for kind, lines in zip(_KINDS, found.kinds.tolist(), strict=True):
             count.pass_over(kind, lines)
         self._name_layers(block)
-        self._read_others(block, found.others[: found.counts[log_lines.OTHERS]])
-        self._take_records(block, found.records[: found.counts[log_lines.RECORDS]])
-        self._resolve(block)
+        self._read_others(block, found.others[:, :others])
+        if records:
+            read = found.records[:, :records].copy(), found.floats[:, :records].copy()
+            self._emit("train_steps", self._steps.rows(block.source_id, block.data, *read), block)
+        self._resolve(block, found.pieces[:, :pieces])
         # One order of kinds, independent of the blocks.
         counts = [(kind, count.irrelevant.pop(kind)) for kind in _KINDS if kind in count.irrelevant]
         count.irrelevant.update(counts)
@@ -163,111 +171,101 @@ class _Parser:
         )
 
     def _name_layers(self, block: Block) -> None:
-        for code, start, end in self._names.new[: self._names.counts[0]].tolist():
-            raw = block.data[start:end].tobytes()
-            try:
-                self._layers[code] = raw.decode()
-            except UnicodeDecodeError:
-                self._layers[code] = escape(raw)
+        for token in range(len(self._layers), len(self._names)):
+            raw = self._names.raw(token)
+            self._layers[scan.NAMED + token] = raw.decode() if is_utf8(raw) else escape(raw)
+            if not is_utf8(raw):
                 self._ledger.fault(block.source_id, NOT_UTF8, raw=raw)
-            if raw == b"embed":
-                self._embed = code
 
-    def _read_others(self, block: Block, others: npt.NDArray[np.void]) -> None:
+    def _read_others(self, block: Block, others: Longs) -> None:
         count = self._ledger.source(block.source_id)
-        for line, start, end, kind in others.tolist():
+        for line, start, end, kind in others.T.tolist():
             text = block.data[start:end].tobytes()
             stated = self._statements.read(line, text)
-            if kind == log_lines.RECORDED:
+            if kind == scan.RECORDED:
                 continue
             if stated:
                 count.context_lines += 1
                 continue
             count.pass_over(_KINDS[kind])
-            if kind == log_lines.UNFINISHED:
+            if kind == scan.UNFINISHED:
                 self._ledger.fault(block.source_id, UNFINISHED, line=line, raw=text)
         if self._statements.stages is not None:
-            self._owners.slots.stage_ranks(*self._statements.stages)
+            self._owners.stage_ranks(*self._statements.stages)
 
-    def _take_records(self, block: Block, records: npt.NDArray[np.void]) -> None:
-        if not records.size:
-            return
-        log_steps.exact_floats(block.data, records)
-        copies = np.empty(records.size, np.int32)
-        log_steps.number_copies(records, self._recent, copies)
-        self._emit("train_steps", step_rows(block.source_id, records, copies), block)
-
-    def _resolve(self, block: Block) -> None:
+    def _resolve(self, block: Block, pieces: Longs) -> None:
         """Assign complete windows to their blocks; at the end of the source, assign all rows."""
-        count = self._buffers.counts[log_lines.PIECES]
-        pieces, details = self._buffers.pieces[:count], self._buffers.details[:count]
         end = block.offset + block.data.size
-        done = 0
-        while done < pieces.size:
-            size = log_steps.window_size(
-                pieces[done:],
-                details[done:],
-                end,
-                (WINDOW_PIECES, WINDOW_BYTES),
-                last=block.last,
-            )
-            if size == 0:
-                break
-            whole = block.last and not self._closed and size == pieces.size
-            window = slice(done, done + size)
-            self._close(block, pieces[window], details[window], whole=whole)
+        count = pieces.shape[1]
+        while size := _window_size(pieces, end, last=block.last):
+            whole = block.last and not self._closed and size == count
+            self._close(block, pieces[:, :size], whole=whole)
             self._closed = True
-            done += size
-        self._hold(block, int(details["start"][done]) if done < pieces.size else end)
-        log_lines.keep_from(self._buffers, done)
+            pieces = pieces[:, size:]
+        start = int(pieces[scan.START, 0]) if pieces.size else end
+        scan.hold(self._found, count - pieces.shape[1])
+        del self._held[: len(self._held) - max(0, block.offset - start)]
+        self._held.extend(block.data[max(0, start - block.offset) :].data)
 
-    def _hold(self, block: Block, start: int) -> None:
-        """Copy the bytes from a place in the file on: the block is gone at the next call."""
-        old, new = max(0, block.offset - start), block.data[max(0, start - block.offset) :]
-        size = old + new.size
-        last = self._held[self._held_size - old : self._held_size]
-        if size > self._held.size:
-            self._held = np.empty(2 * size, np.uint8)
-        self._held[:old] = last
-        self._held[old:size] = new
-        self._held_size = size
-
-    def _close(
-        self,
-        block: Block,
-        window: npt.NDArray[np.void],
-        details: npt.NDArray[np.void],
-        *,
-        whole: bool,
-    ) -> None:
+    def _close(self, block: Block, window: Longs, *, whole: bool) -> None:
         """Emit the rows of a window and count its lines."""
-        owners = self._owners.resolve(window, self._embed, whole=whole)
-        rows, ranks = layer_rows(block.source_id, window, details, owners, self._layers)
-        self._ranks |= ranks
+        self._owners.resolve(window, whole=whole)
+        rows = layer_rows(block.source_id, window, self._layers)
+        self._ranks.update(rows["rank"].unique().to_pylist())
         self._emit("layer_times", rows, block)
-        rejects = np.empty(window.size, np.int64)
-        with_rows, context, rejected = log_steps.tally_lines(window, owners, rejects)
+        bad = window[scan.FATE] >= 0
+        rejected, first = np.unique(window[scan.LINE, bad], return_index=True)
+        good = window[scan.LINE, ~bad & (window[scan.KIND] != scan.HEADER)]
+        with_rows = _distinct(good) - int(np.isin(rejected, good).sum())
         count = self._ledger.source(block.source_id)
         count.row_lines += with_rows
-        count.context_lines += context
-        for i in rejects[:rejected].tolist():
-            start, line_number = int(details["start"][i]), int(window["line"][i])
-            raw = self._text(block, start, start + int(details["size"][i]))
-            reason = _REASONS[window["reason"][i]]
-            self._ledger.reject(block.source_id, line_number, start, reason, raw)
+        count.context_lines += _distinct(window[scan.LINE]) - rejected.size - with_rows
+        for piece in np.flatnonzero(bad)[first].tolist():
+            line, start, fate = window[[scan.LINE, scan.START, scan.FATE], piece].tolist()
+            text = self._text(block, start)
+            self._ledger.reject(block.source_id, line, start, _REASONS[fate], text)
 
-    def _text(self, block: Block, start: int, end: int) -> bytes:
-        """Return a line of this block or of the held bytes before it, without its end."""
-        if start >= block.offset:
-            raw = block.data[start - block.offset : end - block.offset].tobytes()
+    def _text(self, block: Block, start: int) -> bytes:
+        """Return a line of this block or of the held bytes before it, as far as it is stored."""
+        at = start - block.offset
+        if at < 0:
+            at += len(self._held)
+            raw = bytes(self._held[at : at + TEXT_LIMIT + 1])
         else:
-            at = block.offset - self._held_size
-            raw = self._held[start - at : end - at].tobytes()
-        return raw.removesuffix(b"\r")
+            raw = block.data[at : at + TEXT_LIMIT + 1].tobytes()
+        return raw.partition(b"\n")[0].removesuffix(b"\r")
 
     def _emit(self, table: str, rows: pa.RecordBatch, block: Block) -> None:
         self._ready.setdefault(table, []).append(rows)
         self._ledger.source(block.source_id).rows += rows.num_rows
+
+
+def _distinct(lines: Longs) -> int:
+    """Return how many different lines there are, in ascending order."""
+    return int(np.count_nonzero(np.diff(lines, prepend=0)))
+
+
+def _window_size(pieces: Longs, end: int, *, last: bool) -> int:
+    """Return pieces of the next complete window; 0 while the file may still add to it.
+
+    The content of a window depends on the file alone, not on its blocks. It ends before a header,
+    but not between one and the next without rows, else before a line.
+
+    Args:
+        end: Bytes of the file so far.
+    """
+    if not pieces.size:
+        return 0
+    starts = pieces[scan.START, :WINDOW_PIECES]
+    limit = int(np.searchsorted(starts, starts[0] + WINDOW_BYTES, "right"))
+    if limit == pieces.shape[1] and end - starts[0] <= WINDOW_BYTES:
+        return limit if last else 0
+    header = pieces[scan.KIND] == scan.HEADER
+    lines = 1 + np.flatnonzero(np.diff(pieces[scan.LINE]))
+    inside = lines[lines < limit]
+    blocks = inside[header[inside] & ~header[inside - 1]]
+    ends = blocks if blocks.size else inside if inside.size else [*lines[:1], pieces.shape[1]][:1]
+    return int(ends[-1])
 
 
 FORMAT = Format(

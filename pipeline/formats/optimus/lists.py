@@ -1,275 +1,293 @@
-"""Find the owners of the layer rows of a pipeline-training log, window by window.
+"""Learn the rows that each rank of a pipeline-training log prints in every step.
 
-A stage prints the same rows in every step. The list of each rank is learned from blocks that no
-other rank wrote into, anywhere in the window, and stored for later windows.
+A slot is a rank on a stage that prints blocks. Its list is learned from blocks that no other rank
+wrote into, anywhere in the window, and stored for later windows.
 """
-
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
-from tracelake.formats.optimus.blocks import (
+from tracelake.formats.optimus import owners
+from tracelake.formats.optimus.owners import AMBIGUOUS, CONTESTED, FOREIGN, UNKNOWN, Work, assign
+from tracelake.formats.optimus.scan import (
+    BAD,
     BLOCK,
     BY_PLACE,
-    CONTESTED,
-    MISSING,
-    OWNER,
-    REJECTED,
-    UNKNOWN,
-    Lists,
-    State,
-    no_blocks,
-    shared,
-    with_slots,
+    CALLS,
+    CODE,
+    FATE,
+    HEADER,
+    KIND,
+    LAYER,
+    LINE,
+    NAMED,
+    RANK,
+    RECORD,
+    SLOT,
+    STAGE,
+    STEP,
 )
-from tracelake.formats.optimus.lines import HEADER, LAYER, RECORD
-from tracelake.formats.optimus.owners import AMBIGUOUS, assign
-from tracelake.formats.optimus.records import NAME_BASE
-from tracelake.formats.optimus.slots import Slots, distinct
-from tracelake.kernels.compiled import kernel
+from tracelake.kernels.compiled import inlined, kernel
+from tracelake.kernels.numbers import Longs
 
-Rows = npt.NDArray[np.int64]  # (n, 2): code of the layer, number of calls
-
+_SLOT_LIMIT = 1 << 14
 _CANDIDATES = 8  # number of lists stored per slot
 _MANY_VOTES, _RARE = 8, 2
 _TRIAL_PIECES = 1 << 20  # maximum number of combinations of lists to try on a window
-_LOST_ROW, _REJECTED_ROW = 1, 2  # cost of a list that does not explain a window
+_UNSEEN_ROW, _REJECTED_ROW = 1, 2  # cost of a list that does not explain a window
 _ENOUGH_STEPS = 32  # more than the profiler prints by default
 
+_STAGE_BITS = 32  # the key of a slot is its rank, then its stage
+_SEED = 0xCBF29CE484222325  # of a hash
 
-@kernel
-def _mix(mark, value):
+# Columns of blocks that no other rank wrote into: alike ones of a slot in a row are one.
+_HEADER, _SIZE, _MARK, _BLOCKS = range(4)
+
+
+@inlined
+def _mix(mark: np.uint64, value: int) -> np.uint64:
     """Return one step of a hash in which every bit of the value reaches every bit of the mark."""
     mark = (mark ^ np.uint64(value)) * np.uint64(0x9E3779B97F4A7C15)
     return mark ^ (mark >> np.uint64(32))
 
 
 @kernel
-def _plain_blocks(pieces, slots, found):
+def _plain_blocks(pieces: Longs, latest: Longs, found: Longs) -> int:
     """Find the blocks that no other rank seems to have written into; return their number.
 
     Header and rows are alone on their lines, all are valid, and no header without rows precedes
     it.
 
     Args:
-        found: (3, n) out: index of the header, number of rows after it, and a hash of them.
+        latest: The latest one found of each slot, -1 before.
+        found: Out: index of the header, number of rows, a hash of them, and number of blocks.
     """
     before = LAYER
-    n = k = 0
-    for i in range(pieces.size):
-        if pieces[i].kind != HEADER:
-            before = before if pieces[i].kind == RECORD else pieces[i].kind
-            continue
-        good = before != HEADER and not shared(pieces, i)
-        before = HEADER
-        mark = _mix(np.uint64(0xCBF29CE484222325), slots[i])
-        k = i + 1
-        count = 0
-        while good and k < pieces.size and pieces[k].kind in (LAYER, RECORD):
-            if pieces[k].kind == LAYER:
-                good = not shared(pieces, k)
-                count += 1
-                mark = _mix(_mix(mark, pieces[k].code), pieces[k].count)
-            k += 1
-        if good and count and (k == pieces.size or pieces[k].kind == HEADER):
-            found[0, n], found[1, n], found[2, n] = i, count, np.int64(mark)
-            n += 1
-    return n
-
-
-@kernel
-def _rejected(pieces, owners):
-    n = 0
-    for i in range(pieces.size):
-        n += pieces[i].kind == LAYER and owners[i].how == REJECTED
+    n, header, rows, good = 0, 0, 0, False
+    mark = np.uint64(_SEED)
+    for i in range(pieces.shape[1] + 1):
+        kind = pieces[KIND, i] if i < pieces.shape[1] else HEADER
+        if kind == HEADER:
+            if good and rows:
+                slot = pieces[SLOT, header]
+                if latest[slot] >= 0 and found[latest[slot], _MARK] == np.int64(mark):
+                    found[latest[slot], _BLOCKS] += 1
+                else:
+                    found[n, _HEADER], found[n, _SIZE] = header, rows
+                    found[n, _MARK], found[n, _BLOCKS] = np.int64(mark), 1
+                    latest[slot] = n
+                    n += 1
+            good = before != HEADER
+            header, rows, mark = i, 0, np.uint64(_SEED)
+        if kind != RECORD and i < pieces.shape[1]:
+            good &= kind != BAD and pieces[FATE, i] == BLOCK
+            before = kind
+            if kind == LAYER:
+                rows += 1
+                mark = _mix(_mix(mark, pieces[CODE, i]), pieces[CALLS, i])
     return n
 
 
 class Owners:
-    """Finds the rank of every layer row of one log, given in windows of whole lines.
-
-    Attributes:
-        slots: Ranks on stages that have printed a header.
-    """
+    """Finds the rank of every layer row of one log, given in windows of whole lines."""
 
     def __init__(self) -> None:
-        self._state = no_blocks()
-        self.slots = Slots()
-        self._votes: list[dict[int, tuple[int, Rows]]] = []
-        self._chosen: dict[int, Rows] = {}
+        self._stages: tuple[int, Mapping[int, tuple[int, ...]]] | None = None
+        self._slots: dict[int, int] = {}
+        self._votes: list[dict[int, tuple[int, Longs]]] = []
+        self._chosen: dict[int, Longs] = {}
+        self._state = np.empty((0, owners.LAST_STEP + 1), np.int64)
+        self._opened = np.zeros((owners.OPEN_LIMIT, owners.WAITING + 1), np.int64)
+        self._book = np.zeros(owners.BOOK, np.int64)
+        self._book[owners.TRUST] = True
         self._doubted = False
 
     @property
     def blocks(self) -> bool:
         """Tell whether there was any header."""
-        return bool(self.slots.pairs)
+        return bool(self._slots)
 
     @property
     def complete(self) -> bool:
         """Tell whether every slot printed all its rows in every step, and all the same steps."""
-        seen = self._state.history
-        return bool(
-            not self._doubted
-            and (seen["opened"] == seen["completed"]).all()
-            and not seen["gaps"].any()
-            and np.unique(seen[["first", "last"]]).size <= 1
+        steps = self._state[:, owners.FIRST_STEP :]
+        return (
+            bool((steps == steps[:1]).all()) and not self._doubted and not self._book[owners.FLAWS]
         )
 
-    def resolve(
-        self, pieces: npt.NDArray[np.void], embed: int, *, whole: bool = False
-    ) -> npt.NDArray[np.void]:
-        """Return the owner of every piece that is a layer row; `how` is REJECTED for the others.
+    def stage_ranks(self, line: int, ranks: Mapping[int, tuple[int, ...]]) -> None:
+        """Set the ranks of each stage, as printed on that line; the first line counts."""
+        self._stages = self._stages or (line, ranks)
+
+    def resolve(self, pieces: Longs, *, whole: bool = False) -> None:
+        """Write the owner of every layer row of a window into it, and the fate of each piece.
 
         Args:
-            pieces: Next window. Kind and reason of rejected pieces are written into it.
-            embed: Code of the layer before layer 0.
+            pieces: Next window.
             whole: The window is the whole log.
         """
-        slots = self.slots.number(pieces)
-        self._votes.extend({} for _ in range(len(self._votes), len(self.slots.pairs)))
-        self._learn(pieces, slots)
-        chosen = self._choose(pieces, slots, embed)
-        out, self._state, _ = self._assign(pieces, slots, embed, chosen)
+        self._number(pieces)
+        self._learn(pieces)
+        made = self._assigned(pieces, self._choose(pieces))
+        self._state, self._opened, self._book = made.slots, made.opened, made.book
         if whole:
-            self._doubted = _doubt(pieces, out)
-        return out
+            self._doubted = _doubt(pieces)
 
-    def _learn(self, pieces: npt.NDArray[np.void], slots: npt.NDArray[np.int64]) -> None:
+    def _number(self, pieces: Longs) -> None:
+        """Write the slot of every header; reject ranks of other stages."""
+        headers = np.flatnonzero(pieces[KIND] == HEADER)
+        keys = (pieces[RANK, headers] << _STAGE_BITS) | pieces[STAGE, headers]
+        found = np.unique(keys)
+        where = np.searchsorted(found, keys)
+        foreign = np.zeros(headers.size, np.bool_)
+        if self._stages is not None:
+            line, ranks = self._stages
+            pairs = [divmod(key, 1 << _STAGE_BITS) for key in found.tolist()]
+            strange = [rank not in ranks.get(stage, ()) for rank, stage in pairs]
+            foreign = np.array(strange, np.bool_)[where] & (pieces[LINE, headers] > line)
+        for key in np.unique(keys[~foreign]).tolist():
+            if len(self._slots) < _SLOT_LIMIT and key not in self._slots:
+                self._slots[key] = len(self._slots)
+                self._votes.append({})
+        slots = np.array([self._slots.get(key, -1) for key in found.tolist()], np.int64)[where]
+        foreign |= slots < 0
+        pieces[SLOT, headers] = slots
+        pieces[KIND, headers[foreign]] = BAD
+        pieces[FATE, headers[foreign]] = FOREIGN
+
+    def _learn(self, pieces: Longs) -> None:
         """Count the lists of plain blocks; store the most frequent ones of each slot."""
-        found = np.empty((3, pieces.size), np.int64)
-        count = _plain_blocks(pieces, slots, found)
-        headers, rows, marks = found[:, :count]
-        unique, where = distinct(marks)
-        first = np.empty(unique.size, np.int64)
-        first[where[::-1]] = np.arange(count)[::-1]
+        found = np.empty((np.count_nonzero(pieces[KIND] == HEADER), _BLOCKS + 1), np.int64)
+        count = _plain_blocks(pieces, np.full(len(self._votes), -1), found)
         touched = set()
-        for mark, k, blocks in zip(
-            unique.tolist(), first.tolist(), np.bincount(where).tolist(), strict=True
-        ):
-            votes = self._votes[slots[headers[k]]]
-            touched.add(int(slots[headers[k]]))
-            if mark in votes:
-                votes[mark] = (votes[mark][0] + blocks, votes[mark][1])
-                continue
-            votes[mark] = (blocks, _layer_rows(pieces, int(headers[k]) + 1, int(rows[k])))
+        for header, size, mark, blocks in found[:count].tolist():
+            slot = int(pieces[SLOT, header])
+            votes = self._votes[slot]
+            if mark not in votes:
+                votes[mark] = 0, _rows_behind(pieces, header, size)
+            votes[mark] = votes[mark][0] + blocks, votes[mark][1]
+            touched.add(slot)
         for slot in touched:
             ranked = sorted(self._votes[slot].items(), key=lambda vote: -vote[1][0])
             self._votes[slot] = dict(ranked[:_CANDIDATES])
 
-    def _candidates(self, slot: int, embed: int) -> list[Rows]:
+    def _candidates(self, slot: int) -> list[Longs]:
         """Return possible lists of the slot by votes; rare ones are left out if many vote."""
         if slot in self._chosen:
             return [self._chosen[slot]]
         votes = list(self._votes[slot].values())
         if votes and votes[0][0] >= _MANY_VOTES:
             return [rows for count, rows in votes if _RARE * count >= votes[0][0]]
-        return [rows for _, rows in votes if _ascends(rows, embed)]
+        return [rows for _, rows in votes if _ascends(rows)]
 
-    def _choose(
-        self, pieces: npt.NDArray[np.void], slots: npt.NDArray[np.int64], embed: int
-    ) -> list[Rows | int]:
+    def _choose(self, pieces: Longs) -> list[Longs | int]:
         """Return the list of every slot, UNKNOWN, or CONTESTED if several fit equally.
 
         If slots have several candidates, every combination is tried, up to a limit. Of equally good
         ones, those whose layers ascend from stage to stage are chosen.
         """
-        candidates = [self._candidates(slot, embed) for slot in range(len(self._votes))]
-        chosen: list[Rows | int] = [
+        candidates = [self._candidates(slot) for slot in range(len(self._votes))]
+        chosen: list[Longs | int] = [
             lists[0] if len(lists) == 1 else CONTESTED if lists else UNKNOWN for lists in candidates
         ]
         trials = 1
         tried = []
         for slot, lists in enumerate(candidates):
-            if len(lists) > 1 and trials * len(lists) * pieces.size <= _TRIAL_PIECES:
+            if len(lists) > 1 and trials * len(lists) * len(pieces) <= _TRIAL_PIECES:
                 trials *= len(lists)
                 tried.append(slot)
         costs: dict[tuple[int, ...], tuple[int, int]] = {}
-        for combination in itertools.product(*(range(len(candidates[slot])) for slot in tried)):
-            for slot, k in zip(tried, combination, strict=True):
+        for trial in itertools.product(*(range(len(candidates[slot])) for slot in tried)):
+            for slot, k in zip(tried, trial, strict=True):
                 chosen[slot] = candidates[slot][k]
             if tried:
-                cost = self._assign(pieces.copy(), slots, embed, chosen)[2]
-                costs[combination] = cost, len(self._disorder(chosen, embed))
-        best = [combination for combination, cost in costs.items() if cost == min(costs.values())]
+                costs[trial] = self._cost(pieces, chosen), len(self._disorder(chosen))
+        best = [trial for trial, cost in costs.items() if cost == min(costs.values())]
         for k, slot in enumerate(tried):
-            left = [candidates[slot][j] for j in sorted({combination[k] for combination in best})]
+            left = [candidates[slot][j] for j in sorted({trial[k] for trial in best})]
             if all(np.array_equal(rows[:, 0], left[0][:, 0]) for rows in left):
                 chosen[slot] = self._chosen[slot] = left[0]
             else:
                 chosen[slot] = CONTESTED
-        self._distrust(chosen, embed)
+        self._distrust(chosen)
         return chosen
 
-    def _disorder(self, chosen: list[Rows | int], embed: int) -> list[tuple[int, int]]:
+    def _disorder(self, chosen: list[Longs | int]) -> list[tuple[int, int]]:
         """Return slots of neighbouring stages whose layers overlap in the wrong order."""
         bounds = []
-        for slot, (_, stage) in enumerate(self.slots.pairs):
-            rows = chosen[slot]
+        for (key, slot), rows in zip(self._slots.items(), chosen, strict=True):
             if not isinstance(rows, int):
-                order = _order(rows, embed)
-                bounds.append((stage, int(order[0]), int(order[-1]), slot))
+                first, last = np.minimum(rows[[0, -1], 0], NAMED).tolist()
+                bounds.append((key % (1 << _STAGE_BITS), first, last, slot))
         pairs = itertools.pairwise(sorted(bounds))
         return [(below[3], above[3]) for below, above in pairs if below[2] > above[1]]
 
-    def _distrust(self, chosen: list[Rows | int], embed: int) -> None:
+    def _distrust(self, chosen: list[Longs | int]) -> None:
         """Discard, of two stages out of order, the list with fewer blocks as evidence."""
+        disorder = self._disorder(chosen)
         votes = {
-            slot: sum(count for count, rows in seen.values() if rows is chosen[slot])
-            for slot, seen in enumerate(self._votes)
+            slot: sum(count for count, rows in self._votes[slot].values() if rows is chosen[slot])
+            for slot in itertools.chain(*disorder)
         }
-        for pair in self._disorder(chosen, embed):
+        for pair in disorder:
             fewest = min(votes[slot] for slot in pair)
             for slot in pair:
                 if votes[slot] == fewest < _MANY_VOTES:
                     chosen[slot] = CONTESTED
                     self._chosen.pop(slot, None)
 
-    def _assign(
-        self,
-        pieces: npt.NDArray[np.void],
-        slots: npt.NDArray[np.int64],
-        embed: int,
-        chosen: list[Rows | int],
-    ) -> tuple[npt.NDArray[np.void], State, int]:
-        """Return owners, the state after the window, and what the lists leave unexplained."""
-        rows = [lists for lists in chosen if not isinstance(lists, int)]
-        size = np.array([x if isinstance(x, int) else x.shape[0] for x in chosen], np.int64)
-        flat = np.concatenate([np.empty((0, 2), np.int64), *rows])
-        start = np.cumsum(np.maximum(size, 0)) - np.maximum(size, 0)
-        stage = np.array([stage for _, stage in self.slots.pairs], np.int64)
-        lists = Lists(stage, start, size, flat[:, 0].copy(), flat[:, 1].copy())
-        state = with_slots(self._state, size.size)
-        out = np.empty(pieces.size, OWNER)
-        assign(pieces, slots, embed, lists, state, out)
-        cost = _REJECTED_ROW * _rejected(pieces, out) + _LOST_ROW * int(state.book[MISSING])
-        return out, state, cost
+    def _assigned(self, pieces: Longs, chosen: list[Longs | int]) -> Work:
+        """Assign the rows by these lists; return the state after the window."""
+        size = np.array([x if isinstance(x, int) else len(x) for x in chosen], np.int64)
+        stages = [key % (1 << _STAGE_BITS) for key in self._slots]
+        rows = [
+            np.column_stack([x, np.full(len(x), stage)])
+            for x, stage in zip(chosen, stages, strict=True)
+            if not isinstance(x, int)
+        ]
+        slots = np.full((size.size, owners.LAST_STEP + 1), -1)
+        slots[: len(self._state)] = self._state
+        used = np.maximum(size, 0)
+        slots[:, owners.LIST_START], slots[:, owners.LIST_SIZE] = np.cumsum(used) - used, size
+        work = Work(
+            pieces,
+            slots,
+            np.concatenate([np.empty((0, 3), np.int64), *rows]),
+            self._opened.copy(),
+            self._book.copy(),
+        )
+        assign(work)
+        return work
+
+    def _cost(self, pieces: Longs, chosen: list[Longs | int]) -> int:
+        """Return how much of a window the lists do not explain."""
+        fates = pieces[FATE].copy()
+        made = self._assigned(pieces, chosen)
+        rejected = (pieces[KIND] == LAYER) & (pieces[FATE] >= 0)
+        pieces[FATE] = fates
+        unseen = int(made.book[owners.UNSEEN])
+        return _REJECTED_ROW * int(np.count_nonzero(rejected)) + _UNSEEN_ROW * unseen
 
 
-def _layer_rows(pieces: npt.NDArray[np.void], first: int, count: int) -> Rows:
-    """Return the first `n` layer rows from a piece on."""
-    stop = first + count
-    while np.count_nonzero(pieces["kind"][first:stop] == LAYER) < count:
+def _rows_behind(pieces: Longs, header: int, count: int) -> Longs:
+    """Return CODE and CALLS of the first layer rows behind a header."""
+    stop = header + 1 + count
+    while np.count_nonzero(pieces[KIND, header:stop] == LAYER) < count:
         stop += 1
-    rows = pieces[first:stop][pieces["kind"][first:stop] == LAYER]
-    return np.stack([rows["code"], rows["count"]], axis=1)
+    rows = header + np.flatnonzero(pieces[KIND, header:stop] == LAYER)
+    return pieces[:, rows][[CODE, CALLS]].T
 
 
-def _order(rows: Rows, embed: int) -> Rows:
-    """Return positions of the layers in the model; layers without a number share the last."""
-    return np.where(rows[:, 0] == embed, -1, np.minimum(rows[:, 0], NAME_BASE))
+def _ascends(rows: Longs) -> bool:
+    order = np.minimum(rows[:, 0], NAMED)
+    return bool(((np.diff(order) > 0) | (order[1:] == NAMED)).all())
 
 
-def _ascends(rows: Rows, embed: int) -> bool:
-    order = _order(rows, embed)
-    return bool(((np.diff(order) > 0) | (order[1:] == NAME_BASE)).all())
-
-
-def _doubt(pieces: npt.NDArray[np.void], out: npt.NDArray[np.void]) -> bool:
+def _doubt(pieces: Longs) -> bool:
     """Reject rows of a log that its other steps do not confirm; return whether there were any.
 
     In a log of few steps the list of a rank comes from few blocks, and may be wrong.
@@ -277,25 +295,24 @@ def _doubt(pieces: npt.NDArray[np.void], out: npt.NDArray[np.void]) -> bool:
     its rank prints the same layer with the same number of calls in another step, and no other rank
     ever does.
     """
-    rows = np.flatnonzero(pieces["kind"] == LAYER)
-    if (out["how"][rows] == BLOCK).all():
-        return False
-    given = rows[out["how"][rows] != REJECTED]
-    if np.unique(out["step"][given]).size >= _ENOUGH_STEPS:
+    rows = np.flatnonzero(pieces[KIND] == LAYER)
+    disorder = np.flatnonzero(pieces[FATE, rows] != BLOCK)
+    given = rows[pieces[FATE, rows] < 0]
+    if not disorder.size or np.unique(pieces[STEP, given]).size >= _ENOUGH_STEPS:
         return False
     seen: dict[tuple[int, int], set[tuple[int, int, int]]] = {}
-    keys = list(zip(pieces["code"][rows].tolist(), pieces["count"][rows].tolist(), strict=True))
-    owners = out[["rank", "stage", "step"]][rows].tolist()
-    how = out["how"][rows].tolist()
-    for key, owner, known in zip(keys, owners, how, strict=True):
-        if known != REJECTED:
-            seen.setdefault(key, set()).add(owner)
-    disorder = doubted = False
-    for i, key, known in zip(rows.tolist(), keys, how, strict=True):
-        disorder |= known != BLOCK
-        if known in (REJECTED, BY_PLACE) or not disorder:
-            continue
-        if len(seen[key]) < 2 or len({owner[:2] for owner in seen[key]}) > 1:
-            out["how"][i], pieces["reason"][i] = REJECTED, AMBIGUOUS
-            doubted = True
-    return doubted
+    for code, calls, *owner in pieces[:, given][[CODE, CALLS, RANK, STAGE, STEP]].T.tolist():
+        seen.setdefault((code, calls), set()).add(tuple(owner))
+    doubted = [
+        i
+        for i in rows[disorder[0] :].tolist()
+        if BY_PLACE < pieces[FATE, i] < 0
+        and not _confirmed(seen[int(pieces[CODE, i]), int(pieces[CALLS, i])])
+    ]
+    pieces[FATE, doubted] = AMBIGUOUS
+    return bool(doubted)
+
+
+def _confirmed(printed: set[tuple[int, int, int]]) -> bool:
+    """Return whether one rank printed a row, in several steps."""
+    return len(printed) > 1 and len({owner[:2] for owner in printed}) == 1

@@ -1,0 +1,118 @@
+"""Convert what the scan found in pipeline-training logs to rows."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tracelake.formats.optimus import scan
+from tracelake.kernels import arrow
+from tracelake.kernels.compiled import kernel
+from tracelake.kernels.numbers import Bytes, Longs
+from tracelake.schema.tables import tables
+
+_OF_PIECES = {
+    "line": scan.LINE,
+    "rank": scan.RANK,
+    "stage": scan.STAGE,
+    "step": scan.STEP,
+    "layer_index": scan.INDEX,
+    "ops": scan.CALLS,
+    "total_ns": scan.TOTAL,
+    "avg_ns": scan.AVG,
+    "compute_part_ns": scan.COMPUTE,
+    "comm_part_ns": scan.COMM,
+}
+_ATTRIBUTIONS = ["block", "merged", "merged_by_place"]
+_OF_RECORDS = {
+    "line": scan.AT_LINE,
+    "epoch": scan.EPOCH,
+    "step": scan.NUMBER,
+    "steps_per_epoch": scan.NUMBERS,
+    "step_time_ns": scan.TIME,
+}
+_FLOATS = ["lr", "loss", "ppl"]
+_FLOAT = rb"(-?(?:nan|inf|(?:\d+(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?))"
+_TEXT = re.compile(rb"lr *%b.*?loss *%b.*?ppl *%b" % (_FLOAT, _FLOAT, _FLOAT))
+_TEXT_BYTES = 4096
+_RECENT = 1 << 12
+
+
+class Layers(dict[int, str]):
+    """Names of layers by code; the others are numbers."""
+
+    def __missing__(self, code: int) -> str:
+        return str(code - 1)
+
+
+def layer_rows(source_id: int, pieces: Longs, names: Layers) -> pa.RecordBatch:
+    """Return the layer rows of a window that have an owner; NULL is what they do not print."""
+    given = np.flatnonzero((pieces[scan.KIND] == scan.LAYER) & (pieces[scan.FATE] < 0))
+    table = tables()["layer_times"]
+    columns = {
+        name: arrow.numbers(pieces[row], table.storage_types[name], given)
+        for name, row in _OF_PIECES.items()
+    }
+    columns["source_id"] = pa.array(np.full(given.size, source_id, np.int32))
+    columns["layer"] = arrow.words(pieces[scan.CODE].take(given), names)
+    columns["attribution"] = arrow.words(~pieces[scan.FATE].take(given), _ATTRIBUTIONS)
+    return table.batch(columns)
+
+
+class Steps:
+    """Converts the progress records of a log; of a step that is repeated it counts the copies."""
+
+    def __init__(self) -> None:
+        self._recent = np.zeros((_RECENT, 3), np.int64)
+        self._total = np.array([0, -1, -1])
+
+    def rows(
+        self, source_id: int, data: Bytes, records: Longs, floats: npt.NDArray[np.float64]
+    ) -> pa.RecordBatch:
+        """Return records and their floats as a batch of `train_steps`, which refers to them."""
+        for i in np.flatnonzero(records[scan.TEXT] >= 0).tolist():
+            # Python prints up to 309 digits before the point.
+            found = _TEXT.search(data[records[scan.TEXT, i] :][:_TEXT_BYTES].tobytes())
+            assert found is not None
+            floats[:, i] = [float(value) for value in found.groups()]
+        copies = np.empty(records.shape[1], np.int32)
+        _number_copies(records, self._recent, self._total, copies)
+        columns = {name: records[row] for name, row in _OF_RECORDS.items()} | {
+            "source_id": np.full(copies.size, source_id),
+            "copy": copies,
+            "batches_covered": np.where(records[scan.NUMBER] == 1, 2, 1),
+            **dict(zip(_FLOATS, floats, strict=True)),
+        }
+        return tables()["train_steps"].batch(columns)
+
+
+@kernel
+def _number_copies(
+    records: Longs, recent: Longs, total: Longs, copies: npt.NDArray[np.int32]
+) -> None:
+    """Write for each progress record how often its epoch and step came before it.
+
+    Args:
+        recent: Epoch, step and number of copies of the latest distinct ones.
+        total: Number of distinct ones, and the highest epoch and step.
+    """
+    for i in range(copies.size):
+        epoch, step = records[scan.EPOCH, i], records[scan.NUMBER, i]
+        k, oldest = total[0] - 1, max(0, total[0] - _RECENT)
+        if (epoch, step) > (total[1], total[2]):  # higher than any: cannot be a repeat
+            k = oldest - 1
+            total[1], total[2] = epoch, step
+        while k >= oldest and not (
+            recent[k % _RECENT, 0] == epoch and recent[k % _RECENT, 1] == step
+        ):
+            k -= 1
+        if k >= oldest:
+            recent[k % _RECENT, 2] += 1
+        else:
+            k = total[0]
+            recent[k % _RECENT, 0], recent[k % _RECENT, 1], recent[k % _RECENT, 2] = epoch, step, 0
+            total[0] += 1
+        copies[i] = recent[k % _RECENT, 2]
