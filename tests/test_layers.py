@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,3 +72,11 @@ def test_a_format_imports_no_other_format(folder: Path) -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module:
                 assert not any(f"{node.module}.".startswith(f"{other}.") for other in others), path
+
+
+SOURCES = sorted(path for folder in ("pipeline", "tests") for path in (ROOT / folder).rglob("*.py"))
+
+
+def test_no_module_is_exempt_from_strict_typing() -> None:
+    exempt = re.compile(r"^\s*# *(mypy:|type: *ignore *($|#))", re.MULTILINE)
+    assert [path for path in SOURCES if exempt.search(path.read_text())] == []

@@ -6,8 +6,6 @@ process needs a code folder of its own: set `NUMBA_CACHE_DIR`, and `NUMBA_BOUNDS
 numba is imported.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
-
 from __future__ import annotations
 
 import ast
