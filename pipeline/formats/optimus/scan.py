@@ -191,7 +191,7 @@ def with_space(found: Found, size: int) -> Found:
 def hold(found: Found, done: int) -> None:
     """Remove the first pieces."""
     held = int(found.counts[PIECES]) - done
-    for row in found.pieces:
+    for row in found.pieces if done else ():
         row[:held] = row[done : done + held]
     found.counts[PIECES] = held
 
