@@ -197,7 +197,7 @@ class Owners:
         trials = 1
         tried = []
         for slot, lists in enumerate(candidates):
-            if len(lists) > 1 and trials * len(lists) * len(pieces) <= _TRIAL_PIECES:
+            if len(lists) > 1 and trials * len(lists) * pieces.shape[1] <= _TRIAL_PIECES:
                 trials *= len(lists)
                 tried.append(slot)
         costs: dict[tuple[int, ...], tuple[int, int]] = {}
