@@ -16,7 +16,7 @@ from tracelake.base.errors import RefusedError, UsageError
 # run that is parsed at the same time (two chunks, rows of a row group on their way to Parquet).
 PROCESS_BYTES = 300_000_000
 JOB_BYTES = 370_000_000
-# What DuckDB gets at first, without --memory. Beside it, the process holds what is being written and
+# What DuckDB gets at first, without --memory. The process holds also what is being written and
 # replayed: with four runs of 250 MB 1.08 GB in all.
 FIRST_ENGINE_BYTES = 550_000_000
 

@@ -62,14 +62,14 @@ class Agenda:
             for name in models:
                 self._waiting.pop(name, None)
 
-    def add(self, model: str, rows: int) -> list[tuple[str, str]]:
-        """Note that a model was computed.
+    def add(self, model: str, rows: int, kind: str = "TABLE") -> list[tuple[str, str]]:
+        """Note that a model was computed, as a TABLE or a VIEW.
 
         Returns:
             The relations that no other model reads, and whether each is a TABLE or a VIEW.
         """
         with self._lock:
-            self._there[model] = "TABLE"
+            self._there[model] = kind
             self._end(model)
             if not rows:
                 self._empty.add(model)

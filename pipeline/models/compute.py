@@ -118,15 +118,26 @@ def compute(con: duckdb.DuckDBPyConnection, model: Model, threads: int = 1) -> i
             rows = int(made[0][0])
         else:
             rows = compute_by_kernel(con, model, threads)
+    check_keys(con, model, rows)
+    return rows
+
+
+def check_keys(con: duckdb.DuckDBPyConnection, model: Model, rows: int) -> None:
+    """Check the key of a model that is computed.
+
+    Raises:
+        RowsError: It is not unique or has NULL.
+    """
     if not rows:
-        return 0
+        return
+    name = own(model.name)
     keys = ", ".join(quoted(key) for key in model.grain)
     required = [key for key in model.grain if key not in model.nullable]
     if rows <= _FEW:  # to plan the GROUP BY takes several times as long
         places = [n for n, key in enumerate(model.grain) if key in required]
         given = con.execute(f"SELECT {keys} FROM {name}").fetchall()
         if len({repr(key) for key in given if all(key[n] is not None for n in places)}) == rows:
-            return rows
+            return
     has_null = " OR ".join(f"{quoted(key)} IS NULL" for key in required)
     by_grain = f"SELECT {keys}, count(*) AS _rows FROM {name} GROUP BY ALL"
     nulls, most = con.execute(
@@ -144,4 +155,3 @@ def compute(con: duckdb.DuckDBPyConnection, model: Model, threads: int = 1) -> i
         raise RowsError(
             f"{twice[-1]} rows have the grain {shown}", subject=model.name, path=model.path
         )
-    return rows

@@ -13,19 +13,27 @@ import duckdb
 from tracelake.base.metrics import phase
 from tracelake.base.signals import stop_all, wait_for_one
 from tracelake.models.agenda import Agenda
-from tracelake.models.base import copy_of, create_empty, ddl, literal, own, quoted
+from tracelake.models.base import (
+    copy_of,
+    create_empty,
+    ddl,
+    engine_errors,
+    literal,
+    own,
+    quoted,
+)
 from tracelake.models.batches import Batch
 from tracelake.models.catalog import Catalog
-from tracelake.models.compute import Database, compute
+from tracelake.models.compute import Database, check_keys, compute
 from tracelake.models.failures import FAILURES, IDENTITY, Failure, add_failures
 from tracelake.models.header import Model
 from tracelake.models.needs import ANYTHING
 from tracelake.models.profile import Profile
 from tracelake.schema.tables import PARTITION_KEY, tables
 
-Keep = Callable[[duckdb.DuckDBPyConnection, str, str], None]
+Keep = Callable[[duckdb.DuckDBPyConnection, str, str], str | None]
 """Takes a connection that nothing else uses meanwhile, the name in the warehouse, and the relation
-with its rows."""
+with its rows; returns the part that has them, as a relation, if it is kept in one."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +81,8 @@ class Computing:
         for name in read.intersection(self.models.copied):
             with self.profile.writing(name):
                 self.keep(self.con, copy_of(name), own(name))
-        self.all(models, kinds, empty)
+        runs_are = enums.get(PARTITION_KEY, "VARCHAR")
+        self.all(models, kinds, empty, streamed=runs_are if batch.large else None)
 
     def left_out(self, batch: Batch, failures: Sequence[Failure]) -> None:
         """Compute all models of runs without their data: of a run they get its identity alone.
@@ -106,6 +115,8 @@ class Computing:
         given: Mapping[str, str],
         without_rows: Collection[str],
         failures: Sequence[Failure] = (),
+        *,
+        streamed: str | None = None,
     ) -> None:
         """Compute models, as many at once as there are connections.
 
@@ -114,6 +125,8 @@ class Computing:
                 when no other model reads them.
             without_rows: Relations that are known to have no rows.
             failures: Rows of `model_failures`.
+            streamed: If given, rows that are kept in parts never lie in memory, and models read
+                them there; it is the type of their runs, which a file does not know.
 
         Raises:
             TracelakeError: See `compute`; of several that fail, the first in order.
@@ -130,7 +143,10 @@ class Computing:
                 while True:
                     while idle and (name := agenda.next()):
                         con = idle.pop()
-                        job = pool.submit(self._one, con, by_name[name], agenda, failures)
+                        if streamed and name in self.models.in_parts:
+                            job = pool.submit(self._streamed, con, by_name[name], agenda, streamed)
+                        else:
+                            job = pool.submit(self._one, con, by_name[name], agenda, failures)
                         running[job] = name, con
                     if not running:
                         break
@@ -175,6 +191,40 @@ class Computing:
                     self.database.memory.within(con, model.name, keeping)
         for name, kind in agenda.add(model.name, rows):
             con.execute(f"DROP {kind} {own(name)}")
+
+    def _streamed(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        model: Model,
+        agenda: Agenda,
+        runs_are: str,
+    ) -> None:
+        """Write the rows of a model as they are computed, and let others read what is written."""
+        with (
+            phase(f"build:{model.path.parent.name}"),
+            self.profile.computing(model.name) as spent,
+        ):
+            writing = partial(self._written, con, model, runs_are)
+            rows = self.database.memory.within(con, model.name, writing)
+            spent.rows += rows
+        for name, kind in agenda.add(model.name, rows, "VIEW" if rows else "TABLE"):
+            con.execute(f"DROP {kind} {own(name)}")
+
+    def _written(self, con: duckdb.DuckDBPyConnection, model: Model, runs_are: str) -> int:
+        """Write the rows of a model, and create a view of them; return their number."""
+        with engine_errors(model.name, model.path):
+            part = self.keep(con, model.name, f"({model.sql})")
+            if part is None:
+                create_empty(con, model.name, self.models.columns[model.name])
+                return 0
+            key = quoted(PARTITION_KEY)
+            con.execute(
+                f"CREATE OR REPLACE VIEW {own(model.name)} AS"
+                f" SELECT * REPLACE ({key}::{runs_are} AS {key}) FROM {part}"
+            )
+            ((rows,),) = con.execute(f"SELECT count(*) FROM {own(model.name)}").fetchall()
+        check_keys(con, model, rows)
+        return int(rows)
 
     def _type_blank(self, types: Mapping[str, str]) -> None:
         """Put tables before those of the blank file whose columns have other types.

@@ -402,11 +402,11 @@ class WarehouseWriter:
             writer: Takes rows that are kept in parts; without one there are none.
         """
 
-        def keep(con: duckdb.DuckDBPyConnection, name: str, relation: str) -> None:
-            if name not in self.models.in_parts:
-                self._keep(con, name, relation)
-            elif writer:
-                writer.write(con, name, relation)
+        def keep(con: duckdb.DuckDBPyConnection, name: str, relation: str) -> str | None:
+            if name in self.models.in_parts:
+                return writer.write(con, name, relation) if writer else None
+            self._keep(con, name, relation)
+            return None
 
         return Computing(database, self.files.base, self.models, keep, self._threads, self.profile)
 

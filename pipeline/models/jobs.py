@@ -205,16 +205,16 @@ def compute_batch(
         writer = PartWriter(models, folder)
         profile = Profile()
 
-        def keep(con: duckdb.DuckDBPyConnection, name: str, relation: str) -> None:
+        def keep(con: duckdb.DuckDBPyConnection, name: str, relation: str) -> str | None:
             running.go_on()
             if name in models.in_parts:
-                writer.write(con, name, relation)
-                return
+                return writer.write(con, name, relation)
             files[name] = folder / f"{name}.parquet"
             con.execute(
                 f"COPY (SELECT {shown[name]} FROM {relation}) TO {literal(str(files[name]))}"
                 " (FORMAT parquet, COMPRESSION lz4)"
             )
+            return None
 
         part_files.mount(database.con)
         try:

@@ -41,8 +41,12 @@ class PartWriter:
         self._models = models
         self._folder = folder
 
-    def write(self, con: duckdb.DuckDBPyConnection, name: str, relation: str) -> None:
-        """Write the rows of a model in its order; without rows no file remains."""
+    def write(self, con: duckdb.DuckDBPyConnection, name: str, relation: str) -> str | None:
+        """Write the rows of a model in its order; without rows no file remains.
+
+        Returns:
+            The file as a relation; None without rows.
+        """
         path = self._folder / f"{uuid.uuid4().hex}.parquet"
         order = ", ".join(map(quoted, self._models.models[name].order))
         ((rows,),) = con.execute(
@@ -51,10 +55,11 @@ class PartWriter:
         ).fetchall()
         if not rows:
             path.unlink()
-            return
+            return None
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         self.staged[part_name(model_folder(name), digest)] = path
+        return f"read_parquet({literal(str(path))})"
 
 
 @dataclass(frozen=True)
