@@ -11,6 +11,7 @@ from tracelake.kernels.compiled import equal_at, inlined, kernel, trailing_zeros
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Longs: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float64]
 
 NULL = -(1 << 63)
 """Marks a missing number between kernel and Arrow; never stored."""
@@ -23,7 +24,8 @@ _START = typed(0)
 _SPARE = _AT_ONCE = 64
 _NEWLINE = 10
 
-_SCALE = 10 ** np.arange(FRACTION_DIGITS, -1, -1, dtype=np.int64)
+SCALE = 10 ** np.arange(FRACTION_DIGITS, -1, -1, dtype=np.int64)
+"""Nanoseconds of the last digit, by how many there are after the point of milliseconds."""
 
 
 @kernel
@@ -100,7 +102,7 @@ def decimal_ns(buf: Bytes, p: int, end: int) -> tuple[int, int]:
                 return 0, -1
         if digits == 0:
             return 0, -1
-    return value * _SCALE[digits], q
+    return value * SCALE[digits], q
 
 
 @inlined

@@ -183,14 +183,14 @@ def select_parts(
         meant = _meant(only, outdated) if named else ""
         rows = f"{_read(base, found, named=named, movable=movable, union=lacking)}{meant}"
         if lacking:
-            declared = _nothing({c.name: c.type for c in table.columns})
+            declared = nothing({c.name: c.type for c in table.columns})
             known = f"{declared} UNION ALL BY NAME FROM {rows}"
             rows = f"({_filled(table, known)})"
         selects.append(f"SELECT {shown} FROM {rows}")
-    return " UNION ALL ".join(selects) or _nothing(types)
+    return " UNION ALL ".join(selects) or nothing(types)
 
 
-def _nothing(types: Mapping[str, str]) -> str:
+def nothing(types: Mapping[str, str]) -> str:
     """Return SELECT of no rows with columns of these types."""
     nulls = ", ".join(f"NULL::{kind} AS {quoted(name)}" for name, kind in types.items())
     return f"SELECT {nulls} WHERE false"

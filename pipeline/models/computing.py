@@ -19,6 +19,7 @@ from tracelake.models.base import (
     ddl,
     engine_errors,
     literal,
+    nothing,
     own,
     quoted,
 )
@@ -143,10 +144,7 @@ class Computing:
                 while True:
                     while idle and (name := agenda.next()):
                         con = idle.pop()
-                        if streamed and name in self.models.in_parts:
-                            job = pool.submit(self._streamed, con, by_name[name], agenda, streamed)
-                        else:
-                            job = pool.submit(self._one, con, by_name[name], agenda, failures)
+                        job = pool.submit(self._one, con, by_name[name], agenda, failures, streamed)
                         running[job] = name, con
                     if not running:
                         break
@@ -175,54 +173,43 @@ class Computing:
         model: Model,
         agenda: Agenda,
         failures: Sequence[Failure],
+        streamed: str | None,
     ) -> None:
         """Compute a model, keep its rows, and drop what no other model reads."""
+        kind = "TABLE"
+        computing = partial(compute, con, model, self.threads)
+        if streamed and model.name in self.models.in_parts and model.kernel is None:
+            kind = "VIEW"
+            computing = partial(self._written, con, model, streamed)
         with phase(f"build:{model.path.parent.name}"):
             with self.profile.computing(model.name) as spent:
-                computing = partial(compute, con, model, self.threads)
                 rows = self.database.memory.within(con, model.name, computing)
                 spent.rows += rows
             if failures and model.name == FAILURES:
                 add_failures(con, failures)
                 rows += len(failures)
-            if rows and model.name in self.models.stored:
+            if rows and model.name in self.models.stored and kind == "TABLE":
                 with self.profile.writing(model.name):
                     keeping = partial(self.keep, con, model.name, own(model.name))
                     self.database.memory.within(con, model.name, keeping)
-        for name, kind in agenda.add(model.name, rows):
-            con.execute(f"DROP {kind} {own(name)}")
-
-    def _streamed(
-        self,
-        con: duckdb.DuckDBPyConnection,
-        model: Model,
-        agenda: Agenda,
-        runs_are: str,
-    ) -> None:
-        """Write the rows of a model as they are computed, and let others read what is written."""
-        with (
-            phase(f"build:{model.path.parent.name}"),
-            self.profile.computing(model.name) as spent,
-        ):
-            writing = partial(self._written, con, model, runs_are)
-            rows = self.database.memory.within(con, model.name, writing)
-            spent.rows += rows
-        for name, kind in agenda.add(model.name, rows, "VIEW" if rows else "TABLE"):
-            con.execute(f"DROP {kind} {own(name)}")
+        for name, kept in agenda.add(model.name, rows, kind):
+            con.execute(f"DROP {kept} {own(name)}")
 
     def _written(self, con: duckdb.DuckDBPyConnection, model: Model, runs_are: str) -> int:
-        """Write the rows of a model, and create a view of them; return their number."""
+        """Write the rows of a model as they are computed, and create a view of what is written.
+
+        Returns:
+            Number of rows.
+        """
+        name, key = own(model.name), quoted(PARTITION_KEY)
+        none = nothing({column.name: column.type for column in self.models.columns[model.name]})
         with engine_errors(model.name, model.path):
             part = self.keep(con, model.name, f"({model.sql})")
-            if part is None:
-                create_empty(con, model.name, self.models.columns[model.name])
-                return 0
-            key = quoted(PARTITION_KEY)
             con.execute(
-                f"CREATE OR REPLACE VIEW {own(model.name)} AS"
-                f" SELECT * REPLACE ({key}::{runs_are} AS {key}) FROM {part}"
+                f"CREATE OR REPLACE VIEW {name} AS"
+                f" SELECT * REPLACE ({key}::{runs_are} AS {key}) FROM {part or f'({none})'}"
             )
-            ((rows,),) = con.execute(f"SELECT count(*) FROM {own(model.name)}").fetchall()
+            ((rows,),) = con.execute(f"SELECT count(*) FROM {name}").fetchall()
         check_keys(con, model, rows)
         return int(rows)
 

@@ -798,6 +798,30 @@ def test_a_text_of_small_parts_may_be_none_of_large_ones(
     assert all_rows(lake) == before
 
 
+def test_how_large_runs_are_does_not_show(
+    sample_lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake.open(shutil.copytree(sample_lake.root, tmp_path / "lake"))
+    before = all_rows(lake)
+    monkeypatch.setattr("tracelake.models.batches._SMALL_PART_BYTES", 0)
+    monkeypatch.setattr("tracelake.models.batches._BATCH_BYTES", -1)
+    build(lake, full=True)
+    assert all_rows(lake) == before
+
+
+def test_keys_of_a_large_run_are_checked(
+    built: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tracelake.models.batches._BATCH_BYTES", -1)
+    twice = """\
+-- Steps, each of them twice.
+-- @grain run_id, step
+SELECT run_id, step FROM train_steps UNION ALL SELECT run_id, step FROM train_steps
+"""
+    with pytest.raises(ContractError, match="2 rows have the grain"):
+        build(built, models=load(folder_of(tmp_path / "sql", a__twice=twice)))
+
+
 def test_batches_in_threads_give_what_one_after_the_other_gives(
     built: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -173,8 +173,9 @@ class _Parser:
     def _name_layers(self, block: Block) -> None:
         for token in range(len(self._layers), len(self._names)):
             raw = self._names.raw(token)
-            self._layers[scan.NAMED + token] = raw.decode() if is_utf8(raw) else escape(raw)
-            if not is_utf8(raw):
+            good = is_utf8(raw)
+            self._layers[scan.NAMED + token] = raw.decode() if good else escape(raw)
+            if not good:
                 self._ledger.fault(block.source_id, NOT_UTF8, raw=raw)
 
     def _read_others(self, block: Block, others: Longs) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tracelake.formats.optimus import scan
 from tracelake.kernels import arrow
 from tracelake.kernels.compiled import kernel
-from tracelake.kernels.numbers import Bytes, Longs
+from tracelake.kernels.numbers import Bytes, Floats, Longs
 from tracelake.schema.tables import tables
 
 _OF_PIECES = {
@@ -69,9 +69,7 @@ class Steps:
         self._recent = np.zeros((_RECENT, 3), np.int64)
         self._total = np.array([0, -1, -1])
 
-    def rows(
-        self, source_id: int, data: Bytes, records: Longs, floats: npt.NDArray[np.float64]
-    ) -> pa.RecordBatch:
+    def rows(self, source_id: int, data: Bytes, records: Longs, floats: Floats) -> pa.RecordBatch:
         """Return records and their floats as a batch of `train_steps`, which refers to them."""
         for i in np.flatnonzero(records[scan.TEXT] >= 0).tolist():
             # Python prints up to 309 digits before the point.

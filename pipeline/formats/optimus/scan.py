@@ -8,7 +8,7 @@ them.
 from __future__ import annotations
 
 import mmap
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,14 +25,14 @@ from tracelake.kernels.compiled import (
 from tracelake.kernels.numbers import (
     FRACTION_DIGITS,
     NULL,
+    SCALE,
     Bytes,
+    Floats,
     Longs,
     decimal_ns,
     whole_number,
 )
 from tracelake.kernels.tokens import Tokens, intern
-
-Floats: TypeAlias = npt.NDArray[np.float64]
 
 # Columns of pieces. A row has INDEX only if its layer's name is a number, and of the last three
 # what is printed. RANK, STAGE and STEP of a row are those of its block.
@@ -67,7 +67,6 @@ _INDEX_DIGITS, _COUNT_DIGITS, _SEVERITY_DIGITS = typed(9), typed(18), typed(4)
 _EXACT_DIGITS = 15  # a float can represent every integer of this many digits
 _INT_LIMIT = 1 << 31
 _NS_LIMIT = 10**18
-_SCALE = 10 ** np.arange(FRACTION_DIGITS, -1, -1)
 _BROKEN, _NO_NUMBER = -1, -2  # results of a reader whose text does not match
 
 
@@ -142,7 +141,7 @@ _ZERO = typed(0)
 
 
 class Found(NamedTuple):
-    """What the scan finds in a block.
+    """Hold what the scan finds in a block.
 
     Attributes:
         pieces: Those held from earlier blocks, then those of the block.
@@ -256,7 +255,7 @@ def _decimal(text: Bytes, i: int, end: int) -> tuple[int, int]:
         if 0 < many < 8 and text[i + many] == 46:
             places, part = _digits(np.uint64(eight_at(text, i + many + 1)))
             if 0 < places <= FRACTION_DIGITS:
-                return whole * 1000000 + part * _SCALE[places], i + many + 1 + places
+                return whole * 1000000 + part * SCALE[places], i + many + 1 + places
     while i + 1 < end and text[i] == 48 and 48 <= text[i + 1] <= 57:
         i += 1
     value, stop = decimal_ns(text, i, end)
