@@ -121,7 +121,6 @@ class _Parser:
         self._found = scan.space(0, 0)
         self._held = bytearray()  # of the file, from the line of the first piece on
         self._names = TokenTable((b"embed",))
-        self._names.reserve(scan.NAMES * scan.NAME_BYTES)
         self._layers = Layers({scan.EMBED: "embed"})
         self._statements = Statements()
         self._owners = Owners()
@@ -137,6 +136,7 @@ class _Parser:
     def _feed(self, block: Block) -> None:
         count = self._ledger.source(block.source_id)
         found = self._found = scan.with_space(self._found, block.data.size)
+        self._names.reserve(min(block.data.size, scan.NAMES * scan.NAME_BYTES))
         scan.scan(block.data, block.line, block.offset, found, self._names.tokens)
         pieces, records, others = found.counts.tolist()
         for kind, lines in zip(_KINDS, found.kinds.tolist(), strict=True):

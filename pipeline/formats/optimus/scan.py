@@ -63,6 +63,8 @@ EMBED, NAMED = 0, (1 << 14) + 1
 NAMES = 1 << 11
 NAME_BYTES = 64
 
+_SMALL_BYTES = 1 << 20  # to map so little memory takes longer than to read a small log
+
 _INDEX_DIGITS, _COUNT_DIGITS, _SEVERITY_DIGITS = typed(9), typed(18), typed(4)
 _EXACT_DIGITS = 15  # a float can represent every integer of this many digits
 _INT_LIMIT = 1 << 31
@@ -159,7 +161,9 @@ class Found(NamedTuple):
 
 
 def _rows(count: int, size: int) -> Longs:
-    """Return rows that take memory as they fill; NumPy's own would take 2 MB of each at once."""
+    """Return rows that take memory as they fill; NumPy's own, if large, would take 2 MB at once."""
+    if 8 * count * size <= _SMALL_BYTES:
+        return np.empty((count, size), np.int64)
     return np.frombuffer(mmap.mmap(-1, 8 * count * size), np.int64).reshape(count, size)
 
 
