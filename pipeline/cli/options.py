@@ -221,8 +221,7 @@ class EngineOptions(MemoryOptions):
 
     engine: EngineName = option(
         EngineName.LOCAL,
-        "What parses and computes runs: threads of this process (local), or a Dask"
-        " cluster (tracelake[dask]).",
+        "What parses and computes runs: this machine (local), or a Dask cluster (tracelake[dask]).",
         envvar="TRACELAKE_ENGINE",
     )
     scheduler: str | None = option(
@@ -240,7 +239,7 @@ class EngineOptions(MemoryOptions):
     )
 
     def start(self) -> AbstractContextManager[Workers | None]:
-        """Return the workers that `--engine` names; None for threads of this process."""
+        """Return the workers that `--engine` names; None for this command alone."""
         if self.engine is EngineName.LOCAL:
             given = "--scheduler" if self.scheduler else "--workers" if self.workers else None
             if given:
@@ -261,7 +260,7 @@ class ParseOptions(EngineOptions):
     """Choose what does the work of an ingest."""
 
     jobs: int | None = option(
-        None, "Runs to parse at once in this process; by default one per processor.", min=1
+        None, "Runs to parse at once on this machine; by default one per processor.", min=1
     )
 
     def start(self) -> AbstractContextManager[Workers | None]:

@@ -69,9 +69,9 @@ def commit_groups(
     if changes:
         with phase("commit"):
             lake.commit_all(changes)
+    for path in {path for result in done for path in result.staged.values()}:
+        files.remove(path)
     for result in done:
-        for path in result.staged.values():
-            files.remove(path)
         yield replace(result, entry=None, staged={})
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -14,11 +14,15 @@ from typing import Protocol
 from tracelake.base.errors import WorkersError
 from tracelake.base.signals import wait_for_one
 from tracelake.base.text import counted
-from tracelake.execution import Workers
+from tracelake.execution import Processes, Workers
 from tracelake.ingest.batches import Batch, portable
 from tracelake.ingest.job import RunResult, parse_batch, parse_in_worker
 from tracelake.ingest.options import Options
 from tracelake.lake.parquet import LANES
+from tracelake.storage import is_uri
+
+# So many small runs are worth processes, which take a second to start.
+_MANY_RUNS = 500
 
 _Submit = Callable[[Batch], Future[list[RunResult]]]
 
@@ -46,8 +50,8 @@ def parse(
 
     Args:
         base: Directory or URI of the lake.
-        width: Batches that are parsed at the same time by threads of this process.
-        workers: Workers that parse instead; None for threads.
+        width: Batches that are parsed at the same time on this machine.
+        workers: Workers that parse instead; None for threads, or processes if small runs are many.
 
     Raises:
         WorkersError: Batches were not parsed; all others were yielded before.
@@ -60,7 +64,10 @@ def parse(
     open_runs = Counter(groups.values())
     done: dict[str, list[RunResult]] = defaultdict(list)
     failed: list[tuple[Batch, WorkersError]] = []
-    with _submitting(options, staging, base, width, workers, progress) as submit:
+    with (
+        _processes(batches, width, workers) as executor,
+        _submitting(options, staging, base, width, executor, progress) as submit,
+    ):
         pending = {submit(batch): batch for batch in batches}
         try:
             while pending:
@@ -74,7 +81,7 @@ def parse(
                     for result in results:
                         done[groups[result.run_id]].append(result)
                     open_runs.subtract(p.group for job in batch for p in job)
-                    if workers and progress and results:
+                    if executor and progress and results:
                         _advance_whole(progress, batch, results)
                 # Runs that end during a commit are committed together next, with one sync.
                 yield {g: done.pop(g) for g in sorted(done) if not open_runs[g]}
@@ -85,21 +92,38 @@ def parse(
         raise _not_parsed(failed)
 
 
+def _processes(
+    batches: Sequence[Batch], width: int, workers: Workers | None
+) -> AbstractContextManager[Executor | None]:
+    """Return the executor of batches in other processes; None for threads.
+
+    Small runs cost Python's time, for which threads wait for each other. What discovery has read
+    of small files in a store is in this process alone.
+    """
+    small = [p for batch in batches for job in batch for p in job if p.together]
+    stored = any(is_uri(c.entry.location) for p in small for c in p.sources)
+    if workers or width == 1 or stored or len(small) < _MANY_RUNS:
+        return nullcontext(workers)
+    return Processes(width)
+
+
 @contextmanager
 def _submitting(
     options: Options,
     staging: Path,
     base: str,
     width: int,
-    workers: Workers | None,
+    executor: Executor | None,
     progress: Progress | None,
 ) -> Iterator[_Submit]:
     """Yield the function that submits a batch; batches end soon if the context fails."""
-    if workers:
+    if executor:
         # The plan already has the hosts of ranks.
         shaping = replace(options, hosts=None)
         # Workers see that the staging folder is gone.
-        yield lambda batch: workers.submit(parse_in_worker, portable(batch), shaping, base, staging)
+        yield lambda batch: executor.submit(
+            parse_in_worker, portable(batch), shaping, base, staging
+        )
         return
     stop = threading.Event()
 

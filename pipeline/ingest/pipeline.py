@@ -46,9 +46,9 @@ def ingest(
     """Bring a lake up to date with its inputs.
 
     Args:
-        jobs: Runs parsed at the same time in this process; None for one per processor.
+        jobs: Runs parsed at the same time on this machine; None for one per processor.
         memory: Bytes for each process; fewer jobs run at once if they would not fit.
-        workers: Workers that parse runs; None for threads of this process.
+        workers: Workers that parse runs; None for this machine.
         losses: What is lost of the lake: the input of these runs is read again.
 
     Raises:

@@ -67,7 +67,8 @@ def on_message(tell: Callable[[str], None]) -> Iterator[None]:
         _listeners.remove(tell_once)
 
 
-def _tell(line: str) -> None:
+def tell(line: str) -> None:
+    """Pass a line to all who listen."""
     for listener in _listeners:
         listener(line)
 
@@ -112,13 +113,13 @@ class _Kernel(_Inside):
             return self._entries[kinds]
 
     def _compiled(self, file: str, arguments: tuple[object, ...]) -> Entry:
-        _tell("compiling the parsers for this machine on first use: 2 to 20 s per format")
+        tell("compiling the parsers for this machine on first use: 2 to 20 s per format")
         from tracelake.kernels import codegen  # noqa: PLC0415 - imports numba
 
         code, kept = codegen.machine_code(self._function, arguments), _kept(self._folder)
         kept.write(file, code.packed())
         if kept.trouble:
-            _tell(f"compiled parsers cannot be cached, every start compiles them: {kept.trouble}")
+            tell(f"compiled parsers cannot be cached, every start compiles them: {kept.trouble}")
         entry = linked(code)
         assert entry is not None
         return entry

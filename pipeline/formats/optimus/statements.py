@@ -35,6 +35,10 @@ _TEXTS = {
     "nbatches": re.compile(rb"nbatches=(\d+)"),
     "elapsed_s": re.compile(rb"Time elapsed: (\d+(?:\.\d+)?) sec"),
 }
+# A line without any of these has no statement, as most lines.
+_ANY = re.compile(
+    rb"> |stage2rank = |, run completed|Available GPUs|data_size=|nbatches=|Time elapsed: "
+)
 
 
 class Statements:
@@ -57,6 +61,8 @@ class Statements:
 
     def read(self, line: int, text: bytes) -> bool:
         """Read the statement of a line; return whether it has one."""
+        if not _ANY.search(text):
+            return False
         known = False
         for name, value in _SIZE.findall(text):
             known = True
