@@ -29,7 +29,7 @@ from tracelake.cli.options import (
     grouped,
 )
 from tracelake.cli.recording import recorded
-from tracelake.cli.steps import open_console, open_lake, print_runs, read_age
+from tracelake.cli.steps import PAGE, open_console, open_lake, print_runs, read_age
 from tracelake.nightly.gates import parse_gates
 from tracelake.schema.format_names import format_names
 
@@ -162,7 +162,12 @@ def print_document(
 @grouped
 def report(
     lake: LakeName,
-    output: Annotated[Path, typer.Option("--output", "-o", help="File to write; - for stdout.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="File to write; - for stdout. Default: LAKE/report.html."
+        ),
+    ] = None,
     form: Annotated[
         str | None,
         typer.Option(
@@ -186,6 +191,12 @@ def report(
 
     --fail-on judges the runs in the report.
     """
+    from tracelake.lake import local_root
+
+    if output is None and (runs or since or (form or "html") != "html"):
+        raise UsageError(
+            "--output is missing: LAKE/report.html has all runs", hint="name a file: -o week.html"
+        )
     links = rates.read_links()
     gates, opened, console = (
         parse_gates(fail_on),
@@ -194,7 +205,7 @@ def report(
     )
     written = write_page(
         opened,
-        output,
+        output or local_root(lake) / PAGE,
         console,
         runs=runs,
         since=read_age(since),
@@ -203,4 +214,6 @@ def report(
         price=rates.price,
         links=links,
     )
+    if output is None:
+        opened.share(PAGE)
     judge_runs(opened, gates, written.run_ids)

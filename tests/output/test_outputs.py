@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import threading
 from pathlib import Path
@@ -174,3 +175,19 @@ def test_a_long_name_is_a_name(tracelake: Command, lake: Lake, tmp_path: Path) -
     out = tmp_path / ("é" * 125 + ".csv")
     assert tracelake("runs", "--lake", lake.root, "-o", out).code == 0
     assert out.is_file()
+
+
+def test_the_report_of_all_runs_has_its_place_in_the_lake(
+    tracelake: Command, lake: Lake, tmp_path: Path
+) -> None:
+    copy = tmp_path / "lake"
+    shutil.copytree(lake.root, copy)
+    page = copy / "report.html"
+    page.unlink(missing_ok=True)
+    assert tracelake("report", "--lake", copy).code == 0
+    assert "</html>" in page.read_text()
+    page.unlink()
+    for words in (["--run", "latest"], ["--since", "7d"], ["--format", "markdown"]):
+        done = tracelake("report", "--lake", copy, *words)
+        assert (done.code, "--output is missing" in done.err) == (2, True)
+    assert not page.exists()
