@@ -4,41 +4,40 @@ from __future__ import annotations
 
 import re
 
-# Statement -> key of tracelake.schema.topology.KEYS. The short ones are the arguments of the
-# training script, the long ones come from the library.
+_SIZE = rb"\d{1,9}(?!\d)"
+# Key -> what a line says before the value, and the value. Sizes have the keys of
+# tracelake.schema.topology.KEYS: the short statements are the arguments of the training script, the
+# long ones come from the library.
 _SIZES = {
-    b"World size": "world_size",
-    b"World Size": "world_size",
-    b"GAS": "micro_batches",
-    b"GBS": "global_batch_size",
-    b"MBS": "micro_batch_size",
-    b"TP": "tp",
-    b"DP": "dp",
-    b"PP": "pp",
-    b"Tensor Parallel Size": "tp",
-    b"Data Parallel Size": "dp",
-    b"Pipeline Parallel Size": "pp",
+    "world_size": (rb"> World [Ss]ize: ", _SIZE),
+    "micro_batches": (rb"> GAS: ", _SIZE),
+    "global_batch_size": (rb"> GBS: ", _SIZE),
+    "micro_batch_size": (rb"> MBS: ", _SIZE),
+    "tp": (rb"> (?:TP|Tensor Parallel Size): ", _SIZE),
+    "dp": (rb"> (?:DP|Data Parallel Size): ", _SIZE),
+    "pp": (rb"> (?:PP|Pipeline Parallel Size): ", _SIZE),
 }
-_SIZE = re.compile(rb"> (" + b"|".join(_SIZES) + rb"): (\d{1,9})(?!\d)")
-_MOST_PARAMS = 2**63 - 1
-_PARAMS = re.compile(rb"> Total parameters in model: (\d[\d,]{0,24})")
-_MODEL = re.compile(rb">> model class name: (\w+)")
-_STAGES = re.compile(rb"stage2rank = (\{(?:\d{1,9}: \[[\d, ]*\](?:, )?)+\})")
-_STAGE = re.compile(rb"(\d+): \[([\d, ]*)\]")
-_MESH = re.compile(rb"> \[rank:\d+\] pp group:DeviceMesh\('(\w+)'")
-_COMPLETED = re.compile(rb"\[rank:(\d{1,9}), run completed")
-_TEXTS = {
-    "ir": re.compile(rb"(?:> IR|>> ir_analyze): ([\w.]+)"),
-    "split_method": re.compile(rb">> split method: ([\w-]+)"),
-    "gpus_per_server": re.compile(rb"Available GPUs per server: (\d+)"),
-    "data_size": re.compile(rb"data_size=(\d+)"),
-    "nbatches": re.compile(rb"nbatches=(\d+)"),
-    "elapsed_s": re.compile(rb"Time elapsed: (\d+(?:\.\d+)?) sec"),
+_OTHERS = {
+    "params": (rb"> Total parameters in model: ", rb"\d[\d,]{0,24}"),
+    "model": (rb">> model class name: ", rb"\w+"),
+    "stages": (rb"stage2rank = ", rb"\{(?:\d{1,9}: \[[\d, ]*\](?:, )?)+\}"),
+    "completed": (rb"\[rank:", rb"\d{1,9}(?=, run completed)"),
+    "device": (rb"> \[rank:\d+\] pp group:DeviceMesh\('", rb"\w+(?=')"),
+    "ir": (rb"(?:> IR|>> ir_analyze): ", rb"[\w.]+"),
+    "split_method": (rb">> split method: ", rb"[\w-]+"),
+    "gpus_per_server": (rb"Available GPUs per server: ", rb"\d+"),
+    "data_size": (rb"data_size=", rb"\d+"),
+    "nbatches": (rb"nbatches=", rb"\d+"),
+    "elapsed_s": (rb"Time elapsed: ", rb"\d+(?:\.\d+)?(?= sec)"),
 }
-# A line without any of these has no statement, as most lines.
-_ANY = re.compile(
-    rb"> |stage2rank = |, run completed|Available GPUs|data_size=|nbatches=|Time elapsed: "
+_STATEMENT = re.compile(
+    b"|".join(
+        rb"%b(?P<%b>%b)" % (before, key.encode(), value)
+        for key, (before, value) in (_SIZES | _OTHERS).items()
+    )
 )
+_STAGE = re.compile(rb"(\d+): \[([\d, ]*)\]")
+_MOST_PARAMS = 2**63 - 1
 
 
 class Statements:
@@ -60,38 +59,29 @@ class Statements:
         self.completed: set[int] = set()
 
     def read(self, line: int, text: bytes) -> bool:
-        """Read the statement of a line; return whether it has one."""
-        if not _ANY.search(text):
-            return False
-        known = False
-        for name, value in _SIZE.findall(text):
-            known = True
+        """Read the statements of a line; return whether it has any."""
+        start = 0
+        # Where ranks write on the same line, a statement may begin inside another.
+        while found := _STATEMENT.search(text, start):
+            start = found.start() + 1
+            key = str(found.lastgroup)
+            self._keep(line, key, found[key])
+        return start > 0
+
+    def _keep(self, line: int, key: str, value: bytes) -> None:
+        if key in _SIZES:
             if int(value):
-                self.topology.setdefault(_SIZES[name], int(value))
-        for value in _PARAMS.findall(text):
-            known = True
-            params = int(value.replace(b",", b""))
-            if params <= _MOST_PARAMS:
-                self.params = self.params or params
-            else:
-                self.attributes.setdefault("params", value.decode())
-        for value in _MODEL.findall(text):
-            known = True
+                self.topology.setdefault(key, int(value))
+        elif key == "params" and (params := int(value.replace(b",", b""))) <= _MOST_PARAMS:
+            self.params = self.params or params
+        elif key == "model":
             self.model = self.model or value.decode()
-        for value in _STAGES.findall(text):
-            known = True
+        elif key == "stages":
             self._read_stages(line, value)
-        for value in _MESH.findall(text):
-            known = True
-            self.attributes.setdefault("device", value.decode())
-        for value in _COMPLETED.findall(text):
-            known = True
+        elif key == "completed":
             self.completed.add(int(value))
-        for key, pattern in _TEXTS.items():
-            for value in pattern.findall(text):
-                known = True
-                self.attributes.setdefault(key, value.decode())
-        return known
+        else:
+            self.attributes.setdefault(key, value.decode())
 
     def _read_stages(self, line: int, text: bytes) -> None:
         if self.stages is not None:
