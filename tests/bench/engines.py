@@ -1,7 +1,7 @@
-"""The same archive with each engine: threads of one process, and workers of a Dask cluster.
+"""The same archive with each engine: this machine alone, and workers of a Dask cluster.
 
 A candidate's wall time is that of the whole process. Further columns divide it: start of the
-cluster, ingest, build, and the round trip of an empty job. Efficiency is the time of one thread
+cluster, ingest, build, and the round trip of an empty job. Efficiency is the time of one job
 or worker over twice that of two; it includes the command's own work (planning, committing and the
 models over all runs).
 """
