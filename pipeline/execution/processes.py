@@ -132,7 +132,6 @@ class _Process:
 
     def end(self) -> str:
         """Wait until the process has ended, and return how."""
-        self._connection.close()
         try:
             code = self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:

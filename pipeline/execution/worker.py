@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
+import traceback
 from multiprocessing.connection import Connection
 
 from tracelake.execution.jobs import Done, Order, do
@@ -19,6 +20,7 @@ def main(connection: Connection[Done | BaseException | str, Order]) -> None:
             try:
                 answer: Done | BaseException = do(order)
             except Exception as error:  # noqa: BLE001 - raised where the job was sent
+                error.add_note(traceback.format_exc())
                 answer = error
             connection.send(answer)
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.execution.test_engine import Told, brought_in, held
 from tests.traces import plan, write
+from tracelake.execution import Processes
 from tracelake.lake import Lake
 
 TRACELAKE = Path(sys.executable).with_name("tracelake")
@@ -86,6 +87,15 @@ def test_processes_make_the_lake_that_threads_make(
     monkeypatch.setattr("tracelake.ingest.parse._MANY_RUNS", RUNS + 1)
     assert brought_in(plans, tmp_path / "threads", jobs=2).runs == report.runs
     assert held(tmp_path / "processes") == held(tmp_path / "threads")
+
+
+def test_an_error_comes_back_with_the_place_where_it_was_raised() -> None:
+    with Processes(1) as executor:
+        first = executor.submit(os.getpid).result()
+        error = executor.submit(int, "seven").exception()
+        assert executor.submit(os.getpid).result() == first != os.getpid()
+    assert isinstance(error, ValueError)
+    assert "execution/jobs.py" in error.__notes__[0]
 
 
 def test_one_job_needs_no_process(plans: Path, tmp_path: Path) -> None:
