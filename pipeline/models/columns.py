@@ -34,11 +34,12 @@ class Columns:
     texts: Mapping[str, Sequence[str]]
 
 
-def read_steps(con: duckdb.DuckDBPyConnection, sql: str) -> Iterator[Columns]:
-    """Yield the rows of a SELECT in pieces of whole runs, or of whole steps of a large one.
+def pieces_of_steps(con: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
+    """Return SELECTs of the rows of one: pieces of whole runs, or of whole steps of a large one.
 
     Its rows have `run_id` and `step`; a run's come one after the other.
     """
+    pieces: list[str] = []
     runs: list[str] = []
     rows = 0
     sizes = con.execute(f"SELECT run_id, step, count(*) FROM ({sql}) GROUP BY ALL ORDER BY ALL")
@@ -46,18 +47,18 @@ def read_steps(con: duckdb.DuckDBPyConnection, sql: str) -> Iterator[Columns]:
         steps = [(step, size) for _, step, size in of_run]
         size = sum(size for _, size in steps)
         if runs and rows + size > _PIECE_ROWS:
-            yield read_columns(con, _rows_of(sql, runs))
+            pieces.append(_rows_of(sql, runs))
             runs, rows = [], 0
         if size <= _PIECE_ROWS:
             runs.append(run_id)
             rows += size
             continue
+        of_run_rows = _rows_of(sql, [run_id])
         for first, last in _spans(steps):
-            yield read_columns(
-                con, f"{_rows_of(sql, [run_id])} AND step BETWEEN {first} AND {last}"
-            )
+            pieces.append(f"{of_run_rows} AND step BETWEEN {first} AND {last}")
     if runs:
-        yield read_columns(con, _rows_of(sql, runs))
+        pieces.append(_rows_of(sql, runs))
+    return pieces
 
 
 def _rows_of(sql: str, run_ids: Sequence[str]) -> str:

@@ -177,7 +177,7 @@ class Computing:
     ) -> None:
         """Compute a model, keep its rows, and drop what no other model reads."""
         kind = "TABLE"
-        computing = partial(compute, con, model, self.threads)
+        computing = partial(compute, con, model, self.threads, self.database.folder)
         if streamed and model.name in self.models.in_parts and model.kernel is None:
             kind = "VIEW"
             computing = partial(self._written, con, model, streamed)

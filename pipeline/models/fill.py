@@ -100,12 +100,14 @@ class WarehouseWriter:
         before = old.runs if old else {}
         parts_before = frozenset(parts.runs)
         changed = {run for run, generation in new.runs.items() if before.get(run) != generation}
+        pending = list(batches(self.files, snapshot, sorted(changed), self._width))
         with (
             engine_errors("the warehouse"),
             connect_several(
                 self._threads,
                 write_blank(path.parent, self.models),
                 None if self.memory_limit else 1,
+                large=self._alone(pending) and any(batch.large for batch in pending),
                 temp_directory=str(path.parent / "spill"),
                 memory_limit=self.memory_limit or f"{_MEMORY_PERCENT}%",
                 preserve_insertion_order=False,
@@ -119,7 +121,7 @@ class WarehouseWriter:
             gone = sorted(before.keys() - (new.runs.keys() - changed))
             parts.leave_out(con, gone)
             self._drop_runs(con, gone)
-            failed = self._fill_runs(database, snapshot, sorted(changed), path.parent, parts)
+            failed = self._fill_runs(database, snapshot, pending, path.parent, parts)
             self._leave_out(database, snapshot, failed)
             _write_lost(con, losses)
             parts.leave_out(con, self._fill_fleet(database, snapshot, changed))
@@ -180,7 +182,7 @@ class WarehouseWriter:
         self,
         database: Database,
         snapshot: Snapshot,
-        run_ids: Sequence[str],
+        pending: Sequence[Batch],
         folder: Path,
         parts: ModelParts,
     ) -> list[Failure]:
@@ -191,16 +193,15 @@ class WarehouseWriter:
         """
         failed = []
         done = 0
-        width = self.workers.width if self.workers else self._width
-        pending = list(batches(self.files, snapshot, run_ids, width))
-        if not pending or (self.workers is None and (width == 1 or len(pending) == 1)):
+        runs = sum(len(batch.run_ids) for batch in pending)
+        if self._alone(pending):
             for batch in pending:
                 done += len(batch.run_ids)
-                self.progress(f"computing {done} of {len(run_ids)} runs")
+                self.progress(f"computing {done} of {runs} runs")
                 failed += self._fill_batch(database, snapshot, batch, parts)
             return failed
         with (
-            self._executor(folder, min(width, len(pending))) as submit,
+            self._executor(folder, min(self._width, len(pending))) as submit,
             closing(computed(submit, snapshot, pending)) as ended,
         ):
             for batch, found in ended:
@@ -215,7 +216,7 @@ class WarehouseWriter:
                         Path(file).unlink()
                 self.files.remove(found.uploaded)
                 parts.add(found.parts, found.staged, batch.run_ids)
-                self.progress(f"computing {done} of {len(run_ids)} runs")
+                self.progress(f"computing {done} of {runs} runs")
         return failed
 
     @property
@@ -224,10 +225,16 @@ class WarehouseWriter:
 
     @property
     def _width(self) -> int:
-        """Batches that threads of this process compute at once."""
+        """Batches that workers, or threads of this process, compute at once."""
+        if self.workers:
+            return self.workers.width
         if self.memory_limit is None:
             return self._threads
         return max(1, min(self._threads, parse_size(self.memory_limit) // _BATCH_MEMORY))
+
+    def _alone(self, pending: Sequence[Batch]) -> bool:
+        """Return whether this process computes batches one after the other."""
+        return self.workers is None and (self._width == 1 or len(pending) < 2)
 
     @contextmanager
     def _executor(self, folder: Path, width: int) -> Iterator[Callable[[Batch], Future[Any]]]:

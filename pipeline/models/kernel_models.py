@@ -2,15 +2,16 @@
 
 A kernel is a package of this room, named in the header of the model: `-- @kernel replay`. It has
 `INPUT`, the columns of the SELECT with their types, `OUTPUT`, those of the model, and a function of
-the kernel's name that takes `Columns`, piece by piece as `read_steps` gives them, and a
-number of threads, and yields rows.
+the kernel's name that takes `Columns`, as `pieces_of_steps` divides them, a number of
+threads, and a folder for what should not stay in memory, and yields rows.
 """
 
 from __future__ import annotations
 
 import importlib
 import threading
-from itertools import chain
+from functools import partial
+from pathlib import Path
 from types import ModuleType
 
 import duckdb
@@ -50,24 +51,29 @@ def check_kernel(con: duckdb.DuckDBPyConnection, model: Model) -> None:
         )
 
 
-def compute_by_kernel(con: duckdb.DuckDBPyConnection, model: Model, threads: int) -> int:
+def compute_by_kernel(
+    con: duckdb.DuckDBPyConnection, model: Model, threads: int, folder: Path | None
+) -> int:
     """Create the table of a model; the kernel is loaded only if there are rows.
 
     Returns:
         Number of rows.
     """
-    from tracelake.models.columns import read_steps  # noqa: PLC0415 - slow to import
+    from tracelake.models.columns import (  # noqa: PLC0415 - slow to import
+        pieces_of_steps,
+        read_columns,
+    )
 
     shown = model.declared.values()
-    pieces = read_steps(con, model.sql)
-    first = next(pieces, None)
-    if first is None:
+    pieces = pieces_of_steps(con, model.sql)
+    if not pieces:
         create_empty(con, model.name, shown)
         return 0
     kernel = getattr(_load(model), str(model.kernel))
     with _one_at_a_time:
+        found = kernel(map(partial(read_columns, con), pieces), threads, folder)
         # Lists, because pyarrow imports pandas to read Python's values, which takes seconds.
-        lists = [*map(list, zip(*kernel(chain([first], pieces), threads), strict=True))]
+        lists = [*map(list, zip(*found, strict=True))]
     columns = ", ".join(
         f"unnest(${n}::{column.type}[]) AS {quoted(column.name)}"
         for n, column in enumerate(shown, 1)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tracelake.models.replay import Step
+    from tracelake.models.replay import Run, Step
 
 _SUBJECTS = ("rank", "stage", "kind")
 _FACTOR = re.compile(r"[0-9]{1,4}(\.[0-9]{1,6})?")
@@ -127,19 +127,19 @@ def answer(
             " not have the same pieces",
             hint="tracelake describe stage_rebalance shows a split by layers",
         )
-    steps, kinds = _steps(lake, run_id)
     rows, shown = [], None
     batches = _micro_batches(changes)
-    for step in steps:
-        own = step.length_ns
-        changed = _changed(step, kinds, changes)
-        (before,) = step.graph.times(own)
-        assert before is not None
-        after, changed = _with_batches(step, changed, batches)
-        rows.append({"step": step.number, "t_ms": before / 1e6, "changed_ms": after / 1e6})
-        off = abs(before / 1e6 - document["t_ms"])
-        if shown is None or off < shown[0]:
-            shown = off, Replayed(step, kinds, own, changed)
+    with _steps(lake, run_id) as steps:
+        for step in steps:
+            own = step.length_ns
+            changed = _changed(step, steps.kinds, changes)
+            (before,) = step.graph.times(own)
+            assert before is not None
+            after, changed = _with_batches(step, changed, batches)
+            rows.append({"step": step.number, "t_ms": before / 1e6, "changed_ms": after / 1e6})
+            off = abs(before / 1e6 - document["t_ms"])
+            if shown is None or off < shown[0]:
+                shown = off, Replayed(step, steps.kinds, own, changed)
     assert shown is not None
     after_ms = sum(row["changed_ms"] for row in rows) / len(rows)
     saved = document["t_ms"] - after_ms
@@ -228,9 +228,12 @@ def _known(con: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, Any]:
     return document
 
 
-def _steps(lake: Lake, run_id: str) -> tuple[list[Step], list[str]]:
+def _steps(lake: Lake, run_id: str) -> Run:
     """Return the steps of a run, computed from its parts."""
-    from tracelake.models.columns import read_steps  # noqa: PLC0415 - slow to import
+    from tracelake.models.columns import (  # noqa: PLC0415 - slow to import
+        pieces_of_steps,
+        read_columns,
+    )
     from tracelake.models.replay import steps_of  # noqa: PLC0415 - likewise
 
     models, files, snapshot = catalog(), lake.part_files, lake.snapshot()
@@ -243,7 +246,8 @@ def _steps(lake: Lake, run_id: str) -> tuple[list[Step], list[str]]:
             con.execute(f"CREATE VIEW {own(name)} AS {select}")
         for model in models.upstream(models.inputs["_whatif_replays"]):
             compute(con, model)
-        return steps_of(read_steps(con, models.models["_whatif_replays"].sql))
+        pieces = pieces_of_steps(con, models.models["_whatif_replays"].sql)
+        return steps_of(read_columns(con, piece) for piece in pieces)
 
 
 def _changed(step: Step, kinds: Sequence[str], changes: Sequence[Change]) -> npt.NDArray[np.int64]:

@@ -809,6 +809,22 @@ def test_how_large_runs_are_does_not_show(
     assert all_rows(lake) == before
 
 
+def test_relations_of_a_large_run_are_in_a_file_for_a_time(
+    built: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files: list[Path] = []
+
+    def look(_: str) -> None:
+        files.extend(built.root.rglob("memory"))
+
+    build(built, full=True, threads=1, progress=look)
+    assert not files
+    monkeypatch.setattr("tracelake.models.batches._BATCH_BYTES", -1)
+    build(built, full=True, threads=1, progress=look)
+    assert files
+    assert not any(path.exists() for path in files)
+
+
 def test_keys_of_a_large_run_are_checked(
     built: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,6 @@ start. Times are int64 nanoseconds.
 """
 
 from tracelake.models.replay.kernel import INPUT, OUTPUT, replay, steps_of
-from tracelake.models.replay.steps import Step
+from tracelake.models.replay.steps import Run, Step
 
-__all__ = ["INPUT", "OUTPUT", "Step", "replay", "steps_of"]
+__all__ = ["INPUT", "OUTPUT", "Run", "Step", "replay", "steps_of"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from itertools import chain, groupby, pairwise
 from operator import itemgetter
+from pathlib import Path
 
 import numpy as np
 
@@ -48,31 +48,33 @@ ATTRIBUTED_FROM = 1.03
 _REPLAYED_FROM = 0.001
 """Ranks are replayed if their operations can slow the run by this part."""
 
-Row = tuple[str, int, str, str, int | None]
+_Timed = tuple[int, str, str, int | None]
+"""Step, scenario, subject and time."""
 
 
-def replay(pieces: Iterable[Columns], threads: int) -> Iterator[Row]:
+def replay(pieces: Iterable[Columns], threads: int, folder: Path) -> Iterator[tuple[str, *_Timed]]:
     """Yield the rows of `OUTPUT` for the rows of `INPUT`; threads replay several steps at once.
 
     Args:
         pieces: Whole steps; those of a run come one after the other.
+        folder: Holds what would be too much for memory.
     """
     for run_id, parts in groupby(chain.from_iterable(map(_by_run, pieces)), itemgetter(0)):
-        run = Run()
-        for _, columns in parts:
-            run.add(columns)
-        run.finish()
-        for row in _replayed(run, threads):
-            yield run_id, *row
+        with Run(folder) as run:
+            for _, columns in parts:
+                run.add(columns)
+            run.finish()
+            for row in _replayed(run, threads):
+                yield run_id, *row
 
 
-def steps_of(pieces: Iterable[Columns]) -> tuple[list[Step], list[str]]:
-    """Return the steps of one run, and the names of its kinds by their number."""
+def steps_of(pieces: Iterable[Columns]) -> Run:
+    """Return the steps of one run."""
     run = Run()
     for columns in pieces:
         run.add(columns)
     run.finish()
-    return [*run], run.kinds
+    return run
 
 
 def _by_run(columns: Columns) -> Iterator[tuple[str, Columns]]:
@@ -89,8 +91,8 @@ def _by_run(columns: Columns) -> Iterator[tuple[str, Columns]]:
             yield names[run], Columns(end - begin, arrays, columns.texts)
 
 
-def _replayed(run: Run, threads: int) -> Iterator[tuple[int, str, str, int | None]]:
-    """Yield step, scenario, subject and time of one run."""
+def _replayed(run: Run, threads: int) -> Iterator[_Timed]:
+    """Yield the times of one run."""
     sums = {"actual": 0, "peer": 0}
     excess: dict[int, int] = {}
     stages: set[int] = set()
@@ -121,9 +123,13 @@ def _replayed(run: Run, threads: int) -> Iterator[tuple[int, str, str, int | Non
     # A length that grows by some time delays the end by at most that time.
     ranks = (rank for rank, added in excess.items() if added >= _REPLAYED_FROM * sums["peer"])
     named = [{key: str(key) for key in sorted(keys)} for keys in (ranks, stages - {-1})]
-    attribute = partial(_attributed, subjects=(*named, dict(enumerate(run.kinds))))
+    subjects = (*named, dict(enumerate(run.kinds)))
+
+    def attribute(place: int) -> list[_Timed]:
+        return _attributed(run[place], subjects)
+
     with ThreadPoolExecutor(threads, thread_name_prefix="replay") as pool:
-        yield from chain.from_iterable(pool.map(attribute, run))
+        yield from chain.from_iterable(pool.map(attribute, range(len(run))))
 
 
 def _excess(step: Step) -> Iterator[tuple[int, int]]:
@@ -134,17 +140,15 @@ def _excess(step: Step) -> Iterator[tuple[int, int]]:
     yield from zip(ranks.tolist(), sums.tolist(), strict=True)
 
 
-def _attributed(
-    step: Step, subjects: Sequence[Mapping[int, str]]
-) -> list[tuple[int, str, str, int | None]]:
-    """Return step, scenario, subject and time: each subject alone, and all but it.
+def _attributed(step: Step, subjects: Sequence[Mapping[int, str]]) -> list[_Timed]:
+    """Return the times of a step with each subject alone, and with all but it.
 
     Args:
         subjects: Names of ranks, stages and kinds.
     """
     real, ideal = step.length_ns, step.peer_ns
     keys_of = {"rank": step.ranks, "stage": step.stages, "kind": step.kinds}
-    found = []
+    found = list[_Timed]()
     for (scenario, keys), names in zip(keys_of.items(), subjects, strict=True):
         both = step.graph.apart(real, ideal, keys, [*names])
         for name, (alone_ns, fixed_ns) in zip(names.values(), both, strict=True):

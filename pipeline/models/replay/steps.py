@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, Self
 
 import numpy as np
 
@@ -57,19 +62,32 @@ class Step:
 
 
 class Run:
-    """Collects the steps of a run: its nodes take 70 bytes each.
+    """Collects the steps of a run in a file, because their nodes take 70 bytes each.
 
     Attributes:
         streams: Its ranks have several streams, as in the traces of the published analysis.
     """
 
-    def __init__(self) -> None:
-        """Prepare for the rows of a run."""
+    def __init__(self, folder: Path | None = None) -> None:
+        """Prepare for the rows of a run.
+
+        Args:
+            folder: Where the file is; None for a temporary folder.
+        """
         self.streams = True
-        self._steps: list[Step] = []
+        self._file = TemporaryFile(dir=folder)  # noqa: SIM115 - closed with the run
+        self._ends = [0]
         self._ideals = Ideals()
         self._kinds: dict[str, int] = {}
         self._lengths: list[tuple[Int64s, Int64s, Int32s]] = []
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the file."""
+        self._file.close()
 
     @property
     def kinds(self) -> list[str]:
@@ -92,7 +110,6 @@ class Run:
             "kinds": self._numbered_kinds(nodes.kinds, texts["kind"]),
             "peers": peers,
             "length_ns": nodes.length_ns,
-            "raw_ns": raw_ns,
         }
         streams = bool((arrays["replicas"] >= 0).all())
         self.streams &= streams
@@ -110,25 +127,44 @@ class Run:
                 alone = np.column_stack([groups[:, 2], np.full_like(groups[:, 2], -1)])
                 paper_graph = Graph.of([], after, alone)
             (delayed_ns,) = graph.times(nodes.length_ns[part], delays=nodes.delay_ns[part])
-            self._steps.append(
-                Step(
-                    number=int(rows["step"][nodes.rows[begin]]),
-                    graph=graph,
-                    paper_graph=paper_graph,
-                    delayed_ns=delayed_ns,
-                    ideals=self._ideals,
-                    **{name: array[part] for name, array in arrays.items()},
-                )
+            of_step = {name: array[part] for name, array in arrays.items()}
+            self._append(
+                number=int(rows["step"][nodes.rows[begin]]),
+                graph=graph,
+                paper_graph=paper_graph,
+                raw_ns=of_step["length_ns"] if equal else raw_ns[part],
+                delayed_ns=delayed_ns,
+                **of_step,
             )
 
     def finish(self) -> None:
         """Compute the ideals: all steps of the run are there."""
-        self._ideals.fill(*map(np.concatenate, zip(*self._lengths, strict=True)))
+        self._file.flush()
+        lengths, raw, peers = zip(*self._lengths, strict=True)
         self._lengths.clear()
+        length_ns = np.concatenate(lengths)
+        equal = all(one is other for one, other in zip(lengths, raw, strict=True))
+        raw_ns = length_ns if equal else np.concatenate(raw)
+        del lengths, raw
+        self._ideals.fill(length_ns, raw_ns, np.concatenate(peers))
+
+    def __len__(self) -> int:
+        """Return how many steps there are."""
+        return len(self._ends) - 1
+
+    def __getitem__(self, place: int) -> Step:
+        """Return a step of a finished run; threads may do so at once."""
+        begin, end = self._ends[place : place + 2]
+        stored = os.pread(self._file.fileno(), end - begin, begin)
+        return Step(**pickle.loads(stored), ideals=self._ideals)
 
     def __iter__(self) -> Iterator[Step]:
         """Yield the steps of a finished run."""
-        yield from self._steps
+        return map(self.__getitem__, range(len(self)))
+
+    def _append(self, **of_step: Any) -> None:
+        pickle.dump(of_step, self._file, pickle.HIGHEST_PROTOCOL)
+        self._ends.append(self._file.tell())
 
     def _numbered_kinds(self, kinds: Int32s, names: Sequence[str]) -> Int32s:
         """Return the numbers of kinds in the run."""
