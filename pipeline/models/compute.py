@@ -21,7 +21,7 @@ Connections = Sequence[duckdb.DuckDBPyConnection]
 _AT_ONCE = 4
 # Rows whose key is checked in Python.
 _FEW = 1_000
-# A database in memory has this name too.
+# DuckDB calls a database by its file, and one in memory so: see `own`.
 _FILE = "memory"
 
 
@@ -45,14 +45,16 @@ class Database:
         return self.cons[0]
 
 
-def connect(file: Path | None = None, /, **config: str | int | bool) -> duckdb.DuckDBPyConnection:
+def connect(folder: Path | None = None, /, **config: str | int | bool) -> duckdb.DuckDBPyConnection:
     """Return an empty DuckDB without extensions, access to Python variables or progress bars.
 
     A division by zero gives NULL, as it did before DuckDB 2.0. In a child process such as a worker,
     DuckDB would assume that it is interactive.
 
     Args:
-        file: Where it is; None for memory. DuckDB calls a database by the name of its file.
+        folder: Holds its file, where relations are compressed to a tenth of their size and leave
+            memory without being spilled; None for a database in memory. With runs of 75 MB of text
+            a file takes no longer, with small ones it does.
         config: As `duckdb.connect` takes it.
     """
     alone = {
@@ -61,7 +63,7 @@ def connect(file: Path | None = None, /, **config: str | int | bool) -> duckdb.D
         "python_enable_replacements": False,
         "error_on_division_by_zero": False,
     }
-    con = duckdb.connect(str(file or ":memory:"), config={**alone, **config})
+    con = duckdb.connect(str(folder / _FILE if folder else ":memory:"), config={**alone, **config})
     _hide_progress(con)
     return con
 
@@ -80,17 +82,16 @@ def connect_several(
         blank: A file with the macros, and with an empty table for every relation that the database
             itself does not have; see `write_blank`.
         share: See `MemoryLimit`.
-        large: Keep relations in a file beside the blank one, where they are compressed to a tenth
-            of their size and leave memory without being spilled. With runs of 75 MB of text that
-            takes no longer, with small ones it does.
+        large: Keep relations in a file beside the blank one.
         config: See `connect`.
     """
     several = min(threads, _AT_ONCE)
-    file = blank.with_name(_FILE) if large else None
+    folder = blank.parent
     with ExitStack() as stack:
-        if file:
-            stack.callback(file.unlink)
-        cons = [stack.enter_context(connect(file, threads=threads - several + 1, **config))]
+        if large:
+            stack.callback((folder / _FILE).unlink)
+        own_file = folder if large else None
+        cons = [stack.enter_context(connect(own_file, threads=threads - several + 1, **config))]
         for _ in range(several - 1):
             cons.append(stack.enter_context(cons[0].cursor()))
             _hide_progress(cons[-1])
@@ -98,7 +99,7 @@ def connect_several(
         cons[0].execute("CREATE SCHEMA memory.typed")  # for blank relations with other types
         for con in cons:
             con.execute("SET search_path = 'memory.main,memory.typed,blank.main'")
-        yield Database(cons, MemoryLimit(cons[0], share), blank.parent)
+        yield Database(cons, MemoryLimit(cons[0], share), folder)
 
 
 def _hide_progress(con: duckdb.DuckDBPyConnection) -> None:

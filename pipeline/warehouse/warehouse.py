@@ -80,7 +80,7 @@ def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyC
     held = contextlib.ExitStack()
     limit = {} if memory is None else {"memory_limit": f"{memory}B"}
     try:
-        con = connect(temp_directory=str(_spill_folder(lake, held)), **limit)
+        con = connect(temp_directory=str(spill_folder(lake, held)), **limit)
         _RELEASES[con] = weakref.finalize(con, held.close)
     except BaseException:  # also after a signal: nothing else removes the folder
         held.close()
@@ -136,7 +136,7 @@ def release(con: duckdb.DuckDBPyConnection) -> None:
     _RELEASES[con]()
 
 
-def _spill_folder(lake: Lake, held: contextlib.ExitStack) -> Path:
+def spill_folder(lake: Lake, held: contextlib.ExitStack) -> Path:
     """Return the private folder for spilled queries, on the lake's file system.
 
     Args:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -13,9 +15,10 @@ from tracelake.base.errors import UsageError
 from tracelake.lake import Lake
 from tracelake.models import catalog, compute, connect
 from tracelake.models.base import engine_errors, own, select_parts
+from tracelake.models.memory import MemoryLimit
 from tracelake.schema.tables import tables
 from tracelake.warehouse.names import resolve_run
-from tracelake.warehouse.warehouse import open_warehouse
+from tracelake.warehouse.warehouse import open_warehouse, spill_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -237,7 +240,12 @@ def _steps(lake: Lake, run_id: str) -> Run:
     from tracelake.models.replay import steps_of  # noqa: PLC0415 - likewise
 
     models, files, snapshot = catalog(), lake.part_files, lake.snapshot()
-    with engine_errors("the run"), connect() as con:
+    with engine_errors("the run"), ExitStack() as held:
+        folder = spill_folder(lake, held)
+        con = held.enter_context(
+            connect(folder, temp_directory=str(folder / "spill"), preserve_insertion_order=False)
+        )
+        limit = MemoryLimit(con, 1)
         files.mount(con)
         con.execute(models.macros)
         for name, table in tables().items():
@@ -245,7 +253,7 @@ def _steps(lake: Lake, run_id: str) -> Run:
             select = select_parts(table, files.base, parts, snapshot.older, only=[run_id])
             con.execute(f"CREATE VIEW {own(name)} AS {select}")
         for model in models.upstream(models.inputs["_whatif_replays"]):
-            compute(con, model)
+            limit.within(con, model.name, partial(compute, con, model))
         pieces = pieces_of_steps(con, models.models["_whatif_replays"].sql)
         return steps_of(read_columns(con, piece) for piece in pieces)
 
