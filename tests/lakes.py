@@ -16,8 +16,14 @@ from unittest.mock import patch
 import duckdb
 
 from tracelake.ingest import IngestReport, Options, ingest
-from tracelake.lake import Lake
+from tracelake.lake import Lake, PartFiles, find_losses
 from tracelake.models import Catalog, build, catalog
+from tracelake.models.base import copy_of
+from tracelake.models.build import wanted_state
+from tracelake.models.compute import connect
+from tracelake.models.fill import WarehouseWriter
+from tracelake.models.parts import ModelParts
+from tracelake.models.state import attach, recorded_marks, recorded_state
 from tracelake.warehouse.check import checks
 from tracelake.warehouse.check.rows import Check
 
@@ -32,6 +38,30 @@ def ingest_and_build(archive: Path, lake: Path) -> Lake:
     opened = Lake.open(lake)
     build(opened)
     return opened
+
+
+def full_build_differences(lake: Lake) -> list[str]:
+    """Builds everything again; returns the models whose rows in the warehouse are others."""
+    snapshot, models = lake.snapshot(), catalog()
+    losses = find_losses(lake.part_files, snapshot, recorded_marks(lake.warehouse))
+    state = wanted_state(lake, snapshot, models, losses)
+    assert recorded_state(lake.warehouse) == state, "the warehouse is not current"
+    with lake.staging("check") as folder, connect() as con:
+        anew, apart = folder / "warehouse.duckdb", PartFiles(str(folder))
+        parts = ModelParts(models, apart, apart.take, folder)
+        writer = WarehouseWriter(lake.part_files, models, None, None, lambda _: None)
+        writer.fill(anew, losses.left(snapshot), None, state, losses, parts)
+        attach(con, lake.warehouse, read_only=True)
+        con.execute(f"ATTACH '{anew}' AS anew (READ_ONLY)")
+        names = [*models.stored, *map(copy_of, models.copied)]
+        return [name for name in names if _rows_differ(con, name)]
+
+
+def _rows_differ(con: duckdb.DuckDBPyConnection, name: str) -> bool:
+    old, new = f"FROM warehouse.main.{name}", f"FROM anew.main.{name}"
+    return bool(
+        con.execute(f"({old} EXCEPT ALL {new}) UNION ALL ({new} EXCEPT ALL {old})").fetchone()
+    )
 
 
 def merge_groups(lake: Lake) -> None:

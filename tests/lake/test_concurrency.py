@@ -17,14 +17,14 @@ import duckdb
 import pytest
 
 from tests.conftest import Command
-from tests.lakes import ingest_and_build, run_ingest, unchanged
+from tests.lakes import full_build_differences, ingest_and_build, run_ingest, unchanged
 from tests.traces import plan, trace, trace_name, write
 from tracelake.base.errors import TracelakeError
 from tracelake.lake import Lake
 from tracelake.models import catalog
 from tracelake.schema.tables import tables
 from tracelake.warehouse import ask, open_warehouse
-from tracelake.warehouse.check import check_incremental, check_lake
+from tracelake.warehouse.check import check_lake
 
 TRACELAKE = Path(sys.executable).with_name("tracelake")
 RUNS_PER_ARCHIVE = 4
@@ -146,7 +146,7 @@ def test_two_at_once_are_as_one_after_the_other(
         assert tracelake("build", "--lake", together).code == 0
     assert content(together) == content(alone[same])
     assert check_lake(Lake.open(together)) == []
-    assert check_incremental(Lake.open(together)) == []
+    assert full_build_differences(Lake.open(together)) == []
     for sources, summaries, _ in seen:
         assert sources == summaries
     with open_warehouse(Lake.open(together)) as con:

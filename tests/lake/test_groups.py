@@ -18,7 +18,14 @@ import pytest
 from tests.conftest import Command
 from tests.fixture_lake import FIXTURES, INPUTS, opened
 from tests.golden_cases import GOLDEN
-from tests.lakes import Template, few_models, ingest_and_build, merge_groups, run_ingest
+from tests.lakes import (
+    Template,
+    few_models,
+    full_build_differences,
+    ingest_and_build,
+    merge_groups,
+    run_ingest,
+)
 from tests.tiny_lakes import commit_run, drop_run, log_run
 from tests.traces import plan, trace, trace_name, write
 from tracelake.ingest import Options, ingest
@@ -28,7 +35,7 @@ from tracelake.models import build
 from tracelake.models.state import named_parts
 from tracelake.schema.tables import METADATA_KEY, SCHEMA_VERSION, tables
 from tracelake.warehouse import open_warehouse
-from tracelake.warehouse.check import check_incremental, check_lake
+from tracelake.warehouse.check import check_lake
 
 Relations = dict[str, list[tuple[Any, ...]]]
 
@@ -155,7 +162,7 @@ def test_small_runs_are_written_together(
     partitions = {part.rpartition("/")[0] for part in lake.snapshot().all_parts}
     assert len(lake.snapshot().all_parts) == len(partitions)
     assert check_lake(lake) == []
-    assert check_incremental(lake) == []
+    assert full_build_differences(lake) == []
 
 
 def test_large_runs_have_parts_of_their_own(
@@ -185,7 +192,7 @@ def test_every_relation_has_the_same_rows_before_and_after_a_merge(
     assert len(groups(lake)) == 1
     assert relations(lake) == whole
     assert check_lake(lake) == []
-    assert check_incremental(lake) == []  # and all computed anew
+    assert full_build_differences(lake) == []  # and all computed anew
     assert build(lake, full=True).built == tuple(lake.snapshot().runs)
     assert relations(lake) == whole
 
@@ -369,7 +376,7 @@ def test_a_build_leaves_no_row_of_a_run_that_was_replaced_or_dropped(
     assert not any(part.exists() for part in old.values())
     assert not left or raw(lake) == left
     assert check_lake(lake) == []
-    assert check_incremental(lake) == []
+    assert full_build_differences(lake) == []
     named = lake.snapshot().all_parts | named_parts(lake.warehouse)
     assert sorted(stored_parts(lake)) == sorted(named)
     assert bool(groups(lake)) == bool(left)

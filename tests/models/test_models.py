@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import ROOT
-from tests.lakes import Template
+from tests.lakes import Template, full_build_differences
 from tests.tiny_lakes import commit_run, drop_run, log_run
 from tracelake.base.errors import ContractError, LakeError, TracelakeError, UsageError
 from tracelake.base.resources import resource_dir
@@ -33,7 +33,7 @@ from tracelake.models.header import read_model
 from tracelake.models.validate import Proof
 from tracelake.schema.tables import SCHEMA_VERSION, columns, reasons, tables
 from tracelake.warehouse import open_warehouse
-from tracelake.warehouse.check import check_incremental, check_lake
+from tracelake.warehouse.check import check_lake
 
 GOOD = """-- Steps of a run.
 -- @grain run_id
@@ -767,7 +767,7 @@ def test_a_build_per_run_equals_a_full_one(
         else:
             build(lake)
     build(lake)
-    assert check_incremental(lake) == []
+    assert full_build_differences(lake) == []
 
 
 def test_how_large_parts_are_read_does_not_show(

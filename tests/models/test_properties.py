@@ -17,7 +17,7 @@ import duckdb
 import pytest
 
 from tests.bench import alarms, recall
-from tests.lakes import run_ingest
+from tests.lakes import full_build_differences, run_ingest
 from tests.random_specs import random_spec
 from tests.simulated_calls import Member, simulated_calls
 from tracelake.lake import Lake
@@ -26,7 +26,7 @@ from tracelake.synth.archive import write_archive
 from tracelake.synth.schedule import Op, simulate
 from tracelake.synth.spec import NS_PER_TICK, TICKS_PER_MS, Spec
 from tracelake.warehouse import open_warehouse
-from tracelake.warehouse.check import check_incremental, check_lake
+from tracelake.warehouse.check import check_lake
 
 SPECS = {seed: random_spec(seed) for seed in range(30)}
 PARTS = (
@@ -108,7 +108,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Job]:
             build(lake)
     build(lake)
     assert check_lake(lake) == []
-    assert check_incremental(lake) == []
+    assert full_build_differences(lake) == []
     con = open_warehouse(lake)
     run_ids = dict(con.execute("SELECT path, run_id FROM sources").fetchall())
     return {

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import ROOT, Command
-from tests.lakes import ingest_and_build, run_ingest
+from tests.lakes import full_build_differences, ingest_and_build, run_ingest
 from tests.reference.straggler_analysis import Layout, trace
 from tracelake.base.errors import ContractError
 from tracelake.lake import Lake
@@ -26,7 +26,6 @@ from tracelake.models.replay.graph import Graph
 from tracelake.synth.archive import write_archive
 from tracelake.synth.schedule import simulate
 from tracelake.synth.spec import Spec
-from tracelake.warehouse.check import check_incremental
 
 JOBS = range(12)
 ATTRIBUTED = ("whatif_ranks", "whatif_kinds")
@@ -217,7 +216,7 @@ def test_batches_of_runs_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyP
         lake = ingest_and_build(tmp_path / "in", tmp_path / "lake")
     with duckdb.connect(str(lake.warehouse), read_only=True) as con:
         assert con.execute("SELECT count(s_peer) FROM whatif_runs").fetchone() == (2,)
-    assert check_incremental(lake) == []
+    assert full_build_differences(lake) == []
 
 
 def test_threads_do_not_show(tmp_path: Path) -> None:

@@ -14,15 +14,15 @@ import duckdb
 import pytest
 
 from tests.conftest import Command
-from tests.lakes import Template, ingest_and_build
+from tests.lakes import Template, full_build_differences, ingest_and_build
 from tests.tiny_lakes import OPTIONS, Rows, commit_run, drop_run, log_run, source_record
 from tests.traces import plan, write
-from tracelake.base.errors import ContractError, LakeError
+from tracelake.base.errors import ContractError
 from tracelake.ingest import Options, ingest
 from tracelake.lake import Change, Lake
 from tracelake.models import build
 from tracelake.models.sums import write_sums
-from tracelake.warehouse.check import Finding, check_incremental, check_lake, checks, findings_table
+from tracelake.warehouse.check import Finding, check_lake, checks, findings_table
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def named(findings: list[Finding]) -> set[tuple[str, str]]:
 
 def test_a_good_lake_has_no_findings(built: Lake) -> None:
     assert check_lake(built) == []
-    assert check_incremental(built) == []
+    assert full_build_differences(built) == []
 
 
 def test_every_check_is_a_select_with_a_severity() -> None:
@@ -173,7 +173,7 @@ def edit_warehouse(lake: Lake, name: str, sql: str) -> None:
 def test_figures_that_do_not_add_up_are_found(built: Lake) -> None:
     edit_warehouse(built, "rank_bubbles", "UPDATE warehouse.rank_bubbles SET gap_ns = gap_ns + 1")
     assert named(check_lake(built)) == {("windows_close", "error")}
-    assert named(check_incremental(built)) == {("incremental", "error")}
+    assert full_build_differences(built) == ["rank_bubbles"]
 
 
 def test_how_large_tables_are_read_does_not_show(
@@ -185,7 +185,7 @@ def test_how_large_tables_are_read_does_not_show(
     with monkeypatch.context() as large:
         large.setattr("tracelake.models.batches._SMALL_PART_BYTES", 0)
         build(lake)
-    assert check_incremental(lake) == []
+    assert full_build_differences(lake) == []
     assert named(check_lake(lake)) == set()
 
 
@@ -295,8 +295,6 @@ def test_a_lake_without_a_warehouse_is_told_to_build(lake: Lake) -> None:
     (finding,) = check_lake(lake)
     assert (finding.check, finding.severity) == ("warehouse", "error")
     assert finding.repair == "tracelake build"
-    with pytest.raises(LakeError, match="not current"):
-        check_incremental(lake)
 
 
 def test_a_stale_warehouse_is_found(built: Lake) -> None:

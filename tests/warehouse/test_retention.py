@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Command
-from tests.lakes import Template
+from tests.lakes import Template, full_build_differences
 from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan, write
 from tracelake.base.errors import LakeError, UsageError
@@ -21,7 +21,7 @@ from tracelake.ingest import Options, ingest
 from tracelake.lake import Lake, dropped_runs
 from tracelake.models import build
 from tracelake.warehouse import open_warehouse
-from tracelake.warehouse.check import check_incremental, check_lake
+from tracelake.warehouse.check import check_lake
 from tracelake.warehouse.retention import choose_old, choose_runs, collect, drop
 
 pytestmark = pytest.mark.usefixtures("few")
@@ -75,7 +75,7 @@ def test_a_dropped_run_leaves_manifests_warehouse_and_disk(lake: Lake) -> None:
     assert not any(part.exists() for part in parts)
     assert rows(lake, "SELECT DISTINCT run_id FROM layer_stats ORDER BY 1") == [("b",), ("c",)]
     assert check_lake(lake) == []
-    assert check_incremental(lake) == []
+    assert full_build_differences(lake) == []
 
 
 def test_runs_older_than_an_age_are_those_with_an_older_date(lake: Lake) -> None:

@@ -1,27 +1,15 @@
-"""Run all checks of a lake, and compare its warehouse with a fresh build."""
+"""Run all checks of a lake."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-import duckdb
-
 from tracelake.base.errors import LakeError
-from tracelake.lake import Lake, Mark, PartFiles, Snapshot, dropped_runs, find_losses
-from tracelake.models.base import copy_of, engine_errors, literal, point_views, quoted
+from tracelake.lake import Lake, Mark, Snapshot, dropped_runs, find_losses
+from tracelake.models.base import point_views
 from tracelake.models.build import same_code, wanted_state
 from tracelake.models.catalog import catalog
-from tracelake.models.compute import connect
-from tracelake.models.fill import WarehouseWriter
-from tracelake.models.parts import ModelParts
-from tracelake.models.state import (
-    State,
-    attach,
-    examined,
-    named_parts,
-    recorded_marks,
-    recorded_state,
-)
+from tracelake.models.state import State, examined, named_parts
 from tracelake.schema.tables import tables
 from tracelake.warehouse import open_warehouse
 from tracelake.warehouse.check.findings import BUILD, BUILD_FULL, Finding, error, some
@@ -106,37 +94,6 @@ def _trusted(
     return {part: mark for part, mark in there.items() if part not in lost}
 
 
-def check_incremental(lake: Lake, *, memory_limit: str | None = None) -> list[Finding]:
-    """Build everything again and compare: a build per run must equal a full one.
-
-    Raises:
-        LakeError: The lake has no current warehouse to compare with.
-    """
-    snapshot, models = lake.snapshot(), catalog()
-    losses = find_losses(lake.part_files, snapshot, recorded_marks(lake.warehouse))
-    state = wanted_state(lake, snapshot, models, losses)
-    if recorded_state(lake.warehouse) != state:
-        raise LakeError(
-            "the warehouse is not current", path=lake.warehouse, hint="first: tracelake build"
-        )
-    with lake.staging("check") as folder, engine_errors("the comparison"):
-        anew = folder / "warehouse.duckdb"
-        apart = PartFiles(str(folder))
-        WarehouseWriter(lake.part_files, models, memory_limit, None, lambda _: None).fill(
-            anew,
-            losses.left(snapshot),
-            None,
-            state,
-            losses,
-            ModelParts(models, apart, apart.take, folder),
-        )
-        with connect() as con:
-            attach(con, lake.warehouse, read_only=True)
-            con.execute(f"ATTACH {literal(str(anew))} AS anew (READ_ONLY)")
-            names = [*models.stored, *map(copy_of, models.copied)]
-            return [finding for name in names for finding in _compare(con, name)]
-
-
 def _check_current(state: State | None, wanted: State) -> Iterator[Finding]:
     """Check that the warehouse was built from the present lake, here, by this tracelake."""
     if state is None or state == wanted:
@@ -154,18 +111,3 @@ def _check_current(state: State | None, wanted: State) -> Iterator[Finding]:
         changed = some(stale) if stale else "rows are in other files"
         message = f"the lake changed since the build ({changed})"
         yield error("warehouse_current", message, max(1, len(stale)), BUILD)
-
-
-def _compare(con: duckdb.DuckDBPyConnection, name: str) -> Iterator[Finding]:
-    table = quoted(name)
-    (count,) = con.execute(
-        f"""
-        SELECT count(*) FROM (
-            (FROM warehouse.main.{table} EXCEPT ALL FROM anew.main.{table})
-            UNION ALL
-            (FROM anew.main.{table} EXCEPT ALL FROM warehouse.main.{table})
-        )
-        """
-    ).fetchone() or (0,)
-    if count:
-        yield error("incremental", f"{name} differs from a full build", count, BUILD_FULL)
