@@ -6,11 +6,10 @@ import inspect
 import json
 import os
 from collections.abc import Iterable
-from enum import StrEnum
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
-from tracelake.base.errors import TracelakeError
+from tracelake.base.errors import TracelakeError, UsageError
 from tracelake.cli import jobs as commands
 from tracelake.cli.steps import print_summary
 
@@ -88,8 +87,8 @@ def _value(option: inspect.Parameter, value: Any) -> Any:
         return None
     if Path in kinds:
         return Path(value)
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return kind(value)
+    if get_origin(kind) is Literal and value not in kinds:
+        raise UsageError(f"invalid {option.name} {value!r}", hint=f"use one of {', '.join(kinds)}")
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 

@@ -122,7 +122,7 @@ def _top(
             envvar="TRACELAKE_LOG_FORMAT",
             help="Format of notes, progress and errors; json prints an object per line.",
         ),
-    ] = LogFormat.TEXT,
+    ] = "text",
 ) -> None:
     del version
     log_format.set(written)

@@ -44,7 +44,7 @@ def query(
         ),
     ] = None,
     parameters: Parameters = None,
-    output_format: Format = OutputFormat.TABLE,
+    output_format: Format = "table",
     output: Output = None,
     timeout: Annotated[
         float | None,
@@ -93,7 +93,7 @@ def answer(
     *,
     lake: LakeName,
     parameters: Parameters = None,
-    output_format: Format = OutputFormat.TABLE,
+    output_format: Format = "table",
     output: Output = None,
 ) -> None:
     """Ask a saved question: tracelake ask incidents, tracelake ask slow_ranks job009."""
@@ -113,7 +113,7 @@ def answer(
             raise UsageError("the run is given twice", hint="leave out --param run=")
         given["run"] = read(opened, "the run", lambda con: named_run(con, run))
     values = saved.bind(given)
-    shown = output is None and output_format is OutputFormat.TABLE
+    shown = output is None and output_format == "table"
     if shown and not _has_rows(run_query(opened, saved.sql, values)):
         typer.echo(f"No rows. {saved.question} {saved.reading}")
         return
@@ -145,7 +145,7 @@ def examples(
     from tracelake.warehouse import examples_table
 
     if name is None:
-        print_table(examples_table(), output_format or OutputFormat.TABLE, None)
+        print_table(examples_table(), output_format or "table", None)
     elif output_format:
         raise UsageError("--format applies only to the list", hint=f"tracelake examples {name}")
     else:
@@ -169,7 +169,7 @@ def describe(
         str | None,
         typer.Argument(help="A table or model; all by default.", autocompletion=complete_table),
     ] = None,
-    output_format: Format = OutputFormat.TABLE,
+    output_format: Format = "table",
     output: Output = None,
 ) -> None:
     """Show tables, models and columns, with meanings and units."""
@@ -184,7 +184,7 @@ def formats(
         str | None,
         typer.Argument(help="A format; all by default.", autocompletion=complete_format),
     ] = None,
-    output_format: Format = OutputFormat.TABLE,
+    output_format: Format = "table",
     output: Output = None,
 ) -> None:
     """List the input formats, or the rejects, line kinds and faults of one."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,15 +11,6 @@ from tracelake.cli.app import app
 from tracelake.cli.complete import complete_table
 from tracelake.cli.options import LakeName, Quiet, RunNames
 from tracelake.cli.steps import check_outputs, open_console, open_lake
-
-
-class ExportFormat(StrEnum):
-    """Format of an export."""
-
-    DUCKDB = "duckdb"
-    SQLITE = "sqlite"
-    CSV = "csv"
-    PARQUET = "parquet"
 
 
 @app.command(epilog="Example: tracelake export lake.duckdb --lake lake")
@@ -44,7 +34,7 @@ def export(
     ] = None,
     runs: RunNames = None,
     output_format: Annotated[
-        ExportFormat | None,
+        Literal["duckdb", "sqlite", "csv", "parquet"] | None,
         typer.Option("--format", help="csv and parquet write a file per model into a folder."),
     ] = None,
     quiet: Quiet = False,
@@ -55,8 +45,8 @@ def export(
     from tracelake.output.terminal import named_run
     from tracelake.warehouse import ask
 
-    fmt = format_of(target, output_format and output_format.value)
-    one_file = fmt in {ExportFormat.DUCKDB, ExportFormat.SQLITE}
+    fmt = format_of(target, output_format)
+    one_file = fmt in {"duckdb", "sqlite"}
     # Of a folder, no file may be in the lake either.
     check_outputs(lake, {"TARGET": target if one_file else target / "x"})
     console, opened = open_console(quiet=quiet), open_lake(lake)

@@ -174,7 +174,7 @@ def build(
     with engine.start() as workers:
         built = bring_up(opened, memory, open_console(quiet=quiet), workers, full=full)
     if profile:
-        print_table(built.profile.table(catalog()), output_format or OutputFormat.TABLE, None)
+        print_table(built.profile.table(catalog()), output_format or "table", None)
     elif output_format is not None:
         print_table(built.table(), output_format, None)
     if error := left_out(built.failed):
@@ -192,14 +192,14 @@ def check(
             "--quick", help="Do not read part files in full to check that they are intact."
         ),
     ] = False,
-    output_format: Format = OutputFormat.TABLE,
+    output_format: Format = "table",
     output: Output = None,
 ) -> None:
     """Verify a lake: files match manifests, every line is accounted for, figures add up."""
     from tracelake.warehouse.check import check_lake, findings_table
 
     findings = check_lake(open_lake(lake, output), quick=quick)
-    if findings or output_format is not OutputFormat.TABLE:
+    if findings or output_format != "table":
         print_table(findings_table(findings), output_format, output)
     failed = [finding for finding in findings if finding.severity == "error"]
     if failed:

@@ -19,7 +19,6 @@ from tracelake.cli.options import (
     Format,
     LakeName,
     MemoryOptions,
-    OutputFormat,
     Quiet,
     grouped,
 )
@@ -62,7 +61,7 @@ def drop(
         ),
     ] = False,
     dry_run: DryRun = False,
-    output_format: Format = OutputFormat.TABLE,
+    output_format: Format = "table",
     quiet: Quiet = False,
 ) -> None:
     """Delete runs; they stay deleted on the next ingest unless you pass --forget."""
@@ -71,7 +70,7 @@ def drop(
 
     limit, console, opened = memory.read_memory(), open_console(quiet=quiet), open_lake(lake)
     chosen = _choose(opened, runs, older_than, forget=forget)
-    if chosen or output_format is not OutputFormat.TABLE:
+    if chosen or output_format != "table":
         print_table(candidates_table(chosen), output_format, None)
     amounts = (
         f"{counted(len(chosen), 'run')}, {counted(sum(run.files for run in chosen), 'file')},"
@@ -92,7 +91,7 @@ def drop(
 def gc(
     lake: LakeName,
     dry_run: DryRun = False,
-    output_format: Format = OutputFormat.TABLE,
+    output_format: Format = "table",
     quiet: Quiet = False,
 ) -> None:
     """Remove unused files: without a manifest or warehouse, or left by dead processes."""
@@ -103,7 +102,7 @@ def gc(
         found = collect(opened, dry_run=dry_run)
     files, size = sum(f.files for f in found), sum(f.bytes for f in found)
     count(files_removed=files, bytes_removed=size)
-    if found or output_format is not OutputFormat.TABLE:
+    if found or output_format != "table":
         print_table(leftovers_table(found), output_format, None)
     done = "would remove" if dry_run else "removed"
     open_console(quiet=quiet).say(f"{done} {counted(files, 'file')}, {amount(size)}")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -20,7 +19,6 @@ from tracelake.cli.options import (
     Format,
     LakeName,
     Output,
-    OutputFormat,
     Quiet,
     RateOptions,
     RunName,
@@ -41,21 +39,7 @@ if TYPE_CHECKING:
     from tracelake.output.terminal import Page
 
 
-class DocumentFormat(StrEnum):
-    """Format of a printed document."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-class Pictures(StrEnum):
-    """File type of charts."""
-
-    PNG = "png"
-    SVG = "svg"
-
-
-AsDocument = Annotated[DocumentFormat, typer.Option("--format", help="Output format.")]
+AsDocument = Annotated[Literal["table", "json"], typer.Option("--format", help="Output format.")]
 
 
 @app.command(epilog="Example: tracelake runs --lake lake --since 7d --attention")
@@ -87,7 +71,7 @@ def runs(
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="Maximum number of runs.")
     ] = None,
-    output_format: Format = OutputFormat.TABLE,
+    output_format: Format = "table",
     output: Output = None,
 ) -> None:
     """List runs with their main figures."""
@@ -103,7 +87,7 @@ def runs(
 
 
 @app.command(epilog="Example: tracelake show latest --lake lake")
-def show(run: RunName, lake: LakeName, output_format: AsDocument = DocumentFormat.TABLE) -> None:
+def show(run: RunName, lake: LakeName, output_format: AsDocument = "table") -> None:
     """Show one run: where the time went, and what is missing."""
     from tracelake.output.terminal import named_run, print_run, read_run
     from tracelake.warehouse import ask
@@ -126,7 +110,7 @@ def diff(
     ] = None,
     *,
     lake: LakeName,
-    output_format: AsDocument = DocumentFormat.TABLE,
+    output_format: AsDocument = "table",
 ) -> None:
     """Compare two runs and show what changed."""
     from tracelake.output.terminal import named_run, print_changes, read_changes, run_before
@@ -145,13 +129,13 @@ def diff(
 
 def print_document(
     document: dict[str, Any],
-    output_format: DocumentFormat,
+    output_format: Literal["table", "json"],
     draw: Callable[[dict[str, Any], Page], None],
 ) -> None:
     """Print a document: drawn for people, or as JSON."""
     from tracelake.output.terminal import Page
 
-    if output_format is DocumentFormat.JSON:
+    if output_format == "json":
         typer.echo(json_text(document, indent=2))
     else:
         draw(document, Page(sys.stdout))
@@ -178,8 +162,9 @@ def report(
         ),
     ] = None,
     pictures: Annotated[
-        Pictures, typer.Option("--pictures", help="File type of the pictures of markdown.")
-    ] = Pictures.PNG,
+        Literal["png", "svg"],
+        typer.Option("--pictures", help="File type of the pictures of markdown."),
+    ] = "png",
     since: Since = None,
     runs: RunNames = None,
     *,
@@ -210,7 +195,7 @@ def report(
         runs=runs,
         since=read_age(since),
         form=form,
-        pictures=pictures.value,
+        pictures=pictures,
         price=rates.price,
         links=links,
     )

@@ -11,9 +11,8 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, is_dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
 
@@ -32,30 +31,9 @@ if TYPE_CHECKING:
 _R = TypeVar("_R")
 
 
-class OutputFormat(StrEnum):
-    """Format of a printed table."""
-
-    TABLE = "table"
-    JSON = "json"
-    NDJSON = "ndjson"
-    CSV = "csv"
-    PARQUET = "parquet"
-    MARKDOWN = "markdown"
-
-
-class LogFormat(StrEnum):
-    """Format of notes, progress and errors."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-class EngineName(StrEnum):
-    """The engine that runs jobs."""
-
-    LOCAL = "local"
-    DASK = "dask"
-
+OutputFormat = Literal["table", "json", "ndjson", "csv", "parquet", "markdown"]
+LogFormat = Literal["text", "json"]
+EngineName = Literal["local", "dask"]
 
 Inputs = Annotated[
     list[str],
@@ -220,7 +198,7 @@ class EngineOptions(MemoryOptions):
     """Choose what does the work."""
 
     engine: EngineName = option(
-        EngineName.LOCAL,
+        "local",
         "What parses and computes runs: this machine (local), or a Dask cluster (tracelake[dask]).",
         envvar="TRACELAKE_ENGINE",
     )
@@ -240,7 +218,7 @@ class EngineOptions(MemoryOptions):
 
     def start(self) -> AbstractContextManager[Workers | None]:
         """Return the workers that `--engine` names; None for this command alone."""
-        if self.engine is EngineName.LOCAL:
+        if self.engine == "local":
             given = "--scheduler" if self.scheduler else "--workers" if self.workers else None
             if given:
                 raise UsageError(f"{given} needs --engine dask", hint="add --engine dask")
@@ -266,7 +244,7 @@ class ParseOptions(EngineOptions):
     def start(self) -> AbstractContextManager[Workers | None]:
         """See `EngineOptions`."""
         started = super().start()
-        if self.jobs is not None and self.engine is not EngineName.LOCAL:
+        if self.jobs is not None and self.engine != "local":
             raise UsageError(
                 "--jobs is for --engine local",
                 hint="use --workers for the number of local workers",

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 # Name of the report in its lake.
 PAGE = "report.html"
 # Format of messages on standard error; set before a command begins.
-log_format: ContextVar[LogFormat] = ContextVar("log_format", default=LogFormat.TEXT)
+log_format: ContextVar[LogFormat] = ContextVar("log_format", default="text")
 # What `--summary -` gives the summary to; a Python program takes it as a text.
 print_summary: ContextVar[Callable[[str], object]] = ContextVar("print_summary", default=typer.echo)
 
 
 def open_console(*, quiet: bool = False) -> Console:
     """Return the printer of messages; a command that only prints a result needs none."""
-    if log_format.get() is LogFormat.JSON:
+    if log_format.get() == "json":
         from tracelake.base.console_json import JsonConsole
 
         return JsonConsole(quiet=quiet)
@@ -78,7 +78,7 @@ def print_runs(
     from tracelake.warehouse import run_query
 
     answers = run_query(lake, runs_sql(choice))
-    if output is None and output_format is OutputFormat.TABLE:
+    if output is None and output_format == "table":
         for answer in answers:
             draw_runs(answer, Page(sys.stdout))
     else:
@@ -90,7 +90,7 @@ def print_table(result: Result, output_format: OutputFormat, output: Path | None
     from tracelake.warehouse import write_result
 
     with _out(output) as out:
-        write_result(result, output_format.value, out)
+        write_result(result, output_format, out)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import typer
 
 from tracelake.base.errors import UsageError
 from tracelake.cli.app import app
-from tracelake.cli.look import AsDocument, DocumentFormat, print_document
+from tracelake.cli.look import AsDocument, print_document
 from tracelake.cli.options import LakeName, RunName
 from tracelake.cli.steps import open_lake
 
@@ -35,7 +35,7 @@ def whatif(
             help="Let a kind of operation take FACTOR times as long: forward=0.9. Repeatable.",
         ),
     ] = None,
-    output_format: AsDocument = DocumentFormat.TABLE,
+    output_format: AsDocument = "table",
     drawing: Annotated[
         Path | None,
         typer.Option("--draw", metavar="FILE", help="Draw the step, before and after, as SVG."),

@@ -140,6 +140,11 @@ def test_work_that_cannot_be_done_is_an_error(tmp_path: Path) -> None:
         tracelake.open(tmp_path)
 
 
+def test_an_unknown_choice_names_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(tracelake.TracelakeError, match="invalid engine 'spark'.*local, dask"):
+        tracelake.run(tmp_path, tmp_path / "lake", engine="spark")
+
+
 def test_run_takes_the_options_of_the_command() -> None:
     """All but those that make no sense in a program."""
     ours = dict(inspect.signature(tracelake.run).parameters)

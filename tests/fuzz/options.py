@@ -22,7 +22,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -301,8 +300,8 @@ def _value(random: Random, command: str, option: _Option) -> str:  # noqa: PLR09
         return "LAKE"
     if random.random() < 0.04:
         return random.choice(_WORDS)
-    if isinstance(option.type, type) and issubclass(option.type, StrEnum):
-        return str(random.choice(list(option.type)))
+    if typing.get_origin(option.type) is typing.Literal:
+        return str(random.choice(typing.get_args(option.type)))
     if option.type in {int, float}:
         # A synthetic archive is as large as it is asked to be.
         return random.choice(_NUMBERS[: 7 if command == "synth" else None])
