@@ -94,7 +94,7 @@ def run(
         )
         work.add_page(opened, written)
         if job.report is None:
-            opened.share(PAGE)
+            opened.small.share(PAGE)
         verdicts = work.judge(opened, gates, shaping.max_bad_ratio, built.lost)
         if not request.show:
             print_ending(opened, lake)

@@ -200,5 +200,5 @@ def report(
         links=links,
     )
     if output is None:
-        opened.share(PAGE)
+        opened.small.share(PAGE)
     judge_runs(opened, gates, written.run_ids)

@@ -78,4 +78,4 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _write(lake: Lake, runs: dict[str, Any]) -> None:
     content = json.dumps({"version": DROPPED_VERSION, "runs": runs})
-    lake.put(_FILE, f"{content}\n".encode())
+    lake.small.put(_FILE, f"{content}\n".encode())

@@ -88,7 +88,7 @@ def add_record(lake: Lake, record: Mapping[str, Any]) -> None:
 
     def add() -> None:
         before = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
-        lake.put(_FILE, b"".join([*before[1 - KEPT_RECORDS :], entry]))
+        lake.small.put(_FILE, b"".join([*before[1 - KEPT_RECORDS :], entry]))
 
     with lake.lock("records"):
         lake.agree(add)

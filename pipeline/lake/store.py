@@ -84,6 +84,7 @@ class Lake:
     Attributes:
         name: The directory's absolute path, or the URI.
         root: Where its small files are on this machine: the directory, or a copy.
+        small: Its files that change: manifests, records, the warehouse.
         part_files: Its part files, wherever they are.
         verified: Parts whose content this process has compared with their hash.
         damaged: Parts of models whose content differs from it.
@@ -92,10 +93,10 @@ class Lake:
     def __init__(self, name: str, small: SmallFiles, part_files: PartFiles) -> None:
         self.name = name
         self.root = small.root
+        self.small = small
         self.part_files = part_files
         self.verified: dict[str, Mark] = {}
         self.damaged: set[str] = set()
-        self._small = small
         self._unlisted = UnlistedParts(self.root / MANIFESTS / "_loose")
         self._known: dict[str, _Read] = {}
 
@@ -139,7 +140,7 @@ class Lake:
         Raises:
             LakeError: A manifest is damaged or was written by a newer tracelake.
         """
-        self._small.refresh(f"{MANIFESTS}/")
+        self.small.refresh(f"{MANIFESTS}/")
         return self._read()
 
     def _read(self) -> Snapshot:
@@ -311,24 +312,10 @@ class Lake:
             loose: Parts that these manifests no longer name.
         """
         self._unlisted.add(loose)
-        self._small.publish(
+        self.small.publish(
             [[(f"{MANIFESTS}/{group}.json", _text(told)) for group, told in one] for one in chains],
             taken,
         )
-
-    def put(self, name: str, content: bytes) -> None:
-        """Replace a small file other than a manifest, by its path relative to the lake.
-
-        Raises:
-            ChangedError: Another machine has changed it since it was read.
-            RefusedError: The disk is full or broken.
-            UsageError: It cannot be written.
-        """
-        self._small.put(name, content)
-
-    def share(self, name: str) -> None:
-        """Publish a file below the root, by its name, if the lake is in a store."""
-        self._small.share(name)
 
     def add_model_parts(self, staged: Mapping[str, Path]) -> None:
         """Move parts of models in; they are swept unless a warehouse that names them is published.
@@ -338,18 +325,6 @@ class Lake:
         """
         with self.lock("commit"):
             files.sync(self._take(staged))
-
-    def publish_warehouse(self, staged: Path) -> None:
-        """Replace the warehouse that was read with a new one.
-
-        Raises:
-            ChangedError: Another machine has published one since.
-        """
-        self._small.publish_large(staged, WAREHOUSE)
-
-    def refresh_warehouse(self) -> None:
-        """Fetch the warehouse that another machine has built for a lake in a store."""
-        self._small.refresh(WAREHOUSE)
 
     def agree(self, change: Callable[[], _T]) -> _T:
         """Make a change that depends on the lake; try again if another machine was first.
@@ -363,7 +338,7 @@ class Lake:
             except ChangedError:
                 if not left:
                     raise
-                self._small.refresh(f"{MANIFESTS}/", WAREHOUSE, f"{RECORDS}/")
+                self.small.refresh(f"{MANIFESTS}/", WAREHOUSE, f"{RECORDS}/")
         raise AssertionError("unreachable")
 
     # --- locks and cleaning ------------------------------------------------------------

@@ -172,7 +172,8 @@ def _bring_up(lake: Lake, filler: WarehouseWriter, *, full: bool) -> BuildResult
         )
         staged.chmod(staged.stat().st_mode & 0o444)  # permissions of the umask, without writing
         _make_way(lake.warehouse)
-        lake.publish_warehouse(staged)  # before parts are removed that the old one names
+        # Before parts are removed that the old one names.
+        lake.small.publish_large(staged, lake.warehouse.name)
     of_tables = {part for parts in old.parts.values() for part in parts} if old else set()
     published = of_tables.union(named)
     lake.sweep(snapshot, needed=parts.runs, published=published, full=carried is None)

@@ -137,7 +137,7 @@ class Backlog:
     def _write(self) -> None:
         content = json.dumps({"version": VERSION, **asdict(self._record)})
         try:
-            self._lake.put(self._name, f"{content}\n".encode())
+            self._lake.small.put(self._name, f"{content}\n".encode())
         except ChangedError as error:
             raise LakeError(
                 "a run on another machine is working on this lake",

@@ -85,7 +85,7 @@ def edition(lake: Lake) -> Edition:
 
 def replaced(lake: Lake, opened: Edition) -> bool:
     """Return whether another warehouse is in place than the one that was opened."""
-    lake.refresh_warehouse()
+    lake.small.refresh(lake.warehouse.name)
     return edition(lake) != opened
 
 

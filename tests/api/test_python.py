@@ -141,7 +141,7 @@ def test_work_that_cannot_be_done_is_an_error(tmp_path: Path) -> None:
 
 
 def test_an_unknown_choice_names_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(tracelake.TracelakeError, match="invalid engine 'spark'.*local, dask"):
+    with pytest.raises(tracelake.TracelakeError, match=r"invalid engine 'spark'.*local, dask"):
         tracelake.run(tmp_path, tmp_path / "lake", engine="spark")
 
 

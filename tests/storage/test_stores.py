@@ -626,15 +626,15 @@ def test_a_build_that_another_machine_overtakes_is_made_again(
     ingest([str(archive)], lake, Options())
     machines[1].here()
     other = Lake.open(name)
-    publish = Lake.publish_warehouse
+    publish = lake.small.publish_large
     with pytest.MonkeyPatch.context() as patch:
 
-        def overtaken(self: Lake, staged: Path) -> None:
-            patch.setattr(Lake, "publish_warehouse", publish)
+        def overtaken(staged: Path, name: str) -> None:
+            patch.undo()
             build(other)
-            publish(self, staged)
+            publish(staged, name)
 
-        patch.setattr(Lake, "publish_warehouse", overtaken)
+        patch.setattr(lake.small, "publish_large", overtaken)
         assert build(lake).unchanged  # what the other has built is what is wanted
     assert_same(Lake.open(name), local)
 
@@ -658,8 +658,10 @@ def test_a_large_warehouse_is_put_in_parts_if_nobody_was_first(
     build(lake)
     assert store.count()["POST"] >= 2  # the beginning and the end of an upload in parts
     assert_same(lake, local)
-    with other.staging("build") as folder, pytest.raises(ChangedError):
-        other.publish_warehouse(Path(shutil.copy(local.warehouse, folder)))
+    with other.staging("build") as folder:
+        copied = Path(shutil.copy(local.warehouse, folder))
+        with pytest.raises(ChangedError):
+            other.small.publish_large(copied, "warehouse.duckdb")
 
 
 def test_a_reader_opens_what_another_machine_has_built(
