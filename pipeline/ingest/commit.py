@@ -16,7 +16,7 @@ from tracelake.ingest.job import RunResult
 from tracelake.ingest.known_inputs import Record
 from tracelake.ingest.run_plan import RunPlan, Status
 from tracelake.lake import SKIPPED_PARTITION, Change, Lake, RunEntry, label_of
-from tracelake.lake.parquet import LANES, PartWriter, Rows
+from tracelake.lake.parquet import LANES, PartWriter
 from tracelake.schema.tables import tables
 
 
@@ -128,6 +128,6 @@ def commit_skips(
     rows = [{name: r[name] for name in ("path", "member", "reason")} for r in records]
     schema = tables()["skipped"].storage_schema
     with ThreadPoolExecutor(LANES) as helper:
-        writer = PartWriter(staging, helper, Rows.OF_NO_RUN)
+        writer = PartWriter(staging, helper, "storage_schema")
         writer.add("skipped", [pa.RecordBatch.from_pylist(rows, schema=schema)])
         lake.commit_skipped(records, writer.close(SKIPPED_PARTITION))

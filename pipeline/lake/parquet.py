@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import enum
 import functools
 import hashlib
 import io
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +32,8 @@ _SINK_BYTES = 1 << 20
 _WRITTEN_ROWS = 1 << 10
 """Values of a column that the writer takes at a time, before it checks page and dictionary size."""
 
+_Layout = tuple[pa.Schema, dict[str, Any]]
+"""The schema of a part, and how `pq.ParquetWriter` stores its columns."""
 _NESTED = {
     "BIGINT[]": (".list.element",),
     "VARCHAR[]": (".list.element",),
@@ -41,16 +41,9 @@ _NESTED = {
 }
 
 
-class Rows(enum.Enum):
-    """Tell where rows come from, which decides what their columns can be.
-
-    Rows that the lake had may lack columns, where an earlier version wrote them. Rows of `skipped`
-    belong to no run.
-    """
-
-    PARSED = enum.auto()
-    REWRITTEN = enum.auto()
-    OF_NO_RUN = enum.auto()
+SchemaName = Literal["part_schema", "rewritten_schema", "storage_schema"]
+"""The schema of parts, by its name in `Table`: of parsed rows; of rows that the lake had, which may
+lack columns where an earlier version wrote them; of rows of `skipped`, which belong to no run."""
 
 
 class PartWriter:
@@ -64,14 +57,19 @@ class PartWriter:
     Rows of several runs are in order of their run id.
 
     Args:
-        rows: Where the rows come from.
+        schema: The schema of the parts.
         whole: Write one part per table, whatever its size.
     """
 
     def __init__(
-        self, staging: Path, executor: Executor, rows: Rows = Rows.PARSED, *, whole: bool = False
+        self,
+        staging: Path,
+        executor: Executor,
+        schema: SchemaName = "part_schema",
+        *,
+        whole: bool = False,
     ) -> None:
-        self._rows_kind = rows
+        self._schema = schema
         self._whole = whole
         self._staging = staging
         self._executor = executor
@@ -90,7 +88,7 @@ class PartWriter:
             writer = self._tables.get(table)
             if writer is None:
                 writer = self._tables[table] = _TableWriter(
-                    _layout(table, self._rows_kind), self._staging / table, whole=self._whole
+                    _layout(table, self._schema), self._staging / table, whole=self._whole
                 )
             for lane, group in writer.add(batch, run_id):
                 while len(self._busy) == LANES or lane in self._busy:
@@ -179,7 +177,7 @@ class _Lane:
         with phase("write"):
             rows = joined([batch for _, batch in group], _WRITTEN_ROWS)
             if group[0][0] is not None:
-                rows = rows.add_column(0, self._layout.schema.field(0), _run_ids(group))
+                rows = rows.add_column(0, self._layout[0].field(0), _run_ids(group))
             if self._part is None:
                 path = Path(f"{self._path}-{len(self._parts)}.parquet")
                 self._part = _Part(path, self._layout, small=rows.num_rows < SMALL_ROWS)
@@ -212,19 +210,18 @@ class _Part:
     def __init__(self, path: Path, layout: _Layout, *, small: bool) -> None:
         self.path = path
         self.groups = 0
+        schema, stored = layout
         self._file = _HashedFile(path)
         self._sink = pa.BufferedOutputStream(pa.PythonFile(self._file, mode="w"), _SINK_BYTES)
         self._writer = pq.ParquetWriter(
             self._sink,
-            layout.schema.remove_metadata(),  # Parquet would store it twice
+            schema.remove_metadata(),  # Parquet would store it twice
+            **stored,
             compression="lz4" if small else "zstd",
-            use_dictionary=layout.dictionary,
-            column_encoding=dict.fromkeys(layout.rising, "DELTA_BINARY_PACKED"),
-            write_statistics=layout.counted,
             write_batch_size=_WRITTEN_ROWS,
             max_rows_per_page=ROW_GROUP_ROWS,
         )
-        self._writer.add_key_value_metadata(layout.schema.metadata)
+        self._writer.add_key_value_metadata(schema.metadata)
 
     def write(self, group: pa.Table) -> None:
         self._writer.write_table(group, row_group_size=ROW_GROUP_ROWS)
@@ -256,43 +253,26 @@ class _HashedFile(io.RawIOBase):
         super().close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """The storage layout of a table's columns; docs/parquet-layout.md gives the reasons.
-
-    Attributes:
-        schema: Arrow schema of the part.
-        dictionary: Leaves stored as codes into a dictionary of their values.
-        rising: Columns stored as differences.
-        counted: Columns with minimum and maximum per row group. Words have none: every row
-            group has nearly all of them, and to find the minimum costs as much as to store them.
-            The run id has them: rows are in its order.
-    """
-
-    schema: pa.Schema
-    dictionary: list[str]
-    rising: list[str]
-    counted: list[str]
-
-
 @functools.cache
-def _layout(table: str, rows: Rows) -> _Layout:
-    stored, key = tables()[table].stored, [] if rows is Rows.OF_NO_RUN else [PARTITION_KEY]
-    schemas = {
-        Rows.PARSED: tables()[table].part_schema,
-        Rows.REWRITTEN: tables()[table].rewritten_schema,
-        Rows.OF_NO_RUN: tables()[table].storage_schema,
-    }
+def _layout(table: str, schema: SchemaName) -> _Layout:
+    """Return how columns are stored; docs/parquet-layout.md gives the reasons.
+
+    Words have no minimum and maximum: every row group has nearly all of them, and to find the
+    minimum costs as much as to store them. The run id has them: rows are in its order.
+    """
+    stored, key = tables()[table].stored, [] if schema == "storage_schema" else [PARTITION_KEY]
     rising = [c.name for c in stored if c.rising]
     nested = {c.name: _NESTED.get(c.type.partition("(")[0], ()) for c in stored}
     coded = [c.name for c in stored if c.dictionary or c.type in {"INTEGER", "BIGINT"}]
-    return _Layout(
-        schema=schemas[rows],
-        dictionary=[
+    return getattr(tables()[table], schema), {
+        "use_dictionary": [
             *key,
             *(name for name in coded if name not in rising),
             *(name + leaf for name, leaves in nested.items() for leaf in leaves),
         ],
-        rising=rising,
-        counted=[*key, *(c.name for c in stored if not (c.dictionary or nested[c.name]))],
-    )
+        "column_encoding": dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
+        "write_statistics": [
+            *key,
+            *(c.name for c in stored if not (c.dictionary or nested[c.name])),
+        ],
+    }

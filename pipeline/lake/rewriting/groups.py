@@ -22,7 +22,7 @@ from tracelake.lake import (
     partition_in,
     table_of,
 )
-from tracelake.lake.parquet import LANES, PartWriter, Rows
+from tracelake.lake.parquet import LANES, PartWriter
 from tracelake.lake.rewriting.rows import rows_of_runs
 from tracelake.schema.tables import tables
 
@@ -177,7 +177,7 @@ class _Rewriting:
         read = {part: dead.get(part, frozenset()) for part in parts}
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         schema = tables()[table].rewritten_schema
-        writer = PartWriter(folder, self.helper, Rows.REWRITTEN, whole=True)
+        writer = PartWriter(folder, self.helper, "rewritten_schema", whole=True)
         writer.add(table, (b for _, b in rows_of_runs(self.lake.part_files, schema, read)))
         staged = writer.close(partition)
         if not staged:
