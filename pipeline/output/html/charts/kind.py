@@ -71,10 +71,17 @@ def over_steps() -> alt.X:
     return alt.X("step:Q", title="step", axis=axis)
 
 
-def hint(name: str, title: str, number: str | None = None) -> alt.Tooltip:
-    """Return a line of a tooltip; `number` is a d3 format, None for text."""
+def hints(lines: str) -> list[alt.Tooltip]:
+    """Return a tooltip of lines like `bytes|size (bytes)|,; group`: column, title, d3 format.
+
+    A column without a format is text, and one without a title is its own.
+    """
+    return [_hint(*line.split("|")) for line in lines.split("; ")]
+
+
+def _hint(name: str, title: str | None = None, number: str | None = None) -> alt.Tooltip:
     if number is None:
-        return alt.Tooltip(f"{name}:N", title=title)
+        return alt.Tooltip(f"{name}:N", title=title or name)
     return alt.Tooltip(f"{name}:Q", title=title, format=number)
 
 

@@ -6,7 +6,7 @@ from tracelake.output.html.charts.kind import (
     Drawing,
     Kind,
     colored,
-    hint,
+    hints,
     labels,
     milliseconds,
     plot,
@@ -69,19 +69,12 @@ def _draw_bandwidth() -> Drawing:
     )
     points = base.mark_point(filled=True, size=55, opacity=1).encode(
         alt.Shape("group:N", legend=alt.Legend(title="group", orient="bottom")),
-        tooltip=[
-            hint("collective", "collective"),
-            hint("group", "group"),
-            hint("n", "ranks n", ","),
-            hint("bytes", "size S (bytes)", ","),
-            hint("convention", "S counts"),
-            hint("dtype", "type"),
-            hint("calls", "calls", ","),
-            hint("ms", "time t (ms)", ",.3f"),
-            hint("basis", "t is"),
-            hint("algbw", "algbw S / t (GB/s)", ",.2f"),
-            hint("busbw", "busbw (GB/s)", ",.2f"),
-        ],
+        tooltip=hints(
+            "collective; group; n|ranks n|,; bytes|size S (bytes)|,; "
+            "convention|S counts; dtype|type; calls|calls|,; "
+            "ms|time t (ms)|,.3f; basis|t is; algbw|algbw S / t (GB/s)|,.2f; "
+            "busbw|busbw (GB/s)|,.2f"
+        ),
     )
     lines = base.mark_line(strokeWidth=0.8).encode(alt.Detail(["group:N", "dtype:N"]))
     rated = (
@@ -90,7 +83,7 @@ def _draw_bandwidth() -> Drawing:
         .transform_aggregate(groupby=["rated", "rated_by"])
         .transform_window(place="row_number()")
         .transform_calculate(short="replace(datum.rated_by, ' of the lake', '')")
-        .encode(alt.Y("rated:Q"), tooltip=[hint("rated_by", "line"), hint("rated", "GB/s", ",.2f")])
+        .encode(alt.Y("rated:Q"), tooltip=hints("rated_by|line; rated|GB/s|,.2f"))
     )
     named = rated.mark_text(align="left", dx=4, dy=-5, fontSize=11, color=var("soft")).encode(
         # Lines close to each other have their names side by side.
@@ -121,14 +114,11 @@ _SKEW = f"""
 
 
 def _draw_skew() -> Drawing:
-    shown = [
-        hint("label", "call"),
-        hint("calls", "calls", ","),
-        hint("p50", "median (ms)", ",.3f"),
-        hint("p95", "95 % of calls (ms)", ",.3f"),
-        hint("max", "maximum (ms)", ",.3f"),
-        hint("uncertainty", "clock uncertainty (ms)", ",.3f"),
-    ]
+    shown = hints(
+        "label|call; calls|calls|,; p50|median (ms)|,.3f; "
+        "p95|95 % of calls (ms)|,.3f; max|maximum (ms)|,.3f; "
+        "uncertainty|clock uncertainty (ms)|,.3f"
+    )
     base = plot(height=alt.Step(19)).encode(
         labels(170),
         tooltip=shown,
@@ -166,13 +156,9 @@ def _draw_layer_stages() -> Drawing:
             alt.Y("label:N", sort=None, title=None, axis=alt.Axis(ticks=False)),
             colored("kind", _LAYER_KINDS),
             alt.Order("place:Q"),
-            tooltip=[
-                hint("label", "stage"),
-                hint("layer", "layer"),
-                hint("kind", "kind"),
-                hint("ms", "per micro-batch (ms)", ",.3f"),
-                hint("share", "of the stage", ".1%"),
-            ],
+            tooltip=hints(
+                "label|stage; layer; kind; ms|per micro-batch (ms)|,.3f; share|of the stage|.1%"
+            ),
         )
     )
     return chart
@@ -203,14 +189,11 @@ def _draw_split() -> Drawing:
             alt.XOffset("split:N", sort=list(_SPLITS)),
             milliseconds("per micro-batch (ms)"),
             colored("split", _SPLITS),
-            tooltip=[
-                hint("stage", "stage"),
-                hint("split", "split"),
-                hint("ms", "per micro-batch (ms)", ",.3f"),
-                hint("first_layer", "from layer"),
-                hint("last_layer", "to layer"),
-                hint("gain", "step saved", ".1%"),
-            ],
+            tooltip=hints(
+                "stage; split; ms|per micro-batch (ms)|,.3f; "
+                "first_layer|from layer; last_layer|to layer; "
+                "gain|step saved|.1%"
+            ),
         )
     )
     return chart
@@ -229,12 +212,9 @@ def _draw_balance() -> Drawing:
     base = plot().encode(stages())
     bars = base.mark_bar(color=var("c0")).encode(
         milliseconds("per micro-batch (ms)"),
-        tooltip=[
-            hint("stage", "stage"),
-            hint("ms", "per micro-batch (ms)", ",.3f"),
-            hint("share", "of all stages", ".1%"),
-            hint("even", "even (ms)", ",.3f"),
-        ],
+        tooltip=hints(
+            "stage; ms|per micro-batch (ms)|,.3f; share|of all stages|.1%; even|even (ms)|,.3f"
+        ),
     )
     even = base.mark_tick(color=var("c1"), thickness=2).encode(alt.Y("even:Q"))
     return alt.LayerChart(layer=[bars, even])

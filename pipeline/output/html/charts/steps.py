@@ -8,7 +8,7 @@ from tracelake.output.html.charts.kind import (
     Drawing,
     Kind,
     colored,
-    hint,
+    hints,
     over_steps,
     plot,
     several,
@@ -63,7 +63,7 @@ def _level() -> alt.Chart:
 
 
 def _draw_steps() -> Drawing:
-    shown = [hint("step", "step"), hint("last", "to step"), hint("ms", "ms", ",.2f")]
+    shown = hints("step; last|to step; ms|ms|,.2f")
     base = plot().encode(over_steps(), _values("ms", "step (ms)"), tooltip=shown)
     points = base.mark_point(filled=True, opacity=1).encode(
         color=alt.when("datum.outlier").then(alt.value(var("bad"))).otherwise(alt.value(var("c0"))),
@@ -73,7 +73,7 @@ def _draw_steps() -> Drawing:
 
 
 def _draw_loss() -> Drawing:
-    shown = [hint("step", "step"), hint("last", "to step"), hint("loss", "loss", ".5f")]
+    shown = hints("step; last|to step; loss|loss|.5f")
     chart: alt.Chart = (
         plot()
         .encode(over_steps(), _values("loss", "loss"), tooltip=shown)
@@ -113,14 +113,10 @@ _RANK_HEAT = f"""
 
 
 def _draw_rank_heat() -> Drawing:
-    shown = [
-        hint("label", "row"),
-        hint("rank", "slowest rank"),
-        hint("step", "step"),
-        hint("last", "to step"),
-        hint("slowdown", "slowdown", ".3f"),
-        hint("ms", "over its peers (ms)", ",.2f"),
-    ]
+    shown = hints(
+        "label|row; rank|slowest rank; step; last|to step; "
+        "slowdown|slowdown|.3f; ms|over its peers (ms)|,.2f"
+    )
     legend = alt.Legend(title="slowdown", format=".1f")
     # A rank faster than its peers is even: of two, the fast one is the peer of a slow one.
     colors = {1: "even", 1.35: "hot", 4: "hottest"}
@@ -174,13 +170,7 @@ _LAYERS = f"""
 
 
 def _layer_hints() -> list[alt.Tooltip]:
-    return [
-        hint("layer", "layer"),
-        hint("step", "step"),
-        hint("last", "to step"),
-        hint("ms", "ms", ",.3f"),
-        hint("deviation", "vs. its median", "+.1%"),
-    ]
+    return hints("layer; step; last|to step; ms|ms|,.3f; deviation|vs. its median|+.1%")
 
 
 def _draw_layers() -> Drawing:
@@ -240,13 +230,9 @@ def _draw_history() -> Drawing:
         alt.Y("ms:Q"),
         colored("verdict", verdicts),
         size=alt.when("datum.own").then(alt.value(140)).otherwise(alt.value(40)),
-        tooltip=[
-            hint("run", "run"),
-            hint("date", "date"),
-            hint("verdict", "verdict"),
-            hint("ms", "median step (ms)", ",.2f"),
-            hint("baseline", "baseline of this run (ms)", ",.2f"),
-        ],
+        tooltip=hints(
+            "run; date; verdict; ms|median step (ms)|,.2f; baseline|baseline of this run (ms)|,.2f"
+        ),
     )
     return alt.LayerChart(layer=[line, usual, points, _level()])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracelake.output.html.charts.kind import CROWD, Drawing, Kind, colored, hint, labels, plot
+from tracelake.output.html.charts.kind import CROWD, Drawing, Kind, colored, hints, labels, plot
 from tracelake.output.html.charts.late_altair import alt
 from tracelake.output.html.palette import var
 from tracelake.output.html.reading import PAGE_RUNS
@@ -221,16 +221,11 @@ def _draw_timeline() -> Drawing:
             alt.X2("t1:Q"),
             colored("kind", _KINDS),
             alt.Size("inside:N", scale=alt.Scale(domain=[False, True], range=[17, 6]), legend=None),
-            tooltip=[
-                hint("label", "rank"),
-                hint("kind", "kind"),
-                hint("op", "operation"),
-                hint("batch", "micro-batch"),
-                hint("n", "operations", ","),
-                hint("t0", "from (ms)", ",.3f"),
-                hint("t1", "to (ms)", ",.3f"),
-                hint("took", "took (ms)", ",.3f"),
-            ],
+            tooltip=hints(
+                "label|rank; kind; op|operation; batch|micro-batch; "
+                "n|operations|,; t0|from (ms)|,.3f; t1|to (ms)|,.3f; "
+                "took|took (ms)|,.3f"
+            ),
         )
         .transform_filter("datum.pick === 'median'")
         .transform_calculate(took="datum.t1 - datum.t0")

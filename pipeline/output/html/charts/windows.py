@@ -8,7 +8,7 @@ from tracelake.output.html.charts.kind import (
     Drawing,
     Kind,
     colored,
-    hint,
+    hints,
     labels,
     milliseconds,
     plot,
@@ -71,13 +71,7 @@ def _draw_windows() -> Drawing:
         alt.X("ms:Q", title="window (ms)", axis=alt.Axis(grid=False, tickCount=10)),
         colored("part", PARTS),
         alt.Order("place:Q"),
-        tooltip=[
-            hint("label", "rank"),
-            hint("part", "part"),
-            hint("ms", "ms", ",.2f"),
-            hint("share", "of the window", ".1%"),
-            hint("bubble", "bubble", ".1%"),
-        ],
+        tooltip=hints("label|rank; part; ms|ms|,.2f; share|of the window|.1%; bubble|bubble|.1%"),
     )
     ideal = base.mark_tick(color=var("ink"), thickness=2, size=15).encode(alt.X("ideal:Q"))
     return alt.LayerChart(layer=[bars, ideal])
@@ -106,14 +100,10 @@ def _draw_stages() -> Drawing:
     bars = beside.mark_bar().encode(
         alt.Y("bubble:Q", title="bubble", axis=alt.Axis(format="%"), scale=alt.Scale(zero=True)),
         colored("basis", _BASES),
-        tooltip=[
-            hint("stage", "stage"),
-            hint("basis", "basis"),
-            hint("bubble", "bubble", ".1%"),
-            hint("low", "lowest rank", ".1%"),
-            hint("high", "highest rank", ".1%"),
-            hint("theory", "theory", ".1%"),
-        ],
+        tooltip=hints(
+            "stage; basis; bubble|bubble|.1%; low|lowest rank|.1%; "
+            "high|highest rank|.1%; theory|theory|.1%"
+        ),
     )
     spread = beside.mark_rule(color=var("ink")).encode(alt.Y("low:Q"), alt.Y2("high:Q"))
     theory = base.mark_tick(color=var("c1"), thickness=2).encode(alt.Y("theory:Q"))
@@ -139,12 +129,7 @@ def _draw_phases() -> Drawing:
             stages(),
             milliseconds("idle (ms)"),
             colored("phase", _IDLE),
-            tooltip=[
-                hint("stage", "stage"),
-                hint("phase", "phase"),
-                hint("ms", "idle (ms)", ",.2f"),
-                hint("bubble", "of the window", ".1%"),
-            ],
+            tooltip=hints("stage; phase; ms|idle (ms)|,.2f; bubble|of the window|.1%"),
         )
     )
     return chart
