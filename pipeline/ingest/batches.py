@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from tracelake.base.packing import packed
 from tracelake.ingest.run_plan import RunPlan, Status
 from tracelake.ingest.sniff import InputFile
 from tracelake.lake import group_name
@@ -42,17 +43,9 @@ def batches(plans: Sequence[RunPlan], width: int) -> Iterator[Batch]:
     rounds = _ROUNDS * width
     most_bytes = min(_BYTES, max(_FEW_BYTES, sum(p.weight for p in plans) // rounds))
     most_files = min(_FILES, max(_FEW_FILES, sum(len(p.sources) for p in plans) // rounds))
-    gathered: list[Job] = []
-    weight = files = 0
-    for job in _jobs(plans):
-        more_bytes, more_files = sum(p.weight for p in job), sum(len(p.sources) for p in job)
-        if gathered and (weight + more_bytes > most_bytes or files + more_files > most_files):
-            yield _grouped(gathered)
-            gathered, weight, files = [], 0, 0
-        gathered.append(job)
-        weight, files = weight + more_bytes, files + more_files
-    if gathered:
-        yield _grouped(gathered)
+    of_bytes = (lambda job: sum(p.weight for p in job), most_bytes)
+    of_files = (lambda job: sum(len(p.sources) for p in job), most_files)
+    return map(_grouped, packed(_jobs(plans), of_bytes, of_files))
 
 
 def _grouped(batch: Batch) -> Batch:

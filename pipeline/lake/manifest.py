@@ -64,6 +64,11 @@ class RunEntry:
         )
 
     @property
+    def text_bytes(self) -> int:
+        """Bytes of its inputs, decompressed."""
+        return sum(source["bytes"] for source in self.sources)
+
+    @property
     def is_current(self) -> bool:
         """Tell whether its part files are of this version of the schemas."""
         return bool(self.options.get("schema", SCHEMA_VERSION) == SCHEMA_VERSION)

@@ -8,7 +8,8 @@ from itertools import chain
 from types import MappingProxyType
 
 from tracelake.base.errors import LakeError
-from tracelake.lake import PartFiles, RunEntry, Snapshot
+from tracelake.base.packing import packed
+from tracelake.lake import PartFiles, Snapshot
 from tracelake.models.base import select_parts
 from tracelake.schema.tables import tables
 
@@ -73,19 +74,11 @@ def batches(
             path=f"{files.base}/{missing[0]}",
             hint="ingest its inputs again; tracelake check lists what is missing",
         )
-    texts = {run_id: _text_bytes(snapshot.runs[run_id]) for run_id in run_ids}
+    texts = {run_id: snapshot.runs[run_id].text_bytes for run_id in run_ids}
     share = sum(texts.values()) // width + max(texts.values(), default=0) // 2
     bound = min(_BATCH_BYTES, max(share, _SHARED_BYTES))
-    gathered: list[str] = []
-    size = 0
-    for run_id, text in texts.items():
-        if gathered and size + text > bound:
-            yield _batch(snapshot, gathered, bytes_of, size)
-            gathered, size = [], 0
-        gathered.append(run_id)
-        size += text
-    if gathered:
-        yield _batch(snapshot, gathered, bytes_of, size)
+    for together in packed(texts, (texts.__getitem__, bound)):
+        yield _batch(snapshot, together, bytes_of, sum(texts[run_id] for run_id in together))
 
 
 def halves(snapshot: Snapshot, batch: Batch) -> tuple[Batch, Batch]:
@@ -119,7 +112,3 @@ def _batch(snapshot: Snapshot, run_ids: list[str], bytes_of: Mapping[str, int], 
         and not (large and any(column.dictionary for column in tables()[name].columns))
     )
     return replace(batch, small=frozenset(small), large=large)
-
-
-def _text_bytes(run: RunEntry) -> int:
-    return sum(source["bytes"] for source in run.sources)

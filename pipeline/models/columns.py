@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tracelake.base.packing import packed
 from tracelake.models.base import literal
 
 # Rows of a piece, each of 100 bytes and as many more in the arrays that are made of it.
@@ -34,46 +35,21 @@ class Columns:
     texts: Mapping[str, Sequence[str]]
 
 
-def pieces_of_steps(con: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
-    """Return SELECTs of the rows of one: pieces of whole runs, or of whole steps of a large one.
+def pieces_of_steps(con: duckdb.DuckDBPyConnection, sql: str) -> Iterator[str]:
+    """Yield SELECTs of the rows of one: pieces of whole runs, or of whole steps of a large one.
 
     Its rows have `run_id` and `step`; a run's come one after the other.
     """
-    pieces: list[str] = []
-    runs: list[str] = []
-    rows = 0
     sizes = con.execute(f"SELECT run_id, step, count(*) FROM ({sql}) GROUP BY ALL ORDER BY ALL")
-    for run_id, of_run in groupby(sizes.fetchall(), itemgetter(0)):
-        steps = [(step, size) for _, step, size in of_run]
-        size = sum(size for _, size in steps)
-        if runs and rows + size > _PIECE_ROWS:
-            pieces.append(_rows_of(sql, runs))
-            runs, rows = [], 0
-        if size <= _PIECE_ROWS:
-            runs.append(run_id)
-            rows += size
+    runs = [list(steps) for _, steps in groupby(sizes.fetchall(), itemgetter(0))]
+    for together in packed(runs, (lambda steps: sum(map(itemgetter(2), steps)), _PIECE_ROWS)):
+        names = ", ".join(literal(steps[0][0]) for steps in together)
+        rows = f"SELECT * FROM ({sql}) WHERE run_id IN ({names})"
+        if len(together) > 1:
+            yield rows
             continue
-        of_run_rows = _rows_of(sql, [run_id])
-        for first, last in _spans(steps):
-            pieces.append(f"{of_run_rows} AND step BETWEEN {first} AND {last}")
-    if runs:
-        pieces.append(_rows_of(sql, runs))
-    return pieces
-
-
-def _rows_of(sql: str, run_ids: Sequence[str]) -> str:
-    return f"SELECT * FROM ({sql}) WHERE run_id IN ({', '.join(map(literal, run_ids))})"
-
-
-def _spans(steps: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last step of pieces, for steps with their rows."""
-    first, rows = steps[0][0], 0
-    for (before, _), (step, size) in pairwise([(steps[0][0], 0), *steps]):
-        if rows and rows + size > _PIECE_ROWS:
-            yield first, before
-            first, rows = step, 0
-        rows += size
-    yield first, steps[-1][0]
+        for steps in packed(together[0], (itemgetter(2), _PIECE_ROWS)):
+            yield f"{rows} AND step BETWEEN {steps[0][1]} AND {steps[-1][1]}"
 
 
 def read_columns(con: duckdb.DuckDBPyConnection, sql: str) -> Columns:

@@ -65,7 +65,7 @@ def compute_by_kernel(
     )
 
     shown = model.declared.values()
-    pieces = pieces_of_steps(con, model.sql)
+    pieces = [*pieces_of_steps(con, model.sql)]
     if not pieces:
         create_empty(con, model.name, shown)
         return 0

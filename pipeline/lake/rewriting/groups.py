@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 
 from tracelake.base.errors import LakeError
+from tracelake.base.packing import packed
 from tracelake.lake import (
     Change,
     Lake,
@@ -115,7 +116,8 @@ def _merge_small(lake: Lake, snapshot: Snapshot) -> None:
     small = _small_groups(snapshot)
     if len(small) < _SMALL_GROUPS:
         return
-    for runs in _merged(small):
+    for groups in packed(small, (_text_bytes, _MERGED_BYTES), (len, _MERGED_RUNS)):
+        runs = [*chain.from_iterable(groups)]
         with _rewriting(lake, snapshot) as rewriting:
             try:
                 entries = rewriting.merge(runs)
@@ -134,23 +136,14 @@ def _small_groups(snapshot: Snapshot) -> list[list[RunEntry]]:
         runs
         for _, runs in sorted(groups.items())
         if len(runs) < _FULL_RUNS
-        and sum(map(_text_bytes, runs)) < _FULL_BYTES
+        and _text_bytes(runs) < _FULL_BYTES
         and all(run.is_current and all(map(names_runs, _parts(run))) for run in runs)
         and snapshot.dead.keys().isdisjoint(chain.from_iterable(map(_parts, runs)))
     ]
 
 
-def _merged(groups: Sequence[Sequence[RunEntry]]) -> Iterator[list[RunEntry]]:
-    """Yield the runs of groups that are merged into one."""
-    gathered: list[RunEntry] = []
-    size = 0
-    for runs in groups:
-        more = sum(map(_text_bytes, runs))
-        if gathered and (size + more > _MERGED_BYTES or len(gathered) + len(runs) > _MERGED_RUNS):
-            yield gathered
-            gathered, size = [], 0
-        gathered, size = [*gathered, *runs], size + more
-    yield gathered
+def _text_bytes(runs: Iterable[RunEntry]) -> int:
+    return sum(run.text_bytes for run in runs)
 
 
 @dataclass(frozen=True)
@@ -212,10 +205,6 @@ def _rewriting(lake: Lake, snapshot: Snapshot) -> Iterator[_Rewriting]:
         ThreadPoolExecutor(LANES, thread_name_prefix="tidy") as helper,
     ):
         yield _Rewriting(lake, snapshot, folder, helper, {})
-
-
-def _text_bytes(run: RunEntry) -> int:
-    return sum(source["bytes"] for source in run.sources)
 
 
 def _parts(run: RunEntry) -> Iterator[str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import duckdb
 
 from tracelake.base.errors import UsageError
+from tracelake.base.packing import packed
 from tracelake.models import catalog
 from tracelake.output.chrome_trace import queries
 
@@ -99,21 +101,12 @@ class Selection:
 
     def pieces(self) -> Iterator[Piece]:
         """Yield pieces of about `PIECE_SLICES`: several steps, or one in blocks of ranks."""
-        together: list[int] = []
-        held = 0
-        for step, slices in self.steps:
-            if together and held + slices > PIECE_SLICES:
-                yield self._piece(together, held)
-                together, held = [], 0
-            together.append(step)
-            held += slices
-        yield self._piece(together, held)
-
-    def _piece(self, steps: Sequence[int], slices: int) -> Piece:
-        size = -(-len(self.ranks) // -(-slices // PIECE_SLICES))
-        starts = range(0, len(self.ranks), size)
-        blocks = tuple((self.ranks[i], self.ranks[i : i + size][-1]) for i in starts)
-        return Piece(steps[0], steps[-1], blocks)
+        for steps in packed(self.steps, (itemgetter(1), PIECE_SLICES)):
+            slices = sum(slices for _, slices in steps)
+            size = -(-len(self.ranks) // -(-slices // PIECE_SLICES))
+            starts = range(0, len(self.ranks), size)
+            blocks = tuple((self.ranks[i], self.ranks[i : i + size][-1]) for i in starts)
+            yield Piece(steps[0][0], steps[-1][0], blocks)
 
 
 def parse_span(text: str, option: str) -> range:

@@ -1,0 +1,29 @@
+"""Divide work into pieces of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from operator import add
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+
+def packed(items: Iterable[_T], *bounds: tuple[Callable[[_T], int], int]) -> Iterator[list[_T]]:
+    """Yield items in order, as many together as fit; an item that exceeds a bound is alone.
+
+    Args:
+        bounds: Measures of an item, each with the largest sum that a list may have.
+    """
+    together: list[_T] = []
+    sums = [0] * len(bounds)
+    for item in items:
+        sizes = [measure(item) for measure, _ in bounds]
+        grown = [*map(add, sums, sizes)]
+        if together and any(size > most for size, (_, most) in zip(grown, bounds, strict=True)):
+            yield together
+            together, grown = [], sizes
+        together.append(item)
+        sums = grown
+    if together:
+        yield together
