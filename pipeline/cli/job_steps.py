@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -178,36 +178,10 @@ def bring_up(
     return built
 
 
-def write_page(
-    lake: Lake,
-    page: Path,
-    console: Console,
-    *,
-    runs: Sequence[str] | None = None,
-    since: timedelta | None = None,
-    late: Sequence[str] = (),
-    now: datetime | None = None,
-    form: str | None = None,
-    pictures: Literal["png", "svg"] = "png",
-    price: float | None = None,
-    links: Mapping[str, float] | None = None,
-) -> ReportResult:
+def write_page(console: Console, write: Callable[[], ReportResult]) -> ReportResult:
     """Write the report and print its path."""
-    from tracelake.output.html import form_of, write_report
-
     with phase("report"), console.doing("writing the report"):
-        written = write_report(
-            lake,
-            page,
-            runs=runs or None,
-            since=since,
-            late=late,
-            now=now,
-            form=form_of(form, page),
-            pictures=pictures,
-            price=price,
-            links=links,
-        )
+        written = write()
     count(report_bytes=written.bytes)
     console.say(f"report: {counted(written.runs, 'run')}, {amount(written.bytes)}, {written.path}")
     return written

@@ -81,16 +81,21 @@ def run(
             )
             built = bring_up(opened, memory, console, workers)
         work.add_runs(opened, built.failed)
+        from tracelake.output.html import form_of, write_report
+
         late, path = work.late(opened), request.page.path
         written = write_page(
-            opened,
-            path,
             console,
-            since=request.since,
-            late=late,
-            now=request.started,
-            price=rates.price,
-            links=links,
+            lambda: write_report(
+                opened,
+                path,
+                since=request.since,
+                late=late,
+                now=request.started,
+                form=form_of(None, path),
+                price=rates.price,
+                links=links,
+            ),
         )
         work.add_page(opened, written)
         if job.report is None:

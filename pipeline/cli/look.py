@@ -177,6 +177,7 @@ def report(
     --fail-on judges the runs in the report.
     """
     from tracelake.lake import local_root
+    from tracelake.output.html import form_of, write_report
 
     if output is None and (runs or since or (form or "html") != "html"):
         raise UsageError(
@@ -188,16 +189,19 @@ def report(
         open_lake(lake, output),
         open_console(quiet=quiet),
     )
+    page = output or local_root(lake) / PAGE
     written = write_page(
-        opened,
-        output or local_root(lake) / PAGE,
         console,
-        runs=runs,
-        since=read_age(since),
-        form=form,
-        pictures=pictures,
-        price=rates.price,
-        links=links,
+        lambda: write_report(
+            opened,
+            page,
+            runs=runs or None,
+            since=read_age(since),
+            form=form_of(form, page),
+            pictures=pictures,
+            price=rates.price,
+            links=links,
+        ),
     )
     if output is None:
         opened.small.share(PAGE)
