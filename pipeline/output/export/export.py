@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import duckdb
 import pyarrow as pa
@@ -32,15 +31,6 @@ _DATABASES: dict[str, type[DuckFile] | type[SqliteFile]] = {
     "sqlite": SqliteFile,
 }
 _BATCH_ROWS = 64 * 1024
-
-
-class Target(Protocol):
-    """Takes relations one after the other."""
-
-    def add(
-        self, name: str, doc: str, columns: Sequence[Column], rows: pa.RecordBatchReader
-    ) -> None:
-        """Write a relation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,29 +87,23 @@ def export(
     chosen = {name: relation_columns(name) for name in names or docs}
 
     def copy(con: duckdb.DuckDBPyConnection) -> Exported:
-        counts = {}
+        counts = dict.fromkeys(chosen, 0)
+
+        def counted_rows(name: str, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+            for batch in reader:
+                counts[name] += batch.num_rows
+                yield batch
+
         with _opened(path, fmt) as target:
             for name, columns in chosen.items():
                 relation = con.sql(f"FROM {quoted(name)}{_of_runs(columns, runs)}")
-                reader = _Counted(relation.to_arrow_reader(_BATCH_ROWS))
-                target.add(name, docs[name], columns, reader.reader)
-                counts[name] = reader.rows
+                reader = relation.to_arrow_reader(_BATCH_ROWS)
+                rows = counted_rows(name, reader)
+                reader = pa.RecordBatchReader.from_batches(reader.schema, rows)
+                target.add(name, docs[name], columns, reader)
         return Exported(path, counts)
 
     return ask(lake, "the export", copy)
-
-
-class _Counted:
-    """A reader that counts its rows as they pass."""
-
-    def __init__(self, reader: pa.RecordBatchReader) -> None:
-        self.rows = 0
-        self.reader = pa.RecordBatchReader.from_batches(reader.schema, self._pass(reader))
-
-    def _pass(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        for batch in reader:
-            self.rows += batch.num_rows
-            yield batch
 
 
 def _of_runs(columns: Sequence[Column], runs: Sequence[str]) -> str:
@@ -128,12 +112,12 @@ def _of_runs(columns: Sequence[Column], runs: Sequence[str]) -> str:
     return f" WHERE {quoted(PARTITION_KEY)} IN ({', '.join(map(literal, runs))})"
 
 
-def _opened(path: Path, fmt: str) -> AbstractContextManager[Target]:
+def _opened(path: Path, fmt: str) -> AbstractContextManager[DuckFile | SqliteFile | _Files]:
     return _database(path, fmt) if fmt in _DATABASES else _folder(path, fmt)
 
 
 @contextlib.contextmanager
-def _database(path: Path, fmt: str) -> Iterator[Target]:
+def _database(path: Path, fmt: str) -> Iterator[DuckFile | SqliteFile]:
     """Yield a new database file; it takes the place of `path` when it is complete."""
     with (
         output(path) as stream,
@@ -147,7 +131,7 @@ def _database(path: Path, fmt: str) -> Iterator[Target]:
 
 
 @contextlib.contextmanager
-def _folder(path: Path, fmt: str) -> Iterator[Target]:
+def _folder(path: Path, fmt: str) -> Iterator[_Files]:
     """Yield a folder with a file per relation."""
     try:
         files.make_folder(path)
