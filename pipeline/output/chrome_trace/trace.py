@@ -6,6 +6,7 @@ chrome://tracing refer to): `X` slices, `s`/`t`/`f` flow events, `M` metadata, m
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import starmap
@@ -63,14 +64,6 @@ class Timeline:
         )
 
 
-@dataclass
-class _Arrows:
-    """Counts of calls that several of the chosen ranks made, and of those with arrows."""
-
-    calls: int = 0
-    drawn: int = 0
-
-
 def write_timeline(
     lake: Lake,
     run: str,
@@ -108,7 +101,9 @@ def write_timeline(
 
 
 def _write(con: duckdb.DuckDBPyConnection, selection: Selection, stream: EventStream) -> Timeline:
-    threads, arrows = Threads(selection.pid), _Arrows()
+    threads = Threads(selection.pid)
+    # Calls that several of the chosen ranks made, and those with arrows.
+    arrows = Counter(calls=0, drawn=0)
     stream.write(_processes(con, selection))
     first, last = selection.steps[0][0], selection.steps[-1][0]
     windows = {"first_step": first, "last_step": last, "pid": selection.pid}
@@ -121,7 +116,7 @@ def _write(con: duckdb.DuckDBPyConnection, selection: Selection, stream: EventSt
         len(selection.ranks),
         len(selection.steps),
         sum(threads.slices.values()),
-        arrows.drawn,
+        arrows["drawn"],
         tuple(_notes(clocks, arrows, _without_time(selection, threads))),
     )
     stream.close(as_json(_other_members(con, done, clocks, first, last)))
@@ -133,7 +128,7 @@ def _write_piece(
     selection: Selection,
     piece: Piece,
     threads: Threads,
-    arrows: _Arrows,
+    arrows: Counter[str],
     stream: EventStream,
 ) -> None:
     steps = {"first_step": piece.first_step, "last_step": piece.last_step}
@@ -143,10 +138,9 @@ def _write_piece(
     for first_rank, last_rank in piece.blocks:
         chosen = {**steps, "first_rank": first_rank, "last_rank": last_rank}
         stream.write(threads.events(_slices(con, queries.RANK_STEPS, selection, chosen)))
-        chosen |= {"arrows_before": arrows.calls}
+        chosen |= {"arrows_before": arrows["calls"]}
         stream.write(threads.events(_slices(con, queries.SLICES, selection, chosen)))
-    arrows.calls += calls
-    arrows.drawn += drawn
+    arrows.update(calls=calls, drawn=drawn)
 
 
 def _slices(
@@ -184,7 +178,7 @@ def _without_time(selection: Selection, threads: Threads) -> int:
     return sum(n for _, n in selection.steps) - sum(threads.slices.values()) + beside
 
 
-def _notes(clocks: Sequence[Row], arrows: _Arrows, without: int) -> Iterator[str]:
+def _notes(clocks: Sequence[Row], arrows: Counter[str], without: int) -> Iterator[str]:
     alone = [clock for clock in clocks if not clock["aligned"]]
     for reason in dict.fromkeys(clock["reason"] for clock in alone):
         its = [clock for clock in alone if clock["reason"] == reason]
@@ -193,9 +187,9 @@ def _notes(clocks: Sequence[Row], arrows: _Arrows, without: int) -> Iterator[str
             f" cannot be aligned ({reason}: {reasons()[reason].rstrip('.')}): do not compare"
             " times of different clocks; each of these begins at 0"
         )
-    if arrows.calls > arrows.drawn:
+    if (missing := arrows["calls"] - arrows["drawn"]) > 0:
         yield (
-            f"{counted(arrows.calls - arrows.drawn, 'call')} of {count(arrows.calls)} without"
+            f"{counted(missing, 'call')} of {count(arrows['calls'])} without"
             " arrows: the times of their members contradict the order, or their clocks are not"
             " aligned"
         )

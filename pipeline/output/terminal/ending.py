@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import duckdb
 
 from tracelake.base.figures import count, gpu_hours
@@ -34,29 +32,22 @@ _COUNTS = """
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """Hold what the end of `run` says of a lake."""
-
-    incidents: list[Row]
-    counts: Row
-
-
-def read_ending(con: duckdb.DuckDBPyConnection) -> Ending:
+def read_ending(con: duckdb.DuckDBPyConnection) -> tuple[list[Row], Row]:
     """Return the open incidents, the dearest first, and how many runs there are."""
-    return Ending(read_rows(con, _INCIDENTS), read_rows(con, _COUNTS)[0])
+    return read_rows(con, _INCIDENTS), read_rows(con, _COUNTS)[0]
 
 
-def print_ending(ending: Ending, lake: str, page: Page) -> None:
+def print_ending(ending: tuple[list[Row], Row], lake: str, page: Page) -> None:
     """Print a line per incident, and a line of counts with the next command."""
-    shown, counts = ending.incidents[:_SHOWN], ending.counts
+    incidents, counts = ending
+    shown = incidents[:_SHOWN]
     for row in shown:
         page.line(
             Cell(f"{row['severity']:<8} ", SEVERITIES[row["severity"]]),
             Cell(_incident(row), "bold"),
             Cell(f"  show {row['hash']}", DIM),
         )
-    if more := len(ending.incidents) - len(shown):
+    if more := len(incidents) - len(shown):
         page.line(f"... and {count(more)} more: tracelake ask incidents --lake {lake}")
     if not counts["urgent"] and not counts["files"] and not shown:
         page.line(Cell("No problems found", GOOD))
