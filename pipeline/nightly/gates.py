@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -79,7 +79,7 @@ class Failure:
 
 def failures(
     con: duckdb.DuckDBPyConnection,
-    gates: Iterable[Gate],
+    gates: Collection[Gate],
     run_ids: Sequence[str],
     *,
     inputs: bool = False,
@@ -91,8 +91,22 @@ def failures(
         run_ids: Runs that are judged; others may fail unnoticed.
         inputs: Judge also files that belong to no run, because they cannot be read.
     """
-    judged = (Failure(gate, _seen(con, gate, run_ids, inputs)) for gate in gates)
-    return [failure for failure in judged if failure.seen]
+    rows = con.execute(
+        """
+        SELECT gate, coalesce(run_id, $1), evidence
+        FROM findings
+        WHERE gate IN (SELECT unnest($2::VARCHAR[]))
+            AND (run_id IN (SELECT unnest($3::VARCHAR[])) OR $4 AND run_id IS NULL)
+        -- The runs that lose most first.
+        ORDER BY max(lost_ratio) OVER (PARTITION BY gate, run_id) DESC NULLS LAST, run_id,
+            lost_ratio DESC NULLS LAST, subject
+        """,
+        [NO_RUN, [gate.name for gate in gates], list(run_ids), inputs],
+    ).fetchall()
+    seen: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for gate, run_id, evidence in rows:
+        seen[gate][run_id].append(evidence)
+    return [Failure(gate, seen[gate.name]) for gate in gates if gate.name in seen]
 
 
 def failed_gates(failed: Sequence[Failure], gates: int, lake: str) -> CheckFailedError:
@@ -206,26 +220,6 @@ def left_out(failed: Sequence[LeftOut]) -> InputError | None:
         hint="mend the input and ingest it again, or delete the run: tracelake drop RUN; all of"
         " them: tracelake query 'FROM model_failures'",
     )
-
-
-def _seen(
-    con: duckdb.DuckDBPyConnection, gate: Gate, run_ids: Sequence[str], inputs: bool
-) -> dict[str, list[str]]:
-    """Return the evidence of the gate's findings by run, the runs that lose most first."""
-    rows = con.execute(
-        """
-        SELECT coalesce(run_id, $1), evidence
-        FROM findings
-        WHERE gate = $2 AND (run_id IN (SELECT unnest($3::VARCHAR[])) OR $4 AND run_id IS NULL)
-        ORDER BY max(lost_ratio) OVER (PARTITION BY run_id) DESC NULLS LAST, run_id,
-            lost_ratio DESC NULLS LAST, subject
-        """,
-        [NO_RUN, gate.name, list(run_ids), inputs],
-    ).fetchall()
-    by_run: dict[str, list[str]] = defaultdict(list)
-    for run_id, evidence in rows:
-        by_run[run_id].append(evidence)
-    return by_run
 
 
 def _told(failure: Failure) -> list[str]:
