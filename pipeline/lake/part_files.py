@@ -101,10 +101,6 @@ class PartFiles:
                         name = path.relative_to(self.base).as_posix()
                         yield Stored(name, path.lstat().st_size, settled=True)
 
-    def sizes(self, parts: Collection[str]) -> dict[str, int]:
-        """Return the bytes of those parts that exist."""
-        return {part: mark.bytes for part, mark in self.marks(parts).items()}
-
     def marks(self, parts: Collection[str]) -> dict[str, Mark]:
         """Return the state of those parts that exist; only regular files are parts."""
         found = {}

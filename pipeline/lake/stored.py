@@ -54,20 +54,18 @@ class StoredPartFiles(PartFiles):
                 settled = now - found.mtime_ns / 1e9 > _SETTLED_SECONDS
                 yield Stored(found.name, found.size, settled)
 
-    def sizes(self, parts: Collection[str]) -> dict[str, int]:
+    def marks(self, parts: Collection[str]) -> dict[str, Mark]:
         """See `PartFiles`."""
         wanted = set(parts)
         if len(wanted) <= _LISTED:
-            return look(self._place, wanted)
-        found = {}
-        for table in {part.partition("/")[0] for part in wanted}:
-            for file in listed(self._place.below(table)):
-                found[f"{table}/{file.name}"] = file.size
-        return {part: found[part] for part in wanted & found.keys()}
-
-    def marks(self, parts: Collection[str]) -> dict[str, Mark]:
-        """See `PartFiles`."""
-        return {part: Mark(size, 0) for part, size in self.sizes(parts).items()}
+            found = look(self._place, wanted)
+        else:
+            found = {
+                f"{table}/{file.name}": file.size
+                for table in {part.partition("/")[0] for part in wanted}
+                for file in listed(self._place.below(table))
+            }
+        return {part: Mark(found[part], 0) for part in wanted & found.keys()}
 
     def open(self, part: str) -> IO[bytes]:
         """See `PartFiles`."""

@@ -67,7 +67,7 @@ def batches(
     """
     named = (snapshot.runs[run_id].parts.values() for run_id in run_ids)
     parts = set(chain.from_iterable(chain.from_iterable(named)))
-    bytes_of = files.sizes(parts)
+    bytes_of = {part: mark.bytes for part, mark in files.marks(parts).items()}
     if missing := sorted(parts - bytes_of.keys()):
         raise LakeError(
             "a part file is missing",

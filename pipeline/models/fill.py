@@ -15,7 +15,7 @@ import duckdb
 from tracelake.base.errors import RowsError
 from tracelake.base.memory_limit import parse_size, processors
 from tracelake.execution import Workers
-from tracelake.lake import Losses, PartFiles, Snapshot
+from tracelake.lake import Losses, PartFiles, Snapshot, table_of
 from tracelake.models.base import (
     copy_of,
     engine_errors,
@@ -32,7 +32,7 @@ from tracelake.models.failures import FAILURES, Failure, read_failures
 from tracelake.models.header import Model
 from tracelake.models.jobs import Job, compute_sent, computed, threads
 from tracelake.models.lost import lost_table
-from tracelake.models.parts import ModelParts, PartWriter, relation_of
+from tracelake.models.parts import ModelParts, PartWriter
 from tracelake.models.profile import Profile
 from tracelake.models.relations import target, view, write_blank, write_warehouse
 from tracelake.models.state import CATALOG, State, attach, write_state
@@ -149,7 +149,7 @@ class WarehouseWriter:
         Args:
             before: The parts of models that the warehouse names so far.
         """
-        changed = set(map(relation_of, parts.runs.keys() ^ before))
+        changed = set(map(table_of, parts.runs.keys() ^ before))
         if old and old.root != self.files.base:
             changed = {*self.models.in_parts}
         for name in sorted(changed):

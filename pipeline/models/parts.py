@@ -16,7 +16,7 @@ from pathlib import Path
 
 import duckdb
 
-from tracelake.lake import Mark, PartFiles, model_folder, part_name
+from tracelake.lake import Mark, PartFiles, model_folder, part_name, table_of
 from tracelake.models.base import literal, quoted, select_parts
 from tracelake.models.catalog import Catalog
 from tracelake.schema.tables import PARTITION_KEY, Table
@@ -98,7 +98,7 @@ class ModelParts:
         gone = frozenset(run_ids)
         by_relation = defaultdict(list)
         for part in sorted(self.runs):
-            by_relation[relation_of(part)].append(part)
+            by_relation[table_of(part)].append(part)
         for relation, parts in by_relation.items():
             small = [part for part in parts if self.marks[part].bytes < _SMALL_BYTES]
             together = small if len(small) >= _MANY else []
@@ -128,7 +128,7 @@ class ModelParts:
 
     def view(self, relation: str) -> str:
         """Return SELECT of a relation for a view, which `point_views` can point elsewhere."""
-        parts = [part for part in sorted(self.runs) if relation_of(part) == relation]
+        parts = [part for part in sorted(self.runs) if table_of(part) == relation]
         return select_model_parts(self.models, relation, self.files.base, parts, movable=True)
 
     def write_list(self, con: duckdb.DuckDBPyConnection) -> None:
@@ -174,12 +174,7 @@ def select_model_parts_of_runs(
     ).fetchall()
     return {
         name: select_model_parts(
-            models, name, base, [part for (part,) in parts if relation_of(part) == name]
+            models, name, base, [part for (part,) in parts if table_of(part) == name]
         )
         for name in names
     }
-
-
-def relation_of(part: str) -> str:
-    """Return the relation that a part has rows of."""
-    return part.partition("/")[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tracelake.lake.run_records import records_file, records_table
-from tracelake.models.base import literal, quoted
+from tracelake.models.base import literal, nothing, quoted
 
 
 def records_view(root: Path) -> str:
@@ -22,6 +22,5 @@ def records_view(root: Path) -> str:
             f" columns = {{{types}}})"
         )
     else:
-        nulls = ", ".join(f"NULL::{c.type} AS {quoted(c.name)}" for c in table.columns)
-        select = f"SELECT {nulls} WHERE false"
+        select = nothing({c.name: c.type for c in table.columns})
     return f"CREATE TEMP VIEW {quoted(table.name)} AS {select}"

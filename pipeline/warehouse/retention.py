@@ -137,8 +137,8 @@ def _candidate(
     lake: Lake, snapshot: Snapshot, entry: RunEntry, date: datetime | None
 ) -> DropCandidate:
     parts = snapshot.runs[entry.run_id].parts if entry.group else {}
-    there = lake.part_files.sizes([part for named in parts.values() for part in named])
-    size = sum(size // snapshot.sharers(part) for part, size in there.items())
+    there = lake.part_files.marks([part for named in parts.values() for part in named])
+    size = sum(mark.bytes // snapshot.sharers(part) for part, mark in there.items())
     status = "run" if entry.group else "dropped"
     return DropCandidate(
         entry, status, date, sum(snapshot.sharers(part) == 1 for part in there), size

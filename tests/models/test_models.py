@@ -787,8 +787,8 @@ def test_a_text_of_small_parts_may_be_none_of_large_ones(
     snapshot = lake.snapshot()
 
     def mean_bytes(table: str) -> int:
-        sizes = lake.part_files.sizes(snapshot.parts(table))
-        return sum(sizes.values()) // len(sizes)
+        marks = lake.part_files.marks(snapshot.parts(table))
+        return sum(mark.bytes for mark in marks.values()) // len(marks)
 
     # Layers of a plan have names, those of a log have numbers.
     large = mean_bytes("workload_passes")
