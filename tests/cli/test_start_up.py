@@ -29,7 +29,7 @@ DAY = 86_400
 
 # Takes longer to import than to print a page of help.
 HEAVY = {
-    *("altair", "duckdb", "isal", "jinja2", "llvmlite", "numba", "numpy", "pandas", "polars"),
+    *("duckdb", "isal", "jinja2", "llvmlite", "numba", "numpy", "pandas", "polars"),
     *(
         "pyarrow",
         "pyarrow.compute",
@@ -96,11 +96,9 @@ def test_a_command_imports_only_what_its_work_takes(
     lake = tmp_path / "lake"
     assert tracelake("run", archive, "--lake", lake).code == 0
     on_lake = ["--lake", str(lake)]
-    parsers, drawing = {"numba", "llvmlite", "isal"}, {"altair", "jinja2", "vl_convert", "polars"}
+    parsers, drawing = {"numba", "llvmlite", "isal"}, {"jinja2", "vl_convert", "polars"}
     asked = imported(["query", "SELECT 1", *on_lake])
     assert not asked & (parsers | drawing | {"pyarrow.compute"})
-    # The page of `run` has stored how its charts are drawn.
-    assert "altair" not in imported(["report", *on_lake, "-o", str(tmp_path / "page.html")])
     drawing.add("rich")  # which draws tables
     assert not imported(["build", *on_lake]) & (parsers | drawing)
     unchanged = imported(["ingest", str(archive), *on_lake])

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import json
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import altair as alt
 import pytest
@@ -19,7 +16,7 @@ from tests.report_lakes import MS, make, plan_run, trace_run
 from tests.tiny_lakes import Rows, log_run
 from tracelake.lake import Lake
 from tracelake.output.html import write_report
-from tracelake.output.html.charts import KINDS, picture, spec, vega
+from tracelake.output.html.charts import KINDS, picture, spec
 
 Series = dict[str, list[Any]]
 RunSeries = dict[str, dict[str, Series]]
@@ -340,17 +337,6 @@ def test_a_figure_that_is_no_number_is_left_out(series: RunSeries) -> None:
     loss = series["diverged"]["loss"]["loss"]
     assert loss[1] is None
     assert loss[2] is not None
-
-
-def test_a_stored_spec_is_the_one_that_was_drawn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(vega, "_specs", vega._specs.__wrapped__)
-    fresh, never = [spec.__wrapped__(kind) for kind in KINDS], Mock(side_effect=AssertionError)
-    assert fresh == [spec(kind) for kind in KINDS]
-    assert fresh == [spec.__wrapped__(replace(kind, draw=never)) for kind in KINDS]
-    assert json.dumps(fresh) == json.dumps([spec.__wrapped__(kind) for kind in KINDS])
 
 
 def test_every_kind_is_what_vega_lite_defines() -> None:

@@ -1,4 +1,4 @@
-"""Define the charts of the page: Vega-Lite specs made with Altair, drawn by the browser."""
+"""Define the charts of the page: Vega-Lite specs, drawn by the browser."""
 
 from tracelake.output.html.charts.kind import Kind, Series
 from tracelake.output.html.charts.series import KINDS, read_series

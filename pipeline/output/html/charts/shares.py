@@ -6,14 +6,16 @@ from tracelake.output.html.charts.kind import (
     Drawing,
     Kind,
     colored,
+    column,
     hints,
     labels,
+    layer,
+    layers,
     milliseconds,
-    plot,
+    rows_high,
     several,
     stages,
 )
-from tracelake.output.html.charts.late_altair import alt
 from tracelake.output.html.links import PAGE_RATES
 from tracelake.output.html.palette import var
 from tracelake.output.html.reading import PAGE_RUNS
@@ -52,50 +54,47 @@ _BANDWIDTH = f"""
 
 
 def _draw_bandwidth() -> Drawing:
-    base = plot().encode(
-        alt.X(
-            "bytes:Q",
-            title="size (bytes)",
-            scale=alt.Scale(type="log"),
-            axis=alt.Axis(format="~s", tickCount=6, grid=False),
-        ),
-        alt.Y(
-            "busbw:Q",
-            title="busbw (GB/s)",
-            scale=alt.Scale(type="log"),
-            axis=alt.Axis(format="~g", tickCount=5),
-        ),
-        colored("collective", _COLLECTIVES),
+    log = {"type": "log"}
+    sizes, speeds = (
+        {"format": "~s", "tickCount": 6, "grid": False},
+        {"format": "~g", "tickCount": 5},
     )
-    points = base.mark_point(filled=True, size=55, opacity=1).encode(
-        alt.Shape("group:N", legend=alt.Legend(title="group", orient="bottom")),
-        tooltip=hints(
+    base = {
+        "x": column("bytes:Q", title="size (bytes)", scale=log, axis=sizes),
+        "y": column("busbw:Q", title="busbw (GB/s)", scale=log, axis=speeds),
+        "color": colored("collective", _COLLECTIVES),
+    }
+    points = base | {
+        "shape": column("group:N", legend={"title": "group", "orient": "bottom"}),
+        "tooltip": hints(
             "collective; group; n|ranks n|,; bytes|size S (bytes)|,; "
             "convention|S counts; dtype|type; calls|calls|,; "
             "ms|time t (ms)|,.3f; basis|t is; algbw|algbw S / t (GB/s)|,.2f; "
             "busbw|busbw (GB/s)|,.2f"
         ),
-    )
-    lines = base.mark_line(strokeWidth=0.8).encode(alt.Detail(["group:N", "dtype:N"]))
+    }
+    lines = base | {"detail": [column("group:N"), column("dtype:N")]}
     rated = (
-        plot()
-        .transform_filter("isValid(datum.rated)")
-        .transform_aggregate(groupby=["rated", "rated_by"])
-        .transform_window(place="row_number()")
-        .transform_calculate(short="replace(datum.rated_by, ' of the lake', '')")
-        .encode(alt.Y("rated:Q"), tooltip=hints("rated_by|line; rated|GB/s|,.2f"))
+        {"filter": "isValid(datum.rated)"},
+        {"aggregate": [], "groupby": ["rated", "rated_by"]},
+        {"window": [{"op": "row_number", "field": "", "as": "place"}]},
+        {"calculate": "replace(datum.rated_by, ' of the lake', '')", "as": "short"},
     )
-    named = rated.mark_text(align="left", dx=4, dy=-5, fontSize=11, color=var("soft")).encode(
+    rule = {"y": column("rated:Q"), "tooltip": hints("rated_by|line; rated|GB/s|,.2f")}
+    named = rule | {
         # Lines close to each other have their names side by side.
-        alt.X("place:Q", scale=alt.Scale(domain=[1, 5]), axis=None),
-        alt.Text("short:N"),
+        "x": column("place:Q", scale={"domain": [1, 5]}, axis=None),
+        "text": column("short:N"),
+    }
+    look = {"align": "left", "dx": 4, "dy": -5, "fontSize": 11, "color": var("soft")}
+    return {"resolve": {"scale": {"x": "independent"}}} | layers(
+        layers(
+            layer("line", lines, strokeWidth=0.8),
+            layer("point", points, filled=True, size=55, opacity=1),
+        ),
+        layer("rule", rule, *rated, strokeDash=[5, 3], color=var("soft")),
+        layer("text", named, *rated, **look),
     )
-    rule = rated.mark_rule(strokeDash=[5, 3], color=var("soft"))
-    calls = alt.LayerChart(layer=[lines, points])
-    chart: alt.LayerChart = alt.LayerChart(layer=[calls, rule, named]).resolve_scale(
-        x="independent"
-    )
-    return chart
 
 
 _SKEW = f"""
@@ -114,20 +113,19 @@ _SKEW = f"""
 
 
 def _draw_skew() -> Drawing:
-    shown = hints(
-        "label|call; calls|calls|,; p50|median (ms)|,.3f; "
-        "p95|95 % of calls (ms)|,.3f; max|maximum (ms)|,.3f; "
-        "uncertainty|clock uncertainty (ms)|,.3f"
+    base = {
+        "y": labels(labelLimit=170),
+        "tooltip": hints(
+            "label|call; calls|calls|,; p50|median (ms)|,.3f; "
+            "p95|95 % of calls (ms)|,.3f; max|maximum (ms)|,.3f; "
+            "uncertainty|clock uncertainty (ms)|,.3f"
+        ),
+    }
+    most = column("p95:Q", title="skew of arrival (ms)", axis={"tickCount": 5})
+    return rows_high(19) | layers(
+        layer("bar", base | {"x": most}, color=var("recv"), height={"band": 0.7}),
+        layer("tick", base | {"x": column("p50:Q")}, color=var("ink"), thickness=2),
     )
-    base = plot(height=alt.Step(19)).encode(
-        labels(170),
-        tooltip=shown,
-    )
-    bars = base.mark_bar(color=var("recv"), height={"band": 0.7}).encode(
-        alt.X("p95:Q", title="skew of arrival (ms)", axis=alt.Axis(tickCount=5))
-    )
-    middle = base.mark_tick(color=var("ink"), thickness=2).encode(alt.X("p50:Q"))
-    return alt.LayerChart(layer=[bars, middle])
 
 
 _LAYER_STAGES = f"""
@@ -146,22 +144,17 @@ _LAYER_STAGES = f"""
 
 
 def _draw_layer_stages() -> Drawing:
-    chart: alt.Chart = (
-        plot(height=alt.Step(19))
-        .mark_bar(stroke=var("paper"), strokeWidth=0.7)
-        .encode(
-            alt.X(
-                "ms:Q", title="forward modules, per micro-batch (ms)", axis=alt.Axis(tickCount=10)
-            ),
-            alt.Y("label:N", sort=None, title=None, axis=alt.Axis(ticks=False)),
-            colored("kind", _LAYER_KINDS),
-            alt.Order("place:Q"),
-            tooltip=hints(
-                "label|stage; layer; kind; ms|per micro-batch (ms)|,.3f; share|of the stage|.1%"
-            ),
-        )
-    )
-    return chart
+    modules = "forward modules, per micro-batch (ms)"
+    channels = {
+        "x": column("ms:Q", title=modules, axis={"tickCount": 10}),
+        "y": labels(),
+        "color": colored("kind", _LAYER_KINDS),
+        "order": column("place:Q"),
+        "tooltip": hints(
+            "label|stage; layer; kind; ms|per micro-batch (ms)|,.3f; share|of the stage|.1%"
+        ),
+    }
+    return rows_high(19) | layer("bar", channels, stroke=var("paper"), strokeWidth=0.7)
 
 
 _SPLIT = f"""
@@ -181,22 +174,18 @@ _SPLIT = f"""
 
 
 def _draw_split() -> Drawing:
-    chart: alt.Chart = (
-        plot()
-        .mark_bar()
-        .encode(
-            stages(),
-            alt.XOffset("split:N", sort=list(_SPLITS)),
-            milliseconds("per micro-batch (ms)"),
-            colored("split", _SPLITS),
-            tooltip=hints(
-                "stage; split; ms|per micro-batch (ms)|,.3f; "
-                "first_layer|from layer; last_layer|to layer; "
-                "gain|step saved|.1%"
-            ),
-        )
-    )
-    return chart
+    channels = {
+        "x": stages(),
+        "xOffset": column("split:N", sort=list(_SPLITS)),
+        "y": milliseconds("per micro-batch (ms)"),
+        "color": colored("split", _SPLITS),
+        "tooltip": hints(
+            "stage; split; ms|per micro-batch (ms)|,.3f; "
+            "first_layer|from layer; last_layer|to layer; "
+            "gain|step saved|.1%"
+        ),
+    }
+    return layer("bar", channels)
 
 
 _BALANCE = f"""
@@ -209,15 +198,17 @@ _BALANCE = f"""
 
 
 def _draw_balance() -> Drawing:
-    base = plot().encode(stages())
-    bars = base.mark_bar(color=var("c0")).encode(
-        milliseconds("per micro-batch (ms)"),
-        tooltip=hints(
+    bars = {
+        "x": stages(),
+        "y": milliseconds("per micro-batch (ms)"),
+        "tooltip": hints(
             "stage; ms|per micro-batch (ms)|,.3f; share|of all stages|.1%; even|even (ms)|,.3f"
         ),
+    }
+    even = {"x": stages(), "y": column("even:Q")}
+    return layers(
+        layer("bar", bars, color=var("c0")), layer("tick", even, color=var("c1"), thickness=2)
     )
-    even = base.mark_tick(color=var("c1"), thickness=2).encode(alt.Y("even:Q"))
-    return alt.LayerChart(layer=[bars, even])
 
 
 KINDS = (

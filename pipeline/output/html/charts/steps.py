@@ -8,12 +8,15 @@ from tracelake.output.html.charts.kind import (
     Drawing,
     Kind,
     colored,
+    column,
     hints,
+    layer,
+    layers,
     over_steps,
-    plot,
+    rows_high,
     several,
+    where,
 )
-from tracelake.output.html.charts.late_altair import alt
 from tracelake.output.html.palette import var
 from tracelake.output.html.reading import PAGE_RUNS
 from tracelake.output.html.shape import IN_MODEL
@@ -45,41 +48,48 @@ _LOSS = f"""
 """
 
 
-def _values(name: str, title: str) -> alt.Y:
-    return alt.Y(f"{name}:Q", title=title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5))
+def _values(name: str, title: str) -> Drawing:
+    return column(f"{name}:Q", title=title, scale={"zero": False}, axis={"tickCount": 5})
 
 
-def _level() -> alt.Chart:
+def _level() -> Drawing:
     """Return a layer without marks that keeps the scale at 10 % about the median: noise is flat."""
-    chart: alt.Chart = (
-        plot()
-        .transform_aggregate(middle="median(ms)")
-        .transform_calculate(low="0.9 * datum.middle", high="1.1 * datum.middle")
-        .transform_fold(["low", "high"])
-        .mark_point(opacity=0, tooltip=None)
-        .encode(alt.Y("value:Q"))
+    return layer(
+        "point",
+        {"y": column("value:Q")},
+        {"aggregate": [{"op": "median", "field": "ms", "as": "middle"}]},
+        {"calculate": "0.9 * datum.middle", "as": "low"},
+        {"calculate": "1.1 * datum.middle", "as": "high"},
+        {"fold": ["low", "high"]},
+        opacity=0,
+        tooltip=None,
     )
-    return chart
 
 
 def _draw_steps() -> Drawing:
-    shown = hints("step; last|to step; ms|ms|,.2f")
-    base = plot().encode(over_steps(), _values("ms", "step (ms)"), tooltip=shown)
-    points = base.mark_point(filled=True, opacity=1).encode(
-        color=alt.when("datum.outlier").then(alt.value(var("bad"))).otherwise(alt.value(var("c0"))),
-        size=alt.when("datum.outlier").then(alt.value(50)).otherwise(alt.value(14)),
+    line = {
+        "x": over_steps(),
+        "y": _values("ms", "step (ms)"),
+        "tooltip": hints("step; last|to step; ms|ms|,.2f"),
+    }
+    points = line | {
+        "color": where("datum.outlier", var("bad"), var("c0")),
+        "size": where("datum.outlier", 50, 14),
+    }
+    return layers(
+        layer("line", line, color=var("c0")),
+        layer("point", points, filled=True, opacity=1),
+        _level(),
     )
-    return alt.LayerChart(layer=[base.mark_line(color=var("c0")), points, _level()])
 
 
 def _draw_loss() -> Drawing:
-    shown = hints("step; last|to step; loss|loss|.5f")
-    chart: alt.Chart = (
-        plot()
-        .encode(over_steps(), _values("loss", "loss"), tooltip=shown)
-        .mark_line(color=var("c1"), point=alt.OverlayMarkDef(size=14, color=var("c1")))
-    )
-    return chart
+    channels = {
+        "x": over_steps(),
+        "y": _values("loss", "loss"),
+        "tooltip": hints("step; last|to step; loss|loss|.5f"),
+    }
+    return layer("line", channels, color=var("c1"), point={"size": 14, "color": var("c1")})
 
 
 _RANK_HEAT = f"""
@@ -117,7 +127,7 @@ def _draw_rank_heat() -> Drawing:
         "label|row; rank|slowest rank; step; last|to step; "
         "slowdown|slowdown|.3f; ms|over its peers (ms)|,.2f"
     )
-    legend = alt.Legend(title="slowdown", format=".1f")
+    legend = {"title": "slowdown", "format": ".1f"}
     # A rank faster than its peers is even: of two, the fast one is the peer of a slow one.
     colors = {1: "even", 1.35: "hot", 4: "hottest"}
     return _heat("label", "slowdown", colors, legend, shown)
@@ -127,23 +137,20 @@ def _heat(
     row: str,
     value: str,
     colors: Mapping[float, str],
-    legend: alt.Legend,
-    shown: list[alt.Tooltip],
+    legend: Drawing,
+    shown: list[Drawing],
 ) -> Drawing:
     """Return a heat map over steps; between the values of `colors` hues are blended."""
     hues = [var(name) for name in colors.values()]
-    scale = alt.Scale(domain=list(colors), range=hues, interpolate="rgb", clamp=True)
-    chart: alt.Chart = (
-        plot(height=alt.Step(13))
-        .mark_rect()
-        .encode(
-            alt.X("step:O", title="step", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
-            alt.Y(f"{row}:N", sort=None, title=None, axis=alt.Axis(ticks=False, labelOverlap=True)),
-            alt.Color(f"{value}:Q", scale=scale, legend=legend),
-            tooltip=shown,
-        )
-    )
-    return chart
+    scale = {"domain": list(colors), "range": hues, "interpolate": "rgb", "clamp": True}
+    overlap = {"labelOverlap": True}
+    channels = {
+        "x": column("step:O", title="step", axis=overlap | {"labelAngle": 0}),
+        "y": column(f"{row}:N", sort=None, title=None, axis=overlap | {"ticks": False}),
+        "color": column(f"{value}:Q", scale=scale, legend=legend),
+        "tooltip": shown,
+    }
+    return rows_high(13) | layer("rect", channels)
 
 
 _LAYERS = f"""
@@ -169,29 +176,25 @@ _LAYERS = f"""
 """
 
 
-def _layer_hints() -> list[alt.Tooltip]:
+def _layer_hints() -> list[Drawing]:
     return hints("layer; step; last|to step; ms|ms|,.3f; deviation|vs. its median|+.1%")
 
 
 def _draw_layers() -> Drawing:
     colors = {"1": var("c1"), "2": var("c2"), "3": var("c0"), "0": var("other")}
     names = "{'0': 'others', '1': 'varies most', '2': 'second', '3': 'third'}[datum.label]"
-    chart: alt.Chart = (
-        plot()
-        .mark_line(point=alt.OverlayMarkDef(size=10))
-        .encode(
-            over_steps(),
-            _values("ms", "layer (ms)"),
-            alt.Detail("layer:N"),
-            colored("named", colors, labelExpr=names),
-            tooltip=_layer_hints(),
-        )
-    )
-    return chart
+    channels = {
+        "x": over_steps(),
+        "y": _values("ms", "layer (ms)"),
+        "detail": column("layer:N"),
+        "color": colored("named", colors, labelExpr=names),
+        "tooltip": _layer_hints(),
+    }
+    return layer("line", channels, point={"size": 10})
 
 
 def _draw_layer_heat() -> Drawing:
-    legend = alt.Legend(title="vs. its median", format="+.0%")
+    legend = {"title": "vs. its median", "format": "+.0%"}
     colors = {-0.2: "cold", 0: "even", 0.2: "hot"}
     return _heat("layer", "deviation", colors, legend, _layer_hints())
 
@@ -216,25 +219,24 @@ _HISTORY = f"""
 
 def _draw_history() -> Drawing:
     verdicts = {"regressed": var("bad"), "ok": var("c0"), "not_comparable": var("c5")}
-    base = plot().encode(
-        alt.X(
-            "date:T",
-            title=None,
-            axis=alt.Axis(grid=False, labelOverlap=True, format="%b %d", tickCount="day"),
-        )
-    )
-    line = base.mark_line(color=var("other")).encode(_values("ms", "median step (ms)"))
-    usual = plot().mark_rule(color=var("c1"), strokeDash=[4, 3])
-    usual = usual.encode(alt.Y("baseline:Q"))
-    points = base.mark_point(filled=True, opacity=1).encode(
-        alt.Y("ms:Q"),
-        colored("verdict", verdicts),
-        size=alt.when("datum.own").then(alt.value(140)).otherwise(alt.value(40)),
-        tooltip=hints(
+    axis = {"grid": False, "labelOverlap": True, "format": "%b %d", "tickCount": "day"}
+    dates = column("date:T", title=None, axis=axis)
+    points = {
+        "x": dates,
+        "y": column("ms:Q"),
+        "color": colored("verdict", verdicts),
+        "size": where("datum.own", 140, 40),
+        "tooltip": hints(
             "run; date; verdict; ms|median step (ms)|,.2f; baseline|baseline of this run (ms)|,.2f"
         ),
+    }
+    line = {"x": dates, "y": _values("ms", "median step (ms)")}
+    return layers(
+        layer("line", line, color=var("other")),
+        layer("rule", {"y": column("baseline:Q")}, color=var("c1"), strokeDash=[4, 3]),
+        layer("point", points, filled=True, opacity=1),
+        _level(),
     )
-    return alt.LayerChart(layer=[line, usual, points, _level()])
 
 
 KINDS = (

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from tracelake.output.html.charts.kind import CROWD, Drawing, Kind, colored, hints, labels, plot
-from tracelake.output.html.charts.late_altair import alt
+from tracelake.output.html.charts.kind import (
+    CROWD,
+    Drawing,
+    Kind,
+    colored,
+    column,
+    hints,
+    labels,
+    layer,
+    layers,
+    rows_high,
+)
 from tracelake.output.html.palette import var
 from tracelake.output.html.reading import PAGE_RUNS
 
@@ -204,41 +214,39 @@ _TIMELINE = f"""
 
 
 def _draw_timeline() -> Drawing:
-    base = plot(height=alt.Step(20)).encode(
-        alt.X(
+    at = {
+        "x": column(
             "t0:Q",
             title="ms since the step's first operation",
-            scale=alt.Scale(nice=False, zero=False),
-            axis=alt.Axis(tickCount=10),
+            scale={"nice": False, "zero": False},
+            axis={"tickCount": 10},
         ),
-        labels(150),
-    )
+        "y": labels(labelLimit=150),
+    }
     # A mail and Markdown show it as it is; the page's script draws the same rows with a lane for
     # communication inside operations, hatches and arrows, and zooms.
-    bars = (
-        base.mark_bar(clip=True)
-        .encode(
-            alt.X2("t1:Q"),
-            colored("kind", _KINDS),
-            alt.Size("inside:N", scale=alt.Scale(domain=[False, True], range=[17, 6]), legend=None),
-            tooltip=hints(
-                "label|rank; kind; op|operation; batch|micro-batch; "
-                "n|operations|,; t0|from (ms)|,.3f; t1|to (ms)|,.3f; "
-                "took|took (ms)|,.3f"
-            ),
-        )
-        .transform_filter("datum.pick === 'median'")
-        .transform_calculate(took="datum.t1 - datum.t0")
+    bars = at | {
+        "x2": {"field": "t1"},
+        "color": colored("kind", _KINDS),
+        "size": column("inside:N", scale={"domain": [False, True], "range": [17, 6]}, legend=None),
+        "tooltip": hints(
+            "label|rank; kind; op|operation; batch|micro-batch; "
+            "n|operations|,; t0|from (ms)|,.3f; t1|to (ms)|,.3f; "
+            "took|took (ms)|,.3f"
+        ),
+    }
+    median = "datum.pick === 'median'"
+    numbered = (
+        f"{median} && !datum.inside && datum.room && datum.batch !== null"
+        " && (datum.kind === 'forward' || datum.kind === 'backward')"
     )
-    numbers = (
-        base.mark_text(clip=True, align="left", dx=3, fontSize=10, color="#ffffff")
-        .encode(alt.Text("batch:N"))
-        .transform_filter(
-            "datum.pick === 'median' && !datum.inside && datum.room && datum.batch !== null"
-            " && (datum.kind === 'forward' || datum.kind === 'backward')"
-        )
+    took = {"calculate": "datum.t1 - datum.t0", "as": "took"}
+    numbers = at | {"text": column("batch:N")}
+    look = {"clip": True, "align": "left", "dx": 3, "fontSize": 10, "color": "#ffffff"}
+    return rows_high(20) | layers(
+        layer("bar", bars, {"filter": median}, took, clip=True),
+        layer("text", numbers, {"filter": numbered}, **look),
     )
-    return alt.LayerChart(layer=[bars, numbers])
 
 
 KINDS = (

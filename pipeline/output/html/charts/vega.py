@@ -10,87 +10,64 @@ import functools
 import hashlib
 import json
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import vl_convert
 
 from tracelake.base.disk_cache import DiskCache, places
 from tracelake.output.html.charts.kind import ROWS, Kind, Series
-from tracelake.output.html.charts.late_altair import alt
 from tracelake.output.html.palette import resolved, var
 from tracelake.output.html.scripts import digest, packed
 
 _WIDTH = 560
 _WIDE = 900
 _HEIGHT = 200
+# The version of Vega-Lite that the specs are of, as its schema and as vl-convert names it.
+_VEGA_LITE = "6.4.1"
+_RENDERED = _VEGA_LITE.rpartition(".")[0]
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 
 @functools.cache
 def spec(kind: Kind) -> dict[str, Any]:
-    """Return the Vega-Lite spec of a kind, without rows; its width fills its container.
-
-    Cached on disk, because Altair takes longer than the rest of a small page.
-    """
-    return dict(json.loads(_specs().made(kind.name, lambda: json.dumps(_made(kind)).encode())))
-
-
-@functools.cache
-def _specs() -> DiskCache:
-    """Return the cache of what exactly this code draws."""
-    digest = hashlib.sha256(version("altair").encode())
-    folder = Path(__file__).resolve().parent
-    for source in (*sorted(folder.glob("*.py")), *sorted(folder.parent.glob("*.py"))):
-        digest.update(source.read_bytes())
-    return DiskCache("charts", digest.hexdigest()[:16], places())
+    """Return the Vega-Lite spec of a kind, without rows; its width fills its container."""
+    return {
+        "$schema": f"https://vega.github.io/schema/vega-lite/v{_VEGA_LITE}.json",
+        "data": {"name": ROWS},
+        "width": "container",
+        "height": _HEIGHT,
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "config": _CONFIG,
+        **kind.draw(),
+    }
 
 
-def _made(kind: Kind) -> dict[str, Any]:
-    drawn = kind.draw()
-    # In one call, because each call copies the whole spec. A test validates it against the schema,
-    # which takes longer than drawing.
-    whole = drawn.properties(
-        width="container",
-        height=_HEIGHT if drawn.height is alt.Undefined else drawn.height,
-        autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
-        config=_config(),
-    )
-    return dict(whole.to_dict(validate=False))
-
-
-def _config() -> alt.Config:
-    return alt.Config(
-        background="transparent",
-        font="system-ui, sans-serif",
-        axis=alt.AxisConfig(
-            labelColor=var("ink"),
-            titleColor=var("soft"),
-            titleFontWeight="normal",
-            domainColor=var("line"),
-            gridColor=var("line"),
-            tickColor=var("line"),
-            labelFontSize=11,
-            titleFontSize=12,
-        ),
-        legend=alt.LegendConfig(
-            labelColor=var("ink"),
-            titleColor=var("soft"),
-            titleFontWeight="normal",
-            labelFontSize=12,
-            orient="top",
-            symbolSize=90,
-            symbolBaseFillColor=var("ink"),
-            symbolBaseStrokeColor=var("ink"),
-        ),
-        line=alt.LineConfig(strokeWidth=1.5),
-        view=alt.ViewConfig(stroke=None),
-    )
-
-
-def _vega_lite() -> str:
-    """Return the version of Vega-Lite that the specs are of, like 6.1."""
-    return ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+_CONFIG = {
+    "background": "transparent",
+    "font": "system-ui, sans-serif",
+    "axis": {
+        "labelColor": var("ink"),
+        "titleColor": var("soft"),
+        "titleFontWeight": "normal",
+        "domainColor": var("line"),
+        "gridColor": var("line"),
+        "tickColor": var("line"),
+        "labelFontSize": 11,
+        "titleFontSize": 12,
+    },
+    "legend": {
+        "labelColor": var("ink"),
+        "titleColor": var("soft"),
+        "titleFontWeight": "normal",
+        "labelFontSize": 12,
+        "orient": "top",
+        "symbolSize": 90,
+        "symbolBaseFillColor": var("ink"),
+        "symbolBaseStrokeColor": var("ink"),
+    },
+    "line": {"strokeWidth": 1.5},
+    "view": {"continuousWidth": 300, "continuousHeight": 300, "stroke": None},
+}
 
 
 def picture(kind: Kind, series: Series, file_type: Literal["png", "svg"]) -> bytes:
@@ -107,12 +84,10 @@ def picture(kind: Kind, series: Series, file_type: Literal["png", "svg"]) -> byt
         )
     )
     if file_type == "svg":
-        svg: str = vl_convert.vegalite_to_svg(
-            with_rows, vl_version=_vega_lite(), allowed_base_urls=[]
-        )
+        svg: str = vl_convert.vegalite_to_svg(with_rows, vl_version=_RENDERED, allowed_base_urls=[])
         return svg.encode()
     png: bytes = vl_convert.vegalite_to_png(
-        with_rows, vl_version=_vega_lite(), allowed_base_urls=[], scale=2
+        with_rows, vl_version=_RENDERED, allowed_base_urls=[], scale=2
     )
     return png
 
@@ -148,11 +123,11 @@ class Library(NamedTuple):
 @functools.cache
 def library() -> Library:
     """Return the script of the installed vl-convert; cached on disk, bundling it takes 2 s."""
-    asked = f"{version('vl-convert-python')} {version('altair')} {_SNIPPET}"
+    asked = f"{version('vl-convert-python')} {_RENDERED} {_SNIPPET}"
     kept = DiskCache("vega", hashlib.sha256(asked.encode()).hexdigest()[:16], places())
     return Library(*json.loads(kept.made("library.json", _bundled)))
 
 
 def _bundled() -> bytes:
-    script: str = vl_convert.javascript_bundle(_SNIPPET, vl_version=_vega_lite())
+    script: str = vl_convert.javascript_bundle(_SNIPPET, vl_version=_RENDERED)
     return json.dumps([packed(script), digest(script)]).encode()

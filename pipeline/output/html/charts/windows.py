@@ -8,14 +8,16 @@ from tracelake.output.html.charts.kind import (
     Drawing,
     Kind,
     colored,
+    column,
     hints,
     labels,
+    layer,
+    layers,
     milliseconds,
-    plot,
+    rows_high,
     several,
     stages,
 )
-from tracelake.output.html.charts.late_altair import alt
 from tracelake.output.html.palette import var
 from tracelake.output.html.reading import PAGE_RUNS
 from tracelake.output.html.shape import STEADY, WINDOW_PARTS
@@ -66,15 +68,19 @@ _WINDOWS = f"""
 
 
 def _draw_windows() -> Drawing:
-    base = plot(height=alt.Step(17)).encode(labels(150))
-    bars = base.mark_bar().encode(
-        alt.X("ms:Q", title="window (ms)", axis=alt.Axis(grid=False, tickCount=10)),
-        colored("part", PARTS),
-        alt.Order("place:Q"),
-        tooltip=hints("label|rank; part; ms|ms|,.2f; share|of the window|.1%; bubble|bubble|.1%"),
+    bars = {
+        "x": column("ms:Q", title="window (ms)", axis={"grid": False, "tickCount": 10}),
+        "y": labels(labelLimit=150),
+        "color": colored("part", PARTS),
+        "order": column("place:Q"),
+        "tooltip": hints(
+            "label|rank; part; ms|ms|,.2f; share|of the window|.1%; bubble|bubble|.1%"
+        ),
+    }
+    ideal = {"x": column("ideal:Q"), "y": bars["y"]}
+    return rows_high(17) | layers(
+        layer("bar", bars), layer("tick", ideal, color=var("ink"), thickness=2, size=15)
     )
-    ideal = base.mark_tick(color=var("ink"), thickness=2, size=15).encode(alt.X("ideal:Q"))
-    return alt.LayerChart(layer=[bars, ideal])
 
 
 _STAGES = f"""
@@ -95,19 +101,22 @@ _STAGES = f"""
 
 
 def _draw_stages() -> Drawing:
-    base = plot().encode(stages())
-    beside = base.encode(alt.XOffset("basis:N"))
-    bars = beside.mark_bar().encode(
-        alt.Y("bubble:Q", title="bubble", axis=alt.Axis(format="%"), scale=alt.Scale(zero=True)),
-        colored("basis", _BASES),
-        tooltip=hints(
+    beside = {"x": stages(), "xOffset": column("basis:N")}
+    bars = beside | {
+        "y": column("bubble:Q", title="bubble", axis={"format": "%"}, scale={"zero": True}),
+        "color": colored("basis", _BASES),
+        "tooltip": hints(
             "stage; basis; bubble|bubble|.1%; low|lowest rank|.1%; "
             "high|highest rank|.1%; theory|theory|.1%"
         ),
+    }
+    spread = beside | {"y": column("low:Q"), "y2": {"field": "high"}}
+    theory = {"x": stages(), "y": column("theory:Q")}
+    return layers(
+        layer("bar", bars),
+        layer("rule", spread, color=var("ink")),
+        layer("tick", theory, color=var("c1"), thickness=2),
     )
-    spread = beside.mark_rule(color=var("ink")).encode(alt.Y("low:Q"), alt.Y2("high:Q"))
-    theory = base.mark_tick(color=var("c1"), thickness=2).encode(alt.Y("theory:Q"))
-    return alt.LayerChart(layer=[bars, spread, theory])
 
 
 _PHASES = f"""
@@ -122,17 +131,13 @@ _PHASES = f"""
 
 
 def _draw_phases() -> Drawing:
-    chart: alt.Chart = (
-        plot()
-        .mark_bar()
-        .encode(
-            stages(),
-            milliseconds("idle (ms)"),
-            colored("phase", _IDLE),
-            tooltip=hints("stage; phase; ms|idle (ms)|,.2f; bubble|of the window|.1%"),
-        )
-    )
-    return chart
+    channels = {
+        "x": stages(),
+        "y": milliseconds("idle (ms)"),
+        "color": colored("phase", _IDLE),
+        "tooltip": hints("stage; phase; ms|idle (ms)|,.2f; bubble|of the window|.1%"),
+    }
+    return layer("bar", channels)
 
 
 KINDS = (
