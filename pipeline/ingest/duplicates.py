@@ -2,8 +2,9 @@
 
 Every content has one original, decided from the runs that the lake holds and from nothing else:
 lakes that hold the same inputs agree on it, in whatever order the inputs came. The original is of
-the run with the most contents, and among equal runs of the one with the smallest path, so that a
-run whose every input is in a richer run is a copy. Within a run the first source is the original.
+the run with the most contents, so that a run whose every input is in a richer run is a copy; among
+equal runs of one with a date, which alone has a place in the history of its configuration; then of
+the one with the smallest path. Within a run the first source is the original.
 """
 
 from __future__ import annotations
@@ -79,9 +80,10 @@ def _changed(snapshot: Snapshot) -> dict[str, _Originals]:
     shared, concerned = _shared(snapshot)
     firsts = {run_id: _first_of_each(snapshot.runs[run_id]) for run_id in concerned}
 
-    def order(run_id: str) -> tuple[int, str, str]:
+    def order(run_id: str) -> tuple[int, bool, str, str]:
         first = firsts[run_id]
-        return -len(first), min(first.values()), run_id
+        undated = all(s["facts"]["stamp"] is None for s in snapshot.runs[run_id].sources)
+        return -len(first), undated, min(first.values()), run_id
 
     originals = {content: min(runs, key=order) for content, runs in shared.items()}
     changed = {}

@@ -261,6 +261,8 @@ def _fold(
 ) -> Iterator[tuple[_Sources, _Duplicates]]:
     """Return runs of one id; a run whose every input is in a larger one is a duplicate.
 
+    Of equal runs one with a date is no duplicate, as in `tracelake.ingest.duplicates`.
+
     Args:
         content_of: Hash of an input's content, None if it cannot be read.
     """
@@ -270,7 +272,7 @@ def _fold(
     runs: list[tuple[_Sources, dict[str | None, int]]] = []
     duplicates: list[list[tuple[InputFile, int]]] = []
     holders: dict[str | None, list[int]] = defaultdict(list)
-    for group in sorted(found, key=lambda group: (-len(group), group[0].entry.label)):
+    for group in sorted(found, key=_copies_last):
         contents = [content_of(c) for c in group]
         whole = (
             k
@@ -289,3 +291,8 @@ def _fold(
         duplicates.append([])
     for (group, _), folded in zip(runs, duplicates, strict=True):
         yield group, tuple(folded)
+
+
+def _copies_last(sources: _Sources) -> tuple[int, bool, str]:
+    undated = all(c.facts.stamp is None for c in sources)
+    return -len(sources), undated, sources[0].entry.label

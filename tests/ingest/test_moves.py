@@ -222,3 +222,36 @@ def test_a_run_whose_inputs_are_all_in_a_richer_run_is_the_copy(tmp_path: Path) 
         (f"z/{trace_name(0)}", None),
         (f"z/{trace_name(1)}", None),
     ]
+
+
+def test_of_equal_runs_one_with_a_date_is_the_original(tmp_path: Path, tracelake: Command) -> None:
+    """A browser names a second download so that it comes before the first one."""
+    lake = tmp_path / "lake"
+    dated = [trace_name(rank) for rank in range(2)]
+    named = {name: trace(rank) for rank, name in enumerate(dated)}
+    copies = {f"{name.removesuffix('.txt')} (1).txt": text for name, text in named.items()}
+    bring_in(tracelake, [write(tmp_path / "in", copies)], lake)
+    assert rows(lake, "sources", "path, duplicate_of") == [(name, None) for name in copies]
+    bring_in(tracelake, [write(tmp_path / "in", named)], lake)
+    assert tracelake("build", "--lake", lake).code == 0
+    assert dict(rows(lake, "sources", "path, duplicate_of")) == {
+        **dict(zip(copies, dated, strict=True)),
+        **dict.fromkeys(dated),
+    }
+    with open_warehouse(Lake.open(lake)) as con:
+        history = con.execute(
+            "SELECT run_date IS NULL, reason FROM run_history ORDER BY 1"
+        ).fetchall()
+    assert history == [(False, "few_runs"), (True, "duplicate")]
+
+
+def test_a_copy_without_a_date_in_another_folder_gives_way_too(tmp_path: Path) -> None:
+    """Both have one run id: that of their names without the date."""
+    lake = tmp_path / "lake"
+    dated, undated = trace_name(0), trace_name(0).replace("_20250101000000", "")
+    run_ingest(write(tmp_path / "in", {f"a/{undated}": trace(0), f"b/{dated}": trace(0)}), lake)
+    assert rows(lake, "runs", "run_date IS NULL") == [(False,)]
+    assert rows(lake, "sources", "path, duplicate_of", "ORDER BY path") == [
+        (f"a/{undated}", f"b/{dated}"),
+        (f"b/{dated}", None),
+    ]
