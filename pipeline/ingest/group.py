@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from tracelake.formats import HEAD_BYTES
 from tracelake.ingest.fence import PARSER_FAILED, Fence, ParserFailedError
 from tracelake.ingest.identity import (
     content_hash,
@@ -43,6 +44,7 @@ class _Grouping:
         self._options = options
         self._known = known
         self._contents: dict[int, str | None] = {}
+        self._kept_ids: set[str] = set()
         # Further files with the content of one of a run, by identity of that one's entry.
         self._copies: dict[int, list[InputFile]] = defaultdict(list)
         self._sniffed = sniffed
@@ -158,12 +160,28 @@ class _Grouping:
             (name, run), *_ = known.items()
             return RunPlan(name, run.group, sources, duplicates, status=Status.DROPPED)
         if run_id is None or (run_id in self._known.runs and run_id not in replaces):
-            whole = hashlib.sha256("".join(self._content(c) or "" for c in sources).encode())
-            run_id = run_id_of(sources, whole.hexdigest())
+            run_id = self._kept_id(sources, replaces) or self._id_by_content(sources)
         missing = tuple(self._missing(replaces)) if replaces else ()
         group = next((run.group for run in replaces.values()), None) or group_of(run_id, sources)
         plan = RunPlan(run_id, group, sources, duplicates, tuple(replaces.values()), missing)
         return self._with_status(plan)
+
+    def _kept_id(self, sources: _Sources, replaces: Mapping[str, RunEntry]) -> str | None:
+        """Return the id of the one run that these files continue under its names, if any."""
+        labels = {c.entry.label for c in sources}
+        same = [
+            name
+            for name, run in replaces.items()
+            if name not in self._kept_ids and labels & {label_of(r) for r in run.sources}
+        ]
+        if len(same) != 1:
+            return None
+        self._kept_ids.update(same)
+        return same[0]
+
+    def _id_by_content(self, sources: _Sources) -> str:
+        whole = hashlib.sha256("".join(self._content(c) or "" for c in sources).encode())
+        return run_id_of(sources, whole.hexdigest())
 
     def _missing(self, replaces: Mapping[str, RunEntry]) -> Iterator[str]:
         """Labels of inputs that runs had and no planned run has, under that name or another."""
@@ -241,7 +259,7 @@ class _Grouping:
         """Return whether the input equals the earlier one, perhaps with more or less at its end."""
         record = known.record
         if label_of(record) == source.entry.label and record["head_hash"] == source.head_hash:
-            return True
+            return not _overwritten(source, known)
         shorter = source.entry.weight < record["weight"] and source.beginnings
         if shorter and label_of(record) == source.entry.label:
             return bool(record.get("beginnings", "").startswith(source.beginnings))
@@ -249,6 +267,30 @@ class _Grouping:
         if record["head_hash"] != source.head_hash and not small:
             return False
         return bool(record["content_hash"] == content_hash(source.entry, record["bytes"]))
+
+
+def _overwritten(source: InputFile, known: KnownInput) -> bool:
+    """Return whether an input of the same name and first 4 KiB has another text after these.
+
+    Jobs that write their logs under one name print the same arguments for longer than that. What is
+    beyond the first 64 KiB is not read for it: there the first date in the text decides.
+    """
+    record, options = known.record, known.run.options
+    decided_alike = (options["format"], options["parser"]) == (
+        source.format.name,
+        source.format.version,
+    )
+    if source.format.dated_by == "content" and decided_alike:
+        before, now = record["facts"]["stamp"], source.base.stamp
+        if before and now and before != now.isoformat():
+            return True
+    beginnings = record.get("beginnings", "")
+    if not (beginnings.startswith(source.beginnings) or source.beginnings.startswith(beginnings)):
+        return True
+    if record["bytes"] > HEAD_BYTES or source.entry.weight < record["weight"]:
+        return False
+    # None for a file that cannot be read so far.
+    return content_hash(source.entry, record["bytes"]) not in (None, record["content_hash"])
 
 
 def _same_stat(entry: FileRef, known: KnownInput) -> bool:

@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
-from tracelake.formats import Claim, FileFacts, Format, format_named, formats
+from tracelake.formats import HEAD_BYTES, Claim, FileFacts, Format, format_named, formats
 from tracelake.ingest.fence import PARSER_FAILED, Fence, ParserFailedError, ParserFailure
 from tracelake.ingest.hosts import Place
 from tracelake.ingest.known_inputs import (
@@ -32,8 +32,8 @@ from tracelake.storage import WIDTH, is_uri
 _OF_FILE = ("path", "member", "size", "mtime_ns", "inode", "weight", "position", "packed")
 # What a record keeps of the parse.
 _FOUND = ("bytes", "lines", "content_hash", "duplicate_of")
-# Sizes of the beginnings whose hashes tell whether a file has become shorter.
-_BEGINNINGS = (64, 128, 256, 512, 1024, 2048, ID_BYTES)
+# Sizes of the beginnings whose hashes tell whether a file has become shorter, or was overwritten.
+_BEGINNINGS = (64, 128, 256, 512, 1024, 2048, ID_BYTES, HEAD_BYTES)
 _BEGINNING_DIGITS = 8
 
 
@@ -276,7 +276,8 @@ def _skip_record(skip: Skip, location: str, state: Mapping[str, Any] | None = No
 def _beginnings_of(head: bytes) -> str:
     """Return short hashes of the beginnings of a file, as far as it goes, in one text.
 
-    The text of a file that has lost its end is the beginning of its earlier text.
+    The text of a file that has lost its end is the beginning of its earlier text, and the earlier
+    text that of a file that has grown.
     """
     return "".join(
         hashlib.sha256(head[:size]).hexdigest()[:_BEGINNING_DIGITS]

@@ -1,0 +1,81 @@
+"""A log that is overwritten by the next execution of a job is a new run; one that grows is not."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from tests.lakes import ingest_and_build, rows, run_ingest, statuses
+from tests.traces import write
+from tracelake.warehouse import open_warehouse
+
+NAME = "job/train.log"
+LONG = 400  # steps whose records take more than 64 KiB
+
+
+def log(day: int, ms: float, steps: int = 20, *, dated: bool = True) -> str:
+    """A log whose first 4 KiB, and more, are the arguments of the job."""
+    arguments = [f"  some_argument_{i:03d} ................ value{i}" for i in range(120)]
+    records = [
+        (f" [2024-03-{day:02d} 02:{i // 60:02d}:{i % 60:02d}]" if dated else "")
+        + f" iteration {i:8d}/{steps:8d} | consumed samples: {i * 32:12d} |"
+        f" elapsed time per iteration (ms): {ms + i % 5:.1f} | global batch size:    32 |"
+        f" lm loss: {day}.9E+00 |"
+        for i in range(1, steps + 1)
+    ]
+    return "".join(f"{line}\n" for line in [*arguments, *records])
+
+
+def first_steps(text: str, steps: int) -> str:
+    lines = text.splitlines(keepends=True)
+    return "".join(lines[: 120 + steps])
+
+
+def test_a_log_that_every_night_overwrites_has_a_history(tmp_path: Path) -> None:
+    lake, archive = tmp_path / "lake", tmp_path / "in"
+    for day in range(1, 6):
+        write(archive, {NAME: log(day, 500)})
+        assert statuses(run_ingest(archive, lake)) == ["new"]
+    write(archive, {NAME: log(6, 700)})
+    with open_warehouse(ingest_and_build(archive, lake)) as con:
+        history = con.execute("SELECT verdict FROM run_history ORDER BY run_date").fetchall()
+    assert history == [("not_comparable",)] * 3 + [("ok",)] * 2 + [("regressed",)]
+    assert statuses(run_ingest(archive, lake)) == ["unchanged"]
+
+
+@pytest.mark.parametrize("steps", [20, LONG])
+@pytest.mark.parametrize("dated", [True, False])
+def test_an_overwritten_log_is_a_new_run_and_stays_one_while_it_grows(
+    steps: int, dated: bool, tmp_path: Path
+) -> None:
+    lake, archive = tmp_path / "lake", tmp_path / "in"
+    old, new = (log(day, ms, steps, dated=dated) for day, ms in ((1, 500), (2, 510)))
+    for part in (first_steps(old, 5), old):
+        (first,) = run_ingest(write(archive, {NAME: part}), lake).runs
+    ids: list[str] = []
+    for done in (steps - 3, steps - 1, steps):
+        ids += run_ingest(write(archive, {NAME: first_steps(new, done)}), lake).changed
+    assert len(set(ids)) == 1
+    assert set(ids) != {first.run_id}
+    assert rows(lake, "train_steps", "run_id, count(*)", "GROUP BY run_id ORDER BY run_id") == (
+        sorted([(first.run_id, steps), (ids[0], steps)])
+    )
+    assert statuses(run_ingest(archive, lake, verify=True)) == ["unchanged"]
+
+
+def test_a_new_execution_that_ended_early_does_not_pass_for_a_cut_log(tmp_path: Path) -> None:
+    lake, archive = tmp_path / "lake", tmp_path / "in"
+    run_ingest(write(archive, {NAME: log(1, 500)}), lake)
+    assert statuses(run_ingest(write(archive, {NAME: log(2, 500, steps=3)}), lake)) == ["new"]
+    cut = first_steps(log(2, 500, steps=3), 2)
+    assert statuses(run_ingest(write(archive, {NAME: cut}), lake)) == ["kept"]
+
+
+def test_an_overwritten_log_in_a_compressed_file_is_a_new_run_too(tmp_path: Path) -> None:
+    lake, archive = tmp_path / "lake", tmp_path / "in"
+    for day in (1, 2):
+        packed = gzip.compress(log(day, 500).encode())
+        assert statuses(run_ingest(write(archive, {f"{NAME}.gz": packed}), lake)) == ["new"]
+    assert rows(lake, "runs", "count(*)") == [(2,)]
