@@ -81,6 +81,8 @@ def _config(format_name: str, facts: RunFacts, sizes: Mapping[str, int]) -> str:
         "model": facts.model,
         "tokenizer": None if tokenizer is None else tokenizer.lower(),
         **{key: sizes.get(key) for key in _CONFIG_SIZES},
+        "hidden": facts.attributes.get("hidden_size"),
+        "sequence": facts.attributes.get("seq_length"),
         "tensor": facts.signature,
     }
     words = ((key, "_".join(str(v).split())) for key, v in values.items() if v is not None)

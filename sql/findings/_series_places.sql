@@ -5,7 +5,8 @@
 -- @grain run_id
 -- @column place BIGINT | From 1.
 SELECT
-    run_id, config, run_date, world_size,
-    row_number() OVER (PARTITION BY config ORDER BY run_date, run_id) AS place
-FROM _fleet_runs
-WHERE config IS NOT NULL AND run_date IS NOT NULL
+    f.run_id, r.config, f.run_date, f.world_size,
+    row_number() OVER (PARTITION BY r.config ORDER BY f.run_date, f.run_id) AS place
+FROM _fleet_runs AS f
+JOIN runs AS r USING (run_id)
+WHERE r.config IS NOT NULL AND f.run_date IS NOT NULL

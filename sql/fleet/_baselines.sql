@@ -52,6 +52,7 @@ beside AS (
             WHEN f.run_id IS NULL THEN 'duplicate'
             WHEN m.value IS NULL THEN m.value_reason
             WHEN f.run_date IS NULL THEN 'run_undated'
+            WHEN f.config IS NULL THEN 'config_unknown'
             WHEN coalesce(s.baseline_values, 0) < 3 THEN 'few_runs'
         END AS reason,
         CASE WHEN reason IS NULL THEN s.middle END AS baseline_median,

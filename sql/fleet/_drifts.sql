@@ -77,6 +77,7 @@ SELECT
         WHEN f.run_id IS NULL THEN 'duplicate'
         WHEN m.value IS NULL THEN m.value_reason
         WHEN f.run_date IS NULL THEN 'run_undated'
+        WHEN f.config IS NULL THEN 'config_unknown'
         WHEN NOT coalesce(f.complete, false) THEN 'run_incomplete'
         WHEN h.best IS NULL THEN 'few_runs'
     END AS reason

@@ -1,8 +1,18 @@
 -- Runs that are compared with each other: a run that is a copy of another under a second name is not.
+-- Runs of which no size of the job is known have no configuration: the batch alone tells no jobs apart.
 -- @internal
 -- @scope fleet
 -- @grain run_id
 -- @column complete_before BIGINT | Complete runs of its configuration before it, those of one date by run_id; NULL without a date or a configuration.
+WITH listed AS (
+    SELECT * REPLACE (
+        CASE
+            WHEN NOT regexp_full_match(config, 'format=\S+( simulated=true)?( global_batch_size=\d+)?')
+                THEN config
+        END AS config
+    )
+    FROM runs
+)
 SELECT
     run_id,
     config,
@@ -16,7 +26,7 @@ SELECT
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         )
     END AS complete_before
-FROM runs
+FROM listed
 ANTI JOIN (
     SELECT run_id FROM sources GROUP BY run_id HAVING bool_and(duplicate_of IS NOT NULL)
 ) AS copies USING (run_id)

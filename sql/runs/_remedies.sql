@@ -90,7 +90,8 @@ unremedied AS (
         -- There is nothing to find.
         'no_slowdown',
         -- Of models over several runs.
-        'out_of_range', 'not_in_plan', 'not_measured', 'few_runs', 'figure_missing', 'run_undated', 'run_incomplete',
+        'out_of_range', 'not_in_plan', 'not_measured', 'few_runs', 'figure_missing', 'run_undated',
+        'config_unknown', 'run_incomplete',
         'no_pipeline', 'coarse_calls', 'duplicate',
         -- Tests of links are no part of the run.
         'hosts_unknown', 'not_tested', 'size_not_tested'

@@ -33,6 +33,7 @@ WITHOUT_REMEDY = {
     "few_runs",
     "figure_missing",
     "run_undated",
+    "config_unknown",
     "run_incomplete",
     "no_pipeline",
     "coarse_calls",

@@ -155,6 +155,7 @@ class _Reader:
         self._steps = Steps()
         self._total = 0
         self._skipped = 0
+        self._batches: set[int] = set()  # global batch sizes of records
         self._ahead: dict[str, Any] = {}  # values that are printed before their record
         self._bars = Bars()
         self._mode = ""
@@ -176,6 +177,8 @@ class _Reader:
     def finish(self) -> RunFacts:
         last = max([self._steps.last, *self._copies])
         ended = last >= self._total if self._total else None
+        if len(self._batches) == 1:  # more while the job increases it
+            self._topology.setdefault("global_batch_size", *self._batches)
         return RunFacts(topology=self._topology, attributes=self._attributes, ended=ended)
 
     def _read(self, text: str) -> list[_Row] | str:
@@ -247,6 +250,8 @@ class _Reader:
         """Return the row of a record, with the steps that it covers."""
         at, fine = logged_at(before)
         printed = Printed(at, fine, values.get("step_time_ns"), resets)
+        if "global_batch_size" in values:
+            self._batches.add(values["global_batch_size"])
         return "train_steps", {**self._steps.take(step, printed), "logged_at": at, **values}
 
     def _deepspeed(self, text: str, found: re.Match[str]) -> _Row:
@@ -404,6 +409,7 @@ def _after(text: str) -> int:
 
 FORMAT = LineFormat(
     name="training_log",
+    version=2,
     doc="Standard output of training: Megatron-LM and its forks, DeepSpeed, NeMo, torchtitan.",
     sniff=_sniff,
     reader=_Reader,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -223,3 +223,75 @@ def test_steps_without_a_printed_time_get_it_from_rates_or_dates(
         "2,1014,dates,",
     ]
     assert rows(lake, "rejects") == []
+
+
+def nights(
+    milliseconds: Sequence[float], sizes: Sequence[str] = (), batch: int = 32
+) -> dict[str, str]:
+    """Logs of a job, one a night, by name."""
+    head = "".join(f"  {size.replace('=', ' ........................ ')}\n" for size in sizes)
+    return {
+        f"night{night}-{batch}.log": head
+        + "".join(
+            f" [2026-03-{night:02d} 02:00:{step:02d}] iteration {step:8d}/{_STEPS:8d} |"
+            f" elapsed time per iteration (ms): {time:.1f} | global batch size: {batch:5d} |\n"
+            for step in range(1, _STEPS + 1)
+        )
+        for night, time in enumerate(milliseconds, 1)
+    }
+
+
+def later(logs: dict[str, str], night: int) -> dict[str, str]:
+    """The log of a job's first night, on another one."""
+    (text,) = logs.values()
+    return {f"late{night}.log": text.replace("2026-03-01", f"2026-03-{night:02d}")}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "config"),
+    [
+        (
+            nights([500] * 4, ["num_layers=24", "hidden_size=1024", "seq_length=2048"]),
+            nights([9000], ["num_layers=24", "hidden_size=8192", "seq_length=8192"]),
+            "global_batch_size=32 layers=24 hidden=8192 sequence=8192",
+        ),
+        (
+            nights([500] * 4, ["world_size=8"]),
+            nights([9000], ["world_size=8"], batch=1024),
+            "world_size=8 global_batch_size=1024",
+        ),
+        (nights([500] * 4), nights([9000]), "global_batch_size=32"),
+    ],
+    ids=["sizes", "batch", "nothing_but_the_batch"],
+)
+def test_another_job_is_no_regression(
+    before: dict[str, str],
+    after: dict[str, str],
+    config: str,
+    tmp_path: Path,
+    tracelake: Command,
+) -> None:
+    archive, lake = write(tmp_path / "in", {**before, **later(after, 9)}), tmp_path / "lake"
+    assert tracelake("run", archive, "--lake", lake, "--fail-on", "regression").code == 0
+    query = "SELECT config, verdict FROM run_history ORDER BY run_date DESC LIMIT 1"
+    answer = tracelake("query", query, "--lake", lake, "--format", "csv")
+    assert answer.out.replace('"', "").splitlines()[1] == (
+        f"format=training_log {config},not_comparable"
+    )
+
+
+def test_a_slower_night_of_the_same_job_is_a_regression(tmp_path: Path, tracelake: Command) -> None:
+    sizes = ["num_layers=24", "hidden_size=1024", "seq_length=2048"]
+    archive = write(tmp_path / "in", nights([500, 500, 500, 500, 900], sizes))
+    assert (
+        tracelake("run", archive, "--lake", tmp_path / "lake", "--fail-on", "regression").code == 5
+    )
+
+
+def test_a_batch_that_the_job_increases_is_not_the_size_of_every_step() -> None:
+    text = "".join(
+        f" iteration {step}/ 9 | elapsed time per iteration (ms): 9.0 | global batch size: {step} |\n"
+        for step in (1, 2)
+    )
+    run = parse("training_log", {"job.log": text.encode()}).only
+    assert "global_batch_size" not in run.facts.topology
