@@ -4,15 +4,22 @@
 -- themselves, and a mean is the time of each step it covers. Where a record prints no time, samples
 -- per second give that of its latest step, and where it prints tokens per second, the dates of two
 -- records give the mean between them.
+-- A job that began again in its log prints steps once more, of which the later record counts. Other ranks
+-- print a step once more too, but at once, or with earlier dates.
 -- @internal
 -- @grain run_id, step
 -- @column step_ns DOUBLE ns | Median over copies of the record's time.
 -- @column loss DOUBLE | Median over copies of the record's loss.
 -- @column basis VARCHAR | What step_ns is, as in step_stats.
+-- @column restarts BIGINT | How often the job had begun again in its log before the records.
+-- @column restarted BOOLEAN | The first step after it began again.
 -- @column untimed_reason VARCHAR | Why the step has no time, if it has none.
 WITH records AS (
     SELECT
         t.run_id,
+        t.source_id,
+        t.line,
+        t.copy,
         CASE WHEN t.time_basis IS NULL
             THEN (coalesce(t.epoch, 1)::BIGINT - 1) * coalesce(t.steps_per_epoch, 0) + t.step + 1
             ELSE t.step
@@ -25,11 +32,23 @@ WITH records AS (
         coalesce(t.global_batch_size, r.global_batch_size) AS samples,
         CASE WHEN t.tokens_per_s > 0 AND lag(t.step) OVER file = t.step - t.batches_covered
             THEN epoch_us(t.logged_at) - epoch_us(lag(t.logged_at) OVER file)
-        END AS between_us
+        END AS between_us,
+        coalesce(
+            t.step <= lag(t.step) OVER file
+            AND coalesce(t.epoch, 1) <= lag(coalesce(t.epoch, 1)) OVER file
+            -- No job starts faster, nor has it a record before the time of a step has passed.
+            AND epoch_us(t.logged_at) - epoch_us(max(t.logged_at) OVER earlier)
+                >= greatest(10000000, t.step_time_ns // 1000),
+            false
+        ) AS restarted
     FROM train_steps AS t
     JOIN runs AS r USING (run_id)
     WHERE t.step IS NOT NULL
-    WINDOW file AS (PARTITION BY t.run_id, t.source_id ORDER BY t.line, t.copy)
+    WINDOW file AS (PARTITION BY t.run_id, t.source_id ORDER BY t.line, t.copy),
+    earlier AS (
+        PARTITION BY t.run_id, t.source_id ORDER BY t.line, t.copy
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    )
 ),
 timed AS (
     SELECT
@@ -44,7 +63,10 @@ timed AS (
                 THEN coalesce(time_basis, CASE batches WHEN 1 THEN 'own' ELSE 'mean' END)
             WHEN samples_per_s >= 1e-6 THEN 'samples_per_s'
             WHEN between_us > 0 THEN 'dates'
-        END AS basis
+        END AS basis,
+        count(CASE WHEN restarted THEN 1 END) OVER (
+            PARTITION BY run_id, source_id ORDER BY line, copy
+        ) AS restarts
     FROM records
 ),
 covered AS (
@@ -73,6 +95,9 @@ SELECT
         WHEN bool_or(told AND samples_per_s IS NOT NULL AND samples IS NULL) THEN 'batch_size_unknown'
         WHEN bool_and(time_basis IS NOT NULL) THEN 'no_step_time'
         ELSE 'several_steps'
-    END AS untimed_reason
+    END AS untimed_reason,
+    restarts,
+    bool_or(restarted AND covered_step = last_step - batches + 1) AS restarted
 FROM covered
-GROUP BY run_id, covered_step
+GROUP BY run_id, covered_step, restarts
+QUALIFY restarts = max(restarts) OVER (PARTITION BY run_id, covered_step)

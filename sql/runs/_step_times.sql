@@ -4,6 +4,8 @@
 -- @column step_ns DOUBLE ns | Rank traces: from the first operation to the end of the last, over ranks. Logs: the progress record's time.
 -- @column loss DOUBLE | Loss of the step.
 -- @column time_basis VARCHAR | What the time is, as in step_stats.
+-- @column restarts BIGINT | Of a log, as in _log_records.
+-- @column restarted BOOLEAN | Likewise.
 -- @column traced BOOLEAN | Known from rank traces.
 WITH traced AS (
     SELECT
@@ -44,6 +46,8 @@ SELECT
     CASE WHEN reason IS NULL THEN step_ns::DOUBLE END AS step_ns,
     NULL::DOUBLE AS loss,
     CASE WHEN reason IS NULL THEN 'traced' END AS time_basis,
+    NULL::BIGINT AS restarts,
+    false AS restarted,
     true AS traced,
     reason
 FROM traced
@@ -54,6 +58,8 @@ SELECT
     r.step_ns,
     r.loss,
     r.basis,
+    r.restarts,
+    coalesce(r.restarted, false),
     false,
     CASE
         WHEN r.run_id IS NULL THEN 'no_record'

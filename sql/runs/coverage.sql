@@ -2,6 +2,7 @@
 -- @report Coverage
 -- @grain run_id
 -- @column steps BIGINT steps | Steps seen.
+-- @column restarts BIGINT | How often the job began again in its log, as far as dates tell: a step that it trained once more counts with its later record. NULL without records.
 -- @column rejects BIGINT lines | Lines that were not understood.
 -- @column rows BIGINT rows | Rows stored, over all tables of records.
 -- @column coverage_ratio DOUBLE | Ranks seen over expected, times lines that became rows over those and the rejected; NULL where the ranks to expect are unknown.
@@ -24,7 +25,7 @@ WITH lines AS (
     GROUP BY run_id
 ),
 steps AS (
-    SELECT run_id, count(*) AS steps
+    SELECT run_id, count(*) AS steps, max(restarts) AS restarts
     FROM step_stats
     GROUP BY run_id
 ),
@@ -67,7 +68,8 @@ SELECT
     coalesce(n.not_computable, []) AS not_computable,
     coalesce(n.hints, []) AS hints,
     coalesce(n.partly, []) AS partly,
-    coalesce(n.partly_hints, []) AS partly_hints
+    coalesce(n.partly_hints, []) AS partly_hints,
+    s.restarts
 FROM runs AS r
 LEFT JOIN model_failures AS f USING (run_id)
 LEFT JOIN lines AS l USING (run_id)

@@ -5,10 +5,11 @@
 -- @column loss DOUBLE | Loss, median over copies; NULL where the record sums several steps.
 -- @column busiest_stage INTEGER | Stage with the most time per micro-batch.
 -- @column imbalance_ratio DOUBLE | Largest time per micro-batch of a stage over the mean of the stages; 1 is even.
--- @column warmup BOOLEAN | Step 1 of a log; leading steps of a trace of 3 or more that take over twice the median of those after them.
+-- @column warmup BOOLEAN | Step 1 of a log, and the first step after a restart; leading steps of a trace of 3 or more that take over twice the median of those after them.
 -- @column outlier BOOLEAN | Off the median by over 5 x 1.4826 x MAD, the MAD at least 1 % of the median, warm-up left out.
 -- @column stages_reason VARCHAR | Why there is no busiest stage.
 -- @column time_basis VARCHAR | What step_ms is: traced; own, the record of this step; mean, of a record over several steps; samples_per_s, the batch over the printed samples per second; dates, the time between two records over their steps. NULL without a time.
+-- @column restarts BIGINT | How often the job had begun again in its log before it trained the step, or trained it once more; NULL without a record.
 WITH following AS (
     SELECT
         *,
@@ -25,7 +26,7 @@ warm AS (
             WHEN traced THEN steps >= 3 AND bool_and(coalesce(slower, false)) OVER (
                 PARTITION BY run_id ORDER BY step
             )
-            ELSE step = 1
+            ELSE step = 1 OR restarted
         END AS warmup
     FROM following
 ),
@@ -73,7 +74,8 @@ SELECT
         AS outlier,
     w.reason,
     CASE WHEN j.run_id IS NULL THEN 'no_stage_times' ELSE j.stages_reason END AS stages_reason,
-    w.time_basis
+    w.time_basis,
+    w.restarts
 FROM warm AS w
 LEFT JOIN runs_median AS m USING (run_id)
 LEFT JOIN judged AS j ON j.run_id = w.run_id AND j.step = w.step

@@ -173,6 +173,8 @@ def _coverage(document: Document, page: Page) -> None:
         told.append(f"{seen} of {expected or '?'} ranks")
     if coverage["steps"] is not None:
         told.append(counted(coverage["steps"], "step"))
+    if coverage["restarts"]:
+        told.append(counted(coverage["restarts"], "restart"))
     if coverage["calls"]:
         matched = figures.count(coverage["matched_calls"])
         told.append(f"{matched} of {counted(coverage['calls'], 'call')} matched")

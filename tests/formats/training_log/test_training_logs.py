@@ -290,7 +290,8 @@ def test_a_slower_night_of_the_same_job_is_a_regression(tmp_path: Path, tracelak
 
 def test_a_batch_that_the_job_increases_is_not_the_size_of_every_step() -> None:
     text = "".join(
-        f" iteration {step}/ 9 | elapsed time per iteration (ms): 9.0 | global batch size: {step} |\n"
+        f" iteration {step}/ 9 | elapsed time per iteration (ms): 9.0 |"
+        f" global batch size: {step} |\n"
         for step in (1, 2)
     )
     run = parse("training_log", {"job.log": text.encode()}).only
