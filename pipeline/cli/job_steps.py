@@ -101,7 +101,7 @@ def bring_in(
         for fault, times in outcome.faults.items():
             if fault.severity in ("data_loss", "error"):
                 console.warn(f"{outcome.run_id}: {fault.name} ({times}): {fault.doc}")
-    for line in (*done.unreadable(), *done.unplaced):
+    for line in (*done.unreadable(), *done.notes):
         console.warn(line)
     for line in done.as_lines():
         console.say(line)
@@ -114,11 +114,11 @@ def print_dry_run(
     """Print what an ingest would do, a line or row per run and per skipped input."""
     import tempfile
 
-    from tracelake.ingest import plan, planned_table, unplaced
+    from tracelake.ingest import notes_on, plan, planned_table
 
     with tempfile.TemporaryDirectory() as spool:
         plans, skips = plan(inputs, lake, options, Path(spool))
-    for line in unplaced(plans, options.hosts):
+    for line in notes_on(plans, options):
         open_console().warn(line)
     if output_format is not None:
         print_table(planned_table(plans, skips), output_format, None)

@@ -6,7 +6,7 @@ from tracelake.ingest.job import RunResult
 from tracelake.ingest.options import Options
 from tracelake.ingest.parse import Progress
 from tracelake.ingest.pipeline import ingest, plan
-from tracelake.ingest.report import IngestReport, planned_table, unplaced
+from tracelake.ingest.report import IngestReport, notes_on, planned_table
 from tracelake.ingest.run_plan import Status
 from tracelake.inputs.expand import DecompressionLimit
 
@@ -19,9 +19,9 @@ __all__ = [
     "RunResult",
     "Status",
     "ingest",
+    "notes_on",
     "parsers_failed",
     "plan",
     "planned_table",
     "read_hosts",
-    "unplaced",
 ]

@@ -22,7 +22,7 @@ from tracelake.ingest.known_inputs import KnownInputs, Record
 from tracelake.ingest.options import Options
 from tracelake.ingest.parse import Progress, parse
 from tracelake.ingest.places import name_hosts
-from tracelake.ingest.report import IngestReport, nothing_usable, unplaced
+from tracelake.ingest.report import IngestReport, notes_on, nothing_usable
 from tracelake.ingest.run_plan import RunPlan, Status
 from tracelake.ingest.sniff import Sniffed, skips_of, sniff
 from tracelake.inputs.discover import discover
@@ -91,8 +91,8 @@ def ingest(
     lake.agree(lambda: settle_duplicates(lake, lost.keys() - read_again))
     ordered = tuple(sorted(results, key=lambda r: r.run_id))
     failures = tuple(sorted(failed, key=lambda f: (f.run_id or "", f.input)))
-    places = tuple(unplaced(plans, options.hosts))
-    report = IngestReport(ordered, tuple(skips), places, failures)
+    notes = tuple(notes_on(plans, options))
+    report = IngestReport(ordered, tuple(skips), notes, failures)
     count(**report.amounts)
     if not report.runs:
         raise parsers_failed(failures) or nothing_usable(inputs, skips, options)

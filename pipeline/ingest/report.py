@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -65,13 +66,13 @@ class IngestReport:
 
     Attributes:
         skips: Inputs of no run, or of one that is left out.
-        unplaced: Sentences about inputs that `--hosts` does not cover.
+        notes: Sentences about options that the inputs do not fit.
         failures: What is left out because code of its format failed on it.
     """
 
     runs: tuple[RunResult, ...]
     skips: tuple[Record, ...]
-    unplaced: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     failures: tuple[ParserFailure, ...] = ()
 
     @property
@@ -187,11 +188,26 @@ def _table(runs: Iterable[Record], skips: Iterable[Record]) -> pa.Table:
     return pa.Table.from_pylist([*runs, *passed], schema=_TABLE)
 
 
-def unplaced(plans: Iterable[RunPlan], hosts: Hosts | None) -> list[str]:
+def notes_on(plans: Iterable[RunPlan], options: Options) -> list[str]:
+    """Return sentences about options that the inputs do not fit."""
+    inputs = [file for plan in plans for file in plan.inputs]
+    return [*_unmatched(inputs, options.run_pattern), *_unplaced(inputs, options.hosts)]
+
+
+def _unmatched(inputs: Sequence[InputFile], pattern: str | None) -> list[str]:
+    """Return a sentence about a `--run-pattern` that no input matches."""
+    if pattern is None or not inputs or any(re.search(pattern, c.base.path) for c in inputs):
+        return []
+    return [
+        f"--run-pattern {pattern} matches none of {counted(len(inputs), 'input')}: it is searched"
+        f" in paths below the folder that is named, such as {inputs[0].base.path}"
+    ]
+
+
+def _unplaced(inputs: Sequence[InputFile], hosts: Hosts | None) -> list[str]:
     """Return a sentence for each kind of input that `--hosts` does not cover."""
     if hosts is None:
         return []
-    inputs = [file for plan in plans for file in plan.inputs]
     fitting = [hosts.runs_of(file.facts.path) for file in inputs]
     missed = [c for c, fits in zip(inputs, fitting, strict=True) if c.place is None and fits]
     mixed = [c for c in missed if c.facts.rank is None and _has_ranks(c.format)]

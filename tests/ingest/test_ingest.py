@@ -673,3 +673,33 @@ def test_the_memory_of_a_run_is_free_when_it_has_ended(sample: Path, tmp_path: P
     finally:
         gc.enable()
     assert not {"Ledger", "PartWriter", "ChunkReader", "Reader", "_Parser"}.intersection(kept)
+
+
+def test_a_run_pattern_that_matches_no_file_is_said(
+    archive: Path, tmp_path: Path, tracelake: Command
+) -> None:
+    def warned(pattern: str, *more: str) -> bool:
+        options = ("--lake", tmp_path / "lake", "--run-pattern", pattern, *more)
+        done = tracelake("ingest", archive, *options)
+        assert done.code == 0
+        return f"--run-pattern {pattern} matches none of 3 inputs" in done.err
+
+    assert warned("nothing(?P<run>x)", "--dry-run")
+    assert warned("nothing(?P<run>x)")
+    assert not warned("(?P<run>job)/")
+
+
+def test_sizes_that_do_not_fit_are_a_finding(tmp_path: Path, tracelake: Command) -> None:
+    archive = write(tmp_path / "in", {trace_name(r, world=8): trace(r) for r in range(8)})
+    lake = tmp_path / "lake"
+    assert tracelake("run", archive, "--lake", lake, "--set", "tp=3,pp=2").code == 0
+    query = "SELECT severity, subject, evidence FROM findings WHERE subject = 'sizes'"
+    answer = tracelake("query", query, "--lake", lake, "--format", "csv")
+    assert answer.out.replace('"', "").splitlines()[1:] == [
+        "warning,sizes,sizes: world_size 8 is no multiple of tp 3 x pp 2."
+    ]
+
+
+def test_a_size_that_is_given_twice_is_refused(tmp_path: Path, tracelake: Command) -> None:
+    done = tracelake("ingest", tmp_path, "--lake", tmp_path / "lake", "--set", "tp=2,tp=4")
+    assert (done.code, "tp is given twice" in done.err) == (2, True)
