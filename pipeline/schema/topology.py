@@ -30,8 +30,8 @@ def parse_set(text: str) -> dict[str, int]:
     """Read the value of `--set`, e.g. `tp=2,pp=4`.
 
     Raises:
-        UsageError: Not a list of known keys with positive whole numbers, a number is too large, or
-            the sizes do not fit into world_size.
+        UsageError: Not a list of known keys with positive whole numbers, each key once, a number is
+            too large, or the sizes do not fit into world_size.
     """
     given: dict[str, int] = {}
     for piece in filter(None, (p.strip() for p in text.split(","))):
@@ -42,6 +42,8 @@ def parse_set(text: str) -> dict[str, int]:
             raise UsageError(f"--set: {piece!r} is not {key}=NUMBER with a positive whole number")
         if len(value.lstrip("0")) > len(str(LARGEST)) or int(value) > LARGEST:
             raise UsageError(f"--set: {key} is too large", hint=f"at most {LARGEST}")
+        if key in given:
+            raise UsageError(f"--set: {key} is given twice", hint="leave one of them out")
         given[key] = int(value)
     parts = [key for key in ("tp", "cp", "dp", "pp") if key in given]
     needed = math.prod(given[key] for key in parts)

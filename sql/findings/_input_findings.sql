@@ -59,6 +59,7 @@ SELECT
     'input' AS cause,
     CASE what
         WHEN 'steps' THEN 'See why the trace lacks whole steps: a lost block, or a tracer that began later.'
+        WHEN 'sizes' THEN 'Give sizes that fit with --set, or see who named these.'
         WHEN 'stages' THEN 'Give the layout of the job with --set, or see who wrote these stages.'
         ELSE 'Name the hosts of the ranks: --hosts or --run-pattern.'
     END AS advice

@@ -1,10 +1,23 @@
--- What in a run contradicts what its ranks were taken for: sentences that begin with their subject.
+-- What in a run contradicts what its ranks were taken for, or its sizes: sentences that begin with their subject.
 -- @internal
 -- @grain run_id, sentence
--- @column kind VARCHAR | stages: printed stages; steps: numbers of steps; clocks: times of one host.
--- @column rank INTEGER | Rank that it is about; NULL where it is about a stage.
+-- @column kind VARCHAR | sizes: those of the job; stages: printed stages; steps: numbers of steps; clocks: times of one host.
+-- @column rank INTEGER | Rank that it is about; NULL where it is about a stage or the job.
 -- @column sentence VARCHAR | What is seen.
-WITH undecided AS (
+WITH sizes AS (
+    SELECT
+        run_id,
+        format(
+            'sizes: world_size {} is no multiple of {}',
+            world_size,
+            concat_ws(' x ', 'tp ' || tp, 'cp ' || cp, 'dp ' || dp, 'pp ' || pp)
+        ) AS sentence
+    FROM runs
+    WHERE world_size % (
+        coalesce(tp, 1)::HUGEINT * coalesce(pp, 1) * coalesce(cp, 1) * coalesce(dp, 1)
+    ) <> 0
+),
+undecided AS (
     SELECT r.run_id, ranks_per_stage(r.world_size, r.pp) AS stage_ranks, r.world_size
     FROM runs AS r
     JOIN _rank_orders AS o USING (run_id)
@@ -101,7 +114,9 @@ clocks AS (
     FROM counts
     WHERE clock = concat('rank ', rank) AND clock <> reference AND starts_with(reference, 'rank ')
 )
-SELECT run_id, 'stages' AS kind, rank, sentence FROM stages
+SELECT run_id, 'sizes' AS kind, NULL::INTEGER AS rank, sentence FROM sizes
+UNION ALL
+SELECT run_id, 'stages', rank, sentence FROM stages
 UNION ALL
 SELECT run_id, 'steps', rank, sentence FROM shifted
 UNION ALL
