@@ -17,7 +17,8 @@ LONG = 400  # steps whose records take more than 64 KiB
 
 def log(day: int, ms: float, steps: int = 20, *, dated: bool = True) -> str:
     """A log whose first 4 KiB, and more, are the arguments of the job."""
-    arguments = [f"  some_argument_{i:03d} ................ value{i}" for i in range(120)]
+    arguments = [f"  some_argument_{i:03d} ................ value{i}" for i in range(119)]
+    arguments.append("  world_size ................ 8")
     records = [
         (f" [2024-03-{day:02d} 02:{i // 60:02d}:{i % 60:02d}]" if dated else "")
         + f" iteration {i:8d}/{steps:8d} | consumed samples: {i * 32:12d} |"
