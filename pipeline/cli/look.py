@@ -118,7 +118,11 @@ def diff(
 
     def compare(con: DuckDBPyConnection) -> dict[str, Any]:
         one = named_run(con, run)
-        pair = (run_before(con, one), one) if other is None else (one, named_run(con, other))
+        if other is None:
+            hint = "give both runs: tracelake diff BEFORE AFTER; list them with: tracelake runs"
+            pair = run_before(con, one, hint=hint), one
+        else:
+            pair = one, named_run(con, other)
         if pair[0] == pair[1]:
             raise UsageError("both names are the same run", hint="name another run")
         return read_changes(con, *pair)

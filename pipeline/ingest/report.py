@@ -42,6 +42,14 @@ _SKIPPED = {
     "not_a_file": ("special file", ""),
     "hidden": ("file", " with a hidden name"),
 }
+# What to do where nothing is usable, by reason; for others the formats say it.
+_NEXT = {
+    _UNREADABLE: "copy the file again, or make it readable for the user that runs tracelake",
+    "empty": "see why the job has written nothing to it",
+    "nested_archive": "extract the archive, and name what it holds",
+    "hidden": "rename what a dot hides",
+}
+_FORMATS = "list the known formats with: tracelake formats"
 _NAMED = 3
 _TABLE = pa.schema(
     [
@@ -249,10 +257,10 @@ def nothing_usable(inputs: Sequence[str], skips: Sequence[Record], options: Opti
         f"{reason}: {labels[0]}" + (f" and {len(labels) - 1} more" if len(labels) > 1 else "")
         for reason, labels in sorted(reasons.items())
     )
-    return InputError(
-        f"nothing usable ({found or 'no files'})",
-        path=", ".join(inputs),
-        hint="drop --input-format, or list formats with: tracelake formats"
-        if options.input_format
-        else "list the known formats with: tracelake formats",
-    )
+    if not reasons:
+        hint = "name a folder that holds files, or see why the job has written none"
+    elif options.input_format:
+        hint = "drop --input-format, or list formats with: tracelake formats"
+    else:
+        hint = "; ".join(dict.fromkeys(_NEXT.get(reason, _FORMATS) for reason in sorted(reasons)))
+    return InputError(f"nothing usable ({found or 'no files'})", path=", ".join(inputs), hint=hint)

@@ -6,6 +6,8 @@ import os
 import resource
 import subprocess
 import sys
+import tarfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,6 +61,49 @@ def test_what_cannot_be_done_is_said(
     done = tracelake(*words, *at)
     assert (done.code, told in done.err) == (code, True), done.err
     assert "SET " not in done.err
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "then"),
+    [
+        ("empty", "no files", "name a folder that holds files"),
+        ("nested", "nested_archive: out.tar/in.tar", "extract the archive, and name what it holds"),
+        ("damaged", "unreadable: cut.zip", "copy the file again"),
+        ("notes", "no_format: notes.txt", "list the known formats"),
+    ],
+)
+def test_an_input_of_no_use_is_told_what_to_do_about_it(
+    tracelake: Command, tmp_path: Path, name: str, what: str, then: str
+) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    notes = tmp_path / "notes.txt"
+    notes.write_text("text")
+    if name == "notes":
+        notes.rename(folder / "notes.txt")
+    elif name == "nested":
+        with tarfile.open(tmp_path / "in.tar", "w") as inner:
+            inner.add(notes, "notes.txt")
+        with tarfile.open(folder / "out.tar", "w") as outer:
+            outer.add(tmp_path / "in.tar", "in.tar")
+    elif name == "damaged":
+        with zipfile.ZipFile(tmp_path / "whole.zip", "w") as archive:
+            archive.write(notes, "notes.txt")
+        (folder / "cut.zip").write_bytes((tmp_path / "whole.zip").read_bytes()[:60])
+    done = tracelake("run", folder, "--lake", tmp_path / "lake")
+    assert done.code == 3
+    assert f"error: nothing usable ({what})" in done.err
+    assert f"next:  {then}" in done.err
+
+
+def test_a_run_without_an_earlier_one_is_told_what_to_do(tracelake: Command, lake: Lake) -> None:
+    (run,) = list(lake.snapshot().runs)[:1]
+    for words, then in (
+        (("show", f"{run}~1"), "next:  list the runs with: tracelake runs"),
+        (("diff", run), "next:  give both runs: tracelake diff BEFORE AFTER"),
+    ):
+        done = tracelake(*words, "--lake", lake.root)
+        assert (done.code, then in done.err) == (2, True), done.err
 
 
 @pytest.mark.parametrize(

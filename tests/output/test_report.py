@@ -181,7 +181,7 @@ def test_attention_lists_what_is_wrong_and_nothing_else(page: Node) -> None:
     assert "the first at log.txt:1000: " in told["rejects"][0]
     assert told["incomplete"][0].startswith("log: The run is incomplete: its input has not ended.")
     (kinds,) = [g for g in groups if "kinds" in g.attrs.get("class", "")]
-    assert "1 lines not understood" in kinds.all("summary")[0].text
+    assert "stragglers 1, data lost or unreadable 1" in kinds.all("summary")[0].text
 
 
 def test_findings_without_a_card_stand_open(several: Lake, tmp_path: Path) -> None:

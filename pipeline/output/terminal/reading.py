@@ -10,6 +10,7 @@ from tracelake.base.errors import UsageError
 from tracelake.warehouse.names import resolve_run
 
 _EARLIER = re.compile(r"(?P<run>.*)~(?P<steps>\d{1,6})", re.DOTALL)
+_HINT = "list the runs with: tracelake runs"
 # Earlier runs of a run's configuration, the latest first.
 _BEFORE = """
     SELECT b.run_id
@@ -39,8 +40,13 @@ def named_run(con: duckdb.DuckDBPyConnection, text: str) -> str:
     return run_id if not steps else run_before(con, run_id, steps)
 
 
-def run_before(con: duckdb.DuckDBPyConnection, run_id: str, steps: int = 1) -> str:
+def run_before(
+    con: duckdb.DuckDBPyConnection, run_id: str, steps: int = 1, hint: str = _HINT
+) -> str:
     """Return the run of the same configuration that is `steps` runs earlier.
+
+    Args:
+        hint: What to do where there is none.
 
     Raises:
         UsageError: There are not enough earlier runs.
@@ -50,6 +56,6 @@ def run_before(con: duckdb.DuckDBPyConnection, run_id: str, steps: int = 1) -> s
         raise UsageError(
             f"{run_id} has {len(found) or 'no'} earlier {'run' if len(found) == 1 else 'runs'}"
             " of its configuration",
-            hint="give both runs: tracelake diff BEFORE AFTER; list them with: tracelake runs",
+            hint=hint,
         )
     return str(found[-1][0])
