@@ -6,8 +6,9 @@
 -- @column culprit_steps BIGINT steps | Steps in which no slow rank exceeded its peers by more.
 -- @column peers BIGINT ranks | Peers in the step that had most.
 -- @column slowdown DOUBLE | Median over steps.
+-- @column since_step INTEGER | As in straggler_ranks.
 -- @column time_lost_ms DOUBLE ms | Own time over the peers' median, never more than the step took, summed over steps.
--- @column op_slowdowns STRUCT(op VARCHAR, kind VARCHAR, slowdown DOUBLE)[] | Forward and backward steps, or `all_kernels`, own time over the peers', both summed over steps; the one that exceeds its peers by more first.
+-- @column op_slowdowns STRUCT(op VARCHAR, kind VARCHAR, slowdown DOUBLE)[] | Forward and backward steps, or `all_kernels`: median over steps of own time over the peers'; the one that exceeds its peers by more over all steps first.
 WITH compared AS (
     SELECT s.*, t.step_ms
     FROM straggler_steps AS s
@@ -23,13 +24,19 @@ verdicts AS (
         count(*) FILTER (culprit) AS culprit_steps,
         max(peers) AS peers,
         median(slowdown) AS slowdown,
+        CASE WHEN min(step) FILTER (slow) > max(step) FILTER (NOT slow)
+            THEN min(step) FILTER (slow)
+        END AS since_step,
         ordered_sum(least(greatest(0, excess_ms), step_ms)) AS time_lost_ms
     FROM compared
     WHERE in_verdict
     GROUP BY run_id, rank
 ),
 ops_compared AS (
-    SELECT run_id, rank, op, kind, ordered_sum(own_ms) AS own_ms, ordered_sum(peers_median_ms) AS peers_ms
+    SELECT
+        run_id, rank, op, kind,
+        median(slowdown) AS slowdown,
+        ordered_sum(excess_ms) AS excess_ms
     FROM compared
     WHERE kind IN ('forward', 'backward', 'all_kernels')
     GROUP BY run_id, rank, op, kind
@@ -39,8 +46,8 @@ by_op AS (
         run_id,
         rank,
         list(
-            struct_pack(op := op, kind := kind, slowdown := ratio(own_ms, peers_ms))
-            ORDER BY own_ms - peers_ms DESC, op
+            struct_pack(op := op, kind := kind, slowdown := slowdown)
+            ORDER BY excess_ms DESC, op
         ) AS op_slowdowns
     FROM ops_compared
     GROUP BY run_id, rank

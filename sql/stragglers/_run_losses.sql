@@ -3,7 +3,7 @@
 -- @grain run_id
 -- @column straggler_rank INTEGER | Straggler or suspect that lost most time, the lowest of equal ones.
 -- @column culprit_stability_ratio DOUBLE | Share of the steps with a culprit whose culprit is the most frequent one.
--- @column time_lost_ms DOUBLE ms | Largest excess of a straggler or suspect that is slow in the step, at most the step's time, summed over the steps compared.
+-- @column time_lost_ms DOUBLE ms | Largest excess of a straggler or suspect in the step, at most the step's time, summed over the steps compared.
 -- @column gpu_hours_lost DOUBLE GPU hours | That time on every rank of the job.
 WITH compared AS (
     SELECT run_id
@@ -17,17 +17,17 @@ worst AS (
     WHERE verdict IN ('straggler', 'suspect')
     GROUP BY run_id
 ),
-slow AS (
+compared_steps AS (
     SELECT s.run_id, s.step, s.rank, s.culprit, s.excess_ms, t.step_ms, r.verdict
     FROM straggler_steps AS s
     JOIN straggler_ranks AS r ON r.run_id = s.run_id AND r.rank = s.rank
     LEFT JOIN step_stats AS t ON t.run_id = s.run_id AND t.step = s.step
-    WHERE s.in_verdict AND s.slow AND NOT s.warmup
+    WHERE s.in_verdict AND NOT s.warmup
 ),
 -- Ranks lose time beside each other: the one that lost most held up the job, not the sum.
 step_losses AS (
-    SELECT run_id, step, least(max(excess_ms), any_value(step_ms)) AS lost_ms
-    FROM slow
+    SELECT run_id, step, least(greatest(0, max(excess_ms)), any_value(step_ms)) AS lost_ms
+    FROM compared_steps
     WHERE verdict IN ('straggler', 'suspect')
     GROUP BY run_id, step
 ),
@@ -38,7 +38,7 @@ losses AS (
 ),
 culprits AS (
     SELECT run_id, rank, count(*) AS steps
-    FROM slow
+    FROM compared_steps
     WHERE culprit
     GROUP BY run_id, rank
 ),

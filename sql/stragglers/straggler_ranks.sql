@@ -16,10 +16,11 @@
 -- @column waiting_rank_ms DOUBLE ms | How long that rank waited inside its operations.
 -- @column wait_reason VARCHAR | Why it is not known what the rank waited.
 -- @column least_waiting BOOLEAN | Waited less inside its operations than every other rank of its stage: the other side of being slow, shown beside the verdict. NULL where the waiting of one is not known.
+-- @column since_step INTEGER | First slow step of a rank that became slow within the run: slow in no step before, and in every one from then on.
 -- @column evidence VARCHAR | What was seen, in one sentence, of stragglers and suspects.
 -- @column slowest_op VARCHAR | The forward or the backward step, whichever exceeds its peers by more; all_kernels in a trace without passes.
 -- @column slowest_kind VARCHAR | What slowest_op does: forward, backward or all_kernels.
--- @column forward_slowdown DOUBLE | Own time of forward steps over the median of the peers, both summed over steps; NULL where it was not compared.
+-- @column forward_slowdown DOUBLE | Own time of forward steps over the median of the peers, median over steps; NULL where it was not compared.
 -- @column backward_slowdown DOUBLE | The same of backward steps.
 WITH ranks AS (
     SELECT s.run_id, s.rank, min(s.stage) AS stage, coalesce(r.simulated, false) AS simulated
@@ -96,7 +97,11 @@ SELECT
                 ),
                 format('{} {:.2f} times', j.op_slowdowns[2].op, j.op_slowdowns[2].slowdown)
             ),
-            format('slow in {} of {} steps', j.slow_steps, j.steps) || CASE j.culprit_steps
+            concat(
+                format('slow in {} of {}', j.slow_steps, j.steps),
+                CASE j.steps WHEN 1 THEN ' step' ELSE ' steps' END,
+                ', since step ' || j.since_step
+            ) || CASE j.culprit_steps
                 WHEN j.slow_steps THEN ''
                 WHEN 0 THEN ', but another rank was slower'
                 ELSE format(
@@ -113,7 +118,8 @@ SELECT
     j.op_slowdowns[1].op AS slowest_op,
     j.op_slowdowns[1].kind AS slowest_kind,
     j.forward_slowdown,
-    j.backward_slowdown
+    j.backward_slowdown,
+    j.since_step
 FROM judged AS j
 LEFT JOIN uncompared AS u USING (run_id, rank)
 JOIN _rank_waits AS w USING (run_id, rank)

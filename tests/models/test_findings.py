@@ -220,6 +220,31 @@ def test_one_truth_about_a_straggler(
     assert set(kinds.split(", ")) == {row["kind"] for row in evidence}
 
 
+def late(**facts: Any) -> Rows:
+    """Rank 2 is twice as slow in forward steps from step 5 of 12; before it is 0.1 ms over."""
+    fine, slow = (trace_run(slow=n, steps=12, **facts) for n in (1.001, 2.0))
+    ops = [
+        fast if fast["step"] < 5 else op for fast, op in zip(fine["ops"], slow["ops"], strict=True)
+    ]
+    return {**fine, "ops": ops}
+
+
+def test_a_rank_that_becomes_slow_within_a_run_says_so_by_one_statistic(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    lake = make(tmp_path / "lake", {"late": late()})
+    (rank,) = ask(tracelake, lake, "FROM straggler_ranks WHERE verdict = 'straggler'")
+    # The median over steps, as the slowdown; summed over steps it would be 1.83.
+    assert rank["evidence"] == (
+        "rank 2 (stage 0): forward_step took 2.25 times as long as the median of 3 peers,"
+        " backward_step 1.00 times; slow in 8 of 12 steps, since step 5."
+    )
+    assert rank["slowdown"] == pytest.approx(380 / 280)
+    assert (rank["forward_slowdown"], rank["since_step"]) == (pytest.approx(180 / 80), 5)
+    (summary,) = ask(tracelake, lake, "FROM run_summary")
+    assert summary["time_lost_ms"] == rank["time_lost_ms"] == pytest.approx(8 * 100 + 4 * 0.1)
+
+
 def whole_host() -> Rows:
     """Of four hosts of two ranks, one is slow."""
     rows = trace_run(ranks=8)
