@@ -92,6 +92,21 @@ def gpu_hours(value: float | None) -> str:
     return f"{short(value)} GPU h"
 
 
+def certainty(basis: str | None, bound: str | None) -> str:
+    """Return how sure a cost is: at most, at least, or by replay.
+
+    Args:
+        basis: `cost_basis` of a finding or incident.
+        bound: Its `cost_bound`.
+    """
+    return (bound or ("by replay" if basis == "replay" else "")).replace("_", " ")
+
+
+def cost(hours: float, basis: str | None, bound: str | None) -> str:
+    """Return the cost of a finding or incident, and how sure it is; see `certainty`."""
+    return f"{gpu_hours(hours)} {certainty(basis, bound)}".rstrip()
+
+
 def short(value: float) -> str:
     """Return a number with three digits, or more where it is a hundred or more."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

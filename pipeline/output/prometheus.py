@@ -16,7 +16,7 @@ import duckdb
 Sample: TypeAlias = tuple[Mapping[str, str], float]
 
 _FINDINGS = """
-SELECT kind, severity, count(*)
+SELECT kind, severity, CASE WHEN incident IS NULL THEN 'no' ELSE 'yes' END, count(*)
 FROM findings
 WHERE run_id IS NULL OR run_id IN (SELECT unnest($1::VARCHAR[]))
 GROUP BY ALL ORDER BY ALL
@@ -25,7 +25,7 @@ _REJECTS = """
 SELECT coalesce(sum(rejects), 0) FROM run_summary WHERE run_id IN (SELECT unnest($1::VARCHAR[]))
 """
 _INCIDENTS = """
-SELECT incident, kind, severity, subject, config, cost_gpu_hours_per_day
+SELECT incident, kind, severity, subject, config, cost_gpu_hours_per_day, coalesce(cost_bound, '')
 FROM incidents WHERE open ORDER BY incident
 """
 # The latest run of each configuration.
@@ -76,7 +76,10 @@ def report_gauges(con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> lis
         Gauge(
             "tracelake_findings",
             "Findings about the runs of the report, and about files that belong to no run.",
-            [({"kind": kind, "severity": severity}, n) for kind, severity, n in findings],
+            [
+                ({"kind": kind, "severity": severity, "in_incident": joined}, n)
+                for kind, severity, joined, n in findings
+            ],
         ),
         Gauge(
             "tracelake_rejected_lines",
@@ -107,8 +110,12 @@ def lake_gauges(con: duckdb.DuckDBPyConnection) -> list[Gauge]:
         ),
         Gauge(
             "tracelake_incident_cost_gpu_hours_per_day",
-            "GPU hours that the incident costs a day, at most.",
-            [({"incident": row[0]}, row[5]) for row in incidents if row[5] is not None],
+            "GPU hours that the incident costs a day; bound says if at_most or at_least.",
+            [
+                ({"incident": row[0], "bound": row[6]}, row[5])
+                for row in incidents
+                if row[5] is not None
+            ],
         ),
         Gauge("tracelake_step_seconds", "Median step time of the latest run.", of_configs(1)),
         Gauge(

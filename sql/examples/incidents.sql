@@ -3,11 +3,11 @@
 -- @param since TIMESTAMP = NULL | Incidents last seen from then on; every one by default.
 -- @param top BIGINT = 20 | Rows at most.
 -- A row is one problem of one configuration over its runs, the dearest first. `open` is true while one
--- of the latest 3 runs has it. The cost is an upper bound, for a job that runs all day.
+-- of the latest 3 runs has it. The cost is for a job that runs all day; cost_bound says which way it errs.
 
 SELECT
     incident, open, severity, kind, subject, since, last_seen, slow_runs, runs, cause,
-    cost_gpu_hours_per_day, evidence, advice, latest_run
+    cost_gpu_hours_per_day, cost_bound, evidence, advice, latest_run
 FROM incidents
 WHERE $since IS NULL OR last_seen >= $since
 ORDER BY open DESC, cost_gpu_hours_per_day DESC NULLS LAST, last_seen DESC, incident

@@ -13,7 +13,9 @@
 -- @column subject VARCHAR | What the finding is about.
 -- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
 -- @column lost_ratio DOUBLE | Part of the steps' time that was lost, as cost_basis says.
--- @column cost_basis VARCHAR | replay; NULL or bound: at most.
+-- @column cost_basis VARCHAR | replay or bound; NULL without lost_ratio.
+-- @column cost_bound VARCHAR | at_most or at_least, as in findings.
+-- @column slowdown DOUBLE | Of a slow rank or host, as in findings.
 -- @column cause VARCHAR | Likely cause.
 -- @column advice VARCHAR | What to do.
 -- @column place BIGINT | Place of the run among those of its configuration.
@@ -31,10 +33,15 @@ WITH listed AS (
 ),
 placed AS (
     SELECT
-        l.* EXCLUDE (series, since, lost_ratio),
+        l.* EXCLUDE (series, since, lost_ratio, cost_basis, cost_bound),
         severity_level(l.severity) AS level,
         CASE WHEN l.lost_ratio IS NOT NULL THEN greatest(0, least(1, l.lost_ratio)) END
             AS lost_ratio,
+        CASE WHEN l.lost_ratio IS NOT NULL THEN coalesce(l.cost_basis, 'bound') END AS cost_basis,
+        CASE
+            WHEN l.cost_basis IS NOT NULL THEN l.cost_bound
+            WHEN l.lost_ratio IS NOT NULL THEN 'at_most'
+        END AS cost_bound,
         l.since AS told_since,
         coalesce(l.series, l.subject) AS series,
         CASE WHEN l.kind IN ('straggler', 'suspect', 'recurring') THEN 'slow_rank' ELSE l.kind END

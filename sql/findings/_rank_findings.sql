@@ -9,7 +9,9 @@
 -- @column since TIMESTAMP | Date of the first run of the series.
 -- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
 -- @column lost_ratio DOUBLE | Part of the steps' time that was lost, as cost_basis says.
--- @column cost_basis VARCHAR | replay or bound; NULL for a host.
+-- @column cost_basis VARCHAR | replay or bound.
+-- @column cost_bound VARCHAR | at_most or at_least, as in findings.
+-- @column slowdown DOUBLE | As in straggler_ranks; of a host the median of its ranks.
 -- @column cause VARCHAR | Likely cause.
 -- @column advice VARCHAR | What to do.
 WITH placed AS (
@@ -82,20 +84,21 @@ SELECT
     series, rank, stage, host, device,
     slowest_op AS op,
     NULL::TIMESTAMP AS since,
-    evidence, lost_ratio, cost_basis, cause, advice
+    evidence, slowdown, lost_ratio, cost_basis, cost_bound, cause, advice
 FROM advised
 UNION ALL BY NAME
 -- A device or host names the worst of its slow ranks.
 SELECT
     a.run_id, 'recurring' AS kind, 'critical' AS severity, 'recurring' AS gate,
     h.subject, h.subject AS series,
-    a.rank, a.stage, a.host, a.device, h.evidence, a.lost_ratio, a.cost_basis, a.cause, a.advice
+    a.rank, a.stage, a.host, a.device, h.evidence, a.slowdown, a.lost_ratio, a.cost_basis,
+    a.cost_bound, a.cause, a.advice
 FROM straggler_history AS h
 JOIN runs AS r USING (config)
 JOIN advised AS a ON a.run_id = r.run_id AND a.series = h.subject
 WHERE h.verdict = 'recurring' AND list_contains(h.slow_run_ids, a.run_id)
 QUALIFY row_number() OVER (
-    PARTITION BY a.run_id, h.subject ORDER BY a.lost_ratio DESC NULLS LAST, a.rank
+    PARTITION BY a.run_id, h.subject ORDER BY a.lost_ratio DESC NULLS LAST, a.slowdown DESC, a.rank
 ) = 1
 UNION ALL BY NAME
 SELECT
@@ -106,7 +109,7 @@ SELECT
             || ' their peers in the median, and ranks of other hosts are not.',
         host, len(slow_ranks), slowdown
     ) AS evidence,
-    lost_ratio, 'node' AS cause,
+    slowdown, lost_ratio, cost_basis, cost_bound, 'node' AS cause,
     format('Compare {} with the other hosts: clocks, cooling, other jobs on it. Drain it.', host)
         AS advice
 FROM _slow_hosts

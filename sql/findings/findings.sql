@@ -2,15 +2,17 @@
 -- The one source of gates, report, terminal, mail and summary. A file that belongs to no run has no run_id.
 -- @scope fleet
 -- @grain run_id?, kind, subject
--- @column kind VARCHAR | regressed, drifted, straggler, suspect, recurring, slow_stage, slow_node, slow_link, data_loading, incomplete, contradiction, unreadable, data_lost, model_failed or rejects.
+-- @column kind VARCHAR | regressed, drifted, straggler, suspect, recurring, slow_stage, slow_node, slow_link, data_loading, wrong_values, incomplete, contradiction, unreadable, data_lost, model_failed or rejects.
 -- @column severity VARCHAR | critical, warning or notice. A notice fails no gate.
 -- @column level INTEGER | Place of the severity, to sort by: 1 critical, 2 warning, 3 notice.
 -- @column subject VARCHAR | What the finding is about: a rank, host, stage, link, operation, figure or file.
 -- @column op VARCHAR | Operation that is slow, or that explains most of a change.
 -- @column since TIMESTAMP | Date of the first run of the present series: the same subject in runs of one configuration, with fewer than 3 runs in a row without it. NULL where the run has no date.
 -- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
--- @column cost_gpu_hours DOUBLE GPU hours | GPU hours that the steps of this run lost: lost_ratio of their time on every rank. recurring repeats the cost of the rank.
--- @column cost_basis VARCHAR | replay: what steps would have taken less without it, see whatif_ranks; bound: the job lost at most this.
+-- @column cost_gpu_hours DOUBLE GPU hours | GPU hours that the steps of this run lost: lost_ratio of their time on every rank. Slow ranks of a run have the same cost by replay, that of all of them; recurring and slow_node repeat it.
+-- @column cost_basis VARCHAR | replay: what steps would have taken less with equal peers, as in whatif_runs; bound: a limit from the times of the rank, stage, link or step alone.
+-- @column cost_bound VARCHAR | at_most: a bound; at_least: a replay where ranks have fewer than 3 peers; NULL: the replay says the cost itself, or there is none.
+-- @column slowdown DOUBLE | Of a slow rank as in straggler_ranks, of a host the median of its ranks; NULL of what is neither.
 -- @column advice VARCHAR | What to do.
 -- @column gate VARCHAR | Gate of --fail-on that holds the finding against the run; NULL where none does.
 -- @column cause VARCHAR | device, node, work, link, data, stage, compute, input or unclear.
@@ -30,12 +32,14 @@ SELECT
     f.since,
     f.evidence,
     f.lost_ratio * s.gpu_hours AS cost_gpu_hours,
-    CASE WHEN f.lost_ratio * s.gpu_hours IS NOT NULL THEN coalesce(f.cost_basis, 'bound') END AS cost_basis,
+    CASE WHEN f.lost_ratio * s.gpu_hours IS NOT NULL THEN f.cost_basis END AS cost_basis,
     f.advice,
     f.gate,
     f.cause,
     f.lost_ratio,
-    coalesce(e.culprit, f.incident) AS incident
+    coalesce(e.culprit, f.incident) AS incident,
+    CASE WHEN f.lost_ratio * s.gpu_hours IS NOT NULL THEN f.cost_bound END AS cost_bound,
+    f.slowdown
 FROM _found AS f
 LEFT JOIN _explained AS e USING (run_id, incident)
 LEFT JOIN _run_spans AS s USING (run_id)

@@ -14,10 +14,11 @@
 -- @column slow_runs BIGINT runs | Those of them that have the finding.
 -- @column cause VARCHAR | Likely cause, as seen in the latest run.
 -- @column evidence VARCHAR | What was seen in the latest run.
--- @column cost_gpu_hours_per_day DOUBLE GPU hours | What it costs a day if the job runs all day: median over its runs of lost_ratio, times 24 h on every rank. An upper bound where cost_basis says so.
+-- @column cost_gpu_hours_per_day DOUBLE GPU hours | What it costs a day if the job runs all day: median over its runs of lost_ratio, times 24 h on every rank. See cost_bound.
 -- @column advice VARCHAR | What to do.
 -- @column latest_run VARCHAR | Its latest run.
 -- @column cost_basis VARCHAR | replay where the cost of all its runs is by replay, else bound, as in findings.
+-- @column cost_bound VARCHAR | at_most or at_least, as in findings; NULL where its runs differ in that, too.
 -- @column open BOOLEAN | One of the latest 3 runs of the configuration has it, or the latest bandwidth tests.
 -- @column runs_unit VARCHAR | What runs and slow_runs count: run, or test, a collective on a number of ranks per host that was tested between hosts.
 WITH known AS (
@@ -34,7 +35,8 @@ worst AS (
     SELECT *
     FROM known
     QUALIFY row_number() OVER (
-        PARTITION BY incident, run_id ORDER BY level, grade, lost_ratio DESC NULLS LAST, kind, subject
+        PARTITION BY incident, run_id ORDER BY level, grade, lost_ratio DESC NULLS LAST,
+        slowdown DESC NULLS LAST, kind, subject
     ) = 1
 ),
 joined AS (
@@ -61,6 +63,9 @@ joined AS (
         max_by(run_id, place) AS latest_run,
         CASE WHEN bool_and(cost_basis = 'replay') FILTER (lost_ratio IS NOT NULL) THEN 'replay' ELSE 'bound' END
             AS cost_basis,
+        CASE WHEN count(lost_ratio) = count(cost_bound) AND min(cost_bound) = max(cost_bound)
+            THEN min(cost_bound)
+        END AS cost_bound,
         median(lost_ratio * world_size * 24) AS cost_gpu_hours_per_day
     FROM worst
     GROUP BY incident
@@ -87,6 +92,7 @@ SELECT
     j.advice,
     j.latest_run,
     CASE WHEN j.cost_gpu_hours_per_day IS NOT NULL THEN j.cost_basis END AS cost_basis,
+    CASE WHEN j.cost_gpu_hours_per_day IS NOT NULL THEN j.cost_bound END AS cost_bound,
     n.runs - j.last_place < 3 AS open,
     'run' AS runs_unit
 FROM joined AS j

@@ -29,7 +29,10 @@ worst AS (
         max(cost_gpu_hours) AS cost,
         arg_min(
             concat(replace(kind, '_', ' '), CASE WHEN subject <> 'run' THEN ': ' || subject END),
-            (level, -coalesce(lost_ratio, -1), kind = 'recurring', kind, subject)
+            (
+                level, -coalesce(lost_ratio, -1), kind = 'recurring', kind,
+                -coalesce(slowdown, 0), subject
+            )
         ) FILTER (severity <> 'notice') AS problem
     FROM findings
     GROUP BY run_id

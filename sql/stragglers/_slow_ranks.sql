@@ -3,8 +3,10 @@
 -- @grain run_id, rank
 -- @column host_ranks BIGINT ranks | Other ranks of the run on the same host that could be compared; 0 where no host is known.
 -- @column host_slow_ranks BIGINT ranks | Those of them that are slow.
--- @column lost_ratio DOUBLE | Part of the steps that was lost: by replay, else the rank's excess over the steps' time.
+-- @column slowdown DOUBLE | As in straggler_ranks.
+-- @column lost_ratio DOUBLE | Part of the steps that was lost: by replay what all slower peers cost the run, else the rank's excess over the steps' time.
 -- @column cost_basis VARCHAR | Where lost_ratio comes from: replay or bound.
+-- @column cost_bound VARCHAR | at_most or at_least, as in findings.
 -- @column verdict VARCHAR | straggler or suspect.
 -- @column evidence VARCHAR | What was seen, in one sentence that begins with the rank.
 -- @column slowest_op VARCHAR | As in straggler_ranks.
@@ -21,16 +23,22 @@ WITH hosts AS (
 )
 SELECT
     s.run_id, s.rank, s.stage, s.host, s.device, s.verdict, s.evidence,
-    s.slowest_op, s.forward_slowdown, s.backward_slowdown,
+    s.slowdown, s.slowest_op, s.forward_slowdown, s.backward_slowdown,
     coalesce(h.compared_ranks - 1, 0) AS host_ranks,
     coalesce(h.slow_ranks - 1, 0) AS host_slow_ranks,
     CASE
         WHEN w.reason = 'no_slowdown' THEN 0
-        WHEN w.lost_ms IS NOT NULL THEN ratio(w.lost_ms, x.t_ms)
+        -- Of ranks that are slow beside each other fixing one alone saves nothing.
+        WHEN w.lost_ms IS NOT NULL THEN ratio((x.t_ms - x.peer_ms) * x.steps, t.steps_ms)
         ELSE ratio(s.time_lost_ms, t.steps_ms)
     END AS lost_ratio,
     CASE WHEN w.reason = 'no_slowdown' OR w.lost_ms IS NOT NULL THEN 'replay' ELSE 'bound' END
-        AS cost_basis
+        AS cost_basis,
+    CASE
+        WHEN cost_basis = 'bound' THEN 'at_most'
+        -- The median of peers lies between a slow rank and its only peer.
+        WHEN w.reason = 'one_peer' THEN 'at_least'
+    END AS cost_bound
 FROM straggler_ranks AS s
 LEFT JOIN hosts AS h ON h.run_id = s.run_id AND h.host = s.host
 LEFT JOIN _run_spans AS t ON t.run_id = s.run_id

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Command
+from tests.conftest import SAMPLE, Command
 from tests.report_lakes import MS, make, trace_run
 from tests.tiny_lakes import Rows, commit_run, log_run
 from tests.traces import trace, trace_name, write
@@ -243,6 +243,64 @@ def test_a_rank_that_becomes_slow_within_a_run_says_so_by_one_statistic(
     assert (rank["forward_slowdown"], rank["since_step"]) == (pytest.approx(180 / 80), 5)
     (summary,) = ask(tracelake, lake, "FROM run_summary")
     assert summary["time_lost_ms"] == rank["time_lost_ms"] == pytest.approx(8 * 100 + 4 * 0.1)
+
+
+def costs(tracelake: Command, lake: Lake) -> dict[str, tuple[Any, ...]]:
+    rows = ask(tracelake, lake, "FROM findings WHERE kind <> 'regressed'")
+    return {
+        row["subject"]: (row["cost_gpu_hours"], row["cost_basis"], row["cost_bound"])
+        for row in rows
+    }
+
+
+def test_slow_ranks_of_a_run_have_the_cost_of_the_run_by_replay(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    one, other = (trace_run(ranks=8, slow=1.5, slow_rank=rank) for rank in (2, 5))
+    slow = {(op["rank"], op["seq"]): op for op in other["ops"] if op["rank"] == 5}
+    both = {**one, "ops": [slow.get((op["rank"], op["seq"]), op) for op in one["ops"]]}
+    lake = make(tmp_path / "lake", {"both": both})
+    (run,) = ask(tracelake, lake, "FROM whatif_runs")
+    # Each waits for the other: mending one alone would save nothing.
+    (alone,) = ask(tracelake, lake, "SELECT max(lost_ms) AS ms FROM whatif_ranks")
+    assert alone["ms"] == pytest.approx(0)
+    assert run["gpu_hours_lost"] == pytest.approx(8 * 3 * 50 / 3.6e6)
+    replayed = (pytest.approx(run["gpu_hours_lost"]), "replay", None)
+    assert costs(tracelake, lake) == {"rank 2": replayed, "rank 5": replayed}
+
+
+def test_a_cost_says_everywhere_whether_it_is_a_bound_and_which(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    pair = trace_run(ranks=2, slow=1.5, slow_rank=1, run_date=day(0))
+    lake = make(tmp_path / "pair", {"pair": pair})
+    (cost,) = costs(tracelake, lake).values()
+    # The median of the two is half way.
+    assert cost == (pytest.approx(2 * 3 * 25 / 3.6e6), "replay", "at_least")
+    root, page, text = lake.root, tmp_path / "page.html", tmp_path / "page.md"
+    for out in (page, text):
+        assert tracelake("report", "--lake", root, "-o", out).code == 0
+    assert "at least, if the job runs all day" in page.read_text()
+    for told in (page.read_text(), text.read_text()):
+        assert "It cost 0.15 GPU s at least." in told
+    assert "It costs 3.43 GPU h a day at least." in text.read_text()
+    ended = tracelake("run", SAMPLE, "--lake", root, "--metrics", tmp_path / "x.prom").out
+    assert "rank 1: suspect, cause" in ended
+    assert "GPU h a day at least, 1 of 1 run" in ended
+    metrics = (tmp_path / "x.prom").read_text()
+    assert 'tracelake_incident_cost_gpu_hours_per_day{incident="' in metrics
+    assert 'bound="at_least"} 3.4' in metrics
+    assert "a day, at most" not in metrics
+
+
+def test_what_no_incident_joins_is_named_at_the_end_of_run_and_for_alerts(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    lake = make(tmp_path / "lake", {"undated": trace_run(slow=1.5)})
+    ended = tracelake("run", SAMPLE, "--lake", lake.root, "--metrics", tmp_path / "x.prom")
+    assert "critical rank 2: straggler, cause work, 0.6 GPU s by replay  show undated" in ended.out
+    alone = 'tracelake_findings{kind="straggler",severity="critical",in_incident="no"} 1'
+    assert alone in (tmp_path / "x.prom").read_text().splitlines()
 
 
 def whole_host() -> Rows:

@@ -224,6 +224,7 @@ ACCOUNT: dict[str, Any] = {
             "evidence": "rank 2 <stage 0> is slow.",
             "advice": None,
             "cost_gpu_hours_per_day": 18.2,
+            "cost_bound": "at_most",
             "new": True,
         },
         {"incident": "aaaaaaaa", "new": False},

@@ -69,7 +69,9 @@ def summary(nights: Path, night: int) -> dict[str, Any]:
 def test_metrics_of_a_night(nights: Path) -> None:
     found = parsed(nights / "1.prom")
     assert found["tracelake_last_run_exit_code"] == [({}, 0)]
-    assert found["tracelake_findings"] == [({"kind": "straggler", "severity": "critical"}, 1)]
+    assert found["tracelake_findings"] == [
+        ({"kind": "straggler", "severity": "critical", "in_incident": "yes"}, 1)
+    ]
     assert found["tracelake_rejected_lines"] == [({}, 0)]
     ((opened, one),) = found["tracelake_incident_open"]
     assert (opened["incident"], opened["subject"], one) == (INCIDENT, "rank 2", 1)

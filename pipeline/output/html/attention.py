@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tracelake.base.figures import count, gpu_hours
+from tracelake.base.figures import cost, count
 from tracelake.output.html.cells import LIST_ITEMS, Row, some
 from tracelake.output.html.reading import PAGE_RUNS, Warehouse
 
 _ITEMS = 12
 
 # Titles by kind of finding, in the order of the page.
-_TITLES = {
+TITLES = {
     "recurring": "Recurring stragglers",
     "straggler": "Stragglers",
     "slow_node": "Slow nodes",
     "regressed": "Regressions",
     "drifted": "Drift",
+    "wrong_values": "Wrong values in bandwidth tests",
     "unreadable": "Data lost or unreadable",
     "model_failed": "Runs without figures",
     "data_lost": "Part files of the lake lost",
@@ -44,7 +45,7 @@ _FINDINGS = f"""
 _OF_NO_RUN = "SELECT *, NULL AS run_date FROM findings WHERE run_id IS NULL"
 _ORDER = """
     level, cost_gpu_hours DESC NULLS LAST, lost_ratio DESC NULLS LAST,
-    run_date DESC NULLS LAST, run_id, subject
+    run_date DESC NULLS LAST, run_id, slowdown DESC NULLS LAST, subject
 """
 _SKIPPED = f"""
     SELECT reason, count(*) AS inputs,
@@ -96,7 +97,7 @@ def read_attention(warehouse: Warehouse, *, inputs: bool) -> list[Group]:
     rows = warehouse.rows(f"SELECT * FROM {source} ORDER BY {_ORDER}")
     groups = [
         _group(kind, title, found)
-        for kind, title in _TITLES.items()
+        for kind, title in TITLES.items()
         if (found := [row for row in rows if row["kind"] == kind])
     ]
     groups.sort(key=lambda group: list(_LEVELS.values()).index(group.level))
@@ -135,8 +136,8 @@ def _group(kind: str, title: str, rows: Sequence[Row]) -> Group:
 
 
 def _text(row: Row) -> str:
-    cost = row["cost_gpu_hours"]
-    lost = f" It cost {gpu_hours(cost)} at most." if cost else ""
+    hours = row["cost_gpu_hours"]
+    lost = f" It cost {cost(hours, row['cost_basis'], row['cost_bound'])}." if hours else ""
     return f"{row['evidence']}{lost} {row['advice']}"
 
 

@@ -1,17 +1,20 @@
-"""Print the end of `run`: the incidents, how many runs there are, in a few lines."""
+"""Print the end of `run`: what is wrong, and how many runs there are, in a few lines."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import duckdb
 
-from tracelake.base.figures import count, gpu_hours
+from tracelake.base.figures import certainty, cost, count, gpu_hours
 from tracelake.base.text import counted
 from tracelake.output.terminal.grid import Cell
 from tracelake.output.terminal.page import DIM, GOOD, SEVERITIES, Page
 from tracelake.warehouse.values import Row, read_rows
 
-# Lines about incidents; with the other lines there are at most ten.
+# Lines about incidents, and about findings of no incident; with the others there are at most ten.
 _SHOWN = 5
+_SHOWN_FINDINGS = 2
 _INCIDENTS = """
     SELECT i.*, l.label, l.hash
     FROM incidents AS i
@@ -20,6 +23,18 @@ _INCIDENTS = """
     ORDER BY
         i.level = 3,
         i.cost_gpu_hours_per_day DESC NULLS LAST, i.last_seen DESC, i.incident
+"""
+# A run without a date has no place among others, and a file no run: nothing joins what they have.
+_ALONE = """
+    SELECT
+        f.kind, f.severity, f.subject, f.cause, f.cost_gpu_hours, f.cost_basis, f.cost_bound, l.hash
+    FROM findings AS f
+    LEFT JOIN run_list AS l USING (run_id)
+    LEFT JOIN run_history AS h USING (run_id)
+    WHERE f.incident IS NULL AND f.severity <> 'notice' AND h.reason IS DISTINCT FROM 'duplicate'
+    ORDER BY
+        f.level, f.cost_gpu_hours DESC NULLS LAST, f.lost_ratio DESC NULLS LAST, l.urgency,
+        f.kind, f.slowdown DESC NULLS LAST, f.subject
 """
 _COUNTS = """
     SELECT
@@ -32,23 +47,39 @@ _COUNTS = """
 """
 
 
-def read_ending(con: duckdb.DuckDBPyConnection) -> tuple[list[Row], Row]:
-    """Return the open incidents, the dearest first, and how many runs there are."""
-    return read_rows(con, _INCIDENTS), read_rows(con, _COUNTS)[0]
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Hold what the end of `run` says of a lake."""
+
+    incidents: list[Row]
+    alone: list[Row]
+    counts: Row
 
 
-def print_ending(ending: tuple[list[Row], Row], lake: str, page: Page) -> None:
-    """Print a line per incident, and a line of counts with the next command."""
-    incidents, counts = ending
-    shown = incidents[:_SHOWN]
+def read_ending(con: duckdb.DuckDBPyConnection) -> Ending:
+    """Return open incidents, findings that belong to no incident, and how many runs there are."""
+    return Ending(read_rows(con, _INCIDENTS), read_rows(con, _ALONE), read_rows(con, _COUNTS)[0])
+
+
+def print_ending(ending: Ending, lake: str, page: Page) -> None:
+    """Print a line per incident or finding, and a line of counts with the next command."""
+    shown, alone, counts = ending.incidents[:_SHOWN], ending.alone, ending.counts
     for row in shown:
         page.line(
             Cell(f"{row['severity']:<8} ", SEVERITIES[row["severity"]]),
             Cell(_incident(row), "bold"),
             Cell(f"  show {row['hash']}", DIM),
         )
-    if more := len(incidents) - len(shown):
+    if more := len(ending.incidents) - len(shown):
         page.line(f"... and {count(more)} more: tracelake ask incidents --lake {lake}")
+    for row in alone[:_SHOWN_FINDINGS]:
+        page.line(
+            Cell(f"{row['severity']:<8} ", SEVERITIES[row["severity"]]),
+            Cell(_finding(row), "bold"),
+            Cell(f"  show {row['hash']}" if row["hash"] else "", DIM),
+        )
+    if (more := len(alone) - _SHOWN_FINDINGS) > 0:
+        page.line(f"... and {count(more)} more: tracelake ask attention --lake {lake}")
     if not counts["urgent"] and not counts["files"] and not shown:
         page.line(Cell("No problems found", GOOD))
     said = [counted(counts["runs"], "run")]
@@ -65,12 +96,24 @@ def print_ending(ending: tuple[list[Row], Row], lake: str, page: Page) -> None:
 
 def _incident(row: Row) -> str:
     """Return an incident as one line: since when, what, why, what it costs."""
-    cost = row["cost_gpu_hours_per_day"]
-    since = [f"since {row['since'][:10]}"] if row["since"] else []
-    said = [*since, f"{row['subject']}: {row['kind'].replace('_', ' ')}"]
-    if row["cause"] not in (None, "unclear"):
-        said.append(f"cause {row['cause']}")
-    if cost is not None:
-        said.append(f"{gpu_hours(cost)} a day")
+    hours = row["cost_gpu_hours_per_day"]
+    said = [f"since {row['since'][:10]}"] if row["since"] else []
+    said += _what(row)
+    if hours is not None:
+        sure = certainty(row["cost_basis"], row["cost_bound"])
+        said.append(f"{gpu_hours(hours)} a day {sure}".rstrip())
     said.append(f"{count(row['slow_runs'])} of {counted(row['runs'], row['runs_unit'])}")
     return ", ".join(said)
+
+
+def _finding(row: Row) -> str:
+    """Return a finding as one line: what, why, what it cost."""
+    hours = row["cost_gpu_hours"]
+    lost = [cost(hours, row["cost_basis"], row["cost_bound"])] if hours else []
+    return ", ".join([*_what(row), *lost])
+
+
+def _what(row: Row) -> list[str]:
+    kind = row["kind"].replace("_", " ")
+    cause = [] if row["cause"] in (None, "unclear", "input") else [f"cause {row['cause']}"]
+    return [f"{row['subject']}: {kind}", *cause]
