@@ -50,7 +50,10 @@ _GATES = (
     Gate("suspect", "a rank with the verdict suspect"),
     Gate("recurring", "a rank, device or host that is slow in run after run of its configuration"),
     Gate("incomplete", "ranks or steps missing; simulated runs never fail"),
-    Gate("faults", "data that is lost, that cannot be read or that a model fails on"),
+    Gate(
+        "faults",
+        "data that is lost, that cannot be read or that a model fails on; wrong values in tests",
+    ),
     Gate("rejects", "a line that was not understood"),
 )
 GATES: Mapping[str, Gate] = MappingProxyType({gate.name: gate for gate in _GATES})
@@ -99,7 +102,7 @@ def failures(
             AND (run_id IN (SELECT unnest($3::VARCHAR[])) OR $4 AND run_id IS NULL)
         -- The runs that lose most first.
         ORDER BY max(lost_ratio) OVER (PARTITION BY gate, run_id) DESC NULLS LAST, run_id,
-            lost_ratio DESC NULLS LAST, subject
+            lost_ratio DESC NULLS LAST, slowdown DESC NULLS LAST, subject
         """,
         [NO_RUN, [gate.name for gate in gates], list(run_ids), inputs],
     ).fetchall()

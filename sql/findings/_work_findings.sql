@@ -1,11 +1,12 @@
--- Findings about links and data loading, of one run by itself: slow_link, data_loading.
+-- Findings about links, data loading and results of tests, of one run by itself: slow_link, data_loading, wrong_values.
 -- @internal
 -- @grain run_id, kind, subject
--- @column kind VARCHAR | slow_link or data_loading.
--- @column severity VARCHAR | warning.
+-- @column kind VARCHAR | slow_link, data_loading or wrong_values.
+-- @column severity VARCHAR | warning; critical for wrong values.
+-- @column gate VARCHAR | faults for wrong values; NULL else.
 -- @column evidence VARCHAR | What was seen; begins with the subject.
 -- @column lost_ratio DOUBLE | Time lost over the time of the steps.
--- @column cause VARCHAR | link or data.
+-- @column cause VARCHAR | link, data, or where values are wrong the host, if it is one.
 -- @column advice VARCHAR | What to do.
 -- @column subject VARCHAR | What the finding is about.
 WITH data_shares AS (
@@ -17,6 +18,21 @@ WITH data_shares AS (
     FROM op_shares AS d
     WHERE d.kind = 'data'
     GROUP BY d.run_id
+),
+wrong_results AS (
+    SELECT
+        run_id, size_bytes, line, wrong, coalesce(collective, 'unknown collective') AS collective,
+        list_sort(list_distinct(hosts)) AS places,
+        CASE len(places)
+            WHEN 1 THEN 'host ' || places[1]
+            WHEN 2 THEN concat(places[1], ' - ', places[2])
+            ELSE coalesce(
+                format('{} hosts from {} to {}', len(places), places[1], places[-1]),
+                'hosts unknown'
+            )
+        END AS subject
+    FROM bandwidth_results
+    WHERE wrong > 0
 )
 SELECT
     l.run_id,
@@ -62,3 +78,21 @@ SELECT
 FROM data_shares AS d
 JOIN _run_spans AS s USING (run_id)
 WHERE d.data_ms >= 0.05 * s.step_p50_ms AND d.data_ms > 1
+UNION ALL BY NAME
+SELECT
+    run_id,
+    'wrong_values' AS kind,
+    'critical' AS severity,
+    'faults' AS gate,
+    subject,
+    CASE len(any_value(places)) WHEN 1 THEN any_value(places)[1] END AS host,
+    format(
+        '{}: wrong values in results of bandwidth tests: {} ({}), first in line {}, for {} bytes.',
+        subject, sum(wrong)::BIGINT, string_agg(DISTINCT collective, ', ' ORDER BY collective),
+        min(line), arg_min(size_bytes, line)
+    ) AS evidence,
+    CASE len(any_value(places)) WHEN 1 THEN 'node' ELSE 'unclear' END AS cause,
+    'Nothing that this hardware computes can be trusted: take it out of service, repeat the test on'
+        || ' fewer devices to find the one, and check ECC errors, NVLink, PCIe and the network.' AS advice
+FROM wrong_results
+GROUP BY run_id, subject

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import email
 import gzip
 import json
 import os
 import re
 from collections import Counter
+from email import policy
 from pathlib import Path
 from typing import Any
 
@@ -340,29 +342,33 @@ def test_real_profiles_of_two_ranks_are_one_run_that_says_who_waited(
     assert waits[0] > 21
 
 
-def pair_test(one: str, other: str, gbps: float, size: int = 1 << 30) -> str:
+def pair_test(one: str, other: str, gbps: float, size: int = 1 << 30, wrong: int = 0) -> str:
     """The output of a test between two hosts."""
     places = "".join(
         f"#  Rank  {rank} Group  0 Pid  9 on  {host} device  0 [0000:61:00] NVIDIA H100\n"
         for rank, host in enumerate((one, other))
     )
     us = size / gbps / 1000
-    times = f"{us:.1f} {gbps:.2f} {gbps:.2f} 0"
-    row = f" {size} {size // 4} float sum -1 {times} {times}\n"
-    return _HEAD + places + row + "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 1\n"
+    times = f"{us:.1f} {gbps:.2f} {gbps:.2f}"
+    row = f" {size} {size // 4} float sum -1 {times} {wrong} {times} 0\n"
+    verdict = f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}\n"
+    return _HEAD + places + row + verdict + "# Avg bus bandwidth    : 1\n"
+
+
+def pair_tests(hosts: str = "abcde") -> dict[str, str]:
+    """Tests of every pair of hosts, about as fast as each other, by name of the file."""
+    return {
+        f"all_reduce_{one}_{other}.log": pair_test(one, other, 40 + 2 * i)
+        for i, one in enumerate(hosts)
+        for other in hosts[i + 1 :]
+    }
 
 
 def test_slow_hosts_and_links_of_tests_are_incidents_on_page_and_terminal(
     tracelake: Command, tmp_path: Path
 ) -> None:
     archive, lake = tmp_path / "archive", tmp_path / "lake"
-    hosts = ["a", "b", "c", "d", "e"]
-    files = {
-        f"all_reduce_{one}_{other}.log": pair_test(one, other, 40 + 2 * i)
-        for i, one in enumerate(hosts)
-        for other in hosts[i + 1 :]
-    }
-    write(archive, files)
+    write(archive, pair_tests())
     done = tracelake("run", archive, "--lake", lake)
     assert done.code == 0
     assert "No problems found" in done.out
@@ -373,6 +379,64 @@ def test_slow_hosts_and_links_of_tests_are_incidents_on_page_and_terminal(
     page = (lake / "report.html").read_text()
     assert "a - b: all_reduce of 1073741824 bytes reached 3.00 GB/s" in page
     assert "FROM link_health" in page
+
+
+def test_slow_links_stand_first_in_mail_and_markdown_and_in_show(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    archive, lake = tmp_path / "archive", tmp_path / "lake"
+    files = pair_tests()
+    write(archive, {**files, "all_reduce_a_b.log": pair_test("a", "b", 3)})
+    assert tracelake("run", archive, "--lake", lake).code == 0
+    for name in ("night.eml", "night.md"):
+        assert tracelake("report", "--lake", lake, "-o", tmp_path / name).code == 0
+    mail = email.message_from_bytes((tmp_path / "night.eml").read_bytes(), policy=policy.default)
+    assert mail["Subject"] == "tracelake lake: slow links 1"
+    shown = mail.get_body(("html",))
+    assert shown is not None
+    assert "<b>a - b</b><br>warning, slow link, 1 of 1 test. a - b: all" in shown.get_content()
+    text = (tmp_path / "night.md").read_text()
+    headings = [line for line in text.splitlines() if line.startswith("#")]
+    assert headings == [
+        "# tracelake lake: slow links 1",
+        "## Incidents (1)",
+        "## Runs without steps",
+    ]
+    assert "Test the link between a and b (ib_write_bw), check cable" in text
+    assert text.count("| all_reduce_") == len(files)
+    slow, fine = (
+        tracelake("show", f"all_reduce_{pair}", "--lake", lake).out for pair in ("a_b", "c_d")
+    )
+    assert "  slow_link    a - b: all_reduce of 1073741824 bytes reached 3.00 GB/s" in slow
+    assert "Attention  No problems found" in fine
+    row, _ = (line.split() for line in slow.splitlines() if line.startswith("  all_reduce "))
+    assert row[1:6] == ["no", "2", "2", "1", "1.07"]
+    assert row[-3:] == ["%", "slow", "pair"]
+    for said in (slow, fine):
+        assert "the input has no" not in said
+
+
+def test_wrong_values_of_a_bandwidth_test_fail_the_gate_of_faults(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    archive, lake = tmp_path / "archive", tmp_path / "lake"
+    write(archive, {**pair_tests(), "all_reduce_a_b.log": pair_test("a", "b", 40, wrong=77)})
+    done = tracelake("run", archive, "--lake", lake, "--fail-on", "faults")
+    evidence = (
+        "a - b: wrong values in results of bandwidth tests: 77 (all_reduce), first in line 4, for"
+        " 1073741824 bytes."
+    )
+    assert done.code == 5
+    assert "faults: 1 run\n    all_reduce_a_b-" in done.err
+    assert evidence in done.err
+    assert "critical a - b: wrong values" in done.out
+    shown = tracelake("show", "all_reduce_a_b", "--lake", lake).out
+    assert evidence in " ".join(shown.split())
+    assert evidence in (lake / "report.html").read_text()
+    assert tracelake("report", "--lake", lake, "-o", tmp_path / "night.md").code == 0
+    text = (tmp_path / "night.md").read_text()
+    assert "## Wrong values in bandwidth tests (1)" in text
+    assert "Nothing that this hardware computes can be trusted" in text
 
 
 def test_a_fabric_names_the_network_of_jobs_and_tests(tracelake: Command, tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ def test_attention_lists_what_is_wrong_and_nothing_else(page: Node) -> None:
     assert list(told) == ["straggler", "unreadable", "rejects", "incomplete"]
     (straggler,) = told["straggler"]
     assert straggler.startswith("slow: rank 2 (stage 0): forward_step took 1.62 times as long")
-    assert " It cost 0.6 GPU s at most. " in straggler
+    assert " It cost 0.6 GPU s by replay. " in straggler
     assert straggler.endswith("Compare what rank 2 computes with its peers.")
     assert told["unreadable"][0].startswith("log: log.txt: cut, 2 times, first in line 7")
     assert told["rejects"][0].startswith("log: Lines rejected: 2 (")
@@ -201,7 +201,7 @@ def test_attention_names_what_was_slow_again_and_again_the_dearest_first(
     page = write(several, tmp_path / "page.html", runs=list(SLOW_AGAIN))
     cheap, dear = (
         f"rank 2: forward_step took {slowdown:.2f} times as long as the median of 3 peers in 3 of 3"
-        f" runs, last in {config}3. It cost {4 * lost / 1000:.3g} GPU s at most."
+        f" runs, last in {config}3. It cost {4 * lost / 1000:.3g} GPU s by replay."
         for config, slowdown, lost in (("c", 130 / 80, 150), ("d", 180 / 80, 300))
     )
     told = [item.text for item in page.by_id("recurring").all("li")]
@@ -494,7 +494,7 @@ def test_markdown_shows_the_same_with_pictures_beside_it(lake: Lake, tmp_path: P
     text = out.read_text()
     assert text.startswith("# tracelake cluster: stragglers 1, data lost or unreadable 1,")
     assert "- **slow**: rank 2 (stage 0): forward_step took 1.62 times as long" in text
-    (head,) = [line for line in text.splitlines() if line.startswith("| label")]
+    head, _ = (line for line in text.splitlines() if line.startswith("| label"))
     (slow,) = [line for line in text.splitlines() if line.startswith("| slow |")]
     row = dict(zip(head.split(" | "), slow.split(" | "), strict=True))
     assert (row["step p50 (ms)"], row["bubble (%)"]) == ("350.00", "10.7")

@@ -7,16 +7,19 @@ import email.policy
 import html
 import itertools
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from tracelake import __version__
-from tracelake.base.figures import count
+from tracelake.base.figures import certainty, count, gpu_hours
 from tracelake.base.text import counted, printable
+from tracelake.output.html.attention import TITLES
 from tracelake.output.html.cells import Grid
 from tracelake.output.html.charts import Kind, Series, picture
 from tracelake.output.html.content import Content
+from tracelake.output.html.incidents import Incident
 
 # Number of runs listed, and of runs with charts: those with findings first.
 LISTED_RUNS = 50
@@ -68,24 +71,34 @@ def render_markdown(
         folder: Folder of the pictures, relative to the text.
     """
     lines = [f"# {_plain(title(content))}", "", _plain(about(content)), ""]
+    if told := _incidents(content):
+        lines += [f"## Incidents ({count(content.view.open)})", ""]
+        lines += [f"- **{_plain(name)}**: {_plain(text)}" for name, text in told]
+        lines += ["", "All of them: `tracelake ask incidents`", ""]
     for group in content.groups:
         lines += [f"## {_plain(group.title)} ({count(group.count)})", ""]
         for item in group.items:
             name = f"**{_plain(item.run_id)}**: " if item.run_id else ""
             lines.append(f"- {name}{_plain(item.text)}")
         lines += ["", f'All of them: `tracelake query "{group.query}"`', ""]
-    lines += ["## Runs", "", *_table(content.headline, set(content.urgent[:LISTED_RUNS])), ""]
+    listed = set(content.urgent[:LISTED_RUNS])
+    for name, grid in (("Runs", content.headline), ("Runs without steps", content.stepless)):
+        if listed.intersection(grid.keys):
+            lines += [f"## {name}", "", *_table(grid, listed), ""]
     if len(content.run_ids) > LISTED_RUNS:
         lines += [f"{LISTED_RUNS} of {counted(len(content.run_ids), 'run')}.", ""]
     drawn = []
     for run_id in content.urgent[:DRAWN_RUNS]:
-        lines += [f"## {_plain(run_id)}", ""]
-        for shown in pictures(content, run_id, file_type):
+        charts = list(pictures(content, run_id, file_type))
+        missing = content.facts[run_id].missing
+        if charts or missing is not None:
+            lines += [f"## {_plain(run_id)}", ""]
+        for shown in charts:
             lines += [f"![{_plain(shown.kind.caption)}]({folder}/{shown.name})", ""]
             lines += [_plain(shown.kind.caption), ""]
-            drawn.append(shown)
-        if (missing := content.facts[run_id].missing) is not None:
+        if missing is not None:
             lines += ["Figures that cannot be computed:", "", *_table(missing), ""]
+        drawn += charts
     return "\n".join(lines).rstrip() + "\n", drawn
 
 
@@ -119,8 +132,11 @@ def render_mail(content: Content, page: str) -> bytes:
 
 
 def title(content: Content) -> str:
-    """Return the findings in one line."""
-    told = [f"{group.title.lower()} {count(group.count)}" for group in content.groups]
+    """Return the findings in one line, with the open incidents of tests, which are no findings."""
+    counts = Counter({TITLES[kind]: n for kind, n in content.view.tested.items()})
+    for group in content.groups:
+        counts[group.title] += group.count
+    told = [f"{name.lower()} {count(n)}" for name, n in counts.items()]
     lake = " ".join(printable(content.lake).split())  # it is in a mail's header
     return f"tracelake {lake}: {', '.join(told) or 'no problems found'}"
 
@@ -133,6 +149,28 @@ def about(content: Content) -> str:
     runs = counted(len(content.run_ids), "run")
     when = content.now.isoformat(" ", "minutes")
     return f"{when}: {runs}{formats}{dated}{late}. tracelake {__version__}"
+
+
+def _incidents(content: Content) -> list[tuple[str, str]]:
+    """Return the first open incidents: the subject, and what is said of it."""
+    return [
+        (incident.subject, _incident(content, incident))
+        for incident in content.view.incidents
+        if incident.row["open"]
+    ]
+
+
+def _incident(content: Content, incident: Incident) -> str:
+    row, view = incident.row, content.view
+    since = f" since {row['since']:%Y-%m-%d}" if row["since"] else ""
+    seen = f"{count(row['slow_runs'])} of {counted(row['runs'], row['runs_unit'])}"
+    hours = row["cost_gpu_hours_per_day"]
+    sure = certainty(row["cost_basis"], row["cost_bound"])
+    cost = f" It costs {f'{gpu_hours(hours)} a day {sure}'.rstrip()}." if hours else ""
+    return (
+        f"{row['severity']}, {row['kind'].replace('_', ' ')}{since}, {seen}."
+        f" {view.said(row['evidence'])}{cost} {view.said(row['advice'])}"
+    )
 
 
 def _table(grid: Grid, only: set[str] | None = None) -> list[str]:
@@ -158,6 +196,10 @@ def _plain(text: str) -> str:
 def _mail_body(content: Content, shown: list[Picture]) -> str:
     said = html.escape
     parts = [f"<h2>{said(title(content))}</h2><p>{said(about(content))}</p>"]
+    if told := _incidents(content):
+        parts.append(f"<h3>Incidents ({count(content.view.open)})</h3><ul>")
+        parts += [f"<li><b>{said(name)}</b><br>{said(text)}</li>" for name, text in told]
+        parts.append("</ul>")
     for group in content.groups:
         parts.append(f"<h3>{said(group.title)} ({count(group.count)})</h3><ul>")
         for item in group.items:

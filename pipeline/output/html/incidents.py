@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -144,12 +144,16 @@ class Fleet:
 
     Attributes:
         incidents: The first of them, the dearest first; `hidden` more are not shown.
+        open: How many of all are open.
+        tested: Those of them that bandwidth tests show, by kind: no finding tells them.
         opportunities: Rows of `opportunities` with the run's name.
         names: Run id to its name, for texts that mention runs.
     """
 
     incidents: Sequence[Incident]
     hidden: int
+    open: int
+    tested: Mapping[str, int]
     opportunities: Sequence[Row]
     plots: Sequence[Plot]
     unplotted: int
@@ -223,6 +227,8 @@ def read_fleet_view(warehouse: Warehouse, linked: frozenset[str], price: float |
     return Fleet(
         cards,
         len(rows) - len(shown),
+        sum(row["open"] for row in rows),
+        Counter(row["kind"] for row in rows if row["open"] and row["runs_unit"] == "test"),
         warehouse.rows(_OPPORTUNITIES),
         plots,
         len(plotted) - len(drawn),

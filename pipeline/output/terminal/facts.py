@@ -52,12 +52,62 @@ _CURVE = f"""
 # Of each kind the worst findings, as sentences.
 _ATTENTION = """
     SELECT kind, arg_min(severity, level) AS severity, count(*) AS count,
-        list(evidence ORDER BY lost_ratio DESC NULLS LAST, subject)[:3] AS seen,
-        arg_min(advice, (-coalesce(lost_ratio, 0), subject)) AS advice
+        list(evidence ORDER BY lost_ratio DESC NULLS LAST, slowdown DESC NULLS LAST, subject)[:3]
+            AS seen,
+        arg_min(advice, (-coalesce(lost_ratio, 0), -coalesce(slowdown, 0), subject)) AS advice
     FROM findings
     WHERE run_id = $1
     GROUP BY kind
     ORDER BY min(level), max(lost_ratio) DESC NULLS LAST, kind
+"""
+# Incidents of links and hosts that the tests of the run join: they belong to no run.
+_TESTED_LINKS = """
+    WITH joined AS (
+        SELECT DISTINCT list_sort(list_distinct(hosts)) AS places
+        FROM bandwidth_results WHERE run_id = $1
+    ),
+    subjects AS (
+        SELECT cluster, unnest([subject, link_class, 'host ' || host, 'host ' || peer_host])
+            AS subject
+        FROM link_health
+        WHERE scope = 'pair' AND verdict IN ('slow_pair', 'slow_host', 'link_class')
+            AND [host, peer_host] IN (SELECT places FROM joined)
+    )
+    SELECT kind, arg_min(severity, level) AS severity, count(*) AS count,
+        list(evidence ORDER BY subject)[:3] AS seen, arg_min(advice, subject) AS advice
+    FROM incidents
+    WHERE runs_unit = 'test' AND (
+        latest_run = $1
+        OR (config, subject) IN (
+            SELECT (concat('format=nccl_tests cluster=', cluster), subject) FROM subjects
+        )
+    )
+    GROUP BY kind
+    ORDER BY min(level), kind
+"""
+# Of each kind of test the largest size that was reached, beside what pairs of hosts are held to.
+_TESTS = f"""
+    WITH largest AS (
+        SELECT *,
+            count(*) OVER of_kind AS sizes,
+            sum(wrong) OVER of_kind AS wrong_values
+        FROM bandwidth_results
+        WHERE run_id = $1
+        WINDOW of_kind AS (PARTITION BY test, collective, placement)
+        QUALIFY row_number() OVER (
+            PARTITION BY test, collective, placement ORDER BY size_bytes DESC, line
+        ) = 1
+    )
+    SELECT l.test, l.collective, l.placement, l.ranks, l.nodes, l.sizes, l.size_bytes, l.dtype,
+        l.time_ms, l.algbw_gbps, l.busbw_gbps, l.wrong_values, h.ratio AS pair_ratio,
+        h.verdict AS pair_verdict, count(*) OVER () AS kinds
+    FROM largest AS l
+    LEFT JOIN link_health AS h
+        ON h.scope = 'pair' AND l.placement = 'out' AND h.collective = l.collective
+        AND h.size_bytes = l.size_bytes AND h.ranks_per_host = l.ranks_per_host
+        AND [h.host, h.peer_host] = list_sort(list_distinct(l.hosts))
+    ORDER BY l.test, l.collective, l.placement DESC
+    LIMIT {WORST}
 """
 _STAGES = "FROM stage_summary WHERE run_id = $1 ORDER BY stage"
 _VERDICTS = "SELECT verdict, count(*) AS ranks FROM straggler_ranks WHERE run_id = $1 GROUP BY ALL"
@@ -132,6 +182,7 @@ def read_run(con: duckdb.DuckDBPyConnection, run_id: str) -> Document:
     drift = _LAYERS.format(where="trend IN ('rising', 'falling')", order="abs(trend_ratio) DESC")
     kinds, longest = _worst(con, _COLLECTIVES, run_id, "kinds")
     planned, largest = _worst(con, _PLAN, run_id, "kinds")
+    tested, tests = _worst(con, _TESTS, run_id, "kinds")
     layers, slowest = _worst(con, slow, run_id, "layers")
     drifting_layers, drifting = _worst(con, drift, run_id, "layers")
     return {
@@ -156,6 +207,7 @@ def read_run(con: duckdb.DuckDBPyConnection, run_id: str) -> Document:
         },
         "collectives": {"kinds": kinds, "longest": longest},
         "plan": {"kinds": planned, "largest": largest},
+        "tests": {"kinds": tested, "largest": tests},
         "layers": {
             "layers": layers,
             "slowest": slowest,
@@ -184,9 +236,12 @@ def _row(con: duckdb.DuckDBPyConnection, relation: str, run_id: str) -> Row:
 
 def _attention(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Row]:
     """Return findings by kind: how severe, how many, the worst ones, and what lists them all."""
+    found = "FROM findings WHERE kind = '{}' AND run_id = '{}'"
+    tested = "FROM incidents WHERE kind = '{}' AND runs_unit = 'test'"
     return [
-        {**row, "query": f"FROM findings WHERE kind = '{row['kind']}' AND run_id = '{run_id}'"}
-        for row in read_rows(con, _ATTENTION, [run_id])
+        {**row, "query": query.format(row["kind"], run_id)}
+        for sql, query in ((_ATTENTION, found), (_TESTED_LINKS, tested))
+        for row in read_rows(con, sql, [run_id])
     ]
 
 

@@ -139,6 +139,32 @@ def print_collectives(document: Document, page: Page) -> None:
     page.table(columns, found["longest"])
 
 
+def print_tests(document: Document, page: Page) -> None:
+    """Print the results of bandwidth tests at the largest size of each kind."""
+    found = document["tests"]
+    shown, kinds = found["largest"], found["kinds"]
+    title = "the largest size of each" if len(shown) == kinds else f"{len(shown)} of {kinds} kinds"
+    page.heading("Bandwidth tests", title)
+    columns = (
+        Column("collective", lambda row: row["collective"] or "unknown"),
+        Column("in place", lambda row: "yes" if row["placement"] == "in" else "no", spare=4),
+        Column("ranks", right=True),
+        Column("hosts", "nodes", right=True, spare=3),
+        Column("sizes", right=True, spare=5),
+        Column("largest", "size_bytes"),
+        Column("dtype", spare=6),
+        Column("time", "time_ms", spare=2),
+        Column("algbw", "algbw_gbps", spare=7),
+        Column("busbw", "busbw_gbps", style="bold"),
+        Column(
+            "wrong values", "wrong_values", style=lambda row: BAD if row["wrong_values"] else ""
+        ),
+        Column("of best pairs", "pair_ratio", spare=1),
+        Column("pair", lambda row: plain(row["pair_verdict"]).replace("_", " ")),
+    )
+    page.table(columns, shown)
+
+
 def collective(row: Row) -> str:
     """Return the name of a collective."""
     return f"{row['collective']}{' async' if row['overlapped'] else ''}"

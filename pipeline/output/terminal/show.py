@@ -16,6 +16,7 @@ from tracelake.output.terminal.sections import (
     print_split,
     print_stages,
     print_stragglers,
+    print_tests,
 )
 from tracelake.schema.topology import KEYS
 from tracelake.warehouse.values import Row
@@ -36,7 +37,8 @@ def print_run(document: Document, page: Page) -> None:
     """Print the document of `read_run`."""
     _head(document, page)
     _attention(document, page)
-    for section in _SECTIONS:
+    tested = document["tests"]["largest"]
+    for section in (print_tests,) if tested else _SECTIONS:
         section(document, page)
     _opportunities(document, page)
     _coverage(document, page)
