@@ -214,7 +214,7 @@ def test_an_error_stays_readable() -> None:
         con.execute(
             "CREATE TABLE findings AS"
             " SELECT 'run' || r AS run_id, 'rank ' || s AS subject, 'straggler' AS gate,"
-            " 'rank ' || s || ': slow.' AS evidence, r * 10.0 + s AS lost_ratio"
+            " 'rank ' || s || ': slow.' AS evidence, r * 10.0 + s AS lost_ratio, NULL AS slowdown"
             " FROM range(8) AS _(r), range(4) AS __(s)"
         )
         failed = failures(con, parse_gates("straggler"), [f"run{n}" for n in range(7)])
