@@ -76,7 +76,7 @@ def meant_run(text: str, runs: Iterable[NamedRun]) -> str:
             raise UsageError(
                 "no run of the lake has a date, so there is no latest run", hint="tracelake runs"
             )
-        return _only(text, [run for run in known if run.date == newest])
+        return _only(text, [run for run in known if run.date == newest], known)
     wanted = text.lower()
     equal = [run for run in known if wanted in run.names]
     begun = equal or [run for run in known if any(n.startswith(wanted) for n in run.names)]
@@ -87,21 +87,23 @@ def meant_run(text: str, runs: Iterable[NamedRun]) -> str:
         similar = list(dict.fromkeys(names[name] for name in near))
         raise UsageError(
             f"no run {text!r} in the lake",
-            hint=f"did you mean {_listed(similar)}?" if near else "list them with: tracelake runs",
+            hint=f"did you mean {_listed(similar, known)}?"
+            if near
+            else "list them with: tracelake runs",
         )
-    return _only(text, meant)
+    return _only(text, meant, known)
 
 
-def _only(text: str, meant: Sequence[NamedRun]) -> str:
+def _only(text: str, meant: Sequence[NamedRun], known: Iterable[NamedRun]) -> str:
     if len(meant) > 1:
         raise UsageError(
-            f"{text!r} matches {count(len(meant))} runs", hint=f"use one of {_listed(meant)}"
+            f"{text!r} matches {count(len(meant))} runs", hint=f"use one of {_listed(meant, known)}"
         )
     return meant[0].run_id
 
 
-def _listed(runs: Sequence[NamedRun]) -> str:
+def _listed(runs: Sequence[NamedRun], known: Iterable[NamedRun]) -> str:
     more = f" and {count(len(runs) - _SHOWN)} more" if len(runs) > _SHOWN else ""
-    copies = Counter(run.short for run in runs)  # a copy has the hash of its original
-    shown = [str(run) if copies[run.short] == 1 else run.run_id for run in runs[:_SHOWN]]
+    named = Counter(name for run in known for name in set(run.names))
+    shown = [str(run) if named[run.short.lower()] == 1 else run.run_id for run in runs[:_SHOWN]]
     return ", ".join(shown) + more

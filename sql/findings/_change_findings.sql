@@ -76,10 +76,11 @@ SELECT
         ELSE 'unclear'
     END AS cause,
     CASE WHEN r.figure_confirmed
-        THEN 'See what changed: tracelake diff ' || right(r.run_id, 8)
+        THEN 'See what changed: tracelake diff ' || n.hash
         ELSE 'Wait for the next run of the configuration: it is an alarm when that one is slow too.'
     END AS advice
 FROM regressions AS r
+JOIN _run_hashes AS n USING (run_id)
 LEFT JOIN causes AS c ON c.run_id = r.run_id AND r.figure = 'step_p50_ms'
 UNION ALL BY NAME
 SELECT
@@ -90,8 +91,9 @@ SELECT
     CASE WHEN d.figure = 'step_p50_ms' THEN 1 - ratio(b.best_median, b.latest_median) END
         AS lost_ratio,
     'unclear' AS cause,
-    format('Compare with an earlier run: tracelake diff {0}~10 {0}', right(d.run_id, 8)) AS advice
+    format('Compare with an earlier run: tracelake diff {0}~10 {0}', n.hash) AS advice
 FROM drifts AS d
+JOIN _run_hashes AS n USING (run_id)
 LEFT JOIN _drifts AS b ON b.run_id = d.run_id AND b.metric = d.figure
 UNION ALL BY NAME
 SELECT

@@ -35,7 +35,7 @@ SELECT
     ) AS evidence,
     'input' AS cause,
     'Look in the file for numbers that cannot be true, mend it and ingest it again, or delete the'
-        || ' run: tracelake drop ' || right(run_id, 8) AS advice
+        || ' run: tracelake drop ' || run_id AS advice
 FROM model_failures
 UNION ALL BY NAME
 SELECT

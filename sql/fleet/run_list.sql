@@ -2,7 +2,7 @@
 -- @scope fleet
 -- @grain run_id
 -- @column label VARCHAR | runs.label; where an earlier version ingested the run, its name.
--- @column hash VARCHAR | The 8 hex digits that end run_id; run_id where it has none. Names the run in every command.
+-- @column hash VARCHAR | The 8 hex digits that end run_id; run_id where it has none, or where they also name another run. Names the run in every command.
 -- @column stepless BOOLEAN | It has no steps: a plan of work, a test of links, a log without steps.
 -- @column size VARCHAR | Ranks and how they are divided, such as `32 GPU tp2 pp4`; sizes of 1 are left out. NULL where the input says nothing of it.
 -- @column step_p50_ms DOUBLE ms | Median time of a step.
@@ -40,7 +40,7 @@ worst AS (
 SELECT
     r.run_id,
     coalesce(r.label, r.name, r.run_id) AS label,
-    coalesce(nullif(regexp_extract(r.run_id, '-([0-9a-f]{8})$', 1), ''), r.run_id) AS hash,
+    n.hash,
     r.format,
     s.steps IS NULL AS stepless,
     r.run_date,
@@ -64,6 +64,7 @@ SELECT
     ) AS urgency
 FROM runs AS r
 JOIN run_summary AS s USING (run_id)
+JOIN _run_hashes AS n USING (run_id)
 LEFT JOIN run_history AS h USING (run_id)
 LEFT JOIN kinds AS k USING (run_id)
 LEFT JOIN worst AS w USING (run_id)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 
 import duckdb
 import pytest
 
+from tests.conftest import Command
 from tests.tiny_lakes import commit_run, log_run
 from tracelake.base.errors import UsageError
 from tracelake.lake import Lake
@@ -98,3 +102,30 @@ def test_the_latest_run_needs_a_date_of_its_own(dates: list[datetime | None], me
         con.executemany("INSERT INTO runs VALUES (?, NULL, ?)", list(enumerate(dates)))
         with pytest.raises(UsageError, match=message):
             resolve_run(con, "latest")
+
+
+def test_what_lists_and_advice_print_names_one_run(tracelake: Command, tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path / "lake")
+    for day in range(1, 6):
+        logged = log_run(
+            steps=9,
+            layer_ns=2_000_000 if day == 5 else 1_000_000,
+            run_date=datetime(2024, 1, day),
+            complete=True,
+        )
+        commit_run(lake, f"train-{day}-0123abcd", logged)
+    build(lake)
+    listed = tracelake("runs", "--lake", lake.root, "--format", "csv")
+    rows = list(csv.DictReader(listed.out.splitlines()))
+    assert len(rows) == 5
+    for row in rows:
+        shown = tracelake("show", row["hash"], "--lake", lake.root, "--format", "json")
+        assert shown.code == 0, shown.err
+        assert json.loads(shown.out)["run_id"] == row["run_id"]
+    with open_warehouse(lake) as con:
+        ((advice,),) = con.execute("SELECT advice FROM findings").fetchall()
+        with pytest.raises(UsageError) as caught:
+            resolve_run(con, "train")
+    command = advice.removeprefix("See what changed: tracelake ").split()
+    assert tracelake(*command, "--lake", lake.root).code == 0
+    assert "train-5-0123abcd, " in (caught.value.hint or "")

@@ -1,0 +1,26 @@
+-- The short name of every run: one that a command resolves to this run alone.
+-- @internal
+-- @scope fleet
+-- @grain run_id
+-- @column hash VARCHAR | The 8 hex digits that end run_id; run_id where it has none, or where they also name another run.
+WITH digits AS (
+    SELECT
+        run_id,
+        label,
+        coalesce(nullif(regexp_extract(run_id, '-([0-9a-f]{8})$', 1), ''), run_id) AS hash
+    FROM runs
+),
+names AS (
+    -- What is compared with the name that a user gives: see warehouse/names.py.
+    SELECT unnest(list_distinct([lower(run_id), lower(hash), lower(label)])) AS name
+    FROM digits
+),
+shared AS (
+    SELECT name
+    FROM names
+    GROUP BY name
+    HAVING count(*) > 1
+)
+SELECT d.run_id, CASE WHEN s.name IS NULL THEN d.hash ELSE d.run_id END AS hash
+FROM digits AS d
+LEFT JOIN shared AS s ON s.name = lower(d.hash)
