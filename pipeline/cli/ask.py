@@ -14,7 +14,14 @@ from tracelake.base.files import read_text
 from tracelake.base.memory_limit import parse_size, query_limit
 from tracelake.cli.app import app
 from tracelake.cli.complete import complete_example, complete_format, complete_run, complete_table
-from tracelake.cli.options import Format, LakeName, Output, OutputFormat, Parameters
+from tracelake.cli.options import (
+    FileFormat,
+    LakeName,
+    Output,
+    OutputFormat,
+    Parameters,
+    format_of_rows,
+)
 from tracelake.cli.steps import open_lake, print_table
 
 if TYPE_CHECKING:
@@ -44,7 +51,7 @@ def query(
         ),
     ] = None,
     parameters: Parameters = None,
-    output_format: Format = "table",
+    output_format: FileFormat = None,
     output: Output = None,
     timeout: Annotated[
         float | None,
@@ -64,12 +71,13 @@ def query(
     """Run a query (SELECT, EXPLAIN, DESCRIBE or SHOW) over tables and models."""
     from tracelake.warehouse import run_query
 
+    form = format_of_rows(output_format, output)
     text, values = _read_query(sql, file, example, parameters or ())
     limit = None if memory is None else parse_size(memory)
     opened = open_lake(lake, output)
     with query_limit(limit):
         answer = run_query(opened, text, values, timeout=timeout, memory=limit)
-        print_table(answer, output_format, output)
+        print_table(answer, form, output)
 
 
 @app.command("ask", epilog="Example: tracelake ask incidents --lake lake")
@@ -93,7 +101,7 @@ def answer(
     *,
     lake: LakeName,
     parameters: Parameters = None,
-    output_format: Format = "table",
+    output_format: FileFormat = None,
     output: Output = None,
 ) -> None:
     """Ask a saved question: tracelake ask incidents, tracelake ask slow_ranks job009."""
@@ -101,6 +109,7 @@ def answer(
     from tracelake.warehouse import ask as read
     from tracelake.warehouse import example, run_query, split_parameters
 
+    form = format_of_rows(output_format, output)
     saved, given = example(name), split_parameters(parameters or ())
     opened = open_lake(lake, output)
     if run is not None:
@@ -113,11 +122,11 @@ def answer(
             raise UsageError("the run is given twice", hint="leave out --param run=")
         given["run"] = read(opened, "the run", lambda con: named_run(con, run))
     values = saved.bind(given)
-    shown = output is None and output_format == "table"
+    shown = output is None and form == "table"
     if shown and not _has_rows(run_query(opened, saved.sql, values)):
         typer.echo(f"No rows. {saved.question} {saved.reading}")
         return
-    print_table(run_query(opened, saved.sql, values), output_format, output)
+    print_table(run_query(opened, saved.sql, values), form, output)
     if shown:
         typer.echo(f"\n{saved.question} {saved.reading}")
 
@@ -169,13 +178,13 @@ def describe(
         str | None,
         typer.Argument(help="A table or model; all by default.", autocompletion=complete_table),
     ] = None,
-    output_format: Format = "table",
+    output_format: FileFormat = None,
     output: Output = None,
 ) -> None:
     """Show tables, models and columns, with meanings and units."""
     from tracelake.models import describe as describe_relations
 
-    print_table(describe_relations(table), output_format, output)
+    print_table(describe_relations(table), format_of_rows(output_format, output), output)
 
 
 @app.command(epilog="Example: tracelake formats")
@@ -184,13 +193,13 @@ def formats(
         str | None,
         typer.Argument(help="A format; all by default.", autocompletion=complete_format),
     ] = None,
-    output_format: Format = "table",
+    output_format: FileFormat = None,
     output: Output = None,
 ) -> None:
     """List the input formats, or the rejects, line kinds and faults of one."""
     from tracelake.formats import describe as describe_formats
 
-    print_table(describe_formats(name), output_format, output)
+    print_table(describe_formats(name), format_of_rows(output_format, output), output)
 
 
 def _read_query(

@@ -22,7 +22,7 @@ from tracelake.cli.job_steps import (
 from tracelake.cli.options import (
     DryRun,
     EngineOptions,
-    Format,
+    FileFormat,
     IngestOptions,
     Inputs,
     JobOptions,
@@ -32,6 +32,7 @@ from tracelake.cli.options import (
     ParseOptions,
     Quiet,
     RateOptions,
+    format_of_rows,
     grouped,
 )
 from tracelake.cli.recording import recorded
@@ -197,15 +198,16 @@ def check(
             "--quick", help="Do not read part files in full to check that they are intact."
         ),
     ] = False,
-    output_format: Format = "table",
+    output_format: FileFormat = None,
     output: Output = None,
 ) -> None:
     """Verify a lake: files match manifests, every line is accounted for, figures add up."""
     from tracelake.warehouse.check import check_lake, findings_table
 
+    form = format_of_rows(output_format, output)
     findings = check_lake(open_lake(lake, output), quick=quick)
-    if findings or output_format != "table":
-        print_table(findings_table(findings), output_format, output)
+    if findings or form != "table":
+        print_table(findings_table(findings), form, output)
     failed = [finding for finding in findings if finding.severity == "error"]
     if failed:
         raise CheckFailedError(

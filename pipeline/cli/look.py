@@ -16,7 +16,7 @@ from tracelake.cli.complete import complete_format, complete_run
 from tracelake.cli.job_steps import judge_runs, write_page
 from tracelake.cli.options import (
     FailOn,
-    Format,
+    FileFormat,
     LakeName,
     Output,
     Quiet,
@@ -24,6 +24,7 @@ from tracelake.cli.options import (
     RunName,
     RunNames,
     Since,
+    format_of_rows,
     grouped,
 )
 from tracelake.cli.recording import recorded
@@ -71,19 +72,20 @@ def runs(
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="Maximum number of runs.")
     ] = None,
-    output_format: Format = "table",
+    output_format: FileFormat = None,
     output: Output = None,
 ) -> None:
     """List runs with their main figures."""
     from tracelake.output.terminal import Choice
 
+    form = format_of_rows(output_format, output)
     age = read_age(since)
     after = None if age is None else datetime.now().replace(microsecond=0) - age
     if trace_format is not None and trace_format not in format_names():
         known = ", ".join(format_names())
         raise UsageError(f"unknown format {trace_format!r}", hint=f"use one of {known}")
     choice = Choice(after, trace_format, attention, sort, reverse, limit)
-    print_runs(open_lake(lake, output), choice, output_format, output)
+    print_runs(open_lake(lake, output), choice, form, output)
 
 
 @app.command(epilog="Example: tracelake show latest --lake lake")

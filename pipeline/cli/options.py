@@ -35,6 +35,35 @@ OutputFormat = Literal["table", "json", "ndjson", "csv", "parquet", "markdown"]
 LogFormat = Literal["text", "json"]
 EngineName = Literal["local", "dask"]
 
+_SUFFIXES: dict[str, OutputFormat] = {
+    ".csv": "csv",
+    ".json": "json",
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+    ".parquet": "parquet",
+    ".md": "markdown",
+}
+# Suffixes of files that would not be what their name says.
+_OTHERS = frozenset({".duckdb", ".gz", ".html", ".pdf", ".sqlite", ".xlsx", ".zip", ".zst"})
+
+
+def format_of_rows(given: OutputFormat | None, output: Path | None) -> OutputFormat:
+    """Return the format given, else that of the file's suffix, else a table.
+
+    Raises:
+        UsageError: The suffix is that of another format.
+    """
+    if given is not None or output is None:
+        return given or "table"
+    suffix = output.suffix.lower()
+    if suffix in _OTHERS:
+        raise UsageError(
+            f"rows cannot be written as {suffix}",
+            hint=f"use {', '.join(_SUFFIXES)} or .txt, or give --format",
+        )
+    return _SUFFIXES.get(suffix, "table")
+
+
 Inputs = Annotated[
     list[str],
     typer.Argument(
@@ -63,6 +92,10 @@ FailOn = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings and errors.")]
 Format = Annotated[OutputFormat, typer.Option("--format", help="Output format.")]
+FileFormat = Annotated[
+    OutputFormat | None,
+    typer.Option("--format", help="Output format; default: by the suffix of --output, else table."),
+]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Write to this file instead of stdout.")
 ]

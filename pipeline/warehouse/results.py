@@ -18,13 +18,14 @@ from rich.cells import cell_len
 from tracelake.base.errors import UsageError
 from tracelake.base.figures import count
 from tracelake.base.text import json_text, printable
-from tracelake.warehouse.values import jsonable, named_rows, rows_of, values_of
+from tracelake.warehouse.values import distinct, jsonable, named_rows, rows_of, values_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 # A table is for people; a longer one is cut, with a note.
 TABLE_ROWS = 10_000
+_ONE_RESULT = {"json": "a JSON document", "parquet": "a Parquet file"}
 # Minimum width of a folded column.
 _FOLDED = 12
 
@@ -37,14 +38,14 @@ def write_result(result: Result, fmt: str, out: TextIO) -> None:
     `table` fits a terminal and is plain text elsewhere; `csv`, `ndjson`, `markdown` and `parquet`
     stream. JSON has null for NaN and infinities, objects for maps and structs, base64 for binary;
     times are `YYYY-MM-DD HH:MM:SS` with their fraction. CSV has every text unchanged, except on a
-    terminal.
+    terminal. In JSON and Parquet the second column `a` is `a_1`.
 
     Args:
         fmt: One of `FORMATS`.
         out: Text stream; `parquet` goes to its `buffer`.
 
     Raises:
-        UsageError: Unknown format; several results as Parquet.
+        UsageError: Unknown format; several results as JSON or Parquet.
     """
     try:
         write = _WRITERS[fmt]
@@ -53,9 +54,9 @@ def write_result(result: Result, fmt: str, out: TextIO) -> None:
             f"unknown format {fmt!r}", hint=f"use one of {', '.join(FORMATS)}"
         ) from None
     for number, reader in enumerate(_readers(result)):
-        if number and fmt == "parquet":
+        if number and fmt in _ONE_RESULT:
             raise UsageError(
-                "a Parquet file can have one result only", hint="run the queries one by one"
+                f"{_ONE_RESULT[fmt]} can have one result only", hint="run the queries one by one"
             )
         if number and fmt in {"table", "markdown", "csv"}:
             out.write("\n")
@@ -243,8 +244,12 @@ def _as_text(value: object) -> str:
 def _write_parquet(reader: pa.RecordBatchReader, out: TextIO) -> None:
     import pyarrow.parquet as pq
 
+    names = distinct(reader.schema.names)
+    schema = pa.schema(
+        field.with_name(name) for field, name in zip(reader.schema, names, strict=True)
+    )
     try:
-        writer = pq.ParquetWriter(out.buffer, reader.schema, compression="zstd")
+        writer = pq.ParquetWriter(out.buffer, schema, compression="zstd")
     except pa.ArrowNotImplementedError as error:
         raise UsageError(
             f"Parquet has no type for a column of the result: {error}",
@@ -252,7 +257,7 @@ def _write_parquet(reader: pa.RecordBatchReader, out: TextIO) -> None:
         ) from None
     with writer:
         for batch in reader:
-            writer.write_batch(batch)
+            writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
 
 
 _WRITERS: dict[str, Callable[[pa.RecordBatchReader, TextIO], None]] = {

@@ -27,10 +27,22 @@ def read_rows(
 
 
 def named_rows(batch: pa.RecordBatch) -> Iterator[Row]:
-    """Yield rows of a batch by column name, with JSON values."""
-    names = batch.schema.names
+    """Yield rows of a batch by column name as in `distinct`, with JSON values."""
+    names = distinct(batch.schema.names)
     for row in rows_of(batch):
         yield {name: jsonable(value) for name, value in zip(names, row, strict=True)}
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """Return names of columns, each once, as DuckDB makes them: a second `a` is `a_1`."""
+    found: list[str] = []
+    for name in names:
+        number, own = 0, name
+        while own in found:
+            number += 1
+            own = f"{name}_{number}"
+        found.append(own)
+    return found
 
 
 def table_of(rows: Iterable[object], /, **columns: pa.DataType) -> pa.Table:

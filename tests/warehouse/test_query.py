@@ -728,6 +728,51 @@ def test_several_results_follow_each_other(lake: Lake) -> None:
     assert printed(lake, "SELECT 1 AS x; SELECT 2 AS y", "ndjson") == '{"x": 1}\n{"y": 2}\n'
 
 
+def test_a_json_document_has_one_result(lake: Lake) -> None:
+    with pytest.raises(UsageError, match="a JSON document can have one result only"):
+        printed(lake, "SELECT 1; SELECT 2", "json")
+
+
+def test_columns_of_one_name_are_all_there(lake: Lake, tmp_path: Path, tracelake: Command) -> None:
+    sql = "SELECT 1 AS a, 2 AS a, 3 AS a_1"
+    named = {"a": 1, "a_1": 2, "a_1_1": 3}  # as in DuckDB's own tables
+    assert rows(lake, f"FROM ({sql})") == [named]
+    assert json.loads(printed(lake, sql, "json")) == [named]
+    assert json.loads(printed(lake, sql, "ndjson")) == named
+    out = tmp_path / "x.parquet"
+    assert tracelake("query", sql, "--lake", lake.root, "-o", out).code == 0
+    assert pq.read_table(out).to_pylist() == [named]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "text"),
+    [
+        ("x.csv", (), '"x"\n1\n'),
+        ("x.JSON", (), '[\n{"x": 1}\n]\n'),
+        ("x.jsonl", (), '{"x": 1}\n'),
+        ("x.md", (), "| x |\n| ---: |\n| 1 |\n"),
+        ("x.txt", (), "x\n1\n"),
+        ("x.csv", ("--format", "ndjson"), '{"x": 1}\n'),
+    ],
+)
+def test_a_file_has_the_format_of_its_suffix(
+    name: str, given: tuple[str, ...], text: str, lake: Lake, tmp_path: Path, tracelake: Command
+) -> None:
+    out = tmp_path / name
+    done = tracelake("query", "SELECT 1 AS x", "--lake", lake.root, "-o", out, *given)
+    assert (done.code, out.read_text()) == (0, text)
+
+
+def test_a_suffix_that_rows_cannot_have_is_refused(
+    lake: Lake, tmp_path: Path, tracelake: Command
+) -> None:
+    out = tmp_path / "x.xlsx"
+    done = tracelake("runs", "--lake", lake.root, "-o", out)
+    assert done.code == 2
+    assert "rows cannot be written as .xlsx" in done.err
+    assert not out.exists()
+
+
 def test_a_table_of_ones_own_can_be_printed() -> None:
     out = io.StringIO()
     write_result(pa.table({"x": [1]}), "ndjson", out)
