@@ -13,6 +13,13 @@ from tracelake.base.errors import TracelakeError, UsageError
 from tracelake.cli import jobs as commands
 from tracelake.cli.steps import print_summary
 
+# Types of options: what a value may be, and what it is called.
+_KINDS: dict[type, tuple[type | tuple[type, ...], str]] = {
+    bool: (bool, "True or False"),
+    int: (int, "a whole number"),
+    float: ((int, float), "a number"),
+    Path: (str, "a path"),
+}
 # Options of the command that have another name here, or none.
 _OWN = ("inputs", "lake", "summary", "post", "given", "quiet")
 _COMMAND = inspect.signature(commands.run).parameters
@@ -29,8 +36,9 @@ def run(
 ) -> dict[str, Any]:
     """Ingest, build and report as `tracelake run` does, and return its summary.
 
-    Options are those of the command; `topology` is `--set`. Warnings go to standard error, with
-    `quiet=False` progress too.
+    Options are those of the command, with `_` for `-`; `topology` is `--set`. There is no `summary`
+    and no `post`: the summary is returned. Warnings go to standard error, with `quiet=False`
+    progress too.
 
     Example::
 
@@ -61,12 +69,12 @@ def run(
         commands.run(
             inputs=[os.fspath(name) for name in named],
             lake=str(lake),
-            given=topology,
+            given=_value("topology", _COMMAND["given"], topology),
             summary="-",
             post=None,
-            quiet=quiet,
+            quiet=_value("quiet", _COMMAND["quiet"], quiet),
             **{
-                name: _value(option, options.get(name, option.default))
+                name: _value(name, option, options.get(name, option.default))
                 for name, option in _OPTIONS.items()
             },
         )
@@ -79,17 +87,33 @@ def run(
     return summary
 
 
-def _value(option: inspect.Parameter, value: Any) -> Any:
-    """Return a value with the type that the command has for it."""
-    kind, *_ = get_args(option.annotation)
-    kinds = get_args(kind) or (kind,)
-    if value is None:
+def _value(name: str, option: inspect.Parameter, value: Any) -> Any:
+    """Return a value with the type that the command has for it.
+
+    Raises:
+        UsageError: It has another type, or is outside the bounds that the command has for it.
+    """
+    kinds, info = get_args(option.annotation)
+    kind, *others = (kinds,) if get_origin(kinds) is Literal else get_args(kinds) or (kinds,)
+    if value is None and others:
         return None
-    if Path in kinds:
-        return Path(value)
-    if get_origin(kind) is Literal and value not in kinds:
-        raise UsageError(f"invalid {option.name} {value!r}", hint=f"use one of {', '.join(kinds)}")
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
+    given = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if choices := get_args(kind):
+        fits, wanted = given in choices, f"one of {', '.join(choices)}"
+    else:
+        type_, wanted = _KINDS.get(kind, (str, "a text"))
+        least, most = info.min, info.max
+        fits = (
+            isinstance(given, type_)
+            and (kind is bool or not isinstance(given, bool))
+            and (least is None or given >= least)
+            and (most is None or given <= most)
+        )
+        wanted += f" of at least {least}" if least is not None else ""
+        wanted += f" and at most {most}" if most is not None else ""
+    if not fits:
+        raise UsageError(f"{name}={value!r} is not {wanted}", hint=info.help)
+    return given if choices else kind(given)
 
 
 run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]

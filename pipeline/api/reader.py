@@ -159,8 +159,8 @@ class OpenLake:
         run: str,
         path: str | Path | None = None,
         *,
-        steps: str | None = None,
-        ranks: Sequence[str] = (),
+        steps: str | int | None = None,
+        ranks: Sequence[str | int] = (),
     ) -> Path:
         """Write a run as a Chrome trace for ui.perfetto.dev, and return the file.
 
@@ -172,8 +172,8 @@ class OpenLake:
             run: As in `table`.
             path: The file, compressed if it ends in .gz; by default RUN.json.gz in the working
                 folder.
-            steps: Only this step, or these: `3` or `3-5`.
-            ranks: Only these: `0` or `0-7`.
+            steps: Only this step, or these: `3` or `"3-5"`.
+            ranks: Only these: `0` or `"0-7"` each.
 
         Raises:
             UsageError: There is no such run, step or rank, or the file cannot be written.
@@ -184,8 +184,8 @@ class OpenLake:
             self._lake,
             run_id,
             target,
-            steps=None if steps is None else parse_span(steps, "steps"),
-            ranks=[parse_span(text, "ranks") for text in ranks],
+            steps=None if steps is None else parse_span(str(steps), "steps"),
+            ranks=[parse_span(str(one), "ranks") for one in ranks],
         )
         return target
 

@@ -94,7 +94,7 @@ def run(
                 late=late,
                 now=request.started,
                 form=form_of(None, path),
-                price=rates.price,
+                price=rates.gpu_hour_price,
                 links=links,
             ),
         )

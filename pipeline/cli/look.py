@@ -205,7 +205,7 @@ def report(
             since=read_age(since),
             form=form_of(form, page),
             pictures=pictures,
-            price=rates.price,
+            price=rates.gpu_hour_price,
             links=links,
         ),
     )

@@ -289,10 +289,9 @@ class ParseOptions(EngineOptions):
 class RateOptions:
     """Give rates that the report compares figures with."""
 
-    price: float | None = option(
+    gpu_hour_price: float | None = option(
         None,
         "Price of a GPU hour: the report then gives costs in money too.",
-        flag="--gpu-hour-price",
         metavar="PRICE",
         min=0,
     )

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ import tracelake
 from tests.conftest import ROOT, SAMPLE, Command
 from tests.lakes import ingest_and_build
 from tests.traces import trace, trace_name, write
+from tracelake import run
 from tracelake.cli import jobs
 from tracelake.lake import Lake
 
@@ -140,9 +142,43 @@ def test_work_that_cannot_be_done_is_an_error(tmp_path: Path) -> None:
         tracelake.open(tmp_path)
 
 
-def test_an_unknown_choice_names_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(tracelake.TracelakeError, match=r"invalid engine 'spark'.*local, dask"):
-        tracelake.run(tmp_path, tmp_path / "lake", engine="spark")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"engine": "foo"}, "engine='foo' is not one of local, dask"),
+        ({"fail_on": ["straggler"]}, r"fail_on=\['straggler'\] is not a text \(Exit with 5"),
+        ({"topology": {"tp": 1}}, "topology={'tp': 1} is not a text"),
+        ({"max_bad_ratio": 2}, "max_bad_ratio=2 is not a number of at least 0 and at most 1"),
+        ({"keep": 0}, "keep=0 is not a whole number of at least 1"),
+        ({"keep": 1.5}, "keep=1.5 is not a whole number"),
+        ({"gpu_hour_price": -1}, "gpu_hour_price=-1 is not a number of at least 0"),
+        ({"run_gap": -5}, "run_gap=-5 is not a number of at least 0"),
+        ({"jobs": 0}, "jobs=0 is not a whole number of at least 1"),
+        ({"check": "yes"}, "check='yes' is not True or False"),
+        ({"hosts": 3}, "hosts=3 is not a path"),
+        ({"fail_on": None}, "fail_on=None is not a text"),
+    ],
+)
+def test_values_that_the_command_refuses_are_errors(
+    options: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(tracelake.TracelakeError, match=said):
+        tracelake.run(SAMPLE, tmp_path / "lake", **options)
+    assert not (tmp_path / "lake").exists()
+
+
+def test_steps_and_ranks_are_numbers_or_texts(lake: tracelake.OpenLake, tmp_path: Path) -> None:
+    texts = lake.timeline("173a", tmp_path / "a.json", steps="2", ranks=["1"])
+    numbers = lake.timeline("173a", tmp_path / "b.json", steps=2, ranks=[1])
+    assert numbers.read_bytes() == texts.read_bytes()
+    with pytest.raises(tracelake.TracelakeError, match="is not a number or a range"):
+        lake.timeline("173a", tmp_path / "c.json", steps=[2])  # type: ignore[arg-type]
+
+
+def test_keywords_are_named_like_the_options(tracelake: Command) -> None:
+    described = tracelake("run", "--help").out
+    for name in inspect.signature(run).parameters.keys() - {"inputs", "topology"}:
+        assert f"--{name.replace('_', '-')} " in described, name
 
 
 def test_run_takes_the_options_of_the_command() -> None:
