@@ -9,9 +9,10 @@
 -- @column from_ns BIGINT ns | Start of the interval: start_ns, or the latest end before it where that is later.
 -- @column to_ns BIGINT ns | End of the interval.
 -- @column overlap_ns BIGINT ns | Time that operations before it had taken already: a fault of the trace, never counted twice.
+-- @column doubled BOOLEAN | The same operation with the same times is there before it: its line was written twice.
 WITH timed AS (
     SELECT
-        run_id, rank, o.stage, o.step, o.seq, o.micro_batch, o.chunk, o.op, o.kind, o.phase,
+        run_id, rank, o.stage, o.step, o.seq, o.micro_batch, o.chunk, o.stream, o.op, o.kind, o.phase,
         aligned_ns(o.start_ns, k.offset_ns, k.drift, k.origin_ns) AS start_ns,
         aligned_ns(o.end_ns, k.offset_ns, k.drift, k.origin_ns) AS end_ns,
         CASE
@@ -31,7 +32,12 @@ ordered AS (
         max(end_ns) OVER (timeline ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS taken_ns,
         starts_with(part, 'p2p') AND starts_with(lag(part) OVER timeline, 'p2p')
             AND start_ns = lag(start_ns) OVER timeline AND end_ns = lag(end_ns) OVER timeline
-            AS fused
+            AS fused,
+        end_ns > start_ns AND op = lag(op) OVER timeline
+            AND start_ns = lag(start_ns) OVER timeline AND end_ns = lag(end_ns) OVER timeline
+            AND chunk IS NOT DISTINCT FROM lag(chunk) OVER timeline
+            AND stream IS NOT DISTINCT FROM lag(stream) OVER timeline
+            AS doubled
     FROM timed
     WINDOW timeline AS (
         -- What takes no time comes first, so that the two lines of a fused pair stay neighbours.
@@ -45,5 +51,6 @@ cut AS (
 SELECT
     run_id, rank, stage, step, seq, micro_batch, chunk, op, kind, phase, part, start_ns, end_ns, from_ns,
     end_ns AS to_ns,
-    CASE WHEN coalesce(fused, false) THEN 0 ELSE from_ns - start_ns END AS overlap_ns
+    CASE WHEN coalesce(fused, false) THEN 0 ELSE from_ns - start_ns END AS overlap_ns,
+    coalesce(doubled, false) AS doubled
 FROM cut

@@ -22,6 +22,7 @@ SELECT
             coalesce('; missing: ' || coalesce(s.told, p.told), '')
         )
         WHEN u.told IS NOT NULL THEN format('step {} of {} has not ended', u.step, u.told)
+        WHEN l.told IS NOT NULL THEN format('step {} of {} is missing', l.step, l.told)
         ELSE 'its input has not ended'
     END, '.') AS evidence,
     'input' AS cause,
@@ -37,6 +38,7 @@ JOIN runs AS r USING (run_id)
 LEFT JOIN _gaps AS s ON s.run_id = c.run_id AND s.gap = 'stages'
 LEFT JOIN _gaps AS p ON p.run_id = c.run_id AND p.gap = 'ranks'
 LEFT JOIN _gaps AS u ON u.run_id = c.run_id AND u.gap = 'cut'
+LEFT JOIN _gaps AS l ON l.run_id = c.run_id AND l.gap = 'absent'
 WHERE NOT c.complete AND NOT coalesce(r.simulated, false)
     -- Steps that a rank lacks are named below.
     AND NOT (
@@ -44,11 +46,12 @@ WHERE NOT c.complete AND NOT coalesce(r.simulated, false)
         AND c.run_id IN (SELECT run_id FROM _contradictions WHERE kind = 'steps')
     )
 UNION ALL BY NAME
--- Lost steps are missing data; other contradictions only say with what care to read the figures.
+-- Lost steps and lines are missing data, doubled lines a fault; other contradictions only say with what care to read the figures.
 SELECT
     run_id, 'contradiction' AS kind,
     CASE what WHEN 'clocks' THEN 'notice' ELSE 'warning' END AS severity,
-    CASE what WHEN 'steps' THEN 'incomplete' END AS gate,
+    CASE WHEN what IN ('steps', 'lost') THEN 'incomplete' WHEN what = 'doubled' THEN 'faults' END
+        AS gate,
     CASE what WHEN 'clocks' THEN 'clocks' ELSE split_part(sentence, ':', 1) END AS subject,
     concat(
         CASE what WHEN 'clocks' THEN 'clocks: ' ELSE '' END,
@@ -60,6 +63,8 @@ SELECT
     CASE what
         WHEN 'steps' THEN 'See why the trace lacks whole steps: a lost block, or a tracer that began later.'
         WHEN 'sizes' THEN 'Give sizes that fit with --set, or see who named these.'
+        WHEN 'lost' THEN 'Ingest a copy that has these lines, or see where the tracer or the disk lost them.'
+        WHEN 'doubled' THEN 'Ingest a copy that has each line once, or see who wrote them twice.'
         WHEN 'stages' THEN 'Give the layout of the job with --set, or see who wrote these stages.'
         ELSE 'Name the hosts of the ranks: --hosts or --run-pattern.'
     END AS advice

@@ -2,11 +2,11 @@
 -- Neighbours are one range; after the first eight ranges it says how many are left.
 -- @internal
 -- @grain run_id, gap
--- @column gap VARCHAR | ranks: without a record; peers: those of them in stages that were seen; stages: without a rank; cut: ranks that lack the end of the first step that some rank did not finish; shifted: ranks whose steps ran beside other steps.
+-- @column gap VARCHAR | ranks: without a record; peers: those of them in stages that were seen; stages: without a rank; cut: ranks that lack the end of the first step that some rank did not finish; torn: ranks that lack lines in the middle of the first such step; absent: ranks without the first step that some rank lacks at its end; shifted: ranks whose steps ran beside other steps.
 -- @column told VARCHAR | Which they are.
--- @column step INTEGER | The unfinished step, or the first shifted one.
+-- @column step INTEGER | The step of cut, torn and absent, or the first shifted one.
 WITH cut AS (
-    SELECT s.run_id, s.step, s.rank
+    SELECT s.run_id, s.step, s.rank, CASE WHEN e.ended THEN 'torn' ELSE 'cut' END AS gap
     FROM _rank_steps AS s
     JOIN (
         SELECT *, bool_or(ended) OVER (PARTITION BY run_id) AS ends_are_traced
@@ -14,7 +14,14 @@ WITH cut AS (
     ) AS e USING (run_id, step, rank)
     ANTI JOIN _shifted_steps AS d USING (run_id, step)
     WHERE NOT s.finished OR (e.ends_are_traced AND NOT e.ended)
-    QUALIFY s.step = min(s.step) OVER (PARTITION BY s.run_id)
+    QUALIFY s.step = min(s.step) OVER (PARTITION BY s.run_id, gap)
+),
+absent AS (
+    SELECT run_id, rank, max(step) + 1 AS step
+    FROM _rank_spans
+    GROUP BY run_id, rank
+    QUALIFY max(step) < max(max(step)) OVER (PARTITION BY run_id)
+        AND max(step) = min(max(step)) OVER (PARTITION BY run_id)
 ),
 missing AS (
     SELECT run_id, traced, missing_stages, unnest(missing_ranks) AS rank
@@ -37,7 +44,9 @@ lacking AS (
     UNION ALL
     SELECT run_id, 'stages', unnest(missing_stages), NULL FROM _missing
     UNION ALL
-    SELECT run_id, 'cut', rank, step FROM cut
+    SELECT run_id, gap, rank, step FROM cut
+    UNION ALL
+    SELECT run_id, 'absent', rank, step FROM absent
     UNION ALL
     SELECT run_id, 'shifted', rank, min(step) FROM _step_shifts GROUP BY run_id, rank
 ),

@@ -43,11 +43,15 @@ remedied AS (
                 format('trace a collective, or messages both ways, between hosts {}', clock_hosts)
             ELSE 'trace all ranks in one execution'
         END},
-        {'reason': 'step_unfinished', 'remedy': concat(
-            'ingest again when ',
-            coalesce(format('step {} of {}', cut_step, cut_ranks), 'the step'),
-            ' is whole'
-        )},
+        {'reason': 'step_unfinished', 'remedy': CASE
+            WHEN cut_step IS NULL AND torn_step IS NOT NULL THEN
+                format('ingest a copy that has all lines of step {} of {}', torn_step, torn_ranks)
+            ELSE concat(
+                'ingest again when ',
+                coalesce(format('step {} of {}', cut_step, cut_ranks), 'the step'),
+                ' is whole'
+            )
+        END},
         {'reason': 'kernels_only', 'remedy':
             'annotate the passes of the pipeline (torch.distributed.pipelining does)'
         },

@@ -7,6 +7,8 @@
 -- @column stages VARCHAR | Stages without a rank.
 -- @column cut_ranks VARCHAR | Ranks that lack the end of the first unfinished step.
 -- @column cut_step INTEGER | That step.
+-- @column torn_ranks VARCHAR | Ranks that lack lines in the middle of the first such step.
+-- @column torn_step INTEGER | That step.
 -- @column shifted_ranks VARCHAR | Ranks whose steps ran beside other steps.
 -- @column shifted_step INTEGER | First of these steps.
 -- @column set_pp VARCHAR | What to set for the number of stages; NULL where it is known.
@@ -24,6 +26,8 @@ WITH gaps AS (
         max(told) FILTER (gap = 'stages') AS stages,
         max(told) FILTER (gap = 'cut') AS cut_ranks,
         max(step) FILTER (gap = 'cut') AS cut_step,
+        max(told) FILTER (gap = 'torn') AS torn_ranks,
+        max(step) FILTER (gap = 'torn') AS torn_step,
         max(told) FILTER (gap = 'shifted') AS shifted_ranks,
         max(step) FILTER (gap = 'shifted') AS shifted_step
     FROM _gaps

@@ -1,0 +1,73 @@
+"""Lines that a trace lacks or has twice are findings that name rank and step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.lakes import ingest_and_build
+from tests.traces import trace, trace_name, write
+from tracelake import open as open_lake
+
+STEPS, LINES = 4, 3
+
+
+def without(first: int, last: int) -> list[str]:
+    lines = trace(1, steps=STEPS).splitlines(keepends=True)
+    return lines[: first - 1] + lines[last:]
+
+
+def doubled(*numbers: int) -> list[str]:
+    lines = trace(1, steps=STEPS).splitlines(keepends=True)
+    return [one for n, line in enumerate(lines, 1) for one in [line] * (1 + (n in numbers))]
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        (trace(1, steps=STEPS), []),
+        (
+            without(LINES * 3 + 1, LINES * 4),
+            [("incomplete", "run", "The run is incomplete: step 4 of rank 1 is missing.")],
+        ),
+        (
+            without(5, 5),
+            [
+                (
+                    "incomplete",
+                    "lost lines of rank 1",
+                    "lost lines of rank 1: step 2 lacks 1 of 1 backward steps.",
+                )
+            ],
+        ),
+        (
+            doubled(4, 5),
+            [
+                (
+                    "faults",
+                    "doubled lines of rank 1",
+                    "doubled lines of rank 1: step 2 has forward_step again in line 5 and 1 more.",
+                )
+            ],
+        ),
+    ],
+    ids=["whole", "last_step", "lost", "doubled"],
+)
+def test_lines_that_are_lost_or_doubled(
+    lines: list[str], found: list[tuple[str, str, str]], tmp_path: Path
+) -> None:
+    ranks = {trace_name(0): trace(0, steps=STEPS), trace_name(1): "".join(lines)}
+    lake = tmp_path / "lake"
+    ingest_and_build(write(tmp_path / "in", ranks), lake)
+    with open_lake(lake) as opened:
+        seen = opened.sql("FROM findings SELECT gate, subject, evidence").fetchall()
+        slow = opened.sql("FROM straggler_steps SELECT max(slowdown)").fetchall()
+        cut = opened.sql("FROM step_stats SELECT count(*) FILTER (reason = 'step_unfinished')")
+        unfinished = cut.fetchall()
+        hints = opened.sql("FROM coverage SELECT partly_hints").fetchall()
+    assert seen == found
+    assert slow[0][0] in (None, 1.0)  # what is there twice counts once
+    lost = any(subject.startswith("lost") for _, subject, _ in found)
+    assert unfinished == [(int(lost),)]
+    assert ("ingest a copy that has all lines of step 2 of rank 1" in hints[0][0]) == lost
