@@ -48,6 +48,11 @@ def whatif(
     changes = [*map(read_fix, fixes or ()), *map(read_scale, scales or ())]
     if drawing is not None and not changes:
         raise UsageError("--draw without a change", hint="give --fix or --scale")
+    if drawing is not None and drawing.suffix.lower() not in {"", ".svg"}:
+        raise UsageError(
+            f"the picture cannot be written as {drawing.suffix}",
+            hint="name a file that ends in .svg",
+        )
     document, replayed = answer(open_lake(lake, drawing), run, changes)
     print_document(document, output_format, print_whatif)
     if drawing is not None and replayed is not None:

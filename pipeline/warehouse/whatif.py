@@ -51,7 +51,7 @@ class Change:
     def words(self) -> str:
         """Return it in words."""
         if self.subject == "micro-batches":
-            return f"{self.value} micro-batches"
+            return f"{self.value} micro-{'batch' if self.value == '1' else 'batches'}"
         if self.factor is not None:
             return f"{self.value} taking {self.factor:g} times as long"
         return _WORDS.get(self.subject, "stages that compute equally long").format(self.value)
@@ -79,8 +79,10 @@ def read_fix(text: str) -> Change:
         hint = "a trace has no times of single layers: use split=even, or see stage_rebalance"
     elif subject == "link":
         hint = "a replay knows no single links: use kind=send_recv:forward, or see link_health"
-    elif subject == "micro-batches" and re.fullmatch("[1-9][0-9]{0,5}", value):
-        return Change(subject, value)
+    elif subject == "micro-batches":
+        if re.fullmatch("[1-9][0-9]{0,5}", value):
+            return Change(subject, value)
+        hint = "use micro-batches=N with a whole number from 1 to 999999"
     known = subject in _SUBJECTS and value and (subject == "kind" or value.isdecimal())
     if not known and text != "split=even":
         raise UsageError(f"--fix {text}", hint=hint)
@@ -95,7 +97,11 @@ def read_scale(text: str) -> Change:
     """
     kind, _, factor = text.rpartition("=")
     if not kind or not _FACTOR.fullmatch(factor):
-        raise UsageError(f"--scale {text}", hint="use KIND=FACTOR, such as forward=0.9")
+        raise UsageError(
+            f"--scale {text}",
+            hint="use KIND=FACTOR with a factor below 10000 and at most 6 decimals, such as"
+            " forward=0.9",
+        )
     return Change("kind", _SHORT.get(kind, kind), float(factor))
 
 
@@ -103,6 +109,8 @@ def answer(
     lake: Lake, run: str, changes: Sequence[Change]
 ) -> tuple[dict[str, Any], Replayed | None]:
     """Return what is known of a run, and what the changes would make of it.
+
+    What speeds up the same twice does so once.
 
     Returns:
         A document, and the step that is nearest to the mean, if there are changes.
@@ -130,6 +138,7 @@ def answer(
             " not have the same pieces",
             hint="tracelake describe stage_rebalance shows a split by layers",
         )
+    changes = [c for k, c in enumerate(changes) if c.factor is not None or c not in changes[:k]]
     rows, shown = [], None
     batches = _micro_batches(changes)
     with _steps(lake, run_id) as steps:
@@ -146,13 +155,19 @@ def answer(
     assert shown is not None
     after_ms = sum(row["changed_ms"] for row in rows) / len(rows)
     saved = document["t_ms"] - after_ms
+    # For the same samples, where a step has more or fewer of them.
+    there = sum(len(_batches_of(step)) for step in steps) / len(steps)
+    as_many = 1.0 if batches is None else there / batches
+    saved_alike = document["t_ms"] - after_ms * as_many
     world = document["world_size"]
     document["question"] = {
         "changes": [change.words() for change in changes],
         "changed_ms": after_ms,
         "saved_ms": saved,
         "saved_ratio": saved / document["t_ms"] if document["t_ms"] else None,
-        "gpu_hours_saved": None if world is None else world * saved * len(rows) / 3.6e6,
+        "samples_ratio": 1 / as_many,
+        "sample_saved_ratio": saved_alike / document["t_ms"] if document["t_ms"] else None,
+        "gpu_hours_saved": None if world is None else world * saved_alike * len(rows) / 3.6e6,
         "steps": rows,
     }
     return document, shown[1]
@@ -168,6 +183,13 @@ def _micro_batches(changes: Sequence[Change]) -> int | None:
     if len(wanted) > 1:
         raise UsageError("--fix micro-batches=N: given twice", hint="ask for one number at a time")
     return wanted.pop() if wanted else None
+
+
+def _batches_of(step: Step) -> npt.NDArray[np.int64]:
+    """Return the numbers of the micro-batches of a step."""
+    import numpy as np  # noqa: PLC0415 - slow to import
+
+    return np.unique(step.batches[step.batches >= 0])
 
 
 def _with_batches(
@@ -190,7 +212,7 @@ def _with_batches(
 
     if wanted is None:
         return time_of(lengths), lengths
-    there = np.unique(step.batches[step.batches >= 0])
+    there = _batches_of(step)
     if len(there) < min(2, wanted):
         raise UsageError(
             f"--fix micro-batches={wanted}: step {step.number} has {len(there)} in the trace",

@@ -200,9 +200,24 @@ def test_other_micro_batches(tracelake: Command, tmp_path: Path) -> None:
         assert question["changed_ms"] / question["steps"][0]["t_ms"] == pytest.approx(
             true, rel=0.01
         )
+        assert question["samples_ratio"] == batches / 8
+        assert question["sample_saved_ratio"] == pytest.approx(1 - true * 8 / batches, abs=0.01)
+        assert (question["gpu_hours_saved"] > 0) == (batches > 8)
     for wrong in ("micro-batches=0", "split=3,5", "link=a-b"):
         done = tracelake(*asked, wrong)
         assert (done.code, f"--fix {wrong}" in done.err) == (2, True)
+    shown = tracelake("whatif", run, "--lake", lake.root, "--fix", "micro-batches=1").out
+    assert "What if  1 micro-batch\n" in shown
+    assert "for 0.125 times the samples: a sample takes" in shown
+    assert "more time" in shown
+    twice = json.loads(tracelake(*asked, "rank=1", "--fix", "rank=1").out)["question"]
+    assert twice["changes"] == ["rank 1 as fast as its peers"]
+    for wrong, limit in (("micro-batches=1000000", "1 to 999999"), ("micro-batches=x", "1 to")):
+        assert limit in tracelake(*asked, wrong).err
+    assert "below 10000" in tracelake(*asked, "rank=1", "--scale", "forward=1e300").err
+    drawn = tracelake(*asked, "rank=1", "--draw", tmp_path / "x.png")
+    assert (drawn.code, "cannot be written as .png" in drawn.err) == (2, True)
+    assert not (tmp_path / "x.png").exists()
 
 
 def test_batches_of_runs_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

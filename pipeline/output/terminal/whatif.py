@@ -38,7 +38,13 @@ def print_whatif(document: dict[str, Any], page: Page) -> None:
         page.prose(
             f"step {milliseconds(question['changed_ms'])}, {milliseconds(abs(saved))}"
             f" {'less' if saved >= 0 else 'more'} ({percent(abs(question['saved_ratio']))})"
-            + ("" if hours is None else f"; {gpu_hours(abs(hours))} over the traced steps")
+            + _by_sample(question)
+            + (
+                ""
+                if hours is None
+                else f"; {gpu_hours(abs(hours))} {'less' if hours >= 0 else 'more'} over the traced"
+                " steps"
+            )
         )
     for name, key in (("Ranks", "rank"), ("Kinds of operation", "kind")):
         rows = [row for row in document[f"{key}s"] if row["lost_ms"] > 0][:_SHOWN]
@@ -53,3 +59,14 @@ def print_whatif(document: dict[str, Any], page: Page) -> None:
                 rows,
             )
     page.end()
+
+
+def _by_sample(question: dict[str, Any]) -> str:
+    """Return what becomes of a sample where a step has more or fewer of them."""
+    if question["samples_ratio"] == 1:
+        return ""
+    saved = question["sample_saved_ratio"]
+    return (
+        f" for {question['samples_ratio']:.3g} times the samples: a sample takes"
+        f" {percent(abs(saved))} {'less' if saved >= 0 else 'more'} time"
+    )
