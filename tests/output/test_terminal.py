@@ -524,6 +524,13 @@ def test_runs_are_chosen_and_sorted(tracelake: Command, lake: Path) -> None:
     assert ids(tracelake, lake, "--sort", "run_id")[0] == PLAN
     assert ids(tracelake, lake, "--since", "24h") == []
     assert ids(tracelake, lake, "--sort", "run_date")[:3] == [SIMULATED, LOG, SLOW]
+    for head, column in (("step", "step_p50_ms"), ("bubble", "bubble_ratio"), ("run", "hash")):
+        assert ids(tracelake, lake, "--sort", head) == ids(tracelake, lake, "--sort", column)
+    assert ids(tracelake, lake, "--sort", "run date")[:3] == [SIMULATED, LOG, SLOW]
+    assert ids(tracelake, lake, "--sort", "attention")[0] == SLOW
+    listed = tracelake("runs", "--lake", lake, "--format", "csv").out.splitlines()[0]
+    for name in listed.replace('"', "").split(","):
+        assert len(ids(tracelake, lake, "--sort", name)) == len(RUNS), name
     assert PLAN not in ids(tracelake, lake, "--since", "9999w")
     (row,) = json.loads(tracelake("runs", "--lake", lake, "--attention", "--format", "json").out)
     assert row["attention"] == "straggler"

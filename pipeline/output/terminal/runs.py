@@ -19,6 +19,14 @@ from tracelake.warehouse.values import rows_of
 
 # Columns of `run_list` that the query puts before those of HEADLINE.
 _NAMES = ("label", "hash", "size", "stepless")
+# Columns of the query that have another heading than their name.
+_HEADS = {
+    "run": "hash",
+    "run date": "run_date",
+    "step": "step_p50_ms",
+    "change": "step_p50_ms_change_ratio",
+    "problems": "attention",
+}
 # Figures: if not all columns fit, those that have the highest number are left out first.
 _SPARE = {
     "bubble_ratio": 3,
@@ -43,8 +51,8 @@ class Choice:
         after: Only runs with this date or later.
         trace_format: Only runs of this format.
         attention: Only runs with findings, and which.
-        sort: Column of `HEADLINE`, or `label`: numbers and dates from the largest, text from A; by
-            default the runs with the most severe problems come first.
+        sort: Column of the query, or the heading of one: numbers and dates from the largest, text
+            from A; by default the runs with the most severe problems come first.
         reverse: Reverse the order.
         limit: Maximum number of runs.
     """
@@ -85,15 +93,16 @@ def _order(choice: Choice) -> str:
     name = choice.sort
     if name is None:
         return f"l.urgency {'DESC' if choice.reverse else 'ASC'}"
-    if name not in (*HEADLINE, "label"):
-        known = ", ".join((*HEADLINE, "label"))
-        raise UsageError(f"runs have no column {name!r}", hint=f"use one of {known}")
-    relation = "run_list" if name == "label" else "run_summary"
-    (column,) = (c for c in relation_columns(relation) if c.name == name)
-    falls = (column.type != "VARCHAR") != choice.reverse
+    heads = {figures.label(column): column for column in HEADLINE} | _HEADS
+    column = heads.get(name.replace("_", " "), name)
+    known = (*HEADLINE, *_NAMES, "attention", "step_p50_ms_change_ratio")
+    if column not in known:
+        names = dict.fromkeys((*known, *heads))
+        raise UsageError(f"runs have no column {name!r}", hint=f"use one of {', '.join(names)}")
+    types = {c.name: c.type for of in ("run_list", "run_summary") for c in relation_columns(of)}
+    falls = (types.get(column, "VARCHAR") != "VARCHAR") != choice.reverse
     way = "DESC" if falls else "ASC"
-    place = f"{'l' if name == 'label' else 's'}.{quoted(name)}"
-    return f"{place} {way} NULLS LAST, s.run_date DESC NULLS LAST, s.run_id"
+    return f"{quoted(column)} {way} NULLS LAST, s.run_date DESC NULLS LAST, s.run_id"
 
 
 def draw_runs(reader: pa.RecordBatchReader, page: Page) -> None:
