@@ -81,10 +81,7 @@ compared AS (
     FROM judged
 )
 SELECT
-    run_id,
-    metric,
-    worse_sign,
-    value,
+    run_id, metric, worse_sign, value,
     baseline_values,
     baseline_median,
     baseline_worst,

@@ -4,20 +4,7 @@
 -- @column kind VARCHAR | sizes: those of the job; stages: printed stages; steps: numbers of steps; clocks: times of one host; lost, doubled: lines of a step.
 -- @column rank INTEGER | Rank that it is about; NULL where it is about a stage or the job.
 -- @column sentence VARCHAR | What is seen.
-WITH sizes AS (
-    SELECT
-        run_id,
-        format(
-            'sizes: world_size {} is no multiple of {}',
-            world_size,
-            concat_ws(' x ', 'tp ' || tp, 'cp ' || cp, 'dp ' || dp, 'pp ' || pp)
-        ) AS sentence
-    FROM runs
-    WHERE world_size % (
-        coalesce(tp, 1)::HUGEINT * coalesce(pp, 1) * coalesce(cp, 1) * coalesce(dp, 1)
-    ) <> 0
-),
-undecided AS (
+WITH undecided AS (
     SELECT r.run_id, ranks_per_stage(r.world_size, r.pp) AS stage_ranks, r.world_size
     FROM runs AS r
     JOIN _rank_orders AS o USING (run_id)
@@ -41,8 +28,7 @@ uneven AS (
     SELECT
         run_id, NULL::INTEGER AS rank,
         format(
-            'stage {}: {} ranks print it, world_size / pp is {}',
-            stage, count(*), any_value(stage_ranks)
+            'stage {}: {} ranks print it, world_size / pp is {}', stage, count(*), any_value(stage_ranks)
         ) AS sentence
     FROM printed
     GROUP BY run_id, stage
@@ -113,27 +99,15 @@ clocks AS (
         ) AS sentence
     FROM counts
     WHERE clock = concat('rank ', rank) AND clock <> reference AND starts_with(reference, 'rank ')
-),
-passes AS (
-    SELECT s.*, bool_or(s.finished) OVER (PARTITION BY s.run_id, s.rank) AS finishes
-    FROM _rank_steps AS s
-    JOIN runs AS r USING (run_id)
-    ANTI JOIN _shifted_steps AS d USING (run_id, step)
-    WHERE NOT coalesce(r.simulated, false)
-),
-torn AS (
-    -- A step that has its end lacks lines in its middle; a rank that never finishes one traces no passes.
-    SELECT
-        p.run_id, p.rank, p.step, p.passes,
-        unnest([
-            {'pass': 'forward', 'lacking': p.passes - p.forwards},
-            {'pass': 'backward', 'lacking': p.passes - p.backwards}
-        ]) AS one
-    FROM passes AS p
-    JOIN _rank_spans AS e USING (run_id, step, rank)
-    WHERE e.ended AND p.finishes AND NOT p.finished
 )
-SELECT run_id, 'sizes' AS kind, NULL::INTEGER AS rank, sentence FROM sizes
+SELECT
+    run_id, 'sizes' AS kind, NULL::INTEGER AS rank,
+    format(
+        'sizes: world_size {} is no multiple of {}', world_size,
+        concat_ws(' x ', 'tp ' || tp, 'cp ' || cp, 'dp ' || dp, 'pp ' || pp)
+    ) AS sentence
+FROM runs
+WHERE world_size % (coalesce(tp, 1)::HUGEINT * coalesce(pp, 1) * coalesce(cp, 1) * coalesce(dp, 1)) <> 0
 UNION ALL
 SELECT run_id, 'stages', rank, sentence FROM stages
 UNION ALL
@@ -143,24 +117,4 @@ SELECT run_id, 'steps', rank, sentence FROM behind
 UNION ALL
 SELECT run_id, 'clocks', rank, sentence FROM clocks
 UNION ALL
-SELECT
-    run_id, 'lost', rank,
-    format(
-        'lost lines of rank {}: step {} lacks {}', rank, step,
-        string_agg(format('{} of {} {} steps', one.lacking, passes, one.pass), ' and ' ORDER BY one.pass)
-    )
-FROM torn
-WHERE one.lacking > 0
-GROUP BY run_id, rank, step, passes
-UNION ALL
-SELECT
-    run_id, 'doubled', rank,
-    concat(
-        format(
-            'doubled lines of rank {}: step {} has {} again in line {}',
-            rank, step, doubled_op, doubled_line
-        ),
-        CASE WHEN doubled > 1 THEN format(' and {} more', doubled - 1) ELSE '' END
-    )
-FROM passes
-WHERE doubled > 0
+SELECT run_id, kind, rank, sentence FROM _torn_steps

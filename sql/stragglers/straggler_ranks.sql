@@ -52,11 +52,7 @@ judged AS (
     LEFT JOIN _rank_slowness AS s ON s.run_id = r.run_id AND s.rank = r.rank AND NOT r.simulated
 )
 SELECT
-    j.run_id,
-    j.rank,
-    j.stage,
-    j.verdict,
-    j.slowdown,
+    j.run_id, j.rank, j.stage, j.verdict, j.slowdown,
     coalesce(j.slow_steps, 0) AS slow_steps,
     coalesce(j.steps, 0) AS steps,
     j.time_lost_ms,
@@ -117,9 +113,7 @@ SELECT
     ) END AS evidence,
     j.op_slowdowns[1].op AS slowest_op,
     j.op_slowdowns[1].kind AS slowest_kind,
-    j.forward_slowdown,
-    j.backward_slowdown,
-    j.since_step
+    j.forward_slowdown, j.backward_slowdown, j.since_step
 FROM judged AS j
 LEFT JOIN uncompared AS u USING (run_id, rank)
 JOIN _rank_waits AS w USING (run_id, rank)
