@@ -152,11 +152,11 @@ def answer(
             off = abs(before / 1e6 - document["t_ms"])
             if shown is None or off < shown[0]:
                 shown = off, Replayed(step, steps.kinds, own, changed)
+        there = sum(len(_batches_of(step)) for step in steps) / len(steps)
     assert shown is not None
     after_ms = sum(row["changed_ms"] for row in rows) / len(rows)
     saved = document["t_ms"] - after_ms
     # For the same samples, where a step has more or fewer of them.
-    there = sum(len(_batches_of(step)) for step in steps) / len(steps)
     as_many = 1.0 if batches is None else there / batches
     saved_alike = document["t_ms"] - after_ms * as_many
     world = document["world_size"]

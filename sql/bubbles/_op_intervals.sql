@@ -33,7 +33,7 @@ ordered AS (
         starts_with(part, 'p2p') AND starts_with(lag(part) OVER timeline, 'p2p')
             AND start_ns = lag(start_ns) OVER timeline AND end_ns = lag(end_ns) OVER timeline
             AS fused,
-        end_ns > start_ns AND op = lag(op) OVER timeline
+        end_ns > start_ns AND op = lag(op) OVER timeline AND step = lag(step) OVER timeline
             AND start_ns = lag(start_ns) OVER timeline AND end_ns = lag(end_ns) OVER timeline
             AND chunk IS NOT DISTINCT FROM lag(chunk) OVER timeline
             AND stream IS NOT DISTINCT FROM lag(stream) OVER timeline

@@ -350,7 +350,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Lake:
         "lossy": {"lossy": {**trace_run(), "faults": FAULTS}},
         "partial": {
             "bad": log_run(rejected=2, complete=True),
-            "partial": trace_run(complete=False, ranks_expected=6, world_size=6),
+            "partial": trace_run(complete=False, ranks_expected=8, world_size=8),
             "played": trace_run(complete=False, simulated=True),
         },
         "splits": {
@@ -494,7 +494,7 @@ def test_rejects_and_missing_ranks_are_findings(tracelake: Command, jobs: Lake) 
     assert bad["evidence"].startswith("Lines rejected: 2 (")
     assert partial["run_id"] == "partial"
     assert partial["evidence"] == (
-        "The run is incomplete: 4 of 6 ranks were seen; missing: ranks 4-5."
+        "The run is incomplete: 4 of 8 ranks were seen; missing: ranks 4-7."
     )
 
 

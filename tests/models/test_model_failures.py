@@ -104,11 +104,11 @@ def test_a_model_that_fails_whatever_the_runs_hold_ends_the_build(
 def strict(model_name: str, condition: str) -> Iterator[None]:
     """Lets one model fail under a condition."""
 
-    def checked(con: duckdb.DuckDBPyConnection, model: Model, threads: int) -> int:
+    def checked(con: duckdb.DuckDBPyConnection, model: Model, *how: Any) -> int:
         if model.name == model_name:
             with engine_errors(model.name, model.path):
                 con.execute(f"SELECT error('it cannot be') WHERE {condition}")
-        return compute(con, model, threads)
+        return compute(con, model, *how)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tracelake.models.computing.compute", checked)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import chain, combinations
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -131,9 +132,9 @@ def test_models_that_have_no_rows_are_not_computed(
 ) -> None:
     computed: list[str] = []
 
-    def recorded(con: duckdb.DuckDBPyConnection, model: Model, threads: int) -> int:
+    def recorded(con: duckdb.DuckDBPyConnection, model: Model, *how: Any) -> int:
         computed.append(model.name)
-        return compute(con, model, threads)
+        return compute(con, model, *how)
 
     monkeypatch.setattr("tracelake.models.computing.compute", recorded)
     run_ingest(ROOT / "data" / "sample" / "optimus", tmp_path / "lake")

@@ -11,6 +11,9 @@ import numpy as np
 from tracelake.kernels.compiled import LANES
 from tracelake.models.replay.passes import Int32s, Int64s, link, order, times
 
+GRAPH_ARRAYS = ("nodes", "prev_first", "prev_listed", "groups", "events")
+"""Fields of a graph that are arrays."""
+
 
 @dataclass(frozen=True)
 class Graph:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any, Self
 
 import numpy as np
 
 from tracelake.models.columns import Columns
-from tracelake.models.replay.graph import Graph
+from tracelake.models.replay.graph import GRAPH_ARRAYS, Graph
 from tracelake.models.replay.ideals import Ideals
 from tracelake.models.replay.nodes import Nodes
 from tracelake.models.replay.passes import Int32s, Int64s
+from tracelake.models.replay.stored import ArrayFile, Arrays, Place
 
 
 @dataclass(frozen=True)
@@ -75,8 +73,9 @@ class Run:
             folder: Where the file is; None for a temporary folder.
         """
         self.streams = True
-        self._file = TemporaryFile(dir=folder)  # noqa: SIM115 - closed with the run
-        self._ends = [0]
+        self._file = ArrayFile(folder)
+        # Per step the place of its arrays, the graphs and whether they are ordered, and the rest.
+        self._steps: list[tuple[Place, dict[str, bool], Mapping[str, Any]]] = []
         self._ideals = Ideals()
         self._kinds: dict[str, int] = {}
         self._lengths: list[tuple[Int64s, Int64s, Int32s]] = []
@@ -128,18 +127,16 @@ class Run:
                 paper_graph = Graph.of([], after, alone)
             (delayed_ns,) = graph.times(nodes.length_ns[part], delays=nodes.delay_ns[part])
             of_step = {name: array[part] for name, array in arrays.items()}
-            self._append(
-                number=int(rows["step"][nodes.rows[begin]]),
-                graph=graph,
-                paper_graph=paper_graph,
-                raw_ns=of_step["length_ns"] if equal else raw_ns[part],
-                delayed_ns=delayed_ns,
-                **of_step,
-            )
+            if not equal:
+                of_step["raw_ns"] = raw_ns[part]
+            graphs = {"graph": graph}
+            if paper_graph is not graph:
+                graphs["paper_graph"] = paper_graph
+            number = int(rows["step"][nodes.rows[begin]])
+            self._append(of_step, graphs, number=number, delayed_ns=delayed_ns)
 
     def finish(self) -> None:
         """Compute the ideals: all steps of the run are there."""
-        self._file.flush()
         lengths, raw, peers = zip(*self._lengths, strict=True)
         self._lengths.clear()
         length_ns = np.concatenate(lengths)
@@ -150,21 +147,40 @@ class Run:
 
     def __len__(self) -> int:
         """Return how many steps there are."""
-        return len(self._ends) - 1
+        return len(self._steps)
 
     def __getitem__(self, place: int) -> Step:
         """Return a step of a finished run; threads may do so at once."""
-        begin, end = self._ends[place : place + 2]
-        stored = os.pread(self._file.fileno(), end - begin, begin)
-        return Step(**pickle.loads(stored), ideals=self._ideals)
+        stored, ordered, others = self._steps[place]
+        arrays: dict[str, Any] = self._file.read(stored)
+        graphs = {
+            name: Graph(
+                **{part: arrays.pop(f"{name}.{part}") for part in GRAPH_ARRAYS}, ordered=known
+            )
+            for name, known in ordered.items()
+        }
+        return Step(
+            graph=graphs["graph"],
+            paper_graph=graphs.get("paper_graph", graphs["graph"]),
+            raw_ns=arrays.pop("raw_ns", arrays["length_ns"]),
+            ideals=self._ideals,
+            **others,
+            **arrays,
+        )
 
     def __iter__(self) -> Iterator[Step]:
         """Yield the steps of a finished run."""
         return map(self.__getitem__, range(len(self)))
 
-    def _append(self, **of_step: Any) -> None:
-        pickle.dump(of_step, self._file, pickle.HIGHEST_PROTOCOL)
-        self._ends.append(self._file.tell())
+    def _append(self, arrays: Arrays, graphs: Mapping[str, Graph], **others: int | None) -> None:
+        of_graphs = {
+            f"{name}.{part}": getattr(graph, part)
+            for name, graph in graphs.items()
+            for part in GRAPH_ARRAYS
+        }
+        stored = self._file.write({**arrays, **of_graphs})
+        ordered = {name: graph.ordered for name, graph in graphs.items()}
+        self._steps.append((stored, ordered, others))
 
     def _numbered_kinds(self, kinds: Int32s, names: Sequence[str]) -> Int32s:
         """Return the numbers of kinds in the run."""
