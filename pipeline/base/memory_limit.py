@@ -17,7 +17,7 @@ from tracelake.base.errors import RefusedError, UsageError
 PROCESS_BYTES = 300_000_000
 JOB_BYTES = 370_000_000
 # What DuckDB gets at first, without --memory. The process holds also what is being written and
-# replayed: with four runs of 250 MB 0.8 GB in all.
+# replayed: with four runs of 250 MB 1.0 GB in all.
 FIRST_ENGINE_BYTES = 550_000_000
 
 # What a query may allocate beyond its --memory: threads, libraries that are loaded late, and the

@@ -53,8 +53,7 @@ def connect(folder: Path | None = None, /, **config: str | int | bool) -> duckdb
 
     Args:
         folder: Holds its file, where relations are compressed to a tenth of their size and leave
-            memory without being spilled; None for a database in memory. With runs of 75 MB of text
-            a file takes no longer, with small ones it does.
+            memory without being spilled; None for a database in memory.
         config: As `duckdb.connect` takes it.
     """
     alone = {
@@ -70,7 +69,7 @@ def connect(folder: Path | None = None, /, **config: str | int | bool) -> duckdb
 
 @contextmanager
 def connect_several(
-    threads: int, blank: Path, share: int | None, *, large: bool, **config: str | bool
+    threads: int, blank: Path, share: int | None, *, in_file: bool, **config: str | bool
 ) -> Iterator[Database]:
     """Yield a database with several connections, for models that are computed at once.
 
@@ -82,15 +81,15 @@ def connect_several(
         blank: A file with the macros, and with an empty table for every relation that the database
             itself does not have; see `write_blank`.
         share: See `MemoryLimit`.
-        large: Keep relations in a file beside the blank one.
+        in_file: Keep relations in a file beside the blank one.
         config: See `connect`.
     """
     several = min(threads, _AT_ONCE)
     folder = blank.parent
     with ExitStack() as stack:
-        if large:
+        if in_file:
             stack.callback((folder / _FILE).unlink)
-        own_file = folder if large else None
+        own_file = folder if in_file else None
         cons = [stack.enter_context(connect(own_file, threads=threads - several + 1, **config))]
         for _ in range(several - 1):
             cons.append(stack.enter_context(cons[0].cursor()))

@@ -107,7 +107,7 @@ class WarehouseWriter:
                 self._threads,
                 write_blank(path.parent, self.models),
                 None if self.memory_limit else 1,
-                large=self._alone(pending) and any(batch.large for batch in pending),
+                in_file=self._alone(pending) and any(batch.in_file for batch in pending),
                 temp_directory=str(path.parent / "spill"),
                 memory_limit=self.memory_limit or f"{_MEMORY_PERCENT}%",
                 preserve_insertion_order=False,

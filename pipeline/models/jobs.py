@@ -196,7 +196,7 @@ def compute_batch(
             job.threads,
             write_blank(folder, models),
             job.share,
-            large=batch.large,
+            in_file=batch.in_file,
             temp_directory=str(folder / "spill"),
             memory_limit=job.memory_limit,
             preserve_insertion_order=False,

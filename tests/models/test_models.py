@@ -807,6 +807,9 @@ def test_how_large_runs_are_does_not_show(
     monkeypatch.setattr("tracelake.models.batches._BATCH_BYTES", -1)
     build(lake, full=True)
     assert all_rows(lake) == before
+    monkeypatch.setattr("tracelake.models.batches._IN_FILE_BYTES", -1)
+    build(lake, full=True)
+    assert all_rows(lake) == before
 
 
 def test_relations_of_a_large_run_are_in_a_file_for_a_time(
@@ -819,7 +822,7 @@ def test_relations_of_a_large_run_are_in_a_file_for_a_time(
 
     build(built, full=True, threads=1, progress=look)
     assert not files
-    monkeypatch.setattr("tracelake.models.batches._BATCH_BYTES", -1)
+    monkeypatch.setattr("tracelake.models.batches._IN_FILE_BYTES", -1)
     build(built, full=True, threads=1, progress=look)
     assert files
     assert not any(path.exists() for path in files)
