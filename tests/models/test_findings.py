@@ -301,6 +301,10 @@ def test_what_no_incident_joins_is_named_at_the_end_of_run_and_for_alerts(
     assert "critical rank 2: straggler, cause work, 0.6 GPU s by replay  show undated" in ended.out
     alone = 'tracelake_findings{kind="straggler",severity="critical",in_incident="no"} 1'
     assert alone in (tmp_path / "x.prom").read_text().splitlines()
+    torn = trace_run(complete=False, ranks_expected=8, world_size=8)
+    lake = make(tmp_path / "torn", {"torn": torn})
+    ended = tracelake("run", SAMPLE, "--lake", lake.root)
+    assert "warning  torn: incomplete  show torn" in ended.out
 
 
 def whole_host() -> Rows:

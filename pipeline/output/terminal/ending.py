@@ -27,7 +27,8 @@ _INCIDENTS = """
 # A run without a date has no place among others, and a file no run: nothing joins what they have.
 _ALONE = """
     SELECT
-        f.kind, f.severity, f.subject, f.cause, f.cost_gpu_hours, f.cost_basis, f.cost_bound, l.hash
+        f.kind, f.severity, CASE f.subject WHEN 'run' THEN l.label ELSE f.subject END AS subject,
+        f.cause, f.cost_gpu_hours, f.cost_basis, f.cost_bound, l.hash
     FROM findings AS f
     LEFT JOIN run_list AS l USING (run_id)
     LEFT JOIN run_history AS h USING (run_id)
