@@ -102,9 +102,13 @@ def certainty(basis: str | None, bound: str | None) -> str:
     return (bound or ("by replay" if basis == "replay" else "")).replace("_", " ")
 
 
-def cost(hours: float, basis: str | None, bound: str | None) -> str:
-    """Return the cost of a finding or incident, and how sure it is; see `certainty`."""
-    return f"{gpu_hours(hours)} {certainty(basis, bound)}".rstrip()
+def cost(hours: float, basis: str | None, bound: str | None, per: str = "") -> str:
+    """Return the cost of a finding or incident, and how sure it is; see `certainty`.
+
+    Args:
+        per: What the hours are for, such as `a day`; nothing for the run itself.
+    """
+    return " ".join(filter(None, (gpu_hours(hours), per, certainty(basis, bound))))
 
 
 def short(value: float) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -139,7 +139,7 @@ def answer(
             hint="tracelake describe stage_rebalance shows a split by layers",
         )
     changes = [c for k, c in enumerate(changes) if c.factor is not None or c not in changes[:k]]
-    rows, shown = [], None
+    rows, shown, there = [], None, 0
     batches = _micro_batches(changes)
     with _steps(lake, run_id) as steps:
         for step in steps:
@@ -148,16 +148,16 @@ def answer(
             (before,) = step.graph.times(own)
             assert before is not None
             after, changed = _with_batches(step, changed, batches)
+            there += len(_batches_of(step))
             rows.append({"step": step.number, "t_ms": before / 1e6, "changed_ms": after / 1e6})
             off = abs(before / 1e6 - document["t_ms"])
             if shown is None or off < shown[0]:
                 shown = off, Replayed(step, steps.kinds, own, changed)
-        there = sum(len(_batches_of(step)) for step in steps) / len(steps)
     assert shown is not None
     after_ms = sum(row["changed_ms"] for row in rows) / len(rows)
     saved = document["t_ms"] - after_ms
     # For the same samples, where a step has more or fewer of them.
-    as_many = 1.0 if batches is None else there / batches
+    as_many = 1.0 if batches is None else there / len(rows) / batches
     saved_alike = document["t_ms"] - after_ms * as_many
     world = document["world_size"]
     document["question"] = {
@@ -253,8 +253,9 @@ def _known(con: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, Any]:
     return document
 
 
-def _steps(lake: Lake, run_id: str) -> Run:
-    """Return the steps of a run, computed from its parts."""
+@contextmanager
+def _steps(lake: Lake, run_id: str) -> Iterator[Run]:
+    """Yield the steps of a run, computed from its parts."""
     from tracelake.models.columns import (  # noqa: PLC0415 - slow to import
         pieces_of_steps,
         read_columns,
@@ -262,22 +263,27 @@ def _steps(lake: Lake, run_id: str) -> Run:
     from tracelake.models.replay import steps_of  # noqa: PLC0415 - likewise
 
     models, files, snapshot = catalog(), lake.part_files, lake.snapshot()
-    with engine_errors("the run"), ExitStack() as held:
+    with ExitStack() as held:
         folder = spill_folder(lake, held)
-        con = held.enter_context(
-            connect(folder, temp_directory=str(folder / "spill"), preserve_insertion_order=False)
-        )
-        limit = MemoryLimit(con, 1)
-        files.mount(con)
-        con.execute(models.macros)
-        for name, table in tables().items():
-            parts = snapshot.parts(name, [run_id])
-            select = select_parts(table, files.base, parts, snapshot.older, only=[run_id])
-            con.execute(f"CREATE VIEW {own(name)} AS {select}")
-        for model in models.upstream(models.inputs["_whatif_replays"]):
-            limit.within(con, model.name, partial(compute, con, model))
-        pieces = pieces_of_steps(con, models.models["_whatif_replays"].sql)
-        return steps_of(read_columns(con, piece) for piece in pieces)
+        with (
+            engine_errors("the run"),
+            connect(
+                folder, temp_directory=str(folder / "spill"), preserve_insertion_order=False
+            ) as con,
+        ):
+            limit = MemoryLimit(con, 1)
+            files.mount(con)
+            con.execute(models.macros)
+            for name, table in tables().items():
+                parts = snapshot.parts(name, [run_id])
+                select = select_parts(table, files.base, parts, snapshot.older, only=[run_id])
+                con.execute(f"CREATE VIEW {own(name)} AS {select}")
+            for model in models.upstream(models.inputs["_whatif_replays"]):
+                limit.within(con, model.name, partial(compute, con, model))
+            pieces = pieces_of_steps(con, models.models["_whatif_replays"].sql)
+            columns = (read_columns(con, piece) for piece in pieces)
+            steps = held.enter_context(steps_of(columns, folder))
+        yield steps
 
 
 def _changed(step: Step, kinds: Sequence[str], changes: Sequence[Change]) -> npt.NDArray[np.int64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from itertools import chain, groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 from tracelake.models.columns import Columns
 from tracelake.models.replay.published import published
 from tracelake.models.replay.steps import Run, Step
+from tracelake.models.replay.stored import ArrayFile
 
 INPUT = {
     "run_id": "VARCHAR",
@@ -52,29 +54,34 @@ _Timed = tuple[int, str, str, int | None]
 """Step, scenario, subject and time."""
 
 
-def replay(pieces: Iterable[Columns], threads: int, folder: Path) -> Iterator[tuple[str, *_Timed]]:
+def replay(
+    pieces: Iterable[Columns], threads: int, folder: Path | None
+) -> Iterator[tuple[str, *_Timed]]:
     """Yield the rows of `OUTPUT` for the rows of `INPUT`; threads replay several steps at once.
 
     Args:
         pieces: Whole steps; those of a run come one after the other.
-        folder: Holds what would be too much for memory.
+        folder: See `steps_of`.
     """
     for run_id, parts in groupby(chain.from_iterable(map(_by_run, pieces)), itemgetter(0)):
-        with Run(folder) as run:
-            for _, columns in parts:
-                run.add(columns)
-            run.finish()
+        with steps_of((columns for _, columns in parts), folder) as run:
             for row in _replayed(run, threads):
                 yield run_id, *row
 
 
-def steps_of(pieces: Iterable[Columns]) -> Run:
-    """Return the steps of one run."""
-    run = Run()
-    for columns in pieces:
-        run.add(columns)
-    run.finish()
-    return run
+@contextmanager
+def steps_of(pieces: Iterable[Columns], folder: Path | None) -> Iterator[Run]:
+    """Yield the steps of one run.
+
+    Args:
+        folder: Holds what would be too much for memory; None for a temporary folder.
+    """
+    with closing(ArrayFile(folder)) as file:
+        run = Run(file)
+        for columns in pieces:
+            run.add(columns)
+        run.finish()
+        yield run
 
 
 def _by_run(columns: Columns) -> Iterator[tuple[str, Columns]]:

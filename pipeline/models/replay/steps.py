@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -66,27 +65,15 @@ class Run:
         streams: Its ranks have several streams, as in the traces of the published analysis.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
-        """Prepare for the rows of a run.
-
-        Args:
-            folder: Where the file is; None for a temporary folder.
-        """
+    def __init__(self, file: ArrayFile) -> None:
+        """Prepare for the rows of a run."""
         self.streams = True
-        self._file = ArrayFile(folder)
+        self._file = file
         # Per step the place of its arrays, the graphs and whether they are ordered, and the rest.
         self._steps: list[tuple[Place, dict[str, bool], Mapping[str, Any]]] = []
         self._ideals = Ideals()
         self._kinds: dict[str, int] = {}
         self._lengths: list[tuple[Int64s, Int64s, Int32s]] = []
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Remove the file."""
-        self._file.close()
 
     @property
     def kinds(self) -> list[str]:

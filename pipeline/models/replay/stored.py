@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 class Place(NamedTuple):
-    """Where arrays are in a file.
+    """Say where arrays are in a file.
 
     Attributes:
         layout: Type and shape of each by its name, in their order in the file.
@@ -27,7 +28,7 @@ class Place(NamedTuple):
 
 
 class ArrayFile:
-    """A file that is gone when it is closed."""
+    """Holds arrays in a file that is gone when it is closed."""
 
     def __init__(self, folder: Path | None) -> None:
         """Make an empty file.
@@ -42,11 +43,11 @@ class ArrayFile:
         begin = self._file.tell()
         # The widest first, so that each is aligned where it is read.
         ordered = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))
-        stored = b"".join(array.tobytes() for array in ordered.values())
-        self._file.write(stored)
+        for array in ordered.values():
+            self._file.write(array.tobytes())
         self._file.flush()
         layout = {name: (array.dtype, array.shape) for name, array in ordered.items()}
-        return Place(begin, len(stored), layout)
+        return Place(begin, self._file.tell() - begin, layout)
 
     def read(self, place: Place) -> dict[str, npt.NDArray[Any]]:
         """Return arrays that were written; threads may do so at once."""
@@ -55,7 +56,7 @@ class ArrayFile:
         arrays: dict[str, npt.NDArray[Any]] = {}
         at = 0
         for name, (dtype, shape) in place.layout.items():
-            count = int(np.prod(shape))
+            count = math.prod(shape)
             arrays[name] = np.frombuffer(stored, dtype, count, at).reshape(shape)
             at += count * dtype.itemsize
         return arrays

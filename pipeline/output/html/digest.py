@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tracelake import __version__
-from tracelake.base.figures import certainty, count, gpu_hours
+from tracelake.base.figures import cost, count
 from tracelake.base.text import counted, printable
 from tracelake.output.html.attention import TITLES
 from tracelake.output.html.cells import Grid
@@ -165,11 +165,11 @@ def _incident(content: Content, incident: Incident) -> str:
     since = f" since {row['since']:%Y-%m-%d}" if row["since"] else ""
     seen = f"{count(row['slow_runs'])} of {counted(row['runs'], row['runs_unit'])}"
     hours = row["cost_gpu_hours_per_day"]
-    sure = certainty(row["cost_basis"], row["cost_bound"])
-    cost = f" It costs {f'{gpu_hours(hours)} a day {sure}'.rstrip()}." if hours else ""
+    daily = cost(hours, row["cost_basis"], row["cost_bound"], "a day") if hours else ""
+    lost = f" It costs {daily}." if daily else ""
     return (
         f"{row['severity']}, {row['kind'].replace('_', ' ')}{since}, {seen}."
-        f" {view.said(row['evidence'])}{cost} {view.said(row['advice'])}"
+        f" {view.said(row['evidence'])}{lost} {view.said(row['advice'])}"
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from tracelake.base.figures import certainty, cost, count, gpu_hours
+from tracelake.base.figures import cost, count
 from tracelake.base.text import counted
 from tracelake.output.terminal.grid import Cell
 from tracelake.output.terminal.page import DIM, GOOD, SEVERITIES, Page
@@ -25,10 +25,10 @@ _INCIDENTS = """
         i.cost_gpu_hours_per_day DESC NULLS LAST, i.last_seen DESC, i.incident
 """
 # A run without a date has no place among others, and a file no run: nothing joins what they have.
-_ALONE = """
+_ALONE = f"""
     SELECT
         f.kind, f.severity, CASE f.subject WHEN 'run' THEN l.label ELSE f.subject END AS subject,
-        f.cause, f.cost_gpu_hours, f.cost_basis, f.cost_bound, l.hash
+        f.cause, f.cost_gpu_hours, f.cost_basis, f.cost_bound, l.hash, count(*) OVER () AS findings
     FROM findings AS f
     LEFT JOIN run_list AS l USING (run_id)
     LEFT JOIN run_history AS h USING (run_id)
@@ -36,6 +36,7 @@ _ALONE = """
     ORDER BY
         f.level, f.cost_gpu_hours DESC NULLS LAST, f.lost_ratio DESC NULLS LAST, l.urgency,
         f.kind, f.slowdown DESC NULLS LAST, f.subject
+    LIMIT {_SHOWN_FINDINGS}
 """
 _COUNTS = """
     SELECT
@@ -58,7 +59,7 @@ class Ending:
 
 
 def read_ending(con: duckdb.DuckDBPyConnection) -> Ending:
-    """Return open incidents, findings that belong to no incident, and how many runs there are."""
+    """Return open incidents, the worst findings of no incident, and how many runs there are."""
     return Ending(read_rows(con, _INCIDENTS), read_rows(con, _ALONE), read_rows(con, _COUNTS)[0])
 
 
@@ -73,13 +74,13 @@ def print_ending(ending: Ending, lake: str, page: Page) -> None:
         )
     if more := len(ending.incidents) - len(shown):
         page.line(f"... and {count(more)} more: tracelake ask incidents --lake {lake}")
-    for row in alone[:_SHOWN_FINDINGS]:
+    for row in alone:
         page.line(
             Cell(f"{row['severity']:<8} ", SEVERITIES[row["severity"]]),
             Cell(_finding(row), "bold"),
             Cell(f"  show {row['hash']}" if row["hash"] else "", DIM),
         )
-    if (more := len(alone) - _SHOWN_FINDINGS) > 0:
+    if alone and (more := alone[0]["findings"] - len(alone)):
         page.line(f"... and {count(more)} more: tracelake ask attention --lake {lake}")
     if not counts["urgent"] and not counts["files"] and not shown:
         page.line(Cell("No problems found", GOOD))
@@ -101,8 +102,7 @@ def _incident(row: Row) -> str:
     said = [f"since {row['since'][:10]}"] if row["since"] else []
     said += _what(row)
     if hours is not None:
-        sure = certainty(row["cost_basis"], row["cost_bound"])
-        said.append(f"{gpu_hours(hours)} a day {sure}".rstrip())
+        said.append(cost(hours, row["cost_basis"], row["cost_bound"], "a day"))
     said.append(f"{count(row['slow_runs'])} of {counted(row['runs'], row['runs_unit'])}")
     return ", ".join(said)
 
