@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tracelake.models.replay import Run, Step
+    from tracelake.models.replay import Runs, Steps
 
 _SUBJECTS = ("rank", "stage", "kind")
 _FACTOR = re.compile(r"[0-9]{1,4}(\.[0-9]{1,6})?")
@@ -61,7 +61,7 @@ class Change:
 class Replayed:
     """A step as it was and as it would have been."""
 
-    step: Step
+    step: Steps
     kinds: Sequence[str]
     before: npt.NDArray[np.int64]
     after: npt.NDArray[np.int64]
@@ -145,7 +145,7 @@ def answer(
         for step in steps:
             own = step.length_ns
             changed = _changed(step, steps.kinds, changes)
-            (before,) = step.graph.times(own)
+            ((before,),) = step.graph.times(own)
             assert before is not None
             after, changed = _with_batches(step, changed, batches)
             there += len(_batches_of(step))
@@ -185,7 +185,7 @@ def _micro_batches(changes: Sequence[Change]) -> int | None:
     return wanted.pop() if wanted else None
 
 
-def _batches_of(step: Step) -> npt.NDArray[np.int64]:
+def _batches_of(step: Steps) -> npt.NDArray[np.int64]:
     """Return the numbers of the micro-batches of a step."""
     import numpy as np  # noqa: PLC0415 - slow to import
 
@@ -193,7 +193,7 @@ def _batches_of(step: Step) -> npt.NDArray[np.int64]:
 
 
 def _with_batches(
-    step: Step, lengths: npt.NDArray[np.int64], wanted: int | None
+    step: Steps, lengths: npt.NDArray[np.int64], wanted: int | None
 ) -> tuple[float, npt.NDArray[np.int64]]:
     """Return the time of a step with so many micro-batches, and the lengths of its nodes.
 
@@ -206,7 +206,7 @@ def _with_batches(
     import numpy as np  # noqa: PLC0415 - slow to import
 
     def time_of(lengths: npt.NDArray[np.int64]) -> int:
-        (time_ns,) = step.graph.times(lengths)
+        ((time_ns,),) = step.graph.times(lengths)
         assert time_ns is not None
         return time_ns
 
@@ -254,7 +254,7 @@ def _known(con: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _steps(lake: Lake, run_id: str) -> Iterator[Run]:
+def _steps(lake: Lake, run_id: str) -> Iterator[Runs]:
     """Yield the steps of a run, computed from its parts."""
     from tracelake.models.columns import (  # noqa: PLC0415 - slow to import
         pieces_of_steps,
@@ -282,11 +282,11 @@ def _steps(lake: Lake, run_id: str) -> Iterator[Run]:
                 limit.within(con, model.name, partial(compute, con, model))
             pieces = pieces_of_steps(con, models.models["_whatif_replays"].sql)
             columns = (read_columns(con, piece) for piece in pieces)
-            steps = held.enter_context(steps_of(columns, folder))
+            steps = held.enter_context(steps_of(columns, folder, together=False))
         yield steps
 
 
-def _changed(step: Step, kinds: Sequence[str], changes: Sequence[Change]) -> npt.NDArray[np.int64]:
+def _changed(step: Steps, kinds: Sequence[str], changes: Sequence[Change]) -> npt.NDArray[np.int64]:
     """Return the lengths of a step's nodes after the changes.
 
     Raises:

@@ -22,6 +22,8 @@ from tests.reference.straggler_analysis import Layout, trace
 from tracelake.base.errors import ContractError
 from tracelake.lake import Lake
 from tracelake.models import build, columns, load
+from tracelake.models.columns import Columns
+from tracelake.models.replay import INPUT, replay
 from tracelake.models.replay.graph import Graph
 from tracelake.synth.archive import write_archive
 from tracelake.synth.schedule import simulate
@@ -347,16 +349,47 @@ def test_replay_is_the_longest_path(seed: int) -> None:
     pairs = [(node, prev) for node, listed in enumerate(after) for prev in listed]
     sides = np.array(pairs, np.int32).reshape(-1, 2)
     graph = Graph.of([], (sides[:, 0], sides[:, 1]), two)
-    found = graph.times(
+    (found,) = graph.times(
         np.array(ideal), np.array(keys, np.int32), range(3), np.array(real), np.zeros(nodes, int)
     )
-    apart = graph.apart(np.array(real), np.array(ideal), np.array(keys, np.int32), range(3))
+    both = graph.apart(np.array(real), np.array(ideal), np.array(keys, np.int32), range(3))
+    apart = [*zip(*(times for (times,) in both), strict=True)]
     for key, time in enumerate(found):
         alone = [r if k == key else i for r, i, k in zip(real, ideal, keys, strict=True)]
         fixed = [i if k == key else r for r, i, k in zip(real, ideal, keys, strict=True)]
         ends = [brute_force(after, groups, lengths) for lengths in (alone, fixed)]
         times = tuple(None if of is None else max(of) for of in ends)
         assert (time, apart[key]) == (times[0], times)
+
+
+def test_steps_that_cannot_be_replayed_do_not_show_in_others() -> None:
+    """Two ranks meet in two calls, in a step of `crossed` each in another one first."""
+    runs = ["crossed", "straight"]
+    rows = [
+        (run, step, rank, seq, 10 * seq, 10 * seq + 5 + run, 1 + (rank ^ seq if crossed else seq))
+        for run, step, crossed in ((0, 1, False), (0, 2, True), (1, 1, False), (1, 2, False))
+        for rank in (0, 1)
+        for seq in (0, 1)
+    ]
+    texts = {"run_id": runs, "op": ["all_reduce"], "kind": ["all_reduce"], "part": ["comm_op"]}
+    read = np.array(rows).T
+    names = ("run_id", "step", "rank", "seq", "from_ns", "to_ns", "call")
+    given: dict[str, Any] = {name: np.zeros(len(rows), np.int32) for name in INPUT}
+    given["sent_call"] = np.zeros(len(rows), np.uint64)
+    given |= {name: np.full(len(rows), -1) for name in ("replica", "micro_batch", "tick_ns")}
+    for name, column in zip(names, read, strict=True):
+        given[name] = column.astype(np.uint64 if name == "call" else np.int64)
+    given["call"] += (10 * (1 + 2 * read[0] + read[1])).astype(np.uint64)
+    both = sorted(replay([Columns(len(rows), given, texts)], 1, None), key=str)
+    apart = list[tuple[Any, ...]]()
+    for run in range(2):
+        own = {name: column[read[0] == run] for name, column in given.items()}
+        apart += replay([Columns(len(rows) // 2, own, texts)], 1, None)
+    assert both == sorted(apart, key=str)
+    actual = {(run, step): time for run, step, name, _, time in both if name == "actual"}
+    none = actual.pop(("crossed", 2))
+    assert none is None
+    assert actual == {("crossed", 1): 10, ("straight", 1): 12, ("straight", 2): 12}
 
 
 def test_a_million_nodes_take_seconds() -> None:
@@ -369,7 +402,7 @@ def test_a_million_nodes_take_seconds() -> None:
     real = np.where(numbers // long == 5, 7, 5).astype(np.int64)
     began = process_time()
     graph = Graph.of([prev], (none, none), np.column_stack([meeting, np.full_like(meeting, -1)]))
-    found = graph.times(np.full_like(real, 5), numbers // long, range(ranks), real)
+    (found,) = graph.times(np.full_like(real, 5), numbers // long, range(ranks), real)
     assert process_time() - began < 30  # 0.5 s on the machine of docs/what-if.md
     assert found == [(7 if rank == 5 else 5) * long for rank in range(ranks)]
 

@@ -6,6 +6,6 @@ start. Times are int64 nanoseconds.
 """
 
 from tracelake.models.replay.kernel import INPUT, OUTPUT, replay, steps_of
-from tracelake.models.replay.steps import Run, Step
+from tracelake.models.replay.steps import Runs, Steps
 
-__all__ = ["INPUT", "OUTPUT", "Run", "Step", "replay", "steps_of"]
+__all__ = ["INPUT", "OUTPUT", "Runs", "Steps", "replay", "steps_of"]

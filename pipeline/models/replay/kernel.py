@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from itertools import chain, groupby, pairwise
+from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
 
 from tracelake.models.columns import Columns
+from tracelake.models.replay.nodes import NO_OPERATION, are
+from tracelake.models.replay.passes import Int32s, Int64s
 from tracelake.models.replay.published import published
-from tracelake.models.replay.steps import Run, Step
+from tracelake.models.replay.steps import Runs, Steps
 from tracelake.models.replay.stored import ArrayFile
 
 INPUT = {
@@ -50,115 +53,135 @@ ATTRIBUTED_FROM = 1.03
 _REPLAYED_FROM = 0.001
 """Ranks are replayed if their operations can slow the run by this part."""
 
-_Timed = tuple[int, str, str, int | None]
-"""Step, scenario, subject and time."""
+_Timed = tuple[tuple[int, int], str, str, int | None]
+"""Number of the run and of the step, scenario, subject and time."""
+_Subjects = tuple[Mapping[int, str], Mapping[int, str], Mapping[int, str]]
+"""Names of a run's ranks, stages and kinds by their number."""
 
 
 def replay(
     pieces: Iterable[Columns], threads: int, folder: Path | None
-) -> Iterator[tuple[str, *_Timed]]:
+) -> Iterator[tuple[str, int, str, str, int | None]]:
     """Yield the rows of `OUTPUT` for the rows of `INPUT`; threads replay several steps at once.
 
     Args:
-        pieces: Whole steps; those of a run come one after the other.
+        pieces: Whole runs, or whole steps of one; those of a run come one after the other.
         folder: See `steps_of`.
     """
-    for run_id, parts in groupby(chain.from_iterable(map(_by_run, pieces)), itemgetter(0)):
-        with steps_of((columns for _, columns in parts), folder) as run:
-            for row in _replayed(run, threads):
-                yield run_id, *row
+    for _, parts in groupby(chain.from_iterable(map(_divided, pieces)), itemgetter(0)):
+        with steps_of((columns for _, columns in parts), folder) as runs:
+            for (run, step), scenario, subject, time_ns in _replayed(runs, threads):
+                yield runs.names[run], step, scenario, subject, time_ns
 
 
 @contextmanager
-def steps_of(pieces: Iterable[Columns], folder: Path | None) -> Iterator[Run]:
-    """Yield the steps of one run.
+def steps_of(
+    pieces: Iterable[Columns], folder: Path | None, *, together: bool = True
+) -> Iterator[Runs]:
+    """Yield the steps of runs.
 
     Args:
         folder: Holds what would be too much for memory; None for a temporary folder.
+        together: See `Runs`.
     """
     with closing(ArrayFile(folder)) as file:
-        run = Run(file)
+        runs = Runs(file, together=together)
         for columns in pieces:
-            run.add(columns)
-        run.finish()
-        yield run
+            runs.add(columns)
+        runs.finish()
+        yield runs
 
 
-def _by_run(columns: Columns) -> Iterator[tuple[str, Columns]]:
-    """Yield the identifiers of runs, each with its rows."""
+def _divided(columns: Columns) -> Iterator[tuple[list[str], Columns]]:
+    """Yield runs with their rows: those whose ranks have several streams alone."""
     run_ids, names = columns.arrays["run_id"], columns.texts["run_id"]
-    order = np.argsort(run_ids, kind="stable")
-    bounds = np.searchsorted(run_ids[order], np.arange(len(names) + 1))
-    for run, (begin, end) in enumerate(pairwise(bounds.tolist())):
-        if end - begin == columns.rows:  # to pick rows would copy them
-            yield names[run], columns
-        elif begin < end:
-            places = order[begin:end]
-            arrays = {name: array[places] for name, array in columns.arrays.items()}
-            yield names[run], Columns(end - begin, arrays, columns.texts)
-
-
-def _replayed(run: Run, threads: int) -> Iterator[_Timed]:
-    """Yield the times of one run."""
-    sums = {"actual": 0, "peer": 0}
-    excess: dict[int, int] = {}
-    stages: set[int] = set()
-    for step in run:
-        # One pass for two lengths of all nodes.
-        actual, peer = step.graph.times(step.peer_ns, wanted=(0, -1), inside=step.length_ns)
-        raw, mean = step.paper_graph.times(step.mean_ns, wanted=(0, -1), inside=step.raw_ns)
-        (balanced,) = step.graph.times(step.balanced_ns)
-        once = {
-            "actual": actual,
-            "delayed": step.delayed_ns,
-            "peer": peer,
-            "balanced": balanced,
-            "raw": raw,
-            "mean": mean,
-        }
-        for scenario, time_ns in once.items():
-            yield step.number, scenario, "", time_ns
-            if scenario in sums:
-                sums[scenario] += time_ns or 0
-        for rank, added in _excess(step):
-            excess[rank] = excess.get(rank, 0) + added
-        stages.update(np.unique(step.stages).tolist())
-    if run.streams:
-        yield from published(run)
-    if sums["actual"] < ATTRIBUTED_FROM * sums["peer"]:
+    present = np.unique(run_ids)
+    operations = ~are(columns.arrays, columns.texts["part"], *NO_OPERATION)
+    alone = np.unique(run_ids[operations & (columns.arrays["replica"] >= 0)])
+    if len(present) == 1 or not len(alone):
+        yield [names[run] for run in present], columns
         return
-    # A length that grows by some time delays the end by at most that time.
-    ranks = (rank for rank, added in excess.items() if added >= _REPLAYED_FROM * sums["peer"])
-    named = [{key: str(key) for key in sorted(keys)} for keys in (ranks, stages - {-1})]
-    subjects = (*named, dict(enumerate(run.kinds)))
+    for runs in (np.setdiff1d(present, alone), *alone[:, np.newaxis]):
+        places = np.flatnonzero(np.isin(run_ids, runs))
+        if len(places):
+            arrays = {name: array[places] for name, array in columns.arrays.items()}
+            yield [names[run] for run in runs], Columns(len(places), arrays, columns.texts)
+
+
+def _replayed(runs: Runs, threads: int) -> Iterator[_Timed]:
+    """Yield the times of runs."""
+    sums = {scenario: Counter[int]() for scenario in ("actual", "peer")}
+    # Per run how much longer than their peers the operations of ranks took; its stages and kinds.
+    excess = defaultdict[int, Counter[int]](Counter)
+    stages, kinds = defaultdict[int, set[int]](set), defaultdict[int, set[int]](set)
+    for steps in runs:
+        # One pass for two lengths of all nodes.
+        real = steps.graph.times(steps.peer_ns, wanted=(0, -1), inside=steps.length_ns)
+        paper = steps.paper_graph.times(steps.mean_ns, wanted=(0, -1), inside=steps.raw_ns)
+        balanced = steps.graph.times(steps.balanced_ns)
+        times = {
+            "actual": [actual for actual, _ in real],
+            "delayed": [delayed for (delayed,) in steps.delayed_ns],
+            "peer": [peer for _, peer in real],
+            "balanced": [balanced for (balanced,) in balanced],
+            "raw": [raw for raw, _ in paper],
+            "mean": [mean for _, mean in paper],
+        }
+        for scenario, found in times.items():
+            for number, time_ns in zip(steps.numbers, found, strict=True):
+                yield number, scenario, "", time_ns
+                if scenario in sums:
+                    sums[scenario][number[0]] += time_ns or 0
+        more = np.maximum(steps.length_ns - steps.peer_ns, 0)
+        for run, rank, added in _by_run(steps, steps.ranks, more):
+            excess[run][rank] += added
+        for run, stage, _ in _by_run(steps, steps.stages, more):
+            stages[run].add(stage)
+        for run, kind, _ in _by_run(steps, steps.kinds, more):
+            kinds[run].add(kind)
+    if runs.streams:
+        yield from published(runs)
+    subjects = dict[int, _Subjects]()
+    for run, peer in sums["peer"].items():
+        if sums["actual"][run] >= ATTRIBUTED_FROM * peer:
+            # A length that grows by some time delays the end by at most that time.
+            ranks = (rank for rank, added in excess[run].items() if added >= _REPLAYED_FROM * peer)
+            subjects[run] = (
+                {rank: str(rank) for rank in sorted(ranks)},
+                {stage: str(stage) for stage in sorted(stages[run] - {-1})},
+                {kind: runs.kinds[kind] for kind in sorted(kinds[run])},
+            )
 
     def attribute(place: int) -> list[_Timed]:
-        return _attributed(run[place], subjects)
+        return _attributed(runs[place], subjects)
 
-    with ThreadPoolExecutor(threads, thread_name_prefix="replay") as pool:
-        yield from chain.from_iterable(pool.map(attribute, range(len(run))))
-
-
-def _excess(step: Step) -> Iterator[tuple[int, int]]:
-    """Yield each rank with how much longer than their peers its operations took."""
-    ranks, places = np.unique(step.ranks, return_inverse=True)
-    sums = np.zeros(len(ranks), np.int64)
-    np.add.at(sums, places, np.maximum(step.length_ns - step.peer_ns, 0))
-    yield from zip(ranks.tolist(), sums.tolist(), strict=True)
+    if subjects:
+        with ThreadPoolExecutor(threads, thread_name_prefix="replay") as pool:
+            yield from chain.from_iterable(pool.map(attribute, range(len(runs))))
 
 
-def _attributed(step: Step, subjects: Sequence[Mapping[int, str]]) -> list[_Timed]:
-    """Return the times of a step with each subject alone, and with all but it.
+def _by_run(steps: Steps, keys: Int32s, values: Int64s) -> Iterator[tuple[int, int, int]]:
+    """Yield run, key and the sum of the values, for every key that nodes of the run have."""
+    # Of keys -1 is the least.
+    pairs, places = np.unique((steps.runs.astype(np.int64) << 32) + keys + 1, return_inverse=True)
+    sums = np.zeros(len(pairs), np.int64)
+    np.add.at(sums, places, values)
+    own = (pairs & 0xFFFFFFFF) - 1
+    yield from zip((pairs >> 32).tolist(), own.tolist(), sums.tolist(), strict=True)
 
-    Args:
-        subjects: Names of ranks, stages and kinds.
-    """
-    real, ideal = step.length_ns, step.peer_ns
-    keys_of = {"rank": step.ranks, "stage": step.stages, "kind": step.kinds}
+
+def _attributed(steps: Steps, subjects: Mapping[int, _Subjects]) -> list[_Timed]:
+    """Return the times of steps with each subject of their run alone, and with all but it."""
     found = list[_Timed]()
-    for (scenario, keys), names in zip(keys_of.items(), subjects, strict=True):
-        both = step.graph.apart(real, ideal, keys, [*names])
-        for name, (alone_ns, fixed_ns) in zip(names.values(), both, strict=True):
-            found.append((step.number, scenario, name, alone_ns))
-            found.append((step.number, f"fix_{scenario}", name, fixed_ns))
+    there = [(row, number) for row, number in enumerate(steps.numbers) if number[0] in subjects]
+    keys_of = {"rank": steps.ranks, "stage": steps.stages, "kind": steps.kinds}
+    for place, (scenario, keys) in enumerate(keys_of.items()):
+        wanted = sorted({key for _, (run, _) in there for key in subjects[run][place]})
+        both = steps.graph.apart(steps.length_ns, steps.peer_ns, keys, wanted)
+        for name, times in zip((scenario, f"fix_{scenario}"), both, strict=True):
+            for row, number in there:
+                names = subjects[number[0]][place]
+                for key, time_ns in zip(wanted, times[row], strict=True):
+                    if key in names:
+                        found.append((number, name, names[key], time_ns))
     return found

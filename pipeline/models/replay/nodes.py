@@ -1,4 +1,4 @@
-"""Nodes of one run: its operations, cut at the calls inside them, and what each comes after.
+"""Nodes of runs: their operations, cut at the calls inside them, and what each comes after.
 
 A node's predecessors are the node of its rank before it, the sender of what it receives where the
 two do not end together, and, where ranks have several streams or a message is implied, the nodes
@@ -28,8 +28,10 @@ from tracelake.models.replay.graph import linked
 from tracelake.models.replay.passes import Int32s, Int64s
 
 Rows = Mapping[str, npt.NDArray[Any]]
-"""Columns of the rows of a run; texts as numbers."""
+"""Columns of the rows of runs; texts as numbers."""
 
+NO_OPERATION = ("comm", "message", "after")
+"""Parts of rows that are about an operation."""
 _ROLES = {"optimizer": OPTIMIZER, "p2p_recv": RECEIVE, "p2p_send": SEND}
 # Of the meetings of a node: its call, that of the send fused with it, and of optimizers.
 _SIDES = np.array([0, 1, 0], np.int32)
@@ -39,7 +41,7 @@ _PAPER_LEAST_NS = -10_000_000
 
 @dataclass(frozen=True)
 class Nodes:
-    """The nodes of a run by step, rank and start, numbered from 0; -1 is none.
+    """The nodes of runs by run, step, rank and start, numbered from 0; -1 is none.
 
     Attributes:
         first: First node of every step.
@@ -71,21 +73,19 @@ class Nodes:
 
     @classmethod
     def of(cls, rows: Rows, parts: Sequence[str]) -> Self:
-        """Make the nodes of the rows of a run.
+        """Make the nodes of the rows of runs.
 
         Args:
             parts: What the numbers in the column `part` mean.
         """
-        is_call, is_message, is_after = (
-            np.array([part == wanted for part in parts])[rows["part"]]
-            for wanted in ("comm", "message", "after")
-        )
+        is_call, is_message, is_after = (are(rows, parts, part) for part in NO_OPERATION)
         ops = np.flatnonzero(~(is_call | is_message | is_after))
-        lines, line_steps = _lines(rows["step"][ops], rows["rank"][ops])
+        runs = rows["run_id"].astype(np.int64) << 32
+        lines, line_steps = _lines(runs[ops] + rows["step"][ops], rows["rank"][ops])
         order = np.lexsort((rows["seq"][ops], rows["from_ns"][ops], lines))
         ops, lines = ops[order], lines[order]
         sources = np.flatnonzero(is_message | is_after)
-        op_of, source_of = _operations(rows, ops, sources)
+        op_of, source_of = _operations(runs, rows, ops, sources)
 
         calls = np.flatnonzero(is_call & (op_of >= 0))
         calls_first, calls_listed = linked(
@@ -151,6 +151,11 @@ class Nodes:
         )
 
 
+def are(rows: Rows, parts: Sequence[str], *wanted: str) -> npt.NDArray[np.bool_]:
+    """Return which rows have one of the wanted parts."""
+    return np.array([part in wanted for part in parts])[rows["part"]]
+
+
 def numbered(high: npt.NDArray[Any], low: npt.NDArray[Any]) -> tuple[Int32s, Int32s]:
     """Number pairs of keys in the order in which they come first.
 
@@ -171,7 +176,7 @@ def numbered(high: npt.NDArray[Any], low: npt.NDArray[Any]) -> tuple[Int32s, Int
     return numbers, first[: found[0]]
 
 
-def _lines(steps: Int32s, ranks: Int32s) -> tuple[Int32s, Int32s]:
+def _lines(steps: Int64s, ranks: Int32s) -> tuple[Int32s, Int32s]:
     """Number the steps of ranks in order.
 
     Returns:
@@ -185,11 +190,11 @@ def _lines(steps: Int32s, ranks: Int32s) -> tuple[Int32s, Int32s]:
     return places[numbers], np.cumsum(np.diff(ordered, prepend=ordered[:1]) != 0, dtype=np.int32)
 
 
-def _operations(rows: Rows, ops: Int64s, sources: Int64s) -> tuple[Int64s, Int64s]:
+def _operations(runs: Int64s, rows: Rows, ops: Int64s, sources: Int64s) -> tuple[Int64s, Int64s]:
     """Return the operation that each row is about, and of `sources` the other one; -1 for none."""
     size = len(rows["rank"])
     numbers, first = numbered(
-        np.concatenate([rows["rank"], rows["source_rank"][sources]]),
+        np.concatenate([runs + rows["rank"], runs[sources] + rows["source_rank"][sources]]),
         np.concatenate([rows["seq"], rows["source_seq"][sources]]),
     )
     places = np.full(len(first), -1, np.int64)

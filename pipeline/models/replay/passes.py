@@ -1,4 +1,4 @@
-"""Compiled passes over the graph of one step: its order, and its end under given lengths.
+"""Compiled passes over the graph of steps: its order, and their ends under given lengths.
 
 Times and maxima are arrays of a row per node and a column per scenario, so that one pass replays
 `LANES` scenarios. An event is twice the node's number, plus 1 where the node ends with a group.
@@ -66,7 +66,7 @@ def order(  # noqa: PLR0912 - calls between kernels cost a compilation each
     numbers: Int32s,
     events: Int32s,
 ) -> int:
-    """Order the events of a step so that each comes after those it depends on.
+    """Order the events of steps so that each comes after those it depends on.
 
     Nodes get places in the order in which they start, and groups numbers in that of their first
     members. A node without a group ends when it starts: it has no event of its end.
@@ -143,6 +143,7 @@ def times(
     prev_first: Int32s,
     prev_listed: Int32s,
     groups: Int32s,
+    steps: Int32s,
     keys: Int32s,
     wanted: Int64s,
     inside: Int64s,
@@ -152,11 +153,12 @@ def times(
     latest: Int64s,
     last: Int64s,
 ) -> None:
-    """Replay a step: one column per wanted key, where its nodes have other lengths.
+    """Replay steps: one column per wanted key, where its nodes have other lengths.
 
     Args:
         events: As `order` gives them.
         prev_first: With `prev_listed`, the nodes that end before each node starts.
+        steps: Per node the row of its step in `last`.
         keys: Per node its key, such as its rank.
         wanted: A row of keys.
         inside: Per node its length in the column of its key.
@@ -164,10 +166,12 @@ def times(
         delays: Per node how long after the nodes before it it starts.
         ends: Filled with the nodes' ends.
         latest: A row per group: filled with the latest start of its members.
-        last: A row: filled with the latest end of the step.
+        last: A row per step: filled with its latest end.
     """
     none = equal_lanes(0)
-    wanted_keys, latest_end = lanes_at(wanted, 0), none
+    wanted_keys = lanes_at(wanted, 0)
+    for step in range(last.shape[0]):
+        put_lanes(last, step, none)
     for group in range(latest.shape[0]):
         put_lanes(latest, group, none)
     for i in range(events.shape[0]):
@@ -193,5 +197,4 @@ def times(
         )
         time = add_lanes(time, length)
         put_lanes(ends, n, time)
-        latest_end = largest_lanes(latest_end, time)
-    put_lanes(last, 0, latest_end)
+        put_lanes(last, steps[n], largest_lanes(lanes_at(last, steps[n]), time))

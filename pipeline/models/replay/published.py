@@ -6,21 +6,27 @@ a worker is the lesser of those of its data-parallel rank and of its stage.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
 from tracelake.models.replay.passes import Int32s
-from tracelake.models.replay.steps import Run, Step
+from tracelake.models.replay.steps import Runs, Steps
 
 _WORKERS = 0.03
 
 
-def published(run: Run) -> Iterator[tuple[int, str, str, int | None]]:
-    """Yield step, scenario, subject and time: kinds, replicas and stages alone; what is fixed."""
-    sums: dict[tuple[str, int], int] = {}
+def published(run: Runs) -> Iterator[tuple[tuple[int, int], str, str, int | None]]:
+    """Yield step, scenario, subject and time: kinds, replicas and stages alone; what is fixed.
+
+    Args:
+        run: One run, each step by itself; they come with its number.
+    """
+    sums = Counter[tuple[str, int]]()
     last = max(int(step.stages.max()) for step in run)
     for step in run:
+        (number,) = step.numbers
         real, ideal = step.raw_ns, step.mean_ns
         subjects = (
             ("paper_kind", step.kinds, dict(enumerate(run.kinds))),
@@ -28,23 +34,24 @@ def published(run: Run) -> Iterator[tuple[int, str, str, int | None]]:
             ("paper_stage", step.stages, _names(step.stages)),
         )
         for scenario, keys, names in subjects:
-            found = step.paper_graph.times(ideal, keys, [*names], real)
+            (found,) = step.paper_graph.times(ideal, keys, [*names], real)
             for (key, name), time_ns in zip(names.items(), found, strict=True):
-                sums[scenario, key] = sums.get((scenario, key), 0) + (time_ns or 0)
-                yield step.number, scenario, name, time_ns
-        (time_ns,) = step.paper_graph.times(real, step.stages, [last], ideal)
-        yield step.number, "paper_fix_stage", str(last), time_ns
+                sums[scenario, key] += time_ns or 0
+                yield number, scenario, name, time_ns
+        ((time_ns,),) = step.paper_graph.times(real, step.stages, [last], ideal)
+        yield number, "paper_fix_stage", str(last), time_ns
     worst = _slowest_workers(run, sums)
     for step in run:
+        (number,) = step.numbers
         chosen = np.isin(step.ranks, worst).astype(np.int32)
-        (time_ns,) = step.paper_graph.times(step.raw_ns, chosen, [1], step.mean_ns)
-        yield step.number, "paper_fix_workers", " ".join(map(str, sorted(worst))), time_ns
+        ((time_ns,),) = step.paper_graph.times(step.raw_ns, chosen, [1], step.mean_ns)
+        yield number, "paper_fix_workers", " ".join(map(str, sorted(worst))), time_ns
 
 
-def _slowest_workers(steps: Iterable[Step], sums: dict[tuple[str, int], int]) -> list[int]:
+def _slowest_workers(run: Iterable[Steps], sums: Mapping[tuple[str, int], int]) -> list[int]:
     """Return 3 % of the workers, rounded up: the slowest, of equal ones the lowest ranks."""
     workers: dict[int, int] = {}
-    for step in steps:
+    for step in run:
         ranks, first = np.unique(step.ranks, return_index=True)
         for rank, place in zip(ranks.tolist(), first.tolist(), strict=True):
             replica, stage = int(step.replicas[place]), int(step.stages[place])
