@@ -49,7 +49,7 @@ _GATES = (
     Gate("straggler", "a rank with the verdict straggler"),
     Gate("suspect", "a rank with the verdict suspect"),
     Gate("recurring", "a rank, device or host that is slow in run after run of its configuration"),
-    Gate("incomplete", "ranks or steps missing; simulated runs never fail"),
+    Gate("incomplete", "ranks, steps or declared rows missing; simulated runs never fail"),
     Gate(
         "faults",
         "data that is lost, that cannot be read or that a model fails on; wrong values in tests",

@@ -8,9 +8,17 @@
 -- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
 -- @column cause VARCHAR | Likely cause.
 -- @column advice VARCHAR | What to do.
+WITH miscounted AS (
+    SELECT f.run_id, string_agg(concat_ws('/', s.path, s.member) || ': ' || f.text, '; ' ORDER BY s.path, s.member) AS told
+    FROM faults AS f
+    JOIN sources AS s USING (run_id, source_id)
+    WHERE f.name = 'row_count_mismatch'
+    GROUP BY f.run_id
+)
 SELECT
     c.run_id, 'incomplete' AS kind, 'warning' AS severity, 'incomplete' AS gate, 'run' AS subject,
     concat('The run is incomplete: ', CASE
+        WHEN m.told IS NOT NULL THEN m.told
         WHEN c.ranks_seen IS NULL THEN 'the input is shorter than it declares'
         WHEN c.ranks_expected IS NULL
             THEN format(
@@ -27,6 +35,7 @@ SELECT
     END, '.') AS evidence,
     'input' AS cause,
     CASE
+        WHEN m.told IS NOT NULL THEN 'Generate or copy the file again, and ingest it.'
         WHEN c.ranks_expected IS NULL AND c.ranks_seen IS NOT NULL
             THEN 'Give the size of the job: --set world_size=N.'
         WHEN c.ranks_seen < c.ranks_expected
@@ -35,6 +44,7 @@ SELECT
     END AS advice
 FROM coverage AS c
 JOIN runs AS r USING (run_id)
+LEFT JOIN miscounted AS m USING (run_id)
 LEFT JOIN _gaps AS s ON s.run_id = c.run_id AND s.gap = 'stages'
 LEFT JOIN _gaps AS p ON p.run_id = c.run_id AND p.gap = 'ranks'
 LEFT JOIN _gaps AS u ON u.run_id = c.run_id AND u.gap = 'cut'

@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import SAMPLE, Command
 from tests.report_lakes import MS, make, trace_run
 from tests.tiny_lakes import Rows, commit_run, log_run
-from tests.traces import trace, trace_name, write
+from tests.traces import plan, trace, trace_name, write
 from tracelake.lake import Lake
 from tracelake.models import build
 from tracelake.nightly.gates import GATES
@@ -488,6 +488,28 @@ def test_lost_data_is_named_by_file(tracelake: Command, jobs: Lake) -> None:
     (found,) = findings_of(tracelake, jobs, "lossy")
     assert (found["kind"], found["gate"], found["subject"]) == ("unreadable", "faults", "t.txt")
     assert found["evidence"] == "t.txt: truncated, 3 times, first in line 7."
+
+
+def test_a_plan_with_fewer_rows_than_declared_is_incomplete_not_unreadable(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    folder = write(tmp_path / "in", {"cut.txt": plan(3, declared=5)})
+    lake = tmp_path / "lake"
+    done = tracelake("run", folder, "--lake", lake, "--fail-on", "faults,incomplete")
+    evidence = "The run is incomplete: cut.txt: 5 rows declared, 3 read."
+    assert done.code == 5
+    assert "1 gate of 2 failed\n  incomplete: 1 run\n" in done.err
+    assert evidence in done.err
+    assert "warning  cut: incomplete  show " in done.out
+    assert tracelake("report", "--lake", lake, "-o", tmp_path / "night.md").code == 0
+    shown, listed = (
+        tracelake(*words, "--lake", lake).out for words in (("show", "cut"), ("runs",))
+    )
+    text, page = (tmp_path / "night.md").read_text(), (lake / "report.html").read_text()
+    assert all(evidence in said for said in (shown, text, page))
+    told = (done.out, done.err, shown, listed, text)
+    assert not any("unreadable" in said for said in told)
+    assert "Data lost or unreadable" not in page
 
 
 def test_rejects_and_missing_ranks_are_findings(tracelake: Command, jobs: Lake) -> None:
