@@ -16,7 +16,8 @@ WITH proposed AS (
         coalesce(
             'add the files of ' || peers,
             CASE WHEN sizes_unknown THEN 'add the files of the other ranks of the stage' END
-        ) AS add_peers
+        ) AS add_peers,
+        format('ingest again when step {} of {} is there', absent_step, absent_ranks) AS add_step
     FROM _remedy_facts
 ),
 remedied AS (
@@ -27,14 +28,16 @@ remedied AS (
         {'reason': 'micro_batches_unknown', 'remedy': 'give --set micro_batches=N'},
         {'reason': 'group_size_unknown', 'remedy': 'give --set ' || set_groups || as_seen},
         {'reason': 'stages_missing', 'remedy': CASE
-            WHEN traced AND stages IS NULL THEN 'trace all stages over the same steps'
+            WHEN traced AND stages IS NULL
+                THEN coalesce(add_step, 'trace all stages over the same steps')
             WHEN traced THEN 'add the files of ' || stages
             ELSE 'print the layer times of ' || stages
         END},
-        {'reason': 'peer_not_seen', 'remedy': CASE
-            WHEN sizes_unknown OR lost_ranks IS NULL THEN 'give --set ' || set_groups || as_seen
-            ELSE 'add the files of ' || lost_ranks
-        END},
+        {'reason': 'peer_not_seen', 'remedy': coalesce(
+            CASE WHEN NOT sizes_unknown THEN 'add the files of ' || lost_ranks END,
+            'give --set ' || set_groups || as_seen,
+            add_step
+        )},
         {'reason': 'no_peer', 'remedy': add_peers},
         {'reason': 'one_peer', 'remedy': add_peers},
         {'reason': 'clocks_not_aligned', 'remedy': CASE

@@ -9,6 +9,8 @@
 -- @column cut_step INTEGER | That step.
 -- @column torn_ranks VARCHAR | Ranks that lack lines in the middle of the first such step.
 -- @column torn_step INTEGER | That step.
+-- @column absent_ranks VARCHAR | Ranks without the first step that some rank lacks at its end.
+-- @column absent_step INTEGER | That step.
 -- @column shifted_ranks VARCHAR | Ranks whose steps ran beside other steps.
 -- @column shifted_step INTEGER | First of these steps.
 -- @column set_pp VARCHAR | What to set for the number of stages; NULL where it is known.
@@ -28,6 +30,8 @@ WITH gaps AS (
         max(step) FILTER (gap = 'cut') AS cut_step,
         max(told) FILTER (gap = 'torn') AS torn_ranks,
         max(step) FILTER (gap = 'torn') AS torn_step,
+        max(told) FILTER (gap = 'absent') AS absent_ranks,
+        max(step) FILTER (gap = 'absent') AS absent_step,
         max(told) FILTER (gap = 'shifted') AS shifted_ranks,
         max(step) FILTER (gap = 'shifted') AS shifted_step
     FROM _gaps

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import Command
 from tests.lakes import ingest_and_build
 from tests.traces import trace, trace_name, write
 from tracelake import open as open_lake
@@ -71,3 +73,38 @@ def test_lines_that_are_lost_or_doubled(
     lost = any(subject.startswith("lost") for _, subject, _ in found)
     assert unfinished == [(int(lost),)]
     assert ("ingest a copy that has all lines of step 2 of rank 1" in hints[0][0]) == lost
+
+
+@pytest.mark.parametrize("size", ["tp", "pp"])
+def test_what_lacks_the_last_step_of_a_rank_is_named(
+    size: str, tracelake: Command, tmp_path: Path
+) -> None:
+    """A peer in every call, or the only rank of a stage."""
+    archive, lake = tmp_path / "archive", tmp_path / "lake"
+    sizes = {"--tp": 1, "--pp": 1, f"--{size}": 2}
+    options = [word for option in sizes.items() for word in option]
+    formats = ("--formats", "rank_trace", "--steps", STEPS)
+    assert tracelake("synth", archive, *formats, *options).code == 0
+    (path,) = archive.rglob("*_rank1_*")
+    lines = path.read_text().splitlines(keepends=True)
+    ends = [n for n, line in enumerate(lines, 1) if "optimizer_step" in line]
+    path.write_text("".join(lines[: ends[STEPS - 2]]))
+    assert tracelake("run", archive / "rank_trace", "--lake", lake).code == 0
+    with open_lake(lake) as opened:
+        named = opened.sql("FROM abstentions SELECT DISTINCT remedy WHERE remedy IS NOT NULL")
+        assert named.fetchall() == [("ingest again when step 4 of rank 1 is there",)]
+    shown = " ".join(tracelake("show", "latest", "--lake", lake).out.split())
+    assert "The run is incomplete: step 4 of rank 1 is missing." in shown
+    assert re.search(r"no .*collective_calls\.skew_ms \(\d+ of \d+ rows\)", shown)
+    assert "ingest again when step 4 of rank 1 is there" in shown
+    assert "all metrics" not in shown
+
+
+def test_metrics_of_an_incomplete_run_are_not_called_complete(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    ranks = {trace_name(0): trace(0, steps=STEPS), trace_name(1): trace(1, steps=STEPS - 1)}
+    lake = tmp_path / "lake"
+    assert tracelake("run", write(tmp_path / "in", ranks), "--lake", lake).code == 0
+    shown = tracelake("show", "latest", "--lake", lake).out
+    assert "all metrics were computed, but from an incomplete run: see Attention" in shown

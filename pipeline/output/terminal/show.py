@@ -185,14 +185,19 @@ def _coverage(document: Document, page: Page) -> None:
     page.heading("Coverage", ", ".join(told))
     missing = [*document["not_computable"], *document["partly_computable"]]
     if not missing:
-        page.prose("all metrics that this input supports were computed")
+        page.prose(
+            "all metrics were computed, but from an incomplete run: see Attention"
+            if coverage["complete"] is False
+            else "all metrics that this input supports were computed"
+        )
     # One cause has many effects: print each hint once.
     causes: dict[tuple[str, str | None], list[Row]] = defaultdict(list)
     for row in missing:
         causes[row["reason"].partition(" ")[0], row["hint"]].append(row)
     for (reason, hint), rows in list(causes.items())[:_MISSING]:
         page.prose(why(reason))
-        page.prose("; ".join(row["figure"] for row in rows), first="    no ", style=DIM)
+        lacking = (" ".join([row["figure"], *row["reason"].split(" ", 1)[1:]]) for row in rows)
+        page.prose("; ".join(lacking), first="    no ", style=DIM)
         if hint:
             page.prose(hint, first=f"    {page.glyphs.arrow} ", style=GOOD)
     if len(causes) > _MISSING:
