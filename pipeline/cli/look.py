@@ -58,7 +58,9 @@ def runs(
     ] = None,
     attention: Annotated[
         bool,
-        typer.Option("--attention", help="Only runs with findings, and their kinds."),
+        typer.Option(
+            "--attention", help="Only runs with findings or tests of slow links, and their kinds."
+        ),
     ] = False,
     sort: Annotated[
         str | None,

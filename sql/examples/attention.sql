@@ -3,7 +3,8 @@
 -- @param since TIMESTAMP = NULL | Runs dated from then on; every run by default.
 -- @param top BIGINT = 50 | Rows at most.
 -- Each row is one finding of one run, the most severe first; no row means that no problem was found.
--- `incidents` joins them over runs. A finding without a run is a file that cannot be read.
+-- `incidents` joins them over runs, and alone has hosts and links that are slow in bandwidth tests. A
+-- finding without a run is a file that cannot be read.
 
 SELECT f.severity, f.kind, f.run_id, r.run_date, f.since, f.evidence, f.cost_gpu_hours, f.advice
 FROM findings AS f

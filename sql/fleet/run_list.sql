@@ -7,15 +7,24 @@
 -- @column size VARCHAR | Ranks and how they are divided, such as `32 GPU tp2 pp4`; sizes of 1 are left out. NULL where the input says nothing of it.
 -- @column step_p50_ms DOUBLE ms | Median time of a step.
 -- @column step_p50_ms_change_ratio DOUBLE | step_p50_ms over its baseline, less 1.
--- @column severity VARCHAR | Of its worst finding: critical, warning or notice; NULL without one.
--- @column problems VARCHAR[] | Kinds of its findings that are more than a notice, the most severe first.
+-- @column severity VARCHAR | Of its worst finding, or incident that its tests show: critical, warning or notice; NULL without one.
+-- @column problems VARCHAR[] | Kinds of its findings that are more than a notice, and of incidents that its bandwidth tests show, the most severe first.
 -- @column problem VARCHAR | The worst of them: its kind and subject.
 -- @column urgency BIGINT | Place when runs are sorted by severity, then date, the latest first, then cost; from 1.
-WITH kinds AS (
+-- @column tested_incidents VARCHAR[] | Incidents of hosts and links that its bandwidth tests show to be slow, the most severe first.
+WITH found AS (
+    SELECT run_id, kind, severity, level, subject, cost_gpu_hours, lost_ratio, slowdown
+    FROM findings
+    UNION ALL BY NAME
+    SELECT t.run_id, i.incident, i.kind, i.severity, i.level, i.subject
+    FROM _link_incidents AS i
+    JOIN _slow_tests AS t USING (incident)
+),
+kinds AS (
     SELECT run_id, list(kind ORDER BY level, kind) AS problems
     FROM (
         SELECT run_id, kind, min(level) AS level
-        FROM findings
+        FROM found
         WHERE severity <> 'notice'
         GROUP BY run_id, kind
     )
@@ -33,8 +42,9 @@ worst AS (
                 level, -coalesce(lost_ratio, -1), kind = 'recurring', kind,
                 -coalesce(slowdown, 0), subject
             )
-        ) FILTER (severity <> 'notice') AS problem
-    FROM findings
+        ) FILTER (severity <> 'notice') AS problem,
+        list(incident ORDER BY level, incident) FILTER (incident IS NOT NULL) AS tested
+    FROM found
     GROUP BY run_id
 )
 SELECT
@@ -61,7 +71,8 @@ SELECT
     w.problem,
     row_number() OVER (
         ORDER BY w.level NULLS LAST, r.run_date DESC NULLS LAST, w.cost DESC NULLS LAST, r.run_id
-    ) AS urgency
+    ) AS urgency,
+    coalesce(w.tested, []) AS tested_incidents
 FROM runs AS r
 JOIN run_summary AS s USING (run_id)
 JOIN _run_hashes AS n USING (run_id)

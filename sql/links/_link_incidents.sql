@@ -25,24 +25,14 @@ WITH judged AS (
     FROM link_health
     WHERE verdict NOT IN ('smaller_size', 'few_tests')
 ),
-tested AS (
-    SELECT j.cluster, j.scope, j.subject, p.run_id, p.run_date
-    FROM judged AS j
-    JOIN _pair_tests AS p USING (cluster, collective, ranks_per_host)
-    WHERE j.slow AND p.slow AND CASE j.scope
-        WHEN 'pair' THEN p.host = j.host AND p.peer_host = j.peer_host
-        WHEN 'host' THEN j.host IN (p.host, p.peer_host)
-        ELSE true
-    END
-),
 dates AS (
     SELECT
-        cluster, scope, subject,
+        incident, cluster, scope, subject,
         min(run_date) AS since,
         max(run_date) AS last_seen,
         max_by(run_id, (coalesce(run_date, TIMESTAMP '0001-01-01'), run_id)) AS latest_run
-    FROM tested
-    GROUP BY cluster, scope, subject
+    FROM _slow_tests
+    GROUP BY incident, cluster, scope, subject
 ),
 worst AS (
     SELECT
@@ -63,7 +53,7 @@ worst AS (
     HAVING slow_runs > 0
 )
 SELECT
-    left(md5(concat_ws('|', 'links', w.cluster, w.scope, w.subject)), 8) AS incident,
+    d.incident,
     concat('format=nccl_tests cluster=', w.cluster) AS config,
     CASE w.scope WHEN 'host' THEN 'slow_node' ELSE 'slow_link' END AS kind,
     CASE w.scope WHEN 'host' THEN 'critical' ELSE 'warning' END AS severity,

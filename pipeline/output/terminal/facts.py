@@ -60,28 +60,12 @@ _ATTENTION = """
     GROUP BY kind
     ORDER BY min(level), max(lost_ratio) DESC NULLS LAST, kind
 """
-# Incidents of links and hosts that the tests of the run join: they belong to no run.
+# Incidents of hosts and links that the tests of the run show to be slow: they belong to no run.
 _TESTED_LINKS = """
-    WITH joined AS (
-        SELECT DISTINCT list_sort(list_distinct(hosts)) AS places
-        FROM bandwidth_results WHERE run_id = $1
-    ),
-    subjects AS (
-        SELECT cluster, unnest([subject, link_class, 'host ' || host, 'host ' || peer_host])
-            AS subject
-        FROM link_health
-        WHERE scope = 'pair' AND verdict IN ('slow_pair', 'slow_host', 'link_class')
-            AND [host, peer_host] IN (SELECT places FROM joined)
-    )
     SELECT kind, arg_min(severity, level) AS severity, count(*) AS count,
         list(evidence ORDER BY subject)[:3] AS seen, arg_min(advice, subject) AS advice
     FROM incidents
-    WHERE runs_unit = 'test' AND (
-        latest_run = $1
-        OR (config, subject) IN (
-            SELECT (concat('format=nccl_tests cluster=', cluster), subject) FROM subjects
-        )
-    )
+    WHERE incident IN (SELECT unnest(tested_incidents) FROM run_list WHERE run_id = $1)
     GROUP BY kind
     ORDER BY min(level), kind
 """

@@ -50,7 +50,7 @@ class Choice:
     Attributes:
         after: Only runs with this date or later.
         trace_format: Only runs of this format.
-        attention: Only runs with findings, and which.
+        attention: Only runs with findings or tests of slow links, and which.
         sort: Column of the query, or the heading of one: numbers and dates from the largest, text
             from A; by default the runs with the most severe problems come first.
         reverse: Reverse the order.
