@@ -10,7 +10,7 @@ import duckdb
 from tracelake.base.errors import LakeError
 from tracelake.lake import Lake
 from tracelake.models.base import engine_errors
-from tracelake.warehouse.warehouse import damage_behind, open_warehouse
+from tracelake.warehouse.warehouse import open_warehouse, trouble_behind
 
 # A build takes longer than opening its result, so more than one in a row is unusual.
 ATTEMPTS = 4
@@ -45,8 +45,8 @@ def ask(
             try:
                 return work(con)
             except duckdb.Error as error:
-                if damage := damage_behind(lake, str(error)):
-                    raise damage from error
+                if trouble := trouble_behind(lake, str(error)):
+                    raise trouble from error
                 raise
 
     return reopening(lake, once, attempts)

@@ -18,7 +18,7 @@ from tracelake.models.base import store_trouble
 from tracelake.warehouse.parameters import Parameters
 from tracelake.warehouse.reopening import ATTEMPTS, Edition, built_anew, edition, replaced
 from tracelake.warehouse.statements import Statement, read_statements
-from tracelake.warehouse.warehouse import damage_behind, open_warehouse, release
+from tracelake.warehouse.warehouse import open_warehouse, release, trouble_behind
 
 _BATCH_ROWS = 64 * 1024
 # How long an interrupted call of DuckDB may take to end; some functions do not look.
@@ -59,8 +59,8 @@ def run_query(
         statements = engine.call(partial(read_statements, con, sql, parameters or {}))
     except UsageError as error:
         engine.close()
-        if damage := damage_behind(lake, error.message):
-            raise damage from error
+        if trouble := trouble_behind(lake, error.message):
+            raise trouble from error
         raise
     return _Answers(lake, memory, engine, opened).all(statements)
 
@@ -207,7 +207,7 @@ def query_error(lake: Lake, message: str, *, limited: bool) -> LakeError | Store
             "the texts of a column are too long to be returned together",
             hint="return shorter ones, such as substr(column, 1, 1000), or fewer rows with LIMIT",
         )
-    if known := store_trouble(message) or damage_behind(lake, message):
+    if known := store_trouble(message) or trouble_behind(lake, message):
         return known
     if message.startswith("Invalid Input Error") and ".parquet'" in message:
         return LakeError(message, hint="find the repair with: tracelake check")

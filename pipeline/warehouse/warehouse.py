@@ -20,7 +20,7 @@ from tracelake.models.base import is_corrupt, literal, point_views
 from tracelake.models.catalog import catalog
 from tracelake.models.compute import connect
 from tracelake.models.records import records_view
-from tracelake.models.state import CATALOG, attach, in_use, read_root
+from tracelake.models.state import CATALOG, attach, in_use, read_root, read_state
 from tracelake.models.sums import missing_relations
 from tracelake.schema.tables import tables
 
@@ -28,7 +28,8 @@ from tracelake.schema.tables import tables
 _RELEASES: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Callable[[], object]] = (
     weakref.WeakKeyDictionary()
 )
-_NO_TABLE = re.compile(r"Catalog Error: .* does not exist")
+# What a query says where a relation, a column or a function is not there.
+_NO_NAME = re.compile(r"Catalog Error: .* does not exist|Binder Error: ")
 _LOCKED = "Could not set lock on file"
 
 
@@ -41,22 +42,32 @@ def damaged(lake: Lake, why: str) -> LakeError:
     )
 
 
-def damage_behind(lake: Lake, message: str) -> LakeError | None:
-    """Return the error for a damaged warehouse, if that explains DuckDB's message.
+def trouble_behind(lake: Lake, message: str) -> LakeError | None:
+    """Return the error for a warehouse that is damaged or of other models.
 
-    To list tables takes as long as a small query, so it is done after an error.
+    None if DuckDB's message cannot come from that. To list tables takes as long as a small query,
+    so it is done after an error.
     """
     if is_corrupt(message):
         return damaged(lake, message)
-    if not _NO_TABLE.search(message):
+    if not _NO_NAME.search(message):
         return None
     with connect() as con:
         try:
             attach(con, lake.warehouse, read_only=True)
             missing = missing_relations(con)
+            state = read_state(con)
         except duckdb.Error as error:
             return damaged(lake, str(error))
-    return damaged(lake, f"it lacks {', '.join(missing)}") if missing else None
+    if missing:
+        return damaged(lake, f"it lacks {', '.join(missing)}")
+    if state and state.models != catalog().hash:
+        return LakeError(
+            f"the warehouse was built with other models than this tracelake has: {message}",
+            path=lake.warehouse,
+            hint=f"bring it up to date: tracelake build --lake {shlex.quote(lake.name)}",
+        )
+    return None
 
 
 def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyConnection:

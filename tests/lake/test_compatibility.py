@@ -17,7 +17,7 @@ from tests.tiny_lakes import commit_run, log_run
 from tracelake.base.errors import LakeError
 from tracelake.lake import Lake
 from tracelake.lake.manifest import MANIFEST_VERSION
-from tracelake.models import build
+from tracelake.models import build, catalog
 from tracelake.models.state import WAREHOUSE_VERSION
 from tracelake.nightly.backlog import VERSION as BACKLOG_VERSION
 from tracelake.schema.tables import SCHEMA_VERSION
@@ -113,9 +113,13 @@ def _edit(path: Path, **changed: object) -> None:
 
 
 def _update(lake: Lake, assignment: str) -> None:
+    _change(lake, f"UPDATE _build SET {assignment}")
+
+
+def _change(lake: Lake, statement: str) -> None:
     lake.warehouse.chmod(0o644)
     with duckdb.connect(str(lake.warehouse)) as con:
-        con.execute(f"UPDATE _build SET {assignment}")
+        con.execute(statement)
     lake.warehouse.chmod(0o444)
 
 
@@ -200,6 +204,30 @@ def test_a_warehouse_of_an_older_version_is_built_anew_and_says_so(
     assert rebuilt.code == 0
     assert "another version of tracelake built it" in rebuilt.err
     assert tracelake("query", "FROM run_summary", "--lake", lake.root).code == 0
+
+
+def test_readers_say_that_a_warehouse_lacks_what_later_models_have(
+    lake: Lake, tracelake: Command, tmp_path: Path
+) -> None:
+    """It is read as it is, but for what it lacks."""
+    _update(lake, "models = 'others'")
+    _change(lake, "ALTER TABLE findings DROP COLUMN level")
+    assert tracelake("query", "FROM run_summary", "--lake", lake.root).code == 0
+    page = tmp_path / "page.html"
+    for words in (
+        ("ask", "attention"),
+        ("query", "SELECT level FROM findings"),
+        ("report", "-o", page),
+    ):
+        refused = tracelake(*words, "--lake", lake.root)
+        assert refused.code == 3
+        assert "built with other models than this tracelake has: Binder Error" in refused.err
+        assert "tracelake build --lake" in refused.err
+    typo = tracelake("query", "SELECT levl FROM findings", "--lake", lake.root)
+    _update(lake, f"models = '{catalog().hash}'")
+    known = tracelake("query", "SELECT levl FROM findings", "--lake", lake.root)
+    assert (typo.code, known.code) == (3, 2)
+    assert "other models" not in known.err
 
 
 def test_runs_of_an_older_schema_are_read_beside_those_of_this(

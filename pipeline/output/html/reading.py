@@ -15,7 +15,7 @@ from tracelake.models.base import own
 from tracelake.output.html.cells import Row
 from tracelake.warehouse import open_warehouse, resolve_run
 from tracelake.warehouse.run_rows import views_of_runs
-from tracelake.warehouse.warehouse import damage_behind, open_beside
+from tracelake.warehouse.warehouse import open_beside, trouble_behind
 
 # The runs of the page: a table in memory, which every connection to the warehouse sees.
 PAGE_RUNS = own("_page_runs")
@@ -95,8 +95,8 @@ class Warehouse:
         except duckdb.OutOfMemoryException:
             raise
         except duckdb.Error as error:
-            if damage := damage_behind(self._lake, str(error)):
-                raise damage from error
+            if trouble := trouble_behind(self._lake, str(error)):
+                raise trouble from error
             raise LakeError(
                 f"the warehouse cannot be read: {error}",
                 path=self._lake.warehouse,
