@@ -32,7 +32,7 @@ WHERE run_id IN (SELECT unnest($1::VARCHAR[]))
 ORDER BY run_date DESC NULLS LAST, run_id
 """
 _INCIDENTS = """
-SELECT * EXCLUDE (open, level), NOT list_contains($1::VARCHAR[], incident) AS new
+SELECT * EXCLUDE (open, level, run_ids), NOT list_contains($1::VARCHAR[], incident) AS new
 FROM incidents
 WHERE open
 ORDER BY new DESC, level, cost_gpu_hours_per_day DESC NULLS LAST, incident

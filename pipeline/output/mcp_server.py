@@ -50,7 +50,7 @@ FROM findings WHERE $run IS NULL OR run_id = $run
 ORDER BY level, cost_gpu_hours DESC NULLS LAST, run_id, kind, subject
 """
 _INCIDENTS = """
-FROM incidents WHERE open OR $closed
+SELECT * EXCLUDE (run_ids) FROM incidents WHERE open OR $closed
 ORDER BY open DESC, level, cost_gpu_hours_per_day DESC NULLS LAST, incident
 """
 # Tables whose longest row shows where time went, with that time.

@@ -21,6 +21,7 @@
 -- @column cost_bound VARCHAR | at_most or at_least, as in findings; NULL where its runs differ in that, too.
 -- @column open BOOLEAN | One of the latest 3 runs of the configuration has it, or the latest bandwidth tests.
 -- @column runs_unit VARCHAR | What runs and slow_runs count: run, or test, a collective on a number of ranks per host that was tested between hosts.
+-- @column run_ids VARCHAR[] | Runs that have it, or whose bandwidth tests show it, the latest last.
 WITH known AS (
     SELECT
         f.*,
@@ -61,6 +62,7 @@ joined AS (
         max_by(evidence, place) AS evidence,
         max_by(advice, place) AS advice,
         max_by(run_id, place) AS latest_run,
+        list(run_id ORDER BY place) AS run_ids,
         CASE WHEN bool_and(cost_basis = 'replay') FILTER (lost_ratio IS NOT NULL) THEN 'replay' ELSE 'bound' END
             AS cost_basis,
         CASE WHEN count(lost_ratio) = count(cost_bound) AND min(cost_bound) = max(cost_bound)
@@ -94,7 +96,8 @@ SELECT
     CASE WHEN j.cost_gpu_hours_per_day IS NOT NULL THEN j.cost_basis END AS cost_basis,
     CASE WHEN j.cost_gpu_hours_per_day IS NOT NULL THEN j.cost_bound END AS cost_bound,
     n.runs - j.last_place < 3 AS open,
-    'run' AS runs_unit
+    'run' AS runs_unit,
+    j.run_ids
 FROM joined AS j
 JOIN lengths AS n USING (config)
 ANTI JOIN _explained AS e USING (incident)

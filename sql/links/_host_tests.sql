@@ -10,7 +10,6 @@
 -- @column tests BIGINT tests | Tests of the pair at this size.
 -- @column unfinished BIGINT tests | Latest tests of the pair that began and never ended: 1 or 0.
 -- @column run_id VARCHAR | Run of the latest test.
--- @column run_date TIMESTAMP | Its date.
 WITH RECURSIVE originals AS (
     SELECT r.run_id, r.run_date, r.attributes
     FROM runs AS r
@@ -85,7 +84,6 @@ SELECT
     arg_max(busbw_gbps, (coalesce(run_date, TIMESTAMP '0001-01-01'), run_id, test)) AS busbw_gbps,
     count(DISTINCT (run_id, test)) AS tests,
     arg_max(cut, (coalesce(run_date, TIMESTAMP '0001-01-01'), run_id, test))::BIGINT AS unfinished,
-    max_by(run_id, (coalesce(run_date, TIMESTAMP '0001-01-01'), run_id)) AS run_id,
-    max(run_date) AS run_date
+    max_by(run_id, (coalesce(run_date, TIMESTAMP '0001-01-01'), run_id)) AS run_id
 FROM pairs
 GROUP BY cluster, collective, ranks_per_host, host, peer_host, size_bytes

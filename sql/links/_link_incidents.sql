@@ -17,11 +17,9 @@
 -- @column evidence VARCHAR | What was seen in the slowest kind of test.
 -- @column advice VARCHAR | What to do.
 -- @column latest_run VARCHAR | Run of the latest slow test.
+-- @column run_ids VARCHAR[] | Runs whose tests show it, the latest last.
 WITH judged AS (
-    SELECT
-        *,
-        verdict = 'slow' OR verdict = 'slow_pair' OR (scope = 'class' AND verdict = 'link_class')
-            AS slow
+    SELECT *, scope = 'class' OR verdict IN ('slow', 'slow_pair') AS slow
     FROM link_health
     WHERE verdict NOT IN ('smaller_size', 'few_tests')
 ),
@@ -30,7 +28,7 @@ dates AS (
         incident, cluster, scope, subject,
         min(run_date) AS since,
         max(run_date) AS last_seen,
-        max_by(run_id, (coalesce(run_date, TIMESTAMP '0001-01-01'), run_id)) AS latest_run
+        list(run_id ORDER BY run_date NULLS FIRST, run_id) AS run_ids
     FROM _slow_tests
     GROUP BY incident, cluster, scope, subject
 ),
@@ -93,7 +91,8 @@ SELECT
             w.seen.host, w.seen.peer_host
         )
     END AS advice,
-    d.latest_run
+    d.run_ids[-1] AS latest_run,
+    d.run_ids
 FROM worst AS w
 JOIN dates AS d USING (cluster, scope, subject)
 WHERE NOT (w.scope = 'pair' AND EXISTS (

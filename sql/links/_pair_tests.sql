@@ -11,7 +11,6 @@
 -- @column tests BIGINT tests | Tests of the pair.
 -- @column unfinished BIGINT tests | Its latest test never ended.
 -- @column run_id VARCHAR | Run of the latest test.
--- @column run_date TIMESTAMP | Its date.
 -- @column slow BOOLEAN | Below 0.8 of the reference, or unfinished; NULL with fewer than 6 pairs.
 WITH largest AS (
     SELECT
@@ -26,8 +25,7 @@ pairs AS (
         max(busbw_gbps) FILTER (size_bytes = largest_bytes) AS busbw_gbps,
         max(tests) AS tests,
         max(unfinished) AS unfinished,
-        arg_max(run_id, coalesce(size_bytes, largest_bytes)) AS run_id,
-        max(run_date) AS run_date
+        arg_max(run_id, coalesce(size_bytes, largest_bytes)) AS run_id
     FROM largest
     GROUP BY cluster, collective, ranks_per_host, host, peer_host
     HAVING busbw_gbps IS NOT NULL OR max(unfinished) = 1

@@ -12,12 +12,13 @@ SELECT DISTINCT
     s.scope,
     s.subject,
     p.run_id,
-    p.run_date
+    r.run_date
 FROM link_health AS s
 JOIN link_health AS t USING (cluster, collective, ranks_per_host)
 JOIN _pair_tests AS p
     ON p.cluster = t.cluster AND p.collective = t.collective
     AND p.ranks_per_host = t.ranks_per_host AND p.host = t.host AND p.peer_host = t.peer_host
+JOIN runs AS r ON r.run_id = p.run_id
 WHERE t.scope = 'pair' AND t.verdict IN ('slow_pair', 'slow_host', 'link_class')
     AND CASE s.scope
         WHEN 'pair' THEN s.verdict = 'slow_pair' AND s.subject = t.subject

@@ -27,17 +27,10 @@ _INCIDENTS = f"""
     SELECT i.*, l.size
     FROM incidents AS i
     JOIN run_list AS l ON l.run_id = i.latest_run
-    WHERE i.incident IN (SELECT incident FROM findings SEMI JOIN {PAGE_RUNS} USING (run_id))
-        OR (i.runs_unit = 'test' AND i.latest_run IN (SELECT run_id FROM {PAGE_RUNS}))
+    WHERE list_has_any(i.run_ids, (SELECT list(run_id) FROM {PAGE_RUNS}))
     ORDER BY
         i.open DESC, i.level = 3, i.cost_gpu_hours_per_day DESC NULLS LAST,
         i.last_seen DESC, i.incident
-"""
-_INCIDENT_RUNS = """
-    SELECT DISTINCT f.incident, l.run_id, l.label, l.hash, l.run_date
-    FROM findings AS f JOIN run_list AS l USING (run_id)
-    WHERE f.incident IN (SELECT unnest($1::VARCHAR[]))
-    ORDER BY l.run_date, l.run_id
 """
 _OPPORTUNITIES = f"""
     SELECT o.*, l.label, l.hash
@@ -190,17 +183,14 @@ def read_fleet_view(warehouse: Warehouse, linked: frozenset[str], price: float |
         row["run_id"]: Named(row["run_id"], row["label"], row["hash"])
         for row in warehouse.rows("SELECT run_id, label, hash FROM run_list")
     }
-    having: dict[str, list[Named]] = defaultdict(list)
-    for row in warehouse.rows(_INCIDENT_RUNS, [[row["incident"] for row in shown]]):
-        having[row["incident"]].append(names[row["run_id"]])
     figures = {column.name: head(column).label for column in relation_columns("run_summary")}
     latest = [row["latest_run"] for row in shown]
     changes = read_waterfalls(warehouse, latest)
     cards = []
     for row in shown:
-        runs = having[row["incident"]] or [names[row["latest_run"]]]
+        runs = [names[run_id] for run_id in row["run_ids"]]
         nights = history[row["config"]][-_NIGHTS:]
-        own = frozenset(named.run_id for named in runs)
+        own = frozenset(row["run_ids"])
         cost = row["cost_gpu_hours_per_day"]
         cards.append(
             Incident(

@@ -65,7 +65,7 @@ _TESTED_LINKS = """
     SELECT kind, arg_min(severity, level) AS severity, count(*) AS count,
         list(evidence ORDER BY subject)[:3] AS seen, arg_min(advice, subject) AS advice
     FROM incidents
-    WHERE incident IN (SELECT unnest(tested_incidents) FROM run_list WHERE run_id = $1)
+    WHERE runs_unit = 'test' AND list_contains(run_ids, $1)
     GROUP BY kind
     ORDER BY min(level), kind
 """
@@ -221,7 +221,7 @@ def _row(con: duckdb.DuckDBPyConnection, relation: str, run_id: str) -> Row:
 def _attention(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Row]:
     """Return findings by kind: how severe, how many, the worst ones, and what lists them all."""
     found = "FROM findings WHERE kind = '{}' AND run_id = '{}'"
-    tested = "FROM incidents WHERE kind = '{}' AND runs_unit = 'test'"
+    tested = "FROM incidents WHERE kind = '{}' AND list_contains(run_ids, '{}')"
     return [
         {**row, "query": query.format(row["kind"], run_id)}
         for sql, query in ((_ATTENTION, found), (_TESTED_LINKS, tested))
