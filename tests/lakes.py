@@ -71,15 +71,15 @@ def merge_groups(lake: Lake) -> None:
 
 
 # Rows by run, rows by step in parts, and rows over all runs.
-_OF_EACH_KIND = ("layer_stats", "layer_steps", "straggler_history")
+_OF_EACH_KIND = ("layer_stats", "layer_steps", "straggler_history", "_run_names")
 
 
 @contextmanager
 def few_models(*names: str) -> Iterator[None]:
     """Lets tracelake know these models, what they read, and the checks that read no others.
 
-    Without names a few of each kind, for what becomes of parts and of runs, which is the same
-    whatever the models say of them: a build takes a third of the time.
+    Without names a few of each kind, and how runs are named, for what becomes of parts and of
+    runs, which is the same whatever the models say of them: a build takes a third of the time.
     """
     whole, (few, known) = catalog(), _few_models(names or _OF_EACH_KIND)
     try:

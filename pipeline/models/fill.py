@@ -382,8 +382,8 @@ class WarehouseWriter:
         }
         if out and "runs" in selects:
             selects["runs"] += (
-                f" UNION ALL BY NAME SELECT run_id, format, name FROM {target(copy_of('runs'))}"
-                f" WHERE run_id IN ({_listed(out)})"
+                " UNION ALL BY NAME SELECT run_id, format, name, label"
+                f" FROM {target(copy_of('runs'))} WHERE run_id IN ({_listed(out)})"
             )
         con = database.con
         read = {i for model in fleet for i in self.models.inputs[model.name]}

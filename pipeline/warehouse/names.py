@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -14,35 +12,28 @@ import duckdb
 from tracelake.base.errors import UsageError
 from tracelake.base.figures import count
 from tracelake.models.base import engine_errors
+from tracelake.models.catalog import catalog
 
 LATEST = "latest"
-# Relation with the names of all runs; `named_runs` takes its rows.
-NAMES_SQL = "SELECT run_id, label, run_date FROM runs ORDER BY run_date DESC NULLS LAST, run_id"
 _SHOWN = 8
-_HASHED = re.compile(r".*-([0-9a-f]{8})", re.DOTALL)
 
 
 class NamedRun(NamedTuple):
-    """A run with what it can be called by; runs of earlier versions have no label."""
+    """A run with what it can be called by, as lists show it."""
 
     run_id: str
-    label: str | None
+    label: str
+    hash: str
     date: datetime | None
 
     @property
-    def short(self) -> str:
-        """The hash that ends the id, or the whole id."""
-        found = _HASHED.fullmatch(self.run_id)
-        return found[1] if found else self.run_id
-
-    @property
     def names(self) -> tuple[str, ...]:
-        """All names of the run, in lower case."""
-        return tuple(name.lower() for name in (self.run_id, self.short, self.label) if name)
+        """Return all names of the run, in lower case."""
+        return tuple(name.lower() for name in (self.run_id, self.hash, self.label))
 
     def __str__(self) -> str:
         """Return the name that a hint shows: one that finds this run and says which it is."""
-        return self.run_id if self.label is None else f"{self.short} ({self.label})"
+        return self.hash if self.hash == self.label else f"{self.hash} ({self.label})"
 
 
 def resolve_run(con: duckdb.DuckDBPyConnection, text: str) -> str:
@@ -53,8 +44,17 @@ def resolve_run(con: duckdb.DuckDBPyConnection, text: str) -> str:
         LakeError: The runs cannot be read.
     """
     with engine_errors("the runs of the lake"):
-        rows = con.execute(NAMES_SQL).fetchall()
-    return meant_run(text, [NamedRun(*row) for row in rows])
+        return meant_run(text, named_runs(con))
+
+
+def named_runs(con: duckdb.DuckDBPyConnection) -> list[NamedRun]:
+    """Return the runs of the warehouse, the newest first."""
+    names = catalog().models["_run_names"].sql
+    rows = con.execute(
+        f"SELECT run_id, n.label, n.hash, r.run_date FROM ({names}) AS n"
+        " JOIN runs AS r USING (run_id) ORDER BY r.run_date DESC NULLS LAST, run_id"
+    ).fetchall()
+    return [NamedRun(*row) for row in rows]
 
 
 def meant_run(text: str, runs: Iterable[NamedRun]) -> str:
@@ -76,7 +76,7 @@ def meant_run(text: str, runs: Iterable[NamedRun]) -> str:
             raise UsageError(
                 "no run of the lake has a date, so there is no latest run", hint="tracelake runs"
             )
-        return _only(text, [run for run in known if run.date == newest], known)
+        return _only(text, [run for run in known if run.date == newest])
     wanted = text.lower()
     equal = [run for run in known if wanted in run.names]
     begun = equal or [run for run in known if any(n.startswith(wanted) for n in run.names)]
@@ -87,23 +87,19 @@ def meant_run(text: str, runs: Iterable[NamedRun]) -> str:
         similar = list(dict.fromkeys(names[name] for name in near))
         raise UsageError(
             f"no run {text!r} in the lake",
-            hint=f"did you mean {_listed(similar, known)}?"
-            if near
-            else "list them with: tracelake runs",
+            hint=f"did you mean {_listed(similar)}?" if near else "list them with: tracelake runs",
         )
-    return _only(text, meant, known)
+    return _only(text, meant)
 
 
-def _only(text: str, meant: Sequence[NamedRun], known: Iterable[NamedRun]) -> str:
+def _only(text: str, meant: Sequence[NamedRun]) -> str:
     if len(meant) > 1:
         raise UsageError(
-            f"{text!r} matches {count(len(meant))} runs", hint=f"use one of {_listed(meant, known)}"
+            f"{text!r} matches {count(len(meant))} runs", hint=f"use one of {_listed(meant)}"
         )
     return meant[0].run_id
 
 
-def _listed(runs: Sequence[NamedRun], known: Iterable[NamedRun]) -> str:
+def _listed(runs: Sequence[NamedRun]) -> str:
     more = f" and {count(len(runs) - _SHOWN)} more" if len(runs) > _SHOWN else ""
-    named = Counter(name for run in known for name in set(run.names))
-    shown = [str(run) if named[run.short.lower()] == 1 else run.run_id for run in runs[:_SHOWN]]
-    return ", ".join(shown) + more
+    return ", ".join(map(str, runs[:_SHOWN])) + more

@@ -21,7 +21,7 @@ from tracelake.lake import (
 )
 from tracelake.models.state import named_parts
 from tracelake.warehouse import ask, meant_run
-from tracelake.warehouse.names import NAMES_SQL, NamedRun
+from tracelake.warehouse.names import NamedRun, named_runs
 from tracelake.warehouse.values import COUNT, TEXT, table_of
 
 _DATES = "the dates of the runs"
@@ -63,7 +63,7 @@ def choose_runs(lake: Lake, names: Sequence[str], *, forget: bool = False) -> li
     snapshot = lake.snapshot()
     known = {**(dropped_runs(lake) if forget else {}), **snapshot.runs}
     found = _named(lake)
-    runs = {run_id: found.get(run_id, NamedRun(run_id, None, None)) for run_id in known}
+    runs = {run_id: found.get(run_id, NamedRun(run_id, run_id, run_id, None)) for run_id in known}
     chosen = sorted({meant_run(name, runs.values()) for name in names})
     return [_candidate(lake, snapshot, known[run_id], runs[run_id].date) for run_id in chosen]
 
@@ -149,5 +149,4 @@ def _named(lake: Lake) -> dict[str, NamedRun]:
     """Return names and dates of the runs that the warehouse has; none without a warehouse."""
     if not lake.warehouse.is_file():
         return {}
-    rows = ask(lake, _DATES, lambda con: con.execute(NAMES_SQL).fetchall())
-    return {row[0]: NamedRun(*row) for row in rows}
+    return {run.run_id: run for run in ask(lake, _DATES, named_runs)}

@@ -80,7 +80,7 @@ SELECT
         ELSE 'Wait for the next run of the configuration: it is an alarm when that one is slow too.'
     END AS advice
 FROM regressions AS r
-JOIN _run_hashes AS n USING (run_id)
+JOIN _run_names AS n USING (run_id)
 LEFT JOIN causes AS c ON c.run_id = r.run_id AND r.figure = 'step_p50_ms'
 UNION ALL BY NAME
 SELECT
@@ -93,7 +93,7 @@ SELECT
     'unclear' AS cause,
     format('Compare with an earlier run: tracelake diff {0}~10 {0}', n.hash) AS advice
 FROM drifts AS d
-JOIN _run_hashes AS n USING (run_id)
+JOIN _run_names AS n USING (run_id)
 LEFT JOIN _drifts AS b ON b.run_id = d.run_id AND b.metric = d.figure
 UNION ALL BY NAME
 SELECT

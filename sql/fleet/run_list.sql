@@ -49,7 +49,7 @@ worst AS (
 )
 SELECT
     r.run_id,
-    coalesce(r.label, r.name, r.run_id) AS label,
+    n.label,
     n.hash,
     r.format,
     s.steps IS NULL AS stepless,
@@ -75,7 +75,7 @@ SELECT
     coalesce(w.tested, []) AS tested_incidents
 FROM runs AS r
 JOIN run_summary AS s USING (run_id)
-JOIN _run_hashes AS n USING (run_id)
+JOIN _run_names AS n USING (run_id)
 LEFT JOIN run_history AS h USING (run_id)
 LEFT JOIN kinds AS k USING (run_id)
 LEFT JOIN worst AS w USING (run_id)

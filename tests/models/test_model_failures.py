@@ -121,7 +121,7 @@ def test_the_job_names_run_and_file_and_judges_the_others(
     files = {
         f"good/{trace_name(0)}": trace(0, steps=3) + "rank:0:torn(\n",
         f"good/{trace_name(1)}": trace(1, steps=3),
-        "bad.txt": plan().replace("ga: 1", "ga: 13"),
+        "job-4711/bad.txt": plan().replace("ga: 1", "ga: 13"),
     }
     write(tmp_path / "in", files)
     lake, summary = tmp_path / "lake", tmp_path / "summary.json"
@@ -130,17 +130,18 @@ def test_the_job_names_run_and_file_and_judges_the_others(
         first = tracelake(*job, "--fail-on", "faults,rejects", "--max-bad-ratio", "1")
     assert first.code == 3
     assert "error: 1 run without figures, because a model failed on the data" in first.err
-    assert "(bad.txt): workload_comm: Invalid Input Error: it cannot be\n" in first.err
+    assert "(job-4711/bad.txt): workload_comm: Invalid Input Error: it cannot be\n" in first.err
     assert "error: 2 gates of 2 failed\n  faults: 1 run\n    bad-" in first.err
     assert "  rejects: 1 run\n    wd2_tp2" in first.err
     told = json.loads(summary.read_text())
-    assert [run["input"] for run in told["model_failures"]] == ["bad.txt"]
+    assert [run["input"] for run in told["model_failures"]] == ["job-4711/bad.txt"]
     assert [one["count"] for one in told["attention"] if one["kind"] == "faults"] == [1]
     assert {run["run_id"][:3]: run["steps"] for run in told["runs"]} == {"wd2": 3, "bad": None}
     page = (lake / "report.html").read_text()
     assert "Runs without figures" in page
     shown = tracelake("show", "bad", "--lake", lake)
-    assert (shown.code, "model_failed bad.txt: no figure of the run" in shown.out) == (0, True)
+    assert (shown.code, "model_failed job-4711/bad.txt: no figure" in shown.out) == (0, True)
+    assert "job-4711" in tracelake("runs", "--lake", lake).out
     checked = tracelake("check", "--quick", "--lake", lake)
     assert (checked.code, "models_computed" in checked.out) == (0, True)
     with open_warehouse(Lake.open(lake)) as con:

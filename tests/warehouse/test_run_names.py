@@ -98,8 +98,10 @@ def test_what_is_not_one_run_says_which_are_close(
 )
 def test_the_latest_run_needs_a_date_of_its_own(dates: list[datetime | None], message: str) -> None:
     with duckdb.connect() as con:
-        con.execute("CREATE TABLE runs (run_id VARCHAR, label VARCHAR, run_date TIMESTAMP)")
-        con.executemany("INSERT INTO runs VALUES (?, NULL, ?)", list(enumerate(dates)))
+        con.execute(
+            "CREATE TABLE runs (run_id VARCHAR, name VARCHAR, label VARCHAR, run_date TIMESTAMP)"
+        )
+        con.executemany("INSERT INTO runs VALUES (?, NULL, NULL, ?)", list(enumerate(dates)))
         with pytest.raises(UsageError, match=message):
             resolve_run(con, "latest")
 
