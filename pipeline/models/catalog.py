@@ -14,7 +14,7 @@ from tracelake.models.graph import frugal_order
 from tracelake.models.header import Model, read_model
 from tracelake.models.needs import Needs
 from tracelake.models.validate import Proof
-from tracelake.schema.tables import Column, columns, tables
+from tracelake.schema.tables import Column, Table, columns, tables
 
 CHECKS = "checks"
 EXAMPLES = "examples"
@@ -91,6 +91,10 @@ class Catalog:
     @functools.cached_property
     def _fleet_inputs(self) -> frozenset[str]:
         return frozenset(i for name, m in self.models.items() if m.fleet for i in self.inputs[name])
+
+    def table(self, name: str) -> Table:
+        """Return a model as a table."""
+        return Table(name, self.models[name].doc, self.columns[name])
 
     def upstream(self, names: Iterable[str]) -> list[Model]:
         """Return the named models and all they are computed from, in build order."""

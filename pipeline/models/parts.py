@@ -19,7 +19,7 @@ import duckdb
 from tracelake.lake import Mark, PartFiles, model_folder, part_name, table_of
 from tracelake.models.base import literal, quoted, select_parts
 from tracelake.models.catalog import Catalog
-from tracelake.schema.tables import PARTITION_KEY, Table
+from tracelake.schema.tables import PARTITION_KEY
 
 # Every build adds a part per relation. So many of less than this size become one.
 _SMALL_BYTES = 4 << 20
@@ -120,7 +120,7 @@ class ModelParts:
             del self.marks[part]
         left = [run for run in dict.fromkeys(named) if run not in gone]
         if left:
-            rows = select_model_parts(self.models, relation, self.files.base, parts)
+            rows = select_parts(self.models.table(relation), self.files.base, parts)
             kept = f"{quoted(PARTITION_KEY)} IN ({', '.join(map(literal, left))})"
             writer = PartWriter(self.models, self.folder)
             writer.write(con, relation, f"(SELECT * FROM ({rows}) WHERE {kept})")
@@ -129,52 +129,4 @@ class ModelParts:
     def view(self, relation: str) -> str:
         """Return SELECT of a relation for a view, which `point_views` can point elsewhere."""
         parts = [part for part in sorted(self.runs) if table_of(part) == relation]
-        return select_model_parts(self.models, relation, self.files.base, parts, movable=True)
-
-    def write_list(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Record the parts in the attached warehouse."""
-        con.execute(
-            "CREATE OR REPLACE TABLE warehouse.main._build_model_parts"
-            " (part VARCHAR, run_ids VARCHAR[])"
-        )
-        parts = sorted(self.runs)
-        con.execute(
-            "INSERT INTO warehouse.main._build_model_parts"
-            " SELECT unnest($1::VARCHAR[]), unnest($2::VARCHAR[][])",
-            [parts, [list(self.runs[part]) for part in parts]],
-        )
-
-
-def select_model_parts(
-    models: Catalog, relation: str, base: str, parts: Sequence[str], *, movable: bool = False
-) -> str:
-    """Return SELECT of a model's rows from parts; see `select_parts`."""
-    table = Table(relation, models.models[relation].doc, models.columns[relation])
-    return select_parts(table, base, parts, movable=movable)
-
-
-def read_list(con: duckdb.DuckDBPyConnection) -> dict[str, tuple[str, ...]]:
-    """Return the parts that the attached warehouse names, each with its runs."""
-    rows = con.execute("FROM warehouse.main._build_model_parts").fetchall()
-    return {part: tuple(run_ids) for part, run_ids in rows}
-
-
-def select_model_parts_of_runs(
-    con: duckdb.DuckDBPyConnection,
-    models: Catalog,
-    names: Collection[str],
-    run_ids: Collection[str],
-    base: str,
-) -> dict[str, str]:
-    """Return SELECTs of models, by name, from the parts that have rows of runs, and of others."""
-    parts = con.execute(
-        "SELECT part FROM warehouse.main._build_model_parts"
-        " WHERE list_has_any(run_ids, $1::VARCHAR[]) ORDER BY part",
-        [list(run_ids)],
-    ).fetchall()
-    return {
-        name: select_model_parts(
-            models, name, base, [part for (part,) in parts if table_of(part) == name]
-        )
-        for name in names
-    }
+        return select_parts(self.models.table(relation), self.files.base, parts, movable=True)

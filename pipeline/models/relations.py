@@ -17,7 +17,6 @@ from tracelake.models.base import copy_of, ddl, described, literal, quoted, sele
 from tracelake.models.catalog import Catalog
 from tracelake.models.compute import connect
 from tracelake.models.lost import lost_table
-from tracelake.models.parts import select_model_parts
 from tracelake.models.state import CATALOG
 from tracelake.schema.tables import Column, tables
 
@@ -83,8 +82,8 @@ def _relations(models: Catalog) -> Iterator[str]:
             select = f"FROM {quoted(copy_of(name))}"
         yield view(name, select, table.doc, table.columns)
     for name in sorted(models.in_parts):
-        select = select_model_parts(models, name, "", ())
-        yield view(name, select, models.models[name].doc, models.columns[name])
+        table = models.table(name)
+        yield view(name, select_parts(table, "", ()), table.doc, table.columns)
 
 
 def _table(name: str, doc: str, shown: Sequence[Column]) -> Iterator[str]:

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
 import duckdb
 
 from tracelake.base.errors import LakeError
-from tracelake.lake import Mark, RunsOf, Snapshot
+from tracelake.lake import Mark, RunsOf, Snapshot, table_of
 from tracelake.models.base import literal, select_parts
 from tracelake.models.compute import connect
 from tracelake.models.failures import Failure, read_failures
-from tracelake.models.parts import PartRuns, read_list
+from tracelake.models.parts import PartRuns
 from tracelake.models.sums import changed_relations, has_sums, missing_relations
 from tracelake.schema.tables import SCHEMA_VERSION, Table, tables
 
 _T = TypeVar("_T")
 
 # Raise this when an older warehouse cannot be updated.
-WAREHOUSE_VERSION = 8
+WAREHOUSE_VERSION = 9
 CATALOG = "warehouse"
 
 _DDL = """
@@ -32,8 +33,7 @@ CREATE OR REPLACE TABLE warehouse.main._build
      schema VARCHAR);
 CREATE OR REPLACE TABLE warehouse.main._build_runs (run_id VARCHAR, generation VARCHAR);
 CREATE OR REPLACE TABLE warehouse.main._build_parts
-    (table_name VARCHAR, part VARCHAR, older BOOLEAN, run_ids VARCHAR[]);
-CREATE OR REPLACE TABLE warehouse.main._build_dead (part VARCHAR, run_id VARCHAR);
+    (part VARCHAR, run_ids VARCHAR[], of_model BOOLEAN, older BOOLEAN, dead VARCHAR[]);
 CREATE OR REPLACE TABLE warehouse.main._build_marks
     (part VARCHAR, bytes BIGINT, mtime_ns BIGINT);
 """
@@ -123,25 +123,27 @@ def attach(con: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> No
     con.execute(f"ATTACH {literal(str(path))} AS {CATALOG} ({mode})")
 
 
-def write_state(con: duckdb.DuckDBPyConnection, state: State, marks: Mapping[str, Mark]) -> None:
+def write_state(
+    con: duckdb.DuckDBPyConnection, state: State, model_parts: PartRuns, marks: Mapping[str, Mark]
+) -> None:
     """Record the state in the attached warehouse, and the marks of the parts that it reads."""
     con.execute(_DDL)
     con.execute(
         "INSERT INTO warehouse.main._build VALUES (?, ?, ?, ?, ?, ?)",
         [WAREHOUSE_VERSION, SCHEMA_VERSION, state.stamp, state.root, state.models, state.schema],
     )
-    parts = [(table, part) for table, listed in state.parts.items() for part in listed]
+    of_tables = {part: state.runs_of.get(part, ()) for part in chain(*state.parts.values())}
+    parts = dict(sorted({**of_tables, **model_parts}.items()))
     _insert(con, "_build_runs", list(state.runs), list(state.runs.values()))
     _insert(
         con,
         "_build_parts",
-        [table for table, _ in parts],
-        [part for _, part in parts],
-        [part in state.older for _, part in parts],
-        [list(state.runs_of.get(part, ())) for _, part in parts],
+        list(parts),
+        [list(run_ids) for run_ids in parts.values()],
+        [part in model_parts for part in parts],
+        [part in state.older for part in parts],
+        [sorted(state.dead.get(part, ())) for part in parts],
     )
-    dead = [(part, run_id) for part, runs in state.dead.items() for run_id in sorted(runs)]
-    _insert(con, "_build_dead", [part for part, _ in dead], [run_id for _, run_id in dead])
     _insert(
         con,
         "_build_marks",
@@ -173,51 +175,46 @@ def read_state(con: duckdb.DuckDBPyConnection) -> State | None:
         return None
     found = con.execute("SELECT stamp, root, models, schema FROM warehouse.main._build").fetchall()
     runs = con.execute("SELECT run_id, generation FROM warehouse.main._build_runs").fetchall()
-    parts = con.execute(
-        "SELECT table_name, list(part ORDER BY part), list(part) FILTER (older)"
-        " FROM warehouse.main._build_parts GROUP BY table_name"
-    ).fetchall()
+    parts, older, dead = _read_parts(con, "NOT of_model")
     lost = []
     if has_sums(con):  # the others are of earlier versions, which end if a part is lost
         lost = con.execute("SELECT part FROM warehouse.main.lost").fetchall()
-    by_table = dict.fromkeys(tables(), ()) | {name: tuple(listed) for name, listed, _ in parts}
-    older = frozenset(part for _, _, listed in parts for part in listed or ())
+    by_table = {name: tuple(parts.get(name, ())) for name in tables()}
     ((stamp, root, models, schema),) = found
     harmed = frozenset(part for (part,) in lost)
-    return State(stamp, root, models, schema, dict(runs), by_table, older, _read_dead(con), harmed)
+    return State(stamp, root, models, schema, dict(runs), by_table, older, dead, harmed)
 
 
 def select_parts_of_runs(
-    con: duckdb.DuckDBPyConnection, names: Collection[str], run_ids: Collection[str], base: str
+    con: duckdb.DuckDBPyConnection, relations: Iterable[Table], run_ids: Sequence[str], base: str
 ) -> dict[str, str]:
-    """Return SELECTs of base tables, by name, from the parts that have rows of runs.
+    """Return SELECTs of tables and models, by name, from the parts that have rows of runs.
 
     Rows of other runs are in some of these parts, too.
 
     Args:
         base: Directory or URI of the lake.
     """
-    found = con.execute(
-        "SELECT table_name, list(part ORDER BY part), list(part) FILTER (older)"
-        f" FROM {CATALOG}.main._build_parts"
-        " WHERE list_contains($1::VARCHAR[], table_name)"
-        " AND list_has_any(run_ids, $2::VARCHAR[])"
-        " GROUP BY table_name",
-        [list(names), list(run_ids)],
-    ).fetchall()
-    parts = {name: (listed, older or ()) for name, listed, older in found}
-    dead = _read_dead(con)
+    parts, older, dead = _read_parts(con, "list_has_any(run_ids, $1::VARCHAR[])", run_ids)
     return {
-        name: select_parts(tables()[name], base, *parts.get(name, ((), ())), dead=dead)
-        for name in names
+        table.name: select_parts(table, base, parts.get(table.name, ()), older, dead=dead)
+        for table in relations
     }
 
 
-def _read_dead(con: duckdb.DuckDBPyConnection) -> dict[str, frozenset[str]]:
+def _read_parts(
+    con: duckdb.DuckDBPyConnection, where: str, *values: Sequence[str]
+) -> tuple[dict[str, list[str]], frozenset[str], dict[str, frozenset[str]]]:
+    """Return parts by relation, which of them are older, and those with outdated rows."""
     rows = con.execute(
-        f"SELECT part, list(run_id) FROM {CATALOG}.main._build_dead GROUP BY part"
+        f"SELECT part, older, dead FROM {CATALOG}.main._build_parts WHERE {where} ORDER BY part",
+        list(values),
     ).fetchall()
-    return {part: frozenset(run_ids) for part, run_ids in rows}
+    parts: dict[str, list[str]] = {}
+    for part, _, _ in rows:
+        parts.setdefault(table_of(part), []).append(part)
+    older = frozenset(part for part, lacking, _ in rows if lacking)
+    return parts, older, {part: frozenset(dead) for part, _, dead in rows if dead}
 
 
 def recorded_marks(path: Path) -> dict[str, Mark]:
@@ -227,7 +224,7 @@ def recorded_marks(path: Path) -> dict[str, Mark]:
 
 def recorded_model_parts(path: Path) -> PartRuns:
     """Return the parts of models that a warehouse file names."""
-    return _recorded(path, read_list)
+    return _recorded(path, _read_model_parts)
 
 
 def _recorded(
@@ -244,6 +241,11 @@ def _recorded(
             raise
         except duckdb.Error:
             return {}
+
+
+def _read_model_parts(con: duckdb.DuckDBPyConnection) -> dict[str, tuple[str, ...]]:
+    rows = con.execute("SELECT part, run_ids FROM warehouse.main._build_parts WHERE of_model")
+    return {part: tuple(run_ids) for part, run_ids in rows.fetchall()}
 
 
 def _read_marks(con: duckdb.DuckDBPyConnection) -> dict[str, Mark]:
@@ -299,7 +301,8 @@ def _read(path: Path, *, in_full: bool) -> Record:
                 return Record(trouble=f"it lacks {', '.join(missing)}")
             changed = ", ".join(changed_relations(con))
             trouble = f"it was changed since the build: {changed}" if changed else None
-            return Record(state, trouble, _read_marks(con), read_list(con), read_failures(con))
+            parts = _read_model_parts(con)
+            return Record(state, trouble, _read_marks(con), parts, read_failures(con))
         except duckdb.OutOfMemoryException:
             raise
         except duckdb.Error as error:

@@ -11,7 +11,6 @@ from tracelake.lake import Lake
 from tracelake.models import relation_columns
 from tracelake.models.base import copy_of, literal, quoted
 from tracelake.models.catalog import catalog
-from tracelake.models.parts import select_model_parts_of_runs
 from tracelake.models.state import select_parts_of_runs
 from tracelake.schema.tables import PARTITION_KEY, tables
 
@@ -51,12 +50,8 @@ def _selects(
     con: duckdb.DuckDBPyConnection, lake: Lake, names: Collection[str], run_ids: Collection[str]
 ) -> dict[str, str]:
     """Return SELECTs of relations whose rows are in part files, from those that hold the runs."""
-    base, models = lake.part_files.base, catalog()
-    in_parts = models.in_parts.intersection(names)
-    return {
-        **select_parts_of_runs(con, tables().keys() & names, run_ids, base),
-        **select_model_parts_of_runs(con, models, in_parts, run_ids, base),
-    }
+    relations = [tables().get(name) or catalog().table(name) for name in names]
+    return select_parts_of_runs(con, relations, list(run_ids), lake.part_files.base)
 
 
 def _is_copied(con: duckdb.DuckDBPyConnection, name: str) -> bool:

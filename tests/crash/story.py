@@ -163,7 +163,7 @@ class Story:
                 "SELECT table_name FROM information_schema.tables"
                 # Dates of part files, and sums over them and over the rows that are compared here.
                 " WHERE table_catalog = 'warehouse'"
-                " AND table_name NOT IN ('_build_marks', '_build_model_parts', '_build_sums')"
+                " AND table_name NOT IN ('_build_marks', '_build_parts', '_build_sums')"
                 " ORDER BY ALL"
             ).fetchall()
             for (name,) in names:
