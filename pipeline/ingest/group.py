@@ -49,7 +49,7 @@ class _Grouping:
         self._copies: dict[int, list[InputFile]] = defaultdict(list)
         self._sniffed = sniffed
         self._files = [[self._settle(c) for c in files] for files in sniffed.files]
-        self._labels = {c.entry.label for files in self._files for c in files}
+        self._by_label = {c.entry.label: c for files in self._files for c in files}
 
     def plans(self) -> list[RunPlan]:
         by_id: dict[str, list[_Sources]] = defaultdict(list)
@@ -188,7 +188,7 @@ class _Grouping:
         for run in replaces.values():
             for record in run.sources:
                 label = label_of(record)
-                if label not in self._labels and not any(
+                if label not in self._by_label and not any(
                     self._continues(c, KnownInput(run, record))
                     for c in self._alike(record)
                     if c.known is None or c.known.run.run_id in replaces
@@ -246,14 +246,17 @@ class _Grouping:
             here = self._known.at(label)
             named = self._known.named(label, source.head_hash)
             renamed = (
-                known
-                for known in self._known.filed(source.entry)
-                if label_of(known.record) not in self._labels
+                known for known in self._known.filed(source.entry) if not self._still_there(known)
             )
             for known in [*here, *named, *renamed]:
                 if known.run.run_id not in found and self._continues(source, known):
                     found[known.run.run_id] = known.run
         return dict(sorted(found.items()))
+
+    def _still_there(self, known: KnownInput) -> bool:
+        """Return whether the name of an earlier input has that input, not a later file."""
+        file = self._by_label.get(label_of(known.record))
+        return file is not None and self._continues(file, known)
 
     def _continues(self, source: InputFile, known: KnownInput) -> bool:
         """Return whether the input equals the earlier one, perhaps with more or less at its end."""

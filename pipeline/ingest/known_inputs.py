@@ -33,8 +33,8 @@ def known_formats() -> str:
 
 
 _StatKey = tuple[str, int, int, int]
-# Inode, size and mtime, which a file keeps when it is renamed, and the member.
-_FileKey = tuple[int, int, int, str | None]
+# Inode, which a file keeps when it is renamed and grows, and the member.
+_FileKey = tuple[int, str | None]
 
 
 class KnownInputs:
@@ -91,9 +91,8 @@ class KnownInputs:
         return self._by_name.get((base_name(label), head_hash), [])
 
     def filed(self, entry: FileRef) -> list[KnownInput]:
-        """Returns sources that the same file gave, perhaps under another name."""
-        key = (entry.inode, entry.size, entry.mtime_ns, entry.member)
-        return self._by_file.get(key, [])
+        """Returns sources that the same file may have given, perhaps under another name."""
+        return self._by_file.get((entry.inode, entry.member), [])
 
 
 def base_name(label: str) -> str:
@@ -117,7 +116,7 @@ def _record(known: KnownInput | Record) -> Record:
 
 
 def _file_key(record: Record) -> _FileKey:
-    return record["inode"], record["size"], record["mtime_ns"], record["member"]
+    return record["inode"], record["member"]
 
 
 def _record_key(record: Record) -> _StatKey:

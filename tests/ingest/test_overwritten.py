@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,24 @@ def test_an_overwritten_log_in_a_compressed_file_is_a_new_run_too(tmp_path: Path
         packed = gzip.compress(log(day, 500).encode())
         assert statuses(run_ingest(write(archive, {f"{NAME}.gz": packed}), lake)) == ["new"]
     assert rows(lake, "runs", "count(*)") == [(2,)]
+
+
+@pytest.mark.parametrize("grown", [False, True])
+def test_a_rotated_log_stays_one_run_though_its_name_is_taken(grown: bool, tmp_path: Path) -> None:
+    lake, archive = tmp_path / "lake", tmp_path / "in"
+    path = archive / NAME
+    for day in range(1, 5):
+        for number in (2, 1):
+            older = path.with_name(f"train.log.{number - 1}") if number > 1 else path
+            if older.exists():
+                os.replace(older, path.with_name(f"train.log.{number}"))
+        text = log(day, 500)
+        write(archive, {NAME: first_steps(text, 15) if grown else text})
+        run_ingest(archive, lake)
+        with path.open("a") as stream:  # between the two nights, as the writer has it open
+            stream.write(text.removeprefix(path.read_text()))
+    with open_warehouse(ingest_and_build(archive, lake)) as con:
+        found = con.execute("SELECT count(*) FROM train_steps GROUP BY run_id").fetchall()
+        copies = con.execute("SELECT count(*) FROM sources WHERE duplicate_of IS NOT NULL")
+        assert copies.fetchall() == [(0,)]
+    assert found == [(20,)] * 4
