@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -17,6 +19,22 @@ def stamp_of(text: str, spelling: str = "%Y%m%d%H%M%S") -> datetime | None:
         return datetime.strptime(text, spelling)
     except ValueError:
         return None
+
+
+_DATE_IN_PATH = re.compile(
+    r"(?<!\d)(20\d\d)([-_.]?)(\d\d)\2(\d\d)"
+    r"(?:[-_T ]?([01]\d|2[0-3])([-_:.]?)([0-5]\d)\6([0-5]\d))?(?!\d)",
+    re.ASCII,
+)
+
+
+def stamp_in(path: str) -> datetime | None:
+    """Return the date nearest to the end of a path, in the file's name or a folder's."""
+    for found in reversed(list(_DATE_IN_PATH.finditer(path))):
+        year, _, month, day, hour, _, minute, second = found.groups(default="0")
+        with contextlib.suppress(ValueError):
+            return datetime(int(year), int(month), int(day), int(hour), int(minute), int(second))
+    return None
 
 
 class Unit(NamedTuple):

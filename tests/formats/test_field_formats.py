@@ -385,6 +385,23 @@ def test_slow_hosts_and_links_of_tests_are_incidents_on_page_and_terminal(
     assert "FROM link_health" in page
 
 
+@pytest.mark.parametrize("place", ["{}-010702/logs/", "{}_"])
+def test_the_latest_night_of_tests_decides(place: str, tracelake: Command, tmp_path: Path) -> None:
+    for slow_night, expected in (("20260128", []), ("20260129", ["host a"])):
+        archive, lake = tmp_path / slow_night, tmp_path / f"lake{slow_night}"
+        for night in ("20260128", "20260129"):
+            tests = pair_tests("bcdef")
+            for number, other in enumerate("bcdef"):
+                gbps = (10 if night == slow_night else 45) + number / 100
+                tests[f"all_reduce_a_{other}.log"] = pair_test("a", other, gbps)
+            write(archive, {place.format(night) + name: text for name, text in tests.items()})
+        assert tracelake("run", archive, "--lake", lake).code == 0
+        with duckdb.connect(str(lake / "warehouse.duckdb"), read_only=True) as con:
+            assert [
+                row[0] for row in con.sql("SELECT subject FROM incidents").fetchall()
+            ] == expected
+
+
 def test_slow_links_stand_first_in_mail_and_markdown_and_in_show(
     tracelake: Command, tmp_path: Path
 ) -> None:
