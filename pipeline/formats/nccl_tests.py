@@ -9,12 +9,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from pathlib import PurePosixPath
 
 from tracelake.formats import Claim, FileFacts, RunFacts
 from tracelake.formats.lines import Irrelevant, LineFormat, Record, Reject
 from tracelake.formats.readers import BadValueError, Rows, number, scaled, whole
-from tracelake.formats.starts import stamp_in
 
 _HEADING = re.compile(rb"# nThread +[0-9]+ +nGpus +[0-9]+ +minBytes ")
 COLLECTIVES = {
@@ -52,12 +50,6 @@ _BROKEN_RANK = "broken_rank"
 
 def _sniff(head: bytes) -> Claim:
     return Claim.YES if b"# nThread " in head and _HEADING.search(head) else Claim.NO
-
-
-def _facts(path: str, head: bytes) -> FileFacts:
-    """Read name and date; the output itself has no date."""
-    del head
-    return FileFacts(path, PurePosixPath(path).stem, stamp=stamp_in(path))
 
 
 def collective_of(words: str) -> str | None:
@@ -196,7 +188,6 @@ FORMAT = LineFormat(
     version=2,
     sniff=_sniff,
     reader=_Reader,
-    facts=_facts,
     tables=("bandwidth_tests",),
     prefixed=True,
     named_by="content",

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tracelake.formats import FileFacts, RunFacts
+from tracelake.formats.starts import stamp_in
 from tracelake.ingest.run_plan import RunPlan
 from tracelake.schema import topology
 from tracelake.schema.tables import PARTITION_KEY
@@ -49,6 +50,8 @@ def run_row(
     run = plan.run
     sizes, origin = topology.resolve(printed=facts.topology, named=run.named, given=run.given)
     first = min(run.sources, key=lambda s: (s.rank is None, s.rank or 0, s.path))
+    date = first.stamp or stamp_in(first.path)
+    dated_by = plan.format.dated_by if first.stamp else "name"
     return {
         PARTITION_KEY: plan.run_id,
         **{key: sizes.get(key) for key in topology.KEYS},
@@ -56,8 +59,8 @@ def run_row(
         "name": first.stem,
         "label": _label(run.sources),
         "config": _config(plan.format.name, facts, sizes),
-        "run_date": first.stamp,
-        "date_source": None if first.stamp is None else plan.format.dated_by,
+        "run_date": date,
+        "date_source": dated_by if date else None,
         "model": facts.model,
         "params": facts.params,
         "topology_source": sorted(origin.items()),

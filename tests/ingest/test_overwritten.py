@@ -102,3 +102,16 @@ def test_a_rotated_log_stays_one_run_though_its_name_is_taken(grown: bool, tmp_p
         copies = con.execute("SELECT count(*) FROM sources WHERE duplicate_of IS NOT NULL")
         assert copies.fetchall() == [(0,)]
     assert found == [(20,)] * 4
+
+
+def test_logs_without_dates_have_those_of_their_folders(tmp_path: Path) -> None:
+    lake, archive = tmp_path / "lake", tmp_path / "in"
+    nights = {f"2024-03-{day:02d}/a/train.log": log(day, 500, dated=False) for day in range(1, 6)}
+    last = {"20240306-021500/train.log": log(6, 700, dated=False)}
+    with open_warehouse(ingest_and_build(write(archive, {**nights, **last}), lake)) as con:
+        history = con.execute("SELECT verdict FROM run_history ORDER BY run_date").fetchall()
+    assert [verdict for (verdict,) in history] == ["not_comparable"] * 3 + ["ok"] * 2 + [
+        "regressed"
+    ]
+    dates = rows(lake, "runs", "run_date::VARCHAR, date_source", "ORDER BY run_date DESC LIMIT 2")
+    assert dates == [("2024-03-06 02:15:00", "name"), ("2024-03-05 00:00:00", "name")]
