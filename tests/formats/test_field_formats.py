@@ -400,6 +400,15 @@ def test_the_latest_night_of_tests_decides(place: str, tracelake: Command, tmp_p
             assert [
                 row[0] for row in con.sql("SELECT subject FROM incidents").fetchall()
             ] == expected
+            of_a = "SELECT run_id FROM runs WHERE name LIKE '%_a_b' ORDER BY run_date"
+            nights = [row[0] for row in con.sql(of_a).fetchall()]
+        shown = []
+        for run in nights:
+            done = tracelake("show", run, "--lake", lake, "--format", "json")
+            test = json.loads(done.out)["tests"]["largest"][0]
+            shown.append((test["pair_ratio"] < 0.5, test["pair_verdict"]))
+        latest = (True, "slow_host") if expected else (False, "ok")
+        assert shown == [(not expected, "tested_again"), latest]
 
 
 def test_slow_links_stand_first_in_mail_and_markdown_and_in_show(

@@ -83,8 +83,14 @@ _TESTS = f"""
         ) = 1
     )
     SELECT l.test, l.collective, l.placement, l.ranks, l.nodes, l.sizes, l.size_bytes, l.dtype,
-        l.time_ms, l.algbw_gbps, l.busbw_gbps, l.wrong_values, h.ratio AS pair_ratio,
-        h.verdict AS pair_verdict, count(*) OVER () AS kinds
+        l.time_ms, l.algbw_gbps, l.busbw_gbps, l.wrong_values,
+        l.busbw_gbps / h.reference_gbps AS pair_ratio,
+        -- The verdict on a pair rests on its latest test.
+        CASE
+            WHEN l.busbw_gbps = h.busbw_gbps THEN h.verdict
+            WHEN h.verdict IS NOT NULL THEN 'tested_again'
+        END AS pair_verdict,
+        count(*) OVER () AS kinds
     FROM largest AS l
     LEFT JOIN link_health AS h
         ON h.scope = 'pair' AND l.placement = 'out' AND h.collective = l.collective
