@@ -10,6 +10,7 @@
 -- @column tests BIGINT tests | Tests of the pair at this size.
 -- @column unfinished BIGINT tests | Latest tests of the pair that began and never ended: 1 or 0.
 -- @column run_id VARCHAR | Run of the latest test.
+-- @column history STRUCT(run_date TIMESTAMP, busbw_gbps DOUBLE, cut BOOLEAN)[] | Tests of the pair at this size, the latest first.
 WITH RECURSIVE originals AS (
     SELECT r.run_id, r.run_date, r.attributes
     FROM runs AS r
@@ -84,6 +85,10 @@ SELECT
     arg_max(busbw_gbps, (coalesce(run_date, TIMESTAMP '0001-01-01'), run_id, test)) AS busbw_gbps,
     count(DISTINCT (run_id, test)) AS tests,
     arg_max(cut, (coalesce(run_date, TIMESTAMP '0001-01-01'), run_id, test))::BIGINT AS unfinished,
-    max_by(run_id, (coalesce(run_date, TIMESTAMP '0001-01-01'), run_id)) AS run_id
+    max_by(run_id, (coalesce(run_date, TIMESTAMP '0001-01-01'), run_id)) AS run_id,
+    list(
+        {'run_date': run_date, 'busbw_gbps': busbw_gbps, 'cut': cut}
+        ORDER BY run_date DESC NULLS LAST, run_id DESC, test DESC
+    ) AS history
 FROM pairs
 GROUP BY cluster, collective, ranks_per_host, host, peer_host, size_bytes

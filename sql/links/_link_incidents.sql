@@ -9,7 +9,7 @@
 -- @column severity VARCHAR | critical for a host, warning for a link.
 -- @column level INTEGER | Place of the severity, as in incidents.
 -- @column subject VARCHAR | The host or the link.
--- @column since TIMESTAMP | Date of the first slow test among the latest ones; NULL where tests have no date.
+-- @column since TIMESTAMP | Date of the first of the slow tests in a row up to the latest; NULL where tests have no date.
 -- @column last_seen TIMESTAMP | Date of the last of them.
 -- @column runs BIGINT runs | Kinds of test with a verdict on the subject.
 -- @column slow_runs BIGINT runs | Those in which it is slow.
@@ -26,7 +26,7 @@ WITH judged AS (
 dates AS (
     SELECT
         incident, cluster, scope, subject,
-        min(run_date) AS since,
+        min(slow_since) AS since,
         max(run_date) AS last_seen,
         list(run_id ORDER BY run_date NULLS FIRST, run_id) AS run_ids
     FROM _slow_tests

@@ -11,6 +11,7 @@
 -- @column tests BIGINT tests | Tests of the pair.
 -- @column unfinished BIGINT tests | Its latest test never ended.
 -- @column run_id VARCHAR | Run of the latest test.
+-- @column slow_since TIMESTAMP | Of a slow pair the date of the first of its present row of slow tests; NULL without tests at this size.
 -- @column slow BOOLEAN | Below 0.8 of the reference, or unfinished; NULL with fewer than 6 pairs.
 WITH largest AS (
     SELECT
@@ -25,7 +26,8 @@ pairs AS (
         max(busbw_gbps) FILTER (size_bytes = largest_bytes) AS busbw_gbps,
         max(tests) AS tests,
         max(unfinished) AS unfinished,
-        arg_max(run_id, coalesce(size_bytes, largest_bytes)) AS run_id
+        arg_max(run_id, coalesce(size_bytes, largest_bytes)) AS run_id,
+        any_value(history) FILTER (size_bytes = largest_bytes) AS history
     FROM largest
     GROUP BY cluster, collective, ranks_per_host, host, peer_host
     HAVING busbw_gbps IS NOT NULL OR max(unfinished) = 1
@@ -39,8 +41,19 @@ judged AS (
     WINDOW kind AS (PARTITION BY cluster, collective, ranks_per_host)
 )
 SELECT
-    * EXCLUDE (pairs),
+    * EXCLUDE (pairs, history),
     CASE WHEN pairs >= 6
         THEN unfinished = 1 OR coalesce(busbw_gbps < 0.8 * reference_gbps, true)
-    END AS slow
+    END AS slow,
+    CASE WHEN slow THEN history[
+        coalesce(
+            list_position(
+                list_transform(
+                    history, lambda test: NOT test.cut AND test.busbw_gbps >= 0.8 * reference_gbps
+                ),
+                true
+            ),
+            len(history) + 1
+        ) - 1
+    ].run_date END AS slow_since
 FROM judged

@@ -6,13 +6,15 @@
 -- @column cluster VARCHAR | Least host of the cluster.
 -- @column scope VARCHAR | pair, host or class, as in link_health.
 -- @column subject VARCHAR | What is slow, as in link_health.
-SELECT DISTINCT
+-- @column slow_since TIMESTAMP | Date of the first test of the present row of slow ones.
+SELECT
     left(md5(concat_ws('|', 'links', s.cluster, s.scope, s.subject)), 8) AS incident,
     s.cluster,
     s.scope,
     s.subject,
     p.run_id,
-    r.run_date
+    r.run_date,
+    min(coalesce(p.slow_since, r.run_date)) AS slow_since
 FROM link_health AS s
 JOIN link_health AS t USING (cluster, collective, ranks_per_host)
 JOIN _pair_tests AS p
@@ -25,3 +27,4 @@ WHERE t.scope = 'pair' AND t.verdict IN ('slow_pair', 'slow_host', 'link_class')
         WHEN 'host' THEN s.verdict = 'slow' AND s.host IN (t.host, t.peer_host)
         ELSE s.subject = t.link_class
     END
+GROUP BY ALL
