@@ -2,8 +2,8 @@
 -- @topic fleet
 -- @param since TIMESTAMP = NULL | Runs dated from then on; every run by default.
 -- Configurations of a model on as many ranks, in the order of first use; `changed` is what one has
--- and the one before had not. Where the batch changed, compare samples per second, not step times.
--- Undated runs and copies are left out.
+-- and the one before had not; one that also ran in between is another job and none before. Where the
+-- batch changed, compare samples per second, not step times. Undated runs and copies are left out.
 
 WITH measured AS (
     SELECT
@@ -32,17 +32,30 @@ configs AS (
         config,
         count(*) AS runs,
         min(run_date) AS first_run,
+        max(run_date) AS last_run,
         median(step_p50_ms) AS step_ms,
         median(1000.0 * samples / step_p50_ms) AS samples_per_s
     FROM measured
     GROUP BY ALL
 ),
+earlier AS (
+    SELECT c.config, m.config AS before, max(m.run_date) FILTER (m.run_date < c.first_run) AS last_run
+    FROM configs AS c
+    JOIN measured AS m
+        ON m.format = c.format AND m.model IS NOT DISTINCT FROM c.model
+        AND m.layers IS NOT DISTINCT FROM c.layers
+        AND m.world_size IS NOT DISTINCT FROM c.world_size AND m.config <> c.config
+    GROUP BY c.config, m.config
+    HAVING NOT bool_or(m.run_date BETWEEN c.first_run AND c.last_run)
+),
 ordered AS (
-    SELECT *, lag(config) OVER (turn) AS before, lag(step_ms) OVER (turn) AS step_before_ms
-    FROM configs
-    WINDOW turn AS (
-        PARTITION BY format, model, layers, world_size ORDER BY first_run, config
-    )
+    SELECT c.*, b.config AS before, b.step_ms AS step_before_ms
+    FROM configs AS c
+    LEFT JOIN (
+        SELECT config, arg_max(before, (last_run, before)) AS before FROM earlier
+        WHERE last_run IS NOT NULL GROUP BY config
+    ) AS e ON e.config = c.config
+    LEFT JOIN configs AS b ON b.config = e.before
 )
 SELECT
     format,

@@ -468,7 +468,13 @@ def test_a_change_of_configuration_is_compared_with_the_one_before(
             {"run_id": "c", "run_date": "2025-01-03", **new},
             {"run_id": "copy", "run_date": "2025-01-03", **new},
             {"run_id": "undated", **new},
-            {"run_id": "other", "run_date": "2025-01-03", **new, "world_size": 16},
+            {
+                "run_id": "other",
+                "run_date": "2025-01-03",
+                **new,
+                "world_size": 16,
+                "config": "f dp=16",
+            },
         ],
         "run_summary": [
             {"run_id": run, "step_p50_ms": ms}
@@ -484,6 +490,30 @@ def test_a_change_of_configuration_is_compared_with_the_one_before(
         ("f", None, 8, day[0], 2, 20.0, None, pytest.approx(samples), None),
         ("f", None, 8, day[1], 1, 50.0, 1.5, pytest.approx(320), ["tp=2"]),
         ("f", None, 16, day[1], 1, 5.0, None, pytest.approx(3200), None),
+    ]
+
+
+def test_two_jobs_side_by_side_are_no_change_of_configuration(
+    relations: duckdb.DuckDBPyConnection,
+) -> None:
+    nights = {"a": (1, 2, 6), "a tried": (3, 4), "b": (1, 2, 3, 4, 5, 6)}
+    ids = {f"{config} {day}": (config, day) for config, days in nights.items() for day in days}
+    given: Given = {
+        "runs": [
+            {"run_id": run, "format": "f", "config": config, "run_date": f"2025-01-0{day}"}
+            for run, (config, day) in ids.items()
+        ],
+        "run_summary": [
+            {"run_id": run, "step_p50_ms": 5 if config == "b" else 10 * len(config)}
+            for run, (config, _) in ids.items()
+        ],
+        "run_history": [{"run_id": run} for run in ids],
+    }
+    found = answer(relations, "config_change", given)
+    assert [(row[5], row[6], row[8]) for row in found] == [
+        (10.0, None, None),
+        (5.0, None, None),
+        (70.0, 6.0, ["tried"]),
     ]
 
 
