@@ -48,7 +48,7 @@ SELECT
     'input' AS cause,
     CASE reason
         WHEN 'unreadable'
-            THEN 'Make the file readable for the user that runs tracelake, and ingest it again.'
+            THEN 'Make it readable for the user that runs tracelake, or copy it again if it is damaged, and ingest it.'
         ELSE 'This is a fault of the reader: report it with what tracelake ingest prints.'
     END AS advice
 FROM skipped

@@ -455,6 +455,25 @@ def test_attention_lists_the_most_severe_first(relations: duckdb.DuckDBPyConnect
     assert [row[1] for row in later] == ["unreadable"]
 
 
+def test_a_file_that_cannot_be_read_is_listed_once_with_its_own_next_step(
+    relations: duckdb.DuckDBPyConnection,
+) -> None:
+    given: Given = {
+        "skipped": [
+            {"path": "a.log", "reason": "empty"},
+            {"path": "b.zst", "reason": "unreadable"},
+            {"path": "core.1", "reason": "no_format"},
+        ],
+        "findings": [{"kind": "unreadable", "subject": "b.zst", "advice": "Copy it."}],
+    }
+    found = answer(relations, "unreadable", given)
+    assert [(row[0], row[3]) for row in found] == [
+        ("a.log", "Wait until it is written, or copy it again."),
+        ("core.1", "If it is a log, see tracelake formats."),
+        ("b.zst", "Copy it."),
+    ]
+
+
 def test_a_change_of_configuration_is_compared_with_the_one_before(
     relations: duckdb.DuckDBPyConnection,
 ) -> None:
