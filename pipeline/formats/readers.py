@@ -19,11 +19,13 @@ ANSI = r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\))"
 # What mpirun puts before a piece of output, which may begin within a line.
 TAG = r"\[[0-9]+,[0-9]+\]<std(?:out|err)>:"
 # What other launchers put before a line: srun -l, torchrun, Ray, kubectl (with --prefix, with
-# --timestamps), pdsh (an address, or a name with a digit). Several of them may follow each other.
+# --timestamps), files of containers in Kubernetes, pdsh (an address, or a name with a digit).
+# Several of them may follow each other.
 PREFIX = (
     r"^(?:[ \t]*[0-9]+: ?|\[(?:default|rank)[0-9]+\]: ?"
     r"|\([A-Za-z][^()]*(?:pid|rank)=[0-9][^()]*\) ?"
     r"|\[pod/[^\] ]+\] |[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,18}(?:Z|[+-][0-9:]{5}) "
+    r"(?:std(?:out|err) [FP] )?"
     r"|[0-9]{1,3}(?:\.[0-9]{1,3}){3}: |[A-Za-z][A-Za-z0-9_.-]*[0-9][A-Za-z0-9_.-]*: )+"
 )
 _TAG = re.compile(TAG)

@@ -108,6 +108,7 @@ _PREFIXES = (
     "[1,0]<stdout>:",
     "(RayWorker pid=77, ip=10.0.0.1) ",
     "[pod/job-0/trainer] 2026-03-01T10:00:00.123456789Z ",
+    "2026-03-01T10:00:00.123456789Z stdout F ",
     "\x1b[36m(main, pid=7)\x1b[0m ",
     "42%|####      | 5/12 [00:01<00:02]\r",
 )
@@ -120,6 +121,15 @@ def records(trainer: Callable[[int, float, float], Line]) -> Iterator[Line]:
         at += seconds
         text, values = trainer(step, seconds, at)
         yield text, {"step": step, **values}
+
+
+def test_sizes_are_read_in_the_log_of_a_container() -> None:
+    text, _ = next(records(dated))
+    lines = ["  num_layers ............ 24", "  micro_batch_size ............ 2", text]
+    data = "".join(f"2026-03-01T10:00:00.123456789Z stdout F {line}\n" for line in lines)
+    run = parse("training_log", {"a.log": data.encode()}).only
+    sizes = ("layers", "micro_batch_size")
+    assert [run.facts.topology.get(size) for size in sizes] == [24, 2]
 
 
 @pytest.mark.parametrize("prefix", _PREFIXES, ids=str.strip)
