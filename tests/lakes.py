@@ -71,15 +71,15 @@ def merge_groups(lake: Lake) -> None:
 
 
 # Rows by run, rows by step in parts, and rows over all runs.
-_OF_EACH_KIND = ("layer_stats", "layer_steps", "straggler_history", "_run_names")
+_OF_EACH_KIND = ("layer_stats", "layer_steps", "straggler_history")
 
 
 @contextmanager
 def few_models(*names: str) -> Iterator[None]:
-    """Lets tracelake know these models, what they read, and the checks that read no others.
+    """Lets tracelake know these models, how runs are named, and the checks that read no others.
 
-    Without names a few of each kind, and how runs are named, for what becomes of parts and of
-    runs, which is the same whatever the models say of them: a build takes a third of the time.
+    Without names a few of each kind, for what becomes of parts and of runs, which is the same
+    whatever the models say of them: a build takes a third of the time.
     """
     whole, (few, known) = catalog(), _few_models(names or _OF_EACH_KIND)
     try:
@@ -93,7 +93,7 @@ def few_models(*names: str) -> Iterator[None]:
 @functools.cache
 def _few_models(names: tuple[str, ...]) -> tuple[Catalog, list[Check]]:
     whole = catalog()
-    models = {model.name: model for model in whole.upstream(names)}
+    models = {model.name: model for model in whole.upstream((*names, "_run_names"))}
     others = whole.models.keys() - models
     known = [check for check in checks() if others.isdisjoint(re.findall(r"\w+", check.sql))]
     return replace(whole, models=models, hash=" ".join(names)), known
