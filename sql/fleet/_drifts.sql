@@ -12,7 +12,7 @@
 -- @column best_until TIMESTAMP | Date of the last of the 10.
 -- @column change_ratio DOUBLE | latest_median over best_median, less 1; NULL where that is 0.
 -- @column allowed_ratio DOUBLE | Change for the worse that is taken for noise; NULL where best_median is 0.
--- @column drifted BOOLEAN | latest_median is worse than that; NULL where it cannot be compared.
+-- @column drifted BOOLEAN | latest_median is worse than that, and the run worse than best_worst: what was mended does not drift. NULL where it cannot be compared.
 WITH listed AS (
     SELECT
         m.*,
@@ -72,7 +72,8 @@ SELECT
     h.best.until AS best_until,
     ratio(h.latest_median, h.best.middle) - 1 AS change_ratio,
     ratio(h.best.bound, h.best.middle) AS allowed_ratio,
-    h.worse_sign * (h.latest_median - h.best.middle) > h.best.bound AS drifted,
+    h.worse_sign * (h.latest_median - h.best.middle) > h.best.bound
+        AND h.worse_sign * (h.value - h.best.worst) > 0 AS drifted,
     CASE
         WHEN f.run_id IS NULL THEN 'duplicate'
         WHEN m.value IS NULL THEN m.value_reason

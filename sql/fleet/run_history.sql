@@ -26,7 +26,7 @@
 -- @column not_compared VARCHAR[] | Figures without a verdict, each as `figure: reason`.
 -- @column confirmed BOOLEAN | Some figure is worse by more than twice of what is allowed, or regressed in the complete run before this one too: what the gate asks. NULL where verdict is not_comparable.
 -- @column confirmed_regressions VARCHAR[] | The sentences of `regressions` whose figure is confirmed.
--- @column drift VARCHAR | drifted: the median of a figure over the latest 5 complete runs is worse than its best median of 10 runs in a row allows, within 90 days before the run; ok; not_comparable.
+-- @column drift VARCHAR | drifted: the median of a figure over the latest 5 complete runs is worse than its best median of 10 runs in a row allows, within 90 days before the run, and its own is worse than all of the 10; ok; not_comparable.
 -- @column drift_reason VARCHAR | Why drift is not_comparable.
 -- @column drifts VARCHAR[] | What has drifted, a sentence per figure, the one furthest beyond what is allowed first.
 -- @column drifted_since TIMESTAMP | Date of the first run of the present series of drifted runs.

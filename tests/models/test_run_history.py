@@ -164,7 +164,9 @@ def compare(run: Run, metric: str, before: Sequence[Run]) -> Compared:
         best = min(([v for _, v in ten] for ten in tens), key=lambda v: WATCHED[metric] * median(v))
         latest = median([v for _, v in alike[-4:]] + [value])
         found.drift_reason = None
-        found.drifted = WATCHED[metric] * (latest - median(best)) > allowed(best, metric)
+        sign = WATCHED[metric]
+        worse = sign * (latest - median(best)) > allowed(best, metric)
+        found.drifted = worse and sign * value > max(sign * v for v in best)
     return found
 
 
