@@ -40,7 +40,7 @@ SELECT
             THEN 'Give the size of the job: --set world_size=N.'
         WHEN c.ranks_seen < c.ranks_expected
             THEN 'Add the missing files, or see why these ranks wrote none.'
-        ELSE 'Ingest the input again when it is whole.'
+        ELSE 'Ingest the input again when it is whole; if the job ended here, nothing more will come.'
     END AS advice
 FROM coverage AS c
 JOIN runs AS r USING (run_id)
