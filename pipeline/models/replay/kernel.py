@@ -114,7 +114,9 @@ def _replayed(runs: Runs, threads: int) -> Iterator[_Timed]:
     # Per run how much longer than their peers the operations of ranks took; its stages and kinds.
     excess = defaultdict[int, Counter[int]](Counter)
     stages, kinds = defaultdict[int, set[int]](set), defaultdict[int, set[int]](set)
+    runs_of: list[set[int]] = []  # the `Steps` in order
     for steps in runs:
+        runs_of.append({run for run, _ in steps.numbers})
         # One pass for two lengths of all nodes.
         real = steps.graph.times(steps.peer_ns, wanted=(0, -1), inside=steps.length_ns)
         paper = steps.paper_graph.times(steps.mean_ns, wanted=(0, -1), inside=steps.raw_ns)
@@ -155,9 +157,10 @@ def _replayed(runs: Runs, threads: int) -> Iterator[_Timed]:
     def attribute(place: int) -> list[_Timed]:
         return _attributed(runs[place], subjects)
 
-    if subjects:
+    slow = [place for place, own in enumerate(runs_of) if not own.isdisjoint(subjects)]
+    if slow:
         with ThreadPoolExecutor(threads, thread_name_prefix="replay") as pool:
-            yield from chain.from_iterable(pool.map(attribute, range(len(runs))))
+            yield from chain.from_iterable(pool.map(attribute, slow))
 
 
 def _by_run(steps: Steps, keys: Int32s, values: Int64s) -> Iterator[tuple[int, int, int]]:
