@@ -220,6 +220,8 @@ def with_extra(module: str, uri: str) -> Any:
         UsageError: The extra is not installed.
     """
     try:
+        # Threads that import two of its modules at once would see a part of the package.
+        importlib.import_module(module.partition(".")[0])
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise UsageError(
