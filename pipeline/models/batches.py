@@ -21,8 +21,6 @@ _BATCH_BYTES = 64_000_000
 _IN_FILE_BYTES = 1_000_000_000
 # Every batch costs half a second of a core, so smaller ones are not shared among workers.
 _SHARED_BYTES = 4_000_000
-# From so much text on ENUM types save more than it takes to find their values.
-_ENUM_BYTES = 4_000_000
 # Opening a part of this size takes as long as reading it.
 _SMALL_PART_BYTES = 128 << 10
 
@@ -36,7 +34,8 @@ class Batch:
         older: Parts of an earlier version of the schemas.
         dead: Parts with outdated rows, each with the runs that these are of.
         small: Base tables with such small parts that it is faster to read them into memory once.
-        text_bytes: Bytes of their text.
+        large: Its run is larger than a batch should be: a model takes as long as many others.
+        in_file: Its run is so large that its relations should lie in a file.
     """
 
     run_ids: tuple[str, ...]
@@ -44,22 +43,8 @@ class Batch:
     older: frozenset[str]
     dead: Mapping[str, frozenset[str]]
     small: frozenset[str] = frozenset()
-    text_bytes: int = 0
-
-    @property
-    def large(self) -> bool:
-        """Return whether its run is too large for a batch: a model takes as long as many others."""
-        return self.text_bytes > _BATCH_BYTES
-
-    @property
-    def in_file(self) -> bool:
-        """Return whether its run is so large that its relations should lie in a file."""
-        return self.text_bytes > _IN_FILE_BYTES
-
-    @property
-    def enums(self) -> bool:
-        """Return whether columns with few distinct texts should have ENUM types."""
-        return self.text_bytes > _ENUM_BYTES
+    large: bool = False
+    in_file: bool = False
 
     def select(self, table: str, base: str, enums: Mapping[str, str] = MappingProxyType({})) -> str:
         """Return SELECT of the rows of its runs in a base table; see `select_parts`."""
@@ -118,16 +103,17 @@ def batch_of(snapshot: Snapshot, run_ids: Sequence[str]) -> Batch:
 
 
 def _batch(snapshot: Snapshot, run_ids: list[str], bytes_of: Mapping[str, int], text: int) -> Batch:
-    batch = replace(batch_of(snapshot, run_ids), text_bytes=text)
+    batch = batch_of(snapshot, run_ids)
     sizes = dict.fromkeys(tables(), 0)
     for run_id in run_ids:  # of a shared part, the run's share
         for table, parts in snapshot.runs[run_id].parts.items():
             sizes[table] += sum(bytes_of[part] // snapshot.sharers(part) for part in parts)
+    large = text > _BATCH_BYTES
     small = (
         name
         for name, found in batch.parts.items()
         if sizes[name] < len(found) * _SMALL_PART_BYTES
         # a step that repeats makes few bytes of many rows
-        and not (batch.large and any(column.dictionary for column in tables()[name].columns))
+        and not (large and any(column.dictionary for column in tables()[name].columns))
     )
-    return replace(batch, small=frozenset(small))
+    return replace(batch, small=frozenset(small), large=large, in_file=text > _IN_FILE_BYTES)

@@ -229,7 +229,7 @@ class Computing:
         )
 
     def _enums(self, batch: Batch, read: Collection[str]) -> dict[str, str]:
-        """Create ENUM types for columns with few distinct texts.
+        """Create ENUM types for columns with few distinct texts, if they are in large tables.
 
         DuckDB hashes, sorts and stores a number per row then instead of a text.
 
@@ -237,16 +237,18 @@ class Computing:
             read: Tables whose columns may get the types.
 
         Returns:
-            Column -> its type; none for a batch of little text.
+            Column -> its type; none for a batch of small tables.
         """
-        if not batch.enums:
-            return {}
         selects: dict[str, list[str]] = defaultdict(list)
+        large = False
         for name in sorted(read):
             for column in tables()[name].columns:
                 if column.dictionary:
                     rows = batch.select(name, self.base)
                     selects[column.name].append(f"SELECT {quoted(column.name)} FROM ({rows})")
+                    large |= name not in batch.small
+        if not large:
+            return {}
         texts = {PARTITION_KEY: sorted(batch.run_ids)}
         for name, several in selects.items():
             ((found,),) = self.con.execute(

@@ -774,7 +774,6 @@ def test_how_large_parts_are_read_does_not_show(
     built: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = all_rows(built)
-    monkeypatch.setattr("tracelake.models.batches._ENUM_BYTES", -1)
     monkeypatch.setattr("tracelake.models.batches._SMALL_PART_BYTES", 0)
     build(built, full=True)
     assert all_rows(built) == before
@@ -794,7 +793,6 @@ def test_a_text_of_small_parts_may_be_none_of_large_ones(
     # Layers of a plan have names, those of a log have numbers.
     large = mean_bytes("workload_passes")
     assert mean_bytes("layer_times") < large
-    monkeypatch.setattr("tracelake.models.batches._ENUM_BYTES", -1)
     monkeypatch.setattr("tracelake.models.batches._SMALL_PART_BYTES", large)
     build(lake, full=True)
     assert all_rows(lake) == before
@@ -805,7 +803,6 @@ def test_how_large_runs_are_does_not_show(
 ) -> None:
     lake = Lake.open(shutil.copytree(sample_lake.root, tmp_path / "lake"))
     before = all_rows(lake)
-    monkeypatch.setattr("tracelake.models.batches._ENUM_BYTES", -1)
     monkeypatch.setattr("tracelake.models.batches._SMALL_PART_BYTES", 0)
     monkeypatch.setattr("tracelake.models.batches._BATCH_BYTES", -1)
     build(lake, full=True)
