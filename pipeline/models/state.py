@@ -159,10 +159,23 @@ def read_root(con: duckdb.DuckDBPyConnection) -> str | None:
     Raises:
         LakeError: It was built by a newer tracelake.
     """
+    return _read_of_build(con, "root")
+
+
+def read_models(con: duckdb.DuckDBPyConnection) -> str | None:
+    """Return the hash of the models of the warehouse; None if by an older version.
+
+    Raises:
+        LakeError: It was built by a newer tracelake.
+    """
+    return _read_of_build(con, "models")
+
+
+def _read_of_build(con: duckdb.DuckDBPyConnection, column: str) -> str | None:
     if not _is_current(con):
         return None
-    (root,) = con.execute("SELECT root FROM warehouse.main._build").fetchall()[0]
-    return str(root)
+    ((value,),) = con.execute(f"SELECT {column} FROM warehouse.main._build").fetchall()
+    return str(value)
 
 
 def read_state(con: duckdb.DuckDBPyConnection) -> State | None:

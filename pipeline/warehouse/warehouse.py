@@ -20,7 +20,7 @@ from tracelake.models.base import is_corrupt, literal, point_views
 from tracelake.models.catalog import catalog
 from tracelake.models.compute import connect
 from tracelake.models.records import records_view
-from tracelake.models.state import CATALOG, attach, in_use, read_root, read_state
+from tracelake.models.state import CATALOG, attach, in_use, read_models, read_root
 from tracelake.models.sums import missing_relations
 from tracelake.schema.tables import tables
 
@@ -56,12 +56,12 @@ def trouble_behind(lake: Lake, message: str) -> LakeError | None:
         try:
             attach(con, lake.warehouse, read_only=True)
             missing = missing_relations(con)
-            state = read_state(con)
+            models = read_models(con)
         except duckdb.Error as error:
             return damaged(lake, str(error))
     if missing:
         return damaged(lake, f"it lacks {', '.join(missing)}")
-    if state and state.models != catalog().hash:
+    if models and models != catalog().hash:
         return LakeError(
             f"the warehouse was built with other models than this tracelake has: {message}",
             path=lake.warehouse,
