@@ -112,7 +112,7 @@ def lake_gauges(con: duckdb.DuckDBPyConnection) -> list[Gauge]:
             "tracelake_incident_cost_gpu_hours_per_day",
             "GPU hours that the incident costs a day; bound says if at_most or at_least.",
             [
-                ({"incident": row[0], "bound": row[6]}, row[5])
+                ({"incident": row[0], "config": row[4], "bound": row[6]}, row[5])
                 for row in incidents
                 if row[5] is not None
             ],

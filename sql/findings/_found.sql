@@ -4,7 +4,7 @@
 -- @internal
 -- @scope fleet
 -- @grain run_id?, kind, subject
--- @column family VARCHAR | Kinds that speak of the same thing: slow_rank for straggler, suspect and recurring, else the kind.
+-- @column family VARCHAR | Kinds that speak of the same thing: slow_rank for straggler, suspect and recurring, regressed for a drift too, else the kind.
 -- @column series VARCHAR | What the finding is about over several runs.
 -- @column incident VARCHAR | 8 hex digits: the series; NULL where the run has no place among others.
 -- @column kind VARCHAR | Kind of finding, as in findings.
@@ -44,8 +44,11 @@ placed AS (
         END AS cost_bound,
         l.since AS told_since,
         coalesce(l.series, l.subject) AS series,
-        CASE WHEN l.kind IN ('straggler', 'suspect', 'recurring') THEN 'slow_rank' ELSE l.kind END
-            AS family,
+        CASE
+            WHEN l.kind IN ('straggler', 'suspect', 'recurring') THEN 'slow_rank'
+            WHEN l.kind = 'drifted' THEN 'regressed'
+            ELSE l.kind
+        END AS family,
         p.config, p.place, p.run_date
     FROM listed AS l
     LEFT JOIN _series_places AS p USING (run_id)

@@ -1,10 +1,10 @@
 -- Findings of one configuration joined over its runs: what is wrong, since when, how often, why, what it costs a day.
--- A regression or a slow stage is left out where another incident explains it in each of its runs.
+-- A regression, a drift or a slow stage is left out where another incident explains it in each of its runs.
 -- Hosts and links that bandwidth tests show to be slow stand beside them: they belong to no run.
 -- @scope fleet
 -- @grain incident
 -- @column incident VARCHAR | 8 hex digits of configuration, kind, subject and first run: the same every night.
--- @column kind VARCHAR | The most severe kind of its findings; recurring before straggler before suspect.
+-- @column kind VARCHAR | The most severe kind of its findings; recurring before straggler before suspect, and of regressed and drifted that of the latest run, regressed where it is both.
 -- @column severity VARCHAR | critical, warning or notice.
 -- @column level INTEGER | Place of the severity, to sort by: 1 critical, 2 warning, 3 notice.
 -- @column subject VARCHAR | What it is about.
@@ -36,8 +36,8 @@ worst AS (
     SELECT *
     FROM known
     QUALIFY row_number() OVER (
-        PARTITION BY incident, run_id ORDER BY level, grade, lost_ratio DESC NULLS LAST,
-        slowdown DESC NULLS LAST, kind, subject
+        PARTITION BY incident, run_id ORDER BY level, grade, kind = 'drifted',
+        lost_ratio DESC NULLS LAST, slowdown DESC NULLS LAST, kind, subject
     ) = 1
 ),
 joined AS (

@@ -405,6 +405,46 @@ def test_an_incident_joins_the_findings_of_a_series_and_leaves_out_what_it_expla
     assert regressed
 
 
+def test_a_slowdown_seen_as_regression_and_as_drift_is_one_incident(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    layers = [1_000_000] * 15 + [1_300_000] * 5
+    logs = {
+        f"night{n:02}": log_run(layer_ns=ns, complete=True, run_date=day(n))
+        for n, ns in enumerate(layers)
+    }
+    lake = make(tmp_path / "lake", logs)
+    step = "subject = 'step_p50_ms'"
+    kinds = ask(
+        tracelake, lake, f"SELECT kind, count(*) AS n FROM findings WHERE {step} GROUP BY ALL"
+    )
+    assert {row["kind"]: row["n"] for row in kinds} == {"regressed": 5, "drifted": 3}
+    (incident,) = ask(tracelake, lake, f"FROM incidents WHERE {step}")
+    (cost,) = ask(tracelake, lake, "SELECT sum(cost_gpu_hours_per_day) AS hours FROM incidents")
+    assert (incident["since"], incident["slow_runs"], incident["runs"]) == (str(day(15)), 5, 5)
+    assert incident["evidence"].startswith("step_p50_ms 13 is 30.0 % over the median 10 of")
+    # 3 of 13 ms on 2 ranks, once.
+    assert cost["hours"] == pytest.approx(2 * 24 * 3 / 13)
+    # The baseline follows, so that only the drift is left: the incident goes on.
+    for n in range(20, 28):
+        commit_run(lake, f"night{n}", log_run(layer_ns=1_300_000, complete=True, run_date=day(n)))
+    build(lake)
+    (later,) = ask(tracelake, lake, f"FROM incidents WHERE {step}")
+    assert (later["incident"], later["kind"]) == (incident["incident"], "drifted")
+    assert (later["slow_runs"], later["runs"], later["open"]) == (13, 13, True)
+    assert later["cost_gpu_hours_per_day"] == pytest.approx(cost["hours"])
+    assert "the median of the latest 5 runs, 13" in later["evidence"]
+
+
+def test_a_slow_rank_explains_a_drift_too(tracelake: Command, tmp_path: Path) -> None:
+    lake = make(tmp_path / "lake", nights([1] * 14 + [1.5] * 4))
+    kinds = ask(tracelake, lake, "SELECT DISTINCT kind FROM findings WHERE run_id = 'night17'")
+    assert {row["kind"] for row in kinds} >= {"drifted", "regressed", "recurring"}
+    (incident,) = ask(tracelake, lake, "FROM incidents")
+    assert (incident["kind"], incident["subject"]) == ("recurring", "rank 2")
+    assert incident["cost_gpu_hours_per_day"] == pytest.approx(4 * 24 * 50 / 350)
+
+
 def test_an_incident_keeps_its_name_and_ends_after_three_good_runs(
     tracelake: Command, tmp_path: Path
 ) -> None:
