@@ -36,20 +36,21 @@ judged AS (
     SELECT
         *,
         quantile_cont(busbw_gbps, 0.9) OVER kind AS reference_gbps,
+        0.8 * reference_gbps AS least_gbps,
         count(*) OVER kind AS pairs
     FROM pairs
     WINDOW kind AS (PARTITION BY cluster, collective, ranks_per_host)
 )
 SELECT
-    * EXCLUDE (pairs, history),
+    * EXCLUDE (pairs, history, least_gbps),
     CASE WHEN pairs >= 6
-        THEN unfinished = 1 OR coalesce(busbw_gbps < 0.8 * reference_gbps, true)
+        THEN unfinished = 1 OR coalesce(busbw_gbps < least_gbps, true)
     END AS slow,
     CASE WHEN slow THEN history[
         coalesce(
             list_position(
                 list_transform(
-                    history, lambda test: NOT test.cut AND test.busbw_gbps >= 0.8 * reference_gbps
+                    history, lambda test: NOT test.cut AND test.busbw_gbps >= least_gbps
                 ),
                 true
             ),
