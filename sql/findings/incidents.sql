@@ -10,7 +10,7 @@
 -- @column subject VARCHAR | What it is about.
 -- @column since TIMESTAMP | Date of its first run.
 -- @column last_seen TIMESTAMP | Date of its latest run.
--- @column runs BIGINT runs | Runs of the configuration from the first to the latest one of the lake; see runs_unit.
+-- @column runs BIGINT runs | Runs of the configuration from its first one to the latest one of the lake; see runs_unit.
 -- @column slow_runs BIGINT runs | Those of them that have the finding.
 -- @column cause VARCHAR | Likely cause, as seen in the latest run.
 -- @column evidence VARCHAR | What was seen in the latest run.
@@ -20,7 +20,7 @@
 -- @column cost_basis VARCHAR | replay where the cost of all its runs is by replay, else bound, as in findings.
 -- @column cost_bound VARCHAR | at_most or at_least, as in findings; NULL where its runs differ in that, too.
 -- @column open BOOLEAN | One of the latest 3 runs of the configuration has it, or the latest bandwidth tests.
--- @column runs_unit VARCHAR | What runs and slow_runs count: run, or test, a collective on a number of ranks per host that was tested between hosts.
+-- @column runs_unit VARCHAR | What runs and slow_runs count: run, or test, the latest one of a pair of hosts at the largest size of a collective and number of ranks per host.
 -- @column run_ids VARCHAR[] | Runs that have it, or whose bandwidth tests show it, the latest last.
 WITH known AS (
     SELECT

@@ -11,8 +11,8 @@
 -- @column subject VARCHAR | The host or the link.
 -- @column since TIMESTAMP | Date of the first of the slow tests in a row up to the latest; NULL where tests have no date.
 -- @column last_seen TIMESTAMP | Date of the last of them.
--- @column runs BIGINT runs | Kinds of test with a verdict on the subject.
--- @column slow_runs BIGINT runs | Those in which it is slow.
+-- @column runs BIGINT runs | Latest tests of its pairs of hosts, in all kinds of test.
+-- @column slow_runs BIGINT runs | Those of them that are slow.
 -- @column cause VARCHAR | node or link.
 -- @column evidence VARCHAR | What was seen in the slowest kind of test.
 -- @column advice VARCHAR | What to do.
@@ -35,8 +35,6 @@ dates AS (
 worst AS (
     SELECT
         cluster, scope, subject,
-        count(*) AS runs,
-        count(*) FILTER (slow) AS slow_runs,
         sum(unfinished) FILTER (slow)::BIGINT AS unfinished,
         arg_min(
             {
@@ -48,7 +46,21 @@ worst AS (
         ) FILTER (slow) AS seen
     FROM judged
     GROUP BY cluster, scope, subject
-    HAVING slow_runs > 0
+    HAVING bool_or(slow)
+),
+tests AS (
+    SELECT
+        w.cluster, w.scope, w.subject,
+        count(*) AS runs,
+        count(*) FILTER (t.verdict <> 'ok') AS slow_runs
+    FROM worst AS w
+    JOIN judged AS t ON t.cluster = w.cluster AND CASE w.scope
+        WHEN 'pair' THEN t.subject = w.subject
+        WHEN 'host' THEN w.subject IN (t.host, t.peer_host)
+        ELSE t.link_class = w.subject
+    END
+    WHERE t.scope = 'pair'
+    GROUP BY ALL
 )
 SELECT
     d.incident,
@@ -59,8 +71,8 @@ SELECT
     CASE w.scope WHEN 'host' THEN 'host ' ELSE '' END || w.subject AS subject,
     d.since,
     d.last_seen,
-    w.runs,
-    w.slow_runs,
+    t.runs,
+    t.slow_runs,
     CASE w.scope WHEN 'host' THEN 'node' ELSE 'link' END AS cause,
     concat(
         CASE w.scope WHEN 'host' THEN 'host ' ELSE '' END, w.subject, ': ',
@@ -94,6 +106,7 @@ SELECT
     d.run_ids[-1] AS latest_run,
     d.run_ids
 FROM worst AS w
+JOIN tests AS t USING (cluster, scope, subject)
 JOIN dates AS d USING (cluster, scope, subject)
 WHERE NOT (w.scope = 'pair' AND EXISTS (
     SELECT 1 FROM worst AS h
