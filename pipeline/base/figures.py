@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from types import MappingProxyType
 
+from tracelake.base.text import counted
+
 _BYTES = ("kB", "MB", "GB", "TB")
 # Below this, GPU hours are printed as GPU seconds.
 _LEAST_HOURS = 0.01
@@ -109,6 +111,17 @@ def cost(hours: float, basis: str | None, bound: str | None, per: str = "") -> s
         per: What the hours are for, such as `a day`; nothing for the run itself.
     """
     return " ".join(filter(None, (gpu_hours(hours), per, certainty(basis, bound))))
+
+
+def seen_in(slow: int, runs: int, unit: str) -> str:
+    """Return in how many of its runs an incident was seen: of those since it began, or of tests.
+
+    Args:
+        slow: `slow_runs` of the incident.
+        runs: Its `runs`.
+        unit: Its `runs_unit`.
+    """
+    return f"{count(slow)} of {counted(runs, unit)}{' since then' if unit == 'run' else ''}"
 
 
 def short(value: float) -> str:

@@ -81,7 +81,7 @@ SELECT
     slow_run_ids[1] AS last_slow_run,
     slow_run_ids,
     CASE WHEN slow_runs > 0 THEN format(
-        '{}{}: {} took {:.2f} times as long as {} in {} of {} runs, last in {}.',
+        '{}{}: {} took {:.2f} times as long as {} in {} of its latest {} runs, last in {}.',
         subject,
         CASE WHEN rank IS NULL THEN format(
             ' ({} {})',

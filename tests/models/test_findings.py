@@ -286,7 +286,7 @@ def test_a_cost_says_everywhere_whether_it_is_a_bound_and_which(
     assert "It costs 3.43 GPU h a day at least." in text.read_text()
     ended = tracelake("run", SAMPLE, "--lake", root, "--metrics", tmp_path / "x.prom").out
     assert "rank 1: suspect, cause" in ended
-    assert "GPU h a day at least, 1 of 1 run" in ended
+    assert "GPU h a day at least, 1 of 1 run since then" in ended
     metrics = (tmp_path / "x.prom").read_text()
     assert 'tracelake_incident_cost_gpu_hours_per_day{incident="' in metrics
     assert 'bound="at_least"} 3.4' in metrics

@@ -569,7 +569,7 @@ def test_the_end_of_a_run_says_what_is_wrong_in_ten_lines(lake: Path) -> None:
     lines = printed(lambda page: print_ending(ending, "lake", page), Screen(terminal=False))
     assert len(lines) <= 8
     assert lines[0].startswith("critical since 2024-01-09, rank 2: straggler, cause ")
-    assert lines[0].endswith(f"GPU h a day by replay, 1 of 1 run  show {SLOW}")
+    assert lines[0].endswith(f"GPU h a day by replay, 1 of 1 run since then  show {SLOW}")
     assert lines[-1].startswith(
         "7 runs (2 without steps); 1 needs attention: tracelake runs --attention"
     )

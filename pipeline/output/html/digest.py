@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tracelake import __version__
-from tracelake.base.figures import cost, count
+from tracelake.base.figures import cost, count, seen_in
 from tracelake.base.text import counted, printable
 from tracelake.output.html.attention import TITLES
 from tracelake.output.html.cells import Grid
@@ -163,7 +163,7 @@ def _incidents(content: Content) -> list[tuple[str, str]]:
 def _incident(content: Content, incident: Incident) -> str:
     row, view = incident.row, content.view
     since = f" since {row['since']:%Y-%m-%d}" if row["since"] else ""
-    seen = f"{count(row['slow_runs'])} of {counted(row['runs'], row['runs_unit'])}"
+    seen = seen_in(row["slow_runs"], row["runs"], row["runs_unit"])
     hours = row["cost_gpu_hours_per_day"]
     daily = cost(hours, row["cost_basis"], row["cost_bound"], "a day") if hours else ""
     lost = f" It costs {daily}." if daily else ""

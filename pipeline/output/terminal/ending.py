@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from tracelake.base.figures import cost, count
+from tracelake.base.figures import cost, count, seen_in
 from tracelake.base.text import counted
 from tracelake.output.terminal.grid import Cell
 from tracelake.output.terminal.page import DIM, GOOD, SEVERITIES, Page
@@ -103,7 +103,7 @@ def _incident(row: Row) -> str:
     said += _what(row)
     if hours is not None:
         said.append(cost(hours, row["cost_basis"], row["cost_bound"], "a day"))
-    said.append(f"{count(row['slow_runs'])} of {counted(row['runs'], row['runs_unit'])}")
+    said.append(seen_in(row["slow_runs"], row["runs"], row["runs_unit"]))
     return ", ".join(said)
 
 
