@@ -27,6 +27,4 @@ SELECT
         )
     END AS complete_before
 FROM listed
-ANTI JOIN (
-    SELECT run_id FROM sources GROUP BY run_id HAVING bool_and(duplicate_of IS NOT NULL)
-) AS copies USING (run_id)
+ANTI JOIN _run_copies USING (run_id)

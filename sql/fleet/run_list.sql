@@ -12,6 +12,7 @@
 -- @column problem VARCHAR | The worst of them: its kind and subject.
 -- @column urgency BIGINT | Place when runs are sorted by severity, then date, the latest first, then cost; from 1.
 -- @column tested_incidents VARCHAR[] | Incidents of hosts and links that its bandwidth tests show to be slow, the most severe first.
+-- @column copy_of VARCHAR | Of a run all of whose files are copies the hash of the run that it repeats; NULL of all others. Copies are in no history and no incident.
 WITH found AS (
     SELECT run_id, kind, severity, level, subject, cost_gpu_hours, lost_ratio, slowdown
     FROM findings
@@ -72,10 +73,13 @@ SELECT
     row_number() OVER (
         ORDER BY w.level NULLS LAST, r.run_date DESC NULLS LAST, w.cost DESC NULLS LAST, r.run_id
     ) AS urgency,
-    coalesce(w.tested, []) AS tested_incidents
+    coalesce(w.tested, []) AS tested_incidents,
+    o.hash AS copy_of
 FROM runs AS r
 JOIN run_summary AS s USING (run_id)
 JOIN _run_names AS n USING (run_id)
-LEFT JOIN run_history AS h USING (run_id)
-LEFT JOIN kinds AS k USING (run_id)
-LEFT JOIN worst AS w USING (run_id)
+LEFT JOIN _run_copies AS c USING (run_id)
+LEFT JOIN _run_names AS o ON o.run_id = c.copy_of
+LEFT JOIN run_history AS h ON h.run_id = r.run_id
+LEFT JOIN kinds AS k ON k.run_id = r.run_id
+LEFT JOIN worst AS w ON w.run_id = r.run_id

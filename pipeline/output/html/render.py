@@ -178,7 +178,13 @@ def _glossary() -> list[tuple[str, str, list[tuple[str, Column]]]]:
     ]
     known[0][2].append(BESIDE_BASELINE)
     listed = {column.name: column for column in relation_columns("run_list")}
-    heads = {"label": "label", "run": "hash", "date": "run_date", "size": "size"}
+    heads = {
+        "label": "label",
+        "run": "hash",
+        "date": "run_date",
+        "size": "size",
+        "copy of": "copy_of",
+    }
     known[0][2].extend((shown, listed[name]) for shown, name in heads.items())
     known[0][2].append(("problems", listed["problems"]))
     return known

@@ -18,7 +18,7 @@ from tracelake.warehouse.headline import HEADLINE
 from tracelake.warehouse.values import rows_of
 
 # Columns of `run_list` that the query puts before those of HEADLINE.
-_NAMES = ("label", "hash", "size", "stepless")
+_NAMES = ("label", "hash", "size", "stepless", "copy_of")
 # Columns of the query that have another heading than their name.
 _HEADS = {
     "run": "hash",
@@ -26,6 +26,7 @@ _HEADS = {
     "step": "step_p50_ms",
     "change": "step_p50_ms_change_ratio",
     "problems": "attention",
+    "copy of": "copy_of",
 }
 # Figures: if not all columns fit, those that have the highest number are left out first.
 _SPARE = {
@@ -161,5 +162,6 @@ _COLUMNS = (
         lambda row: BAD if row["attention"] else "",
         least=20,
     ),
+    Column("copy of", "copy_of"),
     *(_figure(name) for name in HEADLINE if name not in {"run_id", "run_date", "step_p50_ms"}),
 )
