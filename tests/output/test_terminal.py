@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from rich.cells import cell_len
 
 from tests.conftest import Command
 from tests.report_lakes import MS, make, trace_run
+from tests.traces import plan, write
 from tracelake.lake import Lake
 from tracelake.output.terminal import (
     Choice,
@@ -573,6 +575,45 @@ def test_the_end_of_a_run_says_what_is_wrong_in_ten_lines(lake: Path) -> None:
     assert lines[-1].startswith(
         "7 runs (2 without steps); 1 needs attention: tracelake runs --attention"
     )
+
+
+def test_the_end_of_a_run_says_how_many_more_there_are_and_what_lists_them(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    nights = {"over": [1, 1, 1, 1.5, 1.5, 1, 1, 1]} | {job: [1, 1, 1, 1.5] for job in "abcdefg"}
+    jobs = {
+        f"{config}{n}": trace_run(slow=slow, config=config, run_date=datetime(2025, 3, 1 + n))
+        for config, slows in nights.items()
+        for n, slow in enumerate(slows)
+    }
+    undated = {f"undated{n}": trace_run(slow=1.5, config=f"u{n}") for n in range(4)}
+    lake = make(tmp_path / "lake", {**jobs, **undated}).root
+    archive = write(tmp_path / "archive", dict.fromkeys(("a.txt", "b.txt"), plan(3, declared=5)))
+    ended = tracelake("run", archive, "--lake", lake).out.splitlines()
+    assert sum(line.startswith("critical since ") for line in ended) == 5
+    assert f"... and 2 more incidents: tracelake ask incidents --lake {lake}" in ended
+    assert f"... and 3 more findings: tracelake ask attention --lake {lake}" in ended
+    (counted,) = [line for line in ended if "need attention" in line]
+    assert counted.startswith(
+        "42 runs (2 without steps); 15 need attention (2 of incidents that are over, 1 is a copy):"
+        f" tracelake runs --attention --lake {lake}"
+    )
+    listed = tracelake("runs", "--attention", "--lake", lake, "--format", "json").out
+    assert len(json.loads(listed)) == 15
+
+
+def test_runs_mark_a_copy_with_the_run_that_it_repeats(tracelake: Command, tmp_path: Path) -> None:
+    archive = write(tmp_path / "archive", dict.fromkeys(("a.txt", "b.txt"), plan(3)))
+    lake = tmp_path / "lake"
+    assert tracelake("run", archive, "--lake", lake).code == 0
+    rows = json.loads(tracelake("runs", "--lake", lake, "--format", "json").out)
+    original, copied = sorted(rows, key=lambda row: str(row["label"]))
+    assert (original["copy_of"], copied["copy_of"]) == (None, original["hash"])
+    head, first, second = tracelake("runs", "--lake", lake).out.splitlines()[:3]
+    assert "copy of" in head
+    assert sorted(line.count(original["hash"]) for line in (first, second)) == [1, 1]
+    assert "copy of" in (lake / "report.html").read_text()
+    assert ids(tracelake, lake, "--sort", "copy of")[0] == copied["run_id"][-8:]
 
 
 def test_a_question_is_asked_of_a_run_by_its_label(tracelake: Command, lake: Path) -> None:

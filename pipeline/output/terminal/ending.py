@@ -31,18 +31,29 @@ _ALONE = f"""
         f.cause, f.cost_gpu_hours, f.cost_basis, f.cost_bound, l.hash, count(*) OVER () AS findings
     FROM findings AS f
     LEFT JOIN run_list AS l USING (run_id)
-    LEFT JOIN run_history AS h USING (run_id)
-    WHERE f.incident IS NULL AND f.severity <> 'notice' AND h.reason IS DISTINCT FROM 'duplicate'
+    WHERE f.incident IS NULL AND f.severity <> 'notice' AND l.copy_of IS NULL
     ORDER BY
         f.level, f.cost_gpu_hours DESC NULLS LAST, f.lost_ratio DESC NULLS LAST, l.urgency,
         f.kind, f.slowdown DESC NULLS LAST, f.subject
     LIMIT {_SHOWN_FINDINGS}
 """
+# Of runs that need attention, no line names those whose incidents are over, nor copies.
 _COUNTS = """
+    WITH present AS (
+        SELECT f.run_id
+        FROM findings AS f
+        LEFT JOIN incidents AS i USING (incident)
+        WHERE f.run_id IS NOT NULL AND f.severity <> 'notice' AND coalesce(i.open, true)
+    )
     SELECT
         count(*) AS runs,
         count(*) FILTER (stepless) AS stepless,
         count(*) FILTER (len(problems) > 0) AS urgent,
+        count(*) FILTER (len(problems) > 0 AND copy_of IS NOT NULL) AS copies,
+        count(*) FILTER (
+            len(problems) > 0 AND copy_of IS NULL AND len(tested_incidents) = 0
+            AND run_id NOT IN (SELECT run_id FROM present)
+        ) AS past,
         (SELECT count(*) FROM findings WHERE run_id IS NULL) AS files,
         (SELECT count(DISTINCT run_id) FROM opportunities) AS faster
     FROM run_list
@@ -73,7 +84,9 @@ def print_ending(ending: Ending, lake: str, page: Page) -> None:
             Cell(f"  show {row['hash']}", DIM),
         )
     if more := len(ending.incidents) - len(shown):
-        page.line(f"... and {count(more)} more: tracelake ask incidents --lake {lake}")
+        page.line(
+            f"... and {counted(more, 'more incident')}: tracelake ask incidents --lake {lake}"
+        )
     for row in alone:
         page.line(
             Cell(f"{row['severity']:<8} ", SEVERITIES[row["severity"]]),
@@ -81,7 +94,7 @@ def print_ending(ending: Ending, lake: str, page: Page) -> None:
             Cell(f"  show {row['hash']}" if row["hash"] else "", DIM),
         )
     if alone and (more := alone[0]["findings"] - len(alone)):
-        page.line(f"... and {count(more)} more: tracelake ask attention --lake {lake}")
+        page.line(f"... and {counted(more, 'more finding')}: tracelake ask attention --lake {lake}")
     if not counts["urgent"] and not counts["files"] and not shown:
         page.line(Cell("No problems found", GOOD))
     said = [counted(counts["runs"], "run")]
@@ -89,11 +102,22 @@ def print_ending(ending: Ending, lake: str, page: Page) -> None:
         said[0] += f" ({count(counts['stepless'])} without steps)"
     if counts["urgent"]:
         need = f"{count(counts['urgent'])} {'needs' if counts['urgent'] == 1 else 'need'}"
-        said.append(f"{need} attention: tracelake runs --attention --lake {lake}")
+        said.append(f"{need} attention{_unnamed(counts)}: tracelake runs --attention --lake {lake}")
     if counts["faster"]:
-        said.append(f"{count(counts['faster'])} could be faster: tracelake ask opportunities")
+        said.append(
+            f"{count(counts['faster'])} could be faster: tracelake ask opportunities --lake {lake}"
+        )
     page.line("; ".join(said))
     page.end()
+
+
+def _unnamed(counts: Row) -> str:
+    """Return how many of the runs that need attention no line is about, and why."""
+    past, copies = counts["past"], counts["copies"]
+    said = [f"{count(past)} of incidents that are over"] if past else []
+    if copies:
+        said.append("1 is a copy" if copies == 1 else f"{count(copies)} are copies")
+    return f" ({', '.join(said)})" if said else ""
 
 
 def _incident(row: Row) -> str:
