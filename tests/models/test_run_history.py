@@ -21,7 +21,7 @@ WATCHED = {"bubble_ratio": 1, "busbw_gbps": -1, "step_p50_ms": 1, "stragglers": 
 # Metric -> a change that is none, whatever the spread.
 LEAST = {"bubble_ratio": 0.01, "busbw_gbps": 0.0, "step_p50_ms": 0.0, "stragglers": 0.0}
 FLEET = (
-    *("_fleet_runs", "_run_metrics", "_baselines", "_drifts", "_run_drifts"),
+    *("_run_copies", "_fleet_runs", "_run_metrics", "_baselines", "_drifts", "_run_drifts"),
     "run_history",
 )
 START = datetime(2025, 1, 1)

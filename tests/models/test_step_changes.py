@@ -202,7 +202,7 @@ def test_a_baseline_is_of_the_runs_before_that_have_shares(seed: int) -> None:
             "INSERT INTO op_shares (run_id, op, kind, share_ms) VALUES ($1, $2, 'compute', $3)",
             shares,
         )
-        for name in ("_fleet_runs", "step_changes"):
+        for name in ("_run_copies", "_fleet_runs", "step_changes"):
             compute(con, catalog().models[name])
         rows = con.execute(
             "SELECT run_id, op, baseline_ms, run_ms FROM step_changes WHERE op <> 'rest'"
