@@ -21,10 +21,14 @@ _REJECT_CHUNK = 4096
 
 
 class Severity(enum.StrEnum):
-    """The cost of a fault."""
+    """The cost of a fault.
+
+    INCOMPLETE says that the input has other rows than it declares; the fault's text says how many.
+    """
 
     INFO = "info"
     NOTICE = "notice"
+    INCOMPLETE = "incomplete"
     DATA_LOSS = "data_loss"
     ERROR = "error"
 

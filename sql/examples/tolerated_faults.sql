@@ -10,7 +10,7 @@ FROM faults AS f
 JOIN sources AS s USING (run_id, source_id)
 WHERE contains(f.run_id, $run)
 ORDER BY
-    list_position(['error', 'data_loss', 'notice', 'info'], f.severity),
+    list_position(['error', 'data_loss', 'incomplete', 'notice', 'info'], f.severity),
     f.count DESC,
     f.run_id,
     s.path,

@@ -12,7 +12,7 @@ WITH miscounted AS (
     SELECT f.run_id, string_agg(concat_ws('/', s.path, s.member) || ': ' || f.text, '; ' ORDER BY s.path, s.member) AS told
     FROM faults AS f
     JOIN sources AS s USING (run_id, source_id)
-    WHERE f.name = 'row_count_mismatch'
+    WHERE f.severity = 'incomplete'
     GROUP BY f.run_id
 )
 SELECT

@@ -100,7 +100,7 @@ def test_a_file_that_expands_too_far_is_cut(suffix: str, tmp_path: Path) -> None
     assert ingested(tmp_path, max_expand=SMALL) == ([(f"x{suffix}", None, True)], [])
     assert rows(tmp_path / "lake", "faults", "name, severity", "ORDER BY ALL") == [
         ("expanded_too_far", "error"),
-        ("row_count_mismatch", "notice"),
+        ("row_count_mismatch", "incomplete"),
     ]
     found = rows(tmp_path / "lake", "sources", "bytes, row_lines", "WHERE path != 'good.txt'")
     assert found == [(100_000, 3)]

@@ -63,7 +63,7 @@ PROFILED_NS = 1000
 
 ROW_COUNT_MISMATCH = Fault(
     "row_count_mismatch",
-    Severity.NOTICE,
+    Severity.INCOMPLETE,
     "The plan has fewer or more rows than its second line declares; all are stored, but the "
     "simulator would read another plan. Generate it again.",
 )
@@ -273,7 +273,7 @@ class _Parser:
 FORMAT = Format(
     name="aicb_workload",
     doc="Workload plans of AICB, SimAI and ASTRA-sim: a layer per line.",
-    version=3,
+    version=4,
     tables=("workload_passes",),
     sniff=_sniff,
     facts=_facts,

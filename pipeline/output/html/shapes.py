@@ -300,7 +300,10 @@ SHAPES: Mapping[str, Shape] = {
         title="Faults tolerated",
         columns="severity, name, count, sources.path, line, text",
         order="severity, name, path",
-        pick="array_position(['error', 'data_loss', 'notice', 'info'], severity), name, path",
+        pick=(
+            "array_position(['error', 'data_loss', 'incomplete', 'notice', 'info'], severity),"
+            " name, path"
+        ),
         rows=24,
         empty="No faults.",
         source="""
