@@ -200,8 +200,8 @@ def test_attention_names_what_was_slow_again_and_again_the_dearest_first(
 ) -> None:
     page = write(several, tmp_path / "page.html", runs=list(SLOW_AGAIN))
     cheap, dear = (
-        f"rank 2: forward_step took {slowdown:.2f} times as long as the median of 3 peers in 3 of 3"
-        f" runs, last in {config}3. It cost {4 * lost / 1000:.3g} GPU s by replay."
+        f"rank 2: forward_step took {slowdown:.2f} times as long as the median of 3 peers in 3"
+        f" of its latest 3 runs, last in {config}3. It cost {4 * lost / 1000:.3g} GPU s by replay."
         for config, slowdown, lost in (("c", 130 / 80, 150), ("d", 180 / 80, 300))
     )
     told = [item.text for item in page.by_id("recurring").all("li")]
