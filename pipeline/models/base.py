@@ -29,7 +29,10 @@ from tracelake.schema.tables import PARTITION_KEY, Column, Table, tables
 # DuckDB variable with the place of the lake: a directory or URI.
 _PLACE = "lake"
 # DuckDB only passes on the system's message.
-_OF_STORE = re.compile(r"^(StoreError|FileNotFoundError|PermissionError): (.+)$", re.MULTILINE)
+# With newer versions of Python it passes on the traceback, which has the module of the class.
+_OF_STORE = re.compile(
+    r"^(?:[\w.]+\.)?(StoreError|FileNotFoundError|PermissionError): (.+)$", re.MULTILINE
+)
 _REFUSALS = [os.strerror(code) for code in REFUSED]
 _NO_FILE = ("No files found", os.strerror(errno.ENOENT))
 _DAMAGED = "verify with: tracelake check"

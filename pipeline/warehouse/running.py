@@ -17,7 +17,7 @@ from tracelake.lake import Lake
 from tracelake.models.base import store_trouble
 from tracelake.warehouse.parameters import Parameters
 from tracelake.warehouse.reopening import ATTEMPTS, Edition, built_anew, edition, replaced
-from tracelake.warehouse.statements import Statement, read_statements
+from tracelake.warehouse.statements import Statement, nested_too_deeply, read_statements
 from tracelake.warehouse.warehouse import open_warehouse, release, trouble_behind
 
 _BATCH_ROWS = 64 * 1024
@@ -207,7 +207,8 @@ def query_error(lake: Lake, message: str, *, limited: bool) -> LakeError | Store
             "the texts of a column are too long to be returned together",
             hint="return shorter ones, such as substr(column, 1, 1000), or fewer rows with LIMIT",
         )
-    if known := store_trouble(message) or trouble_behind(lake, message):
+    too_deep = nested_too_deeply() if "Max expression depth" in message else None
+    if known := too_deep or store_trouble(message) or trouble_behind(lake, message):
         return known
     if message.startswith("Invalid Input Error") and ".parquet'" in message:
         return LakeError(message, hint="find the repair with: tracelake check")

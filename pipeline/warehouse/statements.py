@@ -103,14 +103,22 @@ def _refusal(what: str) -> UsageError:
     )
 
 
+def nested_too_deeply() -> UsageError:
+    """Return the error for a query that is too deep for Python's reader of JSON, or for DuckDB.
+
+    Which of them refuses first depends on the version of Python.
+    """
+    return UsageError(
+        "the query is nested too deeply", hint="use WITH, or fewer subqueries in subqueries"
+    )
+
+
 def _parsed(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:
     """Return the syntax tree of a SELECT."""
     try:
         tree = select_tree(con, sql)
     except RecursionError:
-        raise UsageError(
-            "the query is nested too deeply", hint="use WITH, or fewer subqueries in subqueries"
-        ) from None
+        raise nested_too_deeply() from None
     if tree["error"]:
         raise UsageError(tree["error_message"])
     return tree
