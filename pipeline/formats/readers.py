@@ -18,14 +18,18 @@ from tracelake.formats import FileFacts, RunFacts
 ANSI = r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\))"
 # What mpirun puts before a piece of output, which may begin within a line.
 TAG = r"\[[0-9]+,[0-9]+\]<std(?:out|err)>:"
+# What syslog and journald put before a line, behind the time: host and program.
+_WRITER = r"[A-Za-z0-9][A-Za-z0-9_.-]* [^ :\[\]0-9][^ :\[\]]*(?:\[[0-9]+\])?: "
 # What other launchers put before a line: srun -l, torchrun, Ray, kubectl (with --prefix, with
-# --timestamps), files of containers in Kubernetes, pdsh (an address, or a name with a digit).
-# Several of them may follow each other.
+# --timestamps), files of containers in Kubernetes, journald, syslog, docker (compose and service),
+# pdsh (an address, or a name with a digit). Several of them may follow each other.
 PREFIX = (
     r"^(?:[ \t]*[0-9]+: ?|\[(?:default|rank)[0-9]+\]: ?"
     r"|\([A-Za-z][^()]*(?:pid|rank)=[0-9][^()]*\) ?"
-    r"|\[pod/[^\] ]+\] |[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,18}(?:Z|[+-][0-9:]{5}) "
-    r"(?:std(?:out|err) [FP] )?"
+    r"|\[pod/[^\] ]+\] |[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,18}(?:Z|[+-][0-9:]{4,5}) "
+    rf"(?:std(?:out|err) [FP] |{_WRITER})?"
+    rf"|[A-Z][a-z]{{2}} [ 0-9][0-9] [0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(?:\.[0-9]{{1,9}})? {_WRITER}"
+    r"|[A-Za-z0-9][A-Za-z0-9_.@-]*(?:[_-][0-9]+ +| {2,})\| "
     r"|[0-9]{1,3}(?:\.[0-9]{1,3}){3}: |[A-Za-z][A-Za-z0-9_.-]*[0-9][A-Za-z0-9_.-]*: )+"
 )
 _TAG = re.compile(TAG)

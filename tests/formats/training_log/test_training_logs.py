@@ -98,7 +98,7 @@ def deepspeed(step: int, _: float, at: float) -> Line:
 
 
 _TRAINERS = (early, dated, deepspeed_fork, primus, nemo, titan, deepspeed)
-_PREFIXES = (
+_LAUNCHERS = (
     "",
     "vm-07-14: ",
     "10.12.0.7: ",
@@ -109,9 +109,15 @@ _PREFIXES = (
     "(RayWorker pid=77, ip=10.0.0.1) ",
     "[pod/job-0/trainer] 2026-03-01T10:00:00.123456789Z ",
     "2026-03-01T10:00:00.123456789Z stdout F ",
+    "2026-03-01T10:00:00.123456+00:00 host train[123]: ",
+    "2026-03-01T10:00:00+0000 gpu-7 train[123]: ",
+    "Mar  1 10:00:00 gpu7.example.org python3: ",
+    "worker_1 | ",
+    "trainer  | ",
+    "job.1.k3x9@gpu7    | 2026-03-01T10:00:00.123456789Z ",
     "\x1b[36m(main, pid=7)\x1b[0m ",
-    "42%|####      | 5/12 [00:01<00:02]\r",
 )
+_PREFIXES = (*_LAUNCHERS, "42%|####      | 5/12 [00:01<00:02]\r")
 
 
 def records(trainer: Callable[[int, float, float], Line]) -> Iterator[Line]:
@@ -123,13 +129,16 @@ def records(trainer: Callable[[int, float, float], Line]) -> Iterator[Line]:
         yield text, {"step": step, **values}
 
 
-def test_sizes_are_read_in_the_log_of_a_container() -> None:
+@pytest.mark.parametrize("prefix", _LAUNCHERS, ids=str.strip)
+def test_sizes_and_timers_are_read_behind_every_launcher(prefix: str) -> None:
     text, _ = next(records(dated))
     lines = ["  num_layers ............ 24", "  micro_batch_size ............ 2", text]
-    data = "".join(f"2026-03-01T10:00:00.123456789Z stdout F {line}\n" for line in lines)
+    lines += ["    (min, max) time across ranks (ms):", "    all-grads-sync ....: (1.50, 2.25)"]
+    data = "".join(f"{prefix}{line}\n" for line in lines)
     run = parse("training_log", {"a.log": data.encode()}).only
     sizes = ("layers", "micro_batch_size")
     assert [run.facts.topology.get(size) for size in sizes] == [24, 2]
+    assert [row["duration_ns"] for row in run.rows("timings")] == [1_500_000, 2_250_000]
 
 
 @pytest.mark.parametrize("prefix", _PREFIXES, ids=str.strip)
