@@ -59,7 +59,7 @@ from tracelake.formats import (
     Span,
     one_run_per_file,
 )
-from tracelake.formats.ledger import UNFINISHED, UNFINISHED_LINE, Ledger
+from tracelake.formats.ledger import UNFINISHED, UNFINISHED_LINE, Fault, Ledger
 from tracelake.formats.readers import BadValueError, Reader
 from tracelake.schema.tables import tables
 
@@ -162,6 +162,7 @@ class LineFormat(Format):
         reader: type[Reader] | None = None,
         tables: Sequence[str] = (),
         rejects: Mapping[str, str] = _NONE,
+        faults: Sequence[Fault] = (),
         prefixed: bool = False,
         named_by: NamedBy = "head",
         stamp: Callable[[bytes], datetime | None] | None = None,
@@ -197,7 +198,7 @@ class LineFormat(Format):
                 **{k.kind: k.doc for k in lines if isinstance(k, Irrelevant)},
                 _UNFINISHED: UNFINISHED_LINE,
             },
-            faults=(UNFINISHED,),
+            faults=(UNFINISHED, *faults),
             named_by=named_by,
             places=places,
             dated_by="name" if stamp is None else "content",
@@ -415,12 +416,7 @@ class _Parser:
         rejects: list[tuple[int, str]] = []
         rows: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         for i, text in sorted(zip(at, texts, strict=True)):
-            try:
-                made = self._reader.read(text)
-            except BadValueError:
-                made = _BAD_VALUE
-            if not (isinstance(made, str) or all(tables()[t].holds(row) for t, row in made)):
-                made = _BAD_VALUE
+            made = self._read_record(self._reader, text, line + i)
             if isinstance(made, str):
                 rejects.append((i, made))
                 continue
@@ -433,6 +429,24 @@ class _Parser:
             schema = tables()[table].storage_schema
             self._ready[table].append(pa.RecordBatch.from_pylist(found_rows, schema))
         return rejects
+
+    def _read_record(
+        self, reader: Reader, text: str, line: int
+    ) -> list[tuple[str, Mapping[str, Any]]] | str:
+        """Return the rows of a line, or the reason to reject it; its faults go to the ledger."""
+        try:
+            made = reader.read(text)
+        except BadValueError:
+            return _BAD_VALUE
+        if isinstance(made, str):
+            return made
+        rows = []
+        for what, row in made:
+            if isinstance(what, Fault):
+                self._ledger.fault(self._source_id, what, line=line, raw=row["text"].encode())
+            else:
+                rows.append((what, row))
+        return rows if all(tables()[table].holds(row) for table, row in rows) else _BAD_VALUE
 
     def _contexts(self, found: Found) -> Iterator[tuple[Longs, pl.DataFrame]]:
         """Yield, for each kind of context with values, its lines and what holds from each on.

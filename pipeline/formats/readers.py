@@ -13,6 +13,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Protocol
 
 from tracelake.formats import FileFacts, RunFacts
+from tracelake.formats.ledger import Fault
 
 # Colours and other sequences that a terminal obeys.
 ANSI = r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\))"
@@ -39,7 +40,7 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
 _LARGEST = 2**63 - 1
 
-Rows = Sequence[tuple[str, Mapping[str, Any]]]
+Rows = Sequence[tuple[str | Fault, Mapping[str, Any]]]
 
 
 class BadValueError(ValueError):
@@ -53,6 +54,8 @@ class Reader(Protocol):
 
     def read(self, text: str) -> Rows | str:
         """Return the rows of a line by table, none for context, or the reason to reject it.
+
+        A fault of the format that the line shows is one of the rows, with its `text` alone.
 
         Raises:
             BadValueError: The line has a value that its column cannot hold.

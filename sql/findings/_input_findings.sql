@@ -73,6 +73,7 @@ SELECT
     CASE what
         WHEN 'steps' THEN 'See why the trace lacks whole steps: a lost block, or a tracer that began later.'
         WHEN 'sizes' THEN 'Give sizes that fit with --set, or see who named these.'
+        WHEN 'changed' THEN 'Cut the file where the second job begins, and let each start of a job write a file of its own.'
         WHEN 'lost' THEN 'Ingest a copy that has these lines, or see where the tracer or the disk lost them.'
         WHEN 'doubled' THEN 'Ingest a copy that has each line once, or see who wrote them twice.'
         WHEN 'stages' THEN 'Give the layout of the job with --set, or see who wrote these stages.'

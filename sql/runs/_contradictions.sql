@@ -1,7 +1,7 @@
 -- What in a run contradicts what its ranks were taken for, its sizes, or each other: sentences that begin with their subject.
 -- @internal
 -- @grain run_id, sentence
--- @column kind VARCHAR | sizes: those of the job; stages: printed stages; steps: numbers of steps; clocks: times of one host; lost, doubled: lines of a step.
+-- @column kind VARCHAR | sizes: those of the job; changed: sizes that a log prints anew; stages: printed stages; steps: numbers of steps; clocks: times of one host; lost, doubled: lines of a step.
 -- @column rank INTEGER | Rank that it is about; NULL where it is about a stage or the job.
 -- @column sentence VARCHAR | What is seen.
 WITH undecided AS (
@@ -100,14 +100,7 @@ clocks AS (
     FROM counts
     WHERE clock = concat('rank ', rank) AND clock <> reference AND starts_with(reference, 'rank ')
 )
-SELECT
-    run_id, 'sizes' AS kind, NULL::INTEGER AS rank,
-    format(
-        'sizes: world_size {} is no multiple of {}', world_size,
-        concat_ws(' x ', 'tp ' || tp, 'cp ' || cp, 'dp ' || dp, 'pp ' || pp)
-    ) AS sentence
-FROM runs
-WHERE world_size % (coalesce(tp, 1)::HUGEINT * coalesce(pp, 1) * coalesce(cp, 1) * coalesce(dp, 1)) <> 0
+SELECT run_id, kind, NULL::INTEGER AS rank, sentence FROM _size_contradictions
 UNION ALL
 SELECT run_id, 'stages', rank, sentence FROM stages
 UNION ALL

@@ -10,7 +10,7 @@
 -- @column missing_stages INTEGER[] | Pipeline stages without a rank that was seen; NULL where their number is unknown.
 -- @column calls BIGINT calls | Communications, those of matched peers counted once.
 -- @column matched_calls BIGINT calls | Communications of which every peer was seen.
--- @column contradictions VARCHAR[] | What contradicts that the sizes fit world_size, and that the ranks are of one job in Megatron's order, count the same steps, have each line of a step once and, without named hosts, share a clock: sentences that begin with their subject, at most 8.
+-- @column contradictions VARCHAR[] | What contradicts that the sizes fit world_size and hold for the whole log, and that the ranks are of one job in Megatron's order, count the same steps, have each line of a step once and, without named hosts, share a clock: sentences that begin with their subject, at most 8.
 -- @column not_computable VARCHAR[] | Figures that no row of the run has, each as `model.column: reason`.
 -- @column hints VARCHAR[] | For each of not_computable what would give it; NULL where nothing does.
 -- @column partly VARCHAR[] | Figures that some rows of the run lack and something would give, each as `model.column: reason (rows of rows)`.

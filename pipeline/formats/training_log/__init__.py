@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from tracelake.formats import Claim, FileFacts, RunFacts
+from tracelake.formats.ledger import Fault, Severity
 from tracelake.formats.lines import Irrelevant, LineFormat, Record
 from tracelake.formats.readers import ANSI, Rows, number, rounded_ns, whole
 from tracelake.formats.training_log.bars import Bars
@@ -123,8 +124,14 @@ _CONFIGS = {
 }
 _KEPT = {"hidden_size", "seq_length", "log_interval", "gradient_accumulation_steps"}
 _MERGED = "merged_records"
+SIZES_CHANGED = Fault(
+    "sizes_changed",
+    Severity.NOTICE,
+    "From this line on the records are of a job of other sizes, another one or a restart. No size"
+    " holds for all records of the file, so none is kept. Cut the file where that job begins.",
+)
 
-_Row = tuple[str, dict[str, Any]]  # a table, and a row of it
+_Row = tuple[str | Fault, dict[str, Any]]  # a table, and a row of it
 
 
 def _sniff(head: bytes) -> Claim:
@@ -150,7 +157,10 @@ def _stamp(head: bytes) -> datetime | None:
 class _Reader:
     def __init__(self, facts: FileFacts) -> None:
         del facts
-        self._topology: dict[str, int] = {}
+        self._sizes: dict[str, int] = {}  # of the job that prints now
+        self._sizes_before: dict[str, int] = {}  # those of the rows before
+        self._fresh: set[str] = set()  # sizes that were printed since the last row
+        self._changed = False
         self._attributes: dict[str, str] = {}
         self._steps = Steps()
         self._total = 0
@@ -172,14 +182,20 @@ class _Reader:
             if isinstance(read, str):
                 return read
             rows += read
-        return sorted(rows, key=lambda row: row[0] != "train_steps")  # table by table
+        rows.sort(key=lambda row: row[0] != "train_steps")  # table by table
+        return [*self._changes(), *rows] if rows and self._fresh else rows
 
     def finish(self) -> RunFacts:
         last = max([self._steps.last, *self._copies])
         ended = last >= self._total if self._total else None
+        # What was printed after the last row is perhaps of a job that ended without one.
+        sizes = dict(self._sizes_before if self._differences() else self._sizes)
+        if self._changed:
+            sizes = {}
+        attributes = {key: str(sizes.pop(key)) for key in [*sizes] if key in _KEPT}
         if len(self._batches) == 1:  # more while the job increases it
-            self._topology.setdefault("global_batch_size", *self._batches)
-        return RunFacts(topology=self._topology, attributes=self._attributes, ended=ended)
+            sizes.setdefault("global_batch_size", *self._batches)
+        return RunFacts(topology=sizes, attributes=attributes | self._attributes, ended=ended)
 
     def _read(self, text: str) -> list[_Row] | str:
         if records := list(_ITERATION.finditer(text)):
@@ -277,7 +293,7 @@ class _Reader:
         if found["step"]:
             return [self._record(whole(found["step"], 31), text, values)]
         micro = whole(found["micro"], 31)
-        per_step = whole(self._attributes.get("gradient_accumulation_steps", "0"), 31)
+        per_step = self._sizes.get("gradient_accumulation_steps")
         if not per_step or micro % per_step:
             return []
         return [self._record(micro // per_step, text, values)]
@@ -358,9 +374,10 @@ class _Reader:
 
     def _arguments(self, text: str) -> None:
         if "using world size" in text:
+            self._fresh.clear()  # a job begins; the one before may have ended without a record
             for words, key in _SIZES.items():
                 if found := re.search(rf"{words}: +(\d{{1,9}})", text, re.ASCII):
-                    self._topology.setdefault(key, int(found[1]))
+                    self._keep(key, int(found[1]))
         elif found := _DATETIME.fullmatch(text):
             self._attributes["last_datetime"] = found[1]
         elif found := _CONFIG.fullmatch(text):
@@ -375,31 +392,56 @@ class _Reader:
             self._size(_ARGUMENTS.get(found[1]), found[1], found[2])
 
     def _size(self, size: str | None, key: str, said: str) -> None:
-        """Keep a size of the job; the first one that is printed counts."""
+        """Keep a size of the job by the name of its column, or else of its argument."""
         if not re.fullmatch("[1-9][0-9]{0,8}", said):
             return
-        if size:
-            self._topology.setdefault(size, int(said))
-        elif key == "train_iters":
+        if key == "train_iters":
             self._total = self._total or int(said)
-        elif key in _KEPT:
-            self._attributes.setdefault(key, said)
-            if key == "log_interval":
-                self._steps.interval = int(self._attributes[key])
+        elif size or key in _KEPT:
+            self._keep(size or key, int(said))
+
+    def _keep(self, key: str, size: int) -> None:
+        """Keep a size; of several that are printed without a row in between the first counts."""
+        if key in self._fresh:
+            return
+        self._fresh.add(key)
+        self._sizes[key] = size
+        if key == "log_interval":
+            self._steps.interval = size
+
+    def _differences(self) -> list[str]:
+        """Return the sizes that are not those of the rows before."""
+        return [
+            f"{key} {self._sizes_before[key]}, then {size}"
+            for key, size in self._sizes.items()
+            if key != "log_interval" and self._sizes_before.get(key, size) != size
+        ]
+
+    def _changes(self) -> list[_Row]:
+        """Return the fault if a row comes with other sizes than the rows before."""
+        changed = self._differences()
+        self._changed |= bool(changed)
+        self._sizes_before = dict(self._sizes)
+        self._fresh.clear()
+        return [(SIZES_CHANGED, {"text": "; ".join(changed)})] if changed else []
 
     def _mesh(self, names: str, sizes: str) -> None:
         """Keep the sizes of torchtitan's mesh of devices."""
         found = [int(size) for size in sizes.split(",") if size.strip().isdigit()]
         if not found or math.prod(found) >= 1 << 31:
             return
-        self._topology.setdefault("world_size", math.prod(found))
+        self._fresh.clear()
+        self._keep("world_size", math.prod(found))
         named = dict(zip(re.findall(r"\w+", names), found, strict=False))
         shards = [
             size for name, size in named.items() if name in ("dp", "dp_shard", "dp_replicate")
         ]
         sized = {key: named[key] for key in ("tp", "pp", "cp") if key in named}
-        for key, size in {**sized, **({"dp": math.prod(shards)} if shards else {})}.items():
-            self._topology.setdefault(key, size)
+        if shards:
+            sized["dp"] = math.prod(shards)
+        for key in ("tp", "pp", "cp", "dp"):
+            if key in sized or key in self._sizes:  # a mesh has no dimension of size 1
+                self._keep(key, sized.get(key, 1))
 
 
 def _after(text: str) -> int:
@@ -409,13 +451,14 @@ def _after(text: str) -> int:
 
 FORMAT = LineFormat(
     name="training_log",
-    version=2,
+    version=3,
     doc="Standard output of training: Megatron-LM and its forks, DeepSpeed, NeMo, torchtitan.",
     sniff=_sniff,
     reader=_Reader,
     tables=("train_steps", "timings"),
     prefixed=True,
     stamp=_stamp,
+    faults=(SIZES_CHANGED,),
     rejects={
         _MERGED: "Two progress records on one line, and one is not whole: two ranks wrote at once."
     },

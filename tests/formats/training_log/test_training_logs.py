@@ -307,6 +307,30 @@ def test_a_slower_night_of_the_same_job_is_a_regression(tmp_path: Path, tracelak
     )
 
 
+def test_a_job_of_other_sizes_in_the_same_log_is_named_and_no_size_is_used(
+    tmp_path: Path, tracelake: Command
+) -> None:
+    logs = [
+        f"  world_size ........ {size}\n  pipeline_model_parallel_size ........ 2\n{log}"
+        for size, batch in ((8, 32), (16, 64))
+        for log in nights([500], ["num_layers=24"], batch).values()
+    ]
+    archive, lake = write(tmp_path / "in", {"train.log": "".join(logs)}), tmp_path / "lake"
+    assert tracelake("run", archive, "--lake", lake).code == 0
+    for query, expected in (
+        ("SELECT world_size, pp, layers, config FROM runs", ",,,format=training_log"),
+        ("SELECT DISTINCT verdict, reason FROM run_history", "not_comparable,config_unknown"),
+        (
+            "SELECT evidence FROM findings WHERE kind = 'contradiction'",
+            "sizes: records from line 19 of train.log on are of other sizes than those before"
+            " (world_size 8, then 16).",
+        ),
+    ):
+        answer = tracelake("query", query, "--lake", lake, "--format", "csv")
+        assert answer.out.replace('"', "").splitlines()[1:] == [expected]
+    assert "sizes_changed" in tracelake("ask", "tolerated_faults", "--lake", lake).out
+
+
 def test_a_batch_that_the_job_increases_is_not_the_size_of_every_step() -> None:
     text = "".join(
         f" iteration {step}/ 9 | elapsed time per iteration (ms): 9.0 |"
