@@ -5,7 +5,7 @@
 -- per second give that of its latest step, and where it prints tokens per second, the dates of two
 -- records give the mean between them.
 -- A job that began again in its log prints steps once more, of which the later record counts. Other ranks
--- print a step once more too, but at once, or with earlier dates.
+-- print a step once more too, but at once, or with earlier dates, and never with other sizes.
 -- @internal
 -- @grain run_id, step
 -- @column step_ns DOUBLE ns | Median over copies of the record's time.
@@ -36,13 +36,18 @@ WITH records AS (
         coalesce(
             t.step <= lag(t.step) OVER file
             AND coalesce(t.epoch, 1) <= lag(coalesce(t.epoch, 1)) OVER file
-            -- No job starts faster, nor has it a record before the time of a step has passed.
-            AND epoch_us(t.logged_at) - epoch_us(max(t.logged_at) OVER earlier)
-                >= greatest(10000000, t.step_time_ns // 1000),
+            AND (
+                (f.line > lag(t.line) OVER file AND f.line <= t.line)
+                -- No job starts faster, nor has it a record before the time of a step has passed.
+                OR epoch_us(t.logged_at) - epoch_us(max(t.logged_at) OVER earlier)
+                    >= greatest(10000000, t.step_time_ns // 1000)
+            ),
             false
         ) AS restarted
     FROM train_steps AS t
     JOIN runs AS r USING (run_id)
+    LEFT JOIN faults AS f
+        ON f.run_id = t.run_id AND f.source_id = t.source_id AND f.name = 'sizes_changed'
     WHERE t.step IS NOT NULL
     WINDOW file AS (PARTITION BY t.run_id, t.source_id ORDER BY t.line, t.copy),
     earlier AS (
