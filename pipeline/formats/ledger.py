@@ -91,6 +91,13 @@ UNFINISHED = Fault(
     "The last line breaks off: the file is still being written. The next run reads it again.",
 )
 UNFINISHED_LINE = "Last line, without a newline and not understood: the file is being written."
+# Of logs that several jobs write, one after the other.
+SIZES_CHANGED = Fault(
+    "sizes_changed",
+    Severity.NOTICE,
+    "From this line on the records are of a job of other sizes, another one or a restart. No size"
+    " holds for all records of the file, so none is kept. Cut the file where that job begins.",
+)
 COMMON_FAULTS = (
     READ_ERROR,
     TRUNCATED_COMPRESSION,

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from tracelake.formats import Claim, FileFacts, RunFacts
-from tracelake.formats.ledger import Fault, Severity
+from tracelake.formats.ledger import SIZES_CHANGED, Fault
 from tracelake.formats.lines import Irrelevant, LineFormat, Record
 from tracelake.formats.readers import ANSI, Rows, number, rounded_ns, whole
 from tracelake.formats.training_log.bars import Bars
@@ -124,12 +124,6 @@ _CONFIGS = {
 }
 _KEPT = {"hidden_size", "seq_length", "log_interval", "gradient_accumulation_steps"}
 _MERGED = "merged_records"
-SIZES_CHANGED = Fault(
-    "sizes_changed",
-    Severity.NOTICE,
-    "From this line on the records are of a job of other sizes, another one or a restart. No size"
-    " holds for all records of the file, so none is kept. Cut the file where that job begins.",
-)
 
 _Row = tuple[str | Fault, dict[str, Any]]  # a table, and a row of it
 
