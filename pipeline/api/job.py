@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from tracelake.base.errors import TracelakeError, UsageError
+from tracelake.base.errors import LakeError, TracelakeError, UsageError, next_step
 from tracelake.cli import jobs as commands
 from tracelake.cli.steps import print_summary
 
@@ -78,8 +78,12 @@ def run(
                 for name, option in _OPTIONS.items()
             },
         )
-    except TracelakeError:
+    except (TracelakeError, OSError) as error:
         if not summaries or json.loads(summaries[-1])["verdicts"] is None:
+            if isinstance(error, OSError) and (hint := next_step(error)):
+                raise LakeError(
+                    error.strerror or str(error), path=error.filename, hint=hint
+                ) from error
             raise
     finally:
         print_summary.reset(before)

@@ -160,7 +160,7 @@ class OpenLake:
         path: str | Path | None = None,
         *,
         steps: str | int | None = None,
-        ranks: Sequence[str | int] = (),
+        ranks: str | int | Sequence[str | int] = (),
     ) -> Path:
         """Write a run as a Chrome trace for ui.perfetto.dev, and return the file.
 
@@ -173,19 +173,20 @@ class OpenLake:
             path: The file, compressed if it ends in .gz; by default RUN.json.gz in the working
                 folder.
             steps: Only this step, or these: `3` or `"3-5"`.
-            ranks: Only these: `0` or `"0-7"` each.
+            ranks: Only these: `0` or `"0-7"`, or several of them.
 
         Raises:
             UsageError: There is no such run, step or rank, or the file cannot be written.
         """
         run_id = self._ask(lambda con: named_run(con, run))
         target = Path(f"{run_id}.json.gz") if path is None else Path(path)
+        given = [ranks] if isinstance(ranks, str | int) else ranks
         write_timeline(
             self._lake,
             run_id,
             target,
             steps=None if steps is None else parse_span(str(steps), "steps"),
-            ranks=[parse_span(str(one), "ranks") for one in ranks],
+            ranks=[parse_span(str(one), "ranks") for one in given],
         )
         return target
 

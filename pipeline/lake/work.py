@@ -23,8 +23,9 @@ def locked(root: Path, name: str) -> Iterator[None]:
     """Hold an exclusive lock of a lake; wait for it."""
     path = root / LOCKS / name
     make_folder(path.parent)
-    with open_lock(path, "ab") as held, naming(path):
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with open_lock(path, "ab") as held:
+        with naming(path):
+            fcntl.flock(held, fcntl.LOCK_EX)
         yield
 
 
@@ -37,7 +38,7 @@ def open_lock(path: Path, mode: str) -> IO[bytes]:
     try:
         return cast(IO[bytes], path.open(mode))
     except OSError as error:
-        if error.errno not in _READ_ONLY:
+        if error.errno not in _READ_ONLY or not path.exists():
             raise
         return path.open("rb")
 
@@ -50,7 +51,7 @@ def staging(root: Path, purpose: str) -> Iterator[Path]:
     with locked(root, "staging"):  # other processes do not see it before its writer is recorded
         folder = Path(tempfile.mkdtemp(prefix=f"{purpose}-", dir=parent))
         alive = _claim(folder)
-    with alive:
+    with alive, naming(folder):
         try:
             yield folder
         finally:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TextIO
 
-from tracelake.base.errors import LakeError
+from tracelake.base.errors import LakeError, next_step
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
@@ -34,7 +34,8 @@ def alone(path: Path, wait: timedelta, warn: Callable[[str], None]) -> Iterator[
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("a+", encoding="utf-8")
     except OSError as error:
-        raise LakeError(f"cannot lock the lake: {error.strerror}", path=path) from error
+        said = f"cannot lock the lake: {error.strerror}"
+        raise LakeError(said, path=path, hint=next_step(error)) from error
     with file:
         _take(file, path, wait, warn)
         _sign(file)

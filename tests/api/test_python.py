@@ -140,6 +140,9 @@ def test_work_that_cannot_be_done_is_an_error(tmp_path: Path) -> None:
         tracelake.run(tmp_path / "nowhere", tmp_path / "lake")
     with pytest.raises(tracelake.TracelakeError, match="not a lake"):
         tracelake.open(tmp_path)
+    (tmp_path / "lake" / "_lock" / "commit").mkdir()
+    with pytest.raises(tracelake.TracelakeError, match="move what is there out of the way"):
+        tracelake.run(SAMPLE, tmp_path / "lake")
 
 
 @pytest.mark.parametrize(
@@ -170,6 +173,9 @@ def test_values_that_the_command_refuses_are_errors(
 def test_steps_and_ranks_are_numbers_or_texts(lake: tracelake.OpenLake, tmp_path: Path) -> None:
     texts = lake.timeline("173a", tmp_path / "a.json", steps="2", ranks=["1"])
     numbers = lake.timeline("173a", tmp_path / "b.json", steps=2, ranks=[1])
+    assert numbers.read_bytes() == texts.read_bytes()
+    texts = lake.timeline("173a", tmp_path / "a.json", steps=2, ranks="0-1")
+    numbers = lake.timeline("173a", tmp_path / "b.json", steps=2, ranks=[0, 1])
     assert numbers.read_bytes() == texts.read_bytes()
     with pytest.raises(tracelake.TracelakeError, match="is not a number or a range"):
         lake.timeline("173a", tmp_path / "c.json", steps=[2])  # type: ignore[arg-type]

@@ -201,7 +201,9 @@ def test_a_lake_on_a_read_only_file_system(
     dry = tracelake("gc", "--dry-run", "--lake", read_only, "--format", "csv")
     assert (dry.code, "query-gone" in dry.out) == (0, True), dry.err
     (tmp_path / "plan.txt").write_text(plan(2))
-    for words in (["gc"], ["ingest", tmp_path / "plan.txt"]):
+    (lake.root / "_lock" / "dropped").unlink(missing_ok=True)  # nothing was dropped so far
+    inputs, run_id = tmp_path / "plan.txt", next(iter(lake.snapshot().runs))
+    for words in (["gc"], ["drop", run_id], ["ingest", inputs], ["run", inputs]):
         done = tracelake(*words, "--lake", read_only)
         assert (done.code, "the file system is read-only" in done.err) == (3, True), done.err
     unused.rmdir()
