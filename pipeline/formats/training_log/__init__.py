@@ -58,7 +58,8 @@ _NEMO = re.compile(r"Training epoch (\d+), $", re.ASCII)
 # What may stand between two whole records of one line: what a logger writes before the second.
 _BETWEEN = re.compile(r".*\|\s*(?:\[[^\]|]*\] ?:?\s*)*(?:Training epoch \d+, )?", re.ASCII)
 _HEAD_STAMP = re.compile(
-    rb"\b(20[0-9]{2}-[01][0-9]-[0-3][0-9])[ T]([0-2][0-9]:[0-5][0-9]:[0-5][0-9])"
+    rb"\b(20[0-9]{2}-[01][0-9]-[0-3][0-9]|20[0-9]{2}[01][0-9][0-3][0-9])"
+    rb"[ T]([0-2][0-9]:[0-5][0-9]:[0-5][0-9])"
 )
 _DEEPSPEED = re.compile(
     r".*log_dist\] \[Rank (\d+)\] step=(\d+), skipped=(\d+), lr=\[([^\],]*).*", re.ASCII
@@ -143,8 +144,8 @@ def _has_any(head: bytes, patterns: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 def _stamp(head: bytes) -> datetime | None:
-    """Return the first time of day in a log."""
-    found = _HEAD_STAMP.search(head)
+    """Return the first time of day in a log; Primus writes days as 20260511, in colours."""
+    found = _HEAD_STAMP.search(_COLOURS.sub(b"", head))
     return None if found is None else moment(f"{found[1].decode()} {found[2].decode()}")
 
 

@@ -339,3 +339,15 @@ def test_a_batch_that_the_job_increases_is_not_the_size_of_every_step() -> None:
     )
     run = parse("training_log", {"job.log": text.encode()}).only
     assert "global_batch_size" not in run.facts.topology
+
+
+@pytest.mark.parametrize("day", ["20260511", "2026-05-11"])
+def test_a_day_in_colours_is_the_date_of_the_run(
+    day: str, tmp_path: Path, tracelake: Command
+) -> None:
+    record, _ = early(1, 1, 0)
+    text = f"[\x1b[32m{day} 02:17:24\x1b[0m][\x1b[36mrank-1/8\x1b[0m] global logger\n{record}\n"
+    archive, lake = write(tmp_path / "in", {"train.log": text}), tmp_path / "lake"
+    assert tracelake("run", archive, "--lake", lake).code == 0
+    answer = tracelake("query", "SELECT run_date FROM runs", "--lake", lake, "--format", "csv")
+    assert "2026-05-11 02:17:24" in answer.out
