@@ -94,9 +94,9 @@ def bring_in(
     for outcome in done.runs:
         if outcome.status is Status.KEPT:
             console.warn(
-                f"{outcome.run_id}: the input lacks {', '.join(outcome.missing[:3])}"
-                f"{' ...' if len(outcome.missing) > 3 else ''}; the run in the lake stays as it is"
-                " (use --replace to replace it)"
+                f"{outcome.run_id}: the lake has more of {', '.join(outcome.missing[:3])}"
+                f"{' ...' if len(outcome.missing) > 3 else ''} than the input; the run stays"
+                " as it is (use --replace to replace it)"
             )
         for fault, times in outcome.faults.items():
             if fault.severity in ("data_loss", "error"):

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tracelake.base.errors import CheckFailedError
-from tracelake.base.text import printable
+from tracelake.base.text import counted, printable
 from tracelake.cli.app import app
 from tracelake.cli.job_steps import (
     bring_in,
@@ -215,4 +215,5 @@ def check(
             path=lake,
             hint="the column repair says how to fix each",
         )
-    open_console().say(f"{lake}: all checks passed")
+    warned = f"no errors, {counted(len(findings), 'warning')}" if findings else "all checks passed"
+    open_console().say(f"{lake}: {warned}")

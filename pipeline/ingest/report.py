@@ -34,12 +34,12 @@ _SKIPPED = {
     _UNREADABLE: ("file", " that cannot be read"),
     PARSER_FAILED: ("file", " on which tracelake's reader failed"),
     "no_format": ("file", " of unknown format"),
-    "no_records": ("file", " without records of its format"),
+    "no_records": ("file", " without records of the format"),
     "ambiguous": ("file", " that several formats claim"),
     "empty": ("file", " without content"),
     _TOO_FAR: ("file", " beyond --max-expand"),
     "nested_archive": ("archive", " inside an archive"),
-    "not_a_file": ("special file", ""),
+    "not_a_file": ("special file", " (pipes, links to folders)"),
     "hidden": ("file", " with a hidden name"),
 }
 # What to do where nothing is usable, by reason; for others the formats say it.
@@ -47,6 +47,7 @@ _NEXT = {
     _UNREADABLE: "copy the file again, or make it readable for the user that runs tracelake",
     "empty": "see why the job has written nothing to it",
     "nested_archive": "extract the archive, and name what it holds",
+    "not_a_file": "name the folder that a link leads to",
     "hidden": "rename what a dot hides",
 }
 _FORMATS = "list the known formats with: tracelake formats"

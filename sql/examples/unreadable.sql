@@ -14,7 +14,8 @@ SELECT
         WHEN 'ambiguous' THEN 'Choose a format with --input-format.'
         WHEN 'expands_too_far' THEN 'Raise --max-expand, if its size is as expected.'
         WHEN 'nested_archive' THEN 'Extract it.'
-        WHEN 'not_a_file' THEN 'Copy what it holds into a regular file.'
+        WHEN 'not_a_file'
+        THEN 'Name the folder that a link leads to as an input; copy what a pipe gives into a file.'
         WHEN 'hidden' THEN 'Rename it without the dot, if it is a log.'
         ELSE 'If it is a log, see tracelake formats.'
     END AS next_step

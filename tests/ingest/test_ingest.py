@@ -465,6 +465,26 @@ def test_a_plan_that_is_being_written_is_unfinished(tmp_path: Path) -> None:
     assert rows(lake, "runs", "complete") == [(True,)]
 
 
+def test_a_link_to_a_folder_says_to_name_the_folder(tmp_path: Path, tracelake: Command) -> None:
+    archive, lake = write(tmp_path / "in", {"a.txt": plan_text(3)}), tmp_path / "lake"
+    (tmp_path / "elsewhere").mkdir()
+    (archive / "latest").symlink_to(tmp_path / "elsewhere")
+    done = tracelake("run", archive, "--lake", lake)
+    assert "skipped 1 special file (pipes, links to folders): latest\n" in done.err
+    asked = tracelake("ask", "unreadable", "--lake", lake, "--format", "csv")
+    assert "Name the folder that a link leads to as an input" in asked.out
+    (archive / "a.txt").unlink()
+    assert "name the folder that a link leads to" in tracelake("run", archive, "--lake", lake).err
+
+
+def test_a_file_that_became_shorter_is_not_said_to_lack(tmp_path: Path, tracelake: Command) -> None:
+    archive, lake = tmp_path / "in", tmp_path / "lake"
+    tracelake("ingest", write(archive, {trace_name(0): trace(0, steps=3)}), "--lake", lake)
+    write(archive, {trace_name(0): trace(0, steps=2)})
+    done = tracelake("ingest", archive, "--lake", lake)
+    assert f": the lake has more of {trace_name(0)} than the input; the run stays" in done.err
+
+
 def test_skipped_files_are_named(tmp_path: Path, tracelake: Command) -> None:
     notes = {f"notes{i}.md": "not a trace\n" for i in range(5)}
     archive = write(tmp_path / "in", {"a.txt": plan_text(3), **notes, "INDEX.md/.keep": "x"})

@@ -157,6 +157,16 @@ def test_broken_rows_are_found(run_id: str, broken: list[Finding]) -> None:
     ] == [check]
 
 
+def test_a_warning_about_the_input_needs_no_repair(tmp_path: Path, tracelake: Command) -> None:
+    lake = Lake.create(tmp_path / "lake")
+    commit_run(lake, "overlap", traced(op(1, 0, 60), op(2, 50, 100)))
+    build(lake)
+    done = tracelake("check", "--lake", lake.root, "--format", "csv")
+    assert done.code == 0
+    assert done.out.splitlines()[1].endswith('"none: the input is like this"')
+    assert done.err.endswith("no errors, 1 warning\n")
+
+
 def edit_warehouse(lake: Lake, name: str, sql: str) -> None:
     """Change rows of a model that is in parts, as if the build had given these."""
     lake.warehouse.chmod(0o644)

@@ -180,6 +180,12 @@ def test_a_trend_needs_two_runs_since_a_date(con: duckdb.DuckDBPyConnection) -> 
     assert ask(con, "trend", since="2024-01-09") == []
 
 
+def test_a_trend_over_two_runs_is_their_difference(con: duckdb.DuckDBPyConnection) -> None:
+    (slower,) = (row for row in ask(con, "trend") if row["config"].startswith("format=rank_trace"))
+    assert [slower["first_ms"], slower["last_ms"]] == pytest.approx([187.58, 201.855])
+    assert slower["change_ratio"] == pytest.approx(201.855 / 187.58 - 1)
+
+
 # --- what is known of data/sample ---------------------------------------------------------------
 
 

@@ -80,7 +80,8 @@ def _violations(con: duckdb.DuckDBPyConnection, check: Check) -> Iterator[Findin
             for row in rows.fetchall()
         ]
         message = f"Violated: {check.doc} E.g. {'; '.join(shown)}"
-        yield Finding(check.name, check.severity, message, count, BUILD_FULL)
+        repair = BUILD_FULL if check.severity == "error" else "none: the input is like this"
+        yield Finding(check.name, check.severity, message, count, repair)
 
 
 def check_reasons(con: duckdb.DuckDBPyConnection, models: Catalog) -> Iterator[Finding]:
