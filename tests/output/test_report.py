@@ -506,6 +506,14 @@ def test_markdown_shows_the_same_with_pictures_beside_it(lake: Lake, tmp_path: P
     assert (out.parent / "night.charts" / "slow-timeline.svg").read_text().startswith("<svg")
 
 
+def test_incidents_in_a_mail_name_their_latest_run(
+    sample_lake: Lake, tmp_path: Path, tracelake: Command
+) -> None:
+    out = tmp_path / "night.md"
+    assert tracelake("report", "--lake", sample_lake.root, "-o", out).code == 0
+    assert "1 of 1 run, last in job001 (173a3a41). rank 2 (stage 0)" in out.read_text()
+
+
 def test_markdown_leaves_what_the_lake_says_as_text(hostile: Lake, tmp_path: Path) -> None:
     out = tmp_path / "page.md"
     write_report(hostile, out, now=NOW, form=ReportFormat.MARKDOWN)

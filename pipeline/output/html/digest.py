@@ -162,13 +162,15 @@ def _incidents(content: Content) -> list[tuple[str, str]]:
 
 def _incident(content: Content, incident: Incident) -> str:
     row, view = incident.row, content.view
+    latest = view.names[row["latest_run"]]
     since = f" since {row['since']:%Y-%m-%d}" if row["since"] else ""
     seen = seen_in(row["slow_runs"], row["runs"], row["runs_unit"])
     hours = row["cost_gpu_hours_per_day"]
     daily = cost(hours, row["cost_basis"], row["cost_bound"], "a day") if hours else ""
     lost = f" It costs {daily}." if daily else ""
     return (
-        f"{row['severity']}, {row['kind'].replace('_', ' ')}{since}, {seen}."
+        f"{row['severity']}, {row['kind'].replace('_', ' ')}{since}, {seen},"
+        f" last in {latest.label} ({latest.hash})."
         f" {view.said(row['evidence'])}{lost} {view.said(row['advice'])}"
     )
 
