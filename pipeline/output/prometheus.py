@@ -128,7 +128,7 @@ def lake_gauges(con: duckdb.DuckDBPyConnection) -> list[Gauge]:
         ),
         Gauge(
             "tracelake_gpu_hours_lost",
-            "GPU hours that slow ranks cost the latest run, at most.",
+            "GPU hours of the latest run by which slow ranks took longer than their peers.",
             of_configs(4),
         ),
     ]

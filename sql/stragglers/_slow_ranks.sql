@@ -20,6 +20,9 @@ WITH hosts AS (
     FROM straggler_ranks
     WHERE host IS NOT NULL AND verdict <> 'not_comparable'
     GROUP BY run_id, host
+),
+asynchronous AS (
+    SELECT DISTINCT run_id FROM collective_bandwidth WHERE overlapped
 )
 SELECT
     s.run_id, s.rank, s.stage, s.host, s.device, s.verdict, s.evidence,
@@ -35,7 +38,8 @@ SELECT
     CASE WHEN w.reason = 'no_slowdown' OR w.lost_ms IS NOT NULL THEN 'replay' ELSE 'bound' END
         AS cost_basis,
     CASE
-        WHEN cost_basis = 'bound' THEN 'at_most'
+        -- The excess leaves out the kernels within asynchronous calls, so it can be too small, too.
+        WHEN cost_basis = 'bound' THEN if(a.run_id IS NULL, 'at_most', NULL)
         -- The median of peers lies between a slow rank and its only peer.
         WHEN w.reason = 'one_peer' THEN 'at_least'
     END AS cost_bound
@@ -44,4 +48,5 @@ LEFT JOIN hosts AS h ON h.run_id = s.run_id AND h.host = s.host
 LEFT JOIN _run_spans AS t ON t.run_id = s.run_id
 LEFT JOIN whatif_ranks AS w ON w.run_id = s.run_id AND w.rank = s.rank
 LEFT JOIN whatif_runs AS x ON x.run_id = s.run_id
+LEFT JOIN asynchronous AS a ON a.run_id = s.run_id
 WHERE s.verdict IN ('straggler', 'suspect')

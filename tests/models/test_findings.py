@@ -293,6 +293,21 @@ def test_a_cost_says_everywhere_whether_it_is_a_bound_and_which(
     assert "a day, at most" not in metrics
 
 
+def test_a_bound_that_leaves_out_kernels_in_asynchronous_calls_is_no_limit(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    archive = tmp_path / "archive"
+    words = ("--ranks", "8", "--pp", "2", "--steps", "3", "--slow-rank", "5")
+    assert tracelake("synth", archive, *words, "--formats", "rank_trace").code == 0
+    lakes = [Lake.create(tmp_path / name) for name in ("whole", "without_rank_0")]
+    assert tracelake("run", archive, "--lake", lakes[0].root).code == 0
+    next(archive.rglob("*rank0_*")).unlink()
+    assert tracelake("run", archive, "--lake", lakes[1].root).code == 0
+    (whole, by, _), (least, *bound) = (costs(tracelake, lake)["rank 5"] for lake in lakes)
+    assert (by, bound) == ("replay", ["bound", None])
+    assert least < whole
+
+
 def test_what_no_incident_joins_is_named_at_the_end_of_run_and_for_alerts(
     tracelake: Command, tmp_path: Path
 ) -> None:
