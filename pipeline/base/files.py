@@ -287,7 +287,8 @@ def read_text(path: Path, what: str, most: int, encoding: str = "utf-8") -> str:
         if len(content) <= most:
             return content.decode(encoding)
     except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read {what}: {error}", path=path) from error
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot read {what}: {why}", path=path) from error
     raise UsageError(
         f"{what} is too long", path=path, hint=f"give a file of at most {most / 1e6:.0f} MB"
     )

@@ -39,7 +39,7 @@ def query(
         str | None, typer.Argument(metavar="SQL", help="A query, or - to read it from stdin.")
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", "-f", help="Read the query from this file.")
+        Path | None, typer.Option("--file", "-f", help="Read the query from this file; - is stdin.")
     ] = None,
     example: Annotated[
         str | None,
@@ -218,8 +218,10 @@ def _read_query(
         saved = example(name)
         return saved.sql, saved.bind(given)
     values = {key: read_value(value) for key, value in given.items()}
+    if "-" in (sql, str(file)):
+        return _read_stdin(), values
     if file is None:
-        return (_read_stdin() if sql == "-" else str(sql)), values
+        return str(sql), values
     return read_text(file, "the query", _LARGEST_QUERY), values
 
 

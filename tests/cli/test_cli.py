@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import subprocess
@@ -142,7 +143,11 @@ def test_query_reads_files_and_writes_files(
     monkeypatch.setenv("TRACELAKE_LAKE", str(asked))
     assert tracelake("query", "-f", tmp_path / "q.sql", "--format", "parquet", "-o", out).code == 0
     assert pq.read_table(out).to_pydict() == {"rank": [0, 1]}
-    assert tracelake("query", "-f", tmp_path / "absent.sql").code == 2
+    absent = tracelake("query", "-f", tmp_path / "absent.sql")
+    assert (absent.code, "query: No such file or directory\n" in absent.err) == (2, True)
+    for words in (["-"], ["-f", "-"]):
+        monkeypatch.setattr("sys.stdin", io.StringIO("SELECT 7"))
+        assert tracelake("query", *words, "--format", "csv").out.split() == ['"7"', "7"]
     assert tracelake("query", "SELECT 1", "-f", tmp_path / "q.sql").code == 2
     assert tracelake("query").code == 2
 
