@@ -10,12 +10,13 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from tracelake.base.errors import UsageError
+from tracelake.base.text import counted
 from tracelake.cli.app import app
 from tracelake.synth.spec import Spec, sample_spec
 
 
 def _synth(directory: Path, sample: bool, ranks: int | None, **given: Any) -> None:
-    """Write an archive with known answers, in every format, and the answers with it."""
+    """Write an archive with known answers, in three formats, and the answers with it."""
     from tracelake.synth.archive import write_archive
 
     chosen: dict[str, Any] = {
@@ -28,7 +29,7 @@ def _synth(directory: Path, sample: bool, ranks: int | None, **given: Any) -> No
     if ranks is not None:
         chosen["dp"] = _replicas(ranks, chosen.get("tp", Spec.tp) * chosen.get("pp", Spec.pp))
     answers = write_archive(directory, sample_spec() if sample else Spec(**chosen))
-    typer.echo(f"{len(answers['runs'])} runs in {directory}, answers in answers.json")
+    typer.echo(f"{counted(len(answers['runs']), 'run')} in {directory}, answers in answers.json")
 
 
 def _replicas(ranks: int, model_parallel: int) -> int:

@@ -1,1 +1,1 @@
-"""Write archives with known answers in every format, from a separate schedule simulator."""
+"""Write archives with known answers in three formats, from a separate schedule simulator."""
