@@ -173,7 +173,7 @@ class RunFacts:
         ranks: Ranks with at least one record; None for formats without ranks.
         ranks_expected: Ranks of a complete input, as far as known.
         ended: Every rank and step seen has its end; None if that has no meaning.
-        signature: dtype and activation shape seen, part of what makes runs comparable.
+        signature: dtype and shape of an activation or message, part of what makes runs comparable.
     """
 
     topology: Mapping[str, int] = field(default_factory=dict)

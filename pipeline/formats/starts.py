@@ -8,7 +8,7 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 
@@ -23,7 +23,9 @@ def stamp_of(text: str, spelling: str = "%Y%m%d%H%M%S") -> datetime | None:
 
 _DATE_IN_PATH = re.compile(
     r"(?<!\d)(20\d\d)([-_.]?)(\d\d)\2(\d\d)"
-    r"(?:[-_T ]?([01]\d|2[0-3])([-_:.]?)([0-5]\d)\6([0-5]\d))?(?!\d)",
+    r"(?:[-_T ]?([01]\d|2[0-3])([-_:.]?)([0-5]\d)\6([0-5]\d))?(?!\d)"
+    # Seconds since 1970 and nine more digits, as the PyTorch profiler names files.
+    r"|(?<!\d)(1\d{9})\d{9}(?!\d)",
     re.ASCII,
 )
 
@@ -31,7 +33,9 @@ _DATE_IN_PATH = re.compile(
 def stamp_in(path: str) -> datetime | None:
     """Return the date nearest to the end of a path, in the file's name or a folder's."""
     for found in reversed(list(_DATE_IN_PATH.finditer(path))):
-        year, _, month, day, hour, _, minute, second = found.groups(default="0")
+        year, _, month, day, hour, _, minute, second, since = found.groups(default="0")
+        if since != "0":
+            return datetime.fromtimestamp(int(since), UTC).replace(tzinfo=None)
         with contextlib.suppress(ValueError):
             return datetime(int(year), int(month), int(day), int(hour), int(minute), int(second))
     return None

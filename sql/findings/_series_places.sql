@@ -1,12 +1,19 @@
--- Place of every run among the runs of its configuration, by date.
+-- Place of every run among the runs of its configuration, by date; where that is not known, among those of its label.
 -- Copies and runs without a date or a configuration have no place.
 -- @internal
 -- @scope fleet
 -- @grain run_id
 -- @column place BIGINT | From 1.
-SELECT
-    f.run_id, r.config, f.run_date, f.world_size,
-    row_number() OVER (PARTITION BY r.config ORDER BY f.run_date, f.run_id) AS place
-FROM _fleet_runs AS f
-JOIN runs AS r USING (run_id)
-WHERE r.config IS NOT NULL AND f.run_date IS NOT NULL
+WITH listed AS (
+    SELECT
+        f.run_id,
+        CASE WHEN f.config IS NULL THEN concat_ws(' label=', r.config, replace(r.label, ' ', '_')) ELSE r.config END
+            AS config,
+        f.run_date,
+        f.world_size
+    FROM _fleet_runs AS f
+    JOIN runs AS r USING (run_id)
+    WHERE r.config IS NOT NULL AND f.run_date IS NOT NULL
+)
+SELECT *, row_number() OVER (PARTITION BY config ORDER BY run_date, run_id) AS place
+FROM listed

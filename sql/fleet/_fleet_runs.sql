@@ -1,5 +1,6 @@
 -- Runs that are compared with each other: a run that is a copy of another under a second name is not.
--- Runs of which no size of the job is known have no configuration: the batch alone tells no jobs apart.
+-- Runs of which no size of the job is known have no configuration: the batch alone tells no jobs apart,
+-- nor does the number of ranks that a trace without messages between them prints.
 -- @internal
 -- @scope fleet
 -- @grain run_id
@@ -7,8 +8,12 @@
 WITH listed AS (
     SELECT * REPLACE (
         CASE
-            WHEN NOT regexp_full_match(config, 'format=\S+( simulated=true)?( global_batch_size=\d+)?')
-                THEN config
+            WHEN NOT regexp_full_match(
+                CASE WHEN profiled AND topology_source['world_size'] IS DISTINCT FROM 'set'
+                    THEN regexp_replace(config, ' (world_size=\d+|[a-z]+=1)\b', '', 'g') ELSE config
+                END,
+                'format=\S+( simulated=true)?( global_batch_size=\d+)?'
+            ) THEN config
         END AS config
     )
     FROM runs

@@ -7,7 +7,8 @@ begun last on the device, or on the host where the trace does not say that. The 
 pipeline's passes are `ops` too, with times of the device, or of the host where that does the work.
 
 Runs: files of one folder whose names differ in rank, process and time only. A folder that is called
-after its rank is as if it were not there. Where a rank has several files, the k-th ones are a run.
+after its rank is as if it were not there. Where a rank has several files, those of a run began at
+about the same time; without times, the k-th files of all ranks are a run.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +28,7 @@ from tracelake.formats.kineto.events import Events
 from tracelake.formats.kineto.names import SIZES, group_of, name_of
 from tracelake.formats.kineto.rows import DocumentRows
 from tracelake.formats.ledger import Fault, Ledger, Severity
+from tracelake.formats.starts import Unit, starts
 from tracelake.schema.topology import LARGEST, resolve
 
 RANK_UNKNOWN = Fault(
@@ -44,6 +47,11 @@ _DISTRIBUTED = re.compile(rb'"distributedInfo"\s*:\s*\{')
 _RANK = re.compile(rb'"rank"\s*:\s*(\d{1,9})\b')
 _WORLD = re.compile(rb'"world_size"\s*:\s*(\d{1,9})\b')
 _HOST = re.compile(rb'"host_name"\s*:\s*"([\w.-]+)"', re.ASCII)
+# Times of events are in us since the base, or since 1970 where the document has none.
+_BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})\b')
+_TIME = re.compile(rb'"ts"\s*:\s*"?([1-9]\d{0,15})\b')
+# The years 2000 to 2100: other times are not of a clock that tells dates.
+_DATES = range(946_684_800, 4_102_444_800)
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -71,23 +79,33 @@ def _facts(path: str, head: bytes) -> FileFacts:
         name.stem,
         rank=int(rank[1]) if rank and int(rank[1]) <= LARGEST else name.rank,
         host=name.host or (host[1].decode() if host else None),
+        stamp=_stamp(head),
         topology=sizes,
     )
 
 
+def _stamp(head: bytes) -> datetime | None:
+    """Return the time of the first event, in UTC; None if it has no date."""
+    base = _BASE.search(head)
+    since = int(base[1]) // 1000 if base else 0
+    times = ((since + int(time[1])) // 1_000_000 for time in _TIME.finditer(head))
+    seconds = next((time for time in times if time in _DATES), None)
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
+
+
 def _group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
     """Return runs of files, in order of their first file."""
-    del gap_seconds
-    alike: dict[tuple[object, ...], list[FileFacts]] = defaultdict(list)
-    for file in files:
-        alike[_job(file)].append(file)
-    runs: dict[tuple[object, ...], list[FileFacts]] = defaultdict(list)
-    for job, members in alike.items():
-        seen: dict[int | None, int] = defaultdict(int)
-        for file in sorted(members, key=lambda f: f.path):
-            runs[*job, seen[file.rank]].append(file)
-            seen[file.rank] += file.run is None
-    return sorted(runs.values(), key=lambda run: run[0].path)
+    jobs: dict[tuple[object, ...], list[FileFacts]] = defaultdict(list)
+    for file in sorted(files, key=lambda f: f.path):
+        jobs[_job(file)].append(file)
+    runs = []
+    for members in jobs.values():
+        if members[0].run is not None:
+            runs.append(members)
+            continue
+        units = [Unit(file.stamp, frozenset({file.rank})) for file in members]
+        runs += [[members[i] for i in sorted(start)] for start in starts(units, gap_seconds)]
+    return sorted(runs, key=lambda run: run[0].path)
 
 
 def _job(file: FileFacts) -> tuple[object, ...]:
@@ -110,6 +128,7 @@ class _Parser:
         self._sizes: dict[str, int] = {}
         self._ended = True
         self._device: str | None = None
+        self._messages: dict[int, str] = {}
 
     def feed(self, chunk: Chunk) -> None:
         for block in chunk.blocks():
@@ -137,6 +156,7 @@ class _Parser:
             ended=self._ended,
             simulated=False,
             profiled=True,
+            signature=self._messages[min(self._messages)] if self._messages else None,
             attributes={"device": self._device} if self._device else {},
         )
 
@@ -154,6 +174,8 @@ class _Parser:
         sizes, _ = resolve(printed=self._sizes, named=self._run.named, given=self._run.given)
         found = DocumentRows(events, source, rank, sizes)
         self._add_sizes(found.pipeline_sizes())
+        if message := found.message():
+            self._messages.setdefault(rank, message)
         for table, count in found.counts.items():
             if count:
                 self._ready[table].append(found.batches(table))
@@ -186,7 +208,7 @@ FORMAT = Format(
     name="kineto",
     clock_tick_ns=1000,
     doc="Traces of the PyTorch profiler (Kineto): a JSON document per rank.",
-    version=1,
+    version=2,
     tables=("ops", "comms", "train_steps"),
     sniff=_sniff,
     facts=_facts,
@@ -205,5 +227,6 @@ FORMAT = Format(
     },
     faults=(RANK_UNKNOWN, MERGED),
     named_by="content",
+    dated_by="content",
     long_lines=True,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -86,6 +87,17 @@ class DocumentRows:
         stages = {named.virtual_stage for named in seen}
         sizes = {"micro_batches": 1 + max(named.micro_batch for named in seen)}
         return sizes | ({"vpp": len(stages)} if len(stages) > 1 else {})
+
+    def message(self) -> str | None:
+        """Return type and elements of the message with most bytes in all, which tells jobs apart.
+
+        Sizes that differ from call to call, such as those of experts, have few bytes each.
+        """
+        sent: Counter[str] = Counter()
+        for call, calls in Counter(call for _, call in self._calls).items():
+            if size := _bytes(call):
+                sent[f"{call.dtype}[{size // (width_of(call.dtype) or 1)}]"] += calls * size
+        return min(sent, key=lambda message: (-sent[message], message)) if sent else None
 
     def _ops(self, number: int, calls: list[tuple[int, Call]]) -> _Columns:
         rows, kept = self._parts[number], self._kept[number]

@@ -228,3 +228,109 @@ def test_ranks_whose_group_is_the_whole_job_are_compared_without_options(
         sizes = con.sql("SELECT tp, pp, dp FROM runs")
         assert sizes.fetchall() == [(1, 1, 4)]
         assert found.fetchall() == [(r, 0, "straggler" if r == 3 else "ok") for r in ranks]
+
+
+def night(at: int, *, elements: int | None, step_us: int) -> str:
+    """A trace of two steps that began at a date, in us, with a message of this size in each."""
+    events = []
+    for step in range(2):
+        start = at + step * 2 * step_us
+        events.append(
+            {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step}", "pid": 1}
+            | {"ts": start, "dur": step_us}
+        )
+        events.append(event(0, ts=start + 1, dur=step_us // 2))
+        if elements is not None:
+            sent = {"Collective name": "allreduce", "In msg nelems": elements, "dtype": "Float"}
+            events.append(
+                event(
+                    0, name="ncclKernel_AllReduce", ts=start + 2 + step_us // 2, dur=50, args=sent
+                )
+            )
+    return _HEAD + ",".join(map(json.dumps, events)) + "]}"
+
+
+def test_traces_of_a_job_are_compared_by_their_dates_and_messages(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    day = 86_400_000_000
+    first = 1_767_225_600_000_000  # 2026-01-01
+    for job, elements in (("a", 4096), ("b", 8192), ("single", None)):
+        for number in range(5):
+            folder = tmp_path / "in" / f"{job}{number}"
+            folder.mkdir(parents=True)
+            slow = 3 if (job, number) == ("a", 4) else 1
+            text = night(first + number * day, elements=elements, step_us=10_000 * slow)
+            (folder / "trace.json").write_text(text)
+    lake = tmp_path / "lake"
+    assert tracelake("run", tmp_path / "in", "--lake", lake).code == 0
+    found = tracelake(
+        *("query", "--lake", lake, "--format", "json"),
+        "SELECT label, h.run_date::DATE::VARCHAR AS day, h.verdict, h.reason, h.baseline_runs"
+        " FROM run_history AS h JOIN runs USING (run_id) WHERE label LIKE '%4' ORDER BY label",
+    )
+    assert found.code == 0, found.err
+    assert json.loads(found.out) == [
+        {"label": "a4", "day": "2026-01-05", "verdict": "regressed", "reason": None}
+        | {"baseline_runs": 4},
+        {"label": "b4", "day": "2026-01-05", "verdict": "ok", "reason": None, "baseline_runs": 4},
+        {"label": "single4", "day": "2026-01-05", "verdict": "not_comparable"}
+        | {"reason": "config_unknown", "baseline_runs": 0},
+    ]
+
+
+def test_jobs_that_nothing_tells_apart_share_no_incident(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    for number, job in enumerate(("x", "y", "x")):
+        folder = tmp_path / "in" / str(number) / f"job-{job}"
+        folder.mkdir(parents=True)
+        text = night(1_767_225_600_000_000 + number * 10**11, elements=None, step_us=100)
+        head = _HEAD.replace(
+            '"distributedInfo": {"rank": 0, "world_size": 1}', '"deviceProperties": []'
+        )
+        (folder / "trace.json").write_text(text.replace(_HEAD, head))
+    lake = tmp_path / "lake"
+    assert tracelake("run", tmp_path / "in", "--lake", lake).code == 0
+    sql = "SELECT config, kind, slow_runs FROM incidents ORDER BY config"
+    found = tracelake("query", "--lake", lake, "--format", "csv", sql).out
+    assert found.splitlines() == [
+        '"config","kind","slow_runs"',
+        '"format=kineto label=job-x","incomplete",2',
+        '"format=kineto label=job-y","incomplete",1',
+    ]
+
+
+def test_times_count_from_the_base_of_the_document_and_tell_the_starts_of_a_job() -> None:
+    head = _HEAD.replace('"schemaVersion"', '"baseTimeNanoseconds": 1767225600000000000, "x"')
+    day = 86_400_000_000
+
+    def trace(rank: int, ts: int) -> bytes:
+        return (
+            head.replace('"rank": 0', f'"rank": {rank}') + json.dumps(event(0, ts=ts)) + "]}"
+        ).encode()
+
+    runs = parse(
+        "kineto",
+        {
+            "n1_9.1767225600.pt.trace.json": trace(0, 5),
+            "n1_3.1767312000.pt.trace.json": trace(0, day),
+            "n2_5.1767312001.pt.trace.json": trace(1, day + 1_000_000),
+        },
+    ).runs
+    told = [[(s.path[:4], str(s.stamp)) for s in one.run.sources] for one in runs]
+    assert sorted(told) == [
+        [("n1_3", "2026-01-02 00:00:00"), ("n2_5", "2026-01-02 00:00:01")],
+        [("n1_9", "2026-01-01 00:00:00")],
+    ]
+
+
+def test_a_trace_whose_head_has_no_event_has_the_time_of_its_name(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    name = "node7_4711.1767312000235157909.pt.trace.json"
+    long = _HEAD.replace('"world_size": 1', f'"world_size": 1, "groups": "{"y" * (1 << 16)}"')
+    (tmp_path / name).write_text(long + json.dumps(event(0, ts=1_767_225_600_000_000)) + "]}")
+    assert tracelake("ingest", tmp_path / name, "--lake", tmp_path / "lake").code == 0
+    found = rows(tmp_path / "lake", "runs", "run_date::VARCHAR, date_source")
+    assert found == [("2026-01-02 00:00:00", "name")]
