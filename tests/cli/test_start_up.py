@@ -90,6 +90,12 @@ def test_help_and_version_import_nothing_heavy() -> None:
     assert imported(["--version"]) <= {"email"}  # the form of a package's metadata
 
 
+def test_the_command_is_a_module_too() -> None:
+    words = [sys.executable, "-m", "tracelake", "synth", "--help"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Usage: python -m tracelake synth [OPTIONS] {directory}")
+
+
 def test_a_command_imports_only_what_its_work_takes(
     tracelake: Command, archive: Path, tmp_path: Path
 ) -> None:

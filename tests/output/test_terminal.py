@@ -587,9 +587,10 @@ def test_the_end_of_a_run_says_how_many_more_there_are_and_what_lists_them(
         for n, slow in enumerate(slows)
     }
     undated = {f"undated{n}": trace_run(slow=1.5, config=f"u{n}") for n in range(4)}
-    lake = make(tmp_path / "lake", {**jobs, **undated}).root
+    root = make(tmp_path / "a lake", {**jobs, **undated}).root
     archive = write(tmp_path / "archive", dict.fromkeys(("a.txt", "b.txt"), plan(3, declared=5)))
-    ended = tracelake("run", archive, "--lake", lake).out.splitlines()
+    ended = tracelake("run", archive, "--lake", root).out.splitlines()
+    lake = f"'{root}'"  # to be pasted into a shell
     assert sum(line.startswith("critical since ") for line in ended) == 5
     assert f"... and 2 more incidents: tracelake ask incidents --lake {lake}" in ended
     assert f"... and 3 more findings: tracelake ask attention --lake {lake}" in ended
@@ -598,7 +599,7 @@ def test_the_end_of_a_run_says_how_many_more_there_are_and_what_lists_them(
         "42 runs (2 without steps); 15 need attention (2 of incidents that are over, 1 is a copy):"
         f" tracelake runs --attention --lake {lake}"
     )
-    listed = tracelake("runs", "--attention", "--lake", lake, "--format", "json").out
+    listed = tracelake("runs", "--attention", "--lake", root, "--format", "json").out
     assert len(json.loads(listed)) == 15
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 
 import duckdb
@@ -77,6 +78,7 @@ def read_ending(con: duckdb.DuckDBPyConnection) -> Ending:
 def print_ending(ending: Ending, lake: str, page: Page) -> None:
     """Print a line per incident or finding, and a line of counts with the next command."""
     shown, alone, counts = ending.incidents[:_SHOWN], ending.alone, ending.counts
+    lake = shlex.quote(lake)
     for row in shown:
         page.line(
             Cell(f"{row['severity']:<8} ", SEVERITIES[row["severity"]]),
