@@ -19,7 +19,10 @@ SELECT
     c.run_id, 'incomplete' AS kind, 'warning' AS severity, 'incomplete' AS gate, 'run' AS subject,
     concat('The run is incomplete: ', CASE
         WHEN m.told IS NOT NULL THEN m.told
-        WHEN c.ranks_seen IS NULL THEN 'the input is shorter than it declares'
+        WHEN c.ranks_seen IS NULL THEN coalesce(
+            format('its log ends with step {} of {}', r.attributes['last_step'], r.attributes['planned_steps']),
+            'the input is shorter than it declares'
+        )
         WHEN c.ranks_expected IS NULL
             THEN format(
                 '{} seen; the world size is unknown',

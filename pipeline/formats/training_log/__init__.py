@@ -183,6 +183,8 @@ class _Reader:
     def finish(self) -> RunFacts:
         last = max([self._steps.last, *self._copies])
         ended = last >= self._total if self._total else None
+        if self._total:
+            self._attributes |= {"last_step": str(last), "planned_steps": str(self._total)}
         # What was printed after the last row is perhaps of a job that ended without one.
         sizes = dict(self._sizes_before if self._differences() else self._sizes)
         if self._changed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Command
+from tests.golden_cases import GOLDEN
 from tests.lakes import rows
 from tests.parsing import parse
 from tests.traces import write
@@ -351,3 +353,14 @@ def test_a_day_in_colours_is_the_date_of_the_run(
     assert tracelake("run", archive, "--lake", lake).code == 0
     answer = tracelake("query", "SELECT run_date FROM runs", "--lake", lake, "--format", "csv")
     assert "2026-05-11 02:17:24" in answer.out
+
+
+def test_a_log_that_ends_early_says_with_which_step(tracelake: Command, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    log = GOLDEN / "training_log" / "megatron" / "input" / "early.log"
+    assert tracelake("run", log, "--lake", lake, "--max-bad-ratio", "1").code == 0
+    sql = "SELECT evidence FROM findings WHERE kind = 'incomplete'"
+    found = tracelake("query", "--lake", lake, "--format", "json", sql)
+    assert json.loads(found.out) == [
+        {"evidence": "The run is incomplete: its log ends with step 6 of 100."}
+    ]
