@@ -1,5 +1,5 @@
 -- Series of findings that another one explains in each of its runs: what changed is the effect, who is slow is the cause.
--- A slow stage explains a regression or drift; a slow rank, host or link, or slow data loading, explains both.
+-- A slow stage explains a regression or drift; a slow rank, host or link, or slow data loading, explains these and a slow stage.
 -- @internal
 -- @scope fleet
 -- @grain run_id, incident
