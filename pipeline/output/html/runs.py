@@ -135,11 +135,11 @@ def _list(
         Head("run"),
         Head("date"),
         Head("size"),
-        Head("copy of"),
         head(columns["step_p50_ms"]),
         Head(over, "%", numeric=True),
         Head("steps over time"),
         *map(head, rest),
+        Head("copy of"),
     ]
     cells = []
     for one in listed:
@@ -159,11 +159,11 @@ def _list(
                 if date is None
                 else Cell(f"{date:%Y-%m-%d %H:%M}", look="date"),
                 Cell(one["size"] or "", look="size"),
-                Cell(one["copy_of"] or "", look="hash"),
                 _headline_cell(columns["step_p50_ms"], row, why),
                 cell(change, one[change.name]),
                 spark(trends.get(one["run_id"], ()), "Time of each step, without warm-up"),
                 *(_headline_cell(column, row, why) for column in rest),
+                Cell(one["copy_of"] or "", look="hash"),
             ]
         )
     places = [

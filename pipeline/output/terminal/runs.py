@@ -162,6 +162,6 @@ _COLUMNS = (
         lambda row: BAD if row["attention"] else "",
         least=20,
     ),
-    Column("copy of", "copy_of"),
     *(_figure(name) for name in HEADLINE if name not in {"run_id", "run_date", "step_p50_ms"}),
+    Column("copy of", "copy_of", spare=14),
 )
