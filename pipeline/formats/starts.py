@@ -21,6 +21,11 @@ def stamp_of(text: str, spelling: str = "%Y%m%d%H%M%S") -> datetime | None:
         return None
 
 
+def date_of(seconds: int) -> datetime:
+    """Return the date in UTC of seconds since 1970."""
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
+
+
 _DATE_IN_PATH = re.compile(
     r"(?<!\d)(20\d\d)([-_.]?)(\d\d)\2(\d\d)"
     r"(?:[-_T ]?([01]\d|2[0-3])([-_:.]?)([0-5]\d)\6([0-5]\d))?(?!\d)"
@@ -35,7 +40,7 @@ def stamp_in(path: str) -> datetime | None:
     for found in reversed(list(_DATE_IN_PATH.finditer(path))):
         year, _, month, day, hour, _, minute, second, since = found.groups(default="0")
         if since != "0":
-            return datetime.fromtimestamp(int(since), UTC).replace(tzinfo=None)
+            return date_of(int(since))
         with contextlib.suppress(ValueError):
             return datetime(int(year), int(month), int(day), int(hour), int(minute), int(second))
     return None

@@ -17,7 +17,7 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -28,7 +28,7 @@ from tracelake.formats.kineto.events import Events
 from tracelake.formats.kineto.names import SIZES, group_of, name_of
 from tracelake.formats.kineto.rows import DocumentRows
 from tracelake.formats.ledger import Fault, Ledger, Severity
-from tracelake.formats.starts import Unit, starts
+from tracelake.formats.starts import Unit, date_of, starts
 from tracelake.schema.topology import LARGEST, resolve
 
 RANK_UNKNOWN = Fault(
@@ -90,7 +90,7 @@ def _stamp(head: bytes) -> datetime | None:
     since = int(base[1]) // 1000 if base else 0
     times = ((since + int(time[1])) // 1_000_000 for time in _TIME.finditer(head))
     seconds = next((time for time in times if time in _DATES), None)
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
+    return None if seconds is None else date_of(seconds)
 
 
 def _group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:

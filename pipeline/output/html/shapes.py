@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tracelake.formats.ledger import Severity
 from tracelake.output.html.links import OF_RATED, PAGE_RATES
 from tracelake.output.html.reading import PAGE_RUNS
 from tracelake.output.html.shape import (
@@ -300,10 +301,7 @@ SHAPES: Mapping[str, Shape] = {
         title="Faults tolerated",
         columns="severity, name, count, sources.path, line, text",
         order="severity, name, path",
-        pick=(
-            "array_position(['error', 'data_loss', 'incomplete', 'notice', 'info'], severity),"
-            " name, path"
-        ),
+        pick=f"array_position({[*map(str, reversed(Severity))]}, severity), name, path",
         rows=24,
         empty="No faults.",
         source="""
