@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -92,12 +92,14 @@ class FileFacts(NamedTuple):
 class Run:
     """The files of one run, in the order in which they are fed: index = source_id.
 
-    `named` and `given` are the topology of names and of `--set`, merged over the files.
+    `named` and `given` are the topology of names and of `--set`, merged over the files. `together`
+    says that its rows are written with those of other small runs: its parser may hold them back.
     """
 
     sources: tuple[FileFacts, ...]
     named: Mapping[str, int] = field(default_factory=dict)
     given: Mapping[str, int] = field(default_factory=dict)
+    together: bool = False
 
 
 class Span(NamedTuple):
@@ -165,6 +167,24 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """Rows of a small run whose columns are made later, for many runs at once.
+
+    To make a column costs as much for a hundred rows as for thousands.
+
+    Attributes:
+        rows: How many by table, none of which `drain()` has returned rows of.
+        content: The rows as the format keeps them.
+        make: Makes the rows of such contents by table, one after the other. What is wrong with a
+            row must already be in the ledger.
+    """
+
+    rows: Mapping[str, int]
+    content: Any
+    make: Callable[[Sequence[Any]], Mapping[str, pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
 class RunFacts:
     """The facts in the lines about the run as a whole.
 
@@ -174,6 +194,7 @@ class RunFacts:
         ranks_expected: Ranks of a complete input, as far as known.
         ended: Every rank and step seen has its end; None if that has no meaning.
         signature: dtype and shape of an activation or message, part of what makes runs comparable.
+        held: The rows that are not made yet, of a run that is `together`.
     """
 
     topology: Mapping[str, int] = field(default_factory=dict)
@@ -186,6 +207,7 @@ class RunFacts:
     params: int | None = None
     signature: str | None = None
     attributes: Mapping[str, str] = field(default_factory=dict)
+    held: Held | None = None
 
 
 class Parser(Protocol):

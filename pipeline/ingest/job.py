@@ -7,8 +7,8 @@ import itertools
 import os
 import tempfile
 import threading
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ import pyarrow as pa
 from tracelake.base.files import remove
 from tracelake.base.metrics import phase
 from tracelake.execution import require, work_folder
+from tracelake.formats import Held
 from tracelake.formats.ledger import Fault, Ledger, SourceCount
 from tracelake.ingest.batches import Batch, Job
 from tracelake.ingest.fence import Fence, FencedParser, ParserFailedError, ParserFailure
@@ -42,7 +43,7 @@ _Row = Mapping[str, Any]
 
 # Rows of small runs that wait in memory, so that what many runs say of themselves is converted at
 # once: to convert a single row costs as much as hundreds.
-_WAITING_ROWS = 1 << 14
+_WAITING_ROWS = 1 << 16
 
 _local = threading.local()
 
@@ -176,17 +177,25 @@ class _Parsed:
     Attributes:
         run, sources: Its rows of `runs` and `sources`.
         rows: Its rows of other tables that are not written yet.
+        held: Those that are not made yet either.
     """
 
     plan: RunPlan
     run: _Row
     sources: Sequence[_Row]
     rows: Mapping[str, Sequence[pa.RecordBatch]]
+    held: Held | None
 
     @property
     def partition(self) -> str:
         """The folder of its parts below that of their table."""
         return partition_of(self.plan.format.name, self.run["run_date"])
+
+    @property
+    def waiting(self) -> Counter[str]:
+        """How many rows wait by table."""
+        ready = {table: sum(b.num_rows for b in rows) for table, rows in self.rows.items()}
+        return Counter(ready) + Counter(self.held.rows if self.held else {})
 
 
 class _Together:
@@ -210,7 +219,7 @@ class _Together:
             self.close()
         self._last = run.plan.run_id
         self._waiting[run.partition].append(run)
-        self._waiting_rows += sum(batch.num_rows for rows in run.rows.values() for batch in rows)
+        self._waiting_rows += run.waiting.total()
         if self._waiting_rows >= _WAITING_ROWS:
             self._write_waiting()
 
@@ -221,9 +230,9 @@ class _Together:
         self._waiting_rows = 0
 
     def _write(self, partition: str, runs: Sequence[_Parsed]) -> None:
-        """Write the rows of runs, except of those with a value that no column can hold."""
+        """Write the rows of runs, except of those whose rows cannot be made."""
         try:
-            own = _own_rows(runs)
+            own, made = _own_rows(runs), list(_other_rows(runs))
         except ParserFailedError as error:
             if len(runs) == 1:
                 self._failed[runs[0].plan.run_id] = _left_out(runs[0].plan, error.failure)
@@ -236,12 +245,12 @@ class _Together:
             folder = Path(tempfile.mkdtemp(prefix="together-", dir=self._staging))
             writer = PartWriter(folder, self._helper, whole=True)
             self._writers[partition] = writer
-        for run in runs:
-            for table, batches in run.rows.items():
-                writer.add(table, batches, run.plan.run_id)
-            self._open[run.plan.run_id] = partition, {*own, *run.rows}
+        for table, batch, of_runs in made:
+            writer.add_runs(table, batch, of_runs)
         for table, batch in own.items():
             writer.add(table, [batch])
+        for run in runs:
+            self._open[run.plan.run_id] = partition, {*own, *run.waiting}
 
     def close(self) -> None:
         """Complete the parts."""
@@ -337,11 +346,13 @@ class _RunWork:
             rows.append(row)
             records.append(file.record(row))
         with self._parser.fence():  # the values are the parser's
+            if facts.held and not self.plan.together:
+                raise ValueError("rows are held back of a run that is not `together`")
             complete = is_complete(facts)
             run = run_row(self.plan, facts, complete, options.fabric)
             faults = self._ledger.fault_batches()
         self._add("faults", faults)
-        parsed = _Parsed(self.plan, run, rows, self._rows)
+        parsed = _Parsed(self.plan, run, rows, self._rows, facts.held)
         shaping = options.shaping(self.plan.format)
         ledger, total = self._ledger, _total(self._ledger)
         records_read = total.row_lines + total.rejected
@@ -455,6 +466,39 @@ def _own_rows(runs: Sequence[_Parsed]) -> dict[str, pa.RecordBatch]:
             "sources": _rows("sources", [row for run in runs for row in run.sources]),
             "runs": _rows("runs", [run.run for run in runs]),
         }
+
+
+def _other_rows(
+    runs: Sequence[_Parsed],
+) -> Iterator[tuple[str, pa.RecordBatch, Mapping[str, int]]]:
+    """Yield the rows of all other tables by table, in order of the runs, and how many each has.
+
+    Raises:
+        ParserFailedError: Held rows cannot be made; of several runs, those of any.
+    """
+    for holds, neighbours in itertools.groupby(runs, lambda run: run.held is not None):
+        some = [*neighbours]
+        if holds:
+            yield from _held_rows(some)
+        for run in some:
+            for table, batches in run.rows.items():
+                for batch in batches:
+                    yield table, batch, {run.plan.run_id: batch.num_rows}
+
+
+def _held_rows(
+    runs: Sequence[_Parsed],
+) -> Iterator[tuple[str, pa.RecordBatch, Mapping[str, int]]]:
+    first = runs[0].plan
+    held = [(run.plan.run_id, run.held) for run in runs if run.held]
+    with Fence(first.format, (c.entry for c in first.sources), first.run_id):
+        made = held[0][1].make([one.content for _, one in held])
+        for table, batch in made.items():
+            counts = {run_id: one.rows[table] for run_id, one in held}
+            if batch.num_rows != sum(counts.values()):
+                raise ValueError(f"{batch.num_rows} rows of {table} for {counts}")
+    for table, batch in made.items():
+        yield table, batch, {run_id: one.rows[table] for run_id, one in held}
 
 
 def _rows(table: str, rows: Sequence[_Row]) -> pa.RecordBatch:

@@ -66,7 +66,7 @@ class RunPlan:
             if before is None or facts.given is not before.given:
                 given = {**facts.given, **given}
             before = facts
-        return Run(tuple(source.facts for source in self.sources), named, given)
+        return Run(tuple(source.facts for source in self.sources), named, given, self.together)
 
     @property
     def weight(self) -> int:

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import io
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any, Literal
@@ -83,18 +83,29 @@ class PartWriter:
             run_id: Run of the rows; None if they name it, or belong to none.
         """
         for batch in batches:
-            if not batch.num_rows:
-                continue
-            writer = self._tables.get(table)
-            if writer is None:
-                writer = self._tables[table] = _TableWriter(
-                    _layout(table, self._schema), self._staging / table, whole=self._whole
-                )
-            for lane, group in writer.add(batch, run_id):
-                while len(self._busy) == LANES or lane in self._busy:
-                    self._busy.popleft().wait()
-                lane.begin(group, self._executor)
-                self._busy.append(lane)
+            self._add(table, batch, None if run_id is None else {run_id: batch.num_rows})
+
+    def add_runs(self, table: str, batch: pa.RecordBatch, runs: Mapping[str, int]) -> None:
+        """Add rows of several runs, one after the other.
+
+        Args:
+            runs: How many rows each run has.
+        """
+        self._add(table, batch, runs)
+
+    def _add(self, table: str, batch: pa.RecordBatch, runs: Mapping[str, int] | None) -> None:
+        if not batch.num_rows:
+            return
+        writer = self._tables.get(table)
+        if writer is None:
+            writer = self._tables[table] = _TableWriter(
+                _layout(table, self._schema), self._staging / table, whole=self._whole
+            )
+        for lane, group in writer.add(batch, runs):
+            while len(self._busy) == LANES or lane in self._busy:
+                self._busy.popleft().wait()
+            lane.begin(group, self._executor)
+            self._busy.append(lane)
 
     def close(self, partition: str) -> dict[str, Path]:
         """Write the rest; return final path, relative to the lake -> staged file.
@@ -111,27 +122,31 @@ class PartWriter:
         return staged
 
 
-_Group = Sequence[tuple[str | None, pa.RecordBatch]]
-"""The rows of a row group, each batch with its run; None if its rows name it, or belong to none."""
+_Group = Sequence[tuple[Mapping[str, int] | None, pa.RecordBatch]]
+"""The rows of a row group, each batch with how many rows of it belong to which run; None if they
+name it, or belong to none."""
 
 
 class _TableWriter:
     def __init__(self, layout: _Layout, path: Path, *, whole: bool) -> None:
-        self._batches: list[tuple[str | None, pa.RecordBatch]] = []
+        self._batches: list[tuple[Mapping[str, int] | None, pa.RecordBatch]] = []
         self._rows = 0
         self._groups = 0
         lanes = range(1 if whole else LANES)
         self._lanes = [_Lane(layout, Path(f"{path}-{i}"), whole=whole) for i in lanes]
 
-    def add(self, batch: pa.RecordBatch, run_id: str | None) -> Iterator[tuple[_Lane, _Group]]:
+    def add(
+        self, batch: pa.RecordBatch, runs: Mapping[str, int] | None
+    ) -> Iterator[tuple[_Lane, _Group]]:
         """Yield full row groups and where they go, once the batch has filled them."""
         while self._rows + batch.num_rows >= ROW_GROUP_ROWS:
             head, batch = cut(batch, ROW_GROUP_ROWS - self._rows)
-            self._batches.append((run_id, head))
+            first, runs = (None, None) if runs is None else _cut_runs(runs, head.num_rows)
+            self._batches.append((first, head))
             yield self._lanes[self._groups % len(self._lanes)], self._take()
             self._groups += 1
         if batch.num_rows:
-            self._batches.append((run_id, batch))
+            self._batches.append((runs, batch))
             self._rows += batch.num_rows
 
     def _take(self) -> _Group:
@@ -197,11 +212,20 @@ class _Lane:
             self._part = None
 
 
+def _cut_runs(runs: Mapping[str, int], rows: int) -> tuple[dict[str, int], dict[str, int]]:
+    """Return how many of the first rows each run has, and of the rest."""
+    first = {}
+    for run_id, count in runs.items():
+        first[run_id] = min(count, rows)
+        rows -= first[run_id]
+    return first, {run_id: count - first[run_id] for run_id, count in runs.items()}
+
+
 def _run_ids(group: _Group) -> pa.Array:
     """Return the run of every row: one column for all batches, of which small runs have many."""
-    runs, batches = zip(*group, strict=True)
-    places = np.repeat(np.arange(len(runs)), [batch.num_rows for batch in batches])
-    return pa.array(runs, pa.string()).take(pa.array(places))
+    runs = [run for of_batch, _ in group for run in (of_batch or {}).items()]
+    places = np.repeat(np.arange(len(runs)), [count for _, count in runs])
+    return pa.array([run_id for run_id, _ in runs], pa.string()).take(pa.array(places))
 
 
 class _Part:

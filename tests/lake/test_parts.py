@@ -75,6 +75,24 @@ def test_files_depend_on_rows_alone(tmp_path: Path, cuts: list[int]) -> None:
     assert len(whole) == 3
 
 
+@pytest.mark.parametrize("runs", [{"a": 9, "b": 0, "c": 1, "d": 37}, {"a": 10, "b": 37}])
+def test_rows_of_several_runs_at_once_are_those_added_run_by_run(
+    tmp_path: Path, runs: dict[str, int]
+) -> None:
+    rows, partition = comms(47), partition_of("rank_trace", None)
+    (batch,) = batches(rows, [])
+    ends = list(itertools.accumulate(runs.values()))
+    with ThreadPoolExecutor(1) as helper:
+        (tmp_path / "once").mkdir()
+        once = PartWriter(tmp_path / "once", helper)
+        once.add_runs("comms", batch, runs)
+        (tmp_path / "each").mkdir()
+        each = PartWriter(tmp_path / "each", helper)
+        for run_id, of_run in zip(runs, batches(rows, ends[:-1]), strict=True):
+            each.add("comms", [of_run], run_id)
+        assert list(once.close(partition)) == list(each.close(partition))
+
+
 @pytest.mark.parametrize("cuts", [[1], [1024, 70_001, 70_002, 131_072], [300, 600, 900, 150_000]])
 def test_full_dictionaries_and_pages_depend_on_rows_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuts: list[int]

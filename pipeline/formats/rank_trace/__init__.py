@@ -23,10 +23,11 @@ from pathlib import PurePosixPath
 import numpy as np
 import pyarrow as pa
 
-from tracelake.formats import Chunk, Claim, FileFacts, Format, Run, RunFacts
+from tracelake.formats import Chunk, Claim, FileFacts, Format, Held, Run, RunFacts
 from tracelake.formats.ledger import NOT_UTF8, UNFINISHED, UNFINISHED_LINE, Fault, Ledger, Severity
 from tracelake.formats.rank_trace.batches import CLOCK_TICK_NS, earlier
-from tracelake.formats.rank_trace.layout import SPAN_FIRST
+from tracelake.formats.rank_trace.held import make
+from tracelake.formats.rank_trace.layout import ROWS, SPAN_FIRST
 from tracelake.formats.rank_trace.names import folder_of, name_of
 from tracelake.formats.rank_trace.reader import Notice, Reader
 from tracelake.formats.rank_trace.steps import ENDED, STEP, UNENDED
@@ -172,7 +173,7 @@ class _Parser:
         self._unfinished = False
         self._topology = topology = resolve(printed={}, named=run.named, given=run.given)[0]
         # Without `self`: a cycle would hold the reader's memory until garbage is collected.
-        self._reader = Reader(lambda rank: stage_of(rank, topology))
+        self._reader = Reader(lambda rank: stage_of(rank, topology), hold=run.together)
 
     def feed(self, chunk: Chunk) -> None:
         """Read a chunk."""
@@ -235,7 +236,15 @@ class _Parser:
             profiled=True,
             signature=seen.signature,
             attributes=attributes,
+            held=self._held(),
         )
+
+    def _held(self) -> Held | None:
+        rows = self._reader.held
+        if rows is None:
+            return None
+        counts = {"ops": int(rows.ops.size[ROWS]), "comms": int(rows.comms.size[ROWS])}
+        return Held(counts, rows, make)
 
     def _printed(self) -> dict[str, int]:
         """Return sizes that the lines show: the stages, and the micro-batches of a step."""

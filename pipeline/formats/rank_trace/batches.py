@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -180,12 +180,22 @@ def width(dtype: str) -> int | None:
 
 
 class Texts:
-    """Tokens as text, each decoded once per batch: all of a table, or some of them, renumbered."""
+    """Tokens as text, each decoded once.
 
-    def __init__(self, table: TokenTable, some: Iterable[int] | None = None) -> None:
+    Attributes:
+        wrong: Which ones are not UTF-8.
+    """
+
+    def __init__(self, names: list[str], wrong: Mask) -> None:
+        self.names = names
+        self.wrong = wrong
+
+    @classmethod
+    def of(cls, table: TokenTable, some: Iterable[int] | None = None) -> Texts:
+        """Decode all tokens of a table, or some of them, renumbered."""
         raws = [table.raw(i) for i in (range(len(table)) if some is None else some)]
-        self.names = [arrow.text_of(raw) for raw in raws]
-        self.wrong = np.array([not arrow.is_utf8(raw) for raw in raws], np.bool_)
+        wrong = np.array([not arrow.is_utf8(raw) for raw in raws], np.bool_)
+        return cls([arrow.text_of(raw) for raw in raws], wrong)
 
     @functools.cached_property
     def given(self) -> list[str | None]:
@@ -202,8 +212,7 @@ class Texts:
         return passed
 
 
-@dataclass(frozen=True, slots=True)
-class Numbering:
+class Numbering(NamedTuple):
     """Columns of ops that are derived from the order of lines."""
 
     stage: Longs

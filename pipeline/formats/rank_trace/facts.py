@@ -14,6 +14,7 @@ from tracelake.formats.rank_trace.layout import (
     COMM_GROUP,
     ELEMENTS,
     FORWARD_STEP,
+    KNOWN_OPS,
     MARKS,
     METADATA_PLACEHOLDER,
     OP,
@@ -32,12 +33,19 @@ from tracelake.formats.rank_trace.layout import (
 )
 from tracelake.kernels.numbers import NULL
 
-_COMPUTE = [OPS.index(op) for op in (b"forward_step", b"backward_step")]
-_P2P = [OPS.index(op) for op in (b"send_forward", b"recv_forward", b"send_backward")]
-_P2P.append(OPS.index(b"recv_backward"))
-_FORWARD_P2P = _P2P[:2]
-_REDUCES = [OPS.index(op) for op in (b"dp_allreduce", b"ep_allreduce")]
-_LOSS = OPS.index(b"loss_func")
+_COMPUTE, _P2P, _FORWARD_P2P, _REDUCE, _LOSS = 1, 2, 4, 8, 16
+_TRAITS = {
+    b"forward_step": _COMPUTE,
+    b"backward_step": _COMPUTE,
+    b"send_forward": _P2P | _FORWARD_P2P,
+    b"recv_forward": _P2P | _FORWARD_P2P,
+    b"send_backward": _P2P,
+    b"recv_backward": _P2P,
+    b"dp_allreduce": _REDUCE,
+    b"ep_allreduce": _REDUCE,
+    b"loss_func": _LOSS,
+}
+_OP_TRAITS = np.array([*(_TRAITS.get(op, 0) for op in OPS), 0], np.int8)  # the last of all others
 
 _NO_RANK = 1 << 62
 
@@ -72,8 +80,8 @@ class Observed:
     ) -> None:
         """Add the rows of a batch; `forwards` is a result of `number_ops`."""
         n = int(ops.size[ROWS])
-        op, marks = ops.ids[OP, :n], ops.wide[MARKS, :n]
-        loss_stage = numbering.stage[op == _LOSS]
+        traits, marks = _OP_TRAITS[np.minimum(ops.ids[OP, :n], KNOWN_OPS)], ops.wide[MARKS, :n]
+        loss_stage = numbering.stage[(traits & _LOSS) > 0]
         self.loss_stages.update(int(s) for s in np.unique(loss_stage[loss_stage != NULL]))
         self.last_stage = max(self.last_stage, int(numbering.stage.max(initial=-1)))
         counts = np.unique(forwards[forwards >= 0], return_counts=True)
@@ -81,19 +89,19 @@ class Observed:
             self._forwards[int(value)] += int(count)
         simulated = texts.lookup(ops.ids[OP_DESCRIPTION, :n], lambda t: t.startswith("simulation"))
         self._says_simulated |= bool(simulated.any() or (marks & METADATA_PLACEHOLDER).any())
-        self._p2p |= bool(np.isin(op, _P2P).any())
-        self._phased |= bool((np.isin(op, _COMPUTE) & (ops.ids[OP_PHASE, :n] > 0)).any())
-        placeholder = (marks & PLACEHOLDER_TIMES) > 0
-        self._reduce_placeholder |= bool((np.isin(op, _REDUCES) & placeholder).any())
-        self._see_activations(ops, comms, texts)
+        self._p2p |= bool((traits & _P2P).any())
+        self._phased |= bool((ops.ids[OP_PHASE, :n][(traits & _COMPUTE) > 0] > 0).any())
+        self._reduce_placeholder |= bool((marks[(traits & _REDUCE) > 0] & PLACEHOLDER_TIMES).any())
+        self._see_activations(ops, comms, (traits & _FORWARD_P2P) > 0, texts)
 
-    def _see_activations(self, ops: Rows, comms: Rows, texts: Texts) -> None:
+    def _see_activations(
+        self, ops: Rows, comms: Rows, sends: npt.NDArray[np.bool_], texts: Texts
+    ) -> None:
         n, m = int(ops.size[ROWS]), int(comms.size[ROWS])
         rank = ops.wide[RANK, :n]
         if rank.min(initial=_NO_RANK) >= self._activations[0][0]:
             return
-        p2p = np.isin(ops.ids[OP, :n], _FORWARD_P2P) & (ops.ids[OP_DTYPE, :n] > 0)
-        self._see_activation(0, ops, rank, p2p, OP_DTYPE, texts)
+        self._see_activation(0, ops, rank, sends & (ops.ids[OP_DTYPE, :n] > 0), OP_DTYPE, texts)
         if rank.min(initial=_NO_RANK) >= self._activations[1][0]:
             return
         parent = comms.wide[OP_ROW, :m]

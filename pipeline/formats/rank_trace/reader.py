@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tracelake.formats.rank_trace.batches import Numbering, Texts, build
 from tracelake.formats.rank_trace.facts import Observed
+from tracelake.formats.rank_trace.held import Unmade, held
 from tracelake.formats.rank_trace.layout import (
     ATTRIBUTES,
     COMM_WIDE,
@@ -86,10 +87,16 @@ class Reader:
 
     Args:
         stage_of: Stage of a rank whose lines print none.
+        hold: Hold the rows back if they are those of one batch and no line has a fault.
+
+    Attributes:
+        held: The rows that were held back; None if they are in batches.
     """
 
-    def __init__(self, stage_of: Callable[[int], int | None]) -> None:
+    def __init__(self, stage_of: Callable[[int], int | None], *, hold: bool) -> None:
         self.observed = Observed()
+        self.held: Unmade | None = None
+        self._hold = hold
         self._stage_of = stage_of
         self._names, self._keys, self._texts = (TokenTable(t) for t in (OPS, KEYS, TEXTS))
         self._memory = new_memory()
@@ -127,7 +134,7 @@ class Reader:
         return made
 
     def finish(self) -> dict[int, Longs]:
-        """Make a batch of the remaining rows; return the `rank_steps` row of each rank."""
+        """End with the remaining rows; return the `rank_steps` row of each rank."""
         self._decide(complete=True)
         self._flush()
         return ranks(self._book)
@@ -151,6 +158,7 @@ class Reader:
             max(self._ops.size[ROWS], self._comms.size[ROWS]) + more > BATCH_ROWS
             or max(self._ops.size[VALUE_BYTES], self._comms.size[VALUE_BYTES]) > _BATCH_BYTES
         ):
+            self._hold = False
             self._flush()
         self._ops = _grown(self._ops, more, length)
         self._comms = _grown(self._comms, more, length)
@@ -171,13 +179,15 @@ class Reader:
         ops, comms = self._ops, self._comms
         if not ops.size[ROWS]:
             return
-        keys, texts = Texts(self._keys), Texts(self._texts)
+        keys, texts = Texts.of(self._keys), Texts.of(self._texts)
         numbering, forwards = self._number(texts)
         self.observed.see(ops, comms, numbering, forwards, texts)
-        names = self._renumbered_names()
-        built = build(ops, comms, numbering, names, keys, texts)
-        not_utf8, unknown = (_notices(ops, rows) for rows in built[2:])
-        self._ready.append(Batch(built[0], built[1], not_utf8, unknown))
+        rows = Unmade(ops, comms, numbering, self._renumbered_names(), keys, texts)
+        self.held = held(rows) if self._hold else None
+        if self.held is None:
+            built = build(*rows)
+            not_utf8, unknown = (_notices(ops, wrong) for wrong in built[2:])
+            self._ready.append(Batch(built[0], built[1], not_utf8, unknown))
         ops.size[:] = comms.size[:] = 0
         if len(self._texts) + len(self._keys) > _MANY_TEXTS:
             self._texts.clear()
@@ -196,7 +206,7 @@ class Reader:
         places = np.empty(seen.size, np.int32)
         places[found] = np.arange(found.size, dtype=np.int32)
         ids[:] = places[ids]
-        return Texts(self._names, found.tolist())
+        return Texts.of(self._names, found.tolist())
 
     def _number(self, texts: Texts) -> tuple[Numbering, npt.NDArray[np.int32]]:
         n = int(self._ops.size[ROWS])

@@ -1,0 +1,132 @@
+"""Hold the rows of small runs back, and make the columns of many runs at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tracelake.formats.rank_trace.batches import Ids, Numbering, Texts, build, width
+from tracelake.formats.rank_trace.layout import (
+    ATTRIBUTE_END,
+    ATTRIBUTES,
+    COMM_DTYPE,
+    DIMENSIONS,
+    OP,
+    OP_DTYPE,
+    OP_ROW,
+    ROWS,
+    SHAPE_END,
+    TEXTS,
+    VALUE_BYTES,
+    Longs,
+    Rows,
+)
+
+
+class Unmade(NamedTuple):
+    """All rows of a run, as `build` takes them."""
+
+    ops: Rows
+    comms: Rows
+    numbering: Numbering
+    names: Texts
+    keys: Texts
+    texts: Texts
+
+
+def held(rows: Unmade) -> Unmade | None:
+    """Return a copy of the rows; None if a line of theirs has a fault, which `build` finds."""
+    tables = (rows.ops, OP_DTYPE), (rows.comms, COMM_DTYPE)
+    if rows.texts.wrong.any() or any(_has_fault(table, d, rows.texts) for table, d in tables):
+        return None
+    return rows._replace(ops=_copy(rows.ops), comms=_copy(rows.comms))
+
+
+def make(runs: Sequence[Unmade]) -> dict[str, pa.RecordBatch]:
+    """Return the rows of runs, one after the other, by table."""
+    names, keys, texts = _Union(), _Union(), _Union([text.decode() for text in TEXTS])
+    ops, comms = [], []
+    for run in runs:
+        of_names, of_texts = names.add(run.names), texts.add(run.texts)
+        of_keys = keys.add(run.keys)
+        op_ids = of_texts[run.ops.ids]
+        op_ids[OP] = of_names[run.ops.ids[OP]]
+        ops.append(run.ops._replace(ids=op_ids, keys=of_keys[run.ops.keys]))
+        comm_ids = of_texts[run.comms.ids]
+        comms.append(run.comms._replace(ids=comm_ids, keys=of_keys[run.comms.keys]))
+    all_ops, all_comms = _joined(ops), _joined(comms)
+    before = _starts(rows.size[ROWS] for rows in ops)
+    all_comms.wide[OP_ROW] += np.repeat(before, [rows.size[ROWS] for rows in comms])
+    numbering = Numbering(*map(np.concatenate, zip(*(r.numbering for r in runs), strict=True)))
+    made = build(all_ops, all_comms, numbering, names.texts, keys.texts, texts.texts)
+    return {"ops": made[0], "comms": made[1]}
+
+
+class _Union:
+    """Texts of several runs, each once."""
+
+    def __init__(self, first: Iterable[str] = ()) -> None:
+        self._places = {text: place for place, text in enumerate(first)}
+
+    def add(self, texts: Texts) -> Ids:
+        """Add texts; return the place of each."""
+        places = self._places
+        return np.array([places.setdefault(name, len(places)) for name in texts.names], np.int32)
+
+    @property
+    def texts(self) -> Texts:
+        return Texts([*self._places], np.zeros(len(self._places), np.bool_))
+
+
+def _has_fault(rows: Rows, dtype: int, texts: Texts) -> bool:
+    """Return whether a value is perhaps not UTF-8, or a dtype unknown."""
+    dtypes = rows.ids[dtype, : rows.size[ROWS]]
+    return bool(
+        (rows.values[: rows.size[VALUE_BYTES]] & 0x80).any()
+        or ((dtypes > 0) & texts.lookup(dtypes, lambda name: width(name) is None)).any()
+    )
+
+
+def _copy(rows: Rows) -> Rows:
+    """Return a copy of what is used of the columns."""
+    n, attributes = rows.size[ROWS], rows.size[ATTRIBUTES]
+    return Rows(
+        wide=rows.wide[:, :n].copy(),
+        ids=rows.ids[:, :n].copy(),
+        shapes=rows.shapes[: rows.size[DIMENSIONS]].copy(),
+        keys=rows.keys[:attributes].copy(),
+        ends=rows.ends[:attributes].copy(),
+        values=rows.values[: rows.size[VALUE_BYTES]].copy(),
+        size=rows.size.copy(),
+    )
+
+
+def _joined(runs: Sequence[Rows]) -> Rows:
+    """Return the rows of runs, one after the other."""
+    sizes = np.array([rows.size for rows in runs])
+    dimensions, attributes, values = (
+        _starts(sizes[:, column]) for column in (DIMENSIONS, ATTRIBUTES, VALUE_BYTES)
+    )
+    wide = np.concatenate([rows.wide for rows in runs], axis=1)
+    wide[SHAPE_END] += np.repeat(dimensions, sizes[:, ROWS])
+    wide[ATTRIBUTE_END] += np.repeat(attributes, sizes[:, ROWS])
+    ends = np.concatenate([rows.ends for rows in runs])
+    moved = np.repeat(values, sizes[:, ATTRIBUTES])
+    return Rows(
+        wide=wide,
+        ids=np.concatenate([rows.ids for rows in runs], axis=1),
+        shapes=np.concatenate([rows.shapes for rows in runs]),
+        keys=np.concatenate([rows.keys for rows in runs]),
+        ends=np.where(ends < 0, ends - moved, ends + moved),
+        values=np.concatenate([rows.values for rows in runs]),
+        size=sizes.sum(axis=0),
+    )
+
+
+def _starts(sizes: Iterable[int]) -> Longs:
+    """Return the sum of the sizes before each one."""
+    counts = np.array([*sizes], np.int64)
+    return np.cumsum(counts) - counts
