@@ -570,7 +570,7 @@ def test_the_end_of_a_run_says_what_is_wrong_in_ten_lines(lake: Path) -> None:
         ending = read_ending(con)
     lines = printed(lambda page: print_ending(ending, "lake", page), Screen(terminal=False))
     assert len(lines) <= 8
-    assert lines[0].startswith("critical since 2024-01-09, rank 2: straggler, cause ")
+    assert lines[0].startswith("critical rank 2: straggler since 2024-01-09, cause ")
     assert lines[0].endswith(f"GPU h a day by replay, 1 of 1 run since then  show {SLOW}")
     assert lines[-1].startswith(
         "7 runs (2 without steps); 1 needs attention: tracelake runs --attention"
@@ -591,7 +591,7 @@ def test_the_end_of_a_run_says_how_many_more_there_are_and_what_lists_them(
     archive = write(tmp_path / "archive", dict.fromkeys(("a.txt", "b.txt"), plan(3, declared=5)))
     ended = tracelake("run", archive, "--lake", root).out.splitlines()
     lake = f"'{root}'"  # to be pasted into a shell
-    assert sum(line.startswith("critical since ") for line in ended) == 5
+    assert sum(line.startswith("critical ") and " since 2025-" in line for line in ended) == 5
     assert f"... and 2 more incidents: tracelake ask incidents --lake {lake}" in ended
     assert f"... and 3 more findings: tracelake ask attention --lake {lake}" in ended
     (counted,) = [line for line in ended if "need attention" in line]
@@ -601,6 +601,21 @@ def test_the_end_of_a_run_says_how_many_more_there_are_and_what_lists_them(
     )
     listed = tracelake("runs", "--attention", "--lake", root, "--format", "json").out
     assert len(json.loads(listed)) == 15
+
+
+def test_an_incident_of_a_whole_run_is_called_by_the_label_of_the_run(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    records = (
+        f" [2026-05-10 10:00:0{i}] iteration {i:8}/ 50 | elapsed time per iteration (ms): 500.0 |"
+        " global batch size: 64 | lm loss: 2.3E+00 |\n"
+        for i in range(1, 9)
+    )
+    archive = write(tmp_path / "archive", {"job-10.log": "".join(records)})
+    ended = tracelake("run", archive, "--lake", tmp_path / "lake").out.splitlines()
+    assert ended[0].startswith("warning  job-10: incomplete since 2026-05-10, 1 of 1 run")
+    page = (tmp_path / "lake" / "report.html").read_text()
+    assert "warning</span> job-10 <small>incomplete since" in page
 
 
 def test_runs_mark_a_copy_with_the_run_that_it_repeats(tracelake: Command, tmp_path: Path) -> None:

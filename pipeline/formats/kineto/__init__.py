@@ -126,6 +126,7 @@ class _Parser:
         self._ready: defaultdict[str, list[Iterator[pa.RecordBatch]]] = defaultdict(list)
         self._ranks: set[int] = set()
         self._sizes: dict[str, int] = {}
+        self._alone = all(source.rank is None for source in run.sources)
         self._ended = True
         self._device: str | None = None
         self._messages: dict[int, str] = {}
@@ -152,7 +153,7 @@ class _Parser:
         return RunFacts(
             topology=self._sizes,
             ranks=frozenset(self._ranks),
-            ranks_expected=sizes.get("world_size"),
+            ranks_expected=sizes.get("world_size") or (1 if self._alone else None),
             ended=self._ended,
             simulated=False,
             profiled=True,
@@ -176,6 +177,8 @@ class _Parser:
         self._add_sizes(found.pipeline_sizes())
         if message := found.message():
             self._messages.setdefault(rank, message)
+        # The profiler writes `distributedInfo` where the process is one of several.
+        self._alone &= info is None and not found.counts["comms"]
         for table, count in found.counts.items():
             if count:
                 self._ready[table].append(found.batches(table))
@@ -208,7 +211,7 @@ FORMAT = Format(
     name="kineto",
     clock_tick_ns=1000,
     doc="Traces of the PyTorch profiler (Kineto): a JSON document per rank.",
-    version=2,
+    version=3,
     tables=("ops", "comms", "train_steps"),
     sniff=_sniff,
     facts=_facts,

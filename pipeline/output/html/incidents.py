@@ -195,7 +195,7 @@ def read_fleet_view(warehouse: Warehouse, linked: frozenset[str], price: float |
         cards.append(
             Incident(
                 row,
-                figures.get(row["subject"]) or str(row["subject"]),
+                _subject(row, figures, names),
                 _change(nights, row),
                 runs[-_LINKS:],
                 len(runs[:-_LINKS]),
@@ -224,6 +224,13 @@ def read_fleet_view(warehouse: Warehouse, linked: frozenset[str], price: float |
         len(plotted) - len(drawn),
         names,
     )
+
+
+def _subject(row: Row, figures: Mapping[str, str], names: Mapping[str, Named]) -> str:
+    """Return the figure, place or run that an incident is about."""
+    if row["subject"] == "run":
+        return names[row["latest_run"]].label
+    return figures.get(row["subject"]) or str(row["subject"])
 
 
 def _change(nights: Sequence[Row], incident: Row) -> tuple[float, float] | None:

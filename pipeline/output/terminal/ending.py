@@ -17,7 +17,8 @@ from tracelake.warehouse.values import Row, read_rows
 _SHOWN = 5
 _SHOWN_FINDINGS = 2
 _INCIDENTS = """
-    SELECT i.*, l.label, l.hash
+    SELECT
+        i.* REPLACE (CASE i.subject WHEN 'run' THEN l.label ELSE i.subject END AS subject), l.hash
     FROM incidents AS i
     JOIN run_list AS l ON l.run_id = i.latest_run
     WHERE i.open
@@ -123,10 +124,9 @@ def _unnamed(counts: Row) -> str:
 
 
 def _incident(row: Row) -> str:
-    """Return an incident as one line: since when, what, why, what it costs."""
+    """Return an incident as one line: what, since when, why, what it costs."""
     hours = row["cost_gpu_hours_per_day"]
-    said = [f"since {row['since'][:10]}"] if row["since"] else []
-    said += _what(row)
+    said = _what(row, f" since {row['since'][:10]}" if row["since"] else "")
     if hours is not None:
         said.append(cost(hours, row["cost_basis"], row["cost_bound"], "a day"))
     said.append(seen_in(row["slow_runs"], row["runs"], row["runs_unit"]))
@@ -140,7 +140,7 @@ def _finding(row: Row) -> str:
     return ", ".join([*_what(row), *lost])
 
 
-def _what(row: Row) -> list[str]:
+def _what(row: Row, since: str = "") -> list[str]:
     kind = row["kind"].replace("_", " ")
     cause = [] if row["cause"] in (None, "unclear", "input") else [f"cause {row['cause']}"]
-    return [f"{row['subject']}: {kind}", *cause]
+    return [f"{row['subject']}: {kind}{since}", *cause]

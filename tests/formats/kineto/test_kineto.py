@@ -14,6 +14,7 @@ from tests.conftest import Command
 from tests.golden_cases import GOLDEN, render
 from tests.lakes import rows
 from tests.parsing import parse
+from tracelake.ingest.run_row import is_complete
 
 _HEAD = '{"schemaVersion": 1, "distributedInfo": {"rank": 0, "world_size": 1}, "traceEvents": ['
 # Pieces of JSON that change what an event is, or make it no event.
@@ -286,9 +287,7 @@ def test_jobs_that_nothing_tells_apart_share_no_incident(
         folder = tmp_path / "in" / str(number) / f"job-{job}"
         folder.mkdir(parents=True)
         text = night(1_767_225_600_000_000 + number * 10**11, elements=None, step_us=100)
-        head = _HEAD.replace(
-            '"distributedInfo": {"rank": 0, "world_size": 1}', '"deviceProperties": []'
-        )
+        head = _HEAD.replace('"world_size": 1', '"world_size": 2')
         (folder / "trace.json").write_text(text.replace(_HEAD, head))
     lake = tmp_path / "lake"
     assert tracelake("run", tmp_path / "in", "--lake", lake).code == 0
@@ -296,9 +295,24 @@ def test_jobs_that_nothing_tells_apart_share_no_incident(
     found = tracelake("query", "--lake", lake, "--format", "csv", sql).out
     assert found.splitlines() == [
         '"config","kind","slow_runs"',
-        '"format=kineto label=job-x","incomplete",2',
-        '"format=kineto label=job-y","incomplete",1',
+        '"format=kineto world_size=2 label=job-x","incomplete",2',
+        '"format=kineto world_size=2 label=job-y","incomplete",1',
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "elements", "complete"),
+    [("trace.json", None, True), ("trace.json", 4096, False), ("rank3.json", None, False)],
+)
+def test_a_process_that_nothing_calls_one_of_several_is_the_whole_job(
+    name: str, elements: int | None, *, complete: bool
+) -> None:
+    text = night(1_767_225_600_000_000, elements=elements, step_us=100)
+    single = text.replace('"distributedInfo": {"rank": 0, "world_size": 1}', '"other": []')
+    assert single != text
+    facts = parse("kineto", {name: single.encode()}).facts
+    assert is_complete(facts) is complete
+    assert "world_size" not in facts.topology
 
 
 def test_times_count_from_the_base_of_the_document_and_tell_the_starts_of_a_job() -> None:
