@@ -13,10 +13,13 @@ from tracelake.formats.training_log import FORMAT as TRAINING_LOG
 
 _INIT = re.compile(
     r".*?([A-Za-z0-9_.-]+):\d+:\d+ \[\d+\] NCCL INFO .*\bcomm 0x[0-9a-f]+ rank (\d+)"
-    r" n[Rr]anks (\d+) cudaDev (\d+) (?:nvmlDev \d+ )?busId ([0-9a-f]+) .*Init COMPLETE.*",
+    r" n[Rr]anks (\d+) cudaDev (\d+) (?:nvmlDev \d+ )?(?:busId ([0-9a-f]+) )?.*Init COMPLETE.*",
     re.ASCII,
 )
-_VIA = re.compile(r".* NCCL INFO Channel .* via (\S+?)(?:/\d+.*)?\s*", re.ASCII)
+# Names have blanks (`direct shared memory`, `NET/AWS Libfabric`); RCCL adds the communicator.
+_VIA = re.compile(
+    r".* NCCL INFO (?:Channel|Ring) .* via (\S.*?)(?:/\d+.*| comm 0x.*)?\s*", re.ASCII
+)
 
 
 def _sniff(head: bytes) -> Claim:
@@ -73,6 +76,7 @@ class _Reader:
 
 FORMAT = LineFormat(
     name="nccl_debug",
+    version=2,
     doc="Logs with NCCL_DEBUG=INFO: hosts, ranks, devices and transports.",
     sniff=_sniff,
     reader=_Reader,
@@ -81,7 +85,7 @@ FORMAT = LineFormat(
     places=places_of,
     lines=(
         Record(r".* NCCL INFO .*comm 0x[0-9a-f]+ rank .* Init COMPLETE.*"),
-        Record(r".* NCCL INFO Channel .* via \S+.*"),
+        Record(r".* NCCL INFO (?:Channel|Ring) .* via \S.*"),
         Reject(
             "broken_init",
             r".*comm 0x[0-9a-f]+ rank .* Init COMPLETE.*",
