@@ -14,7 +14,8 @@ from tracelake.formats import Claim, FileFacts, RunFacts
 from tracelake.formats.lines import Irrelevant, LineFormat, Record, Reject
 from tracelake.formats.readers import BadValueError, Rows, number, scaled, whole
 
-_HEADING = re.compile(rb"# nThread +[0-9]+ +nGpus +[0-9]+ +minBytes ")
+# RCCL's fork printed `# nThreads: 1 nGpus: 2 nRanks: 1 minBytes: 8`.
+_HEADING = re.compile(rb"nThreads?:? +[0-9]+ +nGpus:? +[0-9]+ +(?:nRanks: +[0-9]+ +)?minBytes:? ")
 COLLECTIVES = {
     "all_reduce": "all_reduce",
     "all_gather": "all_gather",
@@ -34,22 +35,23 @@ _NAMED = sorted(
     {name.replace("_", ""): c for name, c in COLLECTIVES.items()}.items(), key=lambda x: -len(x[0])
 )
 DTYPES = {"half": "float16", "float": "float32", "double": "float64"}
+_ROW = re.compile(r"\s*\d+\s+\d+\s+[a-z]", re.ASCII)
 _RANK = re.compile(
-    r"#\s*Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+([\w.-]+)\s+device\s+(\d+)\s.*",
+    r"Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?(?:Pid\s+\d+\s+)?on\s+([\w.-]+)\s+device\s+(\d+)\s.*",
     re.ASCII,
 )
-_VERSION = re.compile(r"# nccl-tests version (\S+)(?:.* nccl-library=(\d+))?.*", re.ASCII)
-_STARTS = re.compile(r"# Collective test starting: (\w+?)(?:_perf)?\s*", re.ASCII)
-_ENDS = re.compile(r"# (?:Collective test concluded:|Avg bus bandwidth|Out of bounds values).*")
-_PERF = re.compile(r"(?:.*[/ ])?(\w+)_perf(?: .*)?", re.ASCII)
-_LIBRARY = re.compile(r".*NCCL version (\d+\.\d+\.\d+).*", re.ASCII)
+_VERSION = re.compile(r"nccl-tests version (\S+)(?:.* nccl-library=(\d+))?.*", re.ASCII)
+_STARTS = re.compile(r"Collective test starting: (\w+?)(?:_perf(?:_mpi)?)?\s*", re.ASCII)
+_ENDS = re.compile(r"(?:Collective test concluded:|Avg bus bandwidth|Out of bounds values).*")
+_PERF = re.compile(r"(?:.*[/ ])?(\w+?)_perf(?:_mpi)?(?: .*)?", re.ASCII)
+_LIBRARY = re.compile(r".*[NR]CCL version(?: :)? (\d+\.\d+\.\d+).*", re.ASCII)
 _CLOCK = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", re.ASCII)
 _BROKEN = "broken_row"
 _BROKEN_RANK = "broken_rank"
 
 
 def _sniff(head: bytes) -> Claim:
-    return Claim.YES if b"# nThread " in head and _HEADING.search(head) else Claim.NO
+    return Claim.YES if b"nThread" in head and _HEADING.search(head) else Claim.NO
 
 
 def collective_of(words: str) -> str | None:
@@ -69,30 +71,36 @@ class _Reader:
         self._unfinished: list[dict[str, object]] = []
         self._versions: tuple[str | None, str | None] = (None, None)
         self._errors = False
+        self._milliseconds = False
         self._per_iteration = False
 
     def read(self, text: str) -> Rows | str:
-        if not text.lstrip().startswith("#"):
-            return self._row(text.split()) if text[:1] in " \t0123456789" else self._other(text)
-        if rank := _RANK.fullmatch(text):
+        if _ROW.match(text):
+            return self._row(text.split())
+        said = text.lstrip("# \t")  # early versions print some lines without `#`
+        if rank := _RANK.fullmatch(said):
             self._ranks[whole(rank[1], 31)] = rank[2], rank[3]
         elif text.startswith(("#  Rank", "#   Rank")):
             return _BROKEN_RANK
-        elif version := _VERSION.fullmatch(text):
+        elif version := _VERSION.fullmatch(said):
             self._versions = version[1], library_version(version[2]) or self._versions[1]
-        elif starts := _STARTS.fullmatch(text):
+        elif starts := _STARTS.fullmatch(said):
             self._begin()
             self._announced = True
             self._collective = COLLECTIVES.get(starts[1], starts[1])
-        elif text.startswith("# nThread"):
+        elif said.startswith("nThread"):
             if not self._announced:
                 self._begin()
             self._announced = False
-        elif _ENDS.fullmatch(text):
+        elif _ENDS.fullmatch(said):
             self._open = False
-        elif " size " in text:
-            self._errors = "error" in text
-            self._per_iteration = "i_min" in text
+        elif said.startswith(("size ", "bytes ")):
+            # Until 2019 times were in ms, in a table of `bytes` and `res`.
+            self._milliseconds = said.startswith("bytes ")
+            self._errors = self._milliseconds or "error" in said
+            self._per_iteration = "i_min" in said
+        elif not text.startswith("#"):
+            self._other(text)
         return ()
 
     def finish(self) -> RunFacts:
@@ -100,12 +108,11 @@ class _Reader:
         lost = {"unfinished": json.dumps(self._unfinished)} if self._unfinished else {}
         return RunFacts(ended=not self._unfinished if self._test else None, attributes=lost)
 
-    def _other(self, text: str) -> Rows | str:
+    def _other(self, text: str) -> None:
         if library := _LIBRARY.fullmatch(text):
             self._versions = self._versions[0], library[1]
         elif command := _PERF.fullmatch(text):
             self._collective = self._fallback = COLLECTIVES.get(command[1], self._collective)
-        return ()
 
     def _begin(self) -> None:
         self._close()
@@ -154,7 +161,8 @@ class _Reader:
                 continue
             time, algbw, busbw, wrong = printed[:4]
             speeds = {"algbw_gbps": speed(algbw), "busbw_gbps": speed(busbw)}
-            found = {"time_ns": scaled(time, 3), **speeds, "wrong": self._wrong(wrong)}
+            time_ns = scaled(time, 6 if self._milliseconds else 3)
+            found = {"time_ns": time_ns, **speeds, "wrong": self._wrong(wrong)}
             rows.append(("bandwidth_tests", {**shared, "placement": placement, **found}))
         return rows or _BROKEN
 
@@ -185,7 +193,7 @@ def library_version(code: str | None) -> str | None:
 FORMAT = LineFormat(
     name="nccl_tests",
     doc="Standard output of nccl-tests (all_reduce_perf and the others), of all versions.",
-    version=2,
+    version=3,
     sniff=_sniff,
     reader=_Reader,
     tables=("bandwidth_tests",),
@@ -194,8 +202,8 @@ FORMAT = LineFormat(
     rejects={_BROKEN_RANK: "A line of a rank without its host or device."},
     lines=(
         Record(r"\s*\d+\s+\d+\s+[a-z]\w*\s.*"),
-        Record(r"#.*"),
-        Record(r".*NCCL version \d.*|(?:.*[/ ])?\w+_perf(?: .*)?"),
+        Record(r"#.*|\s*(?:nThread|Rank|Out of bounds values|Avg bus bandwidth|size|bytes) .*"),
+        Record(r".*[NR]CCL version(?: :)? \d.*|(?:.*[/ ])?\w+_perf(?:_mpi)?(?: .*)?"),
         Irrelevant("nccl", r".*NCCL (?:INFO|WARN|TRACE) .*", "Message of NCCL."),
         Irrelevant("blank", r"\s*", "Empty."),
         Reject(
