@@ -448,7 +448,7 @@ def _after(text: str) -> int:
 
 FORMAT = LineFormat(
     name="training_log",
-    version=3,
+    version=4,
     doc="Standard output of training: Megatron-LM and its forks, DeepSpeed, NeMo, torchtitan.",
     sniff=_sniff,
     reader=_Reader,
@@ -465,7 +465,8 @@ FORMAT = LineFormat(
         Record(r"\s*\S+ ?\.*: \([0-9.]+, [0-9.]+\)\s*|  [\w/().+-]+:\s*|\s+rank +\d+: [0-9.]+\s*"),
         Record(r".*log_dist\] \[Rank \d+\] step=\d+, .*|.*\[timer\.py:\d+:stop\] .*RunningAvg.*"),
         Record(
-            r".*\bsteps?: +\d+ +loss: .*|.*, global_step=[0-9.]+,.*|.*\bStep Time : [0-9.]+s .*"
+            r".*\bsteps?: +\d+ +loss: .*|.*, global_step=[0-9.]+(?:e\+\d+)?,.*"
+            r"|.*\bStep Time : [0-9.]+s .*"
         ),
         Record(r".*rank_id: \d+, \S+ time: .*|.*=== Straggler Report at Step .*"),
         Record(r".*M[nx]\w+/Rnk: .*|(?:.* )?Rank \d+: [0-9.]+ ?ms\b.*"),
