@@ -72,7 +72,9 @@ _TIMER = re.compile(
 _SPEED = re.compile(r"CurrSamplesPerSec=([0-9.eE+-]+),", re.ASCII)
 _MEMORY = re.compile(r"MemAllocated=([0-9.]+)GB")
 _PIPELINE = re.compile(
-    r".*\bsteps: (\d+) loss: (\S+) iter time \(s\): ([0-9.]+) samples/sec: ([0-9.]+).*", re.ASCII
+    r".*\bsteps: (\d+) loss: (\S+) (?:.*: \S+ )?iter time \(s\): ([0-9.]+)"
+    r" samples/sec: ([0-9.]+).*",
+    re.ASCII,
 )
 _TITAN = re.compile(r".*\bstep: +(\d+) +loss: +(\S+)(\s.*)?", re.ASCII)
 _TITAN_KEYS = re.compile(r"(grad_norm|memory|tps|wps|tflops): +([0-9.,naif]+)(?=[\sG(])", re.ASCII)
