@@ -32,7 +32,7 @@ from tracelake.formats.training_log.values import (
 
 # Each with a word of it: to search for that takes a hundredth of the time.
 _HEADS = (
-    (b"iteration", rb"iteration +[0-9]+ */ *[0-9]+ *\|"),
+    (b"iteration", rb"iteration[ =] *[0-9]+ */ *[0-9]+ *\|"),
     (b"using world size", rb"using world size: +[0-9]+, data-parallel"),
     (b" arguments --", rb"-{8,} (?:end of )?arguments -{8,}"),
     (b"timer.py:", rb"\[timer\.py:[0-9]+:stop\] "),
@@ -53,7 +53,8 @@ _LAUNCHERS = (
     (b"deepspeed.launcher", rb"deepspeed\.launcher"),
 )
 _COLOURS = re.compile(ANSI.encode())
-_ITERATION = re.compile(r"iteration +(\d+) */ *(\d+) *\|", re.ASCII)
+_ITERATION = re.compile(r"iteration[ =] *(\d+) */ *(\d+) *\|", re.ASCII)
+_NEOX = re.compile(r"\bsamples/sec: ([0-9.]+) \| *$", re.ASCII)
 _NEMO = re.compile(r"Training epoch (\d+), $", re.ASCII)
 # What may stand between two whole records of one line: what a logger writes before the second.
 _BETWEEN = re.compile(r".*\|\s*(?:\[[^\]|]*\] ?:?\s*)*(?:Training epoch \d+, )?", re.ASCII)
@@ -94,6 +95,7 @@ _SPREAD = re.compile(r"(Mn|Mx)(\w+)/Rnk: ([0-9.]+)ms/(\d+)", re.ASCII)
 _ARGUMENT = re.compile(
     r"(?:.*arguments\.py:\d+\] : )?\s*(\w+)(?: \.{2,} ?| *: )(\S+?),?\s*", re.ASCII
 )
+_NEOX_ARGUMENT = re.compile(r"\s*(\w+) \.{2,} (\d+)\.{3,}(?:default|updated)\s*", re.ASCII)
 _CONFIG = re.compile(r".*\[config\.py:\d+:print\] +(\w+)[ .]+(\d+)\s*", re.ASCII)
 _MESH = re.compile(r".*Building \d-D device mesh with \[([^\]]*)\], \[([\d, ]*)\].*", re.ASCII)
 _PLAN = re.compile(
@@ -124,6 +126,12 @@ _ARGUMENTS = {
 _CONFIGS = {
     "train_batch_size": "global_batch_size",
     "train_micro_batch_size_per_gpu": "micro_batch_size",
+}
+_NEOX_ARGUMENTS = {
+    "model_parallel_size": "tp",
+    "pipe_parallel_size": "pp",
+    "num_layers": "layers",
+    **_CONFIGS,
 }
 _KEPT = {"hidden_size", "seq_length", "log_interval", "gradient_accumulation_steps"}
 _MERGED = "merged_records"
@@ -250,6 +258,8 @@ class _Reader:
         said, _, timers = behind.partition("time (ms) |")
         values = values_of(said.split("|") if nemo else whole_fields(said, RECORD_END))
         self._total = total
+        if speed := _NEOX.search(before):
+            values["samples_per_s"] = number(speed[1])
         if nemo:  # counts from 0, within the epoch
             self._total += 1
             of_job = re.search(r"\| global_step: (\d+) *(?:\||$)", behind, re.ASCII)
@@ -387,6 +397,8 @@ class _Reader:
             self._size("global_batch_size", "", found[1])
             self._size(None, "seq_length", found[2])
             self._total = whole(found[3], 31)
+        elif found := _NEOX_ARGUMENT.fullmatch(text):
+            self._size(_NEOX_ARGUMENTS.get(found[1]), found[1], found[2])
         elif found := _ARGUMENT.fullmatch(text):
             self._size(_ARGUMENTS.get(found[1]), found[1], found[2])
 
@@ -462,7 +474,7 @@ FORMAT = LineFormat(
         _MERGED: "Two progress records on one line, and one is not whole: two ranks wrote at once."
     },
     lines=(
-        Record(r".*iteration +\d+ */ *\d+ *\|.*"),
+        Record(r".*iteration[ =] *\d+ */ *\d+ *\|.*"),
         Record(r".*times? across ranks \(ms\):.*|.*time \(ms\) \|.*"),
         Record(r"\s*\S+ ?\.*: \([0-9.]+, [0-9.]+\)\s*|  [\w/().+-]+:\s*|\s+rank +\d+: [0-9.]+\s*"),
         Record(r".*log_dist\] \[Rank \d+\] step=\d+, .*|.*\[timer\.py:\d+:stop\] .*RunningAvg.*"),

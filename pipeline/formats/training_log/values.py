@@ -10,17 +10,16 @@ from typing import Any
 from tracelake.formats.readers import BadValueError, number, rounded_ns, whole
 
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?", re.ASCII)
-# Key of a record -> column, and for a time the digits of its unit in ns.
+# Key of a record, with blanks for `_` -> column, and for a time the digits of its unit in ns.
 _TIMES = {
     "elapsed time per iteration (ms)": 6,
+    "elapsed time per iteration ms": 6,
     "elapsed time per iteration (s)": 9,
-    "train_step_timing in s": 9,
+    "train step timing in s": 9,
 }
 _WHOLE = {
     "consumed samples": ("consumed_samples", 63),
-    "consumed_samples": ("consumed_samples", 63),
     "global batch size": ("global_batch_size", 31),
-    "global_batch_size": ("global_batch_size", 31),
     "number of skipped iterations": ("skipped_steps", 31),
     "number of nan iterations": ("nan_steps", 31),
 }
@@ -30,15 +29,23 @@ _NUMBERS = {
     "lm loss": "loss",
     "lm-loss": "loss",
     "loss": "loss",
-    "reduced_train_loss": "loss",
+    "reduced train loss": "loss",
     "grad norm": "grad_norm",
-    "grad_norm": "grad_norm",
     "loss scale": "loss_scale",
     "throughput per gpu (tflop/s/gpu)": "tflops_per_gpu",
+    "compute per gpu (tflop/s/gpu)": "tflops_per_gpu",
     "tflops": "tflops_per_gpu",
-    "tflops_per_gpu": "tflops_per_gpu",
+    "[lm]tflops": "tflops_per_gpu",
+    "[lm]-tflops": "tflops_per_gpu",
+    "tflops per gpu": "tflops_per_gpu",
+    "tflops per sec per gpu": "tflops_per_gpu",
     "tokens per gpu (tokens/s/gpu)": "tokens_per_s",
     "tokens per gpu per second (tgs)": "tokens_per_s",
+    "tokens per gpu per second tgs": "tokens_per_s",
+    "tokens per sec per gpu": "tokens_per_s",
+    "tokens per second per gpu (tok/s/gpu)": "tokens_per_s",
+    "tokens/s/gpu inst/harmonic mean": "tokens_per_s",
+    "tokens/sec/gpu": "tokens_per_s",
     "tps": "tokens_per_s",
     "wps": "tokens_per_s",
     "samples per second": "samples_per_s",
@@ -47,10 +54,14 @@ _NUMBERS = {
 }
 _MEMORY = (
     "memory",
-    "rocm mem usage/free/total/usage_ratio",
-    "hip mem usage/free/total/usage_ratio",
+    "rocm mem usage/free/total/usage ratio",
+    "hip mem usage/free/total/usage ratio",
 )
 _SIZE = re.compile(r"([0-9.]+)(?:GB|GiB)?(?:\(.*)?")
+_SEPARATOR = re.compile("[:=]")
+_AVERAGE = re.compile(r"\s*(?:/.*|\(avg [0-9.]+\))$")
+_FLOPS = re.compile(r"([0-9.]+)([KMGTPEZ])FLOPS")
+_UNITS = " KMGTPEZ"
 _GIB = 1 << 30
 # Last fields without a bar behind them that nothing can have cut: of records, and of timers.
 RECORD_END = re.compile(r".*[%)]\s*")
@@ -68,9 +79,9 @@ def values_of(fields: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     keys = set()
     for field in fields:
-        key, colon, said = field.partition(":")
-        key, said = key.strip().lower(), said.strip()
-        if not colon or not said:
+        key, *rest = _SEPARATOR.split(field, maxsplit=1)
+        key, said = key.strip().lower(), "".join(rest).strip()
+        if not said:
             continue
         value = value_of(key, said)
         if value and key in keys:
@@ -88,7 +99,7 @@ def value_of(key: str, said: str) -> dict[str, Any]:
     Raises:
         BadValueError: The column cannot hold the value.
     """
-    first = said.split("/", maxsplit=1)[0].strip()
+    key, first = key.replace("_", " "), _AVERAGE.sub("", said)
     if key in _TIMES:
         return {"step_time_ns": rounded_ns(first, _TIMES[key])}
     if key in _WHOLE:
@@ -98,7 +109,16 @@ def value_of(key: str, said: str) -> dict[str, Any]:
         return {_NUMBERS[key]: number(first)}
     if key in _MEMORY:
         return {"memory_bytes": gib(first)}
+    if key == "approx flops per gpu":  # of GPT-NeoX
+        return {"tflops_per_gpu": _tflops(first)}
     return {}
+
+
+def _tflops(text: str) -> float:
+    found = _FLOPS.fullmatch(text)
+    if found is None:
+        raise BadValueError(text)
+    return number(found[1]) * 1000.0 ** (_UNITS.index(found[2]) - _UNITS.index("T"))
 
 
 def whole_fields(text: str, end: re.Pattern[str]) -> list[str]:
