@@ -21,11 +21,12 @@ ANSI = r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\))"
 TAG = r"\[[0-9]+,[0-9]+\]<std(?:out|err)>:"
 # What syslog and journald put before a line, behind the time: host and program.
 _WRITER = r"[A-Za-z0-9][A-Za-z0-9_.-]* [^ :\[\]0-9][^ :\[\]]*(?:\[[0-9]+\])?: "
-# What other launchers put before a line: srun -l, torchrun, Ray, kubectl (with --prefix, with
-# --timestamps), files of containers in Kubernetes, journald, syslog, docker (compose and service),
-# pdsh (an address, or a name with a digit). Several of them may follow each other.
+# What other launchers put before a line: srun -l, torchrun (`[default7]:`, `[rank7]:`, or as its
+# template has it, `[host:7]:`), Ray, kubectl (with --prefix, with --timestamps), files of
+# containers in Kubernetes, journald, syslog, docker (compose and service), pdsh (an address, or a
+# name with a digit). Several of them may follow each other.
 PREFIX = (
-    r"^(?:[ \t]*[0-9]+: ?|\[(?:default|rank)[0-9]+\]: ?"
+    r"^(?:[ \t]*[0-9]+: ?|\[(?:default|rank|[A-Za-z][A-Za-z0-9_.-]*:)[0-9]+\]: ?"
     r"|\([A-Za-z][^()]*(?:pid|rank)=[0-9][^()]*\) ?"
     r"|\[pod/[^\] ]+\] |[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,18}(?:Z|[+-][0-9:]{4,5}) "
     rf"(?:std(?:out|err) [FP] |{_WRITER})?"

@@ -106,6 +106,7 @@ _LAUNCHERS = (
     "10.12.0.7: ",
     "[default7]: ",
     "[rank3]:",
+    "[gpu-7.site:3]: ",
     "0: ",
     "[1,0]<stdout>:",
     "(RayWorker pid=77, ip=10.0.0.1) ",
