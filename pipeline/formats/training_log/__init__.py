@@ -82,8 +82,9 @@ _TITAN_KEYS = re.compile(r"(grad_norm|memory|tps|wps|tflops): +([0-9.,naif]+)(?=
 _BRIDGE = re.compile(
     r".*\bStep Time : ([0-9.]+)s GPU utilization: ([0-9.]+)MODEL_TFLOP/s/GPU.*", re.ASCII
 )
-_ACROSS = re.compile(r".*?(\(min, max\) time|times) across ranks \(ms\):.*", re.ASCII)
+_ACROSS = re.compile(r".*?(\(min, max\) time|max time|times) across ranks \(ms\):.*", re.ASCII)
 _MIN_MAX = re.compile(r"\s*(\S+?) ?\.*: \(([0-9.]+), ([0-9.]+)\)\s*", re.ASCII)
+_MAX = re.compile(r"\s*(\S+) \.+: ([0-9.]+)\s*", re.ASCII)
 _ALL_NAME = re.compile(r"  ([\w/().+-]+):\s*", re.ASCII)
 _ALL_RANK = re.compile(r"\s+rank +(\d+): ([0-9.]+)\s*", re.ASCII)
 _WHOLE_STEP = "sum(1f1b+optim)"
@@ -103,7 +104,7 @@ _PLAN = re.compile(
     r" total steps (\d+).*",
     re.ASCII,
 )
-_DATETIME = re.compile(r".*\] datetime: (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) *", re.ASCII)
+_DATETIME = re.compile(r".*\] datetime: (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?) *", re.ASCII)
 _SIZES = {
     "world size": "world_size",
     "data-parallel[ -]size": "dp",
@@ -345,6 +346,8 @@ class _Reader:
                 self._timing(found[1], "min", found[2]),
                 self._timing(found[1], "max", found[3]),
             ]
+        elif self._mode == "min_max" and (found := _MAX.fullmatch(text)):
+            return [self._timing(found[1], "max", found[2])]
         elif self._mode == "all":
             if found := _ALL_NAME.fullmatch(text):
                 self._name = found[1]
@@ -477,6 +480,7 @@ FORMAT = LineFormat(
         Record(r".*iteration[ =] *\d+ */ *\d+ *\|.*"),
         Record(r".*times? across ranks \(ms\):.*|.*time \(ms\) \|.*"),
         Record(r"\s*\S+ ?\.*: \([0-9.]+, [0-9.]+\)\s*|  [\w/().+-]+:\s*|\s+rank +\d+: [0-9.]+\s*"),
+        Record(r"\s*\S+ \.+: [0-9.]+\s*"),
         Record(r".*log_dist\] \[Rank \d+\] step=\d+, .*|.*\[timer\.py:\d+:stop\] .*RunningAvg.*"),
         Record(
             r".*\bsteps?: +\d+ +loss: .*|.*, global_step=[0-9.]+(?:e\+\d+)?,.*"
@@ -487,7 +491,7 @@ FORMAT = LineFormat(
         Record(r".*using world size: .*|(?:.*arguments\.py:\d+\] : )?\s*\w+ \.{2,} ?\S+\s*"),
         Record(r".*\[config\.py:\d+:print\] +(?:train_|gradient_acc)\w+[ .]+\d+\s*"),
         Record(rf"\s*(?:{'|'.join(sorted({*_ARGUMENTS, *_KEPT}))}): \d+,?\s*"),
-        Record(r".*\] datetime: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d *"),
+        Record(r".*\] datetime: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})? *"),
         Record(r".*Building \d-D device mesh with \[.*|.*Training starts at step \d+.*"),
         Irrelevant("nccl", r".*NCCL (?:INFO|WARN|TRACE) .*", "Message of NCCL."),
         Irrelevant("blank", r"\s*", "Empty."),
