@@ -14,6 +14,26 @@ WITH miscounted AS (
     JOIN sources AS s USING (run_id, source_id)
     WHERE f.severity = 'incomplete'
     GROUP BY f.run_id
+),
+lost_tests AS (
+    SELECT
+        run_id,
+        from_json(
+            try_cast(attributes['unfinished'] AS JSON), '[{"collective": "VARCHAR", "hosts": ["VARCHAR"]}]'
+        ) AS tests,
+        list_sort(list_distinct(tests[1].hosts)) AS hosts,
+        concat(
+            CASE len(tests)
+                WHEN 1 THEN 'its bandwidth test'
+                ELSE format('{} of its bandwidth tests have not ended, the first one', len(tests))
+            END,
+            ' of ' || tests[1].collective,
+            ' on ' || nullif(array_to_string(hosts[:3], ', '), ''),
+            CASE WHEN len(hosts) > 3 THEN format(' and {} more', len(hosts) - 3) ELSE '' END,
+            CASE len(tests) WHEN 1 THEN ' has not ended' ELSE '' END
+        ) AS told
+    FROM runs
+    WHERE attributes['unfinished'] IS NOT NULL
 )
 SELECT
     c.run_id, 'incomplete' AS kind, 'warning' AS severity, 'incomplete' AS gate, 'run' AS subject,
@@ -21,6 +41,7 @@ SELECT
         WHEN m.told IS NOT NULL THEN m.told
         WHEN c.ranks_seen IS NULL THEN coalesce(
             format('its log ends with step {} of {}', r.attributes['last_step'], r.attributes['planned_steps']),
+            b.told,
             'the input is shorter than it declares'
         )
         WHEN c.ranks_expected IS NULL
@@ -48,6 +69,7 @@ SELECT
 FROM coverage AS c
 JOIN runs AS r USING (run_id)
 LEFT JOIN miscounted AS m USING (run_id)
+LEFT JOIN lost_tests AS b USING (run_id)
 LEFT JOIN _gaps AS s ON s.run_id = c.run_id AND s.gap = 'stages'
 LEFT JOIN _gaps AS p ON p.run_id = c.run_id AND p.gap = 'ranks'
 LEFT JOIN _gaps AS u ON u.run_id = c.run_id AND u.gap = 'cut'
