@@ -99,9 +99,11 @@ _ARGUMENT = re.compile(
 _NEOX_ARGUMENT = re.compile(r"\s*(\w+) \.{2,} (\d+)\.{3,}(?:default|updated)\s*", re.ASCII)
 _CONFIG = re.compile(r".*\[config\.py:\d+:print\] +(\w+)[ .]+(\d+)\s*", re.ASCII)
 _MESH = re.compile(r".*Building \d-D device mesh with \[([^\]]*)\], \[([\d, ]*)\].*", re.ASCII)
+# Since 2025, with sizes of 1 too.
+_PARALLELISM = re.compile(r".*Building device mesh with parallelism: ([\w=, ]+).*", re.ASCII)
 _PLAN = re.compile(
-    r".*Training starts at step \d+.*global batch size (\d+), sequence length (\d+),"
-    r" total steps (\d+).*",
+    r".*(?:Training starts at step \d+|Trainer is initialized with).*global batch size (\d+),"
+    r".* sequence length (\d+), total steps (\d+).*",
     re.ASCII,
 )
 _DATETIME = re.compile(r".*\] datetime: (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?) *", re.ASCII)
@@ -309,7 +311,9 @@ class _Reader:
         return [self._record(micro // per_step, text, values)]
 
     def _titan(self, text: str, found: re.Match[str]) -> _Row:
-        values: dict[str, Any] = {"loss": number(found[2])}
+        loss = number(found[2])
+        # A rank that is not of the last stage prints -1.
+        values: dict[str, Any] = {} if loss == -1 else {"loss": loss}
         for key, said in _TITAN_KEYS.findall(found[3] or ""):
             values |= value_of(key, said.replace(",", ""))
         return self._record(whole(found[1], 31), text, values)
@@ -395,7 +399,11 @@ class _Reader:
         elif found := _CONFIG.fullmatch(text):
             self._size(_CONFIGS.get(found[1]), found[1], found[2])
         elif found := _MESH.fullmatch(text):
-            self._mesh(found[1], found[2])
+            sizes = [int(size) for size in re.findall(r"\d+", found[2]) if len(size) < 10]
+            self._mesh(dict(zip(re.findall(r"\w+", found[1]), sizes, strict=False)))
+        elif found := _PARALLELISM.fullmatch(text):
+            named = re.findall(r"(\w+)=(\d{1,9})\b", found[1])
+            self._mesh({name: int(size) for name, size in named})
         elif found := _PLAN.fullmatch(text):
             self._size("global_batch_size", "", found[1])
             self._size(None, "seq_length", found[2])
@@ -439,22 +447,21 @@ class _Reader:
         self._fresh.clear()
         return [(SIZES_CHANGED, {"text": "; ".join(changed)})] if changed else []
 
-    def _mesh(self, names: str, sizes: str) -> None:
+    def _mesh(self, named: dict[str, int]) -> None:
         """Keep the sizes of torchtitan's mesh of devices."""
-        found = [int(size) for size in sizes.split(",") if size.strip().isdigit()]
-        if not found or math.prod(found) >= 1 << 31:
+        # Expert parallelism divides the ranks of the others once more.
+        world = math.prod(size for name, size in named.items() if name not in ("ep", "etp"))
+        if not named or not 0 < world < 1 << 31:
             return
         self._fresh.clear()
-        self._keep("world_size", math.prod(found))
-        named = dict(zip(re.findall(r"\w+", names), found, strict=False))
-        shards = [
-            size for name, size in named.items() if name in ("dp", "dp_shard", "dp_replicate")
-        ]
-        sized = {key: named[key] for key in ("tp", "pp", "cp") if key in named}
+        self._keep("world_size", world)
+        shards = [size for name, size in named.items() if name.startswith("dp")]
+        sized = {key: size for key, size in named.items() if key in ("tp", "pp", "cp", "ep")}
         if shards:
             sized["dp"] = math.prod(shards)
-        for key in ("tp", "pp", "cp", "dp"):
-            if key in sized or key in self._sizes:  # a mesh has no dimension of size 1
+        for key in ("tp", "pp", "cp", "dp", "ep"):
+            # The mesh of early versions has no dimension of size 1.
+            if key in sized or (key in self._sizes and key != "ep"):
                 self._keep(key, sized.get(key, 1))
 
 
@@ -492,7 +499,8 @@ FORMAT = LineFormat(
         Record(r".*\[config\.py:\d+:print\] +(?:train_|gradient_acc)\w+[ .]+\d+\s*"),
         Record(rf"\s*(?:{'|'.join(sorted({*_ARGUMENTS, *_KEPT}))}): \d+,?\s*"),
         Record(r".*\] datetime: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})? *"),
-        Record(r".*Building \d-D device mesh with \[.*|.*Training starts at step \d+.*"),
+        Record(r".*Building (?:\d-D )?device mesh with .*"),
+        Record(r".*Training starts at step \d+.*|.*Trainer is initialized with .*"),
         Irrelevant("nccl", r".*NCCL (?:INFO|WARN|TRACE) .*", "Message of NCCL."),
         Irrelevant("blank", r"\s*", "Empty."),
         Irrelevant("other", r".*", "Anything else: it has no time of a step."),
