@@ -42,7 +42,7 @@ _RANK = re.compile(
 )
 _VERSION = re.compile(r"nccl-tests version (\S+)(?:.* nccl-library=(\d+))?.*", re.ASCII)
 _STARTS = re.compile(r"Collective test starting: (\w+?)(?:_perf(?:_mpi)?)?\s*", re.ASCII)
-_ENDS = re.compile(r"(?:Collective test concluded:|Avg bus bandwidth|Out of bounds values).*")
+_ENDS = re.compile(r"(Collective test concluded:|Avg bus bandwidth|Out of bounds values).*")
 _PERF = re.compile(r"(?:.*[/ ])?(\w+?)_perf(?:_mpi)?(?: .*)?", re.ASCII)
 _LIBRARY = re.compile(r".*[NR]CCL version(?: :)? (\d+\.\d+\.\d+).*", re.ASCII)
 _CLOCK = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", re.ASCII)
@@ -67,6 +67,7 @@ class _Reader:
         self._announced = False
         self._collective = self._fallback
         self._ranks: dict[int, tuple[str, str]] = {}
+        self._mixed = False
         self._open = False
         self._unfinished: list[dict[str, object]] = []
         self._versions: tuple[str | None, str | None] = (None, None)
@@ -79,7 +80,8 @@ class _Reader:
             return self._row(text.split())
         said = text.lstrip("# \t")  # early versions print some lines without `#`
         if rank := _RANK.fullmatch(said):
-            self._ranks[whole(rank[1], 31)] = rank[2], rank[3]
+            place = rank[2], rank[3]
+            self._mixed |= self._ranks.setdefault(whole(rank[1], 31), place) != place
         elif text.startswith(("#  Rank", "#   Rank")):
             return _BROKEN_RANK
         elif version := _VERSION.fullmatch(said):
@@ -92,8 +94,8 @@ class _Reader:
             if not self._announced:
                 self._begin()
             self._announced = False
-        elif _ENDS.fullmatch(said):
-            self._open = False
+        elif ends := _ENDS.fullmatch(said):
+            self._end(counts=ends[1].startswith("Out"))
         elif said.startswith(("size ", "bytes ")):
             # Until 2019 times were in ms, in a table of `bytes` and `res`.
             self._milliseconds = said.startswith("bytes ")
@@ -119,7 +121,17 @@ class _Reader:
         self._test += 1
         self._open = True
         self._collective = self._fallback
-        self._ranks = {}
+        self._ranks, self._mixed = {}, False
+
+    def _end(self, *, counts: bool) -> None:
+        """Note the end of the test; `counts` at the line of which every test prints one.
+
+        Processes of a program that was built without MPI are tests of their own, and write at once:
+        another of them began before this one.
+        """
+        if counts and not self._open and self._unfinished:
+            self._unfinished.pop()
+        self._open = False
 
     def _close(self) -> None:
         """Note a test that has begun and not ended."""
@@ -141,7 +153,7 @@ class _Reader:
         operation = [word for word in words[3:first] if re.search("[a-z]", word)]
         in_place = words[-wide:]
         out_of_place = words[first:-wide] or ["N/A"]
-        ranks = sorted(self._ranks)
+        ranks = [] if self._mixed else sorted(self._ranks)
         shared = {
             "test": max(self._test, 1),
             "collective": self._collective,
