@@ -74,6 +74,7 @@ class _Reader:
         self._errors = False
         self._milliseconds = False
         self._per_iteration = False
+        self._behind = 0  # columns behind the results: algorithm, protocol and channels, of RCCL
 
     def read(self, text: str) -> Rows | str:
         if _ROW.match(text):
@@ -101,6 +102,7 @@ class _Reader:
             self._milliseconds = said.startswith("bytes ")
             self._errors = self._milliseconds or "error" in said
             self._per_iteration = "i_min" in said
+            self._behind = 3 if said.split()[-1] == "nchannels" else 0
         elif not text.startswith("#"):
             self._other(text)
         return ()
@@ -143,6 +145,7 @@ class _Reader:
         self._open = False
 
     def _row(self, words: list[str]) -> Rows | str:
+        words = words[: len(words) - self._behind]
         if len(words) > 2 and _CLOCK.fullmatch(" ".join(words[-2:])):
             words = words[:-2]
         # Columns of a placement, and before those of both, or of in place alone.
