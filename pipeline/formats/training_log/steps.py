@@ -88,14 +88,18 @@ class Steps:
         second = self._records == 1 and (printed.fine or (gap > 1 and self.last == 1))
         if before.at is None or printed.at is None or not before.time_ns or not printed.time_ns:
             return second
-        if known is None or covered is None or self._basis == "includes_first" or covered != gap:
+        if covered is None or self._basis == "includes_first" or covered != gap:
             return second
         between = (printed.at - before.at).total_seconds()
-        own, earlier = covered * printed.time_ns / 1e9, known * before.time_ns / 1e9
+        own = covered * printed.time_ns / 1e9
+        fine = before.fine and printed.fine
+        if known is None:  # the log begins within its job
+            return second and not (fine and abs(between - own) <= 0.01 * own)
+        earlier = known * before.time_ns / 1e9
         both = own * (covered + known) / covered
         if abs(both - earlier - own) <= 0.01 * own:
             return False  # the steps before were as fast: it makes no difference
-        unit = 0.0 if before.fine and printed.fine else 1.0
+        unit = 0.0 if fine else 1.0
         off_own, off_both = abs(between - own), abs(between + earlier - both)
         if second:
             return not (off_own < off_both and off_own <= 0.02 * between + unit)

@@ -213,6 +213,17 @@ def test_a_mean_that_counts_the_first_step_again_is_the_time_of_no_step(
     assert steady == {1_000_000_000}
 
 
+def test_a_log_that_begins_within_its_job_has_the_time_of_its_second_record() -> None:
+    """The dates say that the mean is that of the steps between, as of a log that was rotated."""
+    text = "".join(
+        f" [{_START + timedelta(seconds=at, microseconds=1):%Y-%m-%d %H:%M:%S.%f}] iteration {step}"
+        f"/ 99 | elapsed time per iteration (ms): {mean * 1e3:.1f} |\n"
+        for step, at, mean in ((44, 30, 9.0), (45, 37, 7.0), (46, 44, 7.0))
+    )
+    got = parse("training_log", {"job.log": text.encode()}).only.rows("train_steps")
+    assert [r["time_basis"] for r in got] == ["mean", "own", "own"]
+
+
 def test_a_pause_between_the_first_two_records_changes_nothing() -> None:
     text = ""
     for step, at, mean in ((1, 30, 30.0), (2, 331, 15.5), (3, 332, 1.0), (4, 333, 1.0)):
