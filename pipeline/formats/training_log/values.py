@@ -41,6 +41,7 @@ _NUMBERS = {
     "tflops per sec per gpu": "tflops_per_gpu",
     "tokens per gpu (tokens/s/gpu)": "tokens_per_s",
     "tokens per gpu per second (tgs)": "tokens_per_s",
+    "tokens per gpu per second(tgs)": "tokens_per_s",
     "tokens per gpu per second tgs": "tokens_per_s",
     "tokens per sec per gpu": "tokens_per_s",
     "tokens per second per gpu (tok/s/gpu)": "tokens_per_s",
