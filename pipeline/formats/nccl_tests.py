@@ -138,11 +138,14 @@ class _Reader:
     def _close(self) -> None:
         """Note a test that has begun and not ended."""
         if self._open:
-            hosts = [self._ranks[rank][0] for rank in sorted(self._ranks)]
+            hosts = [self._ranks[rank][0] for rank in self._listed()]
             self._unfinished.append(
                 {"test": self._test, "collective": self._collective, "hosts": hosts}
             )
         self._open = False
+
+    def _listed(self) -> list[int]:
+        return [] if self._mixed else sorted(self._ranks)
 
     def _row(self, words: list[str]) -> Rows | str:
         words = words[: len(words) - self._behind]
@@ -156,7 +159,7 @@ class _Reader:
         operation = [word for word in words[3:first] if re.search("[a-z]", word)]
         in_place = words[-wide:]
         out_of_place = words[first:-wide] or ["N/A"]
-        ranks = [] if self._mixed else sorted(self._ranks)
+        ranks = self._listed()
         shared = {
             "test": max(self._test, 1),
             "collective": self._collective,

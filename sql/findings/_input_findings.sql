@@ -25,8 +25,9 @@ lost_tests AS (
         concat(
             CASE len(tests)
                 WHEN 1 THEN 'its bandwidth test'
-                ELSE format('{} of its bandwidth tests have not ended, the first one', len(tests))
+                ELSE format('{} of its bandwidth tests have not ended', len(tests))
             END,
+            CASE WHEN len(tests) > 1 AND coalesce(tests[1].collective, hosts[1]) IS NOT NULL THEN ', the first one' END,
             ' of ' || tests[1].collective,
             ' on ' || nullif(array_to_string(hosts[:3], ', '), ''),
             CASE WHEN len(hosts) > 3 THEN format(' and {} more', len(hosts) - 3) ELSE '' END,

@@ -568,16 +568,20 @@ def test_a_plan_with_fewer_rows_than_declared_is_incomplete_not_unreadable(
 
 
 def test_a_bandwidth_test_that_has_not_ended_is_named(tracelake: Command, tmp_path: Path) -> None:
+    unnamed = "# nThread 1 nGpus 1 minBytes 8 \n"
+
+    def rank(number: int, host: str) -> str:
+        return f"#  Rank {number:2d} Group  0 Pid   10 on {host} device  0 [0x01] H100\n"
+
     def begun(name: str, *hosts: str) -> str:
-        ranks = "".join(
-            f"#  Rank {rank:2d} Group  0 Pid   10 on {host} device  0 [0x01] H100\n"
-            for rank, host in enumerate(hosts)
-        )
-        return f"# Collective test starting: {name}\n# nThread 1 nGpus 1 minBytes 8 \n{ranks}"
+        ranks = "".join(rank(number, host) for number, host in enumerate(hosts))
+        return f"# Collective test starting: {name}\n{unnamed}{ranks}"
 
     one = begun("alltoall_perf", *"bac")
     several = begun("gather_perf", *"dcba") + begun("reduce_perf")
-    write(tmp_path / "in", {"one.log": one, "several.log": several, "unknown.log": begun("x")})
+    at_once = unnamed * 2 + rank(0, "a") + rank(0, "b")
+    names = {"one.log": one, "several.log": several, "unknown.log": begun("x"), "zero.log": at_once}
+    write(tmp_path / "in", names)
     lake = tmp_path / "lake"
     assert tracelake("run", tmp_path / "in", "--lake", lake).code == 0
     sql = "SELECT evidence FROM findings WHERE kind = 'incomplete' ORDER BY run_id"
@@ -588,6 +592,7 @@ def test_a_bandwidth_test_that_has_not_ended_is_named(tracelake: Command, tmp_pa
         "its bandwidth test of all_to_all on a, b, c has not ended.",
         "2 of its bandwidth tests have not ended, the first one of gather on a, b, c and 1 more.",
         "its bandwidth test of x has not ended.",
+        "2 of its bandwidth tests have not ended.",
     ]
 
 
