@@ -44,6 +44,7 @@ _NUMBERS = {
     "tokens per gpu per second(tgs)": "tokens_per_s",
     "tokens per gpu per second tgs": "tokens_per_s",
     "tokens per sec per gpu": "tokens_per_s",
+    "tokens-per-second-per-gpu": "tokens_per_s",
     "tokens per second per gpu (tok/s/gpu)": "tokens_per_s",
     "tokens/s/gpu inst/harmonic mean": "tokens_per_s",
     "tokens/sec/gpu": "tokens_per_s",
