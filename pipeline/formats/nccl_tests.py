@@ -42,7 +42,8 @@ _RANK = re.compile(
 )
 _VERSION = re.compile(r"nccl-tests version (\S+)(?:.* nccl-library=(\d+))?.*", re.ASCII)
 _STARTS = re.compile(r"Collective test starting: (\w+?)(?:_perf(?:_mpi)?)?\s*", re.ASCII)
-_ENDS = re.compile(r"(Collective test concluded:|Avg bus bandwidth|Out of bounds values).*")
+_ENDS = re.compile(r"(?:Collective test concluded:|Avg bus bandwidth|(Out of bounds values)).*")
+_FAILED = re.compile(r"Out of bounds values : (\d+) FAILED\s*", re.ASCII)
 _PERF = re.compile(r"(?:.*[/ ])?(\w+?)_perf(?:_mpi)?(?: .*)?", re.ASCII)
 _LIBRARY = re.compile(r".*[NR]CCL version(?: :)? (\d+\.\d+\.\d+).*", re.ASCII)
 _CLOCK = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", re.ASCII)
@@ -70,6 +71,7 @@ class _Reader:
         self._mixed = False
         self._open = False
         self._unfinished: list[dict[str, object]] = []
+        self._failed: list[dict[str, object]] = []  # of early versions: others count by row
         self._versions: tuple[str | None, str | None] = (None, None)
         self._errors = False
         self._milliseconds = False
@@ -96,7 +98,9 @@ class _Reader:
                 self._begin()
             self._announced = False
         elif ends := _ENDS.fullmatch(said):
-            self._end(counts=ends[1].startswith("Out"))
+            if self._errors and (failed := _FAILED.fullmatch(said)):
+                self._failed.append(self._named() | {"wrong": whole(failed[1])})
+            self._end(counts=ends[1] is not None)
         elif said.startswith(("size ", "bytes ")):
             # Until 2019 times were in ms, in a table of `bytes` and `res`.
             self._milliseconds = said.startswith("bytes ")
@@ -109,8 +113,11 @@ class _Reader:
 
     def finish(self) -> RunFacts:
         self._close()
-        lost = {"unfinished": json.dumps(self._unfinished)} if self._unfinished else {}
-        return RunFacts(ended=not self._unfinished if self._test else None, attributes=lost)
+        tests = {"unfinished": self._unfinished, "failed": self._failed}
+        return RunFacts(
+            ended=not self._unfinished if self._test else None,
+            attributes={name: json.dumps(found) for name, found in tests.items() if found},
+        )
 
     def _other(self, text: str) -> None:
         if library := _LIBRARY.fullmatch(text):
@@ -138,11 +145,12 @@ class _Reader:
     def _close(self) -> None:
         """Note a test that has begun and not ended."""
         if self._open:
-            hosts = [self._ranks[rank][0] for rank in self._listed()]
-            self._unfinished.append(
-                {"test": self._test, "collective": self._collective, "hosts": hosts}
-            )
+            self._unfinished.append(self._named())
         self._open = False
+
+    def _named(self) -> dict[str, object]:
+        hosts = [self._ranks[rank][0] for rank in self._listed()]
+        return {"test": self._test, "collective": self._collective, "hosts": hosts}
 
     def _listed(self) -> list[int]:
         return [] if self._mixed else sorted(self._ranks)
@@ -185,10 +193,13 @@ class _Reader:
         return rows or _BROKEN
 
     def _wrong(self, text: str) -> int | None:
-        """Return the number of wrong values; early versions print the largest error instead."""
+        """Return the number of wrong values.
+
+        Early versions print the largest error instead, with an asterisk where that is too large.
+        """
         if text == "N/A":
             return None
-        value = number(text)
+        value = number(text.removesuffix("*") if self._errors else text)
         return None if self._errors or math.isnan(value) else scaled(text, 0)
 
 

@@ -19,6 +19,24 @@ WITH data_shares AS (
     WHERE d.kind = 'data'
     GROUP BY d.run_id
 ),
+counted_results AS (
+    SELECT run_id, size_bytes, line, wrong, collective, hosts
+    FROM bandwidth_results
+    WHERE wrong > 0
+    UNION ALL BY NAME
+    -- Early versions of nccl-tests count over a whole test.
+    SELECT run_id, unnest(tests, max_depth := 2)
+    FROM (
+        SELECT
+            run_id,
+            from_json(
+                try_cast(attributes['failed'] AS JSON),
+                '[{"collective": "VARCHAR", "hosts": ["VARCHAR"], "wrong": "BIGINT"}]'
+            ) AS tests
+        FROM runs
+        WHERE attributes['failed'] IS NOT NULL
+    )
+),
 wrong_results AS (
     SELECT
         run_id, size_bytes, line, wrong, coalesce(collective, 'unknown collective') AS collective,
@@ -31,8 +49,7 @@ wrong_results AS (
                 'hosts unknown'
             )
         END AS subject
-    FROM bandwidth_results
-    WHERE wrong > 0
+    FROM counted_results
 )
 SELECT
     l.run_id,
@@ -87,9 +104,9 @@ SELECT
     subject,
     CASE len(any_value(places)) WHEN 1 THEN any_value(places)[1] END AS host,
     format(
-        '{}: wrong values in results of bandwidth tests: {} ({}), first in line {}, for {} bytes.',
+        '{}: wrong values in results of bandwidth tests: {} ({}){}.',
         subject, sum(wrong)::BIGINT, string_agg(DISTINCT collective, ', ' ORDER BY collective),
-        min(line), arg_min(size_bytes, line)
+        coalesce(format(', first in line {}, for {} bytes', min(line), arg_min(size_bytes, line)), '')
     ) AS evidence,
     CASE len(any_value(places)) WHEN 1 THEN 'node' ELSE 'unclear' END AS cause,
     'Nothing that this hardware computes can be trusted: take it out of service, repeat the test on'

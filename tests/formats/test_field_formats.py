@@ -470,6 +470,29 @@ def test_wrong_values_of_a_bandwidth_test_fail_the_gate_of_faults(
     assert "Nothing that this hardware computes can be trusted" in text
 
 
+def test_wrong_values_that_early_versions_count_over_a_test_are_a_finding(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    head = "#   Rank  0 Pid 10 on a device  0 [0x01] V100\n# size type redop time busbw error\n"
+    table = f"# nThread 1 nGpus 1 minBytes 8 \n{head} 1024 256 float sum 10.00 0.10 0.10 {{}}\n"
+    ends = "# Out of bounds values : {}\n# Avg bus bandwidth    : 0.1\n"
+    bad = (
+        table.format("2e-01*")
+        + ends.format("7 FAILED")
+        + table.format("nan*")
+        + ends.format("4 FAILED")
+    )
+    fine = table.format("5e-07") + ends.format("0 OK")
+    write(tmp_path / "in", {"reduce_bad.log": bad, "reduce_fine.log": fine})
+    lake = tmp_path / "lake"
+    assert tracelake("run", tmp_path / "in", "--lake", lake, "--fail-on", "faults").code == 5
+    assert rows(lake, "bandwidth_tests", "count(*), count(wrong)") == [(3, 0)]
+    said = tracelake("query", "SELECT kind, host, evidence FROM findings", "--lake", lake)
+    evidence = "host a: wrong values in results of bandwidth tests: 11 (reduce)."
+    assert said.out.count("wrong_values") == 1
+    assert evidence in said.out
+
+
 def test_a_fabric_names_the_network_of_jobs_and_tests(tracelake: Command, tmp_path: Path) -> None:
     archive, lake = tmp_path / "archive", tmp_path / "lake"
     write(archive, {"all_reduce.log": _HEAD + _TIMES.format("1.50", "1.50")})
