@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -204,7 +205,7 @@ class LineFormat(Format):
             dated_by="name" if stamp is None else "content",
         )
         object.__setattr__(self, "heading", heading)
-        object.__setattr__(self, "lines", tuple(lines))
+        object.__setattr__(self, "lines", tuple(_joined(lines)))
         object.__setattr__(self, "reader", reader)
         object.__setattr__(self, "prefixed", prefixed)
 
@@ -228,6 +229,15 @@ class LineFormat(Format):
             ]
             found.append(expression(kind.pattern, groups, text=isinstance(kind, Record)))
         return tuple(found)
+
+
+def _joined(lines: Iterable[Kind]) -> Iterator[Kind]:
+    """Yield the kinds with neighbouring records as one: each expression is a pass over the text."""
+    for records, some in itertools.groupby(lines, lambda kind: isinstance(kind, Record)):
+        if records:
+            yield Record("|".join(f"(?:{kind.pattern})" for kind in some))
+        else:
+            yield from some
 
 
 def _facts(path: str, head: bytes) -> FileFacts:

@@ -1,4 +1,4 @@
-"""Read the output of training jobs: Megatron-LM and its forks, DeepSpeed, NeMo, torchtitan.
+"""Read the output of training jobs: Megatron-LM and forks, DeepSpeed, NeMo, torchtitan and others.
 
 Progress records are lines of `key: value` in any order. Timers over ranks, reports of stragglers
 and the arguments that a job prints are read too; everything else is irrelevant.
@@ -28,11 +28,12 @@ from tracelake.formats.training_log.values import (
     value_of,
     values_of,
     whole_fields,
+    written_out,
 )
 
 # Each with a word of it: to search for that takes a hundredth of the time.
 _HEADS = (
-    (b"iteration", rb"iteration[ =] *[0-9]+ */ *[0-9]+ *\|"),
+    (b"iteration", rb"iteration[ =:] *[0-9]+ */ *[0-9]+ *\|"),
     (b"using world size", rb"using world size: +[0-9]+, data-parallel"),
     (b" arguments --", rb"-{8,} (?:end of )?arguments -{8,}"),
     (b"timer.py:", rb"\[timer\.py:[0-9]+:stop\] "),
@@ -41,6 +42,9 @@ _HEADS = (
     (b"time (ms)", rb"time \(ms\) \| [a-z]"),
     (b" loss: ", rb"steps?: +[0-9]+ +loss: +[0-9]"),
     (b"train_step_timing in s=", rb", global_step=[0-9]"),
+    (b"completed step: ", rb"completed step: [0-9]+, seconds: [0-9]"),
+    (b"Config param ", rb"Config param global_batch_size_to_train_on: [0-9]"),
+    (b"[Start training]", rb"\[Start training\] datetime: [0-9-]+ [0-9:.]+ \| mbs: [0-9]"),
     (b"Straggler Report", rb"=== Straggler Report at Step [0-9]+"),
     (b"[launch.py:", rb"\[INFO\] \[launch\.py:[0-9]+:"),
 )
@@ -53,11 +57,12 @@ _LAUNCHERS = (
     (b"deepspeed.launcher", rb"deepspeed\.launcher"),
 )
 _COLOURS = re.compile(ANSI.encode())
-_ITERATION = re.compile(r"iteration[ =] *(\d+) */ *(\d+) *\|", re.ASCII)
+_ITERATION = re.compile(r"iteration[ =:] *(\d+) */ *(\d+) *\|", re.ASCII)
 _NEOX = re.compile(r"\bsamples/sec: ([0-9.]+) \| *$", re.ASCII)
 _NEMO = re.compile(r"Training epoch (\d+), $", re.ASCII)
 # What may stand between two whole records of one line: what a logger writes before the second.
 _BETWEEN = re.compile(r".*\|\s*(?:\[[^\]|]*\] ?:?\s*)*(?:Training epoch \d+, )?", re.ASCII)
+_HEAD_DAY = re.compile(rb"^([01][0-9])/([0-3][0-9])/(20[0-9]{2})(?= [0-9:]{8} \[[A-Z]+\|DP=)", re.M)
 _HEAD_STAMP = re.compile(
     rb"\b(20[0-9]{2}-[01][0-9]-[0-3][0-9]|20[0-9]{2}[01][0-9][0-3][0-9])"
     rb"[ T]([0-2][0-9]:[0-5][0-9]:[0-5][0-9])"
@@ -82,6 +87,7 @@ _TITAN_KEYS = re.compile(r"(grad_norm|memory|tps|wps|tflops): +([0-9.,naif]+)(?=
 _BRIDGE = re.compile(
     r".*\bStep Time : ([0-9.]+)s GPU utilization: ([0-9.]+)MODEL_TFLOP/s/GPU.*", re.ASCII
 )
+_MAXTEXT = re.compile(r".*\bcompleted step: (\d+), seconds: (\S+), (.*)", re.ASCII)
 _ACROSS = re.compile(r".*?(\(min, max\) time|max time|times) across ranks \(ms\):.*", re.ASCII)
 _MIN_MAX = re.compile(r"\s*(\S+?) ?\.*: \(([0-9.]+), ([0-9.]+)\)\s*", re.ASCII)
 _MAX = re.compile(r"\s*(\S+) \.+: ([0-9.]+)\s*", re.ASCII)
@@ -98,6 +104,18 @@ _ARGUMENT = re.compile(
 )
 _NEOX_ARGUMENT = re.compile(r"\s*(\w+) \.{2,} (\d+)\.{3,}(?:default|updated)\s*", re.ASCII)
 _CONFIG = re.compile(r".*\[config\.py:\d+:print\] +(\w+)[ .]+(\d+)\s*", re.ASCII)
+_MAXTEXT_ARGUMENT = re.compile(r".*\bConfig param (\w+): (\S+)\s*", re.ASCII)
+_MAXTEXT_DEVICES = re.compile(r".*\bNum_devices: (?P<world_size>\d+), shape .*", re.ASCII)
+# Of nanotron: of its configuration, and of the line where it begins to train.
+_NANOTRON_SIZE = re.compile(
+    r".*\|TP=\d+[^\]]*\]: +(?:parallelism=ParallelismArgs\()?(\w+)=(\d+),\s*", re.ASCII
+)
+_NANOTRON_START = re.compile(
+    r".*\[Start training\] datetime: .* \| mbs: (?P<micro_batch_size>\d+) .*"
+    r"\| global_batch_size: (?P<global_batch_size>\d+)"
+    r" \| sequence_length: (?P<seq_length>\d+) \|.*",
+    re.ASCII,
+)
 _MESH = re.compile(r".*Building \d-D device mesh with \[([^\]]*)\], \[([\d, ]*)\].*", re.ASCII)
 # Since 2025, with sizes of 1 too.
 _PARALLELISM = re.compile(r".*Building device mesh with parallelism: ([\w=, ]+).*", re.ASCII)
@@ -136,6 +154,27 @@ _NEOX_ARGUMENTS = {
     "num_layers": "layers",
     **_CONFIGS,
 }
+_MAXTEXT_ARGUMENTS = {
+    "global_batch_size_to_train_on": "global_batch_size",
+    "num_decoder_layers": "layers",
+    "max_target_length": "seq_length",
+    "emb_dim": "hidden_size",
+    "steps": "train_iters",
+}
+_NANOTRON_SIZES = {
+    "dp": "dp",
+    "pp": "pp",
+    "tp": "tp",
+    "context_parallel_size": "cp",
+    "num_hidden_layers": "layers",
+}
+_ARGUMENTS_OF = (
+    (_ARGUMENT, _ARGUMENTS),
+    (_CONFIG, _CONFIGS),
+    (_NEOX_ARGUMENT, _NEOX_ARGUMENTS),
+    (_MAXTEXT_ARGUMENT, _MAXTEXT_ARGUMENTS),
+    (_NANOTRON_SIZE, _NANOTRON_SIZES),
+)
 _KEPT = {"hidden_size", "seq_length", "log_interval", "gradient_accumulation_steps"}
 _MERGED = "merged_records"
 
@@ -157,8 +196,11 @@ def _has_any(head: bytes, patterns: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 def _stamp(head: bytes) -> datetime | None:
-    """Return the first time of day in a log; Primus writes days as 20260511, in colours."""
-    found = _HEAD_STAMP.search(_COLOURS.sub(b"", head))
+    """Return the first time of day in a log.
+
+    Primus writes days as 20260511, in colours, and nanotron as 05/11/2026.
+    """
+    found = _HEAD_STAMP.search(_HEAD_DAY.sub(rb"\3-\1-\2", _COLOURS.sub(b"", head)))
     return None if found is None else moment(f"{found[1].decode()} {found[2].decode()}")
 
 
@@ -221,20 +263,17 @@ class _Reader:
     # --- records ---------------------------------------------------------------------------
 
     def _other_records(self, text: str) -> list[_Row]:
-        """Return the rows of a record of DeepSpeed, torchtitan or a progress bar of NeMo."""
-        if found := _DEEPSPEED.fullmatch(text):
-            return [self._deepspeed(text, found)]
+        """Return the rows of a record of DeepSpeed, torchtitan, MaxText or a bar of NeMo."""
+        for pattern, read in (
+            (_DEEPSPEED, self._deepspeed),
+            (_PIPELINE, self._pipeline),
+            (_TITAN, self._titan),
+            (_MAXTEXT, self._maxtext),
+        ):
+            if found := pattern.fullmatch(text):
+                return [read(text, found)]
         if found := _TIMER.fullmatch(text):
             return self._speed(text, found)
-        if found := _PIPELINE.fullmatch(text):
-            values = {
-                "loss": number(found[2]),
-                "step_time_ns": rounded_ns(found[3], 9),
-                "samples_per_s": number(found[4]),
-            }
-            return [self._record(whole(found[1], 31), text, values)]
-        if found := _TITAN.fullmatch(text):
-            return [self._titan(text, found)]
         if bar := self._bars.read(text):
             return [self._record(bar[0], "", bar[1])]
         if found := _BRIDGE.fullmatch(text):
@@ -259,7 +298,9 @@ class _Reader:
         step, total = whole(found[1], 31), whole(found[2], 31)
         nemo = _NEMO.search(before)
         said, _, timers = behind.partition("time (ms) |")
-        values = values_of(said.split("|") if nemo else whole_fields(said, RECORD_END))
+        fields = said.split("|") if nemo else whole_fields(said, RECORD_END)
+        short = found[0].startswith("iteration:")  # of nanotron
+        values = values_of([written_out(field) for field in fields] if short else fields)
         self._total = total
         if speed := _NEOX.search(before):
             values["samples_per_s"] = number(speed[1])
@@ -309,6 +350,19 @@ class _Reader:
         if not per_step or micro % per_step:
             return []
         return [self._record(micro // per_step, text, values)]
+
+    def _pipeline(self, text: str, found: re.Match[str]) -> _Row:
+        values = {
+            "loss": number(found[2]),
+            "step_time_ns": rounded_ns(found[3], 9),
+            "samples_per_s": number(found[4]),
+        }
+        return self._record(whole(found[1], 31), text, values)
+
+    def _maxtext(self, text: str, found: re.Match[str]) -> _Row:
+        self._steps.interval = 1  # it prints every step, from 0 on
+        values = {**values_of(found[3].split(",")), "step_time_ns": rounded_ns(found[2], 9)}
+        return self._record(_after(found[1]), text, values)
 
     def _titan(self, text: str, found: re.Match[str]) -> _Row:
         loss = number(found[2])
@@ -396,8 +450,6 @@ class _Reader:
                     self._keep(key, int(found[1]))
         elif found := _DATETIME.fullmatch(text):
             self._attributes["last_datetime"] = found[1]
-        elif found := _CONFIG.fullmatch(text):
-            self._size(_CONFIGS.get(found[1]), found[1], found[2])
         elif found := _MESH.fullmatch(text):
             sizes = [int(size) for size in re.findall(r"\d+", found[2]) if len(size) < 10]
             self._mesh(dict(zip(re.findall(r"\w+", found[1]), sizes, strict=False)))
@@ -408,16 +460,19 @@ class _Reader:
             self._size("global_batch_size", "", found[1])
             self._size(None, "seq_length", found[2])
             self._total = whole(found[3], 31)
-        elif found := _NEOX_ARGUMENT.fullmatch(text):
-            self._size(_NEOX_ARGUMENTS.get(found[1]), found[1], found[2])
-        elif found := _ARGUMENT.fullmatch(text):
-            self._size(_ARGUMENTS.get(found[1]), found[1], found[2])
+        elif found := _MAXTEXT_DEVICES.fullmatch(text) or _NANOTRON_START.fullmatch(text):
+            for size, said in found.groupdict().items():
+                self._size(size, "", said)
+        else:
+            for pattern, names in _ARGUMENTS_OF:
+                if found := pattern.fullmatch(text):
+                    self._size(names.get(found[1]), found[1], found[2])
 
     def _size(self, size: str | None, key: str, said: str) -> None:
         """Keep a size of the job by the name of its column, or else of its argument."""
         if not re.fullmatch("[1-9][0-9]{0,8}", said):
             return
-        if key == "train_iters":
+        if "train_iters" in (size, key):
             self._total = self._total or int(said)
         elif size or key in _KEPT:
             self._keep(size or key, int(said))
@@ -473,7 +528,8 @@ def _after(text: str) -> int:
 FORMAT = LineFormat(
     name="training_log",
     version=4,
-    doc="Standard output of training: Megatron-LM and its forks, DeepSpeed, NeMo, torchtitan.",
+    doc="Standard output of training: Megatron-LM and its forks, DeepSpeed, NeMo, torchtitan,"
+    " nanotron, MaxText.",
     sniff=_sniff,
     reader=_Reader,
     tables=("train_steps", "timings"),
@@ -484,7 +540,7 @@ FORMAT = LineFormat(
         _MERGED: "Two progress records on one line, and one is not whole: two ranks wrote at once."
     },
     lines=(
-        Record(r".*iteration[ =] *\d+ */ *\d+ *\|.*"),
+        Record(r".*iteration[ =:] *\d+ */ *\d+ *\|.*"),
         Record(r".*times? across ranks \(ms\):.*|.*time \(ms\) \|.*"),
         Record(r"\s*\S+ ?\.*: \([0-9.]+, [0-9.]+\)\s*|  [\w/().+-]+:\s*|\s+rank +\d+: [0-9.]+\s*"),
         Record(r"\s*\S+ \.+: [0-9.]+\s*"),
@@ -493,6 +549,9 @@ FORMAT = LineFormat(
             r".*\bsteps?: +\d+ +loss: .*|.*, global_step=[0-9.]+(?:e\+\d+)?,.*"
             r"|.*\bStep Time : [0-9.]+s .*"
         ),
+        Record(r".*\bcompleted step: \d+, seconds: .*|.*\bConfig param \w+: \S+\s*"),
+        Record(r".*\bNum_devices: \d+, shape .*|.*\[Start training\] datetime: .*"),
+        Record(r".*\|TP=\d+[^\]]*\]: .*\b\w+=\d+,\s*"),
         Record(r".*rank_id: \d+, \S+ time: .*|.*=== Straggler Report at Step .*"),
         Record(r".*M[nx]\w+/Rnk: .*|(?:.* )?Rank \d+: [0-9.]+ ?ms\b.*"),
         Record(r".*using world size: .*|(?:.*arguments\.py:\d+\] : )?\s*\w+ \.{2,} ?\S+\s*"),

@@ -10,10 +10,14 @@ from typing import Any
 from tracelake.formats.readers import BadValueError, number, rounded_ns, whole
 
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?", re.ASCII)
+# nanotron writes days as 05/11/2026, in front of the level and the ranks.
+_DAY = re.compile(r"^(\d\d)/(\d\d)/(\d{4})(?= [0-9:]{8} \[[A-Z]+\|DP=)", re.ASCII)
+_SHORT = re.compile(r"\s*(\w+): ([0-9.]+)([KMGTPE])\s*", re.ASCII)
 # Key of a record, with blanks for `_` -> column, and for a time the digits of its unit in ns.
 _TIMES = {
     "elapsed time per iteration (ms)": 6,
     "elapsed time per iteration ms": 6,
+    "time per iteration ms": 6,
     "elapsed time per iteration (s)": 9,
     "train step timing in s": 9,
 }
@@ -38,6 +42,9 @@ _NUMBERS = {
     "[lm]tflops": "tflops_per_gpu",
     "[lm]-tflops": "tflops_per_gpu",
     "tflops per gpu": "tflops_per_gpu",
+    "model tflops per gpu": "tflops_per_gpu",
+    "tflop/s": "tflops_per_gpu",
+    "tflop/s/device": "tflops_per_gpu",
     "tflops per sec per gpu": "tflops_per_gpu",
     "tokens per gpu (tokens/s/gpu)": "tokens_per_s",
     "tokens per gpu per second (tgs)": "tokens_per_s",
@@ -48,6 +55,7 @@ _NUMBERS = {
     "tokens per second per gpu (tok/s/gpu)": "tokens_per_s",
     "tokens/s/gpu inst/harmonic mean": "tokens_per_s",
     "tokens/sec/gpu": "tokens_per_s",
+    "tokens/s/device": "tokens_per_s",
     "tps": "tokens_per_s",
     "wps": "tokens_per_s",
     "samples per second": "samples_per_s",
@@ -129,6 +137,20 @@ def whole_fields(text: str, end: re.Pattern[str]) -> list[str]:
     return fields if end.fullmatch(fields[-1]) else fields[:-1]
 
 
+def written_out(field: str) -> str:
+    """Return a field of nanotron with its number in full: `11.5K` is 11500.
+
+    A count is left out: of 1,024 that is written as `1.02K`, 4 are lost.
+    """
+    found = _SHORT.fullmatch(field)
+    if found is None:
+        return field
+    key, digits, unit = found.groups()
+    if key.replace("_", " ") in _WHOLE:
+        return ""
+    return f"{key}: {digits}e{3 * _UNITS.index(unit)}"
+
+
 def gib(text: str) -> int:
     """Return a size in GiB as bytes.
 
@@ -144,7 +166,7 @@ def gib(text: str) -> int:
 
 def logged_at(text: str) -> tuple[datetime | None, bool]:
     """Return the last time of day in a text, and whether it has fractions of a second."""
-    found = list(_STAMP.finditer(text))
+    found = list(_STAMP.finditer(_DAY.sub(r"\3-\1-\2", text)))
     if not found:
         return None, False
     day, clock, fraction = found[-1].groups()
