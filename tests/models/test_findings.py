@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import os
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -285,7 +286,7 @@ def test_a_cost_says_everywhere_whether_it_is_a_bound_and_which(
         assert "It cost 0.15 GPU s at least." in told
     assert "It costs 3.43 GPU h a day at least." in text.read_text()
     ended = tracelake("run", SAMPLE, "--lake", root, "--metrics", tmp_path / "x.prom").out
-    assert "rank 1: suspect, cause" in ended
+    assert re.search(r"rank 1: suspect since [0-9-]{10}, cause", ended)
     assert "GPU h a day at least, 1 of 1 run since then" in ended
     metrics = (tmp_path / "x.prom").read_text()
     assert 'tracelake_incident_cost_gpu_hours_per_day{incident="' in metrics

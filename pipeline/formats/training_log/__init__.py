@@ -18,6 +18,7 @@ from tracelake.formats.ledger import SIZES_CHANGED, Fault
 from tracelake.formats.lines import Irrelevant, LineFormat, Record
 from tracelake.formats.readers import ANSI, Rows, number, rounded_ns, whole
 from tracelake.formats.training_log.bars import Bars
+from tracelake.formats.training_log.endings import LINE, Ending
 from tracelake.formats.training_log.steps import Printed, Steps
 from tracelake.formats.training_log.values import (
     RECORD_END,
@@ -218,6 +219,7 @@ class _Reader:
         self._batches: set[int] = set()  # global batch sizes of records
         self._ahead: dict[str, Any] = {}  # values that are printed before their record
         self._bars = Bars()
+        self._ending = Ending()
         self._mode = ""
         self._name = ""
         self._report = 0
@@ -237,7 +239,9 @@ class _Reader:
 
     def finish(self) -> RunFacts:
         last = max([self._steps.last, *self._copies])
-        ended = last >= self._total if self._total else None
+        ended = last >= self._total if self._total else (False if self._ending.kind else None)
+        if ended is False:
+            self._attributes |= self._ending.attributes(self._sizes.get("world_size"))
         if self._total:
             self._attributes |= {"last_step": str(last), "planned_steps": str(self._total)}
         # What was printed after the last row is perhaps of a job that ended without one.
@@ -258,6 +262,7 @@ class _Reader:
         rows = self._across(text) or self._reports(text) or self._other_records(text)
         if not rows:
             self._arguments(text)
+            self._ending.read(text)
         return rows
 
     # --- records ---------------------------------------------------------------------------
@@ -321,6 +326,7 @@ class _Reader:
         printed = Printed(at, fine, values.get("step_time_ns"), resets)
         if "global_batch_size" in values:
             self._batches.add(values["global_batch_size"])
+        self._ending = Ending()  # the job went on
         return "train_steps", {**self._steps.take(step, printed), "logged_at": at, **values}
 
     def _deepspeed(self, text: str, found: re.Match[str]) -> _Row:
@@ -560,6 +566,7 @@ FORMAT = LineFormat(
         Record(r".*\] datetime: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})? *"),
         Record(r".*Building (?:\d-D )?device mesh with .*"),
         Record(r".*Training starts at step \d+.*|.*Trainer is initialized with .*"),
+        Record(LINE),
         Irrelevant("nccl", r".*NCCL (?:INFO|WARN|TRACE) .*", "Message of NCCL."),
         Irrelevant("blank", r"\s*", "Empty."),
         Irrelevant("other", r".*", "Anything else: it has no time of a step."),

@@ -376,3 +376,26 @@ def test_a_log_that_ends_early_says_with_which_step(tracelake: Command, tmp_path
     assert json.loads(found.out) == [
         {"evidence": "The run is incomplete: its log ends with step 6 of 100."}
     ]
+
+
+def test_what_ended_a_job_is_the_cause_of_its_incident(tracelake: Command, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    ended = tracelake("run", GOLDEN / "training_log" / "endings" / "input", "--lake", lake)
+    assert "unplanned: incomplete since 2026-05-10, cause device error, 1 of 1 run" in ended.out
+    sql = "SELECT split_part(run_id, '-', 1) AS log, cause, evidence, advice FROM findings"
+    told = json.loads(tracelake("query", sql, "--lake", lake, "--format", "json").out)
+    assert {row["log"]: row["cause"] for row in told} == {
+        "limit": "cancelled",
+        "memory": "out of memory",
+        "timeout": "collective timeout",
+        "unplanned": "device error",
+        "went_on": "input",
+    }
+    (timeout,) = [row for row in told if row["log"] == "timeout"]
+    assert timeout["evidence"] == (
+        "The run is incomplete: its log ends with step 2 of 50, then ALLREDUCE timed out after"
+        " 600 s on ranks 0-3, 5-6, not on ranks 4, 7."
+    )
+    assert timeout["advice"].startswith("See what the ranks did that print no timeout")
+    (memory,) = [row for row in told if row["log"] == "memory"]
+    assert memory["evidence"].endswith("of which 1.02 GiB is free.")

@@ -1,0 +1,70 @@
+"""Tell what ended a job from what its processes and its scheduler print."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+_TEXT_LIMIT = 200
+# Causes before their effects: where one rank ends, the others time out or lose their connection.
+_KINDS = {
+    "out_of_memory": r"(?:CUDA|HIP|NPU|XPU) out of memory|RESOURCE_EXHAUSTED: ",
+    "device_error": r"(?:CUDA|HIP) error: ",
+    "collective_timeout": r"Watchdog caught collective operation timeout: ",
+    "network_error": r"NCCL error in: |ncclRemoteError: |ncclSystemError: ",
+    "cancelled": r"slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT ",
+}
+LINE = rf".*(?:{'|'.join(_KINDS.values())}).*"
+"""Expression of the lines that say what ended a job."""
+
+_SAID = {kind: re.compile(f"(?:{words}).*", re.ASCII) for kind, words in _KINDS.items()}
+_ORDER = [*_KINDS]
+_TIMEOUT = re.compile(
+    r".*Rank (\d{1,7})\] Watchdog .*\bOpType=(\w+).* ran for (\d{1,12}) milliseconds.*", re.ASCII
+)
+
+
+class Ending:
+    """What was said since the last record: what a job survived did not end it."""
+
+    def __init__(self) -> None:
+        self.kind: str | None = None
+        self._text = ""
+        self._ranks: set[int] = set()  # that timed out
+
+    def read(self, text: str) -> None:
+        """Keep what a line says, unless a cause of it was said before."""
+        for kind, said in _SAID.items():
+            if found := said.search(text):
+                if timeout := _TIMEOUT.fullmatch(text):
+                    self._ranks.add(int(timeout[1]))
+                if self.kind is None or _ORDER.index(kind) < _ORDER.index(self.kind):
+                    seconds = f"{int(timeout[3]) / 1000:.0f}" if timeout else ""
+                    whole = f"{timeout[2]} timed out after {seconds} s" if timeout else found[0]
+                    self.kind, self._text = kind, whole.strip(" .")[:_TEXT_LIMIT]
+                return
+
+    def attributes(self, world_size: int | None) -> dict[str, str]:
+        """Return what ended the job, and the words for it; nothing if it said nothing.
+
+        Args:
+            world_size: Ranks of the job: those that did not time out are where to look.
+        """
+        if self.kind is None:
+            return {}
+        text = self._text
+        if self.kind == "collective_timeout" and self._ranks:
+            text += f" on {_ranks(self._ranks)}"
+            others = set(range(world_size or 0)) - self._ranks
+            if others and len(self._ranks) > 1:
+                text += f", not on {_ranks(others)}"
+        return {"ended_by": self.kind, "ended_with": text}
+
+
+def _ranks(ranks: set[int]) -> str:
+    """Return ranks as `rank 3` or `ranks 0-5, 7`."""
+    ordered = sorted(ranks)
+    starts = [ordered[0], *(b for a, b in pairwise(ordered) if b > a + 1)]
+    stops = [*(a for a, b in pairwise(ordered) if b > a + 1), ordered[-1]]
+    spans = [str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, stops, strict=True)]
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(spans)}"

@@ -1,0 +1,92 @@
+-- Findings about runs that are not whole: what is missing, or what ended the job.
+-- @internal
+-- @scope fleet
+-- @grain run_id, kind, subject
+-- @column kind VARCHAR | Kind of finding, as in findings.
+-- @column gate VARCHAR | Gate that holds it against the run; NULL where none does.
+-- @column subject VARCHAR | What the finding is about.
+-- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
+-- @column cause VARCHAR | Likely cause.
+-- @column advice VARCHAR | What to do.
+WITH miscounted AS (
+    SELECT f.run_id, string_agg(concat_ws('/', s.path, s.member) || ': ' || f.text, '; ' ORDER BY s.path, s.member) AS told
+    FROM faults AS f
+    JOIN sources AS s USING (run_id, source_id)
+    WHERE f.severity = 'incomplete'
+    GROUP BY f.run_id
+),
+lost_tests AS (
+    SELECT
+        run_id,
+        from_json(
+            try_cast(attributes['unfinished'] AS JSON), '[{"collective": "VARCHAR", "hosts": ["VARCHAR"]}]'
+        ) AS tests,
+        list_sort(list_distinct(tests[1].hosts)) AS hosts,
+        concat(
+            CASE len(tests)
+                WHEN 1 THEN 'its bandwidth test'
+                ELSE format('{} of its bandwidth tests have not ended', len(tests))
+            END,
+            CASE WHEN len(tests) > 1 AND coalesce(tests[1].collective, hosts[1]) IS NOT NULL THEN ', the first one' END,
+            ' of ' || tests[1].collective,
+            ' on ' || nullif(array_to_string(hosts[:3], ', '), ''),
+            CASE WHEN len(hosts) > 3 THEN format(' and {} more', len(hosts) - 3) ELSE '' END,
+            CASE len(tests) WHEN 1 THEN ' has not ended' ELSE '' END
+        ) AS told
+    FROM runs
+    WHERE attributes['unfinished'] IS NOT NULL
+)
+SELECT
+    c.run_id, 'incomplete' AS kind, 'warning' AS severity, 'incomplete' AS gate, 'run' AS subject,
+    concat('The run is incomplete: ', CASE
+        WHEN m.told IS NOT NULL THEN m.told
+        WHEN c.ranks_seen IS NULL THEN coalesce(
+            format('its log ends with step {} of {}', r.attributes['last_step'], r.attributes['planned_steps'])
+                || coalesce(', then ' || r.attributes['ended_with'], ''),
+            'its log ends with ' || r.attributes['ended_with'],
+            b.told,
+            'the input is shorter than it declares'
+        )
+        WHEN c.ranks_expected IS NULL
+            THEN format(
+                '{} seen; the world size is unknown',
+                CASE c.ranks_seen WHEN 1 THEN '1 rank was' ELSE c.ranks_seen || ' ranks were' END
+            )
+        WHEN c.ranks_seen < c.ranks_expected THEN concat(
+            format('{} of {} ranks were seen', c.ranks_seen, c.ranks_expected),
+            coalesce('; missing: ' || coalesce(s.told, p.told), '')
+        )
+        WHEN u.told IS NOT NULL THEN format('step {} of {} has not ended', u.step, u.told)
+        WHEN l.told IS NOT NULL THEN format('step {} of {} is missing', l.step, l.told)
+        ELSE 'its input has not ended'
+    END, '.') AS evidence,
+    coalesce(replace(r.attributes['ended_by'], '_', ' '), 'input') AS cause,
+    CASE
+        WHEN m.told IS NOT NULL THEN 'Generate or copy the file again, and ingest it.'
+        WHEN r.attributes['ended_by'] IS NOT NULL THEN CASE r.attributes['ended_by']
+            WHEN 'out_of_memory' THEN 'Use less memory per device: a smaller micro-batch, more recomputation or sharding.'
+            WHEN 'device_error' THEN 'Check the device that the log names: Xid and ECC errors in the kernel log. Drain its host if it comes again.'
+            WHEN 'collective_timeout' THEN 'See what the ranks did that print no timeout: their stacks, and the calls they were in.'
+            WHEN 'network_error' THEN 'See which process or link failed first: warnings of NCCL above it name host and device.'
+            ELSE 'See why the scheduler ended the job: its time limit, a preemption, or a user.'
+        END
+        WHEN c.ranks_expected IS NULL AND c.ranks_seen IS NOT NULL
+            THEN 'Give the size of the job: --set world_size=N.'
+        WHEN c.ranks_seen < c.ranks_expected
+            THEN 'Add the missing files, or see why these ranks wrote none.'
+        ELSE 'Ingest the input again when it is whole; if the job ended here, nothing more will come.'
+    END AS advice
+FROM coverage AS c
+JOIN runs AS r USING (run_id)
+LEFT JOIN miscounted AS m USING (run_id)
+LEFT JOIN lost_tests AS b USING (run_id)
+LEFT JOIN _gaps AS s ON s.run_id = c.run_id AND s.gap = 'stages'
+LEFT JOIN _gaps AS p ON p.run_id = c.run_id AND p.gap = 'ranks'
+LEFT JOIN _gaps AS u ON u.run_id = c.run_id AND u.gap = 'cut'
+LEFT JOIN _gaps AS l ON l.run_id = c.run_id AND l.gap = 'absent'
+WHERE NOT c.complete AND NOT coalesce(r.simulated, false)
+    -- Steps that a rank lacks are named below.
+    AND NOT (
+        coalesce(c.ranks_seen >= c.ranks_expected, false) AND u.told IS NULL
+        AND c.run_id IN (SELECT run_id FROM _contradictions WHERE kind = 'steps')
+    )
