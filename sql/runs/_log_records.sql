@@ -1,7 +1,7 @@
 -- What the progress records of a log say about each step.
--- Record I is printed for the batch of index I, which is step I + 1 of its epoch; a record over
--- several batches gives none of them a time. Records that say what their time is are of the steps
--- themselves, and a mean is the time of each step it covers. Where a record prints no time, samples
+-- A record with the batches of its epoch is printed for the batch of index I, which is step I + 1 of the
+-- epoch; any other is of the step that it names. A record over several batches gives none of them a
+-- time, unless it says that its time is a mean of them. Where a record prints no time, samples
 -- per second give that of its latest step, and where it prints tokens per second, the dates of two
 -- records give the mean between them.
 -- A job that began again in its log prints steps once more, of which the later record counts. Other ranks
@@ -20,9 +20,9 @@ WITH records AS (
         t.source_id,
         t.line,
         t.copy,
-        CASE WHEN t.time_basis IS NULL
-            THEN (coalesce(t.epoch, 1)::BIGINT - 1) * coalesce(t.steps_per_epoch, 0) + t.step + 1
-            ELSE t.step
+        CASE WHEN t.steps_per_epoch IS NULL
+            THEN t.step
+            ELSE (coalesce(t.epoch, 1)::BIGINT - 1) * t.steps_per_epoch + t.step + 1
         END AS last_step,
         coalesce(t.batches_covered, 1) AS batches,
         t.step_time_ns,
@@ -85,7 +85,7 @@ covered AS (
         END AS told
     FROM timed
     -- Beyond these numbers it is no record of steps.
-    WHERE last_step BETWEEN CASE WHEN time_basis = 'own' THEN 0 ELSE 1 END AND 2147483646
+    WHERE last_step BETWEEN CASE WHEN coalesce(time_basis, 'own') = 'own' THEN 0 ELSE 1 END AND 2147483646
         AND batches BETWEEN 1 AND 1000
 )
 SELECT
@@ -98,7 +98,7 @@ SELECT
     CASE
         WHEN bool_and(coalesce(time_basis = 'includes_first', false)) THEN 'includes_first_step'
         WHEN bool_or(told AND samples_per_s IS NOT NULL AND samples IS NULL) THEN 'batch_size_unknown'
-        WHEN bool_and(time_basis IS NOT NULL) THEN 'no_step_time'
+        WHEN bool_and(time_basis IS NOT NULL OR batches = 1) THEN 'no_step_time'
         ELSE 'several_steps'
     END AS untimed_reason,
     restarts,
