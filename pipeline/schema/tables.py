@@ -124,11 +124,28 @@ class Table:
         return pa.RecordBatch.from_arrays(arrays, schema=self.storage_schema)
 
     def holds(self, row: Mapping[str, object]) -> bool:
-        """Return whether the columns can hold the whole numbers of a row."""
-        return all(
-            not isinstance(value, int) or max(value, ~value).bit_length() < self._bits.get(name, 64)
+        """Return whether the columns can hold a row that a reader made of a line.
+
+        It has a value for each column that is never NULL, but for file and line, which its caller
+        knows. Whole numbers fit, and a column of them gets no other numbers.
+
+        Raises:
+            KeyError: The table has no such column.
+        """
+        strange = row.keys() - self.storage_types.keys()
+        if strange:
+            raise KeyError(f"table {self.name} has no column {min(strange)}")
+        return all(row.get(name) is not None for name in self._owed) and all(
+            max(value, ~value).bit_length() < self._bits.get(name, 64)
+            if isinstance(value, int)
+            else name not in self._bits or not isinstance(value, float) or value.is_integer()
             for name, value in row.items()
         )
+
+    @functools.cached_property
+    def _owed(self) -> frozenset[str]:
+        """Columns that every row of a line needs a value for."""
+        return self.required - {"source_id", "line"}
 
     @functools.cached_property
     def _bits(self) -> Mapping[str, int]:

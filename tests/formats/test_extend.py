@@ -97,7 +97,7 @@ def with_path(site: str, *arguments: str | Path) -> subprocess.CompletedProcess[
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": site},
+        env={**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{ROOT / 'src'}"},
         capture_output=True,
         text=True,
         check=False,
@@ -135,6 +135,53 @@ def test_a_format_of_another_distribution_is_used(tmp_path: Path) -> None:
         ("c", "unfinished", 3),
     ]
     assert rows(lake, "sources", f"count(*) FILTER (NOT ({ACCOUNTED}))") == [(0,)]
+
+
+_READING = """
+from tracelake.formats import RunFacts
+from tracelake.formats.lines import Context, LineFormat, Record
+
+class Reader:
+    def __init__(self, facts):
+        pass
+    def read(self, text):
+        return [("train_steps", {made})]
+    def finish(self):
+        return RunFacts()
+
+FORMAT = LineFormat(
+    name="step_lines", doc="Steps.", heading=r"# steps v1", tables=("train_steps",), reader=Reader,
+    lines=(Record(r"step=.*"), Context(r"#.*")),
+)
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "rejected", "said"),
+    [
+        ('{"step": 1}', [], ""),
+        ('{"step": 2.0}', [], ""),
+        ('{"loss": 1.0}', ["bad_value"] * 2, "2 of its lines rejected"),
+        ('{"step": None}', ["bad_value"] * 2, "2 of its lines rejected"),
+        ('{"step": 1.5}', ["bad_value"] * 2, "2 of its lines rejected"),
+        ('{"step": 1, "losss": 2.0}', [], "table train_steps has no column losss"),
+    ],
+)
+def test_a_row_that_its_table_cannot_hold_stops_no_other_run(
+    made: str, rejected: list[str], said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "site").mkdir()
+    code = _READING.replace("{made}", made)
+    site = installed(tmp_path / "site", "step_lines = my_steps:FORMAT", code)
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.steps").write_text(printed_input())
+    shutil.copy(next((ROOT / "data/sample").rglob("*gpus.txt")), tmp_path / "logs")
+    lake = tmp_path / "lake"
+    done = with_path(site, "ingest", tmp_path / "logs", "--lake", lake)
+    assert (done.returncode, said in done.stderr) == (3 if said else 0, True), done.stderr
+    assert rows(lake, "runs", "count(*) FILTER (format = 'aicb_workload')") == [(1,)]
+    if rejected:
+        assert [reason for (reason,) in rows(lake, "rejects", "reason")] == rejected
 
 
 @pytest.mark.parametrize(
