@@ -2,28 +2,33 @@
 -- @topic input
 -- @param top BIGINT = 20 | Rows at most.
 -- Each row is a file with the reason: one that no format takes, one that cannot be opened, or one that
--- lost data while it was read. `next_step` says what to do about it.
+-- lost data while it was read. `next_step` says what to do about it. Lost data come first, and last
+-- the files that are likely no logs.
 
-SELECT
-    concat_ws('/', path, member) AS file,
-    NULL AS run_id,
-    reason,
-    CASE reason
-        WHEN 'empty' THEN 'Wait until it is written, or copy it again.'
-        WHEN 'no_records' THEN 'Drop --input-format, or copy the file again.'
-        WHEN 'ambiguous' THEN 'Choose a format with --input-format.'
-        WHEN 'expands_too_far' THEN 'Raise --max-expand, if its size is as expected.'
-        WHEN 'nested_archive' THEN 'Extract it.'
-        WHEN 'not_a_file'
-        THEN 'Name the folder that a link leads to as an input; copy what a pipe gives into a file.'
-        WHEN 'hidden' THEN 'Rename it without the dot, if it is a log.'
-        ELSE 'If it is a log, see tracelake formats.'
-    END AS next_step
-FROM skipped
-WHERE reason NOT IN ('unreadable', 'parser_failed')  -- these are findings
-UNION ALL
-SELECT subject, run_id, kind, advice
-FROM findings
-WHERE kind IN ('unreadable', 'data_lost', 'rejects', 'contradiction')
-ORDER BY reason, file, run_id
+SELECT * EXCLUDE level
+FROM (
+    SELECT
+        concat_ws('/', path, member) AS file,
+        NULL AS run_id,
+        reason,
+        CASE reason
+            WHEN 'empty' THEN 'Wait until it is written, or copy it again.'
+            WHEN 'no_records' THEN 'Drop --input-format, or copy the file again.'
+            WHEN 'ambiguous' THEN 'Choose a format with --input-format.'
+            WHEN 'expands_too_far' THEN 'Raise --max-expand, if its size is as expected.'
+            WHEN 'nested_archive' THEN 'Extract it.'
+            WHEN 'not_a_file'
+            THEN 'Name the folder that a link leads to as an input; copy what a pipe gives into a file.'
+            WHEN 'hidden' THEN 'Rename it without the dot, if it is a log.'
+            ELSE 'If it is a log, see tracelake formats.'
+        END AS next_step,
+        NULL AS level
+    FROM skipped
+    WHERE reason NOT IN ('unreadable', 'parser_failed')  -- these are findings
+    UNION ALL
+    SELECT subject, run_id, kind, advice, level
+    FROM findings
+    WHERE kind IN ('unreadable', 'data_lost', 'rejects', 'contradiction')
+)
+ORDER BY level NULLS LAST, reason IN ('no_format', 'hidden'), reason, file, run_id
 LIMIT $top

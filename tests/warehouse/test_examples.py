@@ -464,20 +464,30 @@ def test_attention_lists_the_most_severe_first(relations: duckdb.DuckDBPyConnect
 def test_a_file_that_cannot_be_read_is_listed_once_with_its_own_next_step(
     relations: duckdb.DuckDBPyConnection,
 ) -> None:
+    other = [{"path": f"a{n:02}.pt", "reason": "no_format"} for n in range(30)]
     given: Given = {
         "skipped": [
-            {"path": "a.log", "reason": "empty"},
+            *other,
+            {"path": ".x", "reason": "hidden"},
             {"path": "b.zst", "reason": "unreadable"},
-            {"path": "core.1", "reason": "no_format"},
+            {"path": "z.log", "reason": "nested_archive"},
+            {"path": "c.log", "reason": "empty"},
         ],
-        "findings": [{"kind": "unreadable", "subject": "b.zst", "advice": "Copy it."}],
+        "findings": [
+            {"kind": "rejects", "subject": "lines", "run_id": "r", "level": 2, "advice": "Read."},
+            {"kind": "unreadable", "subject": "b.zst", "level": 1, "advice": "Copy it."},
+        ],
     }
     found = answer(relations, "unreadable", given)
-    assert [(row[0], row[3]) for row in found] == [
-        ("a.log", "Wait until it is written, or copy it again."),
-        ("core.1", "If it is a log, see tracelake formats."),
+    assert [(row[0], row[3]) for row in found[:6]] == [
         ("b.zst", "Copy it."),
+        ("lines", "Read."),
+        ("c.log", "Wait until it is written, or copy it again."),
+        ("z.log", "Extract it."),
+        (".x", "Rename it without the dot, if it is a log."),
+        ("a00.pt", "If it is a log, see tracelake formats."),
     ]
+    assert len(found) == 20
 
 
 def test_a_change_of_configuration_is_compared_with_the_one_before(
