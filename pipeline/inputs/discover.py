@@ -160,6 +160,7 @@ def _spooled(name: str, stream: IO[bytes], spool: Path, expansion: Decompression
 
 def _found_below(root: Path, lake: str, expansion: DecompressionLimit) -> Iterator[Found]:
     pending = [(str(root), "")]
+    links: list[tuple[str, str]] = []
     while pending:
         folder, inside = pending.pop()
         try:
@@ -179,10 +180,14 @@ def _found_below(root: Path, lake: str, expansion: DecompressionLimit) -> Iterat
             elif child.is_dir(follow_symlinks=False):
                 if where != lake:
                     below.append((child.path, name))
+            elif child.is_symlink():
+                links.append((child.path, name))
             else:
-                target = os.path.realpath(where) if child.is_symlink() else where
-                yield _look_at(child.path, name, target, expansion)
+                yield _look_at(child.path, name, where, expansion)
         pending.extend(reversed(below))
+    # A file that is there by its own name has it, whatever links like `latest` lead to it.
+    for path, name in links:
+        yield _look_at(path, name, os.path.realpath(path), expansion)
 
 
 def _found_in_store(root: StoredRoot, lake: str, expansion: DecompressionLimit) -> Iterator[Found]:
