@@ -16,7 +16,7 @@ from tracelake.lake import Lake
 from tracelake.models import catalog, compute, connect
 from tracelake.models.base import engine_errors, own, select_parts
 from tracelake.models.memory import MemoryLimit
-from tracelake.schema.tables import tables
+from tracelake.schema.tables import reasons, tables
 from tracelake.warehouse.names import resolve_run
 from tracelake.warehouse.warehouse import open_warehouse, spill_folder
 
@@ -128,9 +128,12 @@ def answer(
     if not changes:
         return document, None
     if document["t_ms"] is None:
+        reason = document["reason"]
+        meaning = reasons().get(reason, "").rstrip(".")
         raise UsageError(
-            f"{run_id} cannot be replayed: {document['reason'] or 'it has no operations'}",
-            hint="tracelake describe whatif_runs explains the reasons",
+            f"{run_id} cannot be replayed: "
+            + (f"{reason}. {meaning}" if reason else "it has no operations"),
+            hint="runs that can: tracelake query 'FROM whatif_runs WHERE t_ms IS NOT NULL'",
         )
     if document["balanced_ms"] is None and any(change.subject == "split" for change in changes):
         raise UsageError(

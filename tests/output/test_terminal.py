@@ -33,6 +33,7 @@ from tracelake.output.terminal import (
     read_run,
     runs_sql,
 )
+from tracelake.schema.tables import reasons
 from tracelake.warehouse import open_warehouse, run_query
 from tracelake.warehouse.results import write_result
 
@@ -726,3 +727,12 @@ def test_documents_are_not_changed_by_printing(lake: Path) -> None:
     before = copy.deepcopy(of)
     shown(of)
     assert of == before
+
+
+def test_a_run_that_cannot_be_replayed_says_why_in_words(tracelake: Command, lake: Path) -> None:
+    meaning = reasons()["simulated"].rstrip(".")
+    shown = tracelake("whatif", SIMULATED, "--lake", lake)
+    said = " ".join(shown.out.split())
+    assert (shown.code, meaning[1:] in said, "simulated, " in said) == (0, True, True)
+    asked = tracelake("whatif", SIMULATED, "--lake", lake, "--fix", "rank=0")
+    assert (asked.code, meaning in " ".join(asked.err.split())) == (2, True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracelake.base.figures import gpu_hours, milliseconds, percent, slowdown
+from tracelake.output.terminal.facts import why
 from tracelake.output.terminal.grid import Cell, Column
 from tracelake.output.terminal.page import DIM, Page
 
@@ -15,7 +16,7 @@ def print_whatif(document: dict[str, Any], page: Page) -> None:
     """Print the document of `tracelake.warehouse.whatif.answer`."""
     page.line(Cell(document["run_id"], "bold"))
     if document["t_ms"] is None:
-        page.prose(f"cannot be replayed: {document['reason'] or 'the run has no operations'}")
+        page.prose(f"cannot be replayed: {why(document['reason']) or 'the run has no operations'}")
         page.end()
         return
     balanced = document["balanced_ms"]
