@@ -29,6 +29,8 @@ WITH listed AS (
     UNION ALL BY NAME
     FROM _incomplete_findings
     UNION ALL BY NAME
+    FROM _step_findings
+    UNION ALL BY NAME
     FROM _input_findings
     UNION ALL BY NAME
     FROM _data_findings

@@ -2,7 +2,7 @@
 -- The one source of gates, report, terminal, mail and summary. A file that belongs to no run has no run_id.
 -- @scope fleet
 -- @grain run_id?, kind, subject
--- @column kind VARCHAR | regressed, drifted, straggler, suspect, recurring, slow_stage, slow_node, slow_link, data_loading, wrong_values, incomplete, contradiction, unreadable, data_lost, model_failed or rejects.
+-- @column kind VARCHAR | regressed, drifted, straggler, suspect, recurring, slow_stage, slow_node, slow_link, data_loading, slowed, wrong_values, incomplete, contradiction, unreadable, data_lost, model_failed or rejects.
 -- @column severity VARCHAR | critical, warning or notice. A notice fails no gate.
 -- @column level INTEGER | Place of the severity, to sort by: 1 critical, 2 warning, 3 notice.
 -- @column subject VARCHAR | What the finding is about: a rank, host, stage, link, operation, figure or file.

@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import re
 import os
+import random
+import statistics
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from tests.conftest import SAMPLE, Command
@@ -17,7 +22,7 @@ from tests.report_lakes import MS, make, trace_run
 from tests.tiny_lakes import Rows, commit_run, log_run
 from tests.traces import plan, trace, trace_name, write
 from tracelake.lake import Lake
-from tracelake.models import build
+from tracelake.models import build, catalog
 from tracelake.nightly.gates import GATES
 
 Row = dict[str, Any]
@@ -508,6 +513,138 @@ def test_waiting_for_data_is_a_finding_of_its_own(tracelake: Command, jobs: Lake
     (found,) = ask(tracelake, jobs, "FROM findings WHERE kind = 'data_loading'")
     assert (found["run_id"], found["subject"], found["cause"]) == ("slow_data", "get_batch", "data")
     assert found["evidence"].startswith("get_batch: the job waited ")
+
+
+def megatron(
+    times: Sequence[float], *, batches: Sequence[int] = (), every: int = 1, timers: bool = False
+) -> str:
+    """Write a log of steps of so many ms, each with its batch; a record is the mean of `every`."""
+    at, lines = datetime(2025, 3, 1, 9), ["using world size: 8, tensor-model-parallel size: 8"]
+    for step, ms in enumerate(times, 1):
+        at += timedelta(milliseconds=ms)
+        if step % every:
+            continue
+        mean = sum(times[step - every : step]) / every
+        batch = batches[step - 1] if batches else 64
+        lines.append(
+            f" [{at:%Y-%m-%d %H:%M:%S}] iteration {step:8d}/{len(times):8d} |"
+            f" elapsed time per iteration (ms): {mean:.1f} | global batch size: {batch:5d} |"
+        )
+        if timers:
+            pairs = (("forward-backward", mean, mean), ("backward-compute", 600, mean - 400))
+            lines.append("(min, max) time across ranks (ms):")
+            lines += [f"    {name} ....: ({least:.2f}, {most:.2f})" for name, least, most in pairs]
+    return "\n".join([*lines, ""])
+
+
+def megatron_date(times: Sequence[float], step: int) -> str:
+    """Return when `megatron` prints the record of a step."""
+    at = datetime(2025, 3, 1, 9) + timedelta(milliseconds=sum(times[:step]))
+    return f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+def steps_of(*parts: tuple[int, float], noise: float = 0.01) -> list[float]:
+    """Return times of so many steps of so many ms each, part after part."""
+    chance = random.Random(7)
+    return [round(ms * chance.gauss(1, noise), 1) for steps, ms in parts for _ in range(steps)]
+
+
+def test_steps_that_become_slower_within_a_run_are_found_with_their_time(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    """Not where they recover, grow little by little, stay in the bound, or have more to do."""
+    slower = steps_of((40, 1000), (60, 1300))
+    every_ten = steps_of((400, 1000), (400, 1300))
+    logs = {
+        "slower": megatron(slower, timers=True),
+        "a_little": megatron(steps_of((40, 1000), (60, 1150))),
+        "within_the_bound": megatron(steps_of((40, 1000), (60, 1080))),
+        "noisy": megatron(steps_of((100, 1000), noise=0.08)),
+        "faster": megatron(steps_of((40, 1300), (60, 1000))),
+        "recovered": megatron(steps_of((40, 1000), (40, 1300), (20, 1000))),
+        "in_turns": megatron(steps_of(*((20, 1000 + 300 * (n % 2)) for n in range(6)))),
+        "ramp": megatron(steps_of(*((1, 1000 + 5 * step) for step in range(100)))),
+        "few": megatron(steps_of((95, 1000), (5, 1300))),
+        "more_samples": megatron(slower, batches=[64] * 40 + [96] * 60),
+        "means": megatron(slower, every=10),
+        "more_means": megatron(every_ten, every=10),
+    }
+    for name, text in logs.items():
+        (tmp_path / "logs" / name).mkdir(parents=True)
+        (tmp_path / "logs" / name / "train.log").write_text(text)
+    done = tracelake("run", tmp_path / "logs", "--lake", tmp_path / "lake", "--quiet")
+    assert done.code == 0, done.err
+    assert "critical since 2025-03-01 09:00, steps: slowed, " in done.out
+    lake = Lake.open(tmp_path / "lake")
+    found = ask(
+        tracelake,
+        lake,
+        "SELECT label, f.* FROM findings AS f JOIN runs USING (run_id) WHERE kind = 'slowed'",
+    )
+    assert {row["label"]: row["severity"] for row in found} == {
+        "slower": "critical",
+        "a_little": "warning",
+        "more_means": "critical",
+    }
+    (row,) = (row for row in found if row["label"] == "slower")
+    assert row["since"] == megatron_date(slower, 41)
+    before, after = statistics.median(slower[1:40]), statistics.median(slower[40:])
+    change = 100 * (after / before - 1)
+    assert row["evidence"].startswith(
+        f"steps take {after:.1f} ms since step 41 ({row['since']}), {change:.1f} % longer than"
+        f" before ({before:.1f} ms): 60 of 99 steps; in backward-compute the slowest rank went"
+    )
+    assert row["evidence"].endswith("ms, the fastest from 600.0 to 600.0 ms.")
+    lost_hours = 60 * (after - before) * 8 / 3.6e6
+    assert row["cost_gpu_hours"] == pytest.approx(lost_hours, rel=0.01)
+    # The first record with slow steps is of steps 401 to 410.
+    (mean,) = (row for row in found if row["label"] == "more_means")
+    assert mean["since"] == megatron_date(every_ten, 410)
+    (incident,) = ask(tracelake, lake, f"FROM incidents WHERE incident = '{row['incident']}'")
+    same = min(each["since"] for each in found if each["incident"] == row["incident"])
+    assert (incident["since"], incident["cost_bound"]) == (same, None)
+
+
+def slowed_runs(times: np.ndarray) -> int:
+    """Return how many of the runs, a row of step times each, became slower within."""
+    runs, steps = times.shape
+    with duckdb.connect() as con:
+        con.execute(catalog().macros)
+        con.execute(
+            "CREATE TABLE straggler_ranks (run_id VARCHAR, since_step INT, verdict VARCHAR)"
+        )
+        con.execute(
+            "CREATE TABLE train_steps"
+            " (run_id VARCHAR, step INT, logged_at TIMESTAMP, global_batch_size BIGINT)"
+        )
+        con.register(
+            "step_stats",
+            pa.table(
+                {
+                    "run_id": np.repeat([f"r{n}" for n in range(runs)], steps),
+                    "step": np.tile(np.arange(2, steps + 2), runs),
+                    "step_ms": times.ravel(),
+                    "warmup": np.zeros(runs * steps, dtype=bool),
+                    "time_basis": ["own"] * runs * steps,
+                }
+            ),
+        )
+        return len(con.execute(catalog().models["_slowed_runs"].sql).fetchall())
+
+
+def test_noise_is_no_slowdown_and_a_jump_is_found_in_it() -> None:
+    """Figures of docs/alarms.md are those of 2,000 runs, these of 200."""
+    chance = np.random.default_rng(1)
+    for noise in (0.03, 0.08, 0.15):
+        alone = chance.normal(0, noise, (200, 300))
+        slow = np.zeros_like(alone)  # of which a step keeps 0.98 of the one before
+        for step in range(1, 300):
+            slow[:, step] = 0.98 * slow[:, step - 1] + 0.2 * alone[:, step]
+        found = [slowed_runs(1000 * (1 + each)) for each in (alone, slow)]
+        assert found[0] == 0, noise
+        assert found[1] <= 2, noise
+    jump = np.where(np.arange(300) < chance.integers(20, 280, (200, 1)), 1.0, 1.2)
+    assert slowed_runs(1000 * jump * chance.normal(1, 0.03, (200, 300))) >= 150
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")

@@ -18,6 +18,7 @@ TITLES = {
     "slow_node": "Slow nodes",
     "regressed": "Regressions",
     "drifted": "Drift",
+    "slowed": "Slower within the run",
     "wrong_values": "Wrong values in bandwidth tests",
     "unreadable": "Data lost or unreadable",
     "model_failed": "Runs without figures",

@@ -126,7 +126,9 @@ def _unnamed(counts: Row) -> str:
 def _incident(row: Row) -> str:
     """Return an incident as one line: what, since when, why, what it costs."""
     hours = row["cost_gpu_hours_per_day"]
-    said = _what(row, f" since {row['since'][:10]}" if row["since"] else "")
+    # What began within a run has a time of the day.
+    since = row["since"] and row["since"][: 16 if row["kind"] == "slowed" else 10]
+    said = _what(row, f" since {since}" if since else "")
     if hours is not None:
         said.append(cost(hours, row["cost_basis"], row["cost_bound"], "a day"))
     said.append(seen_in(row["slow_runs"], row["runs"], row["runs_unit"]))

@@ -1,0 +1,36 @@
+-- Findings about the steps of one run by itself: slowed.
+-- @internal
+-- @grain run_id, kind, subject
+-- @column kind VARCHAR | slowed.
+-- @column severity VARCHAR | critical where steps exceed the bound twice, else warning.
+-- @column subject VARCHAR | steps.
+-- @column since TIMESTAMP | When steps became slower; NULL where the input does not say.
+-- @column evidence VARCHAR | What was seen; begins with the subject.
+-- @column lost_ratio DOUBLE | Time lost over the time of the steps.
+-- @column cost_basis VARCHAR | bound. It is no limit of what a day costs, which is more if the job goes on like this.
+-- @column cause VARCHAR | unclear.
+-- @column advice VARCHAR | What to do.
+SELECT
+    w.run_id,
+    'slowed' AS kind,
+    CASE WHEN w.after_ms - w.before_ms > 2 * w.bound_ms THEN 'critical' ELSE 'warning' END AS severity,
+    'steps' AS subject,
+    w.since,
+    format(
+        'steps take {:.1f} ms since step {}{}, {:.1f} % longer than before ({:.1f} ms): {} of {} steps{}.',
+        w.after_ms, w.since_step, coalesce(strftime(w.since, ' (%Y-%m-%d %H:%M:%S)'), ''),
+        100 * (w.after_ms / w.before_ms - 1), w.before_ms, w.slow_steps, w.steps,
+        coalesce(format(
+            '; in {} the slowest rank{} went from {:.1f} to {:.1f} ms, the fastest from {:.1f} to {:.1f} ms',
+            t.name, coalesce(format(' ({})', t.rank), ''), t.longest_before_ms, t.longest_ms,
+            t.shortest_before_ms, t.shortest_ms
+        ), '')
+    ) AS evidence,
+    ratio(w.slow_steps * (w.after_ms - w.before_ms), s.steps_ms) AS lost_ratio,
+    'bound' AS cost_basis,
+    'unclear' AS cause,
+    'See what happened at that time: logs of hosts and network, other jobs, checkpoints, a restart.'
+        || CASE WHEN t.name IS NULL THEN '' ELSE ' Some ranks are slow, not all: trace them.' END AS advice
+FROM _slowed_runs AS w
+JOIN _run_spans AS s USING (run_id)
+LEFT JOIN _slowed_timers AS t USING (run_id)
