@@ -11,7 +11,7 @@
 -- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
 -- @column cost_gpu_hours DOUBLE GPU hours | GPU hours that the steps of this run lost: lost_ratio of their time on every rank. Slow ranks of a run have the same cost by replay, that of all of them; recurring and slow_node repeat it.
 -- @column cost_basis VARCHAR | replay: what steps would have taken less with equal peers, as in whatif_runs; bound: a limit from the times of the rank, stage, link or step alone.
--- @column cost_bound VARCHAR | at_most: a bound; at_least: a replay where ranks have fewer than 3 peers; NULL: the replay says the cost itself, it may err in both directions, or there is none.
+-- @column cost_bound VARCHAR | at_most: a bound; at_least: a replay where ranks have fewer than 3 peers and no asynchronous calls; NULL: the replay says the cost itself, it may err in both directions, or there is none.
 -- @column slowdown DOUBLE | Of a slow rank as in straggler_ranks, of a host the median of its ranks; NULL of what is neither.
 -- @column advice VARCHAR | What to do.
 -- @column gate VARCHAR | Gate of --fail-on that holds the finding against the run; NULL where none does.

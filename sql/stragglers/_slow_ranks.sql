@@ -40,8 +40,9 @@ SELECT
     CASE
         -- The excess leaves out the kernels within asynchronous calls, so it can be too small, too.
         WHEN cost_basis = 'bound' THEN if(a.run_id IS NULL, 'at_most', NULL)
-        -- The median of peers lies between a slow rank and its only peer.
-        WHEN w.reason = 'one_peer' THEN 'at_least'
+        -- The median of peers lies between a slow rank and its only peer. Of an asynchronous call the
+        -- peer's part before the slow rank starts it is cut off, so there it can lie below both.
+        WHEN w.reason = 'one_peer' AND a.run_id IS NULL THEN 'at_least'
     END AS cost_bound
 FROM straggler_ranks AS s
 LEFT JOIN hosts AS h ON h.run_id = s.run_id AND h.host = s.host

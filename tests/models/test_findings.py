@@ -299,6 +299,24 @@ def test_a_cost_says_everywhere_whether_it_is_a_bound_and_which(
     assert "a day, at most" not in metrics
 
 
+def test_a_replay_of_two_peers_with_asynchronous_calls_is_no_limit(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    """The only peer's call is cut off where the slow rank starts it: the replay finds too much."""
+    asked = ("--formats", "rank_trace", "--steps", "2", "--pp", "4")
+    for name, more in (("clean", ()), ("slow", ("--slow-rank", "3"))):
+        assert tracelake("synth", tmp_path / "in" / name, *asked, *more).code == 0
+    lake = tmp_path / "lake"
+    assert tracelake("run", tmp_path / "in", "--lake", lake, "--quiet").code == 0
+    steps = ask(
+        tracelake, Lake.open(lake), "SELECT max(step_ms) AS ms FROM step_stats GROUP BY run_id"
+    )
+    clean, slow = sorted(row["ms"] for row in steps)
+    (found,) = ask(tracelake, Lake.open(lake), "FROM findings WHERE kind = 'suspect'")
+    assert found["lost_ratio"] > 1.1 * (slow - clean) / slow
+    assert (found["cost_basis"], found["cost_bound"]) == ("replay", None)
+
+
 def test_a_bound_that_leaves_out_kernels_in_asynchronous_calls_is_no_limit(
     tracelake: Command, tmp_path: Path
 ) -> None:

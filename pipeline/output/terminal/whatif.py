@@ -32,7 +32,7 @@ def print_whatif(document: dict[str, Any], page: Page) -> None:
     )
     page.prose(f"cause: {document['cause']}; {gpu_hours(document['gpu_hours_lost'])} lost")
     if document["reason"] == "one_peer":
-        page.prose("ranks have fewer than 3 peers: what they lost is at least this", style=DIM)
+        page.prose("ranks have fewer than 3 peers: what they lost may be more", style=DIM)
     if question := document.get("question"):
         page.heading("What if", " and ".join(question["changes"]))
         hours, saved = question["gpu_hours_saved"], question["saved_ms"]
