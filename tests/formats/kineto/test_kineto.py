@@ -184,6 +184,17 @@ def test_steps_from_0_on_have_a_time_and_kernels_say_why_they_have_none(
         assert con.sql(windows).fetchall() == [("kernels_only",)]
 
 
+def test_kernels_on_two_streams_at_once_are_no_fault(tracelake: Command, tmp_path: Path) -> None:
+    events = [event(1, dur=9), event(1, ts=12, args={"stream": 22})]
+    (tmp_path / "rank0.json").write_text(_HEAD + json.dumps(events)[1:] + "}")
+    lake = tmp_path / "lake"
+    assert tracelake("run", tmp_path / "rank0.json", "--lake", lake, "--set", "pp=1").code == 0
+    with duckdb.connect(str(lake / "warehouse.duckdb"), read_only=True) as con:
+        assert con.sql("SELECT overlap_ns > 0 FROM rank_bubbles").fetchall() == [(True,)]
+    checked = tracelake("check", "--lake", lake)
+    assert (checked.code, checked.out) == (0, "")
+
+
 def test_a_document_made_of_the_traces_of_several_ranks_is_reported(
     tracelake: Command, tmp_path: Path
 ) -> None:
