@@ -1,7 +1,7 @@
 -- Runs whose steps became slower at one step and stayed so to the end: which step, and by how much.
--- The step is where the ranks of the step times change most (Pettitt 1979, p below 0.001). It must be a
--- jump: the 5 steps after it, and the last 5, exceed the 5 before it as their medians do, and 9 in 10 steps on either
--- side are on their side of half the bound.
+-- The ranks of the step times change (Pettitt 1979, p below 0.001), which tells two levels; the step divides best
+-- what is below the middle of these from what is above. It must be a jump: the 5 steps after it, and the last 5,
+-- exceed the 5 before it as their medians do, and 9 in 10 steps on either side are on their side of half the bound.
 -- @internal
 -- @grain run_id
 -- @column since_step INTEGER | First slow step.
@@ -22,17 +22,37 @@ WITH steady AS (
     FROM step_stats
     WHERE NOT warmup AND step_ms IS NOT NULL
 ),
-cut AS (
+changed AS (
     SELECT
         run_id,
         any_value(steps) AS steps,
-        arg_min(place, (u, place)) AS last_fast,
+        arg_min(place, (u, place)) AS about,
         -2 * min(u) AS k
     FROM (
         SELECT
             *,
             sum(time_rank - (steps + 1) / 2.0) OVER (PARTITION BY run_id ORDER BY place) AS u
         FROM steady
+    )
+    GROUP BY run_id
+),
+levels AS (
+    SELECT
+        c.run_id,
+        (median(step_ms) FILTER (place <= about) + median(step_ms) FILTER (place > about)) / 2 AS middle_ms
+    FROM changed AS c
+    JOIN steady AS s USING (run_id)
+    WHERE 2 * exp(-6.0 * c.k ** 2 / (c.steps ** 3.0 + c.steps ** 2.0)) < 0.001
+    GROUP BY c.run_id
+),
+cut AS (
+    SELECT run_id, any_value(steps) AS steps, arg_min(place, (above, place)) AS last_fast
+    FROM (
+        SELECT
+            s.run_id, s.steps, s.place,
+            sum(sign(s.step_ms - l.middle_ms)) OVER (PARTITION BY s.run_id ORDER BY s.place) AS above
+        FROM steady AS s
+        JOIN levels AS l USING (run_id)
     )
     GROUP BY run_id
 ),
@@ -57,7 +77,6 @@ parts AS (
             FILTER (place > last_fast) AS after_seen
     FROM cut AS c
     JOIN steady AS s USING (run_id)
-    WHERE 2 * exp(-6.0 * c.k ** 2 / (c.steps ** 3.0 + c.steps ** 2.0)) < 0.001
     GROUP BY c.run_id
 ),
 records AS (

@@ -575,6 +575,7 @@ def test_steps_that_become_slower_within_a_run_are_found_with_their_time(
     every_ten = steps_of((400, 1000), (400, 1300))
     logs = {
         "slower": megatron(slower, timers=True),
+        "at_the_end": megatron(steps_of((300, 1000), (30, 1300))),
         "a_little": megatron(steps_of((40, 1000), (60, 1150))),
         "within_the_bound": megatron(steps_of((40, 1000), (60, 1080))),
         "noisy": megatron(steps_of((100, 1000), noise=0.08)),
@@ -601,6 +602,7 @@ def test_steps_that_become_slower_within_a_run_are_found_with_their_time(
     )
     assert {row["label"]: row["severity"] for row in found} == {
         "slower": "critical",
+        "at_the_end": "critical",
         "a_little": "warning",
         "more_means": "critical",
     }
@@ -615,6 +617,8 @@ def test_steps_that_become_slower_within_a_run_are_found_with_their_time(
     assert row["evidence"].endswith("ms, the fastest from 600.0 to 600.0 ms.")
     lost_hours = 60 * (after - before) * 8 / 3.6e6
     assert row["cost_gpu_hours"] == pytest.approx(lost_hours, rel=0.01)
+    (late,) = (row for row in found if row["label"] == "at_the_end")
+    assert " since step 301 (" in late["evidence"]
     # The first record with slow steps is of steps 401 to 410.
     (mean,) = (row for row in found if row["label"] == "more_means")
     assert mean["since"] == megatron_date(every_ten, 410)
@@ -662,7 +666,7 @@ def test_noise_is_no_slowdown_and_a_jump_is_found_in_it() -> None:
         assert found[0] == 0, noise
         assert found[1] <= 2, noise
     jump = np.where(np.arange(300) < chance.integers(20, 280, (200, 1)), 1.0, 1.2)
-    assert slowed_runs(1000 * jump * chance.normal(1, 0.03, (200, 300))) >= 150
+    assert slowed_runs(1000 * jump * chance.normal(1, 0.03, (200, 300))) >= 190
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
