@@ -143,13 +143,16 @@ class LineFormat(Format):
         prefixed: Launchers may put something before each line.
         stamp: Reads the start of the run from the first bytes of a file.
         facts: Reads name and head, where ranks have files of their own; `group` splits them into
-            runs. The facts of a run are those of its last file, and the ranks of all.
+            runs.
+        join: Makes the facts of a run of those of its files, in order. By default they are those
+            of the last file, and the ranks of all.
     """
 
     heading: str
     lines: tuple[Kind, ...]
     reader: type[Reader] | None
     prefixed: bool
+    join: Callable[[Sequence[RunFacts]], RunFacts]
 
     def __init__(
         self,
@@ -171,6 +174,7 @@ class LineFormat(Format):
         group: Callable[[Sequence[FileFacts], float], Sequence[Sequence[FileFacts]]] = (
             one_run_per_file
         ),
+        join: Callable[[Sequence[RunFacts]], RunFacts] | None = None,
         places: Callable[[Iterable[bytes]], Places] | None = None,
     ) -> None:
         """Check what can be checked without polars.
@@ -208,6 +212,7 @@ class LineFormat(Format):
         object.__setattr__(self, "lines", tuple(_joined(lines)))
         object.__setattr__(self, "reader", reader)
         object.__setattr__(self, "prefixed", prefixed)
+        object.__setattr__(self, "join", join or _last)
 
     @functools.cached_property
     def expressions(self) -> tuple[Expression, ...]:
@@ -243,6 +248,11 @@ def _joined(lines: Iterable[Kind]) -> Iterator[Kind]:
 def _facts(path: str, head: bytes) -> FileFacts:
     del head
     return FileFacts(path, PurePosixPath(path).stem)
+
+
+def _last(found: Sequence[RunFacts]) -> RunFacts:
+    every = [facts.ranks for facts in found if facts.ranks is not None]
+    return dataclasses.replace(found[-1], ranks=frozenset().union(*every) if every else None)
 
 
 def _dated(stamp: Callable[[bytes], datetime | None], path: str, head: bytes) -> FileFacts:
@@ -353,9 +363,7 @@ class _Parser:
     def finish(self) -> RunFacts:
         if self._reader is None:
             return RunFacts()
-        last = self._reader.finish()
-        every = [facts.ranks for facts in (*self._found, last) if facts.ranks is not None]
-        return dataclasses.replace(last, ranks=frozenset().union(*every) if every else None)
+        return self._fmt.join([*self._found, self._reader.finish()])
 
     def _read(self, data: npt.NDArray[np.uint8], span: Span, ends: Longs) -> None:
         from tracelake.formats.expressions import cut, find_all  # noqa: PLC0415

@@ -1,14 +1,20 @@
-"""Read logs with `NCCL_DEBUG=INFO`: host and device of every rank, and over what ranks talk."""
+"""Read logs with `NCCL_DEBUG=INFO`: host and device of every rank, and over what ranks talk.
+
+With NCCL_DEBUG_FILE each process writes a file of its own. Files of a folder whose names differ in
+the host and process that their lines name are one run, until a rank repeats.
+"""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
 
 from tracelake.formats import Claim, FileFacts, Places, RunFacts
 from tracelake.formats.lines import Irrelevant, LineFormat, Record, Reject
 from tracelake.formats.readers import Rows, whole
+from tracelake.formats.starts import Unit, starts
 from tracelake.formats.training_log import FORMAT as TRAINING_LOG
 
 _INIT = re.compile(
@@ -16,6 +22,9 @@ _INIT = re.compile(
     r" n[Rr]anks (\d+) cudaDev (\d+) (?:nvmlDev \d+ )?(?:busId ([0-9a-f]+) )?.*Init COMPLETE.*",
     re.ASCII,
 )
+_SMALL_DIGITS = 3
+_TRANSPORTS = "transports"
+_PROCESS = re.compile(rb"([A-Za-z0-9_.-]+):(\d{1,9}):\d+ \[\d+\] NCCL (?:INFO|WARN) ")
 # Names have blanks (`direct shared memory`, `NET/AWS Libfabric`); RCCL adds the communicator.
 _VIA = re.compile(
     r".* NCCL INFO (?:Channel|Ring) .* via (\S.*?)(?:/\d+.*| comm 0x.*)?\s*", re.ASCII
@@ -27,6 +36,40 @@ def _sniff(head: bytes) -> Claim:
     if b" NCCL INFO " not in head or TRAINING_LOG.sniff(head) is not Claim.NO:
         return Claim.NO
     return Claim.MAYBE
+
+
+def _facts(path: str, head: bytes) -> FileFacts:
+    """Read rank and host of a process that writes a file of its own; else the name alone."""
+    name = re.sub(r"\.(?:log|txt|out|err)$", "", PurePosixPath(path).name)
+    process = _PROCESS.search(head)
+    host, number = (part.decode() for part in process.groups()) if process else ("", "")
+    pieces = re.split(rf"(?<!\d){number}(?!\d)", name) if number else [name]
+    # In a container numbers of processes are small, and a name may have one by chance.
+    if len(pieces) != 2 or not (host in name or len(number) > _SMALL_DIGITS):
+        return FileFacts(path, PurePosixPath(path).stem)
+    stem = re.sub(r"[._-]+", "-", "-".join(pieces).replace(host, "-")).strip("-")
+    ranks = places_of(head.splitlines())
+    rank = next(iter(ranks)) if len(ranks) == 1 else None
+    return FileFacts(path, stem or "nccl", rank=rank, host=host)
+
+
+def _group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
+    """Join the files of the processes of a job."""
+    jobs: dict[tuple[str, ...], list[FileFacts]] = defaultdict(list)
+    for file in sorted(files, key=lambda f: f.path):
+        place = file.path if file.host is None else str(PurePosixPath(file.path).parent)
+        jobs[(file.run,) if file.run is not None else (place, file.stem)].append(file)
+    runs: list[list[FileFacts]] = []
+    for members in jobs.values():
+        # A process whose rank is not known repeats none.
+        ranks = [-1 - i if file.rank is None else file.rank for i, file in enumerate(members)]
+        units = [
+            Unit(file.stamp, frozenset({rank})) for file, rank in zip(members, ranks, strict=True)
+        ]
+        named = members[0].run is not None
+        found = [list(range(len(members)))] if named else starts(units, gap_seconds)
+        runs += [[members[i] for i in sorted(start)] for start in found]
+    return sorted(runs, key=lambda run: run[0].path)
 
 
 def places_of(lines: Iterable[bytes]) -> Places:
@@ -66,17 +109,33 @@ class _Reader:
         return [("comm_ranks", {"rank": whole(found[2], 31), **place})]
 
     def finish(self) -> RunFacts:
-        counted = sorted(self._transports.items())
-        said = {"transports": ", ".join(f"{name} {count}" for name, count in counted)}
-        return RunFacts(
-            topology={"world_size": self._widest} if self._widest else {},
-            attributes=said if counted else {},
-        )
+        return _run_facts(self._widest, self._transports)
+
+
+def _run_facts(widest: int, transports: Counter[str]) -> RunFacts:
+    counted = sorted(transports.items())
+    said = {_TRANSPORTS: ", ".join(f"{name} {count}" for name, count in counted)}
+    return RunFacts(
+        topology={"world_size": widest} if widest else {}, attributes=said if counted else {}
+    )
+
+
+def _join(found: Sequence[RunFacts]) -> RunFacts:
+    """Return the facts of a run whose processes wrote a file each."""
+    transports: Counter[str] = Counter()
+    for facts in found:
+        for piece in filter(None, facts.attributes.get(_TRANSPORTS, "").split(", ")):
+            name, _, count = piece.rpartition(" ")
+            transports[name] += int(count)
+    return _run_facts(max(facts.topology.get("world_size", 0) for facts in found), transports)
 
 
 FORMAT = LineFormat(
     name="nccl_debug",
     version=2,
+    facts=_facts,
+    group=_group,
+    join=_join,
     doc="Logs with NCCL_DEBUG=INFO: hosts, ranks, devices and transports.",
     sniff=_sniff,
     reader=_Reader,

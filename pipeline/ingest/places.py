@@ -18,19 +18,23 @@ _LARGEST = 256 << 20
 def name_hosts(sniffed: Sniffed) -> None:
     """Give files of ranks without a host the place that a log in their folder or above names.
 
-    What a name, a folder or `--hosts` says comes first. The nearest log counts, and several logs of
-    one folder only where they agree.
+    What a name, a folder or `--hosts` says comes first. The nearest log counts. Several logs of one
+    folder, as processes write them, complete each other, and count only where they agree.
     """
     for number, files in enumerate(sniffed.files):
         if all(_placed(c) for c in files):
             continue
         known: dict[str, Places] = {}
+        unclear: set[str] = set()
         for c in files:
             if c.format.places and not c.entry.packed and c.entry.weight <= _LARGEST:
                 folder = posixpath.dirname(c.facts.path)
-                places = _read(c)
-                if places:
-                    known[folder] = places if known.get(folder, places) == places else {}
+                if places := _read(c):
+                    before = known.get(folder, {})
+                    if any(before.get(rank, place) != place for rank, place in places.items()):
+                        unclear.add(folder)
+                    known[folder] = {**before, **places}
+        known |= {folder: {} for folder in unclear}
         if known:
             sniffed.files[number] = [_named(c, known) for c in files]
 

@@ -1,0 +1,79 @@
+"""Logs of NCCL that each process writes by itself, as NCCL_DEBUG_FILE has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Command
+from tests.lakes import rows, run_ingest
+from tests.traces import trace, trace_name, write
+from tracelake.formats import format_named
+
+
+def log(rank: int, process: int, *, host: str = "", size: int = 4) -> str:
+    """What a process prints that joins one communicator."""
+    host = host or f"node-{rank // 2}"
+    start = f"{host}:{process}:{process + 7} [{rank % 2}] NCCL INFO"
+    return (
+        f"{start} Channel 00/0 : 0[0] -> 1[1] via P2P/IPC\n"
+        f"{start} Channel 01/0 : 1[1] -> 2[0] [send] via NET/IB/0\n"
+        f"{start} comm 0x55d0 rank {rank} nranks {size} cudaDev {rank % 2} nvmlDev 0 busId 1b000"
+        " commId 0xabc - Init COMPLETE\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["nccl.{host}.{process}", "{host}_{process}.log", "p{process}.txt"]
+)
+def test_files_of_processes_are_a_run_per_start(tmp_path: Path, name: str) -> None:
+    files = {
+        f"job/{name.format(host=f'node-{rank // 2}', process=first + rank)}": log(
+            rank, first + rank
+        )
+        for first in (4000, 9000)
+        for rank in range(4)
+    }
+    run_ingest(write(tmp_path / "in", files), tmp_path / "lake")
+    found = rows(tmp_path / "lake", "runs", "label, world_size, attributes")
+    transports = [("transports", "NET/IB 4, P2P/IPC 4")]
+    assert [(label, size, sorted(dict(said).items())) for label, size, said in found] == [
+        ("job", 4, transports),
+        ("job", 4, transports),
+    ]
+    places = rows(tmp_path / "lake", "comm_ranks", "run_id, rank, host, device", "ORDER BY ALL")
+    wanted = [(rank, f"node-{rank // 2}", str(rank % 2)) for rank in range(4)]
+    assert [row[1:] for row in places] == wanted * 2
+    assert len({row[0] for row in places}) == 2
+
+
+@pytest.mark.parametrize("name", ["worker-1.log", "train_node-0.log"])
+def test_a_name_that_has_a_number_by_chance_is_a_name(name: str) -> None:
+    facts = format_named("nccl_debug").facts(name, log(0, 1, host="pod").encode())
+    assert (facts.stem, facts.rank) == (Path(name).stem, None)
+
+
+def test_processes_that_have_not_joined_are_of_the_run_of_their_folder(tmp_path: Path) -> None:
+    files = {
+        f"job/nccl.pod.{700 + rank}": log(rank, 700 + rank, host="pod").splitlines()[0] + "\n"
+        for rank in range(3)
+    }
+    run_ingest(write(tmp_path / "in", files), tmp_path / "lake")
+    assert rows(tmp_path / "lake", "runs", "count(*)") == [(1,)]
+
+
+@pytest.mark.parametrize("clear", [True, False])
+def test_ranks_beside_such_files_have_their_places(
+    tmp_path: Path, tracelake: Command, *, clear: bool
+) -> None:
+    """Logs of one folder complete each other; where they contradict, none of them counts."""
+    files = {f"job/nccl.node-{r}.{800 + r}": log(r, 800 + r, host=f"node-{r}") for r in range(2)}
+    if not clear:
+        files["job/nccl.node-9.900"] = log(1, 900, host="node-9")
+    files |= {f"job/traces/{trace_name(rank)}": trace(rank) for rank in range(2)}
+    lake = tmp_path / "lake"
+    assert tracelake("ingest", write(tmp_path / "in", files), "--lake", lake).code == 0
+    of_traces = "WHERE format = 'rank_trace' ORDER BY rank"
+    found = rows(lake, "sources", "rank, host", of_traces)
+    assert found == [(r, f"node-{r}" if clear else None) for r in range(2)]
