@@ -66,6 +66,7 @@ SELECT
         WHEN r.attributes['ended_by'] IS NOT NULL THEN CASE r.attributes['ended_by']
             WHEN 'out_of_memory' THEN 'Use less memory per device: a smaller micro-batch, more recomputation or sharding.'
             WHEN 'device_error' THEN 'Check the device that the log names: Xid and ECC errors in the kernel log. Drain its host if it comes again.'
+            WHEN 'link_error' THEN 'Check the port, cable and counters of the host that the log names.'
             WHEN 'collective_timeout' THEN 'See what the ranks did that print no timeout: their stacks, and the calls they were in.'
             WHEN 'network_error' THEN 'See which process or link failed first: warnings of NCCL above it name host and device.'
             ELSE 'See why the scheduler ended the job: its time limit, a preemption, or a user.'

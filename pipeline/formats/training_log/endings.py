@@ -10,6 +10,7 @@ _TEXT_LIMIT = 200
 _KINDS = {
     "out_of_memory": r"(?:CUDA|HIP|NPU|XPU) out of memory|RESOURCE_EXHAUSTED: ",
     "device_error": r"(?:CUDA|HIP) error: ",
+    "link_error": r"\S+:\d+:\d+ \[\d+\] NCCL WARN NET/",
     "collective_timeout": r"Watchdog caught collective operation timeout: ",
     "network_error": r"NCCL error in: |ncclRemoteError: |ncclSystemError: ",
     "cancelled": r"slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT ",

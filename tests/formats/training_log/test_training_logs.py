@@ -386,6 +386,7 @@ def test_what_ended_a_job_is_the_cause_of_its_incident(tracelake: Command, tmp_p
     told = json.loads(tracelake("query", sql, "--lake", lake, "--format", "json").out)
     assert {row["log"]: row["cause"] for row in told} == {
         "limit": "cancelled",
+        "link": "link error",
         "memory": "out of memory",
         "timeout": "collective timeout",
         "unplanned": "device error",
