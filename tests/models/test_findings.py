@@ -593,7 +593,7 @@ def test_steps_that_become_slower_within_a_run_are_found_with_their_time(
         (tmp_path / "logs" / name / "train.log").write_text(text)
     done = tracelake("run", tmp_path / "logs", "--lake", tmp_path / "lake", "--quiet")
     assert done.code == 0, done.err
-    assert "critical since 2025-03-01 09:00, steps: slowed, " in done.out
+    assert "critical steps: slowed since 2025-03-01 09:00, " in done.out
     lake = Lake.open(tmp_path / "lake")
     found = ask(
         tracelake,
