@@ -6,6 +6,7 @@
 -- @column gate VARCHAR | Gate that holds it against the run; NULL where none does.
 -- @column subject VARCHAR | What the finding is about.
 -- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
+-- @column series VARCHAR | What the finding is about over several runs: those that end for one reason.
 -- @column cause VARCHAR | Likely cause.
 -- @column advice VARCHAR | What to do.
 WITH miscounted AS (
@@ -38,6 +39,7 @@ lost_tests AS (
 )
 SELECT
     c.run_id, 'incomplete' AS kind, 'warning' AS severity, 'incomplete' AS gate, 'run' AS subject,
+    concat('run', ' ' || r.attributes['ended_by']) AS series,
     concat('The run is incomplete: ', CASE
         WHEN m.told IS NOT NULL THEN m.told
         WHEN c.ranks_seen IS NULL THEN coalesce(

@@ -51,6 +51,7 @@ joined AS (
         CASE WHEN any_value(family) = 'slow_rank' AND min(rank) = max(rank)
                 AND max_by(host, place) IS NOT NULL
             THEN format('rank {} on {}', min(rank), any_value(series))
+            WHEN any_value(family) = 'incomplete' THEN any_value(subject)
             ELSE any_value(series)
         END AS subject,
         min(since) AS since,

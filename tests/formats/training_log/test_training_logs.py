@@ -382,6 +382,15 @@ def test_what_ended_a_job_is_the_cause_of_its_incident(tracelake: Command, tmp_p
     lake = tmp_path / "lake"
     ended = tracelake("run", GOLDEN / "training_log" / "endings" / "input", "--lake", lake)
     assert "unplanned: incomplete since 2026-05-10, cause device error, 1 of 1 run" in ended.out
+    incidents = "SELECT cause, subject, slow_runs FROM incidents ORDER BY cause"
+    told = tracelake("query", incidents, "--lake", lake, "--format", "csv").out.splitlines()[1:]
+    assert told == [
+        f'"{cause}","run",1'
+        for cause in (
+            *("cancelled", "collective timeout", "device error"),
+            *("input", "link error", "out of memory"),
+        )
+    ]
     sql = "SELECT split_part(run_id, '-', 1) AS log, cause, evidence, advice FROM findings"
     told = json.loads(tracelake("query", sql, "--lake", lake, "--format", "json").out)
     assert {row["log"]: row["cause"] for row in told} == {
