@@ -159,27 +159,26 @@ def _spooled(name: str, stream: IO[bytes], spool: Path, expansion: Decompression
 
 
 def _found_below(root: Path, lake: str, expansion: DecompressionLimit) -> Iterator[Found]:
-    pending = [(str(root), "")]
+    pending = [(str(root), "", os.path.realpath(root))]
     links: list[tuple[str, str]] = []
     while pending:
-        folder, inside = pending.pop()
+        folder, inside, real = pending.pop()
         try:
             with os.scandir(folder) as found:
                 children = sorted(found, key=lambda child: child.name)
         except OSError:
             yield Skip(inside or ".", None, "unreadable")
             continue
-        real = os.path.realpath(folder)
         below = []
         for child in children:
             own = text_name(child.name)
             name = f"{inside}/{own}" if inside else own
-            where = f"{real}/{child.name}"
+            where = f"{real.rstrip('/')}/{child.name}"  # links to folders are not followed
             if child.name.startswith("."):
                 yield Skip(name, None, "hidden")
             elif child.is_dir(follow_symlinks=False):
                 if where != lake:
-                    below.append((child.path, name))
+                    below.append((child.path, name, where))
             elif child.is_symlink():
                 links.append((child.path, name))
             else:
