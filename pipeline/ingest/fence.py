@@ -18,6 +18,7 @@ from tracelake.base.text import counted
 from tracelake.formats import Chunk, Format, Parser, RunFacts
 from tracelake.formats.ledger import Ledger
 from tracelake.inputs.streams import FileRef
+from tracelake.schema.format_names import installed_formats
 
 if TYPE_CHECKING:
     from tracelake.ingest.run_plan import RunPlan
@@ -174,11 +175,16 @@ def parsers_failed(failures: Sequence[ParserFailure]) -> InputError | None:
     runs = sum(one.run_id is not None for one in failures)
     files = sum(1 + one.more_inputs for one in failures if one.run_id is None)
     left = [counted(n, what) for n, what in ((runs, "run"), (files, "file")) if n]
+    makers = {point.name: point.dist.name for point in installed_formats() if point.dist}
+    others = {makers.get(one.format, "") for one in failures}
+    reader, whom = "tracelake's reader of the format", ""
+    if all(others):
+        reader, whom = f"the reader of the format in {', '.join(sorted(others))}", " to its makers"
     error = InputError(
-        f"{' and '.join(left)} left out, because tracelake's reader of the format"
+        f"{' and '.join(left)} left out, because {reader}"
         f" failed; this is a fault of the reader, not of the input{''.join(named)}{more}",
-        hint="report it with these lines and, if you may, the file (TRACELAKE_TRACEBACK=1 prints"
-        " the traceback); all other runs are in the lake, and the next ingest tries again",
+        hint=f"report it{whom} with these lines and, if you may, the file (TRACELAKE_TRACEBACK=1"
+        " prints the traceback); all other runs are in the lake, and the next ingest tries again",
     )
     for one in failures[:_NAMED]:
         error.add_note(one.trace)

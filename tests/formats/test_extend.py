@@ -180,6 +180,9 @@ def test_a_row_that_its_table_cannot_hold_stops_no_other_run(
     done = with_path(site, "ingest", tmp_path / "logs", "--lake", lake)
     assert (done.returncode, said in done.stderr) == (3 if said else 0, True), done.stderr
     assert rows(lake, "runs", "count(*) FILTER (format = 'aicb_workload')") == [(1,)]
+    if "column" in said:
+        assert "because the reader of the format in my-steps failed" in done.stderr
+        assert "report it to its makers" in done.stderr
     if rejected:
         assert [reason for (reason,) in rows(lake, "rejects", "reason")] == rejected
 
