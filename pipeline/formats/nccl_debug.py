@@ -7,14 +7,14 @@ the host and process that their lines name are one run, until a rank repeats.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
 from tracelake.formats import Claim, FileFacts, Places, RunFacts
 from tracelake.formats.lines import Irrelevant, LineFormat, Record, Reject
 from tracelake.formats.readers import Rows, whole
-from tracelake.formats.starts import Unit, starts
+from tracelake.formats.starts import runs_of
 from tracelake.formats.training_log import FORMAT as TRAINING_LOG
 
 _INIT = re.compile(
@@ -55,21 +55,13 @@ def _facts(path: str, head: bytes) -> FileFacts:
 
 def _group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
     """Join the files of the processes of a job."""
-    jobs: dict[tuple[str, ...], list[FileFacts]] = defaultdict(list)
-    for file in sorted(files, key=lambda f: f.path):
-        place = file.path if file.host is None else str(PurePosixPath(file.path).parent)
-        jobs[(file.run,) if file.run is not None else (place, file.stem)].append(file)
-    runs: list[list[FileFacts]] = []
-    for members in jobs.values():
-        # A process whose rank is not known repeats none.
-        ranks = [-1 - i if file.rank is None else file.rank for i, file in enumerate(members)]
-        units = [
-            Unit(file.stamp, frozenset({rank})) for file, rank in zip(members, ranks, strict=True)
-        ]
-        named = members[0].run is not None
-        found = [list(range(len(members)))] if named else starts(units, gap_seconds)
-        runs += [[members[i] for i in sorted(start)] for start in found]
-    return sorted(runs, key=lambda run: run[0].path)
+    # A process whose rank is not known repeats none.
+    return runs_of(files, _job, gap_seconds, lambda f: -1 - f.key if f.rank is None else f.rank)
+
+
+def _job(file: FileFacts) -> tuple[object, ...]:
+    place = file.path if file.host is None else PurePosixPath(file.path).parent
+    return place, file.stem
 
 
 def places_of(lines: Iterable[bytes]) -> Places:

@@ -7,9 +7,13 @@ import functools
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from tracelake.formats import FileFacts
 
 
 @functools.lru_cache(1 << 12)
@@ -84,6 +88,31 @@ def starts(units: Sequence[Unit], gap_seconds: float) -> list[list[int]]:
         before = stamp
     found.extend(_cut(layers))
     return found
+
+
+def runs_of(
+    files: Sequence[FileFacts],
+    job_of: Callable[[FileFacts], Hashable],
+    gap_seconds: float,
+    rank_of: Callable[[FileFacts], int | None] = attrgetter("rank"),
+) -> list[list[FileFacts]]:
+    """Group files into runs, in order of their first file: the starts of each job.
+
+    Args:
+        job_of: Tells jobs apart; files that `--run-pattern` gives one run are that run.
+        rank_of: Of two files of one rank the second begins another start.
+    """
+    jobs: dict[Hashable, list[FileFacts]] = defaultdict(list)
+    for file in sorted(files, key=lambda f: f.path):
+        jobs[job_of(file) if file.run is None else (file.run,)].append(file)
+    runs = []
+    for members in jobs.values():
+        if members[0].run is not None:
+            runs.append(members)
+            continue
+        units = [Unit(file.stamp, frozenset({rank_of(file)})) for file in members]
+        runs += [[members[i] for i in sorted(start)] for start in starts(units, gap_seconds)]
+    return sorted(runs, key=lambda run: run[0].path)
 
 
 def _seconds(earlier: datetime | None, later: datetime | None) -> float:

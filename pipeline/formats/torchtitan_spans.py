@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 from tracelake.formats import Claim, FileFacts, RunFacts
 from tracelake.formats.lines import Irrelevant, LineFormat, Record
 from tracelake.formats.readers import BadValueError, Rows, rounded_ns
-from tracelake.formats.starts import Unit, stamp_of, starts
+from tracelake.formats.starts import runs_of, stamp_of
 from tracelake.schema.topology import LARGEST
 
 _NAME = re.compile(
@@ -46,18 +45,7 @@ def _facts(path: str, head: bytes) -> FileFacts:
 
 def _group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
     """Return runs of files, in order of their first file."""
-    named: dict[str, list[FileFacts]] = defaultdict(list)
-    folders: dict[tuple[str, str], list[FileFacts]] = defaultdict(list)
-    for file in files:
-        if file.run is not None:
-            named[file.run].append(file)
-        else:
-            folders[str(PurePosixPath(file.path).parent), file.stem].append(file)
-    runs = list(named.values())
-    for found in folders.values():
-        units = [Unit(file.stamp, frozenset({file.rank})) for file in found]
-        runs += [[found[i] for i in start] for start in starts(units, gap_seconds)]
-    return sorted((sorted(run, key=lambda f: f.path) for run in runs), key=lambda run: run[0].path)
+    return runs_of(files, lambda f: (PurePosixPath(f.path).parent, f.stem), gap_seconds)
 
 
 class _Reader:

@@ -40,6 +40,8 @@ Advance = Callable[[int, int, int], None]
 
 # One row of a table, by column.
 _Row = Mapping[str, Any]
+# A table, rows of it, and how many of them each run has.
+_Rows = tuple[str, pa.RecordBatch, Mapping[str, int]]
 
 # Rows of small runs that wait in memory, so that what many runs say of themselves is converted at
 # once: to convert a single row costs as much as hundreds.
@@ -193,7 +195,7 @@ class _Parsed:
 
     @property
     def waiting(self) -> Counter[str]:
-        """How many rows wait by table."""
+        """Return how many rows wait by table."""
         ready = {table: sum(b.num_rows for b in rows) for table, rows in self.rows.items()}
         return Counter(ready) + Counter(self.held.rows if self.held else {})
 
@@ -468,9 +470,7 @@ def _own_rows(runs: Sequence[_Parsed]) -> dict[str, pa.RecordBatch]:
         }
 
 
-def _other_rows(
-    runs: Sequence[_Parsed],
-) -> Iterator[tuple[str, pa.RecordBatch, Mapping[str, int]]]:
+def _other_rows(runs: Sequence[_Parsed]) -> Iterator[_Rows]:
     """Yield the rows of all other tables by table, in order of the runs, and how many each has.
 
     Raises:
@@ -486,19 +486,16 @@ def _other_rows(
                     yield table, batch, {run.plan.run_id: batch.num_rows}
 
 
-def _held_rows(
-    runs: Sequence[_Parsed],
-) -> Iterator[tuple[str, pa.RecordBatch, Mapping[str, int]]]:
+def _held_rows(runs: Sequence[_Parsed]) -> list[_Rows]:
     first = runs[0].plan
     held = [(run.plan.run_id, run.held) for run in runs if run.held]
     with Fence(first.format, (c.entry for c in first.sources), first.run_id):
         made = held[0][1].make([one.content for _, one in held])
+        counts = {table: {run_id: one.rows[table] for run_id, one in held} for table in made}
         for table, batch in made.items():
-            counts = {run_id: one.rows[table] for run_id, one in held}
-            if batch.num_rows != sum(counts.values()):
-                raise ValueError(f"{batch.num_rows} rows of {table} for {counts}")
-    for table, batch in made.items():
-        yield table, batch, {run_id: one.rows[table] for run_id, one in held}
+            if batch.num_rows != sum(counts[table].values()):
+                raise ValueError(f"{batch.num_rows} rows of {table} for {counts[table]}")
+    return [(table, batch, counts[table]) for table, batch in made.items()]
 
 
 def _rows(table: str, rows: Sequence[_Row]) -> pa.RecordBatch:

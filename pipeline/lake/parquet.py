@@ -83,17 +83,14 @@ class PartWriter:
             run_id: Run of the rows; None if they name it, or belong to none.
         """
         for batch in batches:
-            self._add(table, batch, None if run_id is None else {run_id: batch.num_rows})
+            self.add_runs(table, batch, None if run_id is None else {run_id: batch.num_rows})
 
-    def add_runs(self, table: str, batch: pa.RecordBatch, runs: Mapping[str, int]) -> None:
+    def add_runs(self, table: str, batch: pa.RecordBatch, runs: Mapping[str, int] | None) -> None:
         """Add rows of several runs, one after the other.
 
         Args:
-            runs: How many rows each run has.
+            runs: How many rows each run has; None if they name it, or belong to none.
         """
-        self._add(table, batch, runs)
-
-    def _add(self, table: str, batch: pa.RecordBatch, runs: Mapping[str, int] | None) -> None:
         if not batch.num_rows:
             return
         writer = self._tables.get(table)

@@ -28,7 +28,7 @@ from tracelake.formats.kineto.events import Events
 from tracelake.formats.kineto.names import SIZES, group_of, name_of
 from tracelake.formats.kineto.rows import DocumentRows
 from tracelake.formats.ledger import Fault, Ledger, Severity
-from tracelake.formats.starts import Unit, date_of, starts
+from tracelake.formats.starts import date_of, runs_of
 from tracelake.schema.topology import LARGEST, resolve
 
 RANK_UNKNOWN = Fault(
@@ -95,22 +95,10 @@ def _stamp(head: bytes) -> datetime | None:
 
 def _group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
     """Return runs of files, in order of their first file."""
-    jobs: dict[tuple[object, ...], list[FileFacts]] = defaultdict(list)
-    for file in sorted(files, key=lambda f: f.path):
-        jobs[_job(file)].append(file)
-    runs = []
-    for members in jobs.values():
-        if members[0].run is not None:
-            runs.append(members)
-            continue
-        units = [Unit(file.stamp, frozenset({file.rank})) for file in members]
-        runs += [[members[i] for i in sorted(start)] for start in starts(units, gap_seconds)]
-    return sorted(runs, key=lambda run: run[0].path)
+    return runs_of(files, _job, gap_seconds)
 
 
 def _job(file: FileFacts) -> tuple[object, ...]:
-    if file.run is not None:
-        return (file.run,)
     if file.rank is None:
         return ("", file.path)
     return (name_of(file.path).folder, file.stem, file.topology.get("world_size"))

@@ -21,6 +21,7 @@ from tracelake.formats.training_log.bars import Bars
 from tracelake.formats.training_log.endings import LINE, Ending
 from tracelake.formats.training_log.steps import Printed, Steps
 from tracelake.formats.training_log.values import (
+    DAY,
     RECORD_END,
     TIMER_END,
     gib,
@@ -63,7 +64,7 @@ _NEOX = re.compile(r"\bsamples/sec: ([0-9.]+) \| *$", re.ASCII)
 _NEMO = re.compile(r"Training epoch (\d+), $", re.ASCII)
 # What may stand between two whole records of one line: what a logger writes before the second.
 _BETWEEN = re.compile(r".*\|\s*(?:\[[^\]|]*\] ?:?\s*)*(?:Training epoch \d+, )?", re.ASCII)
-_HEAD_DAY = re.compile(rb"^([01][0-9])/([0-3][0-9])/(20[0-9]{2})(?= [0-9:]{8} \[[A-Z]+\|DP=)", re.M)
+_HEAD_DAY = re.compile(DAY.encode(), re.M)
 _HEAD_STAMP = re.compile(
     rb"\b(20[0-9]{2}-[01][0-9]-[0-3][0-9]|20[0-9]{2}[01][0-9][0-3][0-9])"
     rb"[ T]([0-2][0-9]:[0-5][0-9]:[0-5][0-9])"

@@ -26,7 +26,7 @@ _TIMEOUT = re.compile(
 
 
 class Ending:
-    """What was said since the last record: what a job survived did not end it."""
+    """Keeps what was said since the last record: what a job survived did not end it."""
 
     def __init__(self) -> None:
         self.kind: str | None = None

@@ -11,7 +11,8 @@ from tracelake.formats.readers import BadValueError, number, rounded_ns, whole
 
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?", re.ASCII)
 # nanotron writes days as 05/11/2026, in front of the level and the ranks.
-_DAY = re.compile(r"^(\d\d)/(\d\d)/(\d{4})(?= [0-9:]{8} \[[A-Z]+\|DP=)", re.ASCII)
+DAY = r"^([01][0-9])/([0-3][0-9])/(20[0-9]{2})(?= [0-9:]{8} \[[A-Z]+\|DP=)"
+_DAY = re.compile(DAY)
 _SHORT = re.compile(r"\s*(\w+): ([0-9.]+)([KMGTPE])\s*", re.ASCII)
 # Key of a record, with blanks for `_` -> column, and for a time the digits of its unit in ns.
 _TIMES = {
