@@ -12,6 +12,7 @@ from tracelake.formats import (
     HEAD_BYTES,
     Block,
     Chunk,
+    Claim,
     Format,
     Run,
     RunFacts,
@@ -94,6 +95,11 @@ class Parsed:
     def facts(self) -> RunFacts:
         """Facts of the only run."""
         return self.only.facts
+
+
+def claim_of(fmt: Format, head: bytes) -> Claim:
+    """What a format says of the first bytes of a file."""
+    return Claim.YES if fmt.begins(head) else fmt.sniff(head)
 
 
 def parse(

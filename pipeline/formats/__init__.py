@@ -4,7 +4,7 @@ A format is one file here and one folder in `tests/formats/`; `tracelake.formats
 frame of formats whose lines are told apart by expressions. Another distribution brings a format as
 an entry point of the group `tracelake.formats`. Ingest drives it in this order::
 
-    sniff(head)                      does this file belong to me?
+    begin, sniff(head)               does this file belong to me?
     facts(path, head) per file       what do name and first bytes say?
     group(all my files, gap)         which files are one run?
     parser(run, ledger)              then, per source in order: feed(chunk)..., at the end finish()
@@ -19,6 +19,8 @@ import enum
 import functools
 import importlib
 import itertools
+import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -51,6 +53,12 @@ class Claim(enum.IntEnum):
     NO = 0
     MAYBE = 1
     YES = 2
+
+
+def unclaimed(head: bytes) -> Claim:
+    """Claim nothing: the sniff of formats that are told by how their files begin."""
+    del head
+    return Claim.NO
 
 
 _NO_SIZES: Mapping[str, int] = MappingProxyType({})
@@ -235,6 +243,8 @@ class Format:
         version: Increased when the parser gives other rows for the same bytes.
         tables: Base tables it fills.
         sniff: Judges the first `HEAD_BYTES` bytes of the decompressed file.
+        begin: Matches how files of this format begin and no others do, behind a byte order mark and
+            blanks. Such a file is of this format, and no format is asked for more of its bytes.
         facts: Reads name and head; `path` as in `FileFacts.path`.
         group: Splits all files of this format into runs and may fill in their hosts; the gap is in
             seconds between stamps.
@@ -256,10 +266,11 @@ class Format:
     doc: str
     version: int
     tables: tuple[str, ...]
-    sniff: Callable[[bytes], Claim]
     facts: Callable[[str, bytes], FileFacts]
     group: Callable[[Sequence[FileFacts], float], Sequence[Sequence[FileFacts]]]
     parser: Callable[[Run, Ledger], Parser]
+    sniff: Callable[[bytes], Claim] = unclaimed
+    begin: re.Pattern[bytes] | None = None
     rejects: Mapping[str, str] = field(default_factory=dict)
     irrelevant: Mapping[str, str] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
@@ -270,6 +281,11 @@ class Format:
     places: Callable[[Iterable[bytes]], Places] | None = None
     clock_tick_ns: int | None = None
     earlier: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def begins(self, head: bytes) -> bool:
+        """Return whether a file with these first bytes begins as only files of this format do."""
+        text = head.removeprefix(BOM_UTF8).lstrip()
+        return self.begin is not None and self.begin.match(text) is not None
 
     def __reduce__(self) -> tuple[Callable[[str], Format], tuple[str]]:
         """Pickle as its name, because another process has the format too."""

@@ -59,6 +59,7 @@ from tracelake.formats import (
     RunFacts,
     Span,
     one_run_per_file,
+    unclaimed,
 )
 from tracelake.formats.ledger import UNFINISHED, UNFINISHED_LINE, Fault, Ledger
 from tracelake.formats.readers import BadValueError, Reader
@@ -70,7 +71,6 @@ if TYPE_CHECKING:  # polars is imported when the first file of such a format is 
     from tracelake.formats.expressions import Expression, Found, Matches, Piece
     from tracelake.kernels.numbers import Longs
 
-_BOM = b"\xef\xbb\xbf"
 _NEWLINE = ord("\n")
 _AT = "_at"
 _DIGITS = {"s": 9, "ms": 6, "us": 3, "ns": 0}
@@ -137,7 +137,8 @@ class LineFormat(Format):
     """A format whose lines are told apart by expressions; see the module.
 
     Attributes:
-        heading: Expression of Python for the beginning of the file, a byte order mark left out.
+        heading: Expression of Python for how files of this format begin and no others do, behind a
+            byte order mark and blanks.
         lines: The kinds of lines, in the order in which they are tried.
         reader: Makes the rows of `Record` lines, with `tables` those that it fills.
         prefixed: Launchers may put something before each line.
@@ -162,7 +163,7 @@ class LineFormat(Format):
         lines: Sequence[Kind],
         heading: str = "",
         version: int = 1,
-        sniff: Callable[[bytes], Claim] | None = None,
+        sniff: Callable[[bytes], Claim] = unclaimed,
         reader: type[Reader] | None = None,
         tables: Sequence[str] = (),
         rejects: Mapping[str, str] = _NONE,
@@ -190,7 +191,8 @@ class LineFormat(Format):
             doc=doc,
             version=version,
             tables=tuple(dict.fromkeys([*tables, *(row.table for row in rows)])),
-            sniff=sniff or (lambda head: Claim(2 * bool(re.match(begin, head.removeprefix(_BOM))))),
+            sniff=sniff,
+            begin=re.compile(begin) if heading else None,
             facts=facts or (_facts if stamp is None else functools.partial(_dated, stamp)),
             group=group,
             parser=lambda run, ledger: _Parser(self, run, ledger),

@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 
 import pyarrow as pa
 
-from tracelake.formats import Chunk, Claim, FileFacts, Format, Run, RunFacts
+from tracelake.formats import Chunk, FileFacts, Format, Run, RunFacts
 from tracelake.formats.kineto.document import Document
 from tracelake.formats.kineto.events import nanoseconds
 from tracelake.formats.kineto.scan import CONTEXT, EVENT, ROW
@@ -26,12 +26,8 @@ from tracelake.schema.topology import LARGEST, resolve
 
 _OPS = {"forward": "forward_step", "backward": "backward_step"}
 _MARKS = {"iteration begin", "iteration end", "reduce"}
-_FIRST = re.compile(rb'\s*\[\s*\{[^{}]*"name"\s*:\s*"iteration begin"[^{}]*\{\s*"iteration"')
+_FIRST = re.compile(rb'\[\s*\{[^{}]*"name"\s*:\s*"iteration begin"[^{}]*\{\s*"iteration"')
 _NAME = re.compile(r"data-(\d{1,6})-pipeline-(\d{1,6})-tensor-(\d{1,6})(?!\d)")
-
-
-def _sniff(head: bytes) -> Claim:
-    return Claim.YES if _FIRST.match(head.removeprefix(b"\xef\xbb\xbf")) else Claim.NO
 
 
 def _facts(path: str, head: bytes) -> FileFacts:
@@ -184,7 +180,7 @@ FORMAT = Format(
     doc="Traces of MegaScan (MegatronApp), joined over ranks: passes of interleaved pipelines.",
     version=1,
     tables=("ops",),
-    sniff=_sniff,
+    begin=_FIRST,
     facts=_facts,
     group=lambda files, _gap_seconds: [[file] for file in files],
     parser=_Parser,

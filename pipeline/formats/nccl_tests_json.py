@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import PurePosixPath
@@ -26,13 +27,12 @@ _RESULTS = re.compile(r'"results"\s*:\s*\[')
 _INFINITE = re.compile(r"(?<=[:\[,])(\s*)-?inf\b")
 _PLACEMENTS = (("out_of_place", "out"), ("in_place", "in"))
 _MOST_RANKS = 1 << 20
-_BOM = b"\xef\xbb\xbf"
 _BROKEN = "broken_document"
 _BAD_VALUE = "bad_value"
 
 
 def _sniff(head: bytes) -> Claim:
-    head = head.removeprefix(_BOM)
+    head = head.removeprefix(BOM_UTF8)
     return Claim.YES if _HEAD.match(head) and _ARGS.search(head) else Claim.NO
 
 
@@ -51,7 +51,7 @@ def _read(run: Run, documents: Documents) -> tuple[RunFacts, Tables]:
     """Return facts and rows of the file of a run."""
     (source, data), *_ = documents.items()
     try:
-        text = data.removeprefix(_BOM).decode()
+        text = data.removeprefix(BOM_UTF8).decode()
         said, results, ended = _document(text)
         shared = _shared(said, run.sources[source].stem)
         rows = [

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from tracelake.formats import Claim, FileFacts, RunFacts
+from tracelake.formats import FileFacts, RunFacts
 from tracelake.formats.lines import Irrelevant, LineFormat, Record
 from tracelake.formats.readers import BadValueError, Rows, rounded_ns
 from tracelake.formats.starts import runs_of, stamp_of
@@ -24,18 +25,14 @@ from tracelake.schema.topology import LARGEST
 _NAME = re.compile(
     r"(?P<source>.+)\.global_rank_(?P<rank>\d{1,9})\.(?P<date>\d{8}-\d{6})-\w+", re.ASCII
 )
-_HEAD = re.compile(rb'\{[^\n]*"global_rank": *(\d{1,9}),[^\n]*"log_type_name": *"')
-_BOM = b"\xef\xbb\xbf"
+_HEADING = r'\{[^\n]*"global_rank": *(\d{1,9}),[^\n]*"log_type_name": *"'
+_HEAD = re.compile(_HEADING.encode())
 _BROKEN = "broken_record"
-
-
-def _sniff(head: bytes) -> Claim:
-    return Claim.YES if _HEAD.match(head.removeprefix(_BOM)) else Claim.NO
 
 
 def _facts(path: str, head: bytes) -> FileFacts:
     stem = PurePosixPath(path).name.removesuffix(".jsonl")
-    named, said = _NAME.fullmatch(stem), _HEAD.match(head.removeprefix(_BOM))
+    named, said = _NAME.fullmatch(stem), _HEAD.match(head.removeprefix(BOM_UTF8))
     rank = int(said[1]) if said else None
     if named is None:
         return FileFacts(path, stem, rank=rank)
@@ -106,7 +103,7 @@ def _size(said: Mapping[str, Any], key: str) -> int | None:
 FORMAT = LineFormat(
     name="torchtitan_spans",
     doc="Structured logs of torchtitan: spans on the host, a file of JSON lines per rank.",
-    sniff=_sniff,
+    heading=_HEADING,
     facts=_facts,
     group=_group,
     reader=_Reader,

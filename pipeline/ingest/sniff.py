@@ -222,11 +222,17 @@ class _Sniffer:
 
 
 def _choose(entry: FileRef, head: bytes) -> Format | str:
-    """Return the format with the strongest claim, or the reason why there is none.
+    """Return the format whose files begin so, else the one with the strongest claim.
+
+    Returns:
+        A key of `SKIP_REASONS` where there is none.
 
     Raises:
         ParserFailedError: A format failed on the head.
     """
+    begun = [fmt for fmt in formats().values() if fmt.begins(head)]
+    if begun:
+        return begun[0] if len(begun) == 1 else "ambiguous"
     best = Claim.NO
     chosen: Format | str = "no_format"
     for fmt in formats().values():

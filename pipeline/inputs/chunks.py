@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+from codecs import BOM_UTF8
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -36,7 +37,6 @@ from tracelake.kernels.numbers import line_ends
 CHUNK_BYTES = 16 << 20
 
 _PIECE = 1 << 16
-_BOM = b"\xef\xbb\xbf"
 _NEWLINE = ord("\n")
 
 
@@ -303,8 +303,8 @@ def _add_span(
     """Add lines of a source in the buffer."""
     start, stop = place
     source_id = source.source_id
-    if offset == 0 and buffer.raw.startswith(_BOM, start, stop):
-        start, offset = start + len(_BOM), len(_BOM)
+    if offset == 0 and buffer.raw.startswith(BOM_UTF8, start, stop):
+        start, offset = start + len(BOM_UTF8), len(BOM_UTF8)
         filling.notes.append(lambda ledger: ledger.fault(source_id, BYTE_ORDER_MARK, line=1))
     span = Span(source_id, start, stop, found.lines + 1, offset, last, compressed)
     filling.spans.append((found, span))

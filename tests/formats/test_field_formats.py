@@ -18,7 +18,7 @@ import pytest
 from tests.conftest import ROOT, Command
 from tests.corpus import corpus_folder
 from tests.lakes import rows
-from tests.parsing import parse
+from tests.parsing import claim_of, parse
 from tests.traces import trace, trace_name, write
 from tracelake.formats import HEAD_BYTES, Claim, Format, formats
 
@@ -44,7 +44,7 @@ def field() -> Path:
 
 def claims(head: bytes) -> list[Format]:
     """The formats with the strongest claim on a file."""
-    judged = {name: fmt.sniff(head) for name, fmt in formats().items()}
+    judged = {name: claim_of(fmt, head) for name, fmt in formats().items()}
     best = max(judged.values())
     return [formats()[name] for name, claim in judged.items() if claim is best is not Claim.NO]
 

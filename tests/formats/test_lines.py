@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from tests.line_formats import line_formats, read_by_python
-from tests.parsing import ParsedRun, parse
+from tests.parsing import ParsedRun, claim_of, parse
 from tracelake.base.errors import ContractError
-from tracelake.formats import Format
+from tracelake.formats import Claim, Format
 from tracelake.formats.lines import (
     Context,
     Irrelevant,
@@ -152,8 +152,9 @@ def test_line_ends_and_the_heading_do_not_matter(name: str) -> None:
     fmt, (data, *_) = EVERY[name]
     with_returns = data.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
     assert read(fmt, with_returns) == read(fmt, with_returns.replace(b"\r\n", b"\n"))
-    assert fmt.sniff(data) == fmt.sniff(b"\xef\xbb\xbf" + data) == fmt.sniff(with_returns) > 0
-    assert fmt.sniff(b"another file\n" * 3) == fmt.sniff(b"") == 0
+    for written in (data, b"\xef\xbb\xbf" + data, with_returns):
+        assert claim_of(fmt, written) is claim_of(fmt, data) is not Claim.NO
+    assert claim_of(fmt, b"another file\n" * 3) == claim_of(fmt, b"") == 0
 
 
 # --- values of context lines ------------------------------------------------------------------
@@ -205,7 +206,6 @@ def test_values_of_context_end_with_their_file() -> None:
         doc=fmt.doc,
         version=1,
         tables=fmt.tables,
-        sniff=fmt.sniff,
         facts=fmt.facts,
         group=lambda files, gap: [files],  # noqa: ARG005
         parser=fmt.parser,

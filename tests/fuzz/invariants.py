@@ -6,7 +6,7 @@ from random import Random
 
 from tests.fuzz.seeds import file_name
 from tests.golden_cases import render
-from tests.parsing import Parsed, parse
+from tests.parsing import Parsed, claim_of, parse
 from tracelake.formats import HEAD_BYTES, Claim, formats
 from tracelake.formats.ledger import TEXT_LIMIT, escape
 
@@ -20,7 +20,7 @@ def examine(name: str, data: bytes, random: Random) -> Parsed:
     that rows are in order and belong to their source, and that the arrays are sound.
     """
     for fmt in formats().values():
-        assert fmt.sniff(data[:HEAD_BYTES]) in Claim
+        assert claim_of(fmt, data[:HEAD_BYTES]) in Claim
     files = {file_name(name): data}
     whole = parse(name, files, block_size=_WHOLE)
     _judge(whole, data)

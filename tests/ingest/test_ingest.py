@@ -7,8 +7,9 @@ import gzip
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.lakes import files, rows, run_ingest, statuses
 from tests.traces import plan as plan_text
 from tests.traces import trace, trace_name, write
 from tracelake.base.errors import InputError, LakeError, UsageError
+from tracelake.formats import Format, formats
 from tracelake.ingest import Options, Status, ingest, plan
 from tracelake.lake import Lake
 
@@ -723,3 +725,24 @@ def test_sizes_that_do_not_fit_are_a_finding(tmp_path: Path, tracelake: Command)
 def test_a_size_that_is_given_twice_is_refused(tmp_path: Path, tracelake: Command) -> None:
     done = tracelake("ingest", tmp_path, "--lake", tmp_path / "lake", "--set", "tp=2,tp=4")
     assert (done.code, "tp is given twice" in done.err) == (2, True)
+
+
+# --- the format of a file ---------------------------------------------------------------------
+
+
+def test_how_a_file_begins_outranks_what_comes_later_in_it(tmp_path: Path) -> None:
+    log = " iteration        1/      40 | elapsed time per iteration (ms): 9000.0 |\n"
+    both = {trace_name(0): trace(0) + log, "job.log": log + trace(0)}
+    run_ingest(write(tmp_path / "in", both), tmp_path / "lake")
+    found = rows(tmp_path / "lake", "sources", "path, format", "ORDER BY ALL")
+    assert found == [("job.log", "training_log"), (trace_name(0), "rank_trace")]
+
+
+def test_a_file_that_begins_as_two_formats_do_is_ambiguous(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    registry = cast("dict[str, Format]", formats())
+    twin = replace(registry["megascan"], begin=registry["rank_trace"].begin)
+    monkeypatch.setitem(registry, "megascan", twin)
+    with pytest.raises(InputError, match="ambiguous"):
+        run_ingest(write(tmp_path / "in", {trace_name(0): trace(0)}), tmp_path / "lake")

@@ -22,6 +22,7 @@ list repeats is known at its end, and until then the rows are held.
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
@@ -68,7 +69,6 @@ ROW_COUNT_MISMATCH = Fault(
     "simulator would read another plan. Generate it again.",
 )
 
-_BOM = b"\xef\xbb\xbf"
 _ROW_LINE = re.compile(rb"\s*\S+\s+-?\d+(\s+\d+\s+\S+\s+\d+){3}\s+\d+(\s|$)")
 
 # A quick test that excludes nearly all other files.
@@ -88,7 +88,7 @@ _PIECE_LINES = 1 << 15
 
 def _sniff(head: bytes) -> Claim:
     """Claim a plan by its policy and count; with a damaged header, by its count and a row."""
-    text = head.removeprefix(_BOM)
+    text = head.removeprefix(BOM_UTF8)
     word = _FIRST_WORD.match(text)
     policy = _POLICIES.get(word[0].lstrip(), "") if word else ""
     if not (policy or _COUNTED.match(text)):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from codecs import BOM_UTF8
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -52,11 +53,10 @@ _BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})\b')
 _TIME = re.compile(rb'"ts"\s*:\s*"?([1-9]\d{0,15})\b')
 # The years 2000 to 2100: other times are not of a clock that tells dates.
 _DATES = range(946_684_800, 4_102_444_800)
-_BOM = b"\xef\xbb\xbf"
 
 
 def _sniff(head: bytes) -> Claim:
-    if not head.removeprefix(_BOM).lstrip().startswith(b"{"):
+    if not head.removeprefix(BOM_UTF8).lstrip().startswith(b"{"):
         return Claim.NO
     said = {
         key

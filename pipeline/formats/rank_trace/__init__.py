@@ -15,6 +15,7 @@ if they were not there.
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -36,8 +37,8 @@ from tracelake.schema.topology import resolve, stage_of
 
 _RECORD = re.compile(rb"rank:(\d{1,9}):[A-Za-z_]\w*\(", re.ASCII)
 _LATER_RECORD = re.compile(rb"\nrank:\d{1,9}:[A-Za-z_]\w*\(", re.ASCII)
-_PLAN = re.compile(rb"stage:\d{1,9}:[A-Za-z_]\w*\(", re.ASCII)
-_BOM = b"\xef\xbb\xbf"
+# A record, or a line of a schedule.
+_FIRST = re.compile(rb"(?:rank|stage):\d{1,9}:[A-Za-z_]\w*\(", re.ASCII)
 
 UNKNOWN_DTYPE = Fault(
     "unknown_dtype",
@@ -75,10 +76,7 @@ _UNFINISHED = "unfinished"
 
 
 def sniff(head: bytes) -> Claim:
-    """Return YES if the first line with text is a record or a line of a schedule."""
-    text = head.removeprefix(_BOM).lstrip()
-    if _RECORD.match(text) or _PLAN.match(text):
-        return Claim.YES
+    """Claim a file that has a record behind other lines."""
     return Claim.MAYBE if _LATER_RECORD.search(head) else Claim.NO
 
 
@@ -88,7 +86,7 @@ def facts(path: str, head: bytes) -> FileFacts:
     if name.rank:
         rank: int | None = int(name.rank)
     else:
-        first = _RECORD.match(head.removeprefix(_BOM).lstrip())
+        first = _RECORD.match(head.removeprefix(BOM_UTF8).lstrip())
         rank = int(first[1]) if first else None
     return FileFacts(
         path=path,
@@ -263,6 +261,7 @@ FORMAT = Format(
     version=3,
     tables=("ops", "comms"),
     sniff=sniff,
+    begin=_FIRST,
     facts=facts,
     group=group,
     parser=_Parser,

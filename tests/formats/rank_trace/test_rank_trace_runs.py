@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.parsing import ParsedRun, parse
+from tests.parsing import ParsedRun, claim_of, parse
 from tracelake.formats import Claim, FileFacts, format_named
 from tracelake.formats.rank_trace import reader as rank_reader
 
@@ -217,7 +217,7 @@ def test_one_stage_without_p2p_is_not_simulated() -> None:
     ],
 )
 def test_sniff(head: bytes, claim: Claim) -> None:
-    assert RANK_TRACE.sniff(head) is claim
+    assert claim_of(RANK_TRACE, head) is claim
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import Command
 from tests.golden_cases import GOLDEN
 from tests.lakes import rows
-from tests.parsing import parse
+from tests.parsing import claim_of, parse
 from tests.traces import write
 from tracelake.formats import Claim, formats
 
@@ -155,7 +155,7 @@ def test_every_trainer_is_read_behind_every_launcher(
     for text, _ in said:
         lines += ["rank 3 wrote this"] * noise.randrange(3) + [prefix + text]
     data = "\n".join([*lines, ""]).encode()
-    claims = [name for name, fmt in formats().items() if fmt.sniff(data) is not Claim.NO]
+    claims = [name for name, fmt in formats().items() if claim_of(fmt, data) is not Claim.NO]
     assert claims == ["training_log"]
     run = parse("training_log", {"job.log": data}).only
     got = run.rows("train_steps")
