@@ -22,10 +22,10 @@ from tracelake.ingest.known_inputs import (
 )
 from tracelake.ingest.options import Options
 from tracelake.ingest.overrides import Overrides
+from tracelake.inputs.ahead import prefetch, read_ahead
 from tracelake.inputs.archives import Head, open_heads
 from tracelake.inputs.discover import Root, Skip, location_of
-from tracelake.inputs.sources import prefetch
-from tracelake.inputs.streams import Begun, Copies, FileRef, strip_suffix
+from tracelake.inputs.streams import Begun, Copies, FileRef, first_bytes, strip_suffix
 from tracelake.storage import WIDTH, is_uri
 
 # What a record says of the file itself.
@@ -138,8 +138,8 @@ class _Sniffer:
         self._base = root.base
         items = ((item, self._unchanged(item)) for item in found)
         if not root.stored:
-            for item, known in items:
-                self._add(item, known)
+            for (item, known), head in read_ahead(items, _head):
+                self._add(item, known, head=head)
             return
         for (item, known), begun in prefetch(items, self._begin, WIDTH):
             self._add(item, known, begun.result if begun else None)
@@ -161,13 +161,14 @@ class _Sniffer:
         item: FileRef | Skip,
         known: Sequence[KnownInput | Record],
         begun: Callable[[], Begun] | None = None,
+        head: bytes | None = None,
     ) -> None:
         if isinstance(item, Skip):
             self._skip(item)
         elif known:
             self._recall(item, known)
         else:
-            found = [self._sniff(head) for head in open_heads(item, begun)]
+            found = [self._sniff(one) for one in open_heads(item, begun, head)]
             for one in found:
                 if isinstance(one, Skip):
                     self._skip(one, item, len(found))
@@ -219,6 +220,17 @@ class _Sniffer:
             self.sniffed.files[-1].append(
                 InputFile(member, fmt, base, facts, head_hash, beginnings, place, len(known), item)
             )
+
+
+def _head(found: tuple[FileRef | Skip, Sequence[KnownInput | Record]]) -> bytes | None:
+    """Return the first bytes of a file that is to be sniffed; None if they cannot be read."""
+    item, known = found
+    if isinstance(item, Skip) or known:
+        return None
+    try:
+        return first_bytes(item.location, HEAD_BYTES)
+    except OSError:
+        return None
 
 
 def _choose(entry: FileRef, head: bytes) -> Format | str:

@@ -57,16 +57,20 @@ def is_tar(head: bytes) -> bool:
     return head[257:262] == b"ustar"
 
 
-def open_heads(entry: FileRef, begun: Callable[[], Begun] | None = None) -> Iterator[Head | Skip]:
+def open_heads(
+    entry: FileRef, begun: Callable[[], Begun] | None = None, head: bytes | None = None
+) -> Iterator[Head | Skip]:
     """Yield first bytes of an input: one for a file, one per member for an archive.
 
     Args:
         begun: Gives the result of `Copies.begin`, for a file of a store.
+        head: What `first_bytes` gave, if that was asked already.
     """
     try:
         entry, file = begun() if begun else (entry, None)
         if file is None:
-            head = first_bytes(entry.readable, HEAD_BYTES)
+            if head is None:
+                head = first_bytes(entry.readable, HEAD_BYTES)
             if not (is_zip(head) or is_tar(head) or codec_of(head)):
                 yield _head_or_skip(entry, head)
                 return

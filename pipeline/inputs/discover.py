@@ -10,9 +10,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from tracelake.base.errors import InputError
+from tracelake.inputs.ahead import read_ahead
 from tracelake.inputs.expand import DecompressionLimit
 from tracelake.inputs.stored_inputs import StoredRoot, hidden_part, stored_root
 from tracelake.inputs.streams import FileRef, text_name
@@ -73,6 +74,14 @@ class Root:
         return is_uri(self.base)
 
 
+class _Folder(NamedTuple):
+    """A folder to be walked: its path, its name below the root, and its real path."""
+
+    path: str
+    inside: str
+    real: str
+
+
 def discover(
     inputs: Sequence[str], spool: Path, lake: str, expansion: DecompressionLimit
 ) -> list[Root]:
@@ -128,8 +137,14 @@ def _files_of(folder: Path, files: Sequence[Path], expansion: DecompressionLimit
     base = os.path.realpath(folder)
     names = [os.path.relpath(file, folder) for file in files]
     found = (
-        _look_at(str(file), text_name(Path(name).as_posix()), os.path.realpath(file), expansion)
-        for file, name in zip(files, names, strict=True)
+        _look_at(
+            str(file),
+            status,
+            text_name(Path(name).as_posix()),
+            os.path.realpath(file),
+            expansion,
+        )
+        for (file, status), name in zip(read_ahead(files, _status), names, strict=True)
     )
     return Root(base, tuple(location_of(base, name) for name in names), found)
 
@@ -159,18 +174,19 @@ def _spooled(name: str, stream: IO[bytes], spool: Path, expansion: Decompression
 
 
 def _found_below(root: Path, lake: str, expansion: DecompressionLimit) -> Iterator[Found]:
-    pending = [(str(root), "", os.path.realpath(root))]
+    pending = [read_ahead([_Folder(str(root), "", os.path.realpath(root))], _children)]
     links: list[tuple[str, str]] = []
     while pending:
-        folder, inside, real = pending.pop()
-        try:
-            with os.scandir(folder) as found:
-                children = sorted(found, key=lambda child: child.name)
-        except OSError:
+        found = next(pending[-1], None)
+        if found is None:
+            pending.pop()
+            continue
+        (_, inside, real), children = found
+        if children is None:
             yield Skip(inside or ".", None, "unreadable")
             continue
         below = []
-        for child in children:
+        for child, status in children:
             own = text_name(child.name)
             name = f"{inside}/{own}" if inside else own
             where = f"{real.rstrip('/')}/{child.name}"  # links to folders are not followed
@@ -178,15 +194,15 @@ def _found_below(root: Path, lake: str, expansion: DecompressionLimit) -> Iterat
                 yield Skip(name, None, "hidden")
             elif child.is_dir(follow_symlinks=False):
                 if where != lake:
-                    below.append((child.path, name, where))
+                    below.append(_Folder(child.path, name, where))
             elif child.is_symlink():
                 links.append((child.path, name))
             else:
-                yield _look_at(child.path, name, where, expansion)
-        pending.extend(reversed(below))
+                yield _look_at(child.path, status, name, where, expansion)
+        pending.append(read_ahead(below, _children))
     # A file that is there by its own name has it, whatever links like `latest` lead to it.
     for path, name in links:
-        yield _look_at(path, name, os.path.realpath(path), expansion)
+        yield _look_at(path, _status(path), name, os.path.realpath(path), expansion)
 
 
 def _found_in_store(root: StoredRoot, lake: str, expansion: DecompressionLimit) -> Iterator[Found]:
@@ -207,10 +223,37 @@ def _found_in_store(root: StoredRoot, lake: str, expansion: DecompressionLimit) 
             yield entry, uri
 
 
-def _look_at(file: str, relative: str, real: str, expansion: DecompressionLimit) -> Found:
+def _children(folder: _Folder) -> list[tuple[os.DirEntry[str], os.stat_result | None]] | None:
+    """Return what is in a folder, by name, its files with their state; None if it is unreadable."""
     try:
-        status = os.stat(file)
+        with os.scandir(folder.path) as found:
+            children = sorted(found, key=lambda child: child.name)
     except OSError:
+        return None
+    return [*read_ahead(children, _status_of)]
+
+
+def _status_of(child: os.DirEntry[str]) -> os.stat_result | None:
+    """Return the state of what is a file by its own name."""
+    return None if child.is_symlink() or child.is_dir() else _status(child.path)
+
+
+def _status(file: str | Path) -> os.stat_result | None:
+    """Return the state of a file, behind its links; None if it is unreadable."""
+    try:
+        return os.stat(file)
+    except OSError:
+        return None
+
+
+def _look_at(
+    file: str,
+    status: os.stat_result | None,
+    relative: str,
+    real: str,
+    expansion: DecompressionLimit,
+) -> Found:
+    if status is None:
         return Skip(relative, None, "unreadable")
     if not stat.S_ISREG(status.st_mode):
         return Skip(relative, None, "not_a_file")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import IO, TypeVar
+from typing import IO
 
+from tracelake.inputs.ahead import prefetch
 from tracelake.inputs.archives import is_zip_as_listed, open_zip_member, pass_by
 from tracelake.inputs.streams import (
     Codec,
@@ -32,9 +32,6 @@ _AHEAD = 16
 # Inputs up to this size are read at once, not in pieces.
 _SMALL = 1 << 18
 _NOTHING = hashlib.sha256().hexdigest()
-
-_T = TypeVar("_T")
-_R = TypeVar("_R")
 
 
 def open_entry(entry: FileRef, *, patient: bool = False) -> Opened:
@@ -80,27 +77,6 @@ def _open_member(entry: FileRef, *, patient: bool) -> Iterator[tuple[IO[bytes], 
         else:
             raw = stack.enter_context(open_zip_member(entry))
         yield decompressed(raw, entry.limit, patient=patient)
-
-
-def prefetch(
-    items: Iterable[_T], work: Callable[[_T], Callable[[], _R] | None], width: int
-) -> Iterator[tuple[_T, Future[_R] | None]]:
-    """Yield items in order, each with its work, which starts while earlier items are handled.
-
-    Opening an object of a store takes tens of milliseconds and no processor time.
-
-    Args:
-        work: The work for an item; None for nothing.
-        width: How many items ahead the work starts, and how many run at once.
-    """
-    coming: deque[tuple[_T, Future[_R] | None]] = deque()
-    with ThreadPoolExecutor(width, thread_name_prefix="prefetch") as pool:
-        for item in items:
-            its = work(item)
-            coming.append((item, None if its is None else pool.submit(its)))
-            if len(coming) > width:
-                yield coming.popleft()
-        yield from coming
 
 
 @dataclass(slots=True)
