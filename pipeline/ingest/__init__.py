@@ -2,12 +2,12 @@
 
 from tracelake.ingest.fence import parsers_failed
 from tracelake.ingest.hosts import Hosts, read_hosts
-from tracelake.ingest.job import RunResult
 from tracelake.ingest.options import Options
 from tracelake.ingest.parse import Progress
 from tracelake.ingest.pipeline import ingest, plan
 from tracelake.ingest.report import IngestReport, notes_on, planned_table
 from tracelake.ingest.run_plan import Status
+from tracelake.ingest.run_result import RunResult
 from tracelake.inputs.expand import DecompressionLimit
 
 __all__ = [

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from tracelake.base import files
 from tracelake.base.metrics import phase
-from tracelake.ingest.job import RunResult
 from tracelake.ingest.known_inputs import Record
 from tracelake.ingest.run_plan import RunPlan, Status
+from tracelake.ingest.run_result import RunResult
 from tracelake.lake import SKIPPED_PARTITION, Change, Lake, RunEntry, label_of
 from tracelake.lake.parquet import LANES, PartWriter
 from tracelake.schema.tables import tables

@@ -7,10 +7,10 @@ import itertools
 import os
 import tempfile
 import threading
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,69 +19,27 @@ import pyarrow as pa
 from tracelake.base.files import remove
 from tracelake.base.metrics import phase
 from tracelake.execution import require, work_folder
-from tracelake.formats import Held
-from tracelake.formats.ledger import Fault, Ledger, SourceCount
+from tracelake.formats.ledger import Ledger, SourceCount
 from tracelake.ingest.batches import Batch, Job
-from tracelake.ingest.fence import Fence, FencedParser, ParserFailedError, ParserFailure
+from tracelake.ingest.fence import FencedParser, ParserFailedError, ParserFailure
 from tracelake.ingest.options import Options
-from tracelake.ingest.run_plan import RunPlan, Status
+from tracelake.ingest.run_plan import RunPlan
+from tracelake.ingest.run_result import RunResult, left_out
 from tracelake.ingest.run_row import is_complete, run_row
 from tracelake.ingest.sniff import InputFile
+from tracelake.ingest.together import ParsedRun, Together, own_rows
 from tracelake.inputs.archives import pass_by
 from tracelake.inputs.chunks import CHUNK_BYTES, Buffer, ChunkReader
 from tracelake.inputs.sources import Read, Source, opened_ahead
 from tracelake.inputs.streams import FileRef
 from tracelake.lake import RunEntry, generation_of, part_files_at, partition_of, table_of
 from tracelake.lake.parquet import LANES, PartWriter
-from tracelake.schema.tables import PARTITION_KEY, tables
+from tracelake.schema.tables import PARTITION_KEY
 from tracelake.storage import is_uri
 
 Advance = Callable[[int, int, int], None]
 
-# One row of a table, by column.
-_Row = Mapping[str, Any]
-# A table, rows of it, and how many of them each run has.
-_Rows = tuple[str, pa.RecordBatch, Mapping[str, int]]
-
-# Rows of small runs that wait in memory, so that what many runs say of themselves is converted at
-# once: to convert a single row costs as much as hundreds.
-_WAITING_ROWS = 1 << 16
-
 _local = threading.local()
-
-
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """The result of one run. Figures are of this ingest: 0 for a run that was not read.
-
-    Attributes:
-        files: Inputs of the run.
-        lines, rows, rejected: Over all sources.
-        bad_ratio: Rejected / (record lines + rejected); 0 without either.
-        missing: Inputs that the run in the lake has, or had with more lines.
-        usable: Whether the run has anything of its format. Rejected lines count, unless the format
-            was forced on the input.
-        entry: The run to commit; None once that is done, or if there is nothing to commit.
-        staged: Final path, relative to the lake -> staged file.
-        failure: Why the run is left out as a whole; None for every other run.
-    """
-
-    run_id: str
-    format: str
-    status: Status
-    files: int
-    bytes: int = 0
-    lines: int = 0
-    rows: int = 0
-    rejected: int = 0
-    bad_ratio: float = 0.0
-    complete: bool | None = None
-    missing: tuple[str, ...] = ()
-    faults: Mapping[Fault, int] = field(default_factory=dict)
-    usable: bool = True
-    entry: RunEntry | None = None
-    staged: Mapping[str, Path] = field(default_factory=dict)
-    failure: ParserFailure | None = None
 
 
 def parse_in_worker(batch: Batch, options: Options, base: str, staging: Path) -> list[RunResult]:
@@ -135,7 +93,7 @@ def parse_batch(
         advance: Called with the further bytes and files that are done, and the rejected lines.
     """
     folder = Path(tempfile.mkdtemp(prefix="batch-", dir=staging))
-    together = _Together(folder, helper)
+    together = Together(folder, helper)
     results = [
         result
         for job in batch
@@ -151,7 +109,7 @@ def _parse_job(
     staging: Path,
     helper: Executor,
     advance: Advance,
-    together: _Together,
+    together: Together,
 ) -> list[RunResult]:
     """Parse the runs of one job."""
     works = [_RunWork(plan, staging, helper, advance, together) for plan in job]
@@ -172,115 +130,11 @@ def _parse_job(
     return [work.finish(options) for work in works]
 
 
-@dataclass(frozen=True, slots=True)
-class _Parsed:
-    """A run that was parsed.
-
-    Attributes:
-        run, sources: Its rows of `runs` and `sources`.
-        rows: Its rows of other tables that are not written yet.
-        held: Those that are not made yet either.
-    """
-
-    plan: RunPlan
-    run: _Row
-    sources: Sequence[_Row]
-    rows: Mapping[str, Sequence[pa.RecordBatch]]
-    held: Held | None
-
-    @property
-    def partition(self) -> str:
-        """The folder of its parts below that of their table."""
-        return partition_of(self.plan.format.name, self.run["run_date"])
-
-    @property
-    def waiting(self) -> Counter[str]:
-        """Return how many rows wait by table."""
-        ready = {table: sum(b.num_rows for b in rows) for table, rows in self.rows.items()}
-        return Counter(ready) + Counter(self.held.rows if self.held else {})
-
-
-class _Together:
-    """The small runs of a batch, whose rows are written together, in order of run id."""
-
-    def __init__(self, staging: Path, helper: Executor) -> None:
-        self._staging = staging
-        self._helper = helper
-        self._waiting: dict[str, list[_Parsed]] = defaultdict(list)  # by partition
-        self._waiting_rows = 0
-        self._last = ""
-        self._writers: dict[str, PartWriter] = {}  # by partition
-        self._open: dict[str, tuple[str, Collection[str]]] = {}  # partition and tables by run
-        self._parts: dict[str, dict[str, tuple[str, ...]]] = {}
-        self._staged: dict[str, Path] = {}
-        self._failed: dict[str, RunResult] = {}
-
-    def add(self, run: _Parsed) -> None:
-        """Add a run; one that is out of order begins new parts."""
-        if run.plan.run_id < self._last:
-            self.close()
-        self._last = run.plan.run_id
-        self._waiting[run.partition].append(run)
-        self._waiting_rows += run.waiting.total()
-        if self._waiting_rows >= _WAITING_ROWS:
-            self._write_waiting()
-
-    def _write_waiting(self) -> None:
-        for partition, runs in self._waiting.items():
-            self._write(partition, runs)
-        self._waiting.clear()
-        self._waiting_rows = 0
-
-    def _write(self, partition: str, runs: Sequence[_Parsed]) -> None:
-        """Write the rows of runs, except of those whose rows cannot be made."""
-        try:
-            own, made = _own_rows(runs), list(_other_rows(runs))
-        except ParserFailedError as error:
-            if len(runs) == 1:
-                self._failed[runs[0].plan.run_id] = _left_out(runs[0].plan, error.failure)
-            else:
-                for run in runs:
-                    self._write(partition, [run])
-            return
-        writer = self._writers.get(partition)
-        if writer is None:
-            folder = Path(tempfile.mkdtemp(prefix="together-", dir=self._staging))
-            writer = PartWriter(folder, self._helper, whole=True)
-            self._writers[partition] = writer
-        for table, batch, of_runs in made:
-            writer.add_runs(table, batch, of_runs)
-        for table, batch in own.items():
-            writer.add(table, [batch])
-        for run in runs:
-            self._open[run.plan.run_id] = partition, {*own, *run.waiting}
-
-    def close(self) -> None:
-        """Complete the parts."""
-        self._write_waiting()
-        self._last = ""
-        names = {}
-        for partition, writer in self._writers.items():
-            staged = writer.close(partition)
-            names[partition] = {table_of(part): part for part in staged}
-            self._staged |= staged
-        for run_id, (partition, filled) in self._open.items():
-            self._parts[run_id] = {table: (names[partition][table],) for table in sorted(filled)}
-        self._writers, self._open = {}, {}
-
-    def placed(self, result: RunResult) -> RunResult:
-        """Return the result of a run with the parts that have its rows, if it was added."""
-        parts = self._parts.get(result.run_id)
-        if parts is None or result.entry is None:
-            return self._failed.get(result.run_id, result)
-        staged = {part: self._staged[part] for (part,) in parts.values()}
-        return replace(result, entry=replace(result.entry, parts=parts), staged=staged)
-
-
 class _RunWork:
     """One run between its first chunk and its staged parts."""
 
     def __init__(
-        self, plan: RunPlan, staging: Path, helper: Executor, advance: Advance, together: _Together
+        self, plan: RunPlan, staging: Path, helper: Executor, advance: Advance, together: Together
     ) -> None:
         self.plan = plan
         self._ledger = Ledger()
@@ -316,7 +170,7 @@ class _RunWork:
         if self._writer:
             for path in self._writer.close(partition_of(plan.format.name, None)).values():
                 remove(path)
-        return _left_out(plan, self._failure)
+        return left_out(plan, self._failure)
 
     def _read(self, sources: Iterable[Source]) -> None:
         long_lines = self.plan.format.long_lines
@@ -354,7 +208,7 @@ class _RunWork:
             run = run_row(self.plan, facts, complete, options.fabric)
             faults = self._ledger.fault_batches()
         self._add("faults", faults)
-        parsed = _Parsed(self.plan, run, rows, self._rows, facts.held)
+        parsed = ParsedRun(self.plan, run, rows, self._rows, facts.held)
         shaping = options.shaping(self.plan.format)
         ledger, total = self._ledger, _total(self._ledger)
         records_read = total.row_lines + total.rejected
@@ -362,7 +216,7 @@ class _RunWork:
         usable = bool(total.row_lines or total.context_lines or rejected)
         staged: Mapping[str, Path] = {}
         if self._writer:
-            for table, batch in _own_rows([parsed]).items():
+            for table, batch in own_rows([parsed]).items():
                 self._writer.add(table, [batch])
             staged = self._writer.close(parsed.partition)
         elif usable:
@@ -442,66 +296,6 @@ def _buffers() -> tuple[Buffer, Buffer]:
         _local.buffers = Buffer(CHUNK_BYTES), Buffer(CHUNK_BYTES)
     pair: tuple[Buffer, Buffer] = _local.buffers
     return pair
-
-
-def _left_out(plan: RunPlan, failure: ParserFailure) -> RunResult:
-    """Return the result of a run whose parser has failed."""
-    return RunResult(
-        plan.run_id,
-        plan.format.name,
-        plan.status,
-        len(plan.inputs),
-        usable=False,
-        failure=failure,
-    )
-
-
-def _own_rows(runs: Sequence[_Parsed]) -> dict[str, pa.RecordBatch]:
-    """Return the rows of `runs` and `sources` of these runs.
-
-    Raises:
-        ParserFailedError: A value is none that its column can hold; of several runs, of any.
-    """
-    first = runs[0].plan
-    with Fence(first.format, (c.entry for c in first.sources), first.run_id):
-        return {
-            "sources": _rows("sources", [row for run in runs for row in run.sources]),
-            "runs": _rows("runs", [run.run for run in runs]),
-        }
-
-
-def _other_rows(runs: Sequence[_Parsed]) -> Iterator[_Rows]:
-    """Yield the rows of all other tables by table, in order of the runs, and how many each has.
-
-    Raises:
-        ParserFailedError: Held rows cannot be made; of several runs, those of any.
-    """
-    for holds, neighbours in itertools.groupby(runs, lambda run: run.held is not None):
-        some = [*neighbours]
-        if holds:
-            yield from _held_rows(some)
-        for run in some:
-            for table, batches in run.rows.items():
-                for batch in batches:
-                    yield table, batch, {run.plan.run_id: batch.num_rows}
-
-
-def _held_rows(runs: Sequence[_Parsed]) -> list[_Rows]:
-    first = runs[0].plan
-    held = [(run.plan.run_id, run.held) for run in runs if run.held]
-    with Fence(first.format, (c.entry for c in first.sources), first.run_id):
-        made = held[0][1].make([one.content for _, one in held])
-        counts = {table: {run_id: one.rows[table] for run_id, one in held} for table in made}
-        for table, batch in made.items():
-            if batch.num_rows != sum(counts[table].values()):
-                raise ValueError(f"{batch.num_rows} rows of {table} for {counts[table]}")
-    return [(table, batch, counts[table]) for table, batch in made.items()]
-
-
-def _rows(table: str, rows: Sequence[_Row]) -> pa.RecordBatch:
-    schema = tables()[table].part_schema
-    arrays = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _total(ledger: Ledger) -> SourceCount:

@@ -16,8 +16,9 @@ from tracelake.base.signals import wait_for_one
 from tracelake.base.text import counted
 from tracelake.execution import Processes, Workers
 from tracelake.ingest.batches import Batch, portable
-from tracelake.ingest.job import RunResult, parse_batch, parse_in_worker
+from tracelake.ingest.job import parse_batch, parse_in_worker
 from tracelake.ingest.options import Options
+from tracelake.ingest.run_result import RunResult
 from tracelake.lake.parquet import LANES
 from tracelake.storage import is_uri
 

@@ -17,13 +17,13 @@ from tracelake.ingest.commit import commit_dates, commit_groups, commit_skips
 from tracelake.ingest.duplicates import settle_duplicates
 from tracelake.ingest.fence import PARSER_FAILED, parsers_failed
 from tracelake.ingest.group import group
-from tracelake.ingest.job import RunResult
 from tracelake.ingest.known_inputs import KnownInputs, Record
 from tracelake.ingest.options import Options
 from tracelake.ingest.parse import Progress, parse
 from tracelake.ingest.places import name_hosts
 from tracelake.ingest.report import IngestReport, notes_on, nothing_usable
 from tracelake.ingest.run_plan import RunPlan, Status
+from tracelake.ingest.run_result import RunResult
 from tracelake.ingest.sniff import Sniffed, skips_of, sniff
 from tracelake.inputs.discover import discover
 from tracelake.inputs.streams import Copies

@@ -16,10 +16,10 @@ from tracelake.formats import Format
 from tracelake.formats.ledger import EXPANDED_TOO_FAR
 from tracelake.ingest.fence import PARSER_FAILED, ParserFailure
 from tracelake.ingest.hosts import Hosts
-from tracelake.ingest.job import RunResult
 from tracelake.ingest.known_inputs import Record
 from tracelake.ingest.options import Options
 from tracelake.ingest.run_plan import RunPlan, Status
+from tracelake.ingest.run_result import RunResult
 from tracelake.ingest.sniff import InputFile
 from tracelake.lake import label_of
 from tracelake.schema.tables import tables
