@@ -6,7 +6,6 @@ and the arguments that a job prints are read too; everything else is irrelevant.
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -19,6 +18,7 @@ from tracelake.formats.lines import Irrelevant, LineFormat, Record
 from tracelake.formats.readers import ANSI, Rows, number, rounded_ns, whole
 from tracelake.formats.training_log.bars import Bars
 from tracelake.formats.training_log.endings import LINE, Ending
+from tracelake.formats.training_log.job import ARGUMENTS, Job
 from tracelake.formats.training_log.steps import Printed, Steps
 from tracelake.formats.training_log.values import (
     DAY,
@@ -100,84 +100,6 @@ _ECHO = re.compile(r"rank_id: (\d+), ([\w()+]+) time: ([0-9.]+)", re.ASCII)
 _REPORT = re.compile(r".*=== Straggler Report at Step (\d+).*", re.ASCII)
 _REPORTED = re.compile(r"\s*(?:.* )?Rank (\d+): ([0-9.]+) ?ms\b.*", re.ASCII)
 _SPREAD = re.compile(r"(Mn|Mx)(\w+)/Rnk: ([0-9.]+)ms/(\d+)", re.ASCII)
-# Of an arguments dump: Megatron-LM, behind the logger of Primus, and YAML.
-_ARGUMENT = re.compile(
-    r"(?:.*arguments\.py:\d+\] : )?\s*(\w+)(?: \.{2,} ?| *: )(\S+?),?\s*", re.ASCII
-)
-_NEOX_ARGUMENT = re.compile(r"\s*(\w+) \.{2,} (\d+)\.{3,}(?:default|updated)\s*", re.ASCII)
-_CONFIG = re.compile(r".*\[config\.py:\d+:print\] +(\w+)[ .]+(\d+)\s*", re.ASCII)
-_MAXTEXT_ARGUMENT = re.compile(r".*\bConfig param (\w+): (\S+)\s*", re.ASCII)
-_MAXTEXT_DEVICES = re.compile(r".*\bNum_devices: (?P<world_size>\d+), shape .*", re.ASCII)
-# Of nanotron: of its configuration, and of the line where it begins to train.
-_NANOTRON_SIZE = re.compile(
-    r".*\|TP=\d+[^\]]*\]: +(?:parallelism=ParallelismArgs\()?(\w+)=(\d+),\s*", re.ASCII
-)
-_NANOTRON_START = re.compile(
-    r".*\[Start training\] datetime: .* \| mbs: (?P<micro_batch_size>\d+) .*"
-    r"\| global_batch_size: (?P<global_batch_size>\d+)"
-    r" \| sequence_length: (?P<seq_length>\d+) \|.*",
-    re.ASCII,
-)
-_MESH = re.compile(r".*Building \d-D device mesh with \[([^\]]*)\], \[([\d, ]*)\].*", re.ASCII)
-# Since 2025, with sizes of 1 too.
-_PARALLELISM = re.compile(r".*Building device mesh with parallelism: ([\w=, ]+).*", re.ASCII)
-_PLAN = re.compile(
-    r".*(?:Training starts at step \d+|Trainer is initialized with).*global batch size (\d+),"
-    r".* sequence length (\d+), total steps (\d+).*",
-    re.ASCII,
-)
-_DATETIME = re.compile(r".*\] datetime: (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?) *", re.ASCII)
-_SIZES = {
-    "world size": "world_size",
-    "data-parallel[ -]size": "dp",
-    "context-parallel size": "cp",
-    "tensor-model-parallel size": "tp",
-    "pipeline-model-parallel size": "pp",
-}
-_ARGUMENTS = {
-    "world_size": "world_size",
-    "data_parallel_size": "dp",
-    "tensor_model_parallel_size": "tp",
-    "pipeline_model_parallel_size": "pp",
-    "virtual_pipeline_model_parallel_size": "vpp",
-    "context_parallel_size": "cp",
-    "expert_model_parallel_size": "ep",
-    "micro_batch_size": "micro_batch_size",
-    "global_batch_size": "global_batch_size",
-    "num_layers": "layers",
-}
-_CONFIGS = {
-    "train_batch_size": "global_batch_size",
-    "train_micro_batch_size_per_gpu": "micro_batch_size",
-}
-_NEOX_ARGUMENTS = {
-    "model_parallel_size": "tp",
-    "pipe_parallel_size": "pp",
-    "num_layers": "layers",
-    **_CONFIGS,
-}
-_MAXTEXT_ARGUMENTS = {
-    "global_batch_size_to_train_on": "global_batch_size",
-    "num_decoder_layers": "layers",
-    "max_target_length": "seq_length",
-    "emb_dim": "hidden_size",
-    "steps": "train_iters",
-}
-_NANOTRON_SIZES = {
-    "dp": "dp",
-    "pp": "pp",
-    "tp": "tp",
-    "context_parallel_size": "cp",
-    "num_hidden_layers": "layers",
-}
-_ARGUMENTS_OF = (
-    (_ARGUMENT, _ARGUMENTS),
-    (_CONFIG, _CONFIGS),
-    (_NEOX_ARGUMENT, _NEOX_ARGUMENTS),
-    (_MAXTEXT_ARGUMENT, _MAXTEXT_ARGUMENTS),
-    (_NANOTRON_SIZE, _NANOTRON_SIZES),
-)
-_KEPT = {"hidden_size", "seq_length", "log_interval", "gradient_accumulation_steps"}
 _MERGED = "merged_records"
 
 _Row = tuple[str | Fault, dict[str, Any]]  # a table, and a row of it
@@ -209,13 +131,8 @@ def _stamp(head: bytes) -> datetime | None:
 class _Reader:
     def __init__(self, facts: FileFacts) -> None:
         del facts
-        self._sizes: dict[str, int] = {}  # of the job that prints now
-        self._sizes_before: dict[str, int] = {}  # those of the rows before
-        self._fresh: set[str] = set()  # sizes that were printed since the last row
-        self._changed = False
-        self._attributes: dict[str, str] = {}
+        self._job = Job()
         self._steps = Steps()
-        self._total = 0
         self._skipped = 0
         self._batches: set[int] = set()  # global batch sizes of records
         self._ahead: dict[str, Any] = {}  # values that are printed before their record
@@ -236,23 +153,19 @@ class _Reader:
                 return read
             rows += read
         rows.sort(key=lambda row: row[0] != "train_steps")  # table by table
-        return [*self._changes(), *rows] if rows and self._fresh else rows
+        return [*self._job.changes(), *rows] if rows else rows
 
     def finish(self) -> RunFacts:
-        last = max([self._steps.last, *self._copies])
-        ended = last >= self._total if self._total else (False if self._ending.kind else None)
+        last, total = max([self._steps.last, *self._copies]), self._job.total
+        sizes, attributes = self._job.finish()
+        ended = last >= total if total else (False if self._ending.kind else None)
         if ended is False:
-            self._attributes |= self._ending.attributes(self._sizes.get("world_size"))
-        if self._total:
-            self._attributes |= {"last_step": str(last), "planned_steps": str(self._total)}
-        # What was printed after the last row is perhaps of a job that ended without one.
-        sizes = dict(self._sizes_before if self._differences() else self._sizes)
-        if self._changed:
-            sizes = {}
-        attributes = {key: str(sizes.pop(key)) for key in [*sizes] if key in _KEPT}
+            attributes |= self._ending.attributes(self._job.sizes.get("world_size"))
+        if total:
+            attributes |= {"last_step": str(last), "planned_steps": str(total)}
         if len(self._batches) == 1:  # more while the job increases it
             sizes.setdefault("global_batch_size", *self._batches)
-        return RunFacts(topology=sizes, attributes=attributes | self._attributes, ended=ended)
+        return RunFacts(topology=sizes, attributes=attributes, ended=ended)
 
     def _read(self, text: str) -> list[_Row] | str:
         if records := list(_ITERATION.finditer(text)):
@@ -262,7 +175,7 @@ class _Reader:
             return list(self._timers(whole_fields(timers, TIMER_END)))
         rows = self._across(text) or self._reports(text) or self._other_records(text)
         if not rows:
-            self._arguments(text)
+            self._job.read(text)
             self._ending.read(text)
         return rows
 
@@ -307,11 +220,11 @@ class _Reader:
         fields = said.split("|") if nemo else whole_fields(said, RECORD_END)
         short = found[0].startswith("iteration:")  # of nanotron
         values = values_of([written_out(field) for field in fields] if short else fields)
-        self._total = total
+        self._job.total = total
         if speed := _NEOX.search(before):
             values["samples_per_s"] = number(speed[1])
         if nemo:  # counts from 0, within the epoch
-            self._total += 1
+            self._job.total += 1
             of_job = re.search(r"\| global_step: (\d+) *(?:\||$)", behind, re.ASCII)
             step = _after(of_job[1] if of_job else found[1])
             values["epoch"] = whole(nemo[1], 31)
@@ -328,6 +241,7 @@ class _Reader:
         if "global_batch_size" in values:
             self._batches.add(values["global_batch_size"])
         self._ending = Ending()  # the job went on
+        self._steps.interval = self._job.interval
         return "train_steps", {**self._steps.take(step, printed), "logged_at": at, **values}
 
     def _deepspeed(self, text: str, found: re.Match[str]) -> _Row:
@@ -353,7 +267,7 @@ class _Reader:
         if found["step"]:
             return [self._record(whole(found["step"], 31), text, values)]
         micro = whole(found["micro"], 31)
-        per_step = self._sizes.get("gradient_accumulation_steps")
+        per_step = self._job.sizes.get("gradient_accumulation_steps")
         if not per_step or micro % per_step:
             return []
         return [self._record(micro // per_step, text, values)]
@@ -367,7 +281,7 @@ class _Reader:
         return self._record(whole(found[1], 31), text, values)
 
     def _maxtext(self, text: str, found: re.Match[str]) -> _Row:
-        self._steps.interval = 1  # it prints every step, from 0 on
+        self._job.interval = 1  # it prints every step, from 0 on
         values = {**values_of(found[3].split(",")), "step_time_ns": rounded_ns(found[2], 9)}
         return self._record(_after(found[1]), text, values)
 
@@ -447,85 +361,6 @@ class _Reader:
         self._copies[step] += 1
         return "train_steps", {**row, "time_basis": "own", "step_time_ns": rounded_ns(time, 6)}
 
-    # --- arguments -------------------------------------------------------------------------
-
-    def _arguments(self, text: str) -> None:
-        if "using world size" in text:
-            self._fresh.clear()  # a job begins; the one before may have ended without a record
-            for words, key in _SIZES.items():
-                if found := re.search(rf"{words}: +(\d{{1,9}})", text, re.ASCII):
-                    self._keep(key, int(found[1]))
-        elif found := _DATETIME.fullmatch(text):
-            self._attributes["last_datetime"] = found[1]
-        elif found := _MESH.fullmatch(text):
-            sizes = [int(size) for size in re.findall(r"\d+", found[2]) if len(size) < 10]
-            self._mesh(dict(zip(re.findall(r"\w+", found[1]), sizes, strict=False)))
-        elif found := _PARALLELISM.fullmatch(text):
-            named = re.findall(r"(\w+)=(\d{1,9})\b", found[1])
-            self._mesh({name: int(size) for name, size in named})
-        elif found := _PLAN.fullmatch(text):
-            self._size("global_batch_size", "", found[1])
-            self._size(None, "seq_length", found[2])
-            self._total = whole(found[3], 31)
-        elif found := _MAXTEXT_DEVICES.fullmatch(text) or _NANOTRON_START.fullmatch(text):
-            for size, said in found.groupdict().items():
-                self._size(size, "", said)
-        else:
-            for pattern, names in _ARGUMENTS_OF:
-                if found := pattern.fullmatch(text):
-                    self._size(names.get(found[1]), found[1], found[2])
-
-    def _size(self, size: str | None, key: str, said: str) -> None:
-        """Keep a size of the job by the name of its column, or else of its argument."""
-        if not re.fullmatch("[1-9][0-9]{0,8}", said):
-            return
-        if "train_iters" in (size, key):
-            self._total = self._total or int(said)
-        elif size or key in _KEPT:
-            self._keep(size or key, int(said))
-
-    def _keep(self, key: str, size: int) -> None:
-        """Keep a size; of several that are printed without a row in between the first counts."""
-        if key in self._fresh:
-            return
-        self._fresh.add(key)
-        self._sizes[key] = size
-        if key == "log_interval":
-            self._steps.interval = size
-
-    def _differences(self) -> list[str]:
-        """Return the sizes that are not those of the rows before."""
-        return [
-            f"{key} {self._sizes_before[key]}, then {size}"
-            for key, size in self._sizes.items()
-            if key != "log_interval" and self._sizes_before.get(key, size) != size
-        ]
-
-    def _changes(self) -> list[_Row]:
-        """Return the fault if a row comes with other sizes than the rows before."""
-        changed = self._differences()
-        self._changed |= bool(changed)
-        self._sizes_before = dict(self._sizes)
-        self._fresh.clear()
-        return [(SIZES_CHANGED, {"text": "; ".join(changed)})] if changed else []
-
-    def _mesh(self, named: dict[str, int]) -> None:
-        """Keep the sizes of torchtitan's mesh of devices."""
-        # Expert parallelism divides the ranks of the others once more.
-        world = math.prod(size for name, size in named.items() if name not in ("ep", "etp"))
-        if not named or not 0 < world < 1 << 31:
-            return
-        self._fresh.clear()
-        self._keep("world_size", world)
-        shards = [size for name, size in named.items() if name.startswith("dp")]
-        sized = {key: size for key, size in named.items() if key in ("tp", "pp", "cp", "ep")}
-        if shards:
-            sized["dp"] = math.prod(shards)
-        for key in ("tp", "pp", "cp", "dp", "ep"):
-            # The mesh of early versions has no dimension of size 1.
-            if key in sized or (key in self._sizes and key != "ep"):
-                self._keep(key, sized.get(key, 1))
-
 
 def _after(text: str) -> int:
     """Return the number of a step that is counted from 0."""
@@ -563,7 +398,7 @@ FORMAT = LineFormat(
         Record(r".*M[nx]\w+/Rnk: .*|(?:.* )?Rank \d+: [0-9.]+ ?ms\b.*"),
         Record(r".*using world size: .*|(?:.*arguments\.py:\d+\] : )?\s*\w+ \.{2,} ?\S+\s*"),
         Record(r".*\[config\.py:\d+:print\] +(?:train_|gradient_acc)\w+[ .]+\d+\s*"),
-        Record(rf"\s*(?:{'|'.join(sorted({*_ARGUMENTS, *_KEPT}))}): \d+,?\s*"),
+        Record(rf"\s*(?:{'|'.join(ARGUMENTS)}): \d+,?\s*"),
         Record(r".*\] datetime: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})? *"),
         Record(r".*Building (?:\d-D )?device mesh with .*"),
         Record(r".*Training starts at step \d+.*|.*Trainer is initialized with .*"),

@@ -1,0 +1,200 @@
+"""Read what a job prints about itself: its sizes, its length, and the interval of its records."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from tracelake.formats.ledger import SIZES_CHANGED, Fault
+from tracelake.formats.readers import whole
+
+# Of an arguments dump: Megatron-LM, behind the logger of Primus, and YAML.
+_ARGUMENT = re.compile(
+    r"(?:.*arguments\.py:\d+\] : )?\s*(\w+)(?: \.{2,} ?| *: )(\S+?),?\s*", re.ASCII
+)
+_NEOX_ARGUMENT = re.compile(r"\s*(\w+) \.{2,} (\d+)\.{3,}(?:default|updated)\s*", re.ASCII)
+_CONFIG = re.compile(r".*\[config\.py:\d+:print\] +(\w+)[ .]+(\d+)\s*", re.ASCII)
+_MAXTEXT_ARGUMENT = re.compile(r".*\bConfig param (\w+): (\S+)\s*", re.ASCII)
+_MAXTEXT_DEVICES = re.compile(r".*\bNum_devices: (?P<world_size>\d+), shape .*", re.ASCII)
+# Of nanotron: of its configuration, and of the line where it begins to train.
+_NANOTRON_SIZE = re.compile(
+    r".*\|TP=\d+[^\]]*\]: +(?:parallelism=ParallelismArgs\()?(\w+)=(\d+),\s*", re.ASCII
+)
+_NANOTRON_START = re.compile(
+    r".*\[Start training\] datetime: .* \| mbs: (?P<micro_batch_size>\d+) .*"
+    r"\| global_batch_size: (?P<global_batch_size>\d+)"
+    r" \| sequence_length: (?P<seq_length>\d+) \|.*",
+    re.ASCII,
+)
+_MESH = re.compile(r".*Building \d-D device mesh with \[([^\]]*)\], \[([\d, ]*)\].*", re.ASCII)
+# Since 2025, with sizes of 1 too.
+_PARALLELISM = re.compile(r".*Building device mesh with parallelism: ([\w=, ]+).*", re.ASCII)
+_PLAN = re.compile(
+    r".*(?:Training starts at step \d+|Trainer is initialized with).*global batch size (\d+),"
+    r".* sequence length (\d+), total steps (\d+).*",
+    re.ASCII,
+)
+_DATETIME = re.compile(r".*\] datetime: (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?) *", re.ASCII)
+_SIZES = {
+    "world size": "world_size",
+    "data-parallel[ -]size": "dp",
+    "context-parallel size": "cp",
+    "tensor-model-parallel size": "tp",
+    "pipeline-model-parallel size": "pp",
+}
+_ARGUMENTS = {
+    "world_size": "world_size",
+    "data_parallel_size": "dp",
+    "tensor_model_parallel_size": "tp",
+    "pipeline_model_parallel_size": "pp",
+    "virtual_pipeline_model_parallel_size": "vpp",
+    "context_parallel_size": "cp",
+    "expert_model_parallel_size": "ep",
+    "micro_batch_size": "micro_batch_size",
+    "global_batch_size": "global_batch_size",
+    "num_layers": "layers",
+}
+_CONFIGS = {
+    "train_batch_size": "global_batch_size",
+    "train_micro_batch_size_per_gpu": "micro_batch_size",
+}
+_NEOX_ARGUMENTS = {
+    "model_parallel_size": "tp",
+    "pipe_parallel_size": "pp",
+    "num_layers": "layers",
+    **_CONFIGS,
+}
+_MAXTEXT_ARGUMENTS = {
+    "global_batch_size_to_train_on": "global_batch_size",
+    "num_decoder_layers": "layers",
+    "max_target_length": "seq_length",
+    "emb_dim": "hidden_size",
+    "steps": "train_iters",
+}
+_NANOTRON_SIZES = {
+    "dp": "dp",
+    "pp": "pp",
+    "tp": "tp",
+    "context_parallel_size": "cp",
+    "num_hidden_layers": "layers",
+}
+_ARGUMENTS_OF = (
+    (_ARGUMENT, _ARGUMENTS),
+    (_CONFIG, _CONFIGS),
+    (_NEOX_ARGUMENT, _NEOX_ARGUMENTS),
+    (_MAXTEXT_ARGUMENT, _MAXTEXT_ARGUMENTS),
+    (_NANOTRON_SIZE, _NANOTRON_SIZES),
+)
+_KEPT = {"hidden_size", "seq_length", "log_interval", "gradient_accumulation_steps"}
+ARGUMENTS = tuple(sorted({*_ARGUMENTS, *_KEPT}))
+"""Names of the arguments that are read where they are printed as YAML."""
+
+
+class Job:
+    """What the job of a file prints about itself; another job may follow it in the file.
+
+    Attributes:
+        sizes: Sizes of the job that prints now.
+        total: Steps that it is to train, 0 where it does not say so.
+        interval: Steps between its records, where it prints that.
+        attributes: Values without a column.
+    """
+
+    def __init__(self) -> None:
+        self.sizes: dict[str, int] = {}
+        self.total = 0
+        self.interval: int | None = None
+        self.attributes: dict[str, str] = {}
+        self._before: dict[str, int] = {}  # sizes of the rows before
+        self._fresh: set[str] = set()  # sizes that were printed since the last row
+        self._changed = False
+
+    def read(self, text: str) -> None:
+        """Keep what a line says about the job."""
+        if "using world size" in text:
+            self._fresh.clear()  # a job begins; the one before may have ended without a record
+            for words, key in _SIZES.items():
+                if found := re.search(rf"{words}: +(\d{{1,9}})", text, re.ASCII):
+                    self._keep(key, int(found[1]))
+        elif found := _DATETIME.fullmatch(text):
+            self.attributes["last_datetime"] = found[1]
+        elif found := _MESH.fullmatch(text):
+            sizes = [int(size) for size in re.findall(r"\d+", found[2]) if len(size) < 10]
+            self._mesh(dict(zip(re.findall(r"\w+", found[1]), sizes, strict=False)))
+        elif found := _PARALLELISM.fullmatch(text):
+            named = re.findall(r"(\w+)=(\d{1,9})\b", found[1])
+            self._mesh({name: int(size) for name, size in named})
+        elif found := _PLAN.fullmatch(text):
+            self._size("global_batch_size", "", found[1])
+            self._size(None, "seq_length", found[2])
+            self.total = whole(found[3], 31)
+        elif found := _MAXTEXT_DEVICES.fullmatch(text) or _NANOTRON_START.fullmatch(text):
+            for size, said in found.groupdict().items():
+                self._size(size, "", said)
+        else:
+            for pattern, names in _ARGUMENTS_OF:
+                if found := pattern.fullmatch(text):
+                    self._size(names.get(found[1]), found[1], found[2])
+
+    def _size(self, size: str | None, key: str, said: str) -> None:
+        """Keep a size of the job by the name of its column, or else of its argument."""
+        if not re.fullmatch("[1-9][0-9]{0,8}", said):
+            return
+        if "train_iters" in (size, key):
+            self.total = self.total or int(said)
+        elif size or key in _KEPT:
+            self._keep(size or key, int(said))
+
+    def _keep(self, key: str, size: int) -> None:
+        """Keep a size; of several that are printed without a row in between the first counts."""
+        if key in self._fresh:
+            return
+        self._fresh.add(key)
+        self.sizes[key] = size
+        if key == "log_interval":
+            self.interval = size
+
+    def _differences(self) -> list[str]:
+        """Return the sizes that are not those of the rows before."""
+        return [
+            f"{key} {self._before[key]}, then {size}"
+            for key, size in self.sizes.items()
+            if key != "log_interval" and self._before.get(key, size) != size
+        ]
+
+    def changes(self) -> list[tuple[Fault, dict[str, Any]]]:
+        """Return the fault if a row comes with other sizes than the rows before."""
+        if not self._fresh:
+            return []
+        changed = self._differences()
+        self._changed |= bool(changed)
+        self._before = dict(self.sizes)
+        self._fresh.clear()
+        return [(SIZES_CHANGED, {"text": "; ".join(changed)})] if changed else []
+
+    def _mesh(self, named: dict[str, int]) -> None:
+        """Keep the sizes of torchtitan's mesh of devices."""
+        # Expert parallelism divides the ranks of the others once more.
+        world = math.prod(size for name, size in named.items() if name not in ("ep", "etp"))
+        if not named or not 0 < world < 1 << 31:
+            return
+        self._fresh.clear()
+        self._keep("world_size", world)
+        shards = [size for name, size in named.items() if name.startswith("dp")]
+        sized = {key: size for key, size in named.items() if key in ("tp", "pp", "cp", "ep")}
+        if shards:
+            sized["dp"] = math.prod(shards)
+        for key in ("tp", "pp", "cp", "dp", "ep"):
+            # The mesh of early versions has no dimension of size 1.
+            if key in sized or (key in self.sizes and key != "ep"):
+                self._keep(key, sized.get(key, 1))
+
+    def finish(self) -> tuple[dict[str, int], dict[str, str]]:
+        """Return the sizes that hold for all rows, and those without a column as attributes."""
+        # What was printed after the last row is perhaps of a job that ended without one.
+        sizes = dict(self._before if self._differences() else self.sizes)
+        if self._changed:
+            sizes = {}
+        attributes = {key: str(sizes.pop(key)) for key in [*sizes] if key in _KEPT}
+        return sizes, attributes | self.attributes
