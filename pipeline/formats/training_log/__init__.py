@@ -1,7 +1,8 @@
 """Read the output of training jobs: Megatron-LM and forks, DeepSpeed, NeMo, torchtitan and others.
 
-Progress records are lines of `key: value` in any order. Timers over ranks, reports of stragglers
-and the arguments that a job prints are read too; everything else is irrelevant.
+Progress records are lines of `key: value` in any order, or dicts between progress bars. Timers over
+ranks, reports of stragglers and the arguments that a job prints are read too; everything else is
+irrelevant.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from tracelake.formats.lines import Irrelevant, LineFormat, Record
 from tracelake.formats.readers import ANSI, Rows, number, rounded_ns, whole
 from tracelake.formats.training_log.bars import Bars
 from tracelake.formats.training_log.endings import LINE, Ending
-from tracelake.formats.training_log.job import ARGUMENTS, Job
+from tracelake.formats.training_log.hugging_face import BAR, DICT, Trainer
+from tracelake.formats.training_log.job import ARGUMENTS, HEADING, Job
+from tracelake.formats.training_log.nano import LINES, Nano
 from tracelake.formats.training_log.steps import Printed, Steps
 from tracelake.formats.training_log.values import (
     DAY,
@@ -49,6 +52,13 @@ _HEADS = (
     (b"[Start training]", rb"\[Start training\] datetime: [0-9-]+ [0-9:.]+ \| mbs: [0-9]"),
     (b"Straggler Report", rb"=== Straggler Report at Step [0-9]+"),
     (b"[launch.py:", rb"\[INFO\] \[launch\.py:[0-9]+:"),
+    (b"{'loss': ", rb"\{'loss': '?[0-9.-][^{}]*, 'learning_rate': '?[0-9]"),
+    (b"{'train_runtime': ", rb"\{'train_runtime': '?[0-9]"),
+    (b"Total train batch size (w. ", rb"Total train batch size \(w\. parallel[^)]*\) = [0-9]"),
+    (b"iter ", rb"\biter [0-9]+: loss [0-9na.]+, time [0-9.]+ms"),
+    (b"mfu ", rb"\b[0-9]+ \| loss [0-9na.]+ \| lr [0-9.e+-]+ \| [0-9.]+ms \| mfu "),
+    (b" tok/s", rb"\bstep +[0-9]+/[0-9]+ \| (?:train )?loss [0-9na.-]+.* ms \| .* tok/s"),
+    (b" train_time:", rb"\bstep:[0-9]+/[0-9]+ .*\btrain_time:[0-9.]+ms step_avg:"),
 )
 # Of launchers: where a long preamble comes before what the trainer prints.
 _LAUNCHERS = (
@@ -137,6 +147,8 @@ class _Reader:
         self._batches: set[int] = set()  # global batch sizes of records
         self._ahead: dict[str, Any] = {}  # values that are printed before their record
         self._bars = Bars()
+        self._trainer = Trainer(self._job.heading)
+        self._nano = Nano()
         self._ending = Ending()
         self._mode = ""
         self._name = ""
@@ -156,13 +168,17 @@ class _Reader:
         return [*self._job.changes(), *rows] if rows else rows
 
     def finish(self) -> RunFacts:
-        last, total = max([self._steps.last, *self._copies]), self._job.total
+        done = [said.done for said in (self._trainer, self._nano) if said.done is not None]
+        last, total = max(done or [self._steps.last, *self._copies]), self._job.total
         sizes, attributes = self._job.finish()
         ended = last >= total if total else (False if self._ending.kind else None)
+        if self._trainer.ended:
+            ended = True
         if ended is False:
             attributes |= self._ending.attributes(self._job.sizes.get("world_size"))
         if total:
             attributes |= {"last_step": str(last), "planned_steps": str(total)}
+        attributes |= self._trainer.summary
         if len(self._batches) == 1:  # more while the job increases it
             sizes.setdefault("global_batch_size", *self._batches)
         return RunFacts(topology=sizes, attributes=attributes, ended=ended)
@@ -173,6 +189,12 @@ class _Reader:
         if "time (ms) |" in text:
             _, _, timers = text.partition("time (ms) |")
             return list(self._timers(whole_fields(timers, TIMER_END)))
+        rows = self._counted(self._trainer, text, "")
+        if behind := self._trainer.behind:
+            others = self._read(behind)
+            return others if isinstance(others, str) else [*rows, *others]
+        if rows or behind is not None:
+            return rows
         rows = self._across(text) or self._reports(text) or self._other_records(text)
         if not rows:
             self._job.read(text)
@@ -200,7 +222,25 @@ class _Reader:
                 "step_time_ns": rounded_ns(found[1], 9),
                 "tflops_per_gpu": number(found[2]),
             }
-        return []
+            return []
+        return self._counted(self._nano, text, text)
+
+    def _counted(self, lines: Trainer | Nano, text: str, dated: str) -> list[_Row]:
+        """Return the rows of a trainer whose times may be those of other steps than its losses."""
+        done = lines.done
+        rows: list[_Row] = []
+        for step, covered, values in lines.read(text):
+            if covered and "loss" not in values:
+                basis = "own" if covered == 1 else "mean"
+                row = {"step": step, "copy": 0, "batches_covered": covered, "time_basis": basis}
+                rows.append(("train_steps", row | values))
+            else:
+                self._job.interval = covered or self._job.interval
+                rows.append(self._record(step, dated, values))
+        if rows or lines.done != done:
+            self._job.total = lines.total
+            self._ending = Ending()  # the job went on
+        return rows
 
     def _iterations(self, text: str, records: list[re.Match[str]]) -> list[_Row] | str:
         """Return the rows of the progress records of a line, and of the timers behind them."""
@@ -369,9 +409,9 @@ def _after(text: str) -> int:
 
 FORMAT = LineFormat(
     name="training_log",
-    version=4,
+    version=5,
     doc="Standard output of training: Megatron-LM and its forks, DeepSpeed, NeMo, torchtitan,"
-    " nanotron, MaxText.",
+    " nanotron, MaxText, Hugging Face, nanoGPT.",
     sniff=_sniff,
     reader=_Reader,
     tables=("train_steps", "timings"),
@@ -402,6 +442,8 @@ FORMAT = LineFormat(
         Record(r".*\] datetime: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})? *"),
         Record(r".*Building (?:\d-D )?device mesh with .*"),
         Record(r".*Training starts at step \d+.*|.*Trainer is initialized with .*"),
+        Record(rf".*(?:{BAR}|{DICT}).*|{HEADING}"),
+        Record(LINES),
         Record(LINE),
         Irrelevant("nccl", r".*NCCL (?:INFO|WARN|TRACE) .*", "Message of NCCL."),
         Irrelevant("blank", r"\s*", "Empty."),

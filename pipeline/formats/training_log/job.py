@@ -36,6 +36,18 @@ _PLAN = re.compile(
     re.ASCII,
 )
 _DATETIME = re.compile(r".*\] datetime: (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?) *", re.ASCII)
+# Of the Trainer of Hugging Face, behind a logger or not.
+EXAMPLES, EPOCHS, STEPS = "Num examples", "Num Epochs", "Total optimization steps"
+BATCH = "Total train batch size"
+_MICRO_BATCH, _ACCUMULATION = "Instantaneous batch size per device", "Gradient Accumulation steps"
+HEADING = (
+    r".*(?:\*{5} Running training \*{5}"
+    rf"|\b({EXAMPLES}|{EPOCHS}|{STEPS}|{BATCH}|{_MICRO_BATCH}|{_ACCUMULATION})"
+    r"(?: \(w\. parallel[^)]*\))? = (\d[\d,]{0,15}))\s*"
+)
+"""Expression of a line of the heading of a job."""
+
+_HEADING = re.compile(HEADING, re.ASCII)
 _SIZES = {
     "world size": "world_size",
     "data-parallel[ -]size": "dp",
@@ -99,6 +111,7 @@ class Job:
         total: Steps that it is to train, 0 where it does not say so.
         interval: Steps between its records, where it prints that.
         attributes: Values without a column.
+        heading: What the Trainer of Hugging Face says of its job, by the words for it.
     """
 
     def __init__(self) -> None:
@@ -106,6 +119,7 @@ class Job:
         self.total = 0
         self.interval: int | None = None
         self.attributes: dict[str, str] = {}
+        self.heading: dict[str, int] = {}
         self._before: dict[str, int] = {}  # sizes of the rows before
         self._fresh: set[str] = set()  # sizes that were printed since the last row
         self._changed = False
@@ -117,6 +131,8 @@ class Job:
             for words, key in _SIZES.items():
                 if found := re.search(rf"{words}: +(\d{{1,9}})", text, re.ASCII):
                     self._keep(key, int(found[1]))
+        elif found := _HEADING.fullmatch(text):
+            self._head(found[1], found[2])
         elif found := _DATETIME.fullmatch(text):
             self.attributes["last_datetime"] = found[1]
         elif found := _MESH.fullmatch(text):
@@ -133,9 +149,30 @@ class Job:
             for size, said in found.groupdict().items():
                 self._size(size, "", said)
         else:
-            for pattern, names in _ARGUMENTS_OF:
-                if found := pattern.fullmatch(text):
-                    self._size(names.get(found[1]), found[1], found[2])
+            self._argument(text)
+
+    def _argument(self, text: str) -> None:
+        """Keep the value of an argument."""
+        for pattern, names in _ARGUMENTS_OF:
+            if found := pattern.fullmatch(text):
+                self._size(names.get(found[1]), found[1], found[2])
+
+    def _head(self, words: str | None, said: str) -> None:
+        """Keep a line of the heading; its first one has no words."""
+        if words is None:
+            self._fresh.clear()
+            self.heading.clear()
+            return
+        # Evaluations have a heading of the same words.
+        self.heading.setdefault(words, int(said.replace(",", "")))
+        batch, micro = self.heading.get(BATCH, 0), self.heading.get(_MICRO_BATCH, 0)
+        if words == _ACCUMULATION and batch:  # loops of others that print it have no batch
+            each = micro * self.heading[words]
+            shares = batch // each if each and batch % each == 0 else 0
+            for size, value in (("global_batch_size", batch), ("micro_batch_size", micro)):
+                self._size(size, "", str(value))
+            self._size("dp", "", str(shares))
+            self._size(None, "gradient_accumulation_steps", str(self.heading[words]))
 
     def _size(self, size: str | None, key: str, said: str) -> None:
         """Keep a size of the job by the name of its column, or else of its argument."""

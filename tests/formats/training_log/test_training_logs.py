@@ -99,7 +99,21 @@ def deepspeed(step: int, _: float, at: float) -> Line:
     return text, {"samples_per_s": step + 0.5, "memory_bytes": 3 << 29}
 
 
-_TRAINERS = (early, dated, deepspeed_fork, primus, nemo, titan, deepspeed)
+def nano(step: int, seconds: float, _: float) -> Line:
+    text = f"iter {step - 1}: loss {step / 4:.4f}, time {seconds * 1e3:.2f}ms, mfu 31.20%"
+    return text, {"step_time_ns": round(seconds * 1e9), "loss": step / 4}
+
+
+def llm_c(step: int, seconds: float, _: float) -> Line:
+    text = (
+        f"step {step:4d}/{_STEPS} | loss {step / 4:.6f} (-0.31z)| norm 1.2500 (+nanz)| lr 3.00e-04"
+        f" | {seconds * 1e3:.2f} ms | -100.0% bf16 MFU | {1000 + step} tok/s"
+    )
+    values = {"loss": step / 4, "grad_norm": 1.25, "lr": 3e-4, "tokens_per_s": 1000.0 + step}
+    return text, {"step_time_ns": round(seconds * 1e9), **values}
+
+
+_TRAINERS = (early, dated, deepspeed_fork, primus, nemo, titan, deepspeed, nano, llm_c)
 _LAUNCHERS = (
     "",
     "vm-07-14: ",
@@ -163,6 +177,81 @@ def test_every_trainer_is_read_behind_every_launcher(
     assert [
         {key: row[key] for key in values} for row, (_, values) in zip(got, said, strict=True)
     ] == [values for _, values in said]
+
+
+def bar(done: int, seconds: int, total: int = 40) -> str:
+    clock = f"{seconds // 60:02d}:{seconds % 60:02d}"
+    return f"{done * 100 // total:3d}%|###       | {done}/{total} [{clock}<09:59,  6.00s/it]"
+
+
+def said(done: int, *, quoted: bool = False) -> str:
+    loss, rate = (f"'{done / 8}'", "'2e-05'") if quoted else (f"{done / 8}", "2e-05")
+    return f"{{'loss': {loss}, 'grad_norm': 0.5, 'learning_rate': {rate}, 'epoch': 0.1}}"
+
+
+@pytest.mark.parametrize("prefix", _LAUNCHERS, ids=str.strip)
+def test_a_dict_has_the_step_of_the_bar_behind_it(prefix: str) -> None:
+    """The bar before it may be an older one, and an evaluation has bars too."""
+    lines = [f"{prefix}\r{bar(0, 0)}\r{bar(1, 20)}"]
+    for done in (10, 20):
+        shown = f"\r{bar(done - 1, 6 * done + 8)}\r{' ' * 60}\r"
+        lines += [f"{prefix}{shown}{said(done, quoted=done == 20)}", f"{prefix}"]
+        lines += [f"{prefix}\r{bar(done, 6 * done + 14)}\r{bar(3, 9, total=7)}"]
+    data = "\n".join([*lines, ""]).encode()
+    claims = [name for name, fmt in formats().items() if fmt.sniff(data) is not Claim.NO]
+    assert claims == ["training_log"]
+    run = parse("training_log", {"job.log": data}).only
+    got = run.rows("train_steps")
+    assert [(r["step"], r["loss"]) for r in got if r["loss"]] == [(10, 1.25), (20, 2.5)]
+    assert {r["step_time_ns"] for r in got} == {None, 6_000_000_000}
+    # Which bar is that of the job is known since the first dict.
+    assert [(r["step"], r["batches_covered"]) for r in got if r["step_time_ns"]] == [(19, 9)]
+    assert run.facts.ended is False
+    assert run.facts.attributes == {"last_step": "20", "planned_steps": "40"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{said(10)}\n{bar(30, 99)}\n",
+        f"{bar(0, 0)}\n{said(10)}\n{said(20)}\n{bar(30, 99)}\n",
+        f"{bar(0, 0)}\n{said(10)}\nMap: 100%|###| 7/7 [00:01<00:00, 7.00 examples/s]\n",
+    ],
+)
+def test_a_dict_that_is_not_alone_between_two_bars_is_no_record(text: str) -> None:
+    assert parse("training_log", {"job.log": text.encode()}).only.rows("train_steps") == []
+
+
+def test_an_epoch_says_a_step_only_where_it_is_exact() -> None:
+    heading = (
+        "***** Running training *****\n  Num examples = {}\n  Num Epochs = 3\n"
+        "  Instantaneous batch size per device = 2\n"
+        "  Total train batch size (w. parallel, distributed & accumulation) = 8\n"
+        "  Gradient Accumulation steps = 2\n  Total optimization steps = {}\n"
+    )
+    line = "{{'loss': 1.5, 'learning_rate': 1e-05, 'epoch': {}}}\n"
+    found = {}
+    for name, examples, steps, epochs in (
+        ("exact", 3200, 1200, (0.0025, 0.5, 1.2525)),
+        ("rounded", 3200, 1200, (0.25, 0.5)),
+        ("few", 80, 30, (0.25, 0.3, 2.0)),  # 0.25 is no step of ten
+        ("limited", 3200, 900, (0.0025, 0.33333)),  # 400 steps are an epoch, not 300
+    ):
+        text = heading.format(examples, steps) + "".join(line.format(epoch) for epoch in epochs)
+        rows_read = parse("training_log", {f"{name}.log": text.encode()}).only.rows("train_steps")
+        found[name] = [row["step"] for row in rows_read]
+    assert found == {"exact": [1, 200, 501], "rounded": [], "few": [3, 20], "limited": []}
+
+
+def test_the_code_that_prints_records_is_no_log() -> None:
+    code = b"""
+    print(f"iter {i}: loss {loss:.4f}, time {dt*1000:.2f}ms, mfu {mfu*100:.2f}%")
+    print0(f"step:{step}/{args.steps} val_loss:{loss:.4f} train_time:{t:.0f}ms step_avg:{a}ms")
+    printf("step %4d/%d | loss %7.6f (%+.2fz)| norm %6.4f | %.2f ms | %.1f%% bf16 MFU | %.0f tok/s")
+    logger.info(f"  Total train batch size (w. parallel, distributed) = {total:,}")
+    self.log({'loss': loss, 'learning_rate': rate})
+    """
+    assert [name for name, fmt in formats().items() if fmt.sniff(code) is not Claim.NO] == []
 
 
 def test_a_record_that_another_writer_tears_gives_no_wrong_value() -> None:

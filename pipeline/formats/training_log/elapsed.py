@@ -1,0 +1,35 @@
+"""Tell the time of steps from lines that print how many are done, and the time since the start."""
+
+from __future__ import annotations
+
+_TICKS = 30  # of the printed time, so that what it leaves out is at most 3 % of an interval
+
+
+class Elapsed:
+    """What one file printed of a job: steps done, and the time since the start.
+
+    A line that repeats the step of the line before shows a pause, as for an evaluation: its time is
+    that of no step.
+    """
+
+    def __init__(self, tick_ns: int) -> None:
+        self._tick_ns = tick_ns
+        self._done = self._since = 0  # steps at the latest line, and at the latest interval's end
+        self._at_ns = self._from_ns = 0  # the time then
+
+    def take(self, done: int, at_ns: int) -> tuple[int, int] | None:
+        """Return how many steps an interval has that ends here, and the mean time of one.
+
+        Nothing while it is too short for the ticks of the printed time. The first interval of a job
+        begins with its first line that has a step: what was before it is unknown.
+        """
+        if done < self._done or at_ns < self._at_ns or not self._since:  # a job begins
+            self._since, self._from_ns = done, at_ns
+        elif done == self._done:
+            self._from_ns += at_ns - self._at_ns
+        self._done, self._at_ns = done, at_ns
+        steps, time_ns = done - self._since, at_ns - self._from_ns
+        if not steps or time_ns < _TICKS * self._tick_ns:
+            return None
+        self._since, self._from_ns = done, at_ns
+        return steps, round(time_ns / steps)

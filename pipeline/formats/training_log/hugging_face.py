@@ -1,0 +1,146 @@
+"""Read what the Trainer of Hugging Face prints, and what is built on it (TRL, axolotl, ms-swift).
+
+A record is a dict with the mean loss since the record before it. It has no step: the Trainer draws
+its bar again right behind it, and that bar has. Bars count whole seconds, so the time of a step is
+a mean over as many steps as take half a minute.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tracelake.formats.readers import number
+from tracelake.formats.training_log.elapsed import Elapsed
+from tracelake.formats.training_log.job import BATCH, EPOCHS, EXAMPLES, STEPS
+from tracelake.formats.training_log.values import gib, value_of
+
+BAR = (
+    r"\s*(?:Train: +)?(?:\d{1,3}%\|[^|]*\| *)?(\d{1,9})/(\d{1,9})"
+    r" \[(?:(\d{1,5}):)?(\d\d):(\d\d)<[^\]]*(?:s/it|it/s)(?:[^\]{]*\])?"
+)
+"""Expression of the beginning of a bar."""
+
+DICT = r"\{'(loss|train_runtime)': [^{}]*\}"
+"""Expression of a record, and of the summary behind the last one."""
+
+_BAR = re.compile(BAR, re.ASCII)
+_DICT = re.compile(DICT)
+_VALUES = re.compile(r"'([^']+)': '?([^',{}]+)'?(?=[,}])")
+_OF = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
+_CLOCK = re.compile(r"(?:(\d+)d )?(?:(\d+)h )?(?:(\d+)m )?(\d+)s", re.ASCII)
+_SECOND = 1_000_000_000
+_COLUMNS = ("loss", "grad_norm", "learning_rate")
+_SUMMARY = ("train_runtime", "train_samples_per_second", "train_steps_per_second")
+
+Printed = tuple[int, int | None, dict[str, Any]]
+"""A step, how many it covers where that is known, and values of columns."""
+
+
+class Trainer:
+    """What the Trainer prints into one file, in order.
+
+    Attributes:
+        total: Steps of the job; 0 where no bar or record of it says so.
+        done: Steps that its latest bar or record says are done; None before the first.
+        ended: It printed its summary behind them.
+        summary: Values of the summary, as printed.
+        behind: What another writer wrote behind the bar that was read last; None if it was no bar.
+    """
+
+    def __init__(self, heading: Mapping[str, int]) -> None:
+        """Begin with the heading of the job that prints, by its words."""
+        self.total = 0
+        self.done: int | None = None
+        self.ended = False
+        self.summary: dict[str, str] = {}
+        self.behind: str | None = None
+        self._heading = heading
+        self._elapsed = Elapsed(_SECOND)
+        self._waiting: dict[str, str] | None = None  # what its bar has not followed yet
+        self._has_bar = False
+        self._between = False  # a bar came since the latest dict
+        self._digits = 0  # most that an epoch was printed with: zeros at its end are left out
+
+    def read(self, text: str) -> Iterator[Printed]:
+        """Yield what a bar or a dict says of steps.
+
+        Raises:
+            BadValueError: A column cannot hold a value.
+        """
+        self.behind, at = None, 0
+        while bar := _BAR.match(text, at):
+            self._between = True
+            done, total, hours, minutes, seconds = (int(part or 0) for part in bar.groups())
+            if self._waiting is None and total not in (self.total, self._heading.get(STEPS)):
+                break
+            at, self._has_bar = bar.end(), True
+            waiting, self._waiting = self._waiting, None
+            yield from self._record(done, total, waiting)
+            yield from self._time(done, 3600 * hours + 60 * minutes + seconds)
+        if at:
+            self.behind = text[at:].strip()
+            return
+        if found := _DICT.search(text):
+            values = dict(_VALUES.findall(found[0]))
+            if found[1] == "loss":
+                self.ended = False
+                yield from self._dict(values)
+            else:
+                self.ended, self._waiting = True, {}
+                self.summary = {key: values[key] for key in _SUMMARY if key in values}
+
+    def _dict(self, values: dict[str, str]) -> Iterator[Printed]:
+        """Yield the record of a dict that says its step; else it waits for its bar."""
+        # Where two dicts have no bar between them, the next bar is that of neither.
+        waits, self._between = self._between, False
+        self._waiting = None
+        if of := _OF.fullmatch(values.get("global_step/max_steps", "")):  # of ms-swift
+            done = int(of[1])
+            yield from self._record(done, int(of[2]), values)
+            clock = _CLOCK.fullmatch(values.get("elapsed_time", ""))
+            if clock and not self._has_bar:
+                days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
+                yield from self._time(done, 3600 * (24 * days + hours) + 60 * minutes + seconds)
+        elif waits:
+            self._waiting = values
+        elif step := self._step_of(values):
+            yield from self._record(step, self._heading[STEPS], values)
+
+    def _record(self, done: int, total: int, said: dict[str, str] | None) -> Iterator[Printed]:
+        """Yield the record that a dict is, if there is one, and keep how far the job is."""
+        self.ended = self.ended and done >= (self.done or 0)
+        self.total, self.done = total, done
+        if not said:
+            return
+        values: dict[str, Any] = {}
+        for key in _COLUMNS:
+            values |= value_of(key, said[key]) if key in said else {}
+        if "memory(GiB)" in said:
+            values["memory_bytes"] = gib(said["memory(GiB)"])
+        yield done, None, values
+
+    def _time(self, done: int, seconds: int) -> Iterator[Printed]:
+        if interval := self._elapsed.take(done, seconds * _SECOND):
+            yield done, interval[0], {"step_time_ns": interval[1]}
+
+    def _step_of(self, values: dict[str, str]) -> int | None:
+        """Return the step that an epoch says; nothing if it is rounded too much to say one.
+
+        A job without bars prints nothing else. The heading says how many steps an epoch has.
+        """
+        said, heading = values.get("epoch", ""), self._heading
+        total, epochs, batch = (heading.get(words, 0) for words in (STEPS, EPOCHS, BATCH))
+        if not (said and epochs and batch) or total % epochs:
+            return None
+        of_epoch, examples = total // epochs, heading.get(EXAMPLES, 0)
+        # A limit of steps may end the job within an epoch.
+        if of_epoch not in (examples // batch, examples // batch + 1):
+            return None
+        epoch = number(said)
+        self._digits = max(self._digits, len(said.partition(".")[2]))
+        unit = max(10.0**-self._digits, 1e-9)
+        step = round(epoch * of_epoch) if epoch <= epochs + 1 else 0
+        near = abs(step / of_epoch - epoch) <= unit / 2
+        return step if step and near and unit * of_epoch < 1 else None

@@ -1,0 +1,104 @@
+"""Read nanoGPT and what was written after it: llama2.c, llm.c and modded-nanogpt.
+
+Each line has its step. modded-nanogpt prints the time since the start instead of that of a step.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tracelake.formats.readers import number, rounded_ns
+from tracelake.formats.training_log.elapsed import Elapsed
+from tracelake.formats.training_log.hugging_face import Printed
+
+LINES = (
+    r".*\biter \d+: loss \S+, time [0-9.]+ms.*"
+    r"|.*\b\d+ \| loss \S+ \| lr \S+ \| [0-9.]+ms \| mfu .*"
+    r"|.*\bstep +\d+/\d+ \| (?:train )?loss .* tok/s.*"
+    r"|.*\bstep:\d+/\d+ .*\btrain_time:[0-9.]+ms.*"
+)
+"""Expression of the lines of a step."""
+
+_NUMBER = r"-?[0-9.]+(?:e[+-]?[0-9]+)?|-?nan|-?inf"
+_ITER = re.compile(rf".*\biter (\d{{1,9}}): loss ({_NUMBER}), time ([0-9.]+)ms(?:,.*)?", re.ASCII)
+_BARS = re.compile(
+    rf"(?:.* )?(\d{{1,9}}) \| loss ({_NUMBER}) \| lr ({_NUMBER}) \| ([0-9.]+)ms \| mfu .*",
+    re.ASCII,
+)
+_STEP = re.compile(
+    rf".*\bstep +(\d{{1,9}})/(\d{{1,9}}) \| (?:train )?loss ({_NUMBER})(?: \([^)]*\))? ?\|(.*)",
+    re.ASCII,
+)
+_SPEED = re.compile(r"(?:^|[ (])([0-9.]+) ms \|.*?([0-9.]+) tok/s", re.ASCII)
+_NORM = re.compile(rf"\bnorm ({_NUMBER})", re.ASCII)
+_RATE = re.compile(rf"\blr ({_NUMBER})", re.ASCII)
+_SINCE = re.compile(
+    rf".*\bstep:(\d{{1,9}})/(\d{{1,9}}) (?:train_loss:({_NUMBER}) )?.*\btrain_time:([0-9.]+)ms.*",
+    re.ASCII,
+)
+_MILLISECOND = 1_000_000
+
+
+class Nano:
+    """The lines of one file, in order.
+
+    Attributes:
+        total: Steps of the job; 0 where it does not print them.
+        done: Steps that its latest line says are done; None before the first.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.done: int | None = None
+        self._elapsed = Elapsed(_MILLISECOND)
+
+    def read(self, text: str) -> list[Printed]:
+        """Return what a line says of steps.
+
+        Raises:
+            BadValueError: A column cannot hold a value.
+        """
+        said: list[Printed] = []
+        if found := _ITER.fullmatch(text):  # counts from 0
+            said = [_own(int(found[1]) + 1, found[3], loss=number(found[2]))]
+        elif found := _BARS.fullmatch(text):  # likewise
+            values = {"loss": number(found[2]), "lr": number(found[3])}
+            said = [_own(int(found[1]) + 1, found[4], **values)]
+        elif found := _STEP.fullmatch(text):
+            said = self._step(found)
+        elif found := _SINCE.fullmatch(text):
+            self.done = int(found[1])
+            return self._since(found)
+        if said:
+            self.done = said[0][0]
+        return said
+
+    def _step(self, found: re.Match[str]) -> list[Printed]:
+        """Return the record of llm.c."""
+        speed = _SPEED.search(found[4])
+        if speed is None:
+            return []
+        self.total = int(found[2])
+        values: dict[str, Any] = {"loss": number(found[3]), "tokens_per_s": number(speed[2])}
+        for column, pattern in (("grad_norm", _NORM), ("lr", _RATE)):
+            if said := pattern.search(found[4]):
+                values[column] = number(said[1])
+        return [_own(int(found[1]), speed[1], **values)]
+
+    def _since(self, found: re.Match[str]) -> list[Printed]:
+        """Return loss and time of modded-nanogpt; lines of a validation have no loss of a step."""
+        step, self.total = int(found[1]), int(found[2])
+        said: dict[str, Any] = {"loss": number(found[3])} if found[3] else {}
+        interval = self._elapsed.take(step, rounded_ns(found[4], 6))
+        if interval is None:
+            return [(step, 1, said)] if said else []
+        steps, time_ns = interval
+        if steps == 1:
+            return [(step, 1, said | {"step_time_ns": time_ns})]
+        time: Printed = (step, steps, {"step_time_ns": time_ns})
+        return [(step, 1, said), time] if said else [time]
+
+
+def _own(step: int, milliseconds: str, **values: Any) -> Printed:
+    return step, 1, {**values, "step_time_ns": rounded_ns(milliseconds, 6)}
