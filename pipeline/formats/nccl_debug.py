@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
 from tracelake.formats import Claim, FileFacts, Places, RunFacts
+from tracelake.formats.endings import LINE, Ending, first_cause
 from tracelake.formats.lines import Irrelevant, LineFormat, Record, Reject
 from tracelake.formats.readers import Rows, whole
 from tracelake.formats.starts import runs_of
@@ -24,7 +25,9 @@ _INIT = re.compile(
 )
 _SMALL_DIGITS = 3
 _TRANSPORTS = "transports"
-_PROCESS = re.compile(rb"([A-Za-z0-9_.-]+):(\d{1,9}):\d+ \[\d+\] NCCL (?:INFO|WARN) ")
+_PROCESS = re.compile(
+    rb"([A-Za-z0-9_.-]+):(\d{1,9}):\d+ \[\d+\] (?:NCCL INFO |(?:\S+:\d+ )?(?:\(\w+\) )?NCCL WARN )"
+)
 # Names have blanks (`direct shared memory`, `NET/AWS Libfabric`); RCCL adds the communicator.
 _VIA = re.compile(
     r".* NCCL INFO (?:Channel|Ring) .* via (\S.*?)(?:/\d+.*| comm 0x.*)?\s*", re.ASCII
@@ -33,7 +36,8 @@ _VIA = re.compile(
 
 def _sniff(head: bytes) -> Claim:
     """Claim what no trainer wrote: a training log may have the same lines."""
-    if b" NCCL INFO " not in head or TRAINING_LOG.sniff(head) is not Claim.NO:
+    warns = b" NCCL WARN " in head and _PROCESS.search(head)
+    if not (b" NCCL INFO " in head or warns) or TRAINING_LOG.sniff(head) is not Claim.NO:
         return Claim.NO
     return Claim.MAYBE
 
@@ -87,9 +91,15 @@ class _Reader:
         del facts
         self._transports: Counter[str] = Counter()
         self._widest = 0
+        self._ending = Ending()
 
     def read(self, text: str) -> Rows | str:
-        if via := _VIA.fullmatch(text):
+        via = _VIA.fullmatch(text)
+        if via is None and "Init COMPLETE" not in text:
+            self._ending.read(text)
+            return ()
+        self._ending = Ending()  # ranks still connect
+        if via:
             self._transports[via[1]] += 1
             return ()
         found = _INIT.fullmatch(text)
@@ -101,14 +111,16 @@ class _Reader:
         return [("comm_ranks", {"rank": whole(found[2], 31), **place})]
 
     def finish(self) -> RunFacts:
-        return _run_facts(self._widest, self._transports)
+        return _run_facts(self._widest, self._transports, self._ending.attributes(None))
 
 
-def _run_facts(widest: int, transports: Counter[str]) -> RunFacts:
+def _run_facts(widest: int, transports: Counter[str], cause: dict[str, str]) -> RunFacts:
     counted = sorted(transports.items())
     said = {_TRANSPORTS: ", ".join(f"{name} {count}" for name, count in counted)}
     return RunFacts(
-        topology={"world_size": widest} if widest else {}, attributes=said if counted else {}
+        topology={"world_size": widest} if widest else {},
+        attributes=(said if counted else {}) | cause,
+        ended=False if cause else None,
     )
 
 
@@ -119,12 +131,13 @@ def _join(found: Sequence[RunFacts]) -> RunFacts:
         for piece in filter(None, facts.attributes.get(_TRANSPORTS, "").split(", ")):
             name, _, count = piece.rpartition(" ")
             transports[name] += int(count)
-    return _run_facts(max(facts.topology.get("world_size", 0) for facts in found), transports)
+    widest = max(facts.topology.get("world_size", 0) for facts in found)
+    return _run_facts(widest, transports, first_cause(facts.attributes for facts in found))
 
 
 FORMAT = LineFormat(
     name="nccl_debug",
-    version=2,
+    version=3,
     facts=_facts,
     group=_group,
     join=_join,
@@ -137,6 +150,7 @@ FORMAT = LineFormat(
     lines=(
         Record(r".* NCCL INFO .*comm 0x[0-9a-f]+ rank .* Init COMPLETE.*"),
         Record(r".* NCCL INFO (?:Channel|Ring) .* via \S.*"),
+        Record(LINE),
         Reject(
             "broken_init",
             r".*comm 0x[0-9a-f]+ rank .* Init COMPLETE.*",

@@ -11,6 +11,7 @@ import math
 import re
 
 from tracelake.formats import Claim, FileFacts, RunFacts
+from tracelake.formats.endings import LINE, Ending, first_cause
 from tracelake.formats.lines import Irrelevant, LineFormat, Record, Reject
 from tracelake.formats.readers import BadValueError, Rows, number, scaled, whole
 
@@ -71,6 +72,8 @@ class _Reader:
         self._mixed = False
         self._open = False
         self._unfinished: list[dict[str, object]] = []
+        self._ending = Ending()
+        self._causes: list[dict[str, str]] = []  # of unfinished tests
         self._failed: list[dict[str, object]] = []  # of early versions: others count by row
         self._versions: tuple[str | None, str | None] = (None, None)
         self._errors = False
@@ -80,6 +83,7 @@ class _Reader:
 
     def read(self, text: str) -> Rows | str:
         if _ROW.match(text):
+            self._ending = Ending()  # the test went on
             return self._row(text.split())
         said = text.lstrip("# \t")  # early versions print some lines without `#`
         if rank := _RANK.fullmatch(said):
@@ -114,9 +118,10 @@ class _Reader:
     def finish(self) -> RunFacts:
         self._close()
         tests = {"unfinished": self._unfinished, "failed": self._failed}
+        said = {name: json.dumps(found) for name, found in tests.items() if found}
         return RunFacts(
             ended=not self._unfinished if self._test else None,
-            attributes={name: json.dumps(found) for name, found in tests.items() if found},
+            attributes=said | first_cause(self._causes if self._unfinished else ()),
         )
 
     def _other(self, text: str) -> None:
@@ -124,6 +129,8 @@ class _Reader:
             self._versions = self._versions[0], library[1]
         elif command := _PERF.fullmatch(text):
             self._collective = self._fallback = COLLECTIVES.get(command[1], self._collective)
+        else:
+            self._ending.read(text)
 
     def _begin(self) -> None:
         self._close()
@@ -146,7 +153,9 @@ class _Reader:
         """Note a test that has begun and not ended."""
         if self._open:
             self._unfinished.append(self._named())
+            self._causes.append(self._ending.attributes(None))
         self._open = False
+        self._ending = Ending()
 
     def _named(self) -> dict[str, object]:
         hosts = [self._ranks[rank][0] for rank in self._listed()]
@@ -222,7 +231,7 @@ def library_version(code: str | None) -> str | None:
 FORMAT = LineFormat(
     name="nccl_tests",
     doc="Standard output of nccl-tests (all_reduce_perf and the others), of all versions.",
-    version=3,
+    version=4,
     sniff=_sniff,
     reader=_Reader,
     tables=("bandwidth_tests",),
@@ -233,6 +242,7 @@ FORMAT = LineFormat(
         Record(r"\s*\d+\s+\d+\s+[a-z]\w*\s.*"),
         Record(r"#.*|\s*(?:nThread|Rank|Out of bounds values|Avg bus bandwidth|size|bytes) .*"),
         Record(r".*[NR]CCL version(?: :)? \d.*|(?:.*[/ ])?\w+_perf(?:_mpi)?(?: .*)?"),
+        Record(LINE),
         Irrelevant("nccl", r".*NCCL (?:INFO|WARN|TRACE) .*", "Message of NCCL."),
         Irrelevant("blank", r"\s*", "Empty."),
         Reject(

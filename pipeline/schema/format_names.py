@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 GROUP = "tracelake.formats"
 # Modules of the formats' folder that formats are made with.
-_FRAMES = {"documents", "expressions", "ledger", "line_parser", "lines", "readers", "starts"}
+_FRAMES = {
+    *("documents", "endings", "expressions", "ledger", "line_parser", "lines", "readers", "starts"),
+}
 
 
 def own_formats() -> list[str]:

@@ -45,8 +45,8 @@ SELECT
         WHEN c.ranks_seen IS NULL THEN coalesce(
             format('its log ends with step {} of {}', r.attributes['last_step'], r.attributes['planned_steps'])
                 || coalesce(', then ' || r.attributes['ended_with'], ''),
+            b.told || coalesce('; its log ends with ' || r.attributes['ended_with'], ''),
             'its log ends with ' || r.attributes['ended_with'],
-            b.told,
             'the input is shorter than it declares'
         )
         WHEN c.ranks_expected IS NULL
@@ -60,7 +60,7 @@ SELECT
         )
         WHEN u.told IS NOT NULL THEN format('step {} of {} has not ended', u.step, u.told)
         WHEN l.told IS NOT NULL THEN format('step {} of {} is missing', l.step, l.told)
-        ELSE 'its input has not ended'
+        ELSE coalesce('its log ends with ' || r.attributes['ended_with'], 'its input has not ended')
     END, '.') AS evidence,
     coalesce(replace(r.attributes['ended_by'], '_', ' '), 'input') AS cause,
     CASE
@@ -71,6 +71,7 @@ SELECT
             WHEN 'link_error' THEN 'Check the port, cable and counters of the host that the log names.'
             WHEN 'collective_timeout' THEN 'See what the ranks did that print no timeout: their stacks, and the calls they were in.'
             WHEN 'network_error' THEN 'See which process or link failed first: warnings of NCCL above it name host and device.'
+            WHEN 'nccl_error' THEN 'Run it again with NCCL_DEBUG=WARN: the warning of NCCL before the error says why.'
             ELSE 'See why the scheduler ended the job: its time limit, a preemption, or a user.'
         END
         WHEN c.ranks_expected IS NULL AND c.ranks_seen IS NOT NULL

@@ -14,11 +14,11 @@ from datetime import datetime
 from typing import Any
 
 from tracelake.formats import Claim, FileFacts, RunFacts
+from tracelake.formats.endings import LINE, Ending
 from tracelake.formats.ledger import SIZES_CHANGED, Fault
 from tracelake.formats.lines import Irrelevant, LineFormat, Record
 from tracelake.formats.readers import ANSI, Rows, number, rounded_ns, whole
 from tracelake.formats.training_log.bars import Bars
-from tracelake.formats.training_log.endings import LINE, Ending
 from tracelake.formats.training_log.hugging_face import BAR, DICT, Trainer
 from tracelake.formats.training_log.job import ARGUMENTS, HEADING, Job
 from tracelake.formats.training_log.nano import LINES, Nano

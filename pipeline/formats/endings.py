@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 _TEXT_LIMIT = 200
+_BY, _WITH = "ended_by", "ended_with"
+# A warning of NCCL, with the place in its code or not.
+_WARNING = r"\S+:\d+:\d+ \[\d+\] (?:\S+:\d+ )?(?:\(\w+\) )?NCCL WARN "
+_FAILED = r"Test (?:NCCL|RCCL) failure \S+:\d+ "  # of nccl-tests
 # Causes before their effects: where one rank ends, the others time out or lose their connection.
 _KINDS = {
-    "out_of_memory": r"(?:CUDA|HIP|NPU|XPU) out of memory|RESOURCE_EXHAUSTED: ",
-    "device_error": r"(?:CUDA|HIP) error: ",
-    "link_error": r"\S+:\d+:\d+ \[\d+\] NCCL WARN NET/",
+    "out_of_memory": r"(?:CUDA|HIP|NPU|XPU) out of memory|RESOURCE_EXHAUSTED: "
+    r"|Test (?:CUDA|HIP) failure \S+:\d+ 'out of memory|Cuda failure (?:\d+ )?'out of memory",
+    "device_error": r"(?:CUDA|HIP) error: |Test (?:CUDA|HIP) failure \S+:\d+ "
+    rf"|{_FAILED}'unhandled (?:cuda|hip) error",
+    "link_error": rf"{_WARNING}(?:NET/|Call to ibv_)",
     "collective_timeout": r"Watchdog caught collective operation timeout: ",
-    "network_error": r"NCCL error in: |ncclRemoteError: |ncclSystemError: ",
+    "network_error": r"NCCL error in: |ncclRemoteError: |ncclSystemError: "
+    rf"|{_FAILED}'(?:remote process exited|unhandled system error)",
+    "nccl_error": _FAILED,
     "cancelled": r"slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT ",
 }
-LINE = rf".*(?:{'|'.join(_KINDS.values())}).*"
-"""Expression of the lines that say what ended a job."""
+LINE = rf".*(?:{_WARNING}|{'|'.join(_KINDS.values())}).*"
+"""Expression of the lines that say what ended a job, or may explain it."""
 
 _SAID = {kind: re.compile(f"(?:{words}).*", re.ASCII) for kind, words in _KINDS.items()}
 _ORDER = [*_KINDS]
+_WARNS = re.compile(rf"{_WARNING}.*", re.ASCII)
+# Warnings of hosts that have no such network, which use another one.
+_HARMLESS = ("No device found", "Failed to open libibverbs")
 _TIMEOUT = re.compile(
     r".*Rank (\d{1,7})\] Watchdog .*\bOpType=(\w+).* ran for (\d{1,12}) milliseconds.*", re.ASCII
 )
@@ -31,10 +43,14 @@ class Ending:
     def __init__(self) -> None:
         self.kind: str | None = None
         self._text = ""
+        self._warning = ""  # of NCCL, the latest before what was kept
         self._ranks: set[int] = set()  # that timed out
 
     def read(self, text: str) -> None:
         """Keep what a line says, unless a cause of it was said before."""
+        warning = _WARNS.search(text)
+        if warning and any(words in text for words in _HARMLESS):
+            return
         for kind, said in _SAID.items():
             if found := said.search(text):
                 if timeout := _TIMEOUT.fullmatch(text):
@@ -42,8 +58,11 @@ class Ending:
                 if self.kind is None or _ORDER.index(kind) < _ORDER.index(self.kind):
                     seconds = f"{int(timeout[3]) / 1000:.0f}" if timeout else ""
                     whole = f"{timeout[2]} timed out after {seconds} s" if timeout else found[0]
-                    self.kind, self._text = kind, whole.strip(" .")[:_TEXT_LIMIT]
+                    whole = whole.replace(" / '", "'").strip(" .")  # NCCL has nothing to add
+                    self.kind, self._text = kind, whole[:_TEXT_LIMIT]
                 return
+        if warning and self.kind is None:
+            self._warning = warning[0].strip(" .")
 
     def attributes(self, world_size: int | None) -> dict[str, str]:
         """Return what ended the job, and the words for it; nothing if it said nothing.
@@ -54,12 +73,23 @@ class Ending:
         if self.kind is None:
             return {}
         text = self._text
+        if text.startswith("Test ") and self._warning:
+            text = f"{text}, after {self._warning}"[:_TEXT_LIMIT]
         if self.kind == "collective_timeout" and self._ranks:
             text += f" on {_ranks(self._ranks)}"
             others = set(range(world_size or 0)) - self._ranks
             if others and len(self._ranks) > 1:
                 text += f", not on {_ranks(others)}"
-        return {"ended_by": self.kind, "ended_with": text}
+        return {_BY: self.kind, _WITH: text}
+
+
+def first_cause(found: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Return what ended a job, of the attributes of its files; nothing if none says it."""
+    said = [attributes for attributes in found if _BY in attributes]
+    if not said:
+        return {}
+    first = min(said, key=lambda attributes: _ORDER.index(attributes[_BY]))
+    return {key: first[key] for key in (_BY, _WITH)}
 
 
 def _ranks(ranks: set[int]) -> str:
