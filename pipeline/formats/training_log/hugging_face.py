@@ -17,7 +17,7 @@ from tracelake.formats.training_log.job import BATCH, EPOCHS, EXAMPLES, STEPS
 from tracelake.formats.training_log.values import gib, value_of
 
 BAR = (
-    r"\s*(?:Train: +)?(?:\d{1,3}%\|[^|]*\| *)?(\d{1,9})/(\d{1,9})"
+    r"\s*(?:(?:Train|Steps): +)?(?:\d{1,3}%\|[^|]*\| *)?(\d{1,9})/(\d{1,9})"
     r" \[(?:(\d{1,5}):)?(\d\d):(\d\d)<[^\]]*(?:s/it|it/s)(?:[^\]{]*\])?"
 )
 """Expression of the beginning of a bar."""
@@ -132,7 +132,7 @@ class Trainer:
         """
         said, heading = values.get("epoch", ""), self._heading
         total, epochs, batch = (heading.get(words, 0) for words in (STEPS, EPOCHS, BATCH))
-        if not (said and epochs and batch) or total % epochs:
+        if not (said and total and epochs and batch) or total % epochs:
             return None
         of_epoch, examples = total // epochs, heading.get(EXAMPLES, 0)
         # A limit of steps may end the job within an epoch.

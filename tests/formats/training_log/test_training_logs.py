@@ -235,12 +235,19 @@ def test_an_epoch_says_a_step_only_where_it_is_exact() -> None:
         ("exact", 3200, 1200, (0.0025, 0.5, 1.2525)),
         ("rounded", 3200, 1200, (0.25, 0.5)),
         ("few", 80, 30, (0.25, 0.3, 2.0)),  # 0.25 is no step of ten
+        ("empty", 0, 0, (0.5,)),
         ("limited", 3200, 900, (0.0025, 0.33333)),  # 400 steps are an epoch, not 300
     ):
         text = heading.format(examples, steps) + "".join(line.format(epoch) for epoch in epochs)
         rows_read = parse("training_log", {f"{name}.log": text.encode()}).only.rows("train_steps")
         found[name] = [row["step"] for row in rows_read]
-    assert found == {"exact": [1, 200, 501], "rounded": [], "few": [3, 20], "limited": []}
+    assert found == {
+        "exact": [1, 200, 501],
+        "rounded": [],
+        "few": [3, 20],
+        "empty": [],
+        "limited": [],
+    }
 
 
 def test_the_code_that_prints_records_is_no_log() -> None:
