@@ -24,7 +24,9 @@ _KINDS = {
     "nccl_error": _FAILED,
     "cancelled": r"slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT ",
 }
-LINE = rf".*(?:{_WARNING}|{'|'.join(_KINDS.values())}).*"
+LINE = (
+    rf".*(?:NCCL WARN |{'|'.join(said for kind, said in _KINDS.items() if kind != 'link_error')}).*"
+)
 """Expression of the lines that say what ended a job, or may explain it."""
 
 _SAID = {kind: re.compile(f"(?:{words}).*", re.ASCII) for kind, words in _KINDS.items()}
@@ -48,10 +50,12 @@ class Ending:
 
     def read(self, text: str) -> None:
         """Keep what a line says, unless a cause of it was said before."""
-        warning = _WARNS.search(text)
+        warning = _WARNS.search(text) if "NCCL WARN" in text else None
         if warning and any(words in text for words in _HARMLESS):
             return
         for kind, said in _SAID.items():
+            if kind == "link_error" and warning is None:  # a slow expression
+                continue
             if found := said.search(text):
                 if timeout := _TIMEOUT.fullmatch(text):
                     self._ranks.add(int(timeout[1]))

@@ -18,10 +18,9 @@ from tracelake.formats.endings import LINE, Ending
 from tracelake.formats.ledger import SIZES_CHANGED, Fault
 from tracelake.formats.lines import Irrelevant, LineFormat, Record
 from tracelake.formats.readers import ANSI, Rows, number, rounded_ns, whole
+from tracelake.formats.training_log import hugging_face, nano
 from tracelake.formats.training_log.bars import Bars
-from tracelake.formats.training_log.hugging_face import BAR, DICT, Trainer
 from tracelake.formats.training_log.job import ARGUMENTS, HEADING, Job
-from tracelake.formats.training_log.nano import LINES, Nano
 from tracelake.formats.training_log.steps import Printed, Steps
 from tracelake.formats.training_log.values import (
     DAY,
@@ -147,8 +146,8 @@ class _Reader:
         self._batches: set[int] = set()  # global batch sizes of records
         self._ahead: dict[str, Any] = {}  # values that are printed before their record
         self._bars = Bars()
-        self._trainer = Trainer(self._job.heading)
-        self._nano = Nano()
+        self._trainer = hugging_face.Trainer(self._job.heading)
+        self._nano = nano.Nano()
         self._ending = Ending()
         self._mode = ""
         self._name = ""
@@ -225,7 +224,9 @@ class _Reader:
             return []
         return self._counted(self._nano, text, text)
 
-    def _counted(self, lines: Trainer | Nano, text: str, dated: str) -> list[_Row]:
+    def _counted(
+        self, lines: hugging_face.Trainer | nano.Nano, text: str, dated: str
+    ) -> list[_Row]:
         """Return the rows of a trainer whose times may be those of other steps than its losses."""
         done = lines.done
         rows: list[_Row] = []
@@ -442,8 +443,9 @@ FORMAT = LineFormat(
         Record(r".*\] datetime: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})? *"),
         Record(r".*Building (?:\d-D )?device mesh with .*"),
         Record(r".*Training starts at step \d+.*|.*Trainer is initialized with .*"),
-        Record(rf".*(?:{BAR}|{DICT}).*|{HEADING}"),
-        Record(LINES),
+        Record(hugging_face.LINES),
+        Record(HEADING),
+        Record(nano.LINES),
         Record(LINE),
         Irrelevant("nccl", r".*NCCL (?:INFO|WARN|TRACE) .*", "Message of NCCL."),
         Irrelevant("blank", r"\s*", "Empty."),

@@ -16,17 +16,16 @@ from tracelake.formats.training_log.elapsed import Elapsed
 from tracelake.formats.training_log.job import BATCH, EPOCHS, EXAMPLES, STEPS
 from tracelake.formats.training_log.values import gib, value_of
 
-BAR = (
+LINES = r".*(?:/\d+ \[[\d:]+<.*(?:s/it|it/s)|\{'(?:loss|train_runtime)': ).*"
+"""Expression of the lines of bars and records."""
+
+_BAR = re.compile(
     r"\s*(?:(?:Train|Steps): +)?(?:\d{1,3}%\|[^|]*\| *)?(\d{1,9})/(\d{1,9})"
-    r" \[(?:(\d{1,5}):)?(\d\d):(\d\d)<[^\]]*(?:s/it|it/s)(?:[^\]{]*\])?"
+    r" \[(?:(\d{1,5}):)?(\d\d):(\d\d)<[^\]]*(?:s/it|it/s)(?:[^\]{]*\])?",
+    re.ASCII,
 )
-"""Expression of the beginning of a bar."""
-
-DICT = r"\{'(loss|train_runtime)': [^{}]*\}"
-"""Expression of a record, and of the summary behind the last one."""
-
-_BAR = re.compile(BAR, re.ASCII)
-_DICT = re.compile(DICT)
+# A record, and the summary behind the last one.
+_DICT = re.compile(r"\{'(loss|train_runtime)': [^{}]*\}")
 _VALUES = re.compile(r"'([^']+)': '?([^',{}]+)'?(?=[,}])")
 _OF = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
 _CLOCK = re.compile(r"(?:(\d+)d )?(?:(\d+)h )?(?:(\d+)m )?(\d+)s", re.ASCII)

@@ -60,14 +60,15 @@ class Nano:
             BadValueError: A column cannot hold a value.
         """
         said: list[Printed] = []
-        if found := _ITER.fullmatch(text):  # counts from 0
+        # Each with a word of it: to look for that takes a tenth of the time.
+        if "iter " in text and (found := _ITER.fullmatch(text)):  # counts from 0
             said = [_own(int(found[1]) + 1, found[3], loss=number(found[2]))]
-        elif found := _BARS.fullmatch(text):  # likewise
+        elif " mfu " in text and (found := _BARS.fullmatch(text)):  # likewise
             values = {"loss": number(found[2]), "lr": number(found[3])}
             said = [_own(int(found[1]) + 1, found[4], **values)]
-        elif found := _STEP.fullmatch(text):
+        elif " tok/s" in text and (found := _STEP.fullmatch(text)):
             said = self._step(found)
-        elif found := _SINCE.fullmatch(text):
+        elif " train_time:" in text and (found := _SINCE.fullmatch(text)):
             self.done = int(found[1])
             return self._since(found)
         if said:
