@@ -13,10 +13,8 @@ from tracelake.formats.training_log.elapsed import Elapsed
 from tracelake.formats.training_log.hugging_face import Printed
 
 LINES = (
-    r".*\biter \d+: loss \S+, time [0-9.]+ms.*"
-    r"|.*\b\d+ \| loss \S+ \| lr \S+ \| [0-9.]+ms \| mfu .*"
-    r"|.*\bstep +\d+/\d+ \| (?:train )?loss .* tok/s.*"
-    r"|.*\bstep:\d+/\d+ .*\btrain_time:[0-9.]+ms.*"
+    r".*(?:iter \d+: loss \S+, time |[0-9.]+ms \| mfu | (?:ms|MFU) \| [0-9.]+ tok/s"
+    r"| train_time:[0-9.]+ms).*"
 )
 """Expression of the lines of a step."""
 
