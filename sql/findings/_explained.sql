@@ -1,6 +1,7 @@
 -- Series of findings that another one explains in each of its runs: what changed is the effect, who is slow is the cause.
 -- A slow stage, or steps that became slower within the run, explain a regression or drift; a slow rank, host or
--- link, or slow data loading, explains these and a slow stage.
+-- link, or slow data loading, explains these and a slow stage. What the runs before had as well explains no change:
+-- the cause loses more than twice what it lost in the median of the runs with which the effect's first run is compared.
 -- @internal
 -- @scope fleet
 -- @grain run_id, incident
@@ -20,14 +21,45 @@ culprits AS (
         AND family IN ('slow_rank', 'slow_node', 'slow_link', 'data_loading', 'slow_stage', 'slowed')
     GROUP BY run_id, incident, family
 ),
+together AS (
+    SELECT e.run_id, e.incident, c.incident AS culprit, c.family, c.lost_ratio
+    FROM effects AS e
+    JOIN culprits AS c
+        ON c.run_id = e.run_id AND (e.family = 'regressed' OR c.family NOT IN ('slow_stage', 'slowed'))
+),
+firsts AS (
+    SELECT f.incident, f.config, f.place, d.best_from, d.best_until
+    FROM _found AS f
+    LEFT JOIN _drifts AS d ON f.kind = 'drifted' AND d.run_id = f.run_id AND d.metric = f.subject
+    WHERE f.incident IN (SELECT incident FROM together)
+    QUALIFY row_number() OVER (PARTITION BY f.incident ORDER BY f.place, f.kind) = 1
+),
+compared AS (
+    SELECT f.incident, p.run_id
+    FROM firsts AS f
+    JOIN _series_places AS p
+        ON p.config = f.config AND p.place < f.place
+        AND CASE WHEN f.best_from IS NULL THEN p.place >= f.place - baseline_runs()
+            ELSE p.run_date BETWEEN f.best_from AND f.best_until
+        END
+),
+usual AS (
+    SELECT
+        t.incident, t.culprit,
+        median(CASE WHEN c.run_id IS NULL THEN 0 ELSE coalesce(c.lost_ratio, 1) END) AS lost_ratio
+    FROM (SELECT DISTINCT incident, culprit FROM together) AS t
+    JOIN compared AS b USING (incident)
+    LEFT JOIN culprits AS c ON c.run_id = b.run_id AND c.incident = t.culprit
+    GROUP BY t.incident, t.culprit
+),
 pairs AS (
     SELECT
         e.run_id, e.incident,
-        arg_min(c.incident, (c.family IN ('slow_stage', 'slowed'), -coalesce(c.lost_ratio, 0), c.incident))
-            AS culprit
+        arg_min(t.culprit, (t.family IN ('slow_stage', 'slowed'), -coalesce(t.lost_ratio, 0), t.culprit))
+            FILTER (coalesce(u.lost_ratio, 0) = 0 OR coalesce(t.lost_ratio, 1) > 2 * u.lost_ratio) AS culprit
     FROM effects AS e
-    LEFT JOIN culprits AS c
-        ON c.run_id = e.run_id AND (e.family = 'regressed' OR c.family NOT IN ('slow_stage', 'slowed'))
+    LEFT JOIN together AS t USING (run_id, incident)
+    LEFT JOIN usual AS u USING (incident, culprit)
     GROUP BY e.run_id, e.incident
 )
 SELECT run_id, incident, culprit

@@ -484,6 +484,35 @@ def test_a_slow_rank_explains_a_drift_too(tracelake: Command, tmp_path: Path) ->
     assert incident["cost_gpu_hours_per_day"] == pytest.approx(4 * 24 * 50 / 350)
 
 
+def longer(rows: Rows, factor: float) -> Rows:
+    """The run with backward steps that take so many times as long on every rank."""
+    ops = [
+        {**op, "duration_ns": int(op["duration_ns"] * factor)}
+        if op["op"] == "backward_step"
+        else op
+        for op in rows["ops"]
+    ]
+    return {**rows, "ops": [{**op, "end_ns": op["start_ns"] + op["duration_ns"]} for op in ops]}
+
+
+def test_a_rank_that_was_slow_long_before_explains_no_later_regression(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    before, after = nights([1.5] * 8), nights([1.5] * 3, first=8)
+    old = {**before, **{run: longer(rows, 1.5) for run, rows in after.items()}}
+    lake = make(tmp_path / "old", old)
+    rows = ask(tracelake, lake, "FROM incidents WHERE subject IN ('rank 2', 'step_p50_ms')")
+    assert {(row["subject"], row["since"]) for row in rows} == {
+        ("rank 2", str(day(0))),
+        ("step_p50_ms", str(day(8))),
+    }
+    # A rank that loses much more than before is what is new.
+    worse = make(tmp_path / "worse", nights([1.4] * 8 + [3] * 3))
+    assert ask(tracelake, worse, "FROM findings WHERE kind = 'regressed'")
+    (incident,) = ask(tracelake, worse, "FROM incidents")
+    assert (incident["subject"], incident["since"]) == ("rank 2", str(day(0)))
+
+
 def test_an_incident_keeps_its_name_and_ends_after_three_good_runs(
     tracelake: Command, tmp_path: Path
 ) -> None:
