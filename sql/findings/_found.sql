@@ -12,6 +12,7 @@
 -- @column gate VARCHAR | Gate that holds it against the run; NULL where none does.
 -- @column subject VARCHAR | What the finding is about.
 -- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
+-- @column brief VARCHAR | As in findings.
 -- @column lost_ratio DOUBLE | Part of the steps' time that was lost, as cost_basis says.
 -- @column cost_basis VARCHAR | replay or bound; NULL without lost_ratio.
 -- @column cost_bound VARCHAR | at_most or at_least, as in findings.

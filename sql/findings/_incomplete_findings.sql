@@ -6,11 +6,15 @@
 -- @column gate VARCHAR | Gate that holds it against the run; NULL where none does.
 -- @column subject VARCHAR | What the finding is about.
 -- @column evidence VARCHAR | What was seen, in one sentence that begins with the subject.
+-- @column brief VARCHAR | The same in a few words; of several, the first.
 -- @column series VARCHAR | What the finding is about over several runs: those that end for one reason.
 -- @column cause VARCHAR | Likely cause.
 -- @column advice VARCHAR | What to do.
 WITH miscounted AS (
-    SELECT f.run_id, string_agg(concat_ws('/', s.path, s.member) || ': ' || f.text, '; ' ORDER BY s.path, s.member) AS told
+    SELECT
+        f.run_id,
+        arg_min(f.text, (s.path, s.member)) AS first_told,
+        string_agg(concat_ws('/', s.path, s.member) || ': ' || f.text, '; ' ORDER BY s.path, s.member) AS told
     FROM faults AS f
     JOIN sources AS s USING (run_id, source_id)
     WHERE f.severity = 'incomplete'
@@ -40,28 +44,31 @@ lost_tests AS (
 SELECT
     c.run_id, 'incomplete' AS kind, 'warning' AS severity, 'incomplete' AS gate, 'run' AS subject,
     concat('run', ' ' || r.attributes['ended_by']) AS series,
-    concat('The run is incomplete: ', CASE
-        WHEN m.told IS NOT NULL THEN m.told
+    CASE
+        WHEN m.told IS NOT NULL THEN m.first_told
         WHEN c.ranks_seen IS NULL THEN coalesce(
-            format('its log ends with step {} of {}', r.attributes['last_step'], r.attributes['planned_steps'])
-                || coalesce(', then ' || r.attributes['ended_with'], ''),
-            b.told || coalesce('; its log ends with ' || r.attributes['ended_with'], ''),
+            format('its log ends with step {} of {}', r.attributes['last_step'], r.attributes['planned_steps']),
+            b.told,
             'its log ends with ' || r.attributes['ended_with'],
             'the input is shorter than it declares'
         )
         WHEN c.ranks_expected IS NULL
             THEN format(
-                '{} seen; the world size is unknown',
+                '{} seen, and the world size is unknown',
                 CASE c.ranks_seen WHEN 1 THEN '1 rank was' ELSE c.ranks_seen || ' ranks were' END
             )
-        WHEN c.ranks_seen < c.ranks_expected THEN concat(
-            format('{} of {} ranks were seen', c.ranks_seen, c.ranks_expected),
-            coalesce('; missing: ' || coalesce(s.told, p.told), '')
-        )
+        WHEN c.ranks_seen < c.ranks_expected
+            THEN format('{} of {} ranks were seen', c.ranks_seen, c.ranks_expected)
         WHEN u.told IS NOT NULL THEN format('step {} of {} has not ended', u.step, u.told)
         WHEN l.told IS NOT NULL THEN format('step {} of {} is missing', l.step, l.told)
         ELSE coalesce('its log ends with ' || r.attributes['ended_with'], 'its input has not ended')
-    END, '.') AS evidence,
+    END AS brief,
+    concat('The run is incomplete: ', coalesce(m.told, concat(brief, CASE
+        WHEN c.ranks_seen IS NULL AND r.attributes['last_step'] IS NOT NULL AND r.attributes['planned_steps'] IS NOT NULL
+            THEN ', then ' || r.attributes['ended_with']
+        WHEN c.ranks_seen IS NULL AND b.told IS NOT NULL THEN '; its log ends with ' || r.attributes['ended_with']
+        WHEN c.ranks_seen < c.ranks_expected THEN '; missing: ' || coalesce(s.told, p.told)
+    END)), '.') AS evidence,
     coalesce(replace(r.attributes['ended_by'], '_', ' '), 'input') AS cause,
     CASE
         WHEN m.told IS NOT NULL THEN 'Generate or copy the file again, and ingest it.'

@@ -14,6 +14,7 @@
 -- @column slow_runs BIGINT runs | Those of them that have the finding.
 -- @column cause VARCHAR | Likely cause, as seen in the latest run.
 -- @column evidence VARCHAR | What was seen in the latest run.
+-- @column brief VARCHAR | evidence in a few words, as in findings.
 -- @column cost_gpu_hours_per_day DOUBLE GPU hours | What it costs a day if the job runs all day: median over its runs of lost_ratio, times 24 h on every rank. See cost_bound.
 -- @column advice VARCHAR | What to do.
 -- @column latest_run VARCHAR | Its latest run.
@@ -61,6 +62,7 @@ joined AS (
         count(*) AS slow_runs,
         max_by(cause, place) AS cause,
         max_by(evidence, place) AS evidence,
+        arg_max_null(brief, place) AS brief,
         max_by(advice, place) AS advice,
         max_by(run_id, place) AS latest_run,
         list(run_id ORDER BY place) AS run_ids,
@@ -98,7 +100,8 @@ SELECT
     CASE WHEN j.cost_gpu_hours_per_day IS NOT NULL THEN j.cost_bound END AS cost_bound,
     n.runs - j.last_place < 3 AS open,
     'run' AS runs_unit,
-    j.run_ids
+    j.run_ids,
+    j.brief
 FROM joined AS j
 JOIN lengths AS n USING (config)
 ANTI JOIN _explained AS e USING (incident)

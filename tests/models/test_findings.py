@@ -343,7 +343,7 @@ def test_what_no_incident_joins_is_named_at_the_end_of_run_and_for_alerts(
     torn = trace_run(complete=False, ranks_expected=8, world_size=8)
     lake = make(tmp_path / "torn", {"torn": torn})
     ended = tracelake("run", SAMPLE, "--lake", lake.root)
-    assert "warning  torn: incomplete  show torn" in ended.out
+    assert "warning  torn: incomplete, 4 of 8 ranks were seen  show torn" in ended.out
 
 
 def whole_host() -> Rows:
@@ -744,7 +744,7 @@ def test_a_plan_with_fewer_rows_than_declared_is_incomplete_not_unreadable(
     assert done.code == 5
     assert "1 gate of 2 failed\n  incomplete: 1 run\n" in done.err
     assert evidence in done.err
-    assert "warning  cut: incomplete  show " in done.out
+    assert "warning  cut: incomplete, 5 rows declared, 3 read  show " in done.out
     assert tracelake("report", "--lake", lake, "-o", tmp_path / "night.md").code == 0
     shown, listed = (
         tracelake(*words, "--lake", lake).out for words in (("show", "cut"), ("runs",))

@@ -597,11 +597,11 @@ def test_the_end_of_a_run_says_how_many_more_there_are_and_what_lists_them(
     assert f"... and 3 more findings: tracelake ask attention --lake {lake}" in ended
     (counted,) = [line for line in ended if "need attention" in line]
     assert counted.startswith(
-        "42 runs (2 without steps); 15 need attention (2 of incidents that are over, 1 is a copy):"
+        "42 runs (2 without steps); 14 need attention (2 of incidents that are over):"
         f" tracelake runs --attention --lake {lake}"
     )
     listed = tracelake("runs", "--attention", "--lake", root, "--format", "json").out
-    assert len(json.loads(listed)) == 15
+    assert len(json.loads(listed)) == 14
 
 
 def test_an_incident_of_a_whole_run_is_called_by_the_label_of_the_run(
@@ -614,7 +614,9 @@ def test_an_incident_of_a_whole_run_is_called_by_the_label_of_the_run(
     )
     archive = write(tmp_path / "archive", {"job-10.log": "".join(records)})
     ended = tracelake("run", archive, "--lake", tmp_path / "lake").out.splitlines()
-    assert ended[0].startswith("warning  job-10: incomplete since 2026-05-10, 1 of 1 run")
+    assert ended[0].startswith(
+        "warning  job-10: incomplete since 2026-05-10, its log ends with step 8 of 50, 1 of 1 run"
+    )
     page = (tmp_path / "lake" / "report.html").read_text()
     assert "warning</span> job-10 <small>incomplete since" in page
 
@@ -631,6 +633,10 @@ def test_runs_mark_a_copy_with_the_run_that_it_repeats(tracelake: Command, tmp_p
     assert sorted(line.count(original["hash"]) for line in (first, second)) == [1, 1]
     assert "copy of" in (lake / "report.html").read_text()
     assert ids(tracelake, lake, "--sort", "copy of")[0] == copied["run_id"][-8:]
+    shown = tracelake("show", copied["hash"], "--lake", lake).out
+    assert f"a copy of {original['label']}, which counts in its place" in shown
+    assert f"show {original['hash']}" in shown
+    assert "a copy of" not in tracelake("show", original["hash"], "--lake", lake).out
 
 
 def test_a_question_is_asked_of_a_run_by_its_label(tracelake: Command, lake: Path) -> None:

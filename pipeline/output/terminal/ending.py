@@ -30,7 +30,8 @@ _INCIDENTS = """
 _ALONE = f"""
     SELECT
         f.kind, f.severity, CASE f.subject WHEN 'run' THEN l.label ELSE f.subject END AS subject,
-        f.cause, f.cost_gpu_hours, f.cost_basis, f.cost_bound, l.hash, count(*) OVER () AS findings
+        f.cause, f.brief, f.cost_gpu_hours, f.cost_basis, f.cost_bound, l.hash,
+        count(*) OVER () AS findings
     FROM findings AS f
     LEFT JOIN run_list AS l USING (run_id)
     WHERE f.incident IS NULL AND f.severity <> 'notice' AND l.copy_of IS NULL
@@ -39,7 +40,7 @@ _ALONE = f"""
         f.kind, f.slowdown DESC NULLS LAST, f.subject
     LIMIT {_SHOWN_FINDINGS}
 """
-# Of runs that need attention, no line names those whose incidents are over, nor copies.
+# Of runs that need attention, no line names those whose incidents are over.
 _COUNTS = """
     WITH present AS (
         SELECT f.run_id
@@ -51,9 +52,8 @@ _COUNTS = """
         count(*) AS runs,
         count(*) FILTER (stepless) AS stepless,
         count(*) FILTER (len(problems) > 0) AS urgent,
-        count(*) FILTER (len(problems) > 0 AND copy_of IS NOT NULL) AS copies,
         count(*) FILTER (
-            len(problems) > 0 AND copy_of IS NULL AND len(tested_incidents) = 0
+            len(problems) > 0 AND len(tested_incidents) = 0
             AND run_id NOT IN (SELECT run_id FROM present)
         ) AS past,
         (SELECT count(*) FROM findings WHERE run_id IS NULL) AS files,
@@ -105,22 +105,14 @@ def print_ending(ending: Ending, lake: str, page: Page) -> None:
         said[0] += f" ({count(counts['stepless'])} without steps)"
     if counts["urgent"]:
         need = f"{count(counts['urgent'])} {'needs' if counts['urgent'] == 1 else 'need'}"
-        said.append(f"{need} attention{_unnamed(counts)}: tracelake runs --attention --lake {lake}")
+        over = f" ({count(counts['past'])} of incidents that are over)" if counts["past"] else ""
+        said.append(f"{need} attention{over}: tracelake runs --attention --lake {lake}")
     if counts["faster"]:
         said.append(
             f"{count(counts['faster'])} could be faster: tracelake ask opportunities --lake {lake}"
         )
     page.line("; ".join(said))
     page.end()
-
-
-def _unnamed(counts: Row) -> str:
-    """Return how many of the runs that need attention no line is about, and why."""
-    past, copies = counts["past"], counts["copies"]
-    said = [f"{count(past)} of incidents that are over"] if past else []
-    if copies:
-        said.append("1 is a copy" if copies == 1 else f"{count(copies)} are copies")
-    return f" ({', '.join(said)})" if said else ""
 
 
 def _incident(row: Row) -> str:
@@ -143,6 +135,8 @@ def _finding(row: Row) -> str:
 
 
 def _what(row: Row, since: str = "") -> list[str]:
+    """Return what is wrong since when, and why."""
     kind = row["kind"].replace("_", " ")
+    brief = [row["brief"]] if row["brief"] else []
     cause = [] if row["cause"] in (None, "unclear", "input") else [f"cause {row['cause']}"]
-    return [f"{row['subject']}: {kind}{since}", *cause]
+    return [f"{row['subject']}: {kind}{since}", *brief, *cause]

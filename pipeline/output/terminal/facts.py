@@ -152,6 +152,12 @@ _VIEWS = """
     WHERE v.run_id = $1
     ORDER BY v.view_format, v.view_run_id
 """
+_COPY_OF = """
+    SELECT o.run_id, o.label, o.hash
+    FROM run_list AS c
+    JOIN run_list AS o ON o.hash = c.copy_of
+    WHERE c.run_id = $1
+"""
 _INPUTS = """
     SELECT count(*) AS files, sum(bytes)::BIGINT AS bytes, sum(lines)::BIGINT AS lines,
         sum(rejected)::BIGINT AS rejected
@@ -178,6 +184,7 @@ def read_run(con: duckdb.DuckDBPyConnection, run_id: str) -> Document:
     return {
         "run_id": run_id,
         "run": _row(con, "runs", run_id),
+        "copy_of": next(iter(read_rows(con, _COPY_OF, [run_id])), None),
         "views": read_rows(con, _VIEWS, [run_id]),
         "inputs": read_rows(con, _INPUTS, [run_id])[0],
         "summary": _without(_row(con, "run_summary", run_id), "not_computable"),

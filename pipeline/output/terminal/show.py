@@ -8,7 +8,7 @@ from tracelake.base import figures
 from tracelake.base.text import counted
 from tracelake.output.terminal.facts import Document, why
 from tracelake.output.terminal.grid import Cell
-from tracelake.output.terminal.page import DIM, GOOD, SEVERITIES, Page
+from tracelake.output.terminal.page import DIM, GOOD, SEVERITIES, WARN, Page
 from tracelake.output.terminal.sections import (
     print_collectives,
     print_layers,
@@ -61,6 +61,9 @@ def _head(document: Document, page: Page) -> None:
         f"{counted(inputs['files'], 'file')}, {figures.amount(inputs['bytes'])},"
         f" {counted(inputs['lines'], 'line')}, {figures.count(inputs['rejected'])} rejected"
     )
+    if original := document["copy_of"]:
+        said = f"a copy of {original['label']}, which counts in its place: show {original['hash']}"
+        page.prose(said, style=WARN)
     for view in document["views"]:
         named = f"{view['view_label'] or view['view_run_id']} ({view['view_format']})"
         page.prose(f"same job: {named}, by {view['related_by']}: show {view['hash']}")
