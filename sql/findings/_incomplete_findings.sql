@@ -68,7 +68,7 @@ SELECT
             THEN ', then ' || r.attributes['ended_with']
         WHEN c.ranks_seen IS NULL AND b.told IS NOT NULL THEN '; its log ends with ' || r.attributes['ended_with']
         WHEN c.ranks_seen < c.ranks_expected THEN '; missing: ' || coalesce(s.told, p.told)
-    END)), '.') AS evidence,
+    END)), '; it went on in ' || w.label, '.') AS evidence,
     coalesce(replace(r.attributes['ended_by'], '_', ' '), 'input') AS cause,
     CASE
         WHEN m.told IS NOT NULL THEN 'Generate or copy the file again, and ingest it.'
@@ -89,6 +89,8 @@ SELECT
     END AS advice
 FROM coverage AS c
 JOIN runs AS r USING (run_id)
+LEFT JOIN _continued_runs AS n USING (run_id)
+LEFT JOIN _run_names AS w ON w.run_id = n.continued_by
 LEFT JOIN miscounted AS m USING (run_id)
 LEFT JOIN lost_tests AS b USING (run_id)
 LEFT JOIN _gaps AS s ON s.run_id = c.run_id AND s.gap = 'stages'
@@ -96,6 +98,8 @@ LEFT JOIN _gaps AS p ON p.run_id = c.run_id AND p.gap = 'ranks'
 LEFT JOIN _gaps AS u ON u.run_id = c.run_id AND u.gap = 'cut'
 LEFT JOIN _gaps AS l ON l.run_id = c.run_id AND l.gap = 'absent'
 WHERE NOT c.complete AND NOT coalesce(r.simulated, false)
+    -- A job that went on lacks nothing; what broke it is still to be seen to.
+    AND NOT (n.continued_by IS NOT NULL AND coalesce(r.attributes['ended_by'], 'cancelled') = 'cancelled')
     -- Steps that a rank lacks are named below.
     AND NOT (
         coalesce(c.ranks_seen >= c.ranks_expected, false) AND u.told IS NULL

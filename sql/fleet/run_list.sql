@@ -13,6 +13,7 @@
 -- @column urgency BIGINT | Place when runs are sorted by severity, then date, the latest first, then cost; from 1.
 -- @column tested_incidents VARCHAR[] | Incidents of hosts and links that its bandwidth tests show to be slow, the most severe first.
 -- @column copy_of VARCHAR | Of a run all of whose files are copies the hash of the run that it repeats; NULL of all others. Copies are in no history and no incident, and have no problems of their own.
+-- @column continued_by VARCHAR | Of an incomplete log whose job went on in the log of a later start the hash of that run; NULL of all others. Such a run has no finding incomplete, unless its log says what broke it.
 WITH found AS (
     -- What is wrong with a copy is wrong with the run that it repeats.
     SELECT run_id, kind, severity, level, subject, cost_gpu_hours, lost_ratio, slowdown
@@ -76,12 +77,15 @@ SELECT
         ORDER BY w.level NULLS LAST, r.run_date DESC NULLS LAST, w.cost DESC NULLS LAST, r.run_id
     ) AS urgency,
     coalesce(w.tested, []) AS tested_incidents,
-    o.hash AS copy_of
+    o.hash AS copy_of,
+    x.hash AS continued_by
 FROM runs AS r
 JOIN run_summary AS s USING (run_id)
 JOIN _run_names AS n USING (run_id)
 LEFT JOIN _run_copies AS c USING (run_id)
 LEFT JOIN _run_names AS o ON o.run_id = c.copy_of
+LEFT JOIN _continued_runs AS t USING (run_id)
+LEFT JOIN _run_names AS x ON x.run_id = t.continued_by
 LEFT JOIN run_history AS h ON h.run_id = r.run_id
 LEFT JOIN kinds AS k ON k.run_id = r.run_id
 LEFT JOIN worst AS w ON w.run_id = r.run_id

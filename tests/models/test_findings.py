@@ -756,6 +756,74 @@ def test_a_plan_with_fewer_rows_than_declared_is_incomplete_not_unreadable(
     assert "Data lost or unreadable" not in page
 
 
+def iterations(first: int, last: int, day: int, *, every: int = 1, batch: int = 64) -> str:
+    """A log of a job of 500 steps on a day of May."""
+    return "".join(
+        f" [2026-05-{day} 10:{step // every % 60:02}:00] iteration {step:8}/     500 |"
+        f" elapsed time per iteration (ms): 500.0 | global batch size: {batch} |"
+        " lm loss: 2.3E+00 |\n"
+        for step in range(first, last + 1, every)
+    )
+
+
+BROKEN = "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+
+
+@pytest.mark.parametrize(
+    ("logs", "left"),
+    [
+        ({"slurm-1.out": iterations(1, 8, 10), "slurm-2.out": iterations(7, 20, 11)}, {"slurm-2"}),
+        # Each record is of 10 steps.
+        (
+            {
+                "train.log": iterations(10, 100, 10, every=10),
+                "train_restart.log": iterations(110, 500, 11, every=10),
+            },
+            set(),
+        ),
+        # What broke the job is to be seen to.
+        (
+            {
+                "slurm-1.out": iterations(1, 8, 10) + BROKEN,
+                "slurm-2.out": iterations(9, 500, 11),
+            },
+            {"slurm-1"},
+        ),
+        # A later job that begins at the start, trains the same steps, or goes on from elsewhere.
+        *(
+            (
+                {"slurm-1.out": iterations(first, 8, 10), "slurm-2.out": iterations(again, 20, 11)},
+                {"slurm-1", "slurm-2"},
+            )
+            for first, again in ((1, 1), (5, 5), (1, 10))
+        ),
+        # It ran before, in another folder, under another name, or with another batch.
+        *(
+            ({"slurm-1.out": iterations(1, 8, 10), name: later}, {"slurm-1", "slurm-2", "other"})
+            for name, later in (
+                ("slurm-2.out", iterations(7, 20, 9)),
+                ("b/slurm-2.out", iterations(7, 20, 11)),
+                ("other.out", iterations(7, 20, 11)),
+                ("slurm-2.out", iterations(7, 20, 11, batch=128)),
+            )
+        ),
+    ],
+)
+def test_a_log_whose_job_went_on_in_a_later_one_is_no_incident(
+    tracelake: Command, tmp_path: Path, logs: dict[str, str], left: set[str]
+) -> None:
+    archive = write(tmp_path / "archive", {f"job_7/{name}": text for name, text in logs.items()})
+    lake = tmp_path / "lake"
+    assert tracelake("run", archive, "--lake", lake, "--quiet").code == 0
+    rows = ask(
+        tracelake,
+        Lake.open(lake),
+        "SELECT regexp_extract(run_id, '^(.*?)-[0-9a-f]{8}$', 1) AS name, evidence"
+        " FROM findings WHERE kind = 'incomplete'",
+    )
+    assert {row["name"] for row in rows} == left & {Path(name).stem for name in logs}
+
+
 def test_a_bandwidth_test_that_has_not_ended_is_named(tracelake: Command, tmp_path: Path) -> None:
     unnamed = "# nThread 1 nGpus 1 minBytes 8 \n"
 

@@ -639,6 +639,21 @@ def test_runs_mark_a_copy_with_the_run_that_it_repeats(tracelake: Command, tmp_p
     assert "a copy of" not in tracelake("show", original["hash"], "--lake", lake).out
 
 
+def test_show_names_the_log_in_which_a_job_went_on(tracelake: Command, tmp_path: Path) -> None:
+    record = (
+        " [2026-05-{:02} 10:00:00] iteration {:8}/ 50 | elapsed time per iteration (ms): 500.0 |"
+        " global batch size: 64 | lm loss: 2.3E+00 |\n"
+    )
+    logs = {f"slurm-{n}.out": record.format(n, n) for n in (1, 2)}
+    lake = tmp_path / "lake"
+    assert tracelake("run", write(tmp_path / "in", logs), "--lake", lake).code == 0
+    (later,) = ids(tracelake, lake, "--limit", "1")
+    assert f"the job went on in slurm-2: show {later}" in (
+        tracelake("show", "slurm-1", "--lake", lake).out
+    )
+    assert "went on" not in tracelake("show", "slurm-2", "--lake", lake).out
+
+
 def test_a_question_is_asked_of_a_run_by_its_label(tracelake: Command, lake: Path) -> None:
     asked = tracelake("ask", "slow_ranks", "job001", "--lake", lake, "--format", "json")
     assert [row["rank"] for row in json.loads(asked.out)] == [2]

@@ -152,11 +152,11 @@ _VIEWS = """
     WHERE v.run_id = $1
     ORDER BY v.view_format, v.view_run_id
 """
-_COPY_OF = """
+_RELATED = """
     SELECT o.run_id, o.label, o.hash
-    FROM run_list AS c
-    JOIN run_list AS o ON o.hash = c.copy_of
-    WHERE c.run_id = $1
+    FROM run_list AS l
+    JOIN run_list AS o ON o.hash = l.{column}
+    WHERE l.run_id = $1
 """
 _INPUTS = """
     SELECT count(*) AS files, sum(bytes)::BIGINT AS bytes, sum(lines)::BIGINT AS lines,
@@ -184,7 +184,8 @@ def read_run(con: duckdb.DuckDBPyConnection, run_id: str) -> Document:
     return {
         "run_id": run_id,
         "run": _row(con, "runs", run_id),
-        "copy_of": next(iter(read_rows(con, _COPY_OF, [run_id])), None),
+        "copy_of": _related(con, run_id, "copy_of"),
+        "continued_by": _related(con, run_id, "continued_by"),
         "views": read_rows(con, _VIEWS, [run_id]),
         "inputs": read_rows(con, _INPUTS, [run_id])[0],
         "summary": _without(_row(con, "run_summary", run_id), "not_computable"),
@@ -229,6 +230,11 @@ def why(reason: str | None) -> str:
 def _row(con: duckdb.DuckDBPyConnection, relation: str, run_id: str) -> Row:
     (row,) = read_rows(con, f"FROM {relation} WHERE run_id = $1", [run_id])
     return row
+
+
+def _related(con: duckdb.DuckDBPyConnection, run_id: str, column: str) -> Row | None:
+    """Return the run that a column of `run_list` names by its hash, if it names one."""
+    return next(iter(read_rows(con, _RELATED.format(column=column), [run_id])), None)
 
 
 def _attention(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Row]:

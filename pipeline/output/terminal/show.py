@@ -64,6 +64,8 @@ def _head(document: Document, page: Page) -> None:
     if original := document["copy_of"]:
         said = f"a copy of {original['label']}, which counts in its place: show {original['hash']}"
         page.prose(said, style=WARN)
+    if later := document["continued_by"]:
+        page.prose(f"the job went on in {later['label']}: show {later['hash']}")
     for view in document["views"]:
         named = f"{view['view_label'] or view['view_run_id']} ({view['view_format']})"
         page.prose(f"same job: {named}, by {view['related_by']}: show {view['hash']}")

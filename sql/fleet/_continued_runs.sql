@@ -1,0 +1,49 @@
+-- Logs of a job that went on in the log of a later start of it, and which: the first one after it in its folder.
+-- Both names are the same but for digits, or the later one begins with the earlier one's, as train.log and
+-- train_restart.log. The later one has the same configuration and number of steps, dates after those of the
+-- earlier one, and begins after its first step and at most one step after its last: it did not train the same steps.
+-- @internal
+-- @scope fleet
+-- @grain run_id
+-- @column continued_by VARCHAR | The run that went on.
+WITH logs AS (
+    SELECT
+        r.run_id, r.config, r.run_date, r.complete,
+        coalesce(s.ends, r.run_date) AS ends,
+        r.attributes['planned_steps'] AS planned,
+        min(i.path) AS path,
+        coalesce(nullif(regexp_extract(path, '^.*/'), ''), '') AS folder,
+        -- Digits tell starts of a job apart.
+        regexp_replace(regexp_replace(parse_filename(path), '\.[a-z]+$', ''), '\d+', '0', 'g') AS stem
+    FROM runs AS r
+    JOIN _log_spans AS s USING (run_id)
+    JOIN sources AS i USING (run_id)
+    ANTI JOIN _run_copies AS c USING (run_id)
+    WHERE r.run_date IS NOT NULL
+    GROUP BY ALL
+),
+pairs AS (
+    SELECT a.run_id, b.run_id AS later, b.run_date
+    FROM logs AS a
+    JOIN logs AS b
+        ON b.folder = a.folder AND b.config = a.config AND b.run_date > a.ends
+        AND starts_with(b.stem, a.stem) AND coalesce(b.planned = a.planned, true)
+    WHERE NOT a.complete
+),
+spans AS (
+    SELECT
+        run_id,
+        -- The first record does not say how many steps it covers.
+        min(step) - coalesce(min(batches_covered), 1) + 1 AS first_step,
+        max(step) AS last_step
+    FROM train_steps
+    WHERE run_id IN (SELECT run_id FROM pairs UNION SELECT later FROM pairs)
+        AND steps_per_epoch IS NULL -- steps of an epoch
+    GROUP BY run_id
+)
+SELECT p.run_id, arg_min(p.later, (p.run_date, p.later)) AS continued_by
+FROM pairs AS p
+JOIN spans AS a USING (run_id)
+JOIN spans AS b ON b.run_id = p.later
+WHERE b.first_step > a.first_step AND b.first_step <= a.last_step + 1
+GROUP BY p.run_id
