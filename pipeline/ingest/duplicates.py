@@ -4,7 +4,8 @@ Every content has one original, decided from the runs that the lake holds and fr
 lakes that hold the same inputs agree on it, in whatever order the inputs came. The original is of
 the run with the most contents, so that a run whose every input is in a richer run is a copy; among
 equal runs of one with a date, which alone has a place in the history of its configuration; then of
-the one with the smallest path. Within a run the first source is the original.
+one that is not called a copy, with the shortest path, of these the first by name. Within a run the
+first source is the original.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from tracelake.base.files import make_folder
+from tracelake.ingest.identity import original_order
 from tracelake.lake import (
     UNPARTITIONED,
     Change,
@@ -80,10 +82,10 @@ def _changed(snapshot: Snapshot) -> dict[str, _Originals]:
     shared, concerned = _shared(snapshot)
     firsts = {run_id: _first_of_each(snapshot.runs[run_id]) for run_id in concerned}
 
-    def order(run_id: str) -> tuple[int, bool, str, str]:
+    def order(run_id: str) -> tuple[int, bool, tuple[bool, int, str], str]:
         first = firsts[run_id]
         undated = all(s["facts"]["stamp"] is None for s in snapshot.runs[run_id].sources)
-        return -len(first), undated, min(first.values()), run_id
+        return -len(first), undated, original_order(min(first.values())), run_id
 
     originals = {content: min(runs, key=order) for content, runs in shared.items()}
     changed = {}

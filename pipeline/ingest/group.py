@@ -17,6 +17,7 @@ from tracelake.ingest.identity import (
     feeding_order,
     first_source,
     group_of,
+    original_order,
     packed_hashes,
     run_id_of,
 )
@@ -139,7 +140,7 @@ class _Grouping:
     def _fold_copies(self, files: Iterable[InputFile]) -> Iterator[int]:
         """Notes which files are copies of the first with their content."""
         firsts: dict[str, InputFile] = {}
-        for file in sorted(files, key=lambda c: c.entry.label):
+        for file in sorted(files, key=lambda c: original_order(c.entry.label)):
             content = self._content(file)
             if content is None:
                 continue
@@ -338,6 +339,6 @@ def _fold(
         yield group, tuple(folded)
 
 
-def _copies_last(sources: _Sources) -> tuple[int, bool, str]:
+def _copies_last(sources: _Sources) -> tuple[int, bool, tuple[bool, int, str]]:
     undated = all(c.facts.stamp is None for c in sources)
-    return -len(sources), undated, sources[0].entry.label
+    return -len(sources), undated, original_order(sources[0].entry.label)

@@ -19,6 +19,8 @@ from tracelake.inputs.streams import DECODE_ERRORS, FileRef, decompressed
 
 _ID_LENGTH = 120
 _HASH_DIGITS = 8
+# What people call a copy: `Copy of job`, `job (1)`, `job.bak`, `old`.
+_COPIED = re.compile(r"(?<![a-z])(copy|backup|bak|old)(?![a-z])| \(\d+\)", re.IGNORECASE)
 
 
 def slug(text: str) -> str:
@@ -66,6 +68,14 @@ def first_source(sources: Sequence[InputFile]) -> InputFile:
 def _rank_order(file: InputFile) -> tuple[bool, int, str]:
     rank = file.facts.rank
     return rank is None, rank or 0, file.entry.label
+
+
+def original_order(label: str) -> tuple[bool, int, str]:
+    """Return what sorts names of equal content, the original first: one that is called a copy last.
+
+    It depends on names alone, so that lakes of the same inputs agree, whichever came first.
+    """
+    return _COPIED.search(label) is not None, len(label), label
 
 
 def feeding_order(file: InputFile) -> tuple[object, ...]:

@@ -233,6 +233,36 @@ def test_equal_content_under_two_names_is_two_runs_one_a_duplicate(tmp_path: Pat
     assert statuses(run_ingest(archive, lake)) == ["unchanged", "unchanged"]
 
 
+@pytest.mark.parametrize(
+    ("name", "copied"),
+    [
+        ("job.txt", "Copy of job.txt"),
+        ("x.txt", "x (1).txt"),
+        ("x.txt", "backup/x2.txt"),
+        ("night/job.txt", "a/very/long/way/to/it.txt"),
+    ],
+)
+def test_what_is_called_a_copy_is_no_original(tmp_path: Path, name: str, copied: str) -> None:
+    archive = write(tmp_path / "archive", dict.fromkeys((copied, name), plan_text(3)))
+    run_ingest(archive, tmp_path / "lake")
+    found = rows(tmp_path / "lake", "sources", "path, duplicate_of")
+    assert set(found) == {(name, None), (copied, name)}
+
+
+def test_a_copied_folder_of_ranks_does_not_name_the_run(tmp_path: Path) -> None:
+    folders = ("job", "Copy of job", "job/backup")
+    traces = {
+        f"{folder}/{trace_name(rank)}": trace(rank) for folder in folders for rank in range(2)
+    }
+    lake = tmp_path / "lake"
+    archive = write(tmp_path / "archive", traces)
+    assert len(run_ingest(archive, lake).runs) == 1
+    originals = rows(lake, "sources", "path", "WHERE duplicate_of IS NULL ORDER BY path")
+    assert originals == [(f"job/{trace_name(rank)}",) for rank in range(2)]
+    assert rows(lake, "runs", "label") == [("job",)]
+    assert statuses(run_ingest(archive, lake)) == ["unchanged"]
+
+
 def test_every_further_duplicate_names_the_first(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     archive = write(tmp_path / "archive", {"a.txt": plan_text(3), "b.txt": plan_text(3)})
