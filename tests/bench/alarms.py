@@ -5,7 +5,8 @@
 prints the tables of docs/alarms.md. Every run is text that is ingested and built. A verdict reads
 only the runs before it, so one lake of N nights judges every one of them; `recurring` is of the
 last night. Noise of n % is two things: every night's compute is scaled by a normal factor of that
-standard deviation, and every operation by a uniform one of the same.
+standard deviation, and every operation by a uniform one of the same. Of logs whose steps become
+slower it is a normal factor of every step.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ NOISES = (0.03, 0.05, 0.08)
 CHANGED_NOISE, PAIR_NOISE = 0.03, 0.10
 # Nights before a change: a drift needs 14 of them.
 CLEAN = 20
+# How much longer steps take from the middle of a log on, how many logs there are, and their steps.
+JUMPS, LOGS, LOG_STEPS = (0.0, 0.15, 0.30), 100, 200
 
 # Alarm -> nights that have it, by run. What a gate would hold against the run, and before it
 # regressions that no gate fires at yet.
@@ -169,6 +172,36 @@ def measure(
     return Outcome(noise, change, len(specs), nights, seen, compared)
 
 
+def slowed(folder: Path, noise: float, jump: float, logs: int) -> tuple[int, int]:
+    """Write and judge logs of steps that take so much longer from the middle on.
+
+    Returns:
+        Logs with the finding `slowed`, and those of them whose first slow step is named exactly.
+    """
+    middle = LOG_STEPS // 2
+    for number in range(logs):
+        rng = random.Random(f"{number}/{noise}/{jump}")
+        path = folder / "archive" / f"job{number}" / "train.log"
+        path.parent.mkdir(parents=True)
+        path.write_text(
+            "".join(
+                f" iteration {step:8d}/{LOG_STEPS:8d} | elapsed time per iteration (ms):"
+                f" {1000 * (1 + jump * (step > middle)) * rng.gauss(1, noise):.1f} |\n"
+                for step in range(1, LOG_STEPS + 1)
+            )
+        )
+    run_ingest(folder / "archive", folder / "lake", jobs=2)
+    lake = Lake.open(folder / "lake")
+    build(lake)
+    con = open_warehouse(lake)
+    (runs,) = con.execute("SELECT count(*) FROM run_summary WHERE steps > 0").fetchone() or (0,)
+    found = con.execute("SELECT evidence FROM findings WHERE kind = 'slowed'").fetchall()
+    con.close()
+    assert runs == logs
+    exact = sum(f" since step {middle + 1}" in evidence for (evidence,) in found)
+    return len(found), exact
+
+
 def _nights(
     spec: Spec, number: int, noise: float, nights: int, change: Change | None
 ) -> Iterator[Spec]:
@@ -222,6 +255,23 @@ def change_table(outcomes: Mapping[str, Outcome], within: Sequence[int]) -> str:
     return "\n".join(lines)
 
 
+def slowed_table(folder: Path, logs: int) -> str:
+    """Share of logs with the finding `slowed` and, in brackets, with the very step, by noise."""
+    lines = [
+        f"| from the middle of {LOG_STEPS} steps on | logs |"
+        + "".join(f" {noise:.0%} noise |" for noise in NOISES),
+        "|-|-:|" + "-:|" * len(NOISES),
+    ]
+    for jump in JUMPS:
+        cells = []
+        for noise in NOISES:
+            found, exact = slowed(folder / f"{jump} {noise}", noise, jump, logs)
+            cells.append(f"{found / logs:.0%}" + (f" ({exact / logs:.0%})" if found else ""))
+        name = f"{jump:.0%} slower" if jump else "no change"
+        lines.append(f"| {name} | {logs} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Measures all of it and prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -239,6 +289,8 @@ def _tables(folder: Path, nights: int) -> Iterator[str]:
     two = measure(folder / "pairs", pairs(25), PAIR_NOISE, 5)
     accused = len(two.seen["recurring"])
     yield f"\nPairs at {PAIR_NOISE:.0%} noise, 5 nights: {accused} of {two.compared} recurring.\n"
+
+    yield slowed_table(folder / "slowed", LOGS) + "\n"
 
     def changed(specs: Sequence[Spec], nights: int, change: Change) -> Outcome:
         return measure(folder / str(change), specs, CHANGED_NOISE, nights, change)

@@ -390,3 +390,5 @@ def test_alarms(tmp_path: Path) -> None:
     assert changed.seen["confirmed"] == {(job, 4) for job in range(len(specs))}
     assert alarms.clean_table([clean]).count("\n| ") == 1
     assert "| slower | 4 | 100% |" in alarms.change_table({"slower": changed}, (1,))
+    assert alarms.slowed(tmp_path / "level", noise=0.03, jump=0.0, logs=5) == (0, 0)
+    assert alarms.slowed(tmp_path / "slowed", noise=0.03, jump=0.30, logs=5) == (5, 5)
