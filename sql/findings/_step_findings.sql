@@ -6,6 +6,7 @@
 -- @column subject VARCHAR | steps.
 -- @column since TIMESTAMP | When steps became slower; NULL where the input does not say.
 -- @column evidence VARCHAR | What was seen; begins with the subject.
+-- @column brief VARCHAR | The same in a few words.
 -- @column lost_ratio DOUBLE | Time lost over the time of the steps.
 -- @column cost_basis VARCHAR | bound. It is no limit of what a day costs, which is more if the job goes on like this.
 -- @column cause VARCHAR | unclear.
@@ -26,6 +27,7 @@ SELECT
             t.shortest_before_ms, t.shortest_ms
         ), '')
     ) AS evidence,
+    format('{:.1f} % longer since step {}', 100 * (w.after_ms / w.before_ms - 1), w.since_step) AS brief,
     ratio(w.slow_steps * (w.after_ms - w.before_ms), s.steps_ms) AS lost_ratio,
     'bound' AS cost_basis,
     'unclear' AS cause,

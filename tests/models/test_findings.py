@@ -623,6 +623,16 @@ def test_steps_that_become_slower_within_a_run_are_found_with_their_time(
     done = tracelake("run", tmp_path / "logs", "--lake", tmp_path / "lake", "--quiet")
     assert done.code == 0, done.err
     assert "critical steps: slowed since 2025-03-01 09:00, " in done.out
+    root = tmp_path / "lake"
+    asked = tracelake("ask", "slow_timers", "slower", "--lake", root, "--format", "json")
+    assert {row["slowed"][-20:] for row in json.loads(asked.out)} == {"longer since step 41"}
+    compared = tracelake("diff", "noisy", "faster", "--lake", root)
+    assert "became slower" not in compared.out
+    compared = tracelake("diff", "at_the_end", "slower", "--lake", root, "--format", "json")
+    (first, second) = json.loads(compared.out)["caveats"][-2:]
+    assert first.startswith("before became slower on the way, which its medians hide: ")
+    assert " % longer since step 301, see show " in first
+    assert second.startswith("after became slower on the way")
     lake = Lake.open(tmp_path / "lake")
     found = ask(
         tracelake,

@@ -90,6 +90,13 @@ _OPERATIONS = """
     FROM changes
     ORDER BY kind = 'rest', abs(change_ms) DESC, op, kind, stage
 """
+# Medians of a run do not show that its steps became slower on the way.
+_SLOWED = """
+    SELECT f.run_id, f.brief, l.hash
+    FROM findings AS f
+    JOIN run_list AS l USING (run_id)
+    WHERE f.kind = 'slowed' AND f.run_id IN ($1, $2)
+"""
 # Of all ranks only those that are slow in one of the runs.
 _RANKS = """
     SELECT rank,
@@ -130,12 +137,21 @@ def read_changes(con: duckdb.DuckDBPyConnection, one: str, other: str) -> Docume
     summaries = {row["run_id"]: row for row in _rows(con, "run_summary", before, after)}
     covered = {row["run_id"]: row for row in _rows(con, "coverage", before, after)}
     settings = _settings(runs[before], runs[after])
+    slowed = {row["run_id"]: row for row in read_rows(con, _SLOWED, [before, after])}
     return {
         "before": {"run_id": before, "run_date": runs[before]["run_date"]},
         "after": {"run_id": after, "run_date": runs[after]["run_date"]},
         "swapped": swapped,
         "comparable": runs[before]["config"] == runs[after]["config"],
-        "caveats": _caveats(runs[before], runs[after], settings),
+        "caveats": [
+            *_caveats(runs[before], runs[after], settings),
+            *(
+                f"{side} became slower on the way, which its medians hide: {slowed[run]['brief']},"
+                f" see show {slowed[run]['hash']}"
+                for side, run in (("before", before), ("after", after))
+                if run in slowed
+            ),
+        ],
         "settings": settings,
         "operations": read_rows(con, _OPERATIONS, [before, after]),
         "headline": _headline(summaries[before], summaries[after]),
