@@ -8,11 +8,14 @@ import os
 import sys
 from typing import NoReturn
 
+import typer
+
 from tracelake.base.errors import RefusedError, TracelakeError, exit_code_of, next_step
 from tracelake.base.signals import end_if_abandoned, listening
 from tracelake.cli import ask, export, jobs, keep, look, synth, timeline, whatif
 from tracelake.cli.app import app
-from tracelake.cli.steps import open_console
+from tracelake.cli.options import typed_lake
+from tracelake.cli.steps import naming_lake, open_console
 
 __all__ = [
     "app",
@@ -45,10 +48,12 @@ def _run() -> None:
     ):  # names may have characters that the terminal cannot show
         sys.stdout.reconfigure(errors="backslashreplace")
     _live_lightly()
+    typed_lake.set(None)
     try:
         with listening():
             app()
     except TracelakeError as error:
+        error.hint = naming_lake(error.hint, _commands_of_lakes())
         open_console().error(error)
         sys.exit(error.exit_code)
     except MemoryError as error:
@@ -65,6 +70,12 @@ def _run() -> None:
         sys.exit(exit_code_of(error))
     except Exception as error:  # noqa: BLE001 - whatever else reaches this place is a bug
         _end_with_bug(error)
+
+
+def _commands_of_lakes() -> list[str]:
+    """Return the names of commands that work on a lake."""
+    known = typer.main.get_group(app).commands
+    return [n for n, c in known.items() if any(option.name == "lake" for option in c.params)]
 
 
 def _open_standard_streams() -> None:

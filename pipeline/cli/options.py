@@ -10,6 +10,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
@@ -72,10 +73,22 @@ Inputs = Annotated[
         " URI (s3://bucket/logs), or - for stdin.",
     ),
 ]
+# The lake that was named on the command line, which the next command must name again.
+typed_lake: ContextVar[str | None] = ContextVar("typed_lake", default=None)
+
+
+def _typed(ctx: typer.Context, value: str) -> str:
+    source = ctx.get_parameter_source("lake")
+    if source is not None and source.name == "COMMANDLINE":
+        typed_lake.set(value)
+    return value
+
+
 LakeName = Annotated[
     str,
     typer.Option(
         "--lake",
+        callback=_typed,
         envvar="TRACELAKE_LAKE",
         metavar="LAKE",
         help="Directory or URI of the lake: s3://bucket/lake, gs://..., abfs://...",

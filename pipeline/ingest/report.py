@@ -40,6 +40,7 @@ _SKIPPED = {
     _TOO_FAR: ("file", " beyond --max-expand"),
     "nested_archive": ("archive", " inside an archive"),
     "not_a_file": ("special file", " (pipes, links to folders)"),
+    "dangling_link": ("link", " to nothing"),
     "hidden": ("file", " with a hidden name"),
 }
 # What to do where nothing is usable, by reason; for others the formats say it.
@@ -48,6 +49,7 @@ _NEXT = {
     "empty": "see why the job has written nothing to it",
     "nested_archive": "extract the archive, and name what it holds",
     "not_a_file": "name the folder that a link leads to",
+    "dangling_link": "put back the file that the link leads to, or remove the link",
     "hidden": "rename what a dot hides",
 }
 _FORMATS = "list the known formats with: tracelake formats"

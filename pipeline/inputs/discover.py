@@ -31,6 +31,7 @@ SKIP_REASONS = {
     "unreadable": "The operating system or the decompressor cannot read it.",
     "expands_too_far": "It, or the archive with it, decompresses to more than --max-expand allows.",
     "not_a_file": "A device, socket, pipe or link to a directory; only regular files are read.",
+    "dangling_link": "A link to a file that is not there.",
     "hidden": "The name starts with a dot.",
     "nested_archive": "An archive inside an archive is not opened; extract it.",
 }
@@ -52,6 +53,9 @@ class Skip:
 
 Found = tuple[FileRef, str] | Skip
 """A file with its real path or URI, or a skipped input."""
+
+_State = os.stat_result | OSError
+"""What the file system says of a file, or why it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +143,12 @@ def _files_of(folder: Path, files: Sequence[Path], expansion: DecompressionLimit
     found = (
         _look_at(
             str(file),
-            status,
+            state,
             text_name(Path(name).as_posix()),
             os.path.realpath(file),
             expansion,
         )
-        for (file, status), name in zip(read_ahead(files, _status), names, strict=True)
+        for (file, state), name in zip(read_ahead(files, _state), names, strict=True)
     )
     return Root(base, tuple(location_of(base, name) for name in names), found)
 
@@ -186,7 +190,7 @@ def _found_below(root: Path, lake: str, expansion: DecompressionLimit) -> Iterat
             yield Skip(inside or ".", None, "unreadable")
             continue
         below = []
-        for child, status in children:
+        for child, state in children:
             own = text_name(child.name)
             name = f"{inside}/{own}" if inside else own
             where = f"{real.rstrip('/')}/{child.name}"  # links to folders are not followed
@@ -195,14 +199,14 @@ def _found_below(root: Path, lake: str, expansion: DecompressionLimit) -> Iterat
             elif child.is_dir(follow_symlinks=False):
                 if where != lake:
                     below.append(_Folder(child.path, name, where))
-            elif child.is_symlink():
+            elif state is None:  # a link
                 links.append((child.path, name))
             else:
-                yield _look_at(child.path, status, name, where, expansion)
+                yield _look_at(child.path, state, name, where, expansion)
         pending.append(read_ahead(below, _children))
     # A file that is there by its own name has it, whatever links like `latest` lead to it.
     for path, name in links:
-        yield _look_at(path, _status(path), name, os.path.realpath(path), expansion)
+        yield _look_at(path, _state(path), name, os.path.realpath(path), expansion)
 
 
 def _found_in_store(root: StoredRoot, lake: str, expansion: DecompressionLimit) -> Iterator[Found]:
@@ -223,41 +227,38 @@ def _found_in_store(root: StoredRoot, lake: str, expansion: DecompressionLimit) 
             yield entry, uri
 
 
-def _children(folder: _Folder) -> list[tuple[os.DirEntry[str], os.stat_result | None]] | None:
+def _children(folder: _Folder) -> list[tuple[os.DirEntry[str], _State | None]] | None:
     """Return what is in a folder, by name, its files with their state; None if it is unreadable."""
     try:
         with os.scandir(folder.path) as found:
             children = sorted(found, key=lambda child: child.name)
     except OSError:
         return None
-    return [*read_ahead(children, _status_of)]
+    return [*read_ahead(children, _state_of)]
 
 
-def _status_of(child: os.DirEntry[str]) -> os.stat_result | None:
-    """Return the state of what is a file by its own name."""
-    return None if child.is_symlink() or child.is_dir() else _status(child.path)
+def _state_of(child: os.DirEntry[str]) -> _State | None:
+    """Return the state of a file; None for a folder and for a link."""
+    return None if child.is_symlink() or child.is_dir() else _state(child.path)
 
 
-def _status(file: str | Path) -> os.stat_result | None:
-    """Return the state of a file, behind its links; None if it is unreadable."""
+def _state(file: str | Path) -> _State:
+    """Return the state of a file, behind its links."""
     try:
         return os.stat(file)
-    except OSError:
-        return None
+    except OSError as error:
+        return error
 
 
 def _look_at(
-    file: str,
-    status: os.stat_result | None,
-    relative: str,
-    real: str,
-    expansion: DecompressionLimit,
+    file: str, state: _State, relative: str, real: str, expansion: DecompressionLimit
 ) -> Found:
-    if status is None:
-        return Skip(relative, None, "unreadable")
-    if not stat.S_ISREG(status.st_mode):
+    if isinstance(state, OSError):
+        gone = isinstance(state, FileNotFoundError) and os.path.islink(file)
+        return Skip(relative, None, "dangling_link" if gone else "unreadable")
+    if not stat.S_ISREG(state.st_mode):
         return Skip(relative, None, "not_a_file")
-    size = status.st_size
+    size = state.st_size
     limit = expansion.bytes_of(size)
-    state = (size, status.st_mtime_ns, status.st_ino)
-    return FileRef(relative, None, file, *state, weight=size, limit=limit), real
+    known = (size, state.st_mtime_ns, state.st_ino)
+    return FileRef(relative, None, file, *known, weight=size, limit=limit), real

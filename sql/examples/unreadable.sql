@@ -19,6 +19,7 @@ FROM (
             WHEN 'nested_archive' THEN 'Extract it.'
             WHEN 'not_a_file'
             THEN 'Name the folder that a link leads to as an input; copy what a pipe gives into a file.'
+            WHEN 'dangling_link' THEN 'Put back the file that it leads to, or remove it.'
             WHEN 'hidden' THEN 'Rename it without the dot, if it is a log.'
             ELSE 'If it is a log, see tracelake formats.'
         END AS next_step,

@@ -96,11 +96,27 @@ def test_an_input_of_no_use_is_told_what_to_do_about_it(
     assert f"next:  {then}" in done.err
 
 
+def test_what_to_type_next_names_the_lake(
+    tracelake: Command, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = tmp_path / "a lake"
+    named.symlink_to(lake.root)
+    unknown = tracelake("show", "qqqqqqqqqqqqqqq", "--lake", named)
+    assert f"list them with: tracelake runs --lake '{named}'\n" in unknown.err
+    dropped = tracelake("drop", "--lake", named)
+    assert f"tracelake runs --lake '{named}'\n" in dropped.err
+    # What the environment says need not be typed, and other commands have no lake.
+    monkeypatch.setenv("TRACELAKE_LAKE", str(named))
+    assert "list them with: tracelake runs\n" in tracelake("show", "qqqqqqqqqqqqqqq").err
+    table = tracelake("describe", "qqqqqqqqqqqqqqq")
+    assert "list tables with: tracelake describe\n" in table.err
+
+
 def test_a_run_without_an_earlier_one_is_told_what_to_do(tracelake: Command, lake: Lake) -> None:
     (run,) = list(lake.snapshot().runs)[:1]
     for words, then in (
         (("show", f"{run}~1"), "next:  list the runs with: tracelake runs"),
-        (("diff", run), "next:  give both runs: tracelake diff BEFORE AFTER"),
+        (("diff", run), "next:  give both runs: tracelake diff "),
     ):
         done = tracelake(*words, "--lake", lake.root)
         assert (done.code, then in done.err) == (2, True), done.err

@@ -723,7 +723,8 @@ def test_a_file_that_cannot_be_read_is_named_and_fails_the_gate(
     tracelake: Command, tmp_path: Path
 ) -> None:
     folder = write(tmp_path / "in", {trace_name(0, world=1): trace(0, steps=2)})
-    (folder / "gone.log").symlink_to(folder / "nowhere")
+    (folder / "gone.log").symlink_to("gone.log")  # in a circle
+    (folder / "latest.log").symlink_to("nowhere")
     lake = tmp_path / "lake"
     arguments = ("run", folder, "--lake", lake, "--fail-on", "faults")
     first = tracelake(*arguments)
@@ -736,6 +737,11 @@ def test_a_file_that_cannot_be_read_is_named_and_fails_the_gate(
     assert tracelake(*arguments).code == 5
     (folder / "gone.log").unlink()
     assert tracelake(*arguments).code == 0
+    # What a link no longer leads to is no data that is lost.
+    assert "skipped 1 link to nothing: latest.log" in tracelake(*arguments).err
+    assert ask(tracelake, Lake.open(lake), "SELECT reason FROM skipped") == [
+        {"reason": "dangling_link"}
+    ]
 
 
 def test_lost_data_is_named_by_file(tracelake: Command, jobs: Lake) -> None:

@@ -92,6 +92,7 @@ def test_a_wrong_target_changes_nothing(lake: Path, tmp_path: Path, tracelake: C
     with unchanged(lake):
         for target, words, said in (
             (tmp_path / "folder", [], "does not say its format"),
+            (tmp_path / "new.duckdb", ["--format", "csv"], "is named as a database"),
             (lake / "warehouse.duckdb", [], "a file in the lake"),
             (lake, ["--format", "csv"], "a file in the lake"),
             (old, ["--model", "nothing"], "no table or model 'nothing'"),

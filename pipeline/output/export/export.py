@@ -56,8 +56,14 @@ def format_of(path: Path, given: str | None) -> str:
     """Return the format of an export: as given, else by the suffix of the target.
 
     Raises:
-        UsageError: Neither says it.
+        UsageError: Neither says it, or each says another thing.
     """
+    if path.suffix in _SUFFIXES and given not in (None, *_DATABASES):
+        raise UsageError(
+            f"{given} files go into a folder, and the target is named as a database",
+            path=path,
+            hint=f"name a folder that does not end in {path.suffix}, or leave out --format",
+        )
     found = given or _SUFFIXES.get(path.suffix)
     if found is None:
         raise UsageError(
