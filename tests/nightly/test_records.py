@@ -241,7 +241,7 @@ def test_an_error_is_an_object_with_what_to_do(
     assert (result.code, said["level"], said["event"]) == (3, "error", "error")
     assert said["message"] == "not a lake"
     assert said["where"].endswith("none\x1b")
-    assert said["next"] == "make one with: tracelake ingest"
+    assert said["next"].startswith("make one with: tracelake ingest --lake '")
     assert "\x1b" not in result.err
     monkeypatch.delenv("TRACELAKE_LOG_FORMAT")
     assert tracelake("build", "--lake", tmp_path / "none").err.startswith("error: not a lake\n")

@@ -15,6 +15,7 @@ from tests import questions
 from tests.conftest import ROOT
 from tests.lakes import run_ingest
 from tracelake.base.errors import ContractError, UsageError
+from tracelake.formats.ledger import Severity
 from tracelake.lake import Lake
 from tracelake.models import build, catalog, relation_columns
 from tracelake.models.base import ddl, quoted
@@ -879,6 +880,18 @@ def test_lines_files_and_faults_are_listed_worst_first(
     assert [(row[1], row[3]) for row in faults] == [("y.txt", "d"), ("x.txt", "n")]
     skips = answer(relations, "passed_over", given)
     assert skips == [("empty", "e", None), ("no_format", "z", None)]
+
+
+def test_faults_come_in_the_order_of_their_severity(relations: duckdb.DuckDBPyConnection) -> None:
+    given: dict[str, list[dict[str, Any]]] = {
+        "sources": [{"run_id": "r", "source_id": 0, "path": "x.txt"}],
+        "faults": [
+            {"run_id": "r", "source_id": 0, "name": one.value, "severity": one.value, "count": 1}
+            for one in Severity
+        ],
+    }
+    told = [row[4] for row in answer(relations, "tolerated_faults", given)]
+    assert told == [one.value for one in reversed(Severity)]
 
 
 # --- how a question is written ----------------------------------------------------------------
