@@ -47,7 +47,10 @@ SELECT
     CASE
         WHEN m.told IS NOT NULL THEN m.first_told
         WHEN c.ranks_seen IS NULL THEN coalesce(
-            format('its log ends with step {} of {}', r.attributes['last_step'], r.attributes['planned_steps']),
+            CASE WHEN try_cast(r.attributes['last_step'] AS BIGINT) < 0
+                THEN format('its log ends before the first of {} steps', r.attributes['planned_steps'])
+                ELSE format('its log ends with step {} of {}', r.attributes['last_step'], r.attributes['planned_steps'])
+            END,
             b.told,
             'its log ends with ' || r.attributes['ended_with'],
             'the input is shorter than it declares'

@@ -772,6 +772,14 @@ def test_a_plan_with_fewer_rows_than_declared_is_incomplete_not_unreadable(
     assert "Data lost or unreadable" not in page
 
 
+def test_a_log_without_a_step_says_so(tracelake: Command, tmp_path: Path) -> None:
+    attributes = [("last_step", "-1"), ("planned_steps", "10")]
+    run = log_run(complete=False, ranks_seen=None, attributes=attributes)
+    lake = make(tmp_path / "lake", {"begun": run})
+    (found,) = ask(tracelake, lake, "FROM findings")
+    assert found["brief"] == "its log ends before the first of 10 steps"
+
+
 def iterations(first: int, last: int, day: int, *, every: int = 1, batch: int = 64) -> str:
     """A log of a job of 500 steps on a day of May."""
     return "".join(
