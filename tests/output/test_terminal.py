@@ -145,6 +145,8 @@ def test_the_document_is_made_of_the_rows_of_the_warehouse(tracelake: Command, l
     assert list(told) == [
         "run_id",
         "run",
+        "copy_of",
+        "continued_by",
         "views",
         "inputs",
         "summary",
