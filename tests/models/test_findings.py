@@ -666,6 +666,57 @@ def test_steps_that_become_slower_within_a_run_are_found_with_their_time(
     assert (incident["since"], incident["cost_bound"]) == (same, None)
 
 
+def test_steps_that_stand_out_are_an_opportunity_with_their_time_and_rhythm(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    """Not where they take little, begin the run, hold more samples, or a slowdown says it."""
+    every_tenth = [ms + 4000 * (step % 10 == 0) for step, ms in enumerate(steps_of((99, 1000)), 1)]
+    slower = steps_of((90, 1000), (30, 1300))
+    rare = steps_of(*((1, 1700 if step in (20, 50, 90) else 1000) for step in range(1, 100)))
+    begin = steps_of((6, 3000), (93, 1000))
+    logs = {
+        "stalls": megatron(every_tenth),
+        "irregular": megatron(
+            steps_of(*((1, 9000 if step in (20, 31, 77) else 1000) for step in range(1, 100)))
+        ),
+        "twice": megatron(
+            steps_of(*((1, 9000 if step in (20, 77) else 1000) for step in range(1, 100)))
+        ),
+        "rare": megatron(rare),
+        "begin": megatron(begin),
+        "slower": megatron(slower),
+        "more_samples": megatron(every_tenth, batches=[64 + 64 * (n % 10 == 9) for n in range(99)]),
+        "noisy": megatron(steps_of((99, 1000), noise=0.08)),
+    }
+    for name, text in logs.items():
+        (tmp_path / "logs" / name).mkdir(parents=True)
+        (tmp_path / "logs" / name / "train.log").write_text(text)
+    done = tracelake("run", tmp_path / "logs", "--lake", tmp_path / "lake", "--quiet")
+    assert "2 could be faster: tracelake ask opportunities" in done.out
+    found = {
+        row["label"]: row
+        for row in ask(
+            tracelake,
+            Lake.open(tmp_path / "lake"),
+            "SELECT label, o.* FROM opportunities AS o JOIN runs USING (run_id)",
+        )
+    }
+    assert set(found) == {"stalls", "irregular"}
+    stalls = found["stalls"]
+    assert (stalls["kind"], stalls["confidence"]) == ("slow_steps", "measured")
+    # The first step is warm-up.
+    counted = every_tenth[1:]
+    middle = statistics.median(counted)
+    lost = sum(ms - middle for ms in every_tenth[9::10])
+    assert stalls["gain_ratio"] == pytest.approx(lost / sum(counted), rel=1e-6)
+    assert stalls["evidence"].startswith(
+        f"9 of 98 steps, one every 10, take {lost / 9:.1f} ms longer than the median step"
+        f" ({middle:.1f} ms) on average: {100 * lost / sum(counted):.1f} % of the time. The longest"
+        f" is step "
+    )
+    assert found["irregular"]["evidence"].startswith("3 of 98 steps take ")
+
+
 def slowed_runs(times: np.ndarray) -> int:
     """Return how many of the runs, a row of step times each, became slower within."""
     runs, steps = times.shape
