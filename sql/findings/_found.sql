@@ -28,6 +28,8 @@ WITH listed AS (
     UNION ALL BY NAME
     FROM _work_findings
     UNION ALL BY NAME
+    FROM _loading_findings
+    UNION ALL BY NAME
     FROM _incomplete_findings
     UNION ALL BY NAME
     FROM _step_findings

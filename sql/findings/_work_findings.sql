@@ -1,25 +1,15 @@
--- Findings about links, data loading and results of tests, of one run by itself: slow_link, data_loading, wrong_values.
+-- Findings about links and results of tests, of one run by itself: slow_link, wrong_values.
 -- @internal
 -- @grain run_id, kind, subject
--- @column kind VARCHAR | slow_link, data_loading or wrong_values.
+-- @column kind VARCHAR | slow_link or wrong_values.
 -- @column severity VARCHAR | warning; critical for wrong values.
 -- @column gate VARCHAR | faults for wrong values; NULL else.
 -- @column evidence VARCHAR | What was seen; begins with the subject.
 -- @column lost_ratio DOUBLE | Time lost over the time of the steps.
--- @column cause VARCHAR | link, data, or where values are wrong the host, if it is one.
+-- @column cause VARCHAR | link, or where values are wrong the host, if it is one.
 -- @column advice VARCHAR | What to do.
 -- @column subject VARCHAR | What the finding is about.
-WITH data_shares AS (
-    SELECT
-        d.run_id,
-        ordered_sum(d.share_ms) AS data_ms,
-        arg_min(d.op, (-d.share_ms, d.op, d.stage)) AS op,
-        arg_min(d.stage, (-d.share_ms, d.op, d.stage)) AS stage
-    FROM op_shares AS d
-    WHERE d.kind = 'data'
-    GROUP BY d.run_id
-),
-counted_results AS (
+WITH counted_results AS (
     SELECT run_id, size_bytes, line, wrong, collective, hosts
     FROM bandwidth_results
     WHERE wrong > 0
@@ -77,24 +67,6 @@ FROM _slow_links AS l
 LEFT JOIN _run_spans AS s USING (run_id)
 LEFT JOIN _stage_ranks AS p ON p.run_id = l.run_id AND p.rank = l.rank
 LEFT JOIN _stage_ranks AS q ON q.run_id = l.run_id AND q.rank = l.peer_rank
-UNION ALL BY NAME
-SELECT
-    d.run_id,
-    'data_loading' AS kind,
-    'warning' AS severity,
-    d.op AS subject,
-    d.stage,
-    d.op,
-    format(
-        '{}: the job waited {:.1f} ms of a step of {:.1f} ms ({:.1f} %) for data.',
-        d.op, d.data_ms, s.step_p50_ms, 100 * d.data_ms / s.step_p50_ms
-    ) AS evidence,
-    ratio(d.data_ms, s.step_p50_ms) AS lost_ratio,
-    'data' AS cause,
-    'Load data ahead of the step (more workers, prefetch, faster storage).' AS advice
-FROM data_shares AS d
-JOIN _run_spans AS s USING (run_id)
-WHERE d.data_ms >= 0.05 * s.step_p50_ms AND d.data_ms > 1
 UNION ALL BY NAME
 SELECT
     run_id,

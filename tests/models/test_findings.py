@@ -7,7 +7,7 @@ import os
 import random
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -560,6 +560,62 @@ def test_waiting_for_data_is_a_finding_of_its_own(tracelake: Command, jobs: Lake
     (found,) = ask(tracelake, jobs, "FROM findings WHERE kind = 'data_loading'")
     assert (found["run_id"], found["subject"], found["cause"]) == ("slow_data", "get_batch", "data")
     assert found["evidence"].startswith("get_batch: the job waited ")
+
+
+def data_parallel(folder: Path, load_ms: Callable[[int, int], float], *, steps: int = 4) -> None:
+    """Write traces of 4 ranks that load for so many ms by rank and step, compute 60 and meet."""
+    folder.mkdir(parents=True)
+    for rank in range(4):
+        lines, start = [], 1000.0
+        for step in range(1, steps + 1):
+            own = load_ms(rank, step)
+            met = start + max(load_ms(other, step) for other in range(4)) + 65
+            works = (
+                ("get_batch", start, start + own),
+                ("forward_step", start + own, start + own + 20),
+                ("backward_step", start + own + 20, start + own + 60),
+                ("optimizer_step", start + own + 60, met),
+            )
+            lines += [
+                f"rank:{rank}:{op}(stage_id=0,batch_id=0,mg_state=steady,duration={end - at:.2f},"
+                "description=None,group_kind=None,input__shape=None,input__dtype=None,"
+                f"timestamp={end:.2f},sub_operations=[])\n"
+                for op, at, end in works
+            ]
+            start = met + 1
+        name = f"wd4_tp1_pp1_numl4_bs1_GPT2_rank{rank}_20250301090000.txt"
+        (folder / name).write_text("".join(lines))
+
+
+def test_one_rank_that_loads_slowly_is_named_because_all_wait_for_it(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    """Shares of busy time hide it: the other ranks compute meanwhile, and wait at the end."""
+    logs = tmp_path / "logs"
+    data_parallel(logs / "one", lambda rank, _: 31 if rank == 2 else 1)
+    data_parallel(logs / "in_turns", lambda rank, step: 31 if rank == step % 4 else 1)
+    data_parallel(logs / "a_little", lambda rank, _: 4 if rank == 2 else 1)
+    data_parallel(logs / "even", lambda _, __: 1)
+    done = tracelake("run", logs, "--lake", tmp_path / "lake", "--quiet")
+    assert done.code == 0, done.err
+    found = ask(
+        tracelake,
+        Lake.open(tmp_path / "lake"),
+        "SELECT label, f.* FROM findings AS f JOIN runs USING (run_id)"
+        " WHERE kind = 'data_loading' ORDER BY label DESC",
+    )
+    assert [row["label"] for row in found] == ["one", "in_turns"]
+    one, in_turns = found
+    assert (one["subject"], one["rank"], one["cause"]) == ("get_batch", 2, "data")
+    # Without 30 ms a step of 96 ms takes 66.
+    assert one["evidence"] == (
+        "get_batch: ranks that load as fast as their peers would save 30.0 ms of a step of 96.0 ms"
+        " (31.2 %); rank 2 loads for 31.0 ms a step, its peers for 1.0 ms."
+    )
+    assert one["lost_ratio"] == pytest.approx(30 / 96)
+    assert one["cost_basis"] == "replay"
+    assert in_turns["rank"] is None
+    assert in_turns["evidence"].endswith("; no single rank is slow throughout.")
 
 
 def megatron(
