@@ -1,20 +1,22 @@
 -- Series of findings that another one explains in each of its runs: what changed is the effect, who is slow is the cause.
 -- A slow stage, or steps that became slower within the run, explain a regression or drift; a slow rank, host or
--- link, or slow data loading, explains these and a slow stage. What the runs before had as well explains no change:
--- the cause loses more than twice what it lost in the median of the runs with which the effect's first run is compared.
+-- link, or slow data loading, explains these and a slow stage; a slow host explains its slow ranks. What the runs
+-- before had as well explains no change: the cause loses more than twice what it lost in the median of the runs with
+-- which the effect's first run is compared.
 -- @internal
 -- @scope fleet
 -- @grain run_id, incident
 -- @column incident VARCHAR | The series that is explained.
 -- @column culprit VARCHAR | The series that explains it in this run.
 WITH effects AS (
-    SELECT DISTINCT run_id, incident, family
+    SELECT DISTINCT run_id, incident, family, CASE family WHEN 'slow_rank' THEN host END AS host
     FROM _found
-    WHERE incident IS NOT NULL AND family IN ('regressed', 'slow_stage')
+    WHERE incident IS NOT NULL AND family IN ('regressed', 'slow_stage', 'slow_rank')
 ),
 culprits AS (
     SELECT
         run_id, incident, family,
+        any_value(host) AS host,
         max(lost_ratio) AS lost_ratio
     FROM _found
     WHERE incident IS NOT NULL
@@ -22,10 +24,14 @@ culprits AS (
     GROUP BY run_id, incident, family
 ),
 together AS (
-    SELECT e.run_id, e.incident, c.incident AS culprit, c.family, c.lost_ratio
+    SELECT e.run_id, e.incident, e.family AS effect, c.incident AS culprit, c.family, c.lost_ratio
     FROM effects AS e
     JOIN culprits AS c
-        ON c.run_id = e.run_id AND (e.family = 'regressed' OR c.family NOT IN ('slow_stage', 'slowed'))
+        ON c.run_id = e.run_id AND CASE e.family
+            WHEN 'regressed' THEN true
+            WHEN 'slow_stage' THEN c.family NOT IN ('slow_stage', 'slowed')
+            ELSE c.family = 'slow_node' AND c.host = e.host
+        END
 ),
 firsts AS (
     SELECT f.incident, f.config, f.place, d.best_from, d.best_until
@@ -55,8 +61,11 @@ usual AS (
 pairs AS (
     SELECT
         e.run_id, e.incident,
-        arg_min(t.culprit, (t.family IN ('slow_stage', 'slowed'), -coalesce(t.lost_ratio, 0), t.culprit))
-            FILTER (coalesce(u.lost_ratio, 0) = 0 OR coalesce(t.lost_ratio, 1) > 2 * u.lost_ratio) AS culprit
+        arg_min(t.culprit, (
+            t.family IN ('slow_stage', 'slowed'), t.family <> 'slow_node', -coalesce(t.lost_ratio, 0), t.culprit
+        )) FILTER (
+            t.effect = 'slow_rank' OR coalesce(u.lost_ratio, 0) = 0 OR coalesce(t.lost_ratio, 1) > 2 * u.lost_ratio
+        ) AS culprit
     FROM effects AS e
     LEFT JOIN together AS t USING (run_id, incident)
     LEFT JOIN usual AS u USING (incident, culprit)

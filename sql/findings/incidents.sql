@@ -1,5 +1,6 @@
 -- Findings of one configuration joined over its runs: what is wrong, since when, how often, why, what it costs a day.
--- A regression, a drift or a slow stage is left out where another incident explains it in each of its runs.
+-- A regression, a drift, a slow stage or a rank of a slow host is left out where another incident explains it in
+-- each of its runs.
 -- Hosts and links that bandwidth tests show to be slow stand beside them: they belong to no run.
 -- @scope fleet
 -- @grain incident

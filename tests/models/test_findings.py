@@ -348,7 +348,7 @@ def test_what_no_incident_joins_is_named_at_the_end_of_run_and_for_alerts(
 
 def whole_host() -> Rows:
     """Of four hosts of two ranks, one is slow."""
-    rows = trace_run(ranks=8)
+    rows = trace_run(ranks=8, run_date=day(0))
     slow = trace_run(ranks=8, slow=1.5, slow_rank=6)
     slow_ops = {(o["rank"], o["seq"]): o for o in slow["ops"] if o["rank"] == 6}
     ops = [
@@ -547,6 +547,10 @@ def test_a_whole_host_that_is_slow_is_one_finding(tracelake: Command, jobs: Lake
     assert (node["subject"], node["severity"]) == ("host node3", "critical")
     ranks = [(row["rank"], row["cause"]) for row in found if row["kind"] == "straggler"]
     assert sorted(ranks) == [(6, "node"), (7, "node")]
+    # Its ranks are no incident of their own: the cost is the same, and the host is to be drained.
+    incidents = ask(tracelake, jobs, f"FROM incidents WHERE latest_run = '{node['run_id']}'")
+    assert [(row["kind"], row["subject"]) for row in incidents] == [("slow_node", "host node3")]
+    assert {row["incident"] for row in found} == {node["incident"]}
 
 
 def test_a_link_many_times_slower_than_its_like_is_named(tracelake: Command, jobs: Lake) -> None:
