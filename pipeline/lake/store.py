@@ -113,7 +113,7 @@ class Lake:
         if lake is None:
             if not is_uri(str(name)) and Path(name).is_file():
                 raise LakeError("the lake path is a file, not a directory", path=name)
-            raise LakeError("not a lake", path=name, hint="make one with: tracelake ingest")
+            raise LakeError("not a lake", path=name, hint="make one with: tracelake run INPUT")
         return lake
 
     @classmethod

@@ -185,7 +185,7 @@ def lost_data(lost: Sequence[tuple[str | None, str, str]]) -> InputError | None:
     return InputError(
         f"{left_out} {counted(len(parts), 'part file')} cannot be read:"
         f" {', '.join(parts[:_SEEN])}{more}",
-        hint="all others are in the warehouse; give their input to tracelake run again, put the"
+        hint="all others are in the warehouse; ingest their input again, put the"
         f" files back from a backup{drop}",
     )
 

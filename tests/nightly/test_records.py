@@ -241,7 +241,8 @@ def test_an_error_is_an_object_with_what_to_do(
     assert (result.code, said["level"], said["event"]) == (3, "error", "error")
     assert said["message"] == "not a lake"
     assert said["where"].endswith("none\x1b")
-    assert said["next"].startswith("make one with: tracelake ingest --lake '")
+    assert said["next"].startswith("make one with: tracelake run --lake '")
+    assert said["next"].endswith("' INPUT")
     assert "\x1b" not in result.err
     monkeypatch.delenv("TRACELAKE_LOG_FORMAT")
     assert tracelake("build", "--lake", tmp_path / "none").err.startswith("error: not a lake\n")

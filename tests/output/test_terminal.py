@@ -102,7 +102,7 @@ def printed(draw: Callable[[Page], None], screen: Screen) -> list[str]:
 
 
 def shown(of: Document, screen: Screen | None = None) -> str:
-    lines = printed(lambda page: print_run(of, page), screen or Screen(terminal=False))
+    lines = printed(lambda page: print_run(of, page, "my lake"), screen or Screen(terminal=False))
     return "\n".join(lines)
 
 
@@ -259,7 +259,8 @@ def test_of_thousands_of_ranks_the_worst_are_shown(lake: Path) -> None:
     assert "Ranks  16,000 ok, 384 straggler" in text
     assert "  the worst 8 of 384" in text
     query = f"FROM findings WHERE kind = 'straggler' AND run_id = '{of['run_id']}'"
-    assert f'... and 383 more: tracelake query "{query}"' in " ".join(text.split())
+    command = f"tracelake query --lake 'my lake' \"{query}\""
+    assert f"... and 383 more: {command}" in " ".join(text.split())
     assert "  16 of 64 stages, those with the largest bubbles" in text
     assert [line.split()[1] for line in text.splitlines() if line.startswith("  stage ")] == [
         *(str(number) for number in range(48, 64))

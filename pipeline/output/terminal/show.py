@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 
 from tracelake.base import figures
@@ -33,10 +34,10 @@ _SECTIONS = (
 _MISSING = 12
 
 
-def print_run(document: Document, page: Page) -> None:
-    """Print the document of `read_run`."""
+def print_run(document: Document, page: Page, lake: str) -> None:
+    """Print the document of `read_run`; commands that it names read this lake."""
     _head(document, page)
-    _attention(document, page)
+    _attention(document, page, shlex.quote(lake))
     tested = document["tests"]["largest"]
     for section in (print_tests,) if tested else _SECTIONS:
         section(document, page)
@@ -145,7 +146,7 @@ def _baseline(row: Row) -> tuple[str, str, str]:
     return "baseline", row["verdict"], f"against {runs} of its configuration"
 
 
-def _attention(document: Document, page: Page) -> None:
+def _attention(document: Document, page: Page, lake: str) -> None:
     found = document["attention"]
     if not found:
         page.heading("Attention", "No problems found")
@@ -158,7 +159,8 @@ def _attention(document: Document, page: Page) -> None:
         page.prose(kind["advice"], first=" " * 15, style=DIM)
         if kind["count"] > len(kind["seen"]):
             more = f"... and {figures.count(kind['count'] - len(kind['seen']))} more"
-            page.prose(f'{more}: tracelake query "{kind["query"]}"', first=" " * 15, style=DIM)
+            command = f'tracelake query --lake {lake} "{kind["query"]}"'
+            page.prose(f"{more}: {command}", first=" " * 15, style=DIM)
 
 
 def _opportunities(document: Document, page: Page) -> None:
