@@ -60,9 +60,9 @@ def named_runs(con: duckdb.DuckDBPyConnection) -> list[NamedRun]:
 def meant_run(text: str, runs: Iterable[NamedRun]) -> str:
     """Return the id that `text` names among these runs.
 
-    A full id takes precedence. `latest` is the run with the newest date. Other text is a label or
-    the hash of an id; else it begins an id or a label; else it is a part of one. It must do so for
-    one run only; upper and lower case are the same.
+    A full id takes precedence. `latest` is the run with the newest date, or the only one. Other
+    text is a label or the hash of an id; else it begins an id or a label; else it is a part of one.
+    It must do so for one run only; upper and lower case are the same.
 
     Raises:
         UsageError: It names no run or several; the hint lists similar names.
@@ -72,9 +72,10 @@ def meant_run(text: str, runs: Iterable[NamedRun]) -> str:
         return text
     if text == LATEST:
         newest = max((run.date for run in known if run.date is not None), default=None)
-        if newest is None:
+        if newest is None and len(known) != 1:
             raise UsageError(
-                "no run of the lake has a date, so there is no latest run", hint="tracelake runs"
+                "no run of the lake has a date, so there is no latest run",
+                hint=f"use one of {_listed(known)}" if known else None,
             )
         return _only(text, [run for run in known if run.date == newest])
     wanted = text.lower()

@@ -94,16 +94,23 @@ def test_what_is_not_one_run_says_which_are_close(
     [
         ([None, None], "no run of the lake has a date, so there is no latest run"),
         ([datetime(2024, 1, 1)] * 2, "'latest' matches 2 runs"),
+        ([None], None),  # the only run
     ],
 )
-def test_the_latest_run_needs_a_date_of_its_own(dates: list[datetime | None], message: str) -> None:
+def test_the_latest_of_several_runs_needs_a_date_of_its_own(
+    dates: list[datetime | None], message: str | None
+) -> None:
     with duckdb.connect() as con:
         con.execute(
             "CREATE TABLE runs (run_id VARCHAR, name VARCHAR, label VARCHAR, run_date TIMESTAMP)"
         )
         con.executemany("INSERT INTO runs VALUES (?, NULL, NULL, ?)", list(enumerate(dates)))
-        with pytest.raises(UsageError, match=message):
+        if message is None:
+            assert resolve_run(con, "latest") == "0"
+            return
+        with pytest.raises(UsageError, match=message) as caught:
             resolve_run(con, "latest")
+        assert caught.value.hint == "use one of 0, 1"
 
 
 def test_what_lists_and_advice_print_names_one_run(tracelake: Command, tmp_path: Path) -> None:
