@@ -1,10 +1,10 @@
 -- What would make a run faster, as far as the run itself tells.
 -- @internal
 -- @grain run_id, kind
--- @column kind VARCHAR | split: another split of the layers over the stages; micro_batches: more of them per step; exposed_communication: communication beside compute; slow_steps: a few steps far above the others.
--- @column gain_ratio DOUBLE | Part of the step time that it would save: for split of the modelled step, for micro_batches per sample, for exposed_communication at most, for slow_steps of all steps.
+-- @column kind VARCHAR | split: another split of the layers over the stages; micro_batches: more of them per step; exposed_communication: communication beside compute.
+-- @column gain_ratio DOUBLE | Part of the step time that it would save: for split of the modelled step, for micro_batches per sample, for exposed_communication at most.
 -- @column change VARCHAR | What to change.
--- @column confidence VARCHAR | modelled: from the times of some modules; measured: from times of whole stages or steps; theory: from the schedule alone; bound: at most.
+-- @column confidence VARCHAR | modelled: from the times of some modules; measured: from times of whole stages; theory: from the schedule alone; bound: at most.
 -- @column evidence VARCHAR | What it rests on, in one sentence.
 WITH splits AS (
     SELECT
@@ -101,17 +101,3 @@ SELECT
     )
 FROM exposed
 WHERE exposed_ratio >= 0.15
-UNION ALL
-SELECT
-    run_id, 'slow_steps', lost_ratio,
-    'See what the job does in these steps: checkpoints, evaluation, a data loader that runs dry,'
-        || ' garbage collection.',
-    'measured',
-    format(
-        '{} of {} steps{} take {:.1f} ms longer than the median step ({:.1f} ms) on average: {:.1f} % of'
-            || ' the time. The longest is step {} ({:.1f} ms).',
-        slow_steps, steps, coalesce(format(', one every {},', every_steps), ''), excess_ms, median_ms,
-        100 * lost_ratio, longest_step, longest_ms
-    )
-FROM _slow_steps
-WHERE lost_ratio >= 0.05

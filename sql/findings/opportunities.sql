@@ -1,17 +1,25 @@
 -- What would make a healthy run faster, by how much, and how sure that is.
--- Copies are left out, and so are another split where a stage became slow, and slow steps where a run
--- slowed down to its end: that is to be mended.
+-- Copies are left out, and so is what a finding says that is to be mended: another split where a stage became
+-- slow or data loading is, slow steps where a run slowed down to its end, uneven operations beside a slow rank, host, link or loader.
 -- @report What would make it faster
 -- @scope fleet
 -- @grain run_id, kind
--- @column kind VARCHAR | split: another split of the layers over the stages; micro_batches: more of them per step; exposed_communication: communication beside compute; slow_steps: a few steps far above the others.
--- @column gain_ratio DOUBLE | Part of the step time that it would save: for split of the modelled step, for micro_batches per sample, for exposed_communication at most, for slow_steps of all steps.
+-- @column kind VARCHAR | split: another split of the layers over the stages; micro_batches: more of them per step; exposed_communication: communication beside compute; slow_steps: a few steps far above the others; uneven_operations: alike operations of very different length.
+-- @column gain_ratio DOUBLE | Part of the step time that it would save: for split of the modelled step, for micro_batches per sample, for exposed_communication at most, for slow_steps of all steps, for uneven_operations where they were as long as their median.
 -- @column change VARCHAR | What to change.
--- @column confidence VARCHAR | modelled: from the times of some modules; measured: from times of whole stages or steps; theory: from the schedule alone; bound: at most.
+-- @column confidence VARCHAR | modelled: from the times of some modules; measured: from times of whole stages or steps; replay: from that of the run; theory: from the schedule alone; bound: at most.
 -- @column evidence VARCHAR | What it rests on, in one sentence.
 SELECT o.run_id, o.kind, o.gain_ratio, o.change, o.confidence, o.evidence
-FROM _run_opportunities AS o
+FROM (
+    FROM _run_opportunities
+    UNION ALL
+    FROM _loss_opportunities
+) AS o
 SEMI JOIN _fleet_runs AS f USING (run_id)
-LEFT JOIN (SELECT DISTINCT run_id FROM _slow_stages) AS s USING (run_id)
-LEFT JOIN _slowed_runs AS d USING (run_id)
-WHERE (s.run_id IS NULL OR o.kind <> 'split') AND (d.run_id IS NULL OR o.kind <> 'slow_steps')
+ANTI JOIN _found AS s
+    ON s.run_id = o.run_id AND CASE o.kind
+        WHEN 'split' THEN s.family IN ('slow_stage', 'data_loading')
+        WHEN 'slow_steps' THEN s.family = 'slowed'
+        WHEN 'uneven_operations' THEN s.family IN ('slow_rank', 'slow_node', 'slow_link', 'data_loading')
+        ELSE false
+    END

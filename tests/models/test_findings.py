@@ -566,19 +566,23 @@ def test_waiting_for_data_is_a_finding_of_its_own(tracelake: Command, jobs: Lake
     assert found["evidence"].startswith("get_batch: the job waited ")
 
 
-def data_parallel(folder: Path, load_ms: Callable[[int, int], float], *, steps: int = 4) -> None:
-    """Write traces of 4 ranks that load for so many ms by rank and step, compute 60 and meet."""
+def data_parallel(
+    folder: Path,
+    load_ms: Callable[[int, int], float] = lambda *_: 1,
+    backward_ms: Callable[[int, int], float] = lambda *_: 40,
+) -> None:
+    """Write traces of 4 ranks and 8 steps: load, compute, go back for so long, and meet."""
     folder.mkdir(parents=True)
     for rank in range(4):
         lines, start = [], 1000.0
-        for step in range(1, steps + 1):
-            own = load_ms(rank, step)
-            met = start + max(load_ms(other, step) for other in range(4)) + 65
+        for step in range(8):
+            load, back = load_ms(rank, step), backward_ms(rank, step)
+            met = start + 25 + max(load_ms(r, step) + backward_ms(r, step) for r in range(4))
             works = (
-                ("get_batch", start, start + own),
-                ("forward_step", start + own, start + own + 20),
-                ("backward_step", start + own + 20, start + own + 60),
-                ("optimizer_step", start + own + 60, met),
+                ("get_batch", start, start + load),
+                ("forward_step", start + load, start + load + 20),
+                ("backward_step", start + load + 20, start + load + 20 + back),
+                ("optimizer_step", start + load + 20 + back, met),
             )
             lines += [
                 f"rank:{rank}:{op}(stage_id=0,batch_id=0,mg_state=steady,duration={end - at:.2f},"
@@ -599,7 +603,7 @@ def test_one_rank_that_loads_slowly_is_named_because_all_wait_for_it(
     data_parallel(logs / "one", lambda rank, _: 31 if rank == 2 else 1)
     data_parallel(logs / "in_turns", lambda rank, step: 31 if rank == step % 4 else 1)
     data_parallel(logs / "a_little", lambda rank, _: 4 if rank == 2 else 1)
-    data_parallel(logs / "even", lambda _, __: 1)
+    data_parallel(logs / "even")
     done = tracelake("run", logs, "--lake", tmp_path / "lake", "--quiet")
     assert done.code == 0, done.err
     found = ask(
@@ -724,6 +728,31 @@ def test_steps_that_become_slower_within_a_run_are_found_with_their_time(
     (incident,) = ask(tracelake, lake, f"FROM incidents WHERE incident = '{row['incident']}'")
     same = min(each["since"] for each in found if each["incident"] == row["incident"])
     assert (incident["since"], incident["cost_bound"]) == (same, None)
+
+
+def test_pauses_that_move_from_rank_to_rank_are_an_opportunity(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    """A rank that is slow throughout is a finding instead."""
+    logs = tmp_path / "logs"
+    data_parallel(logs / "moving", backward_ms=lambda rank, step: 70 if rank == step % 4 else 40)
+    data_parallel(logs / "a_little", backward_ms=lambda rank, step: 44 if rank == step % 4 else 40)
+    data_parallel(logs / "one", backward_ms=lambda rank, _: 70 if rank == 1 else 40)
+    data_parallel(logs / "even")
+    done = tracelake("run", logs, "--lake", tmp_path / "lake", "--quiet")
+    assert "1 could be faster: tracelake ask opportunities" in done.out
+    (found,) = ask(
+        tracelake,
+        Lake.open(tmp_path / "lake"),
+        "SELECT label, o.* FROM opportunities AS o JOIN runs USING (run_id)",
+    )
+    assert (found["label"], found["kind"]) == ("moving", "uneven_operations")
+    # Without 30 ms a step of 96 ms takes 66; each of the ranks pauses in 2 of 8 steps.
+    assert found["gain_ratio"] == pytest.approx(30 / 96)
+    assert found["evidence"] == (
+        "Operations as long as the median of their kind would save 30.0 ms of a step of 96.0 ms"
+        " (31.2 %): backward_step alone 30.0 ms, but no rank alone more than 7.5 ms (rank 0)."
+    )
 
 
 def test_steps_that_stand_out_are_an_opportunity_with_their_time_and_rhythm(

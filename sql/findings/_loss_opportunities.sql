@@ -1,0 +1,53 @@
+-- Time that a run loses and no rank, link or loader explains: in a few slow steps, or in operations that vary.
+-- @internal
+-- @grain run_id, kind
+-- @column kind VARCHAR | slow_steps: a few steps far above the others; uneven_operations: alike operations of very different length.
+-- @column gain_ratio DOUBLE | Part of the step time that was lost.
+-- @column change VARCHAR | What to do.
+-- @column confidence VARCHAR | measured: from times of steps; replay: from that of the run.
+-- @column evidence VARCHAR | What it rests on, in one sentence.
+WITH kinds AS (
+    SELECT
+        run_id,
+        arg_min(kind, (-lost_ms, kind)) AS kind,
+        max(lost_ms) AS lost_ms
+    FROM whatif_kinds
+    GROUP BY run_id
+),
+ranks AS (
+    SELECT
+        run_id,
+        arg_min(rank, (-lost_ms, rank)) AS rank,
+        max(lost_ms) AS lost_ms
+    FROM whatif_ranks
+    GROUP BY run_id
+)
+SELECT
+    run_id, 'slow_steps' AS kind, lost_ratio AS gain_ratio,
+    'See what the job does in these steps: checkpoints, evaluation, a data loader that runs dry,'
+        || ' garbage collection.' AS change,
+    'measured' AS confidence,
+    format(
+        '{} of {} steps{} take {:.1f} ms longer than the median step ({:.1f} ms) on average: {:.1f} % of'
+            || ' the time. The longest is step {} ({:.1f} ms).',
+        slow_steps, steps, coalesce(format(', one every {},', every_steps), ''), excess_ms, median_ms,
+        100 * lost_ratio, longest_step, longest_ms
+    ) AS evidence
+FROM _slow_steps
+WHERE lost_ratio >= 0.05
+UNION ALL
+SELECT
+    w.run_id, 'uneven_operations', 1 - ratio(w.peer_ms, w.t_ms),
+    'Look for pauses that move from rank to rank: garbage collection, other processes on the hosts,'
+        || ' samples of different length.',
+    'replay',
+    format(
+        'Operations as long as the median of their kind would save {:.1f} ms of a step of {:.1f} ms'
+            || ' ({:.1f} %): {} alone {:.1f} ms, but no rank alone more than {:.1f} ms (rank {}).',
+        w.t_ms - w.peer_ms, w.t_ms, 100 * (1 - w.peer_ms / w.t_ms), k.kind, k.lost_ms, r.lost_ms, r.rank
+    )
+FROM whatif_runs AS w
+JOIN kinds AS k USING (run_id)
+JOIN ranks AS r USING (run_id)
+ANTI JOIN _slow_steps AS s ON s.run_id = w.run_id AND s.lost_ratio >= 0.05
+WHERE w.peer_ms <= 0.9 * w.t_ms AND r.lost_ms < (w.t_ms - w.peer_ms) / 2
