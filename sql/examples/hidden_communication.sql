@@ -3,7 +3,8 @@
 -- @param run VARCHAR = "" | Part of the run's id; every run by default.
 -- Of the communication inside operations, `overlapped` runs beside a kernel and the rest is
 -- exposed; `exposed_ratio` is what that takes of the window. `wait_ratio` is the part of it that
--- waits for a peer, where a faster link does not help. NULL where not every peer was seen.
+-- waits for a peer, where a faster link does not help. NULL where not every peer was seen. Of kernels of a
+-- device the window is that of `device_steps`; `last_to_arrive` says who is waited for.
 
 SELECT
     run_id,
@@ -19,5 +20,16 @@ SELECT
     END AS messages_ratio
 FROM rank_summary
 WHERE window_ms > 0 AND contains(run_id, $run)
+GROUP BY run_id
+UNION ALL
+SELECT
+    run_id,
+    avg(comm_ms),
+    1 - sum(exposed_comm_ms) / nullif(sum(comm_ms), 0),
+    sum(exposed_comm_ms) / nullif(sum(window_ms), 0),
+    NULL,
+    NULL
+FROM device_steps
+WHERE contains(run_id, $run)
 GROUP BY run_id
 ORDER BY exposed_ratio DESC NULLS LAST, run_id

@@ -3,15 +3,19 @@
 -- @param run VARCHAR = "" | Part of the run's id; every run by default.
 -- @param top BIGINT = 20 | Rows at most.
 -- `waited_ms` is what all other members waited for this rank. `own_waited_ms` is the part that the
--- rank caused itself: its time outside communication since the step began, beyond the median of the
+-- rank caused itself: its time outside communication since its last step ended, beyond the median of the
 -- other members. The rest it inherited: what it waited for came late. Groups over several stages and warm-up are
 -- left out.
 
 WITH starts AS (
-    SELECT run_id, rank, step, min(start_ns) AS start_ns
+    -- A rank that idles between two steps is late by itself.
+    SELECT
+        run_id, rank, step,
+        least(min(start_ns), lag(max(end_ns)) OVER (PARTITION BY run_id, rank ORDER BY step))
+            AS start_ns
     FROM ops
     WHERE contains(run_id, $run)
-    GROUP BY ALL
+    GROUP BY run_id, rank, step
 ),
 spans AS (
     -- The two lines of a fused send and receive are one span.

@@ -49,9 +49,22 @@ schedules AS (
 exposed AS (
     SELECT
         run_id,
-        ratio(ordered_sum(in_op_comm_ms - in_op_overlap_ms), ordered_sum(window_ms)) AS exposed_ratio
+        ratio(ordered_sum(in_op_comm_ms - in_op_overlap_ms), ordered_sum(window_ms)) AS exposed_ratio,
+        'Synchronous collectives inside forward and backward take {:.1f} % of the pipeline window.' AS seen,
+        'Overlap the collectives inside forward and backward with compute, or make their groups smaller.'
+            AS change
     FROM rank_bubbles
     GROUP BY run_id
+    UNION ALL
+    SELECT
+        d.run_id,
+        ratio(ordered_sum(d.exposed_comm_ms), ordered_sum(s.step_ms)),
+        'Communication that no kernel hides, waiting for other ranks included, takes {:.1f} % of the step.',
+        'Overlap communication with compute; where ranks wait for one, mend that: tracelake ask last_to_arrive.'
+    FROM device_steps AS d
+    JOIN step_stats AS s USING (run_id, step)
+    WHERE NOT s.warmup AND s.step_ms IS NOT NULL
+    GROUP BY d.run_id
 )
 SELECT
     run_id, 'split' AS kind, gain_ratio, change,
@@ -92,12 +105,7 @@ SELECT
 FROM schedules
 UNION ALL
 SELECT
-    run_id, 'exposed_communication', exposed_ratio,
-    'Overlap the collectives inside forward and backward with compute, or make their groups smaller.',
-    'bound',
-    format(
-        'Synchronous collectives inside forward and backward take {:.1f} % of the pipeline window.',
-        100 * exposed_ratio
-    )
+    run_id, 'exposed_communication', exposed_ratio, change, 'bound',
+    replace(seen, '{:.1f}', format('{:.1f}', 100 * exposed_ratio))
 FROM exposed
 WHERE exposed_ratio >= 0.15

@@ -696,6 +696,45 @@ def test_lateness_is_own_as_far_as_the_rank_worked_longer(
     assert (row[2], row[6], row[7]) == (1, pytest.approx(own), 5.0)
 
 
+def test_idling_before_a_step_is_own_lateness(relations: duckdb.DuckDBPyConnection) -> None:
+    """The first kernel of the late rank begins late: nothing of its step comes before the call."""
+    ms, late = 1_000_000, {"collective": "all_reduce", "group_size": 2, "last_rank": 1}
+    calls = [
+        {**row, "step": 2, "wait_ms": 5.0 * (row["rank"] == 0), "stage": 0, "seq": 2}
+        for row in call(1, [0, 1], group_kind="tp", skew_ms=5.0, **late)
+    ]
+    place = {"run_id": "r", "step": 2}
+    works = [(rank, 1, -10, 0) for rank in (0, 1)] + [(0, 2, 0, 20), (1, 2, 5, 20)]
+    given: Given = {
+        "collective_calls": calls,
+        "comms": [
+            {**place, "rank": rank, "seq": 2, "start_ns": start * ms, "end_ns": 20 * ms}
+            for rank, start in ((0, 10), (1, 15))
+        ],
+        "ops": [
+            {"run_id": "r", "step": step, "rank": rank, "start_ns": at * ms, "end_ns": end * ms}
+            for rank, step, at, end in works
+        ],
+        "step_stats": [{**place, "warmup": False}],
+    }
+    (row,) = answer(relations, "last_to_arrive", given)
+    assert (row[2], row[6], row[7]) == (1, pytest.approx(5.0), 5.0)
+
+
+def test_hidden_communication_of_kernels_is_that_of_the_device(
+    relations: duckdb.DuckDBPyConnection,
+) -> None:
+    of_device = {"run_id": "r", "rank": 0, "window_ms": 20.0}
+    given: Given = {
+        "device_steps": [
+            {**of_device, "step": 1, "comm_ms": 8.0, "exposed_comm_ms": 6.0},
+            {**of_device, "step": 2, "comm_ms": 8.0, "exposed_comm_ms": 2.0},
+        ]
+    }
+    (row,) = answer(relations, "hidden_communication", given)
+    assert row == ("r", 8.0, 0.5, 0.2, None, None)
+
+
 def test_clocks_are_trusted_as_far_as_skews_exceed_them(
     relations: duckdb.DuckDBPyConnection,
 ) -> None:
