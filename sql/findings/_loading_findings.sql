@@ -14,11 +14,10 @@ WITH alike AS (
     SELECT
         d.run_id,
         ordered_sum(d.share_ms) AS lost_ms,
-        any_value(s.step_p50_ms) AS step_ms,
+        any_value(d.step_mean_ms) AS step_ms,
         arg_min(d.op, (-d.share_ms, d.op, d.stage)) AS op,
         arg_min(d.stage, (-d.share_ms, d.op, d.stage)) AS stage
     FROM op_shares AS d
-    JOIN _run_spans AS s USING (run_id)
     WHERE d.kind = 'data'
     GROUP BY d.run_id
 ),

@@ -603,6 +603,8 @@ def test_one_rank_that_loads_slowly_is_named_because_all_wait_for_it(
     data_parallel(logs / "one", lambda rank, _: 31 if rank == 2 else 1)
     data_parallel(logs / "in_turns", lambda rank, step: 31 if rank == step % 4 else 1)
     data_parallel(logs / "a_little", lambda rank, _: 4 if rank == 2 else 1)
+    # Each fourth step loads for 61 ms: 16 of 81 ms in the mean. The median step has 66 ms.
+    data_parallel(logs / "at_times", lambda _, step: 61 if step % 4 == 3 else 1)
     data_parallel(logs / "even")
     done = tracelake("run", logs, "--lake", tmp_path / "lake", "--quiet")
     assert done.code == 0, done.err
@@ -612,8 +614,8 @@ def test_one_rank_that_loads_slowly_is_named_because_all_wait_for_it(
         "SELECT label, f.* FROM findings AS f JOIN runs USING (run_id)"
         " WHERE kind = 'data_loading' ORDER BY label DESC",
     )
-    assert [row["label"] for row in found] == ["one", "in_turns"]
-    one, in_turns = found
+    assert [row["label"] for row in found] == ["one", "in_turns", "at_times"]
+    one, in_turns, at_times = found
     assert (one["subject"], one["rank"], one["cause"]) == ("get_batch", 2, "data")
     # Without 30 ms a step of 96 ms takes 66.
     assert one["evidence"] == (
@@ -624,6 +626,10 @@ def test_one_rank_that_loads_slowly_is_named_because_all_wait_for_it(
     assert one["cost_basis"] == "replay"
     assert in_turns["rank"] is None
     assert in_turns["evidence"].endswith("; no single rank is slow throughout.")
+    assert at_times["evidence"] == (
+        "get_batch: the job waited 16.0 ms of a step of 81.0 ms (19.8 %) for data."
+    )
+    assert (at_times["rank"], at_times["cost_basis"]) == (None, "bound")
 
 
 def megatron(
