@@ -7,6 +7,7 @@ it.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
@@ -78,12 +79,13 @@ def number(text: str) -> float:
     Raises:
         BadValueError: It is none, or larger than any float.
     """
-    if text.lower().lstrip("+-") in ("nan", "inf"):
+    if _NUMBER.fullmatch(text):
+        value = float(text)
+        if math.isfinite(value):
+            return value
+    elif text.lower().lstrip("+-") in ("nan", "inf"):
         return float(text)
-    value = float(text) if _NUMBER.fullmatch(text) else float("inf")
-    if value in (float("inf"), float("-inf")):
-        raise BadValueError(text)
-    return value
+    raise BadValueError(text)
 
 
 def whole(text: str, bits: int = 63) -> int:

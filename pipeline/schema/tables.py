@@ -135,12 +135,17 @@ class Table:
         strange = row.keys() - self.storage_types.keys()
         if strange:
             raise KeyError(f"table {self.name} has no column {min(strange)}")
-        return all(row.get(name) is not None for name in self._owed) and all(
-            max(value, ~value).bit_length() < self._bits.get(name, 64)
-            if isinstance(value, int)
-            else name not in self._bits or not isinstance(value, float) or value.is_integer()
-            for name, value in row.items()
-        )
+        for name in self._owed:
+            if row.get(name) is None:
+                return False
+        bits = self._bits
+        for name, value in row.items():
+            if isinstance(value, int):
+                if max(value, ~value).bit_length() >= bits.get(name, 64):
+                    return False
+            elif isinstance(value, float) and name in bits and not value.is_integer():
+                return False
+        return True
 
     @functools.cached_property
     def _owed(self) -> frozenset[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from tracelake.formats.readers import BadValueError, number, rounded_ns, whole
@@ -69,7 +70,6 @@ _MEMORY = (
     "hip mem usage/free/total/usage ratio",
 )
 _SIZE = re.compile(r"([0-9.]+)(?:GB|GiB)?(?:\(.*)?")
-_SEPARATOR = re.compile("[:=]")
 _AVERAGE = re.compile(r"\s*(?:/.*|\(avg [0-9.]+\))$")
 _FLOPS = re.compile(r"([0-9.]+)([KMGTPEZ])FLOPS")
 _UNITS = " KMGTPEZ"
@@ -90,15 +90,17 @@ def values_of(fields: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     keys = set()
     for field in fields:
-        key, *rest = _SEPARATOR.split(field, maxsplit=1)
-        key, said = key.strip().lower(), "".join(rest).strip()
+        key, _, said = field.partition(":")
+        if "=" in key:
+            key, _, said = field.partition("=")
+        key, said = key.strip().lower(), said.strip()
         if not said:
             continue
-        value = value_of(key, said)
-        if value and key in keys:
-            raise BadValueError(key)
+        for column, value in value_of(key, said).items():
+            if key in keys:
+                raise BadValueError(key)
+            found.setdefault(column, value)
         keys.add(key)
-        found = value | found
     return found
 
 
@@ -110,19 +112,11 @@ def value_of(key: str, said: str) -> dict[str, Any]:
     Raises:
         BadValueError: The column cannot hold the value.
     """
-    key, first = key.replace("_", " "), _AVERAGE.sub("", said)
-    if key in _TIMES:
-        return {"step_time_ns": rounded_ns(first, _TIMES[key])}
-    if key in _WHOLE:
-        column, bits = _WHOLE[key]
-        return {column: whole(first, bits)}
-    if key in _NUMBERS:
-        return {_NUMBERS[key]: number(first)}
-    if key in _MEMORY:
-        return {"memory_bytes": gib(first)}
-    if key == "approx flops per gpu":  # of GPT-NeoX
-        return {"tflops_per_gpu": _tflops(first)}
-    return {}
+    known = _READERS.get(key.replace("_", " "))
+    if known is None:
+        return {}
+    column, read = known
+    return {column: read(_AVERAGE.sub("", said) if "/" in said or "(" in said else said)}
 
 
 def _tflops(text: str) -> float:
@@ -163,6 +157,16 @@ def gib(text: str) -> int:
     if not 0 <= value < 2**63:
         raise BadValueError(text)
     return round(value)
+
+
+# Key of a record -> column, and how its value is read.
+_READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    **{key: ("step_time_ns", partial(rounded_ns, digits=unit)) for key, unit in _TIMES.items()},
+    **{key: (column, partial(whole, bits=bits)) for key, (column, bits) in _WHOLE.items()},
+    **{key: (column, number) for key, column in _NUMBERS.items()},
+    **dict.fromkeys(_MEMORY, ("memory_bytes", gib)),
+    "approx flops per gpu": ("tflops_per_gpu", _tflops),  # of GPT-NeoX
+}
 
 
 def logged_at(text: str) -> tuple[datetime | None, bool]:
