@@ -9,7 +9,7 @@
 -- @column incident VARCHAR | The series that is explained.
 -- @column culprit VARCHAR | The series that explains it in this run.
 WITH effects AS (
-    SELECT DISTINCT run_id, incident, family, CASE family WHEN 'slow_rank' THEN host END AS host
+    SELECT DISTINCT run_id, incident, family, host
     FROM _found
     WHERE incident IS NOT NULL AND family IN ('regressed', 'slow_stage', 'slow_rank')
 ),

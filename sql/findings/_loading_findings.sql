@@ -60,8 +60,7 @@ seen AS (
         format(
             '{}: the job waited {:.1f} ms of a step of {:.1f} ms ({:.1f} %) for data.',
             op, lost_ms, step_ms, 100 * lost_ms / step_ms
-        ) AS evidence,
-        'Load data ahead of the step (more workers, prefetch, faster storage).' AS advice
+        ) AS evidence
     FROM alike
     UNION ALL BY NAME
     SELECT
@@ -74,16 +73,16 @@ seen AS (
                 format('; rank {} loads for {:.1f} ms a step, its peers for {:.1f} ms', rank, own_ms, peers_ms),
                 '; no single rank is slow throughout'
             )
-        ) AS evidence,
-        coalesce(
-            format('See what rank {} reads from: its workers, its storage, its shard.', rank),
-            'Load data ahead of the step (more workers, prefetch, faster storage).'
-        ) AS advice
+        ) AS evidence
     FROM uneven
 )
 SELECT
     run_id, 'data_loading' AS kind, 'warning' AS severity, op AS subject, rank, stage, op, evidence,
-    ratio(lost_ms, step_ms) AS lost_ratio, cost_basis, cost_bound, 'data' AS cause, advice
+    ratio(lost_ms, step_ms) AS lost_ratio, cost_basis, cost_bound, 'data' AS cause,
+    coalesce(
+        format('See what rank {} reads from: its workers, its storage, its shard.', rank),
+        'Load data ahead of the step (more workers, prefetch, faster storage).'
+    ) AS advice
 FROM seen
 WHERE lost_ms >= 0.05 * step_ms AND lost_ms > 1
 QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY lost_ms DESC, op, cost_basis) = 1

@@ -34,7 +34,6 @@ SELECT
         100 * lost_ratio, longest_step, longest_ms
     ) AS evidence
 FROM _slow_steps
-WHERE lost_ratio >= 0.05
 UNION ALL
 SELECT
     w.run_id, 'uneven_operations', 1 - ratio(w.peer_ms, w.t_ms),
@@ -49,5 +48,5 @@ SELECT
 FROM whatif_runs AS w
 JOIN kinds AS k USING (run_id)
 JOIN ranks AS r USING (run_id)
-ANTI JOIN _slow_steps AS s ON s.run_id = w.run_id AND s.lost_ratio >= 0.05
+ANTI JOIN _slow_steps AS s ON s.run_id = w.run_id
 WHERE w.peer_ms <= 0.9 * w.t_ms AND r.lost_ms < (w.t_ms - w.peer_ms) / 2

@@ -106,6 +106,6 @@ FROM schedules
 UNION ALL
 SELECT
     run_id, 'exposed_communication', exposed_ratio, change, 'bound',
-    replace(seen, '{:.1f}', format('{:.1f}', 100 * exposed_ratio))
+    format(seen, 100 * exposed_ratio)
 FROM exposed
 WHERE exposed_ratio >= 0.15

@@ -1,4 +1,4 @@
--- Runs that lose time in a few steps far above the others: how many, how much, and how regular they are.
+-- Runs that lose 5 % or more of their time in a few steps far above the others: how many, how much, how regular.
 -- Leading slow steps are warm-up, and steps with more samples may take longer.
 -- @internal
 -- @grain run_id
@@ -32,19 +32,14 @@ gaps AS (
     FROM judged
     WHERE slow AND NOT slow_before
 ),
-regular AS (
-    SELECT run_id, quantile_disc(gap, 0.5) AS usual
-    FROM gaps
-    WHERE gap IS NOT NULL
-    GROUP BY run_id
-),
 rhythms AS (
-    SELECT g.run_id, any_value(r.usual) AS every_steps
-    FROM gaps AS g
-    JOIN regular AS r USING (run_id)
-    WHERE g.gap IS NOT NULL
-    GROUP BY g.run_id
-    HAVING count(*) FILTER (g.gap = r.usual) >= greatest(2, 0.8 * count(*))
+    SELECT run_id, any_value(usual) AS every_steps
+    FROM (
+        SELECT run_id, gap, quantile_disc(gap, 0.5) OVER (PARTITION BY run_id) AS usual
+        FROM gaps
+    )
+    GROUP BY run_id
+    HAVING count(*) FILTER (gap = usual) >= greatest(2, 0.8 * count(gap))
 ),
 batches AS (
     SELECT run_id
@@ -66,4 +61,4 @@ FROM judged AS j
 LEFT JOIN rhythms AS h USING (run_id)
 ANTI JOIN batches AS b ON b.run_id = j.run_id
 GROUP BY j.run_id
-HAVING count(*) FILTER (j.slow) >= 3
+HAVING count(*) FILTER (j.slow) >= 3 AND lost_ratio >= 0.05
