@@ -1,7 +1,7 @@
 -- Logs of a job that went on in the log of a later start of it, and which: the first one after it in its folder.
 -- Both names are the same but for digits, or the later one begins with the earlier one's, as train.log and
 -- train_restart.log. The later one has the same configuration and number of steps, dates after those of the
--- earlier one, and begins after its first step and at most one step after its last: it did not train the same steps.
+-- earlier one, and begins after its first step and at most one step after its last: it did not begin anew.
 -- @internal
 -- @scope fleet
 -- @grain run_id
@@ -11,10 +11,10 @@ WITH logs AS (
         r.run_id, r.config, r.run_date, r.complete,
         coalesce(s.ends, r.run_date) AS ends,
         r.attributes['planned_steps'] AS planned,
-        min(i.path) AS path,
-        coalesce(nullif(regexp_extract(path, '^.*/'), ''), '') AS folder,
+        min(concat_ws('/', i.path, i.member)) AS file,
+        regexp_extract(file, '^.*/') AS folder,
         -- Digits tell starts of a job apart.
-        regexp_replace(regexp_replace(parse_filename(path), '\.[a-z]+$', ''), '\d+', '0', 'g') AS stem
+        regexp_replace(regexp_replace(parse_filename(file), '\.[a-z]+$', ''), '\d+', '0', 'g') AS stem
     FROM runs AS r
     JOIN _log_spans AS s USING (run_id)
     JOIN sources AS i USING (run_id)
@@ -38,7 +38,7 @@ spans AS (
         max(step) AS last_step
     FROM train_steps
     WHERE run_id IN (SELECT run_id FROM pairs UNION SELECT later FROM pairs)
-        AND steps_per_epoch IS NULL -- steps of an epoch
+        AND steps_per_epoch IS NULL -- else they count within an epoch
     GROUP BY run_id
 )
 SELECT p.run_id, arg_min(p.later, (p.run_date, p.later)) AS continued_by

@@ -7,6 +7,7 @@ import os
 import random
 import re
 import statistics
+import tarfile
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -992,6 +993,22 @@ def test_a_log_whose_job_went_on_in_a_later_one_is_no_incident(
         " FROM findings WHERE kind = 'incomplete'",
     )
     assert {row["name"] for row in rows} == left & {Path(name).stem for name in logs}
+
+
+def test_logs_of_an_archive_have_the_names_that_they_have_in_it(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    later = iterations(7, 20, 11)
+    logs = {"a/slurm-1.out": iterations(1, 8, 10), "a/slurm-2.out": later}
+    logs |= {"b/first.out": iterations(1, 8, 12), "b/other.out": iterations(7, 20, 13)}
+    folder = write(tmp_path / "logs", logs)
+    with tarfile.open(tmp_path / "logs.tar", "w") as archive:
+        archive.add(folder, "logs")
+    lake = tmp_path / "lake"
+    assert tracelake("run", tmp_path / "logs.tar", "--lake", lake, "--quiet").code == 0
+    sql = "SELECT continued_by IS NOT NULL AS went_on FROM run_list ORDER BY run_date"
+    found = ask(tracelake, Lake.open(lake), sql)
+    assert [row["went_on"] for row in found] == [True, False, False, False]
 
 
 def test_a_bandwidth_test_that_has_not_ended_is_named(tracelake: Command, tmp_path: Path) -> None:
