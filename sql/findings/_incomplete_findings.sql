@@ -55,6 +55,7 @@ SELECT
             'its log ends with ' || r.attributes['ended_with'],
             'the input is shorter than it declares'
         )
+        WHEN c.ranks_seen = 0 THEN 'no record of a rank was read'
         WHEN c.ranks_expected IS NULL
             THEN format(
                 '{} seen, and the world size is unknown',
@@ -64,12 +65,11 @@ SELECT
             THEN format('{} of {} ranks were seen', c.ranks_seen, c.ranks_expected)
         WHEN u.told IS NOT NULL THEN format('step {} of {} has not ended', u.step, u.told)
         WHEN l.told IS NOT NULL THEN format('step {} of {} is missing', l.step, l.told)
-        ELSE coalesce('its log ends with ' || r.attributes['ended_with'], 'its input has not ended')
+        ELSE 'its input has not ended'
     END AS brief,
     concat('The run is incomplete: ', coalesce(m.told, concat(brief, CASE
-        WHEN c.ranks_seen IS NULL AND r.attributes['last_step'] IS NOT NULL AND r.attributes['planned_steps'] IS NOT NULL
-            THEN ', then ' || r.attributes['ended_with']
-        WHEN c.ranks_seen IS NULL AND b.told IS NOT NULL THEN '; its log ends with ' || r.attributes['ended_with']
+        WHEN r.attributes['planned_steps'] IS NOT NULL THEN ', then ' || r.attributes['ended_with']
+        WHEN b.told IS NOT NULL THEN '; its log ends with ' || r.attributes['ended_with']
         WHEN c.ranks_seen < c.ranks_expected THEN '; missing: ' || coalesce(s.told, p.told)
     END)), '; it went on in ' || w.label, '.') AS evidence,
     coalesce(replace(r.attributes['ended_by'], '_', ' '), 'input') AS cause,
@@ -84,7 +84,7 @@ SELECT
             WHEN 'nccl_error' THEN 'Run it again with NCCL_DEBUG=WARN: the warning of NCCL before the error says why.'
             ELSE 'See why the scheduler ended the job: its time limit, a preemption, or a user.'
         END
-        WHEN c.ranks_expected IS NULL AND c.ranks_seen IS NOT NULL
+        WHEN c.ranks_expected IS NULL AND c.ranks_seen > 0
             THEN 'Give the size of the job: --set world_size=N.'
         WHEN c.ranks_seen < c.ranks_expected
             THEN 'Add the missing files, or see why these ranks wrote none.'

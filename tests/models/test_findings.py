@@ -927,6 +927,18 @@ def test_a_log_without_a_step_says_so(tracelake: Command, tmp_path: Path) -> Non
     assert found["brief"] == "its log ends before the first of 10 steps"
 
 
+def test_a_trace_without_a_readable_record_is_not_said_to_lack_its_size(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    write(tmp_path / "in", {"rank0.log": "rank:0:forward_step(\n"})
+    tracelake("run", tmp_path / "in", "--lake", tmp_path / "lake", "--max-bad-ratio", "1")
+    (found,) = ask(
+        tracelake, Lake.open(tmp_path / "lake"), "FROM findings WHERE kind = 'incomplete'"
+    )
+    assert found["brief"] == "no record of a rank was read"
+    assert found["advice"].startswith("Ingest the input again")
+
+
 def iterations(first: int, last: int, day: int, *, every: int = 1, batch: int = 64) -> str:
     """A log of a job of 500 steps on a day of May."""
     return "".join(
