@@ -14,7 +14,7 @@ from typing import Any
 from tracelake.formats.readers import number
 from tracelake.formats.training_log.elapsed import Elapsed
 from tracelake.formats.training_log.job import BATCH, EPOCHS, EXAMPLES, STEPS
-from tracelake.formats.training_log.values import gib, value_of
+from tracelake.formats.training_log.values import StepValues, gib, value_of
 
 LINES = r".*(?:/\d+ \[[\d:]+<.*(?:s/it|it/s)|\{'(?:loss|train_runtime)': ).*"
 """Expression of the lines of bars and records."""
@@ -32,9 +32,6 @@ _CLOCK = re.compile(r"(?:(\d+)d )?(?:(\d+)h )?(?:(\d+)m )?(\d+)s", re.ASCII)
 _SECOND = 1_000_000_000
 _COLUMNS = ("loss", "grad_norm", "learning_rate")
 _SUMMARY = ("train_runtime", "train_samples_per_second", "train_steps_per_second")
-
-Printed = tuple[int, int | None, dict[str, Any]]
-"""A step, how many it covers where that is known, and values of columns."""
 
 
 class Trainer:
@@ -62,7 +59,7 @@ class Trainer:
         self._between = False  # a bar came since the latest dict
         self._digits = 0  # most that an epoch was printed with: zeros at its end are left out
 
-    def read(self, text: str) -> Iterator[Printed]:
+    def read(self, text: str) -> Iterator[StepValues]:
         """Yield what a bar or a dict says of steps.
 
         Raises:
@@ -90,7 +87,7 @@ class Trainer:
                 self.ended, self._waiting = True, {}
                 self.summary = {key: values[key] for key in _SUMMARY if key in values}
 
-    def _dict(self, values: dict[str, str]) -> Iterator[Printed]:
+    def _dict(self, values: dict[str, str]) -> Iterator[StepValues]:
         """Yield the record of a dict that says its step; else it waits for its bar."""
         # Where two dicts have no bar between them, the next bar is that of neither.
         waits, self._between = self._between, False
@@ -107,7 +104,7 @@ class Trainer:
         elif step := self._step_of(values):
             yield from self._record(step, self._heading[STEPS], values)
 
-    def _record(self, done: int, total: int, said: dict[str, str] | None) -> Iterator[Printed]:
+    def _record(self, done: int, total: int, said: dict[str, str] | None) -> Iterator[StepValues]:
         """Yield the record that a dict is, if there is one, and keep how far the job is."""
         self.ended = self.ended and done >= (self.done or 0)
         self.total, self.done = total, done
@@ -120,7 +117,7 @@ class Trainer:
             values["memory_bytes"] = gib(said["memory(GiB)"])
         yield done, None, values
 
-    def _time(self, done: int, seconds: int) -> Iterator[Printed]:
+    def _time(self, done: int, seconds: int) -> Iterator[StepValues]:
         if interval := self._elapsed.take(done, seconds * _SECOND):
             yield done, interval[0], {"step_time_ns": interval[1]}
 

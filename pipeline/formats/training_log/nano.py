@@ -10,7 +10,7 @@ from typing import Any
 
 from tracelake.formats.readers import number, rounded_ns
 from tracelake.formats.training_log.elapsed import Elapsed
-from tracelake.formats.training_log.hugging_face import Printed
+from tracelake.formats.training_log.values import StepValues
 
 LINES = (
     r".*(?:iter \d+: loss \S+, time |[0-9.]+ms \| mfu | (?:ms|MFU) \| [0-9.]+ tok/s"
@@ -19,19 +19,21 @@ LINES = (
 """Expression of the lines of a step."""
 
 _NUMBER = r"-?[0-9.]+(?:e[+-]?[0-9]+)?|-?nan|-?inf"
-_ITER = re.compile(rf".*\biter (\d{{1,9}}): loss ({_NUMBER}), time ([0-9.]+)ms(?:,.*)?", re.ASCII)
-_BARS = re.compile(
+_NANOGPT = re.compile(
+    rf".*\biter (\d{{1,9}}): loss ({_NUMBER}), time ([0-9.]+)ms(?:,.*)?", re.ASCII
+)
+_LLAMA2C = re.compile(
     rf"(?:.* )?(\d{{1,9}}) \| loss ({_NUMBER}) \| lr ({_NUMBER}) \| ([0-9.]+)ms \| mfu .*",
     re.ASCII,
 )
-_STEP = re.compile(
+_LLMC = re.compile(
     rf".*\bstep +(\d{{1,9}})/(\d{{1,9}}) \| (?:train )?loss ({_NUMBER})(?: \([^)]*\))? ?\|(.*)",
     re.ASCII,
 )
 _SPEED = re.compile(r"(?:^|[ (])([0-9.]+) ms \|.*?([0-9.]+) tok/s", re.ASCII)
 _NORM = re.compile(rf"\bnorm ({_NUMBER})", re.ASCII)
 _RATE = re.compile(rf"\blr ({_NUMBER})", re.ASCII)
-_SINCE = re.compile(
+_MODDED = re.compile(
     rf".*\bstep:(\d{{1,9}})/(\d{{1,9}}) (?:train_loss:({_NUMBER}) )?.*\btrain_time:([0-9.]+)ms.*",
     re.ASCII,
 )
@@ -51,29 +53,29 @@ class Nano:
         self.done: int | None = None
         self._elapsed = Elapsed(_MILLISECOND)
 
-    def read(self, text: str) -> list[Printed]:
+    def read(self, text: str) -> list[StepValues]:
         """Return what a line says of steps.
 
         Raises:
             BadValueError: A column cannot hold a value.
         """
-        said: list[Printed] = []
+        said: list[StepValues] = []
         # Each with a word of it: to look for that takes a tenth of the time.
-        if "iter " in text and (found := _ITER.fullmatch(text)):  # counts from 0
+        if "iter " in text and (found := _NANOGPT.fullmatch(text)):  # counts from 0
             said = [_own(int(found[1]) + 1, found[3], loss=number(found[2]))]
-        elif " mfu " in text and (found := _BARS.fullmatch(text)):  # likewise
+        elif " mfu " in text and (found := _LLAMA2C.fullmatch(text)):  # likewise
             values = {"loss": number(found[2]), "lr": number(found[3])}
             said = [_own(int(found[1]) + 1, found[4], **values)]
-        elif " tok/s" in text and (found := _STEP.fullmatch(text)):
-            said = self._step(found)
-        elif " train_time:" in text and (found := _SINCE.fullmatch(text)):
+        elif " tok/s" in text and (found := _LLMC.fullmatch(text)):
+            said = self._llmc(found)
+        elif " train_time:" in text and (found := _MODDED.fullmatch(text)):
             self.done = int(found[1])
-            return self._since(found)
+            return self._modded(found)
         if said:
             self.done = said[0][0]
         return said
 
-    def _step(self, found: re.Match[str]) -> list[Printed]:
+    def _llmc(self, found: re.Match[str]) -> list[StepValues]:
         """Return the record of llm.c."""
         speed = _SPEED.search(found[4])
         if speed is None:
@@ -85,7 +87,7 @@ class Nano:
                 values[column] = number(said[1])
         return [_own(int(found[1]), speed[1], **values)]
 
-    def _since(self, found: re.Match[str]) -> list[Printed]:
+    def _modded(self, found: re.Match[str]) -> list[StepValues]:
         """Return loss and time of modded-nanogpt; lines of a validation have no loss of a step."""
         step, self.total = int(found[1]), int(found[2])
         said: dict[str, Any] = {"loss": number(found[3])} if found[3] else {}
@@ -95,9 +97,9 @@ class Nano:
         steps, time_ns = interval
         if steps == 1:
             return [(step, 1, said | {"step_time_ns": time_ns})]
-        time: Printed = (step, steps, {"step_time_ns": time_ns})
+        time: StepValues = (step, steps, {"step_time_ns": time_ns})
         return [(step, 1, said), time] if said else [time]
 
 
-def _own(step: int, milliseconds: str, **values: Any) -> Printed:
+def _own(step: int, milliseconds: str, **values: Any) -> StepValues:
     return step, 1, {**values, "step_time_ns": rounded_ns(milliseconds, 6)}

@@ -10,6 +10,9 @@ from typing import Any
 
 from tracelake.formats.readers import BadValueError, number, rounded_ns, whole
 
+StepValues = tuple[int, int | None, dict[str, Any]]
+"""A step, how many steps it covers where that is known, and values of columns."""
+
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?", re.ASCII)
 # nanotron writes days as 05/11/2026, in front of the level and the ranks.
 DAY = r"^([01][0-9])/([0-3][0-9])/(20[0-9]{2})(?= [0-9:]{8} \[[A-Z]+\|DP=)"
