@@ -1,4 +1,4 @@
-"""Read logs with `NCCL_DEBUG=INFO`: host and device of every rank, and over what ranks talk.
+"""Read logs of NCCL: host and device of every rank, over what ranks talk, and what it warned of.
 
 With NCCL_DEBUG_FILE each process writes a file of its own. Files of a folder whose names differ in
 the host and process that their lines name are one run, until a rank repeats.
@@ -141,7 +141,7 @@ FORMAT = LineFormat(
     facts=_facts,
     group=_group,
     join=_join,
-    doc="Logs with NCCL_DEBUG=INFO: hosts, ranks, devices and transports.",
+    doc="Logs with NCCL_DEBUG=INFO or WARN: hosts, ranks, devices, transports, warnings.",
     sniff=_sniff,
     reader=_Reader,
     tables=("comm_ranks",),
