@@ -30,6 +30,7 @@ SELECT
     NULL,
     NULL
 FROM device_steps
+SEMI JOIN (FROM step_stats WHERE NOT warmup) USING (run_id, step)
 WHERE contains(run_id, $run)
 GROUP BY run_id
 ORDER BY exposed_ratio DESC NULLS LAST, run_id

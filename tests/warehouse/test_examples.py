@@ -727,9 +727,11 @@ def test_hidden_communication_of_kernels_is_that_of_the_device(
     of_device = {"run_id": "r", "rank": 0, "window_ms": 20.0}
     given: Given = {
         "device_steps": [
-            {**of_device, "step": 1, "comm_ms": 8.0, "exposed_comm_ms": 6.0},
-            {**of_device, "step": 2, "comm_ms": 8.0, "exposed_comm_ms": 2.0},
-        ]
+            {**of_device, "step": 1, "comm_ms": 18.0, "exposed_comm_ms": 18.0},
+            {**of_device, "step": 2, "comm_ms": 8.0, "exposed_comm_ms": 6.0},
+            {**of_device, "step": 3, "comm_ms": 8.0, "exposed_comm_ms": 2.0},
+        ],
+        "step_stats": [{"run_id": "r", "step": step, "warmup": step == 1} for step in (1, 2, 3)],
     }
     (row,) = answer(relations, "hidden_communication", given)
     assert row == ("r", 8.0, 0.5, 0.2, None, None)
