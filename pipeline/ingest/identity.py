@@ -71,7 +71,7 @@ def _rank_order(file: InputFile) -> tuple[bool, int, str]:
 
 
 def original_order(label: str) -> tuple[bool, int, str]:
-    """Return what sorts names of equal content, the original first: one that is called a copy last.
+    """Return the key that sorts names of equal content: those that are called a copy come last.
 
     It depends on names alone, so that lakes of the same inputs agree, whichever came first.
     """

@@ -1,10 +1,10 @@
--- Time that a run loses and no rank, link or loader explains: in a few slow steps, or in operations that vary.
+-- Time that a run loses in a few slow steps, or in operations that take long on one rank after another.
 -- @internal
 -- @grain run_id, kind
--- @column kind VARCHAR | slow_steps: a few steps far above the others; uneven_operations: alike operations of very different length.
+-- @column kind VARCHAR | slow_steps: a few steps far above the others; uneven_operations: operations that take long on one rank after another.
 -- @column gain_ratio DOUBLE | Part of the step time that was lost.
 -- @column change VARCHAR | What to do.
--- @column confidence VARCHAR | measured: from times of steps; replay: from that of the run.
+-- @column confidence VARCHAR | measured: from times of steps; replay: from the replay of the run.
 -- @column evidence VARCHAR | What it rests on, in one sentence.
 WITH kinds AS (
     SELECT

@@ -701,7 +701,9 @@ def test_steps_that_become_slower_within_a_run_are_found_with_their_time(
     assert "became slower" not in compared.out
     compared = tracelake("diff", "at_the_end", "slower", "--lake", root, "--format", "json")
     (first, second) = json.loads(compared.out)["caveats"][-2:]
-    assert first.startswith("before became slower on the way, which its medians hide: ")
+    assert first.startswith(
+        "before became slower on the way, which its medians hide: its steps are "
+    )
     assert " % longer since step 301, see show " in first
     assert second.startswith("after became slower on the way")
     lake = Lake.open(tmp_path / "lake")

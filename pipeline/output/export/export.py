@@ -56,7 +56,7 @@ def format_of(path: Path, given: str | None) -> str:
     """Return the format of an export: as given, else by the suffix of the target.
 
     Raises:
-        UsageError: Neither says it, or each says another thing.
+        UsageError: Neither says it, or they contradict each other.
     """
     if path.suffix in _SUFFIXES and given not in (None, *_DATABASES):
         raise UsageError(

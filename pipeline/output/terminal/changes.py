@@ -146,8 +146,8 @@ def read_changes(con: duckdb.DuckDBPyConnection, one: str, other: str) -> Docume
         "caveats": [
             *_caveats(runs[before], runs[after], settings),
             *(
-                f"{side} became slower on the way, which its medians hide: {slowed[run]['brief']},"
-                f" see show {slowed[run]['hash']}"
+                f"{side} became slower on the way, which its medians hide: its steps are"
+                f" {slowed[run]['brief']}, see show {slowed[run]['hash']}"
                 for side, run in (("before", before), ("after", after))
                 if run in slowed
             ),
