@@ -193,7 +193,7 @@ def test_bad_neighbours_do_not_cost_good_files(tmp_path: Path) -> None:
         (".hidden", "hidden"),
         ("binary", "no_format"),
         ("broken.gz", "unreadable"),
-        ("dangling", "unreadable"),
+        ("dangling", "dangling_link"),
         ("empty.txt", "empty"),
         ("folder", "not_a_file"),
         ("pipe", "not_a_file"),

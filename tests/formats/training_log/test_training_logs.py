@@ -477,7 +477,10 @@ def test_a_log_that_ends_early_says_with_which_step(tracelake: Command, tmp_path
 def test_what_ended_a_job_is_the_cause_of_its_incident(tracelake: Command, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     ended = tracelake("run", GOLDEN / "training_log" / "endings" / "input", "--lake", lake)
-    assert "unplanned: incomplete since 2026-05-10, cause device error, 1 of 1 run" in ended.out
+    assert (
+        "unplanned: incomplete since 2026-05-10, its log ends with CUDA error: uncorrectable ECC"
+        " error encountered, cause device error, 1 of 1 run"
+    ) in ended.out
     incidents = "SELECT cause, subject, slow_runs FROM incidents ORDER BY cause"
     told = tracelake("query", incidents, "--lake", lake, "--format", "csv").out.splitlines()[1:]
     assert told == [
