@@ -55,6 +55,11 @@ class Claim(enum.IntEnum):
     YES = 2
 
 
+def first_text(head: bytes) -> bytes:
+    """Return the first bytes of a file behind its byte order mark and blanks."""
+    return head.removeprefix(BOM_UTF8).lstrip()
+
+
 def unclaimed(head: bytes) -> Claim:
     """Claim nothing: the sniff of formats that are told by how their files begin."""
     del head
@@ -284,8 +289,7 @@ class Format:
 
     def begins(self, head: bytes) -> bool:
         """Return whether a file with these first bytes begins as only files of this format do."""
-        text = head.removeprefix(BOM_UTF8).lstrip()
-        return self.begin is not None and self.begin.match(text) is not None
+        return self.begin is not None and self.begin.match(first_text(head)) is not None
 
     def __reduce__(self) -> tuple[Callable[[str], Format], tuple[str]]:
         """Pickle as its name, because another process has the format too."""

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import json
 import re
-from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from tracelake.formats import FileFacts, RunFacts
+from tracelake.formats import FileFacts, RunFacts, first_text
 from tracelake.formats.lines import Irrelevant, LineFormat, Record
 from tracelake.formats.readers import BadValueError, Rows, rounded_ns
 from tracelake.formats.starts import runs_of, stamp_of
@@ -32,7 +31,7 @@ _BROKEN = "broken_record"
 
 def _facts(path: str, head: bytes) -> FileFacts:
     stem = PurePosixPath(path).name.removesuffix(".jsonl")
-    named, said = _NAME.fullmatch(stem), _HEAD.match(head.removeprefix(BOM_UTF8))
+    named, said = _NAME.fullmatch(stem), _HEAD.match(first_text(head))
     rank = int(said[1]) if said else None
     if named is None:
         return FileFacts(path, stem, rank=rank)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from codecs import BOM_UTF8
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -23,7 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tracelake.formats import Chunk, Claim, FileFacts, Format, Run, RunFacts
+from tracelake.formats import Chunk, Claim, FileFacts, Format, Run, RunFacts, first_text
 from tracelake.formats.kineto.document import Document
 from tracelake.formats.kineto.events import Events
 from tracelake.formats.kineto.names import SIZES, group_of, name_of
@@ -56,7 +55,7 @@ _DATES = range(946_684_800, 4_102_444_800)
 
 
 def _sniff(head: bytes) -> Claim:
-    if not head.removeprefix(BOM_UTF8).lstrip().startswith(b"{"):
+    if not first_text(head).startswith(b"{"):
         return Claim.NO
     said = {
         key

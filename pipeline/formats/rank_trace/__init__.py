@@ -15,7 +15,6 @@ if they were not there.
 from __future__ import annotations
 
 import re
-from codecs import BOM_UTF8
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -24,7 +23,7 @@ from pathlib import PurePosixPath
 import numpy as np
 import pyarrow as pa
 
-from tracelake.formats import Chunk, Claim, FileFacts, Format, Held, Run, RunFacts
+from tracelake.formats import Chunk, Claim, FileFacts, Format, Held, Run, RunFacts, first_text
 from tracelake.formats.ledger import NOT_UTF8, UNFINISHED, UNFINISHED_LINE, Fault, Ledger, Severity
 from tracelake.formats.rank_trace.batches import CLOCK_TICK_NS, earlier
 from tracelake.formats.rank_trace.held import make
@@ -86,7 +85,7 @@ def facts(path: str, head: bytes) -> FileFacts:
     if name.rank:
         rank: int | None = int(name.rank)
     else:
-        first = _RECORD.match(head.removeprefix(BOM_UTF8).lstrip())
+        first = _RECORD.match(first_text(head))
         rank = int(first[1]) if first else None
     return FileFacts(
         path=path,

@@ -6,7 +6,7 @@ _TICKS = 30  # of the printed time, so that what it leaves out is at most 3 % of
 
 
 class Elapsed:
-    """What one file printed of a job: steps done, and the time since the start.
+    """Keeps what one file printed of a job: steps done, and the time since the start.
 
     A line that repeats the step of the line before shows a pause, as for an evaluation: its time is
     that of no step.

@@ -35,7 +35,7 @@ _SUMMARY = ("train_runtime", "train_samples_per_second", "train_steps_per_second
 
 
 class Trainer:
-    """What the Trainer prints into one file, in order.
+    """Reads what the Trainer prints into one file, in order.
 
     Attributes:
         total: Steps of the job; 0 where no bar or record of it says so.

@@ -106,7 +106,7 @@ ARGUMENTS = tuple(sorted({*_ARGUMENTS, *_KEPT}))
 
 
 class Job:
-    """What the job of a file prints about itself; another job may follow it in the file.
+    """Keeps what the job of a file prints about itself; another job may follow it in the file.
 
     Attributes:
         sizes: Sizes of the job that prints now.

@@ -41,7 +41,7 @@ _MILLISECOND = 1_000_000
 
 
 class Nano:
-    """The lines of one file, in order.
+    """Reads the lines of one file, in order.
 
     Attributes:
         total: Steps of the job; 0 where it does not print them.
