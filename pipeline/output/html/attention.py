@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import duckdb
+
 from tracelake.base.figures import cost, count
 from tracelake.output.html.cells import LIST_ITEMS, Row, some
-from tracelake.output.html.reading import PAGE_RUNS, Warehouse
+from tracelake.output.html.reading import PAGE_RUNS, grouped, page_rows
 
 _ITEMS = 12
 
@@ -88,21 +90,21 @@ class Group:
     carded: bool = False
 
 
-def read_attention(warehouse: Warehouse, *, inputs: bool) -> list[Group]:
+def read_attention(con: duckdb.DuckDBPyConnection, *, inputs: bool) -> list[Group]:
     """Return what needs attention among the runs of the page, the most severe kind first.
 
     Args:
         inputs: Include files that belong to no run: unreadable ones, and those of unknown format.
     """
     source = f"({_FINDINGS} UNION ALL BY NAME {_OF_NO_RUN})" if inputs else f"({_FINDINGS})"
-    rows = warehouse.rows(f"SELECT * FROM {source} ORDER BY {_ORDER}")
+    rows = page_rows(con, f"SELECT * FROM {source} ORDER BY {_ORDER}")
     groups = [
         _group(kind, title, found)
         for kind, title in TITLES.items()
         if (found := [row for row in rows if row["kind"] == kind])
     ]
     groups.sort(key=lambda group: list(_LEVELS.values()).index(group.level))
-    skipped = warehouse.rows(_SKIPPED) if inputs else []
+    skipped = page_rows(con, _SKIPPED) if inputs else []
     if skipped:
         count = sum(row["inputs"] for row in skipped)
         items = [Item(None, _skipped(row)) for row in skipped[:_ITEMS]]
@@ -110,17 +112,15 @@ def read_attention(warehouse: Warehouse, *, inputs: bool) -> list[Group]:
     return groups
 
 
-def read_verdicts(warehouse: Warehouse) -> dict[str, list[Row]]:
+def read_verdicts(con: duckdb.DuckDBPyConnection) -> dict[str, list[Row]]:
     """Return the findings of each run of the page, the most severe first."""
-    found: dict[str, list[Row]] = {}
-    order = f"run_id, {_ORDER}"
-    rows = warehouse.rows(
-        f"SELECT f.*, r.run_date FROM findings AS f JOIN runs AS r USING (run_id)"
-        f" SEMI JOIN {PAGE_RUNS} USING (run_id) ORDER BY {order}"
+    return grouped(
+        page_rows(
+            con,
+            "SELECT f.*, r.run_date FROM findings AS f JOIN runs AS r USING (run_id)"
+            f" SEMI JOIN {PAGE_RUNS} USING (run_id) ORDER BY {_ORDER}",
+        )
     )
-    for row in rows:
-        found.setdefault(row["run_id"], []).append(row)
-    return found
 
 
 def _group(kind: str, title: str, rows: Sequence[Row]) -> Group:

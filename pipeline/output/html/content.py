@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import PurePosixPath
 
+import duckdb
 from markupsafe import Markup
 
 from tracelake.lake import Lake
@@ -16,15 +17,19 @@ from tracelake.output.html.cells import NOTHING, Grid, Row
 from tracelake.output.html.charts import KINDS, Kind, Series, read_series
 from tracelake.output.html.incidents import Fleet, read_fleet_view, read_shares, read_waterfalls
 from tracelake.output.html.links import rate_links
-from tracelake.output.html.reading import Warehouse, earliest, select_runs
+from tracelake.output.html.reading import earliest, page_about, select_runs
 from tracelake.output.html.runs import Facts, count_formats, read_facts, read_headline
 from tracelake.output.html.sections import Section, read_sections
 from tracelake.output.html.whatif import WhatIf, read_whatif
-from tracelake.warehouse import reopening
+from tracelake.warehouse import ask
+from tracelake.warehouse.run_rows import views_of_runs
+from tracelake.warehouse.warehouse import open_beside
 
 # Limits so that a report opens at once: runs in the table, and runs in full.
 LISTED_RUNS = 1000
 DETAILED_RUNS = 100
+# A page about a run of 16,384 ranks sorts millions of calls; beyond this DuckDB spills to disk.
+_ENGINE_BYTES = 700_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,49 +132,50 @@ def read_content(
 ) -> Content:
     """Read a report from a lake's warehouse; for the arguments see `write_report`."""
 
-    def read() -> Content:
-        with Warehouse(lake) as warehouse:
-            run_ids, undated = select_runs(warehouse, runs, earliest(now, since), late)
-            warehouse.page_about(run_ids)
-            groups = read_attention(warehouse, inputs=not runs)
-            urgent = _by_urgency(warehouse, run_ids)
-            in_full = urgent[:DETAILED_RUNS]
-            detailed = frozenset(in_full)
-            view = read_fleet_view(warehouse, detailed, price)
-            warehouse.page_about(urgent[:LISTED_RUNS])
-            headline, stepless = read_headline(warehouse, detailed)
-            warehouse.page_only(in_full)
-            rate_links(warehouse, links)
-            # Half of the time is DuckDB's, half is Python's.
-            with warehouse.beside() as other, ThreadPoolExecutor(1, "charts") as thread:
-                charts = thread.submit(read_series, other, in_full)
-                return Content(
-                    lake=PurePosixPath(lake.name).name,
-                    now=now,
-                    since=None if since is None else f"{since / timedelta(hours=1):g} h",
-                    undated=undated,
-                    late=len(set(late) & set(run_ids)),
-                    run_ids=run_ids,
-                    urgent=urgent,
-                    groups=groups,
-                    headline=headline,
-                    stepless=stepless,
-                    view=view,
-                    verdicts=read_verdicts(warehouse),
-                    waterfalls=read_waterfalls(warehouse, in_full),
-                    whatif=read_whatif(warehouse),
-                    price=price,
-                    shares=read_shares(warehouse),
-                    in_full=in_full,
-                    facts=read_facts(warehouse),
-                    sections=read_sections(warehouse, in_full),
-                    series=charts.result(),
-                )
+    def read(con: duckdb.DuckDBPyConnection) -> Content:
+        run_ids, undated = select_runs(con, runs, earliest(now, since), late)
+        page_about(con, run_ids)
+        groups = read_attention(con, inputs=not runs)
+        urgent = _by_urgency(con, run_ids)
+        in_full = urgent[:DETAILED_RUNS]
+        detailed = frozenset(in_full)
+        view = read_fleet_view(con, detailed, price)
+        page_about(con, urgent[:LISTED_RUNS])
+        headline, stepless = read_headline(con, detailed)
+        page_about(con, in_full)
+        views = views_of_runs(con, lake, in_full)
+        con.execute(views)
+        rate_links(con, links)
+        # Half of the time is DuckDB's, half is Python's.
+        with open_beside(lake, con) as other, ThreadPoolExecutor(1, "charts") as thread:
+            other.execute(views)
+            charts = thread.submit(read_series, other, in_full)
+            return Content(
+                lake=PurePosixPath(lake.name).name,
+                now=now,
+                since=None if since is None else f"{since / timedelta(hours=1):g} h",
+                undated=undated,
+                late=len(set(late) & set(run_ids)),
+                run_ids=run_ids,
+                urgent=urgent,
+                groups=groups,
+                headline=headline,
+                stepless=stepless,
+                view=view,
+                verdicts=read_verdicts(con),
+                waterfalls=read_waterfalls(con, in_full),
+                whatif=read_whatif(con),
+                price=price,
+                shares=read_shares(con),
+                in_full=in_full,
+                facts=read_facts(con),
+                sections=read_sections(con, in_full),
+                series=charts.result(),
+            )
 
-    return reopening(lake, read)
+    return ask(lake, "the report", read, memory=_ENGINE_BYTES)
 
 
-def _by_urgency(warehouse: Warehouse, run_ids: Sequence[str]) -> list[str]:
-    rows = warehouse.rows("SELECT run_id, urgency FROM run_list")
-    places = {row["run_id"]: row["urgency"] for row in rows}
-    return sorted(run_ids, key=lambda run_id: places[run_id])
+def _by_urgency(con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> list[str]:
+    places = dict(con.execute("SELECT run_id, urgency FROM run_list").fetchall())
+    return sorted(run_ids, key=places.__getitem__)

@@ -170,7 +170,7 @@ def _incident(content: Content, incident: Incident) -> str:
     lost = f" It costs {daily}." if daily else ""
     return (
         f"{row['severity']}, {row['kind'].replace('_', ' ')}{since}, {seen},"
-        f" last in {latest.label} ({latest.hash})."
+        f" last in {latest['label']} ({latest['hash']})."
         f" {view.said(row['evidence'])}{lost} {view.said(row['advice'])}"
     )
 

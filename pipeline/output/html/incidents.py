@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+import duckdb
 from markupsafe import Markup
 
 from tracelake.base.figures import difference, milliseconds
 from tracelake.models import relation_columns
 from tracelake.output.html.cells import Row, head
 from tracelake.output.html.plots import Change, Night, over_dates, strip, waterfall
-from tracelake.output.html.reading import PAGE_RUNS, Warehouse
+from tracelake.output.html.reading import PAGE_RUNS, grouped, page_rows
 
 # Cards and plots of a page; the rest is in `tracelake ask incidents`.
 _CARDS = 12
@@ -87,15 +88,6 @@ _CHANGES = """
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """A run as a link: its label, its hash, and its id."""
-
-    run_id: str
-    label: str
-    hash: str
-
-
-@dataclass(frozen=True, slots=True)
 class Incident:
     """A card of the page.
 
@@ -113,7 +105,7 @@ class Incident:
     row: Row
     subject: str
     step: tuple[float, float] | None
-    runs: Sequence[Named]
+    runs: Sequence[Row]
     more: int
     steps: Markup | None
     ranks: Markup | None
@@ -140,7 +132,7 @@ class Fleet:
         open: How many of all are open.
         tested: Those of them that bandwidth tests show, by kind: no finding tells them.
         opportunities: Rows of `opportunities` with the run's name.
-        names: Run id to its name, for texts that mention runs.
+        names: Run id to its row of `run_list` with id, label and hash.
     """
 
     incidents: Sequence[Incident]
@@ -150,46 +142,45 @@ class Fleet:
     opportunities: Sequence[Row]
     plots: Sequence[Plot]
     unplotted: int
-    names: Mapping[str, Named]
+    names: Mapping[str, Row]
 
     def said(self, text: str) -> str:
         """Return a sentence in which runs are called as people call them."""
         for word in text.split():
             run_id = word.rstrip(".,;:")
             if run_id in self.names:
-                text = text.replace(run_id, self.names[run_id].label)
+                text = text.replace(run_id, self.names[run_id]["label"])
         return text
 
 
-def read_fleet_view(warehouse: Warehouse, linked: frozenset[str], price: float | None) -> Fleet:
+def read_fleet_view(
+    con: duckdb.DuckDBPyConnection, linked: frozenset[str], price: float | None
+) -> Fleet:
     """Return incidents, opportunities and plots of the page's configurations.
 
     Args:
         linked: Runs that the page shows in full.
         price: Of a GPU hour.
     """
-    rows = warehouse.rows(_INCIDENTS)
+    rows = page_rows(con, _INCIDENTS)
     shown = rows[:_CARDS]
-    lengths = {row["config"]: row["nights"] for row in warehouse.rows(_LENGTHS)}
+    lengths = {row["config"]: row["nights"] for row in page_rows(con, _LENGTHS)}
     troubled = {config: n for n, config in enumerate(dict.fromkeys(row["config"] for row in rows))}
     plotted = sorted(
         lengths, key=lambda config: (troubled.get(config, len(rows)), -lengths[config], config)
     )
     drawn = plotted[:_PLOTS]
-    history: dict[str, list[Row]] = defaultdict(list)
-    for row in warehouse.rows(_HISTORY, [[*drawn, *(row["config"] for row in shown)]]):
-        history[row["config"]].append(row)
-    names = {
-        row["run_id"]: Named(row["run_id"], row["label"], row["hash"])
-        for row in warehouse.rows("SELECT run_id, label, hash FROM run_list")
-    }
+    configs = [*drawn, *(row["config"] for row in shown)]
+    history = grouped(page_rows(con, _HISTORY, [configs]), "config")
+    listed = page_rows(con, "SELECT run_id, label, hash FROM run_list")
+    names = {row["run_id"]: row for row in listed}
     figures = {column.name: head(column).label for column in relation_columns("run_summary")}
     latest = [row["latest_run"] for row in shown]
-    changes = read_waterfalls(warehouse, latest)
+    changes = read_waterfalls(con, latest)
     cards = []
     for row in shown:
         runs = [names[run_id] for run_id in row["run_ids"]]
-        nights = history[row["config"]][-_NIGHTS:]
+        nights = history.get(row["config"], [])[-_NIGHTS:]
         own = frozenset(row["run_ids"])
         cost = row["cost_gpu_hours_per_day"]
         cards.append(
@@ -200,7 +191,7 @@ def read_fleet_view(warehouse: Warehouse, linked: frozenset[str], price: float |
                 runs[-_LINKS:],
                 len(runs[:-_LINKS]),
                 _steps(nights, [row], linked, own) if len(nights) > 1 else None,
-                _ranks(warehouse, nights, row) if len(nights) > 1 else None,
+                _ranks(con, nights, row) if len(nights) > 1 else None,
                 changes.get(row["latest_run"]),
                 None if price is None or cost is None else price * cost,
             )
@@ -219,17 +210,17 @@ def read_fleet_view(warehouse: Warehouse, linked: frozenset[str], price: float |
         len(rows) - len(shown),
         sum(row["open"] for row in rows),
         Counter(row["kind"] for row in rows if row["open"] and row["runs_unit"] == "test"),
-        warehouse.rows(_OPPORTUNITIES),
+        page_rows(con, _OPPORTUNITIES),
         plots,
         len(plotted) - len(drawn),
         names,
     )
 
 
-def _subject(row: Row, figures: Mapping[str, str], names: Mapping[str, Named]) -> str:
+def _subject(row: Row, figures: Mapping[str, str], names: Mapping[str, Row]) -> str:
     """Return the figure, place or run that an incident is about."""
     if row["subject"] == "run":
-        return names[row["latest_run"]].label
+        return str(names[row["latest_run"]]["label"])
     return figures.get(row["subject"]) or str(row["subject"])
 
 
@@ -246,19 +237,17 @@ def _change(nights: Sequence[Row], incident: Row) -> tuple[float, float] | None:
     return None
 
 
-def read_shares(warehouse: Warehouse) -> dict[str, dict[str, float]]:
+def read_shares(con: duckdb.DuckDBPyConnection) -> dict[str, dict[str, float]]:
     """Return the time of each operation in a step of each run of the page, for comparing two."""
     shares: dict[str, dict[str, float]] = defaultdict(dict)
-    for row in warehouse.rows(_SHARES):
+    for row in page_rows(con, _SHARES):
         shares[row["run_id"]][row["name"]] = row["ms"]
     return dict(shares)
 
 
-def read_waterfalls(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, Markup]:
+def read_waterfalls(con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> dict[str, Markup]:
     """Return where the difference of each run's step to its baseline went, by operation."""
-    rows: dict[str, list[Row]] = defaultdict(list)
-    for row in warehouse.rows(_CHANGES, [list(run_ids)]):
-        rows[row["run_id"]].append(row)
+    rows = grouped(page_rows(con, _CHANGES, [list(run_ids)]))
     return {run_id: _waterfall(found) for run_id, found in rows.items()}
 
 
@@ -308,10 +297,10 @@ def _steps(
     return over_dates(points, title, breaks)
 
 
-def _ranks(warehouse: Warehouse, nights: Sequence[Row], incident: Row) -> Markup | None:
+def _ranks(con: duckdb.DuckDBPyConnection, nights: Sequence[Row], incident: Row) -> Markup | None:
     """Return the slowdown of ranks over nights; None where no rank was compared or is slow."""
     run_ids = [row["run_id"] for row in nights]
-    found = warehouse.rows(_SLOWNESS, [run_ids])
+    found = page_rows(con, _SLOWNESS, [run_ids])
     ranks = sorted({row["rank"] for row in found})
     slow = {row["rank"] for row in found if row["slowdown"] >= 1.1}
     if not slow or incident["kind"] not in {"straggler", "suspect", "recurring", "slow_node"}:

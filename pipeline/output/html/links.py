@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import duckdb
+
 from tracelake.base.errors import UsageError
 from tracelake.models.base import own
-from tracelake.output.html.reading import PAGE_RUNS, Warehouse
+from tracelake.output.html.reading import PAGE_RUNS
 from tracelake.schema.tables import Column
 
 # Classes of links, by what they connect.
@@ -66,7 +68,7 @@ def _speed(name: str, text: str) -> float:
     return speed
 
 
-def rate_links(warehouse: Warehouse, links: Mapping[str, float]) -> None:
+def rate_links(con: duckdb.DuckDBPyConnection, links: Mapping[str, float]) -> None:
     """Fill `PAGE_RATES` for the runs of the page."""
     if links:
         fastest = {
@@ -96,4 +98,4 @@ def rate_links(warehouse: Warehouse, links: Mapping[str, float]) -> None:
             ) AS b
             WHERE b.gbps > 0
         """
-    warehouse.define(f"CREATE OR REPLACE TABLE {PAGE_RATES} AS {rates}")
+    con.execute(f"CREATE OR REPLACE TABLE {PAGE_RATES} AS {rates}")

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+import duckdb
+
 from tracelake.base.text import counted
 from tracelake.models import catalog
-from tracelake.output.html.reading import PAGE_RUNS, Warehouse
+from tracelake.output.html.reading import PAGE_RUNS, page_rows
 from tracelake.schema.tables import tables
 
 
@@ -48,13 +50,14 @@ def source_of(relation: str) -> Source:
     )
 
 
-def count_rows(warehouse: Warehouse, names: Sequence[str]) -> dict[str, dict[str, int]]:
+def count_rows(con: duckdb.DuckDBPyConnection, names: Sequence[str]) -> dict[str, dict[str, int]]:
     """Return rows of base tables by run, for the runs of the page."""
     found: dict[str, dict[str, int]] = {}
     for name in names:
-        rows = warehouse.rows(
+        rows = page_rows(
+            con,
             f'SELECT run_id, count(*) AS n FROM "{name}" SEMI JOIN {PAGE_RUNS} USING (run_id)'
-            " GROUP BY run_id"
+            " GROUP BY run_id",
         )
         for row in rows:
             found.setdefault(row["run_id"], {})[name] = row["n"]

@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import duckdb
+
 from tracelake.base.figures import count
 from tracelake.models import relation_columns
 from tracelake.output.html.cells import NOTHING, Cell, Grid, Head, Row, cell, head, nothing, spark
-from tracelake.output.html.reading import PAGE_RUNS, Warehouse
+from tracelake.output.html.reading import PAGE_RUNS, page_rows
 from tracelake.schema.tables import Column, reasons
 from tracelake.warehouse.headline import HEADLINE
 
@@ -101,7 +103,7 @@ _EMPTY = {name: {"", NOTHING, "0"} for name in ("rejects", "suspects", "straggle
 _NOT_LISTED = frozenset({"run_id", "run_date", "step_p50_ms"})
 
 
-def read_headline(warehouse: Warehouse, linked: frozenset[str]) -> tuple[Grid, Grid]:
+def read_headline(con: duckdb.DuckDBPyConnection, linked: frozenset[str]) -> tuple[Grid, Grid]:
     """Return a row of each run of the page by severity, for runs with steps and for runs without.
 
     A column in which no row has a value is left out.
@@ -109,12 +111,9 @@ def read_headline(warehouse: Warehouse, linked: frozenset[str]) -> tuple[Grid, G
     Args:
         linked: Runs that the page shows in full.
     """
-    listed = warehouse.rows(_LISTED)
-    trends = {row["run_id"]: row["ms"] for row in warehouse.rows(_TRENDS)}
-    rows = {
-        row["run_id"]: row
-        for row in warehouse.rows(f"FROM run_summary SEMI JOIN {PAGE_RUNS} USING (run_id)")
-    }
+    listed = page_rows(con, _LISTED)
+    trends = {row["run_id"]: row["ms"] for row in page_rows(con, _TRENDS)}
+    rows = _of_page(con, "run_summary")
     runs = [one for one in listed if not one["stepless"]]
     stepless = [one for one in listed if one["stepless"]]
     return _list(runs, rows, trends, linked), _list(stepless, rows, trends, linked)
@@ -183,14 +182,16 @@ def _list(
     )
 
 
-def read_facts(warehouse: Warehouse) -> dict[str, Facts]:
+def read_facts(con: duckdb.DuckDBPyConnection) -> dict[str, Facts]:
     """Return facts and coverage of the runs of the page."""
-    runs = warehouse.rows(f"FROM runs SEMI JOIN {PAGE_RUNS} USING (run_id)")
-    covered = {
-        row["run_id"]: row
-        for row in warehouse.rows(f"FROM coverage SEMI JOIN {PAGE_RUNS} USING (run_id)")
-    }
-    return {row["run_id"]: _facts(row, covered[row["run_id"]]) for row in runs}
+    covered = _of_page(con, "coverage")
+    return {run_id: _facts(row, covered[run_id]) for run_id, row in _of_page(con, "runs").items()}
+
+
+def _of_page(con: duckdb.DuckDBPyConnection, relation: str) -> dict[str, Row]:
+    """Return the row of each run of the page."""
+    rows = page_rows(con, f"FROM {relation} SEMI JOIN {PAGE_RUNS} USING (run_id)")
+    return {row["run_id"]: row for row in rows}
 
 
 def _facts(run: Row, coverage: Row) -> Facts:

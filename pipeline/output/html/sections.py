@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+
+import duckdb
 
 from tracelake.base.figures import count, label, percent
 from tracelake.models import catalog, relation_columns
@@ -22,7 +23,7 @@ from tracelake.output.html.cells import (
     printer,
 )
 from tracelake.output.html.provenance import count_rows, source_of, told
-from tracelake.output.html.reading import PAGE_RUNS, Warehouse
+from tracelake.output.html.reading import PAGE_RUNS, grouped, page_rows
 from tracelake.output.html.shape import Shape
 from tracelake.output.html.shapes import SHAPES
 from tracelake.schema.tables import Column, reasons, tables
@@ -95,16 +96,18 @@ def shapes() -> Iterator[tuple[str, str, str, Shape]]:
         yield name, model.report or name, model.doc, Shape(own, keys, "The input has no such rows.")
 
 
-def read_sections(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, list[Section]]:
+def read_sections(
+    con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]
+) -> dict[str, list[Section]]:
     """Return the sections of each run; those without anything to show come last."""
     found: dict[str, list[Section]] = {run_id: [] for run_id in run_ids}
     limit = max(_ROWS_AT_LEAST, _ROWS_OF_PAGE // max(1, len(run_ids)))
     sources = {name: source_of(name) for name, *_ in shapes()}
     behind = sorted({table for source in sources.values() for table in source.tables})
-    counts = count_rows(warehouse, behind)
+    counts = count_rows(con, behind)
     for name, title, doc, shape in shapes():
         columns = _columns(name, shape)
-        rows = _read(warehouse, name, shape, min(limit, shape.rows))
+        rows = _read(con, name, shape, min(limit, shape.rows))
         for run_id in run_ids:
             section = Section(
                 name,
@@ -131,8 +134,11 @@ def _columns(name: str, shape: Shape) -> list[Column]:
     return [*found, *shape.own]
 
 
-def _read(warehouse: Warehouse, name: str, shape: Shape, limit: int) -> dict[str, list[Row]]:
-    rows = warehouse.rows(
+def _read(
+    con: duckdb.DuckDBPyConnection, name: str, shape: Shape, limit: int
+) -> dict[str, list[Row]]:
+    rows = page_rows(
+        con,
         f"""
         WITH found AS (
             SELECT * FROM ({shape.source or f'FROM "{name}"'}) SEMI JOIN {PAGE_RUNS} USING (run_id)
@@ -144,12 +150,9 @@ def _read(warehouse: Warehouse, name: str, shape: Shape, limit: int) -> dict[str
         ),
         counts AS (SELECT run_id, count(*) AS "_rows" FROM found GROUP BY run_id)
         FROM picked JOIN counts USING (run_id) ORDER BY run_id, {shape.order}
-        """
+        """,
     )
-    by_run: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        by_run[row["run_id"]].append(row)
-    return by_run
+    return grouped(rows)
 
 
 def _fill(section: Section, shape: Shape, columns: Sequence[Column], rows: list[Row]) -> Section:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import duckdb
 
 from tracelake.base.figures import milliseconds, slowdown
 from tracelake.models import relation_columns
 from tracelake.output.html.cells import Bar, Cell, Grid, Head, Row, cell
-from tracelake.output.html.reading import PAGE_RUNS, Warehouse
+from tracelake.output.html.reading import PAGE_RUNS, grouped, page_rows
 
 _RANKS = 8
 # A rank that would save less than this part of the loss is not listed.
@@ -61,12 +62,12 @@ class WhatIf:
     few_peers: bool
 
 
-def read_whatif(warehouse: Warehouse) -> dict[str, WhatIf]:
+def read_whatif(con: duckdb.DuckDBPyConnection) -> dict[str, WhatIf]:
     """Return the answer of each run of the page that was replayed."""
-    ranks: dict[str, list[Row]] = defaultdict(list)
-    for row in warehouse.rows(_BY_RANK):
-        ranks[row["run_id"]].append(row)
-    return {row["run_id"]: _answer(row, ranks[row["run_id"]]) for row in warehouse.rows(_STEPS)}
+    ranks = grouped(page_rows(con, _BY_RANK))
+    return {
+        row["run_id"]: _answer(row, ranks.get(row["run_id"], ())) for row in page_rows(con, _STEPS)
+    }
 
 
 def _answer(row: Row, ranks: Sequence[Row]) -> WhatIf:

@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+import duckdb
+
 from tracelake.base.text import printable
 from tracelake.models import catalog
 from tracelake.output.html.charts.kind import Kind, Series
@@ -14,7 +16,6 @@ from tracelake.output.html.charts.shares import KINDS as SHARES
 from tracelake.output.html.charts.steps import KINDS as STEPS
 from tracelake.output.html.charts.timeline import KINDS as TIMELINE
 from tracelake.output.html.charts.windows import KINDS as WINDOWS
-from tracelake.output.html.reading import Warehouse
 
 # In the order in which a section shows them.
 KINDS: tuple[Kind, ...] = (*TIMELINE, *WINDOWS, *STEPS, *SHARES)
@@ -24,28 +25,31 @@ _POINTS = 40_000
 _AT_LEAST, _AT_MOST = 250, 6_000
 
 
-def read_series(warehouse: Warehouse, run_ids: Sequence[str]) -> dict[str, dict[str, Series]]:
+def read_series(
+    con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]
+) -> dict[str, dict[str, Series]]:
     """Return series by run and kind of chart; empty charts are left out.
 
-    The warehouse's page must be about these runs.
+    The page must be about these runs.
     """
     points = max(_AT_LEAST, min(_AT_MOST, _POINTS // max(1, len(run_ids))))
-    warehouse.define(catalog().macros)
+    con.execute(catalog().macros)
     found: dict[str, dict[str, Series]] = {run_id: {} for run_id in run_ids}
     read: dict[str, dict[str, Series]] = {}  # kinds that show the same rows share a query
     for kind in KINDS:
         if kind.sql not in read:
-            read[kind.sql] = _by_run(warehouse, kind.sql, points)
+            read[kind.sql] = _by_run(con, kind.sql, points)
         for run_id, series in read[kind.sql].items():
             if kind.shows(series):
                 found[run_id][kind.name] = series
     return found
 
 
-def _by_run(warehouse: Warehouse, sql: str, points: int) -> dict[str, Series]:
-    (_, *names), rows = warehouse.columns_and_rows(sql.replace("$points", str(points)))
+def _by_run(con: duckdb.DuckDBPyConnection, sql: str, points: int) -> dict[str, Series]:
+    answer = con.execute(sql.replace("$points", str(points)))
+    _, *names = (column[0] for column in answer.description or ())
     by_run = defaultdict(list)
-    for run_id, *values in rows:
+    for run_id, *values in answer.fetchall():
         by_run[run_id].append(values)
     return {
         run_id: dict(zip(names, map(_drawable, zip(*own, strict=True)), strict=True))
