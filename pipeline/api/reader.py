@@ -13,8 +13,8 @@ from tracelake.base.errors import UsageError
 from tracelake.base.memory_limit import parse_size
 from tracelake.lake import Lake
 from tracelake.output.chrome_trace import parse_span, write_timeline
-from tracelake.output.terminal import Choice, named_run, runs_sql
-from tracelake.warehouse import Parameters, example, open_warehouse
+from tracelake.output.terminal import Choice, runs_sql
+from tracelake.warehouse import Parameters, example, open_warehouse, resolve_run
 from tracelake.warehouse.reopening import edition, replaced
 from tracelake.warehouse.run_rows import run_rows
 from tracelake.warehouse.running import query_error
@@ -127,7 +127,7 @@ class OpenLake:
         """
         return self._ask(
             lambda con: _relation(
-                con, run_rows(con, self._lake, name, None if run is None else named_run(con, run))
+                con, run_rows(con, self._lake, name, None if run is None else resolve_run(con, run))
             )
         )
 
@@ -149,7 +149,7 @@ class OpenLake:
         given = {key: str(value) for key, value in params.items() if value is not None}
 
         def ask(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
-            named = {} if run is None else {"run": named_run(con, run)}
+            named = {} if run is None else {"run": resolve_run(con, run)}
             return _relation(con, saved.body, saved.bind({**given, **named}))
 
         return self._ask(ask)
@@ -178,7 +178,7 @@ class OpenLake:
         Raises:
             UsageError: There is no such run, step or rank, or the file cannot be written.
         """
-        run_id = self._ask(lambda con: named_run(con, run))
+        run_id = self._ask(lambda con: resolve_run(con, run))
         target = Path(f"{run_id}.json.gz") if path is None else Path(path)
         given = [ranks] if isinstance(ranks, str | int) else ranks
         write_timeline(

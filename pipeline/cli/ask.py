@@ -105,9 +105,8 @@ def answer(
     output: Output = None,
 ) -> None:
     """Ask a saved question: tracelake ask incidents, tracelake ask slow_ranks job009."""
-    from tracelake.output.terminal import named_run
     from tracelake.warehouse import ask as read
-    from tracelake.warehouse import example, run_query, split_parameters
+    from tracelake.warehouse import example, resolve_run, run_query, split_parameters
 
     form = format_of_rows(output_format, output)
     saved, given = example(name), split_parameters(parameters or ())
@@ -120,7 +119,7 @@ def answer(
             )
         if "run" in given:
             raise UsageError("the run is given twice", hint="leave out --param run=")
-        given["run"] = read(opened, "the run", lambda con: named_run(con, run))
+        given["run"] = read(opened, "the run", lambda con: resolve_run(con, run))
     values = saved.bind(given)
     shown = output is None and form == "table"
     if shown and not _has_rows(run_query(opened, saved.sql, values)):

@@ -42,15 +42,14 @@ def export(
     """Copy tables and models into one DuckDB or SQLite file, or into CSV or Parquet files."""
     from tracelake.output.export import export as write
     from tracelake.output.export import format_of
-    from tracelake.output.terminal import named_run
-    from tracelake.warehouse import ask
+    from tracelake.warehouse import ask, resolve_run
 
     fmt = format_of(target, output_format)
     one_file = fmt in {"duckdb", "sqlite"}
     # Of a folder, no file may be in the lake either.
     check_outputs(lake, {"TARGET": target if one_file else target / "x"})
     console, opened = open_console(quiet=quiet), open_lake(lake)
-    wanted = ask(opened, "the runs", lambda con: [named_run(con, run) for run in runs or ()])
+    wanted = ask(opened, "the runs", lambda con: [resolve_run(con, run) for run in runs or ()])
     with console.doing("exporting"):
         done = write(opened, target, fmt, models or (), wanted)
     console.say(done.summary())

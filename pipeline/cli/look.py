@@ -93,10 +93,10 @@ def runs(
 @app.command(epilog="Example: tracelake show latest --lake lake")
 def show(run: RunName, lake: LakeName, output_format: AsDocument = "table") -> None:
     """Show one run: where the time went, and what is missing."""
-    from tracelake.output.terminal import named_run, print_run, read_run
-    from tracelake.warehouse import ask
+    from tracelake.output.terminal import print_run, read_run
+    from tracelake.warehouse import ask, resolve_run
 
-    document = ask(open_lake(lake), "the run", lambda con: read_run(con, named_run(con, run)))
+    document = ask(open_lake(lake), "the run", lambda con: read_run(con, resolve_run(con, run)))
     print_document(document, output_format, lambda of, page: print_run(of, page, lake))
 
 
@@ -117,16 +117,16 @@ def diff(
     output_format: AsDocument = "table",
 ) -> None:
     """Compare two runs and show what changed."""
-    from tracelake.output.terminal import named_run, print_changes, read_changes, run_before
-    from tracelake.warehouse import ask
+    from tracelake.output.terminal import print_changes, read_changes
+    from tracelake.warehouse import ask, resolve_run, run_before
 
     def compare(con: DuckDBPyConnection) -> dict[str, Any]:
-        one = named_run(con, run)
+        one = resolve_run(con, run)
         if other is None:
             hint = "give both runs: tracelake diff BEFORE AFTER; list them with: tracelake runs"
             pair = run_before(con, one, hint=hint), one
         else:
-            pair = one, named_run(con, other)
+            pair = one, resolve_run(con, other)
         if pair[0] == pair[1]:
             raise UsageError("both names are the same run", hint="name another run")
         return read_changes(con, *pair)

@@ -20,10 +20,17 @@ from tracelake.base.errors import TracelakeError, UsageError
 from tracelake.lake import Lake
 from tracelake.models import describe, relation_columns
 from tracelake.models.base import literal
-from tracelake.output.terminal import named_run, read_changes, read_run, run_before
+from tracelake.output.terminal import read_changes, read_run
 from tracelake.output.terminal.facts import Document
 from tracelake.schema.tables import reasons
-from tracelake.warehouse import Parameters, ask, example, examples_table
+from tracelake.warehouse import (
+    Parameters,
+    ask,
+    example,
+    examples_table,
+    resolve_run,
+    run_before,
+)
 from tracelake.warehouse.run_rows import run_rows
 from tracelake.warehouse.running import query_error
 from tracelake.warehouse.statements import read_statements
@@ -116,7 +123,7 @@ class _Tools:
         if not name:
             return {"questions": examples_table().to_pylist()}
         saved = example(name)
-        named = {"run": self._do(lambda con: named_run(con, run))} if run else {}
+        named = {"run": self._do(lambda con: resolve_run(con, run))} if run else {}
         answer = self._rows(saved.body, saved.bind(named), max_rows)
         return {"question": saved.question, "reading": saved.reading, **answer}
 
@@ -126,7 +133,7 @@ class _Tools:
 
     def findings(self, run: str = "", max_rows: int = 100) -> Document:
         """List what is wrong with one run or all, the most severe first: why, cost, what to do."""
-        run_id = self._do(lambda con: named_run(con, run)) if run else None
+        run_id = self._do(lambda con: resolve_run(con, run)) if run else None
         return self._rows(_FINDINGS, {"run": run_id}, max_rows)
 
     def incidents(self, closed: bool = False, max_rows: int = 100) -> Document:
@@ -140,7 +147,7 @@ class _Tools:
         """
 
         def read(con: _Con) -> Document:
-            run_id = named_run(con, run)
+            run_id = resolve_run(con, run)
             return {**read_run(con, run_id), **self._grounds(con, [{"run_id": run_id}])}
 
         return self._do(read)
@@ -152,8 +159,8 @@ class _Tools:
         """
 
         def read(con: _Con) -> Document:
-            one = named_run(con, run)
-            pair = (one, named_run(con, other)) if other else (run_before(con, one), one)
+            one = resolve_run(con, run)
+            pair = (one, resolve_run(con, other)) if other else (run_before(con, one), one)
             both = [{"run_id": run_id} for run_id in pair]
             return {**read_changes(con, *pair), **self._grounds(con, both)}
 

@@ -1,7 +1,7 @@
 """Query a lake's warehouse: a confined connection, queries, and printed results."""
 
 from tracelake.warehouse.examples import example, examples_table
-from tracelake.warehouse.names import meant_run, resolve_run
+from tracelake.warehouse.names import meant_run, resolve_run, run_before
 from tracelake.warehouse.parameters import Parameters, read_value, split_parameters
 from tracelake.warehouse.reopening import ask, reopening
 from tracelake.warehouse.results import FORMATS, write_result
@@ -21,6 +21,7 @@ __all__ = [
     "read_value",
     "reopening",
     "resolve_run",
+    "run_before",
     "run_query",
     "split_parameters",
     "write_result",

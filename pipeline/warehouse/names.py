@@ -1,8 +1,9 @@
-"""Resolve a run's name: its id, its label, its hash, a unique part of one, or `latest`."""
+"""Resolve a run's name: its id, label or hash, a unique part of one, `latest`, or `RUN~1`."""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -16,6 +17,17 @@ from tracelake.models.catalog import catalog
 
 LATEST = "latest"
 _SHOWN = 8
+_EARLIER = re.compile(r"(?P<run>.*)~(?P<steps>\d{1,6})", re.DOTALL)
+# Earlier runs of a run's configuration, the latest first.
+_BEFORE = """
+    SELECT b.run_id
+    FROM runs AS a
+    JOIN runs AS b ON b.config = a.config
+        AND (coalesce(b.run_date, '-infinity'), b.run_id)
+            < (coalesce(a.run_date, '-infinity'), a.run_id)
+    WHERE a.run_id = $1
+    ORDER BY b.run_date DESC NULLS LAST, b.run_id DESC
+"""
 
 
 class NamedRun(NamedTuple):
@@ -39,12 +51,43 @@ class NamedRun(NamedTuple):
 def resolve_run(con: duckdb.DuckDBPyConnection, text: str) -> str:
     """Return the id of the run that `text` names, in a connection of `open_warehouse`.
 
+    Args:
+        text: A name for `meant_run`, perhaps with `~N`: the Nth run before that one with the same
+            configuration.
+
     Raises:
-        UsageError: See `meant_run`.
+        UsageError: It names no run, or several.
         LakeError: The runs cannot be read.
     """
+    earlier = _EARLIER.fullmatch(text)
+    steps = int(earlier["steps"]) if earlier else 0
     with engine_errors("the runs of the lake"):
-        return meant_run(text, named_runs(con))
+        run_id = meant_run(earlier["run"] if earlier else text, named_runs(con))
+        return run_before(con, run_id, steps) if steps else run_id
+
+
+def run_before(
+    con: duckdb.DuckDBPyConnection,
+    run_id: str,
+    steps: int = 1,
+    hint: str = "list the runs with: tracelake runs",
+) -> str:
+    """Return the run of the same configuration that is `steps` runs earlier.
+
+    Args:
+        hint: What to do where there is none.
+
+    Raises:
+        UsageError: There are not enough earlier runs.
+    """
+    found = con.execute(f"{_BEFORE} LIMIT {steps}", [run_id]).fetchall()
+    if len(found) < steps:
+        raise UsageError(
+            f"{run_id} has {len(found) or 'no'} earlier {'run' if len(found) == 1 else 'runs'}"
+            " of its configuration",
+            hint=hint,
+        )
+    return str(found[-1][0])
 
 
 def named_runs(con: duckdb.DuckDBPyConnection) -> list[NamedRun]:

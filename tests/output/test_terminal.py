@@ -352,6 +352,17 @@ def test_a_run_has_many_names(tracelake: Command, lake: Path, name: str, run: st
     assert tracelake("show", name, "--lake", lake).out.splitlines()[1].endswith(run)
 
 
+def test_commands_that_write_files_name_the_run_before_as_show_does(
+    tracelake: Command, lake: Path, tmp_path: Path
+) -> None:
+    name = f"{SLOW}~1"
+    assert tracelake("whatif", name, "--lake", lake).out.splitlines()[0].endswith(CLEAN)
+    assert CLEAN in tracelake("timeline", name, "--lake", lake, "-o", tmp_path / "run.json").err
+    page = tmp_path / "page.html"
+    assert tracelake("report", "--run", name, "--lake", lake, "-o", page).code == 0
+    assert f'-{CLEAN}"' in page.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("name", ["nobody", "wd8", f"{CLEAN}~1", f"{SLOW}~2", "", "~1"])
 def test_a_name_that_is_none_is_a_usage_error(tracelake: Command, lake: Path, name: str) -> None:
     result = tracelake("show", name, "--lake", lake)

@@ -1,4 +1,4 @@
-"""A run is named by its id, by a part of it that only one run has, or as `latest`."""
+"""A run is named by its id, by a part of it that only one run has, as `latest`, or as `RUN~1`."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from tracelake.output.terminal.diff import print_changes
 from tracelake.output.terminal.ending import print_ending, read_ending
 from tracelake.output.terminal.facts import read_run
 from tracelake.output.terminal.page import Page
-from tracelake.output.terminal.reading import named_run, run_before
 from tracelake.output.terminal.runs import Choice, draw_runs, runs_sql
 from tracelake.output.terminal.show import print_run
 
@@ -13,13 +12,11 @@ __all__ = [
     "Choice",
     "Page",
     "draw_runs",
-    "named_run",
     "print_changes",
     "print_ending",
     "print_run",
     "read_changes",
     "read_ending",
     "read_run",
-    "run_before",
     "runs_sql",
 ]
