@@ -437,7 +437,7 @@ def test_a_page_opens_only_the_part_files_of_its_runs(tmp_path: Path) -> None:
             (lake.root / part).unlink()
     page = write(lake, tmp_path / "page.html", runs=["own"])
     assert page.by_id("run-own").section("Pipeline timeline").table()
-    with pytest.raises(LakeError, match="No files found.*tracelake check"):
+    with pytest.raises(LakeError, match=r"No files found.*tracelake check"):
         write_report(lake, tmp_path / "other.html", now=NOW, runs=["other"])
 
 
