@@ -13,7 +13,7 @@ from tracelake.base.errors import UsageError
 from tracelake.base.memory_limit import parse_size
 from tracelake.lake import Lake
 from tracelake.output.chrome_trace import parse_span, write_timeline
-from tracelake.output.terminal import Choice, runs_sql
+from tracelake.output.terminal import runs_sql
 from tracelake.warehouse import Parameters, example, open_warehouse, resolve_run
 from tracelake.warehouse.reopening import edition, replaced
 from tracelake.warehouse.run_rows import run_rows
@@ -100,7 +100,7 @@ class OpenLake:
 
             lake.runs().pl()
         """
-        return self._ask(lambda con: _relation(con, runs_sql(Choice())))
+        return self._ask(lambda con: _relation(con, runs_sql()))
 
     def findings(self) -> duckdb.DuckDBPyRelation:
         """Return what is wrong with runs, the most severe first.

@@ -28,7 +28,7 @@ from tracelake.cli.options import (
     grouped,
 )
 from tracelake.cli.recording import recorded
-from tracelake.cli.steps import PAGE, open_console, open_lake, print_runs, read_age
+from tracelake.cli.steps import PAGE, open_console, open_lake, print_table, read_age
 from tracelake.nightly.gates import parse_gates
 from tracelake.schema.format_names import format_names
 
@@ -78,7 +78,8 @@ def runs(
     output: Output = None,
 ) -> None:
     """List runs with their main figures."""
-    from tracelake.output.terminal import Choice
+    from tracelake.output.terminal import Page, draw_runs, runs_sql
+    from tracelake.warehouse import run_query
 
     form = format_of_rows(output_format, output)
     age = read_age(since)
@@ -86,8 +87,21 @@ def runs(
     if trace_format is not None and trace_format not in format_names():
         known = ", ".join(format_names())
         raise UsageError(f"unknown format {trace_format!r}", hint=f"use one of {known}")
-    choice = Choice(after, trace_format, attention, sort, reverse, limit)
-    print_runs(open_lake(lake, output), choice, form, output)
+    opened = open_lake(lake, output)
+    listed = runs_sql(
+        after=after,
+        trace_format=trace_format,
+        attention=attention,
+        sort=sort,
+        reverse=reverse,
+        limit=limit,
+    )
+    answers = run_query(opened, listed)
+    if output is None and form == "table":
+        for answer in answers:
+            draw_runs(answer, Page(sys.stdout))
+    else:
+        print_table(answers, form, output)
 
 
 @app.command(epilog="Example: tracelake show latest --lake lake")

@@ -21,7 +21,6 @@ from tracelake.cli.options import LogFormat, OutputFormat, typed_lake
 if TYPE_CHECKING:
     from tracelake.base.console import Console
     from tracelake.lake import Lake
-    from tracelake.output.terminal import Choice
     from tracelake.warehouse.results import Result
 
 
@@ -84,21 +83,6 @@ def read_age(text: str | None, option: str = "--since") -> timedelta | None:
     if not (number.isascii() and number.isdigit() and len(number) <= 5) or unit not in units:
         raise UsageError(f"invalid {option} {text!r}", hint="give 30s, 90m, 24h, 7d or 2w")
     return timedelta(**{units[unit]: int(number)})
-
-
-def print_runs(
-    lake: Lake, choice: Choice, output_format: OutputFormat, output: Path | None
-) -> None:
-    """Print a list of runs, on a terminal as wide as it is."""
-    from tracelake.output.terminal import Page, draw_runs, runs_sql
-    from tracelake.warehouse import run_query
-
-    answers = run_query(lake, runs_sql(choice))
-    if output is None and output_format == "table":
-        for answer in answers:
-            draw_runs(answer, Page(sys.stdout))
-    else:
-        print_table(answers, output_format, output)
 
 
 def print_table(result: Result, output_format: OutputFormat, output: Path | None) -> None:

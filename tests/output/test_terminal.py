@@ -22,7 +22,6 @@ from tests.report_lakes import MS, make, trace_run
 from tests.traces import plan, write
 from tracelake.lake import Lake
 from tracelake.output.terminal import (
-    Choice,
     Page,
     draw_runs,
     print_changes,
@@ -110,8 +109,8 @@ def differing(of: Document) -> str:
     return "\n".join(printed(lambda page: print_changes(of, page), Screen(terminal=False)))
 
 
-def listed(lake: Path, choice: Choice, screen: Screen) -> list[str]:
-    (answer,) = run_query(Lake.open(lake), runs_sql(choice))
+def listed(lake: Path, screen: Screen, **choice: Any) -> list[str]:
+    (answer,) = run_query(Lake.open(lake), runs_sql(**choice))
     return printed(lambda page: draw_runs(answer, page), screen)
 
 
@@ -274,7 +273,7 @@ def test_every_line_fits_the_terminal(
     monkeypatch.setenv("COLUMNS", str(width))
     lines = "\n".join(shown(document(lake, run), Screen()) for run in RUNS).splitlines()
     lines += printed(lambda page: print_changes(changes(lake, SLOW, CLEAN), page), Screen())
-    lines += listed(lake, Choice(attention=True), Screen()) + listed(lake, Choice(), Screen())
+    lines += listed(lake, Screen(), attention=True) + listed(lake, Screen())
     assert max(map(cell_len, lines)) <= width
 
 
@@ -567,7 +566,7 @@ def test_a_narrow_terminal_keeps_names_and_says_what_is_left_out(
     lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    lines = listed(lake, Choice(), Screen())
+    lines = listed(lake, Screen())
     first = lines[1].split()
     assert (first[0], first[1], first[-1]) == ("job001", SLOW, "straggler")
     assert [line.split()[1] for line in lines[1:4]] == [SLOW, SIMULATED, LOG]
@@ -575,7 +574,7 @@ def test_a_narrow_terminal_keeps_names_and_says_what_is_left_out(
     plans = lines.index("Without steps  plans of work, tests of links, and logs without steps")
     assert {line.split()[1] for line in lines[plans + 2 :]} >= {PLAN}
     monkeypatch.setenv("COLUMNS", "250")
-    wide = listed(lake, Choice(), Screen())
+    wide = listed(lake, Screen())
     assert "rejects" in wide[0]
     assert "fit" not in " ".join(wide)
 
@@ -678,7 +677,7 @@ def test_a_question_is_asked_of_a_run_by_its_label(tracelake: Command, lake: Pat
 
 
 def test_a_lake_without_such_runs_says_so(lake: Path) -> None:
-    assert listed(lake, Choice(trace_format="none"), Screen())[-1] == "no runs"
+    assert listed(lake, Screen(), trace_format="none")[-1] == "no runs"
 
 
 # --- other results --------------------------------------------------------------------

@@ -5,11 +5,10 @@ from tracelake.output.terminal.diff import print_changes
 from tracelake.output.terminal.ending import print_ending, read_ending
 from tracelake.output.terminal.facts import read_run
 from tracelake.output.terminal.page import Page
-from tracelake.output.terminal.runs import Choice, draw_runs, runs_sql
+from tracelake.output.terminal.runs import draw_runs, runs_sql
 from tracelake.output.terminal.show import print_run
 
 __all__ = [
-    "Choice",
     "Page",
     "draw_runs",
     "print_changes",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 import pyarrow as pa
@@ -44,56 +43,48 @@ _SPARE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Filter and order of a list of runs.
+def runs_sql(
+    *,
+    after: datetime | None = None,
+    trace_format: str | None = None,
+    attention: bool = False,
+    sort: str | None = None,
+    reverse: bool = False,
+    limit: int | None = None,
+) -> str:
+    """Return the query that lists runs with their main figures.
 
-    Attributes:
+    Args:
         after: Only runs with this date or later.
         trace_format: Only runs of this format.
         attention: Only runs with findings or tests of slow links, and which.
         sort: Column of the query, or the heading of one: numbers and dates from the largest, text
             from A; by default the runs with the most severe problems come first.
-        reverse: Reverse the order.
-        limit: Maximum number of runs.
-    """
-
-    after: datetime | None = None
-    trace_format: str | None = None
-    attention: bool = False
-    sort: str | None = None
-    reverse: bool = False
-    limit: int | None = None
-
-
-def runs_sql(choice: Choice) -> str:
-    """Return the query that lists runs with their main figures.
 
     Raises:
         UsageError: There is no such column to sort by.
     """
     columns = ", ".join(f"s.{name}" for name in HEADLINE[1:])
     conditions = [
-        f"s.run_date >= TIMESTAMP {literal(str(choice.after))}" if choice.after else None,
-        f"s.format = {literal(choice.trace_format)}" if choice.trace_format else None,
-        "len(l.problems) > 0" if choice.attention else None,
+        f"s.run_date >= TIMESTAMP {literal(str(after))}" if after else None,
+        f"s.format = {literal(trace_format)}" if trace_format else None,
+        "len(l.problems) > 0" if attention else None,
     ]
     where = " AND ".join(filter(None, conditions)) or "true"
-    limit = "" if choice.limit is None else f"LIMIT {choice.limit}"
+    first = "" if limit is None else f"LIMIT {limit}"
     return (
         f"SELECT l.run_id, {', '.join(f'l.{name}' for name in _NAMES)},"
         f" nullif(array_to_string(l.problems, ', '), '') AS attention, {columns},"
         " l.step_p50_ms_change_ratio"
         f" FROM run_list AS l JOIN run_summary AS s USING (run_id) WHERE {where}"
-        f" ORDER BY {_order(choice)} {limit}"
+        f" ORDER BY {_order(sort, reverse=reverse)} {first}"
     )
 
 
-def _order(choice: Choice) -> str:
+def _order(name: str | None, *, reverse: bool) -> str:
     """Return the order: by severity, where no column is given."""
-    name = choice.sort
     if name is None:
-        return f"l.urgency {'DESC' if choice.reverse else 'ASC'}"
+        return f"l.urgency {'DESC' if reverse else 'ASC'}"
     heads = {figures.label(column): column for column in HEADLINE} | _HEADS
     column = heads.get(name.replace("_", " "), name)
     known = (*HEADLINE, *_NAMES, "attention", "step_p50_ms_change_ratio")
@@ -101,7 +92,7 @@ def _order(choice: Choice) -> str:
         names = dict.fromkeys((*known, *heads))
         raise UsageError(f"runs have no column {name!r}", hint=f"use one of {', '.join(names)}")
     types = {c.name: c.type for of in ("run_list", "run_summary") for c in relation_columns(of)}
-    falls = (types.get(column, "VARCHAR") != "VARCHAR") != choice.reverse
+    falls = (types.get(column, "VARCHAR") != "VARCHAR") != reverse
     way = "DESC" if falls else "ASC"
     return f"{quoted(column)} {way} NULLS LAST, s.run_date DESC NULLS LAST, s.run_id"
 
