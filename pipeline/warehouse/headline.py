@@ -1,4 +1,4 @@
-"""Define the figures of a run that a list of runs shows."""
+"""Define which figures of a run outputs show."""
 
 from __future__ import annotations
 
@@ -18,4 +18,9 @@ HEADLINE = (
     "busbw_gbps",
     "coverage_ratio",
     "rejects",
+)
+# Parts that add up to a pipeline window: the busy ones come first, the rest is the bubble.
+WINDOW_PARTS = (
+    *("compute_ms", "data_ms", "in_op_comm_ms"),
+    *("p2p_recv_ms", "p2p_send_ms", "finalize_ms", "other_step_ms", "gap_ms"),
 )

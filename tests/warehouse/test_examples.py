@@ -19,10 +19,10 @@ from tracelake.formats.ledger import Severity
 from tracelake.lake import Lake
 from tracelake.models import build, catalog, relation_columns
 from tracelake.models.base import ddl, quoted
-from tracelake.output.terminal.facts import PARTS
 from tracelake.schema.tables import tables
 from tracelake.warehouse import example, examples_table, open_warehouse, run_query
 from tracelake.warehouse.examples import TOPICS, examples, read_example
+from tracelake.warehouse.headline import WINDOW_PARTS
 
 NAMES = tuple(examples())
 Row = dict[str, Any]
@@ -759,7 +759,7 @@ def test_clocks_are_trusted_as_far_as_skews_exceed_them(
 
 
 def test_a_share_with_an_unseen_peer_is_null(relations: duckdb.DuckDBPyConnection) -> None:
-    parts = {f"{name}_ms": 1.0 for name in PARTS}
+    parts = dict.fromkeys(WINDOW_PARTS, 1.0)
     of_stage = {"run_id": "r", "stage": 0, "window_ms": 8.0, **parts}
     of_rank = {**of_stage, "in_op_overlap_ms": 0.5}
     given: Given = {

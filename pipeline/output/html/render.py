@@ -27,7 +27,7 @@ from tracelake.output.html.provenance import Source, source_of
 from tracelake.output.html.runs import BESIDE_BASELINE
 from tracelake.output.html.scripts import digest, packed
 from tracelake.output.html.sections import shapes
-from tracelake.output.html.shape import WINDOW_PARTS
+from tracelake.output.html.shape import PART_COLORS
 from tracelake.schema.tables import Column, reasons
 from tracelake.warehouse.headline import HEADLINE
 
@@ -94,7 +94,7 @@ def render_html(content: Content) -> str:
         reasons=reasons(),
         light=properties(dark=False),
         dark=properties(dark=True),
-        parts=list(WINDOW_PARTS.values()),
+        parts=list(PART_COLORS.values()),
         style=(_FOLDER / "page.css").read_text(encoding="utf-8"),
         script=script,
         script_hashes=[digest(script), *([library().digest] if drawn else [])],
@@ -157,26 +157,6 @@ def _sources() -> dict[str, Source]:
 
 def _glossary() -> list[tuple[str, str, list[tuple[str, Column]]]]:
     """Return relations of the page with title, and the columns shown of them, by label."""
-    relations: list[tuple[str, str, Sequence[str] | None]] = [
-        ("run_summary", _title("run_summary"), HEADLINE),
-        ("runs", "Facts of a run", None),
-    ]
-    relations += [(name, title, shape.columns.split(", ")) for name, title, _, shape in shapes()]
-    relations += [("coverage", _title("coverage"), None)]
-    own = {name: shape.own for name, *_, shape in shapes()}
-    known = [
-        (
-            name,
-            title,
-            [(head(c).label, c) for c in relation_columns(name) if not shown or c.name in shown],
-        )
-        for name, title, shown in relations
-    ]
-    known = [
-        (name, title, [*columns, *((head(c).label, c) for c in own.get(name, ()))])
-        for name, title, columns in known
-    ]
-    known[0][2].append(BESIDE_BASELINE)
     listed = {column.name: column for column in relation_columns("run_list")}
     heads = {
         "label": "label",
@@ -184,10 +164,26 @@ def _glossary() -> list[tuple[str, str, list[tuple[str, Column]]]]:
         "date": "run_date",
         "size": "size",
         "copy of": "copy_of",
+        "problems": "problems",
     }
-    known[0][2].extend((shown, listed[name]) for shown, name in heads.items())
-    known[0][2].append(("problems", listed["problems"]))
-    return known
+    runs = [BESIDE_BASELINE, *((shown, listed[name]) for shown, name in heads.items())]
+    return [
+        ("run_summary", _title("run_summary"), _columns("run_summary", HEADLINE) + runs),
+        ("runs", "Facts of a run", _columns("runs")),
+        *(
+            (name, title, _columns(name, shape.columns.split(", "), shape.own))
+            for name, title, _, shape in shapes()
+        ),
+        ("coverage", _title("coverage"), _columns("coverage")),
+    ]
+
+
+def _columns(
+    relation: str, shown: Sequence[str] = (), own: Sequence[Column] = ()
+) -> list[tuple[str, Column]]:
+    """Return columns by label: those of a relation that are shown, by default all, and others."""
+    known = (c for c in relation_columns(relation) if not shown or c.name in shown)
+    return [(head(column).label, column) for column in (*known, *own)]
 
 
 def _title(model: str) -> str:

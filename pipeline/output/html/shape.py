@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tracelake.schema.tables import Column
+from tracelake.warehouse.headline import WINDOW_PARTS
 
 # The steps of a run that figures use.
 STEADY = "LEFT JOIN step_stats AS s ON s.run_id = b.run_id AND s.step = b.step"
@@ -17,17 +17,14 @@ IN_MODEL = (
     " layer"
 )
 
-# Parts of a pipeline window and their colours; the busy ones come first, the rest is the bubble.
-WINDOW_PARTS: Mapping[str, str] = {
-    "compute_ms": "compute",
-    "data_ms": "data",
-    "in_op_comm_ms": "comm",
-    "p2p_recv_ms": "recv",
-    "p2p_send_ms": "send",
-    "finalize_ms": "finalize",
-    "other_step_ms": "c5",
-    "gap_ms": "gap",
-}
+# Colours of the parts of a pipeline window.
+PART_COLORS = dict(
+    zip(
+        WINDOW_PARTS,
+        ("compute", "data", "comm", "recv", "send", "finalize", "c5", "gap"),
+        strict=True,
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)

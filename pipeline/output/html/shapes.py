@@ -11,11 +11,11 @@ from tracelake.output.html.shape import (
     IN_MODEL,
     OVER_STEPS,
     STEADY,
-    WINDOW_PARTS,
     Shape,
     mean_of_steps,
 )
 from tracelake.schema.tables import Column
+from tracelake.warehouse.headline import WINDOW_PARTS
 
 _WINDOW = (
     "bubble_ratio, theory_bubble_ratio, bubble_with_wait_ratio, bubble_over_ideal_ratio,"
@@ -60,7 +60,7 @@ SHAPES: Mapping[str, Shape] = {
         order="rank",
         pick="bubble_ratio DESC NULLS LAST, rank",
         headline="window_ms",
-        parts=tuple(WINDOW_PARTS),
+        parts=WINDOW_PARTS,
         whole="window_ms",
         empty="The input has no operations of ranks.",
         note=OVER_STEPS,

@@ -8,8 +8,9 @@ from types import MappingProxyType
 
 import duckdb
 
-from tracelake.output.terminal.facts import PARTS, Document
+from tracelake.output.terminal.facts import Document
 from tracelake.schema.topology import KEYS
+from tracelake.warehouse.headline import WINDOW_PARTS
 from tracelake.warehouse.values import Row, read_rows
 
 # Figures of run_summary: 1 where more is worse, -1 where less is, 0 where neither is better.
@@ -32,13 +33,12 @@ WORSE: Mapping[str, int] = MappingProxyType(
 LEVEL = 0.01
 
 _SETTINGS = ("format", "simulated", "model", *KEYS, "params", "profiled")
-_WINDOW = tuple(f"{part}_ms" for part in PARTS)
 # Parts of a window add up to it: one that grows is no worse by itself.
 _STAGE_FIGURES = {
     "micro_batch_ms": 1,
     "bubble_ratio": 1,
     "window_ms": 1,
-    **dict.fromkeys(_WINDOW, 0),
+    **dict.fromkeys(WINDOW_PARTS, 0),
 }
 _CALL = ("collective", "group_kind", "dtype", "size_bytes", "overlapped")
 _CALL_FIGURES = {"time_ms": 1, "calls": 0, "time_p50_ms": 1, "busbw_p50_gbps": -1}

@@ -11,17 +11,6 @@ from tracelake.warehouse.values import Row, read_rows
 
 Document: TypeAlias = dict[str, Any]
 
-# Parts of a pipeline window, which add up to it: busy first, then idle.
-PARTS = (
-    "compute",
-    "data",
-    "in_op_comm",
-    "p2p_recv",
-    "p2p_send",
-    "finalize",
-    "other_step",
-    "gap",
-)
 # Points of the curve of step times; a longer run has medians of as many spans of steps.
 CURVE_POINTS = 120
 WORST = 8

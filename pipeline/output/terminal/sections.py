@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from tracelake.base import figures
 from tracelake.base.text import counted
-from tracelake.output.terminal.facts import PARTS, Document, why
+from tracelake.output.terminal.facts import Document, why
 from tracelake.output.terminal.grid import Cell, Column, plain
 from tracelake.output.terminal.page import BAD, DIM, GOOD, WARN, Page
+from tracelake.warehouse.headline import WINDOW_PARTS
 from tracelake.warehouse.values import Row
 
 _PART_STYLES = ("green", "bright_green", "cyan", "yellow", "blue", "magenta", "dim", "dim")
@@ -71,7 +72,7 @@ def _covered(stage: Row) -> str:
 def _bar_of(stage: Row, page: Page, width: int) -> list[Cell]:
     """Return the bar of a stage: its parts if they are known, else busy and idle time."""
     if stage["window_ms"]:
-        parts = [stage[f"{name}_ms"] for name in PARTS]
+        parts = [stage[name] for name in WINDOW_PARTS]
         return [Cell(text, _PART_STYLES[place]) for place, text in page.stack(parts, width)]
     idle = stage["bubble_ratio"]
     return [Cell("" if idle is None else page.bar(1 - idle, width))]
@@ -81,8 +82,8 @@ def _legend(stages: Sequence[Row], page: Page) -> None:
     """Print what the cells of the bars mean."""
     pairs = [
         (Cell(page.glyphs.parts[place], _PART_STYLES[place]), figures.label(name))
-        for place, name in enumerate(PARTS)
-        if any(stage[f"{name}_ms"] for stage in stages)
+        for place, name in enumerate(WINDOW_PARTS)
+        if any(stage[name] for stage in stages)
     ]
     page.legend(pairs, indent=12)
 

@@ -20,9 +20,10 @@ from tracelake.output.html.charts.kind import (
 )
 from tracelake.output.html.palette import var
 from tracelake.output.html.reading import PAGE_RUNS
-from tracelake.output.html.shape import STEADY, WINDOW_PARTS
+from tracelake.output.html.shape import PART_COLORS, STEADY
+from tracelake.warehouse.headline import WINDOW_PARTS
 
-PARTS = {label(part): var(color) for part, color in WINDOW_PARTS.items()}
+PARTS = {label(part): var(color) for part, color in PART_COLORS.items()}
 _IDLE = {"warmup": var("recv"), "steady": var("comm"), "cooldown": var("gap")}
 _BASES = {"measured": var("c0"), "modelled": var("c3")}
 _OVER_RANKS = ", ".join(
