@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from tracelake.lake.home import MANIFESTS, RECORDS
 from tracelake.lake.part_files import UnlistedParts
 from tracelake.lake.small_files import UNPUBLISHED
 from tracelake.lake.store import Lake
-from tracelake.lake.work import STAGING, open_lock, remove_staging
+from tracelake.lake.work import MARK, STAGING, is_held, remove_staging
 
 # Temporary names beside the final place, of a commit and of others; the latter are locked
 # meanwhile.
@@ -74,13 +73,13 @@ def _found(lake: Lake, published: Collection[str]) -> Iterator[Leftover]:
         if there.settled and there.part not in needed:
             yield Leftover("part", there.part, 1, there.bytes)
     for folder in _matching(lake.root, f"{STAGING}/*"):
-        if not _is_held(folder / ".writer"):
+        if not is_held(folder / MARK):
             files = [path for path in folder.rglob("*") if not path.is_dir()]
             yield _leftover(lake.root, "staging", folder, files)
     for path in _matching(lake.root, *_OF_COMMITS):
         yield _leftover(lake.root, "temporary", path, [path])
     for path in _matching(lake.root, *_OF_OTHERS):
-        if path.name.startswith(".") and not _is_held(path):
+        if path.name.startswith(".") and not is_held(path):
             yield _leftover(lake.root, "temporary", path, [path])
 
 
@@ -91,15 +90,3 @@ def _matching(root: Path, *patterns: str) -> list[Path]:
 def _leftover(root: Path, kind: str, path: Path, files: Iterable[Path]) -> Leftover:
     sizes = [file.lstat().st_size for file in files]
     return Leftover(kind, path.relative_to(root).as_posix(), len(sizes), sum(sizes))
-
-
-def _is_held(path: Path) -> bool:
-    """Return whether a live process has a lock on the file."""
-    try:
-        with open_lock(path, "r+b") as held:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except FileNotFoundError:
-        return False
-    return False

@@ -14,7 +14,7 @@ from tracelake.base.files import make_folder, naming, remove_tree, replace
 
 STAGING = "_staging"
 LOCKS = "_lock"
-_MARK = ".writer"
+MARK = ".writer"
 _READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
@@ -60,7 +60,7 @@ def staging(root: Path, purpose: str) -> Iterator[Path]:
 
 def _claim(folder: Path) -> BinaryIO:
     try:
-        alive = (folder / _MARK).open("wb")
+        alive = (folder / MARK).open("wb")
         fcntl.flock(alive, fcntl.LOCK_EX)
     except BaseException:
         remove_tree(folder)
@@ -76,16 +76,23 @@ def remove_dead(root: Path) -> int:
 
 def _remove_if_dead(folder: Path) -> int:
     """Remove a folder unless a live writer holds a lock on its mark."""
-    with contextlib.ExitStack() as held:
-        with contextlib.suppress(FileNotFoundError):
-            mark = held.enter_context((folder / _MARK).open("r+b"))
-            try:
-                fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return 0
-        files = [path for path in folder.rglob("*") if not path.is_dir()]
-        remove_staging(folder)
+    if is_held(folder / MARK):
+        return 0
+    files = [path for path in folder.rglob("*") if not path.is_dir()]
+    remove_staging(folder)
     return len(files)
+
+
+def is_held(path: Path) -> bool:
+    """Return whether a live process has a lock on the file."""
+    try:
+        with open_lock(path, "r+b") as held:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False
 
 
 def remove_staging(folder: Path) -> None:
