@@ -40,13 +40,9 @@ def _run_names(warehouse: Path) -> list[str]:
 
 def complete_table(incomplete: str) -> list[str]:
     """Return base tables and public models with this beginning, by file names."""
-    try:
-        tables = {path.stem for path in resource_dir("schemas").glob("*.toml")}
-        models = {path.stem for path in resource_dir("sql").glob("*/*.sql") if _is_public(path)}
-    except (ContractError, OSError):
-        return []
-    names = (tables - {"columns", "reasons"}) | models
-    return sorted(name for name in names if name.startswith(incomplete))
+    tables = {path.stem for path in _files("schemas", "*.toml")} - {"columns", "reasons"}
+    models = {path.stem for path in _files("sql", "*/*.sql") if _is_public(path)}
+    return sorted(name for name in tables | models if name.startswith(incomplete))
 
 
 def _is_public(path: Path) -> bool:
@@ -56,11 +52,15 @@ def _is_public(path: Path) -> bool:
 
 def complete_example(incomplete: str) -> list[str]:
     """Return saved queries with this beginning, by file names."""
+    names = (path.stem for path in _files("sql", "examples/*.sql"))
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+def _files(folder: str, pattern: str) -> list[Path]:
     try:
-        names = [path.stem for path in resource_dir("sql").glob("examples/*.sql")]
+        return [*resource_dir(folder).glob(pattern)]
     except (ContractError, OSError):
         return []
-    return sorted(name for name in names if name.startswith(incomplete))
 
 
 def complete_format(incomplete: str) -> list[str]:

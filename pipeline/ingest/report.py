@@ -55,19 +55,12 @@ _NEXT = {
 _FORMATS = "list the known formats with: tracelake formats"
 _NAMED = 3
 _TABLE = pa.schema(
-    [
-        ("status", pa.string()),
-        ("format", pa.string()),
-        ("run_id", pa.string()),
-        ("files", pa.int64()),
-        ("bytes", pa.int64()),
-        ("lines", pa.int64()),
-        ("rows", pa.int64()),
-        ("rejected", pa.int64()),
-        ("complete", pa.bool_()),
-        ("path", pa.string()),
-        ("reason", pa.string()),
-    ]
+    {
+        **dict.fromkeys(("status", "format", "run_id"), pa.string()),
+        **dict.fromkeys(("files", "bytes", "lines", "rows", "rejected"), pa.int64()),
+        "complete": pa.bool_(),
+        **dict.fromkeys(("path", "reason"), pa.string()),
+    }
 )
 
 

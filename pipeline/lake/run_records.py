@@ -36,10 +36,6 @@ AMOUNTS: Mapping[str, str] = {
 }
 
 
-def _column(name: str, type_: str, doc: str, unit: str | None = None) -> Column:
-    return Column(name, type_, doc, unit)
-
-
 @functools.cache
 def records_table() -> Table:
     """Return the relation that queries see: a row per command that worked on the lake."""
@@ -48,20 +44,20 @@ def records_table() -> Table:
         "Commands that worked on the lake: what each read, wrote and skipped, and how long it"
         f" took. The newest {KEPT_RECORDS:,}.",
         (
-            _column("command", "VARCHAR", "Name of the command."),
-            _column("started", "TIMESTAMP", "Start time, in UTC."),
-            _column("duration_ns", "BIGINT", "Duration of the command.", "ns"),
-            _column("exit_code", "BIGINT", "Exit code; 0 is success."),
-            _column("error", "VARCHAR", "Error that ended it; NULL after a success."),
-            _column("version", "VARCHAR", "Version of tracelake."),
-            _column("host", "VARCHAR", "Host on which it ran."),
-            _column("pid", "BIGINT", "Process id."),
-            _column(
+            Column("command", "VARCHAR", "Name of the command."),
+            Column("started", "TIMESTAMP", "Start time, in UTC."),
+            Column("duration_ns", "BIGINT", "Duration of the command.", "ns"),
+            Column("exit_code", "BIGINT", "Exit code; 0 is success."),
+            Column("error", "VARCHAR", "Error that ended it; NULL after a success."),
+            Column("version", "VARCHAR", "Version of tracelake."),
+            Column("host", "VARCHAR", "Host on which it ran."),
+            Column("pid", "BIGINT", "Process id."),
+            Column(
                 "options",
                 "MAP(VARCHAR, VARCHAR)",
                 "Options given, by name; the command of --post is not stored.",
             ),
-            _column(
+            Column(
                 "phases",
                 "MAP(VARCHAR, BIGINT)",
                 "Time by phase: find, plan, parse, write, commit, build, build:<family>, report."
@@ -69,7 +65,7 @@ def records_table() -> Table:
                 "ns",
             ),
             *(
-                _column(name, "BIGINT", doc, "bytes" if "bytes" in name else None)
+                Column(name, "BIGINT", doc, "bytes" if "bytes" in name else None)
                 for name, doc in AMOUNTS.items()
             ),
         ),

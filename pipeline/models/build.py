@@ -68,7 +68,7 @@ class BuildResult:
         rows += [("dropped", run_id) for run_id in self.dropped]
         return pa.Table.from_pylist(
             [{"status": status, "run_id": run_id} for status, run_id in rows],
-            schema=pa.schema([("status", pa.string()), ("run_id", pa.string())]),
+            schema=pa.schema({"status": pa.string(), "run_id": pa.string()}),
         )
 
     def summary(self) -> str:

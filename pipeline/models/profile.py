@@ -95,13 +95,9 @@ def _seconds(spent: Spent) -> float:
 
 
 _SCHEMA = pa.schema(
-    [
-        ("relation", pa.string()),
-        ("kind", pa.string()),
-        ("batches", pa.int64()),
-        ("rows", pa.int64()),
-        ("compute_s", pa.float64()),
-        ("write_s", pa.float64()),
-        ("share", pa.float64()),
-    ]
+    {
+        **dict.fromkeys(("relation", "kind"), pa.string()),
+        **dict.fromkeys(("batches", "rows"), pa.int64()),
+        **dict.fromkeys(("compute_s", "write_s", "share"), pa.float64()),
+    }
 )
