@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections.abc import Sequence
 
 # Characters that JSON does not escape: delete, controls beyond ASCII, marks that reverse text,
 # and characters that some readers take for a line end.
@@ -14,6 +15,12 @@ _UNSAFE = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\uf
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun: 1 run, 2 runs."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def some(names: Sequence[object], most: int) -> str:
+    """Return the first names, and the number of the others: a, b and 3 more."""
+    shown = ", ".join(map(str, names[:most]))
+    return f"{shown} and {len(names) - most:,} more" if len(names) > most else shown
 
 
 def printable(text: str) -> str:

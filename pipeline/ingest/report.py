@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tracelake.base.errors import InputError
 from tracelake.base.figures import amount, count
-from tracelake.base.text import counted, printable
+from tracelake.base.text import counted, printable, some
 from tracelake.formats import Format
 from tracelake.formats.ledger import EXPANDED_TOO_FAR
 from tracelake.ingest.fence import PARSER_FAILED, ParserFailure
@@ -163,9 +163,8 @@ class IngestReport:
             noun, rest = _SKIPPED[reason]
             names = sorted(label_of(skip) for skip in self.skips if skip["reason"] == reason)
             if names:
-                more = f" and {count(len(names) - _NAMED)} more" if len(names) > _NAMED else ""
-                first = printable(", ".join(names[:_NAMED]))
-                lines.append(f"skipped {counted(len(names), noun)}{rest}: {first}{more}")
+                first = printable(some(names, _NAMED))
+                lines.append(f"skipped {counted(len(names), noun)}{rest}: {first}")
         return lines
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tracelake.base.errors import CheckFailedError, InputError, UsageError
 from tracelake.base.figures import percent
-from tracelake.base.text import counted, printable
+from tracelake.base.text import counted, printable, some
 
 if TYPE_CHECKING:
     import duckdb
@@ -179,12 +179,10 @@ def lost_data(lost: Sequence[tuple[str | None, str, str]]) -> InputError | None:
         return None
     runs = sorted({run_id for run_id, _, _ in lost if run_id is not None})
     parts = sorted({f"{part} is {damage}" for _, part, damage in lost})
-    more = f" and {len(parts) - _SEEN} more" if len(parts) > _SEEN else ""
     left_out = f"{counted(len(runs), 'run')} left out, because" if runs else "skipped files:"
     drop = f", or drop them: tracelake drop --forget {' '.join(runs[:_RUNS])}" if runs else ""
     return InputError(
-        f"{left_out} {counted(len(parts), 'part file')} cannot be read:"
-        f" {', '.join(parts[:_SEEN])}{more}",
+        f"{left_out} {counted(len(parts), 'part file')} cannot be read: {some(parts, _SEEN)}",
         hint="all others are in the warehouse; ingest their input again, put the"
         f" files back from a backup{drop}",
     )

@@ -12,6 +12,7 @@ import duckdb
 
 from tracelake.base.errors import UsageError
 from tracelake.base.figures import count
+from tracelake.base.text import some
 from tracelake.models.base import engine_errors
 from tracelake.models.catalog import catalog
 
@@ -118,7 +119,7 @@ def meant_run(text: str, runs: Iterable[NamedRun]) -> str:
         if newest is None and len(known) != 1:
             raise UsageError(
                 "no run of the lake has a date, so there is no latest run",
-                hint=f"use one of {_listed(known)}" if known else None,
+                hint=f"use one of {some(known, _SHOWN)}" if known else None,
             )
         return _only(text, [run for run in known if run.date == newest])
     wanted = text.lower()
@@ -131,7 +132,9 @@ def meant_run(text: str, runs: Iterable[NamedRun]) -> str:
         similar = list(dict.fromkeys(names[name] for name in near))
         raise UsageError(
             f"no run {text!r} in the lake",
-            hint=f"did you mean {_listed(similar)}?" if near else "list them with: tracelake runs",
+            hint=f"did you mean {some(similar, _SHOWN)}?"
+            if near
+            else "list them with: tracelake runs",
         )
     return _only(text, meant)
 
@@ -139,11 +142,6 @@ def meant_run(text: str, runs: Iterable[NamedRun]) -> str:
 def _only(text: str, meant: Sequence[NamedRun]) -> str:
     if len(meant) > 1:
         raise UsageError(
-            f"{text!r} matches {count(len(meant))} runs", hint=f"use one of {_listed(meant)}"
+            f"{text!r} matches {count(len(meant))} runs", hint=f"use one of {some(meant, _SHOWN)}"
         )
     return meant[0].run_id
-
-
-def _listed(runs: Sequence[NamedRun]) -> str:
-    more = f" and {count(len(runs) - _SHOWN)} more" if len(runs) > _SHOWN else ""
-    return ", ".join(map(str, runs[:_SHOWN])) + more

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import duckdb
 
 from tracelake.base.figures import cost, count
-from tracelake.output.html.cells import LIST_ITEMS, Row, some
+from tracelake.base.text import some
+from tracelake.output.html.cells import LIST_ITEMS, Row
 from tracelake.output.html.reading import PAGE_RUNS, grouped, page_rows
 
 _ITEMS = 12
@@ -143,6 +144,6 @@ def _text(row: Row) -> str:
 
 
 def _skipped(row: Row) -> str:
-    files = some(row["paths"])
+    files = some(row["paths"], LIST_ITEMS)
     more = row["inputs"] - len(row["paths"])
     return f"{row['reason']}: {files}{f' and {count(more)} more' if more > 0 else ''}"

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from tracelake.base.figures import amount, count, label, number, unit_of
+from tracelake.base.text import some
 from tracelake.output.html.plots import level_reach
 from tracelake.schema.tables import Column
 
@@ -150,13 +151,6 @@ def spark(values: Sequence[float], title: str) -> Cell:
     return Cell("", title, look="spark", spark=points)
 
 
-def some(values: Sequence[object]) -> str:
-    """Return the first values of a list, and the number of the others."""
-    more = len(values) - LIST_ITEMS
-    shown = ", ".join(map(str, values[:LIST_ITEMS]))
-    return f"{shown} and {count(more)} more" if more > 0 else shown
-
-
 def _unit(column: Column) -> str:
     return unit_of(column.name, column.unit) or ""
 
@@ -170,7 +164,7 @@ def _kind(column: Column) -> str:
 
 
 def _text(value: Any) -> Cell:
-    text = (some(value) or NOTHING) if isinstance(value, list) else str(value)
+    text = (some(value, LIST_ITEMS) or NOTHING) if isinstance(value, list) else str(value)
     return Cell(text, look="long" if len(text) > _LONG else "")
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
+from tracelake.base import text
 from tracelake.warehouse.values import COUNT, TEXT, table_of
 
 SHOWN = 3
 BUILD = "tracelake build"
 BUILD_FULL = "tracelake build --full"
 COLLECT = "tracelake gc"
+some = partial(text.some, most=SHOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +45,6 @@ def findings_table(findings: Iterable[Finding]) -> pa.Table:
 def error(check: str, message: str, rows: int, repair: str) -> Finding:
     """Return a finding of severity error."""
     return Finding(check, "error", message, rows, repair)
-
-
-def some(names: Sequence[str]) -> str:
-    """Return the first names, and the number of the others."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
 
 
 def drop(run_ids: Iterable[str]) -> str:
