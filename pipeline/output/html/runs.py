@@ -128,55 +128,42 @@ def _list(
     columns = {column.name: column for column in _columns("run_summary", HEADLINE)}
     rest = [column for name, column in columns.items() if name not in _NOT_LISTED]
     over, change = BESIDE_BASELINE
-    heads = [
-        Head("label"),
-        Head("problems"),
-        Head("run"),
-        Head("date"),
-        Head("size"),
-        head(columns["step_p50_ms"]),
-        Head(over, "%", numeric=True),
-        Head("steps over time"),
-        *map(head, rest),
-        Head("copy of"),
-    ]
-    cells = []
+    lines = []
     for one in listed:
-        row = rows[one["run_id"]]
+        run_id, date = one["run_id"], one["run_date"]
+        row = rows[run_id]
         why = _reasons_of(row)
-        link = f"run-{one['run_id']}" if one["run_id"] in linked else None
-        date = one["run_date"]
+        link = f"run-{run_id}" if run_id in linked else None
         named = ", ".join(kind.replace("_", " ") for kind in one["problems"])
-        cells.append(
-            [
-                Cell(one["label"], one["run_id"], look="name", link=link),
-                Cell(
-                    named, one["problem"], sort=one["urgency"], look=f"attention {one['severity']}"
+        look = f"attention {one['severity']}"
+        dated = Cell(f"{date:%Y-%m-%d %H:%M}", look="date") if date else Cell("", look="none")
+        lines.append(
+            {
+                Head("label"): Cell(one["label"], run_id, look="name", link=link),
+                Head("problems"): Cell(named, one["problem"], sort=one["urgency"], look=look),
+                Head("run"): Cell(one["hash"], run_id, look="hash"),
+                Head("date"): dated,
+                Head("size"): Cell(one["size"] or "", look="size"),
+                head(columns["step_p50_ms"]): _headline_cell(columns["step_p50_ms"], row, why),
+                Head(over, "%", numeric=True): cell(change, one[change.name]),
+                Head("steps over time"): spark(
+                    trends.get(run_id, ()), "Time of each step, without warm-up"
                 ),
-                Cell(one["hash"], one["run_id"], look="hash"),
-                Cell("", look="none")
-                if date is None
-                else Cell(f"{date:%Y-%m-%d %H:%M}", look="date"),
-                Cell(one["size"] or "", look="size"),
-                _headline_cell(columns["step_p50_ms"], row, why),
-                cell(change, one[change.name]),
-                spark(trends.get(one["run_id"], ()), "Time of each step, without warm-up"),
-                *(_headline_cell(column, row, why) for column in rest),
-                Cell(one["copy_of"] or "", look="hash"),
-            ]
+                **{head(column): _headline_cell(column, row, why) for column in rest},
+                Head("copy of"): Cell(one["copy_of"] or "", look="hash"),
+            }
         )
-    places = [
-        place
-        for place in range(len(heads))
+    heads = [
+        shown
+        for shown in (lines[0] if lines else ())
         if any(
-            line[place].spark
-            or line[place].text not in _EMPTY.get(heads[place].label, {"", NOTHING})
-            for line in cells
+            line[shown].spark or line[shown].text not in _EMPTY.get(shown.label, {"", NOTHING})
+            for line in lines
         )
     ]
     return Grid(
-        [heads[place] for place in places],
-        [[line[place] for place in places] for line in cells],
+        heads,
+        [[line[shown] for shown in heads] for line in lines],
         [one["run_id"] for one in listed],
         [" ".join(filter(None, (one["run_id"], one["config"], one["words"]))) for one in listed],
     )

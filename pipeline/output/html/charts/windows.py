@@ -20,7 +20,8 @@ from tracelake.output.html.charts.kind import (
 )
 from tracelake.output.html.palette import var
 from tracelake.output.html.reading import PAGE_RUNS
-from tracelake.output.html.shape import PART_COLORS, STEADY
+from tracelake.output.html.shape import PART_COLORS
+from tracelake.output.html.shapes import SHAPES
 from tracelake.warehouse.headline import WINDOW_PARTS
 
 PARTS = {label(part): var(color) for part, color in PART_COLORS.items()}
@@ -85,18 +86,11 @@ def _draw_windows() -> Drawing:
 
 
 _STAGES = f"""
-    WITH summaries AS (FROM stage_summary SEMI JOIN {PAGE_RUNS} USING (run_id))
     SELECT
         run_id, basis, stage, round(bubble_ratio, 4) AS bubble, round(bubble_min_ratio, 4) AS low,
         round(bubble_max_ratio, 4) AS high, round(theory_bubble_ratio, 4) AS theory
-    FROM summaries
+    FROM ({SHAPES["stage_bubbles"].source}) SEMI JOIN {PAGE_RUNS} USING (run_id)
     WHERE basis IN ('measured', 'modelled') AND bubble_ratio IS NOT NULL
-    UNION ALL
-    SELECT
-        run_id, 'modelled', stage, round(modelled_bubble_ratio, 4), NULL, NULL,
-        round(theory_bubble_ratio, 4)
-    FROM summaries
-    WHERE basis = 'measured' AND modelled_bubble_ratio IS NOT NULL
     ORDER BY run_id, basis, stage
 """
 
@@ -121,13 +115,10 @@ def _draw_stages() -> Drawing:
 
 
 _PHASES = f"""
-    SELECT
-        b.run_id, b.stage, b.phase, round(avg(b.idle_ms), 4) AS ms,
-        round(avg(b.bubble_ratio), 4) AS bubble
-    FROM phase_bubbles AS b SEMI JOIN {PAGE_RUNS} USING (run_id) {STEADY}
-    WHERE NOT coalesce(s.warmup, false) AND b.idle_ms IS NOT NULL
-    GROUP BY b.run_id, b.stage, b.phase
-    ORDER BY b.run_id, b.stage, array_position({list(_IDLE)}, b.phase)
+    SELECT run_id, stage, phase, round(idle_ms, 4) AS ms, round(bubble_ratio, 4) AS bubble
+    FROM ({SHAPES["phase_bubbles"].source}) SEMI JOIN {PAGE_RUNS} USING (run_id)
+    WHERE idle_ms IS NOT NULL
+    ORDER BY run_id, stage, array_position({list(_IDLE)}, phase)
 """
 
 
