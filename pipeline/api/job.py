@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from tracelake.base.errors import LakeError, TracelakeError, UsageError, next_step
+from tracelake.base.errors import TracelakeError, UsageError, expected
 from tracelake.cli import jobs as commands
 from tracelake.cli.steps import print_summary
 
@@ -80,11 +80,10 @@ def run(
         )
     except (TracelakeError, OSError) as error:
         if not summaries or json.loads(summaries[-1])["verdicts"] is None:
-            if isinstance(error, OSError) and (hint := next_step(error)):
-                raise LakeError(
-                    error.strerror or str(error), path=error.filename, hint=hint
-                ) from error
-            raise
+            known = expected(error)
+            if known is None or known is error:
+                raise
+            raise known from error
     finally:
         print_summary.reset(before)
     summary: dict[str, Any] = json.loads(summaries[-1])

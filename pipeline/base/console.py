@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import tracelake
-from tracelake.base.errors import TracelakeError, next_step
+from tracelake.base.errors import TracelakeError
 from tracelake.base.figures import amount, count
 from tracelake.base.text import counted, printable
 
@@ -72,16 +72,6 @@ class Console:
         self._block(
             error.message,
             {"where": error.location, "why": _causes(error, error.message), "next": error.hint},
-        )
-
-    def trouble(self, error: OSError) -> None:
-        """Print an error of the operating system as one block."""
-        if TRACEBACK in os.environ:
-            self._plain("".join(traceback.format_exception(error)))
-        where = None if error.filename is None else os.fsdecode(error.filename)
-        self._block(
-            error.strerror or str(error),
-            {"where": where, "next": next_step(error)},
         )
 
     def bug(self, error: BaseException) -> None:

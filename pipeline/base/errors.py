@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -151,20 +152,33 @@ def advice_on(error: OSError) -> str:
     return "free space or raise the limit, then run the command again"
 
 
+def expected(error: BaseException) -> TracelakeError | None:
+    """Return an error as one that says what to do next; None for a bug."""
+    match error:
+        case TracelakeError():
+            return error
+        case MemoryError():
+            advice = "free memory, raise the limit (ulimit), or read less at once"
+            refused = RefusedError("not enough memory", hint=advice)
+        case OSError() if hint := next_step(error):
+            path = None if error.filename is None else os.fsdecode(error.filename)
+            refused = RefusedError(error.strerror or str(error), path=path, hint=hint)
+        case _:
+            return None
+    refused.__cause__ = error
+    return refused
+
+
 def exit_code_of(error: BaseException | None) -> int:
     """Return the exit code of a process that this error ends."""
     match error:
         case None:
             return 0
-        case TracelakeError():
-            return error.exit_code
         case SystemExit(code=int(code)):
             return code
         case KeyboardInterrupt():
             return 130
-    if isinstance(error, MemoryError) or (isinstance(error, OSError) and next_step(error)):
-        return InputError.exit_code
-    return TracelakeError.exit_code
+    return (expected(error) or TracelakeError).exit_code
 
 
 def unknown(what: str, name: str, known: Iterable[str], hint: str) -> UsageError:

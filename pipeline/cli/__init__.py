@@ -6,11 +6,10 @@ import gc
 import io
 import os
 import sys
-from typing import NoReturn
 
 import typer
 
-from tracelake.base.errors import RefusedError, TracelakeError, exit_code_of, next_step
+from tracelake.base.errors import TracelakeError, exit_code_of, expected
 from tracelake.base.signals import end_if_abandoned, listening
 from tracelake.cli import ask, export, jobs, keep, look, synth, timeline, whatif
 from tracelake.cli.app import app
@@ -52,24 +51,14 @@ def _run() -> None:
     try:
         with listening():
             app()
-    except TracelakeError as error:
-        error.hint = naming_lake(error.hint, _commands_of_lakes())
-        open_console().error(error)
-        sys.exit(error.exit_code)
-    except MemoryError as error:
-        refused = RefusedError(
-            "not enough memory", hint="free memory, raise the limit (ulimit), or read less at once"
-        )
-        refused.__cause__ = error
-        open_console().error(refused)
-        sys.exit(refused.exit_code)
-    except OSError as error:
-        if next_step(error) is None:
-            _end_with_bug(error)
-        open_console().trouble(error)
-        sys.exit(exit_code_of(error))
-    except Exception as error:  # noqa: BLE001 - whatever else reaches this place is a bug
-        _end_with_bug(error)
+    except Exception as error:  # noqa: BLE001 - whatever is not expected here is a bug
+        known = expected(error)
+        if known is None:
+            open_console().bug(error)
+            sys.exit(TracelakeError.exit_code)
+        known.hint = naming_lake(known.hint, _commands_of_lakes())
+        open_console().error(known)
+        sys.exit(known.exit_code)
 
 
 def _commands_of_lakes() -> list[str]:
@@ -100,8 +89,3 @@ def _live_lightly() -> None:
     gc.set_threshold(100_000, *gc.get_threshold()[1:])
     # NumPy would start a thread per processor for linear algebra, which is not used here.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
-
-def _end_with_bug(error: Exception) -> NoReturn:
-    open_console().bug(error)
-    sys.exit(TracelakeError.exit_code)

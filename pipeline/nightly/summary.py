@@ -16,7 +16,7 @@ from typing import Any
 import duckdb
 
 from tracelake import __version__
-from tracelake.base.errors import TracelakeError, next_step
+from tracelake.base.errors import expected
 from tracelake.ingest import IngestReport, Status
 from tracelake.models import Failure as Failed
 from tracelake.nightly.gates import GATES, NO_RUN, BadLines, Failure, Gate, failures
@@ -137,14 +137,11 @@ def read_incidents(con: duckdb.DuckDBPyConnection, known: Collection[str]) -> li
 
 def _error(error: BaseException) -> dict[str, str | None]:
     """Return an error as a dictionary with the fields of the printed block."""
-    match error:
-        case TracelakeError():
-            return {"what": error.message, "where": error.location, "next": error.hint}
-        case SystemExit() | KeyboardInterrupt():
-            what, then = "interrupted before the end", "run it again: it continues where it was"
-            return {"what": what, "where": None, "next": then}
-        case OSError() if advice := next_step(error):
-            return {"what": error.strerror, "where": error.filename, "next": advice}
+    if isinstance(error, SystemExit | KeyboardInterrupt):
+        what, then = "interrupted before the end", "run it again: it continues where it was"
+        return {"what": what, "where": None, "next": then}
+    if known := expected(error):
+        return {"what": known.message, "where": known.location, "next": known.hint}
     what = f"a bug in tracelake: {type(error).__name__}: {error}"
     return {"what": what, "where": None, "next": "see standard error"}
 
