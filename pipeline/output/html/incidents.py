@@ -13,7 +13,7 @@ from markupsafe import Markup
 from tracelake.base.figures import difference, milliseconds
 from tracelake.models import relation_columns
 from tracelake.output.html.cells import Row, head
-from tracelake.output.html.plots import Change, Night, over_dates, strip, waterfall
+from tracelake.output.html.plots import Night, over_dates, strip, waterfall
 from tracelake.output.html.reading import PAGE_RUNS, grouped, page_rows
 
 # Cards and plots of a page; the rest is in `tracelake ask incidents`.
@@ -254,11 +254,10 @@ def read_waterfalls(con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> d
 def _waterfall(rows: Sequence[Row]) -> Markup:
     before = sum(row["baseline_ms"] for row in rows)
     after = sum(row["run_ms"] for row in rows)
-    bars = [Change(row["name"], row["change_ms"]) for row in rows[:_BARS]]
-    others = sum(row["change_ms"] for row in rows[_BARS:])
-    if rows[_BARS:]:
-        bars.append(Change(f"{len(rows[_BARS:])} others", others))
-    told = [f"{bar.name} {difference('step_ms', bar.ms)}" for bar in bars[:3]]
+    bars = [(row["name"], row["change_ms"]) for row in rows[:_BARS]]
+    if others := rows[_BARS:]:
+        bars.append((f"{len(others)} others", sum(row["change_ms"] for row in others)))
+    told = [f"{name} {difference('step_ms', ms)}" for name, ms in bars[:3]]
     title = f"Step time from {milliseconds(before)} to {milliseconds(after)}: {', '.join(told)}"
     return waterfall(before, bars, after, title)
 

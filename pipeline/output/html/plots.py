@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import accumulate
 
 from markupsafe import Markup, escape
 
@@ -133,22 +134,17 @@ def strip(
     return _svg(parts, width, height, title, "strip")
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A bar of a waterfall: what grew or shrank, and by how much."""
+def waterfall(
+    before: float, changes: Sequence[tuple[str, float]], after: float, title: str
+) -> Markup:
+    """Return bars that lead from one time to another.
 
-    name: str
-    ms: float
-
-
-def waterfall(before: float, changes: Sequence[Change], after: float, title: str) -> Markup:
-    """Return bars that lead from one time to another; the changes add up to the difference."""
+    Args:
+        changes: What grew or shrank, by how many ms; they add up to the difference.
+    """
     tall, left, right, width = 19, 160, 66, 460  # legible on a phone, too
     height = tall * (len(changes) + 2) + 4
-    levels, level = [before], before
-    for change in changes:
-        level += change.ms
-        levels.append(level)
+    levels = [*accumulate((ms for _, ms in changes), initial=before)]
     low, high = min(*levels, after), max(*levels, after)
     # The axis does not begin at 0: the ends are drawn as lines, the changes as bars to scale.
     reach = max(high - low, 0.02 * abs(high)) or 1.0
@@ -170,11 +166,9 @@ def waterfall(before: float, changes: Sequence[Change], after: float, title: str
         )
 
     row(0, "baseline", before, before, "whole", milliseconds(before))
-    at = before
-    for place, change in enumerate(changes, 1):
-        style = "more" if change.ms > 0 else "less"
-        row(place, change.name, at, at + change.ms, style, difference("step_ms", change.ms))
-        at += change.ms
+    for place, (name, ms) in enumerate(changes, 1):
+        at, style = levels[place - 1], "more" if ms > 0 else "less"
+        row(place, name, at, at + ms, style, difference("step_ms", ms))
     row(len(changes) + 1, "this run", after, after, "whole", milliseconds(after))
     return _svg(parts, width, height, title, "waterfall")
 
