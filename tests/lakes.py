@@ -23,7 +23,7 @@ from tracelake.models.build import wanted_state
 from tracelake.models.compute import connect
 from tracelake.models.fill import WarehouseWriter
 from tracelake.models.parts import ModelParts
-from tracelake.models.state import attach, recorded_marks, recorded_state
+from tracelake.models.state import attach, recorded
 from tracelake.warehouse.check import checks
 from tracelake.warehouse.check.rows import Check
 
@@ -43,9 +43,9 @@ def ingest_and_build(archive: Path, lake: Path) -> Lake:
 def full_build_differences(lake: Lake) -> list[str]:
     """Builds everything again; returns the models whose rows in the warehouse are others."""
     snapshot, models = lake.snapshot(), catalog()
-    losses = find_losses(lake.part_files, snapshot, recorded_marks(lake.warehouse))
+    losses = find_losses(lake.part_files, snapshot, recorded(lake.warehouse).marks)
     state = wanted_state(lake, snapshot, models, losses)
-    assert recorded_state(lake.warehouse) == state, "the warehouse is not current"
+    assert recorded(lake.warehouse).state == state, "the warehouse is not current"
     with lake.staging("check") as folder, connect() as con:
         anew, apart = folder / "warehouse.duckdb", PartFiles(str(folder))
         parts = ModelParts(models, apart, apart.take, folder)

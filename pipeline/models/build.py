@@ -25,8 +25,7 @@ from tracelake.models.profile import Profile
 from tracelake.models.state import (
     State,
     examined,
-    recorded_marks,
-    recorded_state,
+    recorded,
     wal_of,
 )
 from tracelake.schema.tables import schema_hash
@@ -219,11 +218,10 @@ def losses_before(lake: Lake, again: Callable[[str], bool]) -> Losses:
         again: Whether to hash a part that the last build has verified.
     """
     snapshot = lake.snapshot()
-    known = recorded_marks(lake.warehouse)
-    among = None
+    record = recorded(lake.warehouse)
+    known, among = record.marks, None
     if not lake.part_files.local:
-        state = recorded_state(lake.warehouse)
-        among = known.keys() | (state.lost if state else set())
+        among = known.keys() | (record.state.lost if record.state else set())
     losses = find_losses(lake.part_files, snapshot, known, again, among)
     lake.verified.update(losses.marks)
     due = [part for part in known.keys() - snapshot.all_parts if again(part)]  # models

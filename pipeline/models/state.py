@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import TypeVar
 
 import duckdb
 
@@ -20,8 +19,6 @@ from tracelake.models.failures import Failure, read_failures
 from tracelake.models.parts import PartRuns
 from tracelake.models.sums import changed_relations, has_sums, missing_relations
 from tracelake.schema.tables import SCHEMA_VERSION, Table, tables
-
-_T = TypeVar("_T")
 
 # Raise this when an older warehouse cannot be updated.
 WAREHOUSE_VERSION = 9
@@ -230,32 +227,6 @@ def _read_parts(
     return parts, older, {part: frozenset(dead) for part, _, dead in rows if dead}
 
 
-def recorded_marks(path: Path) -> dict[str, Mark]:
-    """Return the parts that the build of a warehouse file has verified."""
-    return _recorded(path, _read_marks)
-
-
-def recorded_model_parts(path: Path) -> PartRuns:
-    """Return the parts of models that a warehouse file names."""
-    return _recorded(path, _read_model_parts)
-
-
-def _recorded(
-    path: Path, read: Callable[[duckdb.DuckDBPyConnection], dict[str, _T]]
-) -> dict[str, _T]:
-    """Return what a warehouse file records; nothing if it is damaged or of an earlier version."""
-    if not path.is_file():
-        return {}
-    with connect() as con:
-        try:
-            attach(con, path, read_only=True)
-            return read(con)
-        except duckdb.OutOfMemoryException:
-            raise
-        except duckdb.Error:
-            return {}
-
-
 def _read_model_parts(con: duckdb.DuckDBPyConnection) -> dict[str, tuple[str, ...]]:
     rows = con.execute("SELECT part, run_ids FROM warehouse.main._build_parts WHERE of_model")
     return {part: tuple(run_ids) for part, run_ids in rows.fetchall()}
@@ -268,18 +239,18 @@ def _read_marks(con: duckdb.DuckDBPyConnection) -> dict[str, Mark]:
 
 def named_parts(path: Path) -> set[str]:
     """Return every part that a warehouse file names."""
-    state = recorded_state(path)
-    tables_parts = state.parts.values() if state else ()
-    return {part for parts in tables_parts for part in parts}.union(recorded_model_parts(path))
+    record = recorded(path)
+    of_tables = record.state.parts.values() if record.state else ()
+    return {*chain(*of_tables), *record.model_parts}
 
 
-def recorded_state(path: Path) -> State | None:
-    """Return the state of a warehouse file; None if it is missing or unusable.
+def recorded(path: Path) -> Record:
+    """Return what a warehouse file says of its build; its rows are not read.
 
     Raises:
         LakeError: It was built by a newer tracelake.
     """
-    return _read(path, in_full=False).state
+    return _read(path, in_full=False)
 
 
 def examined(path: Path) -> Record:
@@ -299,7 +270,7 @@ def wal_of(warehouse: Path) -> Path:
 
 
 def _read(path: Path, *, in_full: bool) -> Record:
-    """Return the state of a warehouse file; in full, all of its record."""
+    """Return what a warehouse file says of its build; in full, after every row is read."""
     if not path.is_file():
         return Record(trouble="it is not a file" if os.path.lexists(path) else None)
     with connect() as con:
@@ -308,12 +279,12 @@ def _read(path: Path, *, in_full: bool) -> Record:
             state = read_state(con)
             if state is None or (in_full and not has_sums(con)):
                 return Record(trouble="another version of tracelake built it")
-            if not in_full:
-                return Record(state)
-            if missing := missing_relations(con):
-                return Record(trouble=f"it lacks {', '.join(missing)}")
-            changed = ", ".join(changed_relations(con))
-            trouble = f"it was changed since the build: {changed}" if changed else None
+            trouble = None
+            if in_full:
+                if missing := missing_relations(con):
+                    return Record(trouble=f"it lacks {', '.join(missing)}")
+                if changed := changed_relations(con):
+                    trouble = f"it was changed since the build: {', '.join(changed)}"
             parts = _read_model_parts(con)
             return Record(state, trouble, _read_marks(con), parts, read_failures(con))
         except duckdb.OutOfMemoryException:

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from tracelake.base.errors import ChangedError, LakeError
 from tracelake.lake import Lake
-from tracelake.models.state import recorded_state
+from tracelake.models.state import recorded
 
 VERSION = 2
 # Version 1 has no incidents.
@@ -86,7 +86,7 @@ class Backlog:
 
     def arrive(self) -> None:
         """Add the runs that are new or changed in the warehouse since the last job."""
-        state = recorded_state(self._lake.warehouse)
+        state = recorded(self._lake.warehouse).state
         if state is None or state.runs == self._record.seen:
             return
         seen, now = self._record.seen, dict(state.runs)
@@ -178,7 +178,7 @@ def _done_before(lake: Lake) -> dict[str, str]:
     """Return runs of a lake without a backlog that count as done: those of its warehouse."""
     if not lake.warehouse.is_file():
         return {}
-    state = recorded_state(lake.warehouse)
+    state = recorded(lake.warehouse).state
     if state is not None:
         return dict(state.runs)
     return {run_id: entry.generation for run_id, entry in lake.snapshot().runs.items()}

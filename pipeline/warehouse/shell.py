@@ -10,7 +10,7 @@ from typing import NoReturn
 from tracelake.base.errors import UsageError
 from tracelake.lake import Lake
 from tracelake.models.base import point_views
-from tracelake.models.state import recorded_state
+from tracelake.models.state import recorded
 from tracelake.warehouse.warehouse import open_warehouse
 
 _PROGRAM = "duckdb"
@@ -34,7 +34,7 @@ def open_shell(lake: Lake, *, ui: bool = False) -> NoReturn:
             hint=f"install it with: pip install duckdb-cli; {_INSTEAD}",
         )
     open_warehouse(lake).close()
-    built = recorded_state(lake.warehouse)
+    built = recorded(lake.warehouse).state
     moved = built is None or built.root != lake.part_files.base
     opened = [program, "-readonly", str(lake.warehouse)]
     tried = subprocess.run(

@@ -18,7 +18,8 @@ from tracelake.models.base import engine_errors, own, select_parts
 from tracelake.models.memory import MemoryLimit
 from tracelake.schema.tables import reasons, tables
 from tracelake.warehouse.names import resolve_run
-from tracelake.warehouse.warehouse import open_warehouse, spill_folder
+from tracelake.warehouse.reopening import ask
+from tracelake.warehouse.warehouse import spill_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -119,12 +120,8 @@ def answer(
         UsageError: There is no such run, rank, stage or kind, or the run cannot be replayed.
         LakeError: See `open_warehouse`.
     """
-    con = open_warehouse(lake)
-    try:
-        run_id = resolve_run(con, run)
-        document = _known(con, run_id)
-    finally:
-        con.close()
+    document = ask(lake, "the run", lambda con: _known(con, resolve_run(con, run)))
+    run_id = document["run_id"]
     if not changes:
         return document, None
     if document["t_ms"] is None:

@@ -19,7 +19,7 @@ from tracelake.lake import (
     unlisted_parts,
     verify,
 )
-from tracelake.models.state import recorded_marks, recorded_model_parts
+from tracelake.models.state import recorded
 from tracelake.schema.tables import PARTITION_KEY, tables
 from tracelake.warehouse.check.findings import (
     BUILD,
@@ -76,9 +76,9 @@ def check_model_parts(lake: Lake, *, quick: bool) -> Iterator[Finding]:
     Args:
         quick: Do not read those that have not changed since the build.
     """
-    named = recorded_model_parts(lake.warehouse)
-    known = recorded_marks(lake.warehouse) if quick else {}
-    lost, _ = verify(lake.part_files, named.keys(), known)
+    record = recorded(lake.warehouse)
+    named = record.model_parts
+    lost, _ = verify(lake.part_files, named.keys(), record.marks if quick else {})
     if lost:
         runs = sorted({run_id for part in lost for run_id in named[part]})
         message = f"part files of models are missing or damaged: {some(sorted(lost))}"
