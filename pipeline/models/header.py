@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tracelake.base.errors import ContractError
@@ -162,13 +162,10 @@ def _declared(path: Path, entries: list[tuple[int, str]]) -> dict[str, Column]:
             )
         if column.name in found:
             raise ContractError(f"column {column.name} is declared twice", path=path, line=line)
-        found[column.name] = column if column.unit or not known else _with_unit(column, known)
+        if known and not column.unit:  # a narrower doc
+            column = replace(column, unit=known.unit)
+        found[column.name] = column
     return found
-
-
-def _with_unit(column: Column, known: Column) -> Column:
-    """Return a narrower doc of a known column with its unit."""
-    return Column(column.name, column.type, column.doc, known.unit)
 
 
 def _words(text: str) -> list[str]:

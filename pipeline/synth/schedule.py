@@ -275,10 +275,9 @@ class Worker:
 
 def simulate(spec: Spec, run_number: int) -> list[list[Op]]:
     """Execute a job; return the operations of every rank in order, in ticks from its start."""
-    workers = [_worker(spec, run_number, rank) for rank in range(spec.world_size)]
+    workers = [
+        Worker(spec, rank, random.Random(f"{spec.seed}/{run_number}/{rank}"))
+        for rank in range(spec.world_size)
+    ]
     run({worker.rank: worker.program() for worker in workers})
     return [worker.ops for worker in workers]
-
-
-def _worker(spec: Spec, run_number: int, rank: int) -> Worker:
-    return Worker(spec, rank, random.Random(f"{spec.seed}/{run_number}/{rank}"))

@@ -7,7 +7,6 @@ import io
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,7 +99,7 @@ def export(
                 counts[name] += batch.num_rows
                 yield batch
 
-        with _opened(path, fmt) as target:
+        with (_database if fmt in _DATABASES else _folder)(path, fmt) as target:
             for name, columns in chosen.items():
                 relation = con.sql(f"FROM {quoted(name)}{_of_runs(columns, runs)}")
                 reader = relation.to_arrow_reader(_BATCH_ROWS)
@@ -116,10 +115,6 @@ def _of_runs(columns: Sequence[Column], runs: Sequence[str]) -> str:
     if not runs or PARTITION_KEY not in {column.name for column in columns}:
         return ""
     return f" WHERE {quoted(PARTITION_KEY)} IN ({', '.join(map(literal, runs))})"
-
-
-def _opened(path: Path, fmt: str) -> AbstractContextManager[DuckFile | SqliteFile | _Files]:
-    return _database(path, fmt) if fmt in _DATABASES else _folder(path, fmt)
 
 
 @contextlib.contextmanager
