@@ -6,17 +6,18 @@ when its size or modification date has changed.
 
 from __future__ import annotations
 
+import functools
 import os
 import zlib
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import partial
 from itertools import chain
 
 from tracelake.lake.manifest import Snapshot
 from tracelake.lake.part_files import Mark, PartFiles
+from tracelake.schema.tables import PARTITION_KEY, Column, Table, columns
 
 MISSING, DAMAGED = "missing", "damaged"
 # A prime number: jobs that are run every n-th day, for any n below it, verify all parts as well.
@@ -62,6 +63,20 @@ class Losses:
         ]
         of_runs = set(chain.from_iterable(self.runs.values()))
         return rows + [(None, part, why) for part, why in self.parts.items() if part not in of_runs]
+
+
+@functools.cache
+def lost_table() -> Table:
+    """Return the relation that queries and models see: a row per run and part that is lost."""
+    return Table(
+        "lost",
+        "Part files that are missing or damaged. Their runs are in no other table.",
+        (
+            columns()[PARTITION_KEY],
+            Column("part", "VARCHAR", "Part file, relative to the lake."),
+            Column("damage", "VARCHAR", "missing or damaged."),
+        ),
+    )
 
 
 def never(part: str) -> bool:
@@ -120,7 +135,9 @@ def verify(
         else:
             marks[part] = mark
     with ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="verify") as pool:
-        for part, intact in zip(unread, pool.map(partial(_is_intact, files), unread), strict=True):
+        for part, intact in zip(
+            unread, pool.map(functools.partial(_is_intact, files), unread), strict=True
+        ):
             if intact:
                 marks[part] = there[part]
             else:

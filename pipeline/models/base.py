@@ -22,8 +22,7 @@ from tracelake.base.errors import (
     StoreError,
 )
 from tracelake.base.signals import raise_if_ending
-from tracelake.lake import names_runs
-from tracelake.models.lost import lost_table
+from tracelake.lake import lost_table, names_runs
 from tracelake.schema.tables import PARTITION_KEY, Column, Table, tables
 
 # DuckDB variable with the place of the lake: a directory or URI.

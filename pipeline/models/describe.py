@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from tracelake.base.errors import unknown
+from tracelake.lake import lost_table
 from tracelake.lake.run_records import records_table
 from tracelake.models.catalog import catalog
-from tracelake.models.lost import lost_table
 from tracelake.schema.tables import Column, tables
 
 _RELATION = pa.schema([(name, pa.string()) for name in ("name", "kind", "grain", "doc")])

@@ -15,7 +15,7 @@ import duckdb
 from tracelake.base.errors import RowsError
 from tracelake.base.memory_limit import parse_size, processors
 from tracelake.execution import Workers
-from tracelake.lake import Losses, PartFiles, Snapshot, table_of
+from tracelake.lake import Losses, PartFiles, Snapshot, lost_table, table_of
 from tracelake.models.base import (
     copy_of,
     engine_errors,
@@ -31,7 +31,6 @@ from tracelake.models.computing import Computing
 from tracelake.models.failures import FAILURES, Failure, read_failures
 from tracelake.models.header import Model
 from tracelake.models.jobs import Job, compute_sent, computed, threads
-from tracelake.models.lost import lost_table
 from tracelake.models.parts import ModelParts, PartWriter
 from tracelake.models.profile import Profile
 from tracelake.models.relations import target, view, write_blank, write_warehouse

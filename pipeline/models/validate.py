@@ -13,12 +13,12 @@ import duckdb
 
 from tracelake.base.disk_cache import DiskCache, places
 from tracelake.base.errors import ContractError
+from tracelake.lake import lost_table
 from tracelake.models.base import create_empty_tables, engine_errors, own
 from tracelake.models.compute import compute, connect
 from tracelake.models.graph import build_order, check_macros, inputs_of, unstable_functions
 from tracelake.models.header import Model
 from tracelake.models.kernel_models import check_kernel
-from tracelake.models.lost import lost_table
 from tracelake.models.needs import Needs, NeedsFinder
 from tracelake.schema.tables import columns, schema_hash, tables
 
@@ -94,7 +94,7 @@ def _version(models: Mapping[str, Model], macros: str) -> str:
     digest = hashlib.sha256(f"{macros}\0{schema_hash()}\0{duckdb.__version__}\0".encode())
     for model in models.values():
         digest.update(f"{model.name}\0{model.sql}\0".encode())
-    for column in columns().values():
+    for column in (*columns().values(), *lost_table().columns):
         digest.update(repr(column).encode())
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())

@@ -15,11 +15,10 @@ import duckdb
 
 from tracelake.base.errors import LakeError, UsageError
 from tracelake.lake import Lake
-from tracelake.lake.run_records import records_file
-from tracelake.models.base import is_corrupt, literal, point_views
+from tracelake.lake.run_records import records_file, records_table
+from tracelake.models.base import is_corrupt, literal, nothing, point_views, quoted
 from tracelake.models.catalog import catalog
 from tracelake.models.compute import connect
-from tracelake.models.records import records_view
 from tracelake.models.state import CATALOG, attach, in_use, read_models, read_root
 from tracelake.models.sums import missing_relations
 from tracelake.schema.tables import tables
@@ -139,7 +138,25 @@ def _begin(con: duckdb.DuckDBPyConnection, lake: Lake) -> None:
     """Prepare a connection to the database of a warehouse."""
     con.execute(f"USE {CATALOG}")
     con.execute(point_views(lake.part_files.base))
-    con.execute(records_view(lake.root))
+    con.execute(_records_view(lake.root))
+
+
+def _records_view(root: Path) -> str:
+    """Return SQL of a temporary view of a lake's record; empty if there is none yet.
+
+    Each connection to the warehouse creates it again: entries appear without a build, and a lake
+    that was moved has them in its new place.
+    """
+    table, path = records_table(), records_file(root)
+    if path.is_file():
+        types = ", ".join(f"{literal(c.name)}: {literal(c.type)}" for c in table.columns)
+        select = (
+            f"FROM read_json({literal(str(path))}, format = 'newline_delimited',"
+            f" columns = {{{types}}})"
+        )
+    else:
+        select = nothing({c.name: c.type for c in table.columns})
+    return f"CREATE TEMP VIEW {quoted(table.name)} AS {select}"
 
 
 def release(con: duckdb.DuckDBPyConnection) -> None:

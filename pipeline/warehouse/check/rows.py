@@ -11,14 +11,13 @@ import duckdb
 
 from tracelake.base.errors import ContractError, LakeError
 from tracelake.base.resources import resource_dir
-from tracelake.lake import Snapshot
+from tracelake.lake import Snapshot, lost_table
 from tracelake.models.base import engine_errors, quoted
 from tracelake.models.catalog import CHECKS, Catalog, catalog
 from tracelake.models.compute import connect
 from tracelake.models.failures import read_failures
 from tracelake.models.graph import inputs_of, unstable_functions
 from tracelake.models.header import read_header
-from tracelake.models.lost import lost_table
 from tracelake.schema.tables import reasons, tables
 from tracelake.warehouse.check.findings import BUILD_FULL, SHOWN, Finding, error, some
 
