@@ -60,7 +60,7 @@ def _facts(path: str, head: bytes) -> FileFacts:
 def _group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
     """Join the files of the processes of a job."""
     # A process whose rank is not known repeats none.
-    return runs_of(files, _job, gap_seconds, lambda f: -1 - f.key if f.rank is None else f.rank)
+    return runs_of(files, gap_seconds, _job, lambda f: -1 - f.key if f.rank is None else f.rank)
 
 
 def _job(file: FileFacts) -> tuple[object, ...]:

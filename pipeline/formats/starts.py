@@ -92,8 +92,8 @@ def starts(units: Sequence[Unit], gap_seconds: float) -> list[list[int]]:
 
 def runs_of(
     files: Sequence[FileFacts],
-    job_of: Callable[[FileFacts], Hashable],
     gap_seconds: float,
+    job_of: Callable[[FileFacts], Hashable],
     rank_of: Callable[[FileFacts], int | None] = attrgetter("rank"),
 ) -> list[list[FileFacts]]:
     """Group files into runs, in order of their first file: the starts of each job.

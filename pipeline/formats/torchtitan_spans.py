@@ -9,9 +9,10 @@ Runs: files of a folder and source whose ranks differ and whose dates follow eac
 
 from __future__ import annotations
 
+import functools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -37,11 +38,6 @@ def _facts(path: str, head: bytes) -> FileFacts:
         return FileFacts(path, stem, rank=rank)
     stamp = stamp_of(named["date"], "%Y%m%d-%H%M%S")
     return FileFacts(path, named["source"], rank=int(named["rank"]), stamp=stamp)
-
-
-def _group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
-    """Return runs of files, in order of their first file."""
-    return runs_of(files, lambda f: (PurePosixPath(f.path).parent, f.stem), gap_seconds)
 
 
 class _Reader:
@@ -104,7 +100,7 @@ FORMAT = LineFormat(
     doc="Structured logs of torchtitan: spans on the host, a file of JSON lines per rank.",
     heading=_HEADING,
     facts=_facts,
-    group=_group,
+    group=functools.partial(runs_of, job_of=lambda f: (PurePosixPath(f.path).parent, f.stem)),
     reader=_Reader,
     tables=("train_steps", "timings"),
     rejects={_BROKEN: "The line is no JSON object with a `log_type_name` of printable text."},

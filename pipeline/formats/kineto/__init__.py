@@ -13,6 +13,7 @@ about the same time; without times, the k-th files of all ranks are a run.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections import defaultdict
@@ -90,11 +91,6 @@ def _stamp(head: bytes) -> datetime | None:
     times = ((since + int(time[1])) // 1_000_000 for time in _TIME.finditer(head))
     seconds = next((time for time in times if time in _DATES), None)
     return None if seconds is None else date_of(seconds)
-
-
-def _group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
-    """Return runs of files, in order of their first file."""
-    return runs_of(files, _job, gap_seconds)
 
 
 def _job(file: FileFacts) -> tuple[object, ...]:
@@ -202,7 +198,7 @@ FORMAT = Format(
     tables=("ops", "comms", "train_steps"),
     sniff=_sniff,
     facts=_facts,
-    group=_group,
+    group=functools.partial(runs_of, job_of=_job),
     parser=_Parser,
     rejects={
         "broken_event": "The text is no JSON; reading goes on with the next event.",
