@@ -176,6 +176,15 @@ def test_what_a_newer_version_wrote_is_refused_and_left_alone(
         assert _manifests(lake) == committed
 
 
+def test_a_job_on_a_newer_warehouse_ingests_nothing(lake: Lake, tracelake: Command) -> None:
+    first, later = (GOLDEN / name / "input" for name in (LATER_INPUT, INPUTS[0]))
+    assert tracelake("run", first, "--lake", lake.root).code == 0
+    newer_warehouse(lake)
+    committed = _manifests(lake)
+    refused = tracelake("run", later, "--lake", lake.root)
+    assert (refused.code, _manifests(lake)) == (3, committed), refused.err
+
+
 def _manifests(lake: Lake) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (lake.root / "_manifest").glob("*.json")}
 
