@@ -59,7 +59,7 @@ def read_model(path: Path) -> Model:
         ContractError: The header is malformed, or declares a known column with another type.
     """
     sql = path.read_text(encoding="utf-8")
-    doc, tags = read_header(path, sql, _TAGS)
+    doc, tags, _ = read_header(path, sql, _TAGS)
     keys = _words(tags["grain"][0][1]) if tags["grain"] else []
     grain = tuple(key.removesuffix("?") for key in keys)
     if not grain:
@@ -100,26 +100,33 @@ def read_model(path: Path) -> Model:
 
 
 def read_header(
-    path: Path, sql: str, known: tuple[str, ...]
-) -> tuple[str, dict[str, list[tuple[int, str]]]]:
-    """Return doc and tags of the comment lines a file starts with.
+    path: Path, sql: str, known: tuple[str, ...], end: str = "."
+) -> tuple[str, dict[str, list[tuple[int, str]]], list[str]]:
+    """Return what the comment lines say that a file starts with.
+
+    Args:
+        known: Tags that it may have.
+        end: How its first line ends.
 
     Returns:
-        The doc, and by tag every (line, value). Untagged lines below the doc are comments.
+        The first line, by tag every (line, value), and the other lines.
 
     Raises:
-        ContractError: No doc, an unknown tag, or one given twice (but `@column`).
+        ContractError: The first line is no sentence, a tag is unknown, or one that is neither a
+            column nor a parameter is given twice.
     """
-    doc = ""
+    doc, others = "", list[str]()
     tags: dict[str, list[tuple[int, str]]] = {name: [] for name in known}
     for number, text in enumerate(sql.splitlines(), 1):
         if not text.startswith("--"):
             break
         content = text.removeprefix("--").strip()
         tag = _TAG.match(content)
-        if number == 1 and not tag:
-            doc = content
         if not tag:
+            if number == 1:
+                doc = content
+            else:
+                others.append(content)
             continue
         name, value = tag[1], tag[2].strip()
         if name not in tags:
@@ -129,17 +136,14 @@ def read_header(
                 line=number,
                 hint=f"one of @{', @'.join(known)}",
             )
-        if tags[name] and name != "column":
+        if tags[name] and name not in {"column", "param"}:
             raise ContractError(f"@{name} is given twice", path=path, line=number)
         tags[name].append((number, value))
-    if not doc.endswith("."):
+    if not doc.endswith(end):
         raise ContractError(
-            "the first line is not a sentence",
-            path=path,
-            line=1,
-            hint="start with -- What a row says.",
+            f"the first line is not a sentence that ends with {end!r}", path=path, line=1
         )
-    return doc, tags
+    return doc, tags, others
 
 
 def _declared(path: Path, entries: list[tuple[int, str]]) -> dict[str, Column]:

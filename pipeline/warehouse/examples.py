@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from tracelake.base.errors import ContractError, UsageError, unknown
 from tracelake.base.resources import resource_dir
+from tracelake.models.header import read_header
 from tracelake.warehouse.parameters import Value
 
 # Topics in the order in which they are listed.
 TOPICS = ("fleet", "pipeline", "stragglers", "communication", "steps", "plans", "input")
 
-_TAG = re.compile(r"@(\w+)\s*(.*)")
 _PARAM = re.compile(
     r"(?P<name>[a-z]\w*)\s+(?P<type>[A-Z]+)\s*=\s*(?P<default>[^|]*?)\s*\|\s*(?P<doc>\S.*)"
 )
@@ -154,34 +154,17 @@ def read_example(path: Path) -> Example:
         ContractError: The header breaks its form; it says where.
     """
     sql = path.read_text(encoding="utf-8")
-    topic, parameters, reading = "", list[Parameter](), list[str]()
-    header = [line for line in sql.split("\n\n", 1)[0].splitlines() if line.startswith("--")]
-    question = header[0].removeprefix("--").strip() if header else ""
-    for number, text in enumerate(header[1:], 2):
-        content = text.removeprefix("--").strip()
-        tag = _TAG.match(content)
-        match tag[1] if tag else None, tag[2] if tag else content:
-            case None, words:
-                reading.append(words)
-            case "topic", words if words in TOPICS:
-                topic = words
-            case "param", words:
-                parameters.append(_parameter(path, number, words))
-            case _:
-                raise ContractError(
-                    f"not a line of an example's header: {content!r}",
-                    path=path,
-                    line=number,
-                    hint=f"@topic {'|'.join(TOPICS)}, @param name TYPE = default | doc, or text",
-                )
-    if not question.endswith("?") or not topic or not reading:
+    question, tags, reading = read_header(path, sql, ("topic", "param"), "?")
+    ((line, topic),) = tags["topic"] or [(1, "")]
+    if topic not in TOPICS or not reading:
         raise ContractError(
-            "an example starts with a question, a topic and how to read it",
+            "an example has a topic, and says how to read it",
             path=path,
-            line=1,
-            hint="-- Question? then -- @topic NAME and -- a sentence or two",
+            line=line,
+            hint=f"-- @topic {'|'.join(TOPICS)} and -- a sentence or two",
         )
-    return Example(path.stem, topic, question, " ".join(reading), tuple(parameters), sql)
+    parameters = tuple(_parameter(path, line, words) for line, words in tags["param"])
+    return Example(path.stem, topic, question, " ".join(reading), parameters, sql)
 
 
 def _parameter(path: Path, line: int, words: str) -> Parameter:

@@ -955,15 +955,15 @@ def test_a_question_is_read_from_its_header(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("What?", "What.", "starts with a question"),
-        ("@topic input", "@topic cats", "not a line of an example's header"),
-        ("-- @topic input\n", "", "starts with a question, a topic"),
-        ("-- Read it so.\n", "", "and how to read it"),
+        ("What?", "What.", "not a sentence that ends with"),
+        ("@topic input", "@topic cats", "has a topic"),
+        ("-- @topic input\n", "", "has a topic"),
+        ("-- Read it so.\n", "", "says how to read it"),
         ("@param top BIGINT = 3", "@param top BIGINT", "not a parameter"),
         ("BIGINT", "MONEY", "not a parameter"),
         ("= 3", '= "x"', "the default of top is not a BIGINT"),
         ("= 3", "= x", "the default of top is not a BIGINT"),
-        ("@param", "@unknown", "not a line of an example's header"),
+        ("@param", "@unknown", "unknown tag @unknown"),
     ],
 )
 def test_a_header_that_breaks_its_form_says_where(

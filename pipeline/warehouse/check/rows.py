@@ -47,7 +47,7 @@ def checks(directory: Path | None = None) -> Sequence[Check]:
         unstable = unstable_functions(con)
         for path in sorted(folder.glob("*.sql")):
             sql = path.read_text(encoding="utf-8")
-            doc, tags = read_header(path, sql, ("severity",))
+            doc, tags, _ = read_header(path, sql, ("severity",))
             severity = tags["severity"][0][1] if tags["severity"] else ""
             if severity not in {"error", "warning"}:
                 raise ContractError(
