@@ -18,6 +18,8 @@ _KINDS = {
     "device_error": r"(?:CUDA|HIP) error: |Test (?:CUDA|HIP) failure \S+:\d+ "
     rf"|{_FAILED}'unhandled (?:cuda|hip) error",
     "link_error": rf"{_WARNING}(?:NET/|Call to ibv_)",
+    "loss_not_finite": r"(?:Rank \d+: )?found (?:NaN|Inf) in local "
+    r"|Current loss scale already at minimum",
     "collective_timeout": r"Watchdog caught collective operation timeout: ",
     "network_error": r"NCCL error in: |ncclRemoteError: |ncclSystemError: "
     rf"|{_FAILED}'(?:remote process exited|unhandled system error)",

@@ -52,7 +52,8 @@ _GATES = (
     Gate("incomplete", "ranks, steps or declared rows missing; simulated runs never fail"),
     Gate(
         "faults",
-        "data that is lost, that cannot be read or that a model fails on; wrong values in tests",
+        "data that is lost, that cannot be read or that a model fails on; wrong values in tests;"
+        " a loss that is not finite to the end",
     ),
     Gate("rejects", "a line that was not understood"),
 )

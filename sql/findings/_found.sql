@@ -34,6 +34,8 @@ WITH listed AS (
     UNION ALL BY NAME
     FROM _step_findings
     UNION ALL BY NAME
+    FROM _loss_findings
+    UNION ALL BY NAME
     FROM _input_findings
     UNION ALL BY NAME
     FROM _data_findings

@@ -79,6 +79,7 @@ SELECT
             WHEN 'out_of_memory' THEN 'Use less memory per device: a smaller micro-batch, more recomputation or sharding.'
             WHEN 'device_error' THEN 'Check the device that the log names: Xid and ECC errors in the kernel log. Drain its host if it comes again.'
             WHEN 'link_error' THEN 'Check the port, cable and counters of the host that the log names.'
+            WHEN 'loss_not_finite' THEN 'Go back to an earlier checkpoint; look at gradients, learning rate and data before it.'
             WHEN 'collective_timeout' THEN 'See what the ranks did that print no timeout: their stacks, and the calls they were in.'
             WHEN 'network_error' THEN 'See which process or link failed first: warnings of NCCL above it name host and device.'
             WHEN 'nccl_error' THEN 'Run it again with NCCL_DEBUG=WARN: the warning of NCCL before the error says why.'

@@ -2,7 +2,7 @@
 -- The one source of gates, report, terminal, mail and summary. A file that belongs to no run has no run_id.
 -- @scope fleet
 -- @grain run_id?, kind, subject
--- @column kind VARCHAR | regressed, drifted, straggler, suspect, recurring, slow_stage, slow_node, slow_link, data_loading, slowed, wrong_values, incomplete, contradiction, unreadable, data_lost, model_failed or rejects.
+-- @column kind VARCHAR | regressed, drifted, straggler, suspect, recurring, slow_stage, slow_node, slow_link, data_loading, slowed, loss_not_finite, wrong_values, incomplete, contradiction, unreadable, data_lost, model_failed or rejects.
 -- @column severity VARCHAR | critical, warning or notice. A notice fails no gate.
 -- @column level INTEGER | Place of the severity, to sort by: 1 critical, 2 warning, 3 notice.
 -- @column subject VARCHAR | What the finding is about: a rank, host, stage, link, operation, figure or file.
@@ -15,9 +15,9 @@
 -- @column slowdown DOUBLE | Of a slow rank as in straggler_ranks, of a host the median of its ranks; NULL of what is neither.
 -- @column advice VARCHAR | What to do.
 -- @column gate VARCHAR | Gate of --fail-on that holds the finding against the run; NULL where none does.
--- @column cause VARCHAR | device, node, work, link, data, stage, compute, input or unclear; of a job whose log says what ended it out of memory, device error, link error, collective timeout, network error, nccl error or cancelled.
+-- @column cause VARCHAR | device, node, work, link, data, stage, compute, input or unclear; of a job whose log says what ended it out of memory, device error, link error, collective timeout, network error, nccl error, loss not finite or cancelled.
 -- @column lost_ratio DOUBLE | Part of the steps' time that was lost, as cost_basis says.
--- @column brief VARCHAR | evidence in a few words, where kind, subject and cause say too little: of a run that is incomplete or whose steps became slower.
+-- @column brief VARCHAR | evidence in a few words, where kind, subject and cause say too little: of a run that is incomplete, whose steps became slower or whose loss is not finite.
 -- @column incident VARCHAR | The incident that it belongs to, or that explains it; NULL for runs without a date.
 SELECT
     f.run_id,

@@ -11,6 +11,7 @@
 -- @column step_ns DOUBLE ns | Median over copies of the record's time.
 -- @column loss DOUBLE | Median over copies of the record's loss.
 -- @column basis VARCHAR | What step_ns is, as in step_stats.
+-- @column not_finite_ratio DOUBLE | Part of the record's steps whose loss was NaN or infinite; NULL where it says nothing of it.
 -- @column restarts BIGINT | How often the job had begun again in its log before the records.
 -- @column restarted BOOLEAN | The first step after it began again.
 -- @column untimed_reason VARCHAR | Why the step has no time, if it has none.
@@ -27,6 +28,16 @@ WITH records AS (
         coalesce(t.batches_covered, 1) AS batches,
         t.step_time_ns,
         t.loss,
+        CASE
+            -- Where loss scaling skips all steps, there is no loss to print.
+            WHEN NOT isfinite(t.loss) AND coalesce(t.skipped_steps, 0) < batches THEN 1
+            -- Megatron-LM leaves out a loss that is NaN, ...
+            WHEN t.loss IS NULL AND t.skipped_steps = 0 AND NOT isfinite(t.grad_norm) THEN 1
+            -- ... and the Trainer of Hugging Face prints 0, which is also a loss of its own.
+            WHEN t.loss = 0 AND NOT isfinite(t.grad_norm)
+                AND NOT bool_or(t.loss = 0 AND isfinite(t.grad_norm)) OVER (PARTITION BY t.run_id) THEN 1
+            WHEN isfinite(t.loss) OR t.nan_steps > 0 THEN least(1, coalesce(t.nan_steps, 0) / batches)
+        END AS not_finite_ratio,
         t.time_basis,
         t.samples_per_s,
         coalesce(t.global_batch_size, r.global_batch_size) AS samples,
@@ -94,6 +105,7 @@ SELECT
     quantile_cont(time_ns, 0.5) FILTER (told) AS step_ns,
     quantile_cont(loss, 0.5) FILTER ((time_basis IS NOT NULL OR batches = 1) AND isfinite(loss))
         AS loss,
+    min(not_finite_ratio) AS not_finite_ratio,
     min(basis) FILTER (told AND time_ns IS NOT NULL) AS basis,
     CASE
         WHEN bool_and(coalesce(time_basis = 'includes_first', false)) THEN 'includes_first_step'

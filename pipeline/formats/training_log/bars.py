@@ -17,8 +17,8 @@ _BAR = re.compile(
     r".*, global_step=(\d+\.?\d*(?:e\+\d+)?),.*\btrain_step_timing in s=[0-9.]+[],].*", re.ASCII
 )
 _COUNT = re.compile(r"\b(\d{1,9})(?:/(?:\d+|\?)|it) \[", re.ASCII)
-_KEYS = re.compile(r"(\w[\w ]*?)=([0-9.eE+-]+)(?=[],])", re.ASCII)
-_WHOLE = re.compile(r"(\d+)\.0*", re.ASCII)
+_KEYS = re.compile(r"(\w[\w ]*?)=([0-9.eE+-]+|-?(?:nan|inf)[.0]*)(?=[],])", re.ASCII)
+_WHOLE = re.compile(r"(\d+|-?nan|-?inf)\.0*", re.ASCII)  # Lightning fills with zeros
 
 
 class Bars:

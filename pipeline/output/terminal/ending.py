@@ -16,6 +16,8 @@ from tracelake.warehouse.values import Row, read_rows
 # Lines about incidents, and about findings of no incident; with the others there are at most ten.
 _SHOWN = 5
 _SHOWN_FINDINGS = 2
+# What begins within a run has a time of the day.
+_WITHIN = ("slowed", "loss_not_finite")
 _INCIDENTS = """
     SELECT
         i.* REPLACE (CASE i.subject WHEN 'run' THEN l.label ELSE i.subject END AS subject), l.hash
@@ -118,8 +120,7 @@ def print_ending(ending: Ending, lake: str, page: Page) -> None:
 def _incident(row: Row) -> str:
     """Return an incident as one line: what, since when, why, what it costs."""
     hours = row["cost_gpu_hours_per_day"]
-    # What began within a run has a time of the day.
-    since = row["since"] and row["since"][: 16 if row["kind"] == "slowed" else 10]
+    since = row["since"] and row["since"][: 16 if row["kind"] in _WITHIN else 10]
     said = _what(row, f" since {since}" if since else "")
     if hours is not None:
         said.append(cost(hours, row["cost_basis"], row["cost_bound"], "a day"))
