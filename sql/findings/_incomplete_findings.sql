@@ -40,6 +40,14 @@ lost_tests AS (
         ) AS told
     FROM runs
     WHERE attributes['unfinished'] IS NOT NULL
+),
+endings AS (
+    -- Of a warning of NCCL its host and its words, without the place in the code.
+    SELECT
+        run_id, attributes['ended_with'] AS told,
+        regexp_replace(told, '^(\S+?):\d+:\d+ \[.*NCCL WARN ', '\1: ') AS words,
+        CASE WHEN len(words) > 80 THEN regexp_replace(words[:80], '\S*$', '...') ELSE words END AS short
+    FROM runs
 )
 SELECT
     c.run_id, 'incomplete' AS kind, 'warning' AS severity, 'incomplete' AS gate, 'run' AS subject,
@@ -52,7 +60,7 @@ SELECT
                 ELSE format('its log ends with step {} of {}', r.attributes['last_step'], r.attributes['planned_steps'])
             END,
             b.told,
-            'its log ends with ' || r.attributes['ended_with'],
+            'its log ends with ' || e.short,
             'the input is shorter than it declares'
         )
         WHEN c.ranks_seen = 0 THEN 'no record of a rank was read'
@@ -67,9 +75,9 @@ SELECT
         WHEN l.told IS NOT NULL THEN format('step {} of {} is missing', l.step, l.told)
         ELSE 'its input has not ended'
     END AS brief,
-    concat('The run is incomplete: ', coalesce(m.told, concat(brief, CASE
-        WHEN r.attributes['planned_steps'] IS NOT NULL THEN ', then ' || r.attributes['ended_with']
-        WHEN b.told IS NOT NULL THEN '; its log ends with ' || r.attributes['ended_with']
+    concat('The run is incomplete: ', coalesce(m.told, concat(coalesce(replace(brief, e.short, e.told), brief), CASE
+        WHEN r.attributes['planned_steps'] IS NOT NULL THEN ', then ' || e.told
+        WHEN b.told IS NOT NULL THEN '; its log ends with ' || e.told
         WHEN c.ranks_seen < c.ranks_expected THEN '; missing: ' || coalesce(s.told, p.told)
     END)), '; it went on in ' || w.label, '.') AS evidence,
     coalesce(replace(r.attributes['ended_by'], '_', ' '), 'input') AS cause,
@@ -97,6 +105,7 @@ LEFT JOIN _continued_runs AS n USING (run_id)
 LEFT JOIN _run_names AS w ON w.run_id = n.continued_by
 LEFT JOIN miscounted AS m USING (run_id)
 LEFT JOIN lost_tests AS b USING (run_id)
+JOIN endings AS e USING (run_id)
 LEFT JOIN _gaps AS s ON s.run_id = c.run_id AND s.gap = 'stages'
 LEFT JOIN _gaps AS p ON p.run_id = c.run_id AND p.gap = 'ranks'
 LEFT JOIN _gaps AS u ON u.run_id = c.run_id AND u.gap = 'cut'

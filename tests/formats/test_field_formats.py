@@ -115,7 +115,8 @@ def test_what_nccl_warns_of_is_why_a_bandwidth_test_has_not_ended(
     tracelake: Command, tmp_path: Path
 ) -> None:
     devices = "#  Rank  0 Group  0 Pid  7 on node-{} device  0 [0x0f] NVIDIA H800\n"
-    warning = "node-{0}:7:9 [1] net.cc:12 NCCL WARN NET/IB: Got completion with status=12\n"
+    said = "NET/IB: Got completion with status=12 opcode=0 from peer 10.0.0.12<40404> of its ring"
+    warning = f"node-{{0}}:7:9 [1] net.cc:12 NCCL WARN {said}\n"
     failure = "node-{0}: Test NCCL failure common.cu:303 'internal error / '\n"
     logs = {
         "a/all_reduce.log": _HEAD + devices.format("a") + warning.format("a") + failure.format("a"),
@@ -125,11 +126,11 @@ def test_what_nccl_warns_of_is_why_a_bandwidth_test_has_not_ended(
     }
     archive, lake = write(tmp_path / "archive", logs), tmp_path / "lake"
     assert tracelake("run", archive, "--lake", lake).code == 0
-    query = "SELECT label, cause, evidence FROM findings JOIN runs USING (run_id) ORDER BY label"
+    query = "SELECT label, f.* FROM findings AS f JOIN runs USING (run_id) ORDER BY label"
     found = json.loads(tracelake("query", query, "--lake", lake, "--format", "json").out)
     start = "The run is incomplete: its bandwidth test of all_reduce on node-{} has not ended"
     ends = "its log ends with"
-    quoted = "node-{}:7:9 [1] net.cc:12 NCCL WARN NET/IB: Got completion with status=12."
+    quoted = f"node-{{}}:7:9 [1] net.cc:12 NCCL WARN {said}."
     assert {row["label"]: (row["cause"], row["evidence"]) for row in found} == {
         "a": ("link error", f"{start.format('a')}; {ends} {quoted.format('a')}"),
         "b": (
@@ -139,6 +140,7 @@ def test_what_nccl_warns_of_is_why_a_bandwidth_test_has_not_ended(
         "c": ("input", f"{start.format('c')}."),
         "d": ("link error", f"The run is incomplete: {ends} {quoted.format('d')}"),
     }
+    assert found[3]["brief"] == f"{ends} node-d: {said[: said.index('10.0.')]}..."
 
 
 def test_a_log_of_nccl_names_the_hosts_of_traces_beside_it(
