@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import tracelake
+from tracelake.base.commands import pasteable
 from tracelake.base.errors import TracelakeError
 from tracelake.base.figures import amount, count
 from tracelake.base.text import counted, printable
@@ -69,9 +70,10 @@ class Console:
         """Print an error as one block: what, where, why, what next."""
         if TRACEBACK in os.environ:
             self._plain("".join(traceback.format_exception(error)))
+        then = error.hint and pasteable(error.hint)
         self._block(
             error.message,
-            {"where": error.location, "why": _causes(error, error.message), "next": error.hint},
+            {"where": error.location, "why": _causes(error, error.message), "next": then},
         )
 
     def bug(self, error: BaseException) -> None:

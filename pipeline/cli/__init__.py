@@ -6,15 +6,13 @@ import gc
 import io
 import os
 import sys
-
-import typer
+from contextvars import copy_context
 
 from tracelake.base.errors import TracelakeError, exit_code_of, expected
 from tracelake.base.signals import end_if_abandoned, listening
 from tracelake.cli import ask, export, jobs, keep, look, synth, timeline, whatif
 from tracelake.cli.app import app
-from tracelake.cli.options import typed_lake
-from tracelake.cli.steps import naming_lake, open_console
+from tracelake.cli.steps import open_console
 
 __all__ = [
     "app",
@@ -33,7 +31,7 @@ __all__ = [
 def main() -> None:
     """Run the command line, and end the process with the exit code."""
     try:
-        _run()
+        copy_context().run(_run)  # what a command sets ends with it
     except SystemExit as end:
         end_if_abandoned(exit_code_of(end))
         raise
@@ -47,7 +45,6 @@ def _run() -> None:
     ):  # names may have characters that the terminal cannot show
         sys.stdout.reconfigure(errors="backslashreplace")
     _live_lightly()
-    typed_lake.set(None)
     try:
         with listening():
             app()
@@ -56,15 +53,8 @@ def _run() -> None:
         if known is None:
             open_console().bug(error)
             sys.exit(TracelakeError.exit_code)
-        known.hint = naming_lake(known.hint, _commands_of_lakes())
         open_console().error(known)
         sys.exit(known.exit_code)
-
-
-def _commands_of_lakes() -> list[str]:
-    """Return the names of commands that work on a lake."""
-    known = typer.main.get_group(app).commands
-    return [n for n, c in known.items() if any(option.name == "lake" for option in c.params)]
 
 
 def _open_standard_streams() -> None:

@@ -187,13 +187,9 @@ def write_page(console: Console, write: Callable[[], ReportResult]) -> ReportRes
     return written
 
 
-def print_ending(lake: Lake, name: str) -> None:
-    """Print what needs attention in a few lines; the page has the rest.
-
-    Args:
-        name: The lake as the user called it, for the commands to run next.
-    """
+def print_ending(lake: Lake) -> None:
+    """Print what needs attention in a few lines; the page has the rest."""
     from tracelake.output.terminal import Page, print_ending, read_ending
     from tracelake.warehouse import ask
 
-    print_ending(ask(lake, "the runs", read_ending), name, Page(sys.stdout))
+    print_ending(ask(lake, "the runs", read_ending), Page(sys.stdout))

@@ -103,7 +103,7 @@ def run(
             opened.small.share(PAGE)
         verdicts = work.judge(opened, gates, shaping.max_bad_ratio, built.lost)
         if not request.show:
-            print_ending(opened, lake)
+            print_ending(opened)
             shown = f"{lake}/{PAGE}" if job.report is None else path
             places = f"report:    {shown}\nwarehouse: {lake}/{opened.warehouse.name}"
             typer.echo(printable(places))

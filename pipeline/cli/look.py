@@ -111,7 +111,7 @@ def show(run: RunName, lake: LakeName, output_format: AsDocument = "table") -> N
     from tracelake.warehouse import ask, resolve_run
 
     document = ask(open_lake(lake), "the run", lambda con: read_run(con, resolve_run(con, run)))
-    print_document(document, output_format, lambda of, page: print_run(of, page, lake))
+    print_document(document, output_format, print_run)
 
 
 @app.command(epilog="Example: tracelake diff latest~1 latest --lake lake")

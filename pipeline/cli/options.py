@@ -10,13 +10,13 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
 
+from tracelake.base.commands import name_lake
 from tracelake.base.errors import UsageError
 from tracelake.base.memory_limit import jobs_within, parse_size
 from tracelake.cli.complete import complete_format, complete_run
@@ -73,14 +73,15 @@ Inputs = Annotated[
         " URI (s3://bucket/logs), or - for stdin.",
     ),
 ]
-# The lake that was named on the command line, which the next command must name again.
-typed_lake: ContextVar[str | None] = ContextVar("typed_lake", default=None)
 
 
 def _typed(ctx: typer.Context, value: str) -> str:
+    """Let the next command name the lake again if this one did."""
     source = ctx.get_parameter_source("lake")
     if source is not None and source.name == "COMMANDLINE":
-        typed_lake.set(value)
+        known: Mapping[str, Any] = getattr(ctx.find_root().command, "commands", {})
+        of_lakes = (n for n, c in known.items() if any(one.name == "lake" for one in c.params))
+        name_lake(value, of_lakes)
     return value
 
 

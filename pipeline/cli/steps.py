@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import io
-import re
-import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 import typer
 
 from tracelake.base.errors import UsageError
-from tracelake.cli.options import LogFormat, OutputFormat, typed_lake
+from tracelake.cli.options import LogFormat, OutputFormat
 
 if TYPE_CHECKING:
     from tracelake.base.console import Console
@@ -41,20 +39,6 @@ def open_console(*, quiet: bool = False) -> Console:
     from tracelake.base.console import Console
 
     return Console(quiet=quiet)
-
-
-def naming_lake(hint: str | None, commands: Iterable[str]) -> str | None:
-    """Return a hint in which each of these commands has the `--lake` of this command.
-
-    Example:
-        `list them with: tracelake runs` of `show x --lake 'my lake'` becomes
-        `list them with: tracelake runs --lake 'my lake'`.
-    """
-    lake = typed_lake.get()
-    if lake is None or hint is None:
-        return hint
-    found = rf"\btracelake ({'|'.join(commands)})\b(?! --lake)"
-    return re.sub(found, lambda command: f"{command[0]} --lake {shlex.quote(lake)}", hint)
 
 
 def open_lake(lake: str, output: Path | None = None) -> Lake:

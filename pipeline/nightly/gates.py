@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -120,8 +119,7 @@ def failed_gates(failed: Sequence[Failure], gates: int, lake: str) -> CheckFaile
         gates: How many were judged.
         lake: Name of the lake.
     """
-    where = shlex.quote(lake)
-    queries = [f'tracelake query --lake {where} "{failure.gate.query}"' for failure in failed]
+    queries = [f'tracelake query "{failure.gate.query}"' for failure in failed]
     return CheckFailedError(
         "\n".join(
             [

@@ -16,6 +16,7 @@ from typing import Any
 import duckdb
 
 from tracelake import __version__
+from tracelake.base.commands import pasteable
 from tracelake.base.errors import expected
 from tracelake.ingest import IngestReport, Status
 from tracelake.models import Failure as Failed
@@ -141,7 +142,8 @@ def _error(error: BaseException) -> dict[str, str | None]:
         what, then = "interrupted before the end", "run it again: it continues where it was"
         return {"what": what, "where": None, "next": then}
     if known := expected(error):
-        return {"what": known.message, "where": known.location, "next": known.hint}
+        hint = known.hint and pasteable(known.hint)
+        return {"what": known.message, "where": known.location, "next": hint}
     what = f"a bug in tracelake: {type(error).__name__}: {error}"
     return {"what": what, "where": None, "next": "see standard error"}
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TextIO, TypeAlias
 import pyarrow as pa
 from rich.cells import cell_len
 
+from tracelake.base.commands import pasteable
 from tracelake.base.errors import UsageError
 from tracelake.base.figures import count
 from tracelake.base.text import json_text, printable
@@ -81,7 +82,7 @@ def _write_table(reader: pa.RecordBatchReader, out: TextIO) -> None:
     rows: list[list[str]] = []
     for batch in reader:
         room = TABLE_ROWS - len(rows)
-        rows += [[_cell(value) for value in row] for row in rows_of(batch.slice(0, room))]
+        rows += [[pasteable(_cell(one)) for one in row] for row in rows_of(batch.slice(0, room))]
         more += max(0, batch.num_rows - room)
     if schema.names == ["explain_key", "explain_value"]:
         out.writelines(f"{text}\n" for _, text in rows)

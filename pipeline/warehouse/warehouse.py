@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shlex
 import tempfile
 import weakref
 from collections.abc import Callable
@@ -37,7 +36,7 @@ def damaged(lake: Lake, why: str) -> LakeError:
     return LakeError(
         f"the warehouse is damaged: {why}",
         path=lake.warehouse,
-        hint=f"make it anew: tracelake build --lake {shlex.quote(lake.name)}",
+        hint="make it anew: tracelake build",
     )
 
 
@@ -64,7 +63,7 @@ def trouble_behind(lake: Lake, message: str) -> LakeError | None:
         return LakeError(
             f"the warehouse was built with other models than this tracelake has: {message}",
             path=lake.warehouse,
-            hint=f"bring it up to date: tracelake build --lake {shlex.quote(lake.name)}",
+            hint="bring it up to date: tracelake build",
         )
     return None
 
@@ -102,7 +101,7 @@ def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyC
             raise LakeError(
                 "the warehouse was built by another version",
                 path=lake.warehouse,
-                hint=f"build it again: tracelake build --lake {shlex.quote(lake.name)}",
+                hint="build it again: tracelake build",
             )
         _begin(con, lake)
         names = [*tables(), *sorted(catalog().in_parts)]

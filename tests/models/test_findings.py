@@ -338,13 +338,15 @@ def test_what_no_incident_joins_is_named_at_the_end_of_run_and_for_alerts(
 ) -> None:
     lake = make(tmp_path / "lake", {"undated": trace_run(slow=1.5)})
     ended = tracelake("run", SAMPLE, "--lake", lake.root, "--metrics", tmp_path / "x.prom")
-    assert "critical rank 2: straggler, cause work, 0.6 GPU s by replay  show undated" in ended.out
+    said = "critical rank 2: straggler, cause work, 0.6 GPU s by replay"
+    assert f"{said}  tracelake show --lake {lake.root} undated" in ended.out
     alone = 'tracelake_findings{kind="straggler",severity="critical",in_incident="no"} 1'
     assert alone in (tmp_path / "x.prom").read_text().splitlines()
     torn = trace_run(complete=False, ranks_expected=8, world_size=8)
     lake = make(tmp_path / "torn", {"torn": torn})
     ended = tracelake("run", SAMPLE, "--lake", lake.root)
-    assert "warning  torn: incomplete, 4 of 8 ranks were seen  show torn" in ended.out
+    said = "warning  torn: incomplete, 4 of 8 ranks were seen"
+    assert f"{said}  tracelake show --lake {lake.root} torn" in ended.out
 
 
 def whole_host() -> Rows:
@@ -704,7 +706,7 @@ def test_steps_that_become_slower_within_a_run_are_found_with_their_time(
     assert first.startswith(
         "before became slower on the way, which its medians hide: its steps are "
     )
-    assert " % longer since step 301, see show " in first
+    assert " % longer since step 301, see tracelake show " in first
     assert second.startswith("after became slower on the way")
     lake = Lake.open(tmp_path / "lake")
     found = ask(
@@ -909,7 +911,7 @@ def test_a_plan_with_fewer_rows_than_declared_is_incomplete_not_unreadable(
     assert done.code == 5
     assert "1 gate of 2 failed\n  incomplete: 1 run\n" in done.err
     assert evidence in done.err
-    assert "warning  cut: incomplete, 5 rows declared, 3 read  show " in done.out
+    assert "warning  cut: incomplete, 5 rows declared, 3 read  tracelake show " in done.out
     assert tracelake("report", "--lake", lake, "-o", tmp_path / "night.md").code == 0
     shown, listed = (
         tracelake(*words, "--lake", lake).out for words in (("show", "cut"), ("runs",))

@@ -7,6 +7,8 @@ import functools
 import io
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -101,8 +103,13 @@ def printed(draw: Callable[[Page], None], screen: Screen) -> list[str]:
 
 
 def shown(of: Document, screen: Screen | None = None) -> str:
-    lines = printed(lambda page: print_run(of, page, "my lake"), screen or Screen(terminal=False))
+    lines = printed(lambda page: print_run(of, page), screen or Screen(terminal=False))
     return "\n".join(lines)
+
+
+def pasted(text: str) -> list[list[str]]:
+    """Return the commands that a text has to the end of a line or part, as a shell splits them."""
+    return [shlex.split(said) for said in re.findall(r"\btracelake (.*?)(?:; |$)", text, re.M)]
 
 
 def differing(of: Document) -> str:
@@ -258,8 +265,7 @@ def test_of_thousands_of_ranks_the_worst_are_shown(lake: Path) -> None:
     assert "Ranks  16,000 ok, 384 straggler" in text
     assert "  the worst 8 of 384" in text
     query = f"FROM findings WHERE kind = 'straggler' AND run_id = '{of['run_id']}'"
-    command = f"tracelake query --lake 'my lake' \"{query}\""
-    assert f"... and 383 more: {command}" in " ".join(text.split())
+    assert f'... and 383 more: tracelake query "{query}"' in " ".join(text.split())
     assert "  16 of 64 stages, those with the largest bubbles" in text
     assert [line.split()[1] for line in text.splitlines() if line.startswith("  stage ")] == [
         *(str(number) for number in range(48, 64))
@@ -582,10 +588,10 @@ def test_a_narrow_terminal_keeps_names_and_says_what_is_left_out(
 def test_the_end_of_a_run_says_what_is_wrong_in_ten_lines(lake: Path) -> None:
     with open_warehouse(Lake.open(lake)) as con:
         ending = read_ending(con)
-    lines = printed(lambda page: print_ending(ending, "lake", page), Screen(terminal=False))
+    lines = printed(lambda page: print_ending(ending, page), Screen(terminal=False))
     assert len(lines) <= 8
     assert lines[0].startswith("critical rank 2: straggler since 2024-01-09, cause ")
-    assert lines[0].endswith(f"GPU h a day by replay, 1 of 1 run since then  show {SLOW}")
+    assert lines[0].endswith(f"GPU h a day by replay, 1 of 1 run since then  tracelake show {SLOW}")
     assert lines[-1].startswith(
         "7 runs (2 without steps); 1 needs attention: tracelake runs --attention"
     )
@@ -606,13 +612,18 @@ def test_the_end_of_a_run_says_how_many_more_there_are_and_what_lists_them(
     ended = tracelake("run", archive, "--lake", root).out.splitlines()
     lake = f"'{root}'"  # to be pasted into a shell
     assert sum(line.startswith("critical ") and " since 2025-" in line for line in ended) == 5
-    assert f"... and 2 more incidents: tracelake ask incidents --lake {lake}" in ended
-    assert f"... and 3 more findings: tracelake ask attention --lake {lake}" in ended
+    assert f"... and 2 more incidents: tracelake ask --lake {lake} incidents" in ended
+    assert f"... and 3 more findings: tracelake ask --lake {lake} attention" in ended
     (counted,) = [line for line in ended if "need attention" in line]
     assert counted.startswith(
         "42 runs (2 without steps); 14 need attention (2 of incidents that are over):"
-        f" tracelake runs --attention --lake {lake}"
+        f" tracelake runs --lake {lake} --attention"
     )
+    commands = pasted("\n".join(ended))
+    assert len(commands) >= 10
+    for command in commands:
+        done = tracelake(*command)
+        assert done.code == 0, done.err
     listed = tracelake("runs", "--attention", "--lake", root, "--format", "json").out
     assert len(json.loads(listed)) == 14
 
@@ -648,7 +659,7 @@ def test_runs_mark_a_copy_with_the_run_that_it_repeats(tracelake: Command, tmp_p
     assert ids(tracelake, lake, "--sort", "copy of")[0] == copied["run_id"][-8:]
     shown = tracelake("show", copied["hash"], "--lake", lake).out
     assert f"a copy of {original['label']}, which counts in its place" in shown
-    assert f"show {original['hash']}" in shown
+    assert ["show", "--lake", str(lake), original["hash"]] in pasted(shown)
     assert "a copy of" not in tracelake("show", original["hash"], "--lake", lake).out
 
 
@@ -661,7 +672,7 @@ def test_show_names_the_log_in_which_a_job_went_on(tracelake: Command, tmp_path:
     lake = tmp_path / "lake"
     assert tracelake("run", write(tmp_path / "in", logs), "--lake", lake).code == 0
     (later,) = ids(tracelake, lake, "--limit", "1")
-    assert f"the job went on in slurm-2: show {later}" in (
+    assert f"the job went on in slurm-2: tracelake show --lake {lake} {later}" in (
         tracelake("show", "slurm-1", "--lake", lake).out
     )
     assert "went on" not in tracelake("show", "slurm-2", "--lake", lake).out

@@ -147,7 +147,7 @@ def read_changes(con: duckdb.DuckDBPyConnection, one: str, other: str) -> Docume
             *_caveats(runs[before], runs[after], settings),
             *(
                 f"{side} became slower on the way, which its medians hide: its steps are"
-                f" {slowed[run]['brief']}, see show {slowed[run]['hash']}"
+                f" {slowed[run]['brief']}, see tracelake show {slowed[run]['hash']}"
                 for side, run in (("before", before), ("after", after))
                 if run in slowed
             ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 
 import duckdb
@@ -78,28 +77,25 @@ def read_ending(con: duckdb.DuckDBPyConnection) -> Ending:
     return Ending(read_rows(con, _INCIDENTS), read_rows(con, _ALONE), read_rows(con, _COUNTS)[0])
 
 
-def print_ending(ending: Ending, lake: str, page: Page) -> None:
+def print_ending(ending: Ending, page: Page) -> None:
     """Print a line per incident or finding, and a line of counts with the next command."""
     shown, alone, counts = ending.incidents[:_SHOWN], ending.alone, ending.counts
-    lake = shlex.quote(lake)
     for row in shown:
         page.line(
             Cell(f"{row['severity']:<8} ", SEVERITIES[row["severity"]]),
             Cell(_incident(row), "bold"),
-            Cell(f"  show {row['hash']}", DIM),
+            Cell(f"  tracelake show {row['hash']}", DIM),
         )
     if more := len(ending.incidents) - len(shown):
-        page.line(
-            f"... and {counted(more, 'more incident')}: tracelake ask incidents --lake {lake}"
-        )
+        page.line(f"... and {counted(more, 'more incident')}: tracelake ask incidents")
     for row in alone:
         page.line(
             Cell(f"{row['severity']:<8} ", SEVERITIES[row["severity"]]),
             Cell(_finding(row), "bold"),
-            Cell(f"  show {row['hash']}" if row["hash"] else "", DIM),
+            Cell(f"  tracelake show {row['hash']}" if row["hash"] else "", DIM),
         )
     if alone and (more := alone[0]["findings"] - len(alone)):
-        page.line(f"... and {counted(more, 'more finding')}: tracelake ask attention --lake {lake}")
+        page.line(f"... and {counted(more, 'more finding')}: tracelake ask attention")
     if not counts["urgent"] and not counts["files"] and not shown:
         page.line(Cell("No problems found", GOOD))
     said = [counted(counts["runs"], "run")]
@@ -108,11 +104,9 @@ def print_ending(ending: Ending, lake: str, page: Page) -> None:
     if counts["urgent"]:
         need = f"{count(counts['urgent'])} {'needs' if counts['urgent'] == 1 else 'need'}"
         over = f" ({count(counts['past'])} of incidents that are over)" if counts["past"] else ""
-        said.append(f"{need} attention{over}: tracelake runs --attention --lake {lake}")
+        said.append(f"{need} attention{over}: tracelake runs --attention")
     if counts["faster"]:
-        said.append(
-            f"{count(counts['faster'])} could be faster: tracelake ask opportunities --lake {lake}"
-        )
+        said.append(f"{count(counts['faster'])} could be faster: tracelake ask opportunities")
     page.line("; ".join(said))
     page.end()
 

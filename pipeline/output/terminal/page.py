@@ -11,6 +11,7 @@ from typing import Any, TextIO
 from rich.cells import cell_len
 from rich.text import Text
 
+from tracelake.base.commands import pasteable
 from tracelake.base.drawing import console_of
 from tracelake.base.text import printable
 from tracelake.output.terminal.grid import GAP, Cell, Column, fit, laid_out
@@ -66,13 +67,9 @@ class Page:
         return _BAR if self.width is None else max(_BAR_LEAST, min(_BAR, self.width - _BESIDE_BAR))
 
     def line(self, *pieces: str | Cell) -> None:
-        """Print a line unchanged."""
-        text = Text()
-        for piece in pieces:
-            cell = Cell(piece) if isinstance(piece, str) else piece
-            text.append(printable(cell.text), style=cell.style)
-        text.rstrip()
-        self._console.print(text)
+        """Print a line unchanged, but for the lake that its commands name."""
+        cells = (Cell(piece) if isinstance(piece, str) else piece for piece in pieces)
+        self._line(*(Cell(pasteable(cell.text), cell.style) for cell in cells))
 
     def heading(self, title: str, note: str = "") -> None:
         """Print a title after an empty line, with a short explanation."""
@@ -86,8 +83,9 @@ class Page:
             first: Prefix of the first line; the others are indented by its width.
             mark: Style of `first`.
         """
-        for number, line in enumerate(self._wrapped(printable(text), len(first)) or [""]):
-            self.line(Cell(" " * len(first) if number else first, mark), Cell(line, style))
+        lines = self._wrapped(printable(pasteable(text)), len(first)) or [""]
+        for number, line in enumerate(lines):
+            self._line(Cell(" " * len(first) if number else first, mark), Cell(line, style))
 
     def table(
         self, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], *, indent: int = 2
@@ -156,6 +154,13 @@ class Page:
     def end(self) -> None:
         """End the page."""
         self._out.flush()
+
+    def _line(self, *cells: Cell) -> None:
+        text = Text()
+        for cell in cells:
+            text.append(printable(cell.text), style=cell.style)
+        text.rstrip()
+        self._console.print(text)
 
     def _wrapped(self, text: str, indent: int) -> list[str]:
         if self.width is None:

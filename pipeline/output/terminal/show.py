@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import defaultdict
 
 from tracelake.base import figures
@@ -34,10 +33,10 @@ _SECTIONS = (
 _MISSING = 12
 
 
-def print_run(document: Document, page: Page, lake: str) -> None:
-    """Print the document of `read_run`; commands that it names read this lake."""
+def print_run(document: Document, page: Page) -> None:
+    """Print the document of `read_run`."""
     _head(document, page)
-    _attention(document, page, shlex.quote(lake))
+    _attention(document, page)
     tested = document["tests"]["largest"]
     for section in (print_tests,) if tested else _SECTIONS:
         section(document, page)
@@ -63,13 +62,13 @@ def _head(document: Document, page: Page) -> None:
         f" {counted(inputs['lines'], 'line')}, {figures.count(inputs['rejected'])} rejected"
     )
     if original := document["copy_of"]:
-        said = f"a copy of {original['label']}, which counts in its place: show {original['hash']}"
-        page.prose(said, style=WARN)
+        said = f"a copy of {original['label']}, which counts in its place"
+        page.prose(f"{said}: tracelake show {original['hash']}", style=WARN)
     if later := document["continued_by"]:
-        page.prose(f"the job went on in {later['label']}: show {later['hash']}")
+        page.prose(f"the job went on in {later['label']}: tracelake show {later['hash']}")
     for view in document["views"]:
         named = f"{view['view_label'] or view['view_run_id']} ({view['view_format']})"
-        page.prose(f"same job: {named}, by {view['related_by']}: show {view['hash']}")
+        page.prose(f"same job: {named}, by {view['related_by']}: tracelake show {view['hash']}")
     page.line()
     _figures(document, page)
 
@@ -146,7 +145,7 @@ def _baseline(row: Row) -> tuple[str, str, str]:
     return "baseline", row["verdict"], f"against {runs} of its configuration"
 
 
-def _attention(document: Document, page: Page, lake: str) -> None:
+def _attention(document: Document, page: Page) -> None:
     found = document["attention"]
     if not found:
         page.heading("Attention", "No problems found")
@@ -159,7 +158,7 @@ def _attention(document: Document, page: Page, lake: str) -> None:
         page.prose(kind["advice"], first=" " * 15, style=DIM)
         if kind["count"] > len(kind["seen"]):
             more = f"... and {figures.count(kind['count'] - len(kind['seen']))} more"
-            command = f'tracelake query --lake {lake} "{kind["query"]}"'
+            command = f'tracelake query "{kind["query"]}"'
             page.prose(f"{more}: {command}", first=" " * 15, style=DIM)
 
 

@@ -27,7 +27,7 @@ class Finding:
         severity: error or warning.
         message: What is wrong, with an example.
         rows: How many rows, files or runs it concerns.
-        repair: The command that repairs it, without --lake; or why there is none.
+        repair: The command that repairs it, or why there is none.
     """
 
     check: str
