@@ -1,4 +1,4 @@
--- All findings, with the series over runs that each belongs to.
+-- All findings but those of copies, with the series over runs that each belongs to.
 -- A series has the same configuration, subject and family of kinds; 3 runs in a row of the
 -- configuration without the finding end it.
 -- @internal
@@ -60,6 +60,8 @@ placed AS (
         END AS family,
         p.config, p.place, p.run_date
     FROM listed AS l
+    -- What is wrong with a copy is wrong with the run that it repeats.
+    ANTI JOIN _run_copies AS c USING (run_id)
     LEFT JOIN _series_places AS p USING (run_id)
 ),
 steps AS (

@@ -1,5 +1,6 @@
 -- What is wrong with a run, how bad it is, why, what it costs and what to do.
--- The one source of gates, report, terminal, mail and summary. A file that belongs to no run has no run_id.
+-- The one source of gates, report, terminal, mail and summary. A file that belongs to no run has no run_id, and a
+-- copy has no finding: what is wrong is said of the run that it repeats.
 -- @scope fleet
 -- @grain run_id?, kind, subject
 -- @column kind VARCHAR | regressed, drifted, straggler, suspect, recurring, slow_stage, slow_node, slow_link, data_loading, slowed, loss_not_finite, wrong_values, incomplete, contradiction, unreadable, data_lost, model_failed or rejects.

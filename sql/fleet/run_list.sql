@@ -12,13 +12,11 @@
 -- @column problem VARCHAR | The worst of them: its kind and subject.
 -- @column urgency BIGINT | Place when runs are sorted by severity, then date, the latest first, then cost; from 1.
 -- @column tested_incidents VARCHAR[] | Incidents of hosts and links that its bandwidth tests show to be slow, the most severe first.
--- @column copy_of VARCHAR | Of a run all of whose files are copies the hash of the run that it repeats; NULL of all others. Copies are in no history and no incident, and have no problems of their own.
+-- @column copy_of VARCHAR | Of a run all of whose files are copies the hash of the run that it repeats; NULL of all others. Copies are in no history and no incident, and have no findings of their own.
 -- @column continued_by VARCHAR | Of an incomplete log whose job went on in the log of a later start the hash of that run; NULL of all others. Such a run has no finding incomplete, unless its log says what broke it.
 WITH found AS (
-    -- What is wrong with a copy is wrong with the run that it repeats.
     SELECT run_id, kind, severity, level, subject, cost_gpu_hours, lost_ratio, slowdown
     FROM findings
-    ANTI JOIN _run_copies USING (run_id)
     UNION ALL BY NAME
     SELECT t.run_id, i.incident, i.kind, i.severity, i.level, i.subject
     FROM _link_incidents AS i

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ from tests.conftest import Command
 from tests.lakes import ingest_and_build
 from tests.report_lakes import make, trace_run
 from tests.tiny_lakes import log_run
-from tests.traces import trace, trace_name, write
+from tests.traces import plan, trace, trace_name, write
 from tracelake.base.errors import CheckFailedError, UsageError
 from tracelake.cli.job_steps import judge_runs
 from tracelake.lake import Lake
@@ -207,6 +208,23 @@ def test_too_many_bad_lines_outweigh_the_gates_and_hide_none(
     second = tracelake(*arguments, "--max-bad-ratio", "0.5")
     assert second.code == 5
     assert "rejects: 1 run" in second.err
+
+
+def test_a_copy_has_no_findings_of_its_own(tracelake: Command, tmp_path: Path) -> None:
+    """Those of the run that it repeats count once: for gates, questions and lists."""
+    archive, lake = tmp_path / "in", tmp_path / "lake"
+    write(archive, dict.fromkeys(("a.txt", "b.txt"), plan(3, declared=5)))
+    first = tracelake("run", archive, "--lake", lake, "--fail-on", "incomplete")
+    assert (first.code, "  incomplete: 1 run\n" in first.err) == (5, True)
+    asked = tracelake("ask", "attention", "--lake", lake, "--format", "json")
+    (found,) = json.loads(asked.out)
+    assert found["run_id"].startswith("a-")
+    shown = tracelake("show", "b", "--lake", lake).out
+    assert "Attention  what is wrong is said of the run that it repeats" in shown
+    assert "What is wrong is said of the run that it repeats" in (lake / "report.html").read_text()
+    write(archive, {"c.txt": plan(3, declared=5)})
+    again = tracelake("run", archive, "--lake", lake, "--fail-on", "incomplete")
+    assert again.code == 0, again.err
 
 
 def test_an_error_stays_readable() -> None:

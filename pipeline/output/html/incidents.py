@@ -132,7 +132,7 @@ class Fleet:
         open: How many of all are open.
         tested: Those of them that bandwidth tests show, by kind: no finding tells them.
         opportunities: Rows of `opportunities` with the run's name.
-        names: Run id to its row of `run_list` with id, label and hash.
+        names: Run id to its row of `run_list` with id, label, hash and the run that it repeats.
     """
 
     incidents: Sequence[Incident]
@@ -172,7 +172,7 @@ def read_fleet_view(
     drawn = plotted[:_PLOTS]
     configs = [*drawn, *(row["config"] for row in shown)]
     history = grouped(page_rows(con, _HISTORY, [configs]), "config")
-    listed = page_rows(con, "SELECT run_id, label, hash FROM run_list")
+    listed = page_rows(con, "SELECT run_id, label, hash, copy_of FROM run_list")
     names = {row["run_id"]: row for row in listed}
     figures = {column.name: head(column).label for column in relation_columns("run_summary")}
     latest = [row["latest_run"] for row in shown]

@@ -118,6 +118,7 @@ def _bodies(content: Content, context: Mapping[str, object]) -> dict[str, _Body]
         return template.render(
             context,
             run_id=run_id,
+            copy_of=content.view.names[run_id]["copy_of"],
             verdicts=content.verdicts.get(run_id, []),
             waterfall=content.waterfalls.get(run_id),
             whatif=content.whatif.get(run_id),

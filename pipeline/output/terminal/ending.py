@@ -35,7 +35,7 @@ _ALONE = f"""
         count(*) OVER () AS findings
     FROM findings AS f
     LEFT JOIN run_list AS l USING (run_id)
-    WHERE f.incident IS NULL AND f.severity <> 'notice' AND l.copy_of IS NULL
+    WHERE f.incident IS NULL AND f.severity <> 'notice'
     ORDER BY
         f.level, f.cost_gpu_hours DESC NULLS LAST, f.lost_ratio DESC NULLS LAST, l.urgency,
         f.kind, f.slowdown DESC NULLS LAST, f.subject

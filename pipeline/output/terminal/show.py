@@ -148,7 +148,8 @@ def _baseline(row: Row) -> tuple[str, str, str]:
 def _attention(document: Document, page: Page) -> None:
     found = document["attention"]
     if not found:
-        page.heading("Attention", "No problems found")
+        repeats = "what is wrong is said of the run that it repeats"
+        page.heading("Attention", repeats if document["copy_of"] else "No problems found")
         return
     page.heading("Attention")
     for kind in found:
