@@ -186,6 +186,13 @@ def test_the_logs_of_ranks_are_a_run_per_start_and_say_which_rank_is_slow(
         assert ("fetching_batch", 2, 101.5, 1, "host") in slow.fetchall()
 
 
+def test_spans_of_a_rank_behind_a_blank_line_are_read(tracelake: Command, tmp_path: Path) -> None:
+    span = {"global_rank": 3, "host_name": "node0", "log_type_name": "optim_end", "value": 2.5}
+    archive = write(tmp_path / "archive", {"training.jsonl": f"\n{json.dumps(span)}\n"})
+    assert tracelake("ingest", archive, "--lake", tmp_path / "lake").code == 0
+    assert rows(tmp_path / "lake", "sources", "format, rank") == [("torchtitan_spans", 3)]
+
+
 def test_a_span_without_a_name_that_can_be_stored_is_rejected(
     tracelake: Command, tmp_path: Path
 ) -> None:
