@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from tracelake.base.files import make_folder
-from tracelake.ingest.identity import original_order
+from tracelake.ingest.identity import original_run_order
 from tracelake.lake import (
     UNPARTITIONED,
     Change,
@@ -82,10 +82,9 @@ def _changed(snapshot: Snapshot) -> dict[str, _Originals]:
     shared, concerned = _shared(snapshot)
     firsts = {run_id: _first_of_each(snapshot.runs[run_id]) for run_id in concerned}
 
-    def order(run_id: str) -> tuple[int, bool, tuple[bool, int, str], str]:
-        first = firsts[run_id]
-        undated = all(s["facts"]["stamp"] is None for s in snapshot.runs[run_id].sources)
-        return -len(first), undated, original_order(min(first.values())), run_id
+    def order(run_id: str) -> tuple[object, str]:
+        stamps = (record["facts"]["stamp"] for record in snapshot.runs[run_id].sources)
+        return original_run_order(firsts[run_id].values(), stamps), run_id
 
     originals = {content: min(runs, key=order) for content, runs in shared.items()}
     changed = {}

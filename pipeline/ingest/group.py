@@ -13,11 +13,13 @@ from dataclasses import replace
 from tracelake.formats import HEAD_BYTES
 from tracelake.ingest.fence import PARSER_FAILED, Fence, ParserFailedError
 from tracelake.ingest.identity import (
+    RunOrder,
     content_hash,
     feeding_order,
     first_source,
     group_of,
     original_order,
+    original_run_order,
     packed_hashes,
     run_id_of,
 )
@@ -318,7 +320,7 @@ def _fold(
     runs: list[tuple[_Sources, dict[str | None, int]]] = []
     duplicates: list[list[tuple[InputFile, int]]] = []
     holders: dict[str | None, list[int]] = defaultdict(list)
-    for group in sorted(found, key=_copies_last):
+    for group in sorted(found, key=_original_order):
         contents = [content_of(c) for c in group]
         whole = (
             k
@@ -339,6 +341,5 @@ def _fold(
         yield group, tuple(folded)
 
 
-def _copies_last(sources: _Sources) -> tuple[int, bool, tuple[bool, int, str]]:
-    undated = all(c.facts.stamp is None for c in sources)
-    return -len(sources), undated, original_order(sources[0].entry.label)
+def _original_order(sources: _Sources) -> RunOrder:
+    return original_run_order([c.entry.label for c in sources], (c.facts.stamp for c in sources))

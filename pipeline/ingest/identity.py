@@ -7,7 +7,7 @@ import hashlib
 import os
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import IO
 
@@ -16,6 +16,8 @@ from tracelake.ingest.sniff import InputFile
 from tracelake.inputs.archives import pass_by
 from tracelake.inputs.sources import open_entry
 from tracelake.inputs.streams import DECODE_ERRORS, FileRef, decompressed
+
+RunOrder = tuple[int, bool, tuple[bool, int, str]]
 
 _ID_LENGTH = 120
 _HASH_DIGITS = 8
@@ -76,6 +78,11 @@ def original_order(label: str) -> tuple[bool, int, str]:
     It depends on names alone, so that lakes of the same inputs agree, whichever came first.
     """
     return _COPIED.search(label) is not None, len(label), label
+
+
+def original_run_order(labels: Collection[str], stamps: Iterable[object]) -> RunOrder:
+    """Return the key that sorts runs of equal content: most inputs first, then one with a date."""
+    return -len(labels), all(one is None for one in stamps), original_order(min(labels))
 
 
 def feeding_order(file: InputFile) -> tuple[object, ...]:
