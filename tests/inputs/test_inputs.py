@@ -149,6 +149,25 @@ def test_members_of_a_zip_are_read_in_place(tmp_path: Path) -> None:
     assert statuses(run_ingest(folder, tmp_path / "lake")) == ["unchanged"]
 
 
+@pytest.mark.parametrize(("system", "folder"), [(0, "job7"), (3, None)])
+def test_a_zip_of_windows_may_have_its_folders_with_backslashes(
+    system: int, folder: str | None, tmp_path: Path
+) -> None:
+    """Elsewhere a backslash is a part of the name."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for info in (zipfile.ZipInfo("logs\\job7\\"), zipfile.ZipInfo("logs\\job7\\plan.txt")):
+            info.create_system = system
+            archive.writestr(info, plan(3) if info.filename.endswith("txt") else b"")
+    write(tmp_path / "in", {"logs.zip": out.getvalue()})
+    assert statuses(run_ingest(tmp_path / "in", tmp_path / "lake")) == ["new"]
+    ((member,),) = rows(tmp_path / "lake", "sources", "member")
+    ((label,),) = rows(tmp_path / "lake", "runs", "label")
+    assert member == ("logs/job7/plan.txt" if folder else "logs\\job7\\plan.txt")
+    assert (label == folder) == bool(folder)
+    assert statuses(run_ingest(tmp_path / "in", tmp_path / "lake")) == ["unchanged"]
+
+
 @pytest.mark.parametrize("suffix", COMPRESSORS)
 def test_a_truncated_stream_gives_all_that_it_still_holds(suffix: str, tmp_path: Path) -> None:
     text = trace(0, steps=4000).encode()
