@@ -508,6 +508,16 @@ def test_a_file_that_cannot_be_written(tracelake: Command, lake: Lake, tmp_path:
 # --- odd input -------------------------------------------------------------------------------
 
 
+def test_a_suffix_of_another_format_is_refused(
+    tracelake: Command, lake: Lake, tmp_path: Path
+) -> None:
+    out = tmp_path / "x.pdf"
+    refused = tracelake("timeline", "173a", "--lake", lake.root, "-o", out)
+    assert (refused.code, out.exists()) == (2, False)
+    assert "error: a timeline cannot be written as .pdf\n" in refused.err
+    assert "next:  use .json or .json.gz\n" in refused.err
+
+
 def test_odd_operations_are_drawn(tmp_path: Path) -> None:
     """Names of any text, operations that overlap or have no category, and those without times."""
     name = 'a"b\\\n\x1b[31mé\u2028'

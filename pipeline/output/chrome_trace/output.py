@@ -11,10 +11,12 @@ from typing import IO, BinaryIO, cast
 
 from isal import igzip
 
+from tracelake.base.errors import UsageError
 from tracelake.base.files import output
 
 _LEVEL = 2
 _EVENTS_AT_ONCE = 2_000
+_SUFFIXES = ("", ".json", ".gz")
 
 
 @contextlib.contextmanager
@@ -24,12 +26,16 @@ def opened(out: Path | BinaryIO) -> Iterator[IO[bytes]]:
     See `tracelake.base.files.output`.
 
     Raises:
-        UsageError: It cannot be written.
+        UsageError: It cannot be written, or its suffix is that of another format.
     """
     if not isinstance(out, Path):
         yield out
         out.flush()
         return
+    if out.suffix not in _SUFFIXES:
+        raise UsageError(
+            f"a timeline cannot be written as {out.suffix}", hint="use .json or .json.gz"
+        )
     with output(out) as file, _compressed(file) if out.suffix == ".gz" else file as stream:
         yield stream
 
