@@ -34,7 +34,7 @@ together AS (
         END
 ),
 firsts AS (
-    SELECT f.incident, f.config, f.place, d.best_from, d.best_until
+    SELECT f.incident, f.run_id, d.best_from, d.best_until
     FROM _found AS f
     LEFT JOIN _drifts AS d ON f.kind = 'drifted' AND d.run_id = f.run_id AND d.metric = f.subject
     WHERE f.incident IN (SELECT incident FROM together)
@@ -43,9 +43,11 @@ firsts AS (
 compared AS (
     SELECT f.incident, p.run_id
     FROM firsts AS f
-    JOIN _series_places AS p
-        ON p.config = f.config AND p.place < f.place
-        AND CASE WHEN f.best_from IS NULL THEN p.place >= f.place - baseline_runs()
+    JOIN _fleet_runs AS r ON r.run_id = f.run_id
+    JOIN _fleet_runs AS p
+        ON p.config = r.config AND p.complete
+        AND CASE WHEN f.best_from IS NULL
+            THEN p.complete_before BETWEEN r.complete_before - baseline_runs() AND r.complete_before - 1
             ELSE p.run_date BETWEEN f.best_from AND f.best_until
         END
 ),

@@ -516,6 +516,20 @@ def test_a_rank_that_was_slow_long_before_explains_no_later_regression(
     assert (incident["subject"], incident["since"]) == ("rank 2", str(day(0)))
 
 
+def test_what_incomplete_runs_before_had_is_not_what_a_change_is_compared_with(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    """A baseline has complete runs alone: in none of these the rank was slow before."""
+    jobs = nights([1, 1.5, 1.5, 1.5, 1.5, 1, 1, 1.5, 1.5])
+    for number in range(1, 5):
+        (run,) = jobs[f"night{number:02}"]["runs"]
+        run.update(complete=False, ranks_expected=8)
+    lake = make(tmp_path / "lake", jobs)
+    assert ask(tracelake, lake, "FROM findings WHERE kind = 'regressed'")
+    found = ask(tracelake, lake, "FROM incidents WHERE kind <> 'incomplete'")
+    assert [(row["subject"], row["since"]) for row in found] == [("rank 2", str(day(1)))]
+
+
 def test_an_incident_keeps_its_name_and_ends_after_three_good_runs(
     tracelake: Command, tmp_path: Path
 ) -> None:
