@@ -163,7 +163,7 @@ class _Header(tarfile.TarInfo):
 
 
 _TarError = tarfile.ReadError
-# Of the system that made a zip archive: some programs there write the folders of a member with \\.
+# Of the system that made a zip archive: some programs there write the folders of a member with \.
 _WINDOWS = 0
 _BAD_HEADERS = (
     *(tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError),  # type: ignore[attr-defined]
@@ -267,10 +267,11 @@ def _zip(entry: FileRef) -> zipfile.ZipFile:
 def _zip_as_it_was(location: str, size: int, mtime_ns: int, _inode: int) -> zipfile.ZipFile:
     """Return an archive whose directory is read once, however many members are opened."""
     try:
-        stored = (
-            io.BufferedReader(open_stored(location, size, mtime_ns)) if is_uri(location) else None
+        archive = zipfile.ZipFile(
+            io.BufferedReader(open_stored(location, size, mtime_ns))
+            if is_uri(location)
+            else location
         )
-        archive = zipfile.ZipFile(stored or location)
     except (RuntimeError, ValueError) as error:
         raise zipfile.BadZipFile(str(error)) from error
     for info in archive.infolist():

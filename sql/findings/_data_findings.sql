@@ -49,7 +49,7 @@ SELECT
     CASE reason
         WHEN 'unreadable'
             THEN 'Make it readable for the user that runs tracelake, or copy it again if it is damaged, and ingest it.'
-        ELSE 'This is a fault of the reader: report it with what tracelake ingest prints.'
+        ELSE 'This is a fault of the reader: report it with what ingest prints.'
     END AS advice
 FROM skipped
 WHERE reason IN ('unreadable', 'parser_failed')

@@ -74,8 +74,8 @@ SELECT
     'unclear' AS cause,
     CASE WHEN s.lasting
         THEN format(
-            'Stop the job: it trains nothing. Go back to a checkpoint before step {}, and look at gradients,'
-                || ' learning rate and data of the steps before it.', s.first_step
+            'These steps train nothing: stop the job if it runs, and go back to a checkpoint before step {}.'
+                || ' Look at gradients, learning rate and data of the steps before it.', s.first_step
         )
         ELSE 'See what the data of these steps were, where they come again.'
     END AS advice

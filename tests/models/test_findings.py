@@ -765,7 +765,7 @@ def test_pauses_that_move_from_rank_to_rank_are_an_opportunity(
     data_parallel(logs / "one", backward_ms=lambda rank, _: 70 if rank == 1 else 40)
     data_parallel(logs / "even")
     done = tracelake("run", logs, "--lake", tmp_path / "lake", "--quiet")
-    assert "1 could be faster: tracelake ask opportunities" in done.out
+    assert f"1 could be faster: tracelake ask --lake {tmp_path / 'lake'} opportunities" in done.out
     (found,) = ask(
         tracelake,
         Lake.open(tmp_path / "lake"),
@@ -806,7 +806,7 @@ def test_steps_that_stand_out_are_an_opportunity_with_their_time_and_rhythm(
         (tmp_path / "logs" / name).mkdir(parents=True)
         (tmp_path / "logs" / name / "train.log").write_text(text)
     done = tracelake("run", tmp_path / "logs", "--lake", tmp_path / "lake", "--quiet")
-    assert "2 could be faster: tracelake ask opportunities" in done.out
+    assert f"2 could be faster: tracelake ask --lake {tmp_path / 'lake'} opportunities" in done.out
     found = {
         row["label"]: row
         for row in ask(
