@@ -132,18 +132,19 @@ class Table:
         Raises:
             KeyError: The table has no such column.
         """
-        strange = row.keys() - self.storage_types.keys()
-        if strange:
+        if not row.keys() <= self.storage_types.keys():
+            strange = row.keys() - self.storage_types.keys()
             raise KeyError(f"table {self.name} has no column {min(strange)}")
         for name in self._owed:
             if row.get(name) is None:
                 return False
-        bits = self._bits
+        limits = self._limits
         for name, value in row.items():
             if isinstance(value, int):
-                if max(value, ~value).bit_length() >= bits.get(name, 64):
+                limit = limits.get(name, 1 << 63)
+                if not -limit <= value < limit:
                     return False
-            elif isinstance(value, float) and name in bits and not value.is_integer():
+            elif isinstance(value, float) and name in limits and not value.is_integer():
                 return False
         return True
 
@@ -153,10 +154,12 @@ class Table:
         return self.required - {"source_id", "line"}
 
     @functools.cached_property
-    def _bits(self) -> Mapping[str, int]:
-        """Width of the columns of whole numbers."""
+    def _limits(self) -> Mapping[str, int]:
+        """Columns of whole numbers, and the least number that is too large for each."""
         types = self.storage_types.items()
-        return {name: kind.bit_width for name, kind in types if pa.types.is_integer(kind)}
+        return {
+            name: 1 << (kind.bit_width - 1) for name, kind in types if pa.types.is_integer(kind)
+        }
 
     @functools.cached_property
     def part_schema(self) -> pa.Schema:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from tracelake.formats.readers import BadValueError, number, rounded_ns, whole
@@ -96,14 +96,14 @@ def values_of(fields: Sequence[str]) -> dict[str, Any]:
         key, _, said = field.partition(":")
         if "=" in key:
             key, _, said = field.partition("=")
-        key, said = key.strip().lower(), said.strip()
-        if not said:
-            continue
-        for column, value in value_of(key, said).items():
-            if key in keys:
-                raise BadValueError(key)
-            found.setdefault(column, value)
-        keys.add(key)
+        said = said.strip()
+        known = _known(key) if said else None
+        if known:
+            name, column, read = known
+            if name in keys:
+                raise BadValueError(name)
+            keys.add(name)
+            found.setdefault(column, _read(read, said))
     return found
 
 
@@ -115,11 +115,20 @@ def value_of(key: str, said: str) -> dict[str, Any]:
     Raises:
         BadValueError: The column cannot hold the value.
     """
-    known = _READERS.get(key.replace("_", " "))
-    if known is None:
-        return {}
-    column, read = known
-    return {column: read(_AVERAGE.sub("", said) if "/" in said or "(" in said else said)}
+    known = _known(key)
+    return {known[1]: _read(known[2], said)} if known else {}
+
+
+@lru_cache(maxsize=1024)  # of the few keys that a log repeats in every record
+def _known(key: str) -> tuple[str, str, Callable[[str], Any]] | None:
+    """Return a key as records are told apart by it, its column, and how its value is read."""
+    name = key.strip().lower()
+    known = _READERS.get(name.replace("_", " "))
+    return (name, *known) if known else None
+
+
+def _read(read: Callable[[str], Any], said: str) -> Any:
+    return read(_AVERAGE.sub("", said) if "/" in said or "(" in said else said)
 
 
 def _tflops(text: str) -> float:
