@@ -4,7 +4,7 @@
 -- @column kind VARCHAR | slowed.
 -- @column severity VARCHAR | critical where steps exceed the bound twice, else warning.
 -- @column subject VARCHAR | steps.
--- @column since TIMESTAMP | When steps became slower; NULL where the input does not say.
+-- @column since TIMESTAMP | When steps became slower; NULL where the input does not say, and of what grew little by little.
 -- @column evidence VARCHAR | What was seen; begins with the subject.
 -- @column brief VARCHAR | The same in a few words.
 -- @column lost_ratio DOUBLE | Time lost over the time of the steps.
@@ -36,3 +36,24 @@ SELECT
 FROM _slowed_runs AS w
 JOIN _run_spans AS s USING (run_id)
 LEFT JOIN _slowed_timers AS t USING (run_id)
+UNION ALL
+SELECT
+    g.run_id,
+    'slowed' AS kind,
+    CASE WHEN g.longer_ms > 2 * g.bound_ms THEN 'critical' ELSE 'warning' END AS severity,
+    'steps' AS subject,
+    NULL AS since,
+    format(
+        'steps took ever longer: {:.1f} ms in the first fifth of {} steps, then {:.1f}, {:.1f}, {:.1f} and {:.1f} ms,'
+        || ' {:.1f} % more at the end.',
+        g.fifths_ms[1], g.steps, g.fifths_ms[2], g.fifths_ms[3], g.fifths_ms[4], g.fifths_ms[5],
+        100 * (g.fifths_ms[5] / g.fifths_ms[1] - 1)
+    ) AS evidence,
+    format('{:.1f} % longer at the end, little by little', 100 * (g.fifths_ms[5] / g.fifths_ms[1] - 1)) AS brief,
+    ratio(g.steps * g.longer_ms, s.steps_ms) AS lost_ratio,
+    'bound' AS cost_basis,
+    'unclear' AS cause,
+    'See what grows with time: memory and its fragments, what the loader keeps, lengths of sequences, temperatures.'
+        AS advice
+FROM _slowing_runs AS g
+JOIN _run_spans AS s USING (run_id)

@@ -686,9 +686,10 @@ def steps_of(*parts: tuple[int, float], noise: float = 0.01) -> list[float]:
 def test_steps_that_become_slower_within_a_run_are_found_with_their_time(
     tracelake: Command, tmp_path: Path
 ) -> None:
-    """Not where they recover, grow little by little, stay in the bound, or have more to do."""
+    """Not where they recover, stay in the bound, or have more to do."""
     slower = steps_of((40, 1000), (60, 1300))
     every_ten = steps_of((400, 1000), (400, 1300))
+    ramp = steps_of(*((1, 1000 + 5 * step) for step in range(100)))
     logs = {
         "slower": megatron(slower, timers=True),
         "at_the_end": megatron(steps_of((300, 1000), (30, 1300))),
@@ -698,7 +699,9 @@ def test_steps_that_become_slower_within_a_run_are_found_with_their_time(
         "faster": megatron(steps_of((40, 1300), (60, 1000))),
         "recovered": megatron(steps_of((40, 1000), (40, 1300), (20, 1000))),
         "in_turns": megatron(steps_of(*((20, 1000 + 300 * (n % 2)) for n in range(6)))),
-        "ramp": megatron(steps_of(*((1, 1000 + 5 * step) for step in range(100)))),
+        "ramp": megatron(ramp),
+        "gentle_ramp": megatron(steps_of(*((1, 1000 + 1.5 * step) for step in range(100)))),
+        "ramp_of_samples": megatron(ramp, batches=[64] * 50 + [96] * 50),
         "few": megatron(steps_of((95, 1000), (5, 1300))),
         "more_samples": megatron(slower, batches=[64] * 40 + [96] * 60),
         "means": megatron(slower, every=10),
@@ -733,6 +736,7 @@ def test_steps_that_become_slower_within_a_run_are_found_with_their_time(
         "at_the_end": "critical",
         "a_little": "warning",
         "more_means": "critical",
+        "ramp": "warning",
     }
     (row,) = (row for row in found if row["label"] == "slower")
     assert row["since"] == megatron_date(slower, 41)
@@ -745,6 +749,15 @@ def test_steps_that_become_slower_within_a_run_are_found_with_their_time(
     assert row["evidence"].endswith("ms, the fastest from 600.0 to 600.0 ms.")
     lost_hours = 60 * (after - before) * 8 / 3.6e6
     assert row["cost_gpu_hours"] == pytest.approx(lost_hours, rel=0.01)
+    (grew,) = (row for row in found if row["label"] == "ramp")
+    fifths = [statistics.median(ramp[first : first + 20]) for first in range(1, 100, 20)]
+    assert grew["evidence"] == (
+        f"steps took ever longer: {fifths[0]:.1f} ms in the first fifth of 99 steps, then"
+        f" {fifths[1]:.1f}, {fifths[2]:.1f}, {fifths[3]:.1f} and {fifths[4]:.1f} ms,"
+        f" {100 * (fifths[4] / fifths[0] - 1):.1f} % more at the end."
+    )
+    longer = sum(20 * (fifth - fifths[0]) for fifth in fifths) - (fifths[4] - fifths[0])
+    assert grew["cost_gpu_hours"] == pytest.approx(longer * 8 / 3.6e6, rel=0.01)
     (late,) = (row for row in found if row["label"] == "at_the_end")
     assert " since step 301 (" in late["evidence"]
     # The first record with slow steps is of steps 401 to 410.
@@ -831,8 +844,12 @@ def test_steps_that_stand_out_are_an_opportunity_with_their_time_and_rhythm(
     assert found["irregular"]["evidence"].startswith("3 of 98 steps take ")
 
 
-def slowed_runs(times: np.ndarray) -> int:
-    """Return how many of the runs, a row of step times each, became slower within."""
+def slowed_runs(times: np.ndarray) -> tuple[int, int]:
+    """Return how many of the runs, a row of step times each, became slower within.
+
+    Returns:
+        Of them those at one step, and those little by little.
+    """
     runs, steps = times.shape
     with duckdb.connect() as con:
         con.execute(catalog().macros)
@@ -855,10 +872,13 @@ def slowed_runs(times: np.ndarray) -> int:
                 }
             ),
         )
-        return len(con.execute(catalog().models["_slowed_runs"].sql).fetchall())
+        for name in ("_slowed_runs", "_slowing_runs"):
+            con.execute(f"CREATE TABLE {name} AS {catalog().models[name].sql}")
+        jumps, ramps = (len(con.table(name)) for name in ("_slowed_runs", "_slowing_runs"))
+        return jumps, ramps
 
 
-def test_noise_is_no_slowdown_and_a_jump_is_found_in_it() -> None:
+def test_noise_is_no_slowdown_and_a_jump_and_a_ramp_are_found_in_it() -> None:
     """Figures of docs/alarms.md are those of 2,000 runs, these of 200."""
     chance = np.random.default_rng(1)
     for noise in (0.03, 0.08, 0.15):
@@ -867,10 +887,16 @@ def test_noise_is_no_slowdown_and_a_jump_is_found_in_it() -> None:
         for step in range(1, 300):
             slow[:, step] = 0.98 * slow[:, step - 1] + 0.2 * alone[:, step]
         found = [slowed_runs(1000 * (1 + each)) for each in (alone, slow)]
-        assert found[0] == 0, noise
-        assert found[1] <= 2, noise
+        assert found[0] == (0, 0), noise
+        assert max(found[1]) <= 2, noise
     jump = np.where(np.arange(300) < chance.integers(20, 280, (200, 1)), 1.0, 1.2)
-    assert slowed_runs(1000 * jump * chance.normal(1, 0.03, (200, 300))) >= 190
+    jumps, ramps = slowed_runs(1000 * jump * chance.normal(1, 0.03, (200, 300)))
+    assert jumps >= 190
+    assert ramps <= 2
+    ramp = np.linspace(1, 1.4, 300)
+    jumps, ramps = slowed_runs(1000 * ramp * chance.normal(1, 0.03, (200, 300)))
+    assert jumps <= 2
+    assert ramps >= 190
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
