@@ -7,13 +7,17 @@
 -- @column step INTEGER | The step of cut, torn and absent, or the first shifted one.
 WITH cut AS (
     SELECT s.run_id, s.step, s.rank, CASE WHEN e.ended THEN 'torn' ELSE 'cut' END AS gap
-    FROM _rank_steps AS s
+    FROM (
+        -- A trace of kernels has no passes.
+        SELECT *, max(passes) OVER (PARTITION BY run_id) > 0 AS has_passes
+        FROM _rank_steps
+    ) AS s
     JOIN (
         SELECT *, bool_or(ended) OVER (PARTITION BY run_id) AS ends_are_traced
         FROM _rank_spans
     ) AS e USING (run_id, step, rank)
     ANTI JOIN _shifted_steps AS d USING (run_id, step)
-    WHERE NOT s.finished OR (e.ends_are_traced AND NOT e.ended)
+    WHERE (s.has_passes AND NOT s.finished) OR (e.ends_are_traced AND NOT e.ended)
     QUALIFY s.step = min(s.step) OVER (PARTITION BY s.run_id, gap)
 ),
 absent AS (

@@ -899,6 +899,23 @@ def test_noise_is_no_slowdown_and_a_jump_and_a_ramp_are_found_in_it() -> None:
     assert ramps >= 190
 
 
+def test_a_trace_of_unknown_size_is_incomplete_if_something_is_missing(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    whole = trace(0, steps=2)
+    cut = "".join(whole.splitlines(keepends=True)[:-1])
+    for name, text, code, expected in (
+        ("whole", whole, 0, []),
+        ("cut", cut, 5, [{"severity": "warning", "brief": "step 2 of rank 0 has not ended"}]),
+    ):
+        folder = write(tmp_path / name, {"x.log": text})
+        lake = tmp_path / f"lake-{name}"
+        done = tracelake("run", folder, "--lake", lake, "--fail-on", "incomplete")
+        assert done.code == code
+        found = ask(tracelake, Lake.open(lake), "SELECT severity, brief FROM findings")
+        assert found == expected
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
 def test_a_file_without_read_permission_fails_the_gate(tracelake: Command, tmp_path: Path) -> None:
     folder = write(tmp_path / "in", {trace_name(0, world=1): trace(0, steps=2)})

@@ -326,6 +326,17 @@ def test_a_process_that_nothing_calls_one_of_several_is_the_whole_job(
     assert "world_size" not in facts.topology
 
 
+def test_a_profile_of_one_rank_raises_no_alarm(tracelake: Command, tmp_path: Path) -> None:
+    """Nothing shows that others are missing, and kernels have no passes that lack their end."""
+    text = night(1_767_225_600_000_000, elements=4096, step_us=100)
+    single = text.replace('"distributedInfo": {"rank": 0, "world_size": 1}', '"other": []')
+    (tmp_path / "rank3.json").write_text(single)
+    done = tracelake("run", tmp_path / "rank3.json", "--lake", tmp_path / "lake")
+    assert "No problems found" in done.out
+    shown = tracelake("show", "latest", "--lake", tmp_path / "lake")
+    assert "world_size_unknown" in shown.out
+
+
 def test_times_count_from_the_base_of_the_document_and_tell_the_starts_of_a_job() -> None:
     head = _HEAD.replace('"schemaVersion"', '"baseTimeNanoseconds": 1767225600000000000, "x"')
     day = 86_400_000_000
