@@ -6,18 +6,18 @@ said about communications. Kernels and copies on the device are `ops`, those of 
 begun last on the device, or on the host where the trace does not say that. The annotations of a
 pipeline's passes are `ops` too, with times of the device, or of the host where that does the work.
 
-Runs: files of one folder whose names differ in rank, process and time only. A folder that is called
-after its rank is as if it were not there. Where a rank has several files, those of a run began at
-about the same time; without times, the k-th files of all ranks are a run.
+Runs: files of one folder whose names differ in rank, process and time only, or in numbers where the
+traces say that they are ranks of one job. A folder that is called after its rank is as if it were
+not there. Where a rank has several files, those of a run began at about the same time; without
+times, the k-th files of all ranks are a run.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -45,6 +45,7 @@ MERGED = Fault(
     " counts as one rank here. Read the traces of the ranks themselves.",
 )
 _DISTRIBUTED = re.compile(rb'"distributedInfo"\s*:\s*\{')
+_DIGITS = re.compile(r"\d+", re.ASCII)
 _RANK = re.compile(rb'"rank"\s*:\s*(\d{1,9})\b')
 _WORLD = re.compile(rb'"world_size"\s*:\s*(\d{1,9})\b')
 _HOST = re.compile(rb'"host_name"\s*:\s*"([\w.-]+)"', re.ASCII)
@@ -93,10 +94,23 @@ def _stamp(head: bytes) -> datetime | None:
     return None if seconds is None else date_of(seconds)
 
 
-def _job(file: FileFacts) -> tuple[object, ...]:
+def _group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
+    """Return runs of files, in order of their first file."""
+    alike = Counter(map(_job, files))
+
+    def job(file: FileFacts) -> tuple[object, ...]:
+        """Return the job of a file; names may say the rank in other words: `TP-3`, `profile_3`."""
+        one = _job(file)
+        several = file.topology.get("world_size", 1) > 1
+        return _job(file, _DIGITS.sub("#", file.stem)) if alike[one] == 1 and several else one
+
+    return runs_of(files, gap_seconds, job_of=job)
+
+
+def _job(file: FileFacts, stem: str | None = None) -> tuple[object, ...]:
     if file.rank is None:
         return ("", file.path)
-    return (name_of(file.path).folder, file.stem, file.topology.get("world_size"))
+    return (name_of(file.path).folder, stem or file.stem, file.topology.get("world_size"))
 
 
 class _Parser:
@@ -194,11 +208,11 @@ FORMAT = Format(
     name="kineto",
     clock_tick_ns=1000,
     doc="Traces of the PyTorch profiler (Kineto): a JSON document per rank.",
-    version=3,
+    version=4,
     tables=("ops", "comms", "train_steps"),
     sniff=_sniff,
     facts=_facts,
-    group=functools.partial(runs_of, job_of=_job),
+    group=_group,
     parser=_Parser,
     rejects={
         "broken_event": "The text is no JSON; reading goes on with the next event.",

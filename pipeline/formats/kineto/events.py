@@ -34,7 +34,8 @@ from tracelake.schema.topology import LARGEST
 LONGEST_NS = 2**63 - 1
 _STEP = re.compile(r"ProfilerStep#(\d{1,10})")
 _KERNELS = frozenset({"kernel", "Kernel"})
-_COPIES = frozenset({"gpu_memcpy", "gpu_memset"})
+_COPIES = frozenset({"gpu_memcpy", "gpu_memset", "Memcpy", "Memset"})
+_OPERATORS = frozenset({"cpu_op", "Operator"})  # before PyTorch 1.12, steps are among them
 _CALLS = "record_param_comms"
 _ANNOTATIONS = ("user_annotation", "gpu_user_annotation")  # of the host, of the device
 
@@ -118,9 +119,10 @@ class Events:
         category, name = event.get("cat"), event.get("name")
         if category in _KERNELS or category in _COPIES:
             return self._take_work(event, line, kernel=category in _KERNELS)
-        if category == "cpu_op" and name == _CALLS:
+        if category in _OPERATORS and name == _CALLS:
             return self._take_call(event)
-        if category in _ANNOTATIONS and isinstance(name, str):
+        early = category in _OPERATORS and isinstance(name, str) and _STEP.fullmatch(name)
+        if (early or category in _ANNOTATIONS) and isinstance(name, str):
             return self._take_annotation(event, name, line, device=category == _ANNOTATIONS[1])
         return EVENT
 
@@ -173,7 +175,8 @@ class Events:
     def _take_communication(self, row: int, args: Mapping[str, Any]) -> None:
         """Keep what the kernel of the last part's row says about its communication."""
         own = self._shared(_call_of(args)) if "Collective name" in args else None
-        self._own[row + ROWS * (len(self._rows) - 1)] = own, _whole(args.get("External id"))
+        key = args.get("External id", args.get("external id"))
+        self._own[row + ROWS * (len(self._rows) - 1)] = own, _whole(key)
 
     def _take_call(self, event: Mapping[str, Any]) -> int:
         args = _arguments(event)

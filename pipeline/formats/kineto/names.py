@@ -9,11 +9,23 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 _COMMUNICATION = re.compile(r"(?:nccl|rccl|msccl)\w*", re.ASCII | re.IGNORECASE)
+# Kernels that reach other devices by themselves: of inference engines (vLLM, SGLang, AITER,
+# FlashInfer), of symmetric memory, of DeepEP for experts, and of oneCCL.
+_EXCHANGE = re.compile(
+    r"(?:\w+::)*(?:cross_device_reduce_\w+"
+    r"|(?:multimem|one_shot|two_shot)_\w*(?:all_reduce|all_gather|reduce_scatter)\w*"
+    r"|allreduce_fusion_kernel\w*"
+    r"|(?:intranode|internode|internode_ll)::\w*(?:dispatch|combine)\w*|oneccl_\w+)",
+    re.ASCII,
+)
 _COLLECTIVES = (
     ("reducescatter", "reduce_scatter"),
     ("allreduce", "all_reduce"),
     ("allgather", "all_gather"),
     ("alltoall", "all_to_all"),
+    ("crossdevicereduce", "all_reduce"),
+    ("deepep::", "all_to_all"),
+    ("onecclreduce", None),  # a part of several collectives
     ("broadcast", "broadcast"),
     ("sendrecv", None),
     ("reduce", "reduce"),
@@ -66,7 +78,7 @@ _ENDING = re.compile(r"(?:\.pt)?(?:\.trace)?\.json$")
 _WORKER = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]*)_(\d+)\.(\d{10,19})")
 _RANK = re.compile(r"(?:^|(?<=[._-]))rank[._-]?(\d{1,9})(?=[._-]|$)", re.ASCII)
 _FOLDER = re.compile(r"(?:rank[._-]?)?(\d{1,9})", re.ASCII)
-_WRITTEN = re.compile(r"\.[A-Z][a-z]{2}_\d{1,2}(?:_\d{1,2}){3}\.\d+$")
+_WRITTEN = re.compile(r"\.(?:[A-Z][a-z]{2}_\d{1,2}(?:_\d{1,2}){3}\.\d+|\d{10,19})$")
 
 
 class Name(NamedTuple):
@@ -129,13 +141,24 @@ def pass_of(text: str) -> Pass | None:
 @functools.lru_cache(4096)
 def kernel_name(text: str) -> str:
     """Return the name of a kernel without its return type, template arguments and parameters."""
-    name = text.removeprefix("void ").replace("(anonymous namespace)::", "")
+    name = text.removeprefix("void ")
+    for unnamed in ("(anonymous namespace)::", "<unnamed>::"):
+        name = name.replace(unnamed, "")
     return re.split(r"[<(]", name, maxsplit=1)[0].strip() or text
 
 
 def is_communication(text: str) -> bool:
-    """Return whether a kernel is one of NCCL or RCCL."""
+    """Return whether a kernel is one of NCCL or RCCL, whose arguments say what it does."""
     return _COMMUNICATION.match(text) is not None
+
+
+def is_exchange(name: str) -> bool:
+    """Return whether a kernel exchanges data with other devices, and nothing says more of it.
+
+    Args:
+        name: As `kernel_name` gives it.
+    """
+    return _EXCHANGE.fullmatch(name) is not None
 
 
 def collective_of(text: str) -> str | None:

@@ -16,6 +16,7 @@ from tracelake.formats.kineto.names import (
     collective_of,
     group_by_ranks,
     group_of,
+    is_exchange,
     kernel_name,
     pass_of,
     width_of,
@@ -51,7 +52,7 @@ class DocumentRows:
         self._rank = rank
         self._sizes = sizes
         self._parts = events.rows
-        self._calls = sorted(events.calls().items())
+        self._calls = sorted({**self._exchanges(), **events.calls()}.items())
         self._groups = events.groups()
         self._kinds = [part.names[: part.size[0]] % 4 for part in self._parts]
         seen = {int(kind) for kinds in self._kinds for kind in np.unique(kinds)}
@@ -102,7 +103,7 @@ class DocumentRows:
     def _ops(self, number: int, calls: list[tuple[int, Call]]) -> _Columns:
         rows, kept = self._parts[number], self._kept[number]
         names, kinds = rows.names[kept] >> 2, self._kinds[number][kept]
-        called = [self._call(call, self._texts[rows.names[i] >> 2]) for i, call in calls]
+        called = [self._call(call, self._short[rows.names[i] >> 2]) for i, call in calls]
         places = np.searchsorted(kept, [i for i, _ in calls])
 
         def of_calls(values: Sequence[str | None], others: Mapping[int, str]) -> pa.Array:
@@ -140,7 +141,7 @@ class DocumentRows:
         places = np.array([i for i, _ in calls], np.int64)
         names = (self._parts[number].names[places] >> 2).tolist()
         found = [
-            self._call(call, self._texts[name])
+            self._call(call, self._short[name])
             for (_, call), name in zip(calls, names, strict=True)
         ]
         return self._shared(number, places) | {
@@ -199,6 +200,14 @@ class DocumentRows:
             "end_ns": ends,
             "duration_ns": ends - starts,
         }
+
+    def _exchanges(self) -> dict[int, Call]:
+        """Return the kernels that exchange data without a library, by number."""
+        kinds = [4 * i + KERNEL for i, name in enumerate(self._short) if is_exchange(name)]
+        if not kinds:
+            return {}
+        found = [np.flatnonzero(np.isin(p.names[: p.size[0]], kinds)) for p in self._parts]
+        return {number * ROWS + int(i): Call() for number, rows in enumerate(found) for i in rows}
 
     def _steps(self) -> _Columns:
         steps = self._events.host_steps

@@ -67,7 +67,9 @@ _LONGEST_KEY = 6  # with its quotes
 _W_STREAM, _W_X = _bytes('"stream"'), _bytes('"X"')
 _W_KERNEL, _W_OLD_KERNEL = _bytes('"kernel"'), _bytes('"Kernel"')
 _W_MEMCPY, _W_MEMSET = _bytes('"gpu_memcpy"'), _bytes('"gpu_memset"')
+_W_OLD_MEMCPY, _W_OLD_MEMSET = _bytes('"Memcpy"'), _bytes('"Memset"')
 _W_CPU_OP, _W_CALL = _bytes('"cpu_op"'), _bytes('"record_param_comms"')
+_W_OPERATOR = _bytes('"Operator"')
 _W_NOTE, _W_GPU_NOTE = _bytes('"user_annotation"'), _bytes('"gpu_user_annotation"')
 _W_STEP = _bytes('"profilerstep#')
 _W_FORWARD, _W_BACKWARD, _W_PP = _bytes('"forward '), _bytes('"backward '), _bytes('"pp:')
@@ -417,6 +419,17 @@ def _is_communication(buf: Bytes, p: int, q: int) -> bool:
 
 
 @inlined
+def _is_copy(buf: Bytes, cat: int, cat_end: int) -> bool:
+    """Return whether a category is one of copies and fills of memory."""
+    return (
+        _is(buf, cat, cat_end, _W_MEMCPY)
+        or _is(buf, cat, cat_end, _W_MEMSET)
+        or _is(buf, cat, cat_end, _W_OLD_MEMCPY)
+        or _is(buf, cat, cat_end, _W_OLD_MEMSET)
+    )
+
+
+@inlined
 def _is_step(buf: Bytes, cat: int, cat_end: int, name: int, name_end: int) -> bool:
     """Return whether an event is an annotation that says where a step or a pass is."""
     if not (_is(buf, cat, cat_end, _W_NOTE) or _is(buf, cat, cat_end, _W_GPU_NOTE)):
@@ -444,9 +457,9 @@ def _level_of(buf: Bytes, spans: Longs, place: Longs, rows: Rows, tokens: Tokens
     if not _is(buf, spans[_PH, 0], spans[_PH, 1], _W_X):
         return EVENT
     is_kernel = _is(buf, cat, cat_end, _W_KERNEL) or _is(buf, cat, cat_end, _W_OLD_KERNEL)
-    if not (is_kernel or _is(buf, cat, cat_end, _W_MEMCPY) or _is(buf, cat, cat_end, _W_MEMSET)):
-        if _is(buf, cat, cat_end, _W_CPU_OP):
-            if not _plain(buf, name, name_end):
+    if not (is_kernel or _is_copy(buf, cat, cat_end)):
+        if _is(buf, cat, cat_end, _W_CPU_OP) or _is(buf, cat, cat_end, _W_OPERATOR):
+            if not _plain(buf, name, name_end) or _begins(buf, name, name_end, _W_STEP):
                 return -1
             return CONTEXT if _is(buf, name, name_end, _W_CALL) else EVENT
         return -1 if _is_step(buf, cat, cat_end, name, name_end) else EVENT

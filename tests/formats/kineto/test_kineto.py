@@ -370,3 +370,80 @@ def test_a_trace_whose_head_has_no_event_has_the_time_of_its_name(
     assert tracelake("ingest", tmp_path / name, "--lake", tmp_path / "lake").code == 0
     found = rows(tmp_path / "lake", "runs", "run_date::VARCHAR, date_source")
     assert found == [("2026-01-02 00:00:00", "name")]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "profile_{}.json",
+        "1767225600.25-TP-{}.trace.json",
+        "dp0_pp0_tp{}_ep{}_rank{}.176722560023515790{}.pt.trace.json",
+    ],
+)
+def test_names_may_say_ranks_in_the_words_of_other_programs(name: str) -> None:
+    """The traces say which rank they are of; two windows of a job have names of their own."""
+
+    def trace(rank: int) -> bytes:
+        head = _HEAD.replace('"rank": 0, "world_size": 1', f'"rank": {rank}, "world_size": 4')
+        return (head + json.dumps(event(rank, ts=1_767_225_600_000_000 + rank)) + "]}").encode()
+
+    files = {name.format(*[rank] * 4): trace(rank) for rank in range(4)}
+    files |= {f"step{n}_rank{rank}.json": trace(rank) for n in (10, 20) for rank in range(2)}
+    found = [[source.rank for source in one.run.sources] for one in parse("kineto", files).runs]
+    assert sorted(found) == [[0, 1], [0, 1], [0, 1, 2, 3]]
+
+
+def test_kernels_that_exchange_data_without_a_library_are_communications(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    names = {
+        "void vllm::cross_device_reduce_1stage<__half, 8>(vllm::RankData*, int)": "all_reduce",
+        "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(int)": (
+            "all_reduce"
+        ),
+        "void <unnamed>::two_shot_all_reduce_kernel_inplace<float>(float*)": "all_reduce",
+        "void flashinfer::allreduce_fusion_kernel_oneshot<float>(float)": "all_reduce",
+        "void deep_ep::intranode::notify_dispatch<(int)2>(int*)": "all_to_all",
+        "oneccl_reduce_base<float, 2, 16>": None,
+        "void deep_ep::layout::get_dispatch_layout<256>(long*)": "compute",
+        "void cross_entropy_reduce<float>(float*)": "compute",
+    }
+    events = [event(10 * i, name=name) for i, name in enumerate(names)]
+    events += [event(10 * i + 5, name=name, args=7) for i, name in enumerate(names)]  # not plain
+    (tmp_path / "rank0.json").write_text(_HEAD + json.dumps(events)[1:] + "}")
+    lake = tmp_path / "lake"
+    assert tracelake("run", tmp_path / "rank0.json", "--lake", lake).code == 0
+    told = [collective for collective in names.values() if collective != "compute"]
+    found = rows(lake, "comms", "collective, bytes", "ORDER BY line, seq")
+    assert sorted(found, key=str) == sorted([(one, None) for one in told * 2], key=str)
+    with duckdb.connect(str(lake / "warehouse.duckdb"), read_only=True) as con:
+        sql = "SELECT compute_ms, exposed_comm_ms FROM device_steps"
+        assert con.sql(sql).fetchall() == [(0.01, 0.03)]
+
+
+def test_traces_of_early_versions_have_steps_and_copies_in_categories_of_their_own() -> None:
+    """Before PyTorch 1.12 a step is an operator, and an id is written small."""
+    events = [
+        *({"ph": "X", "cat": "Operator", "name": f"ProfilerStep#{i}", "ts": 100 * i, "dur": 90}
+        for i in range(2)),
+        {"ph": "X", "cat": "Operator", "name": "record_param_comms", "ts": 1, "dur": 1}
+        | {"args": {"External id": 4, "Input Dims": [[8, 4]], "Input type": ["float"]}},
+        event(1, cat="Kernel"),
+        event(11, cat="Kernel", name="ncclKernel_AllReduce", args={"external id": 4}),
+        event(12, cat="Memcpy", name="Memcpy HtoD"),
+        event(13, cat="Memset", name="Memset"),
+    ]  # fmt: skip
+    plain = _HEAD + json.dumps(events)[1:] + "}"
+    for text in (plain, plain.replace('"dur":', '"du\\u0072":')):  # decoded one by one
+        run = parse("kineto", {"rank0.json": text.encode()}).only
+        assert [(r["step"], r["step_time_ns"]) for r in run.rows("train_steps")] == [
+            (0, 90_000),
+            (1, 90_000),
+        ]
+        assert [(r["op"], r["category"], r["step"]) for r in run.rows("ops")] == [
+            ("k1", "compute", 0),
+            ("ncclKernel_AllReduce", "collective", 1),
+            ("Memcpy HtoD", None, 1),
+            ("Memset", None, 1),
+        ]
+        assert [(r["collective"], r["bytes"]) for r in run.rows("comms")] == [("all_reduce", 128)]
