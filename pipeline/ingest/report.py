@@ -34,6 +34,8 @@ _SKIPPED = {
     _UNREADABLE: ("file", " that cannot be read"),
     PARSER_FAILED: ("file", " on which tracelake's reader failed"),
     "no_format": ("file", " of unknown format"),
+    "no_times": ("file", " with losses and no times"),
+    "other_trace": ("trace", " that the PyTorch profiler did not write"),
     "no_records": ("file", " without records of the format"),
     "ambiguous": ("file", " that several formats claim"),
     "empty": ("file", " without content"),
@@ -46,6 +48,8 @@ _SKIPPED = {
 # What to do where nothing is usable, by reason; for others the formats say it.
 _NEXT = {
     _UNREADABLE: "copy the file again, or make it readable for the user that runs tracelake",
+    "no_times": "read the output of the job instead",
+    "other_trace": "write a trace with torch.profiler, and read that of each rank",
     "empty": "see why the job has written nothing to it",
     "nested_archive": "extract the archive, and name what it holds",
     "not_a_file": "name the folder that a link leads to",

@@ -22,6 +22,7 @@ from tracelake.ingest.known_inputs import (
 )
 from tracelake.ingest.options import Options
 from tracelake.ingest.overrides import Overrides
+from tracelake.ingest.unread import reason_of
 from tracelake.inputs.ahead import prefetch, read_ahead
 from tracelake.inputs.archives import Head, open_heads
 from tracelake.inputs.discover import Root, Skip, location_of
@@ -246,7 +247,7 @@ def _choose(entry: FileRef, head: bytes) -> Format | str:
     if begun:
         return begun[0] if len(begun) == 1 else "ambiguous"
     best = Claim.NO
-    chosen: Format | str = "no_format"
+    chosen: Format | str | None = None
     for fmt in formats().values():
         with Fence(fmt, [entry]):
             claim = fmt.sniff(head)
@@ -254,7 +255,7 @@ def _choose(entry: FileRef, head: bytes) -> Format | str:
             best, chosen = claim, fmt
         elif claim is best is not Claim.NO:
             chosen = "ambiguous"
-    return chosen
+    return chosen or reason_of(head)
 
 
 def skips_of(inputs: Iterable[InputFile], reason: str) -> Iterator[Record]:

@@ -13,6 +13,8 @@ FROM (
         reason,
         CASE reason
             WHEN 'empty' THEN 'Wait until it is written, or copy it again.'
+            WHEN 'no_times' THEN 'Read the output of its job instead.'
+            WHEN 'other_trace' THEN 'Write a trace with torch.profiler, and read that of each rank.'
             WHEN 'no_records' THEN 'Drop --input-format, or copy the file again.'
             WHEN 'ambiguous' THEN 'Choose a format with --input-format.'
             WHEN 'expands_too_far' THEN 'Raise --max-expand, if its size is as expected.'
@@ -31,5 +33,6 @@ FROM (
     FROM findings
     WHERE kind IN ('unreadable', 'data_lost', 'rejects', 'contradiction')
 )
-ORDER BY level NULLS LAST, reason IN ('no_format', 'hidden'), reason, file, run_id
+ORDER BY
+    level NULLS LAST, reason IN ('no_format', 'no_times', 'other_trace', 'hidden'), reason, file, run_id
 LIMIT $top

@@ -96,6 +96,28 @@ def test_an_input_of_no_use_is_told_what_to_do_about_it(
     assert f"next:  {then}" in done.err
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"global_step": 9, "log_history": [{"loss": 1.5, "step": 9}]}', "no_times"),
+        ("epoch,step,train_loss_step,val/acc\n0,9,2.5,\n", "no_times"),
+        ("epoch,step,train_loss,step_time\n0,9,2.5,1.5\n", "no_format"),
+        ("The epoch, the step and\nall else\n", "no_format"),
+        ('{"displayTimeUnit": "ns", "traceEvents": [{"ph": "M", "pid": 7}]}', "other_trace"),
+        ('[\n  {"name": "x", "ph": "X", "ts": 1, "dur": 2}\n]', "other_trace"),
+        ('[{"name": "x", "phone": "X"}]', "no_format"),
+    ],
+)  # fmt: skip
+def test_files_that_say_too_little_are_told_apart(
+    tracelake: Command, tmp_path: Path, text: str, reason: str
+) -> None:
+    (tmp_path / "left").write_text(text)
+    done = tracelake("run", tmp_path / "left", "--lake", tmp_path / "lake")
+    nexts = {"no_times": "read the output of the job instead", "other_trace": "write a trace with"}
+    assert (done.code, f"nothing usable ({reason}: left)" in done.err) == (3, True), done.err
+    assert f"next:  {nexts.get(reason, 'list the known formats')}" in done.err
+
+
 def test_what_to_type_next_names_the_lake(
     tracelake: Command, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

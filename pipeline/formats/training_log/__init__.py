@@ -18,7 +18,7 @@ from tracelake.formats.endings import LINE, Ending
 from tracelake.formats.ledger import SIZES_CHANGED, Fault
 from tracelake.formats.lines import Irrelevant, LineFormat, Record
 from tracelake.formats.readers import ANSI, Rows, number, rounded_ns, whole
-from tracelake.formats.training_log import hugging_face, nano
+from tracelake.formats.training_log import hugging_face, llama_factory, nano
 from tracelake.formats.training_log.bars import Bars
 from tracelake.formats.training_log.job import ARGUMENTS, HEADING, Job
 from tracelake.formats.training_log.steps import Printed, Steps
@@ -26,6 +26,7 @@ from tracelake.formats.training_log.values import (
     DAY,
     RECORD_END,
     TIMER_END,
+    StepLines,
     gib,
     logged_at,
     moment,
@@ -58,6 +59,10 @@ _HEADS = (
     (b"mfu ", rb"\b[0-9]+ \| loss [0-9na.]+ \| lr [0-9.e+-]+ \| [0-9.]+ms \| mfu "),
     (b" tok/s", rb"\bstep +[0-9]+/[0-9]+ \| (?:train )?loss [0-9na.-]+.* ms \| .* tok/s"),
     (b" train_time:", rb"\bstep:[0-9]+/[0-9]+ .*\btrain_time:[0-9.]+ms step_avg:"),
+    (
+        b'{"current_steps"',
+        rb'\{"current_steps": [0-9]+, "total_steps": [0-9]+, [^{}]*"epoch": [0-9]',
+    ),
 )
 # Of launchers: where a long preamble comes before what the trainer prints.
 _LAUNCHERS = (
@@ -147,7 +152,7 @@ class _Reader:
         self._ahead: dict[str, Any] = {}  # values that are printed before their record
         self._bars = Bars()
         self._trainer = hugging_face.Trainer(self._job.heading)
-        self._nano = nano.Nano()
+        self._others: tuple[StepLines, ...] = (nano.Nano(), llama_factory.History())
         self._ending = Ending()
         self._mode = ""
         self._name = ""
@@ -167,7 +172,7 @@ class _Reader:
         return [*self._job.changes(), *rows] if rows else rows
 
     def finish(self) -> RunFacts:
-        done = [said.done for said in (self._trainer, self._nano) if said.done is not None]
+        done = [said.done for said in (self._trainer, *self._others) if said.done is not None]
         last, total = max(done or [self._steps.last, *self._copies]), self._job.total
         sizes, attributes = self._job.finish()
         ended = last >= total if total else (False if self._ending.kind else None)
@@ -222,11 +227,12 @@ class _Reader:
                 "tflops_per_gpu": number(found[2]),
             }
             return []
-        return self._counted(self._nano, text, text)
+        for lines in self._others:
+            if rows := self._counted(lines, text, text):
+                return rows
+        return []
 
-    def _counted(
-        self, lines: hugging_face.Trainer | nano.Nano, text: str, dated: str
-    ) -> list[_Row]:
+    def _counted(self, lines: StepLines, text: str, dated: str) -> list[_Row]:
         """Return the rows of a trainer whose times may be those of other steps than its losses."""
         done = lines.done
         rows: list[_Row] = []
@@ -410,9 +416,9 @@ def _after(text: str) -> int:
 
 FORMAT = LineFormat(
     name="training_log",
-    version=5,
+    version=6,
     doc="Standard output of training: Megatron-LM and its forks, DeepSpeed, NeMo, torchtitan,"
-    " nanotron, MaxText, Hugging Face, nanoGPT.",
+    " nanotron, MaxText, Hugging Face, LLaMA-Factory, nanoGPT.",
     sniff=_sniff,
     reader=_Reader,
     tables=("train_steps", "timings"),
@@ -446,6 +452,7 @@ FORMAT = LineFormat(
         Record(hugging_face.LINES),
         Record(HEADING),
         Record(nano.LINES),
+        Record(llama_factory.LINES),
         Record(LINE),
         Irrelevant("nccl", r".*NCCL (?:INFO|WARN|TRACE) .*", "Message of NCCL."),
         Irrelevant("blank", r"\s*", "Empty."),

@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Protocol
 
 from tracelake.formats.readers import BadValueError, number, rounded_ns, whole
 
 StepValues = tuple[int, int | None, dict[str, Any]]
 """A step, how many steps it covers where that is known, and values of columns."""
+
+
+class StepLines(Protocol):
+    """Reads the lines of one file, in order, of a trainer that counts the steps it has done.
+
+    Attributes:
+        total: Steps of the job; 0 where it does not say so.
+        done: Steps that its latest line says are done; None before the first.
+    """
+
+    total: int
+    done: int | None
+
+    def read(self, text: str) -> Iterable[StepValues]:
+        """Return what a line says of steps.
+
+        Raises:
+            BadValueError: A column cannot hold a value.
+        """
+
 
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?", re.ASCII)
 # nanotron writes days as 05/11/2026, in front of the level and the ranks.

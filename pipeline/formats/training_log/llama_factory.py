@@ -1,0 +1,82 @@
+"""Read `trainer_log.jsonl` of LLaMA-Factory: a JSON object per record of the Trainer.
+
+It prints the time since the start in whole seconds, so the time of a step is a mean over as many
+steps as take half a minute. Records of an evaluation have no loss; those of a prediction have no
+epoch, and are of no step.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from tracelake.formats.readers import BadValueError, whole
+from tracelake.formats.training_log.elapsed import Elapsed
+from tracelake.formats.training_log.values import StepValues, gib, value_of
+
+LINES = r'\{"current_steps": \d+, "total_steps": \d+, .*\}'
+"""Expression of its lines."""
+
+_BEGIN = '{"current_steps": '
+_CLOCK = re.compile(r"(?:(\d{1,4}) days?, )?(\d{1,2}):(\d\d):(\d\d)", re.ASCII)
+_SECOND = 1_000_000_000
+
+
+class History:
+    """Reads the records of one file, in order.
+
+    Attributes:
+        total: Steps of the job.
+        done: Steps that its latest record says are done; None before the first.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.done: int | None = None
+        self._elapsed = Elapsed(_SECOND)
+        self._logged = (-1, 0)  # step and time of the latest loss
+
+    def read(self, text: str) -> list[StepValues]:
+        """Return what a record says of steps.
+
+        Raises:
+            BadValueError: It is no JSON, or a column cannot hold a value.
+        """
+        if not text.startswith(_BEGIN):
+            return []
+        try:
+            said = json.loads(text, parse_float=str, parse_int=str)
+        except (ValueError, RecursionError) as error:
+            raise BadValueError(text) from error
+        if "epoch" not in said:
+            return []
+        values: dict[str, Any] = {}
+        for key in ("loss", "lr", "learning_rate"):
+            if isinstance(value := said.get(key), str):
+                values |= value_of(key, value)
+        if "vram_allocated" in said:
+            values["memory_bytes"] = gib(str(said["vram_allocated"]))
+        done, self.total = whole(said["current_steps"], 31), whole(said["total_steps"], 31)
+        self.done = done
+        records: list[StepValues] = []
+        at_ns = _since_start(str(said.get("elapsed_time")))
+        if "loss" in values:
+            records.append((done, None, values))
+            step, before_ns = self._logged
+            # Where hosts write to one file, the others repeat a step, by clocks of their own.
+            if step == done and at_ns >= before_ns:
+                return records
+            self._logged = done, at_ns
+        if interval := self._elapsed.take(done, at_ns):
+            records.append((done, interval[0], {"step_time_ns": interval[1]}))
+        return records
+
+
+def _since_start(text: str) -> int:
+    """Return a time since the start, as Python prints it, in ns."""
+    clock = _CLOCK.fullmatch(text)
+    if clock is None:
+        raise BadValueError(text)
+    days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
+    return (86_400 * days + 3600 * hours + 60 * minutes + seconds) * _SECOND
