@@ -18,7 +18,7 @@ from tracelake.formats.endings import LINE, Ending
 from tracelake.formats.ledger import SIZES_CHANGED, Fault
 from tracelake.formats.lines import Irrelevant, LineFormat, Record
 from tracelake.formats.readers import ANSI, Rows, number, rounded_ns, whole
-from tracelake.formats.training_log import hugging_face, llama_factory, nano
+from tracelake.formats.training_log import hugging_face, llama_factory, meters, nano
 from tracelake.formats.training_log.bars import Bars
 from tracelake.formats.training_log.job import ARGUMENTS, HEADING, Job
 from tracelake.formats.training_log.steps import Printed, Steps
@@ -80,8 +80,8 @@ _NEMO = re.compile(r"Training epoch (\d+), $", re.ASCII)
 _BETWEEN = re.compile(r".*\|\s*(?:\[[^\]|]*\] ?:?\s*)*(?:Training epoch \d+, )?", re.ASCII)
 _HEAD_DAY = re.compile(DAY.encode(), re.M)
 _HEAD_STAMP = re.compile(
-    rb"\b(20[0-9]{2}-[01][0-9]-[0-3][0-9]|20[0-9]{2}[01][0-9][0-3][0-9])"
-    rb"[ T]([0-2][0-9]:[0-5][0-9]:[0-5][0-9])"
+    rb"\b(20[0-9]{2}[-/][01][0-9][-/][0-3][0-9]|20[0-9]{2}[01][0-9][0-3][0-9])"
+    rb"[ T,]([0-2][0-9]:[0-5][0-9]:[0-5][0-9])"
 )
 _DEEPSPEED = re.compile(
     r".*log_dist\] \[Rank (\d+)\] step=(\d+), skipped=(\d+), lr=\[([^\],]*).*", re.ASCII
@@ -122,7 +122,7 @@ _Row = tuple[str | Fault, dict[str, Any]]  # a table, and a row of it
 def _sniff(head: bytes) -> Claim:
     if b"\x1b" in head:
         head = _COLOURS.sub(b"", head)
-    if _has_any(head, _HEADS):
+    if _has_any(head, (*_HEADS, *meters.HEADS)):
         return Claim.YES
     # A batch script that runs with `set -x` can fill the head with its trace.
     traced = head.startswith(b"+ ") and head.count(b"\n+") > 100
@@ -139,7 +139,11 @@ def _stamp(head: bytes) -> datetime | None:
     Primus writes days as 20260511, in colours, and nanotron as 05/11/2026.
     """
     found = _HEAD_STAMP.search(_HEAD_DAY.sub(rb"\3-\1-\2", _COLOURS.sub(b"", head)))
-    return None if found is None else moment(f"{found[1].decode()} {found[2].decode()}")
+    return (
+        None
+        if found is None
+        else moment(f"{found[1].decode().replace('/', '-')} {found[2].decode()}")
+    )
 
 
 class _Reader:
@@ -152,7 +156,11 @@ class _Reader:
         self._ahead: dict[str, Any] = {}  # values that are printed before their record
         self._bars = Bars()
         self._trainer = hugging_face.Trainer(self._job.heading)
-        self._others: tuple[StepLines, ...] = (nano.Nano(), llama_factory.History())
+        self._others: tuple[StepLines, ...] = (
+            nano.Nano(),
+            llama_factory.History(),
+            meters.Meters(),
+        )
         self._ending = Ending()
         self._mode = ""
         self._name = ""
@@ -237,6 +245,7 @@ class _Reader:
         done = lines.done
         rows: list[_Row] = []
         for step, covered, values in lines.read(text):
+            waited = values.pop("waited", None)
             if covered and "loss" not in values:
                 basis = "own" if covered == 1 else "mean"
                 row = {"step": step, "copy": 0, "batches_covered": covered, "time_basis": basis}
@@ -244,6 +253,11 @@ class _Reader:
             else:
                 self._job.interval = covered or self._job.interval
                 rows.append(self._record(step, dated, values))
+            if waited and covered:
+                name, time_ns = waited
+                steps = {"first_step": step - covered + 1, "last_step": step}
+                row = {"name": name, "statistic": "own", "duration_ns": time_ns, "clock": "host"}
+                rows.append(("timings", steps | row))
         if rows or lines.done != done:
             self._job.total = lines.total
             self._ending = Ending()  # the job went on
@@ -418,7 +432,7 @@ FORMAT = LineFormat(
     name="training_log",
     version=6,
     doc="Standard output of training: Megatron-LM and its forks, DeepSpeed, NeMo, torchtitan,"
-    " nanotron, MaxText, Hugging Face, LLaMA-Factory, nanoGPT.",
+    " nanotron, MaxText, Hugging Face, LLaMA-Factory, nanoGPT, timm, open_clip, OpenMMLab.",
     sniff=_sniff,
     reader=_Reader,
     tables=("train_steps", "timings"),
@@ -453,6 +467,7 @@ FORMAT = LineFormat(
         Record(HEADING),
         Record(nano.LINES),
         Record(llama_factory.LINES),
+        Record(meters.LINES),
         Record(LINE),
         Irrelevant("nccl", r".*NCCL (?:INFO|WARN|TRACE) .*", "Message of NCCL."),
         Irrelevant("blank", r"\s*", "Empty."),

@@ -33,7 +33,7 @@ class StepLines(Protocol):
         """
 
 
-_STAMP = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?", re.ASCII)
+_STAMP = re.compile(r"(\d{4}[-/]\d\d[-/]\d\d)[ T,](\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?", re.ASCII)
 # nanotron writes days as 05/11/2026, in front of the level and the ranks.
 DAY = r"^([01][0-9])/([0-3][0-9])/(20[0-9]{2})(?= [0-9:]{8} \[[A-Z]+\|DP=)"
 _DAY = re.compile(DAY)
@@ -207,7 +207,7 @@ def logged_at(text: str) -> tuple[datetime | None, bool]:
     if not found:
         return None, False
     day, clock, fraction = found[-1].groups()
-    time = moment(f"{day} {clock}.{(fraction or '0').ljust(6, '0')}")
+    time = moment(f"{day.replace('/', '-')} {clock}.{(fraction or '0').ljust(6, '0')}")
     return time, time is not None and fraction is not None
 
 

@@ -113,7 +113,17 @@ def llm_c(step: int, seconds: float, _: float) -> Line:
     return text, {"step_time_ns": round(seconds * 1e9), **values}
 
 
-_TRAINERS = (early, dated, deepspeed_fork, primus, nemo, titan, deepspeed, nano, llm_c)
+def timm(step: int, seconds: float, _: float) -> Line:
+    text = (
+        f"Train: 0 [{step - 1:>4d}/{_STEPS} ({step / _STEPS:>4.0%})]  Loss: {step / 4:#.3g} (2.50)"
+        f"  Time: {seconds:.3f}s, {256 / seconds:>7.2f}/s  (1.250s,  204.80/s)  LR: 3.000e-04"
+        "  Data: 0.025 (0.500)"
+    )
+    values = {"loss": step / 4, "lr": 3e-4, "step_time_ns": round(seconds * 1e9)}
+    return text, {**values, "samples_per_s": round(256 / seconds, 2)}
+
+
+_TRAINERS = (early, dated, deepspeed_fork, primus, nemo, titan, deepspeed, nano, llm_c, timm)
 _LAUNCHERS = (
     "",
     "vm-07-14: ",
@@ -257,6 +267,10 @@ def test_the_code_that_prints_records_is_no_log() -> None:
     printf("step %4d/%d | loss %7.6f (%+.2fz)| norm %6.4f | %.2f ms | %.1f%% bf16 MFU | %.0f tok/s")
     logger.info(f"  Total train batch size (w. parallel, distributed) = {total:,}")
     self.log({'loss': loss, 'learning_rate': rate})
+    f"Train: {epoch} [{i:>4d}/{n} ({p:>3.0f}%)]  Time: {t:.3f}s, {r:>7.2f}/s (0s) Data: {d:.3f}"
+    f"Train Epoch: {epoch} [{n:>8}/{all} ({p:.0f}%)] Data (t): {d:.3f} Batch (t): {b:.3f}, {r:#g}/s"
+    "Epoch: [{}][{}/{}] Time {time:6.3f} ({avg:6.3f}) Data {data:6.3f} ({avg:6.3f})"
+    logs = {"current_steps": steps, "total_steps": total, "epoch": epoch}
     """
     assert [name for name, fmt in formats().items() if fmt.sniff(code) is not Claim.NO] == []
 
