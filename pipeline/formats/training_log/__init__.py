@@ -18,7 +18,7 @@ from tracelake.formats.endings import LINE, Ending
 from tracelake.formats.ledger import SIZES_CHANGED, Fault
 from tracelake.formats.lines import Irrelevant, LineFormat, Record
 from tracelake.formats.readers import ANSI, Rows, number, rounded_ns, whole
-from tracelake.formats.training_log import hugging_face, llama_factory, meters, nano
+from tracelake.formats.training_log import blocks, hugging_face, llama_factory, meters, nano
 from tracelake.formats.training_log.bars import Bars
 from tracelake.formats.training_log.job import ARGUMENTS, HEADING, Job
 from tracelake.formats.training_log.steps import Printed, Steps
@@ -122,7 +122,7 @@ _Row = tuple[str | Fault, dict[str, Any]]  # a table, and a row of it
 def _sniff(head: bytes) -> Claim:
     if b"\x1b" in head:
         head = _COLOURS.sub(b"", head)
-    if _has_any(head, (*_HEADS, *meters.HEADS)):
+    if _has_any(head, (*_HEADS, *meters.HEADS, *blocks.HEADS)):
         return Claim.YES
     # A batch script that runs with `set -x` can fill the head with its trace.
     traced = head.startswith(b"+ ") and head.count(b"\n+") > 100
@@ -160,6 +160,7 @@ class _Reader:
             nano.Nano(),
             llama_factory.History(),
             meters.Meters(),
+            blocks.Blocks(),
         )
         self._ending = Ending()
         self._mode = ""
@@ -245,7 +246,10 @@ class _Reader:
         done = lines.done
         rows: list[_Row] = []
         for step, covered, values in lines.read(text):
-            waited = values.pop("waited", None)
+            if waited := values.pop("waited", None):
+                rows.append(_waited(step, covered or 1, *waited))
+            if not values:
+                continue
             if covered and "loss" not in values:
                 basis = "own" if covered == 1 else "mean"
                 row = {"step": step, "copy": 0, "batches_covered": covered, "time_basis": basis}
@@ -253,11 +257,6 @@ class _Reader:
             else:
                 self._job.interval = covered or self._job.interval
                 rows.append(self._record(step, dated, values))
-            if waited and covered:
-                name, time_ns = waited
-                steps = {"first_step": step - covered + 1, "last_step": step}
-                row = {"name": name, "statistic": "own", "duration_ns": time_ns, "clock": "host"}
-                rows.append(("timings", steps | row))
         if rows or lines.done != done:
             self._job.total = lines.total
             self._ending = Ending()  # the job went on
@@ -423,6 +422,12 @@ class _Reader:
         return "train_steps", {**row, "time_basis": "own", "step_time_ns": rounded_ns(time, 6)}
 
 
+def _waited(step: int, covered: int, name: str, statistic: str, time_ns: int) -> _Row:
+    """Return the row of how long the steps of a record waited for data."""
+    steps = {"first_step": step - covered + 1, "last_step": step, "clock": "host"}
+    return "timings", {**steps, "name": name, "statistic": statistic, "duration_ns": time_ns}
+
+
 def _after(text: str) -> int:
     """Return the number of a step that is counted from 0."""
     return whole(str(whole(text) + 1), 31)
@@ -432,7 +437,8 @@ FORMAT = LineFormat(
     name="training_log",
     version=6,
     doc="Standard output of training: Megatron-LM and its forks, DeepSpeed, NeMo, torchtitan,"
-    " nanotron, MaxText, Hugging Face, LLaMA-Factory, nanoGPT, timm, open_clip, OpenMMLab.",
+    " nanotron, MaxText, Hugging Face, LLaMA-Factory, Composer, OLMo, nanoGPT, timm, OpenMMLab,"
+    " open_clip.",
     sniff=_sniff,
     reader=_Reader,
     tables=("train_steps", "timings"),
@@ -468,6 +474,7 @@ FORMAT = LineFormat(
         Record(nano.LINES),
         Record(llama_factory.LINES),
         Record(meters.LINES),
+        Record(blocks.LINES),
         Record(LINE),
         Irrelevant("nccl", r".*NCCL (?:INFO|WARN|TRACE) .*", "Message of NCCL."),
         Irrelevant("blank", r"\s*", "Empty."),

@@ -163,7 +163,7 @@ class Meters:
             values["samples_per_s"] = number(said["rate"])
         times: dict[str, Any] = {"step_time_ns": rounded_ns(said["time"], 9)}
         if said.get("data"):
-            times["waited"] = loop.data, rounded_ns(said["data"], 9)
+            times["waited"] = loop.data, "own", rounded_ns(said["data"], 9)
         steps = self._steps(loop, said)
         if steps is None:
             return

@@ -1,0 +1,109 @@
+"""Read trainers that print a block of lines per record: Composer (LLM Foundry), OLMo and OLMo-core.
+
+Composer prints the hours that it has trained, so the time of a step is the mean since a record that
+is long enough ago. OLMo-core prints the steps per second of the step itself. OLMo prints neither:
+the dates of its records tell the time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from tracelake.formats.readers import number, rounded_ns, whole
+from tracelake.formats.training_log.elapsed import Elapsed
+from tracelake.formats.training_log.values import StepValues, logged_at
+
+_STEP = r"\[step=(\d{1,9})/(\d{1,9}|\?\?\?)(?:,epoch=\d+)?(?:,eta=[^\]]*)?\]\s*"
+_BATCH = r"(\[epoch=\d+\])?\[batch=(\d{1,9})(?:/(\d{1,9}))?\]:?\s*"
+# Keys of a block: their columns, or what else they are.
+_BEHIND, _HOURS, _RATE, _WAITED = "steps before", "time since the start", "steps per s", "waited"
+_KEYS = {
+    "Train time/batch": _BEHIND,
+    "Train loss/train/total": "loss",
+    "Train throughput/device/tokens_per_sec": "tokens_per_s",
+    "Train time/train": _HOURS,
+    "train/CrossEntropyLoss": "loss",
+    "train/CE loss": "loss",
+    "optim/total_grad_norm": "grad_norm",
+    "optim/total grad norm": "grad_norm",
+    "throughput/device/tokens_per_second": "tokens_per_s",
+    "throughput/device/BPS": _RATE,
+    "throughput/device/data loading (s)": _WAITED,
+}
+# The last one of each record. OLMo-core sorts its keys.
+_LAST = {"Train time/train", "train/CE loss", "throughput/device/tokens_per_second"}
+_VALUE = rf"\s*({'|'.join(map(re.escape, _KEYS))})(?:: |=)(\S+)\s*"
+LINES = rf"{_BATCH}|.*{_STEP}|{_VALUE}|\s*time_unit: \w+\s*"
+"""Expression of the lines of a block that say something."""
+HEADS = (
+    (b"Train time/batch: ", rb"\]:\s*\n[^\n\]]*\bTrain time/[a-z_]+: [0-9]"),
+    (b"[step=", _STEP.encode() + rb"\n[^\n/]*\b(?:train|optim|throughput|System|system)/"),
+)
+"""A word and an expression of a block, of bytes."""
+
+_STEP_LINE = re.compile(f".*{_STEP}", re.ASCII)
+_BATCH_LINE = re.compile(_BATCH, re.ASCII)
+_VALUE_LINE = re.compile(_VALUE, re.ASCII)
+_UNIT_LINE = re.compile(r"\s*time_unit: (second|minute|hour|day)s\s*", re.ASCII)
+_UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}  # in seconds
+_SECOND = 1_000_000_000
+_TICKS = 10_000  # of a printed time: it has four digits behind the point
+
+
+class Blocks:
+    """Reads the blocks of one file, in order.
+
+    Attributes:
+        total: Steps of the job; 0 where it does not print them.
+        done: Steps that its latest block says are done; None before the first.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.done: int | None = None
+        self._values: dict[str, Any] = {}
+        self._unit = _UNITS["hour"]
+        self._elapsed = Elapsed(self._unit * _SECOND // _TICKS)
+
+    def read(self, text: str) -> Iterator[StepValues]:
+        """Yield what a line says of steps.
+
+        Raises:
+            BadValueError: A column cannot hold a value.
+        """
+        if found := _VALUE_LINE.fullmatch(text):
+            yield from self._value(found[1], found[2].replace(",", ""))
+        elif "[step=" in text and (found := _STEP_LINE.fullmatch(text)):
+            self.done = int(found[1])
+            self.total = 0 if found[2] == "???" else int(found[2])
+            self._values = {"logged_at": logged_at(text)[0]}
+        elif text.startswith("[") and (found := _BATCH_LINE.fullmatch(text)):
+            self.total = 0 if found[1] else int(found[3] or 0)
+            self._values = {}
+        elif "time_unit" in text and (found := _UNIT_LINE.fullmatch(text)):
+            self._unit = _UNITS[found[1]]
+            self._elapsed = Elapsed(self._unit * _SECOND // _TICKS)
+
+    def _value(self, name: str, said: str) -> Iterator[StepValues]:
+        """Yield what a value of a block says: with the last one of a record, all of it."""
+        key = _KEYS[name]
+        if key == _BEHIND:
+            self.done = whole(said, 31) + 1
+        elif self.done is None:
+            return
+        elif key == _WAITED:  # by the slowest rank
+            yield self.done, 1, {"waited": ("data loading (s)", "max", rounded_ns(said, 9))}
+        elif key == _RATE:
+            if (rate := number(said)) > 0:
+                self._values["step_time_ns"] = round(_SECOND / rate)
+        elif key != _HOURS:
+            self._values[key] = number(said)
+        if name in _LAST:
+            values, self._values = self._values, {}
+            yield self.done, 1 if "step_time_ns" in values else None, values
+        if key == _HOURS:
+            interval = self._elapsed.take(self.done, rounded_ns(said, 9) * self._unit)
+            if interval:
+                yield self.done, interval[0], {"step_time_ns": interval[1]}
