@@ -437,8 +437,7 @@ FORMAT = LineFormat(
     name="training_log",
     version=6,
     doc="Standard output of training: Megatron-LM and its forks, DeepSpeed, NeMo, torchtitan,"
-    " nanotron, MaxText, Hugging Face, LLaMA-Factory, Composer, OLMo, nanoGPT, timm, OpenMMLab,"
-    " open_clip.",
+    " Hugging Face, Composer, OLMo, timm and others.",
     sniff=_sniff,
     reader=_Reader,
     tables=("train_steps", "timings"),
