@@ -18,7 +18,14 @@ from tracelake.formats.endings import LINE, Ending
 from tracelake.formats.ledger import SIZES_CHANGED, Fault
 from tracelake.formats.lines import Irrelevant, LineFormat, Record
 from tracelake.formats.readers import ANSI, Rows, number, rounded_ns, whole
-from tracelake.formats.training_log import blocks, hugging_face, llama_factory, meters, nano
+from tracelake.formats.training_log import (
+    blocks,
+    hugging_face,
+    lightning,
+    llama_factory,
+    meters,
+    nano,
+)
 from tracelake.formats.training_log.bars import Bars
 from tracelake.formats.training_log.job import ARGUMENTS, HEADING, Job
 from tracelake.formats.training_log.steps import Printed, Steps
@@ -58,6 +65,7 @@ _HEADS = (
     (b"iter ", rb"\biter [0-9]+: loss [0-9na.]+, time [0-9.]+ms"),
     (b"mfu ", rb"\b[0-9]+ \| loss [0-9na.]+ \| lr [0-9.e+-]+ \| [0-9.]+ms \| mfu "),
     (b" tok/s", rb"\bstep +[0-9]+/[0-9]+ \| (?:train )?loss [0-9na.-]+.* ms \| .* tok/s"),
+    (b", v_num=", lightning.BAR.encode()),
     (b" train_time:", rb"\bstep:[0-9]+/[0-9]+ .*\btrain_time:[0-9.]+ms step_avg:"),
     (
         b'{"current_steps"',
@@ -161,6 +169,7 @@ class _Reader:
             llama_factory.History(),
             meters.Meters(),
             blocks.Blocks(),
+            lightning.Epochs(),
         )
         self._ending = Ending()
         self._mode = ""
@@ -474,6 +483,7 @@ FORMAT = LineFormat(
         Record(llama_factory.LINES),
         Record(meters.LINES),
         Record(blocks.LINES),
+        Record(rf".*{lightning.BAR}.*"),
         Record(LINE),
         Irrelevant("nccl", r".*NCCL (?:INFO|WARN|TRACE) .*", "Message of NCCL."),
         Irrelevant("blank", r"\s*", "Empty."),

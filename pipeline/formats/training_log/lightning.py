@@ -1,0 +1,60 @@
+"""Read the progress bars of Lightning 2, which count the batches of an epoch and whole seconds.
+
+The time of a batch is a mean over as many as take half a minute within an epoch. What the bars of
+NeMo say beside that is read by `bars`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tracelake.formats.readers import number
+from tracelake.formats.training_log.elapsed import Elapsed
+from tracelake.formats.training_log.values import StepValues
+
+BAR = (
+    r"\bEpoch (\d{1,6}): +\d{1,3}%\|[^|]*\| *(\d{1,9})/(\d{1,9}) \[(?:(\d{1,5}):)?(\d\d):(\d\d)<"
+    r"[^\]]*(?:it/s|s/it), v_num=[^\]]*\]"
+)
+"""Expression of a bar. Before version 2 it also counted the batches of evaluations."""
+
+_LINE = re.compile(rf".*{BAR}.*", re.ASCII)
+_LOSS = re.compile(r", (?:train[_/])?loss(?:_step)?=(-?[0-9.]+(?:e[+-]?[0-9]+)?|nan)(?=[],])")
+_SECOND = 1_000_000_000
+
+
+class Epochs:
+    """Reads the bars of one file, in order.
+
+    Attributes:
+        total: 0, because bars do not say how many epochs there are.
+        done: Batches that the latest bar says are done; None before the first.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.done: int | None = None
+        self._elapsed = Elapsed(_SECOND)
+
+    def read(self, text: str) -> list[StepValues]:
+        """Return loss and time of the batches that a bar ends.
+
+        Raises:
+            BadValueError: A column cannot hold a value.
+        """
+        if ", v_num=" not in text or ", global_step=" in text:
+            return []
+        found = _LINE.fullmatch(text)
+        if found is None:
+            return []
+        epoch, done, of, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+        self.done = epoch * of + done
+        at_ns = (3600 * hours + 60 * minutes + seconds) * _SECOND
+        interval = self._elapsed.take(self.done, at_ns)
+        if interval is None:
+            return []
+        loss = _LOSS.search(text)
+        values: dict[str, Any] = {"loss": number(loss[1])} if loss else {}
+        time: StepValues = (self.done, interval[0], {"step_time_ns": interval[1]})
+        return [(self.done, None, values), time] if values else [time]
