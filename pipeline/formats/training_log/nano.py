@@ -1,6 +1,7 @@
-"""Read nanoGPT and what was written after it: llama2.c, llm.c and modded-nanogpt.
+"""Read nanoGPT and what was written after it: llama2.c, llm.c, modded-nanogpt and LitGPT.
 
-Each line has its step. modded-nanogpt prints the time since the start instead of that of a step.
+Each line has its step. modded-nanogpt prints the time since the start instead of that of a step,
+and LitGPT that of each micro-batch.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from tracelake.formats.training_log.elapsed import Elapsed
 from tracelake.formats.training_log.values import StepValues
 
 LINES = (
-    r".*(?:iter \d+: loss \S+, time |[0-9.]+ms \| mfu | (?:ms|MFU) \| [0-9.]+ tok/s"
-    r"| train_time:[0-9.]+ms).*"
+    r".*(?:iter \d+: loss \S+, time |\biter time: [0-9.]+ ?ms|[0-9.]+ms \| mfu "
+    r"| (?:ms|MFU) \| [0-9.]+ tok/s| train_time:[0-9.]+ms).*"
 )
 """Expression of the lines of a step."""
 
@@ -37,6 +38,11 @@ _MODDED = re.compile(
     rf".*\bstep:(\d{{1,9}})/(\d{{1,9}}) (?:train_loss:({_NUMBER}) )?.*\btrain_time:([0-9.]+)ms.*",
     re.ASCII,
 )
+_LITGPT = re.compile(
+    rf".*\biter (\d{{1,9}}) (?:\| )?step (\d{{1,9}})(?::| \|) loss (?:train: )?({_NUMBER}),.*"
+    r"\biter time: ([0-9.]+) ?ms( \((?:optimizer\.)?step\))?.*",
+    re.ASCII,
+)
 _MILLISECOND = 1_000_000
 
 
@@ -52,6 +58,8 @@ class Nano:
         self.total = 0
         self.done: int | None = None
         self._elapsed = Elapsed(_MILLISECOND)
+        self._batches = 0  # of LitGPT, at its latest line
+        self._spent_ns: int | None = 0  # on those since the step before, if all are printed
 
     def read(self, text: str) -> list[StepValues]:
         """Return what a line says of steps.
@@ -71,6 +79,8 @@ class Nano:
         elif " train_time:" in text and (found := _MODDED.fullmatch(text)):
             self.done = int(found[1])
             return self._modded(found)
+        elif "iter time: " in text and (found := _LITGPT.fullmatch(text)):
+            said = self._litgpt(found)
         if said:
             self.done = said[0][0]
         return said
@@ -99,6 +109,22 @@ class Nano:
             return [(step, 1, said | {"step_time_ns": time_ns})]
         time: StepValues = (step, steps, {"step_time_ns": time_ns})
         return [(step, 1, said), time] if said else [time]
+
+    def _litgpt(self, found: re.Match[str]) -> list[StepValues]:
+        """Return the record of a step, which the last one of its micro-batches ends."""
+        batch, step, time_ns = int(found[1]), int(found[2]), rounded_ns(found[4], 6)
+        if self._spent_ns is not None:
+            known = batch == self._batches + 1
+            self._spent_ns = self._spent_ns + time_ns if known else None
+        self._batches = batch
+        if not found[5]:
+            return []
+        spent_ns = time_ns if batch == step else self._spent_ns  # one micro-batch, or all of them
+        self._spent_ns = 0
+        values: dict[str, Any] = {"loss": number(found[3])}
+        if spent_ns is None:
+            return [(step, None, values)]
+        return [(step, 1, values | {"step_time_ns": spent_ns})]
 
 
 def _own(step: int, milliseconds: str, **values: Any) -> StepValues:
