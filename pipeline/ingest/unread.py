@@ -9,7 +9,7 @@ from tracelake.formats import first_text
 # What a file begins with, by the reason for which it is skipped.
 _UNREAD = {
     "other_trace": re.compile(
-        rb'\{[\s\S]*"traceEvents"\s*:\s*\[|\[\s*\{[^{}]*"ph"\s*:\s*"[A-Za-z]"', re.ASCII
+        rb'\{[\s\S]*"traceEvents"\s*:\s*\[|\[\s*\{[\s\S]{0,2000}?"ph"\s*:\s*"[A-Za-z]"', re.ASCII
     ),
     # trainer_state.json of Hugging Face, and metrics.csv of Lightning without a column of times.
     "no_times": re.compile(

@@ -105,6 +105,7 @@ def test_an_input_of_no_use_is_told_what_to_do_about_it(
         ("The epoch, the step and\nall else\n", "no_format"),
         ('{"displayTimeUnit": "ns", "traceEvents": [{"ph": "M", "pid": 7}]}', "other_trace"),
         ('[\n  {"name": "x", "ph": "X", "ts": 1, "dur": 2}\n]', "other_trace"),
+        ('[{"name": "process_name", "args": {"name": "NPU"}, "ph": "M", "pid": 1}]', "other_trace"),
         ('[{"name": "x", "phone": "X"}]', "no_format"),
     ],
 )  # fmt: skip
