@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tracelake.formats import HEAD_BYTES, Claim, FileFacts, Format, format_named, formats
+from tracelake.formats.unread import reason_of
 from tracelake.ingest.fence import PARSER_FAILED, Fence, ParserFailedError, ParserFailure
 from tracelake.ingest.hosts import Place
 from tracelake.ingest.known_inputs import (
@@ -22,7 +23,6 @@ from tracelake.ingest.known_inputs import (
 )
 from tracelake.ingest.options import Options
 from tracelake.ingest.overrides import Overrides
-from tracelake.ingest.unread import reason_of
 from tracelake.inputs.ahead import prefetch, read_ahead
 from tracelake.inputs.archives import Head, open_heads
 from tracelake.inputs.discover import Root, Skip, location_of

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "tracelake.formats"
-# Modules of the formats' folder that formats are made with.
+# Modules of the formats' folder that formats are made with, or that tell what is of none.
 _FRAMES = {
     *("documents", "endings", "expressions", "ledger", "line_parser", "lines", "readers", "starts"),
+    "unread",
 }
 
 
