@@ -60,7 +60,7 @@ exposed AS (
         d.run_id,
         ratio(ordered_sum(d.exposed_comm_ms), ordered_sum(s.step_ms)),
         'Communication that no kernel hides, waiting for other ranks included, takes {:.1f} % of the step.',
-        'Overlap communication with compute; where ranks wait for one, mend that: tracelake ask last_to_arrive.'
+        'Overlap communication with compute; where ranks wait for one, mend that: tracelake ask last_to_arrive'
     FROM device_steps AS d
     JOIN step_stats AS s USING (run_id, step)
     WHERE NOT s.warmup AND s.step_ms IS NOT NULL
