@@ -22,7 +22,7 @@ TITLES = {
     "regressed": "Regressions",
     "drifted": "Drift",
     "slowed": "Slower within the run",
-    "loss_not_finite": "Loss NaN or infinite",
+    "loss_not_finite": "Loss not finite",
     "wrong_values": "Wrong values in bandwidth tests",
     "unreadable": "Data lost or unreadable",
     "model_failed": "Runs without figures",
