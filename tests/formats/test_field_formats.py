@@ -415,7 +415,7 @@ def test_slow_hosts_and_links_of_tests_are_incidents_on_page_and_terminal(
     done = tracelake("run", archive, "--lake", lake, "--fail-on", "straggler,incomplete")
     assert done.code == 0  # they belong to no run, so they fail no gate
     assert "a - b: slow link, cause link, 1 of 1 test" in done.out
-    assert "; 1 needs attention: tracelake runs --attention" in done.out
+    assert f"; 1 needs attention: tracelake runs --lake {lake} --attention" in done.out
     listed = tracelake("runs", "--lake", lake, "--attention", "--format", "json").out
     named = [(row["label"], row["attention"]) for row in json.loads(listed)]
     assert named == [("all_reduce_a_b", "slow_link")]
