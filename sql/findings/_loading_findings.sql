@@ -54,6 +54,19 @@ uneven AS (
     JOIN slowest AS m ON m.run_id = k.run_id AND m.op = k.kind
     WHERE m.tp = 1 OR m.own_ms - m.peers_ms >= k.lost_ms / 2
 ),
+-- Of a log: what its loop says of the time that a step waited for data.
+waits AS (
+    SELECT run_id, name AS op, ns_to_ms(quantile_cont(duration_ns, 0.5)) AS lost_ms
+    FROM timings
+    WHERE name = 'data' AND last_step > 1
+    GROUP BY run_id, name
+),
+log_steps AS (
+    SELECT run_id, quantile_cont(step_ms, 0.5) AS step_ms
+    FROM step_stats
+    WHERE NOT warmup
+    GROUP BY run_id
+),
 seen AS (
     SELECT
         run_id, op, stage, lost_ms, step_ms, 'at_most' AS cost_bound, 'bound' AS cost_basis,
@@ -61,7 +74,13 @@ seen AS (
             '{}: the job waited {:.1f} ms of a step of {:.1f} ms ({:.1f} %) for data.',
             op, lost_ms, step_ms, 100 * lost_ms / step_ms
         ) AS evidence
-    FROM alike
+    FROM (
+        FROM alike
+        UNION ALL BY NAME
+        SELECT run_id, op, lost_ms, step_ms
+        FROM waits
+        JOIN log_steps USING (run_id)
+    )
     UNION ALL BY NAME
     SELECT
         run_id, op, rank, stage, lost_ms, step_ms, cost_bound, 'replay' AS cost_basis,

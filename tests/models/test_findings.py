@@ -649,6 +649,33 @@ def test_one_rank_that_loads_slowly_is_named_because_all_wait_for_it(
     assert (at_times["rank"], at_times["cost_basis"]) == (None, "bound")
 
 
+def test_a_log_says_itself_how_long_its_steps_waited_for_data(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    for name, waited in (("starved", 0.06), ("fed", 0.004)):
+        lines = [
+            f"Epoch: [0][{i:>3}/30]\tTime  0.100 ( 0.110)\tData  {9 if i == 0 else waited:.3f}"
+            " ( 0.050)\tLoss 2.5e+00 (2.6e+00)\n"
+            for i in range(20)
+        ]
+        (logs / f"{name}.log").write_text("".join(lines))
+    assert tracelake("run", logs, "--lake", tmp_path / "lake").code == 0
+    (found,) = ask(
+        tracelake, Lake.open(tmp_path / "lake"), "FROM findings WHERE kind = 'data_loading'"
+    )
+    assert found["run_id"].startswith("starved")
+    assert found["evidence"] == (
+        "data: the job waited 60.0 ms of a step of 100.0 ms (60.0 %) for data."
+    )
+    assert (found["cause"], found["cost_basis"], found["cost_bound"]) == (
+        "data",
+        "bound",
+        "at_most",
+    )
+
+
 def megatron(
     times: Sequence[float], *, batches: Sequence[int] = (), every: int = 1, timers: bool = False
 ) -> str:

@@ -432,10 +432,10 @@ class _Reader:
         return "train_steps", {**row, "time_basis": "own", "step_time_ns": rounded_ns(time, 6)}
 
 
-def _waited(step: int, covered: int, name: str, statistic: str, time_ns: int) -> _Row:
+def _waited(step: int, covered: int, statistic: str, time_ns: int) -> _Row:
     """Return the row of how long the steps of a record waited for data."""
     steps = {"first_step": step - covered + 1, "last_step": step, "clock": "host"}
-    return "timings", {**steps, "name": name, "statistic": statistic, "duration_ns": time_ns}
+    return "timings", {**steps, "name": "data", "statistic": statistic, "duration_ns": time_ns}
 
 
 def _after(text: str) -> int:

@@ -94,7 +94,7 @@ class Blocks:
         elif self.done is None:
             return
         elif key == _WAITED:  # by the slowest rank
-            yield self.done, 1, {"waited": ("data loading (s)", "max", rounded_ns(said, 9))}
+            yield self.done, 1, {"waited": ("max", rounded_ns(said, 9))}
         elif key == _RATE:
             if (rate := number(said)) > 0:
                 self._values["step_time_ns"] = round(_SECOND / rate)

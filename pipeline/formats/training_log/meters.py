@@ -32,7 +32,6 @@ class _Loop:
 
     Attributes:
         word: Part of each line: to look for that takes a tenth of the time.
-        data: What it calls the part of the time that it waited for data.
         first: Number of the first step and of the first epoch; None if versions differ.
         window: Steps of a mean of the latest ones, where the log does not say it.
     """
@@ -40,7 +39,6 @@ class _Loop:
     word: str
     line: str
     time: int
-    data: str = "data_time"
     first: int | None = 0
     window: int = 0
 
@@ -51,8 +49,7 @@ _LOOPS = (
         rf"\bEpoch: \[{_EPOCH}\]{_AT}\]\s+Time +(?P<time>{_N}) \( *{_N}\)"
         rf"\s+Data +(?P<data>{_N}) \( *{_N}\)",
         _OWN,
-        "Data",
-        None,
+        first=None,
     ),
     _Loop(
         "Train: [",
@@ -65,14 +62,12 @@ _LOOPS = (
         rf"\bTrain: {_EPOCH} {_AT} \( *\d+%\)\].*?\bTime: (?P<time>{_N})s, +(?P<rate>{_N})/s +\("
         rf".*?\bData: (?P<data>{_N}) \({_N}\)",
         _OWN,
-        "Data",
     ),
     _Loop(
         " eta: ",
         rf"\b(?:Epoch: \[{_EPOCH}(?:/(?P<epochs>\d{{1,6}}))?\]|Training) +{_AT}\] +eta: "
         rf".*?\stime: (?P<time>{_N}) +data: (?P<data>{_N})",
         _LATEST_OF_EPOCH,
-        "data",
         window=20,
     ),
     _Loop(
@@ -95,14 +90,12 @@ _LOOPS = (
         rf"\bTrain Epoch: {_EPOCH} {_AT} \(\d+%\)\].*?\bData \(t\): (?P<data>{_N})"
         rf" Batch \(t\): (?P<time>{_N}), (?P<rate>{_N})/s",
         _SAMPLES,
-        "Data (t)",
     ),
     _Loop(
         "last_time: ",
         rf"\biter: (?P<at>\d{{1,9}}) +total_loss: .*?\slast_time: (?P<time>{_N}) +data_time: {_N}"
         rf" +last_data_time: (?P<data>{_N})",
         _OWN,
-        "last_data_time",
     ),
 )
 HEADS = tuple((loop.word.encode(), loop.line.encode()) for loop in _LOOPS)
@@ -163,7 +156,7 @@ class Meters:
             values["samples_per_s"] = number(said["rate"])
         times: dict[str, Any] = {"step_time_ns": rounded_ns(said["time"], 9)}
         if said.get("data"):
-            times["waited"] = loop.data, "own", rounded_ns(said["data"], 9)
+            times["waited"] = "own", rounded_ns(said["data"], 9)
         steps = self._steps(loop, said)
         if steps is None:
             return
