@@ -35,8 +35,8 @@ class Bars:
         Raises:
             BadValueError: A column cannot hold a value.
         """
-        found, values = _BAR.fullmatch(text), _KEYS.findall(text)
-        if found is None or values == self._values:
+        found = _BAR.fullmatch(text) if "train_step_timing in s=" in text else None
+        if found is None or (values := _KEYS.findall(text)) == self._values:
             return None
         self._values = values
         counted = _COUNT.search(text)
