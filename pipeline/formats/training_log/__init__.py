@@ -65,9 +65,12 @@ _HEADS = (
     (b"iter ", rb"\biter [0-9]+: loss [0-9na.]+, time [0-9.]+ms"),
     (b"mfu ", rb"\b[0-9]+ \| loss [0-9na.]+ \| lr [0-9.e+-]+ \| [0-9.]+ms \| mfu "),
     (b" tok/s", rb"\bstep +[0-9]+/[0-9]+ \| (?:train )?loss [0-9na.-]+.* ms \| .* tok/s"),
-    (b"iter time: ", rb"\biter [0-9]+ (?:\| )?step [0-9]+(?::| \|) loss [^\n]*\biter time: [0-9]"),
+    (
+        b"iter time: ",
+        rb"\biter [0-9]+ (?:\| )?step [0-9]+(?::| \|) loss .{0,200}\biter time: [0-9]",
+    ),
     (b", v_num=", lightning.BAR.encode()),
-    (b" train_time:", rb"\bstep:[0-9]+/[0-9]+ .*\btrain_time:[0-9.]+ms step_avg:"),
+    (b" train_time:", rb"\bstep:[0-9]+/[0-9]+ .{0,200}\btrain_time:[0-9.]+ms step_avg:"),
     (
         b'{"current_steps"',
         rb'\{"current_steps": [0-9]+, "total_steps": [0-9]+, [^{}]*"epoch": [0-9]',

@@ -15,7 +15,7 @@ from tracelake.formats.training_log.values import StepValues
 
 BAR = (
     r"\bEpoch (\d{1,6}): +\d{1,3}%\|[^|]*\| *(\d{1,9})/(\d{1,9}) \[(?:(\d{1,5}):)?(\d\d):(\d\d)<"
-    r"[^\]]*(?:it/s|s/it), v_num=[^\]]*\]"
+    r"[^\[\]]*(?:it/s|s/it), v_num=[^\[\]]*\]"
 )
 """Expression of a bar. Before version 2 it also counted the batches of evaluations."""
 

@@ -21,6 +21,9 @@ from tracelake.formats.training_log.values import StepValues
 _N = r"[0-9.]+(?:e[+-]?[0-9]+)?"
 _AT = r"\[ *(?P<at>\d{1,9})/(?P<of>\d{1,9})"
 _EPOCH = r"(?P<epoch>\d{1,6})"
+# What a record prints beside. It ends where another record can begin, so that a line of thousands
+# of beginnings is searched in one pass.
+_GAP = r"[^\[\n]*?"
 # What a time is: of this step; the mean since the record before, also where the place is counted in
 # samples; the mean of the latest steps, or of those of this epoch.
 _OWN, _SINCE, _SAMPLES, _LATEST, _LATEST_OF_EPOCH = range(5)
@@ -54,32 +57,32 @@ _LOOPS = (
     _Loop(
         "Train: [",
         rf"\bTrain: \[{_EPOCH}/(?P<epochs>\d{{1,6}})\]{_AT}\]\s+eta "
-        rf".*?\stime (?P<time>{_N}) \({_N}\)",
+        rf"{_GAP}\stime (?P<time>{_N}) \({_N}\)",
         _OWN,
     ),
     _Loop(
         "Train: ",
-        rf"\bTrain: {_EPOCH} {_AT} \( *\d+%\)\].*?\bTime: (?P<time>{_N})s, +(?P<rate>{_N})/s +\("
-        rf".*?\bData: (?P<data>{_N}) \({_N}\)",
+        rf"\bTrain: {_EPOCH} {_AT} \( *\d+%\)\]{_GAP}\bTime: (?P<time>{_N})s, +(?P<rate>{_N})/s +\("
+        rf"[^\[\n]{{0,300}}?\bData: (?P<data>{_N}) \({_N}\)",
         _OWN,
     ),
     _Loop(
         " eta: ",
         rf"\b(?:Epoch: \[{_EPOCH}(?:/(?P<epochs>\d{{1,6}}))?\]|Training) +{_AT}\] +eta: "
-        rf".*?\stime: (?P<time>{_N}) +data: (?P<data>{_N})",
+        rf"{_GAP}\stime: (?P<time>{_N}) +data: (?P<data>{_N})",
         _LATEST_OF_EPOCH,
         window=20,
     ),
     _Loop(
         "data_time: ",
-        rf"\b(?:Epoch \[{_EPOCH}\]|Iter ){_AT}\]\s+lr: .*?\stime: (?P<time>{_N}),"
+        rf"\b(?:Epoch \[{_EPOCH}\]|Iter ){_AT}\]\s+lr: {_GAP}\stime: (?P<time>{_N}),"
         rf" data_time: (?P<data>{_N}),",
         _SINCE,
         first=1,
     ),
     _Loop(
         "(train)",
-        rf"\b(?:Epoch|Iter)\(train\) +(?:\[{_EPOCH}\])?{_AT}\] .*?\stime: (?P<time>{_N})"
+        rf"\b(?:Epoch|Iter)\(train\) +(?:\[{_EPOCH}\])?{_AT}\] {_GAP}\stime: (?P<time>{_N})"
         rf" +data_time: (?P<data>{_N})",
         _LATEST,
         first=1,
@@ -87,21 +90,23 @@ _LOOPS = (
     ),
     _Loop(
         "Batch (t)",
-        rf"\bTrain Epoch: {_EPOCH} {_AT} \(\d+%\)\].*?\bData \(t\): (?P<data>{_N})"
+        rf"\bTrain Epoch: {_EPOCH} {_AT} \(\d+%\)\]{_GAP}\bData \(t\): (?P<data>{_N})"
         rf" Batch \(t\): (?P<time>{_N}), (?P<rate>{_N})/s",
         _SAMPLES,
     ),
     _Loop(
         "last_time: ",
-        rf"\biter: (?P<at>\d{{1,9}}) +total_loss: .*?\slast_time: (?P<time>{_N}) +data_time: {_N}"
-        rf" +last_data_time: (?P<data>{_N})",
+        rf"\biter: (?P<at>\d{{1,9}}) +total_loss: (?:(?!iter: ).)*?\slast_time: (?P<time>{_N})"
+        rf" +data_time: {_N} +last_data_time: (?P<data>{_N})",
         _OWN,
     ),
 )
 HEADS = tuple((loop.word.encode(), loop.line.encode()) for loop in _LOOPS)
 """A word and an expression of the lines of each loop, of bytes."""
 
-_WINDOW_SIZE = re.compile(r".*\blog_processor = dict\(.*\bwindow_size=(\d{1,6})\b.*", re.ASCII)
+_WINDOW_SIZE = re.compile(
+    r".*\blog_processor = dict\(.{0,300}\bwindow_size=(\d{1,6})\b.*", re.ASCII
+)
 LINES = (
     rf".*(?:\bEpoch: \[\d+\]\[ *\d+/\d+\]\s+Time |\bTrain: \[\d+/\d+\]\[ *\d+/\d+\]\s+eta "
     rf"|\bTrain(?: Epoch)?: \d+ \[ *\d+/\d+ \(|\] +eta: .*\stime: "

@@ -35,12 +35,13 @@ _SPEED = re.compile(r"(?:^|[ (])([0-9.]+) ms \|.*?([0-9.]+) tok/s", re.ASCII)
 _NORM = re.compile(rf"\bnorm ({_NUMBER})", re.ASCII)
 _RATE = re.compile(rf"\blr ({_NUMBER})", re.ASCII)
 _MODDED = re.compile(
-    rf".*\bstep:(\d{{1,9}})/(\d{{1,9}}) (?:train_loss:({_NUMBER}) )?.*\btrain_time:([0-9.]+)ms.*",
+    rf".*\bstep:(\d{{1,9}})/(\d{{1,9}}) (?:train_loss:({_NUMBER}) )?.{{0,200}}"
+    r"\btrain_time:([0-9.]+)ms.*",
     re.ASCII,
 )
 _LITGPT = re.compile(
-    rf".*\biter (\d{{1,9}}) (?:\| )?step (\d{{1,9}})(?::| \|) loss (?:train: )?({_NUMBER}),.*"
-    r"\biter time: ([0-9.]+) ?ms( \((?:optimizer\.)?step\))?.*",
+    rf".*\biter (\d{{1,9}}) (?:\| )?step (\d{{1,9}})(?::| \|) loss (?:train: )?({_NUMBER}),"
+    r".{0,200}\biter time: ([0-9.]+) ?ms( \((?:optimizer\.)?step\))?.*",
     re.ASCII,
 )
 _MILLISECOND = 1_000_000
