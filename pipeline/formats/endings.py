@@ -82,8 +82,9 @@ class Ending:
         if text.startswith("Test ") and self._warning:
             text = f"{text}, after {self._warning}"[:_TEXT_LIMIT]
         if self.kind == "collective_timeout" and self._ranks:
-            text += f" on {_ranks(self._ranks)}"
-            others = set(range(world_size or 0)) - self._ranks
+            spans = _spans(self._ranks)
+            text += f" on {_ranks(spans)}"
+            others = _between(spans, world_size or 0)
             if others and len(self._ranks) > 1:
                 text += f", not on {_ranks(others)}"
         return {_BY: self.kind, _WITH: text}
@@ -98,10 +99,21 @@ def first_cause(found: Iterable[Mapping[str, str]]) -> dict[str, str]:
     return {key: first[key] for key in (_BY, _WITH)}
 
 
-def _ranks(ranks: set[int]) -> str:
-    """Return ranks as `rank 3` or `ranks 0-5, 7`."""
+def _spans(ranks: set[int]) -> list[tuple[int, int]]:
+    """Return the first and the last of ranks that follow each other."""
     ordered = sorted(ranks)
     starts = [ordered[0], *(b for a, b in pairwise(ordered) if b > a + 1)]
     stops = [*(a for a, b in pairwise(ordered) if b > a + 1), ordered[-1]]
-    spans = [str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, stops, strict=True)]
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(spans)}"
+    return list(zip(starts, stops, strict=True))
+
+
+def _between(spans: list[tuple[int, int]], world_size: int) -> list[tuple[int, int]]:
+    """Return the spans of all other ranks; a size that a log says may be any number."""
+    edges = [-1, *(min(rank, world_size) for span in spans for rank in span), world_size]
+    return [(a + 1, b - 1) for a, b in zip(edges[::2], edges[1::2], strict=True) if b > a + 1]
+
+
+def _ranks(spans: list[tuple[int, int]]) -> str:
+    """Return ranks as `rank 3` or `ranks 0-5, 7`."""
+    said = [str(a) if a == b else f"{a}-{b}" for a, b in spans]
+    return f"rank{'' if said[0].isdigit() and len(said) == 1 else 's'} {', '.join(said)}"

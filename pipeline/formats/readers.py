@@ -39,6 +39,7 @@ _TAG = re.compile(TAG)
 _ANSI = re.compile(ANSI)
 _PREFIX = re.compile(PREFIX)
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+_NOT_FINITE = re.compile(r"[+-]?(?:nan|inf)", re.IGNORECASE)
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
 _LARGEST = 2**63 - 1
 
@@ -83,7 +84,7 @@ def number(text: str) -> float:
         value = float(text)
         if math.isfinite(value):
             return value
-    elif text.lower().lstrip("+-") in ("nan", "inf"):
+    elif _NOT_FINITE.fullmatch(text):
         return float(text)
     raise BadValueError(text)
 

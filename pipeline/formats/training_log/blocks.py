@@ -7,6 +7,7 @@ the dates of its records tell the time.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +16,7 @@ from tracelake.formats.readers import number, rounded_ns, whole
 from tracelake.formats.training_log.elapsed import Elapsed
 from tracelake.formats.training_log.values import StepValues, logged_at
 
-_STEP = r"\[step=(\d{1,9})/(\d{1,9}|\?\?\?)(?:,epoch=\d+)?(?:,eta=[^\]]*)?\]\s*"
+_STEP = r"\[step=(\d{1,9})/(\d{1,9}|\?\?\?)(?:,epoch=\d+)?(?:,eta=[^\[\]]*)?\]\s*"
 _BATCH = r"(\[epoch=\d+\])?\[batch=(\d{1,9})(?:/(\d{1,9}))?\]:?\s*"
 # Keys of a block: their columns, or what else they are.
 _BEHIND, _HOURS, _RATE, _WAITED = "steps before", "time since the start", "steps per s", "waited"
@@ -96,8 +97,8 @@ class Blocks:
         elif key == _WAITED:  # by the slowest rank
             yield self.done, 1, {"waited": ("max", rounded_ns(said, 9))}
         elif key == _RATE:
-            if (rate := number(said)) > 0:
-                self._values["step_time_ns"] = round(_SECOND / rate)
+            if 0 < (rate := number(said)) < math.inf:
+                self._values["step_time_ns"] = rounded_ns(repr(1 / rate), 9)
         elif key != _HOURS:
             self._values[key] = number(said)
         if name in _LAST:

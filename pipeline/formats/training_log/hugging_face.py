@@ -137,6 +137,6 @@ class Trainer:
         epoch = number(said)
         self._digits = max(self._digits, len(said.partition(".")[2]))
         unit = max(10.0**-self._digits, 1e-9)
-        step = round(epoch * of_epoch) if epoch <= epochs + 1 else 0
+        step = round(epoch * of_epoch) if 0 <= epoch <= epochs + 1 else 0
         near = abs(step / of_epoch - epoch) <= unit / 2
         return step if step and near and unit * of_epoch < 1 else None

@@ -57,7 +57,9 @@ class History:
                 values |= value_of(key, value)
         if "vram_allocated" in said:
             values["memory_bytes"] = gib(str(said["vram_allocated"]))
-        done, self.total = whole(said["current_steps"], 31), whole(said["total_steps"], 31)
+        done, self.total = (
+            whole(str(said.get(key)), 31) for key in ("current_steps", "total_steps")
+        )
         self.done = done
         records: list[StepValues] = []
         at_ns = _since_start(str(said.get("elapsed_time")))

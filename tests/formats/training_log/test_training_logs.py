@@ -189,6 +189,36 @@ def test_every_trainer_is_read_behind_every_launcher(
     ] == [values for _, values in said]
 
 
+_HEADING = (
+    "***** Running training *****",
+    "  Num examples = 40",
+    "  Num Epochs = 10",
+    "  Total train batch size (w. parallel, distributed & accumulation) = 4",
+    "  Total optimization steps = 100",
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "line"),
+    [
+        (("[step=1/9,epoch=1]",), "    throughput/device/BPS=1e-300"),
+        ((), "step:  1  loss: --inf  memory: 1.00GiB(2.00%)"),
+        ((), '{"current_steps": 3, "epoch": 0.1, "elapsed_time": "0:01:00", "a": " data_time: 1"}'),
+        ((), '{"current_steps": 3, "total_steps": 9, "epoch": 0.1, "loss": 2.0}'),
+    ],
+    ids=["rate", "signs", "no_total", "no_time"],
+)
+def test_a_value_that_no_step_can_have_is_a_reject(before: Sequence[str], line: str) -> None:
+    run = parse("training_log", {"a.log": "\n".join([*before, line, ""]).encode()}).only
+    assert [(reason, text) for *_, reason, text in run.rejects()] == [("bad_value", line)]
+
+
+def test_a_record_at_an_epoch_that_is_no_number_has_no_step() -> None:
+    lines = [*_HEADING, "{'loss': 2.5, 'learning_rate': 1e-05, 'epoch': -inf}"]
+    data = "\n".join([*lines, ""]).encode()
+    assert parse("training_log", {"a.log": data}).only.rows("train_steps") == []
+
+
 def bar(done: int, seconds: int, total: int = 40) -> str:
     clock = f"{seconds // 60:02d}:{seconds % 60:02d}"
     return f"{done * 100 // total:3d}%|###       | {done}/{total} [{clock}<09:59,  6.00s/it]"
