@@ -5,6 +5,7 @@
 -- @column severity VARCHAR | warning.
 -- @column subject VARCHAR | The operation that loads data.
 -- @column evidence VARCHAR | What was seen; begins with the subject.
+-- @column brief VARCHAR | The same in a few words.
 -- @column lost_ratio DOUBLE | Time lost over the time of the steps.
 -- @column cost_basis VARCHAR | replay where equal ranks would save it, else bound.
 -- @column cost_bound VARCHAR | at_most for a bound; at_least for a replay with fewer than 3 peers.
@@ -97,6 +98,7 @@ seen AS (
 )
 SELECT
     run_id, 'data_loading' AS kind, 'warning' AS severity, op AS subject, rank, stage, op, evidence,
+    format('{:.1f} % of a step', 100 * lost_ms / step_ms) AS brief,
     ratio(lost_ms, step_ms) AS lost_ratio, cost_basis, cost_bound, 'data' AS cause,
     coalesce(
         format('See what rank {} reads from: its workers, its storage, its shard.', rank),

@@ -661,7 +661,9 @@ def test_a_log_says_itself_how_long_its_steps_waited_for_data(
             for i in range(20)
         ]
         (logs / f"{name}.log").write_text("".join(lines))
-    assert tracelake("run", logs, "--lake", tmp_path / "lake").code == 0
+    done = tracelake("run", logs, "--lake", tmp_path / "lake")
+    assert done.code == 0
+    assert "data: data loading, 60.0 % of a step, cause data" in done.out
     (found,) = ask(
         tracelake, Lake.open(tmp_path / "lake"), "FROM findings WHERE kind = 'data_loading'"
     )
