@@ -20,7 +20,10 @@ BAR = (
 """Expression of a bar. Before version 2 it also counted the batches of evaluations."""
 
 _LINE = re.compile(rf".*{BAR}.*", re.ASCII)
-_LOSS = re.compile(r", (?:train[_/])?loss(?:_step)?=(-?[0-9.]+(?:e[+-]?[0-9]+)?|nan)(?=[],])")
+# Lightning fills short numbers with zeros, also `nan.0`.
+_LOSS = re.compile(
+    r", (?:train[_/])?loss(?:_step)?=(-?(?:[0-9.]+(?:e[+-]?[0-9]+)?|nan|inf))(?:\.0*)?(?=[],])"
+)
 _SECOND = 1_000_000_000
 
 

@@ -46,7 +46,7 @@ class History:
         if not text.startswith(_BEGIN):
             return []
         try:
-            said = json.loads(text, parse_float=str, parse_int=str)
+            said = json.loads(text, parse_float=str, parse_int=str, parse_constant=_not_finite)
         except (ValueError, RecursionError) as error:
             raise BadValueError(text) from error
         if "epoch" not in said:
@@ -73,6 +73,11 @@ class History:
         if interval := self._elapsed.take(done, at_ns):
             records.append((done, interval[0], {"step_time_ns": interval[1]}))
         return records
+
+
+def _not_finite(text: str) -> str:
+    """Return NaN or Infinity, which are no JSON, as other trainers print them."""
+    return text.replace("Infinity", "inf")
 
 
 def _since_start(text: str) -> int:

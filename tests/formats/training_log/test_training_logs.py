@@ -219,6 +219,28 @@ def test_a_record_at_an_epoch_that_is_no_number_has_no_step() -> None:
     assert parse("training_log", {"a.log": data}).only.rows("train_steps") == []
 
 
+def test_bars_of_lightning_fill_a_loss_that_is_no_number_with_zeros() -> None:
+    losses = ("2.500", "1e-05", "nan.0", "-inf.")
+    data = "".join(
+        f"Epoch 0:  50%|###   | {n}/9 [0{n}:00<01:00,  0.02it/s, v_num=1, train_loss={loss}]\n"
+        for n, loss in enumerate(("3.000", *losses), 1)
+    )
+    read = parse("training_log", {"a.log": data.encode()}).only.rows("train_steps")
+    said = [str(row["loss"]) for row in read if row["loss"] is not None]
+    assert said == ["2.5", "1e-05", "nan", "-inf"]
+
+
+def test_a_json_record_may_have_a_loss_that_is_no_number() -> None:
+    data = "".join(
+        f'{{"current_steps": {n}, "total_steps": 9, "loss": {loss}, "epoch": 0.1,'
+        f' "elapsed_time": "0:0{n}:00"}}\n'
+        for n, loss in enumerate(("2.5", "NaN", "-Infinity"), 1)
+    )
+    read = parse("training_log", {"a.jsonl": data.encode()}).only.rows("train_steps")
+    said = [(row["step"], str(row["loss"])) for row in read if row["loss"] is not None]
+    assert said == [(1, "2.5"), (2, "nan"), (3, "-inf")]
+
+
 def bar(done: int, seconds: int, total: int = 40) -> str:
     clock = f"{seconds // 60:02d}:{seconds % 60:02d}"
     return f"{done * 100 // total:3d}%|###       | {done}/{total} [{clock}<09:59,  6.00s/it]"
