@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tracelake.formats.readers import number, rounded_ns, whole
-from tracelake.formats.training_log.elapsed import Elapsed
+from tracelake.formats.training_log.elapsed import SECOND_NS, Elapsed
 from tracelake.formats.training_log.values import StepValues, logged_at
 
 _STEP = r"\[step=(\d{1,9})/(\d{1,9}|\?\?\?)(?:,epoch=\d+)?(?:,eta=[^\[\]]*)?\]\s*"
@@ -49,7 +49,6 @@ _BATCH_LINE = re.compile(_BATCH, re.ASCII)
 _VALUE_LINE = re.compile(_VALUE, re.ASCII)
 _UNIT_LINE = re.compile(r"\s*time_unit: (second|minute|hour|day)s\s*", re.ASCII)
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}  # in seconds
-_SECOND = 1_000_000_000
 _TICKS = 10_000  # of a printed time: it has four digits behind the point
 
 
@@ -66,7 +65,7 @@ class Blocks:
         self.done: int | None = None
         self._values: dict[str, Any] = {}
         self._unit = _UNITS["hour"]
-        self._elapsed = Elapsed(self._unit * _SECOND // _TICKS)
+        self._elapsed = Elapsed(self._unit * SECOND_NS // _TICKS)
 
     def read(self, text: str) -> Iterator[StepValues]:
         """Yield what a line says of steps.
@@ -85,7 +84,7 @@ class Blocks:
             self._values = {}
         elif "time_unit" in text and (found := _UNIT_LINE.fullmatch(text)):
             self._unit = _UNITS[found[1]]
-            self._elapsed = Elapsed(self._unit * _SECOND // _TICKS)
+            self._elapsed = Elapsed(self._unit * SECOND_NS // _TICKS)
 
     def _value(self, name: str, said: str) -> Iterator[StepValues]:
         """Yield what a value of a block says: with the last one of a record, all of it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+SECOND_NS = 1_000_000_000
+_UNITS = (1, 60, 3600, 86_400)  # in seconds
 _TICKS = 30  # of the printed time, so that what it leaves out is at most 3 % of an interval
 
 
@@ -33,3 +35,14 @@ class Elapsed:
             return None
         self._since, self._from_ns = done, at_ns
         return steps, round(time_ns / steps)
+
+
+def clock_ns(*parts: str | None) -> int:
+    """Return a printed time of days, hours, minutes and seconds, or of the last of these.
+
+    Example:
+        >>> clock_ns(None, "1", "02") // SECOND_NS
+        62
+    """
+    pairs = zip(reversed(parts), _UNITS, strict=False)
+    return sum(int(part or 0) * unit for part, unit in pairs) * SECOND_NS

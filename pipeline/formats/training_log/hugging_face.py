@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tracelake.formats.readers import number
-from tracelake.formats.training_log.elapsed import Elapsed
+from tracelake.formats.training_log.elapsed import SECOND_NS, Elapsed, clock_ns
 from tracelake.formats.training_log.job import BATCH, EPOCHS, EXAMPLES, STEPS
 from tracelake.formats.training_log.values import StepValues, gib, value_of
 
@@ -29,7 +29,6 @@ _DICT = re.compile(r"\{'(loss|train_runtime)': [^{}]*\}")
 _VALUES = re.compile(r"'([^']+)': '?([^',{}]+)'?(?=[,}])")
 _OF = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
 _CLOCK = re.compile(r"(?:(\d+)d )?(?:(\d+)h )?(?:(\d+)m )?(\d+)s", re.ASCII)
-_SECOND = 1_000_000_000
 _COLUMNS = ("loss", "grad_norm", "learning_rate")
 _SUMMARY = ("train_runtime", "train_samples_per_second", "train_steps_per_second")
 
@@ -53,7 +52,7 @@ class Trainer:
         self.summary: dict[str, str] = {}
         self.behind: str | None = None
         self._heading = heading
-        self._elapsed = Elapsed(_SECOND)
+        self._elapsed = Elapsed(SECOND_NS)
         self._waiting: dict[str, str] | None = None  # what its bar has not followed yet
         self._has_bar = False
         self._between = False  # a bar came since the latest dict
@@ -68,13 +67,13 @@ class Trainer:
         self.behind, at = None, 0
         while bar := _BAR.match(text, at):
             self._between = True
-            done, total, hours, minutes, seconds = (int(part or 0) for part in bar.groups())
+            done, total = int(bar[1]), int(bar[2])
             if self._waiting is None and total not in (self.total, self._heading.get(STEPS)):
                 break
             at, self._has_bar = bar.end(), True
             waiting, self._waiting = self._waiting, None
             yield from self._record(done, total, waiting)
-            yield from self._time(done, 3600 * hours + 60 * minutes + seconds)
+            yield from self._time(done, clock_ns(bar[3], bar[4], bar[5]))
         if at:
             self.behind = text[at:].strip()
             return
@@ -97,8 +96,7 @@ class Trainer:
             yield from self._record(done, int(of[2]), values)
             clock = _CLOCK.fullmatch(values.get("elapsed_time", ""))
             if clock and not self._has_bar:
-                days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
-                yield from self._time(done, 3600 * (24 * days + hours) + 60 * minutes + seconds)
+                yield from self._time(done, clock_ns(*clock.groups()))
         elif waits:
             self._waiting = values
         elif step := self._step_of(values):
@@ -117,8 +115,8 @@ class Trainer:
             values["memory_bytes"] = gib(said["memory(GiB)"])
         yield done, None, values
 
-    def _time(self, done: int, seconds: int) -> Iterator[StepValues]:
-        if interval := self._elapsed.take(done, seconds * _SECOND):
+    def _time(self, done: int, at_ns: int) -> Iterator[StepValues]:
+        if interval := self._elapsed.take(done, at_ns):
             yield done, interval[0], {"step_time_ns": interval[1]}
 
     def _step_of(self, values: dict[str, str]) -> int | None:

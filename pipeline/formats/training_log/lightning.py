@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from tracelake.formats.readers import number
-from tracelake.formats.training_log.elapsed import Elapsed
+from tracelake.formats.training_log.elapsed import SECOND_NS, Elapsed, clock_ns
 from tracelake.formats.training_log.values import StepValues
 
 BAR = (
@@ -24,7 +24,6 @@ _LINE = re.compile(rf".*{BAR}.*", re.ASCII)
 _LOSS = re.compile(
     r", (?:train[_/])?loss(?:_step)?=(-?(?:[0-9.]+(?:e[+-]?[0-9]+)?|nan|inf))(?:\.0*)?(?=[],])"
 )
-_SECOND = 1_000_000_000
 
 
 class Epochs:
@@ -38,7 +37,7 @@ class Epochs:
     def __init__(self) -> None:
         self.total = 0
         self.done: int | None = None
-        self._elapsed = Elapsed(_SECOND)
+        self._elapsed = Elapsed(SECOND_NS)
 
     def read(self, text: str) -> list[StepValues]:
         """Return loss and time of the batches that a bar ends.
@@ -51,10 +50,9 @@ class Epochs:
         found = _LINE.fullmatch(text)
         if found is None:
             return []
-        epoch, done, of, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+        epoch, done, of = (int(found[place]) for place in (1, 2, 3))
         self.done = epoch * of + done
-        at_ns = (3600 * hours + 60 * minutes + seconds) * _SECOND
-        interval = self._elapsed.take(self.done, at_ns)
+        interval = self._elapsed.take(self.done, clock_ns(found[4], found[5], found[6]))
         if interval is None:
             return []
         loss = _LOSS.search(text)

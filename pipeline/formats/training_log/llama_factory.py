@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from tracelake.formats.readers import BadValueError, whole
-from tracelake.formats.training_log.elapsed import Elapsed
+from tracelake.formats.training_log.elapsed import SECOND_NS, Elapsed, clock_ns
 from tracelake.formats.training_log.values import StepValues, gib, value_of
 
 LINES = r'\{"current_steps": \d+, "total_steps": \d+, .*\}'
@@ -20,7 +20,6 @@ LINES = r'\{"current_steps": \d+, "total_steps": \d+, .*\}'
 
 _BEGIN = '{"current_steps": '
 _CLOCK = re.compile(r"(?:(\d{1,4}) days?, )?(\d{1,2}):(\d\d):(\d\d)", re.ASCII)
-_SECOND = 1_000_000_000
 
 
 class History:
@@ -34,7 +33,7 @@ class History:
     def __init__(self) -> None:
         self.total = 0
         self.done: int | None = None
-        self._elapsed = Elapsed(_SECOND)
+        self._elapsed = Elapsed(SECOND_NS)
         self._logged = (-1, 0)  # step and time of the latest loss
 
     def read(self, text: str) -> list[StepValues]:
@@ -85,5 +84,4 @@ def _since_start(text: str) -> int:
     clock = _CLOCK.fullmatch(text)
     if clock is None:
         raise BadValueError(text)
-    days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
-    return (86_400 * days + 3600 * hours + 60 * minutes + seconds) * _SECOND
+    return clock_ns(*clock.groups())
