@@ -6,7 +6,7 @@ import gc
 import io
 import os
 import sys
-from contextvars import copy_context
+from contextvars import Context
 
 from tracelake.base.errors import TracelakeError, exit_code_of, expected
 from tracelake.base.signals import end_if_abandoned, listening
@@ -31,7 +31,7 @@ __all__ = [
 def main() -> None:
     """Run the command line, and end the process with the exit code."""
     try:
-        copy_context().run(_run)  # what a command sets ends with it
+        Context().run(_run)  # what a command sets ends with it
     except SystemExit as end:
         end_if_abandoned(exit_code_of(end))
         raise

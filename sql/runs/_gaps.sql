@@ -8,7 +8,7 @@
 WITH cut AS (
     SELECT s.run_id, s.step, s.rank, CASE WHEN e.ended THEN 'torn' ELSE 'cut' END AS gap
     FROM (
-        -- A trace of kernels has no passes.
+        -- A trace of kernels has neither passes nor optimizers.
         SELECT *, max(passes) OVER (PARTITION BY run_id) > 0 AS has_passes
         FROM _rank_steps
     ) AS s
@@ -17,7 +17,7 @@ WITH cut AS (
         FROM _rank_spans
     ) AS e USING (run_id, step, rank)
     ANTI JOIN _shifted_steps AS d USING (run_id, step)
-    WHERE (s.has_passes AND NOT s.finished) OR (e.ends_are_traced AND NOT e.ended)
+    WHERE (NOT s.finished AND (s.has_passes OR e.ended)) OR (e.ends_are_traced AND NOT e.ended)
     QUALIFY s.step = min(s.step) OVER (PARTITION BY s.run_id, gap)
 ),
 absent AS (
