@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import shutil
 import sys
@@ -129,7 +130,8 @@ def files(lake: Path) -> dict[str, tuple[int, int]]:
     """Every part and manifest with what changes when it is rewritten."""
     return {
         path.relative_to(lake).as_posix(): _stamp(path)
-        for path in sorted(lake.rglob("*"))
+        for folder, _, names in os.walk(lake)  # a query that ends meanwhile takes its own away
+        for path in (Path(folder, name) for name in sorted(names))
         if path.suffix in (".parquet", ".json")
     }
 
