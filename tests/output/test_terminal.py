@@ -642,7 +642,8 @@ def test_an_incident_of_a_whole_run_is_called_by_the_label_of_the_run(
         "warning  job-10: incomplete since 2026-05-10, its log ends with step 8 of 50, 1 of 1 run"
     )
     page = (tmp_path / "lake" / "report.html").read_text()
-    assert "warning</span> job-10 <small>incomplete since" in page
+    link = r'<a href="#run-[^"]+" title="[^"]+">job-10</a> <code>[0-9a-f]{8}</code>'
+    assert re.search(f"warning</span> {link} <small>incomplete since", page)
 
 
 def test_runs_mark_a_copy_with_the_run_that_it_repeats(tracelake: Command, tmp_path: Path) -> None:
