@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from contextvars import ContextVar
 
 # Commands of lakes, and the lake that they must name; None where they find it without a name.
-_naming: ContextVar[tuple[re.Pattern[str], str] | None] = ContextVar("naming", default=None)
+_naming: ContextVar[tuple[str, str] | None] = ContextVar("naming", default=None)
 
 
 def name_lake(lake: str, commands: Iterable[str]) -> None:
     """Let `pasteable` name this lake in these commands."""
-    found = re.compile(rf"\btracelake (?:{'|'.join(commands)})\b(?! --lake)")
+    found = rf"\btracelake (?:{'|'.join(commands)})\b(?! --lake)"
     _naming.set((found, shlex.quote(lake)))
 
 
@@ -26,5 +26,5 @@ def pasteable(text: str) -> str:
     """
     if naming := _naming.get():
         commands, lake = naming
-        return commands.sub(lambda command: f"{command[0]} --lake {lake}", text)
+        return re.sub(commands, lambda command: f"{command[0]} --lake {lake}", text)
     return text

@@ -59,7 +59,7 @@ Found = tuple[FileRef, str] | Skip
 """A file with its real path or URI, or a skipped input."""
 
 _State = os.stat_result | OSError
-"""What the file system says of a file, or why it does not."""
+"""Tells what the file system says of a file, or why it does not."""
 
 
 @dataclass(frozen=True, slots=True)

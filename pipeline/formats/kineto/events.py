@@ -121,8 +121,9 @@ class Events:
             return self._take_work(event, line, kernel=category in _KERNELS)
         if category in _OPERATORS and name == _CALLS:
             return self._take_call(event)
-        early = category in _OPERATORS and isinstance(name, str) and _STEP.fullmatch(name)
-        if (early or category in _ANNOTATIONS) and isinstance(name, str):
+        if isinstance(name, str) and (
+            category in _ANNOTATIONS or (category in _OPERATORS and _STEP.fullmatch(name))
+        ):
             return self._take_annotation(event, name, line, device=category == _ANNOTATIONS[1])
         return EVENT
 

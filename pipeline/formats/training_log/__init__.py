@@ -75,6 +75,8 @@ _HEADS = (
         b'{"current_steps"',
         rb'\{"current_steps": [0-9]+, "total_steps": [0-9]+, [^{}]*"epoch": [0-9]',
     ),
+    *meters.HEADS,
+    *blocks.HEADS,
 )
 # Of launchers: where a long preamble comes before what the trainer prints.
 _LAUNCHERS = (
@@ -134,7 +136,7 @@ _Row = tuple[str | Fault, dict[str, Any]]  # a table, and a row of it
 def _sniff(head: bytes) -> Claim:
     if b"\x1b" in head:
         head = _COLOURS.sub(b"", head)
-    if _has_any(head, (*_HEADS, *meters.HEADS, *blocks.HEADS)):
+    if _has_any(head, _HEADS):
         return Claim.YES
     # A batch script that runs with `set -x` can fill the head with its trace.
     traced = head.startswith(b"+ ") and head.count(b"\n+") > 100
@@ -151,11 +153,10 @@ def _stamp(head: bytes) -> datetime | None:
     Primus writes days as 20260511, in colours, and nanotron as 05/11/2026.
     """
     found = _HEAD_STAMP.search(_HEAD_DAY.sub(rb"\3-\1-\2", _COLOURS.sub(b"", head)))
-    return (
-        None
-        if found is None
-        else moment(f"{found[1].decode().replace('/', '-')} {found[2].decode()}")
-    )
+    if found is None:
+        return None
+    day, clock = (part.decode() for part in found.groups())
+    return moment(f"{day.replace('/', '-')} {clock}")
 
 
 class _Reader:

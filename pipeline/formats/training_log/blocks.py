@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from tracelake.formats.readers import number, rounded_ns, whole
-from tracelake.formats.training_log.elapsed import SECOND_NS, Elapsed
-from tracelake.formats.training_log.values import StepValues, logged_at
+from tracelake.formats.training_log.elapsed import SECOND_NS, UNITS, Elapsed
+from tracelake.formats.training_log.values import StepLines, StepValues, logged_at
 
 _STEP = r"\[step=(\d{1,9})/(\d{1,9}|\?\?\?)(?:,epoch=\d+)?(?:,eta=[^\[\]]*)?\]\s*"
 _BATCH = r"(\[epoch=\d+\])?\[batch=(\d{1,9})(?:/(\d{1,9}))?\]:?\s*"
@@ -48,23 +48,15 @@ _STEP_LINE = re.compile(f".*{_STEP}", re.ASCII)
 _BATCH_LINE = re.compile(_BATCH, re.ASCII)
 _VALUE_LINE = re.compile(_VALUE, re.ASCII)
 _UNIT_LINE = re.compile(r"\s*time_unit: (second|minute|hour|day)s\s*", re.ASCII)
-_UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}  # in seconds
 _TICKS = 10_000  # of a printed time: it has four digits behind the point
 
 
-class Blocks:
-    """Reads the blocks of one file, in order.
-
-    Attributes:
-        total: Steps of the job; 0 where it does not print them.
-        done: Steps that its latest block says are done; None before the first.
-    """
+class Blocks(StepLines):
+    """Reads the blocks of one file, in order."""
 
     def __init__(self) -> None:
-        self.total = 0
-        self.done: int | None = None
         self._values: dict[str, Any] = {}
-        self._unit = _UNITS["hour"]
+        self._unit = UNITS["hour"]
         self._elapsed = Elapsed(self._unit * SECOND_NS // _TICKS)
 
     def read(self, text: str) -> Iterator[StepValues]:
@@ -83,7 +75,7 @@ class Blocks:
             self.total = 0 if found[1] else int(found[3] or 0)
             self._values = {}
         elif "time_unit" in text and (found := _UNIT_LINE.fullmatch(text)):
-            self._unit = _UNITS[found[1]]
+            self._unit = UNITS[found[1]]
             self._elapsed = Elapsed(self._unit * SECOND_NS // _TICKS)
 
     def _value(self, name: str, said: str) -> Iterator[StepValues]:
@@ -104,6 +96,6 @@ class Blocks:
             values, self._values = self._values, {}
             yield self.done, 1 if "step_time_ns" in values else None, values
         if key == _HOURS:
-            interval = self._elapsed.take(self.done, rounded_ns(said, 9) * self._unit)
-            if interval:
-                yield self.done, interval[0], {"step_time_ns": interval[1]}
+            time = self._elapsed.take(self.done, rounded_ns(said, 9) * self._unit)
+            if time:
+                yield time

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from tracelake.formats.training_log.values import StepValues
+
 SECOND_NS = 1_000_000_000
-_UNITS = (1, 60, 3600, 86_400)  # in seconds
+UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
+"""Seconds of each."""
 _TICKS = 30  # of the printed time, so that what it leaves out is at most 3 % of an interval
 
 
@@ -19,8 +22,8 @@ class Elapsed:
         self._done = self._since = 0  # steps at the latest line, and at the latest interval's end
         self._at_ns = self._from_ns = 0  # the time then
 
-    def take(self, done: int, at_ns: int) -> tuple[int, int] | None:
-        """Return how many steps an interval has that ends here, and the mean time of one.
+    def take(self, done: int, at_ns: int) -> StepValues | None:
+        """Return the mean time of the steps of an interval that ends here.
 
         Nothing while it is too short for the ticks of the printed time. The first interval of a job
         begins with its first line that has a step: what was before it is unknown.
@@ -34,7 +37,7 @@ class Elapsed:
         if not steps or time_ns < _TICKS * self._tick_ns:
             return None
         self._since, self._from_ns = done, at_ns
-        return steps, round(time_ns / steps)
+        return done, steps, {"step_time_ns": round(time_ns / steps)}
 
 
 def clock_ns(*parts: str | None) -> int:
@@ -44,5 +47,5 @@ def clock_ns(*parts: str | None) -> int:
         >>> clock_ns(None, "1", "02") // SECOND_NS
         62
     """
-    pairs = zip(reversed(parts), _UNITS, strict=False)
+    pairs = zip(reversed(parts), UNITS.values(), strict=False)
     return sum(int(part or 0) * unit for part, unit in pairs) * SECOND_NS

@@ -14,7 +14,7 @@ from typing import Any
 from tracelake.formats.readers import number
 from tracelake.formats.training_log.elapsed import SECOND_NS, Elapsed, clock_ns
 from tracelake.formats.training_log.job import BATCH, EPOCHS, EXAMPLES, STEPS
-from tracelake.formats.training_log.values import StepValues, gib, value_of
+from tracelake.formats.training_log.values import StepLines, StepValues, gib, value_of
 
 LINES = r".*(?:/\d+ \[[\d:]+<.*(?:s/it|it/s)|\{'(?:loss|train_runtime)': ).*"
 """Expression of the lines of bars and records."""
@@ -33,12 +33,10 @@ _COLUMNS = ("loss", "grad_norm", "learning_rate")
 _SUMMARY = ("train_runtime", "train_samples_per_second", "train_steps_per_second")
 
 
-class Trainer:
+class Trainer(StepLines):
     """Reads what the Trainer prints into one file, in order.
 
     Attributes:
-        total: Steps of the job; 0 where no bar or record of it says so.
-        done: Steps that its latest bar or record says are done; None before the first.
         ended: It printed its summary behind them.
         summary: Values of the summary, as printed.
         behind: What another writer wrote behind the bar that was read last; None if it was no bar.
@@ -46,8 +44,6 @@ class Trainer:
 
     def __init__(self, heading: Mapping[str, int]) -> None:
         """Begin with the heading of the job that prints, by its words."""
-        self.total = 0
-        self.done: int | None = None
         self.ended = False
         self.summary: dict[str, str] = {}
         self.behind: str | None = None
@@ -116,8 +112,8 @@ class Trainer:
         yield done, None, values
 
     def _time(self, done: int, at_ns: int) -> Iterator[StepValues]:
-        if interval := self._elapsed.take(done, at_ns):
-            yield done, interval[0], {"step_time_ns": interval[1]}
+        if time := self._elapsed.take(done, at_ns):
+            yield time
 
     def _step_of(self, values: dict[str, str]) -> int | None:
         """Return the step that an epoch says; nothing if it is rounded too much to say one.

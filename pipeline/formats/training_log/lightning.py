@@ -7,11 +7,10 @@ NeMo say beside that is read by `bars`.
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from tracelake.formats.readers import number
 from tracelake.formats.training_log.elapsed import SECOND_NS, Elapsed, clock_ns
-from tracelake.formats.training_log.values import StepValues
+from tracelake.formats.training_log.values import StepLines, StepValues
 
 BAR = (
     r"\bEpoch (\d{1,6}): +\d{1,3}%\|[^|]*\| *(\d{1,9})/(\d{1,9}) \[(?:(\d{1,5}):)?(\d\d):(\d\d)<"
@@ -26,17 +25,10 @@ _LOSS = re.compile(
 )
 
 
-class Epochs:
-    """Reads the bars of one file, in order.
-
-    Attributes:
-        total: 0, because bars do not say how many epochs there are.
-        done: Batches that the latest bar says are done; None before the first.
-    """
+class Epochs(StepLines):
+    """Reads the bars of one file, in order: a step is a batch, and none says how many there are."""
 
     def __init__(self) -> None:
-        self.total = 0
-        self.done: int | None = None
         self._elapsed = Elapsed(SECOND_NS)
 
     def read(self, text: str) -> list[StepValues]:
@@ -52,10 +44,8 @@ class Epochs:
             return []
         epoch, done, of = (int(found[place]) for place in (1, 2, 3))
         self.done = epoch * of + done
-        interval = self._elapsed.take(self.done, clock_ns(found[4], found[5], found[6]))
-        if interval is None:
+        time = self._elapsed.take(self.done, clock_ns(found[4], found[5], found[6]))
+        if time is None:
             return []
         loss = _LOSS.search(text)
-        values: dict[str, Any] = {"loss": number(loss[1])} if loss else {}
-        time: StepValues = (self.done, interval[0], {"step_time_ns": interval[1]})
-        return [(self.done, None, values), time] if values else [time]
+        return [(self.done, None, {"loss": number(loss[1])}), time] if loss else [time]

@@ -13,7 +13,7 @@ from typing import Any
 
 from tracelake.formats.readers import BadValueError, whole
 from tracelake.formats.training_log.elapsed import SECOND_NS, Elapsed, clock_ns
-from tracelake.formats.training_log.values import StepValues, gib, value_of
+from tracelake.formats.training_log.values import StepLines, StepValues, gib, value_of
 
 LINES = r'\{"current_steps": \d+, "total_steps": \d+, .*\}'
 """Expression of its lines."""
@@ -22,17 +22,10 @@ _BEGIN = '{"current_steps": '
 _CLOCK = re.compile(r"(?:(\d{1,4}) days?, )?(\d{1,2}):(\d\d):(\d\d)", re.ASCII)
 
 
-class History:
-    """Reads the records of one file, in order.
-
-    Attributes:
-        total: Steps of the job.
-        done: Steps that its latest record says are done; None before the first.
-    """
+class History(StepLines):
+    """Reads the records of one file, in order."""
 
     def __init__(self) -> None:
-        self.total = 0
-        self.done: int | None = None
         self._elapsed = Elapsed(SECOND_NS)
         self._logged = (-1, 0)  # step and time of the latest loss
 
@@ -69,8 +62,8 @@ class History:
             if step == done and at_ns >= before_ns:
                 return records
             self._logged = done, at_ns
-        if interval := self._elapsed.take(done, at_ns):
-            records.append((done, interval[0], {"step_time_ns": interval[1]}))
+        if time := self._elapsed.take(done, at_ns):
+            records.append(time)
         return records
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracelake.formats.readers import number, rounded_ns
-from tracelake.formats.training_log.values import StepValues
+from tracelake.formats.training_log.values import StepLines, StepValues
 
 _N = r"[0-9.]+(?:e[+-]?[0-9]+)?"
 _AT = r"\[ *(?P<at>\d{1,9})/(?P<of>\d{1,9})"
@@ -31,7 +31,7 @@ _OWN, _SINCE, _SAMPLES, _LATEST, _LATEST_OF_EPOCH = range(5)
 
 @dataclass(frozen=True, slots=True)
 class _Loop:
-    """How a loop prints its steps.
+    """Say how a loop prints its steps.
 
     Attributes:
         word: Part of each line: to look for that takes a tenth of the time.
@@ -124,17 +124,10 @@ _VALUES = (
 _MEMORY = re.compile(r"(?<!\w)(?:memory:|max[ _]mem:|mem) +(\d{1,9})(?:MB?)?(?!\w)", re.ASCII)
 
 
-class Meters:
-    """Reads the lines of one file, in order.
-
-    Attributes:
-        total: Steps of the job; 0 where it does not print them.
-        done: Steps that its latest line says are done; None before the first.
-    """
+class Meters(StepLines):
+    """Reads the lines of one file, in order."""
 
     def __init__(self) -> None:
-        self.total = 0
-        self.done: int | None = None
         self._first: int | None = None
         self._samples = 0  # at the first record, where samples are counted
         self._batch = 0  # samples of a step, of all ranks
@@ -211,9 +204,7 @@ class Meters:
         if begins:
             # Of a job that was resumed nothing says how many of the latest steps there are.
             self._since = 0 if anew or step <= window else step
-        if (
-            latest > step - self._since
-        ):  # records are more frequent than means without a common step
+        if latest > step - self._since:  # the means of the latest records have common steps
             return 0
         self._since = step
         return latest

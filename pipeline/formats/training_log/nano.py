@@ -11,7 +11,7 @@ from typing import Any
 
 from tracelake.formats.readers import number, rounded_ns
 from tracelake.formats.training_log.elapsed import Elapsed
-from tracelake.formats.training_log.values import StepValues
+from tracelake.formats.training_log.values import StepLines, StepValues
 
 LINES = (
     r".*(?:iter \d+: loss \S+, time |\biter time: [0-9.]+ ?ms|[0-9.]+ms \| mfu "
@@ -47,17 +47,10 @@ _LITGPT = re.compile(
 _MILLISECOND = 1_000_000
 
 
-class Nano:
-    """Reads the lines of one file, in order.
-
-    Attributes:
-        total: Steps of the job; 0 where it does not print them.
-        done: Steps that its latest line says are done; None before the first.
-    """
+class Nano(StepLines):
+    """Reads the lines of one file, in order."""
 
     def __init__(self) -> None:
-        self.total = 0
-        self.done: int | None = None
         self._elapsed = Elapsed(_MILLISECOND)
         self._batches = 0  # of LitGPT, at its latest line
         self._spent_ns: int | None = 0  # on those since the step before, if all are printed
@@ -102,13 +95,11 @@ class Nano:
         """Return loss and time of modded-nanogpt; lines of a validation have no loss of a step."""
         step, self.total = int(found[1]), int(found[2])
         said: dict[str, Any] = {"loss": number(found[3])} if found[3] else {}
-        interval = self._elapsed.take(step, rounded_ns(found[4], 6))
-        if interval is None:
+        time = self._elapsed.take(step, rounded_ns(found[4], 6))
+        if time is None:
             return [(step, 1, said)] if said else []
-        steps, time_ns = interval
-        if steps == 1:
-            return [(step, 1, said | {"step_time_ns": time_ns})]
-        time: StepValues = (step, steps, {"step_time_ns": time_ns})
+        if time[1] == 1:
+            return [(step, 1, said | time[2])]
         return [(step, 1, said), time] if said else [time]
 
     def _litgpt(self, found: re.Match[str]) -> list[StepValues]:

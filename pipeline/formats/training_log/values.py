@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache, partial
-from typing import Any, Protocol
+from typing import Any
 
 from tracelake.formats.readers import BadValueError, number, rounded_ns, whole
 
@@ -14,7 +15,7 @@ StepValues = tuple[int, int | None, dict[str, Any]]
 """A step, how many steps it covers where that is known, and values of columns."""
 
 
-class StepLines(Protocol):
+class StepLines(ABC):
     """Reads the lines of one file, in order, of a trainer that counts the steps it has done.
 
     Attributes:
@@ -22,9 +23,10 @@ class StepLines(Protocol):
         done: Steps that its latest line says are done; None before the first.
     """
 
-    total: int
-    done: int | None
+    total: int = 0
+    done: int | None = None
 
+    @abstractmethod
     def read(self, text: str) -> Iterable[StepValues]:
         """Return what a line says of steps.
 
