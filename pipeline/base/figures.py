@@ -116,12 +116,16 @@ def cost(hours: float, basis: str | None, bound: str | None, per: str = "") -> s
 def seen_in(slow: int, runs: int, unit: str) -> str:
     """Return in how many of its runs an incident was seen: of those since it began, or of tests.
 
+    Nothing where its run is the only one.
+
     Args:
         slow: `slow_runs` of the incident.
         runs: Its `runs`.
         unit: Its `runs_unit`.
     """
-    return f"{count(slow)} of {counted(runs, unit)}{' since then' if unit == 'run' else ''}"
+    if unit != "run":
+        return f"{count(slow)} of {counted(runs, unit)}"
+    return f"{count(slow)} of {counted(runs, unit)} since then" if runs > 1 else ""
 
 
 def short(value: float) -> str:

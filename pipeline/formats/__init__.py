@@ -374,10 +374,19 @@ def describe(name: str | None = None) -> pa.Table:
         *(("irrelevant", *item) for item in sorted(fmt.irrelevant.items())),
         *(
             ("fault", fault.name, f"{fault.severity}: {fault.doc}")
-            for fault in sorted((*COMMON_FAULTS, *fmt.faults), key=lambda f: f.name)
+            for _, fault in sorted(faults_of(name).items())
         ),
     ]
     return _text_table(("kind", "name", "doc"), rows)
+
+
+def faults_of(name: str) -> dict[str, Fault]:
+    """Return the faults that files of a format can have, by name.
+
+    Of a format that is not installed these are the common ones.
+    """
+    own = formats()[name].faults if name in formats() else ()
+    return {fault.name: fault for fault in (*COMMON_FAULTS, *own)}
 
 
 def _text_table(names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> pa.Table:

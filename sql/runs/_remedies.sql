@@ -77,7 +77,7 @@ remedied AS (
         {'reason': 'no_record', 'remedy': 'print a progress record for every step'},
         {'reason': 'no_stage_times', 'remedy': CASE
             WHEN traced THEN 'trace forward and backward steps'
-            ELSE 'print layer times (profile_step > 0)'
+            ELSE 'trace the ranks, or print the time of each layer'
         END},
         {'reason': 'not_profiled', 'remedy': 'generate the plan with profiled compute times'},
         {'reason': 'model_failed', 'remedy': 'mend the input: the finding says what is wrong'}

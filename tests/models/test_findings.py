@@ -292,8 +292,8 @@ def test_a_cost_says_everywhere_whether_it_is_a_bound_and_which(
         assert "It cost 0.15 GPU s at least." in told
     assert "It costs 3.43 GPU h a day at least." in text.read_text()
     ended = tracelake("run", SAMPLE, "--lake", root, "--metrics", tmp_path / "x.prom").out
-    assert re.search(r"rank 1: suspect since [0-9-]{10}, cause", ended)
-    assert "GPU h a day at least, 1 of 1 run since then" in ended
+    assert re.search(r"rank 1 in pair: suspect since [0-9-]{10}, cause", ended)
+    assert "GPU h a day at least  tracelake show" in ended
     metrics = (tmp_path / "x.prom").read_text()
     assert 'tracelake_incident_cost_gpu_hours_per_day{incident="' in metrics
     assert 'bound="at_least"} 3.4' in metrics

@@ -511,7 +511,7 @@ def test_incidents_in_a_mail_name_their_latest_run(
 ) -> None:
     out = tmp_path / "night.md"
     assert tracelake("report", "--lake", sample_lake.root, "-o", out).code == 0
-    assert "1 of 1 run since then, last in job001 (173a3a41). rank 2 (stage 0)" in out.read_text()
+    assert "since 2024-01-09, last in job001 (173a3a41). rank 2 (stage 0)" in out.read_text()
 
 
 def test_markdown_leaves_what_the_lake_says_as_text(hostile: Lake, tmp_path: Path) -> None:

@@ -44,6 +44,12 @@ MERGED = Fault(
     "The steps of the document are of several processes: it is made of traces of several ranks, and"
     " counts as one rank here. Read the traces of the ranks themselves.",
 )
+NO_WORK = Fault(
+    "no_device_work",
+    Severity.NOTICE,
+    "The trace has no work of a device, no step and no pass of a pipeline: it gives no figures."
+    " Record what the device does, as with `ProfilerActivity.CUDA`.",
+)
 _DISTRIBUTED = re.compile(rb'"distributedInfo"\s*:\s*\{')
 _DIGITS = re.compile(r"\d+", re.ASCII)
 _RANK = re.compile(rb'"rank"\s*:\s*(\d{1,9})\b')
@@ -138,7 +144,7 @@ class _Parser:
             document.feed(block)
             if block.last:
                 self._ended &= document.ended
-                self._finish_document(source, events)
+                self._finish_document(source, events, ended=document.ended)
                 self._open = None
 
     def drain(self) -> Mapping[str, Iterable[pa.RecordBatch]]:
@@ -158,7 +164,7 @@ class _Parser:
             attributes={"device": self._device} if self._device else {},
         )
 
-    def _finish_document(self, source: int, events: Events) -> None:
+    def _finish_document(self, source: int, events: Events, *, ended: bool) -> None:
         info = events.members.get("distributedInfo")
         rank = self._rank(source, info if isinstance(info, dict) else None)
         if events.merged:
@@ -176,6 +182,10 @@ class _Parser:
             self._messages.setdefault(rank, message)
         # The profiler writes `distributedInfo` where the process is one of several.
         self._alone &= info is None and not found.counts["comms"]
+        if ended:
+            self._ranks.add(rank)
+            if not any(found.counts.values()):
+                self._ledger.fault(source, NO_WORK)
         for table, count in found.counts.items():
             if count:
                 self._ready[table].append(found.batches(table))
@@ -225,7 +235,7 @@ FORMAT = Format(
         "structure": "Empty lines, and brackets between objects.",
         "unread": "The rest of an object that cannot be read.",
     },
-    faults=(RANK_UNKNOWN, MERGED),
+    faults=(RANK_UNKNOWN, MERGED, NO_WORK),
     named_by="content",
     dated_by="content",
     long_lines=True,

@@ -165,12 +165,12 @@ def _incident(content: Content, incident: Incident) -> str:
     latest = view.names[row["latest_run"]]
     since = f" since {row['since']:%Y-%m-%d}" if row["since"] else ""
     seen = seen_in(row["slow_runs"], row["runs"], row["runs_unit"])
+    where = ", ".join(filter(None, [seen, f"last in {latest['label']} ({latest['hash']})"]))
     hours = row["cost_gpu_hours_per_day"]
     daily = cost(hours, row["cost_basis"], row["cost_bound"], "a day") if hours else ""
     lost = f" It costs {daily}." if daily else ""
     return (
-        f"{row['severity']}, {row['kind'].replace('_', ' ')}{since}, {seen},"
-        f" last in {latest['label']} ({latest['hash']})."
+        f"{row['severity']}, {row['kind'].replace('_', ' ')}{since}, {where}."
         f" {view.said(row['evidence'])}{lost} {view.said(row['advice'])}"
     )
 

@@ -19,7 +19,14 @@ _SHOWN_FINDINGS = 2
 _WITHIN = ("slowed", "loss_not_finite")
 _INCIDENTS = """
     SELECT
-        i.* REPLACE (CASE i.subject WHEN 'run' THEN l.label ELSE i.subject END AS subject), l.hash
+        i.* REPLACE (
+            CASE
+                WHEN i.subject = 'run' THEN l.label
+                WHEN i.runs_unit = 'run' THEN concat(i.subject, ' in ', l.label)
+                ELSE i.subject
+            END AS subject
+        ),
+        l.hash
     FROM incidents AS i
     JOIN run_list AS l ON l.run_id = i.latest_run
     WHERE i.open
@@ -30,7 +37,9 @@ _INCIDENTS = """
 # A run without a date has no place among others, and a file no run: nothing joins what they have.
 _ALONE = f"""
     SELECT
-        f.kind, f.severity, CASE f.subject WHEN 'run' THEN l.label ELSE f.subject END AS subject,
+        f.kind, f.severity,
+        CASE f.subject WHEN 'run' THEN l.label ELSE concat_ws(' in ', f.subject, l.label) END
+            AS subject,
         f.cause, f.brief, f.cost_gpu_hours, f.cost_basis, f.cost_bound, l.hash,
         count(*) OVER () AS findings
     FROM findings AS f
@@ -119,7 +128,7 @@ def _incident(row: Row) -> str:
     if hours is not None:
         said.append(cost(hours, row["cost_basis"], row["cost_bound"], "a day"))
     said.append(seen_in(row["slow_runs"], row["runs"], row["runs_unit"]))
-    return ", ".join(said)
+    return ", ".join(filter(None, said))
 
 
 def _finding(row: Row) -> str:

@@ -152,6 +152,16 @@ _INPUTS = """
         sum(rejected)::BIGINT AS rejected
     FROM sources WHERE run_id = $1
 """
+# Faults that were tolerated, the severest first; what is only information changes no figure.
+_FAULTS = """
+    SELECT f.name, f.severity, s.format, sum(f.count)::BIGINT AS count,
+        count(DISTINCT f.source_id) AS files
+    FROM faults AS f
+    JOIN sources AS s USING (run_id, source_id)
+    WHERE f.run_id = $1 AND f.severity <> 'info'
+    GROUP BY f.name, f.severity, s.format
+    ORDER BY list_position(['error', 'data_loss', 'incomplete', 'notice'], f.severity), f.name
+"""
 
 
 def read_run(con: duckdb.DuckDBPyConnection, run_id: str) -> Document:
@@ -177,6 +187,7 @@ def read_run(con: duckdb.DuckDBPyConnection, run_id: str) -> Document:
         "continued_by": _related(con, run_id, "continued_by"),
         "views": read_rows(con, _VIEWS, [run_id]),
         "inputs": read_rows(con, _INPUTS, [run_id])[0],
+        "faults": _faults(con, run_id),
         "summary": _without(_row(con, "run_summary", run_id), "not_computable"),
         "baseline": _row(con, "run_history", run_id),
         "attention": _attention(con, run_id),
@@ -235,6 +246,19 @@ def _attention(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Row]:
         for sql, query in ((_ATTENTION, found), (_TESTED_LINKS, tested))
         for row in read_rows(con, sql, [run_id])
     ]
+
+
+def _faults(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Row]:
+    """Return the faults of the run's files, with what each means and what to do about it."""
+    found = read_rows(con, _FAULTS, [run_id])
+    if not found:
+        return found
+    from tracelake.formats import faults_of  # noqa: PLC0415 - slow to import
+
+    for row in found:
+        known = faults_of(row.pop("format")).get(row["name"])
+        row["why"] = known and known.doc
+    return found
 
 
 def _worst(

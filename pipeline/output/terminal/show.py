@@ -37,6 +37,7 @@ def print_run(document: Document, page: Page) -> None:
     """Print the document of `read_run`."""
     _head(document, page)
     _attention(document, page)
+    _faults(document, page)
     tested = document["tests"]["largest"]
     for section in (print_tests,) if tested else _SECTIONS:
         section(document, page)
@@ -163,6 +164,18 @@ def _attention(document: Document, page: Page) -> None:
             page.prose(f"{more}: {command}", first=" " * 15, style=DIM)
 
 
+def _faults(document: Document, page: Page) -> None:
+    """Print the faults that were tolerated in the files of the run."""
+    found = document["faults"]
+    if not found:
+        return
+    page.heading("Files", "read, with faults")
+    for row in found:
+        files = f" in {counted(row['files'], 'file')}" if document["inputs"]["files"] > 1 else ""
+        said = f"{row['name'].replace('_', ' ')}{files}"
+        page.prose(f"{said}: {row['why']}" if row["why"] else said, first="  ")
+
+
 def _opportunities(document: Document, page: Page) -> None:
     """Print what would make the run faster."""
     found = document["opportunities"]
@@ -194,7 +207,7 @@ def _coverage(document: Document, page: Page) -> None:
     if not missing:
         page.prose(
             "all metrics were computed, but from an incomplete run: see Attention"
-            if coverage["complete"] is False
+            if coverage["complete"] is False and document["attention"]
             else "all metrics that this input supports were computed"
         )
     # One cause has many effects: print each hint once.

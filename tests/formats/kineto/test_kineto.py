@@ -337,6 +337,21 @@ def test_a_profile_of_one_rank_raises_no_alarm(tracelake: Command, tmp_path: Pat
     assert "world_size_unknown" in shown.out
 
 
+def test_a_trace_without_work_of_a_device_is_whole_and_says_what_it_lacks(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    host = [event(number, cat="cpu_op", name="aten::add") for number in range(3)]
+    head = _HEAD.replace(', "world_size": 1', "")
+    (tmp_path / "rank0.json").write_text(head + json.dumps(host)[1:] + "}")
+    lake = tmp_path / "lake"
+    done = tracelake("run", tmp_path / "rank0.json", "--lake", lake)
+    assert "No problems found" in done.out
+    assert rows(lake, "faults", "name, severity") == [("no_device_work", "notice")]
+    shown = tracelake("show", "latest", "--lake", lake).out
+    assert "no device work: The trace has no work of a device" in shown
+    assert "all metrics that this input supports were computed" in shown
+
+
 def test_times_count_from_the_base_of_the_document_and_tell_the_starts_of_a_job() -> None:
     head = _HEAD.replace('"schemaVersion"', '"baseTimeNanoseconds": 1767225600000000000, "x"')
     day = 86_400_000_000
