@@ -6,6 +6,7 @@ decimals.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from decimal import Context as Precision
@@ -16,7 +17,7 @@ from tests.conftest import ROOT
 from tests.golden_cases import GOLDEN
 from tracelake.formats import formats
 from tracelake.formats.lines import Context, Irrelevant, LineFormat, Record, Row, columns_of
-from tracelake.formats.readers import BadValueError, plain
+from tracelake.formats.readers import ANSI, PREFIX, TAG, BadValueError
 from tracelake.schema.tables import columns, tables
 
 PAGE = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8")
@@ -57,6 +58,15 @@ def _golden(name: str) -> list[bytes]:
     return [p.read_bytes() for p in GOLDEN.glob(f"{name}/*/input/**/*") if p.is_file()]
 
 
+def _taken_out(text: str) -> str:
+    """A line of docker's files without the object of JSON around it."""
+    try:
+        said = json.loads(text)["log"] if text.startswith('{"log"') else text
+    except (ValueError, KeyError):
+        return text
+    return str(said).rstrip("\r\n")
+
+
 def read_by_python(fmt: LineFormat, data: bytes) -> list[tuple[int, str, Any]]:
     """(number, what it is, row or reason) of every line with its end; a row is by column."""
     held: dict[int, dict[str, Any]] = {}
@@ -68,7 +78,9 @@ def read_by_python(fmt: LineFormat, data: bytes) -> list[tuple[int, str, Any]]:
         except UnicodeDecodeError:
             found.append((number, "reject", "not_utf8"))
             continue
-        text = plain(text, prefixed=fmt.prefixed)
+        text = re.sub(ANSI, "", text)
+        if fmt.prefixed:
+            text = re.sub(PREFIX, "", re.sub(TAG, "", _taken_out(text)), count=1)
         for place, kind in enumerate(fmt.lines):
             if match := re.compile(kind.pattern, re.ASCII).fullmatch(text):
                 if isinstance(kind, Record):

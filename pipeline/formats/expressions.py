@@ -19,6 +19,7 @@ import polars as pl
 import pyarrow as pa
 
 from tracelake.base.errors import ContractError
+from tracelake.formats.envelope import taken_out
 from tracelake.formats.readers import ANSI, PREFIX, TAG
 from tracelake.kernels.arrow import not_utf8, pieces
 from tracelake.kernels.numbers import Bytes, Longs
@@ -128,7 +129,7 @@ def find(piece: Piece, expressions: Sequence[Expression], *, prefixed: bool = Fa
     """Match each line with the first expression that it matches whole.
 
     Text in the result is a copy. Colours of a terminal do not count, nor, if `prefixed`, what
-    launchers put before a line.
+    launchers and collectors of logs put around a line.
     """
     data, starts, stops = piece
     wrong = not_utf8(data, starts, stops)
@@ -138,7 +139,10 @@ def find(piece: Piece, expressions: Sequence[Expression], *, prefixed: bool = Fa
             data[starts[line] : stops[line]] = _FILLER
     both = pieces(data, starts, stops, pa.large_utf8())
     text = pl.Series(both, dtype=pl.String).gather_every(2)
-    if np.any(data == _ESCAPE):
+    printed = text
+    if prefixed:
+        text = taken_out(text)
+    if text is not printed or np.any(data == _ESCAPE):
         text = text.str.replace_all(ANSI, "")
     if prefixed:
         text = text.str.replace_all(TAG, "").str.replace(PREFIX, "")

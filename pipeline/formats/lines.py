@@ -22,7 +22,7 @@ next line of the same kind in the same file.
 
 A `Record` is a line that an expression alone does not read: the `reader` of the format makes its
 rows. Colours of a terminal are left out before a line is matched, and with `prefixed` so is what
-launchers put before it.
+launchers put before it; a line in an object of JSON, as collectors of logs write it, is taken out.
 
 An expression must be one of Python and of polars (the Rust crate regex): no look-around, no
 references back. `\d`, `\w`, `\s` and `\b` mean ASCII. A row is read fastest if its expression has
@@ -55,6 +55,7 @@ from tracelake.formats import (
     one_run_per_file,
     unclaimed,
 )
+from tracelake.formats.envelope import head_taken_out
 from tracelake.formats.ledger import UNFINISHED, UNFINISHED_LINE, Fault, Ledger
 from tracelake.formats.readers import Reader
 from tracelake.schema.tables import tables
@@ -129,7 +130,8 @@ class LineFormat(Format):
             byte order mark and blanks.
         lines: The kinds of lines, in the order in which they are tried.
         reader: Makes the rows of `Record` lines, with `tables` those that it fills.
-        prefixed: Launchers may put something before each line.
+        prefixed: Launchers may put something before each line, and collectors of logs each line
+            into an object of JSON.
         stamp: Reads the start of the run from the first bytes of a file.
         facts: Reads name and head, where ranks have files of their own; `group` splits them into
             runs.
@@ -174,14 +176,15 @@ class LineFormat(Format):
         begin = _compiled(name, heading).pattern.encode()
         _check(name, lines, reader, tables)
         rows = [kind for kind in lines if isinstance(kind, Row)]
+        named = facts or (_facts if stamp is None else functools.partial(_dated, stamp))
         super().__init__(
             name=name,
             doc=doc,
             version=version,
             tables=tuple(dict.fromkeys([*tables, *(row.table for row in rows)])),
-            sniff=sniff,
+            sniff=(lambda head: sniff(head_taken_out(head))) if prefixed else sniff,
             begin=re.compile(begin) if heading else None,
-            facts=facts or (_facts if stamp is None else functools.partial(_dated, stamp)),
+            facts=(lambda path, head: named(path, head_taken_out(head))) if prefixed else named,
             group=group,
             parser=functools.partial(_parser, self),
             rejects={

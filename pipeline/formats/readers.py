@@ -1,8 +1,8 @@
 """Read lines that need more than one expression: several rows, open keys, or lines before them.
 
 A `LineFormat` hands each line of its kind `Record` to its reader, in order, one reader per file.
-The line comes without its end, without colours of a terminal, and without what launchers put before
-it.
+The line comes without its end, without colours of a terminal, and without what launchers and
+collectors of logs put around it.
 """
 
 from __future__ import annotations
@@ -35,9 +35,6 @@ PREFIX = (
     r"|[A-Za-z0-9][A-Za-z0-9_.@-]*(?:[_-][0-9]+ +| {2,})\| "
     r"|[0-9]{1,3}(?:\.[0-9]{1,3}){3}: |[A-Za-z][A-Za-z0-9_.-]*[0-9][A-Za-z0-9_.-]*: )+"
 )
-_TAG = re.compile(TAG)
-_ANSI = re.compile(ANSI)
-_PREFIX = re.compile(PREFIX)
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 _NOT_FINITE = re.compile(r"[+-]?(?:nan|inf)", re.IGNORECASE)
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
@@ -66,12 +63,6 @@ class Reader(Protocol):
 
     def finish(self) -> RunFacts:
         """Return the facts of the run."""
-
-
-def plain(text: str, *, prefixed: bool) -> str:
-    """Return a line without colours and, where the format has them, prefixes of launchers."""
-    text = _ANSI.sub("", text)
-    return _PREFIX.sub("", _TAG.sub("", text), count=1) if prefixed else text
 
 
 def number(text: str) -> float:

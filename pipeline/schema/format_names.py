@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 GROUP = "tracelake.formats"
 # Modules of the formats' folder that formats are made with, or that tell what is of none.
 _FRAMES = {
-    *("documents", "endings", "expressions", "ledger", "line_parser", "lines", "readers", "starts"),
-    "unread",
+    *("documents", "endings", "envelope", "expressions", "ledger", "line_parser", "lines"),
+    *("readers", "starts", "unread"),
 }
 
 

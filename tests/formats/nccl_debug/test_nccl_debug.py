@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,21 @@ def test_files_of_processes_are_a_run_per_start(tmp_path: Path, name: str) -> No
     wanted = [(rank, f"node-{rank // 2}", str(rank % 2)) for rank in range(4)]
     assert [row[1:] for row in places] == wanted * 2
     assert len({row[0] for row in places}) == 2
+
+
+def test_a_file_of_docker_has_the_lines_of_the_process(tmp_path: Path) -> None:
+    lines = [line for rank in range(4) for line in log(rank, 4000 + rank).splitlines()]
+    objects = [
+        {"log": f"{line}\n", "stream": "stdout", "time": "2026-05-10T10:00:00Z"} for line in lines
+    ]
+    files = {"plain.log": lines, "docker.log": map(json.dumps, objects)}
+    for name, content in files.items():
+        write(tmp_path / "in", {name: "".join(f"{line}\n" for line in content)})
+    run_ingest(tmp_path / "in", tmp_path / "lake")
+    docker, plain = rows(tmp_path / "lake", "runs", "label, world_size, attributes", "ORDER BY ALL")
+    assert (docker[0], plain[0]) == ("docker", "plain")
+    assert docker[1:] == plain[1:]
+    assert dict(plain[2]) == {"transports": "NET/IB 4, P2P/IPC 4"}
 
 
 @pytest.mark.parametrize("name", ["worker-1.log", "train_node-0.log"])

@@ -144,6 +144,15 @@ _LAUNCHERS = (
     "job.1.k3x9@gpu7    | 2026-03-01T10:00:00.123456789Z ",
     "\x1b[36m(main, pid=7)\x1b[0m ",
 )
+_TIME = "2026-03-01T10:00:00.123456789Z"
+_COLLECTORS: dict[str, Callable[[str], dict[str, object]]] = {
+    "docker": lambda line: {"log": f"{line}\n", "stream": "stderr", "time": _TIME},
+    "fluent-bit": lambda line: {"date": 1772359200.1, "log": line, "kubernetes": {"pod": "job-0"}},
+    "elastic": lambda line: {"@timestamp": _TIME, "message": line, "host": {"name": "gpu-7"}},
+    "journalctl": lambda line: {"_PID": "123", "MESSAGE": line, "_HOSTNAME": "gpu-7"},
+    "logcli": lambda line: {"labels": {"app": "job"}, "line": line, "timestamp": _TIME},
+    "google": lambda line: {"insertId": "a1", "textPayload": line, "timestamp": _TIME},
+}
 _PREFIXES = (*_LAUNCHERS, "42%|####      | 5/12 [00:01<00:02]\r")
 
 
@@ -184,6 +193,25 @@ def test_every_trainer_is_read_behind_every_launcher(
     run = parse("training_log", {"job.log": data}).only
     got = run.rows("train_steps")
     assert run.rejects() == []
+    assert [
+        {key: row[key] for key in values} for row, (_, values) in zip(got, said, strict=True)
+    ] == [values for _, values in said]
+
+
+@pytest.mark.parametrize("collector", _COLLECTORS)
+@pytest.mark.parametrize("trainer", _TRAINERS, ids=lambda t: t.__name__)
+def test_every_trainer_is_read_out_of_what_collectors_of_logs_write(
+    trainer: Callable[[int, float, float], Line], collector: str
+) -> None:
+    said = [*records(trainer)]
+    lines = ["The data are at '/data/a \"b\"'\nand in memory", *(text for text, _ in said)]
+    objects = [json.dumps(_COLLECTORS[collector](line)) for line in lines]
+    data = "\n".join([*objects, ""]).encode()
+    assert claim_of(formats()["training_log"], data) is not Claim.NO
+    run = parse("training_log", {"job.log": data}).only
+    assert run.rejects() == []
+    got = run.rows("train_steps")
+    assert [row["line"] for row in got] == [*range(2, len(lines) + 1)]
     assert [
         {key: row[key] for key in values} for row, (_, values) in zip(got, said, strict=True)
     ] == [values for _, values in said]
