@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import IO
 
-from tracelake.formats import one_run_per_file
 from tracelake.ingest.sniff import InputFile
 from tracelake.inputs.archives import pass_by
 from tracelake.inputs.sources import open_entry
@@ -100,12 +99,11 @@ def run_id_of(sources: Sequence[InputFile], digest: str) -> str:
 
 
 def group_of(run_id: str, sources: Sequence[InputFile]) -> str:
-    """Return the manifest of a new run: its own for single-file formats, else its folder's."""
-    fmt = sources[0].format
-    if fmt.group is one_run_per_file:
+    """Return the manifest of a new run: its own if it is one file, else its folder's."""
+    if len(sources) == 1:
         return run_id
     labels = (c.entry.label for c in sources)
     folders = {label[: label.rfind("/") + 1] for label in labels}
     folder = os.path.commonpath([posixpath.dirname(name) or "." for name in folders])
-    digest = hashlib.sha256(f"{fmt.name}\0{folder}".encode()).hexdigest()
+    digest = hashlib.sha256(f"{sources[0].format.name}\0{folder}".encode()).hexdigest()
     return f"{slug(PurePosixPath(folder).name)}-{digest[:_HASH_DIGITS]}"

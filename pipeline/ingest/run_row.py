@@ -25,7 +25,9 @@ _SLURM = re.compile(r"(?:slurm|job|jobid|job_id)[-_.=]\d{3,}(?:_\d+)?", re.IGNOR
 # Folders that are named for what is in them, not for a job.
 _GENERIC = re.compile(
     r"\.+|logs?|traces?|data|outputs?|out|stdout|stderr|results?|profiles?|raw|files?"
-    r"|(?:ranks?|workers?|stages?|nodes?|hosts?|gpus?|tp|pp|dp)[-_]?\d*",
+    r"|(?:ranks?|workers?|stages?|nodes?|hosts?|gpus?|tp|pp|dp)[-_]?\d*"
+    # torchrun --log-dir: what it was started for, the attempt, the process.
+    r"|none_\w{8}|attempt_\d+|\d{1,3}",
     re.IGNORECASE,
 )
 _NUMBERED = re.compile(r".*\d", re.DOTALL)

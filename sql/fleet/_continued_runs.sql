@@ -1,6 +1,6 @@
--- Logs of a job that went on in the log of a later start of it, and which: the first one after it in its folder.
--- Both names are the same but for digits, or the later one begins with the earlier one's, as train.log and
--- train_restart.log. The later one has the same configuration and number of steps, dates after those of the
+-- Logs of a job that went on in the log of a later start of it, and which: the first one after it.
+-- Their folders are the same but for digits, and so are their names, or the later one begins with the earlier
+-- one's, as train.log and train_restart.log. The later one has the same configuration and number of steps, dates after those of the
 -- earlier one, and begins after its first step and at most one step after its last: it did not begin anew.
 -- @internal
 -- @scope fleet
@@ -12,9 +12,14 @@ WITH logs AS (
         coalesce(s.ends, r.run_date) AS ends,
         r.attributes['planned_steps'] AS planned,
         min(concat_ws('/', i.path, i.member)) AS file,
-        regexp_extract(file, '^.*/') AS folder,
-        -- Digits tell starts of a job apart.
-        regexp_replace(regexp_replace(parse_filename(file), '\.[a-z]+$', ''), '\d+', '0', 'g') AS stem
+        -- Digits tell starts of a job apart, and train.log.1 was train.log before.
+        regexp_replace(regexp_extract(file, '^.*/'), '\d+', '0', 'g') AS folder,
+        regexp_replace(
+            regexp_replace(
+                parse_filename(file), '(\.[a-z]+)?([.-]\d+)?(\.(gz|zst|xz|bz2|lz4))?$', ''
+            ),
+            '\d+', '0', 'g'
+        ) AS stem
     FROM runs AS r
     JOIN _log_spans AS s USING (run_id)
     JOIN sources AS i USING (run_id)

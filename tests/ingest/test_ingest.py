@@ -402,7 +402,7 @@ def test_what_an_earlier_version_remembered_is_read_again(tmp_path: Path) -> Non
     archive = write(tmp_path / "archive", {f"job/node0/gpu1/{trace_name(0, world=1)}": trace(0)})
     lake = tmp_path / "lake"
     run_ingest(archive, lake)
-    (manifest,) = (lake / "_manifest").glob("gpu1-*.json")
+    (manifest,) = (lake / "_manifest").glob("wd1*.json")
     saved = json.loads(manifest.read_text())
     (run,) = saved["runs"].values()
     run["options"]["schema"] -= 1

@@ -1042,6 +1042,19 @@ BROKEN = "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
     ("logs", "left"),
     [
         ({"slurm-1.out": iterations(1, 8, 10), "slurm-2.out": iterations(7, 20, 11)}, {"slurm-2"}),
+        # The older files of a log have numbers, and every start may have a folder.
+        (
+            {
+                "train.log.2.gz": iterations(1, 8, 10),
+                "train.log.1": iterations(9, 20, 11),
+                "train.log": iterations(21, 500, 12),
+            },
+            set(),
+        ),
+        (
+            {"attempt_0/a.log": iterations(1, 8, 10), "attempt_1/a.log": iterations(9, 500, 11)},
+            set(),
+        ),
         # Each record is of 10 steps.
         (
             {

@@ -28,6 +28,7 @@ from tracelake.formats.training_log import (
 )
 from tracelake.formats.training_log.bars import Bars
 from tracelake.formats.training_log.job import ARGUMENTS, HEADING, Job
+from tracelake.formats.training_log.processes import group, joined
 from tracelake.formats.training_log.steps import Printed, Steps
 from tracelake.formats.training_log.values import (
     DAY,
@@ -457,6 +458,8 @@ FORMAT = LineFormat(
     tables=("train_steps", "timings"),
     prefixed=True,
     stamp=_stamp,
+    group=group,
+    join=joined,
     faults=(SIZES_CHANGED,),
     rejects={
         _MERGED: "Two progress records on one line, and one is not whole: two ranks wrote at once."

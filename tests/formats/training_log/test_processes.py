@@ -1,0 +1,110 @@
+"""Logs that the processes or pods of one job write, each a file of its own."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Command
+from tests.lakes import rows, run_ingest
+from tests.traces import write
+
+_START = datetime(2026, 5, 10, 10)
+
+
+def log(*steps: int, late: float = 0, sizes: bool = False) -> str:
+    """What a process prints of a job of 4 steps of 20 s: its sizes, and a record per step."""
+    said = ["using world size: 16, data-parallel size: 4"] * sizes
+    stamp = _START + timedelta(seconds=late)
+    said.append(f"[{stamp:%Y-%m-%d %H:%M:%S}] setting up")
+    for step in steps:
+        at = stamp + timedelta(seconds=20 * step)
+        said.append(
+            f"[{at:%Y-%m-%d %H:%M:%S}] iteration {step:8}/       4 |"
+            f" elapsed time per iteration (ms): {20_000 + late:.1f} | lm loss: 2.5E+00 |"
+        )
+    return "".join(f"{line}\n" for line in said)
+
+
+def runs(folder: Path, files: dict[str, str]) -> list[list[str]]:
+    run_ingest(write(folder / "in", files), folder / "lake")
+    found = rows(
+        folder / "lake",
+        "sources",
+        "list(path ORDER BY path) AS paths",
+        "GROUP BY run_id ORDER BY 1",
+    )
+    return [paths for (paths,) in found]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "job-worker-{}.log",
+        "job/pod_{}/train.log",
+        "rank{}.txt",
+        "none_a1b2c3d4/attempt_0/{}/stdout.log",
+    ],
+)
+def test_files_that_differ_in_the_number_of_a_process_are_one_run(
+    tmp_path: Path, name: str
+) -> None:
+    files = {name.format(process): log(1, 2, late=process) for process in range(3)}
+    assert runs(tmp_path, files) == [[*files]]
+
+
+def test_the_master_is_a_process_beside_the_workers(tmp_path: Path) -> None:
+    files = {f"job-{who}-0.log": log(1, late=n) for n, who in enumerate(("master", "worker"))}
+    assert runs(tmp_path, files) == [[*files]]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        # Another start, another job, a number of what is no process, gaps between the numbers.
+        {"worker-0.log": log(1), "worker-1.log": log(1, late=90)},
+        {"a-worker-0.log": log(1), "b-worker-1.log": log(1)},
+        {"trial-0.log": log(1), "trial-1.log": log(1)},
+        {"gpt-node4.log": log(1), "gpt-node8.log": log(1)},
+        # Nothing says when they began.
+        {f"worker-{n}.log": log(1).replace("2026-05-10", "") for n in range(2)},
+    ],
+)
+def test_other_files_are_runs_by_themselves(tmp_path: Path, files: dict[str, str]) -> None:
+    assert runs(tmp_path, files) == [[name] for name in files]
+
+
+def test_one_file_has_the_sizes_and_another_the_steps(tracelake: Command, tmp_path: Path) -> None:
+    files = {
+        "job/rank0.log": log(sizes=True),
+        "job/rank1.log": log(1, 2, 3, 4, late=1),
+        "job/rank2.log": log(1, 2, 3, late=2),
+    }
+    lake = tmp_path / "lake"
+    done = tracelake("run", write(tmp_path / "in", files), "--lake", lake)
+    assert "No problems found" in done.out
+    assert rows(lake, "runs", "label, world_size, complete") == [("job", 16, True)]
+    steps = tracelake(
+        "query", "SELECT step, step_ms, restarts FROM step_stats ORDER BY 1", "--lake", lake,
+        "--format", "csv",
+    ).out  # fmt: skip
+    assert steps.splitlines()[1:] == ["1,20001.5,0", "2,20001.5,0", "3,20001.5,0", "4,20001,0"]
+
+
+def test_what_ended_a_job_is_said_by_one_of_its_processes(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    broken = "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+    files = {"job/rank0.log": log(1, 2) + broken, "job/rank1.log": log(1, 2, late=1)}
+    done = tracelake("run", write(tmp_path / "in", files), "--lake", tmp_path / "lake")
+    assert "job: incomplete since 2026-05-10, its log ends with step 2 of 4" in done.out
+    assert rows(tmp_path / "lake", "runs", "attributes['ended_by']") == [("device_error",)]
+
+
+def test_attempts_of_torchrun_have_the_name_of_their_job(tmp_path: Path) -> None:
+    names = (f"llama/none_a1b2c3d4/attempt_{n}/0/stdout.log" for n in range(2))
+    files = {name: log(1, 2, late=90 * n) for n, name in enumerate(names)}
+    run_ingest(write(tmp_path / "in", files), tmp_path / "lake")
+    assert rows(tmp_path / "lake", "runs", "label") == [("llama",)] * 2
