@@ -261,8 +261,7 @@ class _Reader:
         done = lines.done
         rows: list[_Row] = []
         for step, covered, values in lines.read(text):
-            if waited := values.pop("waited", None):
-                rows.append(_waited(step, covered or 1, *waited))
+            rows += [_timer(step, covered or 1, *timer) for timer in values.pop("timers", ())]
             if not values:
                 continue
             if covered and "loss" not in values:
@@ -437,10 +436,10 @@ class _Reader:
         return "train_steps", {**row, "time_basis": "own", "step_time_ns": rounded_ns(time, 6)}
 
 
-def _waited(step: int, covered: int, statistic: str, time_ns: int) -> _Row:
-    """Return the row of how long the steps of a record waited for data."""
+def _timer(step: int, covered: int, name: str, statistic: str, time_ns: int) -> _Row:
+    """Return the row of how long a part of the steps of a record took."""
     steps = {"first_step": step - covered + 1, "last_step": step, "clock": "host"}
-    return "timings", {**steps, "name": "data", "statistic": statistic, "duration_ns": time_ns}
+    return "timings", {**steps, "name": name, "statistic": statistic, "duration_ns": time_ns}
 
 
 def _after(text: str) -> int:

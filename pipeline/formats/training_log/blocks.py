@@ -14,12 +14,12 @@ from typing import Any
 
 from tracelake.formats.readers import number, rounded_ns, whole
 from tracelake.formats.training_log.elapsed import SECOND_NS, UNITS, Elapsed
-from tracelake.formats.training_log.values import StepLines, StepValues, logged_at
+from tracelake.formats.training_log.values import WAITED, StepLines, StepValues, logged_at
 
 _STEP = r"\[step=(\d{1,9})/(\d{1,9}|\?\?\?)(?:,epoch=\d+)?(?:,eta=[^\[\]]*)?\]\s*"
 _BATCH = r"(\[epoch=\d+\])?\[batch=(\d{1,9})(?:/(\d{1,9}))?\]:?\s*"
 # Keys of a block: their columns, or what else they are.
-_BEHIND, _HOURS, _RATE, _WAITED = "steps before", "time since the start", "steps per s", "waited"
+_BEHIND, _HOURS, _RATE = "steps before", "time since the start", "steps per s"
 _KEYS = {
     "Train time/batch": _BEHIND,
     "Train loss/train/total": "loss",
@@ -31,7 +31,7 @@ _KEYS = {
     "optim/total grad norm": "grad_norm",
     "throughput/device/tokens_per_second": "tokens_per_s",
     "throughput/device/BPS": _RATE,
-    "throughput/device/data loading (s)": _WAITED,
+    "throughput/device/data loading (s)": WAITED,
 }
 # The last one of each record. OLMo-core sorts its keys.
 _LAST = {"Train time/train", "train/CE loss", "throughput/device/tokens_per_second"}
@@ -85,8 +85,8 @@ class Blocks(StepLines):
             self.done = whole(said, 31) + 1
         elif self.done is None:
             return
-        elif key == _WAITED:  # by the slowest rank
-            yield self.done, 1, {"waited": ("max", rounded_ns(said, 9))}
+        elif key == WAITED:  # by the slowest rank
+            yield self.done, 1, {"timers": [(WAITED, "max", rounded_ns(said, 9))]}
         elif key == _RATE:
             if 0 < (rate := number(said)) < math.inf:
                 self._values["step_time_ns"] = rounded_ns(repr(1 / rate), 9)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracelake.formats.readers import number, rounded_ns
-from tracelake.formats.training_log.values import StepLines, StepValues
+from tracelake.formats.training_log.values import WAITED, StepLines, StepValues
 
 _N = r"[0-9.]+(?:e[+-]?[0-9]+)?"
 _AT = r"\[ *(?P<at>\d{1,9})/(?P<of>\d{1,9})"
@@ -154,7 +154,7 @@ class Meters(StepLines):
             values["samples_per_s"] = number(said["rate"])
         times: dict[str, Any] = {"step_time_ns": rounded_ns(said["time"], 9)}
         if said.get("data"):
-            times["waited"] = "own", rounded_ns(said["data"], 9)
+            times["timers"] = [(WAITED, "own", rounded_ns(said["data"], 9))]
         steps = self._steps(loop, said)
         if steps is None:
             return

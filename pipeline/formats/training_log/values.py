@@ -12,7 +12,12 @@ from typing import Any
 from tracelake.formats.readers import BadValueError, number, rounded_ns, whole
 
 StepValues = tuple[int, int | None, dict[str, Any]]
-"""A step, how many steps it covers where that is known, and values of columns."""
+"""A step, how many steps it covers where that is known, and values of columns.
+
+Beside these, `timers` has the parts of the steps: name, statistic and time in ns of each.
+"""
+WAITED = "data"
+"""Name of the part in which a step waits for data: models know it."""
 
 
 class StepLines(ABC):
