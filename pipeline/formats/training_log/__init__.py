@@ -25,6 +25,7 @@ from tracelake.formats.training_log import (
     llama_factory,
     meters,
     nano,
+    reinforcement,
 )
 from tracelake.formats.training_log.bars import Bars
 from tracelake.formats.training_log.job import ARGUMENTS, HEADING, Job
@@ -78,6 +79,7 @@ _HEADS = (
     ),
     *meters.HEADS,
     *blocks.HEADS,
+    *reinforcement.HEADS,
 )
 # Of launchers: where a long preamble comes before what the trainer prints.
 _LAUNCHERS = (
@@ -86,6 +88,7 @@ _LAUNCHERS = (
     (b"[Primus:", rb"\[Primus:"),
     (b"primus-cli", rb"primus-cli"),
     (b"deepspeed.launcher", rb"deepspeed\.launcher"),
+    *reinforcement.LAUNCHERS,
 )
 _COLOURS = re.compile(ANSI.encode())
 _ITERATION = re.compile(r"iteration[ =:] *(\d+) */ *(\d+) *\|", re.ASCII)
@@ -96,7 +99,7 @@ _BETWEEN = re.compile(r".*\|\s*(?:\[[^\]|]*\] ?:?\s*)*(?:Training epoch \d+, )?"
 _HEAD_DAY = re.compile(DAY.encode(), re.M)
 _HEAD_STAMP = re.compile(
     rb"\b(20[0-9]{2}[-/][01][0-9][-/][0-3][0-9]|20[0-9]{2}[01][0-9][0-3][0-9])"
-    rb"[ T,]([0-2][0-9]:[0-5][0-9]:[0-5][0-9])"
+    rb"[ T,-]([0-2][0-9]:[0-5][0-9]:[0-5][0-9])"
 )
 _DEEPSPEED = re.compile(
     r".*log_dist\] \[Rank (\d+)\] step=(\d+), skipped=(\d+), lr=\[([^\],]*).*", re.ASCII
@@ -176,6 +179,7 @@ class _Reader:
             meters.Meters(),
             blocks.Blocks(),
             lightning.Epochs(),
+            reinforcement.Reinforcement(),
         )
         self._ending = Ending()
         self._mode = ""
@@ -491,6 +495,7 @@ FORMAT = LineFormat(
         Record(meters.LINES),
         Record(blocks.LINES),
         Record(rf".*{lightning.BAR}.*"),
+        Record(reinforcement.LINES),
         Record(LINE),
         Irrelevant("nccl", r".*NCCL (?:INFO|WARN|TRACE) .*", "Message of NCCL."),
         Irrelevant("blank", r"\s*", "Empty."),

@@ -123,7 +123,29 @@ def timm(step: int, seconds: float, _: float) -> Line:
     return text, {**values, "samples_per_s": round(256 / seconds, 2)}
 
 
-_TRAINERS = (early, dated, deepspeed_fork, primus, nemo, titan, deepspeed, nano, llm_c, timm)
+def verl(step: int, seconds: float, _: float) -> Line:
+    text = (
+        f"step:{step} - global_seqlen/mean:512.0 - actor/pg_loss:np.float64({step / 4}) -"
+        f" critic/score/mean:-0.25 - timing_s/gen:0.5 - timing_s/step:{seconds} -"
+        f" perf/throughput:{100 + step}.5"
+    )
+    values = {"loss": step / 4, "tokens_per_s": step + 100.5}
+    return text, {"step_time_ns": round(seconds * 1e9), **values}
+
+
+def slime(step: int, seconds: float, _: float) -> Line:
+    text = (
+        f"train_metric_utils.py:50 - perf {step - 1}: {{'perf/train_wait_time': 0.5,"
+        f" 'perf/actor_train_time': 0.25, 'perf/actor_train_tok_per_s': 2048.0,"
+        f" 'perf/step_time': {seconds}, 'perf/wait_time_ratio': 0.5}}"
+    )
+    return text, {"step_time_ns": round(seconds * 1e9), "tokens_per_s": 512 / seconds}
+
+
+_TRAINERS = (
+    *(early, dated, deepspeed_fork, primus, nemo, titan, deepspeed, nano, llm_c, timm),
+    *(verl, slime),
+)
 _LAUNCHERS = (
     "",
     "vm-07-14: ",
@@ -351,6 +373,11 @@ def test_the_code_that_prints_records_is_no_log() -> None:
     f"Train Epoch: {epoch} [{n:>8}/{all} ({p:.0f}%)] Data (t): {d:.3f} Batch (t): {b:.3f}, {r:#g}/s"
     "Epoch: [{}][{}/{}] Time {time:6.3f} ({avg:6.3f}) Data {data:6.3f} ({avg:6.3f})"
     logs = {"current_steps": steps, "total_steps": total, "epoch": epoch}
+    output = [f"step:{step}", f"timing_s/step:{time}"]  # joined by " - "
+    logger.info(f"perf {number}: {values}")  # with values['perf/step_time'] = 2.5
+    print(f"  * Total step time: {time:.2f}s")
+    print(f"{'=' * 25} Step {step}/{steps} {'=' * 25}")
+    logger.info(f"Train step {step}/{steps} done.")
     """
     assert [name for name, fmt in formats().items() if fmt.sniff(code) is not Claim.NO] == []
 
