@@ -1,5 +1,5 @@
 -- Runs that lose 5 % or more of their time in a few steps far above the others: how many, how much, how regular.
--- Leading slow steps are warm-up, and steps with more samples may take longer.
+-- Leading slow steps are warm-up, and steps with more work take longer.
 -- @internal
 -- @grain run_id
 -- @column slow_steps BIGINT steps | Outliers above the median, after the first step that is none.
@@ -40,12 +40,6 @@ rhythms AS (
     )
     GROUP BY run_id
     HAVING count(*) FILTER (gap = usual) >= greatest(2, 0.8 * count(gap))
-),
-batches AS (
-    SELECT run_id
-    FROM train_steps
-    GROUP BY run_id
-    HAVING min(global_batch_size) < max(global_batch_size)
 )
 SELECT
     j.run_id,
@@ -59,6 +53,6 @@ SELECT
     max(j.step_ms) FILTER (j.slow) AS longest_ms
 FROM judged AS j
 LEFT JOIN rhythms AS h USING (run_id)
-ANTI JOIN batches AS b ON b.run_id = j.run_id
+ANTI JOIN _uneven_runs AS u ON u.run_id = j.run_id
 GROUP BY j.run_id
 HAVING count(*) FILTER (j.slow) >= 3 AND lost_ratio >= 0.05

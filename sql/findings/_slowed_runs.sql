@@ -80,18 +80,9 @@ parts AS (
     GROUP BY c.run_id
 ),
 records AS (
-    SELECT
-        run_id, step,
-        min(logged_at) AS logged_at,
-        min(global_batch_size) AS batch
+    SELECT run_id, step, min(logged_at) AS logged_at
     FROM train_steps
     GROUP BY run_id, step
-),
-batches AS (
-    SELECT run_id
-    FROM records
-    GROUP BY run_id
-    HAVING min(batch) < max(batch)
 ),
 bounded AS (
     SELECT *, noise_bound(before_ms, mad_ms, before_ms, 0) AS bound_ms
@@ -101,8 +92,8 @@ SELECT
     p.run_id, p.since_step, p.slow_steps, p.steps, p.before_ms, p.after_ms, p.bound_ms,
     r.logged_at AS since
 FROM bounded AS p
--- More samples in a step take longer.
-ANTI JOIN batches USING (run_id)
+-- More work in a step takes longer.
+ANTI JOIN _uneven_runs USING (run_id)
 -- A rank that became slow then says more.
 ANTI JOIN straggler_ranks AS k
     ON k.run_id = p.run_id AND abs(k.since_step - p.since_step) <= 1 AND k.verdict IN ('straggler', 'suspect')

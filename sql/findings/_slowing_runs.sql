@@ -44,17 +44,11 @@ growth AS (
         min(seen) AS seen
     FROM grown
     GROUP BY run_id
-),
-batches AS (
-    SELECT run_id
-    FROM train_steps
-    GROUP BY run_id
-    HAVING min(global_batch_size) < max(global_batch_size)
 )
 SELECT g.run_id, g.fifths_ms, g.longer_ms, g.bound_ms, g.steps
 FROM growth AS g
--- More samples in a step take longer, and a jump says more.
-ANTI JOIN batches USING (run_id)
+-- More work in a step takes longer, and a jump says more.
+ANTI JOIN _uneven_runs USING (run_id)
 ANTI JOIN _slowed_runs USING (run_id)
 WHERE g.seen >= 10
     AND g.least_ms >= 0.1 * (g.fifths_ms[5] - g.fifths_ms[1])

@@ -882,8 +882,8 @@ def slowed_runs(times: np.ndarray) -> tuple[int, int]:
             "CREATE TABLE straggler_ranks (run_id VARCHAR, since_step INT, verdict VARCHAR)"
         )
         con.execute(
-            "CREATE TABLE train_steps"
-            " (run_id VARCHAR, step INT, logged_at TIMESTAMP, global_batch_size BIGINT)"
+            "CREATE TABLE train_steps (run_id VARCHAR, step INT, logged_at TIMESTAMP,"
+            " global_batch_size BIGINT, tokens_per_s DOUBLE)"
         )
         con.register(
             "step_stats",
@@ -897,7 +897,7 @@ def slowed_runs(times: np.ndarray) -> tuple[int, int]:
                 }
             ),
         )
-        for name in ("_slowed_runs", "_slowing_runs"):
+        for name in ("_uneven_runs", "_slowed_runs", "_slowing_runs"):
             con.execute(f"CREATE TABLE {name} AS {catalog().models[name].sql}")
         jumps, ramps = (len(con.table(name)) for name in ("_slowed_runs", "_slowing_runs"))
         return jumps, ramps

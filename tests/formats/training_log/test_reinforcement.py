@@ -1,4 +1,4 @@
-"""Logs of reinforcement learning: parts of a step, and what is a record."""
+"""Logs of reinforcement learning: parts of a step, and steps whose work differs."""
 
 from __future__ import annotations
 
@@ -29,6 +29,14 @@ def log(seconds: Callable[[int], float], tokens: Callable[[int], float]) -> str:
     return "".join(lines)
 
 
+def growing(step: int) -> float:
+    return 20 + step / 4
+
+
+def jumping(step: int) -> float:
+    return 20.0 if step < 60 else 30.0
+
+
 def constant(_: int) -> float:
     return 1000.0
 
@@ -39,6 +47,39 @@ def findings(tracelake: Command, lake: Path, columns: str = "kind") -> list[dict
         tracelake("query", sql, "--lake", lake, "--format", "json").out
     )
     return told
+
+
+@pytest.mark.parametrize("seconds", [growing, jumping])
+def test_steps_that_generate_more_tokens_are_longer_and_not_slower(
+    tracelake: Command, tmp_path: Path, seconds: Callable[[int], float]
+) -> None:
+    for name, tokens, kinds in (
+        ("same", constant, [{"kind": "slowed"}]),
+        ("more", lambda step: 50 * seconds(step), []),
+    ):
+        lake = tmp_path / name
+        archive = write(tmp_path / f"in-{name}", {"job.log": log(seconds, tokens)})
+        assert tracelake("run", archive, "--lake", lake).code == 0
+        assert findings(tracelake, lake) == kinds
+
+
+def test_a_few_long_steps_are_slow_where_the_others_have_equal_work(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    def saving(step: int) -> float:
+        return 60.0 if step % 20 == 0 else 20.0
+
+    found = {}
+    for name, tokens in (
+        ("equal", constant),
+        ("varied", lambda step: 1000.0 + 40 * (step * 7 % 11)),
+    ):
+        lake = tmp_path / name
+        archive = write(tmp_path / f"in-{name}", {"job.log": log(saving, tokens)})
+        assert tracelake("run", archive, "--lake", lake).code == 0
+        sql = "SELECT kind FROM opportunities"
+        found[name] = json.loads(tracelake("query", sql, "--lake", lake, "--format", "json").out)
+    assert found == {"equal": [{"kind": "slow_steps"}], "varied": []}
 
 
 def test_the_parts_of_a_step_have_their_shares(tracelake: Command, tmp_path: Path) -> None:
