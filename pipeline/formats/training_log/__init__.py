@@ -20,6 +20,7 @@ from tracelake.formats.lines import Irrelevant, LineFormat, Record
 from tracelake.formats.readers import ANSI, Rows, number, rounded_ns, whole
 from tracelake.formats.training_log import (
     blocks,
+    fairseq,
     hugging_face,
     lightning,
     llama_factory,
@@ -80,6 +81,7 @@ _HEADS = (
     *meters.HEADS,
     *blocks.HEADS,
     *reinforcement.HEADS,
+    *fairseq.HEADS,
 )
 # Of launchers: where a long preamble comes before what the trainer prints.
 _LAUNCHERS = (
@@ -180,6 +182,7 @@ class _Reader:
             blocks.Blocks(),
             lightning.Epochs(),
             reinforcement.Reinforcement(),
+            fairseq.Updates(),
         )
         self._ending = Ending()
         self._mode = ""
@@ -496,6 +499,7 @@ FORMAT = LineFormat(
         Record(blocks.LINES),
         Record(rf".*{lightning.BAR}.*"),
         Record(reinforcement.LINES),
+        Record(fairseq.LINES),
         Record(LINE),
         Irrelevant("nccl", r".*NCCL (?:INFO|WARN|TRACE) .*", "Message of NCCL."),
         Irrelevant("blank", r"\s*", "Empty."),

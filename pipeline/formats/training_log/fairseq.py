@@ -1,0 +1,64 @@
+"""Read fairseq: its progress records as JSON, and as `key=value` behind the place in the epoch.
+
+They print the time since the start in whole seconds, so the time of a step is a mean over as many
+updates as take half a minute. Their rates are rounded too much to give it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tracelake.formats.readers import number, rounded_ns
+from tracelake.formats.training_log.elapsed import SECOND_NS, Elapsed
+from tracelake.formats.training_log.values import StepLines, StepValues, logged_at
+
+_RECORD = r'(?:\| train_inner \| \{"epoch": \d|\| epoch \d+: +\d+ / \d+ )'
+LINES = rf".*{_RECORD}.*\bnum_updates.*"
+"""Expression of its records. Summaries of an epoch have none of these beginnings."""
+HEADS = ((b"num_updates", _RECORD.replace(r"\d", "[0-9]").encode()),)
+"""A word and an expression of a record, of bytes."""
+
+_BEGIN = re.compile(_RECORD, re.ASCII)
+_PAIR = re.compile(
+    r'(?<!\w)(\w+)(?:=|": "?)(-?(?:[0-9.]+(?:e[+-]?[0-9]+)?|nan|inf))(?=[",}]|\s*$)', re.ASCII
+)
+_COLUMNS = {
+    "loss": "loss",
+    "gnorm": "grad_norm",
+    "lr": "lr",
+    "loss_scale": "loss_scale",
+    "wps": "tokens_per_s",
+}
+
+
+class Updates(StepLines):
+    """Reads the records of one file, in order."""
+
+    def __init__(self) -> None:
+        self._elapsed = Elapsed(SECOND_NS)
+
+    def read(self, text: str) -> list[StepValues]:
+        """Return loss and time of the updates that a record ends.
+
+        Raises:
+            BadValueError: A column cannot hold a value.
+        """
+        if "num_updates" not in text or not (found := _BEGIN.search(text)):
+            return []
+        said = dict(_PAIR.findall(text, found.start()))
+        if not said.get("num_updates", "").isdecimal() or "wall" not in said:
+            return []
+        self.done = int(said["num_updates"])
+        values: dict[str, Any] = {
+            column: number(said[key]) for key, column in _COLUMNS.items() if key in said
+        }
+        if not values.get("tokens_per_s"):  # the first record has no interval: it prints 0
+            values.pop("tokens_per_s", None)
+        time = self._elapsed.take(self.done, rounded_ns(said["wall"], 9))
+        # With a date beside its tokens, a record would have the time since the date before, too.
+        record = (self.done, None, {"logged_at": None, **values})
+        if time is None:
+            return [record]
+        step, covered, mean = time
+        return [record, (step, covered, {"logged_at": logged_at(text)[0], **mean})]
