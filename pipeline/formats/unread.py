@@ -11,10 +11,12 @@ _UNREAD = {
     "other_trace": re.compile(
         rb'\{[\s\S]*"traceEvents"\s*:\s*\[|\[\s*\{[\s\S]{0,2000}?"ph"\s*:\s*"[A-Za-z]"', re.ASCII
     ),
-    # trainer_state.json of Hugging Face, and metrics.csv of Lightning without a column of times.
+    # trainer_state.json of Hugging Face, metrics.csv of Lightning without a column of times, and
+    # the log of torchtune.
     "no_times": re.compile(
         rb'\{[\s\S]*"log_history"\s*:\s*\[|(?=(?:\S*,)?epoch[,\s])(?=(?:\S*,)?step[,\s])'
-        rb"(?![^\n]*time)[\w/.-]+(?:,[\w/.-]+)+\r?\n",
+        rb"(?![^\n]*time)[\w/.-]+(?:,[\w/.-]+)+\r?\n"
+        rb"|Step \d+ \| (?:[\w/]+:[\d.e+-]+ )+\r?\n",
         re.ASCII,
     ),
 }

@@ -26,7 +26,8 @@ SKIP_REASONS = {
     "empty": "The file has no bytes.",
     "no_format": "No format recognises the content; see `tracelake formats`.",
     "no_times": "It says losses and no times: trainer_state.json of Hugging Face, metrics.csv of"
-    " Lightning. Read the output of the job, or trainer_log.jsonl of LLaMA-Factory.",
+    " Lightning, the log file of torchtune. Read the output of the job, or trainer_log.jsonl of"
+    " LLaMA-Factory.",
     "other_trace": "A trace in the form of Chrome that is not of the PyTorch profiler (Kineto): of"
     " JAX, Nsight or Ascend, for example, or merged from several. It is not read.",
     "no_records": "The format that was forced or chosen found no record in it.",

@@ -101,6 +101,7 @@ def test_an_input_of_no_use_is_told_what_to_do_about_it(
     [
         ('{"global_step": 9, "log_history": [{"loss": 1.5, "step": 9}]}', "no_times"),
         ("epoch,step,train_loss_step,val/acc\n0,9,2.5,\n", "no_times"),
+        ("Step 1 | loss:2.5 lr:2e-05 tokens_per_second_per_gpu:512.5 \n", "no_times"),
         ("epoch,step,train_loss,step_time\n0,9,2.5,1.5\n", "no_format"),
         ("The epoch, the step and\nall else\n", "no_format"),
         ('{"displayTimeUnit": "ns", "traceEvents": [{"ph": "M", "pid": 7}]}', "other_trace"),

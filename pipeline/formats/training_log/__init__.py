@@ -73,6 +73,7 @@ _HEADS = (
         rb"\biter [0-9]+ (?:\| )?step [0-9]+(?::| \|) loss .{0,200}\biter time: [0-9]",
     ),
     (b", v_num=", lightning.BAR.encode()),
+    (b"|Loss: ", lightning.TUNE_BAR.encode()),
     (b" train_time:", rb"\bstep:[0-9]+/[0-9]+ .{0,200}\btrain_time:[0-9.]+ms step_avg:"),
     (
         b'{"current_steps"',
@@ -497,7 +498,7 @@ FORMAT = LineFormat(
         Record(llama_factory.LINES),
         Record(meters.LINES),
         Record(blocks.LINES),
-        Record(rf".*{lightning.BAR}.*"),
+        Record(rf".*(?:{lightning.BAR}|{lightning.TUNE_BAR}).*"),
         Record(reinforcement.LINES),
         Record(fairseq.LINES),
         Record(LINE),

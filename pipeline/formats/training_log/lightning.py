@@ -1,7 +1,7 @@
-"""Read the progress bars of Lightning 2, which count the batches of an epoch and whole seconds.
+"""Read the progress bars of Lightning 2 and torchtune, which count whole seconds within an epoch.
 
-The time of a batch is a mean over as many as take half a minute within an epoch. What the bars of
-NeMo say beside that is read by `bars`.
+Those of Lightning count batches, and those of torchtune steps. The time of either is a mean over as
+many as take half a minute. What the bars of NeMo say beside that is read by `bars`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,15 @@ BAR = (
     r"\bEpoch (\d{1,6}): +\d{1,3}%\|[^|]*\| *(\d{1,9})/(\d{1,9}) \[(?:(\d{1,5}):)?(\d\d):(\d\d)<"
     r"[^\[\]]*(?:it/s|s/it), v_num=[^\[\]]*\]"
 )
-"""Expression of a bar. Before version 2 it also counted the batches of evaluations."""
+"""Expression of a bar of Lightning. Before version 2 it also counted batches of evaluations."""
+TUNE_BAR = (
+    r"\b(\d{1,6})\|(\d{1,9})\|Loss: (-?(?:[0-9.]+(?:e[+-]?[0-9]+)?|nan|inf)): +\d{1,3}%\|[^|]*\|"
+    r" *(\d{1,9})/(\d{1,9}) \[(?:(\d{1,5}):)?(\d\d):(\d\d)<"
+)
+"""Expression of a bar of torchtune, with its epoch, its step and the loss of that."""
 
 _LINE = re.compile(rf".*{BAR}.*", re.ASCII)
+_TUNE_LINE = re.compile(TUNE_BAR, re.ASCII)
 # Lightning fills short numbers with zeros, also `nan.0`.
 _LOSS = re.compile(
     r", (?:train[_/])?loss(?:_step)?=(-?(?:[0-9.]+(?:e[+-]?[0-9]+)?|nan|inf))(?:\.0*)?(?=[],])"
@@ -37,6 +43,8 @@ class Epochs(StepLines):
         Raises:
             BadValueError: A column cannot hold a value.
         """
+        if "|Loss: " in text and (found := _TUNE_LINE.search(text)):
+            return self._tune(*found.groups())
         if ", v_num=" not in text or ", global_step=" in text:
             return []
         found = _LINE.fullmatch(text)
@@ -49,3 +57,17 @@ class Epochs(StepLines):
             return []
         loss = _LOSS.search(text)
         return [(self.done, None, {"loss": number(loss[1])}), time] if loss else [time]
+
+    def _tune(
+        self, epoch: str, step: str, loss: str, count: str, of: str, *clock: str | None
+    ) -> list[StepValues]:
+        """Return loss and time of a step of torchtune.
+
+        It draws a bar twice per step, first with the step before, which is no record.
+        """
+        if int(step) != (int(epoch) - 1) * int(of) + int(count):
+            return []
+        self.done = int(step)
+        record: StepValues = (self.done, None, {"loss": number(loss)})
+        time = self._elapsed.take(self.done, clock_ns(*clock))
+        return [record, time] if time else [record]

@@ -378,6 +378,7 @@ def test_the_code_that_prints_records_is_no_log() -> None:
     print(f"  * Total step time: {time:.2f}s")
     print(f"{'=' * 25} Step {step}/{steps} {'=' * 25}")
     logger.info(f"Train step {step}/{steps} done.")
+    bar.set_description(f"{epoch + 1}|{step}|Loss: {loss}")
     "| epoch {:03d}: {:6d} / {:d} num_updates={:d}"
     """
     assert [name for name, fmt in formats().items() if fmt.sniff(code) is not Claim.NO] == []
