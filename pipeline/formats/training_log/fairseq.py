@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tracelake.formats.readers import number, rounded_ns
+from tracelake.formats.readers import number, rounded_ns, whole
 from tracelake.formats.training_log.elapsed import SECOND_NS, Elapsed
 from tracelake.formats.training_log.values import StepLines, StepValues, logged_at
 
@@ -47,9 +47,9 @@ class Updates(StepLines):
         if "num_updates" not in text or not (found := _BEGIN.search(text)):
             return []
         said = dict(_PAIR.findall(text, found.start()))
-        if not said.get("num_updates", "").isdecimal() or "wall" not in said:
+        if "num_updates" not in said or "wall" not in said:
             return []
-        self.done = int(said["num_updates"])
+        self.done = whole(said["num_updates"], 31)
         values: dict[str, Any] = {
             column: number(said[key]) for key, column in _COLUMNS.items() if key in said
         }
