@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.conftest import SAMPLE, Command
+from tests.conftest import Command
 from tests.report_lakes import MS, make, trace_run
 from tests.tiny_lakes import Rows, commit_run, log_run
 from tests.traces import plan, trace, trace_name, write
@@ -291,7 +291,8 @@ def test_a_cost_says_everywhere_whether_it_is_a_bound_and_which(
     for told in (page.read_text(), text.read_text()):
         assert "It cost 0.15 GPU s at least." in told
     assert "It costs 3.43 GPU h a day at least." in text.read_text()
-    ended = tracelake("run", SAMPLE, "--lake", root, "--metrics", tmp_path / "x.prom").out
+    more = write(tmp_path / "in", {"plan.txt": plan()})
+    ended = tracelake("run", more, "--lake", root, "--metrics", tmp_path / "x.prom").out
     assert re.search(r"rank 1 in pair: suspect since [0-9-]{10}, cause", ended)
     assert "GPU h a day at least  tracelake show" in ended
     metrics = (tmp_path / "x.prom").read_text()
@@ -336,17 +337,18 @@ def test_a_bound_that_leaves_out_kernels_in_asynchronous_calls_is_no_limit(
 def test_what_no_incident_joins_is_named_at_the_end_of_run_and_for_alerts(
     tracelake: Command, tmp_path: Path
 ) -> None:
-    lake = make(tmp_path / "lake", {"undated": trace_run(slow=1.5)})
-    ended = tracelake("run", SAMPLE, "--lake", lake.root, "--metrics", tmp_path / "x.prom")
-    said = "critical rank 2: straggler, cause work, 0.6 GPU s by replay"
-    assert f"{said}  tracelake show --lake {lake.root} undated" in ended.out
+    torn = trace_run(complete=False, ranks_expected=8, world_size=8, config="torn")
+    runs = {"undated": trace_run(slow=1.5), "torn": torn}
+    lake = make(tmp_path / "lake", runs)
+    more = write(tmp_path / "in", {"plan.txt": plan()})
+    ended = tracelake("run", more, "--lake", lake.root, "--metrics", tmp_path / "x.prom")
+    for said, run in (
+        ("critical rank 2: straggler, cause work, 0.6 GPU s by replay", "undated"),
+        ("warning  torn: incomplete, 4 of 8 ranks were seen", "torn"),
+    ):
+        assert f"{said}  tracelake show --lake {lake.root} {run}" in ended.out
     alone = 'tracelake_findings{kind="straggler",severity="critical",in_incident="no"} 1'
     assert alone in (tmp_path / "x.prom").read_text().splitlines()
-    torn = trace_run(complete=False, ranks_expected=8, world_size=8)
-    lake = make(tmp_path / "torn", {"torn": torn})
-    ended = tracelake("run", SAMPLE, "--lake", lake.root)
-    said = "warning  torn: incomplete, 4 of 8 ranks were seen"
-    assert f"{said}  tracelake show --lake {lake.root} torn" in ended.out
 
 
 def whole_host() -> Rows:
@@ -1038,10 +1040,13 @@ def iterations(first: int, last: int, day: int, *, every: int = 1, batch: int = 
 BROKEN = "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
 
 
-@pytest.mark.parametrize(
-    ("logs", "left"),
-    [
-        ({"slurm-1.out": iterations(1, 8, 10), "slurm-2.out": iterations(7, 20, 11)}, {"slurm-2"}),
+def test_a_log_whose_job_went_on_in_a_later_one_is_no_incident(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    """Each job is a folder: its logs, and those that are incidents."""
+    begun = {"slurm-1.out": iterations(1, 8, 10)}
+    jobs: list[tuple[dict[str, str], set[str]]] = [
+        ({**begun, "slurm-2.out": iterations(7, 20, 11)}, {"slurm-2.out"}),
         # The older files of a log have numbers, and every start may have a folder.
         (
             {
@@ -1065,45 +1070,32 @@ BROKEN = "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
         ),
         # What broke the job is to be seen to.
         (
-            {
-                "slurm-1.out": iterations(1, 8, 10) + BROKEN,
-                "slurm-2.out": iterations(9, 500, 11),
-            },
-            {"slurm-1"},
+            {"slurm-1.out": begun["slurm-1.out"] + BROKEN, "slurm-2.out": iterations(9, 500, 11)},
+            {"slurm-1.out"},
         ),
-        # A later job that begins at the start, trains the same steps, or goes on from elsewhere.
-        *(
-            (
-                {"slurm-1.out": iterations(first, 8, 10), "slurm-2.out": iterations(again, 20, 11)},
-                {"slurm-1", "slurm-2"},
-            )
-            for first, again in ((1, 1), (5, 5), (1, 10))
-        ),
-        # It ran before, in another folder, under another name, or with another batch.
-        *(
-            ({"slurm-1.out": iterations(1, 8, 10), name: later}, {"slurm-1", "slurm-2", "other"})
-            for name, later in (
-                ("slurm-2.out", iterations(7, 20, 9)),
-                ("b/slurm-2.out", iterations(7, 20, 11)),
-                ("other.out", iterations(7, 20, 11)),
-                ("slurm-2.out", iterations(7, 20, 11, batch=128)),
-            )
-        ),
-    ],
-)
-def test_a_log_whose_job_went_on_in_a_later_one_is_no_incident(
-    tracelake: Command, tmp_path: Path, logs: dict[str, str], left: set[str]
-) -> None:
-    archive = write(tmp_path / "archive", {f"job_7/{name}": text for name, text in logs.items()})
+    ]
+    # A later job that begins at the start, trains the same steps, or goes on from elsewhere.
+    for first, again in ((1, 1), (5, 5), (1, 10)):
+        logs = {"slurm-1.out": iterations(first, 8, 10), "slurm-2.out": iterations(again, 20, 11)}
+        jobs.append((logs, {*logs}))
+    # It ran before, in another folder, under another name, or with another batch.
+    for name, later in (
+        ("slurm-2.out", iterations(7, 20, 9)),
+        ("b/slurm-2.out", iterations(7, 20, 11)),
+        ("other.out", iterations(7, 20, 11)),
+        ("slurm-2.out", iterations(7, 20, 11, batch=128)),
+    ):
+        jobs.append(({**begun, name: later}, {*begun, name}))
+    for number, (logs, _) in enumerate(jobs):
+        # Its losses are its own: equal files would be one.
+        own = {name: text.replace("2.3E", f"2.{number}E") for name, text in logs.items()}
+        write(tmp_path / "archive" / f"job_{number}", own)
     lake = tmp_path / "lake"
-    assert tracelake("run", archive, "--lake", lake, "--quiet").code == 0
-    rows = ask(
-        tracelake,
-        Lake.open(lake),
-        "SELECT regexp_extract(run_id, '^(.*?)-[0-9a-f]{8}$', 1) AS name, evidence"
-        " FROM findings WHERE kind = 'incomplete'",
-    )
-    assert {row["name"] for row in rows} == left & {Path(name).stem for name in logs}
+    assert tracelake("run", tmp_path / "archive", "--lake", lake, "--quiet").code == 0
+    sql = "SELECT path FROM findings JOIN sources USING (run_id) WHERE kind = 'incomplete'"
+    assert {row["path"] for row in ask(tracelake, Lake.open(lake), sql)} == {
+        f"job_{number}/{name}" for number, (_, left) in enumerate(jobs) for name in left
+    }
 
 
 def test_logs_of_an_archive_have_the_names_that_they_have_in_it(
