@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,64 +16,82 @@ from tracelake import open as open_lake
 STEPS, LINES = 4, 3
 
 
-def without(first: int, last: int) -> list[str]:
-    lines = trace(1, steps=STEPS).splitlines(keepends=True)
+Lines = list[str]
+
+
+def without(lines: Lines, first: int, last: int) -> Lines:
     return lines[: first - 1] + lines[last:]
 
 
-def doubled(*numbers: int) -> list[str]:
-    lines = trace(1, steps=STEPS).splitlines(keepends=True)
+def doubled(lines: Lines, *numbers: int) -> Lines:
     return [one for n, line in enumerate(lines, 1) for one in [line] * (1 + (n in numbers))]
 
 
-@pytest.mark.parametrize(
-    ("lines", "found"),
-    [
-        (trace(1, steps=STEPS), []),
-        (
-            without(LINES * 3 + 1, LINES * 4),
-            [("incomplete", "run", "The run is incomplete: step 4 of rank 1 is missing.")],
-        ),
-        (
-            without(5, 5),
-            [
-                (
-                    "incomplete",
-                    "lost lines of rank 1",
-                    "lost lines of rank 1: step 2 lacks 1 of 1 backward steps.",
-                )
-            ],
-        ),
-        (
-            doubled(4, 5),
-            [
-                (
-                    "faults",
-                    "doubled lines of rank 1",
-                    "doubled lines of rank 1: step 2 has forward_step again in line 5 and 1 more.",
-                )
-            ],
-        ),
-    ],
-    ids=["whole", "last_step", "lost", "doubled"],
-)
-def test_lines_that_are_lost_or_doubled(
-    lines: list[str], found: list[tuple[str, str, str]], tmp_path: Path
-) -> None:
-    ranks = {trace_name(0): trace(0, steps=STEPS), trace_name(1): "".join(lines)}
+# What becomes of the lines of rank 1, and the finding.
+HARMED: dict[str, tuple[Callable[[Lines], Lines], list[tuple[str, str, str]]]] = {
+    "whole": (lambda lines: lines, []),
+    "last_step": (
+        lambda lines: without(lines, LINES * 3 + 1, LINES * 4),
+        [("incomplete", "run", "The run is incomplete: step 4 of rank 1 is missing.")],
+    ),
+    "lost": (
+        lambda lines: without(lines, 5, 5),
+        [
+            (
+                "incomplete",
+                "lost lines of rank 1",
+                "lost lines of rank 1: step 2 lacks 1 of 1 backward steps.",
+            )
+        ],
+    ),
+    "doubled": (
+        lambda lines: doubled(lines, 4, 5),
+        [
+            (
+                "faults",
+                "doubled lines of rank 1",
+                "doubled lines of rank 1: step 2 has forward_step again in line 5 and 1 more.",
+            )
+        ],
+    ),
+}
+
+
+def test_lines_that_are_lost_or_doubled(tmp_path: Path) -> None:
+    for day, (name, (harm, _)) in enumerate(HARMED.items(), 1):
+        start = 1000.0 * day  # equal files would be one
+        lines = trace(1, steps=STEPS, start=start).splitlines(keepends=True)
+        stamp = f"2025010{day}000000"
+        ranks = {
+            trace_name(0, stamp=stamp): trace(0, steps=STEPS, start=start),
+            trace_name(1, stamp=stamp): "".join(harm(lines)),
+        }
+        write(tmp_path / "in" / name, ranks)
     lake = tmp_path / "lake"
-    ingest_and_build(write(tmp_path / "in", ranks), lake)
+    ingest_and_build(tmp_path / "in", lake)
     with open_lake(lake) as opened:
-        seen = opened.sql("FROM findings SELECT gate, subject, evidence").fetchall()
-        slow = opened.sql("FROM straggler_steps SELECT max(slowdown)").fetchall()
-        cut = opened.sql("FROM step_stats SELECT count(*) FILTER (reason = 'step_unfinished')")
-        unfinished = cut.fetchall()
-        hints = opened.sql("FROM coverage SELECT partly_hints").fetchall()
-    assert seen == found
-    assert slow[0][0] in (None, 1.0)  # what is there twice counts once
-    lost = any(subject.startswith("lost") for _, subject, _ in found)
-    assert unfinished == [(int(lost),)]
-    assert ("ingest a copy that has all lines of step 2 of rank 1" in hints[0][0]) == lost
+        for name, (_, found) in HARMED.items():
+            ((run,),) = opened.sql(
+                f"SELECT DISTINCT run_id FROM sources WHERE path LIKE '{name}/%'"
+            ).fetchall()
+            seen = opened.sql(
+                f"FROM findings SELECT gate, subject, evidence WHERE run_id = '{run}'"
+            ).fetchall()
+            assert seen == found, name
+            ((slow,),) = opened.sql(
+                f"FROM straggler_steps SELECT max(slowdown) WHERE run_id = '{run}'"
+            ).fetchall()
+            assert slow in (None, 1.0)  # what is there twice counts once
+            ((unfinished,),) = opened.sql(
+                "FROM step_stats SELECT count(*) FILTER (reason = 'step_unfinished')"
+                f" WHERE run_id = '{run}'"
+            ).fetchall()
+            ((hints,),) = opened.sql(
+                f"FROM coverage SELECT partly_hints WHERE run_id = '{run}'"
+            ).fetchall()
+            assert unfinished == (name == "lost")
+            hint = "ingest a copy that has all lines of step 2 of rank 1"
+            assert (hint in hints) == (name == "lost")
 
 
 @pytest.mark.parametrize("size", ["tp", "pp"])
