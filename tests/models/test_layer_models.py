@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from tests.lakes import run_ingest
+from tests.lakes import few_models, run_ingest
 from tracelake.lake import Lake
 from tracelake.models import build, catalog, compute, connect, create_empty_tables
 
@@ -204,7 +204,8 @@ def test_real_logs(corpus: Path, tmp_path: Path) -> None:
     """Over 8 stages the head alone is the bottleneck, of any split; no layer drifts."""
     run_ingest(corpus / "optimus", tmp_path / "lake")
     lake = Lake.open(tmp_path / "lake")
-    build(lake)
+    with few_models("stage_rebalance", "layer_stats"):
+        build(lake)
     with duckdb.connect(str(lake.warehouse), read_only=True) as con:
         assert con.execute(
             """

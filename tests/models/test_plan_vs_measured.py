@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from tests.lakes import run_ingest
+from tests.lakes import few_models, run_ingest
 from tracelake.lake import Lake
 from tracelake.models import build
 from tracelake.synth.archive import write_archive
@@ -37,7 +37,8 @@ def built(spec: Spec, folder: Path) -> duckdb.DuckDBPyConnection:
     write_archive(folder / "archive", spec)
     run_ingest(folder / "archive", folder / "lake")
     lake = Lake.open(folder / "lake")
-    build(lake)
+    with few_models("plan_vs_measured"):
+        build(lake)
     return open_warehouse(lake)
 
 

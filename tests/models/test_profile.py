@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Command
+from tests.lakes import few_models
 from tracelake.ingest import Options, ingest
 from tracelake.lake import Lake
 from tracelake.models import catalog
@@ -60,9 +61,11 @@ def test_every_model_has_a_row_with_its_rows(tracelake: Command, lake: Path) -> 
 def test_batches_that_are_computed_at_once_add_up(
     tracelake: Command, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone = profile_of(tracelake, lake, "--memory", "1GB")  # one batch
-    monkeypatch.setattr("tracelake.models.batches._BATCH_BYTES", 260_000)  # one of several formats
-    several = profile_of(tracelake, lake)
+    with few_models("collective_calls", "layer_steps", "run_list"):
+        alone = profile_of(tracelake, lake, "--memory", "1GB")  # one batch
+        # One is of several formats.
+        monkeypatch.setattr("tracelake.models.batches._BATCH_BYTES", 260_000)
+        several = profile_of(tracelake, lake)
     assert several["collective_calls"]["batches"] == 3
     assert alone["collective_calls"]["batches"] == 1
     assert several["run_list"]["batches"] == 1

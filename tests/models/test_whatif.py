@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import ROOT, Command
-from tests.lakes import full_build_differences, ingest_and_build, run_ingest
+from tests.lakes import few_models, full_build_differences, ingest_and_build, run_ingest
 from tests.reference.straggler_analysis import Layout, trace
 from tracelake.base.errors import ContractError
 from tracelake.lake import Lake
@@ -31,6 +31,7 @@ from tracelake.synth.spec import Spec
 
 JOBS = range(12)
 ATTRIBUTED = ("whatif_ranks", "whatif_kinds")
+REPLAYED = (*ATTRIBUTED, "whatif_steps", "whatif_runs", "whatif_published")
 
 
 def generated(seed: int) -> Spec:
@@ -66,6 +67,13 @@ def length(spec: Spec) -> int:
     return sum(end - begin for begin, end in spans.values())
 
 
+@pytest.fixture
+def replays() -> Iterator[None]:
+    """Models of replays alone, and what they read."""
+    with few_models(*REPLAYED):
+        yield
+
+
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
     archive = tmp_path_factory.mktemp("archive")
@@ -85,7 +93,8 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyCo
         else:
             lines = (line.replace("timestamp=4", "timestamp=9") for line in text.splitlines(True))
             first.write_text("".join(lines))
-    lake = ingest_and_build(archive, tmp_path_factory.mktemp("lake"))
+    with few_models(*REPLAYED):
+        lake = ingest_and_build(archive, tmp_path_factory.mktemp("lake"))
     with duckdb.connect(str(lake.warehouse), read_only=True) as con:
         yield con
 
@@ -222,6 +231,7 @@ def test_other_micro_batches(tracelake: Command, tmp_path: Path) -> None:
     assert not (tmp_path / "x.png").exists()
 
 
+@pytest.mark.usefixtures("replays")
 def test_batches_of_runs_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run by itself is replayed as among others, whatever its format."""
     write_archive(tmp_path / "in" / "job", generated(1))
@@ -236,6 +246,7 @@ def test_batches_of_runs_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert full_build_differences(lake) == []
 
 
+@pytest.mark.usefixtures("replays")
 def test_threads_do_not_show(tmp_path: Path) -> None:
     """Steps that are replayed at once give what they give one after the other."""
     spec = replace(generated(1), steps=3, slow_rank=0, slow_factor=2.0)
@@ -252,6 +263,7 @@ def test_threads_do_not_show(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.usefixtures("replays")
 def test_pieces_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that are read step by step give the same figures."""
     spec = replace(generated(1), steps=3, slow_rank=0, slow_factor=2.0)
@@ -266,12 +278,12 @@ def test_pieces_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr("tracelake.models.columns._PIECE_ROWS", rows)
         build(lake, full=True)
         with duckdb.connect(str(lake.warehouse), read_only=True) as con:
-            names = (*ATTRIBUTED, "whatif_steps", "whatif_runs", "whatif_published")
-            found.append([con.execute(f"FROM {name} ORDER BY ALL").fetchall() for name in names])
+            found.append([con.execute(f"FROM {name} ORDER BY ALL").fetchall() for name in REPLAYED])
     assert all(found[0])
     assert all(rows == found[0] for rows in found[1:])
 
 
+@pytest.mark.usefixtures("replays")
 def test_a_replay_that_lacks_memory_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
