@@ -424,30 +424,32 @@ def test_slow_hosts_and_links_of_tests_are_incidents_on_page_and_terminal(
     assert "FROM link_health" in page
 
 
-@pytest.mark.parametrize("place", ["{}-010702/logs/", "{}_"])
-def test_the_latest_night_of_tests_decides(place: str, tracelake: Command, tmp_path: Path) -> None:
-    for slow_night, expected in (("20260128", []), ("20260129", ["host a"])):
-        archive, lake = tmp_path / slow_night, tmp_path / f"lake{slow_night}"
-        for night in ("20260128", "20260129"):
-            tests = pair_tests("bcdef")
-            for number, other in enumerate("bcdef"):
-                gbps = (10 if night == slow_night else 45) + number / 100
-                tests[f"all_reduce_a_{other}.log"] = pair_test("a", other, gbps)
-            write(archive, {place.format(night) + name: text for name, text in tests.items()})
-        assert tracelake("run", archive, "--lake", lake).code == 0
-        with duckdb.connect(str(lake / "warehouse.duckdb"), read_only=True) as con:
-            assert [
-                row[0] for row in con.sql("SELECT subject FROM incidents").fetchall()
-            ] == expected
-            of_a = "SELECT run_id FROM runs WHERE name LIKE '%_a_b' ORDER BY run_date"
-            nights = [row[0] for row in con.sql(of_a).fetchall()]
-        shown = []
-        for run in nights:
-            done = tracelake("show", run, "--lake", lake, "--format", "json")
-            test = json.loads(done.out)["tests"]["largest"][0]
-            shown.append((test["pair_ratio"] < 0.5, test["pair_verdict"]))
-        latest = (True, "slow_host") if expected else (False, "ok")
-        assert shown == [(not expected, "tested_again"), latest]
+@pytest.mark.parametrize(
+    ("place", "slow_night", "expected"),
+    [("{}-010702/logs/", "20260128", []), ("{}_", "20260129", ["host a"])],
+)
+def test_the_latest_night_of_tests_decides(
+    place: str, slow_night: str, expected: list[str], tracelake: Command, tmp_path: Path
+) -> None:
+    archive, lake = tmp_path / "archive", tmp_path / "lake"
+    for night in ("20260128", "20260129"):
+        tests = pair_tests("bcdef")
+        for number, other in enumerate("bcdef"):
+            gbps = (10 if night == slow_night else 45) + number / 100
+            tests[f"all_reduce_a_{other}.log"] = pair_test("a", other, gbps)
+        write(archive, {place.format(night) + name: text for name, text in tests.items()})
+    assert tracelake("run", archive, "--lake", lake).code == 0
+    with duckdb.connect(str(lake / "warehouse.duckdb"), read_only=True) as con:
+        assert [row[0] for row in con.sql("SELECT subject FROM incidents").fetchall()] == expected
+        of_a = "SELECT run_id FROM runs WHERE name LIKE '%_a_b' ORDER BY run_date"
+        nights = [row[0] for row in con.sql(of_a).fetchall()]
+    shown = []
+    for run in nights:
+        done = tracelake("show", run, "--lake", lake, "--format", "json")
+        test = json.loads(done.out)["tests"]["largest"][0]
+        shown.append((test["pair_ratio"] < 0.5, test["pair_verdict"]))
+    latest = (True, "slow_host") if expected else (False, "ok")
+    assert shown == [(not expected, "tested_again"), latest]
 
 
 def test_slow_links_stand_first_in_mail_and_markdown_and_in_show(

@@ -56,7 +56,7 @@ def test_rows_do_not_depend_on_where_chunks_are_cut(name: str) -> None:
     random = Random(name)
     text = mutate(random, max(seeds(name), key=len)[:4000], POOL)[:2000]
     whole = render(parse(name, {file_name(name): text}))
-    for size in range(1, 400, 3):
+    for size in range(1, 400, 7):
         assert render(parse(name, {file_name(name): text}, block_size=size)) == whole, size
 
 
@@ -65,7 +65,7 @@ def test_generated_command_lines_end_as_documented(
 ) -> None:
     monkeypatch.delenv("TRACELAKE_LAKE", raising=False)
     place = options.Place(tmp_path)
-    for line, _, wrong in options.campaign(place, 60, 1, options.QUICK):
+    for line, _, wrong in options.campaign(place, 40, 1, options.QUICK):
         assert wrong is None, line
 
 

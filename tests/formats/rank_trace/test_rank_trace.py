@@ -178,7 +178,7 @@ def lines(draw: st.DrawFn) -> str:
     return f"rank:{draw(st.integers(0, 2))}:{draw(OPS)}({body}{listed})"
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(lines(), min_size=1, max_size=12), st.sampled_from(["\n", "\r\n", "\n\n"]))
 def test_generated_lines_are_read_as_the_reference_reads_them(texts: list[str], end: str) -> None:
     raw = end.join(texts).encode()
