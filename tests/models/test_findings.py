@@ -40,10 +40,10 @@ def ask(tracelake: Command, lake: Lake, sql: str) -> list[Row]:
     return found
 
 
-def nights(slow: Iterable[float], *, first: int = 0, **facts: Any) -> dict[str, Rows]:
-    """A job per night whose rank 2 is so many times slower."""
+def nights(slow: Iterable[float], *, first: int = 0, job: str = "") -> dict[str, Rows]:
+    """A run of a job per night whose rank 2 is so many times slower."""
     return {
-        f"night{n:02}": trace_run(slow=factor, run_date=day(n), **facts)
+        f"{job}night{n:02}": trace_run(slow=factor, run_date=day(n), config=job or "c")
         for n, factor in enumerate(slow, first)
     }
 
@@ -480,15 +480,6 @@ def test_a_slowdown_seen_as_regression_and_as_drift_is_one_incident(
     assert "the median of the latest 5 runs, 13" in later["evidence"]
 
 
-def test_a_slow_rank_explains_a_drift_too(tracelake: Command, tmp_path: Path) -> None:
-    lake = make(tmp_path / "lake", nights([1] * 14 + [1.5] * 4))
-    kinds = ask(tracelake, lake, "SELECT DISTINCT kind FROM findings WHERE run_id = 'night17'")
-    assert {row["kind"] for row in kinds} >= {"drifted", "regressed", "recurring"}
-    (incident,) = ask(tracelake, lake, "FROM incidents")
-    assert (incident["kind"], incident["subject"]) == ("recurring", "rank 2")
-    assert incident["cost_gpu_hours_per_day"] == pytest.approx(4 * 24 * 50 / 350)
-
-
 def longer(rows: Rows, factor: float) -> Rows:
     """The run with backward steps that take so many times as long on every rank."""
     ops = [
@@ -500,35 +491,56 @@ def longer(rows: Rows, factor: float) -> Rows:
     return {**rows, "ops": [{**op, "end_ns": op["start_ns"] + op["duration_ns"]} for op in ops]}
 
 
+@pytest.fixture(scope="module")
+def series(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """Jobs whose rank 2 becomes slow, each in a way of its own."""
+    later = nights([1.5] * 3, first=8, job="long_before")
+    incomplete = nights([1, 1.5, 1.5, 1.5, 1.5, 1, 1, 1.5, 1.5], job="incomplete")
+    for rows in [*incomplete.values()][1:5]:
+        rows["runs"][0].update(complete=False, ranks_expected=8)
+    runs = {
+        **nights([1] * 14 + [1.5] * 4, job="drift"),
+        **nights([1.5] * 8, job="long_before"),
+        **{run: longer(rows, 1.5) for run, rows in later.items()},
+        **nights([1.4] * 8 + [3] * 3, job="much_worse"),
+        **incomplete,
+    }
+    return make(tmp_path_factory.mktemp("series") / "lake", runs)
+
+
+def test_a_slow_rank_explains_a_drift_too(tracelake: Command, series: Lake) -> None:
+    last = "FROM findings WHERE run_id = 'driftnight17'"
+    kinds = ask(tracelake, series, f"SELECT DISTINCT kind {last}")
+    assert {row["kind"] for row in kinds} >= {"drifted", "regressed", "recurring"}
+    (incident,) = ask(tracelake, series, "FROM incidents WHERE config = 'drift'")
+    assert (incident["kind"], incident["subject"]) == ("recurring", "rank 2")
+    assert incident["cost_gpu_hours_per_day"] == pytest.approx(4 * 24 * 50 / 350)
+
+
 def test_a_rank_that_was_slow_long_before_explains_no_later_regression(
-    tracelake: Command, tmp_path: Path
+    tracelake: Command, series: Lake
 ) -> None:
-    before, after = nights([1.5] * 8), nights([1.5] * 3, first=8)
-    old = {**before, **{run: longer(rows, 1.5) for run, rows in after.items()}}
-    lake = make(tmp_path / "old", old)
-    rows = ask(tracelake, lake, "FROM incidents WHERE subject IN ('rank 2', 'step_p50_ms')")
+    of_both = "config = 'long_before' AND subject IN ('rank 2', 'step_p50_ms')"
+    rows = ask(tracelake, series, f"FROM incidents WHERE {of_both}")
     assert {(row["subject"], row["since"]) for row in rows} == {
         ("rank 2", str(day(0))),
         ("step_p50_ms", str(day(8))),
     }
     # A rank that loses much more than before is what is new.
-    worse = make(tmp_path / "worse", nights([1.4] * 8 + [3] * 3))
-    assert ask(tracelake, worse, "FROM findings WHERE kind = 'regressed'")
-    (incident,) = ask(tracelake, worse, "FROM incidents")
+    of_job = "kind = 'regressed' AND run_id LIKE 'much_worse%'"
+    assert ask(tracelake, series, f"FROM findings WHERE {of_job}")
+    (incident,) = ask(tracelake, series, "FROM incidents WHERE config = 'much_worse'")
     assert (incident["subject"], incident["since"]) == ("rank 2", str(day(0)))
 
 
 def test_what_incomplete_runs_before_had_is_not_what_a_change_is_compared_with(
-    tracelake: Command, tmp_path: Path
+    tracelake: Command, series: Lake
 ) -> None:
     """A baseline has complete runs alone: in none of these the rank was slow before."""
-    jobs = nights([1, 1.5, 1.5, 1.5, 1.5, 1, 1, 1.5, 1.5])
-    for number in range(1, 5):
-        (run,) = jobs[f"night{number:02}"]["runs"]
-        run.update(complete=False, ranks_expected=8)
-    lake = make(tmp_path / "lake", jobs)
-    assert ask(tracelake, lake, "FROM findings WHERE kind = 'regressed'")
-    found = ask(tracelake, lake, "FROM incidents WHERE kind <> 'incomplete'")
+    of_job = "kind = 'regressed' AND run_id LIKE 'incomplete%'"
+    assert ask(tracelake, series, f"FROM findings WHERE {of_job}")
+    others = "config = 'incomplete' AND kind <> 'incomplete'"
+    found = ask(tracelake, series, f"FROM incidents WHERE {others}")
     assert [(row["subject"], row["since"]) for row in found] == [("rank 2", str(day(1)))]
 
 
