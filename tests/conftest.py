@@ -24,6 +24,8 @@ SAMPLE = ROOT / "data" / "sample"
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Compiles the parsers once, where several workers would each do so at the same time."""
+    # A script ignores the interrupt for what it starts in the background, and tests send it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(session.config, "workerinput") and session.config.getoption("dist") != "no":
         _compile_parsers()
 
