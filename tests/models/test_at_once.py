@@ -70,10 +70,14 @@ def test_models_are_stopped_with_the_build(tmp_path: Path) -> None:
     models = models_of(tmp_path / "sql", a="run_id = 'x'", b=f"params + {ENDLESS}", c="params")
     lake = Lake.create(tmp_path / "lake")
     commit_run(lake, "r", log_run(params=1))
-    threading.Timer(0.5, _thread.interrupt_main).start()
     started = time.monotonic()
+
+    def interrupt(said: str) -> None:
+        if said.startswith("computing"):
+            threading.Timer(0.5, _thread.interrupt_main).start()
+
     with pytest.raises(KeyboardInterrupt):
-        build(lake, threads=2, models=models)
+        build(lake, threads=2, models=models, progress=interrupt)
     assert 0.5 <= time.monotonic() - started < 30
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("models")]
     assert not lake.warehouse.exists()
