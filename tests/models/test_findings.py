@@ -339,7 +339,9 @@ def test_what_no_incident_joins_is_named_at_the_end_of_run_and_for_alerts(
 ) -> None:
     torn = trace_run(complete=False, ranks_expected=8, world_size=8, config="torn")
     runs = {"undated": trace_run(slow=1.5), "torn": torn}
-    lake = make(tmp_path / "lake", runs)
+    lake = Lake.create(tmp_path / "lake")
+    for run_id, rows in runs.items():
+        commit_run(lake, run_id, rows)
     more = write(tmp_path / "in", {"plan.txt": plan()})
     ended = tracelake("run", more, "--lake", lake.root, "--metrics", tmp_path / "x.prom")
     for said, run in (

@@ -21,6 +21,7 @@ from rich.cells import cell_len
 
 from tests.conftest import Command
 from tests.report_lakes import MS, make, trace_run
+from tests.tiny_lakes import commit_run
 from tests.traces import plan, write
 from tracelake.lake import Lake
 from tracelake.output.terminal import (
@@ -607,7 +608,9 @@ def test_the_end_of_a_run_says_how_many_more_there_are_and_what_lists_them(
         for n, slow in enumerate(slows)
     }
     undated = {f"undated{n}": trace_run(slow=1.5, config=f"u{n}") for n in range(4)}
-    root = make(tmp_path / "a lake", {**jobs, **undated}).root
+    root = tmp_path / "a lake"
+    for run_id, rows in {**jobs, **undated}.items():
+        commit_run(Lake.create(root), run_id, rows)
     archive = write(tmp_path / "archive", dict.fromkeys(("a.txt", "b.txt"), plan(3, declared=5)))
     ended = tracelake("run", archive, "--lake", root).out.splitlines()
     lake = f"'{root}'"  # to be pasted into a shell
