@@ -1044,7 +1044,7 @@ def test_a_trace_without_a_readable_record_is_not_said_to_lack_its_size(
 def iterations(first: int, last: int, day: int, *, every: int = 1, batch: int = 64) -> str:
     """A log of a job of 500 steps on a day of May."""
     return "".join(
-        f" [2026-05-{day} 10:{step // every % 60:02}:00] iteration {step:8}/     500 |"
+        f" [2026-05-{day:02} 10:{step // every % 60:02}:00] iteration {step:8}/     500 |"
         f" elapsed time per iteration (ms): 500.0 | global batch size: {batch} |"
         " lm loss: 2.3E+00 |\n"
         for step in range(first, last + 1, every)
