@@ -1,6 +1,6 @@
 -- Logs of a job that went on in the log of a later start of it, and which: the first one after it.
--- Their folders are the same but for digits, and so are their names, or the later one begins with the earlier
--- one's, as train.log and train_restart.log. The later one has the same configuration and number of steps, dates after those of the
+-- Both are in one folder, or in those of attempts of a job. Their names are the same but for digits, or the later
+-- one begins with the earlier one's, as train.log and train_restart.log. The later one has the same configuration and number of steps, dates after those of the
 -- earlier one, and begins after its first step and at most one step after its last: it did not begin anew.
 -- @internal
 -- @scope fleet
@@ -12,8 +12,8 @@ WITH logs AS (
         coalesce(s.ends, r.run_date) AS ends,
         r.attributes['planned_steps'] AS planned,
         min(concat_ws('/', i.path, i.member)) AS file,
+        regexp_replace(regexp_extract(file, '^.*/'), '(attempt|restart|retry)[-_]?\d+', '\1') AS folder,
         -- Digits tell starts of a job apart, and train.log.1 was train.log before.
-        regexp_replace(regexp_extract(file, '^.*/'), '\d+', '0', 'g') AS folder,
         regexp_replace(
             regexp_replace(
                 parse_filename(file), '(\.[a-z]+)?([.-]\d+)?(\.(gz|zst|xz|bz2|lz4))?$', ''
