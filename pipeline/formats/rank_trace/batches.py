@@ -240,17 +240,18 @@ def build(
     op_ids, comm_ids = ops.ids[:, :n], comms.ids[:, :m]
     sub = comms.wide[SUB_SEQ, :m]
     own = sub == NULL
+    types = tables()["ops"].storage_types
+    place = {
+        "source_id": ops.wide[SOURCE, :n],
+        "line": ops.wide[LINE, :n],
+        "rank": ops.wide[RANK, :n],
+    }
+    place |= numbering._asdict()
     groups = _groups(op_ids, comm_ids, parent, own, names, texts)
     op_part, op_wrong, op_unknown = _shared(ops, op_ids[OP_DTYPE], keys, texts)
     comm_part, comm_wrong, comm_unknown = _shared(comms, comm_ids[COMM_DTYPE], keys, texts)
     op_columns = op_part | {
-        "source_id": arrow.numbers(ops.wide[SOURCE, :n], pa.int32()),
-        "line": arrow.numbers(ops.wide[LINE, :n], pa.int64()),
-        "rank": arrow.numbers(ops.wide[RANK, :n], pa.int32()),
-        "stage": arrow.numbers(numbering.stage, pa.int32()),
-        "step": arrow.numbers(numbering.step, pa.int32()),
-        "seq": arrow.numbers(numbering.seq, pa.int64()),
-        "micro_batch": arrow.numbers(numbering.micro_batch, pa.int32()),
+        **{name: arrow.numbers(values, types[name]) for name, values in place.items()},
         "phase": _text(op_ids[OP_PHASE], texts),
         "op": arrow.words(op_ids[OP], names.names),
         "category": arrow.words(op_ids[OP], [category(op) for op in names.names]),
@@ -260,14 +261,8 @@ def build(
         "description": _text(op_ids[OP_DESCRIPTION], texts),
     }
     comm_columns = comm_part | {
-        "source_id": arrow.numbers(ops.wide[SOURCE], pa.int32(), parent),
-        "line": arrow.numbers(ops.wide[LINE], pa.int64(), parent),
-        "rank": arrow.numbers(ops.wide[RANK], pa.int32(), parent),
-        "stage": arrow.numbers(numbering.stage, pa.int32(), parent),
-        "step": arrow.numbers(numbering.step, pa.int32(), parent),
-        "seq": arrow.numbers(numbering.seq, pa.int64(), parent),
+        **{name: arrow.numbers(values, types[name], parent) for name, values in place.items()},
         "sub_seq": arrow.numbers(sub, pa.int32()),
-        "micro_batch": arrow.numbers(numbering.micro_batch, pa.int32(), parent),
         "phase": _text(op_ids[OP_PHASE][parent], texts),
         "pass": arrow.words(op_ids[OP][parent], [pass_of(op) for op in names.names]),
         "parent_op": arrow.words(np.where(own, -1, op_ids[OP][parent]), names.names),

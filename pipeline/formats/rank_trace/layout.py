@@ -123,9 +123,6 @@ SPAN_FIRST, SPAN_START, SPAN_STOP, SPAN_SOURCE, SPAN_LINE = range(5)
 COUNT_ROWS = 4
 COUNTS = 5
 
-# Columns of `Lines.rejects`.
-REJECT_SPAN, REJECT_LINE, REJECT_START, REJECT_END, REJECT_PROBLEM = range(5)
-
 
 class Rows(NamedTuple):
     """Columns under construction of `ops` or `comms`.
@@ -172,7 +169,7 @@ def new_memory() -> Memory:
 
 
 class Repeats(NamedTuple):
-    """The last few distinct operations or sub-operations of a chunk; see `rank_repeats`.
+    """The last few distinct operations or sub-operations of a chunk; see `rows`.
 
     Attributes:
         patterns: (pattern, column).
@@ -191,7 +188,7 @@ class Lines(NamedTuple):
     """Rejected lines, and working memory for one line.
 
     Attributes:
-        rejects: (span, line, start, end, problem) of each.
+        rejects: Span, line, start, end and problem of each.
         n_rejects: Used rows of `rejects`.
         lead: Bytes up to the run's first mark of a step's end, and whether one was seen.
         place: Source, line and rank of the current line.

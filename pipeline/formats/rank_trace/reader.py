@@ -41,9 +41,8 @@ from tracelake.formats.rank_trace.layout import (
     Words,
     new_memory,
 )
-from tracelake.formats.rank_trace.lines import read_lines
-from tracelake.formats.rank_trace.records import MIN_SUB_OPERATION
-from tracelake.formats.rank_trace.repeats import new_repeats
+from tracelake.formats.rank_trace.records import MIN_SUB_OPERATION, read_lines
+from tracelake.formats.rank_trace.rows import new_repeats
 from tracelake.formats.rank_trace.steps import PHASES, enlarged, new_book, number_ops, ranks
 from tracelake.kernels.numbers import NULL, Bytes
 from tracelake.kernels.tokens import TokenTable
@@ -112,10 +111,10 @@ class Reader:
 
         Args:
             ends: Index of each line's end.
-            spans: Position of the lines of each source, (span, column of `rank_layout`).
+            spans: Position of the lines of each source, (span, column of `layout`).
 
         Returns:
-            The accounts of each span and the rejected lines, both (row, column of `rank_layout`).
+            The accounts of each span and the rejected lines, both (row, column of `layout`).
         """
         counts = np.zeros((len(spans), COUNTS), np.int64)
         lines, rejects, first = self._lines, [], 0
@@ -134,7 +133,7 @@ class Reader:
         return made
 
     def finish(self) -> dict[int, Longs]:
-        """End with the remaining rows; return the `rank_steps` row of each rank."""
+        """End with the remaining rows; return the row of the `Book` of each rank."""
         self._decide(complete=True)
         self._flush()
         return ranks(self._book)

@@ -1,4 +1,4 @@
-"""Read records of a rank trace: `rank:N:op(fields,sub_operations=[...])` to rows."""
+"""Read the lines of a rank trace: `rank:N:op(fields,sub_operations=[...])` to rows."""
 
 from __future__ import annotations
 
@@ -10,21 +10,34 @@ from tracelake.formats.rank_trace.layout import (
     BAD_SUB_OPERATION,
     BLANK,
     BUCKET,
+    COUNT_ROWS,
     DDP_GRAD_COMM,
     DIMENSIONS,
     DOUBLE_QUOTED,
     DURATION,
     DURATION_KEY,
+    FIRST_REDUCE,
     FUNC,
+    LAST_REDUCE,
+    LEAD_BYTES,
     LIST,
+    MARK_SEEN,
     MISSING_TIMESTAMP,
     NOT_A_RECORD,
+    OP,
     OPERATION,
+    OPTIMIZER_STEP,
     PLAN,
     ROWS,
     SEEN,
     SINGLE_QUOTED,
+    SPAN_FIRST,
+    SPAN_LINE,
+    SPAN_SOURCE,
+    SPAN_START,
+    SPAN_STOP,
     TIMESTAMP,
+    TRUNCATED_LINE,
     UNBALANCED,
     UNESCAPED,
     UNTRACED,
@@ -32,28 +45,28 @@ from tracelake.formats.rank_trace.layout import (
     Longs,
     State,
 )
-from tracelake.formats.rank_trace.repeats import (
+from tracelake.formats.rank_trace.rows import (
     HAS_LIST,
     MADE_COMM,
     MADE_ROW,
     NO_ROW,
-    forget_numbers,
-    keep,
-    match,
-)
-from tracelake.formats.rank_trace.rows import (
     add_comm,
     add_op,
     add_own_comm,
+    fits,
+    forget,
+    forget_numbers,
     is_communication,
+    keep,
+    match,
     repeat_comm,
     repeat_op,
     repeat_own_comm,
 )
-from tracelake.kernels.compiled import inlined, typed
+from tracelake.kernels.compiled import inlined, kernel, typed
 from tracelake.kernels.numbers import NULL, Bytes, whole_number
 from tracelake.kernels.quoted import closing_quote, unescape
-from tracelake.kernels.tokens import intern
+from tracelake.kernels.tokens import has_room, intern
 
 MIN_SUB_OPERATION = 13
 _NO_BYTE, _BACKSLASH, _ZERO, _UNESCAPED = (typed(i) for i in (256, 92, 0, UNESCAPED))
@@ -199,7 +212,7 @@ def _repeat_operation(buf: Bytes, p: int, end: int, place: Longs, state: State) 
 
 
 @inlined
-def read_line(buf: Bytes, s: int, e: int, source: int, line: int, state: State) -> int:
+def _read_line(buf: Bytes, s: int, e: int, source: int, line: int, state: State) -> int:
     """Read the line `buf[s:e]` into rows; return its kind."""
     while e > s and buf[e - 1] in (9, 13, 32):
         e -= 1
@@ -218,3 +231,78 @@ def read_line(buf: Bytes, s: int, e: int, source: int, line: int, state: State) 
     elif at == end:
         return 0
     return _read_list(buf, at, end, state.ops.size[ROWS] - 1, state)
+
+
+@inlined
+def _ends_step(op: int) -> bool:
+    """Return whether an operation only occurs when the gradients of a step are complete."""
+    return bool(op == OPTIMIZER_STEP) or bool(FIRST_REDUCE <= op <= LAST_REDUCE)
+
+
+@inlined
+def _room_for(length: int, state: State) -> bool:
+    """Return whether any line of that length fits into the remaining space."""
+    return (
+        bool(state.lines.n_rejects[0] < state.lines.rejects.shape[0])
+        and bool(length <= state.lines.scratch.size)
+        and fits(state.ops, 1, length)
+        and fits(state.comms, length // MIN_SUB_OPERATION + 2, length)
+        and has_room(state.names, length)
+        and has_room(state.words.keys, length)
+        and has_room(state.words.texts, length)
+    )
+
+
+@kernel
+def read_lines(
+    buf: Bytes, ends: Longs, first: int, spans: Longs, counts: Longs, state: State
+) -> int:
+    """Read lines from the first-th on, and add them to the counts of their spans.
+
+    Returns:
+        Index of the first line that was not read because it may not fit; all read: `ends.size`.
+    """
+    lines, ops, comms = state.lines, state.ops, state.comms
+    forget(state.whole)
+    forget(state.parts)
+    k, s = -1, 0
+    for i in range(first, ends.size):
+        e = ends[i]
+        if k < 0 or (k + 1 < spans.shape[0] and spans[k + 1, SPAN_FIRST] <= i):
+            k = _span_of(i, k, spans)
+            s = ends[i - 1] + 1 if i > spans[k, SPAN_FIRST] else spans[k, SPAN_START]
+        if not _room_for(e - s, state):
+            return i
+        for j in range(4):
+            lines.saved[j], lines.saved[4 + j] = ops.size[j], comms.size[j]
+        line = spans[k, SPAN_LINE] + i - spans[k, SPAN_FIRST]
+        kind = _read_line(buf, s, e, spans[k, SPAN_SOURCE], line, state)
+        if lines.lead[MARK_SEEN] == 0:
+            lines.lead[LEAD_BYTES] += e - s + 1
+            if kind == 0 and _ends_step(ops.ids[OP, ops.size[ROWS] - 1]):
+                lines.lead[MARK_SEEN] = 1
+        if kind != 0:
+            for j in range(4):
+                ops.size[j], comms.size[j] = lines.saved[j], lines.saved[4 + j]
+            forget(state.whole)
+            forget(state.parts)
+        if kind > 0:
+            reject = lines.rejects[lines.n_rejects[0]]
+            reject[0], reject[1], reject[2], reject[3] = k, line, s, e
+            reject[4] = TRUNCATED_LINE if e == spans[k, SPAN_STOP] else kind
+            lines.n_rejects[0] += 1
+        else:
+            counts[k, -kind] += 1
+            rows = ops.size[ROWS] + comms.size[ROWS]
+            counts[k, COUNT_ROWS] += rows - lines.saved[ROWS] - lines.saved[4 + ROWS]
+        s = e + 1
+    return int(ends.size)
+
+
+@inlined
+def _span_of(i: int, k: int, spans: Longs) -> int:
+    """Return the span from the k-th on that contains line i; empty spans are skipped."""
+    k = max(k, 0)
+    while k + 1 < spans.shape[0] and spans[k + 1, SPAN_FIRST] <= i:
+        k += 1
+    return int(k)

@@ -1,11 +1,21 @@
-"""Add rows of a rank trace to the columns."""
+"""Add rows of a rank trace to the columns: new ones, and those that equal an earlier one.
+
+A layer calls the same collectives on the same tensors again and again, and a micro-batch the same
+operations. So in a dense trace nearly every record is new only in its times and its micro-batch.
+The last few different records of a chunk are stored as patterns: the position of their text, and of
+these numbers in it. Text that equals a pattern outside the numbers has the same fields, because a
+field depends only on the text of its record.
+"""
 
 from __future__ import annotations
+
+import numpy as np
 
 from tracelake.formats.rank_trace.layout import (
     ATTRIBUTE_END,
     ATTRIBUTES,
     BATCH,
+    BATCH_KEY,
     CALLER,
     COMM_CALLER,
     COMM_DTYPE,
@@ -28,6 +38,7 @@ from tracelake.formats.rank_trace.layout import (
     LINE,
     MARKS,
     METADATA_PLACEHOLDER,
+    NUMBER_AT,
     OP,
     OP_BATCH,
     OP_DESCRIPTION,
@@ -39,6 +50,7 @@ from tracelake.formats.rank_trace.layout import (
     PHASE,
     PLACEHOLDER_TIMES,
     RANK,
+    RECORD_SIZE,
     ROWS,
     SEMANTICS,
     SHAPE,
@@ -51,12 +63,168 @@ from tracelake.formats.rank_trace.layout import (
     TIMESTAMP,
     VALUE_BYTES,
     Longs,
+    Repeats,
     Rows,
 )
-from tracelake.formats.rank_trace.repeats import repeat_details
-from tracelake.kernels.compiled import inlined
-from tracelake.kernels.numbers import NULL, Bytes
+from tracelake.kernels.compiled import inlined, word_at
+from tracelake.kernels.numbers import NULL, Bytes, copy_bytes, decimal_ns, whole_number
 from tracelake.kernels.tokens import Tokens, intern
+
+# Columns of `Repeats.patterns`: the rows that were made of it and whether a list follows; the text,
+# how many numbers there are; then role, begin and end of each number in the order of the text.
+MADE_ROW, MADE_COMM, HAS_LIST, _BEGIN, _END, _COUNT, _NUMBERS = range(7)
+_MOST_NUMBERS = 3
+NO_ROW = -1
+
+
+def new_repeats(patterns: int) -> Repeats:
+    """Return an empty store for at most this many patterns."""
+    return Repeats(
+        patterns=np.zeros((patterns, _NUMBERS + 3 * _MOST_NUMBERS), np.int64),
+        latest=np.zeros(1, np.int64),
+        used=np.zeros(1, np.int64),
+        record=np.zeros(RECORD_SIZE, np.int64),
+    )
+
+
+@inlined
+def _place_of(number: int) -> int:
+    """Return the index in a record of the begin and end of a number."""
+    return NUMBER_AT + 2 * (number if number <= TIMESTAMP else 0)
+
+
+@inlined
+def forget(repeats: Repeats) -> None:
+    """Delete all patterns: the chunk, or the rows they made, no longer exist."""
+    repeats.used[0] = 0
+
+
+@inlined
+def forget_numbers(record: Longs) -> None:
+    """Delete the positions of the numbers of a record, so that it does not become a pattern."""
+    record[_place_of(DURATION)] = NULL
+
+
+@inlined
+def keep(begin: int, end: int, row: int, comm: int, has_list: bool, repeats: Repeats) -> None:
+    """Store `buf[begin:end]`, the text of the record, and the rows it made, as a pattern.
+
+    Args:
+        comm: The communication that an operation itself is, else NO_ROW.
+    """
+    record = repeats.record
+    if record[DURATION] == NULL or record[_place_of(DURATION)] == NULL:
+        return
+    slot = repeats.used[0] % repeats.patterns.shape[0]
+    pattern = repeats.patterns[slot]
+    pattern[_BEGIN], pattern[_END] = begin, end
+    pattern[MADE_ROW], pattern[MADE_COMM], pattern[HAS_LIST] = row, comm, has_list
+    pattern[_COUNT] = 0
+    for number in (DURATION, TIMESTAMP, BATCH):
+        if record[number] != NULL:
+            _keep_number(number, record, pattern)
+    repeats.latest[0] = slot
+    repeats.used[0] += 1
+
+
+@inlined
+def _keep_number(number: int, record: Longs, pattern: Longs) -> None:
+    """Add a number to a pattern, in the order of the text."""
+    place = _place_of(number)
+    at = _NUMBERS + 3 * pattern[_COUNT]
+    while at > _NUMBERS and pattern[at - 2] > record[place]:
+        for i in range(3):
+            pattern[at + i] = pattern[at - 3 + i]
+        at -= 3
+    pattern[at], pattern[at + 1], pattern[at + 2] = number, record[place], record[place + 1]
+    pattern[_COUNT] += 1
+
+
+@inlined
+def _same(buf: Bytes, p: int, q: int, at: int, end: int) -> int:
+    """Return the index after the bytes at `at` if they equal `buf[p:q]`, else -1."""
+    behind = at + q - p
+    if behind > end:
+        return -1
+    if q - p < 8:
+        for i in range(q - p):
+            if buf[p + i] != buf[at + i]:
+                return -1
+        return behind
+    if word_at(buf, q - 8) != word_at(buf, behind - 8):
+        return -1
+    while p + 8 < q:
+        if word_at(buf, p) != word_at(buf, at):
+            return -1
+        p, at = p + 8, at + 8
+    return behind
+
+
+@inlined
+def _match(buf: Bytes, p: int, end: int, pattern: Longs, record: Longs) -> int:
+    """Read the numbers of a record at p by a pattern; return the next index, or -1."""
+    text = pattern[_BEGIN]
+    record[BATCH] = NULL  # not every pattern has one
+    for i in range(_NUMBERS, _NUMBERS + 3 * pattern[_COUNT], 3):
+        p = _same(buf, text, pattern[i + 1], p, end)
+        if p < 0:
+            return -1
+        number = pattern[i]
+        if number == BATCH:
+            value, q = whole_number(buf, p, end, 18)
+        else:
+            value, q = decimal_ns(buf, p, end)
+        if q < 0:
+            return -1
+        place = _place_of(number)
+        record[number], record[place], record[place + 1] = value, p, q
+        text, p = pattern[i + 2], q
+    return _same(buf, text, pattern[_END], p, end)
+
+
+@inlined
+def match(buf: Bytes, p: int, end: int, repeats: Repeats) -> tuple[int, int]:
+    """Return (pattern that the record at p repeats, index after its text), or (-1, p).
+
+    The numbers are then in the record.
+    """
+    kept = min(repeats.used[0], repeats.patterns.shape[0])
+    slot = repeats.latest[0]
+    for _ in range(kept):
+        pattern = repeats.patterns[slot]
+        q = _match(buf, p, end, pattern, repeats.record)
+        if q >= 0:
+            repeats.latest[0] = slot
+            return slot, q
+        slot = slot + 1 if slot + 1 < kept else 0
+    return -1, p
+
+
+@inlined
+def _repeat_details(buf: Bytes, row: int, record: Longs, rows: Rows) -> None:
+    """Add the dimensions and attributes of an earlier row, with the micro-batch of the record."""
+    size = rows.size
+    first = rows.wide[SHAPE_END, row - 1] if row > 0 else 0
+    for i in range(first, rows.wide[SHAPE_END, row]):
+        rows.shapes[size[DIMENSIONS]] = rows.shapes[i]
+        size[DIMENSIONS] += 1
+    first = rows.wide[ATTRIBUTE_END, row - 1] if row > 0 else 0
+    for i in range(first, rows.wide[ATTRIBUTE_END, row]):
+        at, end = size[ATTRIBUTES], size[VALUE_BYTES]
+        rows.keys[at] = rows.keys[i]
+        size[ATTRIBUTES] += 1
+        if rows.ends[i] < 0:
+            rows.ends[at] = ~end
+            continue
+        if rows.keys[i] == BATCH_KEY and record[BATCH] != NULL:
+            place = _place_of(BATCH)
+            end = copy_bytes(buf, record[place], record[place + 1], rows.values, end)
+        else:
+            before = rows.ends[i - 1] if i > 0 else 0
+            start = ~before if before < 0 else before
+            end = copy_bytes(rows.values, start, rows.ends[i], rows.values, end)
+        size[VALUE_BYTES] = end
+        rows.ends[at] = end
 
 
 @inlined
@@ -81,8 +249,23 @@ def _put_times(record: Longs, rows: Rows, n: int) -> bool:
 
 
 @inlined
-def _put_place(place: Longs, ops: Rows, n: int) -> None:
+def _put_op(record: Longs, place: Longs, stage: int, semantics: int, ops: Rows) -> int:
+    """Write place, times and micro-batch of an operation; return its row."""
+    n = ops.size[ROWS]
+    placeholder = _put_times(record, ops, n)
     ops.wide[SOURCE, n], ops.wide[LINE, n], ops.wide[RANK, n] = place[0], place[1], place[2]
+    ops.wide[OP_STAGE, n], ops.wide[OP_BATCH, n] = stage, record[BATCH]
+    ops.wide[MARKS, n] = PLACEHOLDER_TIMES * placeholder + semantics
+    return int(n)
+
+
+@inlined
+def _put_comm(record: Longs, sub_seq: int, op_row: int, comms: Rows) -> int:
+    """Write place and times of a communication; return its row."""
+    n = comms.size[ROWS]
+    _put_times(record, comms, n)
+    comms.wide[OP_ROW, n], comms.wide[SUB_SEQ, n] = op_row, sub_seq
+    return int(n)
 
 
 @inlined
@@ -97,12 +280,7 @@ def _close_row(elements: int, rows: Rows, n: int) -> None:
 @inlined
 def add_op(record: Longs, place: Longs, op: int, ops: Rows) -> None:
     """Add the row of an operation."""
-    n = ops.size[ROWS]
-    placeholder = _put_times(record, ops, n)
-    _put_place(place, ops, n)
-    ops.wide[OP_STAGE, n] = record[STAGE]
-    ops.wide[OP_BATCH, n] = record[BATCH]
-    ops.wide[MARKS, n] = PLACEHOLDER_TIMES * placeholder + METADATA_PLACEHOLDER * record[SEMANTICS]
+    n = _put_op(record, place, record[STAGE], METADATA_PLACEHOLDER * record[SEMANTICS], ops)
     ops.ids[OP, n] = op
     ops.ids[OP_PHASE, n] = record[PHASE]
     ops.ids[OP_DESCRIPTION, n] = record[DESCRIPTION]
@@ -114,47 +292,36 @@ def add_op(record: Longs, place: Longs, op: int, ops: Rows) -> None:
 @inlined
 def add_comm(record: Longs, func: int, sub_seq: int, op_row: int, comms: Rows) -> int:
     """Add the row of a communication; return its index."""
-    n = comms.size[ROWS]
-    _put_times(record, comms, n)
-    comms.wide[OP_ROW, n] = op_row
-    comms.wide[SUB_SEQ, n] = sub_seq
+    n = _put_comm(record, sub_seq, op_row, comms)
     comms.ids[COMM_FUNC, n] = func
     comms.ids[COMM_CALLER, n] = record[CALLER]
     comms.ids[COMM_TENSOR, n] = record[TENSOR]
     comms.ids[COMM_GROUP, n] = record[GROUP]
     comms.ids[COMM_DTYPE, n] = record[DTYPE]
     _close_row(record[SHAPE], comms, n)
-    return int(n)
+    return n
 
 
 @inlined
 def repeat_op(buf: Bytes, row: int, record: Longs, place: Longs, ops: Rows) -> None:
     """Add an operation that equals that of an earlier row except for its place and its numbers."""
-    n = ops.size[ROWS]
-    placeholder = _put_times(record, ops, n)
-    _put_place(place, ops, n)
-    ops.wide[OP_STAGE, n] = ops.wide[OP_STAGE, row]
-    ops.wide[OP_BATCH, n] = record[BATCH]
     semantics = ops.wide[MARKS, row] & METADATA_PLACEHOLDER
-    ops.wide[MARKS, n] = PLACEHOLDER_TIMES * placeholder + semantics
+    n = _put_op(record, place, ops.wide[OP_STAGE, row], semantics, ops)
     for i in range(IDS):
         ops.ids[i, n] = ops.ids[i, row]
-    repeat_details(buf, row, record, ops)
+    _repeat_details(buf, row, record, ops)
     _close_row(ops.wide[ELEMENTS, row], ops, n)
 
 
 @inlined
 def repeat_comm(buf: Bytes, row: int, record: Longs, sub_seq: int, op_row: int, comms: Rows) -> int:
     """Add a communication that equals that of an earlier row except for its place and times."""
-    n = comms.size[ROWS]
-    _put_times(record, comms, n)
-    comms.wide[OP_ROW, n] = op_row
-    comms.wide[SUB_SEQ, n] = sub_seq
+    n = _put_comm(record, sub_seq, op_row, comms)
     for i in range(IDS):
         comms.ids[i, n] = comms.ids[i, row]
-    repeat_details(buf, row, record, comms)
+    _repeat_details(buf, row, record, comms)
     _close_row(comms.wide[ELEMENTS, row], comms, n)
-    return int(n)
+    return n
 
 
 @inlined
