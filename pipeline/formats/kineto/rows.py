@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tracelake.formats.kineto.events import LONGEST_NS, Call, Events, Group
@@ -115,11 +114,14 @@ class DocumentRows:
             column[places] = [meanings.index(value) for value in values]
             return words(column, meanings)
 
-        categories = [_category(call) for call in called]
-        work = {KERNEL: "compute"}
         if self._has_passes:
             # The kernels of a pass are parts of it: their time must not count twice.
-            categories, work = [None] * len(called), {self._passes: "compute"}
+            category = of_calls([None] * len(called), {self._passes: "compute"})
+            of_pass = np.where(kinds == self._passes, names, -1)
+            kind = words(of_pass, [named and named.kind for named in self._named])
+        else:
+            category = of_calls([_category(call) for call in called], {KERNEL: "compute"})
+            kind = of_calls([self._call_kind(call) for call in called], {KERNEL: "other"})
         sizes, batches = (np.full(kept.size, NULL, np.int64) for _ in range(2))
         sizes[places] = [NULL if size is None else size for size in map(_bytes, called)]
         passes = np.flatnonzero(kinds == self._passes)
@@ -128,8 +130,8 @@ class DocumentRows:
         return self._shared(number, kept) | {
             "op": words(names, self._short),
             "description": words(names, self._texts),
-            "category": of_calls(categories, work),
-            "kind": self._work(kinds, names, places, called),
+            "category": category,
+            "kind": kind,
             "stream": words(at, [None if s < 0 else str(s) for s in streams.tolist()]),
             "group_kind": of_calls([self._kind(call) for call in called], {}),
             "dtype": of_calls([call.dtype for call in called], {}),
@@ -154,27 +156,6 @@ class DocumentRows:
             "raw_group": [_group_text(call) for call in found],
             "attributes": [_attributes(call) for call in found],
         }
-
-    def _work(
-        self,
-        kinds: npt.NDArray[np.int32],
-        names: npt.NDArray[np.int32],
-        places: Longs,
-        called: Sequence[Call],
-    ) -> pa.Array:
-        """Return what operations do, as `ops.kind`."""
-        meanings = [None, "other", "send", "recv", "gradient_sync", "forward", "backward"]
-        column = np.zeros(kinds.size, np.int32)
-        if self._has_passes:
-            passes = np.flatnonzero(kinds == self._passes)
-            column[passes] = [meanings.index(p and p.kind) for p in map(self._pass, names[passes])]
-        else:
-            column[kinds == KERNEL] = meanings.index("other")
-            column[places] = [meanings.index(self._call_kind(call)) for call in called]
-        return words(column, meanings)
-
-    def _pass(self, name: int) -> Pass | None:
-        return self._named[name]
 
     def _call_kind(self, call: Call) -> str | None:
         if call.collective is None or call.collective in ("send", "recv"):
