@@ -11,9 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tracelake.kernels.compiled import kernel
-from tracelake.kernels.numbers import NULL, Bytes, copy_bytes
+from tracelake.kernels.numbers import NULL, Bytes, Longs, copy_bytes
 
-Longs = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 

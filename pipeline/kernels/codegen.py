@@ -143,6 +143,16 @@ def intrinsic_type(function: _Function) -> object:
     return context.resolve_value_type(made)
 
 
+def _built(instructions: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the code of an intrinsic that only the values of its arguments decide."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        del context, signature
+        return instructions(builder, *arguments)
+
+    return code
+
+
 def word_at(typing_context: Any, array: Any, index: Any) -> Any:
     """Return eight bytes of an array, as one number."""
 
@@ -156,13 +166,8 @@ def word_at(typing_context: Any, array: Any, index: Any) -> Any:
 
 def eight_at(typing_context: Any, address: Any, index: Any) -> Any:
     """Return eight bytes at an address, as one number."""
-
-    def load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
-        return _eight_bytes(builder, *arguments)
-
     del typing_context, index
-    return types.uint64(address, types.int64), load
+    return types.uint64(address, types.int64), _built(_eight_bytes)
 
 
 def _eight_bytes(builder: Any, data: Any, index: Any) -> Any:
@@ -189,21 +194,15 @@ def equal_at(typing_context: Any, array: Any, index: Any, byte: Any) -> Any:
 def leading_zeros(typing_context: Any, word: Any) -> Any:
     """Return zero bits above the highest one, also of 0."""
     del typing_context, word
-    return _zero_bits(lambda builder, bits: builder.ctlz(bits, ir.Constant(ir.IntType(1), 0)))
+    counted = _built(lambda builder, bits: builder.ctlz(bits, ir.Constant(ir.IntType(1), 0)))
+    return types.int64(types.uint64), counted
 
 
 def trailing_zeros(typing_context: Any, word: Any) -> Any:
     """Return zero bits below the lowest one."""
     del typing_context, word
-    return _zero_bits(lambda builder, bits: builder.cttz(bits, ir.Constant(ir.IntType(1), 1)))
-
-
-def _zero_bits(counted: Callable[[Any, Any], Any]) -> Any:
-    def count(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
-        return counted(builder, arguments[0])
-
-    return types.int64(types.uint64), count
+    counted = _built(lambda builder, bits: builder.cttz(bits, ir.Constant(ir.IntType(1), 1)))
+    return types.int64(types.uint64), counted
 
 
 _MANY = ir.VectorType(ir.IntType(64), LANES)
@@ -253,46 +252,34 @@ def _row(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 
 def equal_lanes(typing_context: Any, value: Any) -> Any:
     """Return a row of one number."""
-
-    def repeat(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
-        return _repeated(builder, _MANY, arguments[0])
-
     del typing_context, value
-    return _lanes(types.int64), repeat
+    return _lanes(types.int64), _built(lambda builder, one: _repeated(builder, _MANY, one))
 
 
 def add_lanes(typing_context: Any, one: Any, other: Any) -> Any:
     """Return the sums of two rows."""
-
-    def add(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
-        return builder.add(*arguments)
-
     del typing_context
-    return _lanes(one, other), add
+    return _lanes(one, other), _built(lambda builder, *rows: builder.add(*rows))
 
 
 def largest_lanes(typing_context: Any, one: Any, other: Any) -> Any:
     """Return the larger numbers of two rows."""
 
-    def larger(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
-        return builder.select(builder.icmp_signed(">", *arguments), *arguments)
+    def larger(builder: Any, *rows: Any) -> Any:
+        return builder.select(builder.icmp_signed(">", *rows), *rows)
 
     del typing_context
-    return _lanes(one, other), larger
+    return _lanes(one, other), _built(larger)
 
 
 def choose_lanes(typing_context: Any, keys: Any, wanted: Any, same: Any, other: Any) -> Any:
     """Return a row of `same` where the keys of two rows are equal, else of `other`."""
 
-    def choose(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        del context, signature
-        return builder.select(builder.icmp_signed("==", *arguments[:2]), *arguments[2:])
+    def choose(builder: Any, *rows: Any) -> Any:
+        return builder.select(builder.icmp_signed("==", *rows[:2]), *rows[2:])
 
     del typing_context
-    return _lanes(keys, wanted, same, other), choose
+    return _lanes(keys, wanted, same, other), _built(choose)
 
 
 def _repeated(builder: Any, many: Any, value: Any) -> Any:

@@ -39,9 +39,9 @@ from tracelake.formats.rank_trace.layout import (
     Rows,
 )
 from tracelake.kernels import arrow
-from tracelake.kernels.arrow import Longs, Mask
+from tracelake.kernels.arrow import Mask
 from tracelake.kernels.compiled import kernel
-from tracelake.kernels.numbers import NULL
+from tracelake.kernels.numbers import NULL, Longs
 from tracelake.kernels.tokens import TokenTable
 from tracelake.schema.tables import tables
 

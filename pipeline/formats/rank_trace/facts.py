@@ -28,10 +28,9 @@ from tracelake.formats.rank_trace.layout import (
     ROWS,
     SHAPE_END,
     SUB_SEQ,
-    Longs,
     Rows,
 )
-from tracelake.kernels.numbers import NULL
+from tracelake.kernels.numbers import NULL, Longs
 
 _COMPUTE, _P2P, _FORWARD_P2P, _REDUCE, _LOSS = 1, 2, 4, 8, 16
 _TRAITS = {

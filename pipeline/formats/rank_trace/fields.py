@@ -38,12 +38,11 @@ from tracelake.formats.rank_trace.layout import (
     TOO_MANY_ELEMENTS,
     TORCH_TEXT,
     VALUE_BYTES,
-    Longs,
     Rows,
     Words,
 )
 from tracelake.kernels.compiled import inlined
-from tracelake.kernels.numbers import NULL, Bytes, copy_bytes, decimal_ns, whole_number
+from tracelake.kernels.numbers import NULL, Bytes, Longs, copy_bytes, decimal_ns, whole_number
 from tracelake.kernels.tokens import Tokens, intern, match
 
 _NO_KEY, _END = -1, -2

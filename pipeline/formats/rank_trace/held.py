@@ -21,9 +21,9 @@ from tracelake.formats.rank_trace.layout import (
     SHAPE_END,
     TEXTS,
     VALUE_BYTES,
-    Longs,
     Rows,
 )
+from tracelake.kernels.numbers import Longs
 
 
 class Unmade(NamedTuple):

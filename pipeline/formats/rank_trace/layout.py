@@ -7,10 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tracelake.kernels.numbers import Bytes
+from tracelake.kernels.numbers import Bytes, Longs
 from tracelake.kernels.tokens import Tokens
-
-Longs = npt.NDArray[np.int64]
 
 # Role of a field, which is also its index in a record. ATTRIBUTE has no index.
 ATTRIBUTE, DURATION, TIMESTAMP, STAGE, COUNT, SHAPE = range(6)

@@ -35,7 +35,6 @@ from tracelake.formats.rank_trace.layout import (
     TEXTS,
     VALUE_BYTES,
     Lines,
-    Longs,
     Rows,
     State,
     Words,
@@ -44,7 +43,7 @@ from tracelake.formats.rank_trace.layout import (
 from tracelake.formats.rank_trace.records import MIN_SUB_OPERATION, read_lines
 from tracelake.formats.rank_trace.rows import new_repeats
 from tracelake.formats.rank_trace.steps import PHASES, enlarged, new_book, number_ops, ranks
-from tracelake.kernels.numbers import NULL, Bytes
+from tracelake.kernels.numbers import NULL, Bytes, Longs
 from tracelake.kernels.tokens import TokenTable
 
 BATCH_ROWS = 1 << 16

@@ -42,7 +42,6 @@ from tracelake.formats.rank_trace.layout import (
     UNESCAPED,
     UNTRACED,
     VALUE_BYTES,
-    Longs,
     State,
 )
 from tracelake.formats.rank_trace.rows import (
@@ -64,7 +63,7 @@ from tracelake.formats.rank_trace.rows import (
     repeat_own_comm,
 )
 from tracelake.kernels.compiled import inlined, kernel, typed
-from tracelake.kernels.numbers import NULL, Bytes, whole_number
+from tracelake.kernels.numbers import NULL, Bytes, Longs, whole_number
 from tracelake.kernels.quoted import closing_quote, unescape
 from tracelake.kernels.tokens import has_room, intern
 

@@ -62,12 +62,11 @@ from tracelake.formats.rank_trace.layout import (
     TENSOR,
     TIMESTAMP,
     VALUE_BYTES,
-    Longs,
     Repeats,
     Rows,
 )
 from tracelake.kernels.compiled import inlined, word_at
-from tracelake.kernels.numbers import NULL, Bytes, copy_bytes, decimal_ns, whole_number
+from tracelake.kernels.numbers import NULL, Bytes, Longs, copy_bytes, decimal_ns, whole_number
 from tracelake.kernels.tokens import Tokens, intern
 
 # Columns of `Repeats.patterns`: the rows that were made of it and whether a list follows; the text,

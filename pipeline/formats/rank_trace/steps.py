@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tracelake.formats.rank_trace.layout import DDP_GRAD_COMM, KNOWN_OPS, OPS, Longs
+from tracelake.formats.rank_trace.layout import DDP_GRAD_COMM, KNOWN_OPS, OPS
 from tracelake.kernels.compiled import inlined, kernel
-from tracelake.kernels.numbers import NULL
+from tracelake.kernels.numbers import NULL, Longs
 
 PHASES = ("warmup", "help", "steady", "cooldown", "finalize")
 
