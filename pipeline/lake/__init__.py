@@ -30,7 +30,6 @@ from tracelake.lake.layout import (
     table_of,
 )
 from tracelake.lake.leftovers import Leftover, leftovers, remove_leftovers, unlisted_parts
-from tracelake.lake.listing import RunsOf
 from tracelake.lake.losses import (
     DAMAGED,
     MISSING,
@@ -45,6 +44,7 @@ from tracelake.lake.losses import (
 from tracelake.lake.manifest import (
     Change,
     RunEntry,
+    RunsOf,
     Snapshot,
     generation_of,
     group_name,

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tracelake.lake.manifest import Change, RunEntry
-from tracelake.lake.shapes import dropped_damage
+from tracelake.lake.shapes import dropped_damage, read_versioned
 from tracelake.lake.store import Lake
-from tracelake.lake.versioned import read_versioned
 
 DROPPED_VERSION = 1
 # No suffix: files that end in .json are manifests of groups.

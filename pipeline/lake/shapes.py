@@ -1,4 +1,4 @@
-"""Check the shape of JSON that was read from a lake.
+"""Read JSON of a lake, with the version of its format, and check its shape.
 
 A shape is a type or types, `[shape]` for a list, `{name: shape}` for an object with at least these
 fields, or `{...: shape}` for an object with any fields.
@@ -6,10 +6,13 @@ fields, or `{...: shape}` for an object with any fields.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+import json
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
+from tracelake.base.errors import LakeError
 from tracelake.lake.layout import SKIPPED_PARTITION, is_part, names_runs, run_folder
 from tracelake.schema.tables import SCHEMA_VERSION
 
@@ -53,6 +56,43 @@ _PARTS = {...: [str]}
 _GROUP = {"runs": {...: dict}, "listed": [str], "parts": {...: [[int]]}}
 _SKIPPED = {"inputs": [{"path": str, "member": _Nullable, "reason": str}], "parts": [str]}
 _PACKS = {"runs": {...: str}, "packs": {...: [[int]]}}
+
+
+def read_versioned(
+    path: Path,
+    what: str,
+    versions: Sequence[int],
+    repair: str,
+    check: Callable[[Any], str | None],
+) -> dict[str, Any] | None:
+    """Return the content of a file; None if it does not exist.
+
+    Args:
+        what: Name of the file in an error.
+        versions: Those that are read, the newest last.
+        repair: What to do if it is damaged.
+        check: Returns what is wrong with content of this version.
+
+    Raises:
+        LakeError: It is damaged, or of another version.
+    """
+    try:
+        content: dict[str, Any] = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise LakeError(f"{what} cannot be read: {error}", path=path, hint=repair) from error
+    if not isinstance(content, dict):
+        raise LakeError(f"{what} is damaged: it is not an object", path=path, hint=repair)
+    if content.get("version") not in versions:
+        raise LakeError(
+            f"{what} has version {content.get('version')}, this tracelake reads {versions[-1]}",
+            path=path,
+            hint="use the tracelake that wrote it or a newer one, or ingest into a new lake",
+        )
+    if wrong := check(content):
+        raise LakeError(f"{what} is damaged: {wrong}", path=path, hint=repair)
+    return content
 
 
 def group_damage(content: Any) -> str | None:

@@ -16,20 +16,20 @@ from tracelake.base import files
 from tracelake.base.errors import ChangedError, LakeError
 from tracelake.lake.home import MANIFESTS, RECORDS, WAREHOUSE, find_home, make_home
 from tracelake.lake.layout import table_of
-from tracelake.lake.listing import RunsOf, from_spans
 from tracelake.lake.manifest import (
     MANIFEST_VERSION,
     READ_VERSIONS,
     Change,
     Group,
     RunEntry,
+    RunsOf,
     Snapshot,
+    from_spans,
     group_name,
 )
 from tracelake.lake.part_files import Mark, PartFiles, UnlistedParts
-from tracelake.lake.shapes import group_damage, packs_damage, skipped_damage
+from tracelake.lake.shapes import group_damage, packs_damage, read_versioned, skipped_damage
 from tracelake.lake.small_files import UNPUBLISHED, SmallFiles
-from tracelake.lake.versioned import read_versioned
 from tracelake.lake.work import locked, remove_dead, staging
 from tracelake.storage import is_uri
 
