@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import json
 import re
 from typing import Protocol
@@ -46,15 +45,6 @@ _WORD_BYTES = 16  # no word or escape of JSON is as long
 _KINDS = {STRUCTURE: "structure", UNREAD: "unread", EVENT: "event"}
 
 
-class _State(enum.Enum):
-    START = enum.auto()
-    MEMBERS = enum.auto()
-    EVENTS = enum.auto()
-    SEEK = enum.auto()
-    END = enum.auto()
-    LOST = enum.auto()
-
-
 class _MoreError(Exception):
     """The object goes on in the next block."""
 
@@ -91,7 +81,7 @@ class Document:
         self._source_id = source_id
         self._ledger = ledger
         self._events = events
-        self._state = _State.START
+        self._step = Document._start  # what is read next; not bound: that would be a cycle
         self._listed = False  # the document is the list of events alone
         self._data: Bytes = np.zeros(SPARE, np.uint8)
         self._text = ""
@@ -132,26 +122,18 @@ class Document:
         self._at = 0
 
     def _read(self) -> None:
-        steps = {
-            _State.START.value: self._start,
-            _State.MEMBERS.value: self._member,
-            _State.EVENTS.value: self._event,
-            _State.SEEK.value: self._seek,
-            _State.END.value: self._pass,
-            _State.LOST.value: self._pass,
-        }
         while True:
-            if self._state is _State.EVENTS:
+            if self._step == Document._event:
                 self._scan()
             # The search for the next event needs the beginning of its line.
-            seeks = self._state is _State.SEEK
+            seeks = self._step == Document._seek
             between = None if seeks else _BETWEEN.match(self._text, self._at)
             if between and between.end() > self._at:
                 self._advance(between.end(), STRUCTURE)
             if self._at == len(self._text):
                 return
             try:
-                steps[self._state.value]()
+                self._step(self)
             except _MoreError:
                 if not self._last and len(self._text) - self._at <= LONGEST:
                     return
@@ -170,17 +152,17 @@ class Document:
     def _start(self) -> None:
         if self._text[self._at] == "[":
             self._advance(self._at + 1, STRUCTURE)
-            self._state, self._listed = _State.EVENTS, True
+            self._step, self._listed = Document._event, True
             return
         if self._text[self._at] != "{":
             raise _BrokenError
         self._advance(self._at + 1, CONTEXT)
-        self._state = _State.MEMBERS
+        self._step = Document._member
 
     def _member(self) -> None:
         if self._text[self._at] == "}":
             self._advance(self._at + 1, STRUCTURE)
-            self._state, self.ended = _State.END, True
+            self._step, self.ended = Document._pass, True
             return
         key, end = self._decode(self._at)
         colon = _COLON.match(self._text, end)
@@ -190,7 +172,7 @@ class Document:
             raise _MoreError
         if key == _EVENTS and self._text[colon.end()] == "[":
             self._advance(colon.end() + 1, STRUCTURE)
-            self._state = _State.EVENTS
+            self._step = Document._event
             return
         value, end = self._decode(colon.end())
         self._events.take_member(key, value)
@@ -199,7 +181,7 @@ class Document:
     def _event(self) -> None:
         if self._text[self._at] == "]":
             self._advance(self._at + 1, STRUCTURE)
-            self._state = _State.END if self._listed else _State.MEMBERS
+            self._step = Document._pass if self._listed else Document._member
             self.ended |= self._listed
             return
         event, end = self._decode(self._at)
@@ -215,12 +197,12 @@ class Document:
         """Look for the next event after a broken one."""
         found = _NEXT_EVENT.search(self._text, self._at)
         if found:
-            self._state = _State.EVENTS
+            self._step = Document._event
         elif not self._last:
             near = max(self._at, len(self._text) - _PERHAPS_BYTES)
             found = _PERHAPS_NEXT.search(self._text, near)
         self._advance(found.start() if found else len(self._text), UNREAD)
-        if self._state is _State.SEEK and found:
+        if self._step == Document._seek and found:
             raise _MoreError
 
     def _pass(self) -> None:
@@ -254,7 +236,7 @@ class Document:
         """Reject what is here; go on with the next event, or not at all outside the events."""
         self._mark(reason)
         self._advance(self._at + 1, UNREAD)
-        self._state = _State.SEEK if self._state is _State.EVENTS else _State.LOST
+        self._step = Document._seek if self._step == Document._event else Document._pass
 
     def _mark(self, reason: str) -> None:
         """Reject the line that begins here, or goes on here."""
