@@ -131,9 +131,15 @@ class Events:
         self, event: Mapping[str, Any], name: str, line: int, *, device: bool
     ) -> int | str:
         step = _STEP.fullmatch(name)
-        if step and int(step[1]) <= LARGEST:
-            return self._take_step(event, int(step[1]), line, device=device)
-        return self._take_pass(event, name, line, device=device) if pass_of(name) else EVENT
+        if int(step[1]) > LARGEST if step else not pass_of(name):
+            return EVENT
+        times = _times(event)
+        if times is None:
+            return "bad_number"
+        if step:
+            return self._take_step(event.get("pid"), int(step[1]), times, line, device=device)
+        self._add(name, DEVICE_PASS if device else HOST_PASS, line, times, None)
+        return ROW if device else CONTEXT
 
     def _take_work(self, event: Mapping[str, Any], line: int, *, kernel: bool) -> int | str:
         name, times = text_of(event.get("name")), _times(event)
@@ -145,15 +151,6 @@ class Events:
         stream = _whole(args.get("stream", event.get("tid")))
         self._add(name, KERNEL if kernel else COPY, line, times, stream)
         return ROW
-
-    def _take_pass(
-        self, event: Mapping[str, Any], name: str, line: int, *, device: bool
-    ) -> int | str:
-        times = _times(event)
-        if times is None:
-            return "bad_number"
-        self._add(name, DEVICE_PASS if device else HOST_PASS, line, times, None)
-        return ROW if device else CONTEXT
 
     def _add(
         self, name: str, kind: int, line: int, times: tuple[int, int], stream: int | None
@@ -187,15 +184,11 @@ class Events:
         return CONTEXT
 
     def _take_step(
-        self, event: Mapping[str, Any], step: int, line: int, *, device: bool
-    ) -> int | str:
-        times = _times(event)
-        if times is None:
-            return "bad_number"
+        self, process: object, step: int, times: tuple[int, int], line: int, *, device: bool
+    ) -> int:
         if device:
             self.device_steps[step] = min(times[0], self.device_steps.get(step, times[0]))
             return CONTEXT
-        process = event.get("pid")
         self.merged |= self._process is not None and process != self._process
         self._process = process
         if step in self.host_steps:
