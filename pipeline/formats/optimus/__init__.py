@@ -118,6 +118,7 @@ class _Parser:
     def __init__(self, run: Run, ledger: Ledger) -> None:
         self._run = run
         self._ledger = ledger
+        self._count = ledger.source(0)
         self._found = scan.space(0, 0)
         self._held = bytearray()  # of the file, from the line of the first piece on
         self._names = TokenTable((b"embed",))
@@ -134,18 +135,18 @@ class _Parser:
             self._feed(block)
 
     def _feed(self, block: Block) -> None:
-        count = self._ledger.source(block.source_id)
+        count = self._count
         found = self._found = scan.with_space(self._found, block.data.size)
         self._names.reserve(min(block.data.size, scan.NAMES * scan.NAME_BYTES))
         scan.scan(block.data, block.line, block.offset, found, self._names.tokens)
         pieces, records, others = found.counts.tolist()
         for kind, lines in zip(_KINDS, found.kinds.tolist(), strict=True):
             count.pass_over(kind, lines)
-        self._name_layers(block)
+        self._name_layers()
         self._read_others(block, found.others[:, :others])
         if records:
             read = found.records[:, :records].copy(), found.floats[:, :records].copy()
-            self._emit("train_steps", self._steps.rows(block.source_id, block.data, *read), block)
+            self._emit("train_steps", self._steps.rows(block.data, *read))
         self._resolve(block, found.pieces[:, :pieces])
         # One order of kinds, independent of the blocks.
         counts = [(kind, count.irrelevant.pop(kind)) for kind in _KINDS if kind in count.irrelevant]
@@ -170,27 +171,26 @@ class _Parser:
             attributes=said.attributes,
         )
 
-    def _name_layers(self, block: Block) -> None:
+    def _name_layers(self) -> None:
         for token in range(len(self._layers), len(self._names)):
             raw = self._names.raw(token)
             good = is_utf8(raw)
             self._layers[scan.NAMED + token] = raw.decode() if good else escape(raw)
             if not good:
-                self._ledger.fault(block.source_id, NOT_UTF8, raw=raw)
+                self._ledger.fault(0, NOT_UTF8, raw=raw)
 
     def _read_others(self, block: Block, others: Longs) -> None:
-        count = self._ledger.source(block.source_id)
         for line, start, end, kind in others.T.tolist():
             text = block.data[start:end].tobytes()
             stated = self._statements.read(line, text)
             if kind == scan.RECORDED:
                 continue
             if stated:
-                count.context_lines += 1
+                self._count.context_lines += 1
                 continue
-            count.pass_over(_KINDS[kind])
+            self._count.pass_over(_KINDS[kind])
             if kind == scan.UNFINISHED:
-                self._ledger.fault(block.source_id, UNFINISHED, line=line, raw=text)
+                self._ledger.fault(0, UNFINISHED, line=line, raw=text)
         if self._statements.stages is not None:
             self._owners.stage_ranks(*self._statements.stages)
 
@@ -211,20 +211,19 @@ class _Parser:
     def _close(self, block: Block, window: Longs, *, whole: bool) -> None:
         """Emit the rows of a window and count its lines."""
         self._owners.resolve(window, whole=whole)
-        rows = layer_rows(block.source_id, window, self._layers)
+        rows = layer_rows(window, self._layers)
         self._ranks.update(rows["rank"].unique().to_pylist())
-        self._emit("layer_times", rows, block)
+        self._emit("layer_times", rows)
         bad = window[scan.FATE] >= 0
         rejected, first = np.unique(window[scan.LINE, bad], return_index=True)
         good = window[scan.LINE, ~bad & (window[scan.KIND] != scan.HEADER)]
         with_rows = _distinct(good) - int(np.isin(rejected, good).sum())
-        count = self._ledger.source(block.source_id)
-        count.row_lines += with_rows
-        count.context_lines += _distinct(window[scan.LINE]) - rejected.size - with_rows
+        self._count.row_lines += with_rows
+        self._count.context_lines += _distinct(window[scan.LINE]) - rejected.size - with_rows
         for piece in np.flatnonzero(bad)[first].tolist():
             line, start, fate = window[[scan.LINE, scan.START, scan.FATE], piece].tolist()
             text = self._text(block, start)
-            self._ledger.reject(block.source_id, line, start, _REASONS[fate], text)
+            self._ledger.reject(0, line, start, _REASONS[fate], text)
 
     def _text(self, block: Block, start: int) -> bytes:
         """Return a line of this block or of the held bytes before it, as far as it is stored."""
@@ -236,9 +235,9 @@ class _Parser:
             raw = block.data[at : at + TEXT_LIMIT + 1].tobytes()
         return raw.partition(b"\n")[0].removesuffix(b"\r")
 
-    def _emit(self, table: str, rows: pa.RecordBatch, block: Block) -> None:
+    def _emit(self, table: str, rows: pa.RecordBatch) -> None:
         self._ready.setdefault(table, []).append(rows)
-        self._ledger.source(block.source_id).rows += rows.num_rows
+        self._count.rows += rows.num_rows
 
 
 def _distinct(lines: Longs) -> int:

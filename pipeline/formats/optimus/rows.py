@@ -48,7 +48,7 @@ class Layers(dict[int, str]):
         return str(code - 1)
 
 
-def layer_rows(source_id: int, pieces: Longs, names: Layers) -> pa.RecordBatch:
+def layer_rows(pieces: Longs, names: Layers) -> pa.RecordBatch:
     """Return the layer rows of a window that have an owner; NULL is what they do not print."""
     given = np.flatnonzero((pieces[scan.KIND] == scan.LAYER) & (pieces[scan.FATE] < 0))
     table = tables()["layer_times"]
@@ -56,7 +56,7 @@ def layer_rows(source_id: int, pieces: Longs, names: Layers) -> pa.RecordBatch:
         name: arrow.numbers(pieces[row], table.storage_types[name], given)
         for name, row in _OF_PIECES.items()
     }
-    columns["source_id"] = pa.array(np.full(given.size, source_id, np.int32))
+    columns["source_id"] = pa.array(np.zeros(given.size, np.int32))
     columns["layer"] = arrow.words(pieces[scan.CODE].take(given), names)
     columns["attribution"] = arrow.words(~pieces[scan.FATE].take(given), _ATTRIBUTIONS)
     return table.batch(columns)
@@ -69,7 +69,7 @@ class Steps:
         self._recent = np.zeros((_RECENT, 3), np.int64)
         self._total = np.array([0, -1, -1])
 
-    def rows(self, source_id: int, data: Bytes, records: Longs, floats: Floats) -> pa.RecordBatch:
+    def rows(self, data: Bytes, records: Longs, floats: Floats) -> pa.RecordBatch:
         """Return records and their floats as a batch of `train_steps`, which refers to them."""
         for i in np.flatnonzero(records[scan.TEXT] >= 0).tolist():
             # Python prints up to 309 digits before the point.
@@ -79,7 +79,7 @@ class Steps:
         copies = np.empty(records.shape[1], np.int32)
         _number_copies(records, self._recent, self._total, copies)
         columns = {name: records[row] for name, row in _OF_RECORDS.items()} | {
-            "source_id": np.full(copies.size, source_id),
+            "source_id": np.zeros(copies.size, np.int32),
             "copy": copies,
             "batches_covered": np.where(records[scan.NUMBER] == 1, 2, 1),
             **dict(zip(_FLOATS, floats, strict=True)),
