@@ -176,7 +176,7 @@ class LineFormat(Format):
         begin = _compiled(name, heading).pattern.encode()
         _check(name, lines, reader, tables)
         rows = [kind for kind in lines if isinstance(kind, Row)]
-        named = facts or (_facts if stamp is None else functools.partial(_dated, stamp))
+        named = facts or functools.partial(_facts, stamp)
         super().__init__(
             name=name,
             doc=doc,
@@ -244,18 +244,13 @@ def _parser(fmt: LineFormat, run: Run, ledger: Ledger) -> Parser:
     return LineParser(fmt, run, ledger)
 
 
-def _facts(path: str, head: bytes) -> FileFacts:
-    del head
-    return FileFacts(path, PurePosixPath(path).stem)
+def _facts(stamp: Callable[[bytes], datetime | None] | None, path: str, head: bytes) -> FileFacts:
+    return FileFacts(path, PurePosixPath(path).stem, stamp=stamp(head) if stamp else None)
 
 
 def _last(found: Sequence[RunFacts]) -> RunFacts:
     every = [facts.ranks for facts in found if facts.ranks is not None]
     return dataclasses.replace(found[-1], ranks=frozenset().union(*every) if every else None)
-
-
-def _dated(stamp: Callable[[bytes], datetime | None], path: str, head: bytes) -> FileFacts:
-    return _facts(path, head)._replace(stamp=stamp(head))
 
 
 def _compiled(name: str, pattern: str) -> re.Pattern[str]:
