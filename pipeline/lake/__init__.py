@@ -29,7 +29,7 @@ from tracelake.lake.layout import (
     run_of,
     table_of,
 )
-from tracelake.lake.leftovers import Leftover, leftovers, remove_leftovers, unlisted_parts
+from tracelake.lake.leftovers import Leftover, leftovers, remove_leftovers
 from tracelake.lake.losses import (
     DAMAGED,
     MISSING,
@@ -92,6 +92,5 @@ __all__ = [
     "remove_leftovers",
     "run_of",
     "table_of",
-    "unlisted_parts",
     "verify",
 ]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from tracelake.base.files import remove
 from tracelake.lake.home import MANIFESTS, RECORDS
-from tracelake.lake.part_files import UnlistedParts
 from tracelake.lake.small_files import UNPUBLISHED
 from tracelake.lake.store import Lake
 from tracelake.lake.work import MARK, STAGING, is_held, remove_staging
@@ -33,11 +32,6 @@ class Leftover:
     path: str
     files: int
     bytes: int
-
-
-def unlisted_parts(lake: Lake) -> set[str]:
-    """Return parts that the next sweep checks: moved in and not yet named, or superseded."""
-    return set(UnlistedParts(lake.root / "_manifest" / "_loose").listed() or ())
 
 
 def leftovers(lake: Lake, published: Collection[str]) -> list[Leftover]:

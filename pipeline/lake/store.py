@@ -88,6 +88,7 @@ class Lake:
         part_files: Its part files, wherever they are.
         verified: Parts whose content this process has compared with their hash.
         damaged: Parts of models whose content differs from it.
+        unlisted: Parts that the next sweep checks: moved in and not yet named, or superseded.
     """
 
     def __init__(self, name: str, small: SmallFiles, part_files: PartFiles) -> None:
@@ -97,7 +98,7 @@ class Lake:
         self.part_files = part_files
         self.verified: dict[str, Mark] = {}
         self.damaged: set[str] = set()
-        self._unlisted = UnlistedParts(self.root / MANIFESTS / "_loose")
+        self.unlisted = UnlistedParts(self.root / MANIFESTS / "_loose")
         self._known: dict[str, _Read] = {}
 
     @classmethod
@@ -295,7 +296,7 @@ class Lake:
 
     def _take(self, staged: Mapping[str, Path]) -> set[Path]:
         """Move parts in, and return what must be on the disk before a manifest names them."""
-        self._unlisted.add(staged)
+        self.unlisted.add(staged)
         return self.part_files.take(staged)
 
     def _publish(
@@ -311,7 +312,7 @@ class Lake:
             taken: See `_take`.
             loose: Parts that these manifests no longer name.
         """
-        self._unlisted.add(loose)
+        self.unlisted.add(loose)
         self.small.publish(
             [[(f"{MANIFESTS}/{group}.json", _text(told)) for group, told in one] for one in chains],
             taken,
@@ -369,13 +370,13 @@ class Lake:
         """
         with self.lock("commit"):
             committed = self.snapshot().all_parts.union(needed)
-            listed = None if full else self._unlisted.listed()
+            listed = None if full else self.unlisted.listed()
             if listed is None:
                 listed = {found.part for found in self.part_files.stored() if found.settled}
             found = set(listed).union(published) - committed
             kept = found & snapshot.all_parts
             removed = self.part_files.remove(found - kept)
-            self._unlisted.keep(kept)
+            self.unlisted.keep(kept)
             for path in (self.root / MANIFESTS).glob(UNPUBLISHED):  # of a commit that was killed
                 files.remove(path)
                 removed += 1

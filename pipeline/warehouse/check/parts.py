@@ -16,7 +16,6 @@ from tracelake.lake import (
     PartFiles,
     Snapshot,
     names_runs,
-    unlisted_parts,
     verify,
 )
 from tracelake.models.state import recorded
@@ -92,7 +91,7 @@ def check_strays(lake: Lake, snapshot: Snapshot, published: Collection[str]) -> 
         published: Part files that the warehouse names.
     """
     there = {found.part for found in lake.part_files.stored() if found.settled}
-    extra = sorted(there - snapshot.all_parts.union(published) - unlisted_parts(lake))
+    extra = sorted(there - snapshot.all_parts.union(published) - {*(lake.unlisted.listed() or ())})
     if extra:
         message = f"part files that no manifest names: {some(extra)}"
         yield Finding("parts_named", "warning", message, len(extra), COLLECT)
