@@ -29,8 +29,6 @@ from tracelake.inputs.discover import discover
 from tracelake.inputs.streams import Copies
 from tracelake.lake import Lake, Losses, Snapshot, dropped_runs, real_name
 
-_READ = (Status.NEW, Status.UPDATED)
-
 
 def ingest(
     inputs: Sequence[str],
@@ -63,9 +61,9 @@ def ingest(
     with lake.staging("ingest") as staging:
         sniffed, plans = _planned(inputs, lake, lake.name, options, staging / "spool", lost)
         commit_dates(lake, plans)
-        results, skips = [_unread(p) for p in plans if p.status not in _READ], sniffed.skips
+        results, skips = [_unread(p) for p in plans if not p.status.is_read], sniffed.skips
         failed = sniffed.failures
-        todo = {p.run_id: p for p in plans if p.status in _READ}
+        todo = {p.run_id: p for p in plans if p.status.is_read}
         divided = [*batches([*todo.values()], workers.width if workers else width)]
         with closing(
             parse(divided, options, staging, lake.name, width, workers, progress)

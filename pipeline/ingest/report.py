@@ -24,7 +24,6 @@ from tracelake.ingest.sniff import InputFile
 from tracelake.lake import label_of
 from tracelake.schema.tables import tables
 
-_WRITTEN = (Status.NEW, Status.UPDATED)
 _UNREADABLE = "unreadable"
 _TOO_FAR = "expands_too_far"
 # Files with a finding.
@@ -86,7 +85,7 @@ class IngestReport:
     @property
     def changed(self) -> tuple[str, ...]:
         """Runs whose rows were written."""
-        return tuple(run.run_id for run in self.runs if run.status in _WRITTEN)
+        return tuple(run.run_id for run in self.runs if run.status.is_read)
 
     @property
     def cut(self) -> tuple[str, ...]:
@@ -111,7 +110,7 @@ class IngestReport:
     @property
     def amounts(self) -> dict[str, int]:
         """Count what was read and written, by column of `tracelake_runs`."""
-        written = [run for run in self.runs if run.status in _WRITTEN]
+        written = [run for run in self.runs if run.status.is_read]
         return {
             "runs_found": len(self.runs),
             "runs_written": len(written),
@@ -129,7 +128,7 @@ class IngestReport:
         read = ("bytes", "lines", "rows", "rejected", "complete")
         return _table(
             (
-                {name: getattr(run, name) for name in names + read * (run.status in _WRITTEN)}
+                {name: getattr(run, name) for name in names + read * (run.status.is_read)}
                 for run in self.runs
             ),
             self.skips,

@@ -20,6 +20,11 @@ class Status(enum.StrEnum):
     KEPT = "kept"  # the input has less than the lake
     DROPPED = "dropped"  # was dropped from the lake on purpose
 
+    @property
+    def is_read(self) -> bool:
+        """Tell whether the input is parsed."""
+        return self in (Status.NEW, Status.UPDATED)
+
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
