@@ -34,45 +34,34 @@ _MAGIC = b"PAR1"
 _TYPES = {"optype": pa.string(), "start_ts": pa.float64(), "duration": pa.float64()}
 _COLUMNS = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id")
 
-# optype -> op, category, stream, and of a communication its collective and group.
-_OPS: dict[str, tuple[str, str, str, str | None, str | None]] = {
-    "forward-compute": ("forward_step", "compute", "compute", None, None),
-    "backward-compute": ("backward_step", "compute", "compute", None, None),
-    "forward-send": ("send_forward", "p2p", "forward_send", "send", "pp"),
-    "forward-recv": ("recv_forward", "p2p", "forward_recv", "recv", "pp"),
-    "backward-send": ("send_backward", "p2p", "backward_send", "send", "pp"),
-    "backward-recv": ("recv_backward", "p2p", "backward_recv", "recv", "pp"),
-    "params-all-gather": ("params_all_gather", "collective", "dp", "all_gather", "dp"),
-    "grads-reduce-scatter": ("grads_reduce_scatter", "collective", "dp", "reduce_scatter", "dp"),
+# optype -> op, category, stream, kind, pass, and of a communication its collective and group.
+_Op = tuple[str, str | None, str, str | None, str | None, str | None, str | None]
+_OPS: dict[str, _Op] = {
+    "forward-compute": ("forward_step", "compute", "compute", "forward", "forward", None, None),
+    "backward-compute": ("backward_step", "compute", "compute", "backward", "backward", None, None),
+    "forward-send": ("send_forward", "p2p", "forward_send", "send", "forward", "send", "pp"),
+    "forward-recv": ("recv_forward", "p2p", "forward_recv", "recv", "forward", "recv", "pp"),
+    "backward-send": ("send_backward", "p2p", "backward_send", "send", "backward", "send", "pp"),
+    "backward-recv": ("recv_backward", "p2p", "backward_recv", "recv", "backward", "recv", "pp"),
+    "params-all-gather": (
+        "params_all_gather", "collective", "dp", "other", None, "all_gather", "dp",
+    ),
+    "grads-reduce-scatter": (
+        "grads_reduce_scatter", "collective", "dp", "gradient_sync", None, "reduce_scatter", "dp",
+    ),
     "separate-grads-all-reduce": (
-        "separate_grads_all_reduce", "collective", "end", "all_reduce", "dp",
+        "separate_grads_all_reduce", "collective", "end", "gradient_sync", None, "all_reduce", "dp",
     ),
-    "layernorm-grads-all-reduce": ("layernorm_grads_all_reduce", "collective", "end", None, None),
-    "embedding-grads-all-reduce": ("ep_allreduce", "collective", "end", "all_reduce", "embedding"),
-    "optimizer-clip-main-grad": ("optimizer_clip", "collective", "end", None, None),
-    "optimizer": ("optimizer_step", "optimizer", "end", None, None),
-    "gc": ("gc", "compute", "end", None, None),
-}  # fmt: skip
-_KINDS = {
-    **dict.fromkeys(("params_all_gather", "optimizer_clip", "gc"), "other"),
-    **dict.fromkeys(
-        (
-            "grads_reduce_scatter", "separate_grads_all_reduce", "layernorm_grads_all_reduce",
-            "ep_allreduce",
-        ),
-        "gradient_sync",
+    "layernorm-grads-all-reduce": (
+        "layernorm_grads_all_reduce", "collective", "end", "gradient_sync", None, None, None,
     ),
-    **{f"send_{way}": "send" for way in ("forward", "backward")},
-    **{f"recv_{way}": "recv" for way in ("forward", "backward")},
-    "forward_step": "forward",
-    "backward_step": "backward",
-    "optimizer_step": "optimizer",
+    "embedding-grads-all-reduce": (
+        "ep_allreduce", "collective", "end", "gradient_sync", None, "all_reduce", "embedding",
+    ),
+    "optimizer-clip-main-grad": ("optimizer_clip", "collective", "end", "other", None, None, None),
+    "optimizer": ("optimizer_step", "optimizer", "end", "optimizer", None, None, None),
+    "gc": ("gc", "compute", "end", "other", None, None, None),
 }  # fmt: skip
-_PASSES = {
-    op: way
-    for way in ("forward", "backward")
-    for op in (f"{way}_step", f"send_{way}", f"recv_{way}")
-}
 
 
 def _sniff(head: bytes) -> Claim:
@@ -215,7 +204,10 @@ def _since_step(steps: pa.ChunkedArray, starts: pa.ChunkedArray) -> pa.Array:
 def _rows(source: int, trace: pa.Table) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
     """Return columns of `ops` and `comms`."""
     optypes = trace["optype"].to_pylist()
-    known = [_OPS.get(optype, (optype, None, "other", None, None)) for optype in optypes]
+    known = [_OPS.get(optype, (optype, None, "other", *[None] * 4)) for optype in optypes]
+    names, categories, streams, kinds, passes, collectives, groups = (
+        [one[place] for one in known] for place in range(7)
+    )
     steps, ranks = trace["step"].to_numpy(), trace["rank"].to_numpy()
     begins = trace["start_ts"].to_numpy()
     ends = begins + trace["duration"].to_numpy()
@@ -237,23 +229,23 @@ def _rows(source: int, trace: pa.Table) -> tuple[dict[str, list[Any]], dict[str,
         "step": steps.tolist(),
         "seq": (seq + 1).tolist(),
         "micro_batch": [None if number is None or number < 0 else number for number in batch],
-        "group_kind": [group for *_, group in known],
+        "group_kind": groups,
         "start_ns": (starts_ns + shift).tolist(),
         "end_ns": (ends_ns + shift).tolist(),
         "duration_ns": (ends_ns - starts_ns).tolist(),
-        "pass": [_PASSES.get(op) for op, *_ in known],
+        "pass": passes,
     }
     ops = shared | {
-        "op": [op for op, *_ in known],
-        "category": [category for _, category, *_ in known],
-        "stream": [stream for _, _, stream, *_ in known],
+        "op": names,
+        "category": categories,
+        "stream": streams,
         "chunk": [None if number is None or number < 0 else number for number in chunk],
-        "kind": [_KINDS.get(op) for op, *_ in known],
+        "kind": kinds,
     }
-    calls = [i for i, (*_, collective, _) in enumerate(known) if collective]
+    calls = [i for i, collective in enumerate(collectives) if collective]
     comms = {name: [values[i] for i in calls] for name, values in shared.items()}
-    comms["collective"] = [known[i][3] for i in calls]
-    comms["raw_func"] = [known[i][0] for i in calls]
+    comms["collective"] = [collectives[i] for i in calls]
+    comms["raw_func"] = [names[i] for i in calls]
     return ops, comms
 
 
