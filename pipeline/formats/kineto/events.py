@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +26,7 @@ from tracelake.formats.kineto.scan import (
     new_spans,
     read_events,
 )
+from tracelake.formats.readers import BadValueError, rounded_ns
 from tracelake.kernels.numbers import Bytes, Longs
 from tracelake.kernels.tokens import TokenTable, intern
 from tracelake.schema.topology import LARGEST
@@ -238,18 +238,11 @@ def nanoseconds(value: object) -> int | None:
     """Return a time in us as ns; None if it is no number from 0 to 292 years."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         return None
-    if isinstance(value, int):
-        return value * 1000 if 0 <= value < LONGEST_NS // 1000 else None
-    whole, _, part = value.partition(".")
-    if len(whole) < 16 and len(part) <= 3 and whole.isdigit() and part.isdigit():
-        return int(whole + part.ljust(3, "0"))
     try:
-        number = Decimal(value)
-    except InvalidOperation:
+        found = rounded_ns(str(value), 3)
+    except BadValueError:
         return None
-    if not number.is_finite() or not 0 <= number < LONGEST_NS // 1000:
-        return None
-    return int((number * 1000).to_integral_value())
+    return found if 0 <= found < LONGEST_NS // 1000 * 1000 else None
 
 
 def _whole(value: object) -> int | None:
