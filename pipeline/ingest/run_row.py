@@ -59,7 +59,7 @@ def run_row(
         **{key: sizes.get(key) for key in topology.KEYS},
         "format": plan.format.name,
         "name": first.stem,
-        "label": _label(run.sources),
+        "label": _label(run.sources, first),
         "config": _config(plan.format.name, facts, sizes),
         "run_date": date,
         "date_source": dated_by if date else None,
@@ -94,14 +94,13 @@ def _config(format_name: str, facts: RunFacts, sizes: Mapping[str, int]) -> str:
     return " ".join(f"{key}={value}" for key, value in words)
 
 
-def _label(sources: Sequence[FileFacts]) -> str:
+def _label(sources: Sequence[FileFacts], first: FileFacts) -> str:
     """Return what people call a run of these files.
 
     That is the value of `--run-pattern`'s group `run`, else a Slurm job in the path, else the
     job's folder, else the name. It depends on the run's own files only, so that a run has the same
     label whatever is ingested with it.
     """
-    first = min(sources, key=lambda s: (s.rank is None, s.rank or 0, s.path))
     if first.run:
         return first.run[:_LABEL_LENGTH]
     hosts = {source.host for source in sources if source.host}
