@@ -125,13 +125,6 @@ def numbers(
     return stored(out, kind, given)
 
 
-def counted(values: npt.NDArray[np.integer], kind: pa.DataType, missing: int) -> pa.Array:
-    """Return integers with this many NULLs as an Arrow array; without a copy if none or all are."""
-    if missing == values.size:
-        return nothing(kind, missing)
-    return numbers(values, kind) if missing else pa.array(values, kind)
-
-
 @kernel
 def _mark(codes: Codes, seen: Mask) -> None:
     """Mark the codes that occur, except -1."""

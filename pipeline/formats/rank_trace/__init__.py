@@ -24,12 +24,12 @@ import numpy as np
 import pyarrow as pa
 
 from tracelake.formats import Chunk, Claim, FileFacts, Format, Held, Run, RunFacts, first_text
-from tracelake.formats.ledger import NOT_UTF8, UNFINISHED, UNFINISHED_LINE, Fault, Ledger, Severity
+from tracelake.formats.ledger import UNFINISHED, UNFINISHED_LINE, Fault, Ledger, Severity
 from tracelake.formats.rank_trace.batches import CLOCK_TICK_NS, earlier
 from tracelake.formats.rank_trace.held import make
 from tracelake.formats.rank_trace.layout import ROWS, SPAN_FIRST
 from tracelake.formats.rank_trace.names import folder_of, name_of
-from tracelake.formats.rank_trace.reader import Notice, Reader
+from tracelake.formats.rank_trace.reader import UNKNOWN_DTYPE, Reader
 from tracelake.formats.rank_trace.steps import ENDED, STEP, UNENDED
 from tracelake.formats.starts import Unit, stamp_of, starts
 from tracelake.schema.topology import resolve, stage_of
@@ -38,12 +38,6 @@ _RECORD = re.compile(rb"rank:(\d{1,9}):[A-Za-z_]\w*\(", re.ASCII)
 _LATER_RECORD = re.compile(rb"\nrank:\d{1,9}:[A-Za-z_]\w*\(", re.ASCII)
 # A record, or a line of a schedule.
 _FIRST = re.compile(rb"(?:rank|stage):\d{1,9}:[A-Za-z_]\w*\(", re.ASCII)
-
-UNKNOWN_DTYPE = Fault(
-    "unknown_dtype",
-    Severity.NOTICE,
-    "A tensor has an element type of unknown width; its bytes are NULL.",
-)
 
 JOINED_FOLDERS = Fault(
     "joined_folders",
@@ -170,7 +164,7 @@ class _Parser:
         self._unfinished = False
         self._topology = topology = resolve(printed={}, named=run.named, given=run.given)[0]
         # Without `self`: a cycle would hold the reader's memory until garbage is collected.
-        self._reader = Reader(lambda rank: stage_of(rank, topology), hold=run.together)
+        self._reader = Reader(lambda rank: stage_of(rank, topology), ledger, hold=run.together)
 
     def feed(self, chunk: Chunk) -> None:
         """Read a chunk."""
@@ -198,15 +192,8 @@ class _Parser:
 
     def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
         """Return rows ready so far."""
-        batches = self._reader.ready()
-        for batch in batches:
-            self._report(NOT_UTF8, batch.not_utf8)
-            self._report(UNKNOWN_DTYPE, batch.unknown_dtype)
-        return {"ops": [b.ops for b in batches], "comms": [b.comms for b in batches]}
-
-    def _report(self, fault: Fault, notices: Iterable[Notice]) -> None:
-        for notice in notices:
-            self._ledger.fault(notice.source, fault, line=notice.first_line, count=notice.count)
+        ready = self._reader.ready()
+        return {"ops": [ops for ops, _ in ready], "comms": [comms for _, comms in ready]}
 
     def finish(self) -> RunFacts:
         """Return facts of the run, given that all blocks were fed."""

@@ -40,14 +40,11 @@ from tracelake.formats.rank_trace.layout import (
 )
 from tracelake.kernels import arrow
 from tracelake.kernels.arrow import Mask
-from tracelake.kernels.compiled import kernel
 from tracelake.kernels.numbers import NULL, Longs
 from tracelake.kernels.tokens import TokenTable
 from tracelake.schema.tables import tables
 
 Ids = npt.NDArray[np.int32]
-
-_NO_ROWS = np.empty(0, np.int64)
 
 GROUPS = {
     "ep": "embedding",
@@ -317,9 +314,10 @@ def _shared(
 ) -> tuple[dict[str, pa.Array], Longs, Longs]:
     """Return columns of both tables, rows with non-UTF-8 values, and rows with unknown dtypes."""
     n, used = int(rows.size[ROWS]), int(rows.size[ATTRIBUTES])
-    widths = np.array([0] + [width(name) or 0 for name in texts.names[1:]], np.int64)
-    elements, sizes = rows.wide[ELEMENTS, :n], np.empty(n, np.int64)
-    missing, unknown = _sizes(elements, dtypes, widths, sizes)
+    # Bytes per element; 0 of an unknown dtype, and of none.
+    widths = np.array([0] + [width(name) or 0 for name in texts.names[1:]], np.int64)[dtypes]
+    elements = rows.wide[ELEMENTS, :n]  # negative without a shape, or where it is too large
+    sizes = np.where((elements >= 0) & (widths > 0), elements * widths, NULL)
     values, wrong_values = arrow.strings(
         rows.ends[:used], rows.values[: int(rows.size[VALUE_BYTES])]
     )
@@ -333,27 +331,8 @@ def _shared(
             rows.wide[SHAPE_END, :n], rows.shapes[: rows.size[DIMENSIONS]], elements != NULL
         ),
         "dtype": _text(dtypes, texts),
-        "bytes": arrow.counted(sizes, pa.int64(), missing),
+        "bytes": arrow.numbers(sizes, pa.int64()),
         "attributes": arrow.attributes(ends, key_column, values),
     }
     wrong = np.unique(np.searchsorted(ends, wrong_values, side="right"))
-    strange = np.flatnonzero((dtypes > 0) & (widths[dtypes] == 0)) if unknown else _NO_ROWS
-    return columns, wrong, strange
-
-
-@kernel
-def _sizes(elements: Longs, dtypes: Ids, widths: Longs, out: Longs) -> tuple[int, int]:
-    """Write bytes of tensors, NULL if unknown; return the number of NULLs and of unknown dtypes.
-
-    Args:
-        elements: Per tensor, negative where it has no shape, or one that is too large.
-        widths: Bytes per element by dtype; 0 for an unknown one, and for none, which is the first.
-    """
-    missing = unknown = 0
-    for i in range(elements.size):
-        dtype = dtypes[i]
-        sized = elements[i] >= 0 and widths[dtype] > 0
-        out[i] = elements[i] * widths[dtype] if sized else NULL
-        missing += not sized
-        unknown += dtype > 0 and widths[dtype] == 0
-    return missing, unknown
+    return columns, wrong, np.flatnonzero((dtypes > 0) & (widths == 0))

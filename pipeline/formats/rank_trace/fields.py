@@ -243,9 +243,9 @@ def read_fields(
     Returns:
         (problem, index where the fields end); LIST in the record says that a list follows.
     """
-    keys, texts, memory = words
+    keys, texts = words.keys, words.texts
     clear(record)
-    hints, remembered = memory.keys[kind], memory.tokens[kind]
+    hints, remembered = words.hints[kind], words.remembered[kind]
     first = rows.size[ATTRIBUTES]
     key, p = _key(buf, p, end, hints[0], keys)
     n = 0

@@ -143,27 +143,24 @@ class Rows(NamedTuple):
     size: Longs
 
 
-class Memory(NamedTuple):
-    """The last value of each field, by kind of record; -1 for not yet."""
-
-    keys: Longs
-    tokens: Longs
-
-
 class Words(NamedTuple):
-    """Keys and texts of fields, and the last ones of each."""
+    """Keys and texts of fields, and the latest ones by kind of record; -1 for not yet.
+
+    Attributes:
+        hints: The latest keys, by place in the record.
+        remembered: The latest texts, by role.
+    """
 
     keys: Tokens
     texts: Tokens
-    memory: Memory
+    hints: Longs
+    remembered: Longs
 
 
-def new_memory() -> Memory:
-    """Return an empty memory."""
-    kinds = len(_KINDS)
-    return Memory(
-        np.full((kinds, HINTS), -1, np.int64), np.full((kinds, RECORD_SIZE), -1, np.int64)
-    )
+def nothing_latest() -> tuple[Longs, Longs]:
+    """Return the latest keys and texts before the first record."""
+    hints, remembered = (np.full((len(_KINDS), n), -1, np.int64) for n in (HINTS, RECORD_SIZE))
+    return hints, remembered
 
 
 class Repeats(NamedTuple):

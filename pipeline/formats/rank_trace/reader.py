@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tracelake.formats.ledger import NOT_UTF8, Fault, Ledger, Severity
 from tracelake.formats.rank_trace.batches import Numbering, Texts, build
 from tracelake.formats.rank_trace.facts import Observed
 from tracelake.formats.rank_trace.held import Unmade, held
@@ -38,7 +38,7 @@ from tracelake.formats.rank_trace.layout import (
     Rows,
     State,
     Words,
-    new_memory,
+    nothing_latest,
 )
 from tracelake.formats.rank_trace.records import MIN_SUB_OPERATION, read_lines
 from tracelake.formats.rank_trace.rows import new_repeats
@@ -61,23 +61,11 @@ _OPERATIONS, _SUB_OPERATIONS = 32, 16
 _NO_REJECTS = np.empty((0, 5), np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """Lines of a source, from the first one on, that have the same tolerated fault."""
-
-    source: int
-    count: int
-    first_line: int
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Rows of both tables, and the lines with non-UTF-8 bytes or an unknown dtype."""
-
-    ops: pa.RecordBatch
-    comms: pa.RecordBatch
-    not_utf8: list[Notice]
-    unknown_dtype: list[Notice]
+UNKNOWN_DTYPE = Fault(
+    "unknown_dtype",
+    Severity.NOTICE,
+    "A tensor has an element type of unknown width; its bytes are NULL.",
+)
 
 
 class Reader:
@@ -85,25 +73,29 @@ class Reader:
 
     Args:
         stage_of: Stage of a rank whose lines print none.
+        ledger: Counts the faults of rows.
         hold: Hold the rows back if they are those of one batch and no line has a fault.
 
     Attributes:
         held: The rows that were held back; None if they are in batches.
     """
 
-    def __init__(self, stage_of: Callable[[int], int | None], *, hold: bool) -> None:
+    def __init__(
+        self, stage_of: Callable[[int], int | None], ledger: Ledger, *, hold: bool
+    ) -> None:
         self.observed = Observed()
         self.held: Unmade | None = None
         self._hold = hold
         self._stage_of = stage_of
+        self._ledger = ledger
         self._names, self._keys, self._texts = (TokenTable(t) for t in (OPS, KEYS, TEXTS))
-        self._memory = new_memory()
+        self._latest = nothing_latest()
         self._lines = _new_lines(_FIRST_ROWS)
         self._whole, self._parts = new_repeats(_OPERATIONS), new_repeats(_SUB_OPERATIONS)
         self._ops, self._comms = _new_rows(OP_WIDE), _new_rows(COMM_WIDE)
         self._book = new_book(1 << 6)
         self._marked: bool | None = None
-        self._ready: list[Batch] = []
+        self._ready: list[Sequence[pa.RecordBatch]] = []
 
     def feed(self, data: Bytes, ends: Longs, spans: Longs) -> tuple[Longs, Longs]:
         """Read whole lines.
@@ -126,8 +118,8 @@ class Reader:
                 lines = self._make_room(int(ends[first] - start))
         return counts, np.concatenate([_NO_REJECTS, *rejects])
 
-    def ready(self) -> list[Batch]:
-        """Return batches made since the last call."""
+    def ready(self) -> list[Sequence[pa.RecordBatch]]:
+        """Return the batches of `ops` and `comms` made since the last call."""
         made, self._ready = self._ready, []
         return made
 
@@ -139,7 +131,7 @@ class Reader:
 
     def _state(self) -> State:
         return State(
-            Words(self._keys.tokens, self._texts.tokens, self._memory),
+            Words(self._keys.tokens, self._texts.tokens, *self._latest),
             self._names.tokens,
             self._lines,
             self._whole,
@@ -183,14 +175,23 @@ class Reader:
         rows = Unmade(ops, comms, numbering, self._renumbered_names(), keys, texts)
         self.held = held(rows) if self._hold else None
         if self.held is None:
-            built = build(*rows)
-            not_utf8, unknown = (_notices(ops, wrong) for wrong in built[2:])
-            self._ready.append(Batch(built[0], built[1], not_utf8, unknown))
+            *batches, not_utf8, unknown = build(*rows)
+            self._ready.append(batches)
+            self._report(NOT_UTF8, not_utf8)
+            self._report(UNKNOWN_DTYPE, unknown)
         ops.size[:] = comms.size[:] = 0
         if len(self._texts) + len(self._keys) > _MANY_TEXTS:
             self._texts.clear()
             self._keys.clear()
-            self._memory = new_memory()
+            self._latest = nothing_latest()
+
+    def _report(self, fault: Fault, rows: Longs) -> None:
+        """Count a fault of rows of `ops`, by source."""
+        wide = self._ops.wide[:, rows]
+        sources, firsts, counts = np.unique(wide[SOURCE], return_index=True, return_counts=True)
+        for source, first, count in zip(sources, firsts, counts, strict=True):
+            line = int(wide[LINE, first])
+            self._ledger.fault(int(source), fault, line=line, count=int(count))
 
     def _renumbered_names(self) -> Texts:
         """Return names of the operations that have rows; renumber their ids.
@@ -232,17 +233,6 @@ class Reader:
             forwards,
         )
         return Numbering(stage, step, seq, micro_batch), forwards
-
-
-def _notices(ops: Rows, rows: Longs) -> list[Notice]:
-    sources, firsts, counts = np.unique(
-        ops.wide[SOURCE, rows], return_index=True, return_counts=True
-    )
-    first_lines = ops.wide[LINE, rows[firsts]]
-    return [
-        Notice(*(int(v) for v in values))
-        for values in zip(sources, counts, first_lines, strict=True)
-    ]
 
 
 def _new_lines(scratch: int) -> Lines:
