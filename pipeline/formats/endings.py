@@ -99,6 +99,11 @@ def first_cause(found: Iterable[Mapping[str, str]]) -> dict[str, str]:
     return {key: first[key] for key in (_BY, _WITH)}
 
 
+def without_cause(attributes: Mapping[str, str]) -> dict[str, str]:
+    """Return attributes without what ended a job."""
+    return {key: said for key, said in attributes.items() if key not in (_BY, _WITH)}
+
+
 def _spans(ranks: set[int]) -> list[tuple[int, int]]:
     """Return the first and the last of ranks that follow each other."""
     ordered = sorted(ranks)

@@ -7,27 +7,30 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from tracelake.formats import FileFacts, RunFacts
-from tracelake.formats.endings import first_cause
+from tracelake.formats.endings import first_cause, without_cause
 from tracelake.formats.starts import runs_of
 
 # `job-worker-0.log` beside `job-master-0.log`, `rank_3.txt`, `pod-1/out.log`; and what torchrun
 # makes of `--log-dir`: `attempt_0/3/stdout.log`.
 _NUMBER = re.compile(
-    r"(?<![A-Za-z0-9])(?:master|(rank|worker|pod|host|node))[-_]?([0-9]{1,5})(?![A-Za-z0-9])"
-    r"|(?<=/attempt_)[0-9]{1,5}/([0-9]{1,5})(?=/std(?:out|err)\.log)",
+    r"(?<![A-Za-z0-9])(?P<word>master|rank|worker|pod|host|node)[-_]?(?P<of>[0-9]{1,5})"
+    r"(?![A-Za-z0-9])"
+    r"|(?P<attempt>/attempt_[0-9]+/)(?P<local>[0-9]{1,5})(?=/std(?:out|err)\.log)",
     re.IGNORECASE,
 )
 
 
 def group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
-    """Return runs: files whose names differ in one number, without a gap, that begin together.
+    """Return runs: files whose paths differ in numbers of processes, and that begin together.
 
-    A file whose name or head gives no such number or no date is a run by itself.
+    A file without such a number or without a date is a run by itself, and so are files between
+    whose numbers there are gaps: `gpt-node4.log` and `gpt-node8.log`.
     """
     found = list[list[FileFacts]]()
     for run in runs_of(files, gap_seconds, _job, _place):
-        places = sorted(place for file in run if (place := _place(file)) is not None)
-        if len(run) > 1 and places[-1] - places[0] < len(run):
+        if len(run) == 1 or run[0].run is not None:
+            found.append(run)
+        elif all(max(n) - min(n) < len({*n}) for n in zip(*map(_numbers, run), strict=True)):
             path = PurePosixPath(run[0].path)
             name = _NUMBER.sub("", path.stem).strip("-_.") or path.parent.name or path.stem
             found.append([file._replace(stem=name) for file in run])
@@ -41,23 +44,30 @@ def joined(found: Sequence[RunFacts]) -> RunFacts:
     ordered = sorted(found, key=lambda facts: int(facts.attributes.get("last_step", -1)))
     sizes = {key: size for facts in ordered for key, size in facts.topology.items()}
     attributes = {key: said for facts in ordered for key, said in facts.attributes.items()}
-    cause = first_cause(facts.attributes for facts in found)
-    ended = [facts.ended for facts in found if facts.ended is not None]
-    if any(ended):
-        return RunFacts(topology=sizes, attributes=attributes, ended=True)
-    return RunFacts(sizes, attributes={**attributes, **cause}, ended=False if ended else None)
+    known = [facts.ended for facts in found if facts.ended is not None]
+    ended = any(known) if known else None
+    cause = {} if ended else first_cause(facts.attributes for facts in found)
+    return RunFacts(sizes, ended=ended, attributes={**without_cause(attributes), **cause})
 
 
 def _job(file: FileFacts) -> str | tuple[str, str]:
-    """Return the path without the number; a file without a date is no other's companion."""
+    """Return the path without its numbers; a file without a date is no other's companion."""
     if file.stamp is None:
         return "", file.path
-    return _NUMBER.sub("#", file.path)
+    return _NUMBER.sub(lambda number: f"{number['attempt'] or ''}#", file.path)
 
 
 def _place(file: FileFacts) -> int | None:
-    """Return the number in the path, of several the last one; that of `master` is before all."""
-    found = [*_NUMBER.finditer(file.path)]
-    if not found:
-        return None
-    return int(found[-1][2]) if found[-1][1] else int(found[-1][3] or -1)
+    """Return the numbers in the path as one; None of a file without any, which repeats no other."""
+    place = 0
+    for number in _numbers(file):
+        place = place * 100_000 + number
+    return place or None
+
+
+def _numbers(file: FileFacts) -> list[int]:
+    """Return the numbers in the path, from 1; the master is before the first worker."""
+    return [
+        int(found["of"] or found["local"]) + ((found["word"] or "").lower() != "master") + 1
+        for found in _NUMBER.finditer(file.path)
+    ]

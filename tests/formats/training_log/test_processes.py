@@ -55,6 +55,20 @@ def test_files_that_differ_in_the_number_of_a_process_are_one_run(
     assert runs(tmp_path, files) == [[*files]]
 
 
+def test_nodes_with_several_ranks_are_one_run(tmp_path: Path) -> None:
+    names = [f"node-{node}/rank{rank}.log" for node in (3, 4) for rank in range(2)]
+    # In another order than they begin.
+    files = {name: log(1, 2, late=(7 * n) % 5) for n, name in enumerate(names)}
+    assert runs(tmp_path, files) == [names]
+
+
+def test_files_that_a_pattern_gives_one_run_are_that_run(tmp_path: Path) -> None:
+    files = {f"job/{name}.log": log(1, late=900 * n) for n, name in enumerate("ab")}
+    archive = write(tmp_path / "in", files)
+    run_ingest(archive, tmp_path / "lake", run_pattern=r"(?P<run>\w+)/")
+    assert rows(tmp_path / "lake", "runs", "label") == [("job",)]
+
+
 def test_the_master_is_a_process_beside_the_workers(tmp_path: Path) -> None:
     files = {f"job-{who}-0.log": log(1, late=n) for n, who in enumerate(("master", "worker"))}
     assert runs(tmp_path, files) == [[*files]]
@@ -91,6 +105,14 @@ def test_one_file_has_the_sizes_and_another_the_steps(tracelake: Command, tmp_pa
         "--format", "csv",
     ).out  # fmt: skip
     assert steps.splitlines()[1:] == ["1,20001.5,0", "2,20001.5,0", "3,20001.5,0", "4,20001,0"]
+
+
+def test_a_job_that_ended_has_no_cause_of_an_end(tmp_path: Path) -> None:
+    broken = "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+    files = {"rank0.log": log(1, 2) + broken, "rank1.log": log(1, 2, 3, 4, late=1)}
+    run_ingest(write(tmp_path / "in", files), tmp_path / "lake")
+    found = rows(tmp_path / "lake", "runs", "complete, attributes['ended_by']")
+    assert found == [(True, None)]
 
 
 def test_what_ended_a_job_is_said_by_one_of_its_processes(
