@@ -26,10 +26,11 @@ _SLURM = re.compile(r"(?:slurm|job|jobid|job_id)[-_.=]\d{3,}(?:_\d+)?", re.IGNOR
 _GENERIC = re.compile(
     r"\.+|logs?|traces?|data|outputs?|out|stdout|stderr|results?|profiles?|raw|files?"
     r"|(?:ranks?|workers?|stages?|nodes?|hosts?|gpus?|tp|pp|dp)[-_]?\d*"
-    # torchrun --log-dir: what it was started for, the attempt, the process.
-    r"|none_\w{8}|attempt_\d+|\d{1,3}",
+    # torchrun --log-dir: a job without a name, and the attempt.
+    r"|none_\w{8}|attempt_\d+",
     re.IGNORECASE,
 )
+_PROCESS = re.compile(r"\b(attempt_\d+)/\d+$", re.ASCII)
 _NUMBERED = re.compile(r".*\d", re.DOTALL)
 # A folder that is named for a run or job although its files have names of their own.
 _JOB = re.compile(r"(?:job|run|exp|experiment|trial|night|jobid)[-_.]?\w*\d\w*", re.IGNORECASE)
@@ -122,7 +123,7 @@ def _names_the_job(folder: str, stem: str) -> bool:
 def _folders(sources: Sequence[FileFacts], hosts: set[str]) -> list[str]:
     """Return the folders that all files share, the innermost last, without hosts and the like."""
     shared = os.path.commonpath([posixpath.dirname(source.path) or "." for source in sources])
-    pieces = [_PACKED.sub("", piece) for piece in shared.split("/")]
+    pieces = [_PACKED.sub("", piece) for piece in _PROCESS.sub(r"\1", shared).split("/")]
     return [
         piece
         for piece in pieces
