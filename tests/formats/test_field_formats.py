@@ -501,7 +501,7 @@ def test_wrong_values_of_a_bandwidth_test_fail_the_gate_of_faults(
     assert done.code == 5
     assert "faults: 1 run\n    all_reduce_a_b-" in done.err
     assert evidence in done.err
-    assert "critical a - b: wrong values" in done.out
+    assert "critical a - b in all_reduce_a_b: wrong values" in done.out
     shown = tracelake("show", "all_reduce_a_b", "--lake", lake).out
     assert evidence in " ".join(shown.split())
     assert evidence in (lake / "report.html").read_text()

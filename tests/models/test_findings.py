@@ -345,7 +345,7 @@ def test_what_no_incident_joins_is_named_at_the_end_of_run_and_for_alerts(
     more = write(tmp_path / "in", {"plan.txt": plan()})
     ended = tracelake("run", more, "--lake", lake.root, "--metrics", tmp_path / "x.prom")
     for said, run in (
-        ("critical rank 2: straggler, cause work, 0.6 GPU s by replay", "undated"),
+        ("critical rank 2 in undated: straggler, cause work, 0.6 GPU s by replay", "undated"),
         ("warning  torn: incomplete, 4 of 8 ranks were seen", "torn"),
     ):
         assert f"{said}  tracelake show --lake {lake.root} {run}" in ended.out
@@ -679,7 +679,7 @@ def test_a_log_says_itself_how_long_its_steps_waited_for_data(
         (logs / f"{name}.log").write_text("".join(lines))
     done = tracelake("run", logs, "--lake", tmp_path / "lake")
     assert done.code == 0
-    assert "data: data loading, 60.0 % of a step, cause data" in done.out
+    assert "data in starved: data loading, 60.0 % of a step, cause data" in done.out
     (found,) = ask(
         tracelake, Lake.open(tmp_path / "lake"), "FROM findings WHERE kind = 'data_loading'"
     )
@@ -753,7 +753,7 @@ def test_steps_that_become_slower_within_a_run_are_found_with_their_time(
         (tmp_path / "logs" / name / "train.log").write_text(text)
     done = tracelake("run", tmp_path / "logs", "--lake", tmp_path / "lake", "--quiet")
     assert done.code == 0, done.err
-    assert "critical steps: slowed since 2025-03-01 09:00, " in done.out
+    assert "critical steps in more_means: slowed since 2025-03-01 09:00, " in done.out
     root = tmp_path / "lake"
     asked = tracelake("ask", "slow_timers", "slower", "--lake", root, "--format", "json")
     assert {row["slowed"][-20:] for row in json.loads(asked.out)} == {"longer since step 41"}

@@ -156,6 +156,7 @@ def test_the_document_is_made_of_the_rows_of_the_warehouse(tracelake: Command, l
         "continued_by",
         "views",
         "inputs",
+        "faults",
         "summary",
         "baseline",
         "attention",

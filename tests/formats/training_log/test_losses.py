@@ -145,7 +145,10 @@ def test_a_loss_that_is_not_finite_to_the_end_is_critical_in_the_words_of_every_
             write(logs / f"{trainer.__name__}_{name}", {"train.log": trainer(losses)})
     done = tracelake("run", logs, "--lake", lake, "--fail-on", "faults")
     assert done.code == 5, done.err
-    assert "loss: loss not finite since 2026-05-10 10:00, from step 5 to the last, 6" in done.out
+    assert (
+        "critical loss in torchtitan_lost: loss not finite since 2026-05-10 10:00, from step 5"
+        in done.out
+    )
     found = found_in(tracelake, lake)
     assert {*found} == {f"{trainer.__name__}_lost" for trainer in _TRAINERS}
     assert {(row["severity"], row["gate"], row["subject"]) for row in found.values()} == {
