@@ -288,6 +288,7 @@ def test_a_cost_says_everywhere_whether_it_is_a_bound_and_which(
     for out in (page, text):
         assert tracelake("report", "--lake", root, "-o", out).code == 0
     assert "at least, if the job runs all day" in page.read_text()
+    assert not re.search(r"·\s*(·|</small>)", page.read_text())  # its one run is not counted
     for told in (page.read_text(), text.read_text()):
         assert "It cost 0.15 GPU s at least." in told
     assert "It costs 3.43 GPU h a day at least." in text.read_text()
