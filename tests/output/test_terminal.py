@@ -139,7 +139,7 @@ def test_show_prints_the_figures_of_the_warehouse(tracelake: Command, lake: Path
         "Ranks 7 ok, 1 straggler",
         "2 0 straggler 1.30 x 4 of 4 76.59 ms",
         "send pp of 2 1.05 MB float16 64 17.28 ms 0.27 ms 0.27 ms 3.88 GB/s 3.88 GB/s",
-        "Layers the input has no layer times",
+        "Not in the input layer times",
     ):
         assert line in lines
     assert "world size 8, tp 2, pp 2, micro-batch size 1, layers 4 (from the name)" in result.out
@@ -165,6 +165,7 @@ def test_the_document_is_made_of_the_rows_of_the_warehouse(tracelake: Command, l
         "stages",
         "stragglers",
         "collectives",
+        "timers",
         "plan",
         "tests",
         "layers",
@@ -228,13 +229,29 @@ def test_a_drifting_layer_is_named(lake: Path) -> None:
     assert "... and 2 layers more with a trend" in text
 
 
-def test_a_run_without_times_says_so_a_line_each(lake: Path) -> None:
+def test_a_log_shows_the_timers_that_take_most_of_a_step(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    lines = (
+        f"step:{step} - actor/pg_loss:0.1 - timing_s/gen:{20 + step}.0"
+        f" - timing_s/update_actor:10.0 - timing_s/step:40.0"
+        for step in range(1, 12)
+    )
+    write(tmp_path / "in", {"job.log": "".join(f"{line}\n" for line in lines)})
+    tracelake("run", tmp_path / "in", "--lake", tmp_path / "lake")
+    said = tracelake("show", "job", "--lake", tmp_path / "lake").out.splitlines()
+    (first,) = [number for number, line in enumerate(said) if line == "Timers  2 timers"]
+    assert [line.split()[:6] for line in said[first + 2 : first + 4]] == [
+        ["gen", "26.50", "s", "66.2", "%", "█" * 11],
+        ["update_actor", "10.00", "s", "25.0", "%", "█" * 4],
+    ]
+
+
+def test_what_a_run_does_not_have_is_one_line(lake: Path) -> None:
     lines = shown(document(lake, PLAN)).splitlines()
     for line in (
         "Attention  No problems found",
-        "Ranks  the input has no operations of ranks",
-        "Communication  the input has no communication of ranks",
-        "Layers  the input has no layer times",
+        "Not in the input  operations of ranks, communication of ranks, layer times",
     ):
         assert line in lines
     assert any(line.startswith("Planned communication  7 kinds") for line in lines)

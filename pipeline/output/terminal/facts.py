@@ -108,6 +108,14 @@ _COLLECTIVES = f"""
         overlapped
     LIMIT {WORST}
 """
+_TIMERS = f"""
+    SELECT name, records, max_ms, share_ratio, ranks, spread_ms, slowest_rank,
+        count(*) OVER () AS kinds
+    FROM timer_summary
+    WHERE run_id = $1 AND share_ratio IS NOT NULL
+    ORDER BY max_ms DESC, name
+    LIMIT {WORST}
+"""
 _LAYERS = f"""
     SELECT layer, layer_kind, steps, mean_ms, p50_ms, p95_ms, max_ms, cv_ratio, worst_step,
         outlier_steps, trend, trend_ratio, trend_reason, count(*) OVER () AS layers
@@ -178,6 +186,7 @@ def read_run(con: duckdb.DuckDBPyConnection, run_id: str) -> Document:
     kinds, longest = _worst(con, _COLLECTIVES, run_id, "kinds")
     planned, largest = _worst(con, _PLAN, run_id, "kinds")
     tested, tests = _worst(con, _TESTS, run_id, "kinds")
+    timed, timers = _worst(con, _TIMERS, run_id, "kinds")
     layers, slowest = _worst(con, slow, run_id, "layers")
     drifting_layers, drifting = _worst(con, drift, run_id, "layers")
     return {
@@ -204,6 +213,7 @@ def read_run(con: duckdb.DuckDBPyConnection, run_id: str) -> Document:
             "worst": read_rows(con, _WORST_RANKS, [run_id]),
         },
         "collectives": {"kinds": kinds, "longest": longest},
+        "timers": {"kinds": timed, "longest": timers},
         "plan": {"kinds": planned, "largest": largest},
         "tests": {"kinds": tested, "largest": tests},
         "layers": {

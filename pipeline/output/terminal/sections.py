@@ -1,4 +1,4 @@
-"""Print sections of one run: pipeline, ranks, calls and layers."""
+"""Print sections of one run: pipeline, ranks, calls, timers and layers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _GAIN = 0.01
 def print_stages(document: Document, page: Page) -> None:
     """Print busy and idle time of the stages as bars, with theory."""
     stages = document["stages"]
-    if not any(stage["bubble_ratio"] is not None for stage in stages):
-        said = why(stages[0]["reason"]) if stages else "the number of stages is unknown"
-        page.heading("Pipeline", said)
+    if not stages:
+        return
+    if all(stage["bubble_ratio"] is None for stage in stages):
+        page.heading("Pipeline", why(stages[0]["reason"]))
         return
     basis = stages[0]["basis"]
     page.heading("Pipeline", _basis(stages[0]))
@@ -92,7 +93,6 @@ def print_stragglers(document: Document, page: Page) -> None:
     """Print verdicts on the ranks, and the slow ones."""
     verdicts, worst = document["stragglers"]["verdicts"], document["stragglers"]["worst"]
     if not verdicts:
-        page.heading("Ranks", "the input has no operations of ranks")
         return
     said = (f"{figures.count(n)} {v.replace('_', ' ')}" for v, n in verdicts.items())
     page.heading("Ranks", ", ".join(said))
@@ -119,7 +119,6 @@ def print_collectives(document: Document, page: Page) -> None:
     """Print the communication that took longest."""
     found = document["collectives"]
     if not found["longest"]:
-        page.heading("Communication", "the input has no communication of ranks")
         return
     timed = found["longest"][0]["time_ms"] is not None
     order = "longest in total" if timed else "most frequent"
@@ -138,6 +137,37 @@ def print_collectives(document: Document, page: Page) -> None:
         Column("reason", style=DIM, spare=3),
     )
     page.table(columns, found["longest"])
+
+
+def print_timers(document: Document, page: Page) -> None:
+    """Print the timers of a log that take most of a step."""
+    found = document["timers"]
+    if not found["longest"]:
+        return
+    page.heading("Timers", _first(found["longest"], found["kinds"], "timer", "longest"))
+    columns = (
+        Column("timer", "name", least=12),
+        Column("median", "max_ms"),
+        Column("of a step", lambda row: figures.percent(row["share_ratio"]), right=True),
+        Column("", lambda row: page.bar(min(row["share_ratio"], 1), 16).rstrip(page.glyphs.rest)),
+        Column("records", lambda row: figures.count(row["records"]), right=True, spare=3),
+        Column("spread", "spread_ms", spare=1),
+        Column("slowest rank", "slowest_rank", right=True, spare=2),
+    )
+    page.table(columns, found["longest"])
+
+
+def print_absent(document: Document, page: Page) -> None:
+    """Print in one line what the input does not have."""
+    there = {
+        "pipeline stages": document["stages"],
+        "operations of ranks": document["stragglers"]["verdicts"],
+        "communication of ranks": document["collectives"]["longest"],
+        "layer times": document["layers"]["slowest"],
+    }
+    absent = [name for name, rows in there.items() if not rows]
+    if absent:
+        page.heading("Not in the input", ", ".join(absent))
 
 
 def print_tests(document: Document, page: Page) -> None:
@@ -180,7 +210,6 @@ def print_layers(document: Document, page: Page) -> None:
     """Print the slowest layers, and those with a trend."""
     found = document["layers"]
     if not found["slowest"]:
-        page.heading("Layers", "the input has no layer times")
         return
     page.heading("Layers", _first(found["slowest"], found["layers"], "layer", "slowest"))
     most = max(row["p50_ms"] or 0 for row in found["slowest"]) or 1

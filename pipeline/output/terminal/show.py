@@ -10,6 +10,7 @@ from tracelake.output.terminal.facts import Document, why
 from tracelake.output.terminal.grid import Cell
 from tracelake.output.terminal.page import DIM, GOOD, SEVERITIES, WARN, Page
 from tracelake.output.terminal.sections import (
+    print_absent,
     print_collectives,
     print_layers,
     print_plan,
@@ -17,6 +18,7 @@ from tracelake.output.terminal.sections import (
     print_stages,
     print_stragglers,
     print_tests,
+    print_timers,
 )
 from tracelake.schema.topology import KEYS
 from tracelake.warehouse.values import Row
@@ -26,9 +28,11 @@ _SECTIONS = (
     print_stages,
     print_stragglers,
     print_collectives,
+    print_timers,
     print_layers,
     print_split,
     print_plan,
+    print_absent,
 )
 _MISSING = 12
 
