@@ -164,6 +164,7 @@ def test_the_document_is_made_of_the_rows_of_the_warehouse(tracelake: Command, l
         "steps",
         "stages",
         "stragglers",
+        "devices",
         "collectives",
         "timers",
         "plan",
@@ -244,6 +245,27 @@ def test_a_log_shows_the_timers_that_take_most_of_a_step(
     assert [line.split()[:6] for line in said[first + 2 : first + 4]] == [
         ["gen", "26.50", "s", "66.2", "%", "█" * 11],
         ["update_actor", "10.00", "s", "25.0", "%", "█" * 4],
+    ]
+
+
+def test_a_trace_of_kernels_shows_what_the_devices_did_the_idlest_first(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    for rank, gap in ((0, 10), (1, 30)):
+        kernels = [
+            {"ph": "X", "cat": "kernel", "name": "gemm", "ts": gap * n, "dur": 10, "args": {}}
+            for n in range(3)
+        ]
+        info = {"rank": rank, "world_size": 2}
+        trace = {"schemaVersion": 1, "distributedInfo": info, "traceEvents": kernels}
+        write(tmp_path / "in", {f"rank{rank}.json": json.dumps(trace)})
+    tracelake("run", tmp_path / "in", "--lake", tmp_path / "lake")
+    said = tracelake("show", "latest", "--lake", tmp_path / "lake").out.splitlines()
+    at = said.index("Devices  2 ranks")
+    assert [line.split() for line in said[at + 1 : at + 4]] == [
+        ["rank", "steps", "window", "compute", "communication", "copies", "idle"],
+        ["1", "1", "0.07", "ms", "42.9", "%", "0.0", "%", "0.0", "%", "57.1", "%"],
+        ["0", "1", "0.03", "ms", "100.0", "%", "0.0", "%", "0.0", "%", "0.0", "%"],
     ]
 
 

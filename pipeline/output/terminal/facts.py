@@ -98,6 +98,28 @@ _WORST_RANKS = f"""
     ORDER BY verdict, time_lost_ms DESC NULLS LAST, rank
     LIMIT {WORST}
 """
+# What the devices did in the steps; of traces of kernels alone.
+_DEVICES = f"""
+    WITH steps AS (
+        SELECT d.*, coalesce(s.warmup, false) AS warmup
+        FROM device_steps AS d
+        LEFT JOIN step_stats AS s USING (run_id, step)
+        WHERE d.run_id = $1
+    )
+    SELECT rank, count(*) AS steps, avg(window_ms) AS window_ms,
+        sum(compute_ms) / sum(window_ms) AS compute_ratio,
+        sum(exposed_comm_ms) / sum(window_ms) AS exposed_comm_ratio,
+        sum(exposed_copy_ms) / sum(window_ms) AS exposed_copy_ratio,
+        sum(idle_ms) / sum(window_ms) AS idle_ratio,
+        sum(comm_ms * hidden_comm_ratio) / nullif(sum(comm_ms), 0) AS hidden_comm_ratio,
+        count(*) OVER () AS ranks
+    FROM steps
+    WHERE warmup = (SELECT min(warmup) FROM steps)
+    GROUP BY rank
+    HAVING sum(window_ms) > 0
+    ORDER BY sum(idle_ms) / sum(window_ms) DESC, rank
+    LIMIT {WORST}
+"""
 _COLLECTIVES = f"""
     SELECT collective, group_kind, dtype, size_bytes, overlapped, group_size, calls, coarse_calls,
         calls * time_p50_ms AS time_ms, time_p50_ms, time_p95_ms, algbw_p50_gbps, busbw_p50_gbps,
@@ -186,6 +208,7 @@ def read_run(con: duckdb.DuckDBPyConnection, run_id: str) -> Document:
     kinds, longest = _worst(con, _COLLECTIVES, run_id, "kinds")
     planned, largest = _worst(con, _PLAN, run_id, "kinds")
     tested, tests = _worst(con, _TESTS, run_id, "kinds")
+    devices, idlest = _worst(con, _DEVICES, run_id, "ranks")
     timed, timers = _worst(con, _TIMERS, run_id, "kinds")
     layers, slowest = _worst(con, slow, run_id, "layers")
     drifting_layers, drifting = _worst(con, drift, run_id, "layers")
@@ -212,6 +235,7 @@ def read_run(con: duckdb.DuckDBPyConnection, run_id: str) -> Document:
             },
             "worst": read_rows(con, _WORST_RANKS, [run_id]),
         },
+        "devices": {"ranks": devices, "idlest": idlest},
         "collectives": {"kinds": kinds, "longest": longest},
         "timers": {"kinds": timed, "longest": timers},
         "plan": {"kinds": planned, "largest": largest},

@@ -115,6 +115,25 @@ def print_stragglers(document: Document, page: Page) -> None:
         page.prose(f"the worst {len(worst)} of {figures.count(listed)}", style=DIM)
 
 
+def print_devices(document: Document, page: Page) -> None:
+    """Print what the devices did in a step, the idlest first."""
+    found = document["devices"]
+    if not found["idlest"]:
+        return
+    page.heading("Devices", _first(found["idlest"], found["ranks"], "rank", "idlest"))
+    columns = (
+        Column("rank", right=True),
+        Column("steps", lambda row: figures.count(row["steps"]), right=True, spare=3),
+        Column("window", "window_ms"),
+        Column("compute", "compute_ratio"),
+        Column("communication", "exposed_comm_ratio"),
+        Column("copies", "exposed_copy_ratio", spare=2),
+        Column("idle", "idle_ratio", "bold"),
+        Column("hidden communication", "hidden_comm_ratio", spare=1),
+    )
+    page.table(columns, found["idlest"])
+
+
 def print_collectives(document: Document, page: Page) -> None:
     """Print the communication that took longest."""
     found = document["collectives"]
@@ -148,7 +167,7 @@ def print_timers(document: Document, page: Page) -> None:
     columns = (
         Column("timer", "name", least=12),
         Column("median", "max_ms"),
-        Column("of a step", lambda row: figures.percent(row["share_ratio"]), right=True),
+        Column("of a step", "share_ratio"),
         Column("", lambda row: page.bar(min(row["share_ratio"], 1), 16).rstrip(page.glyphs.rest)),
         Column("records", lambda row: figures.count(row["records"]), right=True, spare=3),
         Column("spread", "spread_ms", spare=1),
@@ -161,7 +180,7 @@ def print_absent(document: Document, page: Page) -> None:
     """Print in one line what the input does not have."""
     there = {
         "pipeline stages": document["stages"],
-        "operations of ranks": document["stragglers"]["verdicts"],
+        "operations of ranks": document["stragglers"]["verdicts"] or document["devices"]["idlest"],
         "communication of ranks": document["collectives"]["longest"],
         "layer times": document["layers"]["slowest"],
     }

@@ -12,6 +12,7 @@ from tracelake.output.terminal.page import DIM, GOOD, SEVERITIES, WARN, Page
 from tracelake.output.terminal.sections import (
     print_absent,
     print_collectives,
+    print_devices,
     print_layers,
     print_plan,
     print_split,
@@ -27,6 +28,7 @@ _CURVE = 60
 _SECTIONS = (
     print_stages,
     print_stragglers,
+    print_devices,
     print_collectives,
     print_timers,
     print_layers,
