@@ -252,10 +252,8 @@ def test_a_trace_of_kernels_shows_what_the_devices_did_the_idlest_first(
     tracelake: Command, tmp_path: Path
 ) -> None:
     for rank, gap in ((0, 10), (1, 30)):
-        kernels = [
-            {"ph": "X", "cat": "kernel", "name": "gemm", "ts": gap * n, "dur": 10, "args": {}}
-            for n in range(3)
-        ]
+        kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "dur": 10, "args": {"stream": 7}}
+        kernels = [{**kernel, "ts": gap * n} for n in range(3)]
         info = {"rank": rank, "world_size": 2}
         trace = {"schemaVersion": 1, "distributedInfo": info, "traceEvents": kernels}
         write(tmp_path / "in", {f"rank{rank}.json": json.dumps(trace)})
