@@ -41,6 +41,8 @@ def group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts
 
 def joined(found: Sequence[RunFacts]) -> RunFacts:
     """Return the facts of a job from those of its files: one has its sizes, another its steps."""
+    if len(found) == 1:
+        return found[0]
     ordered = sorted(found, key=lambda facts: int(facts.attributes.get("last_step", -1)))
     sizes = {key: size for facts in ordered for key, size in facts.topology.items()}
     attributes = {key: said for facts in ordered for key, said in facts.attributes.items()}
