@@ -6,8 +6,9 @@ Google Cloud differ in what they call the text and the time.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ _TEXTS = ("log", "message", "MESSAGE", "line", "textPayload", "msg")
 _TIMES = ("time", "@timestamp", "timestamp")
 _BEGIN = '{"'
 _HEAD = re.compile(rf'\{{"(?:[^\n]*?")??(?:{"|".join(_TEXTS)})" ?: ?"'.encode(), re.ASCII)
-_STAMP = r"^(\d{4}-\d{2}-\d{2}T[0-9:.]{8,18}(?:Z|[+-][0-9:]{4,5}))$"
+_STAMP = r"^([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,18}(?:Z|[+-][0-9:]{4,5}))$"
 
 
 def taken_out(text: pl.Series) -> pl.Series:
@@ -29,33 +30,37 @@ def taken_out(text: pl.Series) -> pl.Series:
         >>> taken_out(pl.Series(['{"log": "step 1\\n", "stream": "stdout"}', "step 2"])).to_list()
         ['step 1', 'step 2']
     """
-    import polars as pl  # noqa: PLC0415 - slow to import, and few files have such lines
-
-    if not text.str.starts_with(_BEGIN).any():
+    hit = text.str.starts_with(_BEGIN)
+    if not hit.any():
         return text
-    said = _first(text, _TEXTS).str.strip_chars_end("\r\n").str.replace_all(r"[\r\n]+", " ")
-    return pl.select(pl.coalesce(said, text)).to_series()
+    objects = text.filter(hit)
+    said = _first(objects, _TEXTS).str.strip_chars_end("\r\n").str.replace_all(r"[\r\n]+", " ")
+    # `scatter` changes the series that it is called on.
+    return text.clone().scatter(hit.arg_true(), said.zip_with(said.is_not_null(), objects))
 
 
 def head_taken_out(head: bytes) -> bytes:
     """Return the first bytes of a file, in place of such objects their time and text."""
-    if not _HEAD.match(head):
-        return head
-    import polars as pl  # noqa: PLC0415
+    return _opened(head) if _HEAD.match(head) else head
 
-    lines = pl.Series(head.decode("utf-8", "replace").splitlines())
+
+@functools.lru_cache(8)
+def _opened(head: bytes) -> bytes:
+    """Return a head of such lines; each format asks for it, and facts once more."""
+    import polars as pl  # noqa: PLC0415 - slow to import, and few files have such lines
+
+    whole, newline, cut = head.rpartition(b"\n")
+    lines = pl.Series(whole.decode("utf-8", "replace").split("\n"))
     stamps = _first(lines, _TIMES).str.extract(_STAMP)
     stamped = pl.select(pl.concat_str(stamps, taken_out(lines), separator=" ", ignore_nulls=True))
-    return "\n".join(stamped.to_series()).encode()
+    return "\n".join(stamped.to_series()).encode() + newline + cut
 
 
-def _first(lines: pl.Series, keys: Iterable[str]) -> pl.Series:
+def _first(lines: pl.Series, keys: Sequence[str]) -> pl.Series:
     """Return of each object the value of the first of the keys that it has; of others nothing."""
-    import polars as pl  # noqa: PLC0415
-
-    found = pl.Series([None], dtype=pl.String).new_from_index(0, len(lines))
-    for key in keys:
+    found = lines.str.json_path_match(f"$['{keys[0]}']")
+    for key in keys[1:]:
         if found.null_count():
             said = lines.str.json_path_match(f"$['{key}']")
-            found = pl.select(pl.coalesce(found, said)).to_series()
+            found = found.zip_with(found.is_not_null(), said)
     return found

@@ -239,6 +239,19 @@ def test_every_trainer_is_read_out_of_what_collectors_of_logs_write(
     ] == [values for _, values in said]
 
 
+def test_lines_between_objects_stay_as_they_are() -> None:
+    said = [*records(dated)]
+    lines = [
+        json.dumps(_COLLECTORS["docker"](text)) if place % 2 else text
+        for place, (text, _) in enumerate(said)
+    ]
+    run = parse("training_log", {"job.log": "\n".join([*lines, ""]).encode()}).only
+    got = run.rows("train_steps")
+    assert [(row["line"], row["step"], row["loss"]) for row in got] == [
+        (step, step, values["loss"]) for step, (_, values) in enumerate(said, 1)
+    ]
+
+
 _HEADING = (
     "***** Running training *****",
     "  Num examples = 40",
