@@ -54,7 +54,7 @@ class Unit(NamedTuple):
     """Files that are not split: one file, or the files of one start in one folder."""
 
     stamp: datetime | None
-    ranks: frozenset[int | None]
+    ranks: frozenset[Hashable]
 
 
 class _Block(NamedTuple):
@@ -62,7 +62,7 @@ class _Block(NamedTuple):
 
     stamp: datetime | None
     units: list[int]
-    ranks: frozenset[int | None]
+    ranks: frozenset[Hashable]
 
 
 def starts(units: Sequence[Unit], gap_seconds: float) -> list[list[int]]:
@@ -94,7 +94,7 @@ def runs_of(
     files: Sequence[FileFacts],
     gap_seconds: float,
     job_of: Callable[[FileFacts], Hashable],
-    rank_of: Callable[[FileFacts], int | None] = attrgetter("rank"),
+    rank_of: Callable[[FileFacts], Hashable] = attrgetter("rank"),
 ) -> list[list[FileFacts]]:
     """Group files into runs, in order of their first file: the starts of each job.
 
@@ -124,7 +124,7 @@ def _seconds(earlier: datetime | None, later: datetime | None) -> float:
 def _blocks(stamp: datetime | None, places: Iterator[int], units: Sequence[Unit]) -> list[_Block]:
     """Return the units of a stamp without repeated ranks; the k-th unit of a rank in block k."""
     blocks: list[_Block] = []
-    taken: dict[int | None, int] = defaultdict(int)
+    taken: dict[Hashable, int] = defaultdict(int)
     for i in places:
         k = max(taken[rank] for rank in units[i].ranks)
         for rank in units[i].ranks:
@@ -148,7 +148,7 @@ def _cuts(blocks: Sequence[_Block]) -> list[int]:
     best: list[tuple[int, float, int]] = [(0, 0.0, 0)]
     for stop in range(1, len(blocks) + 1):
         found: tuple[int, float, int] | None = None
-        ranks: set[int | None] = set()
+        ranks: set[Hashable] = set()
         for start in range(stop - 1, -1, -1):
             if not ranks.isdisjoint(blocks[start].ranks):
                 break

@@ -27,7 +27,7 @@ def group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts
     whose numbers there are gaps: `gpt-node4.log` and `gpt-node8.log`.
     """
     found = list[list[FileFacts]]()
-    for run in runs_of(files, gap_seconds, _job, _place):
+    for run in runs_of(files, gap_seconds, _job, _numbers):
         if len(run) == 1 or run[0].run is not None:
             found.append(run)
         elif all(max(n) - min(n) < len({*n}) for n in zip(*map(_numbers, run), strict=True)):
@@ -59,17 +59,9 @@ def _job(file: FileFacts) -> str | tuple[str, str]:
     return _NUMBER.sub(lambda number: f"{number['attempt'] or ''}#", file.path)
 
 
-def _place(file: FileFacts) -> int | None:
-    """Return the numbers in the path as one; None of a file without any, which repeats no other."""
-    place = 0
-    for number in _numbers(file):
-        place = place * 100_000 + number
-    return place or None
-
-
-def _numbers(file: FileFacts) -> list[int]:
-    """Return the numbers in the path, from 1; the master is before the first worker."""
-    return [
-        int(found["of"] or found["local"]) + ((found["word"] or "").lower() != "master") + 1
+def _numbers(file: FileFacts) -> tuple[int, ...]:
+    """Return the numbers in the path; the master is before the first worker."""
+    return tuple(
+        int(found["of"] or found["local"]) - ((found["word"] or "").lower() == "master")
         for found in _NUMBER.finditer(file.path)
-    ]
+    )

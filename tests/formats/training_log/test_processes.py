@@ -12,6 +12,7 @@ from tests.lakes import rows, run_ingest
 from tests.traces import write
 
 _START = datetime(2026, 5, 10, 10)
+_BROKEN = "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
 
 
 def log(*steps: int, late: float = 0, sizes: bool = False) -> str:
@@ -108,8 +109,7 @@ def test_one_file_has_the_sizes_and_another_the_steps(tracelake: Command, tmp_pa
 
 
 def test_a_job_that_ended_has_no_cause_of_an_end(tmp_path: Path) -> None:
-    broken = "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
-    files = {"rank0.log": log(1, 2) + broken, "rank1.log": log(1, 2, 3, 4, late=1)}
+    files = {"rank0.log": log(1, 2) + _BROKEN, "rank1.log": log(1, 2, 3, 4, late=1)}
     run_ingest(write(tmp_path / "in", files), tmp_path / "lake")
     found = rows(tmp_path / "lake", "runs", "complete, attributes['ended_by']")
     assert found == [(True, None)]
@@ -118,8 +118,7 @@ def test_a_job_that_ended_has_no_cause_of_an_end(tmp_path: Path) -> None:
 def test_what_ended_a_job_is_said_by_one_of_its_processes(
     tracelake: Command, tmp_path: Path
 ) -> None:
-    broken = "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
-    files = {"job/rank0.log": log(1, 2) + broken, "job/rank1.log": log(1, 2, late=1)}
+    files = {"job/rank0.log": log(1, 2) + _BROKEN, "job/rank1.log": log(1, 2, late=1)}
     done = tracelake("run", write(tmp_path / "in", files), "--lake", tmp_path / "lake")
     assert "job: incomplete since 2026-05-10, its log ends with step 2 of 4" in done.out
     assert rows(tmp_path / "lake", "runs", "attributes['ended_by']") == [("device_error",)]
