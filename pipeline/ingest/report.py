@@ -128,7 +128,7 @@ class IngestReport:
         read = ("bytes", "lines", "rows", "rejected", "complete")
         return _table(
             (
-                {name: getattr(run, name) for name in names + read * (run.status.is_read)}
+                {name: getattr(run, name) for name in names + read * run.status.is_read}
                 for run in self.runs
             ),
             self.skips,

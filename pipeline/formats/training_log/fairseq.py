@@ -11,7 +11,7 @@ from typing import Any
 
 from tracelake.formats.readers import number, rounded_ns, whole
 from tracelake.formats.training_log.elapsed import SECOND_NS, Elapsed
-from tracelake.formats.training_log.values import StepLines, StepValues, logged_at
+from tracelake.formats.training_log.values import PRINTED, StepLines, StepValues, logged_at
 
 _RECORD = r'(?:\| train_inner \| \{"epoch": \d|\| epoch \d+: +\d+ / \d+ )'
 LINES = rf".*{_RECORD}.*\bnum_updates.*"
@@ -20,9 +20,7 @@ HEADS = ((b"num_updates", _RECORD.replace(r"\d", "[0-9]").encode()),)
 """A word and an expression of a record, of bytes."""
 
 _BEGIN = re.compile(_RECORD, re.ASCII)
-_PAIR = re.compile(
-    r'(?<!\w)(\w+)(?:=|": "?)(-?(?:[0-9.]+(?:e[+-]?[0-9]+)?|nan|inf))(?=[",}]|\s*$)', re.ASCII
-)
+_PAIR = re.compile(rf'(?<!\w)(\w+)(?:=|": "?)({PRINTED})(?=[",}}]|\s*$)', re.ASCII)
 _COLUMNS = {
     "loss": "loss",
     "gnorm": "grad_norm",

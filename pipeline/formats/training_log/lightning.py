@@ -10,7 +10,7 @@ import re
 
 from tracelake.formats.readers import number
 from tracelake.formats.training_log.elapsed import SECOND_NS, Elapsed, clock_ns
-from tracelake.formats.training_log.values import StepLines, StepValues
+from tracelake.formats.training_log.values import PRINTED, StepLines, StepValues
 
 BAR = (
     r"\bEpoch (\d{1,6}): +\d{1,3}%\|[^|]*\| *(\d{1,9})/(\d{1,9}) \[(?:(\d{1,5}):)?(\d\d):(\d\d)<"
@@ -18,7 +18,7 @@ BAR = (
 )
 """Expression of a bar of Lightning. Before version 2 it also counted batches of evaluations."""
 TUNE_BAR = (
-    r"\b(\d{1,6})\|(\d{1,9})\|Loss: (-?(?:[0-9.]+(?:e[+-]?[0-9]+)?|nan|inf)): +\d{1,3}%\|[^|]*\|"
+    rf"\b(\d{{1,6}})\|(\d{{1,9}})\|Loss: ({PRINTED}): +\d{{1,3}}%\|[^|]*\|"
     r" *(\d{1,9})/(\d{1,9}) \[(?:(\d{1,5}):)?(\d\d):(\d\d)<"
 )
 """Expression of a bar of torchtune, with its epoch, its step and the loss of that."""
@@ -26,9 +26,7 @@ TUNE_BAR = (
 _LINE = re.compile(rf".*{BAR}.*", re.ASCII)
 _TUNE_LINE = re.compile(TUNE_BAR, re.ASCII)
 # Lightning fills short numbers with zeros, also `nan.0`.
-_LOSS = re.compile(
-    r", (?:train[_/])?loss(?:_step)?=(-?(?:[0-9.]+(?:e[+-]?[0-9]+)?|nan|inf))(?:\.0*)?(?=[],])"
-)
+_LOSS = re.compile(rf", (?:train[_/])?loss(?:_step)?=({PRINTED})(?:\.0*)?(?=[],])")
 
 
 class Epochs(StepLines):

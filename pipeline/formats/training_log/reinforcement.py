@@ -10,16 +10,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC
 from typing import Any
 
 from tracelake.formats.readers import BadValueError, number, rounded_ns
 from tracelake.formats.training_log.elapsed import Elapsed
-from tracelake.formats.training_log.values import StepLines, StepValues, gib, moment
+from tracelake.formats.training_log.values import PRINTED, StepLines, StepValues, gib, moment
 
-_N = r"-?(?:[0-9.]+(?:e[+-]?[0-9]+)?|nan|inf)"
-_VALUE = rf"(?:np\.\w+\()?({_N})\)?"
+_VALUE = rf"(?:np\.\w+\()?({PRINTED})\)?"
 _OF_DICT = rf"'([\w/.-]+)': {_VALUE}(?=[,}}])"
 
 
@@ -44,7 +43,7 @@ class _Trainer:
     pair: str
     columns: dict[str, str]
     whole: tuple[str, ...] = ()
-    part: re.Pattern[str] = field(default=re.compile(r"(?!)"))
+    part: re.Pattern[str] = re.compile(r"(?!)")  # of none
     tokens: tuple[str, ...] = ()
     first: int = 1
     ahead: bool = False
@@ -88,18 +87,24 @@ _TRAINERS = (
     ),
 )
 # Of NeMo-RL: where a step begins, and what it prints at its end.
-_HEADER = r"={10,} (?P<kind>Epoch|Step) (?P<at>\d{1,9})/(?P<of>\d{1,9}) ={10,}"
-_ITEM = rf"\s*[•-] (?P<name>[\w/() ]+): (?P<value>{_N})(?P<unit>s?)(?P<share> \([0-9.]+%\))?\s*"
+_HEADER = re.compile(
+    r"={10,} (?P<kind>Epoch|Step) (?P<at>\d{1,9})/(?P<of>\d{1,9}) ={10,}\s*", re.ASCII
+)
+_ITEM = re.compile(
+    rf"\s*[•-] (?P<name>[\w/() ]+): (?P<value>{PRINTED})(?P<unit>s?)(?P<share> \([0-9.]+%\))?\s*",
+    re.ASCII,
+)
 _TIME_OF_STEP, _LOSS, _TOKENS = "Total step time", "Loss", "E2E (Tokens/sec/gpu)"
 # Of AReaL: a record, and the rows of the table below it.
-_DONE = r"\bTrain step (?P<step>\d{1,9})/(?P<of>\d{1,9}) done\."
+_DONE = re.compile(r"\bTrain step (?P<step>\d{1,9})/(?P<of>\d{1,9}) done\.", re.ASCII)
 _STAMP = re.compile(r"(?<!\d)(\d{4})(\d\d)(\d\d)-(\d\d:\d\d:\d\d\.\d{3}) ", re.ASCII)
-_CELL = (
+_CELL = re.compile(
     r"│ +(?:timeperf/(\w+)|(ppo_actor/update/actor_loss/avg|sft/loss/avg)"
-    rf"|(?:ppo_actor|sft)/n_valid_tokens) +│ +({_N}) +(?=│)"
+    rf"|(?:ppo_actor|sft)/n_valid_tokens) +│ +({PRINTED}) +(?=│)",
+    re.ASCII,
 )
 _MILLISECOND_NS = 1_000_000
-_TOTAL = r".*\bTotal training steps: (\d{1,9})\s*"
+_TOTAL = re.compile(r".*\bTotal training steps: (\d{1,9})\s*", re.ASCII)
 
 HEADS = (
     (b"step:", rb"step:[0-9]+ - [a-z_]+/[\w/.@()-]+:(?:np\.\w+\()?[0-9.e+-]+\)? - [a-z_]+/"),
@@ -125,11 +130,6 @@ _LINES = [
     (trainer, re.compile(trainer.begin, re.ASCII), re.compile(trainer.pair, re.ASCII))
     for trainer in _TRAINERS
 ]
-_HEADER_LINE = re.compile(rf"{_HEADER}\s*", re.ASCII)
-_ITEM_LINE = re.compile(_ITEM, re.ASCII)
-_DONE_LINE = re.compile(_DONE, re.ASCII)
-_CELLS = re.compile(_CELL, re.ASCII)
-_TOTAL_LINE = re.compile(_TOTAL, re.ASCII)
 
 
 class Reinforcement(StepLines):
@@ -156,16 +156,16 @@ class Reinforcement(StepLines):
                     raise BadValueError(text)
                 yield from self._record(trainer, int(found["step"]) + 1 - trainer.first, said)
                 return
-        if text.startswith("==") and (found := _HEADER_LINE.fullmatch(text)):
+        if text.startswith("==") and (found := _HEADER.fullmatch(text)):
             self._begin(found["kind"], int(found["at"]), int(found["of"]))
         elif self._step and ("• " in text or "- E2E" in text):
-            if found := _ITEM_LINE.fullmatch(text):
+            if found := _ITEM.fullmatch(text):
                 yield from self._item(**found.groupdict())
-        elif "Train step " in text and (found := _DONE_LINE.search(text)):
+        elif "Train step " in text and (found := _DONE.search(text)):
             yield from self._done(found, _STAMP.search(text, 0, found.start()))
         elif self._step and text.startswith("│ "):
             yield from self._cells(text)
-        elif "Total training steps: " in text and (found := _TOTAL_LINE.fullmatch(text)):
+        elif "Total training steps: " in text and (found := _TOTAL.fullmatch(text)):
             self.total = int(found[1])
 
     def _record(self, trainer: _Trainer, step: int, said: dict[str, str]) -> Iterator[StepValues]:
@@ -233,7 +233,7 @@ class Reinforcement(StepLines):
 
     def _cells(self, text: str) -> Iterator[StepValues]:
         """Yield what a row of the table of a step says."""
-        for part, loss, value in _CELLS.findall(text):
+        for part, loss, value in _CELL.findall(text):
             if part:
                 yield self._step, 1, {"timers": [(part, "own", rounded_ns(value, 9))]}
             elif loss:

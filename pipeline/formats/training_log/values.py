@@ -16,6 +16,8 @@ StepValues = tuple[int, int | None, dict[str, Any]]
 
 Beside these, `timers` has the parts of the steps: name, statistic and time in ns of each.
 """
+PRINTED = r"-?(?:[0-9.]+(?:e[+-]?[0-9]+)?|nan|inf)"
+"""Expression of a number as trainers print it; `number` checks it."""
 WAITED = "data"
 """Name of the part in which a step waits for data: models know it."""
 
