@@ -21,6 +21,8 @@ _BATCH_BYTES = 64_000_000
 _IN_FILE_BYTES = 1_000_000_000
 # Every batch costs half a second of a core, so smaller ones are not shared among workers.
 _SHARED_BYTES = 4_000_000
+# Numbers in place of texts save a tenth of the time of a batch, and cost a tenth of a second.
+_CODED_BYTES = 4_000_000
 # Opening a part of this size takes as long as reading it.
 _SMALL_PART_BYTES = 128 << 10
 
@@ -34,6 +36,7 @@ class Batch:
         older: Parts of an earlier version of the schemas.
         dead: Parts with outdated rows, each with the runs that these are of.
         small: Base tables with such small parts that it is faster to read them into memory once.
+        coded: It is worth while to compute with numbers in place of texts that are often the same.
         large: Its run is larger than a batch should be: a model takes as long as many others.
         in_file: Its run is so large that its relations should lie in a file.
     """
@@ -43,6 +46,7 @@ class Batch:
     older: frozenset[str]
     dead: Mapping[str, frozenset[str]]
     small: frozenset[str] = frozenset()
+    coded: bool = False
     large: bool = False
     in_file: bool = False
 
@@ -116,4 +120,10 @@ def _batch(snapshot: Snapshot, run_ids: list[str], bytes_of: Mapping[str, int], 
         # a step that repeats makes few bytes of many rows
         and not (large and any(column.dictionary for column in tables()[name].columns))
     )
-    return replace(batch, small=frozenset(small), large=large, in_file=text > _IN_FILE_BYTES)
+    return replace(
+        batch,
+        small=frozenset(small),
+        coded=text > _CODED_BYTES,
+        large=large,
+        in_file=text > _IN_FILE_BYTES,
+    )

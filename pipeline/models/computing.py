@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -229,7 +228,7 @@ class Computing:
         )
 
     def _enums(self, batch: Batch, read: Collection[str]) -> dict[str, str]:
-        """Create ENUM types for columns with few distinct texts, if they are in large tables.
+        """Create ENUM types for runs and for columns with few distinct texts.
 
         DuckDB hashes, sorts and stores a number per row then instead of a text.
 
@@ -237,27 +236,22 @@ class Computing:
             read: Tables whose columns may get the types.
 
         Returns:
-            Column -> its type; none for a batch of small tables.
+            Column -> its type; none for a batch of which that costs more than it saves.
         """
-        selects: dict[str, list[str]] = defaultdict(list)
-        large = False
-        for name in sorted(read):
-            for column in tables()[name].columns:
-                if column.dictionary:
-                    rows = batch.select(name, self.base)
-                    selects[column.name].append(f"SELECT {quoted(column.name)} FROM ({rows})")
-                    large |= name not in batch.small
-        if not large:
+        if not batch.coded:
             return {}
-        texts = {PARTITION_KEY: sorted(batch.run_ids)}
-        for name, several in selects.items():
-            ((found,),) = self.con.execute(
-                f"SELECT list(DISTINCT {quoted(name)}) FROM ({' UNION ALL '.join(several)})"
-            ).fetchall()
-            texts[name] = sorted(text for text in found or () if text is not None)
+        texts: dict[str, set[str | None]] = {PARTITION_KEY: {*batch.run_ids}}
+        for name in sorted(read):
+            if few := [column.name for column in tables()[name].columns if column.dictionary]:
+                lists = ", ".join(f"list(DISTINCT {quoted(column)})" for column in few)
+                rows = batch.select(name, self.base)
+                distinct = f"SELECT DISTINCT {', '.join(map(quoted, few))} FROM ({rows})"
+                (found,) = self.con.execute(f"SELECT {lists} FROM ({distinct})").fetchall()
+                for column, listed in zip(few, found, strict=True):
+                    texts.setdefault(column, set()).update(listed or ())
         enums = {}
-        for name, values in texts.items():
-            if values:
+        for name, several in texts.items():
+            if values := sorted(text for text in several if text is not None):
                 enums[name] = own(f"_{name}")
                 self.con.execute(
                     f"CREATE OR REPLACE TYPE {enums[name]} AS ENUM"

@@ -785,21 +785,12 @@ def test_how_large_parts_are_read_does_not_show(
     assert all_rows(built) == before
 
 
-def test_a_text_of_small_parts_may_be_none_of_large_ones(
+def test_that_texts_are_computed_as_numbers_does_not_show(
     sample_lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = Lake.open(shutil.copytree(sample_lake.root, tmp_path / "lake"))
     before = all_rows(lake)
-    snapshot = lake.snapshot()
-
-    def mean_bytes(table: str) -> int:
-        marks = lake.part_files.marks(snapshot.parts(table))
-        return sum(mark.bytes for mark in marks.values()) // len(marks)
-
-    # Layers of a plan have names, those of a log have numbers.
-    large = mean_bytes("workload_passes")
-    assert mean_bytes("layer_times") < large
-    monkeypatch.setattr("tracelake.models.batches._SMALL_PART_BYTES", large)
+    monkeypatch.setattr("tracelake.models.batches._CODED_BYTES", -1)
     build(lake, full=True)
     assert all_rows(lake) == before
 
@@ -810,6 +801,7 @@ def test_how_large_runs_are_does_not_show(
     lake = Lake.open(shutil.copytree(sample_lake.root, tmp_path / "lake"))
     before = all_rows(lake)
     monkeypatch.setattr("tracelake.models.batches._SMALL_PART_BYTES", 0)
+    monkeypatch.setattr("tracelake.models.batches._CODED_BYTES", -1)
     monkeypatch.setattr("tracelake.models.batches._BATCH_BYTES", -1)
     monkeypatch.setattr("tracelake.models.batches._IN_FILE_BYTES", -1)
     build(lake, full=True)
