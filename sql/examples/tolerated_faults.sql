@@ -2,8 +2,8 @@
 -- @topic input
 -- @param run VARCHAR = "" | Part of the run's id; every run by default.
 -- @param top BIGINT = 20 | Rows at most.
--- `data_loss` and `error` first: a file was cut or could not be read on; copy it again and ingest
--- once more. docs/reference.md says what each fault means.
+-- `data_loss` and `error` first: data is missing, or figures are wrong. docs/reference.md says what
+-- each fault means and what to do.
 
 SELECT f.run_id, s.path, s.member, f.name, f.severity, f.count, f.line AS first_line
 FROM faults AS f

@@ -20,11 +20,15 @@ SELECT
         ), '; ' ORDER BY f.name
     )) AS evidence,
     'input' AS cause,
-    'Generate or copy the file again, and repeat the ingest; what was read is in the lake.' AS advice
+    CASE WHEN bool_and(f.severity = 'data_loss')
+        THEN 'Generate or copy the file again, and repeat the ingest; what was read is in the lake.'
+        ELSE 'See what it means and what helps: tracelake show ' || n.hash
+    END AS advice
 FROM faults AS f
 JOIN sources AS s USING (run_id, source_id)
+JOIN _run_names AS n USING (run_id)
 WHERE f.severity IN ('data_loss', 'error')
-GROUP BY f.run_id, s.path, s.member
+GROUP BY f.run_id, n.hash, s.path, s.member
 UNION ALL BY NAME
 SELECT
     run_id, 'model_failed' AS kind, 'critical' AS severity, 'faults' AS gate, input AS subject,

@@ -998,6 +998,7 @@ def test_lost_data_is_named_by_file(tracelake: Command, jobs: Lake) -> None:
     (found,) = findings_of(tracelake, jobs, "lossy")
     assert (found["kind"], found["gate"], found["subject"]) == ("unreadable", "faults", "t.txt")
     assert found["evidence"] == "t.txt: truncated, 3 times, first in line 7."
+    assert found["advice"].startswith("Generate or copy the file again")
 
 
 def test_a_plan_with_fewer_rows_than_declared_is_incomplete_not_unreadable(

@@ -208,10 +208,17 @@ def test_a_document_made_of_the_traces_of_several_ranks_is_reported(
         text = _HEAD + json.dumps([*events, event(1)])[1:] + "}"
         (tmp_path / f"{name}.json").write_text(text)
     lake = tmp_path / "lake"
-    assert tracelake("ingest", tmp_path, "--lake", lake).code == 0
+    assert tracelake("run", tmp_path, "--lake", lake).code == 0
     assert rows(lake, "faults", "split(run_id, '-')[1], name, severity") == [
         ("merged", "merged_trace", "error")
     ]
+    with duckdb.connect(str(lake / "warehouse.duckdb"), read_only=True) as con:
+        found = con.sql("SELECT advice FROM findings WHERE kind = 'unreadable'").fetchall()
+    ((advice,),) = found  # no other copy of the file would help
+    hash_of_run = advice.split()[-1]
+    assert advice == f"See what it means and what helps: tracelake show {hash_of_run}"
+    shown = tracelake("show", hash_of_run, "--lake", lake).out
+    assert "Read the traces of the ranks themselves" in " ".join(shown.split())
 
 
 def test_ranks_whose_group_is_the_whole_job_are_compared_without_options(
