@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from types import MappingProxyType
@@ -36,7 +36,8 @@ class Batch:
         older: Parts of an earlier version of the schemas.
         dead: Parts with outdated rows, each with the runs that these are of.
         small: Base tables with such small parts that it is faster to read them into memory once.
-        coded: It is worth while to compute with numbers in place of texts that are often the same.
+        coded: The runs of its parts, where it is worth while to compute with numbers in place of
+            texts that are often the same; else none.
         large: Its run is larger than a batch should be: a model takes as long as many others.
         in_file: Its run is so large that its relations should lie in a file.
     """
@@ -46,7 +47,7 @@ class Batch:
     older: frozenset[str]
     dead: Mapping[str, frozenset[str]]
     small: frozenset[str] = frozenset()
-    coded: bool = False
+    coded: frozenset[str] = frozenset()
     large: bool = False
     in_file: bool = False
 
@@ -64,9 +65,9 @@ class Batch:
 
 
 def batches(
-    files: PartFiles, snapshot: Snapshot, run_ids: Sequence[str], width: int = 1
+    files: PartFiles, snapshot: Snapshot, run_ids: Collection[str], width: int = 1
 ) -> Iterator[Batch]:
-    """Divide runs into batches, in order.
+    """Divide runs into batches: those of one part together, so that few batches read it.
 
     Args:
         width: How many batches are computed at once: there are as many, if the runs suffice.
@@ -74,7 +75,8 @@ def batches(
     Raises:
         LakeError: A part is missing.
     """
-    named = (snapshot.runs[run_id].parts.values() for run_id in run_ids)
+    runs = {run_id: snapshot.runs[run_id] for run_id in run_ids}
+    named = (run.parts.values() for run in runs.values())
     parts = set(chain.from_iterable(chain.from_iterable(named)))
     bytes_of = {part: mark.bytes for part, mark in files.marks(parts).items()}
     if missing := sorted(parts - bytes_of.keys()):
@@ -83,7 +85,8 @@ def batches(
             path=f"{files.base}/{missing[0]}",
             hint="ingest its inputs again; tracelake check lists what is missing",
         )
-    texts = {run_id: snapshot.runs[run_id].text_bytes for run_id in run_ids}
+    by_part = sorted(run_ids, key=lambda run_id: (runs[run_id].parts.get("runs", ()), run_id))
+    texts = {run_id: runs[run_id].text_bytes for run_id in by_part}
     share = sum(texts.values()) // width + max(texts.values(), default=0) // 2
     bound = min(_BATCH_BYTES, max(share, _SHARED_BYTES))
     for together in packed(texts, (texts.__getitem__, bound)):
@@ -123,7 +126,12 @@ def _batch(snapshot: Snapshot, run_ids: list[str], bytes_of: Mapping[str, int], 
     return replace(
         batch,
         small=frozenset(small),
-        coded=text > _CODED_BYTES,
+        coded=_runs_of_parts(snapshot, batch) if text > _CODED_BYTES else frozenset(),
         large=large,
         in_file=text > _IN_FILE_BYTES,
     )
+
+
+def _runs_of_parts(snapshot: Snapshot, batch: Batch) -> frozenset[str]:
+    named = (snapshot.runs_of.get(part, ()) for part in chain.from_iterable(batch.parts.values()))
+    return frozenset(batch.run_ids).union(*named)

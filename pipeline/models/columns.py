@@ -43,8 +43,8 @@ def pieces_of_steps(con: duckdb.DuckDBPyConnection, sql: str) -> Iterator[str]:
     sizes = con.execute(f"SELECT run_id, step, count(*) FROM ({sql}) GROUP BY ALL ORDER BY ALL")
     runs = [list(steps) for _, steps in groupby(sizes.fetchall(), itemgetter(0))]
     for together in packed(runs, (lambda steps: sum(map(itemgetter(2), steps)), _PIECE_ROWS)):
-        names = ", ".join(literal(steps[0][0]) for steps in together)
-        rows = f"SELECT * FROM ({sql}) WHERE run_id IN ({names})"
+        first, last = (literal(steps[0][0]) for steps in (together[0], together[-1]))
+        rows = f"SELECT * FROM ({sql}) WHERE run_id BETWEEN {first} AND {last}"
         if len(together) > 1:
             yield rows
             continue

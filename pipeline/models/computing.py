@@ -21,6 +21,7 @@ from tracelake.models.base import (
     nothing,
     own,
     quoted,
+    select_parts,
 )
 from tracelake.models.batches import Batch
 from tracelake.models.catalog import Catalog
@@ -240,11 +241,12 @@ class Computing:
         """
         if not batch.coded:
             return {}
-        texts: dict[str, set[str | None]] = {PARTITION_KEY: {*batch.run_ids}}
+        texts: dict[str, set[str | None]] = {PARTITION_KEY: {*batch.coded}}
         for name in sorted(read):
             if few := [column.name for column in tables()[name].columns if column.dictionary]:
                 lists = ", ".join(f"list(DISTINCT {quoted(column)})" for column in few)
-                rows = batch.select(name, self.base)
+                # Also of rows of other runs: a text without a number is dear to cast.
+                rows = select_parts(tables()[name], self.base, batch.parts[name], batch.older)
                 distinct = f"SELECT DISTINCT {', '.join(map(quoted, few))} FROM ({rows})"
                 (found,) = self.con.execute(f"SELECT {lists} FROM ({distinct})").fetchall()
                 for column, listed in zip(few, found, strict=True):

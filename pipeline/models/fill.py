@@ -99,7 +99,7 @@ class WarehouseWriter:
         before = old.runs if old else {}
         parts_before = frozenset(parts.runs)
         changed = {run for run, generation in new.runs.items() if before.get(run) != generation}
-        pending = list(batches(self.files, snapshot, sorted(changed), self._width))
+        pending = list(batches(self.files, snapshot, changed, self._width))
         with (
             engine_errors("the warehouse"),
             connect_several(

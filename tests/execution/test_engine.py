@@ -364,7 +364,7 @@ def test_every_worker_gets_a_batch(local: tuple[Path, IngestReport]) -> None:
         patch.setattr(model_batches, "_SHARED_BYTES", 1)
         for width in (1, 2, 1000):
             found = list(model_batches.batches(lake.part_files, snapshot, runs, width))
-            assert [run for batch in found for run in batch.run_ids] == runs
+            assert sorted(run for batch in found for run in batch.run_ids) == runs
             counts.append(len(found))
     assert counts[0] == 1 < counts[1] <= counts[2] <= len(runs)
 
@@ -569,7 +569,8 @@ def test_an_interrupt_ends_the_command_and_its_cluster_at_once(tmp_path: Path) -
     os.killpg(command.pid, signal.SIGINT)  # as a terminal does it: the workers are meant as well
     _, said = command.communicate(timeout=60)
     assert command.returncode == 130
-    assert said == "interrupted\n"
+    told = [line for line in said.splitlines() if not line.startswith("read ")]  # progress
+    assert told == ["interrupted"]
     assert not list((lake / "_staging").iterdir())
     while is_there(command.pid):
         assert time.monotonic() < deadline

@@ -32,7 +32,7 @@ from tracelake.ingest import Options, ingest
 from tracelake.lake import Change, Lake
 from tracelake.lake.rewriting.groups import _Rewriting
 from tracelake.models import build
-from tracelake.models.state import named_parts
+from tracelake.models.state import named_parts, recorded
 from tracelake.schema.tables import METADATA_KEY, SCHEMA_VERSION, tables
 from tracelake.warehouse import open_warehouse
 from tracelake.warehouse.check import check_lake
@@ -204,6 +204,28 @@ def test_runs_of_a_part_are_computed_some_at_a_time(
     monkeypatch.setattr("tracelake.models.batches._BATCH_BYTES", -1)
     assert build(lake, full=True).built == RUNS
     assert relations(lake) == before
+
+
+@pytest.mark.usefixtures("few")
+def test_runs_of_a_part_are_computed_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {}
+    for month in (1, 2):
+        for day in range(1, 5):
+            stamp = f"2025{month:02}{day:02}000000"
+            files[trace_name(0, world=1, stamp=stamp)] = trace(0, steps=day, start=1000.0 * month)
+    run_ingest(write(tmp_path / "in", files), tmp_path / "lake")
+    lake = Lake.open(tmp_path / "lake")
+    snapshot = lake.snapshot()
+    part_of = {run_id: entry.parts["runs"] for run_id, entry in snapshot.runs.items()}
+    in_order = [part_of[run_id] for run_id in sorted(part_of)]
+    assert in_order != sorted(in_order)  # by their names, runs of one part lie between others
+    half = sum(entry.text_bytes for entry in snapshot.runs.values()) // 2
+    monkeypatch.setattr("tracelake.models.batches._BATCH_BYTES", half)
+    build(lake)
+    computed = recorded(lake.warehouse).model_parts
+    assert {len({part_of[run_id] for run_id in runs}) for runs in computed.values()} == {1}
 
 
 def test_the_runs_of_a_part_are_in_order(lake: Lake) -> None:
