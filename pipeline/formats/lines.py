@@ -66,6 +66,8 @@ if TYPE_CHECKING:  # polars is imported when the first file of such a format is 
 _DIGITS = {"s": 9, "ms": 6, "us": 3, "ns": 0}
 _TYPES = {"INTEGER", "BIGINT", "DOUBLE", "VARCHAR"}
 _PLACE = {"source_id", "line"}
+# What a rotation adds to the name of a log, as in `train.log.1` and `train.log-20260131`.
+_ROTATED = re.compile(r"(?<=\.log|\.out|\.txt|\.err)(?:[.-]\d+)+$", re.ASCII)
 _NONE: Mapping[str, str] = MappingProxyType({})
 BAD_VALUE = "bad_value"
 NOT_UTF8 = "not_utf8"
@@ -245,7 +247,8 @@ def _parser(fmt: LineFormat, run: Run, ledger: Ledger) -> Parser:
 
 
 def _facts(stamp: Callable[[bytes], datetime | None] | None, path: str, head: bytes) -> FileFacts:
-    return FileFacts(path, PurePosixPath(path).stem, stamp=stamp(head) if stamp else None)
+    stem = PurePosixPath(_ROTATED.sub("", path)).stem
+    return FileFacts(path, stem, stamp=stamp(head) if stamp else None)
 
 
 def _last(found: Sequence[RunFacts]) -> RunFacts:

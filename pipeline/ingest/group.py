@@ -23,11 +23,11 @@ from tracelake.ingest.identity import (
     packed_hashes,
     run_id_of,
 )
-from tracelake.ingest.known_inputs import ID_BYTES, KnownInput, KnownInputs, Record, base_name
+from tracelake.ingest.known_inputs import ID_BYTES, KnownInput, KnownInputs, Record
 from tracelake.ingest.options import Options
 from tracelake.ingest.run_plan import RunPlan, Status
 from tracelake.ingest.sniff import InputFile, Sniffed, place_record, skips_of
-from tracelake.inputs.streams import FileRef
+from tracelake.inputs.streams import FileRef, strip_suffix
 from tracelake.lake import RunEntry, label_of
 
 _Sources = tuple[InputFile, ...]
@@ -163,20 +163,15 @@ class _Grouping:
             (name, run), *_ = known.items()
             return RunPlan(name, run.group, sources, duplicates, status=Status.DROPPED)
         if run_id is None or (run_id in self._known.runs and run_id not in replaces):
-            run_id = self._kept_id(sources, replaces) or self._id_by_content(sources)
+            run_id = self._kept_id(replaces) or self._id_by_content(sources)
         missing = tuple(self._missing(replaces)) if replaces else ()
         group = next((run.group for run in replaces.values()), None) or group_of(run_id, sources)
         plan = RunPlan(run_id, group, sources, duplicates, tuple(replaces.values()), missing)
         return self._with_status(plan)
 
-    def _kept_id(self, sources: _Sources, replaces: Mapping[str, RunEntry]) -> str | None:
-        """Return the id of the one run that these files continue under its names, if any."""
-        labels = {c.entry.label for c in sources}
-        same = [
-            name
-            for name, run in replaces.items()
-            if name not in self._kept_ids and labels & {label_of(r) for r in run.sources}
-        ]
+    def _kept_id(self, replaces: Mapping[str, RunEntry]) -> str | None:
+        """Return the id of the one run that a run continues, if no other continues it too."""
+        same = [name for name in replaces if name not in self._kept_ids]
         if len(same) != 1:
             return None
         self._kept_ids.update(same)
@@ -201,7 +196,7 @@ class _Grouping:
     def _alike(self, record: Record) -> Iterator[InputFile]:
         """Returns inputs that may be a remembered one: by name, or by their first bytes."""
         by_name, by_head = self._indexes
-        yield from by_name.get(base_name(label_of(record)), ())
+        yield from by_name.get(_base_name(label_of(record)), ())
         yield from by_head.get(record["head_hash"], ())
 
     @functools.cached_property
@@ -210,7 +205,7 @@ class _Grouping:
         by_name: dict[str, list[InputFile]] = defaultdict(list)
         by_head: dict[str, list[InputFile]] = defaultdict(list)
         for file in itertools.chain.from_iterable(self._files):
-            by_name[base_name(file.entry.label)].append(file)
+            by_name[_base_name(file.entry.label)].append(file)
             by_head[file.head_hash].append(file)
         return by_name, by_head
 
@@ -246,13 +241,10 @@ class _Grouping:
             if source.known is not None:
                 found[source.known.run.run_id] = source.known.run
                 continue
-            here = self._known.at(label)
-            named = self._known.named(label, source.head_hash)
-            renamed = (
-                known for known in self._known.filed(source.entry) if not self._still_there(known)
-            )
-            for known in [*here, *named, *renamed]:
-                if known.run.run_id not in found and self._continues(source, known):
+            for known in self._known.near(label, source.head_hash, source.entry):
+                if known.run.run_id in found or not self._continues(source, known):
+                    continue
+                if label == label_of(known.record) or not self._still_there(known):
                     found[known.run.run_id] = known.run
         return dict(sorted(found.items()))
 
@@ -270,9 +262,22 @@ class _Grouping:
         if shorter and label_of(record) == source.entry.label:
             return bool(record.get("beginnings", "").startswith(source.beginnings))
         small = record["bytes"] < ID_BYTES
-        if record["head_hash"] != source.head_hash and not small:
+        if not (
+            _begin_alike(source, record) and (small or record["head_hash"] == source.head_hash)
+        ):
             return False
         return bool(record["content_hash"] == content_hash(source.entry, record["bytes"]))
+
+
+def _base_name(label: str) -> str:
+    """Return the base name without a compression suffix."""
+    return strip_suffix(label.rpartition("/")[2])
+
+
+def _begin_alike(source: InputFile, record: Record) -> bool:
+    """Return whether the first 64 KiB of an input may be those of the earlier one, and more."""
+    before, now = record.get("beginnings", ""), source.beginnings
+    return before.startswith(now) or now.startswith(before)
 
 
 def _overwritten(source: InputFile, known: KnownInput) -> bool:
@@ -290,8 +295,7 @@ def _overwritten(source: InputFile, known: KnownInput) -> bool:
         before, now = record["facts"]["stamp"], source.base.stamp
         if before and now and before != now.isoformat():
             return True
-    beginnings = record.get("beginnings", "")
-    if not (beginnings.startswith(source.beginnings) or source.beginnings.startswith(beginnings)):
+    if not _begin_alike(source, record):
         return True
     if record["bytes"] > HEAD_BYTES or source.entry.weight < record["weight"]:
         return False

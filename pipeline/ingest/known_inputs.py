@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tracelake.formats import Format, formats
-from tracelake.inputs.streams import FileRef, strip_suffix
+from tracelake.inputs.streams import FileRef
 from tracelake.lake import RunEntry, Snapshot, label_of
 from tracelake.schema.tables import SCHEMA_VERSION
 
@@ -59,14 +59,13 @@ class KnownInputs:
         self._by_stat: dict[_StatKey, list[KnownInput | Record]] = defaultdict(list)
         self._by_label: dict[str, list[KnownInput]] = defaultdict(list)
         self._by_file: dict[_FileKey, list[KnownInput]] = defaultdict(list)
-        self._by_name: dict[tuple[str, str], list[KnownInput]] = defaultdict(list)
+        self._by_head: dict[str, list[KnownInput]] = defaultdict(list)
         for run in self.runs.values():
             for record in run.sources:
                 source = KnownInput(run, record)
                 self._by_stat[_record_key(record)].append(source)
-                label = label_of(record)
-                self._by_label[label].append(source)
-                self._by_name[base_name(label), record["head_hash"]].append(source)
+                self._by_label[label_of(record)].append(source)
+                self._by_head[record["head_hash"]].append(source)
                 if run.run_id not in self.dropped and record["inode"]:
                     self._by_file[_file_key(record)].append(source)
         for record in skipped:
@@ -86,18 +85,10 @@ class KnownInputs:
         """Return sources that were read under this label."""
         return self._by_label.get(label, [])
 
-    def named(self, label: str, head_hash: str) -> list[KnownInput]:
-        """Return sources with this base name and the same beginning, in any folder."""
-        return self._by_name.get((base_name(label), head_hash), [])
-
-    def filed(self, entry: FileRef) -> list[KnownInput]:
-        """Returns sources that the same file may have given, perhaps under another name."""
-        return self._by_file.get((entry.inode, entry.member), [])
-
-
-def base_name(label: str) -> str:
-    """Return the base name without a compression suffix: a rotated log is the same log."""
-    return strip_suffix(label.rpartition("/")[2])
+    def near(self, label: str, head_hash: str, entry: FileRef) -> list[KnownInput]:
+        """Return sources of this label, with this beginning, or of this file under another name."""
+        begun = self._by_head.get(head_hash, [])
+        return [*self.at(label), *begun, *self._by_file.get((entry.inode, entry.member), [])]
 
 
 def _holds(known: KnownInput | Record, forced: Format | None) -> bool:

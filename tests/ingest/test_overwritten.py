@@ -104,6 +104,30 @@ def test_a_rotated_log_stays_one_run_though_its_name_is_taken(grown: bool, tmp_p
     assert found == [(20,)] * 4
 
 
+def test_a_rotated_log_stays_one_run_though_it_is_compressed(tmp_path: Path) -> None:
+    """`train.log` becomes `train.log.1.gz`, and another job writes under its name."""
+    lake, archive = tmp_path / "lake", tmp_path / "in"
+    (first,) = run_ingest(write(archive, {NAME: first_steps(log(1, 500), 15)}), lake).runs
+    packed = gzip.compress(log(1, 500).encode())
+    rotated = write(archive, {f"{NAME}.1.gz": packed, NAME: log(2, 500)})
+    assert statuses(run_ingest(rotated, lake)) == ["new", "updated"]
+    os.replace(archive / f"{NAME}.1.gz", archive / f"{NAME}.2.gz")
+    assert statuses(run_ingest(archive, lake)) == ["unchanged", "updated"]
+    steps = rows(lake, "train_steps", "run_id, count(*)", "GROUP BY run_id")
+    assert len(steps) == 2
+    assert (first.run_id, 20) in steps
+
+
+@pytest.mark.parametrize("name", ["other/train.log", "job/backup.log.gz"])
+def test_a_longer_copy_of_a_log_does_not_take_its_place(name: str, tmp_path: Path) -> None:
+    lake, archive = tmp_path / "lake", tmp_path / "in"
+    run_ingest(write(archive, {NAME: first_steps(log(1, 500), 15)}), lake)
+    whole = log(1, 500).encode()
+    content = gzip.compress(whole) if name.endswith(".gz") else whole
+    assert statuses(run_ingest(write(archive, {name: content}), lake)) == ["new", "unchanged"]
+    assert statuses(run_ingest(archive, lake)) == ["unchanged", "unchanged"]
+
+
 def test_logs_without_dates_have_those_of_their_folders(tmp_path: Path) -> None:
     lake, archive = tmp_path / "lake", tmp_path / "in"
     nights = {f"2024-03-{day:02d}/a/train.log": log(day, 500, dated=False) for day in range(1, 6)}
