@@ -17,6 +17,7 @@ from tracelake.schema.tables import SCHEMA_VERSION, tables
 MANIFEST_VERSION = 2
 READ_VERSIONS = (1, MANIFEST_VERSION)
 """Version 1 names parts of one run only."""
+_HALF_DIGITS = 16
 
 RunsOf = Mapping[str, tuple[str, ...]]
 """Part file, relative to the lake's root -> the runs whose rows it has, in order."""
@@ -287,12 +288,18 @@ def group_name(names: Iterable[str]) -> str:
 
 
 def generation_of(options: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Returns the generation of a run: a hash of its options and of its rows of `sources`."""
-    digest = hashlib.sha256(repr(sorted(options.items())).encode())
-    names = ("path", "member", "content_hash", "duplicate_of", "host", "device")
+    """Returns the generation of a run: a hash of what it has, and one of the names of its files."""
+    content = hashlib.sha256(repr(sorted(options.items())).encode())
+    names = hashlib.sha256()
     for row in rows:
-        digest.update(repr([row[name] for name in names]).encode())
-    return digest.hexdigest()[:32]
+        content.update(repr([row[name] for name in ("content_hash", "host", "device")]).encode())
+        names.update(repr([row[name] for name in ("path", "member", "duplicate_of")]).encode())
+    return content.hexdigest()[:_HALF_DIGITS] + names.hexdigest()[:_HALF_DIGITS]
+
+
+def content_in(generation: str) -> str:
+    """Return the part of a generation that stays the same when files are moved or renamed."""
+    return generation[:_HALF_DIGITS]
 
 
 def label_of(source: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tracelake.base.errors import ChangedError, LakeError
-from tracelake.lake import Lake
+from tracelake.lake import Lake, content_in
 from tracelake.models.state import recorded
 
 VERSION = 2
@@ -85,15 +85,18 @@ class Backlog:
         return tuple(self._record.owed.get(duty, ()))
 
     def arrive(self) -> None:
-        """Add the runs that are new or changed in the warehouse since the last job."""
+        """Add the runs that are new or changed in the warehouse since the last job.
+
+        A run whose files were only moved or renamed is neither.
+        """
         state = recorded(self._lake.warehouse).state
         if state is None or state.runs == self._record.seen:
             return
         seen, now = self._record.seen, dict(state.runs)
-        arrived = [run_id for run_id in now if now[run_id] != seen.get(run_id)]
+        contents = {content_in(generation) for generation in seen.values()}
         for duty, runs in self._record.owed.items():
-            there = [run_id for run_id in runs if run_id in now]
-            self._record.owed[duty] = list(dict.fromkeys([*there, *arrived]))
+            done = contents - {content_in(seen[run_id]) for run_id in runs if run_id in seen}
+            self._record.owed[duty] = [r for r in now if content_in(now[r]) not in done]
         self._record.seen = now
         self._write()
 

@@ -696,6 +696,23 @@ def test_a_verdict_that_was_not_delivered_is_given_again(
     assert tracelake(*arguments).code == 0
 
 
+def test_a_run_whose_files_are_moved_or_renamed_is_judged_once(
+    tracelake: Command, archive: Path, lake: Path
+) -> None:
+    gated = ("run", archive, "--lake", lake, "--fail-on", "incomplete")
+    job(archive, "whole", TODAY)
+    assert tracelake(*gated).code == 0
+    job(archive, "half", TODAY, world=2)
+    assert tracelake(*gated[:4]).code == 0  # it waits for its verdict
+    renamed = (archive / "half").rename(archive / "other")
+    (file,) = renamed.iterdir()
+    file.rename(renamed / f"job_{file.name}")
+    assert tracelake(*gated).code == 5
+    renamed.rename(archive / "2026-11")
+    moved = tracelake(*gated)
+    assert (moved.code, "1 updated" in moved.err) == (0, True)
+
+
 @pytest.mark.parametrize(
     ("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
