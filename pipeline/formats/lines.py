@@ -169,6 +169,7 @@ class LineFormat(Format):
         ),
         join: Callable[[Sequence[RunFacts]], RunFacts] | None = None,
         places: Callable[[Iterable[bytes]], Places] | None = None,
+        preamble_of: str | None = None,
     ) -> None:
         """Check what can be checked without polars.
 
@@ -201,6 +202,7 @@ class LineFormat(Format):
             faults=(UNFINISHED, *faults),
             named_by=named_by,
             places=places,
+            preamble_of=preamble_of,
             dated_by="name" if stamp is None else "content",
         )
         object.__setattr__(self, "heading", heading)

@@ -16,7 +16,6 @@ from tracelake.formats.endings import LINE, Ending, first_cause
 from tracelake.formats.lines import Irrelevant, LineFormat, Record, Reject
 from tracelake.formats.readers import Rows, whole
 from tracelake.formats.starts import runs_of
-from tracelake.formats.training_log import FORMAT as TRAINING_LOG
 
 _INIT = re.compile(
     r".*?([A-Za-z0-9_.-]+):\d+:\d+ \[\d+\] NCCL INFO .*\bcomm 0x[0-9a-f]+ rank (\d+)"
@@ -35,11 +34,8 @@ _VIA = re.compile(
 
 
 def _sniff(head: bytes) -> Claim:
-    """Claim what no trainer wrote: a training log may have the same lines."""
     warns = b" NCCL WARN " in head and _PROCESS.search(head)
-    if not (b" NCCL INFO " in head or warns) or TRAINING_LOG.sniff(head) is not Claim.NO:
-        return Claim.NO
-    return Claim.MAYBE
+    return Claim.MAYBE if b" NCCL INFO " in head or warns else Claim.NO
 
 
 def _facts(path: str, head: bytes) -> FileFacts:
@@ -143,6 +139,7 @@ FORMAT = LineFormat(
     join=_join,
     doc="Logs with NCCL_DEBUG=INFO or WARN: hosts, ranks, devices, transports, warnings.",
     sniff=_sniff,
+    preamble_of="training_log",
     reader=_Reader,
     tables=("comm_ranks",),
     prefixed=True,

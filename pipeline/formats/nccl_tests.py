@@ -233,6 +233,7 @@ FORMAT = LineFormat(
     doc="Standard output of nccl-tests (all_reduce_perf and the others), of all versions.",
     version=4,
     sniff=_sniff,
+    preamble_of="training_log",
     reader=_Reader,
     tables=("bandwidth_tests",),
     prefixed=True,

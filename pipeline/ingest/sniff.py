@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +27,15 @@ from tracelake.ingest.overrides import Overrides
 from tracelake.inputs.ahead import prefetch, read_ahead
 from tracelake.inputs.archives import Head, open_heads
 from tracelake.inputs.discover import Root, Skip, location_of
-from tracelake.inputs.streams import Begun, Copies, FileRef, first_bytes, strip_suffix
+from tracelake.inputs.sources import open_entry
+from tracelake.inputs.streams import (
+    DECODE_ERRORS,
+    Begun,
+    Copies,
+    FileRef,
+    first_bytes,
+    strip_suffix,
+)
 from tracelake.storage import WIDTH, is_uri
 
 # What a record says of the file itself.
@@ -36,6 +45,7 @@ _FOUND = ("bytes", "lines", "content_hash", "duplicate_of")
 # Sizes of the beginnings whose hashes tell whether a file has become shorter, or was overwritten.
 _BEGINNINGS = (64, 128, 256, 512, 1024, 2048, ID_BYTES, HEAD_BYTES)
 _BEGINNING_DIGITS = 8
+_BLOCK_BYTES = 1 << 20
 
 
 class InputFile(NamedTuple):
@@ -186,8 +196,11 @@ class _Sniffer:
             fmt = self._forced or _choose(entry, head)
             if isinstance(fmt, str):
                 return Skip(entry.path, entry.member, fmt)
+            text = head
+            if self._forced is None and fmt.preamble_of is not None and not entry.packed:
+                fmt, text = _past_preamble(entry, head, fmt, format_named(fmt.preamble_of))
             with Fence(fmt, [entry]):
-                base = fmt.facts(strip_suffix(entry.label), head)
+                base = fmt.facts(strip_suffix(entry.label), text)
         except ParserFailedError as error:
             self.sniffed.failures.append(error.failure)
             return Skip(entry.path, entry.member, PARSER_FAILED, lasting=False)
@@ -246,16 +259,37 @@ def _choose(entry: FileRef, head: bytes) -> Format | str:
     begun = [fmt for fmt in formats().values() if fmt.begins(head)]
     if begun:
         return begun[0] if len(begun) == 1 else "ambiguous"
-    best = Claim.NO
-    chosen: Format | str | None = None
+    claims: dict[str, Claim] = {}
     for fmt in formats().values():
         with Fence(fmt, [entry]):
-            claim = fmt.sniff(head)
-        if claim > best:
-            best, chosen = claim, fmt
-        elif claim is best is not Claim.NO:
-            chosen = "ambiguous"
-    return chosen or reason_of(head)
+            claims[fmt.name] = fmt.sniff(head)
+    best = max(claims.values())
+    if best is Claim.NO:
+        return reason_of(head)
+    strongest = {name: formats()[name] for name, claim in claims.items() if claim is best}
+    chosen = [fmt for fmt in strongest.values() if fmt.preamble_of not in strongest]
+    return chosen[0] if len(chosen) == 1 else "ambiguous"
+
+
+def _past_preamble(
+    entry: FileRef, head: bytes, fmt: Format, follows: Format
+) -> tuple[Format, bytes]:
+    """Return the format of what follows a preamble, with the text in which it begins.
+
+    If nothing follows, that of the preamble with the head. NCCL can print megabytes before a job
+    trains.
+
+    Raises:
+        ParserFailedError: The format failed on the text.
+    """
+    before = b""
+    with contextlib.suppress(*DECODE_ERRORS), open_entry(entry) as (stream, _):
+        while block := stream.read(_BLOCK_BYTES):
+            with Fence(follows, [entry]):
+                if follows.sniff(before[-HEAD_BYTES:] + block) is Claim.YES:
+                    return follows, head + before[-HEAD_BYTES:] + block
+            before = block
+    return fmt, head
 
 
 def skips_of(inputs: Iterable[InputFile], reason: str) -> Iterator[Record]:

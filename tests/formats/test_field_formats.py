@@ -43,10 +43,11 @@ def field() -> Path:
 
 
 def claims(head: bytes) -> list[Format]:
-    """The formats with the strongest claim on a file."""
+    """The formats with the strongest claim on a file, without preambles of one of them."""
     judged = {name: claim_of(fmt, head) for name, fmt in formats().items()}
     best = max(judged.values())
-    return [formats()[name] for name, claim in judged.items() if claim is best is not Claim.NO]
+    found = {name: formats()[name] for name, c in judged.items() if c is best is not Claim.NO}
+    return [fmt for fmt in found.values() if fmt.preamble_of not in found]
 
 
 def test_a_size_of_zero_is_no_size(tracelake: Command, tmp_path: Path) -> None:

@@ -503,6 +503,11 @@ FORMAT = LineFormat(
         Record(fairseq.LINES),
         Record(LINE),
         Irrelevant("nccl", r".*NCCL (?:INFO|WARN|TRACE) .*", "Message of NCCL."),
+        Irrelevant(
+            "nccl_tests",
+            r"\s*\d+\s+\d+\s+(?:u?int(?:8|32|64)|half|float|double|bfloat16|f8e\w+)\s.*",
+            "Row of nccl-tests that ran before the job: it is read where it has a file of its own.",
+        ),
         Irrelevant("blank", r"\s*", "Empty."),
         Irrelevant("other", r".*", "Anything else: it has no time of a step."),
     ),

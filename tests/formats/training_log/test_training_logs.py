@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -644,3 +645,30 @@ def test_what_ended_a_job_is_the_cause_of_its_incident(tracelake: Command, tmp_p
     assert timeout["advice"].startswith("See what the ranks did that print no timeout")
     (memory,) = [row for row in told if row["log"] == "memory"]
     assert memory["evidence"].endswith("of which 1.02 GiB is free.")
+
+
+_TESTS = (
+    "# nThread 1 nGpus 1 minBytes 8 maxBytes 64 step: 2(factor) warmup iters: 5 iters: 20\n"
+    "#  Rank  0 Group  0 Pid      7 on   node1 device  0 [0x1b] NVIDIA H100\n"
+    "           8             2     float     sum      -1   12.50    0.00    0.00      0\n"
+)
+_MESSAGES = "".join(
+    f"node1:7:9 [0] NCCL INFO Channel {i:02d} : 0[0] -> 1[1]\n" for i in range(1500)
+)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("before", [_TESTS, _MESSAGES, _TESTS + 20 * _MESSAGES])
+def test_a_log_behind_tests_of_links_and_messages_of_nccl_is_read(
+    before: str, packed: bool, tmp_path: Path, tracelake: Command
+) -> None:
+    log = before + "".join(f"{dated(step, 1.5, step * 1.5)[0]}\n" for step in range(1, _STEPS + 1))
+    content = gzip.compress(log.encode()) if packed else log.encode()
+    archive = write(tmp_path / "in", {f"slurm-7.out{'.gz' * packed}": content})
+    assert tracelake("ingest", archive, "--lake", tmp_path / "lake").code == 0
+    assert rows(tmp_path / "lake", "runs", "format, run_date::VARCHAR") == [
+        ("training_log", "2026-03-01 10:00:01")
+    ]
+    assert rows(tmp_path / "lake", "train_steps", "count(*)") == [(_STEPS,)]
+    counted = rows(tmp_path / "lake", "sources", "irrelevant['nccl_tests']")
+    assert counted == [(1 if _TESTS in before else None,)]
