@@ -1,7 +1,7 @@
 -- Logs of a job that went on in the log of a later start of it, and which: the first one after it.
 -- Both are in one folder, or in those of attempts of a job. Their names are the same but for digits, or the
--- later one begins with the earlier one's, as train.log and train_restart.log. The later one has the same
--- configuration and number of steps, dates after those of the earlier one, and begins after its first step and
+-- later one begins with the earlier one's, as train.log and train_restart.log. The later one has no other
+-- configuration (it may lack what a job prints once) and number of steps, dates after those of the earlier one, and begins after its first step and
 -- at most one step after its last: it did not begin anew.
 -- @internal
 -- @scope fleet
@@ -32,7 +32,8 @@ pairs AS (
     SELECT a.run_id, b.run_id AS later, b.run_date
     FROM logs AS a
     JOIN logs AS b
-        ON b.folder = a.folder AND b.config = a.config AND b.run_date > a.ends
+        ON b.folder = a.folder AND b.run_date > a.ends
+        AND list_has_all(string_split(a.config, ' '), string_split(b.config, ' '))
         AND starts_with(b.stem, a.stem) AND coalesce(b.planned = a.planned, true)
     WHERE NOT a.complete
 ),

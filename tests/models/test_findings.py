@@ -1054,6 +1054,10 @@ def iterations(first: int, last: int, day: int, *, every: int = 1, batch: int = 
 
 
 BROKEN = "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+SIZES = (
+    "using world size: 8, data-parallel size: 4, context-parallel size: 1,"
+    " tensor-model-parallel size: 2, pipeline-model-parallel size: 1\n"
+)
 
 
 def test_a_log_whose_job_went_on_in_a_later_one_is_no_incident(
@@ -1068,6 +1072,14 @@ def test_a_log_whose_job_went_on_in_a_later_one_is_no_incident(
             {
                 "train.log.2.gz": iterations(1, 8, 10),
                 "train.log.1": iterations(9, 20, 11),
+                "train.log": iterations(21, 500, 12),
+            },
+            set(),
+        ),
+        # It was rotated while it was written: the sizes are in the older file.
+        (
+            {
+                "train.log.1": f"{SIZES}{iterations(1, 20, 11)}",
                 "train.log": iterations(21, 500, 12),
             },
             set(),
