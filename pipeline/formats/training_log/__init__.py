@@ -486,7 +486,7 @@ FORMAT = LineFormat(
         Record(r".*\|TP=\d+[^\]]*\]: .*\b\w+=\d+,\s*"),
         Record(r".*rank_id: \d+, \S+ time: .*|.*=== Straggler Report at Step .*"),
         Record(r".*M[nx]\w+/Rnk: .*|(?:.* )?Rank \d+: [0-9.]+ ?ms\b.*"),
-        Record(r".*using world size: .*|(?:.*arguments\.py:\d+\] : )?\s*\w+ \.{2,} ?\S+\s*"),
+        Record(r".*using world size: .*|(?:.*\s)?\w+ \.{2,} ?\S+\s*"),
         Record(r".*\[config\.py:\d+:print\] +(?:train_|gradient_acc)\w+[ .]+\d+\s*"),
         Record(rf"\s*(?:{'|'.join(ARGUMENTS)}): \d+,?\s*"),
         Record(r".*\] datetime: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})? *"),

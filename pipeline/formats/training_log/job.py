@@ -9,10 +9,9 @@ from typing import Any
 from tracelake.formats.ledger import SIZES_CHANGED, Fault
 from tracelake.formats.readers import whole
 
-# Of an arguments dump: Megatron-LM, behind the logger of Primus, and YAML.
-_ARGUMENT = re.compile(
-    r"(?:.*arguments\.py:\d+\] : )?\s*(\w+)(?: \.{2,} ?| *: )(\S+?),?\s*", re.ASCII
-)
+# Of an arguments dump: Megatron-LM, behind whatever a logger or collector writes, and YAML.
+_ARGUMENT = re.compile(r"(?:.*\s)?(\w+) \.{2,} ?(\S+?),?\s*", re.ASCII)
+_YAML_ARGUMENT = re.compile(r"\s*(\w+) *: (\S+?),?\s*", re.ASCII)
 _NEOX_ARGUMENT = re.compile(r"\s*(\w+) \.{2,} (\d+)\.{3,}(?:default|updated)\s*", re.ASCII)
 _CONFIG = re.compile(r".*\[config\.py:\d+:print\] +(\w+)[ .]+(\d+)\s*", re.ASCII)
 _MAXTEXT_ARGUMENT = re.compile(r".*\bConfig param (\w+): (\S+)\s*", re.ASCII)
@@ -94,9 +93,10 @@ _NANOTRON_SIZES = {
     "num_hidden_layers": "layers",
 }
 _ARGUMENTS_OF = (
-    (_ARGUMENT, _ARGUMENTS),
-    (_CONFIG, _CONFIGS),
+    (_CONFIG, _CONFIGS),  # its world size is that of data parallelism
     (_NEOX_ARGUMENT, _NEOX_ARGUMENTS),
+    (_ARGUMENT, _ARGUMENTS),
+    (_YAML_ARGUMENT, _ARGUMENTS),
     (_MAXTEXT_ARGUMENT, _MAXTEXT_ARGUMENTS),
     (_NANOTRON_SIZE, _NANOTRON_SIZES),
 )
@@ -158,6 +158,7 @@ class Job:
         for pattern, names in _ARGUMENTS_OF:
             if found := pattern.fullmatch(text):
                 self._size(names.get(found[1]), found[1], found[2])
+                return
 
     def _head(self, words: str | None, said: str) -> None:
         """Keep a line of the heading; its first one has no words."""

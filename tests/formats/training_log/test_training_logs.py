@@ -647,6 +647,17 @@ def test_what_ended_a_job_is_the_cause_of_its_incident(tracelake: Command, tmp_p
     assert memory["evidence"].endswith("of which 1.02 GiB is free.")
 
 
+@pytest.mark.parametrize(
+    "before", ["", "gpt-worker-0 pytorch ", "[Mar 01 10:00:00] ", "trainer/3 "]
+)
+def test_arguments_are_read_behind_what_any_collector_writes(before: str) -> None:
+    """Without them two models of one world size would be compared."""
+    arguments = "  micro_batch_size ......... 2\n  num_layers ............... 24\n"
+    log = "".join(f"{before}{line}\n" for line in [*arguments.splitlines(), early(1, 1, 0)[0]])
+    run = parse("training_log", {"train.log": log.encode()}).only
+    assert run.facts.topology == {"layers": 24, "micro_batch_size": 2}
+
+
 _TESTS = (
     "# nThread 1 nGpus 1 minBytes 8 maxBytes 64 step: 2(factor) warmup iters: 5 iters: 20\n"
     "#  Rank  0 Group  0 Pid      7 on   node1 device  0 [0x1b] NVIDIA H100\n"
