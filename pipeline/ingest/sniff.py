@@ -46,6 +46,8 @@ _FOUND = ("bytes", "lines", "content_hash", "duplicate_of")
 _BEGINNINGS = (64, 128, 256, 512, 1024, 2048, ID_BYTES, HEAD_BYTES)
 _BEGINNING_DIGITS = 8
 _BLOCK_BYTES = 1 << 20
+# NCCL prints megabytes for the ranks of a large job, before it trains.
+_PREAMBLE_BLOCKS = 32
 
 
 class InputFile(NamedTuple):
@@ -276,15 +278,15 @@ def _past_preamble(
 ) -> tuple[Format, bytes]:
     """Return the format of what follows a preamble, with the text in which it begins.
 
-    If nothing follows, that of the preamble with the head. NCCL can print megabytes before a job
-    trains.
+    If nothing follows, that of the preamble with the head.
 
     Raises:
         ParserFailedError: The format failed on the text.
     """
     before = b""
     with contextlib.suppress(*DECODE_ERRORS), open_entry(entry) as (stream, _):
-        while block := stream.read(_BLOCK_BYTES):
+        for _ in range(_PREAMBLE_BLOCKS):
+            block = stream.read(_BLOCK_BYTES)
             with Fence(follows, [entry]):
                 if follows.sniff(before[-HEAD_BYTES:] + block) is Claim.YES:
                     return follows, head + before[-HEAD_BYTES:] + block
