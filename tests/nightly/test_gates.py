@@ -14,7 +14,7 @@ from tests.conftest import Command
 from tests.lakes import ingest_and_build
 from tests.report_lakes import make, trace_run
 from tests.tiny_lakes import log_run
-from tests.traces import plan, trace, trace_name, write
+from tests.traces import plan, write
 from tracelake.base.errors import CheckFailedError, UsageError
 from tracelake.cli.job_steps import judge_runs
 from tracelake.lake import Lake
@@ -198,13 +198,13 @@ def test_run_judges_what_it_adds_or_changes(tracelake: Command, tmp_path: Path) 
 def test_too_many_bad_lines_outweigh_the_gates_and_hide_none(
     tracelake: Command, tmp_path: Path
 ) -> None:
-    folder = write(tmp_path / "in", {trace_name(0, world=1): trace(0) + "rank:0:broken\n"})
+    folder = write(tmp_path / "in", {"a.txt": plan(3) + "what is this\n"})
     arguments = ("run", folder, "--lake", tmp_path / "lake", "--fail-on", "rejects")
     first = tracelake(*arguments)
     assert first.code == 3
     assert first.err.index("rejects: 1 run") < first.err.index("error: 1 run with more bad lines")
     assert tracelake(*arguments).code == 0
-    write(folder, {trace_name(0, world=1): trace(0, steps=2) + "rank:0:broken\n"})
+    write(folder, {"a.txt": plan(4) + "what is this\n"})
     second = tracelake(*arguments, "--max-bad-ratio", "0.5")
     assert second.code == 5
     assert "rejects: 1 run" in second.err

@@ -15,14 +15,13 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
-from zlib import crc32
 
 import pytest
 
 from tests.conftest import ROOT, Command
 from tests.lakes import Template, ingest_and_build, run_ingest
 from tests.tiny_lakes import commit_run, log_run
-from tests.traces import plan, trace, trace_name, write
+from tests.traces import plan, write
 from tracelake import run
 from tracelake.base.errors import UsageError
 from tracelake.lake import Lake
@@ -42,17 +41,17 @@ def stamp(age: timedelta) -> str:
 
 
 # More than what a run's id is made of: a run that grows by it is the same run.
-LONG = trace(0, steps=10, start=2_000_000.0)
+LONG = plan(200, name="more_").split("\n", 2)[2]
 TODAY, LONG_AGO = stamp(timedelta(hours=1)), "20250101000000"
 DAMAGE = [b"", b"[]", b"{}", b'{"version": 1}', None]
 """Records of what is owed that cannot be read, and none."""
 Backlogs: TypeAlias = dict[bytes | None, tuple[str, Backlog, list[str]]]
 
 
-def job(archive: Path, name: str, date: str, *, lines: str = "", world: int = 1) -> str:
-    """Adds a run of one rank to an archive, and gives its name there."""
-    text = trace(0, start=float(crc32(name.encode()) % 10**6)) + lines
-    write(archive, {f"{name}/{trace_name(0, world=world, stamp=date)}": text})
+def job(archive: Path, name: str, date: str, *, lines: str = "", lacking: int = 0) -> str:
+    """Adds a plan to an archive, which the fewest models have rows of, and gives its name there."""
+    text = plan(3, declared=3 + lacking, name=f"{name}_") + lines
+    write(archive, {f"{name}/plan_{date}.txt": text})
     return name
 
 
@@ -182,7 +181,7 @@ def test_a_page_with_an_age_has_what_came_since_the_last_one(
     assert tracelake(*nightly).code == 0
     assert account(summary)["late"] == [run["late"], run["plan"]]
     # A run that grows has changed; what is only looked at again has not.
-    job(archive, "late", LONG_AGO, lines=LONG + trace(0, start=3_000_000.0))
+    job(archive, "late", LONG_AGO, lines=LONG + LONG)
     other = tmp_path / "other.html"
     assert tracelake(*nightly, "--report", other).code == 0
     assert account(summary)["late"] == [run["late"]]
@@ -218,7 +217,7 @@ def test_a_page_about_everything_leaves_the_late_ones_to_the_next_with_an_age(
 ) -> None:
     lake = begun.root
     nightly = ("run", archive, "--lake", lake, "--since", "24h", "--summary", tmp_path / "s")
-    job(archive, "late", LONG_AGO, world=2)
+    job(archive, "late", LONG_AGO, lacking=1)
     by_hand = tracelake("run", archive, "--lake", lake)
     assert by_hand.code == 0
     assert tracelake(*nightly, "--fail-on", "incomplete").code == 5
@@ -228,11 +227,11 @@ def test_a_page_about_everything_leaves_the_late_ones_to_the_next_with_an_age(
 def test_gates_begin_with_the_first_job_that_has_some(
     tracelake: Command, archive: Path, lake: Path
 ) -> None:
-    job(archive, "before", LONG_AGO, world=2)
+    job(archive, "before", LONG_AGO, lacking=1)
     assert tracelake("run", archive, "--lake", lake).code == 0
     gated = ("run", archive, "--lake", lake, "--fail-on", "incomplete")
     assert tracelake(*gated).code == 0
-    job(archive, "after", TODAY, world=2)
+    job(archive, "after", TODAY, lacking=1)
     assert tracelake(*gated).code == 5
     assert tracelake(*gated).code == 0
 
@@ -400,8 +399,8 @@ def test_the_summary_tells_what_was_done_and_found(
     tracelake: Command, archive: Path, lake: Path
 ) -> None:
     job(archive, "fine", TODAY)
-    job(archive, "bad", TODAY, lines="rank:0:broken\n")
-    job(archive, "half", LONG_AGO, world=2)
+    job(archive, "bad", TODAY, lines="what is this\n")
+    job(archive, "half", LONG_AGO, lacking=1)
     write(archive, {"notes": "text\n"})
     result = tracelake(
         *("run", archive, "--lake", lake, "--summary", "-", "--fail-on", "incomplete,straggler"),
@@ -417,7 +416,7 @@ def test_the_summary_tells_what_was_done_and_found(
         "runs": {"new": 3, "updated": 0, "unchanged": 0, "refreshed": 0, "kept": 0, "dropped": 0},
         "files": 3,
         "bytes": sum(path.stat().st_size for path in archive.rglob("*.txt")),
-        "lines": 10,
+        "lines": 16,
         "rows": told["ingest"]["rows"],
         "rejects": 1,
         "skipped": {"no_format": 1},
@@ -430,7 +429,7 @@ def test_the_summary_tells_what_was_done_and_found(
     assert verdicts["failed"][0]["runs"] == [
         {
             "run_id": run["half"],
-            "seen": ["The run is incomplete: 1 of 2 ranks were seen; missing: rank 1."],
+            "seen": [f"The run is incomplete: half/plan_{LONG_AGO}.txt: 4 rows declared, 3 read."],
         }
     ]
     assert verdicts["bad_lines"] == [{"run_id": run["bad"], "rejected": 1, "bad_ratio": 0.25}]
@@ -536,7 +535,7 @@ def test_options_that_do_not_fit_are_refused_before_anything_is_done(
 def test_a_summary_that_cannot_be_written_is_an_error(
     tracelake: Command, archive: Path, lake: Path, tmp_path: Path
 ) -> None:
-    job(archive, "today", TODAY, world=2)
+    job(archive, "today", TODAY, lacking=1)
     (tmp_path / "file").write_text("")
     where = tmp_path / "file" / "summary.json"
     arguments = ("run", archive, "--lake", lake, "--summary", where)
@@ -571,7 +570,7 @@ def test_the_command_of_post_is_told_how_it_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     summary = tmp_path / "summary.json"
-    job(archive, "half", TODAY, world=2)
+    job(archive, "half", TODAY, lacking=1)
     arguments = ("run", archive, "--lake", lake, "--fail-on", "incomplete", "--summary", summary)
     failed = begin(*arguments, "--post", f"{post} 'two words' $HOME *")
     out, err = end(failed)
@@ -623,7 +622,7 @@ def test_a_hook_need_not_listen() -> None:
 
 
 def test_a_second_run_waits_for_the_first(tracelake: Command, archive: Path, lake: Path) -> None:
-    job(archive, "half", TODAY, world=2)
+    job(archive, "half", TODAY, lacking=1)
     arguments = ("run", archive, "--lake", lake, "--fail-on", "incomplete")
     with no_builds(lake):
         first = begin(*arguments)
@@ -667,7 +666,7 @@ def test_what_a_killed_job_brought_in_is_reported_and_judged_by_the_next(
     named = ("--report", tmp_path / "page.html", "--summary", summary)
     asked = ("--since", "24h", "--fail-on", "incomplete", "--wait", "0s")
     arguments = ("run", archive, "--lake", lake, *named, *asked)
-    job(archive, "late", LONG_AGO, world=2, lines="rank:0:broken\n")
+    job(archive, "late", LONG_AGO, lacking=1, lines="what is this\n")
     with no_builds(lake):
         killed = begin(*arguments)
         until(lambda: committed(lake, 2), killed)
@@ -687,7 +686,7 @@ def test_what_a_killed_job_brought_in_is_reported_and_judged_by_the_next(
 def test_a_verdict_that_was_not_delivered_is_given_again(
     tracelake: Command, archive: Path, lake: Path, tmp_path: Path
 ) -> None:
-    job(archive, "half", TODAY, world=2)
+    job(archive, "half", TODAY, lacking=1)
     arguments = ("run", archive, "--lake", lake, "--fail-on", "incomplete")
     with begin(*arguments, "--post", f"sh -c 'touch {tmp_path}/told; sleep 20'") as killed:
         until((tmp_path / "told").exists, killed)
@@ -720,7 +719,7 @@ def test_an_interrupt_is_told_and_made_up_for(
     tracelake: Command, archive: Path, lake: Path, tmp_path: Path, post: str,
     signum: signal.Signals, code: int,
 ) -> None:  # fmt: skip
-    job(archive, "half", TODAY, world=2)
+    job(archive, "half", TODAY, lacking=1)
     summary = tmp_path / "summary.json"
     arguments = ("run", archive, "--lake", lake, "--fail-on", "incomplete", "--summary", summary)
     with no_builds(lake):
