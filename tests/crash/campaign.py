@@ -8,6 +8,7 @@ import random
 import signal
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -25,13 +26,13 @@ _DISPENSABLE = ("link", "remove", "compute", "write_state", "_copy", "_run/")
 class Campaign:
     """Strikes at points in turn and at random, and at random times; each time all is judged."""
 
-    def __init__(self, folder: Path, seed: int, out: TextIO) -> None:
+    def __init__(self, folder: Path, formats: Sequence[str], seed: int, out: TextIO) -> None:
         self.wrong: list[str] = []
         self.counts: Counter[str] = Counter()
         self.points: Counter[str] = Counter()
         self._random = random.Random(seed)
         self._out = out
-        self._story = Story(folder)
+        self._story = Story(folder, formats)
         self._story.begin()
 
     def kill(self, count: int) -> None:

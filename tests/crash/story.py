@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,8 @@ from tracelake.synth.archive import write_archive
 from tracelake.synth.spec import Spec
 from tracelake.warehouse import ask, open_warehouse
 
+FORMATS = ("optimus", "rank_trace")
 _SMALL: dict[str, Any] = {
-    "formats": ("optimus", "rank_trace"),
     "tp": 1,
     "pp": 2,
     "steps": 1,
@@ -65,6 +65,7 @@ class Story:
     """Archives, a lake at one place, and what it holds when nothing happens.
 
     Attributes:
+        formats: Of what is in the archives; each after the first makes every build dearer.
         whole: By stage, what a lake is equal to when all went well.
         answers: By stage, what a reader may be told.
         seconds: By stage, how long the command takes.
@@ -72,6 +73,7 @@ class Story:
     """
 
     folder: Path
+    formats: Sequence[str] = FORMATS
     whole: list[dict[str, str]] = field(default_factory=list)
     answers: list[set[tuple[Any, ...]]] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -95,14 +97,16 @@ class Story:
             if not name.name.endswith("__main__"):
                 importlib.import_module(name.name)
         first, second = self._archive(0), self._archive(1)
-        write_archive(first, Spec(**_SMALL, log_steps=3))
+        write_archive(first, Spec(formats=tuple(self.formats), **_SMALL, log_steps=3))
         shutil.copytree(first, second)
-        write_archive(self.folder / "other", Spec(**_SMALL, log_steps=4, seed=7))
+        write_archive(
+            self.folder / "other", Spec(formats=("optimus",), **_SMALL, log_steps=4, seed=7)
+        )
         shutil.copytree(self.folder / "other" / "optimus", second / "more")
-        _grow(second)
+        self._grow(second)
         last = self._archive(_CHANGED_AGAIN)
         shutil.copytree(second, last)
-        _grow(last)
+        self._grow(last)
         warm = Lake.create(self.folder / "warm")
         ingest([str(second)], warm, Options(), jobs=1)
         build(warm)
@@ -217,6 +221,13 @@ class Story:
         finally:
             os._exit(code)
 
+    def _grow(self, archive: Path) -> None:
+        """Files go on, and with them their runs."""
+        for name in self.formats:
+            grown = sorted((archive / name).rglob("*.txt"))[0]
+            text = grown.read_text()
+            grown.write_text(text + "".join(text.splitlines(keepends=True)[-40:]))
+
     def _archive(self, stage: int) -> Path:
         return self.folder / f"archive{stage}"
 
@@ -259,14 +270,6 @@ def _answer(lake: Path) -> tuple[Any, ...]:
     found: tuple[Any, ...]
     (found,) = ask(Lake.open(lake), "the answer", lambda con: con.execute(_AGREE).fetchall())
     return found
-
-
-def _grow(archive: Path) -> None:
-    """Files go on, and with them their runs."""
-    for kind in ("optimus", "rank_trace"):
-        grown = sorted((archive / kind).rglob("*.txt"))[0]
-        text = grown.read_text()
-        grown.write_text(text + "".join(text.splitlines(keepends=True)[-40:]))
 
 
 def _digest(content: bytes) -> str:

@@ -33,7 +33,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def test_what_is_struck_is_made_whole_by_the_same_command() -> None:
-    words = ["--kills", "2", "--signals", "2", "--refusals", "1"]
+    words = ["--kills", "2", "--signals", "2", "--refusals", "1", "--formats", "optimus"]
     done = subprocess.run(
         [sys.executable, "-m", "tests.crash", *words],
         cwd=ROOT, capture_output=True, text=True, check=False,
