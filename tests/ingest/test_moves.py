@@ -6,7 +6,7 @@ import gzip
 import os
 import shutil
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,8 @@ LOG = """\
 [rank:0 stage:0] transformer-block(module) forward time (no send/recv) - step 1
 layer[0]: total={0} ms, ops=32, avg/op=1.0 ms
 """
-# Models that compare runs.
-COMPARED = ("run_history", "straggler_history", "run_summary")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compared() -> Iterator[None]:
-    """These models alone: a build takes half the time."""
-    with few_models(*COMPARED):
-        yield
+# A model that compares runs; copies are left out of it.
+COMPARED = "straggler_history"
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +48,9 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def merged(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Template:
     """Its lake, after a merge."""
-    lake = ingest_and_build(original, tmp_path_factory.mktemp("merged") / "lake")
-    merge_groups(lake)
+    with few_models(COMPARED):
+        lake = ingest_and_build(original, tmp_path_factory.mktemp("merged") / "lake")
+        merge_groups(lake)
     return Template.of(lake)
 
 
@@ -146,8 +140,8 @@ HISTORIES: dict[str, tuple[Sequence[Step], Callable[[Path], list[Path]]]] = {
 
 
 def content(lake: Lake) -> dict[str, list[tuple[Any, ...]]]:
-    """Every base table, and the models that compare runs."""
-    names = [*tables(), *COMPARED]
+    """Every base table, and the model that compares runs."""
+    names = [*tables(), COMPARED]
     with open_warehouse(lake) as con:
         return {name: sorted(con.execute(f"FROM {name}").fetchall(), key=repr) for name in names}
 
@@ -166,6 +160,7 @@ def bring_in(tracelake: Command, inputs: Sequence[Path], lake: Path) -> str:
     return done.err
 
 
+@few_models(COMPARED)
 @pytest.mark.parametrize("history", HISTORIES)
 def test_a_lake_of_moved_inputs_equals_a_fresh_one(
     history: str, archive: Path, merged: Template, tmp_path: Path, tracelake: Command
@@ -186,6 +181,7 @@ def test_a_lake_of_moved_inputs_equals_a_fresh_one(
     assert "nothing to write" in bring_in(tracelake, named(archive), grown.root)
 
 
+@few_models("run_history")
 def test_a_copy_becomes_the_original_when_that_is_dropped(
     tmp_path: Path, tracelake: Command
 ) -> None:
@@ -224,6 +220,7 @@ def test_a_run_whose_inputs_are_all_in_a_richer_run_is_the_copy(tmp_path: Path) 
     ]
 
 
+@few_models("run_history")
 def test_of_equal_runs_one_with_a_date_is_the_original(tmp_path: Path, tracelake: Command) -> None:
     """A browser names a second download so that it comes before the first one."""
     lake = tmp_path / "lake"
