@@ -52,17 +52,21 @@ def full_build_differences(lake: Lake) -> list[str]:
         parts = ModelParts(models, apart, apart.take, folder)
         writer = WarehouseWriter(lake.part_files, models, None, None, lambda _: None)
         writer.fill(anew, losses.left(snapshot), None, state, losses, parts)
-        attach(con, lake.warehouse, read_only=True)
-        con.execute(f"ATTACH '{anew}' AS anew (READ_ONLY)")
-        names = [*models.stored, *map(copy_of, models.copied)]
-        return [name for name in names if _rows_differ(con, name)]
+        return differences(con, lake.warehouse, anew)
 
 
-def _rows_differ(con: duckdb.DuckDBPyConnection, name: str) -> bool:
-    old, new = f"FROM warehouse.main.{name}", f"FROM anew.main.{name}"
-    return bool(
-        con.execute(f"({old} EXCEPT ALL {new}) UNION ALL ({new} EXCEPT ALL {old})").fetchone()
-    )
+def differences(con: duckdb.DuckDBPyConnection, one: Path, other: Path) -> list[str]:
+    """The models whose rows in two warehouses are others."""
+    attach(con, one, read_only=True)
+    con.execute(f"ATTACH '{other}' AS other (READ_ONLY)")
+
+    def differ(name: str) -> bool:
+        old, new = f"FROM warehouse.main.{name}", f"FROM other.main.{name}"
+        either = f"({old} EXCEPT ALL {new}) UNION ALL ({new} EXCEPT ALL {old})"
+        return bool(con.execute(either).fetchone())
+
+    models = catalog()
+    return [name for name in (*models.stored, *map(copy_of, models.copied)) if differ(name)]
 
 
 def merge_groups(lake: Lake) -> None:

@@ -14,13 +14,20 @@ import duckdb
 import pytest
 
 from tests.conftest import Command
-from tests.lakes import Template, full_build_differences, ingest_and_build
+from tests.lakes import (
+    Template,
+    differences,
+    few_models,
+    full_build_differences,
+    ingest_and_build,
+    run_ingest,
+)
 from tests.tiny_lakes import OPTIONS, Rows, commit_run, drop_run, log_run, source_record
 from tests.traces import plan, write
 from tracelake.base.errors import ContractError
-from tracelake.ingest import Options, ingest
 from tracelake.lake import Change, Lake
 from tracelake.models import build
+from tracelake.models.compute import connect
 from tracelake.models.sums import write_sums
 from tracelake.warehouse.check import Finding, check_lake, checks, findings_table
 
@@ -157,6 +164,7 @@ def test_broken_rows_are_found(run_id: str, broken: list[Finding]) -> None:
     ] == [check]
 
 
+@few_models("rank_bubbles")
 def test_a_warning_about_the_input_needs_no_repair(tmp_path: Path, tracelake: Command) -> None:
     lake = Lake.create(tmp_path / "lake")
     commit_run(lake, "overlap", traced(op(1, 0, 60), op(2, 50, 100)))
@@ -187,16 +195,14 @@ def test_figures_that_do_not_add_up_are_found(built: Lake) -> None:
 
 
 def test_how_large_tables_are_read_does_not_show(
-    tmp_path: Path, sample: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, sample: Path, sample_lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Columns of large batches are ENUM while models are computed."""
-    lake = Lake.create(tmp_path / "lake")
-    ingest([str(sample)], lake, Options())
-    with monkeypatch.context() as large:
-        large.setattr("tracelake.models.batches._SMALL_PART_BYTES", 0)
-        large.setattr("tracelake.models.batches._CODED_BYTES", -1)
-        build(lake)
-    assert full_build_differences(lake) == []
+    monkeypatch.setattr("tracelake.models.batches._SMALL_PART_BYTES", 0)
+    monkeypatch.setattr("tracelake.models.batches._CODED_BYTES", -1)
+    lake = ingest_and_build(sample, tmp_path / "lake")
+    with connect() as con:
+        assert differences(con, lake.warehouse, sample_lake.warehouse) == []
     assert named(check_lake(lake)) == set()
 
 
@@ -242,6 +248,7 @@ def test_a_quick_check_reads_no_part_whole(built: Lake) -> None:
     assert ("parts_exist", "error") in named(check_lake(built, quick=True))
 
 
+@few_models()
 def test_what_a_check_says_mends_harmed_parts(tmp_path: Path, tracelake: Command) -> None:
     archive, path = write(tmp_path / "archive", {"one.txt": plan()}), tmp_path / "lake"
     lake = ingest_and_build(archive, path)
@@ -251,7 +258,8 @@ def test_what_a_check_says_mends_harmed_parts(tmp_path: Path, tracelake: Command
     (repair,) = {json.loads(line)["repair"] for line in result.out.splitlines()}
     words = repair.partition(": ")[2].split()[1:]
     assert tracelake(*words, "--lake", path).code == 0
-    assert tracelake("run", archive, "--lake", path).code == 0
+    run_ingest(archive, path)
+    build(lake)
     assert check_lake(lake) == []
 
 
@@ -278,16 +286,16 @@ def test_two_rows_of_one_grain_are_found(built: Lake) -> None:
     assert ("grains_unique", "error") in named(check_lake(built))
 
 
-def test_lines_that_a_manifest_does_not_know_of_are_found(lake: Lake) -> None:
+def test_lines_that_a_manifest_does_not_know_of_are_found(built: Lake) -> None:
     entry = replace(
-        lake.snapshot().runs["a"],
+        built.snapshot().runs["a"],
         generation="x",
         sources=(source_record("a", lines=7),),
         options=OPTIONS,
     )
-    lake.commit_all([Change("a", [entry], {})])
-    build(lake)
-    assert named(check_lake(lake)) == {("lines_recorded", "error")}
+    built.commit_all([Change("a", [entry], {})])
+    build(built)
+    assert named(check_lake(built)) == {("lines_recorded", "error")}
 
 
 def test_parts_of_another_schema_are_found(built: Lake) -> None:
