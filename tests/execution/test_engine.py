@@ -335,14 +335,17 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_workers_compute_the_warehouse_that_threads_compute(
-    local: tuple[Path, IngestReport],
+    archive: Path,
     workers: Workers,
     kill: Kill,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(model_batches, "_BATCH_BYTES", 300_000)  # several, some of many runs
-    lakes = [Path(shutil.copytree(local[0], tmp_path / name)) for name in ("threads", "workers")]
+    monkeypatch.setattr(model_batches, "_BATCH_BYTES", 10_000)  # several, some of many runs
+    lakes = [tmp_path / name for name in ("threads", "workers")]
+    for lake in lakes:
+        brought_in(archive / "plans", lake)
+        brought_in(archive / "more", lake)
     said: list[str] = []
     kill(ONCE_IN_BUILD)
     assert (
