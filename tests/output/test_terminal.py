@@ -20,6 +20,7 @@ import pytest
 from rich.cells import cell_len
 
 from tests.conftest import Command
+from tests.lakes import ingest_and_build
 from tests.report_lakes import MS, make, trace_run
 from tests.tiny_lakes import commit_run
 from tests.traces import plan, write
@@ -230,17 +231,32 @@ def test_a_drifting_layer_is_named(lake: Path) -> None:
     assert "... and 2 layers more with a trend" in text
 
 
-def test_a_log_shows_the_timers_that_take_most_of_a_step(
-    tracelake: Command, tmp_path: Path
-) -> None:
-    lines = (
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake of runs as the sample has none: timers, kernels, and a job in two logs."""
+    folder = tmp_path_factory.mktemp("others")
+    timers = (
         f"step:{step} - actor/pg_loss:0.1 - timing_s/gen:{20 + step}.0"
-        f" - timing_s/update_actor:10.0 - timing_s/step:40.0"
+        f" - timing_s/update_actor:10.0 - timing_s/step:40.0\n"
         for step in range(1, 12)
     )
-    write(tmp_path / "in", {"job.log": "".join(f"{line}\n" for line in lines)})
-    tracelake("run", tmp_path / "in", "--lake", tmp_path / "lake")
-    said = tracelake("show", "job", "--lake", tmp_path / "lake").out.splitlines()
+    record = (
+        " [2026-05-{:02} 10:00:00] iteration {:8}/ 50 | elapsed time per iteration (ms): 500.0 |"
+        " global batch size: 64 | lm loss: 2.3E+00 |\n"
+    )
+    logs = {f"slurm-{n}.out": record.format(n, n) for n in (1, 2)}
+    write(folder / "in", {"timers.log": "".join(timers), **logs})
+    for rank, gap in ((0, 10), (1, 30)):
+        kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "dur": 10, "args": {"stream": 7}}
+        kernels = [{**kernel, "ts": gap * n} for n in range(3)]
+        info = {"rank": rank, "world_size": 2}
+        trace = {"schemaVersion": 1, "distributedInfo": info, "traceEvents": kernels}
+        write(folder / "in", {f"kernels/rank{rank}.json": json.dumps(trace)})
+    return ingest_and_build(folder / "in", folder / "lake").root
+
+
+def test_a_log_shows_the_timers_that_take_most_of_a_step(tracelake: Command, others: Path) -> None:
+    said = tracelake("show", "timers", "--lake", others).out.splitlines()
     (first,) = [number for number, line in enumerate(said) if line == "Timers  2 timers"]
     assert [line.split()[:6] for line in said[first + 2 : first + 4]] == [
         ["gen", "26.50", "s", "66.2", "%", "█" * 11],
@@ -249,16 +265,9 @@ def test_a_log_shows_the_timers_that_take_most_of_a_step(
 
 
 def test_a_trace_of_kernels_shows_what_the_devices_did_the_idlest_first(
-    tracelake: Command, tmp_path: Path
+    tracelake: Command, others: Path
 ) -> None:
-    for rank, gap in ((0, 10), (1, 30)):
-        kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "dur": 10, "args": {"stream": 7}}
-        kernels = [{**kernel, "ts": gap * n} for n in range(3)]
-        info = {"rank": rank, "world_size": 2}
-        trace = {"schemaVersion": 1, "distributedInfo": info, "traceEvents": kernels}
-        write(tmp_path / "in", {f"rank{rank}.json": json.dumps(trace)})
-    tracelake("run", tmp_path / "in", "--lake", tmp_path / "lake")
-    said = tracelake("show", "latest", "--lake", tmp_path / "lake").out.splitlines()
+    said = tracelake("show", "kernels", "--lake", others).out.splitlines()
     at = said.index("Devices  2 ranks")
     assert [line.split() for line in said[at + 1 : at + 4]] == [
         ["rank", "steps", "window", "compute", "communication", "copies", "idle"],
@@ -707,19 +716,12 @@ def test_runs_mark_a_copy_with_the_run_that_it_repeats(tracelake: Command, tmp_p
     assert "a copy of" not in tracelake("show", original["hash"], "--lake", lake).out
 
 
-def test_show_names_the_log_in_which_a_job_went_on(tracelake: Command, tmp_path: Path) -> None:
-    record = (
-        " [2026-05-{:02} 10:00:00] iteration {:8}/ 50 | elapsed time per iteration (ms): 500.0 |"
-        " global batch size: 64 | lm loss: 2.3E+00 |\n"
+def test_show_names_the_log_in_which_a_job_went_on(tracelake: Command, others: Path) -> None:
+    (later,) = ids(tracelake, others, "--limit", "1")
+    assert f"the job went on in slurm-2: tracelake show --lake {others} {later}" in (
+        tracelake("show", "slurm-1", "--lake", others).out
     )
-    logs = {f"slurm-{n}.out": record.format(n, n) for n in (1, 2)}
-    lake = tmp_path / "lake"
-    assert tracelake("run", write(tmp_path / "in", logs), "--lake", lake).code == 0
-    (later,) = ids(tracelake, lake, "--limit", "1")
-    assert f"the job went on in slurm-2: tracelake show --lake {lake} {later}" in (
-        tracelake("show", "slurm-1", "--lake", lake).out
-    )
-    assert "went on" not in tracelake("show", "slurm-2", "--lake", lake).out
+    assert "went on" not in tracelake("show", "slurm-2", "--lake", others).out
 
 
 def test_a_question_is_asked_of_a_run_by_its_label(tracelake: Command, lake: Path) -> None:
