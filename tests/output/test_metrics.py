@@ -23,7 +23,7 @@ from tracelake.output.prometheus import Gauge
 from tracelake.output.prometheus import openmetrics as written
 
 DOCS = ROOT / "docs"
-INCIDENT = "9a471160"
+TRACES, INCIDENT = SAMPLE / "rank_trace", "9a471160"
 Samples = dict[str, list[tuple[dict[str, str], float]]]
 
 
@@ -40,9 +40,9 @@ def parsed(path: Path) -> Samples:
 
 @pytest.fixture(scope="module")
 def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two nights of the sample and one without input: metrics and summary of each."""
+    """Two nights of traces and one without input: metrics and summary of each."""
     folder = tmp_path_factory.mktemp("nights")
-    for night, inputs in enumerate((SAMPLE, SAMPLE, folder / "nowhere"), 1):
+    for night, inputs in enumerate((TRACES, TRACES, folder / "nowhere"), 1):
         options = {
             "--lake": folder / "lake",
             "--metrics": folder / f"{night}.prom",
