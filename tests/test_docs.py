@@ -12,18 +12,21 @@ import typer.main
 from tests import docs, scale
 from tests.conftest import Command, Result
 from tracelake.cli import app
+from tracelake.lake import Lake
 
 FIGURE = re.compile(r"(?<![\w.])(?:\d+\.\d+|\d{3,})(?!\w|\.\d)")
 
 
 @pytest.fixture
-def run(tracelake: Command, monkeypatch: pytest.MonkeyPatch) -> docs.Run:
-    """Runs the commands of pages in this process."""
+def run(tracelake: Command, monkeypatch: pytest.MonkeyPatch, sample_lake: Lake) -> docs.Run:
+    """Runs the commands of pages in this process; an ingest of the sample finds all there."""
     for name, value in docs.ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
 
     def run_here(arguments: list[str], folder: Path) -> Result:
         monkeypatch.chdir(folder)
+        if arguments[:4] == ["ingest", "data/sample", "--lake", "lake"]:
+            Path("lake").symlink_to(sample_lake.root)
         return tracelake(*arguments)
 
     return run_here
