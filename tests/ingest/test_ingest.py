@@ -14,13 +14,14 @@ from typing import Any, cast
 import pytest
 
 from tests.conftest import Command
-from tests.lakes import files, rows, run_ingest, statuses
+from tests.lakes import few_models, files, rows, run_ingest, statuses
 from tests.traces import plan as plan_text
 from tests.traces import trace, trace_name, write
 from tracelake.base.errors import InputError, LakeError, UsageError
 from tracelake.formats import Format, formats
 from tracelake.ingest import Options, Status, ingest, plan
 from tracelake.lake import Lake
+from tracelake.models import build
 
 
 @pytest.fixture
@@ -740,13 +741,15 @@ def test_a_run_pattern_that_matches_no_file_is_said(
 
 
 def test_sizes_that_do_not_fit_are_a_finding(tmp_path: Path, tracelake: Command) -> None:
-    archive = write(tmp_path / "in", {trace_name(r, world=8): trace(r) for r in range(8)})
+    archive = write(tmp_path / "in", {trace_name(r): trace(r) for r in range(2)})
     lake = tmp_path / "lake"
-    assert tracelake("run", archive, "--lake", lake, "--set", "tp=3,pp=2").code == 0
+    assert tracelake("ingest", archive, "--lake", lake, "--set", "tp=3,pp=2").code == 0
+    with few_models("findings"):
+        build(Lake.open(lake))
     query = "SELECT severity, subject, evidence FROM findings WHERE subject = 'sizes'"
     answer = tracelake("query", query, "--lake", lake, "--format", "csv")
     assert answer.out.replace('"', "").splitlines()[1:] == [
-        "warning,sizes,sizes: world_size 8 is no multiple of tp 3 x pp 2."
+        "warning,sizes,sizes: world_size 2 is no multiple of tp 3 x pp 2."
     ]
 
 
