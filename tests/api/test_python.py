@@ -17,7 +17,7 @@ import pytest
 import tracelake
 from tests.conftest import ROOT, SAMPLE, Command
 from tests.lakes import ingest_and_build
-from tests.traces import trace, trace_name, write
+from tests.traces import plan, trace, trace_name, write
 from tracelake import run
 from tracelake.cli import jobs
 from tracelake.lake import Lake
@@ -124,15 +124,15 @@ def test_a_query_is_confined(lake: tracelake.OpenLake, query: str, said: str) ->
 def test_the_lake_is_read_as_it_is_now(tmp_path: Path) -> None:
     """Also after a job has replaced the warehouse and its files."""
     archive, lake = tmp_path / "in", tmp_path / "lake"
-    write(archive, {f"a/{trace_name(0)}": trace(0, steps=2)})
+    write(archive, {"a.txt": plan(3)})
     ingest_and_build(archive, lake)
     with tracelake.open(lake) as opened:
         before = opened.runs()
         assert len(before) == 1
-        write(archive, {f"b/{trace_name(0, stamp='20250102000000')}": trace(0, steps=3)})
+        write(archive, {"b.txt": plan(4)})
         ingest_and_build(archive, lake)
         assert len(opened.runs()) == 2
-        assert len(opened.table("ops")) == len(opened.sql("FROM ops"))
+        assert len(opened.table("workload_passes")) == len(opened.sql("FROM workload_passes"))
 
 
 def test_work_that_cannot_be_done_is_an_error(tmp_path: Path) -> None:
