@@ -176,7 +176,8 @@ def assert_same(lake: Lake, expected: Lake) -> None:
 @pytest.fixture(scope="module")
 def local(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """The lake of the archive on a disk."""
-    return brought_in(str(tmp_path_factory.mktemp("lakes") / "local"), archive)
+    with few_models():
+        return brought_in(str(tmp_path_factory.mktemp("lakes") / "local"), archive)
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +187,7 @@ def made(
     """The lake of the archive in the store, for those that only read it, by URI."""
     uri = "s3://made/lake"
     store.make_bucket("made")
-    with pytest.MonkeyPatch.context() as patch:
+    with few_models(), pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("maker")))
         brought_in(uri, archive)
     before = listed(place_of(uri))
@@ -197,12 +198,14 @@ def made(
 # --- the same lake wherever it and its input are ------------------------------------------------
 
 
+@few_models()
 def test_a_lake_in_a_store_is_that_on_a_disk(bucket: str, archive: Path, local: Lake) -> None:
     lake = brought_in(f"{bucket}/some/lake", archive)
     assert_same(lake, local)
     assert len(lake.snapshot().runs) == 8
 
 
+@few_models()
 def test_an_archive_in_a_store_gives_that_lake_too(
     bucket: str, archive: Path, local: Lake, tmp_path: Path
 ) -> None:
@@ -226,6 +229,7 @@ def test_many_objects_are_opened_ahead_and_taken_in_order(bucket: str, tmp_path:
     assert len(lakes[0].snapshot().runs) == 21
 
 
+@few_models()
 def test_another_machine_sees_what_was_brought_in(
     made: str, local: Lake, machines: tuple[Machine, Machine]
 ) -> None:
@@ -239,6 +243,7 @@ def test_another_machine_sees_what_was_brought_in(
         assert found == con.execute("SELECT count(*), sum(duration_ns) FROM ops").fetchall()
 
 
+@few_models()
 def test_what_is_there_already_is_neither_read_nor_written(
     bucket: str, archive: Path, store: ObjectStore
 ) -> None:
@@ -459,6 +464,7 @@ def test_a_uri_that_names_nothing_says_so(bucket: str, named: str) -> None:
         stored_root(f"{bucket}/{named}")
 
 
+@few_models()
 def test_a_lake_within_its_input_is_no_input(bucket: str, archive: Path, local: Lake) -> None:
     uri = put(f"{bucket}/all", archive)
     lake = brought_in(f"{uri}/lake", uri)
@@ -548,6 +554,7 @@ def started(machine: Machine, *arguments: str | Path) -> subprocess.Popen[str]:
     )
 
 
+@few_models()
 def test_machines_at_work_at_once_lose_nothing_of_one_another(
     bucket: str, archive: Path, local: Lake, machines: tuple[Machine, Machine], store: ObjectStore
 ) -> None:
@@ -618,6 +625,7 @@ def test_a_commit_that_another_machine_overtakes_is_made_again(
     assert other.snapshot().runs == {}
 
 
+@few_models()
 def test_a_build_that_another_machine_overtakes_is_made_again(
     bucket: str, archive: Path, local: Lake, machines: tuple[Machine, Machine]
 ) -> None:
@@ -639,6 +647,7 @@ def test_a_build_that_another_machine_overtakes_is_made_again(
     assert_same(Lake.open(name), local)
 
 
+@few_models()
 def test_a_large_warehouse_is_put_in_parts_if_nobody_was_first(
     bucket: str,
     archive: Path,
@@ -828,6 +837,7 @@ def test_gc_removes_what_has_lain_uncommitted_for_a_day(
     assert {found.part for found in lake.part_files.stored()} == before - {stray}
 
 
+@few_models()
 def test_a_damaged_part_is_found(
     bucket: str, archive: Path, tracelake: Command, tmp_path: Path
 ) -> None:
@@ -878,6 +888,7 @@ def test_the_copy_is_of_this_user_alone(made: str) -> None:
     assert lake.root.stat().st_mode & 0o077 == 0
 
 
+@few_models()
 def test_a_lost_copy_is_made_again(
     made: str, archive: Path, local: Lake, machines: tuple[Machine, Machine]
 ) -> None:
