@@ -701,7 +701,7 @@ def test_a_run_whose_files_are_moved_or_renamed_is_judged_once(
     gated = ("run", archive, "--lake", lake, "--fail-on", "incomplete")
     job(archive, "whole", TODAY)
     assert tracelake(*gated).code == 0
-    job(archive, "half", TODAY, world=2)
+    job(archive, "half", TODAY, lacking=1)
     assert tracelake(*gated[:4]).code == 0  # it waits for its verdict
     renamed = (archive / "half").rename(archive / "other")
     (file,) = renamed.iterdir()
