@@ -13,12 +13,12 @@ from typing import Any
 from tests.lakes import run_ingest
 from tests.simulated_calls import simulated_calls
 from tests.traces import write
-from tracelake.lake import Lake
-from tracelake.models import build
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
 from tracelake.synth.archive import write_archive
 from tracelake.synth.schedule import simulate
 from tracelake.synth.spec import Spec
-from tracelake.warehouse import open_warehouse
+from tracelake.warehouse.warehouse import open_warehouse
 
 Files = dict[str, list[str]]
 Lost = Callable[[int, str], bool]

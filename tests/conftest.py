@@ -15,8 +15,8 @@ from tests.corpus import NO_CORPUS, NO_FIELD, corpus_folder, field_folder
 from tests.lakes import few_models, ingest_and_build, unchanged
 from tests.tiny_lakes import commit_run, log_run
 from tracelake.cli import main
-from tracelake.lake import Lake
-from tracelake.models import build
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLE = ROOT / "data" / "sample"

@@ -27,7 +27,7 @@ from tracelake.formats import formats
 from tracelake.formats.ledger import COMMON_FAULTS, COMMON_REJECTS
 from tracelake.inputs.discover import SKIP_REASONS
 from tracelake.lake.run_records import records_table
-from tracelake.models import catalog
+from tracelake.models.catalog import catalog
 from tracelake.schema.tables import reasons, tables
 
 ROOT = Path(__file__).resolve().parent.parent

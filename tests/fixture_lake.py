@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from tracelake import __version__
-from tracelake.ingest import Options, ingest
-from tracelake.lake import Lake
+from tracelake.ingest.options import Options
+from tracelake.ingest.pipeline import ingest
 from tracelake.lake.manifest import MANIFEST_VERSION
-from tracelake.models import build
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
 from tracelake.models.state import WAREHOUSE_VERSION
 from tracelake.nightly.backlog import Backlog, Duty
 from tracelake.schema.tables import SCHEMA_VERSION, tables
-from tracelake.warehouse import run_query
+from tracelake.warehouse.running import run_query
 
 FIXTURES = Path(__file__).parent / "fixtures"
 GOLDEN = Path(__file__).parent / "formats"

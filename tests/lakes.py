@@ -16,17 +16,20 @@ from unittest.mock import patch
 
 import duckdb
 
-from tracelake.ingest import IngestReport, Options, ingest
-from tracelake.lake import Lake, PartFiles, find_losses
-from tracelake.models import Catalog, build, catalog
+from tracelake.ingest.options import Options
+from tracelake.ingest.pipeline import ingest
+from tracelake.ingest.report import IngestReport
+from tracelake.lake.losses import find_losses
+from tracelake.lake.part_files import PartFiles
+from tracelake.lake.store import Lake
 from tracelake.models.base import copy_of
-from tracelake.models.build import wanted_state
+from tracelake.models.build import build, wanted_state
+from tracelake.models.catalog import Catalog, catalog
 from tracelake.models.compute import connect
 from tracelake.models.fill import WarehouseWriter
 from tracelake.models.parts import ModelParts
 from tracelake.models.state import attach, recorded
-from tracelake.warehouse.check import checks
-from tracelake.warehouse.check.rows import Check
+from tracelake.warehouse.check.rows import Check, checks
 
 
 def run_ingest(folder: Path | str, lake: Path, *, jobs: int = 1, **options: Any) -> IngestReport:

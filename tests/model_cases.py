@@ -12,7 +12,9 @@ from typing import Any
 import duckdb
 
 from tests.tiny_lakes import with_meanings
-from tracelake.models import Catalog, compute, connect, create_empty_tables
+from tracelake.models.base import create_empty_tables
+from tracelake.models.catalog import Catalog
+from tracelake.models.compute import compute, connect
 from tracelake.schema.tables import Column, columns, tables
 
 ROOT = Path(__file__).parent / "models"

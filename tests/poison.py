@@ -22,10 +22,13 @@ import pyarrow.parquet as pq
 
 from tests.report_lakes import plan_run, trace_run
 from tests.tiny_lakes import OPTIONS, Rows, log_run, source_record
-from tracelake.lake import Change, Lake, RunEntry, partition_of
-from tracelake.models import build, catalog
+from tracelake.lake.layout import partition_of
+from tracelake.lake.manifest import Change, RunEntry
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
+from tracelake.models.catalog import catalog
 from tracelake.schema.tables import Table, tables
-from tracelake.warehouse import open_warehouse
+from tracelake.warehouse.warehouse import open_warehouse
 
 # Parsers give times up to this, in both directions: an end of 0 and a long duration start before.
 _MOST_NS = 4 * 10**18

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from tests.conftest import ROOT
 from tests.lakes import run_ingest
-from tracelake.lake import Lake
-from tracelake.models import build
-from tracelake.warehouse import run_query, write_result
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
 from tracelake.warehouse.examples import TOPICS, Example, examples
+from tracelake.warehouse.results import write_result
+from tracelake.warehouse.running import run_query
 
 PAGE = "docs/questions.md"
 _INTRO = """# Questions

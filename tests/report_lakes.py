@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.tiny_lakes import Rows, commit_run
-from tracelake.lake import Lake
-from tracelake.models import build
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
 
 MS = 1_000_000
 

@@ -10,10 +10,11 @@ from playwright.sync_api import Browser, Locator, Page, sync_playwright
 
 from tests.browser import ARGUMENTS, find_browser
 from tests.conftest import ROOT
-from tracelake.ingest import Options, ingest
-from tracelake.lake import Lake
-from tracelake.models import build
-from tracelake.output.html import write_report
+from tracelake.ingest.options import Options
+from tracelake.ingest.pipeline import ingest
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
+from tracelake.output.html.page import write_report
 
 IMAGES = ROOT / "docs" / "images"
 WIDTH = 1180

@@ -12,7 +12,7 @@ import typer.main
 from tests import docs, scale
 from tests.conftest import Command, Result
 from tracelake.cli import app
-from tracelake.lake import Lake
+from tracelake.lake.store import Lake
 
 FIGURE = re.compile(r"(?<![\w.])(?:\d+\.\d+|\d{3,})(?!\w|\.\d)")
 

@@ -28,12 +28,13 @@ from tracelake.base.errors import TracelakeError, UsageError
 from tracelake.base.files import beside, put
 from tracelake.base.text import json_text, printable
 from tracelake.ingest.identity import slug
-from tracelake.lake import Lake
-from tracelake.models import build
+from tracelake.lake.store import Lake
 from tracelake.models.base import described, literal, quoted
+from tracelake.models.build import build
 from tracelake.models.compute import connect
-from tracelake.warehouse import open_warehouse, run_query
+from tracelake.warehouse.running import run_query
 from tracelake.warehouse.statements import read_statements
+from tracelake.warehouse.warehouse import open_warehouse
 
 # --- queries --------------------------------------------------------------------------------------
 

@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tracelake.formats.rank_trace.batches import CLOCK_TICK_NS, kind, overlapped, pass_of
-from tracelake.lake import Change, Lake, RunEntry, partition_of
+from tracelake.lake.layout import partition_of
+from tracelake.lake.manifest import Change, RunEntry
+from tracelake.lake.store import Lake
 from tracelake.schema.tables import SCHEMA_VERSION, tables
 
 Rows = Mapping[str, list[dict[str, Any]]]

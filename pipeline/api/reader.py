@@ -11,14 +11,18 @@ import duckdb
 
 from tracelake.base.errors import UsageError
 from tracelake.base.memory_limit import parse_size
-from tracelake.lake import Lake
-from tracelake.output.chrome_trace import parse_span, write_timeline
-from tracelake.output.terminal import runs_sql
-from tracelake.warehouse import Parameters, example, open_warehouse, resolve_run
+from tracelake.lake.store import Lake
+from tracelake.output.chrome_trace.selection import parse_span
+from tracelake.output.chrome_trace.trace import write_timeline
+from tracelake.output.terminal.runs import runs_sql
+from tracelake.warehouse.examples import example
+from tracelake.warehouse.names import resolve_run
+from tracelake.warehouse.parameters import Parameters
 from tracelake.warehouse.reopening import edition, replaced
 from tracelake.warehouse.run_rows import run_rows
 from tracelake.warehouse.running import query_error
 from tracelake.warehouse.statements import read_statements
+from tracelake.warehouse.warehouse import open_warehouse
 
 _FINDINGS = """
 FROM findings

@@ -27,7 +27,7 @@ from tracelake.cli.steps import open_lake, print_table
 if TYPE_CHECKING:
     from pyarrow import RecordBatchReader
 
-    from tracelake.warehouse import Parameters as Values
+    from tracelake.warehouse.parameters import Parameters as Values
 
 _LARGEST_QUERY = 10_000_000
 
@@ -69,7 +69,7 @@ def query(
     ] = None,
 ) -> None:
     """Run a query (SELECT, EXPLAIN, DESCRIBE or SHOW) over tables and models."""
-    from tracelake.warehouse import run_query
+    from tracelake.warehouse.running import run_query
 
     form = format_of_rows(output_format, output)
     text, values = _read_query(sql, file, example, parameters or ())
@@ -105,8 +105,11 @@ def answer(
     output: Output = None,
 ) -> None:
     """Ask a saved question: tracelake ask incidents, tracelake ask slow_ranks job009."""
-    from tracelake.warehouse import ask as read
-    from tracelake.warehouse import example, resolve_run, run_query, split_parameters
+    from tracelake.warehouse.examples import example
+    from tracelake.warehouse.names import resolve_run
+    from tracelake.warehouse.parameters import split_parameters
+    from tracelake.warehouse.reopening import ask as read
+    from tracelake.warehouse.running import run_query
 
     form = format_of_rows(output_format, output)
     saved, given = example(name), split_parameters(parameters or ())
@@ -149,8 +152,8 @@ def examples(
     ] = None,
 ) -> None:
     """List the saved questions that `ask` answers, or print the SQL of one."""
-    from tracelake.warehouse import example as saved
-    from tracelake.warehouse import examples_table
+    from tracelake.warehouse.examples import example as saved
+    from tracelake.warehouse.examples import examples_table
 
     if name is None:
         print_table(examples_table(), output_format or "table", None)
@@ -166,7 +169,7 @@ def shell(
     ui: Annotated[bool, typer.Option("--ui", help="Also open DuckDB's page in a browser.")] = False,
 ) -> None:
     """Open DuckDB's own shell on the warehouse, read-only."""
-    from tracelake.warehouse import open_shell
+    from tracelake.warehouse.shell import open_shell
 
     open_shell(open_lake(lake), ui=ui)
 
@@ -181,7 +184,7 @@ def describe(
     output: Output = None,
 ) -> None:
     """Show tables, models and columns, with meanings and units."""
-    from tracelake.models import describe as describe_relations
+    from tracelake.models.describe import describe as describe_relations
 
     print_table(describe_relations(table), format_of_rows(output_format, output), output)
 
@@ -205,7 +208,8 @@ def _read_query(
     sql: str | None, file: Path | None, name: str | None, parameters: Iterable[str]
 ) -> tuple[str, Values]:
     """Return the query and its parameters from the argument, a file or a saved query."""
-    from tracelake.warehouse import example, read_value, split_parameters
+    from tracelake.warehouse.examples import example
+    from tracelake.warehouse.parameters import read_value, split_parameters
 
     given = split_parameters(parameters)
     if sum(source is not None for source in (sql, file, name)) != 1:

@@ -40,9 +40,10 @@ def export(
     quiet: Quiet = False,
 ) -> None:
     """Copy tables and models into one DuckDB or SQLite file, or into CSV or Parquet files."""
-    from tracelake.output.export import export as write
-    from tracelake.output.export import format_of
-    from tracelake.warehouse import ask, resolve_run
+    from tracelake.output.export.export import export as write
+    from tracelake.output.export.export import format_of
+    from tracelake.warehouse.names import resolve_run
+    from tracelake.warehouse.reopening import ask
 
     fmt = format_of(target, output_format)
     one_file = fmt in {"duckdb", "sqlite"}

@@ -21,12 +21,14 @@ from tracelake.nightly.gates import Gate, cut_short, failed_gates, failures, too
 
 if TYPE_CHECKING:
     from tracelake.base.console import Console
-    from tracelake.execution import Workers
-    from tracelake.ingest import IngestReport, Options
-    from tracelake.lake import Lake, Losses
-    from tracelake.models import BuildResult
+    from tracelake.execution.cluster import Workers
+    from tracelake.ingest.options import Options
+    from tracelake.ingest.report import IngestReport
+    from tracelake.lake.losses import Losses
+    from tracelake.lake.store import Lake
+    from tracelake.models.build import BuildResult
     from tracelake.nightly.job import Request
-    from tracelake.output.html import ReportResult
+    from tracelake.output.html.page import ReportResult
 
 
 def read_request(inputs: Sequence[str], page: str, job: JobOptions, started: datetime) -> Request:
@@ -75,7 +77,8 @@ def bring_in(
     losses: Losses,
 ) -> IngestReport:
     """Ingest with progress, and print the result."""
-    from tracelake.ingest import Status, ingest
+    from tracelake.ingest.pipeline import ingest
+    from tracelake.ingest.run_plan import Status
     from tracelake.kernels.compiled import on_message
 
     for part, damage in losses.parts.items():
@@ -114,7 +117,8 @@ def print_dry_run(
     """Print what an ingest would do, a line or row per run and per skipped input."""
     import tempfile
 
-    from tracelake.ingest import notes_on, plan, planned_table
+    from tracelake.ingest.pipeline import plan
+    from tracelake.ingest.report import notes_on, planned_table
 
     with tempfile.TemporaryDirectory() as spool:
         plans, skips = plan(inputs, lake, options, Path(spool))
@@ -133,7 +137,7 @@ def print_dry_run(
 
 def judge_input(ingested: IngestReport, max_bad_ratio: float, console: Console) -> None:
     """Raise an error if a parser failed, an input was cut or a run has too many bad lines."""
-    from tracelake.ingest import parsers_failed
+    from tracelake.ingest.fence import parsers_failed
 
     bad = cut_short(ingested.cut, ingested.too_far) or too_many_bad_lines(
         ingested.runs, max_bad_ratio
@@ -147,7 +151,7 @@ def judge_input(ingested: IngestReport, max_bad_ratio: float, console: Console) 
 
 def judge_runs(lake: Lake, gates: Sequence[Gate], run_ids: Sequence[str]) -> None:
     """Raise an error if a run fails a gate; everything is written before."""
-    from tracelake.warehouse import ask
+    from tracelake.warehouse.reopening import ask
 
     if gates and run_ids:
         failed = ask(lake, "the gates", lambda con: failures(con, gates, run_ids))
@@ -164,7 +168,7 @@ def bring_up(
     full: bool = False,
 ) -> BuildResult:
     """Build the warehouse with progress, and print the result."""
-    from tracelake.models import build
+    from tracelake.models.build import build
 
     limit = None
     if memory is not None:
@@ -189,7 +193,8 @@ def write_page(console: Console, write: Callable[[], ReportResult]) -> ReportRes
 
 def print_ending(lake: Lake) -> None:
     """Print what needs attention in a few lines; the page has the rest."""
-    from tracelake.output.terminal import Page, print_ending, read_ending
-    from tracelake.warehouse import ask
+    from tracelake.output.terminal.ending import print_ending, read_ending
+    from tracelake.output.terminal.page import Page
+    from tracelake.warehouse.reopening import ask
 
     print_ending(ask(lake, "the runs", read_ending), Page(sys.stdout))

@@ -56,8 +56,10 @@ def run(
 
     --fail-on judges the runs that arrived or changed since runs were last judged.
     """
-    from tracelake.lake import Lake, local_root, never, of_day
-    from tracelake.models import losses_before
+    from tracelake.lake.home import local_root
+    from tracelake.lake.losses import never, of_day
+    from tracelake.lake.store import Lake
+    from tracelake.models.build import losses_before
     from tracelake.nightly.job import Job
 
     page = str(local_root(lake) / PAGE) if job.report is None else job.report
@@ -82,7 +84,7 @@ def run(
             )
             built = bring_up(opened, memory, console, workers)
         work.add_runs(opened, built.failed)
-        from tracelake.output.html import form_of, write_report
+        from tracelake.output.html.page import form_of, write_report
 
         late, path = work.late(opened), request.page.path
         written = write_page(
@@ -129,7 +131,8 @@ def ingest(
     quiet: Quiet = False,
 ) -> None:
     """Parse new and changed inputs into the lake's Parquet files."""
-    from tracelake.lake import Lake, find_missing
+    from tracelake.lake.losses import find_missing
+    from tracelake.lake.store import Lake
 
     options = shaping.read()
     if dry_run:
@@ -174,7 +177,7 @@ def build(
     --profile prints seconds of `compute_s` and `write_s` per relation, summed over batches of runs
     that are computed at once, so they add up to more than the build took.
     """
-    from tracelake.models import catalog
+    from tracelake.models.catalog import catalog
 
     opened, memory = open_lake(lake), engine.read_memory()
     with engine.start() as workers:
@@ -202,7 +205,8 @@ def check(
     output: Output = None,
 ) -> None:
     """Verify a lake: files match manifests, every line is accounted for, figures add up."""
-    from tracelake.warehouse.check import check_lake, findings_table
+    from tracelake.warehouse.check.findings import findings_table
+    from tracelake.warehouse.check.lake import check_lake
 
     form = format_of_rows(output_format, output)
     findings = check_lake(open_lake(lake, output), quick=quick)

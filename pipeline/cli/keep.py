@@ -27,7 +27,7 @@ from tracelake.cli.steps import open_console, open_lake, print_table, read_age
 from tracelake.nightly.gates import lost_data
 
 if TYPE_CHECKING:
-    from tracelake.lake import Lake
+    from tracelake.lake.store import Lake
     from tracelake.warehouse.retention import DropCandidate
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from tracelake.output.terminal import Page
+    from tracelake.output.terminal.page import Page
 
 
 AsDocument = Annotated[Literal["table", "json"], typer.Option("--format", help="Output format.")]
@@ -78,8 +78,9 @@ def runs(
     output: Output = None,
 ) -> None:
     """List runs with their main figures."""
-    from tracelake.output.terminal import Page, draw_runs, runs_sql
-    from tracelake.warehouse import run_query
+    from tracelake.output.terminal.page import Page
+    from tracelake.output.terminal.runs import draw_runs, runs_sql
+    from tracelake.warehouse.running import run_query
 
     form = format_of_rows(output_format, output)
     age = read_age(since)
@@ -107,8 +108,10 @@ def runs(
 @app.command(epilog="Example: tracelake show latest --lake lake")
 def show(run: RunName, lake: LakeName, output_format: AsDocument = "table") -> None:
     """Show one run: where the time went, and what is missing."""
-    from tracelake.output.terminal import print_run, read_run
-    from tracelake.warehouse import ask, resolve_run
+    from tracelake.output.terminal.facts import read_run
+    from tracelake.output.terminal.show import print_run
+    from tracelake.warehouse.names import resolve_run
+    from tracelake.warehouse.reopening import ask
 
     document = ask(open_lake(lake), "the run", lambda con: read_run(con, resolve_run(con, run)))
     print_document(document, output_format, print_run)
@@ -131,8 +134,10 @@ def diff(
     output_format: AsDocument = "table",
 ) -> None:
     """Compare two runs and show what changed."""
-    from tracelake.output.terminal import print_changes, read_changes
-    from tracelake.warehouse import ask, resolve_run, run_before
+    from tracelake.output.terminal.changes import read_changes
+    from tracelake.output.terminal.diff import print_changes
+    from tracelake.warehouse.names import resolve_run, run_before
+    from tracelake.warehouse.reopening import ask
 
     def compare(con: DuckDBPyConnection) -> dict[str, Any]:
         one = resolve_run(con, run)
@@ -155,7 +160,7 @@ def print_document(
     draw: Callable[[dict[str, Any], Page], None],
 ) -> None:
     """Print a document: drawn for people, or as JSON."""
-    from tracelake.output.terminal import Page
+    from tracelake.output.terminal.page import Page
 
     if output_format == "json":
         typer.echo(json_text(document, indent=2))
@@ -198,8 +203,8 @@ def report(
 
     --fail-on judges the runs in the report.
     """
-    from tracelake.lake import local_root
-    from tracelake.output.html import form_of, write_report
+    from tracelake.lake.home import local_root
+    from tracelake.output.html.page import form_of, write_report
 
     if output is None and (runs or since or (form or "html") != "html"):
         raise UsageError(

@@ -26,8 +26,8 @@ from tracelake.schema import topology
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracelake.execution import Workers
-    from tracelake.ingest import Options
+    from tracelake.execution.cluster import Workers
+    from tracelake.ingest.options import Options
 
 _R = TypeVar("_R")
 
@@ -206,7 +206,9 @@ class IngestOptions:
 
     def read(self) -> Options:
         """Return the settings of an ingest."""
-        from tracelake.ingest import DecompressionLimit, Options, read_hosts
+        from tracelake.ingest.hosts import read_hosts
+        from tracelake.ingest.options import Options
+        from tracelake.inputs.expand import DecompressionLimit
 
         return Options(
             input_format=self.input_format,
@@ -276,7 +278,7 @@ class EngineOptions(MemoryOptions):
                 "--scheduler and --workers exclude each other",
                 hint="give the address of a cluster, or the number of local workers",
             )
-        from tracelake.execution import dask_workers
+        from tracelake.execution.cluster import dask_workers
 
         return dask_workers(self.scheduler, self.workers)
 
@@ -321,7 +323,7 @@ class RateOptions:
         """Return the rated speeds of `--links`."""
         if self.links is None:
             return None
-        from tracelake.output.html import parse_links
+        from tracelake.output.html.links import parse_links
 
         return parse_links(self.links)
 

@@ -61,8 +61,8 @@ def recorded(command: Callable[_P, _R]) -> Callable[_P, _R]:
 def _leave(name: str, entry: Mapping[str, Any], measures: Measures) -> None:
     """Add the entry; a failure of that does not fail the command."""
     from tracelake import __version__
-    from tracelake.lake import Lake
     from tracelake.lake.run_records import add_record
+    from tracelake.lake.store import Lake
 
     host = {"version": __version__, "host": socket.gethostname(), "pid": os.getpid()}
     whole = {**entry, **host, "phases": dict(measures.phases), **measures.amounts}

@@ -18,7 +18,7 @@ from tracelake.cli.options import LogFormat, OutputFormat
 
 if TYPE_CHECKING:
     from tracelake.base.console import Console
-    from tracelake.lake import Lake
+    from tracelake.lake.store import Lake
     from tracelake.warehouse.results import Result
 
 
@@ -43,7 +43,7 @@ def open_console(*, quiet: bool = False) -> Console:
 
 def open_lake(lake: str, output: Path | None = None) -> Lake:
     """Return the lake of a command that reads one; refuse an unsuitable `--output` first."""
-    from tracelake.lake import Lake
+    from tracelake.lake.store import Lake
 
     check_outputs(lake, {"--output": output})
     return Lake.open(lake)
@@ -52,7 +52,7 @@ def open_lake(lake: str, output: Path | None = None) -> Lake:
 def check_outputs(lake: str, outputs: Mapping[str, Path | None]) -> None:
     """Refuse unsuitable files of options before work is done; see `refuse_outputs`."""
     from tracelake.base.files import refuse_outputs
-    from tracelake.lake import local_root
+    from tracelake.lake.home import local_root
 
     root = local_root(lake)
     refuse_outputs(outputs, root, root / PAGE)
@@ -71,7 +71,7 @@ def read_age(text: str | None, option: str = "--since") -> timedelta | None:
 
 def print_table(result: Result, output_format: OutputFormat, output: Path | None) -> None:
     """Print a result in the given format, on standard output or into a file."""
-    from tracelake.warehouse import write_result
+    from tracelake.warehouse.results import write_result
 
     with _out(output) as out:
         write_result(result, output_format, out)

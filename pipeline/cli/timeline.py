@@ -37,7 +37,8 @@ def timeline(
     quiet: Quiet = False,
 ) -> None:
     """Write a run as a Chrome trace for Perfetto or chrome://tracing."""
-    from tracelake.output.chrome_trace import parse_span, write_timeline
+    from tracelake.output.chrome_trace.selection import parse_span
+    from tracelake.output.chrome_trace.trace import write_timeline
 
     console, opened = open_console(quiet=quiet), open_lake(lake, Path(output))
     done = write_timeline(

@@ -12,8 +12,8 @@ from dataclasses import replace
 from tracelake.base.packing import packed
 from tracelake.ingest.run_plan import RunPlan, Status
 from tracelake.ingest.sniff import InputFile
-from tracelake.lake import group_name
-from tracelake.storage import is_uri
+from tracelake.lake.manifest import group_name
+from tracelake.storage.store_path import is_uri
 
 Job = Sequence[RunPlan]
 """A run, or all runs that share a tar, which is read once, from beginning to end."""

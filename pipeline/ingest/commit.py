@@ -15,8 +15,10 @@ from tracelake.base.metrics import phase
 from tracelake.ingest.known_inputs import Record
 from tracelake.ingest.run_plan import RunPlan, Status
 from tracelake.ingest.run_result import RunResult
-from tracelake.lake import SKIPPED_PARTITION, Change, Lake, RunEntry, label_of
+from tracelake.lake.layout import SKIPPED_PARTITION
+from tracelake.lake.manifest import Change, RunEntry, label_of
 from tracelake.lake.parquet import LANES, PartWriter
+from tracelake.lake.store import Lake
 from tracelake.schema.tables import tables
 
 

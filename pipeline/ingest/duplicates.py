@@ -23,20 +23,12 @@ import pyarrow as pa
 
 from tracelake.base.files import make_folder
 from tracelake.ingest.identity import original_run_order
-from tracelake.lake import (
-    UNPARTITIONED,
-    Change,
-    Lake,
-    RunEntry,
-    Snapshot,
-    find_losses,
-    generation_of,
-    label_of,
-    names_runs,
-    partition_in,
-)
+from tracelake.lake.layout import UNPARTITIONED, names_runs, partition_in
+from tracelake.lake.losses import find_losses
+from tracelake.lake.manifest import Change, RunEntry, Snapshot, generation_of, label_of
 from tracelake.lake.parquet import LANES, PartWriter
-from tracelake.lake.rewriting import rows_of_runs
+from tracelake.lake.rewriting.rows import rows_of_runs
+from tracelake.lake.store import Lake
 from tracelake.schema.tables import PARTITION_KEY, tables
 
 _SOURCES = "sources"

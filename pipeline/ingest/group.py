@@ -28,7 +28,7 @@ from tracelake.ingest.options import Options
 from tracelake.ingest.run_plan import RunPlan, Status
 from tracelake.ingest.sniff import InputFile, Sniffed, place_record, skips_of
 from tracelake.inputs.streams import FileRef, strip_suffix
-from tracelake.lake import RunEntry, label_of
+from tracelake.lake.manifest import RunEntry, label_of
 
 _Sources = tuple[InputFile, ...]
 _Duplicates = tuple[tuple[InputFile, int], ...]

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from tracelake.base.files import remove
 from tracelake.base.metrics import phase
-from tracelake.execution import require, work_folder
+from tracelake.execution.jobs import require, work_folder
 from tracelake.formats.ledger import Ledger, SourceCount
 from tracelake.ingest.batches import Batch, Job
 from tracelake.ingest.fence import FencedParser, ParserFailedError, ParserFailure
@@ -32,10 +32,12 @@ from tracelake.inputs.archives import pass_by
 from tracelake.inputs.chunks import CHUNK_BYTES, Buffer, ChunkReader
 from tracelake.inputs.sources import Read, Source, opened_ahead
 from tracelake.inputs.streams import FileRef
-from tracelake.lake import RunEntry, generation_of, part_files_at, partition_of, table_of
+from tracelake.lake.home import part_files_at
+from tracelake.lake.layout import partition_of, table_of
+from tracelake.lake.manifest import RunEntry, generation_of
 from tracelake.lake.parquet import LANES, PartWriter
 from tracelake.schema.tables import PARTITION_KEY
-from tracelake.storage import is_uri
+from tracelake.storage.store_path import is_uri
 
 Advance = Callable[[int, int, int], None]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tracelake.formats import Format, formats
 from tracelake.inputs.streams import FileRef
-from tracelake.lake import RunEntry, Snapshot, label_of
+from tracelake.lake.manifest import RunEntry, Snapshot, label_of
 from tracelake.schema.tables import SCHEMA_VERSION
 
 Record = Mapping[str, Any]

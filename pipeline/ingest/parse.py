@@ -14,13 +14,14 @@ from typing import Protocol
 from tracelake.base.errors import WorkersError
 from tracelake.base.signals import wait_for_one
 from tracelake.base.text import counted
-from tracelake.execution import Processes, Workers
+from tracelake.execution.cluster import Workers
+from tracelake.execution.processes import Processes
 from tracelake.ingest.batches import Batch, portable
 from tracelake.ingest.job import parse_batch, parse_in_worker
 from tracelake.ingest.options import Options
 from tracelake.ingest.run_result import RunResult
 from tracelake.lake.parquet import LANES
-from tracelake.storage import is_uri
+from tracelake.storage.store_path import is_uri
 
 # So many small runs are worth processes, which take a second to start.
 _MANY_RUNS = 500

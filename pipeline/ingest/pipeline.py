@@ -11,7 +11,7 @@ import pyarrow as pa
 from tracelake.base.errors import UsageError
 from tracelake.base.memory_limit import jobs_within, processors
 from tracelake.base.metrics import count, phase
-from tracelake.execution import Workers
+from tracelake.execution.cluster import Workers
 from tracelake.ingest.batches import batches
 from tracelake.ingest.commit import commit_dates, commit_groups, commit_skips
 from tracelake.ingest.duplicates import settle_duplicates
@@ -27,7 +27,11 @@ from tracelake.ingest.run_result import RunResult
 from tracelake.ingest.sniff import Sniffed, skips_of, sniff
 from tracelake.inputs.discover import discover
 from tracelake.inputs.streams import Copies
-from tracelake.lake import Lake, Losses, Snapshot, dropped_runs, real_name
+from tracelake.lake.dropped import dropped_runs
+from tracelake.lake.home import real_name
+from tracelake.lake.losses import Losses
+from tracelake.lake.manifest import Snapshot
+from tracelake.lake.store import Lake
 
 
 def ingest(

@@ -21,7 +21,7 @@ from tracelake.ingest.options import Options
 from tracelake.ingest.run_plan import RunPlan, Status
 from tracelake.ingest.run_result import RunResult
 from tracelake.ingest.sniff import InputFile
-from tracelake.lake import label_of
+from tracelake.lake.manifest import label_of
 from tracelake.schema.tables import tables
 
 _UNREADABLE = "unreadable"

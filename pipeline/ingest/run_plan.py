@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tracelake.formats import FileFacts, Format, Run
 from tracelake.ingest.sniff import InputFile
-from tracelake.lake import RunEntry
+from tracelake.lake.manifest import RunEntry
 
 
 class Status(enum.StrEnum):

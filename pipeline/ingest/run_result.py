@@ -9,7 +9,7 @@ from pathlib import Path
 from tracelake.formats.ledger import Fault
 from tracelake.ingest.fence import ParserFailure
 from tracelake.ingest.run_plan import RunPlan, Status
-from tracelake.lake import RunEntry
+from tracelake.lake.manifest import RunEntry
 
 
 @dataclass(frozen=True, slots=True)

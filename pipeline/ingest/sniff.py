@@ -36,7 +36,8 @@ from tracelake.inputs.streams import (
     first_bytes,
     strip_suffix,
 )
-from tracelake.storage import WIDTH, is_uri
+from tracelake.storage.objects import WIDTH
+from tracelake.storage.store_path import is_uri
 
 # What a record says of the file itself.
 _OF_FILE = ("path", "member", "size", "mtime_ns", "inode", "weight", "position", "packed")

@@ -17,7 +17,7 @@ from tracelake.formats import Held
 from tracelake.ingest.fence import Fence, ParserFailedError
 from tracelake.ingest.run_plan import RunPlan
 from tracelake.ingest.run_result import RunResult, left_out
-from tracelake.lake import partition_of, table_of
+from tracelake.lake.layout import partition_of, table_of
 from tracelake.lake.parquet import PartWriter
 from tracelake.schema.tables import tables
 

@@ -32,7 +32,8 @@ from tracelake.inputs.streams import (
     stat_of,
     text_name,
 )
-from tracelake.storage import StoredFile, is_uri
+from tracelake.storage.files import StoredFile
+from tracelake.storage.store_path import is_uri
 
 Head = tuple[FileRef, bytes]
 """An input with its first decompressed bytes, ready to be sniffed."""

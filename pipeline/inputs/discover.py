@@ -17,7 +17,7 @@ from tracelake.inputs.ahead import read_ahead
 from tracelake.inputs.expand import DecompressionLimit
 from tracelake.inputs.stored_inputs import StoredRoot, hidden_part, stored_root
 from tracelake.inputs.streams import FileRef, text_name
-from tracelake.storage import is_uri
+from tracelake.storage.store_path import is_uri
 
 STANDARD_INPUT = "-"
 

@@ -22,7 +22,8 @@ from tracelake.inputs.streams import (
     read_as_planned,
     stat_of,
 )
-from tracelake.storage import StoredFile, is_uri
+from tracelake.storage.files import StoredFile
+from tracelake.storage.store_path import is_uri
 
 Opened = AbstractContextManager[tuple[IO[bytes], Codec | None]]
 """Decompressed bytes of an input and its compression."""

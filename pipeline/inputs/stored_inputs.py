@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from tracelake.base.errors import InputError
-from tracelake.storage import Listed, StorePath, listed, place_of, stat
+from tracelake.storage.objects import Listed, listed, stat
+from tracelake.storage.store_path import StorePath, place_of
 
 _MAGIC = re.compile(r"[*\[]")
 _FIRST, _THEN = r"(?!\.)", r"[^/]*"  # a star matches no hidden name, as in a shell

@@ -21,7 +21,8 @@ from isal import igzip, isal_zlib
 
 from tracelake.base import files
 from tracelake.formats.ledger import escape
-from tracelake.storage import FIRST_BYTES, WHOLE_BYTES, StoredFile, is_uri, listed_place
+from tracelake.storage.files import FIRST_BYTES, WHOLE_BYTES, StoredFile
+from tracelake.storage.store_path import is_uri, listed_place
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

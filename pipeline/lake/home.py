@@ -20,7 +20,8 @@ from tracelake.lake.mirror import Mirror
 from tracelake.lake.part_files import PartFiles
 from tracelake.lake.small_files import SmallFiles
 from tracelake.lake.work import LOCKS, STAGING
-from tracelake.storage import StorePath, is_uri, place_of, with_extra
+from tracelake.storage.objects import with_extra
+from tracelake.storage.store_path import StorePath, is_uri, place_of
 
 MANIFESTS = "_manifest"
 WAREHOUSE = "warehouse.duckdb"

@@ -16,7 +16,8 @@ from pathlib import Path
 from tracelake.base import files
 from tracelake.lake.small_files import Chain, SmallFiles
 from tracelake.lake.work import locked
-from tracelake.storage import WIDTH, StorePath, Version, fetch, listed, overwrite, put, stat
+from tracelake.storage.objects import WIDTH, Version, fetch, listed, overwrite, put, stat
+from tracelake.storage.store_path import StorePath
 
 _VERSIONS = ".versions.json"
 # No store can delete on a condition, so objects are emptied instead; an empty object is no file.

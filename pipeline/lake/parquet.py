@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from tracelake.base.files import NewFile
 from tracelake.base.metrics import phase
-from tracelake.lake import part_name
+from tracelake.lake.layout import part_name
 from tracelake.lake.record_batches import cut, joined
 from tracelake.schema.tables import PARTITION_KEY, tables
 

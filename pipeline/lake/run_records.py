@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tracelake.lake import Lake
+from tracelake.lake.store import Lake
 from tracelake.schema.tables import Column, Table
 
 KEPT_RECORDS = 1000

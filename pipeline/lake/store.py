@@ -31,7 +31,7 @@ from tracelake.lake.part_files import Mark, PartFiles, UnlistedParts
 from tracelake.lake.shapes import group_damage, packs_damage, read_versioned, skipped_damage
 from tracelake.lake.small_files import UNPUBLISHED, SmallFiles
 from tracelake.lake.work import locked, remove_dead, staging
-from tracelake.storage import is_uri
+from tracelake.storage.store_path import is_uri
 
 SKIPPED_GROUP = "_skipped"
 # Earlier versions moved rows of many runs into packs without a change of their groups, and listed

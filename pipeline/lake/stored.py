@@ -10,8 +10,10 @@ from typing import IO, TYPE_CHECKING, cast
 from tracelake.lake.layout import is_part_name
 from tracelake.lake.part_files import Mark, PartFiles, Stored
 from tracelake.lake.work import STAGING
-from tracelake.storage import StoredFile, StorePath, listed, look, remove_all, upload
 from tracelake.storage.duck import mount
+from tracelake.storage.files import StoredFile
+from tracelake.storage.objects import listed, look, remove_all, upload
+from tracelake.storage.store_path import StorePath
 
 if TYPE_CHECKING:
     import duckdb

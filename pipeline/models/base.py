@@ -22,7 +22,8 @@ from tracelake.base.errors import (
     StoreError,
 )
 from tracelake.base.signals import raise_if_ending
-from tracelake.lake import lost_table, names_runs
+from tracelake.lake.layout import names_runs
+from tracelake.lake.losses import lost_table
 from tracelake.schema.tables import PARTITION_KEY, Column, Table, tables
 
 # DuckDB variable with the place of the lake: a directory or URI.

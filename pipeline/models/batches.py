@@ -9,7 +9,8 @@ from types import MappingProxyType
 
 from tracelake.base.errors import LakeError
 from tracelake.base.packing import packed
-from tracelake.lake import PartFiles, Snapshot
+from tracelake.lake.manifest import Snapshot
+from tracelake.lake.part_files import PartFiles
 from tracelake.models.base import select_parts
 from tracelake.schema.tables import tables
 

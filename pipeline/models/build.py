@@ -14,9 +14,12 @@ import pyarrow as pa
 from tracelake.base import files
 from tracelake.base.files import naming
 from tracelake.base.text import counted
-from tracelake.execution import Workers
-from tracelake.lake import Lake, Losses, Mark, Snapshot, find_losses, verify
-from tracelake.lake.rewriting import tidy
+from tracelake.execution.cluster import Workers
+from tracelake.lake.losses import Losses, find_losses, verify
+from tracelake.lake.manifest import Snapshot
+from tracelake.lake.part_files import Mark
+from tracelake.lake.rewriting.groups import tidy
+from tracelake.lake.store import Lake
 from tracelake.models.catalog import Catalog, catalog
 from tracelake.models.failures import Failure
 from tracelake.models.fill import WarehouseWriter

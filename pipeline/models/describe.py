@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from tracelake.base.errors import unknown
-from tracelake.lake import lost_table
+from tracelake.lake.losses import lost_table
 from tracelake.lake.run_records import records_table
 from tracelake.models.catalog import catalog
 from tracelake.schema.tables import Column, tables

@@ -14,8 +14,11 @@ import duckdb
 
 from tracelake.base.errors import RowsError
 from tracelake.base.memory_limit import parse_size, processors
-from tracelake.execution import Workers
-from tracelake.lake import Losses, PartFiles, Snapshot, lost_table, table_of
+from tracelake.execution.cluster import Workers
+from tracelake.lake.layout import table_of
+from tracelake.lake.losses import Losses, lost_table
+from tracelake.lake.manifest import Snapshot
+from tracelake.lake.part_files import PartFiles
 from tracelake.models.base import (
     copy_of,
     engine_errors,

@@ -15,8 +15,10 @@ import duckdb
 from tracelake.base.errors import RowsError, WorkersError
 from tracelake.base.signals import stop_all, wait_for_one
 from tracelake.base.text import counted
-from tracelake.execution import work_folder
-from tracelake.lake import STAGING, Snapshot, part_files_at
+from tracelake.execution.jobs import work_folder
+from tracelake.lake.home import part_files_at
+from tracelake.lake.manifest import Snapshot
+from tracelake.lake.work import STAGING
 from tracelake.models.base import copy_of, engine_errors, literal, quoted
 from tracelake.models.batches import Batch, halves
 from tracelake.models.catalog import Catalog, catalog

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import duckdb
 
-from tracelake.lake import Mark, PartFiles, model_folder, part_name, table_of
+from tracelake.lake.layout import model_folder, part_name, table_of
+from tracelake.lake.part_files import Mark, PartFiles
 from tracelake.models.base import literal, quoted, select_parts
 from tracelake.models.catalog import Catalog
 from tracelake.schema.tables import PARTITION_KEY

@@ -13,7 +13,7 @@ from pathlib import Path
 import duckdb
 
 from tracelake.base.disk_cache import DiskCache, places
-from tracelake.lake import lost_table
+from tracelake.lake.losses import lost_table
 from tracelake.models.base import copy_of, ddl, described, literal, quoted, select_parts
 from tracelake.models.catalog import Catalog
 from tracelake.models.compute import connect

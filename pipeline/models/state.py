@@ -12,7 +12,9 @@ from pathlib import Path
 import duckdb
 
 from tracelake.base.errors import LakeError
-from tracelake.lake import Mark, RunsOf, Snapshot, table_of
+from tracelake.lake.layout import table_of
+from tracelake.lake.manifest import RunsOf, Snapshot
+from tracelake.lake.part_files import Mark
 from tracelake.models.base import literal, select_parts
 from tracelake.models.compute import connect
 from tracelake.models.failures import Failure, read_failures

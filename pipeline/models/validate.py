@@ -13,7 +13,7 @@ import duckdb
 
 from tracelake.base.disk_cache import DiskCache, places
 from tracelake.base.errors import ContractError
-from tracelake.lake import lost_table
+from tracelake.lake.losses import lost_table
 from tracelake.models.base import create_empty_tables, engine_errors, own
 from tracelake.models.compute import compute, connect
 from tracelake.models.graph import build_order, check_macros, inputs_of, unstable_functions

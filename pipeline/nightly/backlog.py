@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from tracelake.base.errors import ChangedError, LakeError
-from tracelake.lake import Lake, content_in
+from tracelake.lake.manifest import content_in
+from tracelake.lake.store import Lake
 from tracelake.models.state import recorded
 
 VERSION = 2

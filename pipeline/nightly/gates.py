@@ -15,8 +15,8 @@ from tracelake.base.text import counted, printable, some
 if TYPE_CHECKING:
     import duckdb
 
-    from tracelake.ingest import RunResult
-    from tracelake.models import Failure as LeftOut
+    from tracelake.ingest.run_result import RunResult
+    from tracelake.models.failures import Failure as LeftOut
 
 # Of a gate that failed: runs that are named, and what was seen of each.
 _RUNS = 5

@@ -17,9 +17,10 @@ from tracelake.base.console import Console
 from tracelake.base.errors import CheckFailedError, TracelakeError, UsageError, exit_code_of
 from tracelake.base.files import put_output
 from tracelake.formats.ledger import EXPANDED_TOO_FAR
-from tracelake.ingest import parsers_failed
-from tracelake.lake import Lake, full_name
-from tracelake.models import Failure
+from tracelake.ingest.fence import parsers_failed
+from tracelake.lake.home import full_name
+from tracelake.lake.store import Lake
+from tracelake.models.failures import Failure
 from tracelake.nightly.backlog import Backlog, Duty
 from tracelake.nightly.gates import (
     Gate,
@@ -35,9 +36,9 @@ from tracelake.nightly.lock import alone
 from tracelake.nightly.post_command import PostCommand
 from tracelake.nightly.series import Series
 from tracelake.nightly.summary import Account, Verdicts, read_incidents, read_page
-from tracelake.output.html import ReportResult
+from tracelake.output.html.page import ReportResult
 from tracelake.output.prometheus import Gauge, job_gauges, lake_gauges, openmetrics, report_gauges
-from tracelake.warehouse import ask
+from tracelake.warehouse.reopening import ask
 
 _FOLDER = "_run"
 _LATE = """

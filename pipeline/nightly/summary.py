@@ -18,8 +18,9 @@ import duckdb
 from tracelake import __version__
 from tracelake.base.commands import pasteable
 from tracelake.base.errors import expected
-from tracelake.ingest import IngestReport, Status
-from tracelake.models import Failure as Failed
+from tracelake.ingest.report import IngestReport
+from tracelake.ingest.run_plan import Status
+from tracelake.models.failures import Failure as Failed
 from tracelake.nightly.gates import GATES, NO_RUN, BadLines, Failure, Gate, failures
 from tracelake.warehouse.values import Row, read_rows
 

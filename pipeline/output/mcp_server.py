@@ -17,20 +17,16 @@ from mcp.server.mcpserver.exceptions import ToolError
 
 from tracelake import __version__
 from tracelake.base.errors import TracelakeError, UsageError
-from tracelake.lake import Lake
-from tracelake.models import describe, relation_columns
+from tracelake.lake.store import Lake
 from tracelake.models.base import literal
-from tracelake.output.terminal import read_changes, read_run
-from tracelake.output.terminal.facts import Document
+from tracelake.models.describe import describe, relation_columns
+from tracelake.output.terminal.changes import read_changes
+from tracelake.output.terminal.facts import Document, read_run
 from tracelake.schema.tables import reasons
-from tracelake.warehouse import (
-    Parameters,
-    ask,
-    example,
-    examples_table,
-    resolve_run,
-    run_before,
-)
+from tracelake.warehouse.examples import example, examples_table
+from tracelake.warehouse.names import resolve_run, run_before
+from tracelake.warehouse.parameters import Parameters
+from tracelake.warehouse.reopening import ask
 from tracelake.warehouse.run_rows import run_rows
 from tracelake.warehouse.running import query_error
 from tracelake.warehouse.statements import read_statements

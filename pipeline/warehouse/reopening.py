@@ -8,7 +8,7 @@ from typing import TypeAlias, TypeVar
 import duckdb
 
 from tracelake.base.errors import LakeError
-from tracelake.lake import Lake
+from tracelake.lake.store import Lake
 from tracelake.models.base import engine_errors
 from tracelake.warehouse.warehouse import open_warehouse, trouble_behind
 

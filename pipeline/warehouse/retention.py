@@ -9,19 +9,13 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 
 from tracelake.ingest.duplicates import settle_duplicates
-from tracelake.lake import (
-    Lake,
-    Leftover,
-    RunEntry,
-    Snapshot,
-    drop_runs,
-    dropped_runs,
-    leftovers,
-    remove_leftovers,
-)
+from tracelake.lake.dropped import drop_runs, dropped_runs
+from tracelake.lake.leftovers import Leftover, leftovers, remove_leftovers
+from tracelake.lake.manifest import RunEntry, Snapshot
+from tracelake.lake.store import Lake
 from tracelake.models.state import named_parts
-from tracelake.warehouse import ask, meant_run
-from tracelake.warehouse.names import NamedRun, named_runs
+from tracelake.warehouse.names import NamedRun, meant_run, named_runs
+from tracelake.warehouse.reopening import ask
 from tracelake.warehouse.values import COUNT, TEXT, table_of
 
 _DATES = "the dates of the runs"

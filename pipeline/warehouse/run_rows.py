@@ -7,10 +7,10 @@ from collections.abc import Collection
 import duckdb
 
 from tracelake.base.errors import UsageError
-from tracelake.lake import Lake
-from tracelake.models import relation_columns
+from tracelake.lake.store import Lake
 from tracelake.models.base import copy_of, literal, quoted
 from tracelake.models.catalog import catalog
+from tracelake.models.describe import relation_columns
 from tracelake.models.state import select_parts_of_runs
 from tracelake.schema.tables import PARTITION_KEY, tables
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tracelake.base.errors import LakeError, StoreError, UsageError
 from tracelake.base.signals import abandon, wait_for_one
-from tracelake.lake import Lake
+from tracelake.lake.store import Lake
 from tracelake.models.base import store_trouble
 from tracelake.warehouse.parameters import Parameters
 from tracelake.warehouse.reopening import ATTEMPTS, Edition, built_anew, edition, replaced

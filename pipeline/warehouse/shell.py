@@ -8,7 +8,7 @@ import subprocess
 from typing import NoReturn
 
 from tracelake.base.errors import UsageError
-from tracelake.lake import Lake
+from tracelake.lake.store import Lake
 from tracelake.models.base import point_views
 from tracelake.models.state import recorded
 from tracelake.warehouse.warehouse import open_warehouse

@@ -13,8 +13,8 @@ from pathlib import Path
 import duckdb
 
 from tracelake.base.errors import LakeError, UsageError
-from tracelake.lake import Lake
 from tracelake.lake.run_records import records_file, records_table
+from tracelake.lake.store import Lake
 from tracelake.models.base import is_corrupt, literal, nothing, point_views, quoted
 from tracelake.models.catalog import catalog
 from tracelake.models.compute import connect

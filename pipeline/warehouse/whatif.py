@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from tracelake.base.errors import UsageError
-from tracelake.lake import Lake
-from tracelake.models import catalog, compute, connect
+from tracelake.lake.store import Lake
 from tracelake.models.base import engine_errors, own, select_parts
+from tracelake.models.catalog import catalog
+from tracelake.models.compute import compute, connect
 from tracelake.models.memory import MemoryLimit
 from tracelake.schema.tables import reasons, tables
 from tracelake.warehouse.names import resolve_run

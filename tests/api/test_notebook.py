@@ -14,7 +14,7 @@ from nbclient import NotebookClient
 
 from tests.conftest import ROOT, SAMPLE
 from tests.lakes import ingest_and_build
-from tracelake.lake import Lake
+from tracelake.lake.store import Lake
 
 NOTEBOOK = ROOT / "docs" / "tour.ipynb"
 

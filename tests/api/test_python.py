@@ -20,7 +20,7 @@ from tests.lakes import ingest_and_build
 from tests.traces import plan, trace, trace_name, write
 from tracelake import run
 from tracelake.cli import jobs
-from tracelake.lake import Lake
+from tracelake.lake.store import Lake
 
 SLOW = "wd8_tp2_pp2_numl4_bs1_gpt2bpetokenizer-173a3a41"
 

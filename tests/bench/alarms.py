@@ -20,11 +20,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.lakes import run_ingest
-from tracelake.lake import Lake
-from tracelake.models import build
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
 from tracelake.synth.archive import write_archive
 from tracelake.synth.spec import Spec
-from tracelake.warehouse import open_warehouse
+from tracelake.warehouse.warehouse import open_warehouse
 
 NOISES = (0.03, 0.05, 0.08)
 # Noise of nights on which something changes, and of pairs of ranks.

@@ -21,10 +21,11 @@ from tests.bench.many_files import ranks
 from tests.bench.measure import Candidate, Sample, run_rounds, warm
 from tests.bench.throughput import warm_kernels
 from tests.bench.trees import Tree, rank_files, small_runs
-from tracelake.execution import Workers, dask_workers
-from tracelake.ingest import Options, ingest
-from tracelake.lake import Lake
-from tracelake.models import build
+from tracelake.execution.cluster import Workers, dask_workers
+from tracelake.ingest.options import Options
+from tracelake.ingest.pipeline import ingest
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
 
 NAME = "engines"
 _CANDIDATES = ("local 1", "local 2", "dask 1", "dask 2")

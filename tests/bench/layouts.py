@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tests.bench.measure import own_times
-from tracelake.lake import parquet, partition_of
+from tracelake.lake import parquet
+from tracelake.lake.layout import partition_of
 from tracelake.schema.tables import tables
 
 TABLE = "comms"

@@ -15,11 +15,11 @@ from itertools import product
 from pathlib import Path
 
 from tests.lakes import run_ingest
-from tracelake.lake import Lake
-from tracelake.models import build
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
 from tracelake.synth.archive import write_archive
 from tracelake.synth.spec import Spec
-from tracelake.warehouse import open_warehouse
+from tracelake.warehouse.warehouse import open_warehouse
 
 NOISES = (0.0, 0.01, 0.03, 0.05)
 STEPS = (3, 10)

@@ -22,11 +22,13 @@ from tests.bench.measure import Candidate, Sample, run_rounds, warm
 from tests.bench.throughput import warm_kernels
 from tests.bench.trees import small_runs
 from tests.object_store import ObjectStore, object_store
-from tracelake.ingest import Options, ingest
-from tracelake.lake import Lake
-from tracelake.models import build
-from tracelake.storage import place_of, upload
-from tracelake.warehouse import open_warehouse
+from tracelake.ingest.options import Options
+from tracelake.ingest.pipeline import ingest
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
+from tracelake.storage.objects import upload
+from tracelake.storage.store_path import place_of
+from tracelake.warehouse.warehouse import open_warehouse
 
 NAME = "stores"
 # Candidate -> seconds that the store adds to each request; None for a disk.

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from tests.bench.measure import own_times
 from tracelake.base.memory_limit import processors
-from tracelake.lake import partition_of
+from tracelake.lake.layout import partition_of
 from tracelake.lake.parquet import PartWriter
 from tracelake.schema.tables import tables
 

@@ -20,7 +20,7 @@ from tests.lakes import Template, few_models, ingest_and_build, run_ingest, stat
 from tests.traces import op, plan, trace, trace_name, write
 from tracelake import run
 from tracelake.cli import app
-from tracelake.lake import Lake
+from tracelake.lake.store import Lake
 
 
 @pytest.fixture(scope="module")

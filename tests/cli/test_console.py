@@ -25,8 +25,10 @@ from tracelake.base import console
 from tracelake.base.console import Console, IngestBar
 from tracelake.base.errors import InputError, LakeError, UsageError
 from tracelake.cli import ask
-from tracelake.ingest import Options, ingest, job
-from tracelake.lake import Lake
+from tracelake.ingest import job
+from tracelake.ingest.options import Options
+from tracelake.ingest.pipeline import ingest
+from tracelake.lake.store import Lake
 
 TRACELAKE = Path(sys.executable).with_name("tracelake")
 Said = Callable[[], list[str]]

@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import Command
 from tests.traces import plan
-from tracelake.lake import Lake
+from tracelake.lake.store import Lake
 
 PROGRAM = str(Path(sys.executable).with_name("tracelake"))
 DEEP = "SELECT * FROM (" * 3000 + "SELECT 1" + ")" * 3000

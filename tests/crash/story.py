@@ -23,13 +23,16 @@ import tracelake
 from tests.crash.effects import Points, Strike
 from tracelake.base.errors import TracelakeError
 from tracelake.cli import main
-from tracelake.ingest import Options, ingest
-from tracelake.lake import Lake
-from tracelake.models import build, catalog
-from tracelake.output.html import write_report
+from tracelake.ingest.options import Options
+from tracelake.ingest.pipeline import ingest
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
+from tracelake.models.catalog import catalog
+from tracelake.output.html.page import write_report
 from tracelake.synth.archive import write_archive
 from tracelake.synth.spec import Spec
-from tracelake.warehouse import ask, open_warehouse
+from tracelake.warehouse.reopening import ask
+from tracelake.warehouse.warehouse import open_warehouse
 
 FORMATS = ("optimus", "rank_trace")
 _SMALL: dict[str, Any] = {

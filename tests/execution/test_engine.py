@@ -30,16 +30,20 @@ from tests.object_store import ObjectStore, object_store
 from tests.traces import op, trace, trace_name, write
 from tests.traces import plan as workload
 from tracelake.base.errors import RowsError, UsageError, WorkersError
-from tracelake.execution import Workers, dask_workers, jobs
+from tracelake.execution import jobs
+from tracelake.execution.cluster import Workers, dask_workers
 from tracelake.formats import Chunk
-from tracelake.ingest import IngestReport, Options, ingest, plan
 from tracelake.ingest.batches import batches as job_batches
+from tracelake.ingest.options import Options
+from tracelake.ingest.pipeline import ingest, plan
+from tracelake.ingest.report import IngestReport
 from tracelake.ingest.run_plan import RunPlan
-from tracelake.lake import Lake
+from tracelake.lake.store import Lake
 from tracelake.models import batches as model_batches
-from tracelake.models import build
+from tracelake.models.build import build
 from tracelake.models.state import named_parts
-from tracelake.storage import place_of, upload
+from tracelake.storage.objects import upload
+from tracelake.storage.store_path import place_of
 
 TRACELAKE = Path(sys.executable).with_name("tracelake")
 ONCE, ONCE_IN_BUILD, FAILS = "once", "once-in-build", "fails-"

@@ -14,8 +14,8 @@ import pytest
 
 from tests.execution.test_engine import Told, brought_in, held
 from tests.traces import plan, write
-from tracelake.execution import Processes
-from tracelake.lake import Lake
+from tracelake.execution.processes import Processes
+from tracelake.lake.store import Lake
 
 TRACELAKE = Path(sys.executable).with_name("tracelake")
 RUNS = 500

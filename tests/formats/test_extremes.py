@@ -10,9 +10,9 @@ from tests.conftest import Command
 from tests.fuzz.jobs import campaign
 from tests.poison import base_runs, figures, lake_of, poisoned
 from tests.traces import plan, trace, trace_name, write
-from tracelake.lake import Lake
-from tracelake.models import build
-from tracelake.warehouse import open_warehouse
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
+from tracelake.warehouse.warehouse import open_warehouse
 
 MOST = 2**63 - 1
 

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from tests.fuzz.seeds import file_name
 from tests.traces import op, plan
-from tracelake.ingest import Options, ingest
+from tracelake.ingest.options import Options
+from tracelake.ingest.pipeline import ingest
 from tracelake.inputs.chunks import CHUNK_BYTES
-from tracelake.lake import Lake
+from tracelake.lake.store import Lake
 
 _GROWTH = 4
 _LIMIT = 2 * _GROWTH

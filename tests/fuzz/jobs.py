@@ -19,9 +19,11 @@ from tests.fuzz.seeds import every_seed, file_name, seeds
 from tests.poison import figures
 from tests.traces import trace, trace_name, write
 from tracelake.formats import formats
-from tracelake.ingest import IngestReport, Options, ingest
-from tracelake.lake import Lake
-from tracelake.models import BuildResult, build
+from tracelake.ingest.options import Options
+from tracelake.ingest.pipeline import ingest
+from tracelake.ingest.report import IngestReport
+from tracelake.lake.store import Lake
+from tracelake.models.build import BuildResult, build
 
 _PER_JOB = 500
 

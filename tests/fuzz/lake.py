@@ -28,12 +28,16 @@ import duckdb
 
 from tests.traces import plan, write
 from tracelake.base.errors import TracelakeError, next_step
-from tracelake.ingest import Options, ingest
-from tracelake.lake import Lake, never
-from tracelake.models import Catalog, build, connect, load, losses_before
-from tracelake.warehouse import run_query
-from tracelake.warehouse.check import check_lake
+from tracelake.ingest.options import Options
+from tracelake.ingest.pipeline import ingest
+from tracelake.lake.losses import never
+from tracelake.lake.store import Lake
+from tracelake.models.build import build, losses_before
+from tracelake.models.catalog import Catalog, load
+from tracelake.models.compute import connect
+from tracelake.warehouse.check.lake import check_lake
 from tracelake.warehouse.retention import choose_runs, drop
+from tracelake.warehouse.running import run_query
 
 _MODELS = {
     "runs/plan_rows.sql": """-- Rows of a plan.

@@ -34,9 +34,11 @@ from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan, trace, trace_name, write
 from tracelake.cli import app, main
 from tracelake.formats import formats
-from tracelake.ingest import Options, ingest
-from tracelake.lake import Lake
-from tracelake.models import build, catalog
+from tracelake.ingest.options import Options
+from tracelake.ingest.pipeline import ingest
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
+from tracelake.models.catalog import catalog
 from tracelake.nightly.gates import GATES
 from tracelake.warehouse.examples import examples
 

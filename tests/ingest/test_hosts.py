@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Command, Result
 from tests.lakes import files, rows
 from tests.traces import plan, trace, trace_name, write
-from tracelake.lake import Lake
+from tracelake.lake.store import Lake
 
 LOG = "> GAS: 4\n> World size: 2\n> TP: 1\n| epoch   1 |     1/   20 batches | lr 0.00 |"
 LOG += " ms/batch 1201.50 | loss  6.84 | ppl   934.50\n"

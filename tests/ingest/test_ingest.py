@@ -19,9 +19,11 @@ from tests.traces import plan as plan_text
 from tests.traces import trace, trace_name, write
 from tracelake.base.errors import InputError, LakeError, UsageError
 from tracelake.formats import Format, formats
-from tracelake.ingest import Options, Status, ingest, plan
-from tracelake.lake import Lake
-from tracelake.models import build
+from tracelake.ingest.options import Options
+from tracelake.ingest.pipeline import ingest, plan
+from tracelake.ingest.run_plan import Status
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ import pytest
 from tests.conftest import Command
 from tests.lakes import Template, few_models, ingest_and_build, merge_groups, rows, run_ingest
 from tests.traces import plan, trace, trace_name, write
-from tracelake.lake import Lake
+from tracelake.lake.store import Lake
 from tracelake.schema.tables import tables
-from tracelake.warehouse import open_warehouse
+from tracelake.warehouse.warehouse import open_warehouse
 
 LOG = """\
 > GAS: 4

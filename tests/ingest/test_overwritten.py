@@ -10,7 +10,7 @@ import pytest
 
 from tests.lakes import ingest_and_build, rows, run_ingest, statuses
 from tests.traces import write
-from tracelake.warehouse import open_warehouse
+from tracelake.warehouse.warehouse import open_warehouse
 
 NAME = "job/train.log"
 LONG = 400  # steps whose records take more than 64 KiB

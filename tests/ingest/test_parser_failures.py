@@ -21,9 +21,10 @@ from tests.lakes import rows, run_ingest, statuses
 from tests.traces import plan, trace, trace_name, write
 from tracelake.base.errors import InputError, TracelakeError, UsageError
 from tracelake.formats import Chunk, Format, aicb_workload, formats, rank_trace
-from tracelake.ingest import Options, ingest
-from tracelake.lake import Lake
+from tracelake.ingest.options import Options
+from tracelake.ingest.pipeline import ingest
 from tracelake.lake.parquet import PartWriter
+from tracelake.lake.store import Lake
 
 MARK = "raises"
 # Where a parser raises its error.

@@ -21,10 +21,9 @@ from tests.lakes import rows, run_ingest, statuses
 from tests.parsing import parse
 from tests.traces import op, plan, trace, trace_name, write
 from tracelake.base.errors import UsageError
-from tracelake.ingest import DecompressionLimit
 from tracelake.ingest.identity import content_hash
 from tracelake.inputs.archives import open_zip_member, walk_tar
-from tracelake.inputs.expand import ALWAYS_BYTES
+from tracelake.inputs.expand import ALWAYS_BYTES, DecompressionLimit
 from tracelake.inputs.sources import open_entry
 from tracelake.inputs.streams import FileRef
 

@@ -15,13 +15,14 @@ from tests.fixture_lake import FIXTURES, GOLDEN, INPUTS, LATER_INPUT, VERSION, a
 from tests.lakes import Template, few_models
 from tests.tiny_lakes import commit_run, log_run
 from tracelake.base.errors import LakeError
-from tracelake.lake import Lake
 from tracelake.lake.manifest import MANIFEST_VERSION
-from tracelake.models import build, catalog
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
+from tracelake.models.catalog import catalog
 from tracelake.models.state import WAREHOUSE_VERSION
 from tracelake.nightly.backlog import VERSION as BACKLOG_VERSION
 from tracelake.schema.tables import SCHEMA_VERSION
-from tracelake.warehouse import open_warehouse
+from tracelake.warehouse.warehouse import open_warehouse
 
 KEPT = sorted(FIXTURES.glob("lake-*"))
 

@@ -20,11 +20,12 @@ from tests.conftest import Command
 from tests.lakes import full_build_differences, ingest_and_build, run_ingest, unchanged
 from tests.traces import plan, write
 from tracelake.base.errors import TracelakeError
-from tracelake.lake import Lake
-from tracelake.models import catalog
+from tracelake.lake.store import Lake
+from tracelake.models.catalog import catalog
 from tracelake.schema.tables import tables
-from tracelake.warehouse import ask, open_warehouse
-from tracelake.warehouse.check import check_lake
+from tracelake.warehouse.check.lake import check_lake
+from tracelake.warehouse.reopening import ask
+from tracelake.warehouse.warehouse import open_warehouse
 
 TRACELAKE = Path(sys.executable).with_name("tracelake")
 

@@ -22,9 +22,9 @@ from tests.tiny_lakes import commit_run, drop_run, log_run
 from tracelake.base.errors import RefusedError, UsageError
 from tracelake.base.files import put, put_link
 from tracelake.base.signals import listening, settled
-from tracelake.lake import Lake
-from tracelake.models import build
+from tracelake.lake.store import Lake
 from tracelake.models.base import engine_errors
+from tracelake.models.build import build
 
 
 @pytest.fixture

@@ -17,8 +17,9 @@ from tests.fuzz.lake import Cases
 from tests.lakes import Template, few_models, ingest_and_build
 from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan, write
-from tracelake.lake import Lake, of_day
-from tracelake.models import build
+from tracelake.lake.losses import of_day
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
 from tracelake.models.state import examined
 
 _MODEL = "run_summary"

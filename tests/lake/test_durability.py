@@ -17,7 +17,7 @@ from tests.tiny_lakes import commit_run, drop_run, log_run
 from tracelake.base import files
 from tracelake.base.errors import UsageError
 from tracelake.base.files import beside, put, put_link
-from tracelake.lake import Lake
+from tracelake.lake.store import Lake
 
 
 class Disk:

@@ -28,14 +28,16 @@ from tests.lakes import (
 )
 from tests.tiny_lakes import commit_run, drop_run, log_run
 from tests.traces import plan, trace, trace_name, write
-from tracelake.ingest import Options, ingest
-from tracelake.lake import Change, Lake
+from tracelake.ingest.options import Options
+from tracelake.ingest.pipeline import ingest
+from tracelake.lake.manifest import Change
 from tracelake.lake.rewriting.groups import _Rewriting
-from tracelake.models import build
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
 from tracelake.models.state import named_parts, recorded
 from tracelake.schema.tables import METADATA_KEY, SCHEMA_VERSION, tables
-from tracelake.warehouse import open_warehouse
-from tracelake.warehouse.check import check_lake
+from tracelake.warehouse.check.lake import check_lake
+from tracelake.warehouse.warehouse import open_warehouse
 
 Relations = dict[str, list[tuple[Any, ...]]]
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.tiny_lakes import commit_run, drop_run, log_run
-from tracelake.lake import Change, Lake, RunEntry
+from tracelake.lake.manifest import Change, RunEntry
+from tracelake.lake.store import Lake
 
 
 @pytest.fixture

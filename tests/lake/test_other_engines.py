@@ -20,8 +20,10 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.lakes import run_ingest
-from tracelake.lake import Change, Lake, RunEntry, partition_of
+from tracelake.lake.layout import partition_of
+from tracelake.lake.manifest import Change, RunEntry
 from tracelake.lake.parquet import SMALL_ROWS, PartWriter
+from tracelake.lake.store import Lake
 from tracelake.schema.tables import PARTITION_KEY, Column, Table, tables
 
 PAGE = ROOT / "docs" / "parquet-layout.md"

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tracelake.lake import parquet, partition_of
+from tracelake.lake import parquet
+from tracelake.lake.layout import partition_of
 from tracelake.lake.parquet import PartWriter
 from tracelake.schema.tables import SCHEMA_VERSION, tables
 

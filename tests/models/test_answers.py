@@ -10,12 +10,12 @@ import duckdb
 import pytest
 
 from tests.lakes import run_ingest
-from tracelake.lake import Lake
-from tracelake.models import build
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
 from tracelake.synth.archive import ANSWERS, write_archive
 from tracelake.synth.spec import Spec, sample_spec
-from tracelake.warehouse import open_warehouse
-from tracelake.warehouse.check import check_lake
+from tracelake.warehouse.check.lake import check_lake
+from tracelake.warehouse.warehouse import open_warehouse
 
 # Nothing but the schedule takes time: what is measured is theory.
 FREE: dict[str, Any] = {"overhead_ms": 0.0, "gap_ms": 0.0, "optimizer_ms": 1.0, "busbw_gbps": None}

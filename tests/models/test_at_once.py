@@ -13,8 +13,9 @@ import pytest
 from tests.conftest import ROOT
 from tests.lakes import run_ingest
 from tests.tiny_lakes import commit_run, log_run
-from tracelake.lake import Lake
-from tracelake.models import Catalog, build, catalog, load
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
+from tracelake.models.catalog import Catalog, catalog, load
 from tracelake.schema.tables import tables
 
 COUNTED = "(SELECT count(*) FROM range(params * {}) AS t(n) WHERE n % 7 = 3)"

@@ -11,8 +11,8 @@ import pytest
 
 from tests.figures import unexplained
 from tests.lakes import run_ingest
-from tracelake.lake import Lake
-from tracelake.models import build
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
 
 # The measured runs with a trace of every rank; all others are simulated or a single rank.
 EIGHT_RANKS = "name LIKE 'wd8_tp2_pp4%'"

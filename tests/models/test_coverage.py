@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.model_cases import PipeTable, insert
-from tracelake.models import catalog, compute, connect, create_empty_tables
+from tracelake.models.base import create_empty_tables
+from tracelake.models.catalog import catalog
+from tracelake.models.compute import compute, connect
 from tracelake.schema.tables import reasons
 
 # Reasons that nothing in a run's input changes: the figure would mean nothing, the clocks do not

@@ -22,8 +22,9 @@ from tests.conftest import Command
 from tests.report_lakes import MS, make, trace_run
 from tests.tiny_lakes import Rows, commit_run, log_run
 from tests.traces import plan, trace, trace_name, write
-from tracelake.lake import Lake
-from tracelake.models import build, catalog
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
+from tracelake.models.catalog import catalog
 from tracelake.nightly.gates import GATES
 
 Row = dict[str, Any]

@@ -15,8 +15,11 @@ import pyarrow as pa
 import pytest
 
 from tests.lakes import few_models, run_ingest
-from tracelake.lake import Lake
-from tracelake.models import build, catalog, compute, connect, create_empty_tables
+from tracelake.lake.store import Lake
+from tracelake.models.base import create_empty_tables
+from tracelake.models.build import build
+from tracelake.models.catalog import catalog
+from tracelake.models.compute import compute, connect
 
 Row = dict[str, Any]
 

@@ -15,7 +15,7 @@ from tests.model_cases import (
     expected_rows,
     rows_of,
 )
-from tracelake.models import catalog
+from tracelake.models.catalog import catalog
 
 CASES = list(cases())
 

@@ -15,10 +15,13 @@ from tests.conftest import Command
 from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan, trace, trace_name, write
 from tracelake.base.errors import ContractError
-from tracelake.lake import Lake
-from tracelake.models import BuildResult, Catalog, Model, build, catalog, compute, load
+from tracelake.lake.store import Lake
 from tracelake.models.base import engine_errors
-from tracelake.warehouse import open_warehouse
+from tracelake.models.build import BuildResult, build
+from tracelake.models.catalog import Catalog, catalog, load
+from tracelake.models.compute import compute
+from tracelake.models.header import Model
+from tracelake.warehouse.warehouse import open_warehouse
 
 MOST = 2**63 - 1
 MODELS = {

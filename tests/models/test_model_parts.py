@@ -14,10 +14,11 @@ from tests.conftest import Command
 from tests.lakes import Template, few_models, full_build_differences, ingest_and_build
 from tests.tiny_lakes import commit_run, drop_run, log_run
 from tests.traces import trace, trace_name, write
-from tracelake.lake import Lake
-from tracelake.models import build, catalog
-from tracelake.warehouse import open_warehouse
-from tracelake.warehouse.check import check_lake
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
+from tracelake.models.catalog import catalog
+from tracelake.warehouse.check.lake import check_lake
+from tracelake.warehouse.warehouse import open_warehouse
 
 # What becomes of parts is the same for every model.
 FEW = ("step_stats", "layer_steps")

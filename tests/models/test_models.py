@@ -26,14 +26,17 @@ from tests.tiny_lakes import commit_run, drop_run, log_run
 from tracelake.base.errors import ContractError, LakeError, TracelakeError, UsageError
 from tracelake.base.resources import resource_dir
 from tracelake.formats.rank_trace.layout import OPS
-from tracelake.lake import Lake
-from tracelake.models import Catalog, build, catalog, connect, describe, load
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
+from tracelake.models.catalog import Catalog, catalog, load
+from tracelake.models.compute import connect
+from tracelake.models.describe import describe
 from tracelake.models.graph import frugal_order
 from tracelake.models.header import read_model
 from tracelake.models.validate import Proof
 from tracelake.schema.tables import SCHEMA_VERSION, columns, reasons, tables
-from tracelake.warehouse import open_warehouse
-from tracelake.warehouse.check import check_lake
+from tracelake.warehouse.check.lake import check_lake
+from tracelake.warehouse.warehouse import open_warehouse
 
 GOOD = """-- Steps of a run.
 -- @grain run_id

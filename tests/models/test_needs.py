@@ -11,11 +11,12 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.lakes import run_ingest
-from tracelake.lake import Lake
-from tracelake.models import build, catalog, connect
+from tracelake.lake.store import Lake
 from tracelake.models.base import create_empty_tables, quoted
 from tracelake.models.batches import batch_of
-from tracelake.models.compute import compute
+from tracelake.models.build import build
+from tracelake.models.catalog import catalog
+from tracelake.models.compute import compute, connect
 from tracelake.models.header import Model
 from tracelake.models.needs import NeedsFinder, can_have_rows
 from tracelake.schema.tables import tables

@@ -9,11 +9,11 @@ import duckdb
 import pytest
 
 from tests.lakes import few_models, run_ingest
-from tracelake.lake import Lake
-from tracelake.models import build
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
 from tracelake.synth.archive import write_archive
 from tracelake.synth.spec import Spec
-from tracelake.warehouse import open_warehouse
+from tracelake.warehouse.warehouse import open_warehouse
 
 # Communication takes no time: an asynchronous call lasts as long as the kernel beside it.
 DENSE = Spec(

@@ -12,9 +12,10 @@ import pytest
 
 from tests.conftest import Command
 from tests.lakes import few_models
-from tracelake.ingest import Options, ingest
-from tracelake.lake import Lake
-from tracelake.models import catalog
+from tracelake.ingest.options import Options
+from tracelake.ingest.pipeline import ingest
+from tracelake.lake.store import Lake
+from tracelake.models.catalog import catalog
 
 
 @pytest.fixture(scope="module")

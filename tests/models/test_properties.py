@@ -20,13 +20,13 @@ from tests.bench import alarms, recall
 from tests.lakes import few_models, full_build_differences, run_ingest
 from tests.random_specs import random_spec
 from tests.simulated_calls import Member, simulated_calls
-from tracelake.lake import Lake
-from tracelake.models import build
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
 from tracelake.synth.archive import write_archive
 from tracelake.synth.schedule import Op, simulate
 from tracelake.synth.spec import NS_PER_TICK, TICKS_PER_MS, Spec
-from tracelake.warehouse import open_warehouse
-from tracelake.warehouse.check import check_lake
+from tracelake.warehouse.check.lake import check_lake
+from tracelake.warehouse.warehouse import open_warehouse
 
 # A job of more operations says nothing that a smaller one of its kind does not.
 _MOST_OPERATIONS = 2_500

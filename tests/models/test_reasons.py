@@ -9,7 +9,9 @@ import pytest
 
 from tests.figures import FIGURES, unexplained
 from tests.model_cases import PipeTable, insert
-from tracelake.models import catalog, compute, connect, create_empty_tables
+from tracelake.models.base import create_empty_tables
+from tracelake.models.catalog import catalog
+from tracelake.models.compute import compute, connect
 
 RUNS = """
 run_id | format     | simulated | world_size | tp | pp | dp | micro_batches | vpp

@@ -13,8 +13,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from tracelake.models import catalog, compute, connect, create_empty_tables
-from tracelake.models.base import ddl
+from tracelake.models.base import create_empty_tables, ddl
+from tracelake.models.catalog import catalog
+from tracelake.models.compute import compute, connect
 
 # Metric -> 1 where more is worse, -1 where less is.
 WATCHED = {"bubble_ratio": 1, "busbw_gbps": -1, "step_p50_ms": 1, "stragglers": 1}

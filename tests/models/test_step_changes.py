@@ -13,8 +13,9 @@ import duckdb
 import pytest
 
 from tests.lakes import ingest_and_build
-from tracelake.models import catalog, compute, connect, create_empty_tables
-from tracelake.models.base import ddl
+from tracelake.models.base import create_empty_tables, ddl
+from tracelake.models.catalog import catalog
+from tracelake.models.compute import compute, connect
 from tracelake.synth import schedule
 from tracelake.synth.archive import write_archive
 from tracelake.synth.spec import Spec, ticks

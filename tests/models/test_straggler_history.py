@@ -14,7 +14,9 @@ import pyarrow as pa
 import pytest
 
 from tests.tiny_lakes import with_meanings
-from tracelake.models import catalog, compute, connect, create_empty_tables
+from tracelake.models.base import create_empty_tables
+from tracelake.models.catalog import catalog
+from tracelake.models.compute import compute, connect
 
 MS = 1_000_000
 Row = dict[str, Any]

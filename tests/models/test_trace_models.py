@@ -13,7 +13,9 @@ import pyarrow as pa
 import pytest
 
 from tests.tiny_lakes import with_meanings
-from tracelake.models import catalog, compute, connect, create_empty_tables
+from tracelake.models.base import create_empty_tables
+from tracelake.models.catalog import catalog
+from tracelake.models.compute import compute, connect
 
 PARTS = ("compute", "data", "in_op_comm", "p2p_recv", "p2p_send", "finalize", "other_step", "gap")
 KINDS = {

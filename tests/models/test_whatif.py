@@ -20,8 +20,10 @@ from tests.conftest import ROOT, Command
 from tests.lakes import few_models, full_build_differences, ingest_and_build, run_ingest
 from tests.reference.straggler_analysis import Layout, trace
 from tracelake.base.errors import ContractError
-from tracelake.lake import Lake
-from tracelake.models import build, columns, load
+from tracelake.lake.store import Lake
+from tracelake.models import columns
+from tracelake.models.build import build
+from tracelake.models.catalog import load
 from tracelake.models.columns import Columns
 from tracelake.models.replay import INPUT, replay
 from tracelake.models.replay.graph import Graph

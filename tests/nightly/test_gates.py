@@ -17,7 +17,7 @@ from tests.tiny_lakes import log_run
 from tests.traces import plan, write
 from tracelake.base.errors import CheckFailedError, UsageError
 from tracelake.cli.job_steps import judge_runs
-from tracelake.lake import Lake
+from tracelake.lake.store import Lake
 from tracelake.nightly.gates import GATES, failed_gates, failures, parse_gates
 from tracelake.synth.archive import write_archive
 from tracelake.synth.spec import Spec

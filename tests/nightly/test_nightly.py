@@ -24,8 +24,9 @@ from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan, write
 from tracelake import run
 from tracelake.base.errors import UsageError
-from tracelake.lake import Lake
-from tracelake.models import build, relation_columns
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
+from tracelake.models.describe import relation_columns
 from tracelake.nightly import post_command
 from tracelake.nightly.backlog import Backlog, Duty
 from tracelake.nightly.gates import GATES

@@ -22,10 +22,12 @@ from tests.traces import plan, write
 from tracelake.base.console_json import JsonConsole
 from tracelake.base.errors import LakeError
 from tracelake.base.metrics import count, measuring, phase
-from tracelake.lake import Lake, run_records
+from tracelake.lake import run_records
 from tracelake.lake.run_records import add_record, records_file, records_table
-from tracelake.models import build, describe
-from tracelake.warehouse import open_warehouse
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
+from tracelake.models.describe import describe
+from tracelake.warehouse.warehouse import open_warehouse
 
 TRACELAKE = Path(sys.executable).with_name("tracelake")
 

@@ -14,9 +14,10 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_pla
 from tests.browser import ARGUMENTS, find_browser
 from tests.report_lakes import make, plan_run, trace_run
 from tests.tiny_lakes import commit_run, log_run
-from tracelake.lake import Lake
-from tracelake.models import build
-from tracelake.output.html import render, write_report
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
+from tracelake.output.html import render
+from tracelake.output.html.page import write_report
 
 BROWSER = find_browser()
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")

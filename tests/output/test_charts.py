@@ -14,9 +14,10 @@ from tests.conftest import Command
 from tests.pages import Node, charts, read_page
 from tests.report_lakes import MS, make, plan_run, trace_run
 from tests.tiny_lakes import Rows, log_run
-from tracelake.lake import Lake
-from tracelake.output.html import write_report
-from tracelake.output.html.charts import KINDS, picture, spec
+from tracelake.lake.store import Lake
+from tracelake.output.html.charts.series import KINDS
+from tracelake.output.html.charts.vega import picture, spec
+from tracelake.output.html.page import write_report
 
 Series = dict[str, list[Any]]
 RunSeries = dict[str, dict[str, Series]]

@@ -16,8 +16,9 @@ import pytest
 from tests.conftest import Command
 from tests.lakes import unchanged
 from tests.tiny_lakes import commit_run, log_run
-from tracelake.lake import Lake
-from tracelake.models import build, describe, relation_columns
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
+from tracelake.models.describe import describe, relation_columns
 
 COVERAGE = "SELECT run_id, not_computable FROM coverage ORDER BY run_id"
 STEPS = "SELECT run_id, step, loss, step_time_ns FROM train_steps ORDER BY ALL"

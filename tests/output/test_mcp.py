@@ -11,7 +11,7 @@ from typing import Any
 from mcp import Client, StdioServerParameters
 
 from tests.conftest import SAMPLE
-from tracelake.lake import Lake
+from tracelake.lake.store import Lake
 
 SLOW = "wd8_tp2_pp2_numl4_bs1_gpt2bpetokenizer-173a3a41"
 Work = Callable[[Client], Coroutine[Any, Any, Any]]

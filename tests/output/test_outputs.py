@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import Command
 from tests.traces import plan
-from tracelake.lake import Lake
+from tracelake.lake.store import Lake
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
 

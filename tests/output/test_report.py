@@ -19,10 +19,12 @@ from tests.pages import Node, charts, own, packed, read_page
 from tests.report_lakes import make, plan_run, trace_run
 from tests.tiny_lakes import log_run
 from tracelake.base.errors import InputError, LakeError, UsageError
-from tracelake.ingest import Options, ingest
-from tracelake.lake import Lake
-from tracelake.models import catalog
-from tracelake.output.html import ReportFormat, content, write_report
+from tracelake.ingest.options import Options
+from tracelake.ingest.pipeline import ingest
+from tracelake.lake.store import Lake
+from tracelake.models.catalog import catalog
+from tracelake.output.html import content
+from tracelake.output.html.page import ReportFormat, write_report
 
 NOTHING = "\N{EN DASH}"
 NOW = datetime(2025, 3, 2, 6, 0)

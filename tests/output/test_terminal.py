@@ -24,21 +24,18 @@ from tests.lakes import ingest_and_build
 from tests.report_lakes import MS, make, trace_run
 from tests.tiny_lakes import commit_run
 from tests.traces import plan, write
-from tracelake.lake import Lake
-from tracelake.output.terminal import (
-    Page,
-    draw_runs,
-    print_changes,
-    print_ending,
-    print_run,
-    read_changes,
-    read_ending,
-    read_run,
-    runs_sql,
-)
+from tracelake.lake.store import Lake
+from tracelake.output.terminal.changes import read_changes
+from tracelake.output.terminal.diff import print_changes
+from tracelake.output.terminal.ending import print_ending, read_ending
+from tracelake.output.terminal.facts import read_run
+from tracelake.output.terminal.page import Page
+from tracelake.output.terminal.runs import draw_runs, runs_sql
+from tracelake.output.terminal.show import print_run
 from tracelake.schema.tables import reasons
-from tracelake.warehouse import open_warehouse, run_query
 from tracelake.warehouse.results import write_result
+from tracelake.warehouse.running import run_query
+from tracelake.warehouse.warehouse import open_warehouse
 
 SLOW, CLEAN = "173a3a41", "8c53c861"
 LOG, EARLIER_LOG = "b707a239", "d0f5c32f"

@@ -20,12 +20,14 @@ from tests.lakes import ingest_and_build, run_ingest
 from tests.tiny_lakes import commit_run, log_run
 from tests.traces import op, trace, trace_name, write
 from tracelake.base.errors import UsageError
-from tracelake.lake import Lake
-from tracelake.models import build
-from tracelake.output.chrome_trace import parse_span, queries, selection, write_timeline
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
+from tracelake.output.chrome_trace import queries, selection
+from tracelake.output.chrome_trace.selection import parse_span
+from tracelake.output.chrome_trace.trace import write_timeline
 from tracelake.synth.archive import write_archive
 from tracelake.synth.spec import Spec
-from tracelake.warehouse import open_warehouse
+from tracelake.warehouse.warehouse import open_warehouse
 
 Event = dict[str, Any]
 Span = tuple[int, int]

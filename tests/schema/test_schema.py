@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import ROOT
 from tracelake.base.errors import ContractError
 from tracelake.base.figures import unit_of
-from tracelake.models import catalog
+from tracelake.models.catalog import catalog
 from tracelake.schema import tables as schema
 
 

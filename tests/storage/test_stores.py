@@ -32,16 +32,22 @@ from tests.traces import op, trace, trace_name, write
 from tests.traces import plan as workload
 from tracelake.base import files
 from tracelake.base.errors import ChangedError, InputError, LakeError, StoreError, UsageError
-from tracelake.ingest import Options, Status, ingest, plan
+from tracelake.ingest.options import Options
+from tracelake.ingest.pipeline import ingest, plan
+from tracelake.ingest.run_plan import Status
 from tracelake.inputs.stored_inputs import StoredRoot, stored_root
-from tracelake.lake import Change, Lake
-from tracelake.models import build
+from tracelake.lake.manifest import Change
+from tracelake.lake.store import Lake
 from tracelake.models.base import copy_of
+from tracelake.models.build import build
 from tracelake.models.catalog import catalog
 from tracelake.nightly.job import Job
 from tracelake.schema.tables import tables
-from tracelake.storage import StoredFile, listed, place_of, remove_all, upload
-from tracelake.warehouse import open_warehouse, run_query
+from tracelake.storage.files import StoredFile
+from tracelake.storage.objects import listed, remove_all, upload
+from tracelake.storage.store_path import place_of
+from tracelake.warehouse.running import run_query
+from tracelake.warehouse.warehouse import open_warehouse
 
 # One of its lines is bad.
 ALL = ("--max-bad-ratio", "1")

@@ -25,11 +25,14 @@ from tests.lakes import (
 from tests.tiny_lakes import OPTIONS, Rows, commit_run, drop_run, log_run, source_record
 from tests.traces import plan, write
 from tracelake.base.errors import ContractError
-from tracelake.lake import Change, Lake
-from tracelake.models import build
+from tracelake.lake.manifest import Change
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
 from tracelake.models.compute import connect
 from tracelake.models.sums import write_sums
-from tracelake.warehouse.check import Finding, check_lake, checks, findings_table
+from tracelake.warehouse.check.findings import Finding, findings_table
+from tracelake.warehouse.check.lake import check_lake
+from tracelake.warehouse.check.rows import checks
 
 
 @pytest.fixture(scope="module")

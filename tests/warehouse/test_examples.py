@@ -16,13 +16,16 @@ from tests.conftest import ROOT
 from tests.lakes import run_ingest
 from tracelake.base.errors import ContractError, UsageError
 from tracelake.formats.ledger import Severity
-from tracelake.lake import Lake
-from tracelake.models import build, catalog, relation_columns
+from tracelake.lake.store import Lake
 from tracelake.models.base import ddl, quoted
+from tracelake.models.build import build
+from tracelake.models.catalog import catalog
+from tracelake.models.describe import relation_columns
 from tracelake.schema.tables import tables
-from tracelake.warehouse import example, examples_table, open_warehouse, run_query
-from tracelake.warehouse.examples import TOPICS, examples, read_example
+from tracelake.warehouse.examples import TOPICS, example, examples, examples_table, read_example
 from tracelake.warehouse.headline import WINDOW_PARTS
+from tracelake.warehouse.running import run_query
+from tracelake.warehouse.warehouse import open_warehouse
 
 NAMES = tuple(examples())
 Row = dict[str, Any]

@@ -26,9 +26,12 @@ from tests.tiny_lakes import commit_run, log_run
 from tracelake.base.errors import LakeError, TracelakeError, UsageError
 from tracelake.base.signals import listening
 from tracelake.cli.complete import complete_example, complete_table
-from tracelake.lake import Lake
-from tracelake.models import build
-from tracelake.warehouse import FORMATS, open_warehouse, read_value, run_query, write_result
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
+from tracelake.warehouse.parameters import read_value
+from tracelake.warehouse.results import FORMATS, write_result
+from tracelake.warehouse.running import run_query
+from tracelake.warehouse.warehouse import open_warehouse
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,14 @@ import pytest
 from tests.lakes import Template, merge_groups
 from tests.tiny_lakes import commit_run, log_run
 from tracelake.base.errors import LakeError
-from tracelake.lake import Lake
-from tracelake.models import build
+from tracelake.lake.store import Lake
 from tracelake.models.base import engine_errors
-from tracelake.warehouse import ask, open_warehouse, run_query
-from tracelake.warehouse.check import check_lake
+from tracelake.models.build import build
+from tracelake.warehouse.check.lake import check_lake
 from tracelake.warehouse.check.parts import check_parts
+from tracelake.warehouse.reopening import ask
+from tracelake.warehouse.running import run_query
+from tracelake.warehouse.warehouse import open_warehouse
 
 pytestmark = pytest.mark.usefixtures("few")
 

@@ -17,12 +17,14 @@ from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan, write
 from tracelake.base.errors import LakeError, UsageError
 from tracelake.base.files import beside
-from tracelake.ingest import Options, ingest
-from tracelake.lake import Lake, dropped_runs
-from tracelake.models import build
-from tracelake.warehouse import open_warehouse
-from tracelake.warehouse.check import check_lake
+from tracelake.ingest.options import Options
+from tracelake.ingest.pipeline import ingest
+from tracelake.lake.dropped import dropped_runs
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
+from tracelake.warehouse.check.lake import check_lake
 from tracelake.warehouse.retention import choose_old, choose_runs, collect, drop
+from tracelake.warehouse.warehouse import open_warehouse
 
 pytestmark = pytest.mark.usefixtures("few")
 

@@ -14,9 +14,10 @@ import pytest
 from tests.conftest import Command
 from tests.tiny_lakes import commit_run, log_run
 from tracelake.base.errors import UsageError
-from tracelake.lake import Lake
-from tracelake.models import build
-from tracelake.warehouse import open_warehouse, resolve_run
+from tracelake.lake.store import Lake
+from tracelake.models.build import build
+from tracelake.warehouse.names import resolve_run
+from tracelake.warehouse.warehouse import open_warehouse
 
 LABELS = {"gpt-0001": "job007", "gpt-0002": "job008", "llama": "Slurm-4711"}
 DATES = {

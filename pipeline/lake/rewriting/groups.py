@@ -13,18 +13,11 @@ from pathlib import Path
 
 from tracelake.base.errors import LakeError
 from tracelake.base.packing import packed
-from tracelake.lake import (
-    Change,
-    Lake,
-    RunEntry,
-    Snapshot,
-    group_name,
-    names_runs,
-    partition_in,
-    table_of,
-)
+from tracelake.lake.layout import names_runs, partition_in, table_of
+from tracelake.lake.manifest import Change, RunEntry, Snapshot, group_name
 from tracelake.lake.parquet import LANES, PartWriter
 from tracelake.lake.rewriting.rows import rows_of_runs
+from tracelake.lake.store import Lake
 from tracelake.schema.tables import tables
 
 # A group that has as much text, or as many runs, is not merged with others.

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tracelake.base.errors import LakeError
-from tracelake.lake import PartFiles, names_runs, run_of
+from tracelake.lake.layout import names_runs, run_of
+from tracelake.lake.part_files import PartFiles
 from tracelake.lake.record_batches import trimmed
 from tracelake.schema.tables import PARTITION_KEY
 

@@ -11,7 +11,7 @@ import duckdb
 
 from tracelake.base.errors import UsageError
 from tracelake.base.packing import packed
-from tracelake.models import catalog
+from tracelake.models.catalog import catalog
 from tracelake.output.chrome_trace import queries
 
 # Number of slices to read at once: some tens of MB with their joins.

@@ -19,16 +19,15 @@ from tracelake import __version__
 from tracelake.base.figures import count
 from tracelake.base.files import replaceable
 from tracelake.base.text import counted
-from tracelake.lake import Lake
-from tracelake.models import relation_columns
+from tracelake.lake.store import Lake
+from tracelake.models.describe import relation_columns
 from tracelake.output.chrome_trace import queries
 from tracelake.output.chrome_trace.events import Slice, Threads, as_json, metadata
 from tracelake.output.chrome_trace.output import EventStream, opened
 from tracelake.output.chrome_trace.selection import Piece, Selection, select
 from tracelake.schema.tables import reasons
-from tracelake.warehouse import ask
 from tracelake.warehouse.names import resolve_run
-from tracelake.warehouse.reopening import ATTEMPTS
+from tracelake.warehouse.reopening import ATTEMPTS, ask
 from tracelake.warehouse.run_rows import run_rows
 from tracelake.warehouse.values import Row, read_rows
 

@@ -17,12 +17,13 @@ from tracelake.base import files
 from tracelake.base.errors import UsageError
 from tracelake.base.files import output
 from tracelake.base.text import counted
-from tracelake.lake import Lake
-from tracelake.models import describe, relation_columns
+from tracelake.lake.store import Lake
 from tracelake.models.base import literal, quoted
+from tracelake.models.describe import describe, relation_columns
 from tracelake.output.export.databases import DuckFile, SqliteFile
 from tracelake.schema.tables import PARTITION_KEY, Column
-from tracelake.warehouse import ask, write_result
+from tracelake.warehouse.reopening import ask
+from tracelake.warehouse.results import write_result
 
 _SUFFIXES = {".duckdb": "duckdb", ".sqlite": "sqlite", ".sqlite3": "sqlite", ".db": "sqlite"}
 _DATABASES: dict[str, type[DuckFile] | type[SqliteFile]] = {

@@ -11,17 +11,18 @@ from pathlib import PurePosixPath
 import duckdb
 from markupsafe import Markup
 
-from tracelake.lake import Lake
+from tracelake.lake.store import Lake
 from tracelake.output.html.attention import Group, read_attention, read_verdicts
 from tracelake.output.html.cells import NOTHING, Grid, Row
-from tracelake.output.html.charts import KINDS, Kind, Series, read_series
+from tracelake.output.html.charts.kind import Kind, Series
+from tracelake.output.html.charts.series import KINDS, read_series
 from tracelake.output.html.incidents import Fleet, read_fleet_view, read_shares, read_waterfalls
 from tracelake.output.html.links import rate_links
 from tracelake.output.html.reading import earliest, page_about, select_runs
 from tracelake.output.html.runs import Facts, count_formats, read_facts, read_headline
 from tracelake.output.html.sections import Section, read_sections
 from tracelake.output.html.whatif import WhatIf, read_whatif
-from tracelake.warehouse import ask
+from tracelake.warehouse.reopening import ask
 from tracelake.warehouse.run_rows import views_of_runs
 from tracelake.warehouse.warehouse import open_beside
 

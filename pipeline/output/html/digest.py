@@ -17,7 +17,8 @@ from tracelake.base.figures import cost, count, seen_in
 from tracelake.base.text import counted, printable
 from tracelake.output.html.attention import TITLES
 from tracelake.output.html.cells import Grid
-from tracelake.output.html.charts import Kind, Series, picture
+from tracelake.output.html.charts.kind import Kind, Series
+from tracelake.output.html.charts.vega import picture
 from tracelake.output.html.content import Content
 from tracelake.output.html.incidents import Incident
 

@@ -11,7 +11,7 @@ import duckdb
 from markupsafe import Markup
 
 from tracelake.base.figures import difference, milliseconds
-from tracelake.models import relation_columns
+from tracelake.models.describe import relation_columns
 from tracelake.output.html.cells import Row, head
 from tracelake.output.html.plots import Night, over_dates, strip, waterfall
 from tracelake.output.html.reading import PAGE_RUNS, grouped, page_rows

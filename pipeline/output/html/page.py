@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tracelake.base.errors import UsageError
 from tracelake.base.files import put_output, replaceable
-from tracelake.lake import Lake
+from tracelake.lake.store import Lake
 from tracelake.output.html.content import read_content
 from tracelake.output.html.digest import FileType, render_mail, render_markdown
 from tracelake.output.html.render import render_html

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 import duckdb
 
 from tracelake.base.text import counted
-from tracelake.models import catalog
+from tracelake.models.catalog import catalog
 from tracelake.output.html.reading import PAGE_RUNS, page_rows
 from tracelake.schema.tables import tables
 

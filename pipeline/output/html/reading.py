@@ -10,7 +10,7 @@ import duckdb
 
 from tracelake.models.base import own
 from tracelake.output.html.cells import Row
-from tracelake.warehouse import resolve_run
+from tracelake.warehouse.names import resolve_run
 
 # The runs of the page: a table in memory, which every connection to the warehouse sees.
 PAGE_RUNS = own("_page_runs")

@@ -17,10 +17,12 @@ from tracelake import __version__
 from tracelake.base import figures
 from tracelake.base.disk_cache import DiskCache, places
 from tracelake.base.text import counted, printable
-from tracelake.models import catalog, relation_columns
+from tracelake.models.catalog import catalog
+from tracelake.models.describe import relation_columns
 from tracelake.output.html.cell_html import heads_html, rows_html
 from tracelake.output.html.cells import head
-from tracelake.output.html.charts import KINDS, library, spec
+from tracelake.output.html.charts.series import KINDS
+from tracelake.output.html.charts.vega import library, spec
 from tracelake.output.html.content import Content
 from tracelake.output.html.palette import properties
 from tracelake.output.html.provenance import Source, source_of

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import duckdb
 
 from tracelake.base.figures import count
-from tracelake.models import relation_columns
+from tracelake.models.describe import relation_columns
 from tracelake.output.html.cells import NOTHING, Cell, Grid, Head, Row, cell, head, nothing, spark
 from tracelake.output.html.reading import PAGE_RUNS, page_rows
 from tracelake.schema.tables import Column, reasons

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import duckdb
 
 from tracelake.base.figures import count, label, percent
-from tracelake.models import catalog, relation_columns
 from tracelake.models.base import literal
+from tracelake.models.catalog import catalog
+from tracelake.models.describe import relation_columns
 from tracelake.output.html.cells import (
     NOTHING,
     Bar,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import duckdb
 
 from tracelake.base.figures import milliseconds, slowdown
-from tracelake.models import relation_columns
+from tracelake.models.describe import relation_columns
 from tracelake.output.html.cells import Bar, Cell, Grid, Head, Row, cell
 from tracelake.output.html.reading import PAGE_RUNS, grouped, page_rows
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from tracelake.base import figures
 from tracelake.base.errors import UsageError
-from tracelake.models import relation_columns
 from tracelake.models.base import literal, quoted
+from tracelake.models.describe import relation_columns
 from tracelake.output.terminal.grid import Column, plain
 from tracelake.output.terminal.page import BAD, WARN, Page
 from tracelake.warehouse.headline import HEADLINE

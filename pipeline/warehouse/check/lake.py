@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from tracelake.base.errors import LakeError
-from tracelake.lake import Lake, Mark, Snapshot, dropped_runs, find_losses
+from tracelake.lake.dropped import dropped_runs
+from tracelake.lake.losses import find_losses
+from tracelake.lake.manifest import Snapshot
+from tracelake.lake.part_files import Mark
+from tracelake.lake.store import Lake
 from tracelake.models.base import point_views
 from tracelake.models.build import same_code, wanted_state
 from tracelake.models.catalog import catalog
 from tracelake.models.state import State, examined, named_parts
 from tracelake.schema.tables import tables
-from tracelake.warehouse import open_warehouse
 from tracelake.warehouse.check.findings import BUILD, BUILD_FULL, Finding, error, some
 from tracelake.warehouse.check.parts import check_model_parts, check_parts, check_strays
 from tracelake.warehouse.check.rows import (
@@ -22,6 +25,7 @@ from tracelake.warehouse.check.rows import (
     check_rows,
 )
 from tracelake.warehouse.reopening import ATTEMPTS, built_anew, edition
+from tracelake.warehouse.warehouse import open_warehouse
 
 
 def check_lake(lake: Lake, *, quick: bool = False) -> list[Finding]:

@@ -8,16 +8,11 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tracelake.lake import (
-    DAMAGED,
-    MISSING,
-    Lake,
-    Losses,
-    PartFiles,
-    Snapshot,
-    names_runs,
-    verify,
-)
+from tracelake.lake.layout import names_runs
+from tracelake.lake.losses import DAMAGED, MISSING, Losses, verify
+from tracelake.lake.manifest import Snapshot
+from tracelake.lake.part_files import PartFiles
+from tracelake.lake.store import Lake
 from tracelake.models.state import recorded
 from tracelake.schema.tables import PARTITION_KEY, tables
 from tracelake.warehouse.check.findings import (

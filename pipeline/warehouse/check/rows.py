@@ -11,7 +11,8 @@ import duckdb
 
 from tracelake.base.errors import ContractError, LakeError
 from tracelake.base.resources import resource_dir
-from tracelake.lake import Snapshot, lost_table
+from tracelake.lake.losses import lost_table
+from tracelake.lake.manifest import Snapshot
 from tracelake.models.base import engine_errors, quoted
 from tracelake.models.catalog import CHECKS, Catalog, catalog
 from tracelake.models.compute import connect

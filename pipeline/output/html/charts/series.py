@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 
 from tracelake.base.text import printable
-from tracelake.models import catalog
+from tracelake.models.catalog import catalog
 from tracelake.output.html.charts.kind import Kind, Series
 from tracelake.output.html.charts.shares import KINDS as SHARES
 from tracelake.output.html.charts.steps import KINDS as STEPS
