@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from tracelake.formats import Claim, FileFacts, RunFacts
@@ -18,24 +19,23 @@ from tracelake.formats.endings import LINE, Ending
 from tracelake.formats.ledger import SIZES_CHANGED, Fault
 from tracelake.formats.lines import Irrelevant, LineFormat, Record
 from tracelake.formats.readers import ANSI, Rows, number, rounded_ns, whole
-from tracelake.formats.training_log import (
-    blocks,
-    fairseq,
-    hugging_face,
-    lightning,
-    llama_factory,
-    meters,
-    nano,
-    reinforcement,
-)
 from tracelake.formats.training_log.bars import Bars
+from tracelake.formats.training_log.blocks import Blocks
+from tracelake.formats.training_log.fairseq import Updates
+from tracelake.formats.training_log.hugging_face import Trainer
 from tracelake.formats.training_log.job import ARGUMENTS, HEADING, Job
+from tracelake.formats.training_log.lightning import Epochs
+from tracelake.formats.training_log.llama_factory import History
+from tracelake.formats.training_log.meters import Meters
+from tracelake.formats.training_log.nano import Nano
 from tracelake.formats.training_log.processes import group, joined
+from tracelake.formats.training_log.reinforcement import LAUNCHERS, Reinforcement
 from tracelake.formats.training_log.steps import Printed, Steps
 from tracelake.formats.training_log.values import (
     DAY,
     RECORD_END,
     TIMER_END,
+    Heads,
     StepLines,
     gib,
     logged_at,
@@ -46,8 +46,11 @@ from tracelake.formats.training_log.values import (
     written_out,
 )
 
-# Each with a word of it: to search for that takes a hundredth of the time.
-_HEADS = (
+# Of trainers with a module each, in the order in which a line is shown to them.
+_TRAINERS: tuple[type[StepLines], ...] = (
+    *(Nano, History, Meters, Blocks, Epochs, Reinforcement, Updates),
+)
+_HEADS: Heads = (
     (b"iteration", rb"iteration[ =:] *[0-9]+ */ *[0-9]+ *\|"),
     (b"using world size", rb"using world size: +[0-9]+, data-parallel"),
     (b" arguments --", rb"-{8,} (?:end of )?arguments -{8,}"),
@@ -62,27 +65,7 @@ _HEADS = (
     (b"[Start training]", rb"\[Start training\] datetime: [0-9-]+ [0-9:.]+ \| mbs: [0-9]"),
     (b"Straggler Report", rb"=== Straggler Report at Step [0-9]+"),
     (b"[launch.py:", rb"\[INFO\] \[launch\.py:[0-9]+:"),
-    (b"{'loss': ", rb"\{'loss': '?[0-9.nai-][^{}]*, 'learning_rate': '?[0-9]"),
-    (b"{'train_runtime': ", rb"\{'train_runtime': '?[0-9]"),
-    (b"Total train batch size (w. ", rb"Total train batch size \(w\. parallel[^)]*\) = [0-9]"),
-    (b"iter ", rb"\biter [0-9]+: loss [0-9na.]+, time [0-9.]+ms"),
-    (b"mfu ", rb"\b[0-9]+ \| loss [0-9na.]+ \| lr [0-9.e+-]+ \| [0-9.]+ms \| mfu "),
-    (b" tok/s", rb"\bstep +[0-9]+/[0-9]+ \| (?:train )?loss [0-9na.-]+.* ms \| .* tok/s"),
-    (
-        b"iter time: ",
-        rb"\biter [0-9]+ (?:\| )?step [0-9]+(?::| \|) loss .{0,200}\biter time: [0-9]",
-    ),
-    (b", v_num=", lightning.BAR.encode()),
-    (b"|Loss: ", lightning.TUNE_BAR.encode()),
-    (b" train_time:", rb"\bstep:[0-9]+/[0-9]+ .{0,200}\btrain_time:[0-9.]+ms step_avg:"),
-    (
-        b'{"current_steps"',
-        rb'\{"current_steps": [0-9]+, "total_steps": [0-9]+, [^{}]*"epoch": [0-9]',
-    ),
-    *meters.HEADS,
-    *blocks.HEADS,
-    *reinforcement.HEADS,
-    *fairseq.HEADS,
+    *chain.from_iterable(trainer.HEADS for trainer in (Trainer, *_TRAINERS)),
 )
 # Of launchers: where a long preamble comes before what the trainer prints.
 _LAUNCHERS = (
@@ -91,7 +74,7 @@ _LAUNCHERS = (
     (b"[Primus:", rb"\[Primus:"),
     (b"primus-cli", rb"primus-cli"),
     (b"deepspeed.launcher", rb"deepspeed\.launcher"),
-    *reinforcement.LAUNCHERS,
+    *LAUNCHERS,
 )
 _COLOURS = re.compile(ANSI.encode())
 _ITERATION = re.compile(r"iteration[ =:] *(\d+) */ *(\d+) *\|", re.ASCII)
@@ -150,7 +133,7 @@ def _sniff(head: bytes) -> Claim:
     return Claim.MAYBE if traced or _has_any(head, _LAUNCHERS) else Claim.NO
 
 
-def _has_any(head: bytes, patterns: Iterable[tuple[bytes, bytes]]) -> bool:
+def _has_any(head: bytes, patterns: Heads) -> bool:
     return any(word in head and re.search(pattern, head) for word, pattern in patterns)
 
 
@@ -175,16 +158,8 @@ class _Reader:
         self._batches: set[int] = set()  # global batch sizes of records
         self._ahead: dict[str, Any] = {}  # values that are printed before their record
         self._bars = Bars()
-        self._trainer = hugging_face.Trainer(self._job.heading)
-        self._others: tuple[StepLines, ...] = (
-            nano.Nano(),
-            llama_factory.History(),
-            meters.Meters(),
-            blocks.Blocks(),
-            lightning.Epochs(),
-            reinforcement.Reinforcement(),
-            fairseq.Updates(),
-        )
+        self._trainer = Trainer(self._job.heading)
+        self._others = [trainer() for trainer in _TRAINERS]
         self._ending = Ending()
         self._mode = ""
         self._name = ""
@@ -492,15 +467,8 @@ FORMAT = LineFormat(
         Record(r".*\] datetime: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})? *"),
         Record(r".*Building (?:\d-D )?device mesh with .*"),
         Record(r".*Training starts at step \d+.*|.*Trainer is initialized with .*"),
-        Record(hugging_face.LINES),
         Record(HEADING),
-        Record(nano.LINES),
-        Record(llama_factory.LINES),
-        Record(meters.LINES),
-        Record(blocks.LINES),
-        Record(rf".*(?:{lightning.BAR}|{lightning.TUNE_BAR}).*"),
-        Record(reinforcement.LINES),
-        Record(fairseq.LINES),
+        *(Record(trainer.LINES) for trainer in (Trainer, *_TRAINERS)),
         Record(LINE),
         Irrelevant("nccl", r".*NCCL (?:INFO|WARN|TRACE) .*", "Message of NCCL."),
         Irrelevant(

@@ -36,14 +36,6 @@ _KEYS = {
 # The last one of each record. OLMo-core sorts its keys.
 _LAST = {"Train time/train", "train/CE loss", "throughput/device/tokens_per_second"}
 _VALUE = rf"\s*({'|'.join(map(re.escape, _KEYS))})(?:: |=)(\S+)\s*"
-LINES = rf"{_BATCH}|.*{_STEP}|{_VALUE}|\s*time_unit: \w+\s*"
-"""Expression of the lines of a block that say something."""
-HEADS = (
-    (b"Train time/batch: ", rb"\]:\s*\n[^\n\]]*\bTrain time/[a-z_]+: [0-9]"),
-    (b"[step=", _STEP.encode() + rb"\n[^\n/]*\b(?:train|optim|throughput|System|system)/"),
-)
-"""A word and an expression of a block, of bytes."""
-
 _STEP_LINE = re.compile(f".*{_STEP}", re.ASCII)
 _BATCH_LINE = re.compile(_BATCH, re.ASCII)
 _VALUE_LINE = re.compile(_VALUE, re.ASCII)
@@ -54,17 +46,19 @@ _TICKS = 10_000  # of a printed time: it has four digits behind the point
 class Blocks(StepLines):
     """Reads the blocks of one file, in order."""
 
+    LINES = rf"{_BATCH}|.*{_STEP}|{_VALUE}|\s*time_unit: \w+\s*"
+    HEADS = (
+        (b"Train time/batch: ", rb"\]:\s*\n[^\n\]]*\bTrain time/[a-z_]+: [0-9]"),
+        (b"[step=", _STEP.encode() + rb"\n[^\n/]*\b(?:train|optim|throughput|System|system)/"),
+    )
+
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
         self._unit = UNITS["hour"]
         self._elapsed = Elapsed(self._unit * SECOND_NS // _TICKS)
 
     def read(self, text: str) -> Iterator[StepValues]:
-        """Yield what a line says of steps.
-
-        Raises:
-            BadValueError: A column cannot hold a value.
-        """
+        """Yield what a line says of steps."""
         if found := _VALUE_LINE.fullmatch(text):
             yield from self._value(found[1], found[2].replace(",", ""))
         elif "[step=" in text and (found := _STEP_LINE.fullmatch(text)):

@@ -13,12 +13,8 @@ from tracelake.formats.readers import number, rounded_ns, whole
 from tracelake.formats.training_log.elapsed import SECOND_NS, Elapsed
 from tracelake.formats.training_log.values import PRINTED, StepLines, StepValues, logged_at
 
+# Summaries of an epoch have none of these beginnings.
 _RECORD = r'(?:\| train_inner \| \{"epoch": \d|\| epoch \d+: +\d+ / \d+ )'
-LINES = rf".*{_RECORD}.*\bnum_updates.*"
-"""Expression of its records. Summaries of an epoch have none of these beginnings."""
-HEADS = ((b"num_updates", _RECORD.replace(r"\d", "[0-9]").encode()),)
-"""A word and an expression of a record, of bytes."""
-
 _BEGIN = re.compile(_RECORD, re.ASCII)
 _PAIR = re.compile(rf'(?<!\w)(\w+)(?:=|": "?)({PRINTED})(?=[",}}]|\s*$)', re.ASCII)
 _COLUMNS = {
@@ -33,15 +29,14 @@ _COLUMNS = {
 class Updates(StepLines):
     """Reads the records of one file, in order."""
 
+    LINES = rf".*{_RECORD}.*\bnum_updates.*"
+    HEADS = ((b"num_updates", _RECORD.replace(r"\d", "[0-9]").encode()),)
+
     def __init__(self) -> None:
         self._elapsed = Elapsed(SECOND_NS)
 
     def read(self, text: str) -> list[StepValues]:
-        """Return loss and time of the updates that a record ends.
-
-        Raises:
-            BadValueError: A column cannot hold a value.
-        """
+        """Return loss and time of the updates that a record ends."""
         if "num_updates" not in text or not (found := _BEGIN.search(text)):
             return []
         said = dict(_PAIR.findall(text, found.start()))

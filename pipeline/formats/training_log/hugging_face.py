@@ -16,9 +16,6 @@ from tracelake.formats.training_log.elapsed import SECOND_NS, Elapsed, clock_ns
 from tracelake.formats.training_log.job import BATCH, EPOCHS, EXAMPLES, STEPS
 from tracelake.formats.training_log.values import StepLines, StepValues, gib, value_of
 
-LINES = r".*(?:/\d+ \[[\d:]+<.*(?:s/it|it/s)|\{'(?:loss|train_runtime)': ).*"
-"""Expression of the lines of bars and records."""
-
 _BAR = re.compile(
     r"\s*(?:(?:Train|Steps): +)?(?:\d{1,3}%\|[^|]*\| *)?(\d{1,9})/(\d{1,9})"
     r" \[(?:(\d{1,5}):)?(\d\d):(\d\d)<[^\]]*(?:s/it|it/s)(?:[^\]{]*\])?",
@@ -42,6 +39,13 @@ class Trainer(StepLines):
         behind: What another writer wrote behind the bar that was read last; None if it was no bar.
     """
 
+    LINES = r".*(?:/\d+ \[[\d:]+<.*(?:s/it|it/s)|\{'(?:loss|train_runtime)': ).*"
+    HEADS = (
+        (b"{'loss': ", rb"\{'loss': '?[0-9.nai-][^{}]*, 'learning_rate': '?[0-9]"),
+        (b"{'train_runtime': ", rb"\{'train_runtime': '?[0-9]"),
+        (b"Total train batch size (w. ", rb"Total train batch size \(w\. parallel[^)]*\) = [0-9]"),
+    )
+
     def __init__(self, heading: Mapping[str, int]) -> None:
         """Begin with the heading of the job that prints, by its words."""
         self.ended = False
@@ -55,11 +59,7 @@ class Trainer(StepLines):
         self._digits = 0  # most that an epoch was printed with: zeros at its end are left out
 
     def read(self, text: str) -> Iterator[StepValues]:
-        """Yield what a bar or a dict says of steps.
-
-        Raises:
-            BadValueError: A column cannot hold a value.
-        """
+        """Yield what a bar or a dict says of steps."""
         self.behind, at = None, 0
         while bar := _BAR.match(text, at):
             self._between = True

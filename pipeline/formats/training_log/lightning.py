@@ -12,19 +12,18 @@ from tracelake.formats.readers import number
 from tracelake.formats.training_log.elapsed import SECOND_NS, Elapsed, clock_ns
 from tracelake.formats.training_log.values import PRINTED, StepLines, StepValues
 
-BAR = (
+# Before version 2 it also counted batches of evaluations.
+_BAR = (
     r"\bEpoch (\d{1,6}): +\d{1,3}%\|[^|]*\| *(\d{1,9})/(\d{1,9}) \[(?:(\d{1,5}):)?(\d\d):(\d\d)<"
     r"[^\[\]]*(?:it/s|s/it), v_num=[^\[\]]*\]"
 )
-"""Expression of a bar of Lightning. Before version 2 it also counted batches of evaluations."""
-TUNE_BAR = (
+# With the epoch, the step and the loss of that.
+_TUNE_BAR = (
     rf"\b(\d{{1,6}})\|(\d{{1,9}})\|Loss: ({PRINTED}): +\d{{1,3}}%\|[^|]*\|"
     r" *(\d{1,9})/(\d{1,9}) \[(?:(\d{1,5}):)?(\d\d):(\d\d)<"
 )
-"""Expression of a bar of torchtune, with its epoch, its step and the loss of that."""
-
-_LINE = re.compile(rf".*{BAR}.*", re.ASCII)
-_TUNE_LINE = re.compile(TUNE_BAR, re.ASCII)
+_LINE = re.compile(rf".*{_BAR}.*", re.ASCII)
+_TUNE_LINE = re.compile(_TUNE_BAR, re.ASCII)
 # Lightning fills short numbers with zeros, also `nan.0`.
 _LOSS = re.compile(rf", (?:train[_/])?loss(?:_step)?=({PRINTED})(?:\.0*)?(?=[],])")
 
@@ -32,15 +31,14 @@ _LOSS = re.compile(rf", (?:train[_/])?loss(?:_step)?=({PRINTED})(?:\.0*)?(?=[],]
 class Epochs(StepLines):
     """Reads the bars of one file, in order: a step is a batch, and none says how many there are."""
 
+    LINES = rf".*(?:{_BAR}|{_TUNE_BAR}).*"
+    HEADS = ((b", v_num=", _BAR.encode()), (b"|Loss: ", _TUNE_BAR.encode()))
+
     def __init__(self) -> None:
         self._elapsed = Elapsed(SECOND_NS)
 
     def read(self, text: str) -> list[StepValues]:
-        """Return loss and time of the batches that a bar ends.
-
-        Raises:
-            BadValueError: A column cannot hold a value.
-        """
+        """Return loss and time of the batches that a bar ends."""
         if "|Loss: " in text and (found := _TUNE_LINE.search(text)):
             return self._tune(*found.groups())
         if ", v_num=" not in text or ", global_step=" in text:

@@ -15,9 +15,6 @@ from tracelake.formats.readers import BadValueError, whole
 from tracelake.formats.training_log.elapsed import SECOND_NS, Elapsed, clock_ns
 from tracelake.formats.training_log.values import StepLines, StepValues, gib, value_of
 
-LINES = r'\{"current_steps": \d+, "total_steps": \d+, .*\}'
-"""Expression of its lines."""
-
 _BEGIN = '{"current_steps": '
 _CLOCK = re.compile(r"(?:(\d{1,4}) days?, )?(\d{1,2}):(\d\d):(\d\d)", re.ASCII)
 
@@ -25,16 +22,20 @@ _CLOCK = re.compile(r"(?:(\d{1,4}) days?, )?(\d{1,2}):(\d\d):(\d\d)", re.ASCII)
 class History(StepLines):
     """Reads the records of one file, in order."""
 
+    LINES = r'\{"current_steps": \d+, "total_steps": \d+, .*\}'
+    HEADS = (
+        (
+            b'{"current_steps"',
+            rb'\{"current_steps": [0-9]+, "total_steps": [0-9]+, [^{}]*"epoch": [0-9]',
+        ),
+    )
+
     def __init__(self) -> None:
         self._elapsed = Elapsed(SECOND_NS)
         self._logged = (-1, 0)  # step and time of the latest loss
 
     def read(self, text: str) -> list[StepValues]:
-        """Return what a record says of steps.
-
-        Raises:
-            BadValueError: It is no JSON, or a column cannot hold a value.
-        """
+        """Return what a record says of steps; `BadValueError` also where it is no JSON."""
         if not text.startswith(_BEGIN):
             return []
         try:

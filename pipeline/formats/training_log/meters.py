@@ -101,19 +101,9 @@ _LOOPS = (
         _OWN,
     ),
 )
-HEADS = tuple((loop.word.encode(), loop.line.encode()) for loop in _LOOPS)
-"""A word and an expression of the lines of each loop, of bytes."""
-
 _WINDOW_SIZE = re.compile(
     r".*\blog_processor = dict\(.{0,300}\bwindow_size=(\d{1,6})\b.*", re.ASCII
 )
-LINES = (
-    rf".*(?:\bEpoch: \[\d+\]\[ *\d+/\d+\]\s+Time |\bTrain: \[\d+/\d+\]\[ *\d+/\d+\]\s+eta "
-    rf"|\bTrain(?: Epoch)?: \d+ \[ *\d+/\d+ \(|\] +eta: .*\stime: "
-    rf"|\sdata_time: {_N}|\bwindow_size=).*"
-)
-"""Expression of the lines of all of them, and of some others."""
-
 _LINES = [(loop, re.compile(f".*{loop.line}.*", re.ASCII)) for loop in _LOOPS]
 # What is printed beside the times: columns, where they are a number as it stands.
 _VALUES = (
@@ -127,6 +117,13 @@ _MEMORY = re.compile(r"(?<!\w)(?:memory:|max[ _]mem:|mem) +(\d{1,9})(?:MB?)?(?!\
 class Meters(StepLines):
     """Reads the lines of one file, in order."""
 
+    LINES = (
+        r".*(?:\bEpoch: \[\d+\]\[ *\d+/\d+\]\s+Time |\bTrain: \[\d+/\d+\]\[ *\d+/\d+\]\s+eta "
+        r"|\bTrain(?: Epoch)?: \d+ \[ *\d+/\d+ \(|\] +eta: .*\stime: "
+        rf"|\sdata_time: {_N}|\bwindow_size=).*"
+    )
+    HEADS = tuple((loop.word.encode(), loop.line.encode()) for loop in _LOOPS)
+
     def __init__(self) -> None:
         self._first: int | None = None
         self._samples = 0  # at the first record, where samples are counted
@@ -135,11 +132,7 @@ class Meters(StepLines):
         self._window = 0
 
     def read(self, text: str) -> Iterator[StepValues]:
-        """Yield what a line says of steps.
-
-        Raises:
-            BadValueError: A column cannot hold a value.
-        """
+        """Yield what a line says of steps."""
         for loop, line in _LINES:
             if loop.word in text and (found := line.fullmatch(text)):
                 yield from self._record(loop, found.groupdict(), text)

@@ -13,12 +13,6 @@ from tracelake.formats.readers import number, rounded_ns
 from tracelake.formats.training_log.elapsed import Elapsed
 from tracelake.formats.training_log.values import StepLines, StepValues
 
-LINES = (
-    r".*(?:iter \d+: loss \S+, time |\biter time: [0-9.]+ ?ms|[0-9.]+ms \| mfu "
-    r"| (?:ms|MFU) \| [0-9.]+ tok/s| train_time:[0-9.]+ms).*"
-)
-"""Expression of the lines of a step."""
-
 _NUMBER = r"-?[0-9.]+(?:e[+-]?[0-9]+)?|-?nan|-?inf"
 _NANOGPT = re.compile(
     rf".*\biter (\d{{1,9}}): loss ({_NUMBER}), time ([0-9.]+)ms(?:,.*)?", re.ASCII
@@ -50,17 +44,28 @@ _MILLISECOND = 1_000_000
 class Nano(StepLines):
     """Reads the lines of one file, in order."""
 
+    LINES = (
+        r".*(?:iter \d+: loss \S+, time |\biter time: [0-9.]+ ?ms|[0-9.]+ms \| mfu "
+        r"| (?:ms|MFU) \| [0-9.]+ tok/s| train_time:[0-9.]+ms).*"
+    )
+    HEADS = (
+        (b"iter ", rb"\biter [0-9]+: loss [0-9na.]+, time [0-9.]+ms"),
+        (b"mfu ", rb"\b[0-9]+ \| loss [0-9na.]+ \| lr [0-9.e+-]+ \| [0-9.]+ms \| mfu "),
+        (b" tok/s", rb"\bstep +[0-9]+/[0-9]+ \| (?:train )?loss [0-9na.-]+.* ms \| .* tok/s"),
+        (
+            b"iter time: ",
+            rb"\biter [0-9]+ (?:\| )?step [0-9]+(?::| \|) loss .{0,200}\biter time: [0-9]",
+        ),
+        (b" train_time:", rb"\bstep:[0-9]+/[0-9]+ .{0,200}\btrain_time:[0-9.]+ms step_avg:"),
+    )
+
     def __init__(self) -> None:
         self._elapsed = Elapsed(_MILLISECOND)
         self._batches = 0  # of LitGPT, at its latest line
         self._spent_ns: int | None = 0  # on those since the step before, if all are printed
 
     def read(self, text: str) -> list[StepValues]:
-        """Return what a line says of steps.
-
-        Raises:
-            BadValueError: A column cannot hold a value.
-        """
+        """Return what a line says of steps."""
         said: list[StepValues] = []
         # Each with a word of it: to look for that takes a tenth of the time.
         if "iter " in text and (found := _NANOGPT.fullmatch(text)):  # counts from 0

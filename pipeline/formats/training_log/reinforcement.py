@@ -106,25 +106,13 @@ _CELL = re.compile(
 _MILLISECOND_NS = 1_000_000
 _TOTAL = re.compile(r".*\bTotal training steps: (\d{1,9})\s*", re.ASCII)
 
-HEADS = (
-    (b"step:", rb"step:[0-9]+ - [a-z_]+/[\w/.@()-]+:(?:np\.\w+\()?[0-9.e+-]+\)? - [a-z_]+/"),
-    (b"'perf/step_time': ", rb"\bperf [0-9]+: \{'"),
-    ("• Total step time: ".encode(), rb"={10,} Step [0-9]+/[0-9]+ ={10,}"),
-    (b"Train step ", rb"\b20[0-9]{6}-[0-9:.]{12} [^\n]{0,200}\bTrain step [0-9]+/[0-9]+ done\."),
-)
-"""A word and an expression of a record of each, of bytes."""
 LAUNCHERS = (
     (b"actor_rollout_ref", rb"\bactor_rollout_ref\b"),
     (b"(MegatronTrainRayActor", rb"\(MegatronTrainRayActor pid="),
     (b"nemo_rl", rb"\bnemo_rl/"),
     (b"areal", rb"\bareal[./]"),
 )
-"""Likewise, of what comes before the first record: it may fill the head of a file."""
-LINES = (
-    r".*\bstep:\d+ - .*|.*\b(?:perf|step) \d+: \{'.*|=+ (?:Epoch|Step) \d+/\d+ =+\s*"
-    r"|\s*(?:•|- E2E) .*|.*\bTrain step \d+/\d+ done\..*|│ .*|.*\bTotal training steps: \d+\s*"
-)
-"""Expression of the lines of all of them, and of some others."""
+"""Words and expressions of what comes before the first record: it may fill the head of a file."""
 
 _LINES = [
     (trainer, re.compile(trainer.begin, re.ASCII), re.compile(trainer.pair, re.ASCII))
@@ -135,6 +123,20 @@ _LINES = [
 class Reinforcement(StepLines):
     """Reads the lines of one file, in order."""
 
+    LINES = (
+        r".*\bstep:\d+ - .*|.*\b(?:perf|step) \d+: \{'.*|=+ (?:Epoch|Step) \d+/\d+ =+\s*"
+        r"|\s*(?:•|- E2E) .*|.*\bTrain step \d+/\d+ done\..*|│ .*|.*\bTotal training steps: \d+\s*"
+    )
+    HEADS = (
+        (b"step:", rb"step:[0-9]+ - [a-z_]+/[\w/.@()-]+:(?:np\.\w+\()?[0-9.e+-]+\)? - [a-z_]+/"),
+        (b"'perf/step_time': ", rb"\bperf [0-9]+: \{'"),
+        ("• Total step time: ".encode(), rb"={10,} Step [0-9]+/[0-9]+ ={10,}"),
+        (
+            b"Train step ",
+            rb"\b20[0-9]{6}-[0-9:.]{12} [^\n]{0,200}\bTrain step [0-9]+/[0-9]+ done\.",
+        ),
+    )
+
     def __init__(self) -> None:
         self._ahead: dict[str, Any] = {}  # values that are printed before their record
         self._epochs = 1, 1  # of NeMo-RL: the present one, and all
@@ -143,11 +145,7 @@ class Reinforcement(StepLines):
         self._elapsed = Elapsed(_MILLISECOND_NS)
 
     def read(self, text: str) -> Iterator[StepValues]:
-        """Yield what a line says of steps.
-
-        Raises:
-            BadValueError: A column cannot hold a value.
-        """
+        """Yield what a line says of steps."""
         for trainer, begin, pair in _LINES:
             if trainer.word in text and (found := begin.search(text)):
                 pairs = pair.findall(text, found.end())

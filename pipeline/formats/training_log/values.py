@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, ClassVar
 
 from tracelake.formats.readers import BadValueError, number, rounded_ns, whole
 
@@ -16,6 +16,8 @@ StepValues = tuple[int, int | None, dict[str, Any]]
 
 Beside these, `timers` has the parts of the steps: name, statistic and time in ns of each.
 """
+Heads = tuple[tuple[bytes, bytes], ...]
+"""Words and expressions of lines: to look for a word takes a hundredth of the time."""
 PRINTED = r"-?(?:[0-9.]+(?:e[+-]?[0-9]+)?|nan|inf)"
 """Expression of a number as trainers print it; `number` checks it."""
 WAITED = "data"
@@ -26,10 +28,14 @@ class StepLines(ABC):
     """Reads the lines of one file, in order, of a trainer that counts the steps it has done.
 
     Attributes:
+        LINES: Expression of the lines that say something, and of some others.
+        HEADS: Of a record; by these a file is known.
         total: Steps of the job; 0 where it does not say so.
         done: Steps that its latest line says are done; None before the first.
     """
 
+    LINES: ClassVar[str]
+    HEADS: ClassVar[Heads]
     total: int = 0
     done: int | None = None
 
