@@ -14,16 +14,61 @@
 WITH stages AS (
     SELECT *, unnest(range(stages))::INTEGER AS stage FROM _pipelines
 ),
+-- T = m max t_s + (sum of t_s - max t_s) / v, and stage s is busy for m t_s of it: with equal
+-- stages the theory of an interleaved schedule, with v = 1 that of 1F1B.
+steps AS (
+    SELECT
+        t.*,
+        p.micro_batches,
+        p.stages,
+        count(*) OVER step AS stages_seen,
+        p.micro_batches * max(t.micro_batch_ns) OVER step AS busiest_ns,
+        pipeline_time(
+            p.micro_batches,
+            p.virtual_stages,
+            max(t.micro_batch_ns) OVER step,
+            list_sum(list(t.micro_batch_ns ORDER BY t.micro_batch_ns) OVER step)
+        ) AS total_ns
+    FROM _stage_times AS t
+    JOIN _pipelines AS p USING (run_id)
+    WINDOW step AS (PARTITION BY t.run_id, t.step)
+),
+judged AS (
+    SELECT
+        *,
+        micro_batches * micro_batch_ns AS busy_ns,
+        CASE
+            WHEN stages IS NULL THEN 'topology_unknown'
+            WHEN stages_seen < stages THEN 'stages_missing'
+            WHEN micro_batches IS NULL THEN 'micro_batches_unknown'
+            WHEN busiest_ns = 0 THEN 'below_clock_resolution'
+        END AS missing
+    FROM steps
+),
 bases AS (
     SELECT
-        run_id, step, stage, 'measured' AS basis, ranks, bubble_ratio, bubble_min_ratio,
-        bubble_max_ratio, bubble_over_ideal_ratio, NULL::DOUBLE AS covered_ratio, reason
-    FROM _stage_bubbles_measured
+        run_id, step, stage, 'measured' AS basis, count(bubble_ratio) AS ranks,
+        ordered_mean(bubble_ratio) AS bubble_ratio,
+        min(bubble_ratio) AS bubble_min_ratio,
+        max(bubble_ratio) AS bubble_max_ratio,
+        ordered_mean(bubble_over_ideal_ratio) AS bubble_over_ideal_ratio,
+        NULL::DOUBLE AS covered_ratio,
+        CASE WHEN count(bubble_ratio) = 0 THEN min(reason) END AS reason
+    FROM rank_bubbles
+    WHERE stage IS NOT NULL
+    GROUP BY run_id, step, stage
     UNION ALL
     SELECT
-        run_id, step, stage, 'modelled', ranks, bubble_ratio, NULL, NULL,
-        bubble_over_ideal_ratio, covered_ratio, reason
-    FROM _stage_bubbles_modelled
+        j.run_id, j.step, j.stage, 'modelled', j.ranks,
+        CASE WHEN j.missing IS NULL THEN 1 - j.busy_ns / j.total_ns END,
+        NULL, NULL,
+        CASE WHEN j.missing IS NULL THEN ratio(j.total_ns, j.busy_ns) - 1 END,
+        CASE WHEN j.missing IS NULL AND j.forward_only
+            THEN ratio(ns_to_ms(j.busiest_ns), s.step_ms)
+        END,
+        coalesce(j.missing, CASE WHEN j.forward_only THEN 'forward_modules_only' END)
+    FROM judged AS j
+    LEFT JOIN step_stats AS s ON s.run_id = j.run_id AND s.step = j.step
     UNION ALL
     SELECT
         run_id, 0, stage, 'theory', NULL, theory_bubble_ratio, NULL, NULL, theory_over_ideal_ratio,

@@ -6,7 +6,57 @@
 -- @column change VARCHAR | What to do.
 -- @column confidence VARCHAR | measured: from times of steps; replay: from the replay of the run.
 -- @column evidence VARCHAR | What it rests on, in one sentence.
-WITH kinds AS (
+WITH steady AS (
+    SELECT
+        run_id, step, step_ms, outlier,
+        quantile_cont(step_ms, 0.5) OVER (PARTITION BY run_id) AS median_ms,
+        -- The first step that is no outlier ends the warm-up.
+        min(step) FILTER (NOT outlier) OVER (PARTITION BY run_id) AS first_step
+    FROM step_stats
+    WHERE NOT warmup AND step_ms IS NOT NULL
+),
+judged AS (
+    SELECT
+        *,
+        coalesce(outlier AND step_ms > median_ms AND step > first_step, false) AS slow,
+        CASE WHEN slow THEN step_ms - median_ms END AS over_ms,
+        lag(slow, 1, false) OVER (PARTITION BY run_id ORDER BY step) AS slow_before
+    FROM steady
+),
+gaps AS (
+    SELECT run_id, step - lag(step) OVER (PARTITION BY run_id ORDER BY step) AS gap
+    FROM judged
+    WHERE slow AND NOT slow_before
+),
+rhythms AS (
+    SELECT run_id, any_value(usual) AS every_steps
+    FROM (
+        SELECT run_id, gap, quantile_disc(gap, 0.5) OVER (PARTITION BY run_id) AS usual
+        FROM gaps
+    )
+    GROUP BY run_id
+    HAVING count(*) FILTER (gap = usual) >= greatest(2, 0.8 * count(gap))
+),
+-- Runs that lose 5 % or more of their time in a few steps far above the others. Leading slow steps are
+-- warm-up, and steps with more work take longer.
+slow_steps AS (
+    SELECT
+        j.run_id,
+        count(*) FILTER (j.slow) AS slow_steps,
+        count(*) AS steps,
+        any_value(j.median_ms) AS median_ms,
+        ordered_mean(j.over_ms) AS excess_ms,
+        ratio(ordered_sum(j.over_ms), ordered_sum(j.step_ms)) AS lost_ratio,
+        any_value(h.every_steps) AS every_steps,
+        arg_min(j.step, (-j.step_ms, j.step)) FILTER (j.slow) AS longest_step,
+        max(j.step_ms) FILTER (j.slow) AS longest_ms
+    FROM judged AS j
+    LEFT JOIN rhythms AS h USING (run_id)
+    ANTI JOIN _uneven_runs AS u ON u.run_id = j.run_id
+    GROUP BY j.run_id
+    HAVING count(*) FILTER (j.slow) >= 3 AND lost_ratio >= 0.05
+),
+kinds AS (
     SELECT
         run_id,
         arg_min(kind, (-lost_ms, kind)) AS kind,
@@ -33,7 +83,7 @@ SELECT
         slow_steps, steps, coalesce(format(', one every {},', every_steps), ''), excess_ms, median_ms,
         100 * lost_ratio, longest_step, longest_ms
     ) AS evidence
-FROM _slow_steps
+FROM slow_steps
 UNION ALL
 SELECT
     w.run_id, 'uneven_operations', 1 - ratio(w.peer_ms, w.t_ms),
@@ -48,5 +98,5 @@ SELECT
 FROM whatif_runs AS w
 JOIN kinds AS k USING (run_id)
 JOIN ranks AS r USING (run_id)
-ANTI JOIN _slow_steps AS s ON s.run_id = w.run_id
+ANTI JOIN slow_steps AS s ON s.run_id = w.run_id
 WHERE w.peer_ms <= 0.9 * w.t_ms AND r.lost_ms < (w.t_ms - w.peer_ms) / 2
