@@ -74,7 +74,7 @@ def differences(con: duckdb.DuckDBPyConnection, one: Path, other: Path) -> list[
 
 def merge_groups(lake: Lake) -> None:
     """Builds a lake as if it had many small groups, which then become one."""
-    with patch("tracelake.lake.rewriting.groups._SMALL_GROUPS", 1):
+    with patch("tracelake.lake.rewriting._SMALL_GROUPS", 1):
         build(lake)
 
 

@@ -10,21 +10,18 @@ from contextvars import Context
 
 from tracelake.base.errors import TracelakeError, exit_code_of, expected
 from tracelake.base.signals import end_if_abandoned, listening
-from tracelake.cli import ask, export, jobs, keep, look, synth, timeline, whatif
+from tracelake.cli import ask, jobs, keep, look, synth
 from tracelake.cli.app import app
 from tracelake.cli.steps import open_console
 
 __all__ = [
     "app",
     "ask",
-    "export",
     "jobs",
     "keep",
     "look",
     "main",
     "synth",
-    "timeline",
-    "whatif",
 ]
 
 

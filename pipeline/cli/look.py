@@ -233,3 +233,92 @@ def report(
     if output is None:
         opened.small.share(PAGE)
     judge_runs(opened, gates, written.run_ids)
+
+
+@app.command(epilog="Example: tracelake timeline latest --lake lake -o trace.json.gz")
+def timeline(
+    run: RunName,
+    lake: LakeName,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="File to write, compressed if it ends in .gz; - for stdout.",
+        ),
+    ],
+    steps: Annotated[
+        str | None,
+        typer.Option("--step", "--steps", metavar="N|A-B", help="Only these steps."),
+    ] = None,
+    ranks: Annotated[
+        list[str] | None,
+        typer.Option("--rank", metavar="N|A-B", help="Only these ranks; repeatable."),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write a run as a Chrome trace for Perfetto or chrome://tracing."""
+    from tracelake.output.chrome_trace.selection import parse_span
+    from tracelake.output.chrome_trace.trace import write_timeline
+
+    console, opened = open_console(quiet=quiet), open_lake(lake, Path(output))
+    done = write_timeline(
+        opened,
+        run,
+        sys.stdout.buffer if output == "-" else Path(output),
+        steps=None if steps is None else parse_span(steps, "--step"),
+        ranks=[parse_span(text, "--rank") for text in ranks or ()],
+    )
+    for note in done.notes:
+        console.warn(note)
+    console.say(done.summary())
+
+
+@app.command(epilog="Example: tracelake whatif latest --lake lake --fix rank=7")
+def whatif(
+    run: RunName,
+    lake: LakeName,
+    fixes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fix",
+            metavar="WHAT",
+            help="Give it the speed of its peers: rank=7, stage=3, kind=all_reduce:tp; or"
+            " split=even, or micro-batches=16. Repeatable.",
+        ),
+    ] = None,
+    scales: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scale",
+            metavar="KIND=FACTOR",
+            help="Let a kind of operation take FACTOR times as long: forward=0.9. Repeatable.",
+        ),
+    ] = None,
+    output_format: AsDocument = "table",
+    drawing: Annotated[
+        Path | None,
+        typer.Option("--draw", metavar="FILE", help="Draw the step, before and after, as SVG."),
+    ] = None,
+) -> None:
+    """Show what a run would have taken with equal peers, or with what you change."""
+    from tracelake.output.terminal.whatif import print_whatif
+    from tracelake.warehouse.whatif import answer, read_fix, read_scale
+
+    changes = [*map(read_fix, fixes or ()), *map(read_scale, scales or ())]
+    if drawing is not None and not changes:
+        raise UsageError("--draw without a change", hint="give --fix or --scale")
+    if drawing is not None and drawing.suffix.lower() not in {"", ".svg"}:
+        raise UsageError(
+            f"the picture cannot be written as {drawing.suffix}",
+            hint="name a file that ends in .svg",
+        )
+    document, replayed = answer(open_lake(lake, drawing), run, changes)
+    print_document(document, output_format, print_whatif)
+    if drawing is not None and replayed is not None:
+        from tracelake.base import files
+        from tracelake.output.whatif_drawing import draw_step
+
+        asked = " and ".join(document["question"]["changes"])
+        files.put_output(drawing, draw_step(replayed, asked).encode())

@@ -33,7 +33,7 @@ print_summary: ContextVar[Callable[[str], object]] = ContextVar("print_summary",
 def open_console(*, quiet: bool = False) -> Console:
     """Return the printer of messages; a command that only prints a result needs none."""
     if log_format.get() == "json":
-        from tracelake.base.console_json import JsonConsole
+        from tracelake.base.console import JsonConsole
 
         return JsonConsole(quiet=quiet)
     from tracelake.base.console import Console

@@ -27,7 +27,7 @@ from tracelake.lake.layout import UNPARTITIONED, names_runs, partition_in
 from tracelake.lake.losses import find_losses
 from tracelake.lake.manifest import Change, RunEntry, Snapshot, generation_of, label_of
 from tracelake.lake.parquet import LANES, PartWriter
-from tracelake.lake.rewriting.rows import rows_of_runs
+from tracelake.lake.rewriting import rows_of_runs
 from tracelake.lake.store import Lake
 from tracelake.schema.tables import PARTITION_KEY, tables
 

@@ -18,7 +18,7 @@ from tracelake.execution.cluster import Workers
 from tracelake.lake.losses import Losses, find_losses, verify
 from tracelake.lake.manifest import Snapshot
 from tracelake.lake.part_files import Mark
-from tracelake.lake.rewriting.groups import tidy
+from tracelake.lake.rewriting import tidy
 from tracelake.lake.store import Lake
 from tracelake.models.catalog import Catalog, catalog
 from tracelake.models.failures import Failure

@@ -140,7 +140,7 @@ class Story:
         words = ["run", str(self._archive(stage)), "--jobs", "1"]
         if stage == _MERGED:
             words = ["build"]
-        with patch("tracelake.lake.rewriting.groups._SMALL_GROUPS", 1 if stage == _MERGED else 16):
+        with patch("tracelake.lake.rewriting._SMALL_GROUPS", 1 if stage == _MERGED else 16):
             return self._fork([*words, "--lake", str(self.lake), "--quiet"], strike, told)
 
     def settle(self) -> None:

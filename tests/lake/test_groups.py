@@ -31,7 +31,7 @@ from tests.traces import plan, trace, trace_name, write
 from tracelake.ingest.options import Options
 from tracelake.ingest.pipeline import ingest
 from tracelake.lake.manifest import Change
-from tracelake.lake.rewriting.groups import _Rewriting
+from tracelake.lake.rewriting import _Rewriting
 from tracelake.lake.store import Lake
 from tracelake.models.build import build
 from tracelake.models.state import named_parts, recorded
@@ -303,7 +303,7 @@ def test_groups_that_are_full_are_left(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
     full = parts(lake)["layer_times"]
-    monkeypatch.setattr(f"tracelake.lake.rewriting.groups.{limit}", value)
+    monkeypatch.setattr(f"tracelake.lake.rewriting.{limit}", value)
     for run_id in ("d", "e"):
         commit_run(lake, run_id, log_run())
     merge_groups(lake)
@@ -316,7 +316,7 @@ def test_groups_that_are_full_are_left(
 def test_a_merged_group_has_no_more_than_its_bound(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tracelake.lake.rewriting.groups._MERGED_RUNS", 2)
+    monkeypatch.setattr("tracelake.lake.rewriting._MERGED_RUNS", 2)
     for run_id in ("d", "e", "f"):
         commit_run(lake, run_id, log_run())
     merge_groups(lake)

@@ -19,7 +19,7 @@ from tests.conftest import Command
 from tests.lakes import Template
 from tests.tiny_lakes import commit_run, log_run
 from tests.traces import plan, write
-from tracelake.base.console_json import JsonConsole
+from tracelake.base.console import JsonConsole
 from tracelake.base.errors import LakeError
 from tracelake.base.metrics import count, measuring, phase
 from tracelake.lake import run_records

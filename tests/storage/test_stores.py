@@ -811,7 +811,7 @@ def test_the_commands_work_on_a_lake_in_a_store(
     asked = "SELECT count(*) AS n FROM workload_passes"
     answer = tracelake("query", asked, "--lake", name, "--format", "csv").out
     assert tracelake("check", "--lake", name).code == 0
-    monkeypatch.setattr("tracelake.lake.rewriting.groups._SMALL_GROUPS", 1)
+    monkeypatch.setattr("tracelake.lake.rewriting._SMALL_GROUPS", 1)
     merged = tracelake("build", "--lake", name)
     assert merged.code == 0, merged.err
     assert tracelake("query", asked, "--lake", name, "--format", "csv").out == answer

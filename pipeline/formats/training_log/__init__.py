@@ -19,12 +19,11 @@ from tracelake.formats.endings import LINE, Ending
 from tracelake.formats.ledger import SIZES_CHANGED, Fault
 from tracelake.formats.lines import Irrelevant, LineFormat, Record
 from tracelake.formats.readers import ANSI, Rows, number, rounded_ns, whole
-from tracelake.formats.training_log.bars import Bars
+from tracelake.formats.training_log.bars import Bars, Epochs
 from tracelake.formats.training_log.blocks import Blocks
 from tracelake.formats.training_log.fairseq import Updates
 from tracelake.formats.training_log.hugging_face import Trainer
 from tracelake.formats.training_log.job import ARGUMENTS, HEADING, Job
-from tracelake.formats.training_log.lightning import Epochs
 from tracelake.formats.training_log.llama_factory import History
 from tracelake.formats.training_log.meters import Meters
 from tracelake.formats.training_log.nano import Nano
@@ -47,9 +46,8 @@ from tracelake.formats.training_log.values import (
 )
 
 # Of trainers with a module each, in the order in which a line is shown to them.
-_TRAINERS: tuple[type[StepLines], ...] = (
-    *(Nano, History, Meters, Blocks, Epochs, Reinforcement, Updates),
-)
+_OTHERS = (Nano, History, Meters, Blocks, Epochs, Reinforcement, Updates)
+_TRAINERS: tuple[type[StepLines], ...] = (Trainer, *_OTHERS)
 _HEADS: Heads = (
     (b"iteration", rb"iteration[ =:] *[0-9]+ */ *[0-9]+ *\|"),
     (b"using world size", rb"using world size: +[0-9]+, data-parallel"),
@@ -65,7 +63,7 @@ _HEADS: Heads = (
     (b"[Start training]", rb"\[Start training\] datetime: [0-9-]+ [0-9:.]+ \| mbs: [0-9]"),
     (b"Straggler Report", rb"=== Straggler Report at Step [0-9]+"),
     (b"[launch.py:", rb"\[INFO\] \[launch\.py:[0-9]+:"),
-    *chain.from_iterable(trainer.HEADS for trainer in (Trainer, *_TRAINERS)),
+    *chain.from_iterable(trainer.HEADS for trainer in _TRAINERS),
 )
 # Of launchers: where a long preamble comes before what the trainer prints.
 _LAUNCHERS = (
@@ -159,7 +157,7 @@ class _Reader:
         self._ahead: dict[str, Any] = {}  # values that are printed before their record
         self._bars = Bars()
         self._trainer = Trainer(self._job.heading)
-        self._others = [trainer() for trainer in _TRAINERS]
+        self._others = [other() for other in _OTHERS]
         self._ending = Ending()
         self._mode = ""
         self._name = ""
@@ -468,7 +466,7 @@ FORMAT = LineFormat(
         Record(r".*Building (?:\d-D )?device mesh with .*"),
         Record(r".*Training starts at step \d+.*|.*Trainer is initialized with .*"),
         Record(HEADING),
-        *(Record(trainer.LINES) for trainer in (Trainer, *_TRAINERS)),
+        *(Record(trainer.LINES) for trainer in _TRAINERS),
         Record(LINE),
         Irrelevant("nccl", r".*NCCL (?:INFO|WARN|TRACE) .*", "Message of NCCL."),
         Irrelevant(

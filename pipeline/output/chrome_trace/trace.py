@@ -6,24 +6,27 @@ chrome://tracing refer to): `X` slices, `s`/`t`/`f` flow events, `M` metadata, m
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import starmap
+from itertools import islice, starmap
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO, cast
 
 import duckdb
+from isal import igzip
 
 from tracelake import __version__
+from tracelake.base.errors import UsageError
 from tracelake.base.figures import count
-from tracelake.base.files import replaceable
+from tracelake.base.files import output, replaceable
 from tracelake.base.text import counted
 from tracelake.lake.store import Lake
 from tracelake.models.describe import relation_columns
 from tracelake.output.chrome_trace import queries
 from tracelake.output.chrome_trace.events import Slice, Threads, as_json, metadata
-from tracelake.output.chrome_trace.output import EventStream, opened
 from tracelake.output.chrome_trace.selection import Piece, Selection, select
 from tracelake.schema.tables import reasons
 from tracelake.warehouse.names import resolve_run
@@ -34,6 +37,64 @@ from tracelake.warehouse.values import Row, read_rows
 # Memory limit of DuckDB before it spills; the pieces that are read are far smaller.
 ENGINE_BYTES = 1_000_000_000
 _ROWS_AT_ONCE = 4_096
+
+_LEVEL = 2
+_EVENTS_AT_ONCE = 2_000
+_SUFFIXES = ("", ".json", ".gz")
+
+
+@contextlib.contextmanager
+def opened(out: Path | BinaryIO) -> Iterator[IO[bytes]]:
+    """Yield a stream of bytes into `out`, compressed if its name ends in .gz.
+
+    See `tracelake.base.files.output`.
+
+    Raises:
+        UsageError: It cannot be written, or its suffix is that of another format.
+    """
+    if not isinstance(out, Path):
+        yield out
+        out.flush()
+        return
+    if out.suffix not in _SUFFIXES:
+        raise UsageError(
+            f"a timeline cannot be written as {out.suffix}", hint="use .json or .json.gz"
+        )
+    with output(out) as file, _compressed(file) if out.suffix == ".gz" else file as stream:
+        yield stream
+
+
+def _compressed(file: IO[bytes]) -> AbstractContextManager[IO[bytes]]:
+    """Return a gzip stream without name and date, so equal timelines are equal files."""
+    stream = igzip.IGzipFile(  # type: ignore[no-untyped-call]
+        filename="", mode="wb", compresslevel=_LEVEL, fileobj=file, mtime=0
+    )
+    return cast(AbstractContextManager[IO[bytes]], stream)
+
+
+class EventStream:
+    """A JSON object with its events as the first member, written as they come."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._begun = False
+        stream.write(b'{"traceEvents":[')
+
+    def write(self, events: Iterable[str]) -> None:
+        """Append events, each the text of a JSON object."""
+        rest = iter(events)
+        while some := list(islice(rest, _EVENTS_AT_ONCE)):
+            lead = ",\n" if self._begun else "\n"
+            self._begun = True
+            self._stream.write((lead + ",\n".join(some)).encode())
+
+    def close(self, members: str) -> None:
+        """End the object with its other members.
+
+        Args:
+            members: Text of a JSON object that is not empty.
+        """
+        self._stream.write(f"\n],{members[1:]}\n".encode())
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,14 +22,12 @@ from tracelake.models.describe import relation_columns
 from tracelake.output.html.cell_html import heads_html, rows_html
 from tracelake.output.html.cells import head
 from tracelake.output.html.charts.series import KINDS
-from tracelake.output.html.charts.vega import library, spec
+from tracelake.output.html.charts.vega import digest, library, packed, spec
 from tracelake.output.html.content import Content
 from tracelake.output.html.palette import properties
-from tracelake.output.html.provenance import Source, source_of
 from tracelake.output.html.runs import BESIDE_BASELINE
-from tracelake.output.html.scripts import digest, packed
-from tracelake.output.html.sections import shapes
-from tracelake.output.html.shape import PART_COLORS
+from tracelake.output.html.sections import Source, shapes, source_of
+from tracelake.output.html.shapes import PART_COLORS
 from tracelake.schema.tables import Column, reasons
 from tracelake.warehouse.headline import HEADLINE
 

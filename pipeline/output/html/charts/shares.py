@@ -19,7 +19,7 @@ from tracelake.output.html.charts.kind import (
 from tracelake.output.html.links import PAGE_RATES
 from tracelake.output.html.palette import var
 from tracelake.output.html.reading import PAGE_RUNS
-from tracelake.output.html.shape import IN_MODEL
+from tracelake.output.html.shapes import IN_MODEL
 
 _COLLECTIVES = {
     "all_reduce": var("c0"),

@@ -19,7 +19,7 @@ from tracelake.output.html.charts.kind import (
 )
 from tracelake.output.html.palette import var
 from tracelake.output.html.reading import PAGE_RUNS
-from tracelake.output.html.shape import IN_MODEL
+from tracelake.output.html.shapes import IN_MODEL
 
 # Maximum rows of a heat map; of more, neighbours share a row that shows the slowest of them.
 _HEAT_ROWS = 64

@@ -6,7 +6,9 @@ Washington Interactive Data Lab) come from vl-convert.
 
 from __future__ import annotations
 
+import base64
 import functools
+import gzip
 import hashlib
 import json
 from importlib.metadata import version
@@ -17,7 +19,6 @@ import vl_convert
 from tracelake.base.disk_cache import DiskCache, places
 from tracelake.output.html.charts.kind import ROWS, Kind, Series
 from tracelake.output.html.palette import resolved, var
-from tracelake.output.html.scripts import digest, packed
 
 _WIDTH = 560
 _WIDE = 900
@@ -26,6 +27,16 @@ _HEIGHT = 200
 _VEGA_LITE = "6.4.1"
 _RENDERED = _VEGA_LITE.rpartition(".")[0]
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"
+
+
+def packed(text: str) -> str:
+    """Return text as the page's script unpacks it: gzip in base64, 10 to 50 % of its size."""
+    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
+
+
+def digest(script: str) -> str:
+    """Return the SHA-256 of a script in base64."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 @functools.cache

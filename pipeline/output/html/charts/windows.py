@@ -20,8 +20,7 @@ from tracelake.output.html.charts.kind import (
 )
 from tracelake.output.html.palette import var
 from tracelake.output.html.reading import PAGE_RUNS
-from tracelake.output.html.shape import PART_COLORS, STEADY
-from tracelake.output.html.shapes import SHAPES
+from tracelake.output.html.shapes import PART_COLORS, SHAPES, STEADY
 from tracelake.warehouse.headline import WINDOW_PARTS
 
 PARTS = {label(part): var(color) for part, color in PART_COLORS.items()}

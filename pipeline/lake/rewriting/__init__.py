@@ -1,1 +1,0 @@
-"""Read the rows of parts run by run, and write parts anew."""
