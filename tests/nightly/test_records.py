@@ -127,7 +127,7 @@ def test_a_command_that_fails_is_recorded(
     code: int,
     told: str,
 ) -> None:
-    monkeypatch.setattr("tracelake.output.html.write_report", raiser(error))
+    monkeypatch.setattr("tracelake.output.html.page.write_report", raiser(error))
     assert tracelake("report", "-o", tmp_path / "x.html", "--lake", lake).code == code
     last = recorded(lake, "started, command, exit_code, error")[-1]
     assert (last["command"], last["exit_code"]) == ("report", code)
@@ -142,7 +142,7 @@ def test_an_interrupted_command_is_recorded(
         def stop(*_: object, **__: object) -> None:
             signal.raise_signal(signal.SIGTERM)
 
-        patched.setattr("tracelake.output.html.write_report", stop)
+        patched.setattr("tracelake.output.html.page.write_report", stop)
         code = tracelake("report", "-o", tmp_path / "x.html", "--lake", lake).code
     last = recorded(lake)[-1]
     assert (code, last["exit_code"], last["error"]) == (143, 143, "interrupted")
