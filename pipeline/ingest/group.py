@@ -23,11 +23,11 @@ from tracelake.ingest.identity import (
     packed_hashes,
     run_id_of,
 )
-from tracelake.ingest.known_inputs import ID_BYTES, KnownInput, KnownInputs, Record
+from tracelake.ingest.known_inputs import ID_BYTES, KnownInput, KnownInputs, Record, base_name
 from tracelake.ingest.options import Options
 from tracelake.ingest.run_plan import RunPlan, Status
 from tracelake.ingest.sniff import InputFile, Sniffed, place_record, skips_of
-from tracelake.inputs.streams import FileRef, strip_suffix
+from tracelake.inputs.streams import FileRef
 from tracelake.lake.manifest import RunEntry, label_of
 
 _Sources = tuple[InputFile, ...]
@@ -196,7 +196,7 @@ class _Grouping:
     def _alike(self, record: Record) -> Iterator[InputFile]:
         """Returns inputs that may be a remembered one: by name, or by their first bytes."""
         by_name, by_head = self._indexes
-        yield from by_name.get(_base_name(label_of(record)), ())
+        yield from by_name.get(base_name(label_of(record)), ())
         yield from by_head.get(record["head_hash"], ())
 
     @functools.cached_property
@@ -205,7 +205,7 @@ class _Grouping:
         by_name: dict[str, list[InputFile]] = defaultdict(list)
         by_head: dict[str, list[InputFile]] = defaultdict(list)
         for file in itertools.chain.from_iterable(self._files):
-            by_name[_base_name(file.entry.label)].append(file)
+            by_name[base_name(file.entry.label)].append(file)
             by_head[file.head_hash].append(file)
         return by_name, by_head
 
@@ -267,11 +267,6 @@ class _Grouping:
         ):
             return False
         return bool(record["content_hash"] == content_hash(source.entry, record["bytes"]))
-
-
-def _base_name(label: str) -> str:
-    """Return the base name without a compression suffix."""
-    return strip_suffix(label.rpartition("/")[2])
 
 
 def _begin_alike(source: InputFile, record: Record) -> bool:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tracelake.formats import Format, formats
-from tracelake.inputs.streams import FileRef
+from tracelake.inputs.streams import FileRef, strip_suffix
 from tracelake.lake.manifest import RunEntry, Snapshot, label_of
 from tracelake.schema.tables import SCHEMA_VERSION
 
@@ -86,9 +86,22 @@ class KnownInputs:
         return self._by_label.get(label, [])
 
     def near(self, label: str, head_hash: str, entry: FileRef) -> list[KnownInput]:
-        """Return sources of this label, with this beginning, or of this file under another name."""
-        begun = self._by_head.get(head_hash, [])
+        """Return sources of this label, with this beginning, or of this file under another name.
+
+        Of runs that were dropped, another name is that of another run.
+        """
+        begun = (
+            known
+            for known in self._by_head.get(head_hash, [])
+            if known.run.run_id not in self.dropped
+            or base_name(label_of(known.record)) == base_name(label)
+        )
         return [*self.at(label), *begun, *self._by_file.get((entry.inode, entry.member), [])]
+
+
+def base_name(label: str) -> str:
+    """Return the base name without a compression suffix."""
+    return strip_suffix(label.rpartition("/")[2])
 
 
 def _holds(known: KnownInput | Record, forced: Format | None) -> bool:
