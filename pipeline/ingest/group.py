@@ -242,9 +242,11 @@ class _Grouping:
                 found[source.known.run.run_id] = source.known.run
                 continue
             for known in self._known.near(label, source.head_hash, source.entry):
-                if known.run.run_id in found or not self._continues(source, known):
+                if known.run.run_id in found:
                     continue
-                if label == label_of(known.record) or not self._still_there(known):
+                # Names are compared first: to compare content reads files.
+                elsewhere = label != label_of(known.record)
+                if not (elsewhere and self._still_there(known)) and self._continues(source, known):
                     found[known.run.run_id] = known.run
         return dict(sorted(found.items()))
 
