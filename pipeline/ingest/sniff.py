@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 from tracelake.formats import HEAD_BYTES, Claim, FileFacts, Format, format_named, formats
@@ -200,7 +201,8 @@ class _Sniffer:
             if isinstance(fmt, str):
                 return Skip(entry.path, entry.member, fmt)
             text = head
-            if self._forced is None and fmt.preamble_of is not None and not entry.packed:
+            longer = len(head) == HEAD_BYTES and not entry.packed
+            if self._forced is None and fmt.preamble_of is not None and longer:
                 fmt, text = _past_preamble(entry, head, fmt, format_named(fmt.preamble_of))
             with Fence(fmt, [entry]):
                 base = fmt.facts(strip_suffix(entry.label), text)
@@ -286,8 +288,7 @@ def _past_preamble(
     """
     before = b""
     with contextlib.suppress(*DECODE_ERRORS), open_entry(entry) as (stream, _):
-        for _ in range(_PREAMBLE_BLOCKS):
-            block = stream.read(_BLOCK_BYTES)
+        for block in islice(iter(partial(stream.read, _BLOCK_BYTES), b""), _PREAMBLE_BLOCKS):
             with Fence(follows, [entry]):
                 if follows.sniff(before[-HEAD_BYTES:] + block) is Claim.YES:
                     return follows, head + before[-HEAD_BYTES:] + block
