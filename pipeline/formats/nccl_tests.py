@@ -36,6 +36,8 @@ _NAMED = sorted(
     {name.replace("_", ""): c for name, c in COLLECTIVES.items()}.items(), key=lambda x: -len(x[0])
 )
 DTYPES = {"half": "float16", "float": "float32", "double": "float64"}
+TEST_ROW = r"\d+\s+\d+\s+(?:u?int(?:8|32|64)|half|float|double|bfloat16|f8e\w+)\s.*"
+"""Expression of a row of a test, from its first number."""
 _ROW = re.compile(r"\s*\d+\s+\d+\s+[a-z]", re.ASCII)
 _RANK = re.compile(
     r"Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?(?:Pid\s+\d+\s+)?on\s+([\w.-]+)\s+device\s+(\d+)\s.*",
@@ -248,7 +250,7 @@ FORMAT = LineFormat(
         Irrelevant("blank", r"\s*", "Empty."),
         Reject(
             _BROKEN,
-            r".*\s\d+\s+\d+\s+(?:u?int(?:8|32|64)|half|float|double|bfloat16|f8e\w+)\s.*",
+            rf".*\s{TEST_ROW}",
             "A row of a test that lacks values, or has other text in it.",
         ),
         Irrelevant("other", r".*", "Anything else: of the launcher, the network or the test."),

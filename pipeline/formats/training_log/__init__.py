@@ -18,6 +18,7 @@ from tracelake.formats import Claim, FileFacts, RunFacts
 from tracelake.formats.endings import LINE, Ending
 from tracelake.formats.ledger import SIZES_CHANGED, Fault
 from tracelake.formats.lines import Irrelevant, LineFormat, Record
+from tracelake.formats.nccl_tests import TEST_ROW
 from tracelake.formats.readers import ANSI, Rows, number, rounded_ns, whole
 from tracelake.formats.training_log.bars import Bars, Epochs
 from tracelake.formats.training_log.blocks import Blocks
@@ -471,7 +472,7 @@ FORMAT = LineFormat(
         Irrelevant("nccl", r".*NCCL (?:INFO|WARN|TRACE) .*", "Message of NCCL."),
         Irrelevant(
             "nccl_tests",
-            r"\s*\d+\s+\d+\s+(?:u?int(?:8|32|64)|half|float|double|bfloat16|f8e\w+)\s.*",
+            rf"\s*{TEST_ROW}",
             "Row of nccl-tests that ran before the job: it is read where it has a file of its own.",
         ),
         Irrelevant("blank", r"\s*", "Empty."),
