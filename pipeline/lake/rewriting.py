@@ -100,7 +100,7 @@ def _unreadable(files: PartFiles, part: str, why: str) -> LakeError:
     return LakeError(
         f"a part cannot be read: {why}",
         path=f"{files.base}/{part}",
-        hint="find the repair with: tracelake check",
+        hint=_CHECK,
     )
 
 
