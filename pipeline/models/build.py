@@ -97,8 +97,9 @@ def build(
 ) -> BuildResult:
     """Bring the warehouse up to date with the lake and publish it.
 
-    Models per run are computed for runs that changed, fleet models always; all of them where the
-    models or the schemas changed. A run that a model fails on is left out, and `failed` says why.
+    Models per run are computed for runs that changed, fleet models always, and alone where a job
+    may have been running at the last build and now is not; all of them where the models or the
+    schemas changed. A run that a model fails on is left out, and `failed` says why.
     Readers see the whole old or the whole new warehouse.
 
     Args:
@@ -148,7 +149,7 @@ def _bring_up(lake: Lake, filler: WarehouseWriter, *, full: bool) -> BuildResult
     carried = old if old and not full and same_code(old, wanted) else None
     named = record.model_parts if old else {}
     again, marks = _verify_models(lake, named if carried else {}, known)
-    if old == wanted and not full and not again:
+    if old == wanted and not (full or again or record.expired):
         lake.sweep(snapshot, needed=named)  # a killed build may have left files
         return BuildResult((), (), True, models.public, 0, record.failures, lost=losses.rows())
     notice = (

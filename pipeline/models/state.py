@@ -104,6 +104,7 @@ class Record:
         marks: The parts that the build has verified.
         model_parts: The parts of models that it names.
         failures: The runs that it has no figures of.
+        expired: It has runs that may have been running when it was built, and now are not.
     """
 
     state: State | None = None
@@ -111,6 +112,7 @@ class Record:
     marks: Mapping[str, Mark] = field(default_factory=dict)
     model_parts: PartRuns = field(default_factory=dict)
     failures: tuple[Failure, ...] = ()
+    expired: bool = False
 
 
 def attach(con: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> None:
@@ -239,6 +241,17 @@ def _read_marks(con: duckdb.DuckDBPyConnection) -> dict[str, Mark]:
     return {part: Mark(size, mtime_ns) for part, size, mtime_ns in rows}
 
 
+def _has_expired(con: duckdb.DuckDBPyConnection) -> bool:
+    try:
+        ((found,),) = con.execute(
+            f"SELECT EXISTS (FROM {CATALOG}.main.run_list"
+            " WHERE running_until < current_localtimestamp())"
+        ).fetchall()
+    except (duckdb.BinderException, duckdb.CatalogException):  # of models without this column
+        return False
+    return bool(found)
+
+
 def named_parts(path: Path) -> set[str]:
     """Return every part that a warehouse file names."""
     record = recorded(path)
@@ -288,7 +301,8 @@ def _read(path: Path, *, in_full: bool) -> Record:
                 if changed := changed_relations(con):
                     trouble = f"it was changed since the build: {', '.join(changed)}"
             parts = _read_model_parts(con)
-            return Record(state, trouble, _read_marks(con), parts, read_failures(con))
+            failures = read_failures(con)
+            return Record(state, trouble, _read_marks(con), parts, failures, _has_expired(con))
         except duckdb.OutOfMemoryException:
             raise
         except duckdb.Error as error:

@@ -10,7 +10,7 @@ file, everything in the warehouse at the start of a job counts as done.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from itertools import chain
@@ -85,10 +85,13 @@ class Backlog:
         """Return runs for which the duty is not done."""
         return tuple(self._record.owed.get(duty, ()))
 
-    def arrive(self) -> None:
+    def arrive(self, running: Collection[str]) -> None:
         """Add the runs that are new or changed in the warehouse since the last job.
 
         A run whose files were only moved or renamed is neither.
+
+        Args:
+            running: Runs that may not have ended: the next job sees them as new, changed or not.
         """
         state = recorded(self._lake.warehouse).state
         if state is None or state.runs == self._record.seen:
@@ -98,7 +101,7 @@ class Backlog:
         for duty, runs in self._record.owed.items():
             done = contents - {content_in(seen[run_id]) for run_id in runs if run_id in seen}
             self._record.owed[duty] = [r for r in now if content_in(now[r]) not in done]
-        self._record.seen = now
+        self._record.seen = {run_id: now[run_id] for run_id in now if run_id not in running}
         self._write()
 
     def settle(self, *duties: Duty) -> None:

@@ -19,6 +19,8 @@ HEADLINE = (
     "coverage_ratio",
     "rejects",
 )
+MAY_RUN = "may still run"
+"""What is said of a run with `running_until` in place of problems."""
 # Parts that add up to a pipeline window: the busy ones come first, the rest is the bubble.
 WINDOW_PARTS = (
     *("compute_ms", "data_ms", "in_op_comm_ms"),

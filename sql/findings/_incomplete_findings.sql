@@ -109,6 +109,7 @@ WHERE NOT c.complete AND NOT coalesce(r.simulated, false)
         c.ranks_seen IS NULL OR c.ranks_seen = 0 OR c.ranks_expected IS NOT NULL
         OR coalesce(m.told, u.told, l.told) IS NOT NULL
     )
+    AND c.run_id NOT IN (SELECT run_id FROM _running_logs)
     -- A job that went on lacks nothing; what broke it is still to be seen to.
     AND NOT (n.continued_by IS NOT NULL AND coalesce(r.attributes['ended_by'], 'cancelled') = 'cancelled')
     -- Steps that a rank lacks are named below.

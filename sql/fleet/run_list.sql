@@ -14,6 +14,7 @@
 -- @column tested_incidents VARCHAR[] | Incidents of hosts and links that its bandwidth tests show to be slow, the most severe first.
 -- @column copy_of VARCHAR | Of a run all of whose files are copies the hash of the run that it repeats; NULL of all others. Copies are in no history and no incident, and have no findings of their own.
 -- @column continued_by VARCHAR | Of an incomplete log whose job went on in the log of a later start the hash of that run; NULL of all others. Such a run has no finding incomplete, unless its log says what broke it.
+-- @column running_until TIMESTAMP | Of an incomplete log whose last date was less than an hour ago when the warehouse was built, and that says nothing of an end: its job may run until then. It has no finding incomplete before a build after that time; NULL of all others.
 WITH found AS (
     SELECT run_id, kind, severity, level, subject, cost_gpu_hours, lost_ratio, slowdown
     FROM findings
@@ -76,7 +77,8 @@ SELECT
     ) AS urgency,
     coalesce(w.tested, []) AS tested_incidents,
     o.hash AS copy_of,
-    x.hash AS continued_by
+    x.hash AS continued_by,
+    u.running_until
 FROM runs AS r
 JOIN run_summary AS s USING (run_id)
 JOIN _run_names AS n USING (run_id)
@@ -84,6 +86,7 @@ LEFT JOIN _run_copies AS c USING (run_id)
 LEFT JOIN _run_names AS o ON o.run_id = c.copy_of
 LEFT JOIN _continued_runs AS t USING (run_id)
 LEFT JOIN _run_names AS x ON x.run_id = t.continued_by
+LEFT JOIN _running_logs AS u ON u.run_id = r.run_id
 LEFT JOIN run_history AS h ON h.run_id = r.run_id
 LEFT JOIN kinds AS k ON k.run_id = r.run_id
 LEFT JOIN worst AS w ON w.run_id = r.run_id

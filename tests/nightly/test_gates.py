@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
-from datetime import datetime
+import time
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import duckdb
@@ -249,3 +251,55 @@ def test_an_error_stays_readable() -> None:
         "    ... and 2 runs more",
     ]
     assert error.path == "a lake"
+
+
+def written(end: datetime, loss: int) -> str:
+    """A log of 8 steps of 500, a minute each."""
+    return "".join(
+        f" [{end - timedelta(minutes=8 - step):%Y-%m-%d %H:%M:%S}] iteration {step:8}/     500 |"
+        " elapsed time per iteration (ms): 60000.0 | global batch size: 64 |"
+        f" lm loss: {loss}.3E+00 |\n"
+        for step in range(1, 9)
+    )
+
+
+def test_a_log_is_not_incomplete_while_its_job_may_run(tracelake: Command, tmp_path: Path) -> None:
+    hour, broken = timedelta(hours=1), "RuntimeError: CUDA error: uncorrectable ECC error\n"
+    for seconds in (10, 40, 160):  # the first job must end before the log counts as stopped
+        work, until = tmp_path / str(seconds), datetime.now() + timedelta(seconds=seconds)
+        logs = {
+            "stopping.log": written(until - hour, 1),
+            "running.log": written(until, 2),
+            "stopped.log": written(until - 3 * hour, 3),
+            "ahead.log": written(until + 3 * hour, 4),
+            "broken.log": written(until, 5) + broken,
+        }
+        write(work / "in", logs)
+        job = ("run", work / "in", "--lake", work / "lake", "--fail-on", "incomplete")
+        first = tracelake(*job)
+        if datetime.now() < until:
+            break
+    assert first.code == 5
+    assert failed(first.err) == {"stopped", "ahead", "broken"}
+    listed = tracelake("runs", "--lake", work / "lake", "--sort", "label").out
+    assert listed.count("may still run") == 2
+    shown = tracelake("show", "stopping", "--lake", work / "lake").out
+    assert "its job may still run: its last date was less than an hour before" in shown
+    # In seconds without their fractions, as dates of logs are.
+    time.sleep(max(0, (until - datetime.now()).total_seconds()))
+    second = tracelake(*job)
+    assert (second.code, failed(second.err)) == (5, {"stopping"})
+    third = tracelake(*job)
+    assert (third.code, failed(third.err)) == (0, set())
+    (running,) = json.loads(
+        tracelake(
+            *("query", "SELECT label FROM run_list WHERE running_until IS NOT NULL"),
+            *("--lake", work / "lake", "--format", "json"),
+        ).out
+    )
+    assert running == {"label": "running"}
+
+
+def failed(err: str) -> set[str]:
+    """Runs that failed the gate."""
+    return set(re.findall(r"(\w+)-[0-9a-f]{8}: The run is incomplete", err))

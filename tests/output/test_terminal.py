@@ -152,6 +152,7 @@ def test_the_document_is_made_of_the_rows_of_the_warehouse(tracelake: Command, l
         "run",
         "copy_of",
         "continued_by",
+        "running_until",
         "views",
         "inputs",
         "faults",

@@ -217,6 +217,7 @@ def read_run(con: duckdb.DuckDBPyConnection, run_id: str) -> Document:
         "run": _row(con, "runs", run_id),
         "copy_of": _related(con, run_id, "copy_of"),
         "continued_by": _related(con, run_id, "continued_by"),
+        "running_until": _row(con, "run_list", run_id)["running_until"],
         "views": read_rows(con, _VIEWS, [run_id]),
         "inputs": read_rows(con, _INPUTS, [run_id])[0],
         "faults": _faults(con, run_id),

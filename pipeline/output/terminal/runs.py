@@ -12,12 +12,12 @@ from tracelake.base.errors import UsageError
 from tracelake.models.base import literal, quoted
 from tracelake.models.describe import relation_columns
 from tracelake.output.terminal.grid import Column, plain
-from tracelake.output.terminal.page import BAD, WARN, Page
-from tracelake.warehouse.headline import HEADLINE
+from tracelake.output.terminal.page import BAD, DIM, WARN, Page
+from tracelake.warehouse.headline import HEADLINE, MAY_RUN
 from tracelake.warehouse.values import rows_of
 
 # Columns of `run_list` that the query puts before those of HEADLINE.
-_NAMES = ("label", "hash", "size", "stepless", "copy_of")
+_NAMES = ("label", "hash", "size", "stepless", "copy_of", "running_until")
 # Columns of the query that have another heading than their name.
 _HEADS = {
     "run": "hash",
@@ -134,6 +134,10 @@ def _figure(name: str) -> Column:
     )
 
 
+def _state(row: Mapping[str, object]) -> str:
+    return "" if row["running_until"] is None else MAY_RUN
+
+
 def _style(name: str, value: float | None) -> str:
     if name == "coverage_ratio":
         return WARN if value is not None and value < 1 else ""
@@ -149,8 +153,8 @@ _COLUMNS = (
     Column("change", lambda row: figures.signed(row["step_p50_ms_change_ratio"]), right=True),
     Column(
         "problems",
-        lambda row: plain(row["attention"]).replace("_", " "),
-        lambda row: BAD if row["attention"] else "",
+        lambda row: plain(row["attention"] or _state(row)).replace("_", " "),
+        lambda row: BAD if row["attention"] else DIM,
         least=20,
     ),
     *(_figure(name) for name in HEADLINE if name not in {"run_id", "run_date", "step_p50_ms"}),
