@@ -696,6 +696,17 @@ def test_an_incident_of_a_whole_run_is_called_by_the_label_of_the_run(
     assert re.search(f"warning</span> {link} <small>incomplete since", page)
 
 
+def test_the_end_of_a_run_begins_with_what_is_critical(tracelake: Command, tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path / "lake")
+    day = datetime(2025, 3, 1)
+    commit_run(lake, "partial", trace_run(complete=False, ranks_expected=6, run_date=day))
+    first = tracelake("run", write(tmp_path / "in", {"a.txt": plan(3)}), "--lake", lake.root)
+    assert first.out.startswith("warning  partial: incomplete since 2025-03-01, ")
+    commit_run(lake, "undated", trace_run(slow=1.5, config="undated"))
+    ended = tracelake("run", tmp_path / "in", "--lake", lake.root).out.splitlines()
+    assert [line[:16] for line in ended[:2]] == ["critical rank 2 ", "warning  partial"]
+
+
 def test_runs_mark_a_copy_with_the_run_that_it_repeats(tracelake: Command, tmp_path: Path) -> None:
     archive = write(tmp_path / "archive", dict.fromkeys(("a.txt", "b.txt"), plan(3)))
     lake = tmp_path / "lake"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import duckdb
@@ -37,7 +38,7 @@ _INCIDENTS = """
 # A run without a date has no place among others, and a file no run: nothing joins what they have.
 _ALONE = f"""
     SELECT
-        f.kind, f.severity,
+        f.kind, f.severity, f.level,
         CASE f.subject WHEN 'run' THEN l.label ELSE concat_ws(' in ', f.subject, l.label) END
             AS subject,
         f.cause, f.brief, f.cost_gpu_hours, f.cost_basis, f.cost_bound, l.hash,
@@ -88,24 +89,22 @@ def read_ending(con: duckdb.DuckDBPyConnection) -> Ending:
 
 def print_ending(ending: Ending, page: Page) -> None:
     """Print a line per incident or finding, and a line of counts with the next command."""
-    shown, alone, counts = ending.incidents[:_SHOWN], ending.alone, ending.counts
-    for row in shown:
-        page.line(
-            Cell(f"{row['severity']:<8} ", SEVERITIES[row["severity"]]),
-            Cell(_incident(row), "bold"),
-            Cell(f"  tracelake show {row['hash']}", DIM),
-        )
-    if more := len(ending.incidents) - len(shown):
-        page.line(f"... and {counted(more, 'more incident')}: tracelake ask incidents")
-    for row in alone:
-        page.line(
-            Cell(f"{row['severity']:<8} ", SEVERITIES[row["severity"]]),
-            Cell(_finding(row), "bold"),
-            Cell(f"  tracelake show {row['hash']}" if row["hash"] else "", DIM),
-        )
-    if alone and (more := alone[0]["findings"] - len(alone)):
-        page.line(f"... and {counted(more, 'more finding')}: tracelake ask attention")
-    if not counts["urgent"] and not counts["files"] and not shown:
+    incidents, alone, counts = ending.incidents, ending.alone, ending.counts
+    kinds = [
+        (incidents[:_SHOWN], _incident, "incident", len(incidents), "incidents"),
+        (alone, _finding, "finding", alone[0]["findings"] if alone else 0, "attention"),
+    ]
+    # Incidents first, unless only findings are critical.
+    for rows, said_of, what, known, question in sorted(kinds, key=lambda kind: _gravest(kind[0])):
+        for row in rows:
+            page.line(
+                Cell(f"{row['severity']:<8} ", SEVERITIES[row["severity"]]),
+                Cell(said_of(row), "bold"),
+                Cell(f"  tracelake show {row['hash']}" if row["hash"] else "", DIM),
+            )
+        if more := known - len(rows):
+            page.line(f"... and {counted(more, f'more {what}')}: tracelake ask {question}")
+    if not counts["urgent"] and not counts["files"] and not incidents:
         page.line(Cell("No problems found", GOOD))
     said = [counted(counts["runs"], "run")]
     if counts["stepless"]:
@@ -118,6 +117,11 @@ def print_ending(ending: Ending, page: Page) -> None:
         said.append(f"{count(counts['faster'])} could be faster: tracelake ask opportunities")
     page.line("; ".join(said))
     page.end()
+
+
+def _gravest(rows: Iterable[Row]) -> int:
+    """Return the least level of rows; after those of all where there are none."""
+    return min((row["level"] for row in rows), default=4)
 
 
 def _incident(row: Row) -> str:
