@@ -23,6 +23,7 @@ from tracelake.formats.readers import ANSI, Rows, number, rounded_ns, whole
 from tracelake.formats.training_log.bars import Bars, Epochs
 from tracelake.formats.training_log.blocks import Blocks
 from tracelake.formats.training_log.fairseq import Updates
+from tracelake.formats.training_log.heads import Heads, KnownLines
 from tracelake.formats.training_log.hugging_face import Trainer
 from tracelake.formats.training_log.job import ARGUMENTS, HEADING, Job
 from tracelake.formats.training_log.llama_factory import History
@@ -35,7 +36,6 @@ from tracelake.formats.training_log.values import (
     DAY,
     RECORD_END,
     TIMER_END,
-    Heads,
     StepLines,
     gib,
     logged_at,
@@ -49,7 +49,7 @@ from tracelake.formats.training_log.values import (
 # Of trainers with a module each, in the order in which a line is shown to them.
 _OTHERS = (Nano, History, Meters, Blocks, Epochs, Reinforcement, Updates)
 _TRAINERS: tuple[type[StepLines], ...] = (Trainer, *_OTHERS)
-_HEADS: Heads = (
+_RECORDS: Heads = (
     (b"iteration", rb"iteration[ =:] *[0-9]+ */ *[0-9]+ *\|"),
     (b"using world size", rb"using world size: +[0-9]+, data-parallel"),
     (b" arguments --", rb"-{8,} (?:end of )?arguments -{8,}"),
@@ -67,7 +67,7 @@ _HEADS: Heads = (
     *chain.from_iterable(trainer.HEADS for trainer in _TRAINERS),
 )
 # Of launchers: where a long preamble comes before what the trainer prints.
-_LAUNCHERS = (
+_LAUNCHERS: Heads = (
     (b"pretrain_", rb"\bpretrain_[a-z0-9_]+\.py"),
     (b"--train-", rb"--train-(?:iters|samples)\b"),
     (b"[Primus:", rb"\[Primus:"),
@@ -75,6 +75,7 @@ _LAUNCHERS = (
     (b"deepspeed.launcher", rb"deepspeed\.launcher"),
     *LAUNCHERS,
 )
+_KNOWN = KnownLines({Claim.YES: _RECORDS, Claim.MAYBE: _LAUNCHERS})
 _COLOURS = re.compile(ANSI.encode())
 _ITERATION = re.compile(r"iteration[ =:] *(\d+) */ *(\d+) *\|", re.ASCII)
 _NEOX = re.compile(r"\bsamples/sec: ([0-9.]+) \| *$", re.ASCII)
@@ -125,15 +126,9 @@ _Row = tuple[str | Fault, dict[str, Any]]  # a table, and a row of it
 def _sniff(head: bytes) -> Claim:
     if b"\x1b" in head:
         head = _COLOURS.sub(b"", head)
-    if _has_any(head, _HEADS):
-        return Claim.YES
     # A batch script that runs with `set -x` can fill the head with its trace.
     traced = head.startswith(b"+ ") and head.count(b"\n+") > 100
-    return Claim.MAYBE if traced or _has_any(head, _LAUNCHERS) else Claim.NO
-
-
-def _has_any(head: bytes, patterns: Heads) -> bool:
-    return any(word in head and re.search(pattern, head) for word, pattern in patterns)
+    return max(_KNOWN.claim(head), Claim.MAYBE if traced else Claim.NO)
 
 
 def _stamp(head: bytes) -> datetime | None:

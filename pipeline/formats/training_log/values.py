@@ -10,14 +10,13 @@ from functools import lru_cache, partial
 from typing import Any, ClassVar
 
 from tracelake.formats.readers import BadValueError, number, rounded_ns, whole
+from tracelake.formats.training_log.heads import Heads
 
 StepValues = tuple[int, int | None, dict[str, Any]]
 """A step, how many steps it covers where that is known, and values of columns.
 
 Beside these, `timers` has the parts of the steps: name, statistic and time in ns of each.
 """
-Heads = tuple[tuple[bytes, bytes], ...]
-"""Words and expressions of lines: to look for a word takes a hundredth of the time."""
 PRINTED = r"-?(?:[0-9.]+(?:e[+-]?[0-9]+)?|nan|inf)"
 """Expression of a number as trainers print it; `number` checks it."""
 WAITED = "data"
