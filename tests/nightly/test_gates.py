@@ -300,6 +300,27 @@ def test_a_log_is_not_incomplete_while_its_job_may_run(tracelake: Command, tmp_p
     assert running == {"label": "running"}
 
 
+def test_what_was_not_copied_in_full_is_incomplete_at_once(tmp_path: Path) -> None:
+    now = datetime.now()
+    short = {"source_id": 0, "name": "row_count_mismatch", "severity": "incomplete", "count": 1}
+    runs = {
+        "running": log_run(run_date=now, ranks_seen=None, complete=False),
+        "short": {**log_run(run_date=now, ranks_seen=None, complete=False), "faults": [short]},
+        "whole": log_run(run_date=now, ranks_seen=None, complete=True),
+    }
+    lake = make(tmp_path / "lake", runs)
+    with duckdb.connect(str(lake.warehouse), read_only=True) as con:
+        found = con.execute(
+            "SELECT l.run_id, l.running_until IS NOT NULL, f.kind FROM run_list AS l"
+            " LEFT JOIN findings AS f USING (run_id) ORDER BY ALL"
+        ).fetchall()
+    assert found == [
+        ("running", True, None),
+        ("short", False, "incomplete"),
+        ("whole", False, None),
+    ]
+
+
 def failed(err: str) -> set[str]:
     """Runs that failed the gate."""
     return set(re.findall(r"(\w+)-[0-9a-f]{8}: The run is incomplete", err))
