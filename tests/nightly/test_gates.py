@@ -266,7 +266,8 @@ def written(end: datetime, loss: int) -> str:
 def test_a_log_is_not_incomplete_while_its_job_may_run(tracelake: Command, tmp_path: Path) -> None:
     hour, broken = timedelta(hours=1), "RuntimeError: CUDA error: uncorrectable ECC error\n"
     for seconds in (10, 40, 160):  # the first job must end before the log counts as stopped
-        work, until = tmp_path / str(seconds), datetime.now() + timedelta(seconds=seconds)
+        until = datetime.now().replace(microsecond=0) + timedelta(seconds=seconds)  # as in logs
+        work = tmp_path / str(seconds)
         logs = {
             "stopping.log": written(until - hour, 1),
             "running.log": written(until, 2),
@@ -285,7 +286,6 @@ def test_a_log_is_not_incomplete_while_its_job_may_run(tracelake: Command, tmp_p
     assert listed.count("may still run") == 2
     shown = tracelake("show", "stopping", "--lake", work / "lake").out
     assert "its job may still run: its last date was less than an hour before" in shown
-    # In seconds without their fractions, as dates of logs are.
     time.sleep(max(0, (until - datetime.now()).total_seconds()))
     second = tracelake(*job)
     assert (second.code, failed(second.err)) == (5, {"stopping"})
