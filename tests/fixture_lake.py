@@ -68,7 +68,7 @@ def main(at: Path) -> None:
     record.parent.mkdir()
     owed = Backlog.open(lake, "_run/owed.json", [Duty.PAGE], print)
     build(lake)
-    owed.arrive(())
+    owed.arrive()
     made = {
         "command": "python -m tests.fixture_lake",
         "tracelake": __version__,

@@ -6,6 +6,7 @@ import fcntl
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import chain
 from pathlib import Path
 
@@ -104,7 +105,7 @@ class Record:
         marks: The parts that the build has verified.
         model_parts: The parts of models that it names.
         failures: The runs that it has no figures of.
-        expired: It has runs that may have been running when it was built, and now are not.
+        running: Runs whose jobs may have been running when it was built, and until when they may.
     """
 
     state: State | None = None
@@ -112,7 +113,13 @@ class Record:
     marks: Mapping[str, Mark] = field(default_factory=dict)
     model_parts: PartRuns = field(default_factory=dict)
     failures: tuple[Failure, ...] = ()
-    expired: bool = False
+    running: Mapping[str, datetime] = field(default_factory=dict)
+
+    @property
+    def expired(self) -> bool:
+        """Return whether a job that may have been running has had its time."""
+        now = datetime.now()  # without a zone, as dates of logs are
+        return any(until < now for until in self.running.values())
 
 
 def attach(con: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> None:
@@ -241,15 +248,15 @@ def _read_marks(con: duckdb.DuckDBPyConnection) -> dict[str, Mark]:
     return {part: Mark(size, mtime_ns) for part, size, mtime_ns in rows}
 
 
-def _has_expired(con: duckdb.DuckDBPyConnection) -> bool:
+def _read_running(con: duckdb.DuckDBPyConnection) -> dict[str, datetime]:
     try:
-        ((found,),) = con.execute(
-            f"SELECT EXISTS (FROM {CATALOG}.main.run_list"
-            " WHERE running_until < current_localtimestamp())"
+        rows = con.execute(
+            f"SELECT run_id, running_until FROM {CATALOG}.main.run_list"
+            " WHERE running_until IS NOT NULL"
         ).fetchall()
     except (duckdb.BinderException, duckdb.CatalogException):  # of models without this column
-        return False
-    return bool(found)
+        return {}
+    return dict(rows)
 
 
 def named_parts(path: Path) -> set[str]:
@@ -302,7 +309,7 @@ def _read(path: Path, *, in_full: bool) -> Record:
                     trouble = f"it was changed since the build: {', '.join(changed)}"
             parts = _read_model_parts(con)
             failures = read_failures(con)
-            return Record(state, trouble, _read_marks(con), parts, failures, _has_expired(con))
+            return Record(state, trouble, _read_marks(con), parts, failures, _read_running(con))
         except duckdb.OutOfMemoryException:
             raise
         except duckdb.Error as error:

@@ -10,7 +10,7 @@ file, everything in the warehouse at the start of a job counts as done.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from itertools import chain
@@ -85,15 +85,14 @@ class Backlog:
         """Return runs for which the duty is not done."""
         return tuple(self._record.owed.get(duty, ()))
 
-    def arrive(self, running: Collection[str]) -> None:
+    def arrive(self) -> None:
         """Add the runs that are new or changed in the warehouse since the last job.
 
-        A run whose files were only moved or renamed is neither.
-
-        Args:
-            running: Runs that may not have ended: the next job sees them as new, changed or not.
+        A run whose files were only moved or renamed is neither. One whose job may still run is new
+        to the next job, changed or not.
         """
-        state = recorded(self._lake.warehouse).state
+        record = recorded(self._lake.warehouse)
+        state = record.state
         if state is None or state.runs == self._record.seen:
             return
         seen, now = self._record.seen, dict(state.runs)
@@ -101,7 +100,7 @@ class Backlog:
         for duty, runs in self._record.owed.items():
             done = contents - {content_in(seen[run_id]) for run_id in runs if run_id in seen}
             self._record.owed[duty] = [r for r in now if content_in(now[r]) not in done]
-        self._record.seen = {run_id: now[run_id] for run_id in now if run_id not in running}
+        self._record.seen = {run_id: now[run_id] for run_id in now if run_id not in record.running}
         self._write()
 
     def settle(self, *duties: Duty) -> None:

@@ -41,7 +41,6 @@ from tracelake.output.prometheus import Gauge, job_gauges, lake_gauges, openmetr
 from tracelake.warehouse.reopening import ask
 
 _FOLDER = "_run"
-_RUNNING = "SELECT run_id FROM run_list WHERE running_until IS NOT NULL"
 _LATE = """
 SELECT run_id FROM runs
 WHERE run_id IN (SELECT unnest($1::VARCHAR[])) AND (run_date IS NULL OR run_date < $2)
@@ -126,8 +125,7 @@ class Job:
         """
         self.account.model_failures = failed
         self.account.warehouse = f"{lake.name}/{lake.warehouse.name}"
-        found = ask(lake, "the running jobs", lambda con: con.execute(_RUNNING).fetchall())
-        self._backlog.arrive({run_id for (run_id,) in found})
+        self._backlog.arrive()
 
     def late(self, lake: Lake) -> Sequence[str]:
         """Return runs that the report must cover although they are not dated within `since`."""

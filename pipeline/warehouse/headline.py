@@ -19,10 +19,13 @@ HEADLINE = (
     "coverage_ratio",
     "rejects",
 )
-MAY_RUN = "may still run"
-"""What is said of a run with `running_until` in place of problems."""
 # Parts that add up to a pipeline window: the busy ones come first, the rest is the bubble.
 WINDOW_PARTS = (
     *("compute_ms", "data_ms", "in_op_comm_ms"),
     *("p2p_recv_ms", "p2p_send_ms", "finalize_ms", "other_step_ms", "gap_ms"),
 )
+
+
+def may_run(until: object) -> str:
+    """Return what is said of a run with this `running_until`, in place of problems."""
+    return "" if until is None else "may still run"

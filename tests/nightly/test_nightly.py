@@ -274,7 +274,7 @@ def test_without_a_record_what_the_warehouse_has_is_done(
     def opened() -> Backlog:
         return Backlog.open(lake, name, [Duty.PAGE], warned.append)
 
-    owed.arrive(())
+    owed.arrive()
     assert owed.of(Duty.PAGE) == opened().of(Duty.PAGE) == ("second",)
     assert [damage is not None] * len(warned) == ["is started again" in said for said in warned]
     assert len(warned) == (damage is not None)

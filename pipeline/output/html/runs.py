@@ -13,7 +13,7 @@ from tracelake.models.describe import relation_columns
 from tracelake.output.html.cells import NOTHING, Cell, Grid, Head, Row, cell, head, nothing, spark
 from tracelake.output.html.reading import PAGE_RUNS, page_rows
 from tracelake.schema.tables import Column, reasons
-from tracelake.warehouse.headline import HEADLINE, MAY_RUN
+from tracelake.warehouse.headline import HEADLINE, may_run
 
 # Points of a sparkline; of more, neighbours are merged.
 _SPARK_STEPS = 48
@@ -135,15 +135,13 @@ def _list(
         why = _reasons_of(row)
         link = f"run-{run_id}" if run_id in linked else None
         named = ", ".join(kind.replace("_", " ") for kind in one["problems"])
-        running = "" if one["running_until"] is None else MAY_RUN
+        named = named or may_run(one["running_until"])
         look = f"attention {one['severity']}"
         dated = Cell(f"{date:%Y-%m-%d %H:%M}", look="date") if date else Cell("", look="none")
         lines.append(
             {
                 Head("label"): Cell(one["label"], run_id, look="name", link=link),
-                Head("problems"): Cell(
-                    named or running, one["problem"], sort=one["urgency"], look=look
-                ),
+                Head("problems"): Cell(named, one["problem"], sort=one["urgency"], look=look),
                 Head("run"): Cell(one["hash"], run_id, look="hash"),
                 Head("date"): dated,
                 Head("size"): Cell(one["size"] or "", look="size"),

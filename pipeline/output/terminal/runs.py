@@ -13,7 +13,7 @@ from tracelake.models.base import literal, quoted
 from tracelake.models.describe import relation_columns
 from tracelake.output.terminal.grid import Column, plain
 from tracelake.output.terminal.page import BAD, DIM, WARN, Page
-from tracelake.warehouse.headline import HEADLINE, MAY_RUN
+from tracelake.warehouse.headline import HEADLINE, may_run
 from tracelake.warehouse.values import rows_of
 
 # Columns of `run_list` that the query puts before those of HEADLINE.
@@ -134,10 +134,6 @@ def _figure(name: str) -> Column:
     )
 
 
-def _state(row: Mapping[str, object]) -> str:
-    return "" if row["running_until"] is None else MAY_RUN
-
-
 def _style(name: str, value: float | None) -> str:
     if name == "coverage_ratio":
         return WARN if value is not None and value < 1 else ""
@@ -153,7 +149,7 @@ _COLUMNS = (
     Column("change", lambda row: figures.signed(row["step_p50_ms_change_ratio"]), right=True),
     Column(
         "problems",
-        lambda row: plain(row["attention"] or _state(row)).replace("_", " "),
+        lambda row: plain(row["attention"] or may_run(row["running_until"])).replace("_", " "),
         lambda row: BAD if row["attention"] else DIM,
         least=20,
     ),

@@ -22,7 +22,7 @@ from tracelake.output.terminal.sections import (
     print_timers,
 )
 from tracelake.schema.topology import KEYS
-from tracelake.warehouse.headline import MAY_RUN
+from tracelake.warehouse.headline import may_run
 from tracelake.warehouse.values import Row
 
 _CURVE = 60
@@ -74,8 +74,8 @@ def _head(document: Document, page: Page) -> None:
         page.prose(f"{said}: tracelake show {original['hash']}", style=WARN)
     if later := document["continued_by"]:
         page.prose(f"the job went on in {later['label']}: tracelake show {later['hash']}")
-    if document["running_until"]:
-        page.prose(f"its job {MAY_RUN}: its last date was less than an hour before the last build")
+    if running := may_run(document["running_until"]):
+        page.prose(f"its job {running}: its last date was less than an hour before the last build")
     for view in document["views"]:
         named = f"{view['view_label'] or view['view_run_id']} ({view['view_format']})"
         page.prose(f"same job: {named}, by {view['related_by']}: tracelake show {view['hash']}")
