@@ -75,7 +75,8 @@ def engine_errors(subject: str, path: Path | None = None) -> Iterator[None]:
         if not isinstance(error, duckdb.IOException):
             raise
         gone = ".parquet" in str(error) and any(told in str(error) for told in _NO_FILE)
-        raise LakeError(f"{subject}: {error}", hint=_GONE if gone else _DAMAGED) from error
+        said, _, _ = str(error).partition("\n\nLINE ")  # and SQL, which the reader did not write
+        raise LakeError(f"{subject}: {said}", hint=_GONE if gone else _DAMAGED) from error
     except duckdb.InvalidInputException as error:
         # The same exception means a damaged Parquet file or a misused function.
         if ".parquet'" in str(error):
