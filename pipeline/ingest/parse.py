@@ -23,8 +23,10 @@ from tracelake.ingest.run_result import RunResult
 from tracelake.lake.parquet import LANES
 from tracelake.storage.store_path import is_uri
 
-# So many small runs are worth processes, which take a second to start.
+# What is worth processes, which take a second to start: so many small runs, or so much text of
+# formats that Python reads.
 _MANY_RUNS = 500
+_MUCH_TEXT = 16 << 20
 
 _Submit = Callable[[Batch], Future[list[RunResult]]]
 
@@ -53,7 +55,7 @@ def parse(
     Args:
         base: Directory or URI of the lake.
         width: Batches that are parsed at the same time on this machine.
-        workers: Workers that parse instead; None for threads, or processes if small runs are many.
+        workers: Workers that parse instead; None for threads or processes, see `_processes`.
 
     Raises:
         WorkersError: Batches were not parsed; all others were yielded before.
@@ -99,12 +101,16 @@ def _processes(
 ) -> AbstractContextManager[Executor | None]:
     """Return the executor of batches in other processes; None for threads.
 
-    Small runs cost Python's time, for which threads wait for each other. What discovery has read
-    of small files in a store is in this process alone.
+    Small runs cost Python's time, and all text but that of large formats, whose kernels release
+    Python's lock: for it threads wait for each other. What discovery has read of small files in a
+    store is in this process alone.
     """
-    small = [p for batch in batches for job in batch for p in job if p.together]
+    plans = [p for batch in batches for job in batch for p in job]
+    small = [p for p in plans if p.together]
     stored = any(is_uri(c.entry.location) for p in small for c in p.sources)
-    if workers or width == 1 or stored or len(small) < _MANY_RUNS:
+    text = sum(p.weight for p in plans if p.format.volume != "large")
+    few = len(small) < _MANY_RUNS and text < _MUCH_TEXT
+    if workers or min(width, len(batches)) == 1 or stored or few:
         return nullcontext(workers)
     return Processes(width)
 

@@ -1,4 +1,4 @@
-"""Many small runs are parsed by processes of this machine, which end with the command."""
+"""Many small runs, and much text, are parsed by processes, which end with the command."""
 
 from __future__ import annotations
 
@@ -91,6 +91,28 @@ def test_processes_make_the_lake_that_threads_make(
     monkeypatch.setattr("tracelake.ingest.parse._MANY_RUNS", RUNS + 1)
     assert brought_in(plans, tmp_path / "threads", jobs=2).runs == report.runs
     assert held(tmp_path / "processes") == held(tmp_path / "threads")
+
+
+@pytest.mark.parametrize(("text", "processes"), [("log", 2), ("plan", 0)])
+def test_much_text_that_python_reads_is_parsed_by_processes(
+    text: str, processes: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # More files than a batch has at least.
+    texts = {
+        f"{n}.txt": plan(3, name=f"p{n}_")
+        if text == "plan"
+        else f" iteration {n + 1}/ 99 | elapsed time per iteration (ms): 5.0 | lm loss: 1.0 |\n"
+        for n in range(80)
+    }
+    inputs = write(tmp_path / "in", texts)
+    monkeypatch.setattr("tracelake.ingest.parse._MUCH_TEXT", 1 << 10)
+    seen: set[int] = set()
+    told = Told(lambda: seen.update(parsers(os.getpid())))
+    report = brought_in(inputs, tmp_path / "lake", jobs=2, progress=told)
+    assert (len(seen), len(report.runs)) == (processes, len(texts))
+    monkeypatch.setattr("tracelake.ingest.parse._MUCH_TEXT", 1 << 30)
+    assert brought_in(inputs, tmp_path / "threads", jobs=2).runs == report.runs
+    assert held(tmp_path / "lake") == held(tmp_path / "threads")
 
 
 def test_an_error_comes_back_with_the_place_where_it_was_raised() -> None:
