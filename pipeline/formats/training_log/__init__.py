@@ -36,6 +36,7 @@ from tracelake.formats.training_log.values import (
     DAY,
     RECORD_END,
     TIMER_END,
+    Records,
     StepLines,
     gib,
     logged_at,
@@ -148,6 +149,7 @@ class _Reader:
         del facts
         self._job = Job()
         self._steps = Steps()
+        self._records = Records()
         self._skipped = 0
         self._batches: set[int] = set()  # global batch sizes of records
         self._ahead: dict[str, Any] = {}  # values that are printed before their record
@@ -169,7 +171,8 @@ class _Reader:
             if isinstance(read, str):
                 return read
             rows += read
-        rows.sort(key=lambda row: row[0] != "train_steps")  # table by table
+        if len(rows) > 1:
+            rows.sort(key=lambda row: row[0] != "train_steps")  # table by table
         return [*self._job.changes(), *rows] if rows else rows
 
     def finish(self) -> RunFacts:
@@ -255,6 +258,9 @@ class _Reader:
 
     def _iterations(self, text: str, records: list[re.Match[str]]) -> list[_Row] | str:
         """Return the rows of the progress records of a line, and of the timers behind them."""
+        if len(records) == 1:
+            (record,) = records
+            return list(self._iteration(record, text[: record.start()], text[record.end() :]))
         stops = [*(record.start() for record in records[1:]), len(text)]
         if any(not _BETWEEN.fullmatch(text[:stop]) for stop in stops[:-1]):
             return _MERGED
@@ -268,9 +274,12 @@ class _Reader:
         step, total = whole(found[1], 31), whole(found[2], 31)
         nemo = _NEMO.search(before)
         said, _, timers = behind.partition("time (ms) |")
-        fields = said.split("|") if nemo else whole_fields(said, RECORD_END)
-        short = found[0].startswith("iteration:")  # of nanotron
-        values = values_of([written_out(field) for field in fields] if short else fields)
+        if nemo:
+            values = values_of(said.split("|"))
+        elif found[0].startswith("iteration:"):  # of nanotron
+            values = values_of([*map(written_out, whole_fields(said, RECORD_END))])
+        else:
+            values = self._records.values(said)
         self._job.total = total
         if speed := _NEOX.search(before):
             values["samples_per_s"] = number(speed[1])
@@ -281,7 +290,8 @@ class _Reader:
             values["epoch"] = whole(nemo[1], 31)
         yield self._record(step, before, self._ahead | values, resets=bool(nemo))
         self._ahead = {}
-        yield from self._timers(whole_fields(timers, TIMER_END))
+        if timers:
+            yield from self._timers(whole_fields(timers, TIMER_END))
 
     def _record(
         self, step: int, before: str, values: dict[str, Any], *, resets: bool = True
@@ -369,9 +379,9 @@ class _Reader:
 
     def _across(self, text: str) -> list[_Row]:
         """Return the timers over ranks of a line."""
-        if across := _ACROSS.fullmatch(text):
+        if "across ranks" in text and (across := _ACROSS.fullmatch(text)):
             self._mode = "all" if across[1] == "times" else "min_max"
-        elif found := _MIN_MAX.fullmatch(text):
+        elif ": (" in text and (found := _MIN_MAX.fullmatch(text)):
             return [
                 self._timing(found[1], "min", found[2]),
                 self._timing(found[1], "max", found[3]),

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from tracelake.formats.readers import BadValueError, number, rounded_ns, whole
 from tracelake.formats.training_log.heads import Heads
@@ -47,7 +47,8 @@ class StepLines(ABC):
         """
 
 
-_STAMP = re.compile(r"(\d{4}[-/]\d\d[-/]\d\d)[ T,](\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?", re.ASCII)
+_STAMP = re.compile(r"\d{4}[-/]\d\d[-/]\d\d[ T,]\d\d:\d\d:\d\d(?:[.,]\d{1,6})?", re.ASCII)
+_WHOLE_SECONDS = len("2026-05-09 12:00:00")
 # nanotron writes days as 05/11/2026, in front of the level and the ranks.
 DAY = r"^([01][0-9])/([0-3][0-9])/(20[0-9]{2})(?= [0-9:]{8} \[[A-Z]+\|DP=)"
 _DAY = re.compile(DAY)
@@ -108,6 +109,8 @@ _MEMORY = (
 )
 _SIZE = re.compile(r"([0-9.]+)(?:GB|GiB)?(?:\(.*)?")
 _AVERAGE = re.compile(r"\s*(?:/.*|\(avg [0-9.]+\))$")
+_AVERAGED = r"(?:\s*(?:/[^|]*+|\(avg [0-9.]+\)))?\s*+"  # the same up to the next bar
+_FORMS = 100  # most that are learned of a file
 _FLOPS = re.compile(r"([0-9.]+)([KMGTPEZ])FLOPS")
 _UNITS = " KMGTPEZ"
 _GIB = 1 << 30
@@ -127,17 +130,14 @@ def values_of(fields: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     keys = set()
     for field in fields:
-        key, _, said = field.partition(":")
-        if "=" in key:
-            key, _, said = field.partition("=")
+        key, _, said = _parted(field)
         said = said.strip()
         known = _known(key) if said else None
         if known:
-            name, column, read = known
-            if name in keys:
-                raise BadValueError(name)
-            keys.add(name)
-            found.setdefault(column, _read(read, said))
+            if known.name in keys:
+                raise BadValueError(known.name)
+            keys.add(known.name)
+            found.setdefault(known.value.column, _read(known.value.read, said))
     return found
 
 
@@ -150,15 +150,87 @@ def value_of(key: str, said: str) -> dict[str, Any]:
         BadValueError: The column cannot hold the value.
     """
     known = _known(key)
-    return {known[1]: _read(known[2], said)} if known else {}
+    return {known.value.column: _read(known.value.read, said)} if known else {}
+
+
+class Records:
+    """Reads the values of the records of one file, which have the same keys again and again.
+
+    One expression reads a whole record of the keys of an earlier one, where its values are plain.
+    """
+
+    def __init__(self) -> None:
+        self._form = re.compile(r"(?!)")
+        self._values: list[_Value] = []  # of its groups, the last one first
+        self._learned = 0
+
+    def values(self, text: str) -> dict[str, Any]:
+        """Return the columns and values of a record with a bar behind each field.
+
+        Raises:
+            BadValueError: See `values_of`.
+        """
+        if found := self._form.fullmatch(text):
+            groups = found.groups()[::-1]  # of two keys of one column the first counts
+            return {v.column: v.plain(said) for v, said in zip(self._values, groups, strict=True)}
+        fields = whole_fields(text, RECORD_END)
+        values = values_of(fields)
+        if fields and self._learned < _FORMS:
+            self._learned += 1
+            forms, read = zip(*map(_form, fields), strict=True)
+            self._form = re.compile(rf"{''.join(forms)}[^|%)]*+", re.ASCII)
+            self._values = [value for value in reversed(read) if value]
+        return values
+
+
+def _form(field: str) -> tuple[str, _Value | None]:
+    """Return the expression of a field with the key of this one, and what its group is."""
+    key, mark, said = _parted(field)
+    known = _known(key)
+    if not mark:
+        return r"[^|:=]*+\|", None
+    begin = re.escape(key + mark)
+    if known is None:
+        return rf"{begin}[^|]*+\|", None
+    if not said.strip():
+        return rf"{begin}\s*+\|", None
+    return rf"{begin} *+{known.value.form}\|", known.value
+
+
+def _parted(field: str) -> tuple[str, str, str]:
+    """Return the key of a field, what stands behind it, and what it says."""
+    key, mark, said = field.partition(":")
+    return field.partition("=") if "=" in key else (key, mark, said)
+
+
+class _Value(NamedTuple):
+    """What a key of a record says.
+
+    Attributes:
+        read: Returns the value of a text; raises `BadValueError`.
+        form: Expression of the texts up to the next bar for whose group `plain` gives the same.
+            A text has one way to match, so that a record that does not match costs no more.
+    """
+
+    column: str
+    read: Callable[[str], Any]
+    form: str
+    plain: Callable[[str], Any]
+
+
+class _Known(NamedTuple):
+    """A key as records are told apart by it, and what it says."""
+
+    name: str
+    value: _Value
 
 
 @lru_cache(maxsize=1024)  # of the few keys that a log repeats in every record
-def _known(key: str) -> tuple[str, str, Callable[[str], Any]] | None:
-    """Return a key as records are told apart by it, its column, and how its value is read."""
+def _known(key: str) -> _Known | None:
+    """Return what a key says; nothing for a key without a column."""
     name = key.strip().lower()
-    known = _READERS.get(name.replace("_", " "))
-    return (name, *known) if known else None
+    value = _VALUES.get(name.replace("_", " "))
+    return _Known(name, value) if value else None
 
 
 def _read(read: Callable[[str], Any], said: str) -> Any:
@@ -205,24 +277,43 @@ def gib(text: str) -> int:
     return round(value)
 
 
-# Key of a record -> column, and how its value is read.
-_READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    **{key: ("step_time_ns", partial(rounded_ns, digits=unit)) for key, unit in _TIMES.items()},
-    **{key: (column, partial(whole, bits=bits)) for key, (column, bits) in _WHOLE.items()},
-    **{key: (column, number) for key, column in _NUMBERS.items()},
-    **dict.fromkeys(_MEMORY, ("memory_bytes", gib)),
-    "approx flops per gpu": ("tflops_per_gpu", _tflops),  # of GPT-NeoX
+def _time(digits: int) -> _Value:
+    """Return what a key says whose unit has so many digits in ns."""
+    # Fifteen digits are exact in a float, also times a power of ten.
+    form = rf"([0-9]{{1,{15 - digits}}}(?:\.[0-9]{{1,{digits}}})?){_AVERAGED}"
+    factor = 10**digits
+    read = partial(rounded_ns, digits=digits)
+    return _Value("step_time_ns", read, form, lambda said: round(float(said) * factor))
+
+
+def _whole(column: str, bits: int) -> _Value:
+    form = rf"([0-9]{{1,{(bits - 1) * 3 // 10}}}){_AVERAGED}"
+    return _Value(column, partial(whole, bits=bits), form, int)
+
+
+def _number(column: str) -> _Value:
+    form = rf"(-?[0-9]{{1,20}}(?:\.[0-9]{{1,20}})?(?:[eE][+-]?[0-9]{{1,2}})?){_AVERAGED}"
+    return _Value(column, number, form, float)
+
+
+def _other(column: str, read: Callable[[str], Any]) -> _Value:
+    return _Value(column, read, r"([^|\s][^|]*+)", lambda said: _read(read, said.strip()))
+
+
+_VALUES = {
+    **{key: _time(digits) for key, digits in _TIMES.items()},
+    **{key: _whole(column, bits) for key, (column, bits) in _WHOLE.items()},
+    **{key: _number(column) for key, column in _NUMBERS.items()},
+    **dict.fromkeys(_MEMORY, _other("memory_bytes", gib)),
+    "approx flops per gpu": _other("tflops_per_gpu", _tflops),  # of GPT-NeoX
 }
 
 
 def logged_at(text: str) -> tuple[datetime | None, bool]:
     """Return the last time of day in a text, and whether it has fractions of a second."""
-    found = list(_STAMP.finditer(_DAY.sub(r"\3-\1-\2", text)))
-    if not found:
-        return None, False
-    day, clock, fraction = found[-1].groups()
-    time = moment(f"{day.replace('/', '-')} {clock}.{(fraction or '0').ljust(6, '0')}")
-    return time, time is not None and fraction is not None
+    found = _STAMP.findall(_DAY.sub(r"\3-\1-\2", text))
+    time = moment(found[-1].replace("/", "-")) if found else None
+    return time, time is not None and len(found[-1]) > _WHOLE_SECONDS
 
 
 def moment(text: str) -> datetime | None:
