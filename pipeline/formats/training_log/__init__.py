@@ -127,8 +127,8 @@ _Row = tuple[str | Fault, dict[str, Any]]  # a table, and a row of it
 def _sniff(head: bytes) -> Claim:
     if b"\x1b" in head:
         head = _COLOURS.sub(b"", head)
-    # A batch script that runs with `set -x` can fill the head with its trace.
-    traced = head.startswith(b"+ ") and head.count(b"\n+") > 100
+    # A batch script that runs with `set -x` can fill the head with its trace; a diff is none.
+    traced = head.count(b"\n+") > 100 and b"\n@@ " not in head
     return max(_KNOWN.claim(head), Claim.MAYBE if traced else Claim.NO)
 
 

@@ -683,3 +683,21 @@ def test_a_log_behind_tests_of_links_and_messages_of_nccl_is_read(
     assert rows(tmp_path / "lake", "train_steps", "count(*)") == [(_STEPS,)]
     counted = rows(tmp_path / "lake", "sources", "irrelevant['nccl_tests']")
     assert counted == [(1 if _TESTS in before else None,)]
+
+
+@pytest.mark.parametrize("banner", ["", "Loading modules\n"])
+def test_a_log_behind_the_trace_of_a_batch_script_is_read(
+    banner: str, tmp_path: Path, tracelake: Command
+) -> None:
+    trace = "".join(
+        f"{'+' * (n % 3 + 1)} export PART_{n}=/shared/modules/part-{n}\n" for n in range(2000)
+    )
+    log = banner + trace + "".join(f"{early(step, 1.5, 0)[0]}\n" for step in range(1, _STEPS + 1))
+    archive = write(tmp_path / "in", {"slurm-7.out": log})
+    assert tracelake("ingest", archive, "--lake", tmp_path / "lake").code == 0
+    assert rows(tmp_path / "lake", "train_steps", "count(*)") == [(_STEPS,)]
+
+
+def test_a_diff_is_no_trace_of_a_batch_script() -> None:
+    diff = b"@@ -1,3 +1,300 @@\n" + b"+ a line that is new\n" * 300
+    assert claim_of(formats()["training_log"], b"diff --git a/a.txt b/a.txt\n" + diff) is Claim.NO
