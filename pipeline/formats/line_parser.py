@@ -21,11 +21,13 @@ from tracelake.formats.lines import (
     UNKNOWN,
     Context,
     Irrelevant,
+    Kind,
     LineFormat,
     Record,
     Reject,
     Row,
 )
+from tracelake.formats.many_lines import ManyLines
 from tracelake.formats.readers import BadValueError, Reader
 from tracelake.kernels.numbers import Longs
 from tracelake.schema.tables import tables
@@ -130,27 +132,33 @@ class LineParser:
         if self._reader is None:
             return []
         account = self._ledger.source(self._source_id)
-        at: list[int] = []
-        texts: list[str] = []
-        for kind, matches in zip(self._kinds, found.matches, strict=True):
-            if isinstance(kind, Record) and matches.at.size:
-                at += matches.at.tolist()
-                texts += matches.values[_TEXT].to_list()
+        at, texts = _records(self._kinds, found)
         rejects: list[tuple[int, str]] = []
         rows: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
-        for i, text in sorted(zip(at, texts, strict=True)):
-            made = self._read_record(self._reader, text, line + i)
+        many = ManyLines(self._reader, texts)
+        for i, (place, text) in enumerate(zip(at, texts.to_list(), strict=True)):
+            if many.takes(i):
+                continue
+            made = self._read_record(self._reader, text, line + place)
             if isinstance(made, str):
-                rejects.append((i, made))
+                rejects.append((place, made))
                 continue
             account.row_lines += bool(made)
             account.context_lines += not made
             for table, row in made:
-                rows[table].append({**row, "source_id": self._source_id, "line": line + i})
+                rows[table].append({**row, "source_id": self._source_id, "line": line + place})
+        batches: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
         for table, found_rows in rows.items():
-            account.rows += len(found_rows)
             schema = tables()[table].storage_schema
-            self._ready[table].append(pa.RecordBatch.from_pylist(found_rows, schema))
+            batches[table].append(pa.RecordBatch.from_pylist(found_rows, schema))
+        for table, lines, columns in many.taken():
+            numbers = np.array([at[i] for i in lines]) + line
+            columns |= {"source_id": np.full(len(lines), self._source_id), "line": numbers}
+            batches[table].append(tables()[table].batch(columns))
+            account.row_lines += len(lines)
+        for table, some in batches.items():
+            account.rows += sum(batch.num_rows for batch in some)
+            self._ready[table] += [_by_line(some)] if len(some) > 1 else some
         return rejects
 
     def _read_record(
@@ -187,6 +195,25 @@ class LineParser:
             values = pl.concat([before, *own, before.clear(matches.bad.size)])[order]
             self._carried[number] = values[-1:]
             yield at[order], values
+
+
+def _records(kinds: Sequence[Kind], found: Found) -> tuple[list[int], pl.Series]:
+    """Return the lines of the reader with their numbers, in order."""
+    some = [
+        pl.DataFrame({_AT: matches.at, _TEXT: matches.values[_TEXT]})
+        for kind, matches in zip(kinds, found.matches, strict=True)
+        if isinstance(kind, Record) and matches.at.size
+    ]
+    if not some:
+        return [], pl.Series(dtype=pl.String)
+    lines = pl.concat(some).sort(_AT) if len(some) > 1 else some[0]
+    return lines[_AT].to_list(), lines[_TEXT]
+
+
+def _by_line(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the rows of batches of a table in order of their lines."""
+    (batch,) = pa.Table.from_batches(batches).sort_by("line").combine_chunks().to_batches()
+    return batch
 
 
 def _complete(

@@ -11,10 +11,13 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from tracelake.formats import FileFacts, RunFacts
 from tracelake.formats.ledger import Fault
+
+if TYPE_CHECKING:
+    import polars as pl
 
 # Colours and other sequences that a terminal obeys.
 ANSI = r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\))"
@@ -63,6 +66,38 @@ class Reader(Protocol):
 
     def finish(self) -> RunFacts:
         """Return the facts of the run."""
+
+
+class Alike(Protocol):
+    """Lines of one table that were read together.
+
+    Attributes:
+        at: Numbers of the lines, rising.
+        values: What each line says by itself, by column; the columns can hold it.
+    """
+
+    table: str
+    at: Sequence[int]
+    values: Mapping[str, pl.Series]
+
+
+@runtime_checkable
+class ManyReader(Reader, Protocol):
+    """Reads lines that are alike together, and others one by one."""
+
+    def read_many(self, texts: pl.Series, first: int) -> Alike | None:
+        """Return those of some lines that are like the latest that was read alone, if any can be.
+
+        Args:
+            first: Number of the line from which on they are wanted, and counted.
+        """
+
+    def take(self, alike: Alike, place: int) -> Mapping[str, Any] | None:
+        """Return the columns of a line that depend on those before it; None to read it alone.
+
+        Args:
+            place: Of the line among those that are alike.
+        """
 
 
 def number(text: str) -> float:

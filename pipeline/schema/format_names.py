@@ -17,7 +17,7 @@ GROUP = "tracelake.formats"
 # Modules of the formats' folder that formats are made with, or that tell what is of none.
 _FRAMES = {
     *("documents", "endings", "envelope", "expressions", "ledger", "line_parser", "lines"),
-    *("readers", "starts", "unread"),
+    *("many_lines", "readers", "starts", "unread"),
 }
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracelake.formats import Claim, FileFacts, RunFacts
 from tracelake.formats.endings import LINE, Ending
@@ -36,8 +36,8 @@ from tracelake.formats.training_log.values import (
     DAY,
     RECORD_END,
     TIMER_END,
-    Records,
     StepLines,
+    date_of,
     gib,
     logged_at,
     moment,
@@ -46,6 +46,11 @@ from tracelake.formats.training_log.values import (
     whole_fields,
     written_out,
 )
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from tracelake.formats.training_log.alike import Records
 
 # Of trainers with a module each, in the order in which a line is shown to them.
 _OTHERS = (Nano, History, Meters, Blocks, Epochs, Reinforcement, Updates)
@@ -149,7 +154,7 @@ class _Reader:
         del facts
         self._job = Job()
         self._steps = Steps()
-        self._records = Records()
+        self._fields: list[str] = []  # of the latest record that is like others
         self._skipped = 0
         self._batches: set[int] = set()  # global batch sizes of records
         self._ahead: dict[str, Any] = {}  # values that are printed before their record
@@ -174,6 +179,25 @@ class _Reader:
         if len(rows) > 1:
             rows.sort(key=lambda row: row[0] != "train_steps")  # table by table
         return [*self._job.changes(), *rows] if rows else rows
+
+    def read_many(self, texts: pl.Series, first: int) -> Records | None:
+        """Return the records among some lines that have the keys of the latest."""
+        if not self._fields:
+            return None
+        from tracelake.formats.training_log.alike import Form  # noqa: PLC0415 - imports polars
+
+        return Form(self._fields).read(texts[first:])
+
+    def take(self, alike: Records, place: int) -> dict[str, Any] | None:
+        """Return when a record was printed, and the steps that it covers."""
+        if self._ahead or self._job.is_fresh:
+            return None
+        at, fine = date_of(alike.dates[place])
+        batch = alike.batches[place]
+        if batch is not None:
+            self._batches.add(batch)
+        self._job.total = alike.totals[place]
+        return self._covered(alike.steps[place], Printed(at, fine, alike.times_ns[place]))
 
     def finish(self) -> RunFacts:
         done = [said.done for said in (self._trainer, *self._others) if said.done is not None]
@@ -274,12 +298,11 @@ class _Reader:
         step, total = whole(found[1], 31), whole(found[2], 31)
         nemo = _NEMO.search(before)
         said, _, timers = behind.partition("time (ms) |")
-        if nemo:
-            values = values_of(said.split("|"))
-        elif found[0].startswith("iteration:"):  # of nanotron
-            values = values_of([*map(written_out, whole_fields(said, RECORD_END))])
-        else:
-            values = self._records.values(said)
+        fields = said.split("|") if nemo else whole_fields(said, RECORD_END)
+        short = found[0].startswith("iteration:")  # of nanotron
+        values = values_of([written_out(field) for field in fields] if short else fields)
+        if not (nemo or short):
+            self._fields = fields
         self._job.total = total
         if speed := _NEOX.search(before):
             values["samples_per_s"] = number(speed[1])
@@ -301,9 +324,13 @@ class _Reader:
         printed = Printed(at, fine, values.get("step_time_ns"), resets)
         if "global_batch_size" in values:
             self._batches.add(values["global_batch_size"])
+        return "train_steps", {**self._covered(step, printed), **values}
+
+    def _covered(self, step: int, printed: Printed) -> dict[str, Any]:
+        """Return when a record was printed, and the steps that it covers."""
         self._ending = Ending()  # the job went on
         self._steps.interval = self._job.interval
-        return "train_steps", {**self._steps.take(step, printed), "logged_at": at, **values}
+        return {**self._steps.take(step, printed), "logged_at": printed.at}
 
     def _deepspeed(self, text: str, found: re.Match[str]) -> _Row:
         skipped = whole(found[3], 31)

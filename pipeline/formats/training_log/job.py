@@ -203,6 +203,11 @@ class Job:
             if key != "log_interval" and self._before.get(key, size) != size
         ]
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether sizes were printed since the last row."""
+        return bool(self._fresh)
+
     def changes(self) -> list[tuple[Fault, dict[str, Any]]]:
         """Return the fault if a row comes with other sizes than the rows before."""
         if not self._fresh:

@@ -47,7 +47,9 @@ class StepLines(ABC):
         """
 
 
-_STAMP = re.compile(r"\d{4}[-/]\d\d[-/]\d\d[ T,]\d\d:\d\d:\d\d(?:[.,]\d{1,6})?", re.ASCII)
+STAMP = "[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[ T,][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,6})?"
+"""Expression of a time of day with its date."""
+_STAMP = re.compile(STAMP)
 _WHOLE_SECONDS = len("2026-05-09 12:00:00")
 # nanotron writes days as 05/11/2026, in front of the level and the ranks.
 DAY = r"^([01][0-9])/([0-3][0-9])/(20[0-9]{2})(?= [0-9:]{8} \[[A-Z]+\|DP=)"
@@ -108,9 +110,9 @@ _MEMORY = (
     "hip mem usage/free/total/usage ratio",
 )
 _SIZE = re.compile(r"([0-9.]+)(?:GB|GiB)?(?:\(.*)?")
-_AVERAGE = re.compile(r"\s*(?:/.*|\(avg [0-9.]+\))$")
-_AVERAGED = r"(?:\s*(?:/[^|]*+|\(avg [0-9.]+\)))?\s*+"  # the same up to the next bar
-_FORMS = 100  # most that are learned of a file
+AVERAGE = r"\s*(?:/.*|\(avg [0-9.]+\))$"
+"""Expression of what stands behind the value of a step where its average is printed, too."""
+_AVERAGE = re.compile(AVERAGE)
 _FLOPS = re.compile(r"([0-9.]+)([KMGTPEZ])FLOPS")
 _UNITS = " KMGTPEZ"
 _GIB = 1 << 30
@@ -130,14 +132,14 @@ def values_of(fields: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     keys = set()
     for field in fields:
-        key, _, said = _parted(field)
+        key, _, said = parted(field)
         said = said.strip()
-        known = _known(key) if said else None
-        if known:
-            if known.name in keys:
-                raise BadValueError(known.name)
-            keys.add(known.name)
-            found.setdefault(known.value.column, _read(known.value.read, said))
+        says = known(key) if said else None
+        if says:
+            if says.name in keys:
+                raise BadValueError(says.name)
+            keys.add(says.name)
+            found.setdefault(says.value.column, read_value(says.value, said))
     return found
 
 
@@ -149,92 +151,54 @@ def value_of(key: str, said: str) -> dict[str, Any]:
     Raises:
         BadValueError: The column cannot hold the value.
     """
-    known = _known(key)
-    return {known.value.column: _read(known.value.read, said)} if known else {}
+    says = known(key)
+    return {says.value.column: read_value(says.value, said)} if says else {}
 
 
-class Records:
-    """Reads the values of the records of one file, which have the same keys again and again.
-
-    One expression reads a whole record of the keys of an earlier one, where its values are plain.
-    """
-
-    def __init__(self) -> None:
-        self._form = re.compile(r"(?!)")
-        self._values: list[_Value] = []  # of its groups, the last one first
-        self._learned = 0
-
-    def values(self, text: str) -> dict[str, Any]:
-        """Return the columns and values of a record with a bar behind each field.
-
-        Raises:
-            BadValueError: See `values_of`.
-        """
-        if found := self._form.fullmatch(text):
-            groups = found.groups()[::-1]  # of two keys of one column the first counts
-            return {v.column: v.plain(said) for v, said in zip(self._values, groups, strict=True)}
-        fields = whole_fields(text, RECORD_END)
-        values = values_of(fields)
-        if fields and self._learned < _FORMS:
-            self._learned += 1
-            forms, read = zip(*map(_form, fields), strict=True)
-            self._form = re.compile(rf"{''.join(forms)}[^|%)]*+", re.ASCII)
-            self._values = [value for value in reversed(read) if value]
-        return values
-
-
-def _form(field: str) -> tuple[str, _Value | None]:
-    """Return the expression of a field with the key of this one, and what its group is."""
-    key, mark, said = _parted(field)
-    known = _known(key)
-    if not mark:
-        return r"[^|:=]*+\|", None
-    begin = re.escape(key + mark)
-    if known is None:
-        return rf"{begin}[^|]*+\|", None
-    if not said.strip():
-        return rf"{begin}\s*+\|", None
-    return rf"{begin} *+{known.value.form}\|", known.value
-
-
-def _parted(field: str) -> tuple[str, str, str]:
+def parted(field: str) -> tuple[str, str, str]:
     """Return the key of a field, what stands behind it, and what it says."""
     key, mark, said = field.partition(":")
     return field.partition("=") if "=" in key else (key, mark, said)
 
 
-class _Value(NamedTuple):
+class Value(NamedTuple):
     """What a key of a record says.
 
     Attributes:
         read: Returns the value of a text; raises `BadValueError`.
-        form: Expression of the texts up to the next bar for whose group `plain` gives the same.
-            A text has one way to match, so that a record that does not match costs no more.
+        plain: Expression of texts whose number needs no check, with as many digits as are exact in
+            a column; none where they are no numbers.
+        digits: Of the unit of a time in ns.
     """
 
     column: str
     read: Callable[[str], Any]
-    form: str
-    plain: Callable[[str], Any]
+    plain: str | None = None
+    digits: int = 0
 
 
-class _Known(NamedTuple):
+class Known(NamedTuple):
     """A key as records are told apart by it, and what it says."""
 
     name: str
-    value: _Value
+    value: Value
 
 
 @lru_cache(maxsize=1024)  # of the few keys that a log repeats in every record
-def _known(key: str) -> _Known | None:
+def known(key: str) -> Known | None:
     """Return what a key says; nothing for a key without a column."""
     name = key.strip().lower()
     value = _VALUES.get(name.replace("_", " "))
-    return _Known(name, value) if value else None
+    return Known(name, value) if value else None
 
 
-def _read(read: Callable[[str], Any], said: str) -> Any:
-    return read(_AVERAGE.sub("", said) if "/" in said or "(" in said else said)
+def read_value(value: Value, said: str) -> Any:
+    """Return what a text says; of two values, at this step and on average, the first.
+
+    Raises:
+        BadValueError: The column cannot hold it.
+    """
+    return value.read(_AVERAGE.sub("", said) if "/" in said or "(" in said else said)
 
 
 def _tflops(text: str) -> float:
@@ -277,43 +241,38 @@ def gib(text: str) -> int:
     return round(value)
 
 
-def _time(digits: int) -> _Value:
+def _time(digits: int) -> Value:
     """Return what a key says whose unit has so many digits in ns."""
     # Fifteen digits are exact in a float, also times a power of ten.
-    form = rf"([0-9]{{1,{15 - digits}}}(?:\.[0-9]{{1,{digits}}})?){_AVERAGED}"
-    factor = 10**digits
-    read = partial(rounded_ns, digits=digits)
-    return _Value("step_time_ns", read, form, lambda said: round(float(said) * factor))
+    plain = rf"[0-9]{{1,{15 - digits}}}(?:\.[0-9]{{1,{digits}}})?"
+    return Value("step_time_ns", partial(rounded_ns, digits=digits), plain, digits)
 
 
-def _whole(column: str, bits: int) -> _Value:
-    form = rf"([0-9]{{1,{(bits - 1) * 3 // 10}}}){_AVERAGED}"
-    return _Value(column, partial(whole, bits=bits), form, int)
+def _whole(column: str, bits: int) -> Value:
+    plain = rf"[0-9]{{1,{(bits - 1) * 3 // 10}}}"
+    return Value(column, partial(whole, bits=bits), plain)
 
 
-def _number(column: str) -> _Value:
-    form = rf"(-?[0-9]{{1,20}}(?:\.[0-9]{{1,20}})?(?:[eE][+-]?[0-9]{{1,2}})?){_AVERAGED}"
-    return _Value(column, number, form, float)
-
-
-def _other(column: str, read: Callable[[str], Any]) -> _Value:
-    return _Value(column, read, r"([^|\s][^|]*+)", lambda said: _read(read, said.strip()))
-
-
+_PLAIN = r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,2})?"
 _VALUES = {
     **{key: _time(digits) for key, digits in _TIMES.items()},
     **{key: _whole(column, bits) for key, (column, bits) in _WHOLE.items()},
-    **{key: _number(column) for key, column in _NUMBERS.items()},
-    **dict.fromkeys(_MEMORY, _other("memory_bytes", gib)),
-    "approx flops per gpu": _other("tflops_per_gpu", _tflops),  # of GPT-NeoX
+    **{key: Value(column, number, _PLAIN) for key, column in _NUMBERS.items()},
+    **dict.fromkeys(_MEMORY, Value("memory_bytes", gib)),
+    "approx flops per gpu": Value("tflops_per_gpu", _tflops),  # of GPT-NeoX
 }
 
 
 def logged_at(text: str) -> tuple[datetime | None, bool]:
     """Return the last time of day in a text, and whether it has fractions of a second."""
     found = _STAMP.findall(_DAY.sub(r"\3-\1-\2", text))
-    time = moment(found[-1].replace("/", "-")) if found else None
-    return time, time is not None and len(found[-1]) > _WHOLE_SECONDS
+    return date_of(found[-1] if found else None)
+
+
+def date_of(stamp: str | None) -> tuple[datetime | None, bool]:
+    """Return a time of day as it is printed, and whether it has fractions of a second."""
+    time = moment(stamp.replace("/", "-")) if stamp else None
+    return time, stamp is not None and time is not None and len(stamp) > _WHOLE_SECONDS
 
 
 def moment(text: str) -> datetime | None:

@@ -1,10 +1,15 @@
-"""The values of a record do not depend on the records around it."""
+"""Records that are read together give what each gives alone, and in its place among others."""
 
 from __future__ import annotations
 
 import random
+from datetime import datetime, timedelta
+
+import pytest
 
 from tests.parsing import parse
+
+START = datetime(2026, 3, 1)
 
 # Keys of records with texts of their values: plain, unusual, wrong.
 FIELDS = {
@@ -25,11 +30,11 @@ FIELDS = {
     "grad=norm": ["1.5", "1.5:2"],
     "mtp_1 loss": ["7.5", "a:b=c", ""],
     "no value": ["", "12"],
-    "": ["a word", "a word 2", "loss scale: 3", "loss scale=3"],
+    "": ["loss scale", "a word", "a word 2", "loss scale: 3", "loss scale=3"],
 }
 COLUMNS = (
     *("step", "step_time_ns", "consumed_samples", "lr", "loss", "loss_scale", "grad_norm"),
-    *("memory_bytes", "nan_steps"),
+    *("memory_bytes", "nan_steps", "logged_at"),
 )
 
 
@@ -66,6 +71,90 @@ def test_a_record_has_the_values_that_it_has_alone() -> None:
     assert sorted(map(repr, values("".join(texts)))) == sorted(map(repr, alone))
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("note: 1", "note: 1\r2"),
+        ("note: 1 ", "note: iteration 7/ 9 "),
+        ("note: 1 ", "note: time (ms) "),
+        ("| loss scale|", "| loss scale: 3|"),
+        ("| loss scale|", "| loss scale |"),
+        ("iteration 1/", "12026-03-01 10:00:00 iteration 1/"),
+        ("iteration 1/", "2026-01-01 10:00:00 2026-03-01 10:00:00 iteration 1/"),
+        ("iteration 1/", "Training epoch 0, iteration 1/"),
+        ("iteration 1/", "samples/sec: 12.5 | iteration 1/"),
+        ("iteration 1/", "iteration:1/"),
+        ("iteration 1/", "iteration 9999999999/"),
+    ],
+)
+def test_a_record_that_looks_like_the_one_before_is_read_as_what_it_is(
+    one: str, other: str
+) -> None:
+    first = " iteration 1/ 9 | lm loss: 2.5 | note: 1 | loss scale| grad norm: 1.5 |\n"
+    assert one in first
+    second = first.replace(one, other)
+    assert values(first + second)[1:] == [*values(first), *values(second)][1:]
+
+
 def test_of_two_keys_of_one_column_the_first_counts_in_every_record() -> None:
     texts = [f" iteration {n}/ 9 | lm loss: {n}.5 | loss: 7.5 |\n" for n in range(1, 10)]
     assert [row[4] for row in values("".join(texts))] == [n + 0.5 for n in range(1, 10)]
+
+
+def log(noise: random.Random) -> str:
+    """Return the log of a job: records with gaps, restarts, dates and sizes, and other lines."""
+    dates = noise.choice(["", "%Y-%m-%d %H:%M:%S ", "2026-01-01 00:00:00 [%Y/%m/%d %H:%M:%S.%f] "])
+    gap, step, at, batch, total = noise.choice([1, 1, 5, 100]), 0, START, 512, 90_000
+    lines = noise.sample(
+        ["using world size: 8, data-parallel size: 4", f"  log_interval ........... {gap}"],
+        noise.randint(0, 2),
+    )
+    for _ in range(noise.randint(3, 150)):
+        step = max(0, step + gap * noise.choice([1] * 60 + [-3, -1, 0, 2]))
+        ms = noise.gauss(1500, 20) * noise.choice([1] * 50 + [2])
+        at += timedelta(milliseconds=ms * gap + noise.choice([0] * 50 + [90_000]))
+        batch += noise.choice([0] * 80 + [64])
+        total += noise.choice([0] * 50 + [100])
+        fields = [
+            f"elapsed time per iteration (ms): {ms:.1f}",
+            f"global batch size: {batch}",
+            f"lm loss: {noise.random():.6E}",
+            f"mem usages: {noise.random():.4f}",
+        ]
+        line = f" {at:{dates}}" if dates else " "
+        line += f"iteration {step:8d}/ {total} | {' | '.join(fields)} |"
+        odd = [
+            line[: noise.randint(5, len(line))],
+            line + line,
+            f"{line} time (ms) | forward: 1.25 |",
+        ]
+        lines.append(noise.choice([line] * 60 + odd))
+        if noise.random() < 0.1:
+            lines.append(
+                noise.choice(
+                    [
+                        "    forward-backward ...............: (1.25, 2.50)",
+                        "using world size: 16, data-parallel size: 8",
+                        " Step Time : 1.5s GPU utilization: 300.5MODEL_TFLOP/s/GPU",
+                        "torch.cuda.OutOfMemoryError: CUDA out of memory.",
+                    ]
+                )
+            )
+    return "\n".join([*lines, ""])
+
+
+def test_records_have_the_steps_and_times_that_they_have_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    logs = [log(random.Random(seed)) for seed in range(60)]
+
+    def read() -> list[object]:
+        runs = [parse("training_log", {"train.log": text.encode()}).only for text in logs]
+        return [
+            (run.facts, run.rows("train_steps"), run.rows("timings"), run.rejects(), run.faults())
+            for run in runs
+        ]
+
+    together = read()
+    monkeypatch.setattr("tracelake.formats.many_lines._SEARCHES", 0)
+    assert together == read()

@@ -1,0 +1,141 @@
+"""Read records that are alike together: those with the keys of one that was read before.
+
+A trainer prints the same keys in every record. One by one, by Python, a record takes some 30 us;
+here the fields of all lines of a piece of text become columns.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import polars as pl
+import pyarrow as pa
+
+from tracelake.formats.readers import BadValueError
+from tracelake.formats.training_log.values import AVERAGE, STAMP, Value, known, parted, read_value
+from tracelake.schema.tables import tables
+
+# The last time of day before the step, where no other digits stand between them.
+_HEAD = (
+    rf"^(?:(?:.*[^0-9])?(?P<at>{STAMP}))?[^0-9]*"
+    r"iteration[ =] *(?P<step>[0-9]{1,9}) */ *(?P<total>[0-9]{1,9}) *$"
+)
+_OTHER_LINES = ["iteration", "time (ms)"]  # what begins another record, or timers
+
+
+@dataclass(frozen=True)
+class Records:
+    """Records of some lines, see `Alike`.
+
+    Attributes:
+        dates: The last time of day before each, as it is printed, if there is one.
+        steps: Step of each, and `totals` how many the job has.
+    """
+
+    at: Sequence[int]
+    values: Mapping[str, pl.Series]
+    dates: Sequence[str | None]
+    steps: Sequence[int]
+    totals: Sequence[int]
+    table: str = "train_steps"
+
+    def column(self, name: str) -> Sequence[Any]:
+        """Return a value per record; none where they have no such column."""
+        return self.values[name].to_list() if name in self.values else [None] * len(self.at)
+
+    @functools.cached_property
+    def times_ns(self) -> Sequence[int | None]:
+        """Time of a step that each says."""
+        return self.column("step_time_ns")
+
+    @functools.cached_property
+    def batches(self) -> Sequence[int | None]:
+        """Global batch size that each says."""
+        return self.column("global_batch_size")
+
+
+class _Field(NamedTuple):
+    """A field between bars: how it begins, and the value behind that, if a column has it.
+
+    Attributes:
+        free: Anything may stand behind its begin; else, without a value, nothing does.
+    """
+
+    begin: str
+    value: Value | None
+    free: bool
+
+
+class Form:
+    """The keys of a record in their order."""
+
+    def __init__(self, fields: Sequence[str]) -> None:
+        """Learn the keys of a record that was read.
+
+        Args:
+            fields: What stands before each bar, from the one behind the step on.
+        """
+        self._fields = [*map(_field, fields)]
+
+    def read(self, texts: pl.Series) -> Records:
+        """Return those of some lines that are records of this form, of plain values."""
+        bars = len(self._fields) + 1
+        alike = texts.str.count_matches("|", literal=True) == bars
+        alike &= ~texts.str.contains("\r", literal=True)
+        parts = texts.filter(alike).str.split_exact("|", bars).struct.unnest()
+        head = parts.to_series(0).str.extract_groups(_HEAD).struct.unnest()
+        plain = head["step"].is_not_null() & ~parts.to_series(bars).str.contains("[%)]")
+        columns: dict[str, pl.Series] = {}
+        for (begin, value, free), part in zip(self._fields, parts.get_columns()[1:-1], strict=True):
+            said = part.str.strip_prefix(begin).str.strip_chars(" ")
+            plain &= part.str.starts_with(begin)
+            if value:
+                typed = _typed(said, value)
+                plain &= typed.is_not_null()
+                columns.setdefault(value.column, typed)  # the first of two keys counts
+            elif free:
+                plain &= ~said.str.contains_any(_OTHER_LINES)
+            else:
+                plain &= said == ""
+        head = head.filter(plain)
+        return Records(
+            alike.arg_true().filter(plain).to_list(),
+            {name: one.filter(plain) for name, one in columns.items()},
+            head["at"].to_list(),
+            head["step"].cast(pl.Int64).to_list(),
+            head["total"].cast(pl.Int64).to_list(),
+        )
+
+
+def _field(text: str) -> _Field:
+    key, mark, _ = parted(text)
+    if not mark:
+        return _Field(text, None, free=False)
+    says = known(key)
+    return _Field(key + mark, says.value if says else None, free=True)
+
+
+def _typed(said: pl.Series, value: Value) -> pl.Series:
+    """Return texts as values of a column; NULL for those that are not plain."""
+    kind = tables()["train_steps"].storage_types[value.column]
+    dtype = pl.Int64 if pa.types.is_integer(kind) else pl.Float64
+    if value.plain is None:
+        return said.replace_strict(
+            {one: _read(value, one) for one in said.unique()}, return_dtype=dtype
+        )
+    if said.str.contains("[/(]").any():
+        said = said.str.replace(AVERAGE, "")
+    said = said.set(~said.str.contains(f"^(?:{value.plain})$"), None)
+    if value.digits:
+        return (said.cast(pl.Float64) * 10.0**value.digits).round().cast(pl.Int64)
+    return said.cast(dtype)
+
+
+def _read(value: Value, said: str) -> Any:
+    try:
+        return read_value(value, said)
+    except BadValueError:
+        return None
