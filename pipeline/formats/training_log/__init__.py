@@ -34,6 +34,7 @@ from tracelake.formats.training_log.reinforcement import LAUNCHERS, Reinforcemen
 from tracelake.formats.training_log.steps import Printed, Steps
 from tracelake.formats.training_log.values import (
     DAY,
+    PAIR_KEYS,
     RECORD_END,
     TIMER_END,
     StepLines,
@@ -109,7 +110,7 @@ _PIPELINE = re.compile(
     re.ASCII,
 )
 _TITAN = re.compile(r".*\bstep: +(\d+) +loss: +(\S+)(\s.*)?", re.ASCII)
-_TITAN_KEYS = re.compile(r"(grad_norm|memory|tps|wps|tflops): +([0-9.,naif]+)(?=[\sG(])", re.ASCII)
+_TITAN_KEYS = re.compile(rf"({PAIR_KEYS}): +([0-9.,naif]+)(?=[\sG(])", re.ASCII)
 _BRIDGE = re.compile(
     r".*\bStep Time : ([0-9.]+)s GPU utilization: ([0-9.]+)MODEL_TFLOP/s/GPU.*", re.ASCII
 )
@@ -154,7 +155,8 @@ class _Reader:
         del facts
         self._job = Job()
         self._steps = Steps()
-        self._fields: list[str] = []  # of the latest record that is like others
+        # Of the latest record that others are like: what its keys are called, and these.
+        self._keys: tuple[str, list[str]] | None = None
         self._skipped = 0
         self._batches: set[int] = set()  # global batch sizes of records
         self._ahead: dict[str, Any] = {}  # values that are printed before their record
@@ -182,11 +184,12 @@ class _Reader:
 
     def read_many(self, texts: pl.Series, first: int) -> Records | None:
         """Return the records among some lines that have the keys of the latest."""
-        if not self._fields:
+        if self._keys is None:
             return None
-        from tracelake.formats.training_log.alike import Form  # noqa: PLC0415 - imports polars
+        from tracelake.formats.training_log.alike import FORMS  # noqa: PLC0415 - imports polars
 
-        return Form(self._fields).read(texts[first:])
+        called, keys = self._keys
+        return FORMS[called](keys).read(texts[first:])
 
     def take(self, alike: Records, place: int) -> dict[str, Any] | None:
         """Return when a record was printed, and the steps that it covers."""
@@ -196,8 +199,10 @@ class _Reader:
         batch = alike.batches[place]
         if batch is not None:
             self._batches.add(batch)
-        self._job.total = alike.totals[place]
-        return self._covered(alike.steps[place], Printed(at, fine, alike.times_ns[place]))
+        if alike.totals is not None:
+            self._job.total = alike.totals[place]
+        printed = Printed(at, fine, alike.times_ns[place], alike.resets)
+        return self._covered(alike.steps[place], printed)
 
     def finish(self) -> RunFacts:
         done = [said.done for said in (self._trainer, *self._others) if said.done is not None]
@@ -302,7 +307,7 @@ class _Reader:
         short = found[0].startswith("iteration:")  # of nanotron
         values = values_of([written_out(field) for field in fields] if short else fields)
         if not (nemo or short):
-            self._fields = fields
+            self._keys = "fields", fields
         self._job.total = total
         if speed := _NEOX.search(before):
             values["samples_per_s"] = number(speed[1])
@@ -377,8 +382,11 @@ class _Reader:
         loss = number(found[2])
         # A rank that is not of the last stage prints -1.
         values: dict[str, Any] = {} if loss == -1 else {"loss": loss}
-        for key, said in _TITAN_KEYS.findall(found[3] or ""):
+        pairs = _TITAN_KEYS.findall(found[3] or "")
+        for key, said in pairs:
             values |= value_of(key, said.replace(",", ""))
+        if len(pairs) == len(values.keys() - {"loss"}):  # each has a column of its own
+            self._keys = "pairs", [key for key, _ in pairs]
         return self._record(whole(found[1], 31), text, values)
 
     # --- timers ----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ here the fields of all lines of a piece of text become columns.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,7 +15,16 @@ import polars as pl
 import pyarrow as pa
 
 from tracelake.formats.readers import BadValueError
-from tracelake.formats.training_log.values import AVERAGE, STAMP, Value, known, parted, read_value
+from tracelake.formats.training_log.values import (
+    AVERAGE,
+    LOSS,
+    PAIR_KEYS,
+    STAMP,
+    Value,
+    known,
+    parted,
+    read_value,
+)
 from tracelake.schema.tables import tables
 
 # The last time of day before the step, where no other digits stand between them.
@@ -24,6 +33,15 @@ _HEAD = (
     r"iteration[ =] *(?P<step>[0-9]{1,9}) */ *(?P<total>[0-9]{1,9}) *$"
 )
 _OTHER_LINES = ["iteration", "time (ms)"]  # what begins another record, or timers
+_PAIRS = (
+    r"^(?:[^\r]*[^0-9A-Za-z_])?step: +(?P<step>[0-9]{1,9}) +loss: +(?P<loss>[^ \t]+)"
+    r"(?P<behind>[ \t][^\r]*)?$"
+)
+# What makes such a line, or a piece of it, one of another trainer.
+_NO_PAIRS = [
+    *("\r", "iteration", "time (ms)", "across ranks", "s/it", "it/s", "{'", "rank_id: ", "/Rnk: "),
+    *("Straggler", "Rank ", "log_dist]", "iter time (s): ", "|DP="),
+]
 
 
 @dataclass(frozen=True)
@@ -31,15 +49,18 @@ class Records:
     """Records of some lines, see `Alike`.
 
     Attributes:
-        dates: The last time of day before each, as it is printed, if there is one.
-        steps: Step of each, and `totals` how many the job has.
+        resets: As of `Printed`.
+        dates: The time of day of each, as it is printed, if there is one.
+        steps: Step of each.
+        totals: How many steps the job has, where its records say so.
     """
 
     at: Sequence[int]
     values: Mapping[str, pl.Series]
+    resets: bool
     dates: Sequence[str | None]
     steps: Sequence[int]
-    totals: Sequence[int]
+    totals: Sequence[int] | None = None
     table: str = "train_steps"
 
     def column(self, name: str) -> Sequence[Any]:
@@ -69,8 +90,8 @@ class _Field(NamedTuple):
     free: bool
 
 
-class Form:
-    """The keys of a record in their order."""
+class Fields:
+    """The keys of a record of Megatron-LM in their order."""
 
     def __init__(self, fields: Sequence[str]) -> None:
         """Learn the keys of a record that was read.
@@ -104,10 +125,48 @@ class Form:
         return Records(
             alike.arg_true().filter(plain).to_list(),
             {name: one.filter(plain) for name, one in columns.items()},
-            head["at"].to_list(),
-            head["step"].cast(pl.Int64).to_list(),
-            head["total"].cast(pl.Int64).to_list(),
+            resets=False,
+            dates=head["at"].to_list(),
+            steps=head["step"].cast(pl.Int64).to_list(),
+            totals=head["total"].cast(pl.Int64).to_list(),
         )
+
+
+class Pairs:
+    """The keys of a record of torchtitan behind its loss."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        """Learn the keys of a record that was read."""
+        self._keys = keys
+
+    def read(self, texts: pl.Series) -> Records:
+        """Return those of some lines that are records with these keys, of plain values."""
+        alike = texts.str.count_matches("loss: ", literal=True) == 1
+        alike &= ~texts.str.contains_any(_NO_PAIRS) & (texts.str.count_matches(STAMP) <= 1)
+        texts = texts.filter(alike)
+        parts = texts.str.extract_groups(_PAIRS).struct.unnest()
+        behind = parts["behind"].fill_null("")
+        loss = _typed(parts["loss"], LOSS)
+        columns = {LOSS.column: loss}
+        plain = loss.is_not_null() & (loss != -1)
+        plain &= behind.str.count_matches(f"(?:{PAIR_KEYS}): ") == len(self._keys)
+        for key in self._keys:
+            said = behind.str.extract(rf"{key}: +([0-9.,naif]+)[ \t(G]").str.replace_all(",", "")
+            says = known(key)
+            assert says is not None
+            columns[says.value.column] = typed = _typed(said, says.value)
+            plain &= typed.is_not_null()
+        return Records(
+            alike.arg_true().filter(plain).to_list(),
+            {name: one.filter(plain) for name, one in columns.items()},
+            resets=True,
+            dates=texts.str.extract(f"({STAMP})").filter(plain).to_list(),
+            steps=parts["step"].filter(plain).cast(pl.Int64).to_list(),
+        )
+
+
+FORMS: Mapping[str, Callable[[Sequence[str]], Fields | Pairs]] = {"fields": Fields, "pairs": Pairs}
+"""Forms of records by what their keys are called."""
 
 
 def _field(text: str) -> _Field:

@@ -19,6 +19,8 @@ Beside these, `timers` has the parts of the steps: name, statistic and time in n
 """
 PRINTED = r"-?(?:[0-9.]+(?:e[+-]?[0-9]+)?|nan|inf)"
 """Expression of a number as trainers print it; `number` checks it."""
+PAIR_KEYS = "grad_norm|memory|tps|wps|tflops"
+"""Expression of the keys behind the loss of torchtitan."""
 WAITED = "data"
 """Name of the part in which a step waits for data: models know it."""
 
@@ -261,6 +263,7 @@ _VALUES = {
     **dict.fromkeys(_MEMORY, Value("memory_bytes", gib)),
     "approx flops per gpu": Value("tflops_per_gpu", _tflops),  # of GPT-NeoX
 }
+LOSS = _VALUES["loss"]
 
 
 def logged_at(text: str) -> tuple[datetime | None, bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import pytest
@@ -143,15 +144,53 @@ def log(noise: random.Random) -> str:
     return "\n".join([*lines, ""])
 
 
-def test_records_have_the_steps_and_times_that_they_have_one_by_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    logs = [log(random.Random(seed)) for seed in range(60)]
+def titan(noise: random.Random) -> str:
+    """Return the log of a job of torchtitan, likewise."""
+    gap, step, at = noise.choice([1, 10]), 0, START
+    keys = noise.sample(["grad_norm", "memory", "tps", "tflops"], noise.randint(0, 4))
+    lines = []
+    for _ in range(noise.randint(3, 120)):
+        step = max(0, step + gap * noise.choice([1] * 60 + [-3, -1, 0, 2]))
+        at += timedelta(seconds=1.5)
+        said = {
+            "grad_norm": f"{noise.random():7.4f}",
+            "memory": f"{noise.choice(['22.11', '23.01'])}GiB(23.2%)",
+            "tps": f"{noise.randint(900, 7000):,}",
+            "tflops": noise.choice(["150.25"] * 20 + ["nan", "1,5x"]),
+        }
+        loss = noise.choice([f"{noise.random():8.4f}"] * 30 + [" -1.0", " nan", " none"])
+        pairs = "".join(f"  {key}: {said[key]}" for key in keys)
+        date = f"[titan] {at:%Y-%m-%d %H:%M:%S},101 - root - INFO - "
+        line = f"{date}step: {step:2d}  loss: {loss}{pairs}  mfu: 48.1%"
+        odd = [
+            line.replace("[titan]", "[titan] 2026-01-01 00:00:00"),
+            line.replace("mfu", "mfu: 1 step: 7  loss: 2.5 mfu"),
+            line.replace("  mfu", "  wps: 12 mfu"),
+            line.replace("  mfu", "  grad_norm: 0.5 mfu"),
+            line.replace("mfu", "Rank 3: 12.5 ms"),
+            line.replace("[titan]", "Training epoch 0, iteration 5/ 9 | x: 1 |"),
+            line.replace("  mfu", "\r mfu"),
+            line.replace("step", "a_step"),
+            line.replace("INFO", "rank_id: 1, forward time: 2.5"),
+        ]
+        lines.append(noise.choice([line] * 90 + odd))
+        if noise.random() < 0.05:
+            lines.append(
+                noise.choice(["=== Straggler Report at Step 5 ===", "times across ranks (ms):"])
+            )
+    return "\n".join([*lines, ""])
 
-    def read() -> list[object]:
+
+@pytest.mark.parametrize("written", [log, titan])
+def test_records_have_the_steps_and_times_that_they_have_one_by_one(
+    written: Callable[[random.Random], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = [written(random.Random(seed)) for seed in range(60)]
+
+    def read() -> list[str]:
         runs = [parse("training_log", {"train.log": text.encode()}).only for text in logs]
         return [
-            (run.facts, run.rows("train_steps"), run.rows("timings"), run.rejects(), run.faults())
+            repr([run.facts, *map(run.rows, ("train_steps", "timings", "rejects", "faults"))])
             for run in runs
         ]
 
