@@ -10,8 +10,10 @@ import polars as pl
 
 from tracelake.formats.readers import Alike, ManyReader, Reader
 
-# Most often that the lines of a piece of text are searched for those like the latest one.
+# Most often that the lines of a piece of text are searched for those like the latest one, which
+# takes as long as reading some hundred of them alone.
 _SEARCHES = 8
+_FEWEST = 250
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ class ManyLines:
         """Take a line, if it can be read with others; lines come in order."""
         if self._reader is None:
             return False
-        if line > self._last and len(self._searches) < _SEARCHES:
+        many = len(self._texts) - line >= _FEWEST
+        if many and line > self._last and len(self._searches) < _SEARCHES:
             self._search(self._reader, line)
         place = self._places.get(line)
         if place is None:

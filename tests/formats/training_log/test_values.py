@@ -12,6 +12,13 @@ from tests.parsing import parse
 
 START = datetime(2026, 3, 1)
 
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have few records read together, too."""
+    monkeypatch.setattr("tracelake.formats.many_lines._FEWEST", 1)
+
+
 # Keys of records with texts of their values: plain, unusual, wrong.
 FIELDS = {
     "consumed samples": ["12", "     512", "-3", "9223372036854775807", "9223372036854775808", ""],
