@@ -34,8 +34,12 @@ LINE = (
 _SAID = {kind: re.compile(f"(?:{words}).*", re.ASCII) for kind, words in _KINDS.items()}
 _ORDER = [*_KINDS]
 _WARNS = re.compile(rf"{_WARNING}.*", re.ASCII)
-# Warnings of hosts that have no such network, which use another one.
-_HARMLESS = ("No device found", "Failed to open libibverbs")
+# Warnings of hosts that have no such network, which use another one, and of changes of a network
+# that goes on; a port that is down ("port error") may be what ended a job.
+_HARMLESS = re.compile(
+    r"No device found|Failed to open libibverbs"
+    r"|Got (?:non-fatal )?async event ?: (?!.*(?:error|fatal|catastrophic))"
+)
 _TIMEOUT = re.compile(
     r".*Rank (\d{1,7})\] Watchdog .*\bOpType=(\w+).* ran for (\d{1,12}) milliseconds.*", re.ASCII
 )
@@ -53,7 +57,7 @@ class Ending:
     def read(self, text: str) -> None:
         """Keep what a line says, unless a cause of it was said before."""
         warning = _WARNS.search(text) if "NCCL WARN" in text else None
-        if warning and any(words in text for words in _HARMLESS):
+        if warning and _HARMLESS.search(text):
             return
         for kind, said in _SAID.items():
             if kind == "link_error" and warning is None:  # a slow expression

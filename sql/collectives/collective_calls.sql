@@ -22,7 +22,8 @@
 -- @column group_size_source VARCHAR | Where n comes from: set, printed, name, derived, or pair for a send and its receive.
 -- @column lowest_rank INTEGER | Lowest member of the call: the rows of which it is the rank have every call once.
 -- @column size_convention VARCHAR | What S counts: buffer, total_output, total_input, send_buffer, or declared (a number of parameters, not the message).
-WITH sized AS (
+WITH kernels AS (SELECT DISTINCT run_id FROM ops WHERE stream IS NOT NULL),
+sized AS (
     SELECT
         m.*,
         coalesce(r.simulated, false) AS simulated,
@@ -32,8 +33,9 @@ WITH sized AS (
         -- A transfer that the clocks cannot tell from nothing is taken from the shorter of its ends.
         m.collective IN ('send', 'recv') AND m.aligned
             AND m.received_ns - m.last_start_ns >= m.uncertainty_ns AS transferred,
+        -- What a trainer prints of its gradients; a kernel has the size of its message.
         m.collective = 'all_reduce' AND m.sub = 0 AND m.group_kind IN ('dp', 'expert_dp')
-            AS declared,
+            AND k.run_id IS NULL AS declared,
         message_bytes(
             m.collective,
             CASE WHEN m.collective = 'all_to_all' AND m.matched THEN m.largest_bytes ELSE m.bytes END,
@@ -49,6 +51,7 @@ WITH sized AS (
     JOIN runs AS r ON r.run_id = m.run_id
     JOIN _rank_orders AS o ON o.run_id = m.run_id
     LEFT JOIN _shifted_steps AS d ON d.run_id = m.run_id AND d.step = m.step
+    LEFT JOIN kernels AS k ON k.run_id = m.run_id
 ),
 judged AS (
     SELECT

@@ -6,7 +6,7 @@
 -- @column time_basis VARCHAR | What the time is, as in step_stats.
 -- @column restarts BIGINT | Of a log, as in _log_records.
 -- @column restarted BOOLEAN | Likewise.
--- @column traced BOOLEAN | Known from rank traces.
+-- @column traced BOOLEAN | Of a trace, also where that has records of its steps.
 WITH traced AS (
     SELECT
         s.run_id,
@@ -60,7 +60,7 @@ SELECT
     r.basis,
     r.restarts,
     coalesce(r.restarted, false),
-    false,
+    l.run_id IN (SELECT run_id FROM _rank_steps) AS traced,
     CASE
         WHEN r.run_id IS NULL THEN 'no_record'
         WHEN r.step_ns IS NULL THEN r.untimed_reason

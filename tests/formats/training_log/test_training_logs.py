@@ -701,3 +701,20 @@ def test_a_log_behind_the_trace_of_a_batch_script_is_read(
 def test_a_diff_is_no_trace_of_a_batch_script() -> None:
     diff = b"@@ -1,3 +1,300 @@\n" + b"+ a line that is new\n" * 300
     assert claim_of(formats()["training_log"], b"diff --git a/a.txt b/a.txt\n" + diff) is Claim.NO
+
+
+@pytest.mark.parametrize(
+    ("event", "ended_by"),
+    [
+        ("Got non-fatal async event: client reregistration(17)", None),
+        ("Got async event : port active", None),
+        ("Got non-fatal async event: port error(10)", "link_error"),
+        ("Got fatal async event: device fatal error(8)", "link_error"),
+        ("Got completion from peer 10.0.0.7 with error 12", "link_error"),
+    ],
+)
+def test_what_a_network_goes_through_did_not_end_a_job(event: str, ended_by: str | None) -> None:
+    warning = f"node7:41:88 [3] transport/net_ib.cc:95 NCCL WARN NET/IB : mlx5_1:1 {event}\n"
+    log = "".join(f"{early(step, 1.5, 0)[0]}\n" for step in range(1, 4)) + warning
+    (run,) = parse("training_log", {"train.log": log.encode()}).runs
+    assert run.facts.attributes.get("ended_by") == ended_by
