@@ -138,7 +138,8 @@ class Events:
             return "bad_number"
         if step:
             return self._take_step(event.get("pid"), int(step[1]), times, line, device=device)
-        self._add(name, DEVICE_PASS if device else HOST_PASS, line, times, None)
+        stream = _whole(event.get("tid")) if device else None
+        self._add(name, DEVICE_PASS if device else HOST_PASS, line, times, stream)
         return ROW if device else CONTEXT
 
     def _take_work(self, event: Mapping[str, Any], line: int, *, kernel: bool) -> int | str:

@@ -60,6 +60,8 @@ class DocumentRows:
         self._has_passes = self._passes in seen
         dropped = HOST_PASS if self._passes == DEVICE_PASS else DEVICE_PASS
         self._kept = [np.flatnonzero(kinds != dropped) for kinds in self._kinds]
+        if self._passes == DEVICE_PASS:
+            self._keep_computing_passes()
         self.counts = {
             "ops": sum(kept.size for kept in self._kept),
             "comms": len(self._calls),
@@ -99,6 +101,37 @@ class DocumentRows:
                 sent[f"{call.dtype}[{size // (width_of(call.dtype) or 1)}]"] += calls * size
         return min(sent, key=lambda message: (-sent[message], message)) if sent else None
 
+    def _keep_computing_passes(self) -> None:
+        """Leave out what passes do on other streams than that of their computing.
+
+        The profiler annotates a pass on each stream that it has work on; there it waits for others.
+        """
+        calls = np.array([i for i, _ in self._calls], np.int64)
+        computed, found = Counter[int](), []
+        for number, (rows, kinds) in enumerate(zip(self._parts, self._kinds, strict=True)):
+            streams = rows.wide[STREAM, : kinds.size]
+            at = np.flatnonzero(kinds == KERNEL)
+            at = at[~np.isin(number * ROWS + at, calls)]
+            lasted = rows.wide[END, at] - rows.wide[START, at]
+            for stream in np.unique(streams[at]).tolist():
+                computed[stream] += int(lasted[streams[at] == stream].sum())
+            passes = np.flatnonzero(kinds == DEVICE_PASS)
+            names = (rows.names[passes] >> 2).tolist()
+            steps = self._steps_of(rows.wide[START, passes]).tolist()
+            keys = zip(names, steps, strict=True)
+            found += [
+                (number, int(i), key, stream)
+                for i, key, stream in zip(passes, keys, streams[passes].tolist(), strict=True)
+            ]
+        annotated = {stream for *_, stream in found}
+        if len(annotated) < 2:
+            return
+        main = max(sorted(annotated), key=lambda stream: computed[stream])
+        there = {key for *_, key, stream in found if stream == main}
+        for number, i, key, stream in found:
+            if stream != main and key in there:
+                self._kept[number] = self._kept[number][self._kept[number] != i]
+
     def _ops(self, number: int, calls: list[tuple[int, Call]]) -> _Columns:
         rows, kept = self._parts[number], self._kept[number]
         names, kinds = rows.names[kept] >> 2, self._kinds[number][kept]
@@ -126,7 +159,8 @@ class DocumentRows:
         sizes[places] = [NULL if size is None else size for size in map(_bytes, called)]
         passes = np.flatnonzero(kinds == self._passes)
         batches[passes] = [p.micro_batch for n in names[passes] if (p := self._named[n])]
-        streams, at = np.unique(rows.wide[STREAM, kept], return_inverse=True)
+        own = np.where(kinds == self._passes, -1, rows.wide[STREAM, kept])
+        streams, at = np.unique(own, return_inverse=True)
         return self._shared(number, kept) | {
             "op": words(names, self._short),
             "description": words(names, self._texts),

@@ -160,6 +160,33 @@ def test_passes_are_timed_where_the_work_is_done() -> None:
     assert run.facts.topology == {"world_size": 1, "micro_batches": 4, "vpp": 2}
 
 
+def test_a_pass_that_is_annotated_on_several_streams_counts_once_where_it_computes() -> None:
+    def on(stream: int, name: str, at: float, lasts: float) -> dict[str, Any]:
+        kernel = event(0, name=name, ts=at, dur=lasts, args={"stream": stream})
+        note = "PP:0F1" if at < 100 else "PP:0F2"
+        return {
+            "pass": event(0, cat="gpu_user_annotation", name=note, ts=at, dur=lasts, tid=stream),
+            "kernel": kernel,
+        }
+
+    work = [
+        on(20, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", 3, 60),
+        on(7, "gemm", 1, 20),
+        on(9, "copy", 2, 5),
+        on(20, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", 103, 60),
+    ]
+    events = [one for done in work for one in done.values()]
+    run = parse("kineto", {"a.json": (_HEAD + json.dumps(events)[1:] + "}").encode()}).only
+    found = [
+        (row["micro_batch"], row["start_ns"], row["duration_ns"], row["stream"])
+        for row in run.rows("ops")
+        if row["op"] == "forward_step"
+    ]
+    # The second pass has no other annotation.
+    assert found == [(1, 1000, 20_000, None), (2, 103_000, 60_000, None)]
+    assert {row["seq"] for row in run.rows("ops")} == set(range(1, 7))
+
+
 def test_steps_from_0_on_have_a_time_and_kernels_say_why_they_have_none(
     tracelake: Command, tmp_path: Path
 ) -> None:
