@@ -51,6 +51,11 @@ CREATE TEMP MACRO clocks_open_ns(anchor, near_ns, uncertainty_ns) AS
 -- Whether clocks leave so much of a time open that it says nothing: over a tenth.
 CREATE TEMP MACRO lost_in_clocks(open_ns, time_ns) AS open_ns > time_ns / 10;
 
+-- Aggregate over optimizers of a step: how far apart those end that wait inside for the last to begin.
+-- Their ends agree twenty times better than their starts, and none comes before that.
+CREATE TEMP MACRO meeting_ns(from_ns, to_ns) AS
+    CASE WHEN min(to_ns) >= max(from_ns) THEN (max(from_ns) - min(from_ns)) // 20 ELSE 0 END;
+
 -- Fraction of the window that a 1F1B or GPipe schedule of p stages, m micro-batches and v virtual
 -- stages idles (Narayanan et al. 2021, section 2.2): over the whole window, and over the busy time.
 CREATE TEMP MACRO theory_bubble(p, m, v) AS ratio(p - 1::DOUBLE, v::DOUBLE * m + p - 1);

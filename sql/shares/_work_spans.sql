@@ -10,19 +10,24 @@
 -- @column from_ns BIGINT ns | Start, where no earlier span of the rank has taken the time.
 -- @column ready_ns BIGINT ns | End of waiting: the sender has started, or all members of the call have arrived. from_ns where the rank did not wait.
 -- @column to_ns BIGINT ns | End.
-WITH own AS (
+WITH optimizers AS (
+    SELECT i.run_id, i.step, i.op, max(i.from_ns) AS met_ns
+    FROM _op_intervals AS i
+    JOIN _shared_steps AS s USING (run_id, step)
+    WHERE i.kind = 'optimizer' AND i.from_ns < i.to_ns
+    GROUP BY i.run_id, i.step, i.op, s.open_ns
+    HAVING max(i.to_ns) - min(i.to_ns) <= greatest(s.open_ns, meeting_ns(i.from_ns, i.to_ns))
+),
+own AS (
     SELECT
         i.run_id, i.step, i.rank, i.seq, i.op, i.kind, i.part, i.from_ns, i.to_ns,
         i.part IN ('compute', 'data') AS holds,
         -- The optimizer ends everywhere at once: it waits for the last rank to begin it.
-        CASE WHEN i.kind = 'optimizer'
-            AND max(i.to_ns) OVER alike - min(i.to_ns) OVER alike <= s.open_ns
-            THEN max(i.from_ns) OVER alike
-        END AS met_ns
+        p.met_ns
     FROM _op_intervals AS i
     JOIN _shared_steps AS s USING (run_id, step)
+    LEFT JOIN optimizers AS p USING (run_id, step, op)
     WHERE i.from_ns < i.to_ns
-    WINDOW alike AS (PARTITION BY i.run_id, i.step, i.op)
 ),
 operations AS (
     SELECT

@@ -34,6 +34,13 @@ intervals AS (
     JOIN step_stats AS t USING (run_id, step)
     WHERE s.reason IS NULL AND NOT t.warmup AND NOT s.streams
 ),
+optimizers AS (
+    SELECT o.run_id, o.step, greatest(any_value(n.tick_ns), meeting_ns(o.from_ns, o.to_ns)) AS open_ns
+    FROM intervals AS o
+    JOIN names AS n USING (run_id, op)
+    WHERE n.tick_ns IS NOT NULL
+    GROUP BY o.run_id, o.step
+),
 inside AS (
     SELECT run_id, rank, seq, count(*) AS calls
     FROM _comm_matches
@@ -66,12 +73,13 @@ SELECT
     o.stage, coalesce(o.chunk, 0) AS chunk, o.micro_batch, NULL::INTEGER AS replica,
     coalesce(i.calls, 0) AS calls, o.from_ns, o.to_ns,
     CASE WHEN i.calls IS NULL THEN c.call END AS call,
-    f.sent_call, n.tick_ns
+    f.sent_call, CASE WHEN n.tick_ns IS NOT NULL THEN p.open_ns END AS tick_ns
 FROM intervals AS o
 JOIN names AS n USING (run_id, op)
 LEFT JOIN inside AS i USING (run_id, rank, seq)
 LEFT JOIN whole AS c USING (run_id, rank, seq)
 LEFT JOIN fused AS f USING (run_id, rank, seq)
+LEFT JOIN optimizers AS p USING (run_id, step)
 WHERE NOT o.fused
 UNION ALL
 SELECT

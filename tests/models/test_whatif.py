@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,6 +20,7 @@ import pytest
 from tests.conftest import ROOT, Command
 from tests.lakes import few_models, full_build_differences, ingest_and_build, run_ingest
 from tests.reference.straggler_analysis import Layout, trace
+from tests.traces import write
 from tracelake.base.errors import ContractError
 from tracelake.lake.store import Lake
 from tracelake.models import columns
@@ -153,6 +155,38 @@ def test_a_clock_that_is_off_is_aligned_first(jobs: duckdb.DuckDBPyConnection) -
     ).fetchall()
     true = length(spec) / length(replace(spec, slow_rank=None))
     assert found == [(pytest.approx(true, rel=0.005),)]
+
+
+@pytest.mark.usefixtures("replays")
+def test_optimizers_that_end_almost_together_still_hide_a_wait(tmp_path: Path) -> None:
+    """Ranks wait inside of an optimizer; their ends differ by more than a tick of the clock."""
+    write_archive(tmp_path / "in", replace(generated(1), tp=1, pp=1, dp=4, steps=4, slow_rank=3))
+    noise, figures = random.Random(5), []
+    update = re.compile(
+        r"[^\n]*:dp_allreduce\(.*?duration=([\d.]+).*?timestamp=([\d.]+).*\n"
+        r"(.*:optimizer_step\(.*?duration=)([\d.]+)(.*?timestamp=)([\d.]+)"
+    )
+
+    def joined(found: re.Match[str], most_ms: float) -> str:
+        end = float(found[6]) + noise.uniform(0, most_ms)
+        return f"{found[3]}{end - float(found[2]) + float(found[1]):.2f}{found[5]}{end:.2f}"
+
+    for most_ms in (0.0, 0.1):
+        folder = tmp_path / f"scattered{most_ms}"
+        for path in (tmp_path / "in").rglob("*rank*.txt"):
+            text, found = update.subn(lambda one: joined(one, most_ms), path.read_text())  # noqa: B023
+            assert found == 4
+            write(folder, {path.name: text})
+        lake = ingest_and_build(folder, tmp_path / f"lake{most_ms}")
+        with duckdb.connect(str(lake.warehouse), read_only=True) as con:
+            figures += con.sql(
+                "SELECT s_peer, cause, replay_error_ratio FROM whatif_runs"
+            ).fetchall()
+    (exact, *_), (found_peer, *_) = figures
+    assert exact > 1.05
+    assert found_peer == pytest.approx(exact, rel=0.01)
+    assert [cause for _, cause, _ in figures] == ["one_rank", "one_rank"]
+    assert max(error for *_, error in figures) < 0.01
 
 
 def test_public_trace(tracelake: Command, corpus: Path, tmp_path: Path) -> None:
