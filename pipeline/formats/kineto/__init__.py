@@ -41,8 +41,9 @@ RANK_UNKNOWN = Fault(
 MERGED = Fault(
     "merged_trace",
     Severity.ERROR,
-    "The steps of the document are of several processes: it is made of traces of several ranks, and"
-    " counts as one rank here. Read the traces of the ranks themselves.",
+    "The steps of the document are of several processes, or its communications of several devices:"
+    " it is made of traces of several ranks, or of a process with several devices, and counts as"
+    " one rank with one device here. Read the traces of the ranks themselves.",
 )
 NO_WORK = Fault(
     "no_device_work",

@@ -66,7 +66,8 @@ class Events:
     A kernel takes 36 bytes until the end of the document, because steps may stand after it.
 
     Attributes:
-        merged: Several processes annotate steps: traces of several ranks were put together.
+        merged: Several processes annotate steps, or several devices communicate: traces of several
+            ranks were put together, or a process has several devices.
     """
 
     def __init__(self) -> None:
@@ -76,6 +77,7 @@ class Events:
         self.host_steps: dict[int, tuple[int, int, int]] = {}  # start, end, line
         self.device_steps: dict[int, int] = {}
         self._process: object = None  # that annotated the latest step
+        self._device: object = None  # of the latest communication
         self._notes = new_notes()
         self._spans = new_spans()
         self._rows = [new_rows()]
@@ -174,6 +176,9 @@ class Events:
     def _take_communication(self, row: int, args: Mapping[str, Any]) -> None:
         """Keep what the kernel of the last part's row says about its communication."""
         own = self._shared(_call_of(args)) if "Collective name" in args else None
+        device = args.get("device", self._device)
+        self.merged |= self._device is not None and device != self._device
+        self._device = device
         key = args.get("External id", args.get("external id"))
         self._own[row + ROWS * (len(self._rows) - 1)] = own, _whole(key)
 
