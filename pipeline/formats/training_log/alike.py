@@ -82,7 +82,7 @@ class _Field(NamedTuple):
     """A field between bars: how it begins, and the value behind that, if a column has it.
 
     Attributes:
-        free: Anything may stand behind its begin; else, without a value, nothing does.
+        free: Any text may stand behind its begin; else a number, or, without a value, nothing.
     """
 
     begin: str
@@ -117,9 +117,9 @@ class Fields:
                 typed = _typed(said, value)
                 plain &= typed.is_not_null()
                 columns.setdefault(value.column, typed)  # the first of two keys counts
-            elif free:
+            if free:
                 plain &= ~said.str.contains_any(_OTHER_LINES)
-            else:
+            elif not value:
                 plain &= said == ""
         head = head.filter(plain)
         return Records(
@@ -174,7 +174,8 @@ def _field(text: str) -> _Field:
     if not mark:
         return _Field(text, None, free=False)
     says = known(key)
-    return _Field(key + mark, says.value if says else None, free=True)
+    value = says.value if says else None
+    return _Field(key + mark, value, free=value is None or value.plain is None)
 
 
 def _typed(said: pl.Series, value: Value) -> pl.Series:

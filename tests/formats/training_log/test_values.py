@@ -85,6 +85,7 @@ def test_a_record_has_the_values_that_it_has_alone() -> None:
         ("note: 1", "note: 1\r2"),
         ("note: 1 ", "note: iteration 7/ 9 "),
         ("note: 1 ", "note: time (ms) "),
+        ("memory: 1(2) ", "memory: 1(iteration 7/ 9 "),
         ("| loss scale|", "| loss scale: 3|"),
         ("| loss scale|", "| loss scale |"),
         ("iteration 1/", "12026-03-01 10:00:00 iteration 1/"),
@@ -98,7 +99,9 @@ def test_a_record_has_the_values_that_it_has_alone() -> None:
 def test_a_record_that_looks_like_the_one_before_is_read_as_what_it_is(
     one: str, other: str
 ) -> None:
-    first = " iteration 1/ 9 | lm loss: 2.5 | note: 1 | loss scale| grad norm: 1.5 |\n"
+    first = (
+        " iteration 1/ 9 | lm loss: 2.5 | note: 1 | memory: 1(2) | loss scale| grad norm: 1.5 |\n"
+    )
     assert one in first
     second = first.replace(one, other)
     assert values(first + second)[1:] == [*values(first), *values(second)][1:]
