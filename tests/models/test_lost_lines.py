@@ -54,6 +54,16 @@ HARMED: dict[str, tuple[Callable[[Lines], Lines], list[tuple[str, str, str]]]] =
             )
         ],
     ),
+    "doubled_end": (
+        lambda lines: doubled(lines, LINES),
+        [
+            (
+                "faults",
+                "doubled lines of rank 1",
+                "doubled lines of rank 1: step 1 has optimizer_step again in line 4.",
+            )
+        ],
+    ),
 }
 
 
@@ -90,6 +100,8 @@ def test_lines_that_are_lost_or_doubled(tmp_path: Path) -> None:
                 f"FROM coverage SELECT partly_hints WHERE run_id = '{run}'"
             ).fetchall()
             assert unfinished == (name == "lost")
+            ((steps,),) = opened.sql(f"FROM ops SELECT max(step) WHERE run_id = '{run}'").fetchall()
+            assert steps == STEPS  # an optimizer that is there twice ends one step
             hint = "ingest a copy that has all lines of step 2 of rank 1"
             assert (hint in hints) == (name == "lost")
 

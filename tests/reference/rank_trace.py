@@ -262,14 +262,24 @@ def number(ops: list[Op]) -> list[tuple[int, int, int]]:
     history: dict[int, list[Op]] = defaultdict(list)  # of the rank's current step
     steps: Counter[int] = Counter()
     seqs: Counter[int] = Counter()
+    latest: dict[tuple[int, bytes], tuple[object, tuple[int, int]]] = {}
     places = []
     for op in ops:
+        found = times_of(op.fields)
+        times = found["start_ns"], found["end_ns"]
+        seen, place = latest.get((op.rank, op.name), (None, (0, 0)))
+        if times == seen and None not in times and (found["duration_ns"] or 0) > 0:
+            # Its line was written twice.
+            seqs[op.rank] += 1
+            places.append((place[0], seqs[op.rank], place[1]))
+            continue
         if not history[op.rank] or restarts(history[op.rank], op, marked=marked):
             steps[op.rank] += 1
             history[op.rank] = []
         seqs[op.rank] += 1
         before = sum(earlier.name == op.name for earlier in history[op.rank])
         places.append((steps[op.rank], seqs[op.rank], before))
+        latest[op.rank, op.name] = times, (steps[op.rank], before)
         history[op.rank].append(op)
     return places
 

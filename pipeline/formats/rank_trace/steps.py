@@ -10,6 +10,8 @@ ends where the sequence of operations restarts, at the first of
   a phase: the operation that began the step comes again after a backward_step, with no forward_step
   waiting for its backward_step and with a `batch_id` that has not grown, which distinguishes the
   next step from the next micro-batch.
+
+An operation whose line was written twice is of the step and the micro-batch of the first.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ PHASES = ("warmup", "help", "steady", "cooldown", "finalize")
 # Columns of `Book.rows` for a rank ...
 SEQ, STEP, FORWARDS, BACKWARDS, _PHASE, _FIRST_OP, _FINALIZING, ENDED, UNENDED = range(9)
 # ... and for an operation of a rank.
-_OP_STEP, _OP_COUNT, _OP_BATCH = range(3)
+_OP_STEP, _OP_COUNT, _OP_BATCH, _OP_START, _OP_END = range(5)
 _WIDTH = 9
 
 _OPENS, _FINALIZES, _FORWARD, _BACKWARD, _ENDS = 1, 2, 4, 8, 16
@@ -137,6 +139,8 @@ def number_ops(
     op: npt.NDArray[np.int32],
     phase: npt.NDArray[np.int8],
     batch: Longs,
+    start: Longs,
+    end: Longs,
     marked: bool,
     book: Book,
     step: npt.NDArray[np.int32],
@@ -159,6 +163,12 @@ def number_ops(
     for i in range(rank.size):
         mine = book.rows[_slot(book, rank[i], -1)]
         operation = book.rows[_slot(book, rank[i], op[i])]
+        mine[SEQ] += 1
+        seq[i] = mine[SEQ]
+        again = start[i] == operation[_OP_START] and end[i] == operation[_OP_END]
+        if again and NULL < start[i] < end[i]:
+            step[i], micro_batch[i], forwards[i] = operation[_OP_STEP], operation[_OP_COUNT] - 1, -1
+            continue
         if mine[STEP] == 0 or _restarts(mine, operation, op[i], phase[i], batch[i], marked):
             mine[UNENDED] += mine[STEP] > 0 and mine[ENDED] == 0
             mine[STEP] += 1
@@ -170,7 +180,6 @@ def number_ops(
             operation[_OP_STEP] = mine[STEP]
             operation[_OP_COUNT] = 0
         traits = _OP_TRAITS[op[i]] if op[i] < KNOWN_OPS else 0
-        mine[SEQ] += 1
         mine[FORWARDS] += (traits & _FORWARD) != 0
         mine[BACKWARDS] += (traits & _BACKWARD) != 0
         mine[_FINALIZING] |= (traits & _FINALIZES) != 0
@@ -178,8 +187,8 @@ def number_ops(
         if op[i] != DDP_GRAD_COMM:
             mine[_PHASE] = max(mine[_PHASE], phase[i])
         step[i] = mine[STEP]
-        seq[i] = mine[SEQ]
         micro_batch[i] = operation[_OP_COUNT]
         forwards[i] = mine[FORWARDS] if mine[ENDED] == 1 else -1
         operation[_OP_COUNT] += 1
         operation[_OP_BATCH] = batch[i]
+        operation[_OP_START], operation[_OP_END] = start[i], end[i]
