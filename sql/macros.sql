@@ -29,12 +29,8 @@ CREATE TEMP MACRO clipped_ns(start_ns, end_ns, from_ns, to_ns) AS greatest(0, le
 
 -- A reading of a clock as the reference clock reads it: `offset_ns` is how far the clock is ahead when
 -- the reference reads `origin_ns`, `drift` what it gains from there. As it is where that is not known.
-CREATE TEMP MACRO aligned_ns(reading_ns, offset_ns, drift, origin_ns) AS
-    coalesce(
-        reading_ns - offset_ns
-            - round((reading_ns - offset_ns - origin_ns) * drift / (1 + drift))::BIGINT,
-        reading_ns
-    );
+CREATE TEMP MACRO aligned_ns(reading_ns, offset_ns, drift, origin_ns) AS coalesce(
+    reading_ns - offset_ns - round((reading_ns - offset_ns - origin_ns) * drift / (1 + drift))::BIGINT, reading_ns);
 
 -- Aggregate: how far off the difference of two of these clocks can be, each off by as much.
 CREATE TEMP MACRO difference_open_ns(off_ns) AS try_cast(least(2::HUGEINT * max(off_ns), sum(off_ns)) AS BIGINT);
@@ -53,8 +49,7 @@ CREATE TEMP MACRO lost_in_clocks(open_ns, time_ns) AS open_ns > time_ns / 10;
 
 -- Aggregate over optimizers of a step: how far apart those end that wait inside for the last to begin.
 -- Their ends agree twenty times better than their starts, and none comes before that.
-CREATE TEMP MACRO meeting_ns(from_ns, to_ns) AS
-    CASE WHEN min(to_ns) >= max(from_ns) THEN (max(from_ns) - min(from_ns)) // 20 ELSE 0 END;
+CREATE TEMP MACRO meeting_ns(from_ns, to_ns) AS CASE WHEN min(to_ns) >= max(from_ns) THEN (max(from_ns) - min(from_ns)) // 20 ELSE 0 END;
 
 -- Fraction of the window that a 1F1B or GPipe schedule of p stages, m micro-batches and v virtual
 -- stages idles (Narayanan et al. 2021, section 2.2): over the whole window, and over the busy time.

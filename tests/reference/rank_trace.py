@@ -262,16 +262,18 @@ def number(ops: list[Op]) -> list[tuple[int, int, int]]:
     history: dict[int, list[Op]] = defaultdict(list)  # of the rank's current step
     steps: Counter[int] = Counter()
     seqs: Counter[int] = Counter()
-    latest: dict[tuple[int, bytes], tuple[object, tuple[int, int]]] = {}
+    again: Counter[int] = Counter()
+    ended: dict[int, tuple[object, int]] = {}  # times and step of the latest end
     places = []
     for op in ops:
         found = times_of(op.fields)
         times = found["start_ns"], found["end_ns"]
-        seen, place = latest.get((op.rank, op.name), (None, (0, 0)))
-        if times == seen and None not in times and (found["duration_ns"] or 0) > 0:
+        ends = op.name == b"optimizer_step" and None not in times and found["duration_ns"] != 0
+        if ends and ended.get(op.rank, (None, 0))[0] == times:
             # Its line was written twice.
             seqs[op.rank] += 1
-            places.append((place[0], seqs[op.rank], place[1]))
+            places.append((ended[op.rank][1], seqs[op.rank], again[op.rank]))
+            again[op.rank] += 1
             continue
         if not history[op.rank] or restarts(history[op.rank], op, marked=marked):
             steps[op.rank] += 1
@@ -279,7 +281,8 @@ def number(ops: list[Op]) -> list[tuple[int, int, int]]:
         seqs[op.rank] += 1
         before = sum(earlier.name == op.name for earlier in history[op.rank])
         places.append((steps[op.rank], seqs[op.rank], before))
-        latest[op.rank, op.name] = times, (steps[op.rank], before)
+        if op.name == b"optimizer_step":
+            ended[op.rank], again[op.rank] = (times, steps[op.rank]), before + 1
         history[op.rank].append(op)
     return places
 

@@ -11,7 +11,7 @@ ends where the sequence of operations restarts, at the first of
   waiting for its backward_step and with a `batch_id` that has not grown, which distinguishes the
   next step from the next micro-batch.
 
-An operation whose line was written twice is of the step and the micro-batch of the first.
+An `optimizer_step` whose line was written twice is of the step that the first one ends.
 """
 
 from __future__ import annotations
@@ -163,11 +163,13 @@ def number_ops(
     for i in range(rank.size):
         mine = book.rows[_slot(book, rank[i], -1)]
         operation = book.rows[_slot(book, rank[i], op[i])]
+        traits = _OP_TRAITS[op[i]] if op[i] < KNOWN_OPS else 0
         mine[SEQ] += 1
         seq[i] = mine[SEQ]
         again = start[i] == operation[_OP_START] and end[i] == operation[_OP_END]
-        if again and NULL < start[i] < end[i]:
-            step[i], micro_batch[i], forwards[i] = operation[_OP_STEP], operation[_OP_COUNT] - 1, -1
+        if traits & _ENDS and again and NULL < start[i] < end[i]:
+            step[i], micro_batch[i], forwards[i] = operation[_OP_STEP], operation[_OP_COUNT], -1
+            operation[_OP_COUNT] += 1
             continue
         if mine[STEP] == 0 or _restarts(mine, operation, op[i], phase[i], batch[i], marked):
             mine[UNENDED] += mine[STEP] > 0 and mine[ENDED] == 0
@@ -179,7 +181,6 @@ def number_ops(
         if operation[_OP_STEP] != mine[STEP]:
             operation[_OP_STEP] = mine[STEP]
             operation[_OP_COUNT] = 0
-        traits = _OP_TRAITS[op[i]] if op[i] < KNOWN_OPS else 0
         mine[FORWARDS] += (traits & _FORWARD) != 0
         mine[BACKWARDS] += (traits & _BACKWARD) != 0
         mine[_FINALIZING] |= (traits & _FINALIZES) != 0

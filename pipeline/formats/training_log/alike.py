@@ -183,9 +183,8 @@ def _typed(said: pl.Series, value: Value) -> pl.Series:
     kind = tables()["train_steps"].storage_types[value.column]
     dtype = pl.Int64 if pa.types.is_integer(kind) else pl.Float64
     if value.plain is None:
-        return said.replace_strict(
-            {one: _read(value, one) for one in said.unique()}, return_dtype=dtype
-        )
+        read = {one: _read(value, one) for one in said.drop_nulls().unique()}
+        return said.replace_strict(read, default=None, return_dtype=dtype)
     if said.str.contains("[/(]").any():
         said = said.str.replace(AVERAGE, "")
     said = said.set(~said.str.contains(f"^(?:{value.plain})$"), None)
