@@ -7,18 +7,20 @@ run on several streams. `line` is the number of the row.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tracelake.formats import Claim, FileFacts, Format, Run, RunFacts
 from tracelake.formats.documents import BadDocumentError, DocumentParser, Documents, Tables
+from tracelake.schema.tables import tables
+
+if TYPE_CHECKING:
+    import polars as pl
 
 _SIZES = {
     "world_size": "world_size",
@@ -34,9 +36,8 @@ _MAGIC = b"PAR1"
 _TYPES = {"optype": pa.string(), "start_ts": pa.float64(), "duration": pa.float64()}
 _COLUMNS = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id")
 
-# optype -> op, category, stream, kind, pass, and of a communication its collective and group.
-_Op = tuple[str, str | None, str, str | None, str | None, str | None, str | None]
-_OPS: dict[str, _Op] = {
+_SAID = ["optype", "op", "category", "stream", "kind", "pass", "collective", "group_kind"]
+_OPS: dict[str, tuple[str | None, ...]] = {  # optype -> the others
     "forward-compute": ("forward_step", "compute", "compute", "forward", "forward", None, None),
     "backward-compute": ("backward_step", "compute", "compute", "backward", "backward", None, None),
     "forward-send": ("send_forward", "p2p", "forward_send", "send", "forward", "send", "pp"),
@@ -90,12 +91,14 @@ def _group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFact
 
 def _read(run: Run, documents: Documents) -> tuple[RunFacts, Tables]:
     """Return facts and rows of a run."""
+    import polars as pl  # noqa: PLC0415 - slow to import, and few inputs are of this format
+
     del run
     meta: dict[str, str] = {}
-    traces = {}
+    traces = []
     for source, data in documents.items():
         if data.startswith(_MAGIC):
-            traces[source] = _trace(data)
+            traces.append(_rows(source, _trace(data)))
         else:
             found = _META.findall(data)
             meta |= {key.decode(): value.decode(errors="replace") for key, value in found}
@@ -104,44 +107,45 @@ def _read(run: Run, documents: Documents) -> tuple[RunFacts, Tables]:
         for name, key in _SIZES.items()
         if meta.get(name, "").isascii() and meta.get(name, "").isdigit() and len(meta[name]) < 9
     }
-    columns: dict[str, dict[str, list[Any]]] = {"ops": {}, "comms": {}}
-    ranks: set[int] = set()
-    for source, trace in traces.items():
-        ops, comms = _rows(source, trace)
-        ranks |= set(ops["rank"])
-        for table, rows in (("ops", ops), ("comms", comms)):
-            for name, values in rows.items():
-                columns[table].setdefault(name, []).extend(values)
-    # A worker of each data-parallel rank and stage has rows.
-    expected = sizes["dp"] * sizes["pp"] if {"dp", "pp"} <= sizes.keys() else None
-    batches = columns["ops"].get("step"), columns["ops"].get("rank"), columns["ops"].get("op")
+    rows = pl.concat(traces, how="diagonal") if traces else pl.DataFrame({"rank": []})
     facts = RunFacts(
-        topology={**sizes, **_micro_batches(*batches, sizes.get("vpp", 1))},
-        ranks=frozenset(ranks),
-        ranks_expected=expected,
+        topology={**sizes, **_micro_batches(rows, sizes.get("vpp", 1))},
+        ranks=frozenset(rows["rank"].to_list()),
+        # A worker of each data-parallel rank and stage has rows.
+        ranks_expected=sizes["dp"] * sizes["pp"] if {"dp", "pp"} <= sizes.keys() else None,
         ended=True,
         simulated=False,
         attributes={"trial_name": meta["trial_name"]} if meta.get("trial_name") else {},
     )
-    return facts, {table: rows for table, rows in columns.items() if rows.get("line")}
+    if rows.is_empty():
+        return facts, {}
+    calls = rows.filter(pl.col("collective").is_not_null()).with_columns(raw_func="op")
+    shown = {"ops": rows, "comms": calls}
+    return facts, {
+        name: frame.select(c for c in tables()[name].storage_types if c in frame.columns).to_dict(
+            as_series=False
+        )
+        for name, frame in shown.items()
+        if len(frame)
+    }
 
 
-def _micro_batches(steps: Any, ranks: Any, ops: Any, chunks: int) -> dict[str, int]:
+def _micro_batches(rows: pl.DataFrame, chunks: int) -> dict[str, int]:
     """Return forward passes per rank, step and chunk, where all are alike."""
-    counts: dict[tuple[int, int], int] = {}
-    for step, rank, op in zip(steps or (), ranks or (), ops or (), strict=True):
-        if op == "forward_step":
-            counts[step, rank] = counts.get((step, rank), 0) + 1
-    alike = set(counts.values())
-    return {"micro_batches": alike.pop() // max(1, chunks)} if len(alike) == 1 else {}
+    if rows.is_empty():
+        return {}
+    alike = rows.filter(op="forward_step").group_by("step", "rank").len()["len"].unique()
+    return {"micro_batches": alike[0] // max(1, chunks)} if len(alike) == 1 else {}
 
 
-def _trace(data: bytes) -> pa.Table:
-    """Return the rows of a trace, ordered by rank, step and start.
+def _trace(data: bytes) -> pl.DataFrame:
+    """Return the rows of a trace, in its order.
 
     Raises:
         BadDocumentError: It is no trace, or has values that no trace has.
     """
+    import polars as pl  # noqa: PLC0415 - see `_read`
+
     try:
         table = pq.read_table(pa.BufferReader(data))
         table.validate(full=True)
@@ -149,39 +153,30 @@ def _trace(data: bytes) -> pa.Table:
         raise BadDocumentError("not_parquet") from error
     if not set(_COLUMNS) <= set(table.column_names):
         raise BadDocumentError("other_parquet", foreign=True)
-    try:
-        table = pa.table(
-            {
-                name: _column(table[name], _TYPES.get(name, pa.int64()))
-                for name in (*_COLUMNS, *sorted({"mc", "mb_id"} & set(table.column_names)))
-            }
-        )
+    names = (*_COLUMNS, *sorted({"mc", "mb_id"} & set(table.column_names)))
+    try:  # Arrow's casts fail where a number does not fit
+        kinds = {name: _TYPES.get(name, pa.int64()) for name in names}
+        columns = {name: _column(table[name], kind) for name, kind in kinds.items()}
     except pa.ArrowException as error:
         raise BadDocumentError("other_columns") from error
-    if any(table[name].null_count for name in _COLUMNS):
-        raise BadDocumentError("out_of_range")
-    table = table.set_column(
-        table.column_names.index("start_ts"),
-        "start_ts",
-        _since_step(table["step"], table["start_ts"]),
-    )
-    times = np.array([table["start_ts"].to_numpy(), table["duration"].to_numpy()])
-    numbers = [table[name].to_numpy() for name in ("dp_rank", "stage", "rank", "step", "seq_id")]
-    if not (np.isfinite(times).all() and (times >= 0).all() and (times < 1e6).all()) or any(
-        ((array < 0) | (array > 2**30)).any() for array in numbers
+    trace = pl.DataFrame(columns)
+    times, numbers = ("start_ts", "duration"), ("dp_rank", "stage", "rank", "step", "seq_id")
+    # A trace may count from anywhere.
+    trace = trace.with_columns(pl.col("start_ts") - pl.col("start_ts").min().over("step"))
+    fits = pl.col(times).is_finite() & pl.col(times).is_between(0, 1e6, closed="left")
+    if sum(trace.select(_COLUMNS).null_count().row(0)) or not all(
+        trace.select(fits.all(), pl.col(numbers).is_between(0, 2**30).all()).row(0)
     ):
         raise BadDocumentError("out_of_range")
-    workers = sorted(set(zip(*(array.tolist() for array in numbers[:3]), strict=True)))
-    by_stage = sorted((stage, dp_rank, rank) for dp_rank, stage, rank in workers)
+    workers = trace.select("stage", "dp_rank", "rank").unique().sort("stage", "dp_rank", "rank")
     if (
-        len({rank for *_, rank in workers}) < len(workers)
-        or len({worker[:2] for worker in workers}) < len(workers)
+        workers["rank"].n_unique() < len(workers)
+        or workers.select("stage", "dp_rank").n_unique() < len(workers)
         # Places within a stage are in the order of ranks everywhere else.
-        or any(a[0] == b[0] and a[2] > b[2] for a, b in itertools.pairwise(by_stage))
+        or workers.select((pl.col("rank").diff() < 0).over("stage").any()).item()
     ):
         raise BadDocumentError("ranks_contradict")
-    table = table.append_column("line", pa.array(np.arange(1, table.num_rows + 1)))
-    return table.sort_by([(name, "ascending") for name in ("rank", "step", "start_ts", "seq_id")])
+    return trace
 
 
 def _column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
@@ -193,60 +188,36 @@ def _column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return column.cast(kind)
 
 
-def _since_step(steps: pa.ChunkedArray, starts: pa.ChunkedArray) -> pa.Array:
-    """Return starts from the first of each step: a trace may count from anywhere."""
-    numbers, places = np.unique(steps.to_numpy(), return_inverse=True)
-    first = np.full(len(numbers), np.inf)
-    np.minimum.at(first, places, starts.to_numpy())
-    return pa.array(starts.to_numpy() - first[places])
+def _rows(source: int, trace: pl.DataFrame) -> pl.DataFrame:
+    """Return columns of `ops` and `comms`, by rank, step and start."""
+    import polars as pl  # noqa: PLC0415 - see `_read`
 
-
-def _rows(source: int, trace: pa.Table) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-    """Return columns of `ops` and `comms`."""
-    optypes = trace["optype"].to_pylist()
-    known = [_OPS.get(optype, (optype, None, "other", *[None] * 4)) for optype in optypes]
-    names, categories, streams, kinds, passes, collectives, groups = (
-        [one[place] for one in known] for place in range(7)
+    known = pl.DataFrame([(optype, *said) for optype, said in _OPS.items()], _SAID, orient="row")
+    ends = pl.col("start_ts") + pl.col("duration")
+    rows = (
+        trace.with_row_index("line", 1)
+        .sort("rank", "step", "start_ts", "seq_id", maintain_order=True)
+        .join(known, "optype", "left", maintain_order="left")
+        .with_columns(
+            pl.col("op").fill_null(pl.col("optype")),
+            pl.col("stream").fill_null("other"),
+            source_id=source,
+            seq=pl.int_range(1, pl.len() + 1).over("rank"),
+            start_ns=(pl.col("start_ts") * 1e9).round().cast(pl.Int64),
+            end_ns=(ends * 1e9).round().cast(pl.Int64),
+            **{
+                name: pl.when(pl.col(raw) >= 0).then(raw)
+                for name, raw in (("micro_batch", "mb_id"), ("chunk", "mc"))
+                if raw in trace.columns
+            },
+        )
     )
-    steps, ranks = trace["step"].to_numpy(), trace["rank"].to_numpy()
-    begins = trace["start_ts"].to_numpy()
-    ends = begins + trace["duration"].to_numpy()
-    starts_ns = np.rint(begins * 1e9).astype(np.int64)
-    ends_ns = np.rint(ends * 1e9).astype(np.int64)
-    numbers, places = np.unique(steps, return_inverse=True)
-    lengths = np.zeros(len(numbers), np.int64)
-    np.maximum.at(lengths, places, ends_ns)
-    shift = (np.cumsum(lengths) - lengths)[places]
-    first = np.concatenate([[True], ranks[1:] != ranks[:-1]])
-    seq = np.arange(len(ranks)) - np.maximum.accumulate(np.where(first, np.arange(len(ranks)), 0))
-    batch = trace["mb_id"].to_pylist() if "mb_id" in trace.column_names else [-1] * len(optypes)
-    chunk = trace["mc"].to_pylist() if "mc" in trace.column_names else [-1] * len(optypes)
-    shared: dict[str, list[Any]] = {
-        "source_id": [source] * len(optypes),
-        "line": trace["line"].to_pylist(),
-        "rank": ranks.tolist(),
-        "stage": trace["stage"].to_pylist(),
-        "step": steps.tolist(),
-        "seq": (seq + 1).tolist(),
-        "micro_batch": [None if number is None or number < 0 else number for number in batch],
-        "group_kind": groups,
-        "start_ns": (starts_ns + shift).tolist(),
-        "end_ns": (ends_ns + shift).tolist(),
-        "duration_ns": (ends_ns - starts_ns).tolist(),
-        "pass": passes,
-    }
-    ops = shared | {
-        "op": names,
-        "category": categories,
-        "stream": streams,
-        "chunk": [None if number is None or number < 0 else number for number in chunk],
-        "kind": kinds,
-    }
-    calls = [i for i, collective in enumerate(collectives) if collective]
-    comms = {name: [values[i] for i in calls] for name, values in shared.items()}
-    comms["collective"] = [collectives[i] for i in calls]
-    comms["raw_func"] = [names[i] for i in calls]
-    return ops, comms
+    steps = rows.group_by("step").agg(length=pl.col("end_ns").max()).sort("step")
+    shift = steps.select("step", shift=pl.col("length").cum_sum() - pl.col("length"))
+    return rows.join(shift, "step", "left", maintain_order="left").with_columns(
+        pl.col("start_ns", "end_ns") + pl.col("shift"),
+        duration_ns=pl.col("end_ns") - pl.col("start_ns"),
+    )
 
 
 FORMAT = Format(
