@@ -35,13 +35,12 @@ def inputs_of(
         ContractError: Not one plain SELECT over known relations; says where and what to do.
     """
     select = _checked_tree(con, path, sql)
-    lines = _Lines(path, sql)
     ctes = {entry["key"] for node in walk(select) for entry in _cte_entries(node)}
     if shadowed := sorted(ctes & set(relations)):
         raise ContractError(
             f"CTE {shadowed[0]} has the name of a relation",
             path=path,
-            line=lines.of_text(shadowed[0]),
+            line=_line(sql, sql.encode().find(shadowed[0].encode())),
             hint="give the CTE another name",
         )
     found = set()
@@ -53,7 +52,7 @@ def inputs_of(
                     raise ContractError(
                         f"unknown relation {name}",
                         path=path,
-                        line=lines.of(node),
+                        line=_line(sql, node["query_location"]),
                         hint="a base table or a model, by its plain name",
                     )
                 found.add(name)
@@ -61,7 +60,7 @@ def inputs_of(
                 raise ContractError(
                     f"table function {node['function']['function_name']}",
                     path=path,
-                    line=lines.of(node),
+                    line=_line(sql, node["query_location"]),
                     hint=f"only {', '.join(sorted(TABLE_FUNCTIONS))}: a file or a table macro"
                     " would hide what the model reads",
                 )
@@ -69,14 +68,14 @@ def inputs_of(
                 raise ContractError(
                     f"{node['function_name']}() differs from call to call",
                     path=path,
-                    line=lines.of(node),
+                    line=_line(sql, node["query_location"]),
                     hint="a model depends on its inputs alone",
                 )
             case "SHOW_REF":
                 raise ContractError(
                     "DESCRIBE, SHOW and SUMMARIZE are not for models",
                     path=path,
-                    line=lines.of(node),
+                    line=_line(sql, node["query_location"]),
                 )
     return frozenset(found - ctes)
 
@@ -190,8 +189,7 @@ def _checked_tree(con: duckdb.DuckDBPyConnection, path: Path, sql: str) -> dict[
                 path=path,
                 hint="one SELECT per file, WITH allowed, PIVOT not: use count(*) FILTER (...)",
             )
-        line = _Lines(path, sql).at(int(position))
-        raise ContractError(tree["error_message"], path=path, line=line)
+        raise ContractError(tree["error_message"], path=path, line=_line(sql, int(position)))
     if len(tree["statements"]) != 1:
         raise ContractError(
             f"{len(tree['statements'])} statements", path=path, hint="one SELECT per file"
@@ -211,20 +209,7 @@ def _cte_of(path: list[str], ctes: set[str]) -> str:
     return ".".join(path)
 
 
-class _Lines:
-    """Line numbers of positions in a file; DuckDB counts bytes."""
-
-    def __init__(self, path: Path, sql: str) -> None:
-        self._path = path
-        self._raw = sql.encode()
-
-    def at(self, position: int) -> int:
-        return self._raw.count(b"\n", 0, position) + 1
-
-    def of(self, node: dict[str, Any]) -> int | None:
-        position = node["query_location"]
-        return self.at(position) if position <= len(self._raw) else None
-
-    def of_text(self, text: str) -> int | None:
-        position = self._raw.find(text.encode())
-        return self.at(position) if position >= 0 else None
+def _line(sql: str, position: int) -> int | None:
+    """Return the line of a position, in bytes as DuckDB counts; None outside the text."""
+    raw = sql.encode()
+    return raw.count(b"\n", 0, position) + 1 if 0 <= position <= len(raw) else None
