@@ -105,10 +105,8 @@ class Epochs(StepLines):
         epoch, done, of = (int(found[place]) for place in (1, 2, 3))
         self.done = epoch * of + done
         time = self._elapsed.take(self.done, clock_ns(found[4], found[5], found[6]))
-        if time is None:
-            return []
-        loss = _LOSS.search(text)
-        return [(self.done, None, {"loss": number(loss[1])}), time] if loss else [time]
+        loss = _LOSS.search(text) if time else None
+        return [(self.done, None, {"loss": number(loss[1])}), *time] if loss else time
 
     def _tune(
         self, epoch: str, step: str, loss: str, count: str, of: str, *clock: str | None
@@ -121,5 +119,4 @@ class Epochs(StepLines):
             return []
         self.done = int(step)
         record: StepValues = (self.done, None, {"loss": number(loss)})
-        time = self._elapsed.take(self.done, clock_ns(*clock))
-        return [record, time] if time else [record]
+        return [record, *self._elapsed.take(self.done, clock_ns(*clock))]

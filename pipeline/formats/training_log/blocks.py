@@ -90,6 +90,4 @@ class Blocks(StepLines):
             values, self._values = self._values, {}
             yield self.done, 1 if "step_time_ns" in values else None, values
         if key == _HOURS:
-            time = self._elapsed.take(self.done, rounded_ns(said, 9) * self._unit)
-            if time:
-                yield time
+            yield from self._elapsed.take(self.done, rounded_ns(said, 9) * self._unit)

@@ -22,7 +22,7 @@ class Elapsed:
         self._done = self._since = 0  # steps at the latest line, and at the latest interval's end
         self._at_ns = self._from_ns = 0  # the time then
 
-    def take(self, done: int, at_ns: int) -> StepValues | None:
+    def take(self, done: int, at_ns: int) -> list[StepValues]:
         """Return the mean time of the steps of an interval that ends here.
 
         Nothing while it is too short for the ticks of the printed time. The first interval of a job
@@ -35,9 +35,9 @@ class Elapsed:
         self._done, self._at_ns = done, at_ns
         steps, time_ns = done - self._since, at_ns - self._from_ns
         if not steps or time_ns < _TICKS * self._tick_ns:
-            return None
+            return []
         self._since, self._from_ns = done, at_ns
-        return done, steps, {"step_time_ns": round(time_ns / steps)}
+        return [(done, steps, {"step_time_ns": round(time_ns / steps)})]
 
 
 def clock_ns(*parts: str | None) -> int:

@@ -69,7 +69,7 @@ class Trainer(StepLines):
             at, self._has_bar = bar.end(), True
             waiting, self._waiting = self._waiting, None
             yield from self._record(done, total, waiting)
-            yield from self._time(done, clock_ns(bar[3], bar[4], bar[5]))
+            yield from self._elapsed.take(done, clock_ns(bar[3], bar[4], bar[5]))
         if at:
             self.behind = text[at:].strip()
             return
@@ -92,7 +92,7 @@ class Trainer(StepLines):
             yield from self._record(done, int(of[2]), values)
             clock = _CLOCK.fullmatch(values.get("elapsed_time", ""))
             if clock and not self._has_bar:
-                yield from self._time(done, clock_ns(*clock.groups()))
+                yield from self._elapsed.take(done, clock_ns(*clock.groups()))
         elif waits:
             self._waiting = values
         elif step := self._step_of(values):
@@ -110,10 +110,6 @@ class Trainer(StepLines):
         if "memory(GiB)" in said:
             values["memory_bytes"] = gib(said["memory(GiB)"])
         yield done, None, values
-
-    def _time(self, done: int, at_ns: int) -> Iterator[StepValues]:
-        if time := self._elapsed.take(done, at_ns):
-            yield time
 
     def _step_of(self, values: dict[str, str]) -> int | None:
         """Return the step that an epoch says; nothing if it is rounded too much to say one.

@@ -63,9 +63,7 @@ class History(StepLines):
             if step == done and at_ns >= before_ns:
                 return records
             self._logged = done, at_ns
-        if time := self._elapsed.take(done, at_ns):
-            records.append(time)
-        return records
+        return records + self._elapsed.take(done, at_ns)
 
 
 def _not_finite(text: str) -> str:

@@ -101,11 +101,9 @@ class Nano(StepLines):
         step, self.total = int(found[1]), int(found[2])
         said: dict[str, Any] = {"loss": number(found[3])} if found[3] else {}
         time = self._elapsed.take(step, rounded_ns(found[4], 6))
-        if time is None:
-            return [(step, 1, said)] if said else []
-        if time[1] == 1:
-            return [(step, 1, said | time[2])]
-        return [(step, 1, said), time] if said else [time]
+        if time and time[0][1] == 1:
+            return [(step, 1, said | time[0][2])]
+        return [(step, 1, said), *time] if said else time
 
     def _litgpt(self, found: re.Match[str]) -> list[StepValues]:
         """Return the record of a step, which the last one of its micro-batches ends."""

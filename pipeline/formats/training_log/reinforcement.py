@@ -224,8 +224,8 @@ class Reinforcement(StepLines):
         self._step = self.done = int(found["step"])
         self.total = int(found["of"])
         milliseconds = round(at.replace(tzinfo=UTC).timestamp() * 1000)
-        if time := self._elapsed.take(self._step, milliseconds * _MILLISECOND_NS):
-            step, covered, values = time
+        times = self._elapsed.take(self._step, milliseconds * _MILLISECOND_NS)
+        for step, covered, values in times:
             self._took_ns = values["step_time_ns"] if covered == 1 else 0
             yield step, covered, {"logged_at": at, **values}
 
