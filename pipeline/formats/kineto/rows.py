@@ -60,7 +60,7 @@ class DocumentRows:
         self._has_passes = self._passes in seen
         dropped = HOST_PASS if self._passes == DEVICE_PASS else DEVICE_PASS
         self._kept = [np.flatnonzero(kinds != dropped) for kinds in self._kinds]
-        if self._passes == DEVICE_PASS:
+        if DEVICE_PASS in seen:
             self._keep_computing_passes()
         self.counts = {
             "ops": sum(kept.size for kept in self._kept),
@@ -106,31 +106,35 @@ class DocumentRows:
 
         The profiler annotates a pass on each stream that it has work on; there it waits for others.
         """
-        calls = np.array([i for i, _ in self._calls], np.int64)
-        computed, found = Counter[int](), []
+        found = list[tuple[int, tuple[int, int], int]]()  # number, name and step, stream
         for number, (rows, kinds) in enumerate(zip(self._parts, self._kinds, strict=True)):
-            streams = rows.wide[STREAM, : kinds.size]
+            passes = np.flatnonzero(kinds == DEVICE_PASS)
+            steps = self._steps_of(rows.wide[START, passes]).tolist()
+            keys = zip((rows.names[passes] >> 2).tolist(), steps, strict=True)
+            on = rows.wide[STREAM, passes].tolist()
+            found += zip((number * ROWS + passes).tolist(), keys, on, strict=True)
+        streams = {stream for *_, stream in found}
+        if len(streams) < 2:
+            return
+        computed = self._computed()
+        main = max(sorted(streams), key=lambda stream: computed[stream])
+        there = {key for _, key, stream in found if stream == main}
+        left_out = [i for i, key, stream in found if stream != main and key in there]
+        for number, kept in enumerate(self._kept):
+            self._kept[number] = kept[~np.isin(number * ROWS + kept, left_out)]
+
+    def _computed(self) -> Counter[int]:
+        """Return the time of kernels that compute, by stream."""
+        calls = [i for i, _ in self._calls]
+        computed = Counter[int]()
+        for number, (rows, kinds) in enumerate(zip(self._parts, self._kinds, strict=True)):
             at = np.flatnonzero(kinds == KERNEL)
             at = at[~np.isin(number * ROWS + at, calls)]
-            lasted = rows.wide[END, at] - rows.wide[START, at]
-            for stream in np.unique(streams[at]).tolist():
-                computed[stream] += int(lasted[streams[at] == stream].sum())
-            passes = np.flatnonzero(kinds == DEVICE_PASS)
-            names = (rows.names[passes] >> 2).tolist()
-            steps = self._steps_of(rows.wide[START, passes]).tolist()
-            keys = zip(names, steps, strict=True)
-            found += [
-                (number, int(i), key, stream)
-                for i, key, stream in zip(passes, keys, streams[passes].tolist(), strict=True)
-            ]
-        annotated = {stream for *_, stream in found}
-        if len(annotated) < 2:
-            return
-        main = max(sorted(annotated), key=lambda stream: computed[stream])
-        there = {key for *_, key, stream in found if stream == main}
-        for number, i, key, stream in found:
-            if stream != main and key in there:
-                self._kept[number] = self._kept[number][self._kept[number] != i]
+            streams, places = np.unique(rows.wide[STREAM, at], return_inverse=True)
+            lasted = np.zeros(streams.size, np.int64)
+            np.add.at(lasted, places, rows.wide[END, at] - rows.wide[START, at])
+            computed.update(dict(zip(streams.tolist(), lasted.tolist(), strict=True)))
+        return computed
 
     def _ops(self, number: int, calls: list[tuple[int, Call]]) -> _Columns:
         rows, kept = self._parts[number], self._kept[number]
@@ -159,6 +163,7 @@ class DocumentRows:
         sizes[places] = [NULL if size is None else size for size in map(_bytes, called)]
         passes = np.flatnonzero(kinds == self._passes)
         batches[passes] = [p.micro_batch for n in names[passes] if (p := self._named[n])]
+        # That of a pass only says where it was annotated.
         own = np.where(kinds == self._passes, -1, rows.wide[STREAM, kept])
         streams, at = np.unique(own, return_inverse=True)
         return self._shared(number, kept) | {
