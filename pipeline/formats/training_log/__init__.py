@@ -8,7 +8,6 @@ irrelevant.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import chain
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracelake.formats import Claim, FileFacts, RunFacts
 from tracelake.formats.endings import LINE, Ending
-from tracelake.formats.ledger import SIZES_CHANGED, Fault
+from tracelake.formats.ledger import SIZES_CHANGED
 from tracelake.formats.lines import Irrelevant, LineFormat, Record
 from tracelake.formats.nccl_tests import TEST_ROW
 from tracelake.formats.readers import ANSI, Rows, number, rounded_ns, whole
@@ -32,11 +31,11 @@ from tracelake.formats.training_log.nano import Nano
 from tracelake.formats.training_log.processes import group, joined
 from tracelake.formats.training_log.reinforcement import LAUNCHERS, Reinforcement
 from tracelake.formats.training_log.steps import Printed, Steps
+from tracelake.formats.training_log.timers import Row, Timers
 from tracelake.formats.training_log.values import (
     DAY,
     PAIR_KEYS,
     RECORD_END,
-    TIMER_END,
     StepLines,
     date_of,
     gib,
@@ -115,19 +114,7 @@ _BRIDGE = re.compile(
     r".*\bStep Time : ([0-9.]+)s GPU utilization: ([0-9.]+)MODEL_TFLOP/s/GPU.*", re.ASCII
 )
 _MAXTEXT = re.compile(r".*\bcompleted step: (\d+), seconds: (\S+), (.*)", re.ASCII)
-_ACROSS = re.compile(r".*?(\(min, max\) time|max time|times) across ranks \(ms\):.*", re.ASCII)
-_MIN_MAX = re.compile(r"\s*(\S+?) ?\.*: \(([0-9.]+), ([0-9.]+)\)\s*", re.ASCII)
-_MAX = re.compile(r"\s*(\S+) \.+: ([0-9.]+)\s*", re.ASCII)
-_ALL_NAME = re.compile(r"  ([\w/().+-]+):\s*", re.ASCII)
-_ALL_RANK = re.compile(r"\s+rank +(\d+): ([0-9.]+)\s*", re.ASCII)
-_WHOLE_STEP = "sum(1f1b+optim)"
-_ECHO = re.compile(r"rank_id: (\d+), ([\w()+]+) time: ([0-9.]+)", re.ASCII)
-_REPORT = re.compile(r".*=== Straggler Report at Step (\d+).*", re.ASCII)
-_REPORTED = re.compile(r"\s*(?:.* )?Rank (\d+): ([0-9.]+) ?ms\b.*", re.ASCII)
-_SPREAD = re.compile(r"(Mn|Mx)(\w+)/Rnk: ([0-9.]+)ms/(\d+)", re.ASCII)
 _MERGED = "merged_records"
-
-_Row = tuple[str | Fault, dict[str, Any]]  # a table, and a row of it
 
 
 def _sniff(head: bytes) -> Claim:
@@ -164,15 +151,11 @@ class _Reader:
         self._trainer = Trainer(self._job.heading)
         self._others = [other() for other in _OTHERS]
         self._ending = Ending()
-        self._mode = ""
-        self._name = ""
-        self._report = 0
-        self._times: Counter[tuple[int, str]] = Counter()
-        self._copies: Counter[int] = Counter()
+        self._timers = Timers(self._steps)
 
     def read(self, text: str) -> Rows | str:
         # A progress bar writes over itself.
-        rows: list[_Row] = []
+        rows: list[Row] = []
         for piece in text.split("\r"):
             read = self._read(piece)
             if isinstance(read, str):
@@ -206,7 +189,7 @@ class _Reader:
 
     def finish(self) -> RunFacts:
         done = [said.done for said in (self._trainer, *self._others) if said.done is not None]
-        last, total = max(done or [self._steps.last, *self._copies]), self._job.total
+        last, total = max(done or [self._steps.last, *self._timers.copies]), self._job.total
         sizes, attributes = self._job.finish()
         ended = last >= total if total else (False if self._ending.kind else None)
         if self._trainer.ended:
@@ -220,19 +203,19 @@ class _Reader:
             sizes.setdefault("global_batch_size", *self._batches)
         return RunFacts(topology=sizes, attributes=attributes, ended=ended)
 
-    def _read(self, text: str) -> list[_Row] | str:
+    def _read(self, text: str) -> list[Row] | str:
         if records := list(_ITERATION.finditer(text)):
             return self._iterations(text, records)
         if "time (ms) |" in text:
             _, _, timers = text.partition("time (ms) |")
-            return list(self._timers(whole_fields(timers, TIMER_END)))
+            return self._timers.own(timers)
         rows = self._counted(self._trainer, text, "")
         if behind := self._trainer.behind:
             others = self._read(behind)
             return others if isinstance(others, str) else [*rows, *others]
         if rows or behind is not None:
             return rows
-        rows = self._across(text) or self._reports(text) or self._other_records(text)
+        rows = self._timers.read(text) or self._other_records(text)
         if not rows:
             self._job.read(text)
             self._ending.read(text)
@@ -240,7 +223,7 @@ class _Reader:
 
     # --- records ---------------------------------------------------------------------------
 
-    def _other_records(self, text: str) -> list[_Row]:
+    def _other_records(self, text: str) -> list[Row]:
         """Return the rows of a record of DeepSpeed, torchtitan, MaxText or a bar of NeMo."""
         for word, pattern, read in (  # to look for a word takes a tenth of the time
             ("log_dist]", _DEEPSPEED, self._deepspeed),
@@ -265,10 +248,10 @@ class _Reader:
                 return rows
         return []
 
-    def _counted(self, lines: StepLines, text: str, dated: str) -> list[_Row]:
+    def _counted(self, lines: StepLines, text: str, dated: str) -> list[Row]:
         """Return the rows of a trainer whose times may be those of other steps than its losses."""
         done = lines.done
-        rows: list[_Row] = []
+        rows: list[Row] = []
         for step, covered, values in lines.read(text):
             rows += [_timer(step, covered or 1, *timer) for timer in values.pop("timers", ())]
             if not values:
@@ -285,7 +268,7 @@ class _Reader:
             self._ending = Ending()  # the job went on
         return rows
 
-    def _iterations(self, text: str, records: list[re.Match[str]]) -> list[_Row] | str:
+    def _iterations(self, text: str, records: list[re.Match[str]]) -> list[Row] | str:
         """Return the rows of the progress records of a line, and of the timers behind them."""
         if len(records) == 1:
             (record,) = records
@@ -293,12 +276,12 @@ class _Reader:
         stops = [*(record.start() for record in records[1:]), len(text)]
         if any(not _BETWEEN.fullmatch(text[:stop]) for stop in stops[:-1]):
             return _MERGED
-        rows: list[_Row] = []
+        rows: list[Row] = []
         for record, stop in zip(records, stops, strict=True):
             rows += self._iteration(record, text[: record.start()], text[record.end() : stop])
         return rows
 
-    def _iteration(self, found: re.Match[str], before: str, behind: str) -> Iterator[_Row]:
+    def _iteration(self, found: re.Match[str], before: str, behind: str) -> Iterator[Row]:
         """Yield the row of a progress record, and those of timers on the same line."""
         step, total = whole(found[1], 31), whole(found[2], 31)
         nemo = _NEMO.search(before)
@@ -319,11 +302,11 @@ class _Reader:
         yield self._record(step, before, self._ahead | values, resets=bool(nemo))
         self._ahead = {}
         if timers:
-            yield from self._timers(whole_fields(timers, TIMER_END))
+            yield from self._timers.own(timers)
 
     def _record(
         self, step: int, before: str, values: dict[str, Any], *, resets: bool = True
-    ) -> _Row:
+    ) -> Row:
         """Return the row of a record, with the steps that it covers."""
         at, fine = logged_at(before)
         printed = Printed(at, fine, values.get("step_time_ns"), resets)
@@ -337,7 +320,7 @@ class _Reader:
         self._steps.interval = self._job.interval
         return {**self._steps.take(step, printed), "logged_at": printed.at}
 
-    def _deepspeed(self, text: str, found: re.Match[str]) -> _Row:
+    def _deepspeed(self, text: str, found: re.Match[str]) -> Row:
         skipped = whole(found[3], 31)
         values = {
             "rank": whole(found[1], 31),
@@ -348,7 +331,7 @@ class _Reader:
         self._skipped = skipped
         return record
 
-    def _speed(self, text: str, found: re.Match[str]) -> list[_Row]:
+    def _speed(self, text: str, found: re.Match[str]) -> list[Row]:
         """Return the row of a throughput timer; of an early one only if its step is known.
 
         Early ones count micro-steps.
@@ -365,7 +348,7 @@ class _Reader:
             return []
         return [self._record(micro // per_step, text, values)]
 
-    def _pipeline(self, text: str, found: re.Match[str]) -> _Row:
+    def _pipeline(self, text: str, found: re.Match[str]) -> Row:
         values = {
             "loss": number(found[2]),
             "step_time_ns": rounded_ns(found[3], 9),
@@ -373,12 +356,12 @@ class _Reader:
         }
         return self._record(whole(found[1], 31), text, values)
 
-    def _maxtext(self, text: str, found: re.Match[str]) -> _Row:
+    def _maxtext(self, text: str, found: re.Match[str]) -> Row:
         self._job.interval = 1  # it prints every step, from 0 on
         values = {**values_of(found[3].split(",")), "step_time_ns": rounded_ns(found[2], 9)}
         return self._record(_after(found[1]), text, values)
 
-    def _titan(self, text: str, found: re.Match[str]) -> _Row:
+    def _titan(self, text: str, found: re.Match[str]) -> Row:
         loss = number(found[2])
         # A rank that is not of the last stage prints -1.
         values: dict[str, Any] = {} if loss == -1 else {"loss": loss}
@@ -389,76 +372,8 @@ class _Reader:
             self._keys = "pairs", [key for key, _ in pairs]
         return self._record(whole(found[1], 31), text, values)
 
-    # --- timers ----------------------------------------------------------------------------
 
-    def _timing(
-        self, name: str, statistic: str, time: str, rank: int | None = None, step: int = 0
-    ) -> _Row:
-        row = {
-            "rank": rank,
-            "first_step": step or self._steps.first,
-            "last_step": step or max(self._steps.last, 0) or None,
-            "name": name,
-            "statistic": statistic,
-            "duration_ns": rounded_ns(time, 6),
-            "clock": "barrier" if self._mode and not step else "host",
-        }
-        return "timings", row
-
-    def _timers(self, fields: list[str]) -> Iterator[_Row]:
-        """Yield the timers of one rank."""
-        for field in fields:
-            name, colon, time = field.rpartition(":")
-            if colon and time.strip():
-                yield self._timing(name.strip(), "own", time.strip())
-
-    def _across(self, text: str) -> list[_Row]:
-        """Return the timers over ranks of a line."""
-        if "across ranks" in text and (across := _ACROSS.fullmatch(text)):
-            self._mode = "all" if across[1] == "times" else "min_max"
-        elif ": (" in text and (found := _MIN_MAX.fullmatch(text)):
-            return [
-                self._timing(found[1], "min", found[2]),
-                self._timing(found[1], "max", found[3]),
-            ]
-        elif self._mode == "min_max" and (found := _MAX.fullmatch(text)):
-            return [self._timing(found[1], "max", found[2])]
-        elif self._mode == "all":
-            if found := _ALL_NAME.fullmatch(text):
-                self._name = found[1]
-            elif self._name and (found := _ALL_RANK.fullmatch(text)):
-                return [self._timing(self._name, "own", found[2], whole(found[1], 31))]
-        return []
-
-    def _reports(self, text: str) -> list[_Row]:
-        """Return the times of ranks that a line names."""
-        rows = []
-        for rank, name, time in _ECHO.findall(text):
-            key = whole(rank, 31), name
-            step = self._times[key] + 1
-            rows.append(self._timing(name, "own", time, key[0], step))
-            if name == _WHOLE_STEP:
-                rows.append(self._step_of_rank(key[0], step, time))
-            self._times[key] = step
-        for bound, name, time, rank in _SPREAD.findall(text):
-            rows.append(
-                self._timing(name, "min" if bound == "Mn" else "max", time, whole(rank, 31))
-            )
-        if found := _REPORT.fullmatch(text):
-            self._report = whole(found[1], 31)
-        elif self._report and (found := _REPORTED.fullmatch(text)):
-            rank = whole(found[1], 31)
-            rows.append(self._timing("straggler_report", "own", found[2], rank, self._report))
-        return rows
-
-    def _step_of_rank(self, rank: int, step: int, time: str) -> _Row:
-        """Return the row of a step that a rank of Echo's jobs timed; other ranks are copies."""
-        row = {"step": step, "copy": self._copies[step], "batches_covered": 1, "rank": rank}
-        self._copies[step] += 1
-        return "train_steps", {**row, "time_basis": "own", "step_time_ns": rounded_ns(time, 6)}
-
-
-def _timer(step: int, covered: int, name: str, statistic: str, time_ns: int) -> _Row:
+def _timer(step: int, covered: int, name: str, statistic: str, time_ns: int) -> Row:
     """Return the row of how long a part of the steps of a record took."""
     steps = {"first_step": step - covered + 1, "last_step": step, "clock": "host"}
     return "timings", {**steps, "name": name, "statistic": statistic, "duration_ns": time_ns}
