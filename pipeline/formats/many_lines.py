@@ -10,9 +10,9 @@ import polars as pl
 
 from tracelake.formats.readers import Alike, ManyReader, Reader
 
-# Most often that the lines of a piece of text are searched for those like the latest one, which
-# takes as long as reading some hundred of them alone.
+# Most often that the lines of a piece of text are searched for those like the latest one.
 _SEARCHES = 8
+# A search takes as long as reading so many lines alone.
 _FEWEST = 250
 
 

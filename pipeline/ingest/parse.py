@@ -19,6 +19,7 @@ from tracelake.execution.processes import Processes
 from tracelake.ingest.batches import Batch, portable
 from tracelake.ingest.job import parse_batch, parse_in_worker
 from tracelake.ingest.options import Options
+from tracelake.ingest.run_plan import RunPlan
 from tracelake.ingest.run_result import RunResult
 from tracelake.lake.parquet import LANES
 from tracelake.storage.store_path import is_uri
@@ -69,7 +70,7 @@ def parse(
     done: dict[str, list[RunResult]] = defaultdict(list)
     failed: list[tuple[Batch, WorkersError]] = []
     with (
-        _processes(batches, width, workers) as executor,
+        _processes(plans, min(width, len(batches)), workers) as executor,
         _submitting(options, staging, base, width, executor, progress) as submit,
     ):
         pending = {submit(batch): batch for batch in batches}
@@ -97,7 +98,7 @@ def parse(
 
 
 def _processes(
-    batches: Sequence[Batch], width: int, workers: Workers | None
+    plans: Sequence[RunPlan], width: int, workers: Workers | None
 ) -> AbstractContextManager[Executor | None]:
     """Return the executor of batches in other processes; None for threads.
 
@@ -105,12 +106,11 @@ def _processes(
     Python's lock: for it threads wait for each other. What discovery has read of small files in a
     store is in this process alone.
     """
-    plans = [p for batch in batches for job in batch for p in job]
     small = [p for p in plans if p.together]
     stored = any(is_uri(c.entry.location) for p in small for c in p.sources)
     text = sum(p.weight for p in plans if p.format.volume != "large")
     few = len(small) < _MANY_RUNS and text < _MUCH_TEXT
-    if workers or min(width, len(batches)) == 1 or stored or few:
+    if workers or width < 2 or stored or few:
         return nullcontext(workers)
     return Processes(width)
 

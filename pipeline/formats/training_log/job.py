@@ -205,7 +205,7 @@ class Job:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether sizes were printed since the last row."""
+        """Return whether sizes were printed since the last row."""
         return bool(self._fresh)
 
     def changes(self) -> list[tuple[Fault, dict[str, Any]]]:

@@ -164,7 +164,7 @@ def parted(field: str) -> tuple[str, str, str]:
 
 
 class Value(NamedTuple):
-    """What a key of a record says.
+    """Says which column a key of a record fills, and how its value is read.
 
     Attributes:
         read: Returns the value of a text; raises `BadValueError`.
@@ -180,7 +180,7 @@ class Value(NamedTuple):
 
 
 class Known(NamedTuple):
-    """A key as records are told apart by it, and what it says."""
+    """Holds a key as records are told apart by it, and what it says."""
 
     name: str
     value: Value
