@@ -8,6 +8,7 @@ from itertools import pairwise
 
 _TEXT_LIMIT = 200
 _BY, _WITH = "ended_by", "ended_with"
+_ERRED = "error"  # what launchers say of a process that ended with an error
 # A warning of NCCL, with the place in its code or not.
 _WARNING = r"\S+:\d+:\d+ \[\d+\] (?:\S+:\d+ )?(?:\(\w+\) )?NCCL WARN "
 _FAILED = r"Test (?:NCCL|RCCL) failure \S+:\d+ "  # of nccl-tests
@@ -15,6 +16,8 @@ _FAILED = r"Test (?:NCCL|RCCL) failure \S+:\d+ "  # of nccl-tests
 _KINDS = {
     "out_of_memory": r"(?:CUDA|HIP|NPU|XPU) out of memory|RESOURCE_EXHAUSTED: "
     r"|Test (?:CUDA|HIP) failure \S+:\d+ 'out of memory|Cuda failure (?:\d+ )?'out of memory",
+    "host_out_of_memory": r"Detected \d+ oom[-_]kill event"
+    r"|srun: error: \S+: tasks? \S+: Out Of Memory",
     "device_error": r"(?:CUDA|HIP) error: |Test (?:CUDA|HIP) failure \S+:\d+ "
     rf"|{_FAILED}'unhandled (?:cuda|hip) error",
     "link_error": rf"{_WARNING}(?:NET/|Call to ibv_)",
@@ -25,14 +28,18 @@ _KINDS = {
     rf"|{_FAILED}'(?:remote process exited|unhandled system error)",
     "nccl_error": _FAILED,
     "cancelled": r"slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT ",
+    _ERRED: r"ChildFailedError|\] exits with return code = -?[1-9]"
+    r"|srun: error: \S+: tasks? \S+: (?:Exited with exit code|Killed|Aborted|Segmentation fault)",
 }
-LINE = (
-    rf".*(?:NCCL WARN |{'|'.join(said for kind, said in _KINDS.items() if kind != 'link_error')}).*"
-)
+# What Python prints below a traceback, which a job may survive or print when it has ended.
+_ERROR = r"[\w.]*(?:Error|Exception): "
+_ANYWHERE = "|".join(said for kind, said in _KINDS.items() if kind != "link_error")
+LINE = rf"{_ERROR}.*|.*(?:NCCL WARN |{_ANYWHERE}).*"
 """Expression of the lines that say what ended a job, or may explain it."""
 
 _SAID = {kind: re.compile(f"(?:{words}).*", re.ASCII) for kind, words in _KINDS.items()}
 _ORDER = [*_KINDS]
+_RAISED = re.compile(rf"{_ERROR}\S.*", re.ASCII)
 _WARNS = re.compile(rf"{_WARNING}.*", re.ASCII)
 # Warnings of hosts that have no such network, which use another one, and of changes of a network
 # that goes on; a port that is down ("port error") may be what ended a job.
@@ -52,6 +59,7 @@ class Ending:
         self.kind: str | None = None
         self._text = ""
         self._warning = ""  # of NCCL, the latest before what was kept
+        self._error = ""  # of Python, the first
         self._ranks: set[int] = set()  # that timed out
 
     def read(self, text: str) -> None:
@@ -73,13 +81,17 @@ class Ending:
                 return
         if warning and self.kind is None:
             self._warning = warning[0].strip(" .")
+        elif not self._error and (raised := _RAISED.match(text)):
+            self._error = raised[0].strip(" .")[:_TEXT_LIMIT]
 
     def attributes(self, world_size: int | None) -> dict[str, str]:
-        """Return what ended the job, and the words for it; nothing if it said nothing.
+        """Return what ended a job that has not come to its end; nothing if it said nothing.
 
         Args:
             world_size: Ranks of the job: those that did not time out are where to look.
         """
+        if self._error and self.kind in (None, _ERRED):
+            return {_BY: _ERRED, _WITH: self._error}
         if self.kind is None:
             return {}
         text = self._text

@@ -107,7 +107,8 @@ class _Reader:
         return [("comm_ranks", {"rank": whole(found[2], 31), **place})]
 
     def finish(self) -> RunFacts:
-        return _run_facts(self._widest, self._transports, self._ending.attributes(None))
+        cause = self._ending.attributes(None) if self._ending.kind else {}
+        return _run_facts(self._widest, self._transports, cause)
 
 
 def _run_facts(widest: int, transports: Counter[str], cause: dict[str, str]) -> RunFacts:
@@ -133,7 +134,7 @@ def _join(found: Sequence[RunFacts]) -> RunFacts:
 
 FORMAT = LineFormat(
     name="nccl_debug",
-    version=3,
+    version=4,
     facts=_facts,
     group=_group,
     join=_join,

@@ -86,10 +86,11 @@ SELECT
             WHEN 'collective_timeout' THEN 'See what the ranks did that print no timeout: their stacks, and the calls they were in.'
             WHEN 'network_error' THEN 'See which process or link failed first: warnings of NCCL above it name host and device.'
             WHEN 'nccl_error' THEN 'Run it again with NCCL_DEBUG=WARN: the warning of NCCL before the error says why.'
+            WHEN 'host_out_of_memory' THEN 'Give the job more memory on the host, or use less: workers of the loader, pinned memory.'
+            WHEN 'error' THEN 'See the first error of its processes above this line.'
             ELSE 'See why the scheduler ended the job: its time limit, a preemption, or a user.'
         END
-        WHEN c.ranks_seen < c.ranks_expected
-            THEN 'Add the missing files, or see why these ranks wrote none.'
+        WHEN c.ranks_seen < c.ranks_expected THEN 'Add the missing files, or see why these ranks wrote none.'
         ELSE 'Ingest the input again when it is whole; if the job ended here, nothing more will come.'
     END AS advice
 FROM coverage AS c

@@ -108,7 +108,8 @@ _PIPELINE = re.compile(
     r" samples/sec: ([0-9.]+).*",
     re.ASCII,
 )
-_TITAN = re.compile(r".*\bstep: +(\d+) +loss: +(\S+)(\s.*)?", re.ASCII)
+# A validation has the loss of other data, and no time.
+_TITAN = re.compile(r"(?!.*\bvalidate step: ).*\bstep: +(\d+) +loss: +(\S+)(\s.*)?", re.ASCII)
 _TITAN_KEYS = re.compile(rf"({PAIR_KEYS}): +([0-9.,naif]+)(?=[\sG(])", re.ASCII)
 _BRIDGE = re.compile(
     r".*\bStep Time : ([0-9.]+)s GPU utilization: ([0-9.]+)MODEL_TFLOP/s/GPU.*", re.ASCII
@@ -191,7 +192,9 @@ class _Reader:
         done = [said.done for said in (self._trainer, *self._others) if said.done is not None]
         last, total = max(done or [self._steps.last, *self._timers.copies]), self._job.total
         sizes, attributes = self._job.finish()
-        ended = last >= total if total else (False if self._ending.kind else None)
+        # Where records say how far it came, nothing is printed of the last part of an interval.
+        open_steps = self._steps.usual if last == self._steps.last and not self._ending.kind else 1
+        ended = total - last < open_steps if total else (False if self._ending.kind else None)
         if self._trainer.ended:
             ended = True
         if ended is False:
@@ -386,7 +389,7 @@ def _after(text: str) -> int:
 
 FORMAT = LineFormat(
     name="training_log",
-    version=6,
+    version=7,
     doc="Standard output of training: Megatron-LM and its forks, DeepSpeed, NeMo, torchtitan,"
     " Hugging Face, Composer, OLMo, timm and others.",
     sniff=_sniff,

@@ -40,7 +40,7 @@ _PAIRS = (
 # What makes such a line, or a piece of it, one of another trainer.
 _NO_PAIRS = [
     *("\r", "iteration", "time (ms)", "across ranks", "s/it", "it/s", "{'", "rank_id: ", "/Rnk: "),
-    *("Straggler", "Rank ", "log_dist]", "iter time (s): ", "|DP="),
+    *("validate step: ", "Straggler", "Rank ", "log_dist]", "iter time (s): ", "|DP="),
 ]
 
 

@@ -49,8 +49,4 @@ class Updates(StepLines):
         if not values.get("tokens_per_s"):  # the first record has no interval: it prints 0
             values.pop("tokens_per_s", None)
         times = self._elapsed.take(self.done, rounded_ns(said["wall"], 9))
-        # With a date beside its tokens, a record would have the time since the date before, too.
-        return [(self.done, None, {"logged_at": None, **values})] + [
-            (step, covered, {"logged_at": logged_at(text)[0], **mean})
-            for step, covered, mean in times
-        ]
+        return [(self.done, None, {"logged_at": logged_at(text)[0], **values}), *times]

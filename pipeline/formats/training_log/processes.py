@@ -10,28 +10,35 @@ from tracelake.formats import FileFacts, RunFacts
 from tracelake.formats.endings import first_cause, without_cause
 from tracelake.formats.starts import runs_of
 
-# `job-worker-0.log` beside `job-master-0.log`, `rank_3.txt`, `pod-1/out.log`; and what torchrun
-# makes of `--log-dir`: `attempt_0/3/stdout.log`.
+# `job-worker-0.log` beside `job-master-0.log`, `rank_3.txt`, `pod-1/out.log`; what Slurm makes of
+# `%j-%N` and `%j.%t`: `gpt-12347-dgx02.log`, `gpt-12347.3.log`; and what torchrun makes of
+# `--log-dir`: `attempt_0/3/stdout.log`.
 _NUMBER = re.compile(
-    r"(?<![A-Za-z0-9])(?P<word>master|rank|worker|pod|host|node)[-_]?(?P<of>[0-9]{1,5})"
+    r"(?<![A-Za-z0-9])(?P<word>master|rank|worker|pod|host|node|dgx|hgx|nid)[-_]?(?P<of>[0-9]{1,6})"
     r"(?![A-Za-z0-9])"
+    r"|(?<=[0-9]{5})\.(?P<task>[0-9]{1,5})(?=\.(?:log|out|err|txt)$)"
     r"|(?P<attempt>/attempt_[0-9]+/)(?P<local>[0-9]{1,5})(?=/std(?:out|err)\.log)",
     re.IGNORECASE,
 )
+# That of a scheduler, no date.
+_JOB_NUMBER = re.compile(r"(?<![0-9])(?!20[0-9]{2}[01][0-9][0-3][0-9](?![0-9]))[0-9]{5,}")
 
 
 def group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
     """Return runs: files whose paths differ in numbers of processes, and that begin together.
 
     A file without such a number or without a date is a run by itself, and so are files between
-    whose numbers there are gaps: `gpt-node4.log` and `gpt-node8.log`.
+    whose numbers there are gaps: `gpt-node4.log` and `gpt-node8.log`. Gaps are of files that say
+    nothing of steps where the first process has one, or the names have the number of a job.
     """
     found = list[list[FileFacts]]()
     for run in runs_of(files, gap_seconds, _job, _numbers):
         if len(run) == 1 or run[0].run is not None:
             found.append(run)
-        elif all(max(n) - min(n) < len({*n}) for n in zip(*map(_numbers, run), strict=True)):
-            path = PurePosixPath(run[0].path)
+            continue
+        path = PurePosixPath(run[0].path)
+        of_job = _JOB_NUMBER.search(_NUMBER.sub("", path.name))
+        if of_job or all(map(_belong, zip(*map(_numbers, run), strict=True))):
             name = _NUMBER.sub("", path.stem).strip("-_.") or path.parent.name or path.stem
             found.append([file._replace(stem=name) for file in run])
         else:
@@ -52,6 +59,11 @@ def joined(found: Sequence[RunFacts]) -> RunFacts:
     return RunFacts(sizes, ended=ended, attributes={**without_cause(attributes), **cause})
 
 
+def _belong(numbers: Sequence[int]) -> bool:
+    """Return whether these may be the numbers of the processes of one job."""
+    return min(numbers) <= 0 or max(numbers) - min(numbers) < len({*numbers})
+
+
 def _job(file: FileFacts) -> str | tuple[str, str]:
     """Return the path without its numbers; a file without a date is no other's companion."""
     if file.stamp is None:
@@ -62,6 +74,7 @@ def _job(file: FileFacts) -> str | tuple[str, str]:
 def _numbers(file: FileFacts) -> tuple[int, ...]:
     """Return the numbers in the path; the master is before the first worker."""
     return tuple(
-        int(found["of"] or found["local"]) - ((found["word"] or "").lower() == "master")
+        int(found["of"] or found["task"] or found["local"])
+        - ((found["word"] or "").lower() == "master")
         for found in _NUMBER.finditer(file.path)
     )

@@ -42,6 +42,11 @@ class Steps:
         """The first step that the latest record covers."""
         return self.last - (self._covered or 1) + 1 if self.last > 0 else None
 
+    @property
+    def usual(self) -> int:
+        """Steps from one record to the next."""
+        return max(self.interval or 1, self._gap or 1)
+
     def take(self, step: int, printed: Printed) -> dict[str, int | str | None]:
         """Return the columns that say which steps a record covers."""
         if step == self.last:

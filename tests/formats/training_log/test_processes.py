@@ -70,6 +70,26 @@ def test_files_that_a_pattern_gives_one_run_are_that_run(tmp_path: Path) -> None
     assert rows(tmp_path / "lake", "runs", "label") == [("job",)]
 
 
+@pytest.mark.parametrize(
+    "name", ["none_a1b2c3d4/attempt_0/{}/stdout.log", "rank{}.log", "job-worker-{}.log"]
+)
+def test_files_between_the_first_and_the_last_process_may_say_nothing(
+    tmp_path: Path, name: str
+) -> None:
+    files = {name.format(process): log(1, late=process) for process in (0, 7)}
+    assert runs(tmp_path, files) == [[*files]]
+
+
+@pytest.mark.parametrize(
+    "name", ["gpt-12345-node{}.log", "slurm-12345.{}.out", "x_12345_dgx{}.log"]
+)
+def test_names_with_the_number_of_a_job_are_those_of_its_processes(
+    tmp_path: Path, name: str
+) -> None:
+    files = {name.format(process): log(1, late=process) for process in (4, 8)}
+    assert runs(tmp_path, files) == [[*files]]
+
+
 def test_the_master_is_a_process_beside_the_workers(tmp_path: Path) -> None:
     files = {f"job-{who}-0.log": log(1, late=n) for n, who in enumerate(("master", "worker"))}
     assert runs(tmp_path, files) == [[*files]]
@@ -83,6 +103,9 @@ def test_the_master_is_a_process_beside_the_workers(tmp_path: Path) -> None:
         {"a-worker-0.log": log(1), "b-worker-1.log": log(1)},
         {"trial-0.log": log(1), "trial-1.log": log(1)},
         {"gpt-node4.log": log(1), "gpt-node8.log": log(1)},
+        {"20260510-node4.log": log(1), "20260510-node8.log": log(1)},
+        # Steps of an array, and names that were rotated.
+        {"slurm-12345_4.out": log(1), "slurm-12345_8.out": log(1)},
         # Nothing says when they began.
         {f"worker-{n}.log": log(1).replace("2026-05-10", "") for n in range(2)},
     ],
