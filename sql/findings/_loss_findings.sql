@@ -8,12 +8,14 @@
 -- @column since TIMESTAMP | When the first of these steps was printed; NULL where the input does not say.
 -- @column evidence VARCHAR | What was seen; begins with the subject.
 -- @column brief VARCHAR | The same in a few words.
--- @column lost_ratio DOUBLE | Time of these steps, which train nothing, over that of all.
+-- @column lost_ratio DOUBLE | Time of these steps, which train nothing, over that of all, warm-up left out.
 -- @column cause VARCHAR | unclear.
 -- @column advice VARCHAR | What to do.
 WITH losses AS (
     SELECT
-        run_id, step, step_ns, not_finite_ratio,
+        run_id, step, not_finite_ratio,
+        -- Warm-up counts in no cost.
+        CASE WHEN step > 1 AND NOT restarted THEN step_ns END AS step_ns,
         -- A job that began again may end before the step that it had come to.
         row_number() OVER (PARTITION BY run_id ORDER BY restarts, step) AS place
     FROM _log_records

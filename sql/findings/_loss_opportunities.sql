@@ -46,11 +46,17 @@ slow_steps AS (
         count(*) AS steps,
         any_value(j.median_ms) AS median_ms,
         ordered_mean(j.over_ms) AS excess_ms,
-        ratio(ordered_sum(j.over_ms), ordered_sum(j.step_ms)) AS lost_ratio,
         any_value(h.every_steps) AS every_steps,
+        -- What comes at times is a sample where not every step is printed. What comes every so many
+        -- steps comes in none between.
+        ratio(
+            ordered_sum(j.over_ms),
+            any_value(CASE WHEN h.every_steps IS NULL THEN p.steps_ms ELSE p.job_ms END)
+        ) AS lost_ratio,
         arg_min(j.step, (-j.step_ms, j.step)) FILTER (j.slow) AS longest_step,
         max(j.step_ms) FILTER (j.slow) AS longest_ms
     FROM judged AS j
+    JOIN _run_spans AS p USING (run_id)
     LEFT JOIN rhythms AS h USING (run_id)
     ANTI JOIN _uneven_runs AS u ON u.run_id = j.run_id
     GROUP BY j.run_id

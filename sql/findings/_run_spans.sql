@@ -1,16 +1,26 @@
 -- What a run took: its steps and the GPU hours that they cost.
+-- A log that prints one step in several says nothing of those between: each counts as the median.
 -- @internal
 -- @grain run_id
 -- @column steps_ms DOUBLE ms | Time of the steps with a time, warm-up left out.
 -- @column step_p50_ms DOUBLE ms | Their median.
--- @column gpu_hours DOUBLE GPU hours | That time on every rank of the job; NULL where the size of the job is unknown.
+-- @column job_ms DOUBLE ms | Time of all steps of the job, warm-up left out.
+-- @column gpu_hours DOUBLE GPU hours | That time on every rank; NULL where the size of the job is unknown.
+WITH timed AS (
+    SELECT
+        run_id,
+        ordered_sum(CASE WHEN NOT warmup THEN step_ms END) AS steps_ms,
+        quantile_cont(step_ms, 0.5) FILTER (NOT warmup) AS step_p50_ms,
+        CASE WHEN bool_and(time_basis <> 'traced') THEN 1 + max(step) - min(step) - count(*) ELSE 0 END
+            AS between_steps
+    FROM step_stats
+    WHERE step_ms IS NOT NULL
+    GROUP BY run_id
+)
 SELECT
-    s.run_id,
-    any_value(r.world_size) AS world_size,
-    ordered_sum(s.step_ms) AS steps_ms,
-    quantile_cont(s.step_ms, 0.5) AS step_p50_ms,
-    any_value(r.world_size) * ordered_sum(s.step_ms) / 3.6e6 AS gpu_hours
-FROM step_stats AS s
+    t.run_id, r.world_size, t.steps_ms, t.step_p50_ms,
+    t.steps_ms + t.between_steps * t.step_p50_ms AS job_ms,
+    r.world_size * job_ms / 3.6e6 AS gpu_hours
+FROM timed AS t
 JOIN runs AS r USING (run_id)
-WHERE NOT s.warmup AND s.step_ms IS NOT NULL
-GROUP BY s.run_id
+WHERE t.steps_ms IS NOT NULL

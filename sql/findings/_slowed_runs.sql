@@ -13,14 +13,15 @@
 -- @column since TIMESTAMP | When the first record with it was printed; NULL where the input does not say.
 WITH steady AS (
     SELECT
-        run_id, step, step_ms, time_basis,
-        count(*) OVER (PARTITION BY run_id) AS steps,
-        row_number() OVER (PARTITION BY run_id ORDER BY step) AS place,
+        s.run_id, s.step, s.step_ms, coalesce(l.record, s.step) AS record,
+        count(*) OVER (PARTITION BY s.run_id) AS steps,
+        row_number() OVER (PARTITION BY s.run_id ORDER BY s.step) AS place,
         -- Ties have the mean of their ranks.
-        rank() OVER (PARTITION BY run_id ORDER BY step_ms)
-            + (count(*) OVER (PARTITION BY run_id, step_ms) - 1) / 2.0 AS time_rank
-    FROM step_stats
-    WHERE NOT warmup AND step_ms IS NOT NULL
+        rank() OVER (PARTITION BY s.run_id ORDER BY s.step_ms)
+            + (count(*) OVER (PARTITION BY s.run_id, s.step_ms) - 1) / 2.0 AS time_rank
+    FROM step_stats AS s
+    LEFT JOIN _log_records AS l USING (run_id, step)
+    WHERE NOT s.warmup AND s.step_ms IS NOT NULL
 ),
 changed AS (
     SELECT
@@ -71,16 +72,15 @@ parts AS (
         quantile_cont(step_ms, 0.9) FILTER (place <= last_fast) AS before_most_ms,
         quantile_cont(step_ms, 0.1) FILTER (place > last_fast) AS after_least_ms,
         -- A mean over several steps is one observation.
-        count(DISTINCT CASE time_basis WHEN 'mean' THEN step_ms ELSE step END)
-            FILTER (place <= last_fast) AS before_seen,
-        count(DISTINCT CASE time_basis WHEN 'mean' THEN step_ms ELSE step END)
-            FILTER (place > last_fast) AS after_seen
+        count(DISTINCT record) FILTER (place <= last_fast) AS before_seen,
+        count(DISTINCT record) FILTER (place > last_fast) AS after_seen
     FROM cut AS c
     JOIN steady AS s USING (run_id)
     GROUP BY c.run_id
 ),
 records AS (
-    SELECT run_id, step, min(logged_at) AS logged_at
+    -- Of a step that was trained once more, the later record has the time.
+    SELECT run_id, step, max(logged_at) AS logged_at
     FROM train_steps
     GROUP BY run_id, step
 ),

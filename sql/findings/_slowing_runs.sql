@@ -9,11 +9,12 @@
 -- @column steps BIGINT steps | Steps with a time, warm-up left out.
 WITH steady AS (
     SELECT
-        run_id, step, step_ms, time_basis,
-        (row_number() OVER (PARTITION BY run_id ORDER BY step) - 1) * 5
-            // count(*) OVER (PARTITION BY run_id) AS fifth
-    FROM step_stats
-    WHERE NOT warmup AND step_ms IS NOT NULL
+        s.run_id, s.step_ms, coalesce(l.record, s.step) AS record,
+        (row_number() OVER (PARTITION BY s.run_id ORDER BY s.step) - 1) * 5
+            // count(*) OVER (PARTITION BY s.run_id) AS fifth
+    FROM step_stats AS s
+    LEFT JOIN _log_records AS l USING (run_id, step)
+    WHERE NOT s.warmup AND s.step_ms IS NOT NULL
 ),
 fifths AS (
     SELECT
@@ -22,7 +23,7 @@ fifths AS (
         mad(step_ms) AS mad_ms,
         count(*) AS steps,
         -- A mean over several steps is one observation.
-        count(DISTINCT CASE time_basis WHEN 'mean' THEN step_ms ELSE step END) AS seen
+        count(DISTINCT record) AS seen
     FROM steady
     GROUP BY run_id, fifth
 ),

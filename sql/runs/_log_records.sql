@@ -2,8 +2,8 @@
 -- A record with the batches of its epoch is printed for the batch of index I, which is step I + 1 of the
 -- epoch; any other is of the step that it names. A record over several batches gives none of them a
 -- time, unless it says that its time is a mean of them. Where a record prints no time, samples
--- per second give that of its latest step, and where it prints tokens per second, the dates of two
--- records give the mean between them.
+-- per second give that of its latest step. Where no record of the log prints one, and they print
+-- tokens per second, the dates of two records give the mean between them.
 -- A job that began again in its log prints steps once more, of which the later record counts. Other ranks
 -- print a step once more too, but at once, or with earlier dates, and never with other sizes.
 -- @internal
@@ -11,18 +11,15 @@
 -- @column step_ns DOUBLE ns | Median over copies of the record's time.
 -- @column loss DOUBLE | Median over copies of the record's loss.
 -- @column basis VARCHAR | What step_ns is, as in step_stats.
+-- @column record INTEGER | Last step of the record that has the time.
 -- @column not_finite_ratio DOUBLE | Part of the record's steps whose loss was NaN or infinite; NULL where it says nothing of it.
 -- @column restarts BIGINT | How often the job had begun again in its log before the records.
 -- @column restarted BOOLEAN | The first step after it began again.
 -- @column untimed_reason VARCHAR | Why the step has no time, if it has none.
 WITH records AS (
     SELECT
-        t.run_id,
-        t.source_id,
-        t.line,
-        t.copy,
-        CASE WHEN t.steps_per_epoch IS NULL
-            THEN t.step
+        t.run_id, t.source_id, t.line, t.copy,
+        CASE WHEN t.steps_per_epoch IS NULL THEN t.step
             ELSE (coalesce(t.epoch, 1)::BIGINT - 1) * t.steps_per_epoch + t.step + 1
         END AS last_step,
         coalesce(t.batches_covered, 1) AS batches,
@@ -42,6 +39,7 @@ WITH records AS (
         t.samples_per_s,
         coalesce(t.global_batch_size, r.global_batch_size) AS samples,
         CASE WHEN t.tokens_per_s > 0 AND lag(t.step) OVER file = t.step - t.batches_covered
+            AND NOT bool_or(t.step_time_ns IS NOT NULL) OVER (PARTITION BY t.run_id)
             THEN epoch_us(t.logged_at) - epoch_us(lag(t.logged_at) OVER file)
         END AS between_us,
         coalesce(
@@ -103,10 +101,10 @@ SELECT
     run_id,
     covered_step AS step,
     quantile_cont(time_ns, 0.5) FILTER (told) AS step_ns,
-    quantile_cont(loss, 0.5) FILTER ((time_basis IS NOT NULL OR batches = 1) AND isfinite(loss))
-        AS loss,
+    quantile_cont(loss, 0.5) FILTER ((time_basis IS NOT NULL OR batches = 1) AND isfinite(loss)) AS loss,
     min(not_finite_ratio) AS not_finite_ratio,
     min(basis) FILTER (told AND time_ns IS NOT NULL) AS basis,
+    max(last_step) FILTER (told AND time_ns IS NOT NULL)::INTEGER AS record,
     CASE
         WHEN bool_and(coalesce(time_basis = 'includes_first', false)) THEN 'includes_first_step'
         WHEN bool_or(told AND samples_per_s IS NOT NULL AND samples IS NULL) THEN 'batch_size_unknown'

@@ -903,6 +903,7 @@ def slowed_runs(times: np.ndarray) -> tuple[int, int]:
             "CREATE TABLE train_steps (run_id VARCHAR, step INT, logged_at TIMESTAMP,"
             " global_batch_size BIGINT, tokens_per_s DOUBLE)"
         )
+        con.execute("CREATE TABLE _log_records (run_id VARCHAR, step INT, record INT)")
         con.register(
             "step_stats",
             pa.table(

@@ -1,0 +1,244 @@
+"""What is alarmed of a training log, and what a healthy one may look like."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Command
+from tests.parsing import parse
+from tests.traces import write
+
+_START = datetime(2026, 3, 1, 10)
+
+
+def asked(tracelake: Command, lake: Path, sql: str) -> list[dict[str, Any]]:
+    answer = tracelake("query", sql, "--lake", lake, "--format", "json")
+    assert answer.code == 0, answer.err
+    rows: list[dict[str, Any]] = json.loads(answer.out)
+    return rows
+
+
+def ran(tracelake: Command, folder: Path, text: str, *options: str) -> Path:
+    """Return the lake of a log."""
+    archive = write(folder / "in", {"train.log": text})
+    done = tracelake("run", archive, "--lake", folder / "lake", *options)
+    assert done.code == 0, done.err
+    return folder / "lake"
+
+
+def at(seconds: float) -> str:
+    return f"{_START + timedelta(seconds=seconds):%Y-%m-%d %H:%M:%S}"
+
+
+def lines(*several: str) -> str:
+    return "".join(f"{line}\n" for line in several)
+
+
+def megatron(steps: Iterable[int], *, total: int, ms: float = 1000, start: float = 0) -> str:
+    """The records of steps, each after as many milliseconds as it takes on average."""
+    said, clock, before = [], start, 0
+    for step in steps:
+        clock += (step - before) * ms / 1000 if before else ms / 1000
+        before = step
+        said.append(
+            f" [{at(clock)}] iteration {step:8}/{total:8} | elapsed time per iteration (ms):"
+            f" {ms:.1f} | lm loss: 2.5E+00 |"
+        )
+    return lines(*said)
+
+
+def trainer(seconds: Iterable[float], total: int) -> str:
+    """What LLaMA-Factory writes of each step: the time since the start in whole seconds."""
+    return lines(
+        *(
+            json.dumps(
+                {
+                    "current_steps": done,
+                    "total_steps": total,
+                    "loss": 2.5,
+                    "epoch": 0.5,
+                    "elapsed_time": str(timedelta(seconds=clock)),
+                }
+            )
+            for done, clock in enumerate(seconds, 1)
+        )
+    )
+
+
+def test_means_of_whole_seconds_are_as_many_records_as_were_printed(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    """All means are 4.0 or 6.0 s, which are not two records."""
+    clock = [4 * step for step in range(200)]
+    clock += [clock[-1] + 6 * step for step in range(1, 201)]
+    lake = ran(tracelake, tmp_path, trainer(clock, 400))
+    (found,) = asked(tracelake, lake, "SELECT kind, severity, evidence FROM findings")
+    assert (found["kind"], found["severity"]) == ("slowed", "critical")
+    assert "50.0 % longer than before (4000.0 ms)" in found["evidence"]
+
+
+def test_few_records_over_many_steps_are_no_slowdown(tracelake: Command, tmp_path: Path) -> None:
+    """Two slow records of ten steps each are two records, not twenty."""
+    said, clock = [], 0.0
+    for step in (1, *range(10, 81, 10)):
+        clock += (40 if step > 60 else 20) if step > 1 else 60
+        said.append(
+            f"[titan] {at(clock)},000 - root - INFO - step: {step:2}  loss:  7.0"
+            "  memory: 40.0GiB(50%)  tps: 4,000  mfu: 40%"
+        )
+    lake = ran(tracelake, tmp_path, lines(*said))
+    timed = "SELECT time_basis, count(*) AS steps FROM step_stats WHERE step_ms > 0 GROUP BY 1"
+    assert asked(tracelake, lake, timed) == [{"time_basis": "dates", "steps": 79}]
+    assert asked(tracelake, lake, "SELECT kind FROM findings") == []
+
+
+def test_a_slowdown_begins_when_the_later_start_of_the_job_came_to_the_step(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    log = megatron(range(1, 61), total=120)
+    log += megatron(range(41, 121), total=120, ms=1500, start=7200)
+    lake = ran(tracelake, tmp_path, log)
+    (found,) = asked(tracelake, lake, "SELECT kind, since FROM findings")
+    assert found == {"kind": "slowed", "since": at(7203)}
+
+
+def test_a_validation_is_no_step(tracelake: Command, tmp_path: Path) -> None:
+    said = []
+    for step in range(1, 41):
+        said.append(
+            f"[rank0]:{at(2 * step)},000 - root - INFO - step: {step:2}  loss:  7.0000  tps: 4,000"
+        )
+        if step % 10 == 0:
+            said.append(
+                f"[rank0]:{at(2 * step)},900 - root - INFO - validate step: {step:2}  loss:  5.5000"
+                "  memory: 40.00GiB(50.00%)  tps: 9,000"
+            )
+    lake = ran(tracelake, tmp_path, lines(*said))
+    assert asked(tracelake, lake, "SELECT DISTINCT loss, restarts FROM step_stats") == [
+        {"loss": 7.0, "restarts": 0}
+    ]
+    assert asked(tracelake, lake, "SELECT row_lines, context_lines FROM sources") == [
+        {"row_lines": 40, "context_lines": 4}
+    ]
+
+
+def test_a_mean_beside_its_record_is_no_restart(tracelake: Command, tmp_path: Path) -> None:
+    """The time since the start gives a mean only after half a minute of whole seconds."""
+    said = [
+        f'{at(40 * n)} | INFO | train_inner | {{"epoch": 1, "update": 0.1, "loss": "{9 - n / 10}",'
+        f' "wps": "1000", "num_updates": "{10 * n}", "lr": "1e-05", "wall": "{40 * n}"}}'
+        for n in range(1, 11)
+    ]
+    lake = ran(tracelake, tmp_path, lines(*said))
+    assert asked(tracelake, lake, "SELECT restarts FROM coverage") == [{"restarts": 0}]
+    steps = asked(
+        tracelake, lake, "SELECT DISTINCT step_ms, time_basis FROM step_stats WHERE step > 10"
+    )
+    assert steps == [{"step_ms": 4000.0, "time_basis": "mean"}]
+    dates = asked(
+        tracelake, lake, "SELECT count(logged_at) AS dated FROM train_steps WHERE loss > 0"
+    )
+    assert dates == [{"dated": 10}]
+
+
+@pytest.mark.parametrize(
+    ("last", "ended"), [(300, True), (310, False), (290, False)], ids=["all", "one more", "less"]
+)
+def test_the_last_steps_of_a_job_need_not_fill_an_interval(last: int, ended: bool) -> None:
+    """A job of 305 steps prints nothing behind step 300."""
+    total = 305 if ended or last == 290 else 320
+    log = megatron(range(10, last + 1, 10), total=total)
+    (run,) = parse("training_log", {"train.log": log.encode()}).runs
+    assert run.facts.ended is ended
+
+
+def test_a_job_that_breaks_behind_its_last_record_has_not_ended() -> None:
+    log = megatron(range(10, 301, 10), total=305) + "RuntimeError: CUDA error: an illegal access\n"
+    (run,) = parse("training_log", {"train.log": log.encode()}).runs
+    assert run.facts.ended is False
+    assert run.facts.attributes["ended_by"] == "device_error"
+
+
+_TORCHRUN = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "
+_LAUNCHER = (
+    "[2026-04-08 11:20:00,123] [ERROR] [launch.py:321:sigkill_handler] ['python'] exits with return"
+    " code = 1"
+)
+_SRUN = "srun: error: node007: task 0: Exited with exit code 1"
+_SLURM = (
+    "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some tasks have been OOM Killed."
+)
+
+
+@pytest.mark.parametrize(
+    ("printed", "ended_by", "ended_with"),
+    [
+        (["[rank3]: ValueError: bad shard", _TORCHRUN], "error", "ValueError: bad shard"),
+        (["ValueError: bad shard", _LAUNCHER], "error", "ValueError: bad shard"),
+        ([_SRUN], "error", _SRUN),
+        ([_SRUN, _SLURM], "host_out_of_memory", _SLURM.removeprefix("slurmstepd: error: ")),
+        (["srun: error: node007: task 3: Out Of Memory"], "host_out_of_memory", None),
+        # A program may print this when it has ended well.
+        (["TypeError: 'NoneType' object is not callable"], None, None),
+        (["[INFO] [launch.py:351:main] Process 7 exits successfully."], None, None),
+    ],
+)
+def test_what_launchers_say_of_a_process_that_failed_ended_the_job(
+    printed: list[str], ended_by: str | None, ended_with: str | None
+) -> None:
+    """The loop of nanoGPT does not say how many steps it makes."""
+    steps = [f"iter {step}: loss 3.1000, time 355.00ms, mfu 35.20%" for step in range(5)]
+    (run,) = parse("training_log", {"train.log": lines(*steps, *printed).encode()}).runs
+    assert run.facts.ended is (False if ended_by else None)
+    assert run.facts.attributes.get("ended_by") == ended_by
+    if ended_with:
+        assert run.facts.attributes["ended_with"] == ended_with.rstrip(".")
+
+
+def test_an_error_is_why_a_job_of_more_steps_ended() -> None:
+    log = megatron(range(1, 9), total=20) + "[rank0]: KeyError: 'text'\n"
+    (run,) = parse("training_log", {"train.log": log.encode()}).runs
+    assert run.facts.attributes["ended_with"] == "KeyError: 'text'"
+
+
+def test_steps_that_are_not_printed_cost_what_the_others_do(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    """Each tenth step of 800 is printed, and the last 300 are half as long again."""
+    said = []
+    for step in range(10, 801, 10):
+        rate = 64 / (8 if step <= 500 else 12)
+        said.append(
+            f"[{at(step * 8)},989] [INFO] [timer.py:260:stop] epoch=0/micro_step={step}/"
+            f"global_step={step}, RunningAvgSamplesPerSec=8.0, CurrSamplesPerSec={rate},"
+            " MemAllocated=20.1GB, MaxMemAllocated=60.2GB"
+        )
+    sizes = "world_size=64,global_batch_size=64"
+    lake = ran(tracelake, tmp_path, lines(*said), "--set", sizes)
+    (found,) = asked(tracelake, lake, "SELECT kind, evidence, cost_gpu_hours FROM findings")
+    assert found["evidence"].endswith("30 of 80 steps.")
+    printed_h, between = (50 * 8 + 30 * 12) * 64 / 3600, 711
+    per_day = 30 * 4 / (50 * 8 + 30 * 12)
+    assert found["cost_gpu_hours"] == pytest.approx(per_day * (printed_h + between * 8 * 64 / 3600))
+
+
+def test_an_evaluation_comes_in_none_of_the_steps_between(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    """It comes every hundredth step, and each tenth is printed."""
+    said = [
+        f"iter {step}: loss 3.1000, time {30350 if step % 100 == 0 else 350:.2f}ms, mfu 35.20%"
+        for step in range(0, 601, 10)
+    ]
+    lake = ran(tracelake, tmp_path, lines(*said))
+    (found,) = asked(tracelake, lake, "SELECT kind, gain_ratio, evidence FROM opportunities")
+    assert found["kind"] == "slow_steps"
+    assert "one every 100" in found["evidence"]
+    # Behind the first step, which is warm-up.
+    assert found["gain_ratio"] == pytest.approx(6 * 30 / (6 * 30 + 600 * 0.35))
