@@ -98,7 +98,7 @@ class OpenLake:
         return self._ask(ask)
 
     def runs(self) -> duckdb.DuckDBPyRelation:
-        """Return the runs with their main figures, the newest first, as `tracelake runs` does.
+        """Return the runs with their main figures, in the order of `tracelake runs`.
 
         Example::
 

@@ -31,7 +31,14 @@ def main() -> None:
         Context().run(_run)  # what a command sets ends with it
     except SystemExit as end:
         end_if_abandoned(exit_code_of(end))
-        raise
+        code = end.code
+    else:
+        code = 0
+    if code:
+        # An error holds what was open when it was raised, and DuckDB complains of what is still
+        # there when Python ends.
+        gc.collect()
+    sys.exit(code)
 
 
 def _run() -> None:

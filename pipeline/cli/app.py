@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
+from tracelake.base.errors import UsageError
 from tracelake.base.memory_limit import check_address_space
 from tracelake.base.signals import settled
 from tracelake.cli.options import LogFormat
@@ -31,6 +34,20 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Keep a lake": ("check", "drop", "gc"),
     "Try it": ("synth",),
 }
+
+
+class _Command(TyperCommand):
+    """Refuses an option that takes a list and is given twice: the first list would be lost."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _, _, order = self.make_parser(ctx).parse_args(args=[*args])
+        for param, count in Counter(order).items():
+            if count > 1 and (param.metavar or "").endswith(",..."):
+                (name, *_) = param.opts
+                raise UsageError(
+                    f"{name} is given twice", hint=f"give all of it in one: {name} {param.metavar}"
+                )
+        return super().parse_args(ctx, args)
 
 
 class _Commands(TyperGroup):
@@ -91,6 +108,8 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help and usage errors: drawing boxes takes longer than the rest
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+command = functools.partial(app.command, cls=_Command)
+"""Registers a command: `@command(epilog="Example: ...")`."""
 
 
 def _version(wanted: bool) -> None:

@@ -12,7 +12,7 @@ import typer
 from tracelake.base.errors import UsageError
 from tracelake.base.files import read_text
 from tracelake.base.memory_limit import parse_size, query_limit
-from tracelake.cli.app import app
+from tracelake.cli.app import command
 from tracelake.cli.complete import complete_example, complete_format, complete_run, complete_table
 from tracelake.cli.options import (
     FileFormat,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _LARGEST_QUERY = 10_000_000
 
 
-@app.command(epilog='Example: tracelake query "FROM findings" --lake lake')
+@command(epilog='Example: tracelake query "FROM findings" --lake lake')
 def query(
     lake: LakeName,
     sql: Annotated[
@@ -83,7 +83,7 @@ def query(
         print_table(answer, form, output)
 
 
-@app.command("ask", epilog="Example: tracelake ask incidents --lake lake")
+@command("ask", epilog="Example: tracelake ask incidents --lake lake")
 def answer(
     name: Annotated[
         str,
@@ -141,7 +141,7 @@ def _has_rows(answers: Iterable[RecordBatchReader]) -> bool:
     return bool(sum(batch.num_rows for answer in answers for batch in answer))
 
 
-@app.command(epilog="Example: tracelake examples")
+@command(epilog="Example: tracelake examples")
 def examples(
     name: Annotated[
         str | None,
@@ -166,7 +166,7 @@ def examples(
         typer.echo(saved(name).sql, nl=False)
 
 
-@app.command("sql", epilog="Example: tracelake sql --lake lake")
+@command("sql", epilog="Example: tracelake sql --lake lake")
 def shell(
     lake: LakeName,
     ui: Annotated[bool, typer.Option("--ui", help="Also open DuckDB's page in a browser.")] = False,
@@ -177,7 +177,7 @@ def shell(
     open_shell(open_lake(lake), ui=ui)
 
 
-@app.command(epilog="Example: tracelake describe run_summary")
+@command(epilog="Example: tracelake describe run_summary")
 def describe(
     table: Annotated[
         str | None,
@@ -192,7 +192,7 @@ def describe(
     print_table(describe_relations(table), format_of_rows(output_format, output), output)
 
 
-@app.command(epilog="Example: tracelake formats")
+@command(epilog="Example: tracelake formats")
 def formats(
     name: Annotated[
         str | None,
@@ -241,7 +241,7 @@ def _read_stdin() -> str:
     return text
 
 
-@app.command("mcp", epilog="Example: tracelake mcp --lake lake")
+@command("mcp", epilog="Example: tracelake mcp --lake lake")
 def mcp(lake: LakeName) -> None:
     """Answer a language model's questions about the lake (Model Context Protocol, stdio)."""
     opened = open_lake(lake)
@@ -256,7 +256,7 @@ def mcp(lake: LakeName) -> None:
     serve(opened)
 
 
-@app.command(epilog="Example: tracelake export lake.duckdb --lake lake")
+@command(epilog="Example: tracelake export lake.duckdb --lake lake")
 def export(
     target: Annotated[
         Path,

@@ -9,7 +9,7 @@ import typer
 
 from tracelake.base.errors import CheckFailedError
 from tracelake.base.text import counted, printable
-from tracelake.cli.app import app
+from tracelake.cli.app import command
 from tracelake.cli.job_steps import (
     bring_in,
     bring_up,
@@ -40,7 +40,7 @@ from tracelake.cli.steps import PAGE, check_outputs, open_console, open_lake, pr
 from tracelake.nightly.gates import left_out, lost_data, parse_gates
 
 
-@app.command(epilog="Example: tracelake run logs/ --lake lake")
+@command(epilog="Example: tracelake run logs/ --lake lake")
 @recorded
 @grouped
 def run(
@@ -115,7 +115,7 @@ def run(
             raise verdicts[0]
 
 
-@app.command(epilog="Example: tracelake ingest logs/ --lake lake --dry-run")
+@command(epilog="Example: tracelake ingest logs/ --lake lake --dry-run")
 @recorded
 @grouped
 def ingest(
@@ -150,7 +150,7 @@ def ingest(
     judge_input(done, shaping.max_bad_ratio, console)
 
 
-@app.command(epilog="Example: tracelake build --lake lake")
+@command(epilog="Example: tracelake build --lake lake")
 @recorded
 @grouped
 def build(
@@ -192,7 +192,7 @@ def build(
         raise lost
 
 
-@app.command(epilog="Example: tracelake check --lake lake --quick")
+@command(epilog="Example: tracelake check --lake lake --quick")
 def check(
     lake: LakeName,
     quick: Annotated[

@@ -11,7 +11,7 @@ from tracelake.base.errors import UsageError
 from tracelake.base.figures import amount
 from tracelake.base.metrics import count, phase
 from tracelake.base.text import counted
-from tracelake.cli.app import app
+from tracelake.cli.app import command
 from tracelake.cli.complete import complete_run
 from tracelake.cli.job_steps import bring_up
 from tracelake.cli.options import (
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tracelake.warehouse.retention import DropCandidate
 
 
-@app.command(epilog="Example: tracelake drop --lake lake --older-than 90d --dry-run")
+@command(epilog="Example: tracelake drop --lake lake --older-than 90d --dry-run")
 @recorded
 @grouped
 def drop(
@@ -86,7 +86,7 @@ def drop(
             console.warn(str(lost))
 
 
-@app.command(epilog="Example: tracelake gc --lake lake --dry-run")
+@command(epilog="Example: tracelake gc --lake lake --dry-run")
 @recorded
 def gc(
     lake: LakeName,
@@ -108,7 +108,7 @@ def gc(
     open_console(quiet=quiet).say(f"{done} {counted(files, 'file')}, {amount(size)}")
 
 
-@app.command(hidden=True, epilog="Example: tracelake compact --lake lake")
+@command(hidden=True, epilog="Example: tracelake compact --lake lake")
 def compact(lake: LakeName, quiet: Quiet = False) -> None:
     """Do nothing: run and build keep small Parquet files together."""
     open_lake(lake)
@@ -121,7 +121,9 @@ def _choose(
     from tracelake.warehouse.retention import choose_old, choose_runs
 
     age = read_age(older_than, "--older-than")
-    if (age is None) == (not names):
+    if age is not None and names:
+        raise UsageError("runs and --older-than exclude each other", hint="give one of them")
+    if age is None and not names:
         raise UsageError("give runs or --older-than", hint="list runs with: tracelake runs")
     if age is None:
         return choose_runs(lake, names or [], forget=forget)

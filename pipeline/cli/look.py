@@ -11,7 +11,7 @@ import typer
 
 from tracelake.base.errors import UsageError
 from tracelake.base.text import json_text
-from tracelake.cli.app import app
+from tracelake.cli.app import command
 from tracelake.cli.complete import complete_format, complete_run
 from tracelake.cli.job_steps import judge_runs, write_page
 from tracelake.cli.options import (
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 AsDocument = Annotated[Literal["table", "json"], typer.Option("--format", help="Output format.")]
 
 
-@app.command(epilog="Example: tracelake runs --lake lake --since 7d --attention")
+@command(epilog="Example: tracelake runs --lake lake --since 7d --attention")
 def runs(
     lake: LakeName,
     since: Since = None,
@@ -105,7 +105,7 @@ def runs(
         print_table(answers, form, output)
 
 
-@app.command(epilog="Example: tracelake show latest --lake lake")
+@command(epilog="Example: tracelake show latest --lake lake")
 def show(run: RunName, lake: LakeName, output_format: AsDocument = "table") -> None:
     """Show one run: where the time went, and what is missing."""
     from tracelake.output.terminal.facts import read_run
@@ -117,7 +117,7 @@ def show(run: RunName, lake: LakeName, output_format: AsDocument = "table") -> N
     print_document(document, output_format, print_run)
 
 
-@app.command(epilog="Example: tracelake diff latest~1 latest --lake lake")
+@command(epilog="Example: tracelake diff latest~1 latest --lake lake")
 def diff(
     run: RunName,
     other: Annotated[
@@ -168,7 +168,7 @@ def print_document(
         draw(document, Page(sys.stdout))
 
 
-@app.command(epilog="Example: tracelake report --lake lake --since 7d -o week.html")
+@command(epilog="Example: tracelake report --lake lake --since 7d -o week.html")
 @recorded
 @grouped
 def report(
@@ -235,7 +235,7 @@ def report(
     judge_runs(opened, gates, written.run_ids)
 
 
-@app.command(epilog="Example: tracelake timeline latest --lake lake -o trace.json.gz")
+@command(epilog="Example: tracelake timeline latest --lake lake -o trace.json.gz")
 def timeline(
     run: RunName,
     lake: LakeName,
@@ -275,7 +275,7 @@ def timeline(
     console.say(done.summary())
 
 
-@app.command(epilog="Example: tracelake whatif latest --lake lake --fix rank=7")
+@command(epilog="Example: tracelake whatif latest --lake lake --fix rank=7")
 def whatif(
     run: RunName,
     lake: LakeName,

@@ -11,7 +11,7 @@ import typer
 
 from tracelake.base.errors import UsageError
 from tracelake.base.text import counted
-from tracelake.cli.app import app
+from tracelake.cli.app import command
 from tracelake.synth.spec import Spec, sample_spec
 
 
@@ -24,6 +24,10 @@ def _synth(directory: Path, sample: bool, ranks: int | None, **given: Any) -> No
         for name, value in given.items()
         if value is not None
     }
+    if sample and (chosen or ranks is not None):
+        raise UsageError(
+            "--sample excludes other options", hint="leave --sample out to choose what is written"
+        )
     if chosen.get("busbw_gbps") == 0:
         chosen["busbw_gbps"] = None
     if ranks is not None:
@@ -80,4 +84,4 @@ def _parameters() -> list[inspect.Parameter]:
 
 _synth.__signature__ = inspect.Signature(_parameters())  # type: ignore[attr-defined]
 _synth.__annotations__ = {p.name: p.annotation for p in _parameters()}
-app.command("synth", epilog="Example: tracelake synth archive --sample")(_synth)
+command("synth", epilog="Example: tracelake synth archive --sample")(_synth)

@@ -19,15 +19,21 @@ WITH regressions AS (
     FROM run_history
     WHERE verdict = 'regressed'
 ),
+-- What a regression is seen beside is the latest run before it that has none.
+good AS (
+    SELECT f.config, f.run_date, n.hash
+    FROM _fleet_runs AS f
+    JOIN run_history AS h USING (run_id)
+    JOIN _run_names AS n USING (run_id)
+    WHERE f.complete AND h.verdict <> 'regressed'
+),
 drifts AS (
     SELECT *, unnest(drifts) AS sentence, rtrim(split_part(sentence, ' ', 1), ':') AS figure
     FROM run_history
     WHERE drift = 'drifted'
 ),
 stage_hosts AS (
-    SELECT run_id, stage, min(host) AS host
-    FROM _stage_ranks
-    GROUP BY run_id, stage
+    SELECT run_id, stage, min(host) AS host FROM _stage_ranks GROUP BY run_id, stage
     HAVING count(host) = count(*) AND min(host) = max(host)
 ),
 operations AS (
@@ -59,16 +65,11 @@ SELECT
     c.op,
     concat(
         r.sentence,
-        CASE WHEN c.op IS NOT NULL THEN format(
-            '; {} explains {:.1f} ms of the change',
-            concat_ws(' of stage ', c.op, c.stage), c.change_ms
-        ) ELSE '' END,
+        '; ' || format('{} explains {:.1f} ms of the change', concat_ws(' of stage ', c.op, c.stage), c.change_ms),
         CASE WHEN r.figure_confirmed THEN '' ELSE '; seen once, not confirmed' END,
         '.'
     ) AS evidence,
-    CASE WHEN r.figure = 'step_p50_ms'
-        THEN 1 - ratio(r.step_p50_ms_baseline, r.step_p50_ms)
-    END AS lost_ratio,
+    CASE WHEN r.figure = 'step_p50_ms' THEN 1 - ratio(r.step_p50_ms_baseline, r.step_p50_ms) END AS lost_ratio,
     CASE
         WHEN c.kind = 'data' THEN 'data'
         WHEN c.kind IN ('comm', 'p2p') THEN 'link'
@@ -76,11 +77,13 @@ SELECT
         ELSE 'unclear'
     END AS cause,
     CASE WHEN r.figure_confirmed
-        THEN 'See what changed: tracelake diff ' || n.hash
+        THEN concat_ws(' ', 'See what changed: tracelake diff', g.hash, n.hash)
         ELSE 'Wait for the next run of the configuration: it is an alarm when that one is slow too.'
     END AS advice
 FROM regressions AS r
 JOIN _run_names AS n USING (run_id)
+JOIN _fleet_runs AS f USING (run_id)
+ASOF LEFT JOIN good AS g ON g.config = f.config AND g.run_date < f.run_date
 LEFT JOIN causes AS c ON c.run_id = r.run_id AND r.figure = 'step_p50_ms'
 UNION ALL BY NAME
 SELECT
@@ -88,8 +91,7 @@ SELECT
     d.figure AS subject,
     d.drifted_since AS since,
     d.sentence || '.' AS evidence,
-    CASE WHEN d.figure = 'step_p50_ms' THEN 1 - ratio(b.best_median, b.latest_median) END
-        AS lost_ratio,
+    CASE WHEN d.figure = 'step_p50_ms' THEN 1 - ratio(b.best_median, b.latest_median) END AS lost_ratio,
     'unclear' AS cause,
     format('Compare with an earlier run: tracelake diff {0}~10 {0}', n.hash) AS advice
 FROM drifts AS d

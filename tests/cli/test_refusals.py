@@ -48,7 +48,12 @@ def shell(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[st
         (["ingest", ".", "--run-pattern", "[[:alpha:]](?P<run>x)"], 2, "write [a-zA-Z]"),
         (["gc", "--lake", "LOOP"], 3, "not a lake"),
         (["describe", "-o", "/"], 2, "Is a directory"),
+        (["synth", "archive", "--sample", "--slow-rank", "5"], 2, "--sample excludes other"),
+        (["synth", "archive", "--sample", "--ranks", "4"], 2, "--sample excludes other"),
         (["ingest", ""], 3, "an input has no name"),
+        (["ingest", ".", "--set", "tp=2", "--set", "pp=2"], 2, "--set is given twice"),
+        (["run", ".", "--fail-on", "faults", "--fail-on", "drift"], 2, "--fail-on is given twice"),
+        (["drop", "a", "--older-than", "1d"], 2, "exclude each other"),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -57,10 +62,21 @@ def test_what_cannot_be_done_is_said(
 ) -> None:
     (tmp_path / "loop").symlink_to("loop")
     words = [word.replace("LOOP", str(tmp_path / "loop")) for word in words]
-    at = [] if "--lake" in words or words[0] == "describe" else ["--lake", str(lake.root)]
+    at = (
+        [] if "--lake" in words or words[0] in ("describe", "synth") else ["--lake", str(lake.root)]
+    )
     done = tracelake(*words, *at)
     assert (done.code, told in done.err) == (code, True), done.err
     assert "SET " not in done.err
+
+
+def test_a_query_that_ends_in_an_error_says_that_alone(lake: Lake) -> None:
+    words = ["query", "SELECT 1; SELECT 2", "--format", "json", "--lake", lake.root]
+    done = shell('"$0" "$@"', *words)
+    assert done.returncode == 2
+    first, *hints = done.stderr.splitlines()
+    assert first == "error: a JSON document can have one result only"
+    assert hints == ["  next:  run the queries one by one"]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -116,10 +117,10 @@ def test_the_latest_of_several_runs_needs_a_date_of_its_own(
 
 def test_what_lists_and_advice_print_names_one_run(tracelake: Command, tmp_path: Path) -> None:
     lake = Lake.create(tmp_path / "lake")
-    for day in range(1, 6):
+    for day in range(1, 7):
         logged = log_run(
             steps=9,
-            layer_ns=2_000_000 if day == 5 else 1_000_000,
+            layer_ns=2_000_000 if day > 4 else 1_000_000,
             run_date=datetime(2024, 1, day),
             complete=True,
         )
@@ -127,15 +128,19 @@ def test_what_lists_and_advice_print_names_one_run(tracelake: Command, tmp_path:
     build(lake)
     listed = tracelake("runs", "--lake", lake.root, "--format", "csv")
     rows = list(csv.DictReader(listed.out.splitlines()))
-    assert len(rows) == 5
+    assert len(rows) == 6
     for row in rows:
         shown = tracelake("show", row["hash"], "--lake", lake.root, "--format", "json")
         assert shown.code == 0, shown.err
         assert json.loads(shown.out)["run_id"] == row["run_id"]
     with open_warehouse(lake) as con:
-        ((advice,),) = con.execute("SELECT advice FROM findings").fetchall()
+        advised = con.execute("SELECT advice FROM findings ORDER BY run_id").fetchall()
         with pytest.raises(UsageError) as caught:
             resolve_run(con, "train")
-    command = advice.removeprefix("See what changed: tracelake ").split()
-    assert tracelake(*command, "--lake", lake.root).code == 0
+    # The run before the second slow one is as slow: nothing changed between them.
+    for slow, (advice,) in zip((5, 6), advised, strict=True):
+        command = advice.removeprefix("See what changed: tracelake ").split()
+        compared = tracelake(*command, "--lake", lake.root)
+        assert compared.code == 0
+        assert re.findall(r"train-\d", compared.out)[:2] == ["train-4", f"train-{slow}"]
     assert "train-5-0123abcd, " in (caught.value.hint or "")
