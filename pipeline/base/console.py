@@ -53,25 +53,25 @@ class Console:
     def say(self, text: str) -> None:
         """Print a line for people; print nothing when quiet."""
         if not self._quiet:
-            self._print(text)
+            self._emit("info", "note", text)
 
     def progress(self, text: str, **figures: object) -> None:
         """Print the progress as a line for people; the figures are for programs."""
-        del figures
-        self.say(text)
+        if not self._quiet:
+            self._emit("info", "progress", text, **figures)
 
     def warn(self, text: str) -> None:
         """Print a warning, even when quiet."""
-        self._print(f"warning: {text}", style="yellow")
+        self._emit("warning", "warning", text)
 
     def ended(self, how: str) -> None:
         """Print that a signal has ended the command."""
-        self._plain(how)
+        self._emit("error", how, how)
 
     def error(self, error: TracelakeError) -> None:
         """Print an error as one block: what, where, why, what next."""
         if TRACEBACK in os.environ:
-            self._plain("".join(traceback.format_exception(error)))
+            self._emit("error", "traceback", _trace(error))
         then = error.hint and pasteable(error.hint)
         self._block(
             error.message,
@@ -83,15 +83,14 @@ class Console:
 
         The traceback goes to a file if standard error is a terminal, and is printed otherwise.
         """
-        text = "".join(traceback.format_exception(error))
         command = shlex.join(["tracelake", *sys.argv[1:]])
         python = f"Python {platform.python_version()}, {platform.platform()}"
         version = f"tracelake {tracelake.__version__}, {python}"
         kept = None
         if self.draws and TRACEBACK not in os.environ:
-            kept = _keep(f"{version}\n{command}\n\n{text}")
+            kept = _keep(f"{version}\n{command}\n\n{_trace(error)}\n")
         if kept is None:
-            self._plain(text)
+            self._emit("error", "traceback", _trace(error))
         last = traceback.extract_tb(error.__traceback__)[-1:]
         self._block(
             f"a bug in tracelake: {_named(error)}",
@@ -152,8 +151,13 @@ class Console:
                 label = f"{name}:"
                 self._print(f"  {label:<{width}}{fact}")
 
-    def _plain(self, text: str) -> None:
-        self._print(text.rstrip("\n"))
+    def _emit(self, level: str, event: str, text: str, **fields: object) -> None:
+        """Print a message; event and fields are for programs."""
+        del event, fields
+        if level == "warning":
+            self._print(f"warning: {text}", style="yellow")
+        else:
+            self._print(text)
 
     def _print(self, text: str, style: str | None = None) -> None:
         if self._terminal:
@@ -274,6 +278,10 @@ def _causes(error: BaseException, message: str) -> str | None:
     return "; ".join(causes) or None
 
 
+def _trace(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error)).rstrip("\n")
+
+
 def _named(error: BaseException) -> str:
     return "".join(traceback.format_exception_only(error)).strip()
 
@@ -307,38 +315,16 @@ class JsonConsole(Console):
         """False: a log has no moving lines."""
         return False
 
-    def say(self, text: str) -> None:
-        """Print a line for people; print nothing when quiet."""
-        if not self._quiet:
-            self._line("info", "note", text)
-
-    def progress(self, text: str, **figures: object) -> None:
-        """Print the progress, also in figures."""
-        if not self._quiet:
-            self._line("info", "progress", text, **figures)
-
-    def warn(self, text: str) -> None:
-        """Print a warning, even when quiet."""
-        self._line("warning", "warning", text)
-
-    def ended(self, how: str) -> None:
-        """Print that a signal has ended the command."""
-        self._line("error", how, how)
-
     def _block(self, what: str, facts: dict[str, str | None]) -> None:
         known = {name: fact for name, fact in facts.items() if fact}
-        self._line("error", "error", what, **known)
+        self._emit("error", "error", what, **known)
 
-    def _plain(self, text: str) -> None:
-        self._line("error", "traceback", text.rstrip("\n"))
-
-    def _line(self, level: str, event: str, message: str, **fields: object) -> None:
+    def _emit(self, level: str, event: str, text: str, **fields: object) -> None:
         said = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "level": level,
             "event": event,
-            "message": message,
+            "message": text,
             **fields,
         }
-        sys.stderr.write(f"{json.dumps(said)}\n")
-        sys.stderr.flush()
+        _write(f"{json.dumps(said)}\n")

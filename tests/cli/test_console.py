@@ -204,7 +204,11 @@ def test_a_reader_that_has_enough_ends_the_command_quietly(
     assert (done.returncode, done.stderr) == (141, "")
 
 
-def test_work_goes_on_when_nobody_reads_its_notes(closed: TextIO, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_work_goes_on_when_nobody_reads_its_notes(
+    closed: TextIO, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACELAKE_LOG_FORMAT", form)
     archive = write(tmp_path / "in", {trace_name(0, world=1): trace(0)})
     command: list[str | Path] = [TRACELAKE, "run", archive, "--lake", tmp_path / "lake"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=closed, text=True, check=False)
