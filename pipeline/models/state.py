@@ -161,29 +161,16 @@ def write_state(
     )
 
 
-def read_root(con: duckdb.DuckDBPyConnection) -> str | None:
-    """Return the lake's place when the warehouse was built; None if by an older version.
-
-    Raises:
-        LakeError: It was built by a newer tracelake.
-    """
-    return _read_of_build(con, "root")
-
-
 def read_models(con: duckdb.DuckDBPyConnection) -> str | None:
     """Return the hash of the models of the warehouse; None if by an older version.
 
     Raises:
         LakeError: It was built by a newer tracelake.
     """
-    return _read_of_build(con, "models")
-
-
-def _read_of_build(con: duckdb.DuckDBPyConnection, column: str) -> str | None:
-    if not _is_current(con):
+    if not is_current(con):
         return None
-    ((value,),) = con.execute(f"SELECT {column} FROM warehouse.main._build").fetchall()
-    return str(value)
+    ((models,),) = con.execute("SELECT models FROM warehouse.main._build").fetchall()
+    return str(models)
 
 
 def read_state(con: duckdb.DuckDBPyConnection) -> State | None:
@@ -192,7 +179,7 @@ def read_state(con: duckdb.DuckDBPyConnection) -> State | None:
     Raises:
         LakeError: It was built by a newer tracelake.
     """
-    if not _is_current(con):
+    if not is_current(con):
         return None
     found = con.execute("SELECT stamp, root, models, schema FROM warehouse.main._build").fetchall()
     runs = con.execute("SELECT run_id, generation FROM warehouse.main._build_runs").fetchall()
@@ -343,8 +330,12 @@ def _has_wal(warehouse: Path) -> bool:
     return True
 
 
-def _is_current(con: duckdb.DuckDBPyConnection) -> bool:
-    """Return whether the attached warehouse has this version of the layout."""
+def is_current(con: duckdb.DuckDBPyConnection) -> bool:
+    """Return whether the attached warehouse has this version of the layout.
+
+    Raises:
+        LakeError: It was built by a newer tracelake.
+    """
     try:
         found = con.execute("SELECT * FROM warehouse.main._build").fetchone() or ()
     except duckdb.CatalogException:

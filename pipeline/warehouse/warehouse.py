@@ -18,7 +18,7 @@ from tracelake.lake.store import Lake
 from tracelake.models.base import is_corrupt, literal, nothing, point_views, quoted
 from tracelake.models.catalog import catalog
 from tracelake.models.compute import connect
-from tracelake.models.state import CATALOG, attach, in_use, read_models, read_root
+from tracelake.models.state import CATALOG, attach, in_use, is_current, read_models
 from tracelake.models.sums import missing_relations
 from tracelake.schema.tables import tables
 
@@ -97,7 +97,7 @@ def open_warehouse(lake: Lake, *, memory: int | None = None) -> duckdb.DuckDBPyC
     lake.part_files.mount(con)
     try:
         attach(con, lake.warehouse, read_only=True)
-        if read_root(con) is None:
+        if not is_current(con):
             raise LakeError(
                 "the warehouse was built by another version",
                 path=lake.warehouse,
