@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tracelake.base.files import remove
+from tracelake.base import files
 from tracelake.lake.home import MANIFESTS, RECORDS
 from tracelake.lake.small_files import UNPUBLISHED
 from tracelake.lake.store import Lake
@@ -34,8 +34,8 @@ class Leftover:
     bytes: int
 
 
-def leftovers(lake: Lake, published: Collection[str]) -> list[Leftover]:
-    """Return the files that no manifest and no live writer needs.
+def leftovers(lake: Lake, published: Collection[str], *, remove: bool) -> list[Leftover]:
+    """Return the files that no manifest and no live writer needs, and perhaps remove them.
 
     The caller holds the lake's warehouse lock, because a running build reads parts that are
     superseded meanwhile. Commits and new staging wait until this is done: files without a lock are
@@ -45,18 +45,14 @@ def leftovers(lake: Lake, published: Collection[str]) -> list[Leftover]:
         published: Part files that the current warehouse names; they are not removed.
     """
     with lake.lock("commit"), lake.lock("staging"):
-        return list(_found(lake, published))
-
-
-def remove_leftovers(lake: Lake, published: Collection[str]) -> list[Leftover]:
-    """Remove what `leftovers` finds, and return it."""
-    with lake.lock("commit"), lake.lock("staging"):
         found = list(_found(lake, published))
+        if not remove:
+            return found
         for leftover in found:
             if leftover.kind == "staging":
                 remove_staging(lake.root / leftover.path)
             elif leftover.kind == "temporary":
-                remove(lake.root / leftover.path)
+                files.remove(lake.root / leftover.path)
         lake.part_files.remove([left.path for left in found if left.kind == "part"])
     return found
 
@@ -68,8 +64,8 @@ def _found(lake: Lake, published: Collection[str]) -> Iterator[Leftover]:
             yield Leftover("part", there.part, 1, there.bytes)
     for folder in _matching(lake.root, f"{STAGING}/*"):
         if not is_held(folder / MARK):
-            files = [path for path in folder.rglob("*") if not path.is_dir()]
-            yield _leftover(lake.root, "staging", folder, files)
+            inside = [path for path in folder.rglob("*") if not path.is_dir()]
+            yield _leftover(lake.root, "staging", folder, inside)
     for path in _matching(lake.root, *_OF_COMMITS):
         yield _leftover(lake.root, "temporary", path, [path])
     for path in _matching(lake.root, *_OF_OTHERS):
@@ -81,6 +77,6 @@ def _matching(root: Path, *patterns: str) -> list[Path]:
     return sorted({path for pattern in patterns for path in root.glob(pattern)})
 
 
-def _leftover(root: Path, kind: str, path: Path, files: Iterable[Path]) -> Leftover:
-    sizes = [file.lstat().st_size for file in files]
+def _leftover(root: Path, kind: str, path: Path, inside: Iterable[Path]) -> Leftover:
+    sizes = [file.lstat().st_size for file in inside]
     return Leftover(kind, path.relative_to(root).as_posix(), len(sizes), sum(sizes))

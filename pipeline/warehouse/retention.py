@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tracelake.ingest.duplicates import settle_duplicates
 from tracelake.lake.dropped import drop_runs, dropped_runs
-from tracelake.lake.leftovers import Leftover, leftovers, remove_leftovers
+from tracelake.lake.leftovers import Leftover, leftovers
 from tracelake.lake.manifest import RunEntry, Snapshot
 from tracelake.lake.store import Lake
 from tracelake.models.state import named_parts
@@ -118,8 +118,7 @@ def collect(lake: Lake, *, dry_run: bool = False) -> list[Leftover]:
         LakeError: The manifests cannot be read.
     """
     with lake.lock("warehouse"):
-        published = named_parts(lake.warehouse)
-        return leftovers(lake, published) if dry_run else remove_leftovers(lake, published)
+        return leftovers(lake, named_parts(lake.warehouse), remove=not dry_run)
 
 
 def leftovers_table(found: Iterable[Leftover]) -> pa.Table:
