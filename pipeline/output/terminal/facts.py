@@ -89,7 +89,10 @@ _TESTS = f"""
     LIMIT {WORST}
 """
 _STAGES = "FROM stage_summary WHERE run_id = $1 ORDER BY stage"
-_VERDICTS = "SELECT verdict, count(*) AS ranks FROM straggler_ranks WHERE run_id = $1 GROUP BY ALL"
+_VERDICTS = """
+    SELECT verdict, count(*) AS ranks FROM straggler_ranks
+    WHERE run_id = $1 GROUP BY verdict ORDER BY verdict
+"""
 _WORST_RANKS = f"""
     SELECT rank, stage, host, device, verdict, slowdown, slow_steps, steps, time_lost_ms, reason,
         evidence
@@ -140,7 +143,7 @@ _TIMERS = f"""
 """
 _LAYERS = f"""
     SELECT layer, layer_kind, steps, mean_ms, p50_ms, p95_ms, max_ms, cv_ratio, worst_step,
-        outlier_steps, trend, trend_ratio, trend_reason, count(*) OVER () AS layers
+        outlier_steps, trend, trend_ratio, trend_reason, count(*) OVER () AS {{total}}
     FROM layer_stats
     WHERE run_id = $1 AND {{where}}
     ORDER BY {{order}}, layer_index NULLS LAST, layer
@@ -203,15 +206,12 @@ def read_run(con: duckdb.DuckDBPyConnection, run_id: str) -> Document:
         Means over steps leave warm-up out.
     """
     coverage = _row(con, "coverage", run_id)
-    slow = _LAYERS.format(where="true", order="mean_ms DESC NULLS LAST")
-    drift = _LAYERS.format(where="trend IN ('rising', 'falling')", order="abs(trend_ratio) DESC")
-    kinds, longest = _worst(con, _COLLECTIVES, run_id, "kinds")
-    planned, largest = _worst(con, _PLAN, run_id, "kinds")
-    tested, tests = _worst(con, _TESTS, run_id, "kinds")
-    devices, idlest = _worst(con, _DEVICES, run_id, "ranks")
-    timed, timers = _worst(con, _TIMERS, run_id, "kinds")
-    layers, slowest = _worst(con, slow, run_id, "layers")
-    drifting_layers, drifting = _worst(con, drift, run_id, "layers")
+    slow = _LAYERS.format(total="layers", where="true", order="mean_ms DESC NULLS LAST")
+    drift = _LAYERS.format(
+        total="drifting_layers",
+        where="trend IN ('rising', 'falling')",
+        order="abs(trend_ratio) DESC",
+    )
     return {
         "run_id": run_id,
         "run": _row(con, "runs", run_id),
@@ -229,24 +229,17 @@ def read_run(con: duckdb.DuckDBPyConnection, run_id: str) -> Document:
         "stages": read_rows(con, _STAGES, [run_id]),
         "stragglers": {
             "verdicts": {
-                row["verdict"]: row["ranks"]
-                for row in sorted(
-                    read_rows(con, _VERDICTS, [run_id]), key=lambda row: str(row["verdict"])
-                )
+                row["verdict"]: row["ranks"] for row in read_rows(con, _VERDICTS, [run_id])
             },
             "worst": read_rows(con, _WORST_RANKS, [run_id]),
         },
-        "devices": {"ranks": devices, "idlest": idlest},
-        "collectives": {"kinds": kinds, "longest": longest},
-        "timers": {"kinds": timed, "longest": timers},
-        "plan": {"kinds": planned, "largest": largest},
-        "tests": {"kinds": tested, "largest": tests},
-        "layers": {
-            "layers": layers,
-            "slowest": slowest,
-            "drifting_layers": drifting_layers,
-            "drifting": drifting,
-        },
+        "devices": _worst(con, _DEVICES, run_id, "ranks", "idlest"),
+        "collectives": _worst(con, _COLLECTIVES, run_id, "kinds", "longest"),
+        "timers": _worst(con, _TIMERS, run_id, "kinds", "longest"),
+        "plan": _worst(con, _PLAN, run_id, "kinds", "largest"),
+        "tests": _worst(con, _TESTS, run_id, "kinds", "largest"),
+        "layers": _worst(con, slow, run_id, "layers", "slowest")
+        | _worst(con, drift, run_id, "drifting_layers", "drifting"),
         "split": read_rows(con, _SPLIT, [run_id]),
         "coverage": _without(coverage, "not_computable", "hints", "partly", "partly_hints"),
         "not_computable": _missing(coverage["not_computable"], coverage["hints"]),
@@ -297,11 +290,14 @@ def _faults(con: duckdb.DuckDBPyConnection, run_id: str) -> list[Row]:
 
 
 def _worst(
-    con: duckdb.DuckDBPyConnection, sql: str, run_id: str, total: str
-) -> tuple[int, list[Row]]:
-    """Return the worst rows, and of how many: that is in the column `total` of each."""
+    con: duckdb.DuckDBPyConnection, sql: str, run_id: str, total: str, name: str
+) -> Document:
+    """Return the worst rows by `name`, and of how many: that is in the column `total` of each."""
     rows = read_rows(con, sql, [run_id])
-    return rows[0][total] if rows else 0, [_without(row, total) for row in rows]
+    return {
+        total: rows[0][total] if rows else 0,
+        name: [_without(row, total) for row in rows],
+    }
 
 
 def _without(row: Row, *names: str) -> Row:
