@@ -20,6 +20,7 @@ from tracelake.models.memory import MemoryLimit
 from tracelake.schema.tables import reasons, tables
 from tracelake.warehouse.names import resolve_run
 from tracelake.warehouse.reopening import ask
+from tracelake.warehouse.values import read_rows
 from tracelake.warehouse.warehouse import spill_folder
 
 if TYPE_CHECKING:
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
 _SUBJECTS = ("rank", "stage", "kind")
 _FACTOR = re.compile(r"[0-9]{1,4}(\.[0-9]{1,6})?")
 _SHORT = {"forward": "forward_step", "backward": "backward_step"}
+_RUN = """
+    SELECT run_id, t_ms, peer_ms, balanced_ms, s_peer, s_balance, cause, gpu_hours_lost, w.steps,
+        reason, balance_reason, world_size
+    FROM runs LEFT JOIN whatif_runs AS w USING (run_id)
+    WHERE run_id = $1
+"""
 _WORDS = {
     "rank": "rank {} as fast as its peers",
     "stage": "stage {} with equal peers",
@@ -229,28 +236,15 @@ def _with_batches(
 
 def _known(con: duckdb.DuckDBPyConnection, run_id: str) -> dict[str, Any]:
     """Return the figures of a run that the models have."""
-    names = (
-        "t_ms", "peer_ms", "balanced_ms", "s_peer", "s_balance", "cause", "gpu_hours_lost", "steps",
-        "reason", "balance_reason",
-    )  # fmt: skip
-    shown = ", ".join(f"w.{name}" for name in names)
-    (row,) = con.execute(
-        f"SELECT {shown}, r.world_size FROM runs AS r LEFT JOIN whatif_runs AS w USING (run_id)"
-        " WHERE r.run_id = $1",
-        [run_id],
-    ).fetchall()
-    lists = {
-        "ranks": ("rank", "stage", "slowdown_ratio", "fixed_ratio", "lost_ms"),
-        "kinds": ("kind", "slowdown_ratio", "lost_ms"),
-    }
-    document = {"run_id": run_id, **dict(zip((*names, "world_size"), row, strict=True))}
+    (document,) = read_rows(con, _RUN, [run_id])
+    lists = {"ranks": "rank, stage, slowdown_ratio, fixed_ratio", "kinds": "kind, slowdown_ratio"}
     for name, columns in lists.items():
-        rows = con.execute(
-            f"SELECT {', '.join(columns)} FROM whatif_{name} WHERE run_id = $1"
-            f" AND lost_ms IS NOT NULL ORDER BY lost_ms DESC, {columns[0]}",
+        document[name] = read_rows(
+            con,
+            f"SELECT {columns}, lost_ms FROM whatif_{name}"
+            " WHERE run_id = $1 AND lost_ms IS NOT NULL ORDER BY lost_ms DESC, 1",
             [run_id],
-        ).fetchall()
-        document[name] = [dict(zip(columns, one, strict=True)) for one in rows]
+        )
     return document
 
 
