@@ -8,14 +8,13 @@ from dataclasses import replace
 
 from tracelake.synth.schedule import Op, Span
 from tracelake.synth.spec import Spec, ticks
-from tracelake.synth.work import Part, backward, finalizers, forward, get_batch, loss_func
+from tracelake.synth.work import Part, backward, finalizers, forward, get_batch
 
 
-def execute_alone(spec: Spec, run_number: int, rank: int) -> list[Op]:
-    """Return one micro-batch of each step, without schedule and messages between stages."""
-    noise = random.Random(f"{spec.seed}/{run_number}/{rank}")
-    stage, layers = spec.stage(rank), spec.layers // spec.pp
-    ends = {"first": stage == 0, "last": stage == spec.pp - 1}
+def execute_alone(spec: Spec, run_number: int) -> list[Op]:
+    """Return one micro-batch of each step of rank 0, which is on the first of several stages."""
+    noise = random.Random(f"{spec.seed}/{run_number}/0")
+    layers = spec.layers // spec.pp
     clock = 0
     ops: list[Op] = []
 
@@ -28,19 +27,16 @@ def execute_alone(spec: Spec, run_number: int, rank: int) -> list[Op]:
                 clock += round(part * (1 + spread * 3**0.5 * (2 * noise.random() - 1)))
             else:
                 spans.append(Span(part, clock, clock, clock, 0))
-        ops.append(Op(name, rank, step, 0, "", start, clock, tuple(spans)))
+        ops.append(Op(name, 0, step, 0, "", start, clock, tuple(spans)))
 
     for step in range(1, spec.steps + 1):
-        if any(ends.values()):
-            record(step, "get_batch", get_batch(spec, **ends), 0.0)
-        record(step, "forward_step", forward(spec, layers, **ends), spec.noise)
-        if ends["last"]:
-            record(step, "loss_func", loss_func(spec), 0.0)
-        gradients = backward(spec, layers, last=ends["last"])
+        record(step, "get_batch", get_batch(spec, first=True, last=False), 0.0)
+        record(step, "forward_step", forward(spec, layers, first=True, last=False), spec.noise)
+        gradients = backward(spec, layers, last=False)
         record(step, "backward_step", _one_after_the_other(gradients), spec.noise)
-        for call in finalizers(spec, stage):
+        for call in finalizers(spec, stage=0):
             own = Span(call, clock, clock, clock, 0)
-            ops.append(Op(call.caller, rank, step, 0, "", clock, clock, own=own))
+            ops.append(Op(call.caller, 0, step, 0, "", clock, clock, own=own))
         record(step, "optimizer_step", [ticks(spec.optimizer_ms)], 0.0)
     return ops
 

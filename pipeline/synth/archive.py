@@ -112,7 +112,7 @@ def _traces(directory: Path, spec: Spec, number: int, size_bytes: int) -> Row:
 
 
 def _simulated(directory: Path, spec: Spec, number: int) -> Row:
-    ops = execute_alone(spec, number, rank=0)
+    ops = execute_alone(spec, number)
     lines = rank_trace.template(spec, ops, _clock(spec, number, 0), simulated=True).render(0)
     path = _trace_path(spec, number, 0, Path("simulated"))
     return {

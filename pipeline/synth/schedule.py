@@ -93,9 +93,7 @@ class Worker:
         steady = spec.micro_batches - warmup
         self._phase = "warmup"
         for batch in range(warmup):
-            yield from self._receive("forward", 0, batch)
-            yield from self._forward(0)
-            yield from self._send("forward", 0, batch)
+            yield from self._passed("forward", 0, batch)
         self._phase = "help"
         if steady:
             yield from self._receive("forward", 0, warmup)
@@ -111,9 +109,7 @@ class Worker:
                 yield from self._exchange("backward", batch, "forward", warmup + batch + 1)
         self._phase = "cooldown"
         for batch in range(steady, spec.micro_batches):
-            yield from self._receive("backward", 0, batch)
-            yield from self._backward(0)
-            yield from self._send("backward", 0, batch)
+            yield from self._passed("backward", 0, batch)
 
     def _interleaved(self) -> Program:
         p, chunks = self.spec.pp, self.spec.vpp
@@ -122,16 +118,11 @@ class Worker:
 
         def forwards(number: int) -> Program:
             chunk, batch = number // p % chunks, number // (p * chunks) * p + number % p
-            yield from self._receive("forward", chunk, batch)
-            yield from self._forward(chunk)
-            yield from self._send("forward", chunk, batch)
+            yield from self._passed("forward", chunk, batch)
 
         def backwards(number: int) -> Program:
             chunk, batch = number // p % chunks, number // (p * chunks) * p + number % p
-            chunk = chunks - 1 - chunk
-            yield from self._receive("backward", chunk, batch)
-            yield from self._backward(chunk)
-            yield from self._send("backward", chunk, batch)
+            yield from self._passed("backward", chunks - 1 - chunk, batch)
 
         self._phase = "warmup"
         for number in range(warmup):
@@ -143,6 +134,12 @@ class Worker:
         self._phase = "cooldown"
         for number in range(total - warmup, total):
             yield from backwards(number)
+
+    def _passed(self, way: str, chunk: int, batch: int) -> Program:
+        """Yield a pass of a chunk between its receive and its send."""
+        yield from self._receive(way, chunk, batch)
+        yield from (self._forward if way == "forward" else self._backward)(chunk)
+        yield from self._send(way, chunk, batch)
 
     def _ends(self, chunk: int) -> tuple[bool, bool]:
         """Return whether a chunk of this rank is the model's first, and its last."""
@@ -257,20 +254,8 @@ class Worker:
     ) -> None:
         number = self._numbers[name]
         self._numbers[name] += 1
-        self.ops.append(
-            Op(
-                name,
-                self.rank,
-                self._step,
-                number,
-                self._phase,
-                start,
-                self.clock,
-                spans,
-                own,
-                fused,
-            )
-        )
+        place = (name, self.rank, self._step, number, self._phase)
+        self.ops.append(Op(*place, start, self.clock, spans, own, fused))
 
 
 def simulate(spec: Spec, run_number: int) -> list[list[Op]]:
