@@ -45,38 +45,28 @@ def inputs_of(
         )
     found = set()
     for node in walk(select):
+        wrong, hint = None, None
         match node.get("type"):
             case "BASE_TABLE":
                 name = _cte_of(node["qualified_name"]["path"], ctes)
-                if name not in relations and name not in ctes:
-                    raise ContractError(
-                        f"unknown relation {name}",
-                        path=path,
-                        line=_line(sql, node["query_location"]),
-                        hint="a base table or a model, by its plain name",
-                    )
                 found.add(name)
+                if name not in relations and name not in ctes:
+                    wrong = f"unknown relation {name}"
+                    hint = "a base table or a model, by its plain name"
             case "TABLE_FUNCTION" if node["function"]["function_name"] not in TABLE_FUNCTIONS:
-                raise ContractError(
-                    f"table function {node['function']['function_name']}",
-                    path=path,
-                    line=_line(sql, node["query_location"]),
-                    hint=f"only {', '.join(sorted(TABLE_FUNCTIONS))}: a file or a table macro"
-                    " would hide what the model reads",
+                wrong = f"table function {node['function']['function_name']}"
+                hint = (
+                    f"only {', '.join(sorted(TABLE_FUNCTIONS))}: a file or a table macro would hide"
+                    " what the model reads"
                 )
             case "FUNCTION" if node.get("function_name") in unstable:
-                raise ContractError(
-                    f"{node['function_name']}() differs from call to call",
-                    path=path,
-                    line=_line(sql, node["query_location"]),
-                    hint="a model depends on its inputs alone",
-                )
+                wrong = f"{node['function_name']}() differs from call to call"
+                hint = "a model depends on its inputs alone"
             case "SHOW_REF":
-                raise ContractError(
-                    "DESCRIBE, SHOW and SUMMARIZE are not for models",
-                    path=path,
-                    line=_line(sql, node["query_location"]),
-                )
+                wrong = "DESCRIBE, SHOW and SUMMARIZE are not for models"
+        if wrong:
+            line = _line(sql, node["query_location"])
+            raise ContractError(wrong, path=path, line=line, hint=hint)
     return frozenset(found - ctes)
 
 
