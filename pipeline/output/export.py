@@ -10,7 +10,6 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 
 import duckdb
@@ -94,9 +93,7 @@ class SqliteFile:
 def _value(value: object) -> object:
     """Return a value that SQLite can hold."""
     plain = jsonable(value)
-    if isinstance(plain, list | dict):
-        return json.dumps(plain, ensure_ascii=False)
-    return float(plain) if isinstance(plain, Decimal) else plain
+    return json.dumps(plain, ensure_ascii=False) if isinstance(plain, list | dict) else plain
 
 
 _DATABASES: dict[str, type[DuckFile] | type[SqliteFile]] = {
