@@ -16,7 +16,7 @@ from tracelake.base.signals import abandon, wait_for_one
 from tracelake.lake.store import Lake
 from tracelake.models.base import store_trouble
 from tracelake.warehouse.parameters import Parameters
-from tracelake.warehouse.reopening import ATTEMPTS, Edition, built_anew, edition, replaced
+from tracelake.warehouse.reopening import ATTEMPTS, built_anew, edition, replaced
 from tracelake.warehouse.statements import Statement, nested_too_deeply, read_statements
 from tracelake.warehouse.warehouse import open_warehouse, release, trouble_behind
 
@@ -53,37 +53,42 @@ def run_query(
         UsageError: See `read_statements`; while reading, an error of DuckDB about a statement, or
             the timeout.
     """
-    opened, con = edition(lake), open_warehouse(lake, memory=memory)
-    engine = _Engine(lake, con, timeout, limited=memory is not None)
-    try:
-        statements = engine.call(partial(read_statements, con, sql, parameters or {}))
-    except UsageError as error:
-        engine.close()
-        if trouble := trouble_behind(lake, error.message):
-            raise trouble from error
-        raise
-    return _Answers(lake, memory, engine, opened).all(statements)
+    query = _Query(lake, timeout, memory)
+    return query.answers(query.statements(sql, parameters or {}))
 
 
-class _Engine:
-    """Runs DuckDB's calls in a separate thread.
+class _Query:
+    """Answers statements from a lake's warehouse, and runs DuckDB's calls in a separate thread.
 
     A call into DuckDB blocks its thread until it has an answer. Another thread that waits for it
     can be woken by a signal or a timeout, and interrupts the call.
     """
 
-    def __init__(
-        self, lake: Lake, con: duckdb.DuckDBPyConnection, timeout: float | None, *, limited: bool
-    ) -> None:
-        self.con = con
+    def __init__(self, lake: Lake, timeout: float | None, memory: int | None) -> None:
         self._lake = lake
-        self._limited = limited
+        self._memory = memory
         self._timeout = timeout
-        self._ends = None if timeout is None else time.monotonic() + timeout
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="query")
         self._abandoned = False
+        self._open()
+        self._ends = None if timeout is None else time.monotonic() + timeout
 
-    def call(self, work: Callable[[], _T]) -> _T:
+    def _open(self) -> None:
+        """Open the warehouse that is in place now, with a thread for calls; the deadline stays."""
+        self._opened = edition(self._lake)
+        self._con = open_warehouse(self._lake, memory=self._memory)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="query")
+
+    def statements(self, sql: str, parameters: Parameters) -> list[Statement]:
+        """Return the statements of a text; see `read_statements`."""
+        try:
+            return self._call(partial(read_statements, self._con, sql, parameters))
+        except UsageError as error:
+            self._close()
+            if trouble := trouble_behind(self._lake, error.message):
+                raise trouble from error
+            raise
+
+    def _call(self, work: Callable[[], _T]) -> _T:
         """Return the result of the work; DuckDB's errors are raised as those of tracelake."""
         # A separate future, not the one that `submit` returns: a signal may arrive while `submit`
         # starts the thread, and then the caller could not end the work.
@@ -105,55 +110,31 @@ class _Engine:
             return future.result()
         except (duckdb.Error, OSError, pa.ArrowException) as error:
             # While a result is read, Arrow wraps DuckDB's errors.
-            self.close()
-            told = query_error(self._lake, str(error), limited=self._limited)
+            self._close()
+            told = query_error(self._lake, str(error), limited=self._memory is not None)
             # DuckDB's own advice is to change settings that a query may not change.
             plain = isinstance(told, StoreError) or "SET " in str(error)
             raise told from None if plain else error
 
-    def reopen(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Continue with another connection, with the same deadline."""
-        self.con = con
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="query")
-
-    def close(self) -> None:
+    def _close(self) -> None:
         """End the thread and the connection, unless the thread was abandoned."""
         if not self._abandoned:
             self._pool.shutdown()
-            self.con.close()
+            self._con.close()
 
     def _interrupt(self, future: Future[_T]) -> None:
         """End the work and everything after it; it may not have started, hence the loop."""
         future.cancel()  # unless it has started
         ends = time.monotonic() + _GRACE_SECONDS
         while not future.done() and time.monotonic() < ends:
-            self.con.interrupt()
+            self._con.interrupt()
             wait_for_one([future], 0.05)
         if not future.done():
             self._abandoned = True
-            abandon(future, partial(release, self.con))
-        self.close()
+            abandon(future, partial(release, self._con))
+        self._close()
 
-
-def _fulfil(future: Future[_T], work: Callable[[], _T]) -> None:
-    """Do the work, unless it was cancelled before."""
-    if future.set_running_or_notify_cancel():
-        try:
-            future.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - raised again by who asks for the result
-            future.set_exception(error)
-
-
-class _Answers:
-    """Statements that one warehouse answers in turn."""
-
-    def __init__(self, lake: Lake, memory: int | None, engine: _Engine, opened: Edition) -> None:
-        self._lake = lake
-        self._memory = memory
-        self._engine = engine
-        self._opened = opened
-
-    def all(self, statements: list[Statement]) -> Iterator[pa.RecordBatchReader]:
+    def answers(self, statements: list[Statement]) -> Iterator[pa.RecordBatchReader]:
         """Yield a reader per statement."""
         for number, statement in enumerate(statements, 1):
             reader, first = self._start(statement, ATTEMPTS if number == 1 else 1)
@@ -164,15 +145,14 @@ class _Answers:
         """Return an answer's reader and first rows; before that it can be started again."""
         while True:
             try:
-                return self._engine.call(partial(_begin, self._engine.con, statement))
+                return self._call(partial(_begin, self._con, statement))
             except LakeError as error:
                 attempts -= 1
                 if not replaced(self._lake, self._opened):
                     raise
                 if not attempts:
                     raise built_anew(self._lake) from error
-            self._opened = edition(self._lake)
-            self._engine.reopen(open_warehouse(self._lake, memory=self._memory))
+            self._open()
 
     def _batches(
         self, reader: pa.RecordBatchReader, first: pa.RecordBatch | None, *, last: bool
@@ -181,13 +161,22 @@ class _Answers:
         while batch is not None:
             yield batch
             try:
-                batch = self._engine.call(partial(next, reader, None))
+                batch = self._call(partial(next, reader, None))
             except LakeError as error:
                 if not replaced(self._lake, self._opened):
                     raise
                 raise built_anew(self._lake) from error
         if last:
-            self._engine.close()
+            self._close()
+
+
+def _fulfil(future: Future[_T], work: Callable[[], _T]) -> None:
+    """Do the work, unless it was cancelled before."""
+    if future.set_running_or_notify_cancel():
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised again by who asks for the result
+            future.set_exception(error)
 
 
 def _begin(con: duckdb.DuckDBPyConnection, statement: Statement) -> _Begun:
