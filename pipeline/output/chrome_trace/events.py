@@ -8,6 +8,7 @@ inside another slice.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -62,7 +63,7 @@ class Threads:
         self._pid = pid
         self._spare = pid + 1 + pid * len(TRACKS)
         self._ends: dict[tuple[int, str], list[tuple[int, int]]] = {}
-        self.slices: dict[str, int] = {}
+        self.slices: Counter[str] = Counter()
 
     def events(self, slices: Iterable[Slice]) -> Iterator[str]:
         """Yield text of the slices; the name of a new thread comes before its first slice."""
@@ -73,7 +74,7 @@ class Threads:
             yield from named
             yield f'{slice_.text},"tid":{tid}}}'
             if slice_.transfer is not None:
-                self._count("transfer")
+                self.slices["transfer"] += 1
                 yield f'{slice_.transfer},"tid":{tid}}}'
             if slice_.flow is not None:
                 yield f'{slice_.flow},"tid":{tid}}}'
@@ -82,12 +83,9 @@ class Threads:
                 yield from named
                 yield f'{slice_.wait},"tid":{tid}}}'
 
-    def _count(self, kind: str) -> None:
-        self.slices[kind] = self.slices.get(kind, 0) + 1
-
     def _thread(self, pid: int, kind: str, from_ns: int, to_ns: int) -> tuple[int, tuple[str, ...]]:
         """Return the first free thread of the kind at that time, and its name if it is new."""
-        self._count(kind)
+        self.slices[kind] += 1
         lanes = self._ends.setdefault((pid, kind), [])
         for lane, (tid, end_ns) in enumerate(lanes):
             if end_ns <= from_ns:

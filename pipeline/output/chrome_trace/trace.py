@@ -27,7 +27,7 @@ from tracelake.lake.store import Lake
 from tracelake.models.describe import relation_columns
 from tracelake.output.chrome_trace import queries
 from tracelake.output.chrome_trace.events import Slice, Threads, as_json, metadata
-from tracelake.output.chrome_trace.selection import Piece, Selection, select
+from tracelake.output.chrome_trace.selection import Selection, select
 from tracelake.schema.tables import reasons
 from tracelake.warehouse.names import resolve_run
 from tracelake.warehouse.reopening import ATTEMPTS, ask
@@ -165,42 +165,31 @@ def _write(con: duckdb.DuckDBPyConnection, selection: Selection, stream: EventSt
     # Calls that several of the chosen ranks made, and those with arrows.
     arrows = Counter(calls=0, drawn=0)
     stream.write(_processes(con, selection))
-    first, last = selection.steps[0][0], selection.steps[-1][0]
-    windows = {"first_step": first, "last_step": last, "pid": selection.pid}
+    span = {"first_step": selection.steps[0][0], "last_step": selection.steps[-1][0]}
+    windows = {**span, "pid": selection.pid}
     stream.write(threads.events(_slices(con, queries.WINDOWS, selection, windows)))
+    ends = {"first_rank": selection.ranks[0], "last_rank": selection.ranks[-1]}
     for piece in selection.pieces():
-        _write_piece(con, selection, piece, threads, arrows, stream)
+        steps = {"first_step": piece.first_step, "last_step": piece.last_step}
+        con.execute(queries.ARROWS, {"run": selection.run_id, **steps, **ends})
+        ((calls, drawn),) = con.execute(queries.ARROWS_COUNT).fetchall()
+        for first_rank, last_rank in piece.blocks:
+            chosen = {**steps, "first_rank": first_rank, "last_rank": last_rank}
+            stream.write(threads.events(_slices(con, queries.RANK_STEPS, selection, chosen)))
+            chosen |= {"arrows_before": arrows["calls"]}
+            stream.write(threads.events(_slices(con, queries.SLICES, selection, chosen)))
+        arrows.update(calls=calls, drawn=drawn)
     clocks = read_rows(con, queries.CLOCKS)
     done = Timeline(
         selection.run_id,
         len(selection.ranks),
         len(selection.steps),
-        sum(threads.slices.values()),
+        threads.slices.total(),
         arrows["drawn"],
         tuple(_notes(clocks, arrows, _without_time(selection, threads))),
     )
-    stream.close(as_json(_other_members(con, done, clocks, first, last)))
+    stream.close(as_json(_other_members(con, done, clocks, span)))
     return done
-
-
-def _write_piece(
-    con: duckdb.DuckDBPyConnection,
-    selection: Selection,
-    piece: Piece,
-    threads: Threads,
-    arrows: Counter[str],
-    stream: EventStream,
-) -> None:
-    steps = {"first_step": piece.first_step, "last_step": piece.last_step}
-    ends = {"first_rank": selection.ranks[0], "last_rank": selection.ranks[-1]}
-    con.execute(queries.ARROWS, {"run": selection.run_id, **steps, **ends})
-    calls, drawn = con.execute(queries.ARROWS_COUNT).fetchall()[0]
-    for first_rank, last_rank in piece.blocks:
-        chosen = {**steps, "first_rank": first_rank, "last_rank": last_rank}
-        stream.write(threads.events(_slices(con, queries.RANK_STEPS, selection, chosen)))
-        chosen |= {"arrows_before": arrows["calls"]}
-        stream.write(threads.events(_slices(con, queries.SLICES, selection, chosen)))
-    arrows.update(calls=calls, drawn=drawn)
 
 
 def _slices(
@@ -234,8 +223,8 @@ def _clock_label(rank: Mapping[str, Any]) -> str:
 
 def _without_time(selection: Selection, threads: Threads) -> int:
     """Return the number of operations and sub-operations without a slice."""
-    beside = sum(threads.slices.get(kind, 0) for kind in ("step", "window", "waiting", "transfer"))
-    return sum(n for _, n in selection.steps) - sum(threads.slices.values()) + beside
+    beside = sum(threads.slices[kind] for kind in ("step", "window", "waiting", "transfer"))
+    return sum(n for _, n in selection.steps) - threads.slices.total() + beside
 
 
 def _notes(clocks: Sequence[Row], arrows: Counter[str], without: int) -> Iterator[str]:
@@ -258,11 +247,7 @@ def _notes(clocks: Sequence[Row], arrows: Counter[str], without: int) -> Iterato
 
 
 def _other_members(
-    con: duckdb.DuckDBPyConnection,
-    done: Timeline,
-    clocks: Sequence[Row],
-    first_step: int,
-    last_step: int,
+    con: duckdb.DuckDBPyConnection, done: Timeline, clocks: Sequence[Row], span: Mapping[str, int]
 ) -> dict[str, Any]:
     """Return the members of the document other than the events."""
     (facts,) = read_rows(
@@ -280,8 +265,7 @@ def _other_members(
             "origin_ns": origin,
             "time": "microseconds since origin_ns on the reference clock, that of the lowest rank;"
             " of a clock that is not aligned, since its own zero_ns",
-            "first_step": first_step,
-            "last_step": last_step,
+            **span,
             "ranks": done.ranks,
             "slices": done.slices,
             "linked_calls": done.arrows,
