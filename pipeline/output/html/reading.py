@@ -60,12 +60,11 @@ def select_runs(
     Raises:
         UsageError: A name matches no run or several.
     """
-    known = {
-        row["run_id"]: row["run_date"]
-        for row in page_rows(
-            con, "SELECT run_id, run_date FROM runs ORDER BY run_date DESC NULLS LAST, run_id"
-        )
-    }
+    known = dict(
+        con.execute(
+            "SELECT run_id, run_date FROM runs ORDER BY run_date DESC NULLS LAST, run_id"
+        ).fetchall()
+    )
     asked = {resolve_run(con, name) for name in named or ()}
     wanted = {run_id: date for run_id, date in known.items() if not named or run_id in asked}
     if after is None:

@@ -277,12 +277,8 @@ def _drawn(shape: Shape, column: Column, rows: Sequence[Row], largest: float) ->
     return [
         plain
         if value is None
-        else Cell(
-            plain.text,
-            plain.title,
-            plain.sort,
-            plain.look,
-            bar=Bar(_percent(value, whole), None if mark is None else _percent(mark, 1.0)),
+        else replace(
+            plain, bar=Bar(_percent(value, whole), None if mark is None else _percent(mark, 1.0))
         )
         for value, mark, plain in zip(values, marks, cells, strict=True)
     ]

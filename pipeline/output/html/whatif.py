@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import duckdb
 
 from tracelake.base.figures import milliseconds, slowdown
 from tracelake.models.describe import relation_columns
-from tracelake.output.html.cells import Bar, Cell, Grid, Head, Row, cell
+from tracelake.output.html.cells import Bar, Grid, Head, Row, cell
 from tracelake.output.html.reading import PAGE_RUNS, grouped, page_rows
 
 _RANKS = 8
@@ -109,14 +109,8 @@ def _table(ranks: Sequence[Row]) -> Grid:
     ]
     rows = []
     for row in ranks:
-        saved = cell(columns["lost_ms"], row["lost_ms"])
+        names = ("rank", "stage", "lost_ms", "fixed_ratio")
+        rank, stage, saved, share = (cell(columns[name], row[name]) for name in names)
         bar = Bar(round(100 * row["lost_ms"] / most, 1))
-        rows.append(
-            [
-                cell(columns["rank"], row["rank"]),
-                cell(columns["stage"], row["stage"]),
-                Cell(saved.text, look=saved.look, bar=bar),
-                cell(columns["fixed_ratio"], row["fixed_ratio"]),
-            ]
-        )
+        rows.append([rank, stage, replace(saved, bar=bar), share])
     return Grid(heads, rows)
