@@ -130,14 +130,14 @@ def read_changes(con: duckdb.DuckDBPyConnection, one: str, other: str) -> Docume
         `comparable`: both have the same configuration; `caveats` say what to keep
         in mind.
     """
-    runs = {row["run_id"]: row for row in _rows(con, "runs", one, other)}
+    runs = _by_run(con, "FROM runs WHERE run_id IN ($1, $2)", one, other)
     dates = runs[other]["run_date"], runs[one]["run_date"]
     swapped = None not in dates and dates[0] < dates[1]
     before, after = (other, one) if swapped else (one, other)
-    summaries = {row["run_id"]: row for row in _rows(con, "run_summary", before, after)}
-    covered = {row["run_id"]: row for row in _rows(con, "coverage", before, after)}
+    summaries = _by_run(con, "FROM run_summary WHERE run_id IN ($1, $2)", before, after)
+    covered = _by_run(con, "FROM coverage WHERE run_id IN ($1, $2)", before, after)
     settings = _settings(runs[before], runs[after])
-    slowed = {row["run_id"]: row for row in read_rows(con, _SLOWED, [before, after])}
+    slowed = _by_run(con, _SLOWED, before, after)
     return {
         "before": {"run_id": before, "run_date": runs[before]["run_date"]},
         "after": {"run_id": after, "run_date": runs[after]["run_date"]},
@@ -166,8 +166,8 @@ def read_changes(con: duckdb.DuckDBPyConnection, one: str, other: str) -> Docume
     }
 
 
-def _rows(con: duckdb.DuckDBPyConnection, relation: str, before: str, after: str) -> list[Row]:
-    return read_rows(con, f"FROM {relation} WHERE run_id IN ($1, $2)", [before, after])
+def _by_run(con: duckdb.DuckDBPyConnection, sql: str, before: str, after: str) -> dict[str, Row]:
+    return {row["run_id"]: row for row in read_rows(con, sql, [before, after])}
 
 
 def _settings(before: Row, after: Row) -> list[Row]:
