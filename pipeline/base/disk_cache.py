@@ -45,6 +45,11 @@ def places() -> list[Path]:
     return parents
 
 
+def cache_of(kind: str, *depends_on: str) -> DiskCache:
+    """Return the cache of results of a kind that depend on these texts; see `DiskCache`."""
+    return DiskCache(kind, _DIGEST("\0".join(depends_on).encode()).hexdigest()[:16], places())
+
+
 class DiskCache:
     """A cache of results by name, in a folder whose name is a hash of everything they depend on.
 

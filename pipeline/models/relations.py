@@ -6,13 +6,12 @@ whose tables stand for the relations that have no rows.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import duckdb
 
-from tracelake.base.disk_cache import DiskCache, places
+from tracelake.base.disk_cache import cache_of
 from tracelake.lake.losses import lost_table
 from tracelake.models.base import copy_of, ddl, described, literal, quoted, select_parts
 from tracelake.models.catalog import Catalog
@@ -59,9 +58,8 @@ def _write(path: Path, kind: str, statements: Iterable[str]) -> None:
             con.execute(f"DETACH {CATALOG}")
         return path.read_bytes()
 
-    depends_on = "\0".join((script, _STORAGE, duckdb.__version__))
-    version = hashlib.sha256(depends_on.encode()).hexdigest()[:16]
-    path.write_bytes(DiskCache(kind, version, places()).made("empty.duckdb", made))
+    kept = cache_of(kind, script, _STORAGE, duckdb.__version__)
+    path.write_bytes(kept.made("empty.duckdb", made))
 
 
 def view(name: str, select: str, doc: str, shown: Sequence[Column]) -> str:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 import duckdb
 
-from tracelake.base.disk_cache import DiskCache, places
+from tracelake.base.disk_cache import cache_of
 from tracelake.base.errors import ContractError
 from tracelake.lake.losses import lost_table
 from tracelake.models.base import create_empty_tables, engine_errors, own
@@ -80,7 +79,7 @@ class Proof:
             kept = {"inputs": inputs, "columns": proof.columns, "needs": needs}
             return json.dumps(kept).encode()
 
-        kept = DiskCache("models", _version(models, macros), places())
+        kept = cache_of("models", *_depends_on(models, macros))
         content = json.loads(kept.made(_FILE, prove))
         return cls(
             {name: frozenset(read) for name, read in content["inputs"].items()},
@@ -89,16 +88,14 @@ class Proof:
         )
 
 
-def _version(models: Mapping[str, Model], macros: str) -> str:
-    """Return a hash of all that a proof depends on: models, schemas, DuckDB, these rules."""
-    digest = hashlib.sha256(f"{macros}\0{schema_hash()}\0{duckdb.__version__}\0".encode())
+def _depends_on(models: Mapping[str, Model], macros: str) -> Iterator[str]:
+    """Yield all that a proof depends on: models, schemas, DuckDB, these rules."""
+    yield from (macros, schema_hash(), duckdb.__version__)
     for model in models.values():
-        digest.update(f"{model.name}\0{model.sql}\0".encode())
-    for column in (*columns().values(), *lost_table().columns):
-        digest.update(repr(column).encode())
+        yield from (model.name, model.sql)
+    yield from map(repr, (*columns().values(), *lost_table().columns))
     for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.read_bytes())
-    return digest.hexdigest()[:16]
+        yield source.read_text(encoding="utf-8")
 
 
 def _check_scopes(models: Mapping[str, Model], inputs: Mapping[str, frozenset[str]]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from jinja2.bccache import Bucket
 
 from tracelake import __version__
 from tracelake.base import figures
-from tracelake.base.disk_cache import DiskCache, places
+from tracelake.base.disk_cache import cache_of
 from tracelake.base.text import counted, printable
 from tracelake.models.catalog import catalog
 from tracelake.models.describe import relation_columns
@@ -43,9 +42,8 @@ class _Compiled(jinja2.BytecodeCache):
     """Stores compiled templates: jinja compares the hash of their text."""
 
     def __init__(self) -> None:
-        depends_on = "\0".join((jinja2.__version__, sys.version, Path(__file__).read_text()))
-        version = hashlib.sha256(depends_on.encode()).hexdigest()[:16]
-        self._stored = DiskCache("templates", version, places())
+        source = Path(__file__).read_text()
+        self._stored = cache_of("templates", jinja2.__version__, sys.version, source)
 
     def load_bytecode(self, bucket: Bucket) -> None:
         """See `jinja2.BytecodeCache`."""

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import vl_convert
 
-from tracelake.base.disk_cache import DiskCache, places
+from tracelake.base.disk_cache import cache_of
 from tracelake.output.html.charts.kind import ROWS, Kind, Series
 from tracelake.output.html.palette import resolved, var
 
@@ -134,8 +134,7 @@ class Library(NamedTuple):
 @functools.cache
 def library() -> Library:
     """Return the script of the installed vl-convert; cached on disk, bundling it takes 2 s."""
-    asked = f"{version('vl-convert-python')} {_RENDERED} {_SNIPPET}"
-    kept = DiskCache("vega", hashlib.sha256(asked.encode()).hexdigest()[:16], places())
+    kept = cache_of("vega", version("vl-convert-python"), _RENDERED, _SNIPPET)
     return Library(*json.loads(kept.made("library.json", _bundled)))
 
 
