@@ -28,7 +28,7 @@ from tracelake.cli.options import (
     grouped,
 )
 from tracelake.cli.recording import recorded
-from tracelake.cli.steps import PAGE, open_console, open_lake, print_table, read_age
+from tracelake.cli.steps import PAGE, check_outputs, open_console, open_lake, print_table, read_age
 from tracelake.nightly.gates import parse_gates
 from tracelake.schema.format_names import format_names
 
@@ -314,7 +314,8 @@ def whatif(
             f"the picture cannot be written as {drawing.suffix}",
             hint="name a file that ends in .svg",
         )
-    document, replayed = answer(open_lake(lake, drawing), run, changes)
+    check_outputs(lake, {"--draw": drawing})
+    document, replayed = answer(open_lake(lake), run, changes)
     print_document(document, output_format, print_whatif)
     if drawing is not None and replayed is not None:
         from tracelake.base import files

@@ -115,6 +115,7 @@ def test_a_query_that_fails_leaves_the_old_file(
         (["report", "-o", "/"], "--output names a directory"),
         (["report", "-o", ""], "--output names a directory"),
         (["timeline", "a", "-o", ""], "--output names a directory"),
+        (["whatif", "a", "--fix", "rank=0", "--draw", ""], "--draw names a directory"),
         (["runs", "-o", "LAKE"], "--output names a directory"),
         (["timeline", "a", "-o", "LOOP"], "Too many levels of symbolic links"),
         (["report", "-o", "x" * 300], "File name too long"),
