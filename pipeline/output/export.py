@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -127,13 +127,15 @@ def format_of(path: Path, given: str | None) -> str:
     Raises:
         UsageError: Neither says it, or they contradict each other.
     """
-    if path.suffix in _SUFFIXES and given not in (None, *_DATABASES):
+    named = _SUFFIXES.get(path.suffix)
+    found = given or named
+    if named not in (None, found) and (path.suffix, found) != (".db", "duckdb"):
+        what = "a database" if given in _DATABASES else "a folder"
         raise UsageError(
-            f"{given} files go into a folder, and the target is named as a database",
+            f"{given} is {what}, and the target is named as a database of {named}",
             path=path,
-            hint=f"name a folder that does not end in {path.suffix}, or leave out --format",
+            hint=f"name {what} that does not end in {path.suffix}, or leave out --format",
         )
-    found = given or _SUFFIXES.get(path.suffix)
     if found is None:
         raise UsageError(
             "the target's name does not say its format",
@@ -169,7 +171,8 @@ def export(
                 counts[name] += batch.num_rows
                 yield batch
 
-        with (_database if fmt in _DATABASES else _folder)(path, fmt) as target:
+        made = _database(path, fmt) if fmt in _DATABASES else nullcontext(_Files(path, fmt))
+        with made as target:
             for name, columns in chosen.items():
                 relation = con.sql(f"FROM {quoted(name)}{_of_runs(columns, runs)}")
                 reader = relation.to_arrow_reader(_BATCH_ROWS)
@@ -187,7 +190,7 @@ def _of_runs(columns: Sequence[Column], runs: Sequence[str]) -> str:
     return f" WHERE {quoted(PARTITION_KEY)} IN ({', '.join(map(literal, runs))})"
 
 
-@contextlib.contextmanager
+@contextmanager
 def _database(path: Path, fmt: str) -> Iterator[DuckFile | SqliteFile]:
     """Yield a new database file; it takes the place of `path` when it is complete."""
     with (
@@ -195,28 +198,22 @@ def _database(path: Path, fmt: str) -> Iterator[DuckFile | SqliteFile]:
         tempfile.TemporaryDirectory(prefix=".tracelake-export-", dir=path.parent) as folder,
     ):
         made = Path(folder) / "database"
-        with contextlib.closing(_DATABASES[fmt](made)) as database:
+        with closing(_DATABASES[fmt](made)) as database:
             yield database
         with made.open("rb") as written:
             shutil.copyfileobj(written, stream, 1 << 20)
 
 
-@contextlib.contextmanager
-def _folder(path: Path, fmt: str) -> Iterator[_Files]:
-    """Yield a folder with a file per relation."""
-    try:
-        files.make_folder(path)
-    except OSError as error:
-        raise UsageError(
-            f"cannot make the folder: {error.strerror}", path=path, hint="name another folder"
-        ) from error
-    yield _Files(path, fmt)
-
-
 class _Files:
-    """A folder with a file per relation."""
+    """A folder with a file per relation; it is made if it does not exist."""
 
     def __init__(self, path: Path, fmt: str) -> None:
+        try:
+            files.make_folder(path)
+        except OSError as error:
+            raise UsageError(
+                f"cannot make the folder: {error.strerror}", path=path, hint="name another folder"
+            ) from error
         self._path = path
         self._format = fmt
 

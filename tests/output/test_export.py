@@ -94,6 +94,8 @@ def test_a_wrong_target_changes_nothing(lake: Path, tmp_path: Path, tracelake: C
         for target, words, said in (
             (tmp_path / "folder", [], "does not say its format"),
             (tmp_path / "new.duckdb", ["--format", "csv"], "is named as a database"),
+            (tmp_path / "new.duckdb", ["--format", "sqlite"], "is named as a database of duckdb"),
+            (tmp_path / "new.sqlite", ["--format", "duckdb"], "is named as a database of sqlite"),
             (lake / "warehouse.duckdb", [], "a file in the lake"),
             (lake, ["--format", "csv"], "a file in the lake"),
             (old, ["--model", "nothing"], "no table or model 'nothing'"),
