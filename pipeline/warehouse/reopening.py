@@ -30,42 +30,28 @@ def ask(
 ) -> _T:
     """Return the result of `work` on the lake's warehouse, in a connection of `open_warehouse`.
 
+    If a build has replaced the warehouse meanwhile, the work is done again on the new one.
+
     Args:
         subject: What is being read, for errors.
         work: A function that can be called again.
         memory: See `open_warehouse`.
-        attempts: See `reopening`.
-
-    Raises:
-        LakeError: See `open_warehouse`, `engine_errors` and `reopening`.
-    """
-
-    def once() -> _T:
-        with engine_errors(subject), open_warehouse(lake, memory=memory) as con:
-            try:
-                return work(con)
-            except duckdb.Error as error:
-                if trouble := trouble_behind(lake, str(error)):
-                    raise trouble from error
-                raise
-
-    return reopening(lake, once, attempts)
-
-
-def reopening(lake: Lake, work: Callable[[], _T], attempts: int = ATTEMPTS) -> _T:
-    """Return the result of `work`, which opens the warehouse; repeat it if a build replaced it.
-
-    Args:
         attempts: Maximum number of attempts; 1 if the work cannot be repeated.
 
     Raises:
-        LakeError: The work failed on a warehouse that is still in place, or each time on one that a
-            build replaced meanwhile.
+        LakeError: See `open_warehouse` and `engine_errors`; or a build replaced the warehouse each
+            time.
     """
     while True:
         opened = edition(lake)
         try:
-            return work()
+            with engine_errors(subject), open_warehouse(lake, memory=memory) as con:
+                try:
+                    return work(con)
+                except duckdb.Error as error:
+                    if trouble := trouble_behind(lake, str(error)):
+                        raise trouble from error
+                    raise
         except LakeError as error:
             attempts -= 1
             if not replaced(lake, opened):
