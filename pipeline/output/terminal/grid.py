@@ -62,23 +62,10 @@ class Column:
         return Cell(plain(value) if unit_of(name) is None else figure(name, value), style)
 
 
-@dataclass(frozen=True, slots=True)
-class Fitted:
-    """The part of a table that fits.
-
-    Attributes:
-        places: Indices of the columns that are shown.
-        widths: Their widths.
-        dropped: Names of the others.
-    """
-
-    places: Sequence[int]
-    widths: Sequence[int]
-    dropped: Sequence[str]
-
-
-def fit(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int | None) -> Fitted:
-    """Return which columns of a table are shown, and their widths.
+def fit(
+    columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int | None
+) -> dict[int, int]:
+    """Return the widths of the columns of a table that are shown, by their index.
 
     Args:
         width: Width of a line; None without a limit.
@@ -92,8 +79,7 @@ def fit(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int | 
         widths = _cut(columns, natural, shown, width)
         spare = max(shown, key=lambda place: (columns[place].spare, place))
         if width is None or _line(widths) <= width or not columns[spare].spare:
-            dropped = [c.name for place, c in enumerate(columns) if place not in shown]
-            return Fitted(shown, widths, dropped)
+            return dict(zip(shown, widths, strict=True))
         shown.remove(spare)
 
 

@@ -97,17 +97,17 @@ class Page:
             return
         wanted = [columns[place] for place in full]
         cells = [[row[place] for place in full] for row in drawn]
-        fitted = fit(wanted, cells, None if self.width is None else self.width - indent)
+        widths = fit(wanted, cells, None if self.width is None else self.width - indent)
         head = [Cell(column.name, "bold") for column in wanted]
         for row in [head, *cells]:
             pieces: list[Cell] = [Cell(" " * indent)]
-            for place, width in zip(fitted.places, fitted.widths, strict=True):
+            for place, width in widths.items():
                 text = laid_out(row[place], width, right=wanted[place].aligned_right)
                 pieces += [Cell(text, row[place].style), Cell(" " * GAP)]
             self.line(*pieces)
-        if fitted.dropped:
-            dropped = f"columns that do not fit: {', '.join(fitted.dropped)}"
-            self.prose(dropped, first=" " * indent, style=DIM)
+        if dropped := [c.name for place, c in enumerate(wanted) if place not in widths]:
+            said = f"columns that do not fit: {', '.join(dropped)}"
+            self.prose(said, first=" " * indent, style=DIM)
 
     def legend(self, pairs: Sequence[tuple[Cell, str]], *, indent: int) -> None:
         """Print the meaning of signs, in as many lines as necessary."""
