@@ -166,7 +166,6 @@ def _runs(snapshot: Snapshot, lost: Collection[str]) -> dict[str, tuple[str, ...
         return {}
     found = {}
     for run_id, run in snapshot.runs.items():
-        parts = chain.from_iterable(run.parts.values())
-        if harmed := tuple(sorted(part for part in parts if part in lost)):
+        if harmed := tuple(sorted(part for part in run.all_parts if part in lost)):
             found[run_id] = harmed
     return found

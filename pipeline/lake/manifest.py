@@ -67,6 +67,11 @@ class RunEntry:
         )
 
     @property
+    def all_parts(self) -> Iterator[str]:
+        """Return its part files, table by table."""
+        return itertools.chain.from_iterable(self.parts.values())
+
+    @property
     def text_bytes(self) -> int:
         """Bytes of its inputs, decompressed."""
         return sum(source["bytes"] for source in self.sources)
@@ -158,7 +163,7 @@ def runs_by_part(entries: Iterable[RunEntry]) -> dict[str, tuple[str, ...]]:
     """Return the parts that entries name, each with these runs."""
     found: dict[str, list[str]] = {}
     for entry in sorted(entries, key=lambda entry: entry.run_id):
-        for part in itertools.chain.from_iterable(entry.parts.values()):
+        for part in entry.all_parts:
             found.setdefault(part, []).append(entry.run_id)
     return {part: tuple(runs) for part, runs in found.items()}
 
@@ -268,18 +273,13 @@ class Snapshot:
     def older(self) -> frozenset[str]:
         """Part files of an earlier version of the schemas, which may lack columns."""
         return frozenset(
-            part
-            for entry in self.runs.values()
-            if not entry.is_current
-            for parts in entry.parts.values()
-            for part in parts
+            part for entry in self.runs.values() if not entry.is_current for part in entry.all_parts
         )
 
     @functools.cached_property
     def all_parts(self) -> frozenset[str]:
         """Return every part file that has rows of a run, or of skipped inputs."""
-        tables = itertools.chain.from_iterable(run.parts.values() for run in self.runs.values())
-        return frozenset(itertools.chain(itertools.chain.from_iterable(tables), self.skipped))
+        return frozenset(self.skipped).union(*(run.all_parts for run in self.runs.values()))
 
 
 def group_name(names: Iterable[str]) -> str:

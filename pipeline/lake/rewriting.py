@@ -216,8 +216,8 @@ def _small_groups(snapshot: Snapshot) -> list[list[RunEntry]]:
         for _, runs in sorted(groups.items())
         if len(runs) < _FULL_RUNS
         and _text_bytes(runs) < _FULL_BYTES
-        and all(run.is_current and all(map(names_runs, _parts(run))) for run in runs)
-        and snapshot.dead.keys().isdisjoint(chain.from_iterable(map(_parts, runs)))
+        and all(run.is_current and all(map(names_runs, run.all_parts)) for run in runs)
+        and all(snapshot.dead.keys().isdisjoint(run.all_parts) for run in runs)
     ]
 
 
@@ -265,7 +265,7 @@ class _Rewriting:
             LakeError: A part is missing or damaged.
         """
         together: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
-        for part in chain.from_iterable(map(_parts, runs)):
+        for part in chain.from_iterable(run.all_parts for run in runs):
             together[table_of(part), partition_in(part)][part] = None
         new = {place: self.write(*place, parts) for place, parts in together.items()}
         return [
@@ -284,7 +284,3 @@ def _rewriting(lake: Lake, snapshot: Snapshot) -> Iterator[_Rewriting]:
         ThreadPoolExecutor(LANES, thread_name_prefix="tidy") as helper,
     ):
         yield _Rewriting(lake, snapshot, folder, helper, {})
-
-
-def _parts(run: RunEntry) -> Iterator[str]:
-    return chain.from_iterable(run.parts.values())

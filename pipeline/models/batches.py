@@ -77,8 +77,7 @@ def batches(
         LakeError: A part is missing.
     """
     runs = {run_id: snapshot.runs[run_id] for run_id in run_ids}
-    named = (run.parts.values() for run in runs.values())
-    parts = set(chain.from_iterable(chain.from_iterable(named)))
+    parts = {part for run in runs.values() for part in run.all_parts}
     bytes_of = {part: mark.bytes for part, mark in files.marks(parts).items()}
     if missing := sorted(parts - bytes_of.keys()):
         raise LakeError(

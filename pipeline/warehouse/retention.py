@@ -129,8 +129,8 @@ def leftovers_table(found: Iterable[Leftover]) -> pa.Table:
 def _candidate(
     lake: Lake, snapshot: Snapshot, entry: RunEntry, date: datetime | None
 ) -> DropCandidate:
-    parts = snapshot.runs[entry.run_id].parts if entry.group else {}
-    there = lake.part_files.marks([part for named in parts.values() for part in named])
+    parts = snapshot.runs[entry.run_id].all_parts if entry.group else ()
+    there = lake.part_files.marks([*parts])
     size = sum(mark.bytes // snapshot.sharers(part) for part, mark in there.items())
     status = "run" if entry.group else "dropped"
     return DropCandidate(

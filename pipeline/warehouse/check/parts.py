@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from itertools import chain
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -99,11 +98,7 @@ def _give_again(runs: Collection[str]) -> str:
 
 def _read_again(snapshot: Snapshot, parts: Collection[str]) -> str:
     harmed = set(parts)
-    runs = [
-        run_id
-        for run_id, run in snapshot.runs.items()
-        if harmed.intersection(chain.from_iterable(run.parts.values()))
-    ]
+    runs = [run_id for run_id, run in snapshot.runs.items() if harmed.intersection(run.all_parts)]
     if not runs:  # the list of skipped inputs
         return "delete LAKE/_manifest/_skipped.json, then ingest again"
     return read_again(runs)
