@@ -173,7 +173,7 @@ class IngestBar:
         self._console = console
         self._drawn = drawn
         self._plain = not quiet and drawn is None
-        self._runs = self._files = self._weight = 0
+        self._files = self._weight = 0
         self._files_done = self._weight_done = self._rejected = 0
         self._lock = threading.Lock()
         self._began = self._said = time.monotonic()
@@ -190,7 +190,7 @@ class IngestBar:
 
     def planned(self, runs: int, files: int, weight: int) -> None:
         """See `tracelake.ingest.Progress`."""
-        self._runs, self._files, self._weight = runs, files, weight
+        self._files, self._weight = files, weight
         self._began = self._said = time.monotonic()
         if self._drawn:
             self._drawn.update(total=weight, description=f"reading {counted(runs, 'run')}")

@@ -35,7 +35,8 @@ def inputs_of(
         ContractError: Not one plain SELECT over known relations; says where and what to do.
     """
     select = _checked_tree(con, path, sql)
-    ctes = {entry["key"] for node in walk(select) for entry in _cte_entries(node)}
+    maps = (node["cte_map"] for node in walk(select) if isinstance(node.get("cte_map"), dict))
+    ctes = {entry["key"] for named in maps for entry in named["map"]}
     if shadowed := sorted(ctes & set(relations)):
         raise ContractError(
             f"CTE {shadowed[0]} has the name of a relation",
@@ -185,11 +186,6 @@ def _checked_tree(con: duckdb.DuckDBPyConnection, path: Path, sql: str) -> dict[
             f"{len(tree['statements'])} statements", path=path, hint="one SELECT per file"
         )
     return tree
-
-
-def _cte_entries(node: dict[str, Any]) -> list[dict[str, Any]]:
-    ctes = node.get("cte_map")
-    return ctes["map"] if isinstance(ctes, dict) else []
 
 
 def _cte_of(path: list[str], ctes: set[str]) -> str:

@@ -69,7 +69,10 @@ class NeedsFinder:
             plain = [i for i in select["select_list"] if i["class"] == "COLUMN_REF"]
             return not named.issuperset(item["column_names"][-1] for item in plain)
         own = [select[name] for name in ("select_list", "having", "qualify", "modifiers")]
-        return not any(node.get("function_name") in self._aggregates for node in _functions(own))
+        return not any(
+            node.get("class") == "FUNCTION" and node.get("function_name") in self._aggregates
+            for node in walk(own)
+        )
 
     def _from(self, table: dict[str, Any], ctes: Mapping[str, Needs]) -> Needs:
         match table["type"]:
@@ -102,10 +105,6 @@ def _least(alternatives: Iterable[frozenset[str]]) -> Needs:
     """Return the sets that contain no other one of them."""
     found = set(alternatives)
     return frozenset(a for a in found if not any(b < a for b in found))
-
-
-def _functions(tree: object) -> Iterable[dict[str, Any]]:
-    return (node for node in walk(tree) if node.get("class") == "FUNCTION")
 
 
 def _aggregates(con: duckdb.DuckDBPyConnection) -> frozenset[str]:

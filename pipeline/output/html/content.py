@@ -137,7 +137,8 @@ def read_content(
         run_ids, undated = select_runs(con, runs, earliest(now, since), late)
         page_about(con, run_ids)
         groups = read_attention(con, inputs=not runs)
-        urgent = _by_urgency(con, run_ids)
+        places = dict(con.execute("SELECT run_id, urgency FROM run_list").fetchall())
+        urgent = sorted(run_ids, key=places.__getitem__)
         in_full = urgent[:DETAILED_RUNS]
         detailed = frozenset(in_full)
         view = read_fleet_view(con, detailed, price)
@@ -175,8 +176,3 @@ def read_content(
             )
 
     return ask(lake, "the report", read, memory=_ENGINE_BYTES)
-
-
-def _by_urgency(con: duckdb.DuckDBPyConnection, run_ids: Sequence[str]) -> list[str]:
-    places = dict(con.execute("SELECT run_id, urgency FROM run_list").fetchall())
-    return sorted(run_ids, key=places.__getitem__)

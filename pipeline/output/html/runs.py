@@ -132,7 +132,8 @@ def _list(
     for one in listed:
         run_id, date = one["run_id"], one["run_date"]
         row = rows[run_id]
-        why = _reasons_of(row)
+        pieces = (entry.rpartition(": ") for entry in row["not_computable"])
+        why = {figure: reason for figure, _, reason in pieces}
         link = f"run-{run_id}" if run_id in linked else None
         named = ", ".join(kind.replace("_", " ") for kind in one["problems"])
         named = named or may_run(one["running_until"])
@@ -225,11 +226,6 @@ def _headline_cell(column: Column, row: Row, why: Mapping[str, str]) -> Cell:
     reason = next((why[figure] for figure in _WHY.get(column.name, ()) if figure in why), None)
     said = f"{reason}: {reasons().get(reason, '')}" if reason else "The input does not say."
     return nothing(column, said)
-
-
-def _reasons_of(row: Row) -> dict[str, str]:
-    pieces = (entry.rpartition(": ") for entry in row["not_computable"])
-    return {figure: reason for figure, _, reason in pieces}
 
 
 def count_formats(*grids: Grid) -> str:
