@@ -130,14 +130,16 @@ class Console:
         with drawn or nullcontext():
             yield on_step
 
-    def bar(self) -> IngestBar:
-        """Return the progress of an ingest, to be used as a context manager."""
+    @contextmanager
+    def bar(self) -> Iterator[IngestBar]:
+        """Show the progress of an ingest."""
         drawn: Moving | None = None
         if screen := self._screen():
             from tracelake.base.progress import ingest_bar  # noqa: PLC0415 - rich takes long to import
 
             drawn = ingest_bar(screen)
-        return IngestBar(self, drawn, quiet=self._quiet)
+        with drawn or nullcontext():
+            yield IngestBar(self, drawn, quiet=self._quiet)
 
     def _screen(self) -> Terminal | None:
         """Return the terminal if it shows moving lines."""
@@ -178,15 +180,6 @@ class IngestBar:
         self._lock = threading.Lock()
         self._began = self._said = time.monotonic()
         self._first: tuple[float, int] | None = None  # time of the first progress, and its weight
-
-    def __enter__(self) -> IngestBar:
-        if self._drawn:
-            self._drawn.__enter__()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self._drawn:
-            self._drawn.__exit__(*exc)
 
     def planned(self, runs: int, files: int, weight: int) -> None:
         """See `tracelake.ingest.Progress`."""

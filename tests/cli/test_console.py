@@ -305,20 +305,18 @@ def test_a_bar_shows_no_time_left_before_it_is_known(monkeypatch: pytest.MonkeyP
     now, shown = [0.0], list[tuple[float, str]]()
 
     class Drawn:
-        def __enter__(self) -> None: ...
-        def __exit__(self, *exc: object) -> None: ...
         def update(self, **fields: Any) -> None:
             if "left" in fields:
                 shown.append((now[0], fields["left"]))
 
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     drawn: Any = Drawn()
-    with IngestBar(Console(), drawn, quiet=False) as bar:
-        bar.planned(1, 1, 500_000)
-        now[0] = 20.0  # parsers compiled until here
-        for _ in range(8):
-            now[0] += 1.0
-            bar.advance(10_000, 0, 0)
+    bar = IngestBar(Console(), drawn, quiet=False)
+    bar.planned(1, 1, 500_000)
+    now[0] = 20.0  # parsers compiled until here
+    for _ in range(8):
+        now[0] += 1.0
+        bar.advance(10_000, 0, 0)
     assert shown[:5] == [(at, "") for at in (21.0, 22.0, 23.0, 24.0, 25.0)]
     assert shown[5:] == [(26.0, "0:00:44 left"), (27.0, "0:00:43 left"), (28.0, "0:00:42 left")]
 
