@@ -123,7 +123,7 @@ class WarehouseWriter:
             gone = sorted(before.keys() - (new.runs.keys() - changed))
             parts.leave_out(con, gone)
             self._drop_runs(con, gone)
-            failed = self._fill_runs(database, snapshot, pending, path.parent, parts)
+            failed = self._fill_runs(database, snapshot, pending, parts)
             self._leave_out(database, snapshot, failed)
             _write_lost(con, losses)
             parts.leave_out(con, self._fill_fleet(database, snapshot, changed))
@@ -180,12 +180,7 @@ class WarehouseWriter:
                 con.execute(f"DELETE FROM {target(name)} WHERE run_id IN ({gone})")
 
     def _fill_runs(
-        self,
-        database: Database,
-        snapshot: Snapshot,
-        pending: Sequence[Batch],
-        folder: Path,
-        parts: ModelParts,
+        self, database: Database, snapshot: Snapshot, pending: Sequence[Batch], parts: ModelParts
     ) -> list[Failure]:
         """Add the rows of runs, batch by batch in the same order whatever computes them.
 
@@ -202,7 +197,7 @@ class WarehouseWriter:
                 failed += self._fill_batch(database, snapshot, batch, parts)
             return failed
         with (
-            self._executor(folder, min(self._width, len(pending))) as submit,
+            self._executor(parts.folder, min(self._width, len(pending))) as submit,
             closing(computed(submit, snapshot, pending)) as ended,
         ):
             for batch, found in ended:
@@ -313,50 +308,22 @@ class WarehouseWriter:
         """
         fleet = [model for model in self.models.models.values() if model.fleet]
         out = {failure.run_id for failure in read_failures(database.con)}
+        compute = partial(self._compute_fleet, database, snapshot, fleet, out)
         if fleet:
             self.progress(f"computing {len(fleet)} models over all runs")
         while fleet:
             try:
-                self._compute_fleet(database, snapshot, fleet, out, ())
+                compute(())
             except RowsError as error:
                 if FAILURES not in self.models.models:
                     raise
                 there = sorted(snapshot.runs.keys() - out, key=lambda run: (run in changed, run))
-                run_id, narrowed = self._culprit(database, snapshot, fleet, out, there, error)
+                run_id, narrowed = _culprit(compute, there, error)
                 self._leave_out(database, snapshot, [self._failure(snapshot, run_id, narrowed)])
                 out.add(run_id)
             else:
                 break
         return out
-
-    def _culprit(
-        self,
-        database: Database,
-        snapshot: Snapshot,
-        fleet: Sequence[Model],
-        out: Collection[str],
-        run_ids: Sequence[str],
-        error: RowsError,
-    ) -> tuple[str, RowsError]:
-        """Return a run that the fleet models fail with, where they do not with those before it.
-
-        Args:
-            run_ids: Runs with which they fail.
-            error: How they fail.
-
-        Raises:
-            RowsError: They fail without any run.
-        """
-        self._compute_fleet(database, snapshot, fleet, out, run_ids)
-        passed, failed = 0, len(run_ids)
-        while failed - passed > 1:
-            middle = (passed + failed) // 2
-            try:
-                self._compute_fleet(database, snapshot, fleet, out, run_ids[middle:])
-                passed = middle
-            except RowsError as narrowed:
-                failed, error = middle, narrowed
-        return run_ids[passed], error
 
     def _compute_fleet(
         self,
@@ -423,6 +390,31 @@ class WarehouseWriter:
         model = self.models.stored.get(name)
         order = f" ORDER BY {', '.join(map(quoted, model.order))}" if model else ""
         con.execute(f"INSERT INTO {target(name)} FROM {relation}{order}")
+
+
+def _culprit(
+    compute: Callable[[Collection[str]], None], run_ids: Sequence[str], error: RowsError
+) -> tuple[str, RowsError]:
+    """Return a run that the fleet models fail with, where they do not with those before it.
+
+    Args:
+        compute: Computes the fleet models without some runs.
+        run_ids: Runs with which they fail.
+        error: How they fail.
+
+    Raises:
+        RowsError: They fail without any run.
+    """
+    compute(run_ids)
+    passed, failed = 0, len(run_ids)
+    while failed - passed > 1:
+        middle = (passed + failed) // 2
+        try:
+            compute(run_ids[middle:])
+            passed = middle
+        except RowsError as narrowed:
+            failed, error = middle, narrowed
+    return run_ids[passed], error
 
 
 def _but(run_ids: Collection[str]) -> str:
