@@ -87,11 +87,7 @@ def never(part: str) -> bool:
 
 def of_day(day: date) -> Callable[[str], bool]:
     """Return a function that says whether a part is of a day's share: one part in 31."""
-
-    def is_due(part: str) -> bool:
-        return zlib.crc32(part.encode()) % SHARES == day.toordinal() % SHARES
-
-    return is_due
+    return lambda part: zlib.crc32(part.encode()) % SHARES == day.toordinal() % SHARES
 
 
 def find_losses(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from tracelake.base.errors import LakeError
 from tracelake.lake.dropped import dropped_runs
 from tracelake.lake.losses import find_losses
-from tracelake.lake.manifest import Snapshot
-from tracelake.lake.part_files import Mark
 from tracelake.lake.store import Lake
 from tracelake.models.base import point_views
 from tracelake.models.build import same_code, wanted_state
@@ -56,7 +54,10 @@ def _check(lake: Lake, *, quick: bool) -> list[Finding]:
     record = examined(lake.warehouse)
     state, trouble = record.state, record.trouble
     before = state.lost if state else frozenset()
-    losses = find_losses(lake.part_files, snapshot, _trusted(lake, snapshot, before, quick=quick))
+    # A quick check does not read those parts that the build could read.
+    there = lake.part_files.marks(snapshot.all_parts) if quick else {}
+    trusted = {part: mark for part, mark in there.items() if part not in before}
+    losses = find_losses(lake.part_files, snapshot, trusted)
     findings = list(check_parts(lake, snapshot, losses, quick=quick))
     all_read = not findings
     findings += check_strays(lake, snapshot, named_parts(lake.warehouse))
@@ -86,16 +87,6 @@ def _check(lake: Lake, *, quick: bool) -> list[Finding]:
             if state and state.stamp == wanted.stamp:
                 findings += check_counts(con, snapshot)
     return findings
-
-
-def _trusted(
-    lake: Lake, snapshot: Snapshot, lost: Collection[str], *, quick: bool
-) -> dict[str, Mark]:
-    """Return parts that a quick check does not read: those that the build could read."""
-    if not quick:
-        return {}
-    there = lake.part_files.marks(snapshot.all_parts)
-    return {part: mark for part, mark in there.items() if part not in lost}
 
 
 def _check_current(state: State | None, wanted: State) -> Iterator[Finding]:
