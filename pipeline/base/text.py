@@ -43,7 +43,7 @@ def json_text(value: object, *, indent: int | None = None) -> str:
 
 
 def cut_middle(text: str, width: int) -> str:
-    """Return text of at most `length` characters; the middle is cut, so both ends stay."""
+    """Return text of at most `width` characters; the middle is cut, so both ends stay."""
     if len(text) <= width:
         return text
     kept = max(0, width - 2)

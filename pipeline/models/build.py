@@ -170,9 +170,15 @@ def _bring_up(lake: Lake, filler: WarehouseWriter, *, full: bool) -> BuildResult
             carried = replace(carried, runs={**carried.runs, **dict.fromkeys(again, "")})
             parts.runs.update(named)
             parts.marks.update(marks)
-        state, snapshot, losses, failed = _follow(
-            lake, filler, staged, snapshot, losses, carried, parts
-        )
+        built, newest = carried, snapshot
+        for _ in range(_ATTEMPTS):  # until it is up to date, or others do not stop committing
+            if newest.stamp != snapshot.stamp:
+                snapshot, losses = newest, find_losses(lake.part_files, newest, losses.marks)
+            state = wanted_state(lake, snapshot, models, losses)
+            failed = filler.fill(staged, losses.left(snapshot), built, state, losses, parts)
+            built, newest = state, lake.snapshot()
+            if newest.stamp == snapshot.stamp:
+                break
         staged.chmod(staged.stat().st_mode & 0o444)  # permissions of the umask, without writing
         _make_way(lake.warehouse)
         # Before parts are removed that the old one names.
@@ -236,28 +242,6 @@ def losses_before(lake: Lake, again: Callable[[str], bool]) -> Losses:
 def same_code(a: State, b: State) -> bool:
     """Return whether both were built by the same models and schemas."""
     return (a.models, a.schema) == (b.models, b.schema)
-
-
-def _follow(
-    lake: Lake,
-    filler: WarehouseWriter,
-    staged: Path,
-    snapshot: Snapshot,
-    losses: Losses,
-    state: State | None,
-    parts: ModelParts,
-) -> tuple[State, Snapshot, Losses, tuple[Failure, ...]]:
-    """Fill the staged file until it is up to date, or others do not stop committing."""
-    attempts = 0
-    while True:
-        wanted = wanted_state(lake, snapshot, filler.models, losses)
-        failed = filler.fill(staged, losses.left(snapshot), state, wanted, losses, parts)
-        attempts += 1
-        state, newest = wanted, lake.snapshot()
-        if newest.stamp == snapshot.stamp or attempts == _ATTEMPTS:
-            return wanted, snapshot, losses, failed
-        snapshot = newest
-        losses = find_losses(lake.part_files, snapshot, losses.marks)
 
 
 def _copy(source: Path, target: Path) -> None:
