@@ -121,11 +121,11 @@ def _content(folder: Path, name: str) -> bytes:
     """Return the content of a file, after a check of the folder and the file that are read."""
     inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        _refuse_foreign(inside)
+        _refuse_foreign(os.fstat(inside))
         with open(
             name, "rb", opener=lambda path, flags: os.open(path, flags | _PLAIN, dir_fd=inside)
         ) as file:
-            _refuse_foreign(file.fileno())
+            _refuse_foreign(os.fstat(file.fileno()))
             return file.read()
     finally:
         os.close(inside)
@@ -134,16 +134,11 @@ def _content(folder: Path, name: str) -> bytes:
 def _replace(path: Path, content: bytes) -> None:
     """Write a file atomically, so that no one else can change it."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    inside = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        _refuse_foreign(inside)
-    finally:
-        os.close(inside)
+    _refuse_foreign(path.parent.stat())
     beside = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
     try:
-        with open(
-            beside, "xb", opener=lambda name, flags: os.open(name, flags, mode=0o644)
-        ) as file:
+        new = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode=0o644)
+        with open(new, "wb") as file:
             file.write(content)
         beside.replace(path)
     except OSError:
@@ -152,8 +147,7 @@ def _replace(path: Path, content: bytes) -> None:
         raise
 
 
-def _refuse_foreign(opened: int) -> None:
+def _refuse_foreign(found: os.stat_result) -> None:
     """Raise PermissionError if others than this user and root could have written it."""
-    found = os.fstat(opened)
     if found.st_uid not in (0, os.geteuid()) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise PermissionError(errno.EPERM, "others can write there")
