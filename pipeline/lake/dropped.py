@@ -51,7 +51,8 @@ def drop_runs(lake: Lake, entries: Collection[RunEntry], *, remember: bool) -> N
         if remember:
             now |= {entry.run_id: _remembered(entry) for entry in entries}
         if now != before:
-            _write(lake, now)
+            content = json.dumps({"version": DROPPED_VERSION, "runs": now})
+            lake.small.put(_FILE, f"{content}\n".encode())
 
     with lake.lock("dropped"):
         lake.agree(forget_or_remember)
@@ -73,8 +74,3 @@ def _read(path: Path) -> dict[str, Any]:
         dropped_damage,
     )
     return dict(content["runs"]) if content else {}
-
-
-def _write(lake: Lake, runs: dict[str, Any]) -> None:
-    content = json.dumps({"version": DROPPED_VERSION, "runs": runs})
-    lake.small.put(_FILE, f"{content}\n".encode())

@@ -71,16 +71,11 @@ def _claim(folder: Path) -> BinaryIO:
 def remove_dead(root: Path) -> int:
     """Remove staging folders of dead writers, and return the number of files."""
     with locked(root, "staging"):
-        return sum(map(_remove_if_dead, (root / STAGING).glob("*")))
-
-
-def _remove_if_dead(folder: Path) -> int:
-    """Remove a folder unless a live writer holds a lock on its mark."""
-    if is_held(folder / MARK):
-        return 0
-    files = [path for path in folder.rglob("*") if not path.is_dir()]
-    remove_staging(folder)
-    return len(files)
+        dead = [folder for folder in (root / STAGING).glob("*") if not is_held(folder / MARK)]
+        files = sum(not path.is_dir() for folder in dead for path in folder.rglob("*"))
+        for folder in dead:
+            remove_staging(folder)
+    return files
 
 
 def is_held(path: Path) -> bool:
