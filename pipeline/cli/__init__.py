@@ -44,9 +44,8 @@ def main() -> None:
 def _run() -> None:
     """Run the command line; the only place where errors become text and exit codes."""
     _open_standard_streams()
-    if isinstance(
-        sys.stdout, io.TextIOWrapper
-    ):  # names may have characters that the terminal cannot show
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Names may have characters that the terminal cannot show.
         sys.stdout.reconfigure(errors="backslashreplace")
     _live_lightly()
     try:

@@ -112,13 +112,8 @@ class Mirror(SmallFiles):
         with locked(self.root, "mirror"):
             try:
                 known: dict[str, Version] = dict(json.loads(path.read_bytes()))
-            except (
-                FileNotFoundError,
-                ValueError,
-                TypeError,
-                RecursionError,
-            ):  # everything is fetched again
-                known = {}
+            except (FileNotFoundError, ValueError, TypeError, RecursionError):
+                known = {}  # everything is fetched again
             before = dict(known)
             try:
                 yield known

@@ -171,10 +171,8 @@ class UnlistedParts:
         """Replace the list."""
         content = "".join(f"{part}\n" for part in sorted(parts)).encode()
         if not self._path.is_file() or self._path.read_bytes() != content:
-            beside = self._path.with_name(
-                f"{self._path.name}.tmp"
-            )  # a sweep removes it if this process is killed
-            try:
+            beside = self._path.with_name(f"{self._path.name}.tmp")
+            try:  # a sweep removes it if this process is killed
                 files.write(beside, content)
                 files.replace(beside, self._path)
             finally:
