@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
@@ -78,14 +77,13 @@ def render_html(content: Content) -> str:
     drawn = any(content.series.values())
     script = (_FOLDER / "page.js").read_text(encoding="utf-8")
     context = {"with_sql": _sources()}
-    bodies = _bodies(content, context)
     return _PAGE.get_template("page.html").render(
         context,
         content=content,
         version=__version__,
         open_runs=OPEN_RUNS,
-        bodies=bodies,
-        packed=sum(body.packed for body in bodies.values()),
+        bodies=_bodies(content, context),
+        packed=content.in_full[PLAIN_RUNS:],
         chart_data=packed(json.dumps(_drawable(content), allow_nan=False)) if drawn else "",
         chart_library=library().packed if drawn else "",
         glossary=_glossary(),
@@ -99,15 +97,8 @@ def render_html(content: Content) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Body:
-    """A run's part of the page: HTML, plain or compressed."""
-
-    text: str
-    packed: bool
-
-
-def _bodies(content: Content, context: Mapping[str, object]) -> dict[str, _Body]:
+def _bodies(content: Content, context: Mapping[str, object]) -> dict[str, str]:
+    """Return the part of each run in full: HTML, compressed for all but the first runs."""
     template = _PAGE.get_template("run.html")
     plain, folded = content.in_full[:PLAIN_RUNS], content.in_full[PLAIN_RUNS:]
     cards = content.cards()
@@ -131,10 +122,7 @@ def _bodies(content: Content, context: Mapping[str, object]) -> dict[str, _Body]
 
     with ThreadPoolExecutor(1, "packing") as beside:  # while the next ones are rendered
         texts = beside.map(packed, map(body, folded))
-        return {
-            **{run_id: _Body(body(run_id), False) for run_id in plain},
-            **{run_id: _Body(text, True) for run_id, text in zip(folded, texts, strict=True)},
-        }
+        return {run_id: body(run_id) for run_id in plain} | dict(zip(folded, texts, strict=True))
 
 
 def _drawable(content: Content) -> dict[str, object]:
