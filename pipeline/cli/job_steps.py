@@ -197,4 +197,4 @@ def print_ending(lake: Lake) -> None:
     from tracelake.output.terminal.page import Page
     from tracelake.warehouse.reopening import ask
 
-    print_ending(ask(lake, "the runs", read_ending), Page(sys.stdout))
+    print_ending(*ask(lake, "the runs", read_ending), Page(sys.stdout))

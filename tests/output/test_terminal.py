@@ -634,7 +634,7 @@ def test_a_narrow_terminal_keeps_names_and_says_what_is_left_out(
 def test_the_end_of_a_run_says_what_is_wrong_in_ten_lines(lake: Path) -> None:
     with open_warehouse(Lake.open(lake)) as con:
         ending = read_ending(con)
-    lines = printed(lambda page: print_ending(ending, page), Screen(terminal=False))
+    lines = printed(lambda page: print_ending(*ending, page), Screen(terminal=False))
     assert len(lines) <= 8
     assert lines[0].startswith("critical rank 2 in job001: straggler since 2024-01-09, cause ")
     assert lines[0].endswith(f"GPU h a day by replay  tracelake show {SLOW}")

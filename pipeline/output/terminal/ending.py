@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import duckdb
 
@@ -73,23 +72,13 @@ _COUNTS = """
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """Hold what the end of `run` says of a lake."""
-
-    incidents: list[Row]
-    alone: list[Row]
-    counts: Row
-
-
-def read_ending(con: duckdb.DuckDBPyConnection) -> Ending:
+def read_ending(con: duckdb.DuckDBPyConnection) -> tuple[list[Row], list[Row], Row]:
     """Return open incidents, the worst findings of no incident, and how many runs there are."""
-    return Ending(read_rows(con, _INCIDENTS), read_rows(con, _ALONE), read_rows(con, _COUNTS)[0])
+    return read_rows(con, _INCIDENTS), read_rows(con, _ALONE), read_rows(con, _COUNTS)[0]
 
 
-def print_ending(ending: Ending, page: Page) -> None:
+def print_ending(incidents: list[Row], alone: list[Row], counts: Row, page: Page) -> None:
     """Print a line per incident or finding, and a line of counts with the next command."""
-    incidents, alone, counts = ending.incidents, ending.alone, ending.counts
     kinds = [
         (incidents[:_SHOWN], _incident, "incident", len(incidents), "incidents"),
         (alone, _finding, "finding", alone[0]["findings"] if alone else 0, "attention"),
