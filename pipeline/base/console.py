@@ -17,10 +17,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import tracelake
-from tracelake.base.commands import pasteable
 from tracelake.base.errors import TracelakeError
 from tracelake.base.figures import amount, count
-from tracelake.base.text import counted, printable
+from tracelake.base.text import counted, pasteable, printable
 
 if TYPE_CHECKING:
     from rich.console import Console as Terminal

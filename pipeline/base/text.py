@@ -1,15 +1,19 @@
-"""Format text for a terminal."""
+"""Format text for a terminal, and name the lake in commands that a text tells to paste."""
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 
 # Characters that JSON does not escape: delete, controls beyond ASCII, marks that reverse text,
 # and characters that some readers take for a line end.
 _UNSAFE = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+# Commands of lakes, and the lake that they must name; None where they find it without a name.
+_naming: ContextVar[tuple[str, str] | None] = ContextVar("naming", default=None)
 
 
 def counted(count: int, noun: str) -> str:
@@ -49,3 +53,22 @@ def cut_middle(text: str, width: int) -> str:
     kept = max(0, width - 2)
     tail = min(kept, max(kept // 2, min(kept, 10)))
     return f"{text[: kept - tail]}..{text[len(text) - tail :]}"[:width]
+
+
+def name_lake(lake: str, commands: Iterable[str]) -> None:
+    """Let `pasteable` name this lake in these commands."""
+    found = rf"\btracelake (?:{'|'.join(commands)})\b(?! --lake)"
+    _naming.set((found, shlex.quote(lake)))
+
+
+def pasteable(text: str) -> str:
+    """Return a text in which each command names its lake, where it must be named.
+
+    Example:
+        `list them with: tracelake runs` of `show x --lake 'my lake'` becomes
+        `list them with: tracelake runs --lake 'my lake'`.
+    """
+    if naming := _naming.get():
+        commands, lake = naming
+        return re.sub(commands, lambda command: f"{command[0]} --lake {lake}", text)
+    return text

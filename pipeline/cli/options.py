@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hin
 
 import typer
 
-from tracelake.base.commands import name_lake
 from tracelake.base.errors import UsageError
 from tracelake.base.memory_limit import jobs_within, parse_size
+from tracelake.base.text import name_lake
 from tracelake.cli.complete import complete_format, complete_run
 from tracelake.nightly.gates import GATES
 from tracelake.schema import topology

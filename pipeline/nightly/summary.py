@@ -16,8 +16,8 @@ from typing import Any
 import duckdb
 
 from tracelake import __version__
-from tracelake.base.commands import pasteable
 from tracelake.base.errors import expected
+from tracelake.base.text import pasteable
 from tracelake.ingest.report import IngestReport
 from tracelake.ingest.run_plan import Status
 from tracelake.models.failures import Failure as Failed

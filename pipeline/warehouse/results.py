@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, TextIO, TypeAlias
 import pyarrow as pa
 from rich.cells import cell_len
 
-from tracelake.base.commands import pasteable
 from tracelake.base.errors import UsageError
 from tracelake.base.figures import count
-from tracelake.base.text import json_text, printable
+from tracelake.base.text import json_text, pasteable, printable
 from tracelake.warehouse.values import distinct, jsonable, named_rows, rows_of, values_of
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from typing import Any, TextIO
 from rich.cells import cell_len
 from rich.text import Text
 
-from tracelake.base.commands import pasteable
 from tracelake.base.drawing import console_of
-from tracelake.base.text import printable
+from tracelake.base.text import pasteable, printable
 from tracelake.output.terminal.grid import GAP, Cell, Column, fit, laid_out
 
 BAD, WARN, GOOD, DIM = "bold red", "yellow", "green", "dim"
