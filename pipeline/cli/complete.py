@@ -41,13 +41,9 @@ def _run_names(warehouse: Path) -> list[str]:
 def complete_table(incomplete: str) -> list[str]:
     """Return base tables and public models with this beginning, by file names."""
     tables = {path.stem for path in _files("schemas", "*.toml")} - {"columns", "reasons"}
-    models = {path.stem for path in _files("sql", "*/*.sql") if _is_public(path)}
-    return sorted(name for name in tables | models if name.startswith(incomplete))
-
-
-def _is_public(path: Path) -> bool:
-    other = path.parent.name in ("checks", "examples")
-    return not other and not path.name.startswith("_")
+    files = [p for p in _files("sql", "*/*.sql") if p.parent.name not in ("checks", "examples")]
+    public = {path.stem for path in files if not path.name.startswith("_")}
+    return sorted(name for name in tables | public if name.startswith(incomplete))
 
 
 def complete_example(incomplete: str) -> list[str]:

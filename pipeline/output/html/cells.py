@@ -98,11 +98,6 @@ def is_number(column: Column) -> bool:
     return column.type in {"INTEGER", "BIGINT", "DOUBLE"}
 
 
-def is_share(column: Column) -> bool:
-    """Return whether a column is printed in percent."""
-    return _unit(column) == "%"
-
-
 @cache
 def head(column: Column) -> Head:
     """Return the heading of a column, from its name and unit."""

@@ -18,7 +18,7 @@ from tracelake.output.html.charts.kind import Kind, Series
 from tracelake.output.html.charts.series import KINDS, read_series
 from tracelake.output.html.incidents import Fleet, read_fleet_view, read_shares, read_waterfalls
 from tracelake.output.html.links import rate_links
-from tracelake.output.html.reading import earliest, page_about, select_runs
+from tracelake.output.html.reading import page_about, select_runs
 from tracelake.output.html.runs import Facts, count_formats, read_facts, read_headline
 from tracelake.output.html.sections import Section, read_sections
 from tracelake.output.html.whatif import WhatIf, read_whatif
@@ -134,7 +134,9 @@ def read_content(
     """Read a report from a lake's warehouse; for the arguments see `write_report`."""
 
     def read(con: duckdb.DuckDBPyConnection) -> Content:
-        run_ids, undated = select_runs(con, runs, earliest(now, since), late)
+        # Dates of runs are on the clock of `now`, without a zone.
+        after = None if since is None else now.replace(tzinfo=None) - since
+        run_ids, undated = select_runs(con, runs, after, late)
         page_about(con, run_ids)
         groups = read_attention(con, inputs=not runs)
         places = dict(con.execute("SELECT run_id, urgency FROM run_list").fetchall())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import duckdb
 
@@ -76,8 +76,3 @@ def select_runs(
         if run_id in came or (date is not None and date >= after)
     ]
     return chosen, sum(date is None and run_id not in came for run_id, date in wanted.items())
-
-
-def earliest(now: datetime, since: timedelta | None) -> datetime | None:
-    """Return the earliest date of `since`, on the clock of `now` and without its zone."""
-    return None if since is None else now.replace(tzinfo=None) - since

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 import duckdb
 
-from tracelake.base.figures import count, label, percent
+from tracelake.base.figures import count, label, percent, unit_of
 from tracelake.base.text import counted
 from tracelake.models.base import literal
 from tracelake.models.catalog import catalog
@@ -22,7 +22,6 @@ from tracelake.output.html.cells import (
     Part,
     Row,
     head,
-    is_share,
     printer,
 )
 from tracelake.output.html.reading import PAGE_RUNS, grouped, page_rows
@@ -272,7 +271,7 @@ def _drawn(shape: Shape, column: Column, rows: Sequence[Row], largest: float) ->
         ]
     if column.name != shape.bar or largest <= 0:
         return cells
-    whole = 1.0 if is_share(column) else largest
+    whole = 1.0 if unit_of(column.name, column.unit) == "%" else largest
     marks = [row[shape.mark] for row in rows] if shape.mark else [None] * len(rows)
     return [
         plain

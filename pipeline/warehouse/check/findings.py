@@ -50,8 +50,3 @@ def error(check: str, message: str, rows: int, repair: str) -> Finding:
 def drop(run_ids: Iterable[str]) -> str:
     """Return the command that removes runs so that their input can add them again."""
     return f"tracelake drop --forget {' '.join(sorted(run_ids))}"
-
-
-def read_again(run_ids: Iterable[str]) -> str:
-    """Return the command that reads runs again from their input."""
-    return f"{drop(run_ids)}, then ingest their input again"

@@ -20,7 +20,6 @@ from tracelake.warehouse.check.findings import (
     Finding,
     drop,
     error,
-    read_again,
     some,
 )
 
@@ -101,7 +100,7 @@ def _read_again(snapshot: Snapshot, parts: Collection[str]) -> str:
     runs = [run_id for run_id, run in snapshot.runs.items() if harmed.intersection(run.all_parts)]
     if not runs:  # the list of skipped inputs
         return "delete LAKE/_manifest/_skipped.json, then ingest again"
-    return read_again(runs)
+    return f"{drop(runs)}, then ingest their input again"
 
 
 def _runs_in(files: PartFiles, part: str) -> set[str]:
