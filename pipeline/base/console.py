@@ -42,7 +42,11 @@ class Console:
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
-        self._terminal = None if _is_log() else _terminal()
+        self._terminal: Terminal | None = None
+        if not _is_log():
+            from tracelake.base.drawing import error_console  # noqa: PLC0415 - rich is slow
+
+            self._terminal = error_console()
 
     @property
     def draws(self) -> bool:
@@ -240,12 +244,6 @@ def _is_log() -> bool:
     """Return whether standard error is not a terminal and rich is not forced to act as on one."""
     shown = bool(sys.stderr) and sys.stderr.isatty()
     return not shown and not any(os.environ.get(name) for name in _FORCED)
-
-
-def _terminal() -> Terminal:
-    from tracelake.base.drawing import error_console  # noqa: PLC0415 - rich takes long to import
-
-    return error_console()
 
 
 def _write(text: str) -> None:

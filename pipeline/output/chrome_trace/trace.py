@@ -180,13 +180,16 @@ def _write(con: duckdb.DuckDBPyConnection, selection: Selection, stream: EventSt
             stream.write(threads.events(_slices(con, queries.SLICES, selection, chosen)))
         arrows.update(calls=calls, drawn=drawn)
     clocks = read_rows(con, queries.CLOCKS)
+    # Operations and sub-operations, of which some have no slice.
+    beside = sum(threads.slices[kind] for kind in ("step", "window", "waiting", "transfer"))
+    without = sum(n for _, n in selection.steps) - threads.slices.total() + beside
     done = Timeline(
         selection.run_id,
         len(selection.ranks),
         len(selection.steps),
         threads.slices.total(),
         arrows["drawn"],
-        tuple(_notes(clocks, arrows, _without_time(selection, threads))),
+        tuple(_notes(clocks, arrows, without)),
     )
     stream.close(as_json(_other_members(con, done, clocks, span)))
     return done
@@ -219,12 +222,6 @@ def _clock_label(rank: Mapping[str, Any]) -> str:
     if rank["basis"] == "shared":
         return "reference clock"
     return f"clock {rank['offset_ms']:+g} ± {rank['uncertainty_ms']:g} ms, aligned"
-
-
-def _without_time(selection: Selection, threads: Threads) -> int:
-    """Return the number of operations and sub-operations without a slice."""
-    beside = sum(threads.slices[kind] for kind in ("step", "window", "waiting", "transfer"))
-    return sum(n for _, n in selection.steps) - threads.slices.total() + beside
 
 
 def _notes(clocks: Sequence[Row], arrows: Counter[str], without: int) -> Iterator[str]:
