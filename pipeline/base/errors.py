@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+# Exit code that a shell reports for a program that wrote to a closed pipe.
+PIPE_CLOSED = 141
 # No space, no memory, no file handles left, or a broken disk.
 REFUSED = frozenset(
     {
@@ -178,6 +180,8 @@ def exit_code_of(error: BaseException | None) -> int:
             return code
         case KeyboardInterrupt():
             return 130
+        case BrokenPipeError():
+            return PIPE_CLOSED
     return (expected(error) or TracelakeError).exit_code
 
 

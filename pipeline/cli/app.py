@@ -13,15 +13,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from tracelake.base.errors import UsageError
+from tracelake.base.errors import PIPE_CLOSED, UsageError
 from tracelake.base.memory_limit import check_address_space
 from tracelake.base.signals import settled
 from tracelake.cli.options import LogFormat
 from tracelake.cli.steps import log_format, open_console
 
 INTERRUPTED = 130
-# Exit code that a shell reports for a program that wrote to a closed pipe.
-PIPE_CLOSED = 141
 # What a report of a problem should name: libraries that read, compute and write.
 _LIBRARIES = ("duckdb", "polars", "pyarrow", "numpy", "numba", "distributed", "obstore", "mcp")
 # Characters of a command's first sentence at most.

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from tracelake.base.errors import TracelakeError, exit_code_of
 from tracelake.base.metrics import measuring
-from tracelake.cli.app import PIPE_CLOSED
 from tracelake.cli.steps import open_console
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def recorded(command: Callable[_P, _R]) -> Callable[_P, _R]:
                     "command": command.__name__,
                     "started": started.strftime("%Y-%m-%d %H:%M:%S.%f"),
                     "duration_ns": time.perf_counter_ns() - began,
-                    "exit_code": _exit_code(ended),
+                    "exit_code": exit_code_of(ended),
                     "error": _told(ended),
                     "options": _options(given),
                 }
@@ -76,17 +75,13 @@ def _leave(name: str, entry: Mapping[str, Any], measures: Measures) -> None:
             open_console().warn(f"the lake has no record of this command: {error}")
 
 
-def _exit_code(error: BaseException | None) -> int:
-    return PIPE_CLOSED if isinstance(error, BrokenPipeError) else exit_code_of(error)
-
-
 def _told(error: BaseException | None) -> str | None:
     match error:
         case None:
             return None
         case TracelakeError():
             return error.message
-        case SystemExit() | KeyboardInterrupt():
+        case SystemExit() | KeyboardInterrupt() | BrokenPipeError():
             return "interrupted"
     return f"{type(error).__name__}: {error}"
 

@@ -139,7 +139,7 @@ def read_incidents(con: duckdb.DuckDBPyConnection, known: Collection[str]) -> li
 
 def _error(error: BaseException) -> dict[str, str | None]:
     """Return an error as a dictionary with the fields of the printed block."""
-    if isinstance(error, SystemExit | KeyboardInterrupt):
+    if isinstance(error, SystemExit | KeyboardInterrupt | BrokenPipeError):
         what, then = "interrupted before the end", "run it again: it continues where it was"
         return {"what": what, "where": None, "next": then}
     if known := expected(error):

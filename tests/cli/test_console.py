@@ -204,6 +204,19 @@ def test_a_reader_that_has_enough_ends_the_command_quietly(
     assert (done.returncode, done.stderr) == (141, "")
 
 
+def test_a_summary_says_that_the_reader_of_the_output_has_gone(
+    closed: TextIO, tmp_path: Path
+) -> None:
+    archive = write(tmp_path / "in", {trace_name(0, world=1): trace(0)})
+    summary = tmp_path / "summary.json"
+    lake = tmp_path / "lake"
+    command: list[str | Path] = [TRACELAKE, "run", archive, "--lake", lake, "--summary", summary]
+    done = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, text=True, check=False)
+    told = json.loads(summary.read_text())
+    assert (done.returncode, told["exit_code"]) == (141, 141)
+    assert told["errors"][0]["what"] == "interrupted before the end"
+
+
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_work_goes_on_when_nobody_reads_its_notes(
     closed: TextIO, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
