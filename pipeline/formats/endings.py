@@ -15,14 +15,17 @@ _FAILED = r"Test (?:NCCL|RCCL) failure \S+:\d+ "  # of nccl-tests
 # Causes before their effects: where one rank ends, the others time out or lose their connection.
 _KINDS = {
     "out_of_memory": r"(?:CUDA|HIP|NPU|XPU) out of memory|RESOURCE_EXHAUSTED: "
-    r"|Test (?:CUDA|HIP) failure \S+:\d+ 'out of memory|Cuda failure (?:\d+ )?'out of memory",
+    r"|Test (?:CUDA|HIP) failure \S+:\d+ 'out of memory|Cuda failure (?:\d+ )?'out of memory"
+    r"|^out of memory$",  # of llm.c
     "host_out_of_memory": r"Detected \d+ oom[-_]kill event"
     r"|srun: error: \S+: tasks? \S+: Out Of Memory",
-    "device_error": r"(?:CUDA|HIP) error: |Test (?:CUDA|HIP) failure \S+:\d+ "
-    rf"|{_FAILED}'unhandled (?:cuda|hip) error",
+    "device_error": r"(?:CUDA|HIP) error: |\[CUDA ERROR\] at file "
+    rf"|Test (?:CUDA|HIP) failure \S+:\d+ |{_FAILED}'unhandled (?:cuda|hip) error",
     "link_error": rf"{_WARNING}(?:NET/|Call to ibv_)",
     "loss_not_finite": r"(?:Rank \d+: )?found (?:NaN|Inf) in local "
-    r"|Current loss scale already at minimum",
+    r"|Current loss scale already at minimum|Minimum loss scale reached"
+    r"|Loss is (?:nan|-?inf), stopping training|Loss became infinite or NaN at iteration"
+    r"|nan loss encountered|loss contains a NaN",
     "collective_timeout": r"Watchdog caught collective operation timeout: ",
     "network_error": r"NCCL error in: |ncclRemoteError: |ncclSystemError: "
     rf"|{_FAILED}'(?:remote process exited|unhandled system error)",

@@ -11,8 +11,10 @@ WITH timed AS (
         run_id,
         ordered_sum(CASE WHEN NOT warmup THEN step_ms END) AS steps_ms,
         quantile_cont(step_ms, 0.5) FILTER (NOT warmup) AS step_p50_ms,
-        CASE WHEN bool_and(time_basis <> 'traced') THEN 1 + max(step) - min(step) - count(*) ELSE 0 END
-            AS between_steps
+        -- A profiler traces some steps, and these are what it says.
+        CASE WHEN run_id IN (SELECT run_id FROM _rank_steps) THEN 0
+            ELSE 1 + max(step) - min(step) - count(*)
+        END AS between_steps
     FROM step_stats
     WHERE step_ms IS NOT NULL
     GROUP BY run_id

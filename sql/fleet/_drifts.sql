@@ -23,7 +23,7 @@ WITH listed AS (
         ) AS place
     FROM _run_metrics AS m
     JOIN _fleet_runs AS f USING (run_id)
-    WHERE f.complete AND f.run_date >= TIMESTAMP '0001-01-01' AND m.value IS NOT NULL
+    WHERE f.config IS NOT NULL AND f.complete AND f.run_date >= TIMESTAMP '0001-01-01' AND m.value IS NOT NULL
 ),
 rolling AS (
     SELECT

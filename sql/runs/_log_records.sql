@@ -43,7 +43,7 @@ WITH records AS (
             THEN epoch_us(t.logged_at) - epoch_us(lag(t.logged_at) OVER file)
         END AS between_us,
         coalesce(
-            t.step <= lag(t.step) OVER file
+            t.step <= lag(t.step) OVER file AND t.line > lag(t.line) OVER file
             AND coalesce(t.epoch, 1) <= lag(coalesce(t.epoch, 1)) OVER file
             AND (
                 (f.line > lag(t.line) OVER file AND f.line <= t.line)

@@ -48,7 +48,7 @@ class Blocks(StepLines):
 
     LINES = rf"{_BATCH}|.*{_STEP}|{_VALUE}|\s*time_unit: \w+\s*"
     HEADS = (
-        (b"Train time/batch: ", rb"\]:\s*\n[^\n\]]*\bTrain time/[a-z_]+: [0-9]"),
+        (b"Train time/batch: ", rb"\]:\s*\n[^\n]*\bTrain time/[a-z_]+: [0-9]"),
         (b"[step=", _STEP.encode() + rb"\n[^\n/]*\b(?:train|optim|throughput|System|system)/"),
     )
 

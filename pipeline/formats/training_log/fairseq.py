@@ -14,7 +14,9 @@ from tracelake.formats.training_log.elapsed import SECOND_NS, Elapsed
 from tracelake.formats.training_log.values import PRINTED, StepLines, StepValues, logged_at
 
 # Summaries of an epoch have none of these beginnings.
-_RECORD = r'(?:\| train_inner \| \{"epoch": \d|\| epoch \d+: +\d+ / \d+ )'
+_RECORD = (
+    r'(?:(?:\| train_inner \| |\[train_inner\]\[INFO\] - )\{"epoch": \d|\| epoch \d+: +\d+ / \d+ )'
+)
 _BEGIN = re.compile(_RECORD, re.ASCII)
 _PAIR = re.compile(rf'(?<!\w)(\w+)(?:=|": "?)({PRINTED})(?=[",}}]|\s*$)', re.ASCII)
 _COLUMNS = {

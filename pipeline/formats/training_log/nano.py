@@ -22,11 +22,11 @@ _LLAMA2C = re.compile(
     re.ASCII,
 )
 _LLMC = re.compile(
-    rf".*\bstep +(\d{{1,9}})/(\d{{1,9}}) \| (?:train )?loss ({_NUMBER})(?: \([^)]*\))? ?\|(.*)",
+    rf".*\bstep +(\d{{1,9}})/(\d{{1,9}}) \| (?:train )?loss +({_NUMBER})(?: \([^)]*\))? ?\|(.*)",
     re.ASCII,
 )
 _SPEED = re.compile(r"(?:^|[ (])([0-9.]+) ms \|.*?([0-9.]+) tok/s", re.ASCII)
-_NORM = re.compile(rf"\bnorm ({_NUMBER})", re.ASCII)
+_NORM = re.compile(rf"\bnorm +({_NUMBER})", re.ASCII)
 _RATE = re.compile(rf"\blr ({_NUMBER})", re.ASCII)
 _MODDED = re.compile(
     rf".*\bstep:(\d{{1,9}})/(\d{{1,9}}) (?:train_loss:({_NUMBER}) )?.{{0,200}}"
@@ -51,7 +51,7 @@ class Nano(StepLines):
     HEADS = (
         (b"iter ", rb"\biter [0-9]+: loss [0-9na.]+, time [0-9.]+ms"),
         (b"mfu ", rb"\b[0-9]+ \| loss [0-9na.]+ \| lr [0-9.e+-]+ \| [0-9.]+ms \| mfu "),
-        (b" tok/s", rb"\bstep +[0-9]+/[0-9]+ \| (?:train )?loss [0-9na.-]+.* ms \| .* tok/s"),
+        (b" tok/s", rb"\bstep +[0-9]+/[0-9]+ \| (?:train )?loss +[0-9na.-]+.* ms \| .* tok/s"),
         (
             b"iter time: ",
             rb"\biter [0-9]+ (?:\| )?step [0-9]+(?::| \|) loss .{0,200}\biter time: [0-9]",

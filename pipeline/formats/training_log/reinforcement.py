@@ -225,6 +225,9 @@ class Reinforcement(StepLines):
         self.total = int(found["of"])
         milliseconds = round(at.replace(tzinfo=UTC).timestamp() * 1000)
         times = self._elapsed.take(self._step, milliseconds * _MILLISECOND_NS)
+        self._took_ns = 0
+        if not times:
+            yield self._step, None, {"logged_at": at}
         for step, covered, values in times:
             self._took_ns = values["step_time_ns"] if covered == 1 else 0
             yield step, covered, {"logged_at": at, **values}

@@ -9,6 +9,7 @@ import pytest
 
 from tests.conftest import Command
 from tests.lakes import rows, run_ingest
+from tests.parsing import parse
 from tests.traces import trace, trace_name, write
 from tracelake.formats import format_named
 
@@ -47,6 +48,13 @@ def test_files_of_processes_are_a_run_per_start(tmp_path: Path, name: str) -> No
     wanted = [(rank, f"node-{rank // 2}", str(rank % 2)) for rank in range(4)]
     assert [row[1:] for row in places] == wanted * 2
     assert len({row[0] for row in places}) == 2
+
+
+def test_an_error_of_a_program_says_nothing_of_its_communicators() -> None:
+    printed = log(0, 7) + "ValueError: no such file\n"
+    run = parse("nccl_debug", {"nccl.log": printed.encode()}).only
+    assert run.facts.ended is None
+    assert "ended_by" not in run.facts.attributes
 
 
 def test_a_file_of_docker_has_the_lines_of_the_process(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tests.conftest import Command
-from tests.parsing import parse
+from tests.parsing import claim_of, parse
 from tests.traces import write
+from tracelake.formats import Claim, formats
 
 _START = datetime(2026, 3, 1, 10)
 
@@ -90,7 +91,7 @@ def test_few_records_over_many_steps_are_no_slowdown(tracelake: Command, tmp_pat
         clock += (40 if step > 60 else 20) if step > 1 else 60
         said.append(
             f"[titan] {at(clock)},000 - root - INFO - step: {step:2}  loss:  7.0"
-            "  memory: 40.0GiB(50%)  tps: 4,000  mfu: 40%"
+            f"  memory: 40.0GiB(50%)  tps: {2000 if step > 60 else 4000:,}  mfu: 40%"
         )
     lake = ran(tracelake, tmp_path, lines(*said))
     timed = "SELECT time_basis, count(*) AS steps FROM step_stats WHERE step_ms > 0 GROUP BY 1"
@@ -147,6 +148,102 @@ def test_a_mean_beside_its_record_is_no_restart(tracelake: Command, tmp_path: Pa
     assert dates == [{"dated": 10}]
 
 
+def test_two_rows_of_a_line_are_no_restart(tracelake: Command, tmp_path: Path) -> None:
+    """A record has the date, and the mean beside it the time, in any order of the rows."""
+    for name in "abc":
+        said = [
+            f"{at(10 * n)},123 - mmdet - INFO - Epoch [1][{20 * n}/2000]\tlr: 1.978e-03,"
+            " eta: 1:00:00, time: 0.503, data_time: 0.005, memory: 3000, loss: 4.5, grad_norm: 3.4"
+            for n in range(1, 101)
+        ]
+        write(tmp_path / "in", {f"{name}/train.log": lines(*said)})
+    done = tracelake("run", tmp_path / "in", "--lake", tmp_path / "lake")
+    assert done.code == 0, done.err
+    sql = "SELECT DISTINCT restarts FROM coverage"
+    assert asked(tracelake, tmp_path / "lake", sql) == [{"restarts": 0}]
+
+
+def primus(step: int, clock: float) -> str:
+    stamp = (_START + timedelta(seconds=clock)).strftime("%Y%m%d %H:%M:%S")
+    return (
+        f"[{stamp}][rank-7/8][INFO ] [---trainer.py:2560] : iteration {step:8}/      40 |"
+        f" elapsed time per iteration (ms): {10000 if clock < 600 else 20000}.0/10000.0 |"
+    )
+
+
+def areal(step: int, clock: float) -> str:
+    stamp = (_START + timedelta(seconds=clock)).strftime("%Y%m%d-%H:%M:%S.000")
+    return lines(
+        f"{stamp} StatsLogger INFO: Epoch 1/1 Step {step}/40 Train step {step}/40 done.",
+        f"{stamp} StatsLogger INFO: Stats:",
+        "│ timeperf/rollout │ 3.0000e+00 │ ppo_actor/update/actor_loss/avg │ 5.0000e-01 │",
+        "│ timeperf/train_step │ 2.0000e+00 │ ppo_actor/n_valid_tokens │ 1.6000e+04 │",
+    ).rstrip()
+
+
+@pytest.mark.parametrize("record", [primus, areal])
+def test_a_job_that_began_again_has_the_times_of_its_later_start(
+    tracelake: Command, tmp_path: Path, record: Callable[[int, float], str]
+) -> None:
+    said = [record(step, 10 * step) for step in range(1, 31)]
+    said += [record(step, 900 + 20 * (step - 20)) for step in range(21, 41)]
+    lake = ran(tracelake, tmp_path, lines(*said))
+    steps = (
+        "SELECT step_ms, restarts, count(*) AS steps FROM step_stats WHERE NOT warmup GROUP BY ALL"
+    )
+    assert asked(tracelake, lake, f"{steps} ORDER BY restarts") == [
+        {"step_ms": 10000.0, "restarts": 0, "steps": 19},
+        {"step_ms": 20000.0, "restarts": 1, "steps": 19},
+    ]
+    dates = asked(
+        tracelake, lake, "SELECT count(logged_at) AS dated FROM train_steps WHERE step > 35"
+    )
+    assert dates == [{"dated": 5}]
+
+
+def test_records_of_fairseq_by_hydra_are_read(tracelake: Command, tmp_path: Path) -> None:
+    said = [
+        f'[{at(40 * n)},269][train_inner][INFO] - {{"epoch": 1, "update": 0.1, "loss": "5.5",'
+        f' "wps": "1000", "num_updates": "{10 * n}", "lr": "1e-05", "wall": "{40 * n}"}}'
+        for n in range(1, 11)
+    ]
+    lake = ran(tracelake, tmp_path, lines(*said))
+    steps = asked(tracelake, lake, "SELECT DISTINCT step_ms FROM step_stats WHERE step > 10")
+    assert steps == [{"step_ms": 4000.0}]
+
+
+@pytest.mark.parametrize("before", ["", "[default0]:", "[rank0]: ", "[1,0]<stdout>:"])
+def test_blocks_of_composer_are_read_behind_what_launchers_write(before: str) -> None:
+    said = [
+        line
+        for step in range(1, 60)
+        for line in (
+            f"{before}[batch={step}/60]:",
+            f"{before}\t Train time/batch: {step - 1}",
+            f"{before}\t Train loss/train/total: 9.9000",
+            f"{before}\t Train time/train: {step / 300:.4f}",
+        )
+    ]
+    log = lines(*said).encode()
+    assert claim_of(formats()["training_log"], log) is Claim.YES
+    (run,) = parse("training_log", {"train.log": log}).runs
+    assert len([row for row in run.rows("train_steps") if row["loss"]]) == 59
+
+
+def test_jobs_of_no_known_size_do_not_drift(tracelake: Command, tmp_path: Path) -> None:
+    for day in range(1, 17):
+        step_ms = 100 if day < 12 else 300
+        said = [f"iter {step}: loss 3.1000, time {step_ms:.2f}ms, mfu 35.20%" for step in range(20)]
+        write(
+            tmp_path / "in",
+            {f"2026-03-{day:02}/train.log": lines(f"{at(day * 86400)} begins", *said)},
+        )
+    done = tracelake("run", tmp_path / "in", "--lake", tmp_path / "lake", "--fail-on", "drift")
+    assert done.code == 0, done.err
+    found = asked(tracelake, tmp_path / "lake", "SELECT DISTINCT drift FROM run_history")
+    assert found == [{"drift": "not_comparable"}]
+
+
 @pytest.mark.parametrize(
     ("last", "ended"), [(300, True), (310, False), (290, False)], ids=["all", "one more", "less"]
 )
@@ -180,10 +277,24 @@ _SLURM = (
     ("printed", "ended_by", "ended_with"),
     [
         (["[rank3]: ValueError: bad shard", _TORCHRUN], "error", "ValueError: bad shard"),
-        (["ValueError: bad shard", _LAUNCHER], "error", "ValueError: bad shard"),
+        # What comes first is the cause.
+        (["ValueError: bad shard", "EOFError: ", _LAUNCHER], "error", "ValueError: bad shard"),
+        (["ValueError: bad shard", "OSError: gone", _SRUN], "error", "ValueError: bad shard"),
         ([_SRUN], "error", _SRUN),
         ([_SRUN, _SLURM], "host_out_of_memory", _SLURM.removeprefix("slurmstepd: error: ")),
         (["srun: error: node007: task 3: Out Of Memory"], "host_out_of_memory", None),
+        (["[CUDA ERROR] at file llmc/a.h:50:", "out of memory"], "out_of_memory", "out of memory"),
+        (["[CUDA ERROR] at file llmc/a.h:50:", "an illegal access"], "device_error", None),
+        # Trainers that check the loss stop before they print it.
+        (["Loss is nan, stopping training", _SRUN], "loss_not_finite", None),
+        (
+            ["FloatingPointError: Loss became infinite or NaN at iteration=7!"],
+            "loss_not_finite",
+            None,
+        ),
+        (["FloatingPointError: Minimum loss scale reached (0.0001)."], "loss_not_finite", None),
+        (["ValueError: nan loss encountered", _TORCHRUN], "loss_not_finite", None),
+        (["RuntimeError: Train loss contains a NaN.", _TORCHRUN], "loss_not_finite", None),
         # A program may print this when it has ended well.
         (["TypeError: 'NoneType' object is not callable"], None, None),
         (["[INFO] [launch.py:351:main] Process 7 exits successfully."], None, None),

@@ -113,8 +113,10 @@ def nanogpt(losses: Losses) -> str:
 
 
 def llmc(losses: Losses) -> str:
+    """C fills what is shorter than its width with blanks."""
     return "".join(
-        f"step {step:4d}/{len(losses)} | loss {'-nan' if loss is None else f'{loss:.6f}'} (+nanz)|"
+        f"step {step:4d}/{len(losses)} | loss"
+        f" {'-nan' if loss is None else f'{loss:.6f}':>8} (+nanz)|"
         " norm 2.1000 (+0.02z)| lr 1.00e-05 | 500.25 ms | 48.2% bf16 MFU | 127001 tok/s\n"
         for step, loss in enumerate(losses, 1)
     )

@@ -336,6 +336,18 @@ def test_a_dict_has_the_step_of_the_bar_behind_it(prefix: str) -> None:
     assert run.facts.attributes == {"last_step": "20", "planned_steps": "40"}
 
 
+@pytest.mark.parametrize(("last", "ended"), [(37, False), (40, True)])
+def test_a_bar_says_how_far_a_job_came_behind_its_last_record(last: int, ended: bool) -> None:
+    lines = [f"\r{bar(0, 0)}"]
+    for done in range(1, last + 1):
+        shown = f"\r{bar(done, 6 * done)}"
+        lines += [shown, said(done), shown] if done % 10 == 0 else [shown]
+    run = parse("training_log", {"job.log": "\n".join([*lines, ""]).encode()}).only
+    assert len([row for row in run.rows("train_steps") if row["loss"]]) == last // 10
+    assert run.facts.attributes["last_step"] == str(last)
+    assert run.facts.ended is ended
+
+
 @pytest.mark.parametrize(
     "text",
     [
