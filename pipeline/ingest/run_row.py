@@ -85,9 +85,12 @@ def _config(format_name: str, facts: RunFacts, sizes: Mapping[str, int]) -> str:
         "format": format_name,
         "simulated": "true" if facts.simulated else None,
         "model": facts.model,
+        "params": facts.params if facts.model is None else None,
         "tokenizer": None if tokenizer is None else tokenizer.lower(),
         **{key: sizes.get(key) for key in _CONFIG_SIZES},
         "hidden": facts.attributes.get("hidden_size"),
+        "ffn": facts.attributes.get("ffn_hidden_size"),
+        "experts": facts.attributes.get("num_experts"),
         "sequence": facts.attributes.get("seq_length"),
         "tensor": facts.signature,
     }

@@ -25,12 +25,11 @@ good AS (
     FROM _fleet_runs AS f
     JOIN run_history AS h USING (run_id)
     JOIN _run_names AS n USING (run_id)
-    WHERE f.complete AND h.verdict <> 'regressed'
+    WHERE f.judged AND h.verdict <> 'regressed'
 ),
 drifts AS (
     SELECT *, unnest(drifts) AS sentence, rtrim(split_part(sentence, ' ', 1), ':') AS figure
-    FROM run_history
-    WHERE drift = 'drifted'
+    FROM run_history WHERE drift = 'drifted'
 ),
 stage_hosts AS (
     SELECT run_id, stage, min(host) AS host FROM _stage_ranks GROUP BY run_id, stage
@@ -60,9 +59,7 @@ SELECT
     'regressed' AS kind,
     CASE WHEN r.figure_confirmed THEN 'critical' ELSE 'notice' END AS severity,
     CASE WHEN r.figure_confirmed THEN 'regression' END AS gate,
-    r.figure AS subject,
-    c.stage,
-    c.op,
+    r.figure AS subject, c.stage, c.op,
     concat(
         r.sentence,
         '; ' || format('{} explains {:.1f} ms of the change', concat_ws(' of stage ', c.op, c.stage), c.change_ms),
@@ -93,10 +90,12 @@ SELECT
     d.sentence || '.' AS evidence,
     CASE WHEN d.figure = 'step_p50_ms' THEN 1 - ratio(b.best_median, b.latest_median) END AS lost_ratio,
     'unclear' AS cause,
-    format('Compare with an earlier run: tracelake diff {0}~10 {0}', n.hash) AS advice
+    concat_ws(' ', 'Compare with the last of them: tracelake diff', g.hash, n.hash) AS advice
 FROM drifts AS d
 JOIN _run_names AS n USING (run_id)
+JOIN _fleet_runs AS f USING (run_id)
 LEFT JOIN _drifts AS b ON b.run_id = d.run_id AND b.metric = d.figure
+ASOF LEFT JOIN good AS g ON g.config = f.config AND g.run_date <= b.best_until
 UNION ALL BY NAME
 SELECT
     s.run_id, 'slow_stage' AS kind, 'warning' AS severity,

@@ -45,9 +45,9 @@ compared AS (
     FROM firsts AS f
     JOIN _fleet_runs AS r ON r.run_id = f.run_id
     JOIN _fleet_runs AS p
-        ON p.config = r.config AND p.complete
+        ON p.config = r.config AND p.judged
         AND CASE WHEN f.best_from IS NULL
-            THEN p.complete_before BETWEEN r.complete_before - baseline_runs() AND r.complete_before - 1
+            THEN p.judged_before BETWEEN r.judged_before - baseline_runs() AND r.judged_before - 1
             ELSE p.run_date BETWEEN f.best_from AND f.best_until
         END
 ),

@@ -12,21 +12,21 @@ WITH loads AS (
         run_id,
         stage,
         micro_batch_ms,
-        quantile_cont(micro_batch_ms, 0.5) FILTER (complete) OVER baseline AS baseline_ms,
+        quantile_cont(micro_batch_ms, 0.5) FILTER (judged) OVER baseline AS baseline_ms,
         greatest(
             1,
             0.1 * baseline_ms,
-            3 * robust_scale(mad(micro_batch_ms) FILTER (complete) OVER baseline, baseline_ms)
+            3 * robust_scale(mad(micro_batch_ms) FILTER (judged) OVER baseline, baseline_ms)
         ) AS margin_ms
     FROM stage_balance
     JOIN _fleet_runs USING (run_id)
-    WHERE micro_batch_ms IS NOT NULL AND complete_before IS NOT NULL
+    WHERE micro_batch_ms IS NOT NULL AND judged_before IS NOT NULL
     WINDOW baseline AS (
         PARTITION BY config, stage
-        ORDER BY complete_before
+        ORDER BY judged_before
         RANGE BETWEEN baseline_runs() PRECEDING AND 1 PRECEDING
     )
-    QUALIFY count(CASE WHEN complete THEN 1 END) OVER baseline >= 3
+    QUALIFY count(CASE WHEN judged THEN 1 END) OVER baseline >= 3
 ),
 compared AS (
     SELECT

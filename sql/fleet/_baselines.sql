@@ -23,21 +23,21 @@ WITH kinds AS (
 spread AS (
     SELECT
         config, metric, basis,
-        complete_before + 1 AS complete_before,
+        judged_before + 1 AS judged_before,
         count(value) OVER baseline AS baseline_values,
         quantile_cont(value, 0.5) OVER baseline AS middle,
         worse_sign * max(worse_sign * value) OVER baseline AS worst,
         noise_bound(middle, mad(value) OVER baseline, worst, least_change) AS bound
     FROM (
-        SELECT k.*, r.complete_before, m.value
+        SELECT k.*, r.judged_before, m.value
         FROM _fleet_runs AS r
         JOIN kinds AS k USING (config)
         LEFT JOIN _run_metrics AS m
             ON m.run_id = r.run_id AND m.metric = k.metric AND m.basis IS NOT DISTINCT FROM k.basis
-        WHERE r.complete AND r.complete_before IS NOT NULL
+        WHERE r.judged AND r.judged_before IS NOT NULL
     )
     WINDOW baseline AS (
-        PARTITION BY config, metric, basis ORDER BY complete_before
+        PARTITION BY config, metric, basis ORDER BY judged_before
         ROWS BETWEEN baseline_runs() - 1 PRECEDING AND CURRENT ROW
     )
 ),
@@ -46,7 +46,7 @@ beside AS (
         m.*,
         f.config,
         f.run_date,
-        f.complete,
+        f.judged,
         coalesce(s.baseline_values, 0) AS baseline_values,
         CASE
             WHEN f.run_id IS NULL THEN 'duplicate'
@@ -62,7 +62,7 @@ beside AS (
     LEFT JOIN _fleet_runs AS f USING (run_id)
     LEFT JOIN spread AS s
         ON s.config = f.config AND s.metric = m.metric AND s.basis IS NOT DISTINCT FROM m.basis
-        AND s.complete_before = f.complete_before
+        AND s.judged_before = f.judged_before
 ),
 judged AS (
     SELECT
@@ -92,7 +92,7 @@ SELECT
         at_once
         -- Of runs without a date or with copies none is before another, and none is regressed.
         OR coalesce(
-            last_value(CASE WHEN complete THEN coalesce(regressed, false) END IGNORE NULLS) OVER (
+            last_value(CASE WHEN judged THEN coalesce(regressed, false) END IGNORE NULLS) OVER (
                 PARTITION BY config, metric ORDER BY run_date, run_id
                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
             ),

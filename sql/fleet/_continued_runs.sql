@@ -1,6 +1,6 @@
 -- Logs of a job that went on in the log of a later start of it, and which: the first one after it.
--- Both are in one folder, or in those of attempts of a job. Their names are the same but for digits, or the
--- later one begins with the earlier one's, as train.log and train_restart.log. The later one has no other
+-- Both are in one folder, or in those of attempts of a job. Their names are the same but for the number of a job,
+-- an attempt or a date, or the later one begins with the earlier one's, as train.log and train_restart.log. The later one has no other
 -- configuration (it may lack what a job prints once) and number of steps, dates after those of the earlier one, and begins after its first step and
 -- at most one step after its last: it did not begin anew.
 -- @internal
@@ -14,12 +14,14 @@ WITH logs AS (
         r.attributes['planned_steps'] AS planned,
         min(concat_ws('/', i.path, i.member)) AS file,
         regexp_replace(regexp_extract(file, '^.*/'), '(attempt|restart|retry)[-_]?\d+', '\1') AS folder,
-        -- Digits tell starts of a job apart, and train.log.1 was train.log before.
+        -- Numbers of jobs, dates and attempts tell starts of a job apart, and train.log.1 was train.log before.
+        -- Other digits are of another job: a seed, a rate, a task of an array.
         regexp_replace(
             regexp_replace(
                 parse_filename(file), '(\.[a-z]+)?([.-]\d+)?(\.(gz|zst|xz|bz2|lz4))?$', ''
             ),
-            '\d+', '0', 'g'
+            '(slurm|job|attempt|restart|resume|retry|part)([-_.]?)\d+|\d{4}[-_]?\d\d[-_]?\d\d[-_T]?[\d:_-]*|\d{5,}',
+            '\1\20', 'g'
         ) AS stem
     FROM runs AS r
     JOIN _log_spans AS s USING (run_id)

@@ -23,7 +23,7 @@ WITH listed AS (
         ) AS place
     FROM _run_metrics AS m
     JOIN _fleet_runs AS f USING (run_id)
-    WHERE f.config IS NOT NULL AND f.complete AND f.run_date >= TIMESTAMP '0001-01-01' AND m.value IS NOT NULL
+    WHERE f.config IS NOT NULL AND f.judged AND f.run_date >= TIMESTAMP '0001-01-01' AND m.value IS NOT NULL
 ),
 rolling AS (
     SELECT
@@ -79,7 +79,7 @@ SELECT
         WHEN m.value IS NULL THEN m.value_reason
         WHEN f.run_date IS NULL THEN 'run_undated'
         WHEN f.config IS NULL THEN 'config_unknown'
-        WHEN NOT coalesce(f.complete, false) THEN 'run_incomplete'
+        WHEN NOT coalesce(f.judged, false) THEN 'run_incomplete'
         WHEN h.best IS NULL THEN 'few_runs'
     END AS reason
 FROM _run_metrics AS m

@@ -4,7 +4,8 @@
 -- @internal
 -- @scope fleet
 -- @grain run_id
--- @column complete_before BIGINT | Complete runs of its configuration before it, those of one date by run_id; NULL without a date or a configuration.
+-- @column judged BOOLEAN | It is complete, or no ranks are expected: steps of a log have whole times also where its job broke off.
+-- @column judged_before BIGINT | Such runs of its configuration before it, those of one date by run_id; NULL without a date or a configuration.
 WITH listed AS (
     SELECT * REPLACE (
         CASE
@@ -12,24 +13,25 @@ WITH listed AS (
                 CASE WHEN profiled AND topology_source['world_size'] IS DISTINCT FROM 'set'
                     THEN regexp_replace(config, ' (world_size=\d+|[a-z]+=1)\b', '', 'g') ELSE config
                 END,
-                'format=\S+( simulated=true)?( global_batch_size=\d+)?'
+                'format=\S+( simulated=true)?( micro_batch_size=\d+)?( global_batch_size=\d+)?'
             ) THEN config
         END AS config
-    )
+    ),
+    coalesce(complete, false) OR ranks_seen IS NULL AS judged
     FROM runs
 )
 SELECT
     run_id,
     config,
     run_date,
-    complete,
+    judged,
     world_size,
     CASE WHEN run_date IS NOT NULL AND config IS NOT NULL THEN
-        count(CASE WHEN complete AND run_date IS NOT NULL THEN 1 END) OVER (
+        count(CASE WHEN judged AND run_date IS NOT NULL THEN 1 END) OVER (
             PARTITION BY config
             ORDER BY run_date NULLS FIRST, run_id
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         )
-    END AS complete_before
+    END AS judged_before
 FROM listed
 ANTI JOIN _run_copies USING (run_id)

@@ -69,7 +69,7 @@ SELECT
     END AS verdict,
     j.regressions,
     CASE WHEN j.regressed IS NULL THEN j.reason END AS reason,
-    least(coalesce(f.complete_before, 0), baseline_runs()) AS baseline_runs,
+    least(coalesce(f.judged_before, 0), baseline_runs()) AS baseline_runs,
     s.step_p50_ms,
     j.step_p50_ms_baseline,
     j.step_p50_ms_change_ratio,

@@ -16,7 +16,7 @@ WITH series AS (
     SELECT f.*, s.run_id IS NOT NULL AS shared
     FROM _fleet_runs AS f
     LEFT JOIN (SELECT DISTINCT run_id FROM op_shares) AS s USING (run_id)
-    WHERE f.complete_before IS NOT NULL
+    WHERE f.judged_before IS NOT NULL
 ),
 names AS (
     SELECT *, row_number() OVER () AS name
@@ -26,8 +26,8 @@ names AS (
 filled AS (
     SELECT
         r.run_id,
-        r.complete,
-        r.complete_before,
+        r.judged,
+        r.judged_before,
         n.name,
         s.share_ms,
         CASE WHEN r.shared THEN coalesce(s.share_ms, 0) END AS run_ms
@@ -41,21 +41,21 @@ filled AS (
 baselines AS (
     SELECT
         name,
-        complete_before + 1 AS complete_before,
+        judged_before + 1 AS judged_before,
         median(run_ms) OVER baseline AS baseline_ms,
         count(run_ms) OVER baseline AS runs,
         count(share_ms) OVER baseline AS shares
     FROM filled
-    WHERE complete
+    WHERE judged
     WINDOW baseline AS (
-        PARTITION BY name ORDER BY complete_before
+        PARTITION BY name ORDER BY judged_before
         ROWS BETWEEN baseline_runs() - 1 PRECEDING AND CURRENT ROW
     )
 ),
 operations AS (
     SELECT f.run_id, n.op, n.kind, n.stage, b.baseline_ms, f.run_ms
     FROM filled AS f
-    JOIN baselines AS b USING (name, complete_before)
+    JOIN baselines AS b USING (name, judged_before)
     JOIN names AS n USING (name)
     WHERE f.run_ms IS NOT NULL AND b.runs >= 3 AND (f.share_ms IS NOT NULL OR b.shares > 0)
 ),

@@ -102,7 +102,7 @@ SELECT
     covered_step AS step,
     quantile_cont(time_ns, 0.5) FILTER (told) AS step_ns,
     quantile_cont(loss, 0.5) FILTER ((time_basis IS NOT NULL OR batches = 1) AND isfinite(loss)) AS loss,
-    min(not_finite_ratio) AS not_finite_ratio,
+    max(not_finite_ratio) AS not_finite_ratio,
     min(basis) FILTER (told AND time_ns IS NOT NULL) AS basis,
     max(last_step) FILTER (told AND time_ns IS NOT NULL)::INTEGER AS record,
     CASE

@@ -1116,6 +1116,9 @@ def test_a_log_whose_job_went_on_in_a_later_one_is_no_incident(
         ("slurm-2.out", iterations(7, 20, 11, batch=128)),
     ):
         jobs.append(({**begun, name: later}, {*begun, name}))
+    for name in ("gpt-seed{}.out", "gpt-lr{}e-4.out", "slurm-600001_{}.out"):
+        tasks = {name.format(1): iterations(1, 8, 10), name.format(2): iterations(7, 20, 11)}
+        jobs.append((tasks, {*tasks}))
     for number, (logs, _) in enumerate(jobs):
         # Its losses are its own: equal files would be one.
         own = {name: text.replace("2.3E", f"2.{number}E") for name, text in logs.items()}

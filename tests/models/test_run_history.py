@@ -37,11 +37,17 @@ class Run:
     config: str
     run_date: datetime | None
     complete: bool | None
+    ranks_seen: int | None
     copies: int  # of its files, how many are copies of others
     files: int
     pp: int
     call: str  # the kind of call that the bandwidth is of
     figures: dict[str, float | None]
+
+    @property
+    def judged(self) -> bool:
+        """A log has no ranks, and its steps have whole times also where its job broke off."""
+        return bool(self.complete) or self.ranks_seen is None
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,7 @@ def random_run(rng: random.Random, number: int) -> Run:
         config=f"c{config}",
         run_date=None if rng.random() < 0.05 else START + timedelta(days=day),
         complete=rng.choice((True, True, True, True, False, None)),
+        ranks_seen=4 if number % 3 else None,
         copies=files if rng.random() < 0.1 else rng.randrange(files),
         files=files,
         pp=1 if config == 1 else 2,
@@ -121,7 +128,7 @@ def history(runs: Sequence[Run]) -> dict[str, Judged]:
         last: dict[str, Compared] | None = None
         since = None
         for number, run in enumerate(listed):
-            before = [other for other in listed[:number] if other.complete]
+            before = [other for other in listed[:number] if other.judged]
             found = {metric: compare(run, metric, before) for metric in WATCHED}
             for metric, one in found.items():
                 again = last is not None and last[metric].regressed
@@ -130,7 +137,7 @@ def history(runs: Sequence[Run]) -> dict[str, Judged]:
             if drifts:
                 since = (since or run.run_date) if any(drifts) else None
             judged[run.run_id] = summary(found, len(before[-20:]), since)
-            last = found if run.complete else last
+            last = found if run.judged else last
     for run in runs:
         if run.run_id not in judged:
             judged[run.run_id] = summary({m: compare(run, m, []) for m in WATCHED}, 0, None)
@@ -157,11 +164,11 @@ def compare(run: Run, metric: str, before: Sequence[Run]) -> Compared:
     if len(values) >= 3:
         change, bound = WATCHED[metric] * (value - median(values)), allowed(values, metric)
         found = Compared(None, median(values), change > bound, change > 2 * bound)
-    found.drift_reason = "run_incomplete" if not run.complete else "few_runs"
+    found.drift_reason = "run_incomplete" if not run.judged else "few_runs"
     tens = [alike[n : n + 10] for n in range(len(alike) - 13)]
     first = run.run_date - timedelta(days=90)
     tens = [ten for ten in tens if ten[0][0].run_date is not None and ten[0][0].run_date >= first]
-    if run.complete and tens:
+    if run.judged and tens:
         best = min(([v for _, v in ten] for ten in tens), key=lambda v: WATCHED[metric] * median(v))
         latest = median([v for _, v in alike[-4:]] + [value])
         found.drift_reason = None
@@ -225,16 +232,17 @@ def con() -> Iterator[duckdb.DuckDBPyConnection]:
 
 def compute_history(con: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> None:
     """Computes run_history over the headline rows of these runs."""
-    names = ("run_id", "config", "run_date", "complete", "pp", "busbw_call", *WATCHED)
+    own = ("run_id", "config", "run_date", "complete", "ranks_seen", "pp")
     rows = [
-        (r.run_id, r.config, r.run_date, r.complete, r.pp, r.call, *map(r.figures.get, WATCHED))
-        for r in runs
+        (*(getattr(r, name) for name in own), r.call, *map(r.figures.get, WATCHED)) for r in runs
     ]
     files = [(r.run_id, n, "x" if n < r.copies else None) for r in runs for n in range(r.files)]
-    types = ("VARCHAR", "VARCHAR", "TIMESTAMP", "BOOLEAN", "INTEGER", "VARCHAR")
+    types = ("VARCHAR", "VARCHAR", "TIMESTAMP", "BOOLEAN", "INTEGER", "INTEGER", "VARCHAR")
+    names = (*own, "busbw_call", *WATCHED)
     fill(con, "given", names, (*types, *["DOUBLE"] * len(WATCHED)), rows)
-    con.execute("INSERT INTO runs BY NAME SELECT run_id, config, run_date, complete, pp FROM given")
-    con.execute("INSERT INTO run_summary BY NAME SELECT * EXCLUDE (complete, pp) FROM given")
+    con.execute(f"INSERT INTO runs BY NAME SELECT {', '.join(own)} FROM given")
+    shown = "* EXCLUDE (complete, ranks_seen, pp)"
+    con.execute(f"INSERT INTO run_summary BY NAME SELECT {shown} FROM given")
     shape = ("VARCHAR", "INTEGER", "VARCHAR")
     fill(con, "files", ("run_id", "source_id", "duplicate_of"), shape, files)
     con.execute("INSERT INTO sources BY NAME FROM files")
@@ -319,7 +327,7 @@ def test_the_random_runs_have_every_verdict_and_reason() -> None:
 def test_a_run_of_many_is_beside_twenty(con: duckdb.DuckDBPyConnection) -> None:
     figures: dict[str, float | None] = dict.fromkeys(WATCHED, 1.0)
     runs = [
-        Run(f"r{n:05}", "c", START + timedelta(hours=n), True, 0, 1, 2, "a", figures)
+        Run(f"r{n:05}", "c", START + timedelta(hours=n), True, 4, 0, 1, 2, "a", figures)
         for n in range(10_000)
     ]
     compute_history(con, runs)

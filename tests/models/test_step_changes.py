@@ -192,7 +192,9 @@ def test_a_baseline_is_of_the_runs_before_that_have_shares(seed: int) -> None:
             con.execute(f"CREATE TEMP TABLE {name} ({ddl(columns[name])})")
         dated = [[run.run_id, run.config, run.run_date, run.complete] for run in runs]
         con.executemany(
-            "INSERT INTO runs (run_id, config, run_date, complete) VALUES ($1, $2, $3, $4)", dated
+            "INSERT INTO runs (run_id, config, run_date, complete, ranks_seen)"
+            " VALUES ($1, $2, $3, $4, 4)",
+            dated,
         )
         con.execute(
             "INSERT INTO run_history BY NAME"

@@ -24,7 +24,7 @@ from tracelake.formats.training_log.blocks import Blocks
 from tracelake.formats.training_log.fairseq import Updates
 from tracelake.formats.training_log.heads import Heads, KnownLines
 from tracelake.formats.training_log.hugging_face import Trainer
-from tracelake.formats.training_log.job import ARGUMENTS, HEADING, Job
+from tracelake.formats.training_log.job import ARGUMENTS, HEADING, MODEL, Job
 from tracelake.formats.training_log.llama_factory import History
 from tracelake.formats.training_log.meters import Meters
 from tracelake.formats.training_log.nano import Nano
@@ -195,7 +195,7 @@ class _Reader:
         # Where records say how far it came, nothing is printed of the last part of an interval.
         open_steps = self._steps.usual if last == self._steps.last and not self._ending.kind else 1
         ended = total - last < open_steps if total else (False if self._ending.kind else None)
-        if self._trainer.ended:
+        if self._trainer.ended or self._job.stopped:
             ended = True
         if ended is False:
             attributes |= self._ending.attributes(self._job.sizes.get("world_size"))
@@ -204,7 +204,8 @@ class _Reader:
         attributes |= self._trainer.summary
         if len(self._batches) == 1:  # more while the job increases it
             sizes.setdefault("global_batch_size", *self._batches)
-        return RunFacts(topology=sizes, attributes=attributes, ended=ended)
+        model, params = self._job.model, self._job.params
+        return RunFacts(sizes, ended=ended, model=model, params=params, attributes=attributes)
 
     def _read(self, text: str) -> list[Row] | str:
         if records := list(_ITERATION.finditer(text)):
@@ -319,7 +320,7 @@ class _Reader:
 
     def _covered(self, step: int, printed: Printed) -> dict[str, Any]:
         """Return when a record was printed, and the steps that it covers."""
-        self._ending = Ending()  # the job went on
+        self._ending, self._job.stopped = Ending(), False  # the job went on
         self._steps.interval = self._job.interval
         return {**self._steps.take(step, printed), "logged_at": printed.at}
 
@@ -425,6 +426,7 @@ FORMAT = LineFormat(
         Record(r".*Building (?:\d-D )?device mesh with .*"),
         Record(r".*Training starts at step \d+.*|.*Trainer is initialized with .*"),
         Record(HEADING),
+        Record(MODEL),
         *(Record(trainer.LINES) for trainer in _TRAINERS),
         Record(LINE),
         Irrelevant("nccl", r".*NCCL (?:INFO|WARN|TRACE) .*", "Message of NCCL."),

@@ -34,12 +34,16 @@ _PLAN = re.compile(
     r".* sequence length (\d+), total steps (\d+).*",
     re.ASCII,
 )
+MODEL = r".*\bBuilding (\w[\w.-]* \w[\w.-]*) with \w*Args\(.*"
+"""Expression of the line in which torchtitan names its model."""
+_MODEL = re.compile(MODEL, re.ASCII)
 _DATETIME = re.compile(r".*\] datetime: (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?) *", re.ASCII)
 # Of the Trainer of Hugging Face, behind a logger or not.
 EXAMPLES, EPOCHS, STEPS = "Num examples", "Num Epochs", "Total optimization steps"
 BATCH = "Total train batch size"
 _MICRO_BATCH, _ACCUMULATION = "Instantaneous batch size per device", "Gradient Accumulation steps"
-_WORDS = "|".join((EXAMPLES, EPOCHS, STEPS, BATCH, _MICRO_BATCH, _ACCUMULATION))
+_TRAINABLE = "Number of trainable parameters"
+_WORDS = "|".join((EXAMPLES, EPOCHS, STEPS, BATCH, _MICRO_BATCH, _ACCUMULATION, _TRAINABLE))
 HEADING = rf".*(?:Running training \*+|(?:{_WORDS})[^=]* = [\d,]+)\s*"
 """Expression of the lines of the heading of a job."""
 
@@ -100,7 +104,10 @@ _ARGUMENTS_OF = (
     (_MAXTEXT_ARGUMENT, _MAXTEXT_ARGUMENTS),
     (_NANOTRON_SIZE, _NANOTRON_SIZES),
 )
-_KEPT = {"hidden_size", "seq_length", "log_interval", "gradient_accumulation_steps"}
+_KEPT = {
+    *("hidden_size", "seq_length", "log_interval", "gradient_accumulation_steps"),
+    *("ffn_hidden_size", "num_experts"),
+}
 ARGUMENTS = tuple(sorted({*_ARGUMENTS, *_KEPT}))
 """Names of the arguments that are read where they are printed as YAML."""
 
@@ -114,6 +121,8 @@ class Job:
         interval: Steps between its records, where it prints that.
         attributes: Values without a column.
         heading: What the Trainer of Hugging Face says of its job, by the words for it.
+        model: Name of its model, and `params` how many parameters it has, where it says so.
+        stopped: It says that it ends now as it was told, after so many steps or minutes.
     """
 
     def __init__(self) -> None:
@@ -122,6 +131,9 @@ class Job:
         self.interval: int | None = None
         self.attributes: dict[str, str] = {}
         self.heading: dict[str, int] = {}
+        self.model: str | None = None
+        self.params: int | None = None
+        self.stopped = False
         self._before: dict[str, int] = {}  # sizes of the rows before
         self._fresh: set[str] = set()  # sizes that were printed since the last row
         self._changed = False
@@ -137,6 +149,9 @@ class Job:
             self._head(found[1], found[2])
         elif found := _DATETIME.fullmatch(text):
             self.attributes["last_datetime"] = found[1]
+            self.stopped = "[exiting program " in text
+        elif found := _MODEL.fullmatch(text):
+            self.model = found[1]
         elif found := _MESH.fullmatch(text):
             sizes = [int(size) for size in re.findall(r"\d+", found[2]) if len(size) < 10]
             self._mesh(dict(zip(re.findall(r"\w+", found[1]), sizes, strict=False)))
@@ -168,6 +183,7 @@ class Job:
             return
         # Evaluations have a heading of the same words.
         self.heading.setdefault(words, int(said.replace(",", "")))
+        self.params = self.heading.get(_TRAINABLE)
         batch, micro = self.heading.get(BATCH, 0), self.heading.get(_MICRO_BATCH, 0)
         if words == _ACCUMULATION and batch:  # loops of others that print it have no batch
             each = micro * self.heading[words]

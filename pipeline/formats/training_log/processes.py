@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import PurePosixPath
 
 from tracelake.formats import FileFacts, RunFacts
@@ -14,9 +16,9 @@ from tracelake.formats.starts import runs_of
 # `%j-%N` and `%j.%t`: `gpt-12347-dgx02.log`, `gpt-12347.3.log`; and what torchrun makes of
 # `--log-dir`: `attempt_0/3/stdout.log`.
 _NUMBER = re.compile(
-    r"(?<![A-Za-z0-9])(?P<word>master|rank|worker|pod|host|node|dgx|hgx|nid)[-_]?(?P<of>[0-9]{1,6})"
+    r"(?<![A-Za-z0-9])(?P<word>master|rank|worker|task|pod|host|node|dgx|hgx|nid)[-_]?(?P<of>[0-9]{1,6})"
     r"(?![A-Za-z0-9])"
-    r"|(?<=[0-9]{5})\.(?P<task>[0-9]{1,5})(?=\.(?:log|out|err|txt)$)"
+    r"|(?<=[0-9]{5})(?<!(?<![0-9])20[0-9]{2}[01][0-9][0-3][0-9])\.(?P<task>[0-9]{1,5})(?=\.(?:log|out|err|txt)$)"
     r"|(?P<attempt>/attempt_[0-9]+/)(?P<local>[0-9]{1,5})(?=/std(?:out|err)\.log)",
     re.IGNORECASE,
 )
@@ -28,35 +30,62 @@ def group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts
     """Return runs: files whose paths differ in numbers of processes, and that begin together.
 
     A file without such a number or without a date is a run by itself, and so are files between
-    whose numbers there are gaps: `gpt-node4.log` and `gpt-node8.log`. Gaps are of files that say
-    nothing of steps where the first process has one, or the names have the number of a job.
+    whose numbers there are gaps, `gpt-node4.log` and `gpt-node8.log`, unless one is that of the
+    first process: those between may say nothing of steps. Where the path has the number of a job,
+    or of an attempt of torchrun, it tells by itself which files are of one start.
     """
+    sure, others = list[FileFacts](), list[FileFacts]()
+    begun: dict[str, datetime] = {}  # each job that a path tells by itself
+    for file in files:
+        (sure if _names_start(file) else others).append(file)
+    for file in sure:
+        if file.stamp:
+            begun[_path(file)] = min(file.stamp, begun.get(_path(file), file.stamp))
+    dated = [file._replace(stamp=file.stamp or begun.get(_path(file))) for file in sure]
+    runs = runs_of(dated, math.inf, _path, _numbers) + runs_of(others, gap_seconds, _job, _numbers)
     found = list[list[FileFacts]]()
-    for run in runs_of(files, gap_seconds, _job, _numbers):
+    for run in runs:
         if len(run) == 1 or run[0].run is not None:
             found.append(run)
-            continue
-        path = PurePosixPath(run[0].path)
-        of_job = _JOB_NUMBER.search(_NUMBER.sub("", path.name))
-        if of_job or all(map(_belong, zip(*map(_numbers, run), strict=True))):
+        elif _names_start(run[0]) or all(map(_belong, zip(*map(_numbers, run), strict=True))):
+            path = PurePosixPath(run[0].path)
             name = _NUMBER.sub("", path.stem).strip("-_.") or path.parent.name or path.stem
             found.append([file._replace(stem=name) for file in run])
         else:
             found += ([file] for file in run)
-    return found
+    return sorted(found, key=lambda run: run[0].path)
 
 
 def joined(found: Sequence[RunFacts]) -> RunFacts:
-    """Return the facts of a job from those of its files: one has its sizes, another its steps."""
+    """Return the facts of a job from those of its files: one has its sizes, another its steps.
+
+    Files that contradict each other are of several jobs: no size holds for all of their records,
+    and they have ended when each has.
+    """
     if len(found) == 1:
         return found[0]
     ordered = sorted(found, key=lambda facts: int(facts.attributes.get("last_step", -1)))
     sizes = {key: size for facts in ordered for key, size in facts.topology.items()}
+    alike = all(facts.topology.items() <= sizes.items() for facts in found)
     attributes = {key: said for facts in ordered for key, said in facts.attributes.items()}
     known = [facts.ended for facts in found if facts.ended is not None]
-    ended = any(known) if known else None
+    ended = (any(known) if alike else all(known)) if known else None
     cause = {} if ended else first_cause(facts.attributes for facts in found)
-    return RunFacts(sizes, ended=ended, attributes={**without_cause(attributes), **cause})
+    return RunFacts(
+        sizes if alike else {},
+        ended=ended,
+        model=next((facts.model for facts in found if facts.model), None),
+        params=next((facts.params for facts in found if facts.params), None),
+        attributes={**without_cause(attributes), **cause},
+    )
+
+
+def _names_start(file: FileFacts) -> bool:
+    """Return whether a path with the number of a process has that of a job or an attempt."""
+    name = PurePosixPath(file.path).name
+    found = [*_NUMBER.finditer(file.path)]
+    of_job = bool(found) and _JOB_NUMBER.search(_NUMBER.sub("", name))
+    return bool(of_job) or any(number["attempt"] for number in found)
 
 
 def _belong(numbers: Sequence[int]) -> bool:
@@ -66,8 +95,10 @@ def _belong(numbers: Sequence[int]) -> bool:
 
 def _job(file: FileFacts) -> str | tuple[str, str]:
     """Return the path without its numbers; a file without a date is no other's companion."""
-    if file.stamp is None:
-        return "", file.path
+    return _path(file) if file.stamp else ("", file.path)
+
+
+def _path(file: FileFacts) -> str:
     return _NUMBER.sub(lambda number: f"{number['attempt'] or ''}#", file.path)
 
 

@@ -312,6 +312,39 @@ def test_what_launchers_say_of_a_process_that_failed_ended_the_job(
         assert run.facts.attributes["ended_with"] == ended_with.rstrip(".")
 
 
+def test_a_job_that_ends_as_it_was_told_has_ended() -> None:
+    log = megatron(range(1, 31), total=5000)
+    told = "[exiting program at iteration 30] datetime: 2026-03-01 10:01:00\n"
+    for text, ended in ((log, False), (log + told, True), (log + told + log, False)):
+        (run,) = parse("training_log", {"train.log": text.encode()}).runs
+        assert run.facts.ended is ended
+
+
+_TITAN_MODEL = "[titan] {} - root - INFO - Building llama3 {} with TransformerModelArgs(dim=4096)"
+_TRAINER_MODEL = (
+    "[INFO] ***** Running training *****\n"
+    "[INFO]   Instantaneous batch size per device = 4\n"
+    "[INFO]   Number of trainable parameters = 8,030,261,{}"
+)
+_EXPERTS = "  num_experts ............. {}\n  ffn_hidden_size ......... 14336"
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        (_TITAN_MODEL.format(at(0), "70B"), " model=llama3_70B "),
+        (_TRAINER_MODEL.format(248), " params=8030261248 "),
+        (_EXPERTS.format(64), " ffn=14336 experts=64 "),
+    ],
+)
+def test_models_of_one_batch_are_other_configurations(
+    tracelake: Command, tmp_path: Path, said: str, kept: str
+) -> None:
+    lake = ran(tracelake, tmp_path, said + "\n" + megatron(range(1, 9), total=8))
+    ((config,),) = [row.values() for row in asked(tracelake, lake, "SELECT config FROM runs")]
+    assert kept in f"{config} "
+
+
 def test_an_error_is_why_a_job_of_more_steps_ended() -> None:
     log = megatron(range(1, 9), total=20) + "[rank0]: KeyError: 'text'\n"
     (run,) = parse("training_log", {"train.log": log.encode()}).runs

@@ -104,7 +104,8 @@ def test_the_master_is_a_process_beside_the_workers(tmp_path: Path) -> None:
         {"trial-0.log": log(1), "trial-1.log": log(1)},
         {"gpt-node4.log": log(1), "gpt-node8.log": log(1)},
         {"20260510-node4.log": log(1), "20260510-node8.log": log(1)},
-        # Steps of an array, and names that were rotated.
+        {"gpt-20260510.4.log": log(1), "gpt-20260510.8.log": log(1)},
+        # Tasks of an array.
         {"slurm-12345_4.out": log(1), "slurm-12345_8.out": log(1)},
         # Nothing says when they began.
         {f"worker-{n}.log": log(1).replace("2026-05-10", "") for n in range(2)},
