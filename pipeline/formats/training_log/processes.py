@@ -15,15 +15,16 @@ from tracelake.formats.starts import runs_of
 # `job-worker-0.log` beside `job-master-0.log`, `rank_3.txt`, `pod-1/out.log`; what Slurm makes of
 # `%j-%N` and `%j.%t`: `gpt-12347-dgx02.log`, `gpt-12347.3.log`; and what torchrun makes of
 # `--log-dir`: `attempt_0/3/stdout.log`.
+_DATE = "20[0-9]{2}[01][0-9][0-3][0-9]"
 _NUMBER = re.compile(
-    r"(?<![A-Za-z0-9])(?P<word>master|rank|worker|task|pod|host|node|dgx|hgx|nid)[-_]?(?P<of>[0-9]{1,6})"
-    r"(?![A-Za-z0-9])"
-    r"|(?<=[0-9]{5})(?<!(?<![0-9])20[0-9]{2}[01][0-9][0-3][0-9])\.(?P<task>[0-9]{1,5})(?=\.(?:log|out|err|txt)$)"
+    r"(?<![A-Za-z0-9])(?P<word>master|rank|worker|task|pod|host|node|dgx|hgx|nid)"
+    r"[-_]?(?P<of>[0-9]{1,6})(?![A-Za-z0-9])"
+    rf"|(?<=[0-9]{{5}})(?<!(?<![0-9]){_DATE})\.(?P<task>[0-9]{{1,5}})(?=\.(?:log|out|err|txt)$)"
     r"|(?P<attempt>/attempt_[0-9]+/)(?P<local>[0-9]{1,5})(?=/std(?:out|err)\.log)",
     re.IGNORECASE,
 )
 # That of a scheduler, no date.
-_JOB_NUMBER = re.compile(r"(?<![0-9])(?!20[0-9]{2}[01][0-9][0-3][0-9](?![0-9]))[0-9]{5,}")
+_JOB_NUMBER = re.compile(rf"(?<![0-9])(?!{_DATE}(?![0-9]))[0-9]{{5,}}")
 
 
 def group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
