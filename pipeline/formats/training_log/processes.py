@@ -13,13 +13,17 @@ from tracelake.formats.endings import first_cause, without_cause
 from tracelake.formats.starts import runs_of
 
 # `job-worker-0.log` beside `job-master-0.log`, `rank_3.txt`, `pod-1/out.log`; what Slurm makes of
-# `%j-%N` and `%j.%t`: `gpt-12347-dgx02.log`, `gpt-12347.3.log`; and what torchrun makes of
-# `--log-dir`: `attempt_0/3/stdout.log`.
+# `%j-%N` and `%j.%t`, `gpt-12347-gpu017.log` (hosts by their usual names) and `gpt-12347.3.log`;
+# and what torchrun makes of `--log-dir`: `attempt_0/3/stdout.log`.
 _DATE = "20[0-9]{2}[01][0-9][0-3][0-9]"
+_BEHIND_JOB = rf"(?<=[0-9]{{5}}[-_.])(?<!(?<![0-9]){_DATE}[-_.])"
+_HOST = "(?:gpu|cn|compute|node|g?[abh][0-9]00|mi[0-9]{3}|ip-|r[0-9]+n)[a-z0-9-]*"
+_ENDS = r"(?=\.(?:log|out|err|txt)$)"
 _NUMBER = re.compile(
     r"(?<![A-Za-z0-9])(?P<word>master|rank|worker|task|pod|host|node|dgx|hgx|nid)"
     r"[-_]?(?P<of>[0-9]{1,6})(?![A-Za-z0-9])"
-    rf"|(?<=[0-9]{{5}})(?<!(?<![0-9]){_DATE})\.(?P<task>[0-9]{{1,5}})(?=\.(?:log|out|err|txt)$)"
+    rf"|{_BEHIND_JOB}(?<=\.)(?P<task>[0-9]{{1,5}}){_ENDS}"
+    rf"|{_BEHIND_JOB}{_HOST}{_ENDS}"
     r"|(?P<attempt>/attempt_[0-9]+/)(?P<local>[0-9]{1,5})(?=/std(?:out|err)\.log)",
     re.IGNORECASE,
 )
@@ -43,14 +47,15 @@ def group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts
         if file.stamp:
             begun[_path(file)] = min(file.stamp, begun.get(_path(file), file.stamp))
     dated = [file._replace(stamp=file.stamp or begun.get(_path(file))) for file in sure]
-    runs = runs_of(dated, math.inf, _path, _numbers) + runs_of(others, gap_seconds, _job, _numbers)
+    runs = runs_of(dated, math.inf, _path, _places) + runs_of(others, gap_seconds, _job, _places)
     found = list[list[FileFacts]]()
     for run in runs:
         if len(run) == 1 or run[0].run is not None:
             found.append(run)
         elif _names_start(run[0]) or all(map(_belong, zip(*map(_numbers, run), strict=True))):
             path = PurePosixPath(run[0].path)
-            name = _NUMBER.sub("", path.stem).strip("-_.") or path.parent.name or path.stem
+            rest = _NUMBER.sub("", path.name).removesuffix(path.suffix).strip("-_.")
+            name = rest or path.parent.name or path.stem
             found.append([file._replace(stem=name) for file in run])
         else:
             found += ([file] for file in run)
@@ -101,6 +106,11 @@ def _job(file: FileFacts) -> str | tuple[str, str]:
 
 def _path(file: FileFacts) -> str:
     return _NUMBER.sub(lambda number: f"{number['attempt'] or ''}#", file.path)
+
+
+def _places(file: FileFacts) -> tuple[str, ...]:
+    """Return what tells the file from those of other processes."""
+    return tuple(found[0] for found in _NUMBER.finditer(file.path))
 
 
 def _numbers(file: FileFacts) -> tuple[int, ...]:

@@ -166,6 +166,16 @@ def test_a_loss_that_is_not_finite_to_the_end_is_critical_in_the_words_of_every_
     assert found["megatron_lost"]["lost_ratio"] == pytest.approx(2 / 5)
 
 
+def test_a_loss_that_one_of_several_files_prints_is_not_finite(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    for name, losses in (("rank0", (*_FINITE, 2.0, 2.0)), ("rank1", (*_FINITE, None, None))):
+        write(tmp_path / "logs" / "job", {f"{name}.log": torchtitan(losses)})
+    assert tracelake("run", tmp_path / "logs", "--lake", tmp_path / "lake").code == 0
+    (found,) = found_in(tracelake, tmp_path / "lake").values()
+    assert found["severity"] == "critical"
+
+
 def test_a_loss_that_is_finite_again_is_a_notice(tracelake: Command, tmp_path: Path) -> None:
     """Also where the job begins again from an earlier step, and ends before the one it came to."""
     again = megatron((*_FINITE, None, None))

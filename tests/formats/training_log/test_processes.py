@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -76,8 +77,10 @@ def test_files_that_a_pattern_gives_one_run_are_that_run(tmp_path: Path) -> None
 def test_files_between_the_first_and_the_last_process_may_say_nothing(
     tmp_path: Path, name: str
 ) -> None:
-    files = {name.format(process): log(1, late=process) for process in (0, 7)}
+    files = {f"llama/{name.format(process)}": log(1, late=process) for process in (0, 7)}
     assert runs(tmp_path, files) == [[*files]]
+    (named,) = rows(tmp_path / "lake", "runs", "name")
+    assert named == ("stdout" if "stdout" in name else "llama" if "rank" in name else "job",)
 
 
 @pytest.mark.parametrize(
@@ -88,6 +91,34 @@ def test_names_with_the_number_of_a_job_are_those_of_its_processes(
 ) -> None:
     files = {name.format(process): log(1, late=process) for process in (4, 8)}
     assert runs(tmp_path, files) == [[*files]]
+
+
+def test_the_number_of_a_job_joins_files_however_late_their_first_date_is(tmp_path: Path) -> None:
+    """The second has no date, and is known by what its launcher prints."""
+    files = {
+        "gpt-12345-node1.log": log(sizes=True),
+        "gpt-12345-node2.log": f"pretrain_gpt.py --train-iters 4\n{_BROKEN}",
+        "gpt-12345-node3.log": log(1, 2, late=500),
+    }
+    assert runs(tmp_path, files) == [[*files]]
+    found = rows(tmp_path / "lake", "runs", "run_date::VARCHAR, attributes['ended_by'], world_size")
+    assert found == [("2026-05-10 10:00:00", "device_error", 16)]
+
+
+@pytest.mark.parametrize(
+    "hosts", [("gpu017", "gpu018"), ("node-a1", "node-b1"), ("ip-10-1-2-3", "ip-10-1-9-2")]
+)
+def test_hosts_behind_the_number_of_a_job_are_of_it(tmp_path: Path, hosts: Sequence[str]) -> None:
+    files = {f"gpt-12345-{host}.out": log(1, late=n) for n, host in enumerate(hosts)}
+    assert runs(tmp_path, files) == [[*files]]
+    assert rows(tmp_path / "lake", "runs", "name") == [("gpt-12345",)]
+
+
+def test_files_of_different_sizes_hide_none_that_broke_off(tmp_path: Path) -> None:
+    other = "using world size: 8, data-parallel size: 4\n"
+    files = {"rank0.log": log(1, 2, 3, 4, sizes=True), "rank1.log": other + log(1, 2, late=1)}
+    assert runs(tmp_path, files) == [[*files]]
+    assert rows(tmp_path / "lake", "runs", "world_size, dp, complete") == [(None, None, False)]
 
 
 def test_the_master_is_a_process_beside_the_workers(tmp_path: Path) -> None:
@@ -105,6 +136,9 @@ def test_the_master_is_a_process_beside_the_workers(tmp_path: Path) -> None:
         {"gpt-node4.log": log(1), "gpt-node8.log": log(1)},
         {"20260510-node4.log": log(1), "20260510-node8.log": log(1)},
         {"gpt-20260510.4.log": log(1), "gpt-20260510.8.log": log(1)},
+        {"gpt-gpu1.log": log(1), "gpt-gpu2.log": log(1)},
+        {"gpt-20260510-gpu1.log": log(1), "gpt-20260510-gpu2.log": log(1)},
+        {"gpt-12345-seed1.log": log(1), "gpt-12345-seed2.log": log(1)},
         # Tasks of an array.
         {"slurm-12345_4.out": log(1), "slurm-12345_8.out": log(1)},
         # Nothing says when they began.
