@@ -14,7 +14,7 @@ CREATE TEMP MACRO ratio(part, whole) AS part::DOUBLE / nullif(whole, 0);
 CREATE TEMP MACRO listable(size, seen) AS size BETWEEN 1 AND 16384 + 64 * coalesce(seen, 0)::BIGINT;
 -- Ranks of a pipeline stage; NULL where the sizes contradict each other.
 CREATE TEMP MACRO ranks_per_stage(world_size, pp) AS nullif(world_size // pp, 0);
--- A run's baseline: so many complete runs of its configuration before it, see _fleet_runs.judged_before.
+-- A run's baseline: so many judged runs of its configuration before it, see _fleet_runs.
 CREATE TEMP MACRO baseline_runs() AS 20;
 -- Nanoseconds as milliseconds.
 CREATE TEMP MACRO ns_to_ms(ns) AS ns / 1e6;

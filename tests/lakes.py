@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from unittest.mock import patch
 
 import duckdb
@@ -30,6 +31,9 @@ from tracelake.models.fill import WarehouseWriter
 from tracelake.models.parts import ModelParts
 from tracelake.models.state import attach, recorded
 from tracelake.warehouse.check.rows import Check, checks
+
+if TYPE_CHECKING:
+    from tests.conftest import Command
 
 
 def run_ingest(folder: Path | str, lake: Path, *, jobs: int = 1, **options: Any) -> IngestReport:
@@ -116,6 +120,14 @@ def _know(models: Catalog) -> None:
 
 def statuses(report: IngestReport) -> list[str]:
     return sorted(str(run.status) for run in report.runs)
+
+
+def asked(tracelake: Command, lake: Path, sql: str) -> list[dict[str, Any]]:
+    """Rows of a query of the warehouse, as the command prints them."""
+    answer = tracelake("query", sql, "--lake", lake, "--format", "json")
+    assert answer.code == 0, answer.err
+    found: list[dict[str, Any]] = json.loads(answer.out)
+    return found
 
 
 def rows(lake: Path, table: str, columns: str = "*", tail: str = "") -> list[tuple[Any, ...]]:

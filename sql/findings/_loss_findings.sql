@@ -13,13 +13,14 @@
 -- @column advice VARCHAR | What to do.
 WITH losses AS (
     SELECT
-        run_id, step, not_finite_ratio,
+        l.run_id, l.step, l.not_finite_ratio,
         -- Warm-up counts in no cost.
-        CASE WHEN step > 1 AND NOT restarted THEN step_ns END AS step_ns,
+        CASE WHEN NOT s.warmup THEN l.step_ns END AS step_ns,
         -- A job that began again may end before the step that it had come to.
-        row_number() OVER (PARTITION BY run_id ORDER BY restarts, step) AS place
-    FROM _log_records
-    WHERE not_finite_ratio IS NOT NULL
+        row_number() OVER (PARTITION BY l.run_id ORDER BY l.restarts, l.step) AS place
+    FROM _log_records AS l
+    JOIN step_stats AS s USING (run_id, step)
+    WHERE l.not_finite_ratio IS NOT NULL
 ),
 beside AS (
     SELECT

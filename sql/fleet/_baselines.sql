@@ -11,7 +11,7 @@
 -- @column change_ratio DOUBLE | The figure over the median, less 1; NULL where the median is 0.
 -- @column allowed_ratio DOUBLE | Change for the worse that is taken for noise; NULL where the median is 0.
 -- @column regressed BOOLEAN | The figure is worse than the baseline allows; NULL where it cannot be compared.
--- @column confirmed BOOLEAN | Worse by more than twice of what is allowed, or regressed in the complete run before this one too.
+-- @column confirmed BOOLEAN | Worse by more than twice of what is allowed, or regressed in the judged run before this one too.
 -- @column excess_ratio DOUBLE | The change over what is allowed.
 -- @column sentence VARCHAR | The change in words; NULL where it is no regression.
 WITH kinds AS (
@@ -19,7 +19,7 @@ WITH kinds AS (
     FROM _run_metrics JOIN _fleet_runs USING (run_id)
     WHERE value IS NOT NULL
 ),
--- By number of complete runs before: each of them has a row, so that rows can be counted.
+-- By number of judged runs before: each of them has a row, so that rows can be counted.
 spread AS (
     SELECT
         config, metric, basis,

@@ -1,8 +1,8 @@
 -- Logs of a job that went on in the log of a later start of it, and which: the first one after it.
 -- Both are in one folder, or in those of attempts of a job. Their names are the same but for the number of a job,
--- an attempt or a date, or the later one begins with the earlier one's, as train.log and train_restart.log. The later one has no other
--- configuration (it may lack what a job prints once) and number of steps, dates after those of the earlier one, and begins after its first step and
--- at most one step after its last: it did not begin anew.
+-- an attempt or a date, or the later one begins with the earlier one's, as train.log and train_restart.log. The later
+-- one has no other configuration (it may lack what a job prints once) and number of steps, dates after those of the
+-- earlier one, and begins after its first step and at most one step after its last: it did not begin anew.
 -- @internal
 -- @scope fleet
 -- @grain run_id

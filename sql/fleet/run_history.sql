@@ -1,6 +1,7 @@
 -- Whether a run is worse than the runs of its configuration before it, figure by figure.
 -- Worse: over the median of the 20 latest complete runs by more than 10 % and three times their spread,
 -- of a fraction also by more than a percentage point.
+-- A log counts as complete however it ends: its steps have whole times.
 -- @report Runs against their baseline
 -- @scope fleet
 -- @grain run_id

@@ -37,7 +37,7 @@ filled AS (
         ON s.run_id = r.run_id AND s.op = n.op AND s.kind = n.kind
         AND s.stage IS NOT DISTINCT FROM n.stage
 ),
--- By number of complete runs before: each of them has a row, so that rows can be counted.
+-- By number of judged runs before: each of them has a row, so that rows can be counted.
 baselines AS (
     SELECT
         name,

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 from tests.conftest import Command
+from tests.lakes import asked
 from tests.report_lakes import MS, make, trace_run
 from tests.tiny_lakes import Rows, commit_run, log_run
 from tests.traces import plan, trace, trace_name, write
@@ -35,10 +36,7 @@ def day(number: int) -> datetime:
 
 
 def ask(tracelake: Command, lake: Lake, sql: str) -> list[Row]:
-    result = tracelake("query", sql, "--lake", lake.root, "--format", "json")
-    assert result.code == 0, result.err
-    found: list[Row] = json.loads(result.out)
-    return found
+    return asked(tracelake, lake.root, sql)
 
 
 def nights(slow: Iterable[float], *, first: int = 0, job: str = "") -> dict[str, Rows]:

@@ -269,7 +269,7 @@ class _Reader:
                 rows.append(self._record(step, dated, values))
         if rows or lines.done != done:
             self._job.total = lines.total
-            self._ending = Ending()  # the job went on
+            self._go_on()
         return rows
 
     def _iterations(self, text: str, records: list[re.Match[str]]) -> list[Row] | str:
@@ -320,9 +320,13 @@ class _Reader:
 
     def _covered(self, step: int, printed: Printed) -> dict[str, Any]:
         """Return when a record was printed, and the steps that it covers."""
-        self._ending, self._job.stopped = Ending(), False  # the job went on
+        self._go_on()
         self._steps.interval = self._job.interval
         return {**self._steps.take(step, printed), "logged_at": printed.at}
+
+    def _go_on(self) -> None:
+        """Forget what was said of an end: the job went on."""
+        self._ending, self._job.stopped = Ending(), False
 
     def _deepspeed(self, text: str, found: re.Match[str]) -> Row:
         skipped = whole(found[3], 31)

@@ -47,19 +47,14 @@ def group(files: Sequence[FileFacts], gap_seconds: float) -> list[list[FileFacts
         if file.stamp:
             begun[_path(file)] = min(file.stamp, begun.get(_path(file), file.stamp))
     dated = [file._replace(stamp=file.stamp or begun.get(_path(file))) for file in sure]
-    runs = runs_of(dated, math.inf, _path, _places) + runs_of(others, gap_seconds, _job, _places)
-    found = list[list[FileFacts]]()
-    for run in runs:
-        if len(run) == 1 or run[0].run is not None:
+    found = runs_of(dated, math.inf, _path, _places)
+    for run in runs_of(others, gap_seconds, _job, _places):
+        given = run[0].run is not None
+        if given or all(map(_belong, zip(*map(_numbers, run), strict=True))):
             found.append(run)
-        elif _names_start(run[0]) or all(map(_belong, zip(*map(_numbers, run), strict=True))):
-            path = PurePosixPath(run[0].path)
-            rest = _NUMBER.sub("", path.name).removesuffix(path.suffix).strip("-_.")
-            name = rest or path.parent.name or path.stem
-            found.append([file._replace(stem=name) for file in run])
         else:
             found += ([file] for file in run)
-    return sorted(found, key=lambda run: run[0].path)
+    return [_named(run) for run in sorted(found, key=lambda run: run[0].path)]
 
 
 def joined(found: Sequence[RunFacts]) -> RunFacts:
@@ -92,6 +87,15 @@ def _names_start(file: FileFacts) -> bool:
     found = [*_NUMBER.finditer(file.path)]
     of_job = bool(found) and _JOB_NUMBER.search(_NUMBER.sub("", name))
     return bool(of_job) or any(number["attempt"] for number in found)
+
+
+def _named(run: list[FileFacts]) -> list[FileFacts]:
+    """Return files that were joined by their numbers under a name without these."""
+    if len(run) == 1 or run[0].run is not None:
+        return run
+    path = PurePosixPath(run[0].path)
+    rest = _NUMBER.sub("", path.name).removesuffix(path.suffix).strip("-_.")
+    return [file._replace(stem=rest or path.parent.name or path.stem) for file in run]
 
 
 def _belong(numbers: Sequence[int]) -> bool:

@@ -6,23 +6,16 @@ import json
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.conftest import Command
+from tests.lakes import asked
 from tests.parsing import claim_of, parse
 from tests.traces import write
 from tracelake.formats import Claim, formats
 
 _START = datetime(2026, 3, 1, 10)
-
-
-def asked(tracelake: Command, lake: Path, sql: str) -> list[dict[str, Any]]:
-    answer = tracelake("query", sql, "--lake", lake, "--format", "json")
-    assert answer.code == 0, answer.err
-    rows: list[dict[str, Any]] = json.loads(answer.out)
-    return rows
 
 
 def ran(tracelake: Command, folder: Path, text: str, *options: str) -> Path:
@@ -130,14 +123,20 @@ def test_a_validation_is_no_step(tracelake: Command, tmp_path: Path) -> None:
     ]
 
 
+def fairseq(begin: str) -> str:
+    """Ten records, one each ten steps of 4 s; `begin` comes between date and record."""
+    return lines(
+        *(
+            f'{begin.format(at(40 * n))}{{"epoch": 1, "update": 0.1, "loss": "{9 - n / 10}",'
+            f' "wps": "1000", "num_updates": "{10 * n}", "lr": "1e-05", "wall": "{40 * n}"}}'
+            for n in range(1, 11)
+        )
+    )
+
+
 def test_a_mean_beside_its_record_is_no_restart(tracelake: Command, tmp_path: Path) -> None:
     """The time since the start gives a mean only after half a minute of whole seconds."""
-    said = [
-        f'{at(40 * n)} | INFO | train_inner | {{"epoch": 1, "update": 0.1, "loss": "{9 - n / 10}",'
-        f' "wps": "1000", "num_updates": "{10 * n}", "lr": "1e-05", "wall": "{40 * n}"}}'
-        for n in range(1, 11)
-    ]
-    lake = ran(tracelake, tmp_path, lines(*said))
+    lake = ran(tracelake, tmp_path, fairseq("{} | INFO | train_inner | "))
     assert asked(tracelake, lake, "SELECT restarts FROM coverage") == [{"restarts": 0}]
     steps = asked(
         tracelake, lake, "SELECT DISTINCT step_ms, time_basis FROM step_stats WHERE step > 10"
@@ -204,12 +203,7 @@ def test_a_job_that_began_again_has_the_times_of_its_later_start(
 
 
 def test_records_of_fairseq_by_hydra_are_read(tracelake: Command, tmp_path: Path) -> None:
-    said = [
-        f'[{at(40 * n)},269][train_inner][INFO] - {{"epoch": 1, "update": 0.1, "loss": "5.5",'
-        f' "wps": "1000", "num_updates": "{10 * n}", "lr": "1e-05", "wall": "{40 * n}"}}'
-        for n in range(1, 11)
-    ]
-    lake = ran(tracelake, tmp_path, lines(*said))
+    lake = ran(tracelake, tmp_path, fairseq("[{},269][train_inner][INFO] - "))
     steps = asked(tracelake, lake, "SELECT DISTINCT step_ms FROM step_stats WHERE step > 10")
     assert steps == [{"step_ms": 4000.0}]
 

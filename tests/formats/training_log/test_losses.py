@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Command
+from tests.lakes import asked
 from tests.traces import write
 
 # A loss as its trainer prints it; None where NaN or infinite.
@@ -131,11 +131,8 @@ _FINITE = (2.5, 2.25, 2.125, 2.0)
 
 def found_in(tracelake: Command, lake: Path) -> dict[str, dict[str, object]]:
     sql = "SELECT label, f.* FROM findings AS f JOIN runs USING (run_id)"
-    told = tracelake(
-        "query", f"{sql} WHERE kind = 'loss_not_finite'", "--lake", lake, "--format", "json"
-    )
-    assert told.code == 0, told.err
-    return {row["label"]: row for row in json.loads(told.out)}
+    told = asked(tracelake, lake, f"{sql} WHERE kind = 'loss_not_finite'")
+    return {row["label"]: row for row in told}
 
 
 def test_a_loss_that_is_not_finite_to_the_end_is_critical_in_the_words_of_every_trainer(
@@ -241,8 +238,7 @@ def test_a_job_that_checks_its_loss_says_what_ended_it(tracelake: Command, tmp_p
     write(tmp_path / "logs" / "checked", {"train.log": "".join(text)})
     assert tracelake("run", tmp_path / "logs", "--lake", tmp_path / "lake").code == 0
     sql = "SELECT cause, evidence FROM findings"
-    told = tracelake("query", sql, "--lake", tmp_path / "lake", "--format", "json")
-    assert json.loads(told.out) == [
+    assert asked(tracelake, tmp_path / "lake", sql) == [
         {
             "cause": "loss not finite",
             "evidence": "The run is incomplete: its log ends with step 4 of 5, then Rank 5: found"
