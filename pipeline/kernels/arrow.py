@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tracelake.kernels.compiled import kernel
-from tracelake.kernels.numbers import NULL, Bytes, Longs, copy_bytes
+from tracelake.kernels.numbers import NULL, Bytes, Longs
 
 Codes = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
@@ -183,28 +182,6 @@ def words(given: npt.NDArray[np.integer], meanings: Meanings) -> pa.DictionaryAr
         valid = bitmap(recoded >= 0)
         np.maximum(recoded, 0, out=recoded)  # Arrow also looks up the codes of NULLs
     return coded(recoded, used, valid)
-
-
-@kernel
-def _spell(codes: Codes, names: Bytes, starts: Longs, ends: Codes, out: Bytes) -> None:
-    """Write the name of each code to `out`, up to its end."""
-    for i in range(codes.size):
-        code = codes[i]
-        size = starts[code + 1] - starts[code]
-        copy_bytes(names, starts[code], starts[code + 1], out, ends[i] - size)
-
-
-def texts(codes: Codes, names: Sequence[str]) -> pa.Array:
-    """Return a text column of `names[code]`; every code has a name."""
-    encoded = [name.encode() for name in names]
-    starts = np.cumsum([0, *map(len, encoded)])
-    offsets = np.zeros(codes.size + 1, np.int32)
-    np.cumsum(np.diff(starts)[codes], out=offsets[1:])
-    spelled = np.empty(offsets[-1], np.uint8)
-    _spell(codes, np.array(bytearray(b"".join(encoded))), starts, offsets[1:], spelled)
-    return pa.Array.from_buffers(
-        pa.string(), codes.size, [None, pa.py_buffer(offsets), pa.py_buffer(spelled)]
-    )
 
 
 def shapes(ends: Longs, dimensions: Longs, valid: Mask) -> pa.Array:

@@ -321,7 +321,7 @@ def _shared(
     values, wrong_values = arrow.strings(
         rows.ends[:used], rows.values[: int(rows.size[VALUE_BYTES])]
     )
-    key_column = arrow.texts(rows.keys[:used], keys.names)
+    key_column = pa.array(keys.names, pa.string()).take(pa.array(rows.keys[:used]))
     ends = rows.wide[ATTRIBUTE_END, :n]
     columns = {
         "start_ns": arrow.numbers(rows.wide[START, :n], pa.int64()),
