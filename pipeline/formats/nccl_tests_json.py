@@ -10,17 +10,17 @@ import json
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
 
-from tracelake.formats import Claim, FileFacts, Format, Run, RunFacts, one_run_per_file
+from tracelake.formats import Claim, FileFacts, Format, Run, RunFacts, first_text, one_run_per_file
 from tracelake.formats.documents import BadDocumentError, DocumentParser, Documents, Tables
 from tracelake.formats.nccl_tests import COLLECTIVES, DTYPES, collective_of, library_version, speed
 from tracelake.formats.readers import BadValueError, number, rounded_ns, whole
+from tracelake.formats.starts import stamp_of
 from tracelake.schema.tables import tables
 
-_HEAD = re.compile(rb'\s*\{\s*"version"\s*:\s*[0-9]+\s*,')
+_HEAD = re.compile(rb'\{\s*"version"\s*:\s*[0-9]+\s*,')
 _ARGS = re.compile(rb'"args"\s*:\s*\[\s*"[^"]*_perf"')
 _START = re.compile(rb'"start_time"\s*:\s*"([0-9: -]{19})"')
 _RESULTS = re.compile(r'"results"\s*:\s*\[')
@@ -32,18 +32,12 @@ _BAD_VALUE = "bad_value"
 
 
 def _sniff(head: bytes) -> Claim:
-    head = head.removeprefix(BOM_UTF8)
-    return Claim.YES if _HEAD.match(head) and _ARGS.search(head) else Claim.NO
+    return Claim.YES if _HEAD.match(first_text(head)) and _ARGS.search(head) else Claim.NO
 
 
 def _facts(path: str, head: bytes) -> FileFacts:
     found = _START.search(head)
-    stamp = None
-    if found:
-        try:
-            stamp = datetime.fromisoformat(found[1].decode())
-        except ValueError:
-            stamp = None
+    stamp = stamp_of(found[1].decode()) if found else None
     return FileFacts(path, PurePosixPath(path).stem, stamp=stamp)
 
 

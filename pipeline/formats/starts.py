@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import re
 from collections import defaultdict
@@ -16,11 +15,10 @@ if TYPE_CHECKING:
     from tracelake.formats import FileFacts
 
 
-@functools.lru_cache(1 << 12)
-def stamp_of(text: str, spelling: str = "%Y%m%d%H%M%S") -> datetime | None:
-    """Return the date of a stamp in a name; None if the digits are no date."""
+def stamp_of(text: str) -> datetime | None:
+    """Return a date and time in the form of ISO 8601, with any letter between them; else None."""
     try:
-        return datetime.strptime(text, spelling)
+        return datetime.fromisoformat(text)
     except ValueError:
         return None
 

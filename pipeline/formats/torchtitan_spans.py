@@ -36,7 +36,7 @@ def _facts(path: str, head: bytes) -> FileFacts:
     rank = int(said[1]) if said else None
     if named is None:
         return FileFacts(path, stem, rank=rank)
-    stamp = stamp_of(named["date"], "%Y%m%d-%H%M%S")
+    stamp = stamp_of(named["date"])
     return FileFacts(path, named["source"], rank=int(named["rank"]), stamp=stamp)
 
 

@@ -105,7 +105,7 @@ def _facts(path: str, head: bytes) -> FileFacts:
     base = PurePosixPath(path).name
     stem = re.sub(r"\.(txt|log|out)$", "", base)
     date = _STAMP.match(stem)
-    stamp = stamp_of(date[1] + date[2]) if date else None
+    stamp = stamp_of(f"{date[1]}T{date[2]}") if date else None
     plain = stem[date.end() if date and stamp else 0 :].removesuffix("_log").strip("_")
     topology = {_SIZE_KEYS[key]: int(value) for key, value in _SIZE.findall(stem)}
     sizes = {key: value for key, value in topology.items() if value > 0}

@@ -87,7 +87,7 @@ def facts(path: str, head: bytes) -> FileFacts:
         rank=rank,
         host=folder.host,
         device=folder.device,
-        stamp=None if name.stamp is None else stamp_of(name.stamp),
+        stamp=stamp_of(f"{name.stamp[:8]}T{name.stamp[8:]}") if name.stamp else None,
         topology=name.sizes,
     )
 

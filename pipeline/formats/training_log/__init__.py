@@ -19,6 +19,7 @@ from tracelake.formats.ledger import SIZES_CHANGED
 from tracelake.formats.lines import Irrelevant, LineFormat, Record
 from tracelake.formats.nccl_tests import TEST_ROW
 from tracelake.formats.readers import ANSI, Rows, number, rounded_ns, whole
+from tracelake.formats.starts import stamp_of
 from tracelake.formats.training_log.bars import Bars, Epochs
 from tracelake.formats.training_log.blocks import Blocks
 from tracelake.formats.training_log.fairseq import Updates
@@ -37,10 +38,9 @@ from tracelake.formats.training_log.values import (
     PAIR_KEYS,
     RECORD_END,
     StepLines,
-    date_of,
     gib,
     logged_at,
-    moment,
+    printed_time,
     value_of,
     values_of,
     whole_fields,
@@ -135,7 +135,7 @@ def _stamp(head: bytes) -> datetime | None:
     if found is None:
         return None
     day, clock = (part.decode() for part in found.groups())
-    return moment(f"{day.replace('/', '-')} {clock}")
+    return stamp_of(f"{day.replace('/', '-')} {clock}")
 
 
 class _Reader:
@@ -179,7 +179,7 @@ class _Reader:
         """Return when a record was printed, and the steps that it covers."""
         if self._ahead or self._job.is_fresh:
             return None
-        at, fine = date_of(alike.dates[place])
+        at, fine = printed_time(alike.dates[place])
         batch = alike.batches[place]
         if batch is not None:
             self._batches.add(batch)

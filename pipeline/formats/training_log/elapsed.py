@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tracelake.formats.training_log.values import StepValues
 
-SECOND_NS = 1_000_000_000
+SECOND_NS, MILLISECOND_NS = 1_000_000_000, 1_000_000
 UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 """Seconds of each."""
 _TICKS = 30  # of the printed time, so that what it leaves out is at most 3 % of an interval

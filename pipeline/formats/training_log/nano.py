@@ -10,35 +10,33 @@ import re
 from typing import Any
 
 from tracelake.formats.readers import number, rounded_ns
-from tracelake.formats.training_log.elapsed import Elapsed
-from tracelake.formats.training_log.values import StepLines, StepValues
+from tracelake.formats.training_log.elapsed import MILLISECOND_NS, Elapsed
+from tracelake.formats.training_log.values import PRINTED, StepLines, StepValues
 
-_NUMBER = r"-?[0-9.]+(?:e[+-]?[0-9]+)?|-?nan|-?inf"
 _NANOGPT = re.compile(
-    rf".*\biter (\d{{1,9}}): loss ({_NUMBER}), time ([0-9.]+)ms(?:,.*)?", re.ASCII
+    rf".*\biter (\d{{1,9}}): loss ({PRINTED}), time ([0-9.]+)ms(?:,.*)?", re.ASCII
 )
 _LLAMA2C = re.compile(
-    rf"(?:.* )?(\d{{1,9}}) \| loss ({_NUMBER}) \| lr ({_NUMBER}) \| ([0-9.]+)ms \| mfu .*",
+    rf"(?:.* )?(\d{{1,9}}) \| loss ({PRINTED}) \| lr ({PRINTED}) \| ([0-9.]+)ms \| mfu .*",
     re.ASCII,
 )
 _LLMC = re.compile(
-    rf".*\bstep +(\d{{1,9}})/(\d{{1,9}}) \| (?:train )?loss +({_NUMBER})(?: \([^)]*\))? ?\|(.*)",
+    rf".*\bstep +(\d{{1,9}})/(\d{{1,9}}) \| (?:train )?loss +({PRINTED})(?: \([^)]*\))? ?\|(.*)",
     re.ASCII,
 )
 _SPEED = re.compile(r"(?:^|[ (])([0-9.]+) ms \|.*?([0-9.]+) tok/s", re.ASCII)
-_NORM = re.compile(rf"\bnorm +({_NUMBER})", re.ASCII)
-_RATE = re.compile(rf"\blr ({_NUMBER})", re.ASCII)
+_NORM = re.compile(rf"\bnorm +({PRINTED})", re.ASCII)
+_RATE = re.compile(rf"\blr ({PRINTED})", re.ASCII)
 _MODDED = re.compile(
-    rf".*\bstep:(\d{{1,9}})/(\d{{1,9}}) (?:train_loss:({_NUMBER}) )?.{{0,200}}"
+    rf".*\bstep:(\d{{1,9}})/(\d{{1,9}}) (?:train_loss:({PRINTED}) )?.{{0,200}}"
     r"\btrain_time:([0-9.]+)ms.*",
     re.ASCII,
 )
 _LITGPT = re.compile(
-    rf".*\biter (\d{{1,9}}) (?:\| )?step (\d{{1,9}})(?::| \|) loss (?:train: )?({_NUMBER}),"
+    rf".*\biter (\d{{1,9}}) (?:\| )?step (\d{{1,9}})(?::| \|) loss (?:train: )?({PRINTED}),"
     r".{0,200}\biter time: ([0-9.]+) ?ms( \((?:optimizer\.)?step\))?.*",
     re.ASCII,
 )
-_MILLISECOND = 1_000_000
 
 
 class Nano(StepLines):
@@ -60,7 +58,7 @@ class Nano(StepLines):
     )
 
     def __init__(self) -> None:
-        self._elapsed = Elapsed(_MILLISECOND)
+        self._elapsed = Elapsed(MILLISECOND_NS)
         self._batches = 0  # of LitGPT, at its latest line
         self._spent_ns: int | None = 0  # on those since the step before, if all are printed
 

@@ -15,8 +15,9 @@ from datetime import UTC
 from typing import Any
 
 from tracelake.formats.readers import BadValueError, number, rounded_ns
-from tracelake.formats.training_log.elapsed import Elapsed
-from tracelake.formats.training_log.values import PRINTED, StepLines, StepValues, gib, moment
+from tracelake.formats.starts import stamp_of
+from tracelake.formats.training_log.elapsed import MILLISECOND_NS, Elapsed
+from tracelake.formats.training_log.values import PRINTED, StepLines, StepValues, gib
 
 _VALUE = rf"(?:np\.\w+\()?({PRINTED})\)?"
 _OF_DICT = rf"'([\w/.-]+)': {_VALUE}(?=[,}}])"
@@ -103,7 +104,6 @@ _CELL = re.compile(
     rf"|(?:ppo_actor|sft)/n_valid_tokens) +│ +({PRINTED}) +(?=│)",
     re.ASCII,
 )
-_MILLISECOND_NS = 1_000_000
 _TOTAL = re.compile(r".*\bTotal training steps: (\d{1,9})\s*", re.ASCII)
 
 LAUNCHERS = (
@@ -142,7 +142,7 @@ class Reinforcement(StepLines):
         self._epochs = 1, 1  # of NeMo-RL: the present one, and all
         self._step = 0  # of NeMo-RL and AReaL: that of the lines below
         self._took_ns = 0  # of AReaL: the time of that step, where it is that of one
-        self._elapsed = Elapsed(_MILLISECOND_NS)
+        self._elapsed = Elapsed(MILLISECOND_NS)
 
     def read(self, text: str) -> Iterator[StepValues]:
         """Yield what a line says of steps."""
@@ -218,13 +218,13 @@ class Reinforcement(StepLines):
 
     def _done(self, found: re.Match[str], stamp: re.Match[str] | None) -> Iterator[StepValues]:
         """Yield the time since the step before one that is done."""
-        at = moment("{}-{}-{} {}".format(*stamp.groups())) if stamp else None
+        at = stamp_of("{}-{}-{} {}".format(*stamp.groups())) if stamp else None
         if at is None:
             return
         self._step = self.done = int(found["step"])
         self.total = int(found["of"])
         milliseconds = round(at.replace(tzinfo=UTC).timestamp() * 1000)
-        times = self._elapsed.take(self._step, milliseconds * _MILLISECOND_NS)
+        times = self._elapsed.take(self._step, milliseconds * MILLISECOND_NS)
         self._took_ns = 0
         if not times:
             yield self._step, None, {"logged_at": at}

@@ -10,6 +10,7 @@ from functools import lru_cache, partial
 from typing import Any, ClassVar, NamedTuple
 
 from tracelake.formats.readers import BadValueError, number, rounded_ns, whole
+from tracelake.formats.starts import stamp_of
 from tracelake.formats.training_log.heads import Heads
 
 StepValues = tuple[int, int | None, dict[str, Any]]
@@ -269,18 +270,10 @@ LOSS = _VALUES["loss"]
 def logged_at(text: str) -> tuple[datetime | None, bool]:
     """Return the last time of day in a text, and whether it has fractions of a second."""
     found = _STAMP.findall(_DAY.sub(r"\3-\1-\2", text))
-    return date_of(found[-1] if found else None)
+    return printed_time(found[-1] if found else None)
 
 
-def date_of(stamp: str | None) -> tuple[datetime | None, bool]:
+def printed_time(stamp: str | None) -> tuple[datetime | None, bool]:
     """Return a time of day as it is printed, and whether it has fractions of a second."""
-    time = moment(stamp.replace("/", "-")) if stamp else None
+    time = stamp_of(stamp.replace("/", "-")) if stamp else None
     return time, stamp is not None and time is not None and len(stamp) > _WHOLE_SECONDS
-
-
-def moment(text: str) -> datetime | None:
-    """Return a date and time; nothing if it is none."""
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return None
