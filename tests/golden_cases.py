@@ -53,7 +53,7 @@ def _run(parsed: ParsedRun) -> str:
             "path": source.path,
             "host": source.host,
             **dataclasses.asdict(parsed.ledger.source(source_id)),
-            "irrelevant": dict(parsed.ledger.source(source_id).irrelevant),
+            "irrelevant": dict(sorted(parsed.ledger.source(source_id).irrelevant.items())),
         }
         for source_id, source in enumerate(parsed.run.sources)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
@@ -72,12 +73,11 @@ class DocumentParser:
                     self._ledger.reject(source, 1, 0, error.reason, data[:64])
                     self._ledger.source(source).pass_over("unread", self._lines[source] - 1)
             return RunFacts()
-        rows = dict.fromkeys(documents, 0)
+        rows = Counter(dict.fromkeys(documents, 0))
         for table, columns in found.items():
             batch = tables()[table].batch(columns)
             self._ready.setdefault(table, []).append(batch)
-            for source in batch["source_id"].to_pylist():
-                rows[source] += 1
+            rows.update(batch["source_id"].to_pylist())
         for source, count in rows.items():
             account = self._ledger.source(source)
             account.rows += count

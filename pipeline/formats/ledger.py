@@ -8,7 +8,7 @@ kind) or rejected, and reports it to the run's `Ledger`. The reader counts lines
 from __future__ import annotations
 
 import enum
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -147,7 +147,7 @@ class Ledger:
     """
 
     def __init__(self) -> None:
-        self.sources: dict[int, SourceCount] = {}
+        self.sources: defaultdict[int, SourceCount] = defaultdict(SourceCount)
         self.rejected = 0
         self._rejects: list[tuple[int, int, int, str, str]] = []
         self._packed: list[pa.RecordBatch] = []
@@ -155,10 +155,7 @@ class Ledger:
 
     def source(self, source_id: int) -> SourceCount:
         """Return the counts of a source, to be added to."""
-        count = self.sources.get(source_id)
-        if count is None:
-            count = self.sources[source_id] = SourceCount()
-        return count
+        return self.sources[source_id]
 
     def reject(self, source_id: int, line: int, byte_offset: int, reason: str, raw: bytes) -> None:
         """Count one physical line as rejected and store it; call once per line."""

@@ -47,7 +47,6 @@ class LineParser:
         self._kinds = fmt.lines
         self._expressions = fmt.expressions
         self._ledger = ledger
-        self._irrelevant = tuple(fmt.irrelevant)
         self._source_id = -1
         self._carried: dict[int, pl.DataFrame] = {}  # by kind: what the last such line says
         self._ready: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
@@ -123,9 +122,6 @@ class LineParser:
             start = int(piece.starts[i])
             raw = piece.data[start : piece.stops[i]].tobytes()
             self._ledger.reject(self._source_id, line + i, offset + start, reason, raw)
-        # One order of kinds, wherever the file is cut.
-        counts = account.irrelevant
-        account.irrelevant = {kind: counts[kind] for kind in self._irrelevant if kind in counts}
 
     def _read_records(self, found: Found, line: int) -> list[tuple[int, str]]:
         """Make the rows of the reader's lines; return the lines that it rejects, with reasons."""

@@ -135,22 +135,18 @@ class _Parser:
             self._feed(block)
 
     def _feed(self, block: Block) -> None:
-        count = self._count
         found = self._found = scan.with_space(self._found, block.data.size)
         self._names.reserve(min(block.data.size, scan.NAMES * scan.NAME_BYTES))
         scan.scan(block.data, block.line, block.offset, found, self._names.tokens)
         pieces, records, others = found.counts.tolist()
         for kind, lines in zip(_KINDS, found.kinds.tolist(), strict=True):
-            count.pass_over(kind, lines)
+            self._count.pass_over(kind, lines)
         self._name_layers()
         self._read_others(block, found.others[:, :others])
         if records:
             read = found.records[:, :records].copy(), found.floats[:, :records].copy()
             self._emit("train_steps", self._steps.rows(block.data, *read))
         self._resolve(block, found.pieces[:, :pieces])
-        # One order of kinds, independent of the blocks.
-        counts = [(kind, count.irrelevant.pop(kind)) for kind in _KINDS if kind in count.irrelevant]
-        count.irrelevant.update(counts)
 
     def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
         ready, self._ready = self._ready, {}
