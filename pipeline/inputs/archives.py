@@ -115,7 +115,7 @@ def _member_head(entry: FileRef, stream: IO[bytes]) -> Head | Skip:
 
 def _zip_heads(entry: FileRef) -> Iterator[Head | Skip]:
     left = entry.limit
-    for position, info in enumerate(zip_members(entry)):
+    for position, info in enumerate(_zip(entry).infolist()):
         if info.is_dir():
             continue
         if info.file_size > left:  # no member ever gives more than it declares
@@ -152,18 +152,17 @@ class _Header(tarfile.TarInfo):
         try:
             return super().fromtarfile(archive)
         except _BAD_HEADERS as error:
-            raise _TarError(f"damaged header: {error}") from error
+            raise tarfile.ReadError(f"damaged header: {error}") from error
 
     def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
         if self.size < 0 or (self.type in _EXTENSIONS and self.size > _EXTENSION_BYTES):
-            raise _TarError("a header of an impossible size")
+            raise tarfile.ReadError("a header of an impossible size")
         read: tarfile.TarInfo = super()._proc_member(archive)  # type: ignore[misc]
         if read.size < 0:
-            raise _TarError("a member of negative size")
+            raise tarfile.ReadError("a member of negative size")
         return read
 
 
-_TarError = tarfile.ReadError
 # Of the system that made a zip archive: some programs there write the folders of a member with \.
 _WINDOWS = 0
 _BAD_HEADERS = (
@@ -187,11 +186,7 @@ def walk_tar(entry: FileRef) -> Generator[tuple[tarfile.TarInfo, IO[bytes]]]:
                 info.name = text_name(info.name)
                 member = archive.extractfile(info) if info.isreg() else None
                 # A sparse member has as many bytes as its header says, and they take no space.
-                yield info, io.BytesIO() if member is None else _plain(Bounded(member, entry.limit))
-
-
-def _plain(stream: io.RawIOBase) -> IO[bytes]:
-    return io.BufferedReader(stream)
+                yield info, io.BufferedReader(Bounded(member or io.BytesIO(), entry.limit))
 
 
 def pass_by(members: Iterable[FileRef]) -> Generator[tuple[int, IO[bytes]]]:
@@ -210,7 +205,7 @@ def pass_by(members: Iterable[FileRef]) -> Generator[tuple[int, IO[bytes]]]:
     except DECODE_ERRORS:
         pass  # the remaining members report it
     for position in left:
-        yield position, _plain(_Lost())
+        yield position, io.BufferedReader(_Lost())
 
 
 class _Lost(io.RawIOBase):
@@ -222,15 +217,6 @@ class _Lost(io.RawIOBase):
     def readinto(self, buffer: object, /) -> int:
         del buffer
         raise EOFError("the archive ends or has changed before this member")
-
-
-def zip_members(entry: FileRef) -> list[zipfile.ZipInfo]:
-    """Return the directory of a zip archive.
-
-    Raises:
-        BadZipFile: The archive has no directory.
-    """
-    return _zip(entry).infolist()
 
 
 def open_zip_member(entry: FileRef) -> IO[bytes]:
