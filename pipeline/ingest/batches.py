@@ -15,11 +15,11 @@ from tracelake.ingest.sniff import InputFile
 from tracelake.lake.manifest import group_name
 from tracelake.storage.store_path import is_uri
 
-Job = Sequence[RunPlan]
+Bundle = Sequence[RunPlan]
 """A run, or all runs that share a tar, which is read once, from beginning to end."""
 
-Batch = Sequence[Job]
-"""Jobs that are submitted together."""
+Batch = Sequence[Bundle]
+"""Bundles that are submitted together."""
 
 # Limits of a batch of small runs: submitting a batch costs some milliseconds, and the batch of a
 # lost worker is read again.
@@ -43,22 +43,22 @@ def batches(plans: Sequence[RunPlan], width: int) -> Iterator[Batch]:
     rounds = _ROUNDS * width
     most_bytes = min(_BYTES, max(_FEW_BYTES, sum(p.weight for p in plans) // rounds))
     most_files = min(_FILES, max(_FEW_FILES, sum(len(p.sources) for p in plans) // rounds))
-    of_bytes = (lambda job: sum(p.weight for p in job), most_bytes)
-    of_files = (lambda job: sum(len(p.sources) for p in job), most_files)
-    return map(_grouped, packed(_jobs(plans), of_bytes, of_files))
+    of_bytes = (lambda bundle: sum(p.weight for p in bundle), most_bytes)
+    of_files = (lambda bundle: sum(len(p.sources) for p in bundle), most_files)
+    return map(_grouped, packed(_bundles(plans), of_bytes, of_files))
 
 
 def _grouped(batch: Batch) -> Batch:
     """Return a batch in order of run id, in which all small new runs are one group."""
-    small = [p.run_id for job in batch for p in job if _is_small(p)]
-    jobs = [sorted(job, key=lambda p: p.run_id) for job in batch]
+    small = [p.run_id for bundle in batch for p in bundle if _is_small(p)]
+    bundles = [sorted(bundle, key=lambda p: p.run_id) for bundle in batch]
     if len(small) > 1:
         name = group_name(small)
-        jobs = [
-            [replace(p, group=name, together=True) if _is_small(p) else p for p in job]
-            for job in jobs
+        bundles = [
+            [replace(p, group=name, together=True) if _is_small(p) else p for p in bundle]
+            for bundle in bundles
         ]
-    return sorted(jobs, key=lambda job: job[0].run_id)
+    return sorted(bundles, key=lambda bundle: bundle[0].run_id)
 
 
 def _is_small(p: RunPlan) -> bool:
@@ -76,9 +76,9 @@ def portable(batch: Batch) -> Batch:
                 replaces=(),
                 missing=(),
             )
-            for p in job
+            for p in bundle
         ]
-        for job in batch
+        for bundle in batch
     ]
 
 
@@ -89,18 +89,18 @@ def _portable(file: InputFile) -> InputFile:
     return file._replace(entry=here, known=None)
 
 
-def _jobs(plans: Sequence[RunPlan]) -> list[list[RunPlan]]:
-    """Return one job per run; runs that share a tar are one job."""
-    job_of: dict[str, list[RunPlan]] = {}
-    jobs: dict[int, list[RunPlan]] = {}
+def _bundles(plans: Sequence[RunPlan]) -> list[list[RunPlan]]:
+    """Return one bundle per run; runs that share a tar are one bundle."""
+    bundle_of: dict[str, list[RunPlan]] = {}
+    bundles: dict[int, list[RunPlan]] = {}
     for p in plans:
         tars = {c.entry.location for c in p.sources if c.entry.packed}
-        joined = {id(job_of[tar]): job_of[tar] for tar in tars if tar in job_of}
-        job = next(iter(joined.values()), [])
-        jobs[id(job)] = job
+        joined = {id(bundle_of[tar]): bundle_of[tar] for tar in tars if tar in bundle_of}
+        bundle = next(iter(joined.values()), [])
+        bundles[id(bundle)] = bundle
         for other in list(joined.values())[1:]:
-            job.extend(jobs.pop(id(other)))
-            job_of.update({tar: job for tar, owner in job_of.items() if owner is other})
-        job.append(p)
-        job_of.update(dict.fromkeys(tars, job))
-    return list(jobs.values())
+            bundle.extend(bundles.pop(id(other)))
+            bundle_of.update({tar: bundle for tar, owner in bundle_of.items() if owner is other})
+        bundle.append(p)
+        bundle_of.update(dict.fromkeys(tars, bundle))
+    return list(bundles.values())

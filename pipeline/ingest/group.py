@@ -78,10 +78,7 @@ class _Grouping:
             return file
         for known in self._known.at(file.entry.label):
             record = known.record
-            same = (record["size"], record["head_hash"]) == (
-                file.entry.size,
-                file.head_hash,
-            )
+            same = (record["size"], record["head_hash"]) == (file.entry.size, file.head_hash)
             if same and record["content_hash"] == self._content(file):
                 return file._replace(known=known)
         return file
@@ -126,7 +123,7 @@ class _Grouping:
                     yield tuple(sorted(sources, key=feeding_order))
 
     def _without_copies(self, found: Sequence[InputFile]) -> list[InputFile]:
-        """Keeps one of the files of a rank, stamp and folder that have the same content."""
+        """Keep one of the files of a rank, stamp and folder that have the same content."""
         alike: dict[tuple[object, ...], list[InputFile]] = defaultdict(list)
         for file in found:
             facts = file.facts
@@ -140,7 +137,7 @@ class _Grouping:
         return [c for c in found if id(c.entry) not in copies]
 
     def _fold_copies(self, files: Iterable[InputFile]) -> Iterator[int]:
-        """Notes which files are copies of the first with their content."""
+        """Note which files are copies of the first with their content."""
         firsts: dict[str, InputFile] = {}
         for file in sorted(files, key=lambda c: original_order(c.entry.label)):
             content = self._content(file)
@@ -151,12 +148,7 @@ class _Grouping:
                 self._copies[id(first.entry)].append(file)
                 yield id(file.entry)
 
-    def _plan(
-        self,
-        run_id: str | None,
-        sources: _Sources,
-        duplicates: _Duplicates,
-    ) -> RunPlan:
+    def _plan(self, run_id: str | None, sources: _Sources, duplicates: _Duplicates) -> RunPlan:
         known = self._predecessors([*sources, *(copy for copy, _ in duplicates)])
         replaces = {name: run for name, run in known.items() if name not in self._known.dropped}
         if known and not replaces:
@@ -194,7 +186,7 @@ class _Grouping:
                     yield label
 
     def _alike(self, record: Record) -> Iterator[InputFile]:
-        """Returns inputs that may be a remembered one: by name, or by their first bytes."""
+        """Return inputs that may be a remembered one: by name, or by their first bytes."""
         by_name, by_head = self._indexes
         yield from by_name.get(base_name(label_of(record)), ())
         yield from by_head.get(record["head_hash"], ())

@@ -20,7 +20,7 @@ from tracelake.base.files import remove
 from tracelake.base.metrics import phase
 from tracelake.execution.jobs import require, work_folder
 from tracelake.formats.ledger import Ledger, SourceCount
-from tracelake.ingest.batches import Batch, Job
+from tracelake.ingest.batches import Batch, Bundle
 from tracelake.ingest.fence import FencedParser, ParserFailedError, ParserFailure
 from tracelake.ingest.options import Options
 from tracelake.ingest.run_plan import RunPlan
@@ -98,23 +98,23 @@ def parse_batch(
     together = Together(folder, helper)
     results = [
         result
-        for job in batch
-        for result in _parse_job(job, options, folder, helper, advance, together)
+        for bundle in batch
+        for result in _parse_bundle(bundle, options, folder, helper, advance, together)
     ]
     together.close()
     return [together.placed(result) for result in results]
 
 
-def _parse_job(
-    job: Job,
+def _parse_bundle(
+    bundle: Bundle,
     options: Options,
     staging: Path,
     helper: Executor,
     advance: Advance,
     together: Together,
 ) -> list[RunResult]:
-    """Parse the runs of one job."""
-    works = [_RunWork(plan, staging, helper, advance, together) for plan in job]
+    """Parse the runs of one bundle."""
+    works = [_RunWork(plan, staging, helper, advance, together) for plan in bundle]
     packed: dict[str, dict[int, tuple[_RunWork, int, FileRef]]] = defaultdict(dict)
     for work in works:
         sources = list(enumerate(work.plan.sources))
@@ -212,7 +212,7 @@ class _RunWork:
         self._add("faults", faults)
         parsed = ParsedRun(self.plan, run, rows, self._rows, facts.held)
         shaping = options.shaping(self.plan.format)
-        ledger, total = self._ledger, _total(self._ledger)
+        total = _total(self._ledger)
         records_read = total.row_lines + total.rejected
         rejected = 0 if shaping["forced"] else total.rejected
         usable = bool(total.row_lines or total.context_lines or rejected)
@@ -223,14 +223,11 @@ class _RunWork:
             staged = self._writer.close(parsed.partition)
         elif usable:
             self._together.add(parsed)
-        parts: dict[str, list[str]] = defaultdict(list)
-        for relative in sorted(staged):
-            parts[table_of(relative)].append(relative)
         entry = RunEntry(
             self.plan.run_id,
             self.plan.group,
             generation_of(shaping, rows),
-            {table: tuple(names) for table, names in parts.items()},
+            {table: tuple(parts) for table, parts in itertools.groupby(sorted(staged), table_of)},
             tuple(records),
             shaping,
         )
@@ -245,7 +242,7 @@ class _RunWork:
             total.rejected,
             total.rejected / records_read if records_read else 0.0,
             complete,
-            faults=ledger.fault_totals(),
+            faults=self._ledger.fault_totals(),
             usable=usable,
             entry=entry,
             staged=staged,

@@ -61,7 +61,7 @@ def parse(
     Raises:
         WorkersError: Batches were not parsed; all others were yielded before.
     """
-    plans = [p for batch in batches for job in batch for p in job]
+    plans = [p for batch in batches for bundle in batch for p in bundle]
     if progress:
         files = sum(len(p.sources) for p in plans)
         progress.planned(len(plans), files, sum(p.weight for p in plans))
@@ -85,7 +85,7 @@ def parse(
                         results = []
                     for result in results:
                         done[groups[result.run_id]].append(result)
-                    open_runs.subtract(p.group for job in batch for p in job)
+                    open_runs.subtract(p.group for bundle in batch for p in bundle)
                     if executor and progress and results:
                         _advance_whole(progress, batch, results)
                 # Runs that end during a commit are committed together next, with one sync.
@@ -141,10 +141,7 @@ def _submitting(
         if progress:
             progress.advance(weight, files, rejected)
 
-    with (
-        ThreadPoolExecutor((1 + LANES) * width) as helper,
-        ThreadPoolExecutor(width) as runner,
-    ):
+    with ThreadPoolExecutor((1 + LANES) * width) as helper, ThreadPoolExecutor(width) as runner:
         try:
             yield lambda batch: runner.submit(parse_batch, batch, options, staging, helper, advance)
         except BaseException:  # also after an interrupt: running batches end at their next block
@@ -153,15 +150,17 @@ def _submitting(
 
 
 def _advance_whole(progress: Progress, batch: Batch, results: Sequence[RunResult]) -> None:
-    weight = sum(p.weight for job in batch for p in job)
-    files = sum(len(p.sources) for job in batch for p in job)
+    weight = sum(p.weight for bundle in batch for p in bundle)
+    files = sum(len(p.sources) for bundle in batch for p in bundle)
     progress.advance(weight, files, sum(result.rejected for result in results))
 
 
 def _not_parsed(failed: Sequence[tuple[Batch, WorkersError]]) -> WorkersError:
     """Return the failed batches as one error; everything else is already in the lake."""
-    inputs = [c.entry.label for batch, _ in failed for job in batch for p in job for c in p.sources]
-    runs = sum(len(job) for batch, _ in failed for job in batch)
+    inputs = [
+        c.entry.label for batch, _ in failed for bundle in batch for p in bundle for c in p.sources
+    ]
+    runs = sum(len(bundle) for batch, _ in failed for bundle in batch)
     error = failed[0][1]
     return WorkersError(
         f"{counted(runs, 'run')} of {counted(len(inputs), 'input')} could not be read,"

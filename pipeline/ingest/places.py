@@ -27,13 +27,12 @@ def name_hosts(sniffed: Sniffed) -> None:
         known: dict[str, Places] = {}
         unclear: set[str] = set()
         for c in files:
-            if c.format.places and not c.entry.packed and c.entry.weight <= _LARGEST:
+            if places := _read(c):
                 folder = posixpath.dirname(c.facts.path)
-                if places := _read(c):
-                    before = known.get(folder, {})
-                    if any(before.get(rank, place) != place for rank, place in places.items()):
-                        unclear.add(folder)
-                    known[folder] = {**before, **places}
+                before = known.get(folder, {})
+                if any(before.get(rank, place) != place for rank, place in places.items()):
+                    unclear.add(folder)
+                known[folder] = {**before, **places}
         known |= {folder: {} for folder in unclear}
         if known:
             sniffed.files[number] = [_named(c, known) for c in files]
@@ -44,10 +43,10 @@ def _placed(file: InputFile) -> bool:
 
 
 def _read(file: InputFile) -> Places:
-    if file.format.places is None:
-        return {}
-    with contextlib.suppress(*DECODE_ERRORS), open_entry(file.entry) as (stream, _):
-        return file.format.places(stream)
+    places, entry = file.format.places, file.entry
+    if places and not entry.packed and entry.weight <= _LARGEST:
+        with contextlib.suppress(*DECODE_ERRORS), open_entry(entry) as (stream, _):
+            return places(stream)
     return {}
 
 

@@ -150,17 +150,17 @@ class IngestReport:
         return lines
 
     def unreadable(self) -> list[str]:
-        """Returns a warning that names files that cannot be read; nothing without such files."""
+        """Return a warning that names files that cannot be read; nothing without such files."""
         return self._skipped([_UNREADABLE])
 
     def skipped_files(self, limit: int) -> list[dict[str, str]]:
-        """Returns path and reason of the first inputs that were skipped, unreadable ones first."""
+        """Return path and reason of the first inputs that were skipped, unreadable ones first."""
         files = [{"path": label_of(skip), "reason": skip["reason"]} for skip in self.skips]
         files.sort(key=lambda file: (file["reason"] not in _LOST, file["path"]))
         return files[:limit]
 
     def _skipped(self, reasons: Iterable[str]) -> list[str]:
-        """Returns a line per reason that names the first files that were skipped for it."""
+        """Return a line per reason that names the first files that were skipped for it."""
         lines = []
         for reason in reasons:
             noun, rest = _SKIPPED[reason]

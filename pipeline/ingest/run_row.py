@@ -79,7 +79,7 @@ def run_row(
 
 
 def _config(format_name: str, facts: RunFacts, sizes: Mapping[str, int]) -> str:
-    """Returns what makes runs comparable as `key=value` words; what is not known is left out."""
+    """Return what makes runs comparable as `key=value` words; what is not known is left out."""
     tokenizer = facts.attributes.get("tokenizer")
     values: dict[str, object] = {
         "format": format_name,

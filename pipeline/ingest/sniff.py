@@ -16,13 +16,7 @@ from tracelake.formats import HEAD_BYTES, Claim, FileFacts, Format, format_named
 from tracelake.formats.unread import reason_of
 from tracelake.ingest.fence import PARSER_FAILED, Fence, ParserFailedError, ParserFailure
 from tracelake.ingest.hosts import Place
-from tracelake.ingest.known_inputs import (
-    ID_BYTES,
-    KnownInput,
-    KnownInputs,
-    Record,
-    known_formats,
-)
+from tracelake.ingest.known_inputs import ID_BYTES, KnownInput, KnownInputs, Record, known_formats
 from tracelake.ingest.options import Options
 from tracelake.ingest.overrides import Overrides
 from tracelake.inputs.ahead import prefetch, read_ahead

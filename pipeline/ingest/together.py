@@ -142,10 +142,14 @@ def own_rows(runs: Sequence[ParsedRun]) -> dict[str, pa.RecordBatch]:
         ParserFailedError: A value is none that its column can hold; of several runs, of any.
     """
     first = runs[0].plan
+    rows = {
+        "sources": [row for run in runs for row in run.sources],
+        "runs": [run.run for run in runs],
+    }
     with Fence(first.format, (c.entry for c in first.sources), first.run_id):
         return {
-            "sources": _rows("sources", [row for run in runs for row in run.sources]),
-            "runs": _rows("runs", [run.run for run in runs]),
+            table: pa.RecordBatch.from_pylist(some, schema=tables()[table].part_schema)
+            for table, some in rows.items()
         }
 
 
@@ -175,9 +179,3 @@ def _held_rows(runs: Sequence[ParsedRun]) -> list[_Rows]:
             if batch.num_rows != sum(counts[table].values()):
                 raise ValueError(f"{batch.num_rows} rows of {table} for {counts[table]}")
     return [(table, batch, counts[table]) for table, batch in made.items()]
-
-
-def _rows(table: str, rows: Sequence[_Row]) -> pa.RecordBatch:
-    schema = tables()[table].part_schema
-    arrays = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -119,7 +119,7 @@ def _order(file: FileFacts) -> tuple[datetime, str]:
 
 
 def _split(files: Iterable[FileFacts], gap_seconds: float) -> list[list[FileFacts]]:
-    """Returns the starts within one folder and configuration."""
+    """Return the starts within one folder and configuration."""
     ordered = sorted(files, key=_order)
     units = [Unit(file.stamp, frozenset({file.rank})) for file in ordered]
     return [[ordered[i] for i in start] for start in starts(units, gap_seconds)]
@@ -149,7 +149,7 @@ def _hosted(parts: list[list[FileFacts]]) -> list[list[FileFacts]]:
 
 
 def _joined_folders(sources: Iterable[FileFacts]) -> list[str]:
-    """Returns the folders that a run was put together from, unless their names say nodes."""
+    """Return the folders that a run was put together from, unless their names say nodes."""
     found = {s.path: folder_of(s.path) for s in sources if s.run is None and s.topology}
     nodes = {folder.node: folder.names_part for folder in found.values()}
     return sorted(nodes) if len(nodes) > 1 and not all(nodes.values()) else []
