@@ -1,7 +1,7 @@
-"""Match the lines of a piece of text against expressions, and type their groups, by polars.
+"""Match the lines of a slice of a file against expressions, and type their groups, by polars.
 
 Lines that are not UTF-8 are set aside before an expression sees them: polars does not check, and
-one wrong byte would fail the whole piece.
+one wrong byte would fail the whole slice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TEXT = "text"
 _MATCHED = "_matched"
 _FILLER, _RETURN, _ESCAPE = b"?\r\x1b"
 _EXPONENT = r"^-?[0-9]+(?:\.[0-9]+)?[eE][+-]?[0-9]{1,2}$"
-_PIECE_BYTES = 4 << 20
+_SLICE_BYTES = 4 << 20
 _MOST = 2**63 - 1
 # What \d and the like mean in polars is not ASCII.
 _ASCII = {
@@ -72,7 +72,7 @@ class Expression:
     text: bool = False
 
 
-class Piece(NamedTuple):
+class LineSlice(NamedTuple):
     """Some lines of a file.
 
     Attributes:
@@ -87,10 +87,10 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """The lines of a piece that match an expression.
+    """The lines of a slice that match an expression.
 
     Attributes:
-        at: Their numbers in the piece, from 0, rising.
+        at: Their numbers in the slice, from 0, rising.
         values: Their typed groups by column; a row per line that has all its values.
         bad: Numbers of lines with a value that is missing or that the column cannot hold.
     """
@@ -102,7 +102,7 @@ class Matches:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Holds what was found in a piece: `matches` has an entry per expression, `rest` is of none."""
+    """Holds what was found in a slice: `matches` has an entry per expression, `rest` is of none."""
 
     matches: tuple[Matches, ...]
     rest: Longs
@@ -125,13 +125,13 @@ def expression(pattern: str, groups: Sequence[Group], *, text: bool = False) -> 
     return Expression(ended, tuple(groups), text)
 
 
-def find(piece: Piece, expressions: Sequence[Expression], *, prefixed: bool = False) -> Found:
+def find(lines: LineSlice, expressions: Sequence[Expression], *, prefixed: bool = False) -> Found:
     """Match each line with the first expression that it matches whole.
 
     Text in the result is a copy. Colours of a terminal do not count, nor, if `prefixed`, what
     launchers and collectors of logs put around a line.
     """
-    data, starts, stops = piece
+    data, starts, stops = lines
     wrong = not_utf8(data, starts, stops)
     if wrong.size:
         data = data.copy()
@@ -176,7 +176,7 @@ def _match(text: pl.Series, at: Longs, one: Expression) -> tuple[Matches, pl.Ser
     columns, bad = [], np.zeros(lines.size, np.bool_)
     for group in one.groups:
         said = _given(texts[group.name])
-        value = typed(said, group).alias(group.column)
+        value = _typed(said, group).alias(group.column)
         missing = value.null_count()
         if missing and (group.required or missing != said.null_count()):
             unheld = value.is_null() if group.required else value.is_null() & said.is_not_null()
@@ -194,7 +194,7 @@ def _given(text: pl.Series) -> pl.Series:
     return text.set(empty, None) if empty.any() else text
 
 
-def typed(text: pl.Series, group: Group) -> pl.Series:
+def _typed(text: pl.Series, group: Group) -> pl.Series:
     """Return texts as values of a column; NULL where the column cannot hold it."""
     if group.digits is not None:
         return _decimals(text, group.digits)
@@ -208,10 +208,10 @@ def typed(text: pl.Series, group: Group) -> pl.Series:
     return text
 
 
-def nothing(groups: Sequence[Group]) -> pl.DataFrame:
+def null_row(groups: Sequence[Group]) -> pl.DataFrame:
     """Return one row of NULLs in the types of the groups' columns."""
     none = pl.Series([None], dtype=pl.String)
-    return pl.DataFrame([typed(none, group).alias(group.column) for group in groups])
+    return pl.DataFrame([_typed(none, group).alias(group.column) for group in groups])
 
 
 def _floats(text: pl.Series) -> pl.Series:
@@ -246,8 +246,8 @@ def _without_exponents(text: pl.Series) -> pl.Series:
     return text.scatter(hit.arg_true(), plain)
 
 
-def cut(data: Bytes, start: int, ends: Longs) -> Iterator[Piece]:
-    """Cut lines into pieces that are matched one by one, at least one line each.
+def sliced(data: Bytes, start: int, ends: Longs) -> Iterator[LineSlice]:
+    """Divide lines into slices that are matched one by one, at least one line each.
 
     Args:
         start: Index of the first byte.
@@ -255,22 +255,22 @@ def cut(data: Bytes, start: int, ends: Longs) -> Iterator[Piece]:
     """
     first = 0
     while first < ends.size:
-        last = max(int(np.searchsorted(ends, start + _PIECE_BYTES)), first + 1)
+        last = max(int(np.searchsorted(ends, start + _SLICE_BYTES)), first + 1)
         behind = ends[first:last] - start
         part = data[start : start + int(behind[-1])]
         starts = np.concatenate([[0], behind[:-1] + 1])
         ended = (behind > starts) & (data[ends[first:last] - 1] == _RETURN)
-        yield Piece(part, starts, behind - ended)
+        yield LineSlice(part, starts, behind - ended)
         start, first = int(ends[last - 1]) + 1, last
 
 
 def find_all(
-    pieces: Sequence[Piece], expressions: Sequence[Expression], *, prefixed: bool = False
+    slices: Sequence[LineSlice], expressions: Sequence[Expression], *, prefixed: bool = False
 ) -> Iterable[Found]:
-    """Match the lines of each piece; see `find`. Large inputs use the threads that polars may."""
-    if len(pieces) < 2:
-        return [find(piece, expressions, prefixed=prefixed) for piece in pieces]
-    return _threads().map(lambda piece: find(piece, expressions, prefixed=prefixed), pieces)
+    """Match the lines of each slice; see `find`. Large inputs use the threads that polars may."""
+    if len(slices) < 2:
+        return [find(lines, expressions, prefixed=prefixed) for lines in slices]
+    return _threads().map(lambda lines: find(lines, expressions, prefixed=prefixed), slices)
 
 
 @functools.cache

@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from tracelake.formats import Chunk, Run, RunFacts, Span
-from tracelake.formats.expressions import Found, Matches, Piece, cut, find_all, nothing
+from tracelake.formats.expressions import Found, LineSlice, Matches, find_all, null_row, sliced
 from tracelake.formats.ledger import UNFINISHED, Fault, Ledger
 from tracelake.formats.lines import (
     BAD_VALUE,
@@ -78,21 +78,21 @@ class LineParser:
             start = int(ends[-2]) + 1 if ends.size > 1 else span.start
             self._pass_unfinished(span, ends.size - 1, data[start : span.stop].tobytes())
             ends = ends[:-1]
-        pieces = list(cut(data, span.start, ends))
+        slices = list(sliced(data, span.start, ends))
         line, offset = span.line, span.offset
-        every = find_all(pieces, self._expressions, prefixed=self._fmt.prefixed)
-        for piece, found in zip(pieces, every, strict=True):
-            self._take(piece, found, line, offset)
-            line += piece.starts.size
-            offset += piece.data.size + 1
+        every = find_all(slices, self._expressions, prefixed=self._fmt.prefixed)
+        for lines, found in zip(slices, every, strict=True):
+            self._take(lines, found, line, offset)
+            line += lines.starts.size
+            offset += lines.data.size + 1
 
     def _pass_unfinished(self, span: Span, lines_before: int, raw: bytes) -> None:
         """Count a last line without its end: any value in it may be cut."""
         self._ledger.source(span.source_id).pass_over(UNFINISHED_KIND)
         self._ledger.fault(span.source_id, UNFINISHED, line=span.line + lines_before, raw=raw)
 
-    def _take(self, piece: Piece, found: Found, line: int, offset: int) -> None:
-        """Count the lines of a piece and make its rows."""
+    def _take(self, lines: LineSlice, found: Found, line: int, offset: int) -> None:
+        """Count the lines of a slice and make its rows."""
         account = self._ledger.source(self._source_id)
         rejects = [(i, NOT_UTF8) for i in found.not_utf8.tolist()]
         rejects += [(i, UNKNOWN) for i in found.rest.tolist()]
@@ -119,8 +119,8 @@ class LineParser:
             account.rows += batch.num_rows
             self._ready[table].append(batch)
         for i, reason in sorted(rejects):
-            start = int(piece.starts[i])
-            raw = piece.data[start : piece.stops[i]].tobytes()
+            start = int(lines.starts[i])
+            raw = lines.data[start : lines.stops[i]].tobytes()
             self._ledger.reject(self._source_id, line + i, offset + start, reason, raw)
 
     def _read_records(self, found: Found, line: int) -> list[tuple[int, str]]:
@@ -184,7 +184,7 @@ class LineParser:
             groups = self._expressions[number].groups
             if not isinstance(kind, Context) or not groups:
                 continue
-            before = self._carried[number] if number in self._carried else nothing(groups)
+            before = self._carried[number] if number in self._carried else null_row(groups)
             at = np.concatenate([[-1], matches.at, matches.bad])
             own = [matches.values] if matches.at.size else []
             order = np.argsort(at)
@@ -232,7 +232,7 @@ def _complete(
 
 
 def _batch(table: str, frames: Sequence[pl.DataFrame], source_id: int, line: int) -> pa.RecordBatch:
-    """Return the rows of a piece as a batch of a table, in order of their lines."""
+    """Return the rows of a slice as a batch of a table, in order of their lines."""
     frame = frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal").sort(_AT)
     columns = {c.name: c.to_arrow(compat_level=pl.CompatLevel.oldest()) for c in frame}
     columns |= {

@@ -70,7 +70,7 @@ def _nulls(kind: pa.DataType, size: int) -> pa.Array:
     return pa.nulls(size, kind)
 
 
-def nothing(kind: pa.DataType, size: int) -> pa.Array:
+def nulls(kind: pa.DataType, size: int) -> pa.Array:
     """Return an array of NULLs; arrays of about the same length share memory."""
     return _nulls(kind, 1 << size.bit_length()).slice(0, size)
 
@@ -119,7 +119,7 @@ def numbers(
         out = np.empty(at.size, kind.to_pandas_dtype())
         missing = _gather(values, at, out)
     if missing == out.size:
-        return nothing(kind, missing)
+        return nulls(kind, missing)
     given = bitmap((values if at is None else values[at]) != NULL) if missing else None
     return stored(out, kind, given)
 

@@ -70,7 +70,7 @@ class Document:
     """Hands over the events and the other members of one document while it is fed.
 
     Plain events are read as bytes, by a kernel. The others are decoded as latin-1, so that places
-    in the text are bytes; `text_of` decodes a string. Fractions stay text, so that times are exact.
+    in the text are bytes; `decoded` decodes a string. Fractions stay text, so that times are exact.
 
     Attributes:
         ended: The document was read to its closing bracket.
@@ -277,7 +277,7 @@ class Document:
             count.pass_over(kind, counts[level])
 
 
-def text_of(value: object) -> str | None:
+def decoded(value: object) -> str | None:
     """Return a string of the document as text; None if it is no string."""
     if not isinstance(value, str):
         return None

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracelake.formats.kineto.document import DECODER, text_of
+from tracelake.formats.kineto.document import DECODER, decoded
 from tracelake.formats.kineto.names import collective_of, dtype_of, is_communication, pass_of
 from tracelake.formats.kineto.scan import (
     CONTEXT,
@@ -145,7 +145,7 @@ class Events:
         return ROW if device else CONTEXT
 
     def _take_work(self, event: Mapping[str, Any], line: int, *, kernel: bool) -> int | str:
-        name, times = text_of(event.get("name")), _times(event)
+        name, times = decoded(event.get("name")), _times(event)
         if name is None or times is None:
             return "no_event" if name is None else "bad_number"
         args = _arguments(event)
@@ -220,7 +220,7 @@ class Events:
         listed = info.get("pg_config") if isinstance(info, dict) else None
         return {
             str(group.get("pg_name")): Group(
-                text_of(group.get("pg_desc")), _whole(group.get("pg_size")), group.get("ranks")
+                decoded(group.get("pg_desc")), _whole(group.get("pg_size")), group.get("ranks")
             )
             for group in (listed if isinstance(listed, list) else ())
             if isinstance(group, dict)
@@ -260,13 +260,13 @@ def _call_of(args: Mapping[str, Any]) -> Call:
     """Return what the arguments of a communication say, by name or else as they were passed."""
     if "Collective name" in args:
         return Call(
-            collective_of(text_of(args["Collective name"]) or ""),
+            collective_of(decoded(args["Collective name"]) or ""),
             (_whole(args.get("In msg nelems")), _whole(args.get("Out msg nelems"))),
-            dtype_of(text_of(args.get("dtype"))),
+            dtype_of(decoded(args.get("dtype"))),
             _whole(args.get("Group size")),
-            text_of(args.get("Process Group Name")),
-            text_of(args.get("Process Group Description")),
-            text_of(args.get("Process Group Ranks")),
+            decoded(args.get("Process Group Name")),
+            decoded(args.get("Process Group Description")),
+            decoded(args.get("Process Group Ranks")),
         )
     shapes, types, values = (
         value if isinstance(value, list) and value else [None]
@@ -278,6 +278,6 @@ def _call_of(args: Mapping[str, Any]) -> Call:
     text = str(values[-1])
     return Call(
         elements=(math.prod(known) if known and known == sizes else None, None),
-        dtype=dtype_of(text_of(types[0])),
+        dtype=dtype_of(decoded(types[0])),
         group_size=int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None,
     )

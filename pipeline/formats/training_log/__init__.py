@@ -25,7 +25,7 @@ from tracelake.formats.training_log.blocks import Blocks
 from tracelake.formats.training_log.fairseq import Updates
 from tracelake.formats.training_log.heads import Heads, KnownLines
 from tracelake.formats.training_log.hugging_face import Trainer
-from tracelake.formats.training_log.job import ARGUMENTS, HEADING, MODEL, Job
+from tracelake.formats.training_log.job import ARGUMENTS, HEADING, MODEL, JobLines
 from tracelake.formats.training_log.llama_factory import History
 from tracelake.formats.training_log.meters import Meters
 from tracelake.formats.training_log.nano import Nano
@@ -141,7 +141,7 @@ def _stamp(head: bytes) -> datetime | None:
 class _Reader:
     def __init__(self, facts: FileFacts) -> None:
         del facts
-        self._job = Job()
+        self._job = JobLines()
         self._steps = Steps()
         # Of the latest record that others are like: what its keys are called, and these.
         self._keys: tuple[str, list[str]] | None = None

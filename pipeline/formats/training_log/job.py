@@ -112,8 +112,8 @@ ARGUMENTS = tuple(sorted({*_ARGUMENTS, *_KEPT}))
 """Names of the arguments that are read where they are printed as YAML."""
 
 
-class Job:
-    """Keeps what the job of a file prints about itself; another job may follow it in the file.
+class JobLines:
+    """Reads what the job of a file prints about itself; another job may follow it in the file.
 
     Attributes:
         sizes: Sizes of the job that prints now.
