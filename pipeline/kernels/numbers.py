@@ -28,6 +28,11 @@ SCALE = 10 ** np.arange(FRACTION_DIGITS, -1, -1, dtype=np.int64)
 """Nanoseconds of the last digit, by how many there are after the point of milliseconds."""
 
 
+def byte_set(characters: bytes) -> npt.NDArray[np.bool_]:
+    """Return, for each byte, whether it is among these."""
+    return np.isin(np.arange(256), list(characters))
+
+
 @kernel
 def _line_ends(data: Bytes, p: int, out: Longs, n: int) -> tuple[int, int]:
     """Append line ends from p on; return their number, and where it stopped."""

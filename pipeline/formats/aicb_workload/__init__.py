@@ -30,16 +30,7 @@ from pathlib import PurePosixPath
 import numpy as np
 import pyarrow as pa
 
-from tracelake.formats import (
-    Chunk,
-    Claim,
-    FileFacts,
-    Format,
-    Run,
-    RunFacts,
-    Span,
-    one_run_per_file,
-)
+from tracelake.formats import Chunk, Claim, FileFacts, Format, Run, RunFacts, Span, one_run_per_file
 from tracelake.formats.aicb_workload import rows as scan
 from tracelake.formats.aicb_workload.header import (
     CUSTOMIZED,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tracelake.kernels.arrow import Mask, not_utf8, pieces, text_of
-from tracelake.kernels.numbers import Bytes, Longs
+from tracelake.kernels.numbers import Bytes, Longs, byte_set
 
 FIELDS = 12
 """Fields of a layer row; more are extensions."""
@@ -31,14 +31,7 @@ _COMMS = (3, 6, 9)
 _NUMBERS = (_DEPENDENCY, 2, 4, 5, 7, 8, 10, 11)  # then time and size by pass, and the update
 _NO_DEPENDENCY = "-1"
 _MINUS, _ONE = _NO_DEPENDENCY.encode()
-
-
-def _among(characters: bytes) -> Mask:
-    """Return which bytes are among these."""
-    return np.isin(np.arange(256), list(characters))
-
-
-_IS_BLANK, _IS_DIGIT = _among(b"\t\n\v\f\r "), _among(b"0123456789")
+_IS_BLANK, _IS_DIGIT = byte_set(b"\t\n\v\f\r "), byte_set(b"0123456789")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import mmap
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from tracelake.kernels.compiled import (
     eight_at,
@@ -29,6 +28,7 @@ from tracelake.kernels.numbers import (
     Bytes,
     Floats,
     Longs,
+    byte_set,
     decimal_ns,
     whole_number,
 )
@@ -76,13 +76,6 @@ def _word(text: bytes) -> int:
     """Return up to 8 ASCII bytes as one number, the form in which kernels compare them."""
     assert len(text) <= 8
     return typed(int.from_bytes(text, "little"))
-
-
-def _set(text: bytes) -> npt.NDArray[np.bool_]:
-    """Return which bytes are in the text."""
-    found = np.zeros(256, np.bool_)
-    found[list(text)] = True
-    return found
 
 
 # What a form has after a word: a time with its unit, a count, or milliseconds. Blanks may stand
@@ -133,12 +126,12 @@ _GRAPH = np.array(
     [*map(_word, (b"n.op:", b"-- node.", b"--- key:", b"***** st", b"********", b"special_"))]
 )
 
-_TRIGGER = _set(b"\n[|>=:N")
-_MARK = _set(b"\n[|fs")  # first bytes of a record, or of what ends a header
-_NO_NAME = _set(b"\n =[]")  # bytes that end a name, or that a name cannot have
-_IDENTIFIER = _set(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_.")
-_SETTING = _set(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ[ims")  # first bytes of what is stated after `> `
-_SEVERITY = _set(b"EFIW")
+_TRIGGER = byte_set(b"\n[|>=:N")
+_MARK = byte_set(b"\n[|fs")  # first bytes of a record, or of what ends a header
+_NO_NAME = byte_set(b"\n =[]")  # bytes that end a name, or that a name cannot have
+_IDENTIFIER = byte_set(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_.")
+_SETTING = byte_set(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ[ims")  # first bytes of what is stated after `> `
+_SEVERITY = byte_set(b"EFIW")
 _ZERO = typed(0)
 
 

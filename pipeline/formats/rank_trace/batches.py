@@ -154,10 +154,7 @@ def overlapped(caller: str) -> bool:
 def earlier() -> dict[str, dict[str, str]]:
     """Return SQL of columns that parts of earlier versions lack, by table and column."""
     return {
-        "ops": {
-            "kind": _chosen("op", _KINDS),
-            "pass": _chosen("op", _PASSES),
-        },
+        "ops": {"kind": _chosen("op", _KINDS), "pass": _chosen("op", _PASSES)},
         "comms": {
             "pass": _chosen("coalesce(parent_op, raw_func)", _PASSES),
             "overlapped": f"coalesce(ends_with(caller, '{_OVERLAPPED}'), false)",
@@ -218,20 +215,25 @@ class Numbering(NamedTuple):
     micro_batch: Ids
 
 
-def build(
-    ops: Rows,
-    comms: Rows,
-    numbering: Numbering,
-    names: Texts,
-    keys: Texts,
-    texts: Texts,
-) -> tuple[pa.RecordBatch, pa.RecordBatch, Longs, Longs]:
+class Unmade(NamedTuple):
+    """Rows that are no batches yet."""
+
+    ops: Rows
+    comms: Rows
+    numbering: Numbering
+    names: Texts
+    keys: Texts
+    texts: Texts
+
+
+def build(rows: Unmade) -> tuple[pa.RecordBatch, pa.RecordBatch, Longs, Longs]:
     """Return batches of all rows.
 
     Returns:
         ops, comms, and the rows of ops with a value that is not UTF-8 and with an unknown dtype,
         in themselves or in one of their communications.
     """
+    ops, comms, numbering, names, keys, texts = rows
     n, m = int(ops.size[ROWS]), int(comms.size[ROWS])
     parent = comms.wide[OP_ROW, :m]
     op_ids, comm_ids = ops.ids[:, :n], comms.ids[:, :m]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from tracelake.formats.rank_trace.batches import Ids, Numbering, Texts, build, width
+from tracelake.formats.rank_trace.batches import Ids, Numbering, Texts, Unmade, build, width
 from tracelake.formats.rank_trace.layout import (
     ATTRIBUTE_END,
     ATTRIBUTES,
@@ -24,17 +23,6 @@ from tracelake.formats.rank_trace.layout import (
     Rows,
 )
 from tracelake.kernels.numbers import Longs
-
-
-class Unmade(NamedTuple):
-    """All rows of a run, as `build` takes them."""
-
-    ops: Rows
-    comms: Rows
-    numbering: Numbering
-    names: Texts
-    keys: Texts
-    texts: Texts
 
 
 def held(rows: Unmade) -> Unmade | None:
@@ -61,7 +49,7 @@ def make(runs: Sequence[Unmade]) -> dict[str, pa.RecordBatch]:
     before = _starts(rows.size[ROWS] for rows in ops)
     all_comms.wide[OP_ROW] += np.repeat(before, [rows.size[ROWS] for rows in comms])
     numbering = Numbering(*map(np.concatenate, zip(*(r.numbering for r in runs), strict=True)))
-    made = build(all_ops, all_comms, numbering, names.texts, keys.texts, texts.texts)
+    made = build(Unmade(all_ops, all_comms, numbering, names.texts, keys.texts, texts.texts))
     return {"ops": made[0], "comms": made[1]}
 
 

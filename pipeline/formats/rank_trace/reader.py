@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tracelake.formats.ledger import NOT_UTF8, Fault, Ledger, Severity
-from tracelake.formats.rank_trace.batches import Numbering, Texts, build
+from tracelake.formats.rank_trace.batches import Numbering, Texts, Unmade, build
 from tracelake.formats.rank_trace.facts import Observed
-from tracelake.formats.rank_trace.held import Unmade, held
+from tracelake.formats.rank_trace.held import held
 from tracelake.formats.rank_trace.layout import (
     ATTRIBUTES,
     COMM_WIDE,
@@ -177,7 +177,7 @@ class Reader:
         rows = Unmade(ops, comms, numbering, self._renumbered_names(), keys, texts)
         self.held = held(rows) if self._hold else None
         if self.held is None:
-            *batches, not_utf8, unknown = build(*rows)
+            *batches, not_utf8, unknown = build(rows)
             self._ready.append(batches)
             self._report(NOT_UTF8, not_utf8)
             self._report(UNKNOWN_DTYPE, unknown)

@@ -44,6 +44,7 @@ from tracelake.formats.rank_trace.layout import (
     VALUE_BYTES,
     State,
 )
+from tracelake.formats.rank_trace.quoted import closing_quote, unescape
 from tracelake.formats.rank_trace.rows import (
     HAS_LIST,
     MADE_COMM,
@@ -64,7 +65,6 @@ from tracelake.formats.rank_trace.rows import (
 )
 from tracelake.kernels.compiled import inlined, kernel, typed
 from tracelake.kernels.numbers import NULL, Bytes, Longs, whole_number
-from tracelake.kernels.quoted import closing_quote, unescape
 from tracelake.kernels.tokens import has_room, intern
 
 MIN_SUB_OPERATION = 13
@@ -88,12 +88,7 @@ def _rank(buf: Bytes, s: int, end: int) -> tuple[bool, int, int]:
 
 
 @inlined
-def _read_sub_operation(
-    buf: Bytes,
-    p: int,
-    end: int,
-    state: State,
-) -> tuple[int, int]:
+def _read_sub_operation(buf: Bytes, p: int, end: int, state: State) -> tuple[int, int]:
     """Read a sub-operation from its quote at p; return (problem, index of the closing quote).
 
     Its values are in the record of `parts`; its dimensions and attributes are added.
@@ -128,13 +123,7 @@ def _read_sub_operation(
 
 
 @inlined
-def _read_list(
-    buf: Bytes,
-    p: int,
-    end: int,
-    op_row: int,
-    state: State,
-) -> int:
+def _read_list(buf: Bytes, p: int, end: int, op_row: int, state: State) -> int:
     """Read the elements of a list up to its bracket, which must be right before end."""
     parts, sub_seq, comms = state.parts, 0, state.comms
     while p < end and not (sub_seq == 0 and buf[p] == 93):
