@@ -35,6 +35,7 @@ from tracelake.base.errors import ContractError, UsageError
 from tracelake.formats.ledger import COMMON_FAULTS, COMMON_REJECTS, Fault, Ledger
 from tracelake.schema.format_names import installed_formats, own_formats
 from tracelake.schema.tables import tables
+from tracelake.schema.topology import resolve
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -113,6 +114,11 @@ class Run:
     named: Mapping[str, int] = field(default_factory=dict)
     given: Mapping[str, int] = field(default_factory=dict)
     together: bool = False
+
+    def sizes(self, printed: Mapping[str, int]) -> dict[str, int]:
+        """Return the sizes of the job; `printed` are those that its lines say."""
+        sizes, _ = resolve(printed=printed, named=self.named, given=self.given)
+        return sizes
 
 
 class Span(NamedTuple):

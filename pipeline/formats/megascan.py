@@ -22,7 +22,7 @@ from tracelake.formats.kineto.scan import CONTEXT, EVENT, ROW
 from tracelake.formats.ledger import Ledger
 from tracelake.kernels.numbers import Bytes, Longs
 from tracelake.schema.tables import tables
-from tracelake.schema.topology import LARGEST, resolve
+from tracelake.schema.topology import LARGEST
 
 _OPS = {"forward": "forward_step", "backward": "backward_step"}
 _MARKS = {"iteration begin", "iteration end", "reduce"}
@@ -148,11 +148,10 @@ class _Parser:
         return {"ops": ready} if ready else {}
 
     def finish(self) -> RunFacts:
-        sizes, _ = resolve(printed=self._sizes, named=self._run.named, given=self._run.given)
         return RunFacts(
             topology=self._sizes,
             ranks=frozenset(self._ranks),
-            ranks_expected=sizes.get("world_size"),
+            ranks_expected=self._run.sizes(self._sizes).get("world_size"),
             ended=self._ended,
             simulated=False,
         )

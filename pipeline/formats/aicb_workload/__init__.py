@@ -236,7 +236,6 @@ class _Parser:
         self._ready: list[pa.RecordBatch] = []
 
     def feed(self, chunk: Chunk) -> None:
-        """Read a chunk."""
         for span, ends in chunk.lines():
             if span.source_id not in self._plans:
                 self._plans[span.source_id] = _Plan(span.source_id, self._ledger)
@@ -244,7 +243,6 @@ class _Parser:
             self._ready.extend(plan.feed(chunk.data, span, ends))
 
     def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
-        """Return rows ready so far."""
         ready, self._ready = self._ready, []
         return {"workload_passes": ready}
 

@@ -30,7 +30,7 @@ from tracelake.formats.kineto.names import SIZES, group_of, name_of
 from tracelake.formats.kineto.rows import DocumentRows
 from tracelake.formats.ledger import Fault, Ledger, Severity
 from tracelake.formats.starts import date_of, runs_of
-from tracelake.schema.topology import LARGEST, resolve
+from tracelake.schema.topology import LARGEST
 
 RANK_UNKNOWN = Fault(
     "rank_unknown",
@@ -153,7 +153,7 @@ class _Parser:
         return {table: itertools.chain(*found) for table, found in ready.items()}
 
     def finish(self) -> RunFacts:
-        sizes, _ = resolve(printed=self._sizes, named=self._run.named, given=self._run.given)
+        sizes = self._run.sizes(self._sizes)
         return RunFacts(
             topology=self._sizes,
             ranks=frozenset(self._ranks),
@@ -176,8 +176,7 @@ class _Parser:
         if isinstance(devices, list) and devices and isinstance(devices[0], dict):
             name = devices[0].get("name")
             self._device = name if isinstance(name, str) and name.isascii() else None
-        sizes, _ = resolve(printed=self._sizes, named=self._run.named, given=self._run.given)
-        found = DocumentRows(events, source, rank, sizes)
+        found = DocumentRows(events, source, rank, self._run.sizes(self._sizes))
         self._add_sizes(found.pipeline_sizes())
         if message := found.message():
             self._messages.setdefault(rank, message)

@@ -41,7 +41,6 @@ from tracelake.formats.starts import stamp_of
 from tracelake.kernels.arrow import is_utf8
 from tracelake.kernels.numbers import Longs
 from tracelake.kernels.tokens import TokenTable
-from tracelake.schema.topology import resolve
 
 # Limits of rows that are held until it is known what their ranks print elsewhere: pieces, and
 # bytes of the file.
@@ -154,7 +153,7 @@ class _Parser:
 
     def finish(self) -> RunFacts:
         said = self._statements
-        sizes, _ = resolve(printed=said.topology, named=self._run.named, given=self._run.given)
+        sizes = self._run.sizes(said.topology)
         return RunFacts(
             topology=said.topology,
             ranks=frozenset(self._ranks) if self._owners.blocks else None,

@@ -32,7 +32,7 @@ from tracelake.formats.rank_trace.names import folder_of, name_of
 from tracelake.formats.rank_trace.reader import UNKNOWN_DTYPE, Reader
 from tracelake.formats.rank_trace.steps import ENDED, STEP, UNENDED
 from tracelake.formats.starts import Unit, stamp_of, starts
-from tracelake.schema.topology import resolve, stage_of
+from tracelake.schema.topology import stage_of
 
 _RECORD = re.compile(rb"rank:(\d{1,9}):[A-Za-z_]\w*\(", re.ASCII)
 _LATER_RECORD = re.compile(rb"\nrank:\d{1,9}:[A-Za-z_]\w*\(", re.ASCII)
@@ -162,12 +162,11 @@ class _Parser:
         self._run = run
         self._ledger = ledger
         self._unfinished = False
-        self._topology = topology = resolve(printed={}, named=run.named, given=run.given)[0]
+        self._topology = topology = run.sizes({})
         # Without `self`: a cycle would hold the reader's memory until garbage is collected.
         self._reader = Reader(lambda rank: stage_of(rank, topology), ledger, hold=run.together)
 
     def feed(self, chunk: Chunk) -> None:
-        """Read a chunk."""
         places = [(0, s.start, s.stop, s.source_id, s.line) for s in chunk.spans]
         spans = np.array(places, np.int64).reshape(-1, 5)
         spans[:, SPAN_FIRST] = chunk.firsts
@@ -191,12 +190,10 @@ class _Parser:
                 self._ledger.reject(span.source_id, line, offset, reason, raw)
 
     def drain(self) -> Mapping[str, Sequence[pa.RecordBatch]]:
-        """Return rows ready so far."""
         ready = self._reader.ready()
         return {"ops": [ops for ops, _ in ready], "comms": [comms for _, comms in ready]}
 
     def finish(self) -> RunFacts:
-        """Return facts of the run, given that all blocks were fed."""
         book = self._reader.finish()
         seen = self._reader.observed
         printed = self._printed()
