@@ -125,7 +125,7 @@ def expression(pattern: str, groups: Sequence[Group], *, text: bool = False) -> 
     return Expression(ended, tuple(groups), text)
 
 
-def find(lines: LineSlice, expressions: Sequence[Expression], *, prefixed: bool = False) -> Found:
+def find(lines: LineSlice, expressions: Sequence[Expression], *, prefixed: bool) -> Found:
     """Match each line with the first expression that it matches whole.
 
     Text in the result is a copy. Colours of a terminal do not count, nor, if `prefixed`, what
@@ -265,7 +265,7 @@ def sliced(data: Bytes, start: int, ends: Longs) -> Iterator[LineSlice]:
 
 
 def find_all(
-    slices: Sequence[LineSlice], expressions: Sequence[Expression], *, prefixed: bool = False
+    slices: Sequence[LineSlice], expressions: Sequence[Expression], *, prefixed: bool
 ) -> Iterable[Found]:
     """Match the lines of each slice; see `find`. Large inputs use the threads that polars may."""
     if len(slices) < 2:

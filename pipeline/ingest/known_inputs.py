@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from tracelake.formats import Format, formats
@@ -50,8 +49,8 @@ class KnownInputs:
         self,
         snapshot: Snapshot,
         skipped: Iterable[Record],
-        dropped: Mapping[str, RunEntry] = MappingProxyType({}),
-        lost: Collection[str] = (),
+        dropped: Mapping[str, RunEntry],
+        lost: Collection[str],
     ) -> None:
         self.lost = lost
         self.dropped = dropped.keys()

@@ -241,7 +241,7 @@ def _head(found: tuple[FileRef | Skip, Sequence[KnownInput | Record]]) -> bytes 
     if isinstance(item, Skip) or known:
         return None
     try:
-        return first_bytes(item.location, HEAD_BYTES)
+        return first_bytes(item.location)
     except OSError:
         return None
 

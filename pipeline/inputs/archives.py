@@ -71,7 +71,7 @@ def open_heads(
         entry, file = begun() if begun else (entry, None)
         if file is None:
             if head is None:
-                head = first_bytes(entry.readable, HEAD_BYTES)
+                head = first_bytes(entry.readable)
             if not (is_zip(head) or is_tar(head) or codec_of(head)):
                 yield _head_or_skip(entry, head)
                 return
@@ -80,7 +80,7 @@ def open_heads(
             zipped = is_zip(head)
             if codec_of(head) is not None:
                 # Referenced so that it is not finalised before `raw` closes.
-                head, _streams = decompressed_head(raw, entry.limit, HEAD_BYTES)
+                head, _streams = decompressed_head(raw, entry.limit)
         if zipped:
             yield from _zip_heads(entry)
         elif is_tar(head):
@@ -105,7 +105,7 @@ def _head_or_skip(entry: FileRef, head: bytes) -> Head | Skip:
 def _member_head(entry: FileRef, stream: IO[bytes]) -> Head | Skip:
     try:
         inner, _ = decompressed(stream, entry.limit)
-        head = read_head(inner, HEAD_BYTES)
+        head = read_head(inner)
     except DECODE_ERRORS as error:
         return _unreadable(entry, error)
     if is_tar(head) or is_zip(head):

@@ -215,7 +215,7 @@ class ChunkReader:
                 reading.stream = (
                     io.BytesIO()
                     if isinstance(error, ExpandedTooFarError)
-                    else _salvaged(reading.source, reading.found.bytes, CHUNK_BYTES)
+                    else _salvaged(reading.source, reading.found.bytes)
                 )
                 continue
             reading.ended = count == 0
@@ -332,7 +332,7 @@ def _damage_note(source: Source, error: Exception) -> Callable[[Ledger], None]:
     return lambda ledger: ledger.fault(source.source_id, fault, raw=raw)
 
 
-def _salvaged(source: Source, skip: int, most: int) -> IO[bytes]:
+def _salvaged(source: Source, skip: int) -> IO[bytes]:
     """Return what a damaged stream still gives after its first `skip` bytes, byte by byte."""
     saved = bytearray()
     with contextlib.suppress(*DECODE_ERRORS):
@@ -343,6 +343,6 @@ def _salvaged(source: Source, skip: int, most: int) -> IO[bytes]:
                 while skip and (piece := again.read(min(skip, _PIECE))):
                     skip -= len(piece)
                 # The file may have been replaced by one that does not fail.
-                while len(saved) < most and (byte := again.read(1)):
+                while len(saved) < CHUNK_BYTES and (byte := again.read(1)):
                     saved += byte
     return io.BytesIO(saved)

@@ -20,6 +20,7 @@ import pyarrow as pa
 from isal import igzip, isal_zlib
 
 from tracelake.base import files
+from tracelake.formats import HEAD_BYTES
 from tracelake.formats.ledger import escape
 from tracelake.storage.files import FIRST_BYTES, WHOLE_BYTES, StoredFile
 from tracelake.storage.store_path import is_uri, listed_place
@@ -169,15 +170,15 @@ def open_stored(uri: str, size: int, mtime_ns: int, ahead: int = WHOLE_BYTES) ->
     return StoredFile(listed_place(uri), size, mtime_ns, ahead=ahead)
 
 
-def first_bytes(location: str, size: int) -> bytes:
-    """Read up to `size` bytes of a file that is not in a store, opened as by `open_file`.
+def first_bytes(location: str) -> bytes:
+    """Read the head of a file that is not in a store, opened as by `open_file`.
 
     Raises:
         OSError: It cannot be read.
     """
     opened = os.open(location, _READ_ONLY)
     try:
-        return os.read(opened, size)
+        return os.read(opened, HEAD_BYTES)
     finally:
         os.close(opened)
 
@@ -318,32 +319,31 @@ class Bounded(io.RawIOBase):
         return count
 
 
-def decompressed_head(raw: RawFile, limit: int, size: int) -> tuple[bytes, list[IO[bytes]]]:
+def decompressed_head(raw: RawFile, limit: int) -> tuple[bytes, list[IO[bytes]]]:
     """Return first decompressed bytes of a file, damaged or not, and the streams that read them.
 
     Args:
         limit: Bytes that it may expand to.
-        size: Bytes that are wanted.
     """
     raw.seek(0)
     stream, _ = decompressed(raw, limit)
     try:
-        return read_head(stream, size), [stream]
+        return read_head(stream), [stream]
     except DECODE_ERRORS:
         raw.seek(0)
         patient, _ = decompressed(raw, limit, patient=True)
         # What comes before the damage, byte by byte.
-        return read_head(patient, size, step=1), [stream, patient]
+        return read_head(patient, step=1), [stream, patient]
 
 
-def read_head(stream: IO[bytes], size: int, step: int = 8192) -> bytes:
-    """Read up to `size` bytes; of a damaged stream, what can be decoded.
+def read_head(stream: IO[bytes], step: int = 8192) -> bytes:
+    """Read the first bytes that formats are told by; of a damaged stream, what can be decoded.
 
     Args:
         step: Bytes that are read at once; a damaged piece is lost as a whole.
     """
     pieces: list[bytes] = []
-    left = size
+    left = HEAD_BYTES
     try:
         while left and (piece := stream.read(min(step, left))):
             pieces.append(piece)

@@ -148,26 +148,6 @@ class Meanings(Protocol):
     def __getitem__(self, code: int, /) -> str | None: ...
 
 
-def renumbered(seen: Mask, meanings: Meanings) -> tuple[Codes, pa.Array]:
-    """Return the words of the codes that occur, in alphabetical order, and each code's word index.
-
-    The index is -1 for a code without a word, and 0 for one that does not occur.
-    """
-    kept = np.flatnonzero(seen).tolist()
-    words = sorted({word for i in kept if (word := meanings[i]) is not None})
-    places: dict[str | None, int] = {None: -1}
-    places |= {word: place for place, word in enumerate(words)}
-    new = np.zeros(len(seen), np.int32)
-    for i in kept:  # of small runs a few, for which an assignment of lists takes longer
-        new[i] = places[meanings[i]]
-    return new, pa.array(words, pa.string())
-
-
-def coded(codes: Codes, names: pa.Array, given: pa.Buffer | None = None) -> pa.DictionaryArray:
-    """Return a dictionary column of `names[code]`, NULL where a bit of `given` is 0."""
-    return pa.DictionaryArray.from_arrays(stored(codes, pa.int32(), given), names, safe=False)
-
-
 def words(given: npt.NDArray[np.integer], meanings: Meanings) -> pa.DictionaryArray:
     """Return a dictionary column of `meanings[code]`, NULL if that is None or the code is -1.
 
@@ -176,12 +156,19 @@ def words(given: npt.NDArray[np.integer], meanings: Meanings) -> pa.DictionaryAr
     codes: Codes = np.ascontiguousarray(given, np.int32)
     seen = np.zeros(int(codes.max(initial=-1)) + 1, np.bool_)
     _mark(codes, seen)
-    new, used = renumbered(seen, meanings)
+    occurring = np.flatnonzero(seen).tolist()
+    used = sorted({word for i in occurring if (word := meanings[i]) is not None})
+    places: dict[str | None, int] = {None: -1}
+    places |= {word: place for place, word in enumerate(used)}
+    new = np.zeros(seen.size, np.int32)
+    for i in occurring:  # of small runs a few, for which an assignment of lists takes longer
+        new[i] = places[meanings[i]]
     recoded, valid = np.empty_like(codes), None
     if _recode(codes, new, recoded):
         valid = bitmap(recoded >= 0)
         np.maximum(recoded, 0, out=recoded)  # Arrow also looks up the codes of NULLs
-    return coded(recoded, used, valid)
+    indices = stored(recoded, pa.int32(), valid)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(used, pa.string()), safe=False)
 
 
 def shapes(ends: Longs, dimensions: Longs, valid: Mask) -> pa.Array:
