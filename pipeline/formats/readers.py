@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, Overflow
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from tracelake.formats import FileFacts, RunFacts
@@ -135,13 +135,8 @@ def scaled(text: str, digits: int) -> int:
     Raises:
         BadValueError: It is no number, too large, or finer than the unit.
     """
-    if not _NUMBER.fullmatch(text):
-        raise BadValueError(text)
-    try:
-        value = Decimal(text).scaleb(digits)
-    except InvalidOperation as error:
-        raise BadValueError(text) from error
-    if abs(value) > _LARGEST or value != value.to_integral_value():
+    value = _scaled(text, digits)
+    if value != value.to_integral_value():
         raise BadValueError(text)
     return int(value)
 
@@ -152,9 +147,16 @@ def rounded_ns(text: str, digits: int) -> int:
     Raises:
         BadValueError: It is no number, or too large.
     """
+    return int(_scaled(text, digits).to_integral_value())
+
+
+def _scaled(text: str, digits: int) -> Decimal:
     if not _NUMBER.fullmatch(text):
         raise BadValueError(text)
-    value = Decimal(text).scaleb(digits)
+    try:
+        value = Decimal(text).scaleb(digits)
+    except Overflow as error:  # of a million digits
+        raise BadValueError(text) from error
     if abs(value) > _LARGEST:
         raise BadValueError(text)
-    return int(value.to_integral_value())
+    return value

@@ -72,11 +72,13 @@ def test_a_number_that_its_column_cannot_hold_rejects_its_line(
         " iteration        2/      40 | elapsed time per iteration (ms): 9000.0 |"
         " global batch size: 2147483648 |\n"
         " iteration        3/      40 | elapsed time per iteration (ms): 9000.0 |\n"
+        f" iteration        4/      40 | elapsed time per iteration (ms): 1{'0' * 10**6} |\n"
     )
     archive = write(tmp_path / "archive", {"job.log": log})
     assert tracelake("ingest", archive, "--lake", tmp_path / "lake").code == 3
     assert rows(tmp_path / "lake", "train_steps", "step", "ORDER BY step") == [(1,), (3,)]
-    assert rows(tmp_path / "lake", "rejects", "line, reason") == [(2, "bad_value")]
+    rejects = rows(tmp_path / "lake", "rejects", "line, reason", "ORDER BY line")
+    assert rejects == [(2, "bad_value"), (4, "bad_value")]
 
 
 @pytest.mark.parametrize(
