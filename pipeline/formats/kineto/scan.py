@@ -381,13 +381,8 @@ def _plain(buf: Bytes, p: int, q: int) -> bool:
 @inlined
 def _nanoseconds(buf: Bytes, p: int, q: int) -> int:
     """Return a number of microseconds as exact nanoseconds; -1 if it is not plain or too large."""
-    value, i = 0, p
-    while i < q and 48 <= buf[i] <= 57:
-        value = value * 10 + (buf[i] - 48)
-        i += 1
-        if i - p > _WHOLE_DIGITS:
-            return -1
-    if i == p or value > _LARGEST_US:
+    value, i = whole_number(buf, p, q, _WHOLE_DIGITS)
+    if i < 0 or value > _LARGEST_US:
         return -1
     digits = 0
     if i < q and buf[i] == 46:
