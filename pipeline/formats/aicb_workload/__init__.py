@@ -41,13 +41,12 @@ from tracelake.formats.aicb_workload.header import (
     read_count,
     read_header,
 )
-from tracelake.formats.aicb_workload.passes import PASSES, Rows, pass_columns
+from tracelake.formats.aicb_workload.passes import PASSES, Rows, pass_rows
 from tracelake.formats.aicb_workload.repeats import Repeat, find_repeat
 from tracelake.formats.aicb_workload.rows import read_lines
 from tracelake.formats.ledger import NOT_UTF8, UNFINISHED, UNFINISHED_LINE, Fault, Ledger, Severity
 from tracelake.kernels.arrow import is_utf8, text_of
 from tracelake.kernels.numbers import Bytes, Longs
-from tracelake.schema.tables import tables
 
 HELD_ROWS = 1 << 17
 
@@ -188,7 +187,7 @@ class _Plan:
         if foreign.size:
             self._ledger.fault(self._source_id, NOT_UTF8, line=int(foreign[0]), count=foreign.size)
         if self._held is None:
-            yield self._batch(rows, None)
+            yield pass_rows(rows, self._source_id, None)
             return
         self._held.append(rows)
         if self._account.row_lines > HELD_ROWS:
@@ -198,7 +197,7 @@ class _Plan:
         """Return the held rows, and hold no more."""
         held, self._held = self._held or [], None
         for rows in held:
-            yield self._batch(rows, repeat)
+            yield pass_rows(rows, self._source_id, repeat)
 
     def _end(self) -> Iterator[pa.RecordBatch]:
         if self._held:
@@ -214,11 +213,6 @@ class _Plan:
         if self.ended is False:
             counts = f"{self._declared} rows declared, {self._account.row_lines} read"
             self._ledger.fault(self._source_id, ROW_COUNT_MISMATCH, line=2, raw=counts.encode())
-
-    def _batch(self, rows: Rows, repeat: Repeat | None) -> pa.RecordBatch:
-        """Return the passes of rows as a batch of `workload_passes`."""
-        columns = pass_columns(rows, self._source_id, repeat)
-        return tables()["workload_passes"].batch(columns)
 
 
 def _line(data: Bytes, starts: Longs, number: int) -> bytes:

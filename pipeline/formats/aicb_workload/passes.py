@@ -53,13 +53,14 @@ class Rows:
     layers: Layers
 
 
-def pass_columns(rows: Rows, source_id: int, repeat: Repeat | None) -> dict[str, Any]:
-    """Return columns of `workload_passes`, 3 values per row.
+def pass_rows(rows: Rows, source_id: int, repeat: Repeat | None) -> pa.RecordBatch:
+    """Return the passes of rows, three of each, as a batch of `workload_passes`.
 
     Args:
         repeat: The plan's micro-batches, if it has any.
     """
-    types = tables()["workload_passes"].storage_types
+    table = tables()["workload_passes"]
+    types = table.storage_types
     layers, each = rows.layers, np.arange(_WIDTH)
     of_layer = np.repeat(rows.which, _WIDTH)
     of_pass = (_WIDTH * rows.which[:, None] + each).ravel()
@@ -93,4 +94,4 @@ def pass_columns(rows: Rows, source_id: int, repeat: Repeat | None) -> dict[str,
         blocks, index = np.divmod(places, repeat.length)
         for name, part in (("micro_batch", blocks), ("layer_index", index)):
             columns[name] = pa.array(np.repeat(part.astype(np.int32), _WIDTH), mask=outside)
-    return columns
+    return table.batch(columns)

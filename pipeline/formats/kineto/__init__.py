@@ -126,7 +126,7 @@ class _Parser:
     def __init__(self, run: Run, ledger: Ledger) -> None:
         self._run = run
         self._ledger = ledger
-        self._open: tuple[int, Events, Document] | None = None
+        self._open: tuple[Events, Document] | None = None
         self._ready: defaultdict[str, list[Iterator[pa.RecordBatch]]] = defaultdict(list)
         self._ranks: set[int] = set()
         self._sizes: dict[str, int] = {}
@@ -139,13 +139,12 @@ class _Parser:
         for block in chunk.blocks():
             if self._open is None:
                 events = Events()
-                document = Document(block.source_id, self._ledger, events)
-                self._open = block.source_id, events, document
-            source, events, document = self._open
+                self._open = events, Document(block.source_id, self._ledger, events)
+            events, document = self._open
             document.feed(block)
             if block.last:
                 self._ended &= document.ended
-                self._finish_document(source, events, ended=document.ended)
+                self._finish_document(block.source_id, events, ended=document.ended)
                 self._open = None
 
     def drain(self) -> Mapping[str, Iterable[pa.RecordBatch]]:
