@@ -184,6 +184,11 @@ class Ledger:
             _, seen, first, text = known
             self._faults[source_id, fault.name] = (fault, seen + count, first, text)
 
+    def unfinished(self, source_id: int, line: int, raw: bytes) -> None:
+        """Count a last line without its end: any value in it may be cut."""
+        self.source(source_id).pass_over(UNFINISHED.name)
+        self.fault(source_id, UNFINISHED, line=line, raw=raw)
+
     def drain_rejects(self, *, everything: bool = False) -> Iterator[pa.RecordBatch]:
         """Return the rejects so far as batches of the `rejects` table, of bounded size."""
         if everything and self._rejects:

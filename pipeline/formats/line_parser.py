@@ -13,11 +13,10 @@ import pyarrow as pa
 
 from tracelake.formats import Chunk, Run, RunFacts, Span
 from tracelake.formats.expressions import Found, LineSlice, Matches, find_all, null_row, sliced
-from tracelake.formats.ledger import UNFINISHED, Fault, Ledger
+from tracelake.formats.ledger import Fault, Ledger
 from tracelake.formats.lines import (
     BAD_VALUE,
     NOT_UTF8,
-    UNFINISHED_KIND,
     UNKNOWN,
     Context,
     Irrelevant,
@@ -76,7 +75,8 @@ class LineParser:
     def _read(self, data: npt.NDArray[np.uint8], span: Span, ends: Longs) -> None:
         if ends.size and ends[-1] == span.stop and not span.compressed:
             start = int(ends[-2]) + 1 if ends.size > 1 else span.start
-            self._pass_unfinished(span, ends.size - 1, data[start : span.stop].tobytes())
+            raw = data[start : span.stop].tobytes()
+            self._ledger.unfinished(span.source_id, span.line + ends.size - 1, raw)
             ends = ends[:-1]
         slices = list(sliced(data, span.start, ends))
         line, offset = span.line, span.offset
@@ -85,11 +85,6 @@ class LineParser:
             self._take(lines, found, line, offset)
             line += lines.starts.size
             offset += lines.data.size + 1
-
-    def _pass_unfinished(self, span: Span, lines_before: int, raw: bytes) -> None:
-        """Count a last line without its end: any value in it may be cut."""
-        self._ledger.source(span.source_id).pass_over(UNFINISHED_KIND)
-        self._ledger.fault(span.source_id, UNFINISHED, line=span.line + lines_before, raw=raw)
 
     def _take(self, lines: LineSlice, found: Found, line: int, offset: int) -> None:
         """Count the lines of a slice and make its rows."""

@@ -72,7 +72,6 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 BAD_VALUE = "bad_value"
 NOT_UTF8 = "not_utf8"
 UNKNOWN = "unknown_line"
-UNFINISHED_KIND = "unfinished"
 _REJECTS = {
     BAD_VALUE: "A value is missing, or its column cannot hold it: it is no number, too large, or"
     " finer than a nanosecond.",
@@ -197,7 +196,7 @@ class LineFormat(Format):
             },
             irrelevant={
                 **{k.kind: k.doc for k in lines if isinstance(k, Irrelevant)},
-                UNFINISHED_KIND: UNFINISHED_LINE,
+                UNFINISHED.name: UNFINISHED_LINE,
             },
             faults=(UNFINISHED, *faults),
             named_by=named_by,

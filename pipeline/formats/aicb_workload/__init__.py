@@ -167,8 +167,7 @@ class _Plan:
             kind, raw = int(lines.kind[k]), _line(data, starts, k)
             cut = starts[k] + len(raw) == span.stop and not span.compressed
             if cut and kind == scan.TOO_FEW_FIELDS:
-                self._account.pass_over("unfinished")
-                self._ledger.fault(self._source_id, UNFINISHED, line=int(number[k]), raw=raw)
+                self._ledger.unfinished(self._source_id, int(number[k]), raw)
             else:
                 self._reject(span, int(number[k]), int(starts[k]), _REASONS[kind], raw)
         blanks = self._blanks + np.cumsum(lines.kind == scan.BLANK)
@@ -272,7 +271,7 @@ FORMAT = Format(
     },
     irrelevant={
         "blank": "Lines without text between or behind the rows.",
-        "unfinished": UNFINISHED_LINE,
+        UNFINISHED.name: UNFINISHED_LINE,
     },
     faults=(ROW_COUNT_MISMATCH, UNFINISHED),
     volume="large",

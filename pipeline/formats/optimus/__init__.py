@@ -63,7 +63,7 @@ _IRRELEVANT = {
     "nccl": "Warning of torch or NCCL.",
     "fx_graph": "Dump of the model's graph and how it was split.",
     "other": "Anything else: it says nothing about time.",
-    "unfinished": UNFINISHED_LINE,
+    UNFINISHED.name: UNFINISHED_LINE,
 }
 _KINDS = tuple(_IRRELEVANT)
 _REASONS = tuple(_REJECTS)
@@ -182,10 +182,10 @@ class _Parser:
                 continue
             if stated:
                 self._count.context_lines += 1
-                continue
-            self._count.pass_over(_KINDS[kind])
-            if kind == scan.UNFINISHED:
-                self._ledger.fault(0, UNFINISHED, line=line, raw=text)
+            elif kind == scan.UNFINISHED:
+                self._ledger.unfinished(0, line, text)
+            else:
+                self._count.pass_over(_KINDS[kind])
         if self._statements.stages is not None:
             self._owners.stage_ranks(*self._statements.stages)
 

@@ -65,7 +65,6 @@ IRRELEVANT = {
 }
 _KINDS = tuple(IRRELEVANT)  # as the kernel counts them
 _REASONS = tuple(REJECTS)
-_UNFINISHED = "unfinished"
 
 
 def sniff(head: bytes) -> Claim:
@@ -183,8 +182,7 @@ class _Parser:
             raw = chunk.data[start:end].tobytes()
             if reason == "truncated_line" and not span.compressed:
                 self._unfinished = True
-                self._ledger.source(span.source_id).pass_over(_UNFINISHED)
-                self._ledger.fault(span.source_id, UNFINISHED, line=line, raw=raw)
+                self._ledger.unfinished(span.source_id, line, raw)
             else:
                 offset = span.offset + start - span.start
                 self._ledger.reject(span.source_id, line, offset, reason, raw)
@@ -249,7 +247,7 @@ FORMAT = Format(
     group=group,
     parser=_Parser,
     rejects=REJECTS,
-    irrelevant={**IRRELEVANT, _UNFINISHED: UNFINISHED_LINE},
+    irrelevant={**IRRELEVANT, UNFINISHED.name: UNFINISHED_LINE},
     faults=(UNKNOWN_DTYPE, JOINED_FOLDERS, UNFINISHED),
     volume="large",
     clock_tick_ns=CLOCK_TICK_NS,
