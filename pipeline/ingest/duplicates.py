@@ -70,7 +70,7 @@ def settle_duplicates(lake: Lake, lost: Collection[str] = ()) -> None:
 
 
 def _changed(snapshot: Snapshot) -> dict[str, _Originals]:
-    """Runs whose sources name other originals than they should, with the right ones."""
+    """Return the runs whose sources name wrong originals, with the right ones."""
     shared, concerned = _shared(snapshot)
     firsts = {run_id: _first_of_each(snapshot.runs[run_id]) for run_id in concerned}
 
@@ -89,7 +89,7 @@ def _changed(snapshot: Snapshot) -> dict[str, _Originals]:
 
 
 def _shared(snapshot: Snapshot) -> tuple[dict[str, set[str]], set[str]]:
-    """Contents that several runs have, and all runs in which a source is or was a duplicate."""
+    """Return contents that several runs have, and runs in which a source is or was a duplicate."""
     holders: dict[str, str] = {}
     shared: dict[str, set[str]] = defaultdict(set)
     concerned: set[str] = set()
@@ -112,7 +112,7 @@ def _shared(snapshot: Snapshot) -> tuple[dict[str, set[str]], set[str]]:
 
 
 def _first_of_each(entry: RunEntry) -> dict[str, str]:
-    """Contents of a run -> path of the first source that has it; a source of no bytes has none."""
+    """Return, by content, the first source of a run that has it; no bytes are no content."""
     return {
         record["content_hash"]: label_of(record)
         for record in reversed(entry.sources)

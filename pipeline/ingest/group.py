@@ -137,7 +137,7 @@ class _Grouping:
         return [c for c in found if id(c.entry) not in copies]
 
     def _fold_copies(self, files: Iterable[InputFile]) -> Iterator[int]:
-        """Note which files are copies of the first with their content."""
+        """Note copies of the first file with their content, and yield them."""
         firsts: dict[str, InputFile] = {}
         for file in sorted(files, key=lambda c: original_order(c.entry.label)):
             content = self._content(file)
@@ -174,7 +174,7 @@ class _Grouping:
         return run_id_of(sources, whole.hexdigest())
 
     def _missing(self, replaces: Mapping[str, RunEntry]) -> Iterator[str]:
-        """Labels of inputs that runs had and no planned run has, under that name or another."""
+        """Yield labels of inputs that runs had and no planned run has, under any name."""
         for run in replaces.values():
             for record in run.sources:
                 label = label_of(record)
@@ -186,7 +186,7 @@ class _Grouping:
                     yield label
 
     def _alike(self, record: Record) -> Iterator[InputFile]:
-        """Return inputs that may be a remembered one: by name, or by their first bytes."""
+        """Yield inputs that may be a remembered one: by name, or by their first bytes."""
         by_name, by_head = self._indexes
         yield from by_name.get(base_name(label_of(record)), ())
         yield from by_head.get(record["head_hash"], ())

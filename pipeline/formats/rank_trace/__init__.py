@@ -125,7 +125,7 @@ def _split(files: Iterable[FileFacts], gap_seconds: float) -> list[list[FileFact
 
 
 def _join_hosts(parts: Iterable[list[FileFacts]], gap_seconds: float) -> list[list[FileFacts]]:
-    """Joins the starts of sibling folders into runs on several hosts."""
+    """Join the starts of sibling folders into runs on several hosts."""
     ordered = sorted(parts, key=lambda part: _order(part[0]))
     units = [Unit(part[0].stamp, frozenset(file.rank for file in part)) for part in ordered]
     joined = ([ordered[i] for i in start] for start in starts(units, gap_seconds))
