@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal, Overflow
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -68,7 +69,8 @@ class Reader(Protocol):
         """Return the facts of the run."""
 
 
-class Alike(Protocol):
+@dataclass(frozen=True)
+class Alike:
     """Lines of one table that were read together.
 
     Attributes:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import polars as pl
 import pyarrow as pa
 
-from tracelake.formats.readers import BadValueError
+from tracelake.formats.readers import Alike, BadValueError
 from tracelake.formats.training_log.values import (
     AVERAGE,
     LOSS,
@@ -45,8 +45,8 @@ _NO_PAIRS = [
 
 
 @dataclass(frozen=True)
-class Records:
-    """Records of some lines, see `Alike`.
+class Records(Alike):
+    """Records of some lines.
 
     Attributes:
         resets: As of `Printed`.
@@ -55,13 +55,10 @@ class Records:
         totals: How many steps the job has, where its records say so.
     """
 
-    at: Sequence[int]
-    values: Mapping[str, pl.Series]
     resets: bool
     dates: Sequence[str | None]
     steps: Sequence[int]
     totals: Sequence[int] | None = None
-    table: str = "train_steps"
 
     def column(self, name: str) -> Sequence[Any]:
         """Return a value per record; none where they have no such column."""
@@ -123,6 +120,7 @@ class Fields:
                 plain &= said == ""
         head = head.filter(plain)
         return Records(
+            "train_steps",
             alike.arg_true().filter(plain).to_list(),
             {name: one.filter(plain) for name, one in columns.items()},
             resets=False,
@@ -157,6 +155,7 @@ class Pairs:
             columns[says.value.column] = typed = _typed(said, says.value)
             plain &= typed.is_not_null()
         return Records(
+            "train_steps",
             alike.arg_true().filter(plain).to_list(),
             {name: one.filter(plain) for name, one in columns.items()},
             resets=True,
