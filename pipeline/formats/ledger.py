@@ -176,13 +176,10 @@ class Ledger:
         count: int = 1,
     ) -> None:
         """Count a tolerated fault; the first line and its text are stored."""
-        known = self._faults.get((source_id, fault.name))
-        if known is None:
-            text = escape(raw[:TEXT_LIMIT]) or None
-            self._faults[source_id, fault.name] = (fault, count, line, text)
-        else:
-            _, seen, first, text = known
-            self._faults[source_id, fault.name] = (fault, seen + count, first, text)
+        key = source_id, fault.name
+        known = self._faults.get(key) or (fault, 0, line, escape(raw[:TEXT_LIMIT]) or None)
+        _, seen, first, text = known
+        self._faults[key] = fault, seen + count, first, text
 
     def unfinished(self, source_id: int, line: int, raw: bytes) -> None:
         """Count a last line without its end: any value in it may be cut."""

@@ -125,14 +125,12 @@ class IngestReport:
     def table(self) -> pa.Table:
         """Return a row per run and per skipped input, with figures of runs that were read."""
         names = ("status", "format", "run_id", "files")
-        read = ("bytes", "lines", "rows", "rejected", "complete")
-        return _table(
-            (
-                {name: getattr(run, name) for name in names + read * run.status.is_read}
-                for run in self.runs
-            ),
-            self.skips,
+        read = (*names, "bytes", "lines", "rows", "rejected", "complete")
+        runs = (
+            {name: getattr(run, name) for name in (read if run.status.is_read else names)}
+            for run in self.runs
         )
+        return _table(runs, self.skips)
 
     def as_lines(self) -> list[str]:
         """Return the report in a few lines for people."""
