@@ -16,7 +16,7 @@ from typing import Any, TypeGuard
 import pyarrow as pa
 
 from tracelake.formats import Chunk, FileFacts, Format, Run, RunFacts, one_run_per_file
-from tracelake.formats.kineto.document import Document
+from tracelake.formats.kineto.document import Document, decoded
 from tracelake.formats.kineto.events import nanoseconds
 from tracelake.formats.kineto.scan import CONTEXT, EVENT, ROW
 from tracelake.formats.ledger import Ledger
@@ -55,9 +55,9 @@ class _Passes:
         """Take an event, and return what it is or why it is rejected."""
         if not isinstance(event, dict) or not isinstance(event.get("args"), dict):
             return "not_an_event"
-        name, kind, said = event.get("name"), event.get("ph"), event["args"]
+        name, kind, said = decoded(event.get("name")), event.get("ph"), event["args"]
         rank, step, at = event.get("pid"), said.get("iteration"), nanoseconds(event.get("ts"))
-        if not isinstance(name, str) or at is None or not (_whole(rank) and _whole(step)):
+        if name is None or at is None or not (_whole(rank) and _whole(step)):
             return "not_an_event"
         thread = event.get("tid")
         if self._thread is None:
@@ -177,7 +177,7 @@ def _whole(value: object) -> TypeGuard[int]:
 FORMAT = Format(
     name="megascan",
     doc="Traces of MegaScan (MegatronApp), joined over ranks: passes of interleaved pipelines.",
-    version=1,
+    version=2,
     tables=("ops",),
     begin=_FIRST,
     facts=_facts,

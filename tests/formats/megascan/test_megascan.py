@@ -10,7 +10,9 @@ import duckdb
 import pytest
 
 from tests.conftest import Command
+from tests.golden_cases import GOLDEN
 from tests.lakes import ingest_and_build, rows
+from tests.parsing import parse
 from tests.traces import write
 
 
@@ -73,3 +75,11 @@ def test_an_event_later_than_a_column_holds_is_rejected(
     assert tracelake("ingest", archive, "--lake", tmp_path / "lake").code == 3
     assert rows(tmp_path / "lake", "ops", "op, duration_ns") == [("forward_step", 1000)]
     assert rows(tmp_path / "lake", "rejects", "reason") == [("not_an_event",)]
+
+
+def test_names_may_have_any_letters() -> None:
+    path = GOLDEN / "megascan/variants/input/data-1-pipeline-2-tensor-1-pp-aggregated.json"
+    for said, name in (("vorwärts", "vorwärts"), (r"f\ud800", r"f\ud800")):
+        text = path.read_text().replace('"forward"', f'"{said}"')
+        found = parse("megascan", {path.name: text.encode()}).only
+        assert name in {row["op"] for row in found.rows("ops")}
