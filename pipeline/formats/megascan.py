@@ -90,7 +90,7 @@ class _Passes:
 
     def columns(self, source: int) -> dict[str, list[Any]]:
         """Return columns of `ops`."""
-        self.rows.sort()
+        self.rows.sort(key=lambda row: row[:6])  # what follows may be None
         places = (
             place
             for _, own in itertools.groupby(self.rows, lambda row: row[0])

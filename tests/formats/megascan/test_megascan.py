@@ -83,3 +83,16 @@ def test_names_may_have_any_letters() -> None:
         text = path.read_text().replace('"forward"', f'"{said}"')
         found = parse("megascan", {path.name: text.encode()}).only
         assert name in {row["op"] for row in found.rows("ops")}
+
+
+def test_passes_of_one_line_and_time_may_say_different_places() -> None:
+    """The order of passes must not compare a place with none."""
+    marks = [("iteration begin", "i", ""), *(("forward", kind, "") for kind in "BEB")]
+    marks.append(("forward", "E", ', "pp_rank": 0'))
+    events = (
+        f'{{"name": "{name}", "ph": "{kind}", "ts": 1, "pid": 0, "tid": 0,'
+        f' "args": {{"iteration": 0{place}}}}}'
+        for name, kind, place in marks
+    )
+    found = parse("megascan", {"trace.json": f"[{', '.join(events)}]".encode()}).only
+    assert [row.get("stage") for row in found.rows("ops")] == [None, 0]
