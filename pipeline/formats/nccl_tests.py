@@ -14,6 +14,7 @@ from tracelake.formats import Claim, FileFacts, RunFacts
 from tracelake.formats.endings import LINE, Ending, first_cause
 from tracelake.formats.lines import Irrelevant, LineFormat, Record, Reject
 from tracelake.formats.readers import BadValueError, Rows, number, scaled, whole
+from tracelake.formats.starts import stamp_in_words
 
 # RCCL's fork printed `# nThreads: 1 nGpus: 2 nRanks: 1 minBytes: 8`.
 _HEADING = re.compile(rb"nThreads?:? +[0-9]+ +nGpus:? +[0-9]+ +(?:nRanks: +[0-9]+ +)?minBytes:? ")
@@ -233,12 +234,13 @@ def library_version(code: str | None) -> str | None:
 FORMAT = LineFormat(
     name="nccl_tests",
     doc="Standard output of nccl-tests (all_reduce_perf and the others), of all versions.",
-    version=5,
+    version=6,
     sniff=_sniff,
     preamble_of="training_log",
     reader=_Reader,
     tables=("bandwidth_tests",),
     prefixed=True,
+    stamp=stamp_in_words,
     named_by="content",
     rejects={_BROKEN_RANK: "A line of a rank without its host or device."},
     lines=(

@@ -48,6 +48,34 @@ def stamp_in(path: str) -> datetime | None:
     return None
 
 
+# As `date`, `nvidia-smi` and ctime() write it, at the end of a line.
+_DATE_IN_WORDS = re.compile(
+    rb"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? "
+    rb"(?:([A-Z][a-z]{2}) {1,2}(\d\d?)|(\d\d?) ([A-Z][a-z]{2})(?: (20\d\d))?)"
+    rb" (\d\d:\d\d:\d\d)( [AP]M)?(?: [A-Z]{2,5}| [+-]\d\d(?:\d\d)?)?(?: (20\d\d))?\s*$",
+    re.M,
+)
+
+
+def stamp_in_words(head: bytes) -> datetime | None:
+    r"""Return the first date that a command printed among some lines.
+
+    Example:
+        >>> stamp_in_words(b"Job 7 on gpu001\nFri Nov 27 22:28:34 CET 2026\\n")
+        datetime.datetime(2026, 11, 27, 22, 28, 34)
+    """
+    for found in _DATE_IN_WORDS.finditer(head):
+        if b"#" in head[head.rfind(b"\n", 0, found.start()) + 1 : found.start()]:
+            continue  # `uname -v` has the date of its build behind a number
+        month, day, day_first, month_behind, year, clock, half, year_behind = (
+            (part or b"").decode() for part in found.groups()
+        )
+        said = f"{month or month_behind} {day or day_first} {year or year_behind} {clock}{half}"
+        with contextlib.suppress(ValueError):
+            return datetime.strptime(said, f"%b %d %Y {'%I:%M:%S %p' if half else '%H:%M:%S'}")
+    return None
+
+
 class Unit(NamedTuple):
     """Files that are not split: one file, or the files of one start in one folder."""
 

@@ -19,7 +19,7 @@ from tracelake.formats.ledger import SIZES_CHANGED
 from tracelake.formats.lines import Irrelevant, LineFormat, Record
 from tracelake.formats.nccl_tests import TEST_ROW
 from tracelake.formats.readers import ANSI, Rows, number, rounded_ns, whole
-from tracelake.formats.starts import stamp_of
+from tracelake.formats.starts import stamp_in_words, stamp_of
 from tracelake.formats.training_log.bars import Bars, Epochs
 from tracelake.formats.training_log.blocks import Blocks
 from tracelake.formats.training_log.fairseq import Updates
@@ -127,13 +127,13 @@ def _sniff(head: bytes) -> Claim:
 
 
 def _stamp(head: bytes) -> datetime | None:
-    """Return the first time of day in a log.
+    """Return the first time of day in a log, or else the date that its script printed.
 
     Primus writes days as 20260511, in colours, and nanotron as 05/11/2026.
     """
     found = _HEAD_STAMP.search(_HEAD_DAY.sub(rb"\3-\1-\2", _COLOURS.sub(b"", head)))
     if found is None:
-        return None
+        return stamp_in_words(head)
     day, clock = (part.decode() for part in found.groups())
     return stamp_of(f"{day.replace('/', '-')} {clock}")
 
@@ -394,7 +394,7 @@ def _after(text: str) -> int:
 
 FORMAT = LineFormat(
     name="training_log",
-    version=7,
+    version=8,
     doc="Standard output of training: Megatron-LM and its forks, DeepSpeed, NeMo, torchtitan,"
     " Hugging Face, Composer, OLMo, timm and others.",
     sniff=_sniff,

@@ -697,6 +697,33 @@ def test_a_log_behind_tests_of_links_and_messages_of_nccl_is_read(
     assert counted == [(1 if _TESTS in before else None,)]
 
 
+_UNDATED = "".join(f"iter {k}: loss 2.5000, time 100.00ms, mfu 30.00%\n" for k in range(5))
+
+
+@pytest.mark.parametrize("log", [_UNDATED, _TESTS])
+@pytest.mark.parametrize(
+    ("printed", "date"),
+    [
+        ("Fri Nov  6 22:28:34 UTC 2026\n", "2026-11-06 22:28:34"),
+        ("0: Job 7 began at Fri Nov 27 10:28:34 PM CET 2026\r\n", "2026-11-27 22:28:34"),
+        ("Fri 27 Nov 2026 12:28:34 AM +08\n", "2026-11-27 00:28:34"),
+        ("Fri 27 Nov 22:28:34 CET 2026\n", "2026-11-27 22:28:34"),
+        ("Fri Nov 27 22:28:34 2026       \n+-----+\n", "2026-11-27 22:28:34"),  # nvidia-smi
+        ("Fri Feb 30 01:02:03 UTC 2026\nSat Nov 28 01:02:03 UTC 2026\n", "2026-11-28 01:02:03"),
+        ("Linux n1 5.15 #101 SMP Tue Nov 14 13:30:08 UTC 2023 x86_64 GNU/Linux\n", None),
+        ("#101-Ubuntu SMP Tue Nov 14 13:30:08 UTC 2023\n", None),
+        ("Date:   Fri Nov 27 22:28:34 2026 +0000\n", None),  # of a commit
+    ],
+)
+def test_a_log_without_dates_has_that_which_its_script_printed(
+    log: str, printed: str, date: str | None, tmp_path: Path, tracelake: Command
+) -> None:
+    archive = write(tmp_path / "in", {"train.log": printed + log})
+    assert tracelake("ingest", archive, "--lake", tmp_path / "lake").code == 0
+    source = "content" if date else None
+    assert rows(tmp_path / "lake", "runs", "run_date::VARCHAR, date_source") == [(date, source)]
+
+
 @pytest.mark.parametrize("banner", ["", "Loading modules\n"])
 def test_a_log_behind_the_trace_of_a_batch_script_is_read(
     banner: str, tmp_path: Path, tracelake: Command
