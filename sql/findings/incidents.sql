@@ -10,7 +10,7 @@
 -- @column level INTEGER | Place of the severity, to sort by: 1 critical, 2 warning, 3 notice.
 -- @column subject VARCHAR | What it is about.
 -- @column since TIMESTAMP | Date of its first run.
--- @column last_seen TIMESTAMP | Date of its latest run.
+-- @column last_seen TIMESTAMP | Date of its latest run, or since where a run began before what went wrong in it.
 -- @column runs BIGINT runs | Runs of the configuration from its first one to the latest one of the lake; see runs_unit.
 -- @column slow_runs BIGINT runs | Those of them that have the finding.
 -- @column cause VARCHAR | Likely cause, as seen in the latest run.
@@ -59,7 +59,7 @@ joined AS (
         min(since) AS since,
         min(place) AS first_place,
         max(place) AS last_place,
-        max(run_date) AS last_seen,
+        greatest(max(run_date), min(since)) AS last_seen,
         count(*) AS slow_runs,
         max_by(cause, place) AS cause,
         max_by(evidence, place) AS evidence,

@@ -101,6 +101,8 @@ def test_a_slowdown_begins_when_the_later_start_of_the_job_came_to_the_step(
     lake = ran(tracelake, tmp_path, log)
     (found,) = asked(tracelake, lake, "SELECT kind, since FROM findings")
     assert found == {"kind": "slowed", "since": at(7203)}
+    (seen,) = asked(tracelake, lake, "SELECT since, last_seen FROM incidents")
+    assert seen == {"since": at(7203), "last_seen": at(7203)}
 
 
 def test_a_validation_is_no_step(tracelake: Command, tmp_path: Path) -> None:
