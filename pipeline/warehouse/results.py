@@ -161,9 +161,9 @@ def _cell(value: object) -> str:
         case bool():
             return str(value).lower()
         case float():
-            return (
-                f"{value:.6g}" if abs(value) < 1e6 or not math.isfinite(value) else f"{value:.1f}"
-            )
+            # Six digits of what rounds to a million would be 1e+06.
+            digits = ".6g" if abs(value) < 999_999.5 or not math.isfinite(value) else ".1f"
+            return f"{value:{digits}}"
         case str():
             return printable(value)
         case int() | Decimal():

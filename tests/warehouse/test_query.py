@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -662,11 +663,20 @@ def test_csv_is_whole_over_many_batches(lake: Lake) -> None:
 def test_a_table_is_plain_where_nobody_watches(lake: Lake) -> None:
     sql = (
         "SELECT 'ab' AS name, 7 AS number, 0.5::DOUBLE AS d"
-        " UNION ALL SELECT NULL, 1234, 2e9 ORDER BY 2"
+        " UNION ALL SELECT NULL, 1234, 2e9 UNION ALL SELECT 'c', 5000, 999999.7 ORDER BY 2"
     )
     assert printed(lake, sql, "table") == (
         "name  number             d\nab         7           0.5\n        1234  2000000000.0\n"
+        "c       5000      999999.7\n"
     )
+
+
+def test_times_west_of_greenwich_have_no_zeros_behind_their_seconds() -> None:
+    at = datetime(2026, 1, 1, 12, 0, 0, 500_000)
+    west = pa.table({"at": pa.array([at, at.replace(microsecond=0)], pa.timestamp("us", "-05:00"))})
+    out = io.StringIO()
+    write_result(west, "csv", out)
+    assert out.getvalue() == '"at"\n"2026-01-01 07:00:00.5-0500"\n"2026-01-01 07:00:00-0500"\n'
 
 
 def test_a_table_fits_its_terminal(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
