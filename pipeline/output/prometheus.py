@@ -105,7 +105,7 @@ def lake_gauges(con: duckdb.DuckDBPyConnection) -> list[Gauge]:
     return [
         Gauge(
             "tracelake_incident_open",
-            "Incidents that one of the latest 3 runs of their configuration has.",
+            "Incidents that go on: see the column open of the model incidents.",
             [(dict(zip(labels, row, strict=False)), 1) for row in incidents],
         ),
         Gauge(
