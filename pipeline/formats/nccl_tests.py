@@ -44,7 +44,7 @@ _RANK = re.compile(
     r"Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?(?:Pid\s+\d+\s+)?on\s+([\w.-]+)\s+device\s+(\d+)\s.*",
     re.ASCII,
 )
-_VERSION = re.compile(r"nccl-tests version (\S+)(?:.* nccl-library=(\d+))?.*", re.ASCII)
+_VERSION = re.compile(r"[nr]ccl-tests version (\S+)(?:.* [nr]ccl-library=(\d+))?.*", re.ASCII)
 _STARTS = re.compile(r"Collective test starting: (\w+?)(?:_perf(?:_mpi)?)?\s*", re.ASCII)
 _ENDS = re.compile(r"(?:Collective test concluded:|Avg bus bandwidth|(Out of bounds values)).*")
 _FAILED = re.compile(r"Out of bounds values : (\d+) FAILED\s*", re.ASCII)

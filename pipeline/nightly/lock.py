@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 from tracelake.base.errors import LakeError, next_step
+from tracelake.base.files import naming
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
@@ -79,9 +80,10 @@ def _try(file: TextIO, path: Path) -> bool:
 
 def _sign(file: TextIO) -> None:
     since = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
-    file.truncate(0)
-    json.dump({"pid": os.getpid(), "host": socket.gethostname(), "since": since}, file)
-    file.flush()
+    with naming(Path(file.name)):
+        file.truncate(0)
+        json.dump({"pid": os.getpid(), "host": socket.gethostname(), "since": since}, file)
+        file.flush()
 
 
 def _holder(path: Path) -> str:

@@ -22,7 +22,7 @@
 -- @column cost_basis VARCHAR | replay where the cost of all its runs is by replay, else bound, as in findings.
 -- @column cost_bound VARCHAR | at_most or at_least, as in findings; NULL where its runs differ in that, too.
 -- @column open BOOLEAN | One of the latest 3 runs of the configuration has it, or the latest bandwidth tests; of regressed and drifted also while no run was better since, for 90 days.
--- @column runs_unit VARCHAR | What runs and slow_runs count: run, or test, the latest one of a pair of hosts at the largest size of a collective and number of ranks per host.
+-- @column runs_unit VARCHAR | What runs and slow_runs count: run, or test, the latest one of a pair of hosts for a collective and number of ranks per host.
 -- @column run_ids VARCHAR[] | Runs that have it, or whose bandwidth tests show it, the latest last.
 WITH known AS (
     SELECT

@@ -33,6 +33,7 @@ WITH subjects AS (
         2 * count(*) FILTER (worst.kind = 'forward') > slow_runs AS forward,
         min(worst.op) FILTER (worst.kind = 'forward') AS forward_op,
         min(worst.op) FILTER (worst.kind = 'backward') AS backward_op,
+        min(worst.op) AS any_op,  -- all that a trace without passes has
         ordered_sum(lost_ms) AS time_lost_ms,
         CASE WHEN count(world_size) FILTER (slow) = slow_runs
             THEN coalesce(ordered_sum(world_size * lost_ms / 3.6e6), 0)
@@ -88,8 +89,8 @@ SELECT
             CASE len(slow_ranks) WHEN 1 THEN 'rank' ELSE 'ranks' END,
             array_to_string(slow_ranks, ', ')
         ) ELSE '' END,
-        CASE WHEN forward THEN forward_op ELSE backward_op END,
-        CASE WHEN forward THEN forward_slowdown ELSE backward_slowdown END,
+        coalesce(CASE WHEN forward THEN forward_op ELSE backward_op END, any_op),
+        coalesce(CASE WHEN forward THEN forward_slowdown ELSE backward_slowdown END, slowdown),
         peers_named(peers),
         slow_runs, runs, slow_run_ids[1]
     ) END AS evidence,

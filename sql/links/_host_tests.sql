@@ -9,6 +9,7 @@
 -- @column size_bytes BIGINT bytes | Size; NULL for a test that ended before it printed one.
 -- @column tests BIGINT tests | Tests of the pair at this size.
 -- @column unfinished BIGINT tests | Latest tests of the pair that began and never ended: 1 or 0.
+-- @column newest BOOLEAN | The pair's latest test has this size.
 -- @column run_id VARCHAR | Run of the latest test.
 -- @column history STRUCT(run_date TIMESTAMP, busbw_gbps DOUBLE, cut BOOLEAN)[] | Tests of the pair at this size, the latest first.
 WITH RECURSIVE originals AS (
@@ -70,7 +71,11 @@ pairs AS (
     SELECT
         l.cluster, c.collective, c.ranks_per_host,
         c.places[1] AS host, c.places[2] AS peer_host,
-        c.size_bytes, c.busbw_gbps, c.cut, c.run_id, c.test, c.run_date
+        c.size_bytes, c.busbw_gbps, c.cut, c.run_id, c.test, c.run_date,
+        rank() OVER (
+            PARTITION BY c.collective, c.ranks_per_host, c.places
+            ORDER BY c.run_date DESC NULLS LAST, c.run_id DESC, c.test DESC
+        ) = 1 AS newest
     FROM counted AS c
     JOIN labels AS l ON l.host = c.places[1]
     WHERE c.nodes = 2 AND c.ranks_per_host IS NOT NULL
@@ -82,13 +87,15 @@ SELECT
     host,
     peer_host,
     size_bytes,
-    arg_max(busbw_gbps, (coalesce(run_date, TIMESTAMP '0001-01-01'), run_id, test)) AS busbw_gbps,
+    -- Of rows of one test, as of several types, the best.
+    arg_max(busbw_gbps, (coalesce(run_date, TIMESTAMP '0001-01-01'), run_id, test, busbw_gbps)) AS busbw_gbps,
     count(DISTINCT (run_id, test)) AS tests,
-    arg_max(cut, (coalesce(run_date, TIMESTAMP '0001-01-01'), run_id, test))::BIGINT AS unfinished,
+    bool_or(cut AND newest)::BIGINT AS unfinished,
+    bool_or(newest) AS newest,
     max_by(run_id, (coalesce(run_date, TIMESTAMP '0001-01-01'), run_id)) AS run_id,
     list(
         {'run_date': run_date, 'busbw_gbps': busbw_gbps, 'cut': cut}
-        ORDER BY run_date DESC NULLS LAST, run_id DESC, test DESC
+        ORDER BY run_date DESC NULLS LAST, run_id DESC, test DESC, busbw_gbps DESC
     ) AS history
 FROM pairs
 GROUP BY cluster, collective, ranks_per_host, host, peer_host, size_bytes

@@ -3,7 +3,7 @@
 -- @internal
 -- @scope fleet
 -- @grain incident
--- @column incident VARCHAR | 8 hex digits of cluster, kind and subject.
+-- @column incident VARCHAR | 8 hex digits of scope and subject.
 -- @column config VARCHAR | format=nccl_tests and the cluster.
 -- @column kind VARCHAR | slow_node or slow_link.
 -- @column severity VARCHAR | critical for a host, warning for a link.
@@ -21,12 +21,13 @@
 WITH judged AS (
     SELECT *, scope = 'class' OR verdict IN ('slow', 'slow_pair') AS slow
     FROM link_health
-    WHERE verdict NOT IN ('smaller_size', 'few_tests')
+    WHERE verdict NOT IN ('other_size', 'few_tests')
 ),
 dates AS (
     SELECT
         incident, cluster, scope, subject,
-        min(slow_since) AS since,
+        -- One pair of a slow host may have been slow for another one before.
+        list_aggregate(flatten(list(slow_since)), 'quantile_disc', 0.5) AS since,
         max(run_date) AS last_seen,
         list(run_id ORDER BY run_date NULLS FIRST, run_id) AS run_ids
     FROM _slow_tests

@@ -1,4 +1,5 @@
--- Every tested pair of hosts at the largest size of its kind of test, and whether it is slow.
+-- Every tested pair of hosts at one size of its kind of test, and whether it is slow there.
+-- The size is that of the latest tests of most pairs, of equal ones the largest.
 -- The reference is the 90th percentile of the pairs; slow is below 0.8 of it, or never ended.
 -- @internal
 -- @scope fleet
@@ -6,18 +7,28 @@
 -- @column cluster VARCHAR | Least host of the cluster.
 -- @column ranks_per_host BIGINT ranks | Ranks of the test on each host.
 -- @column peer_host VARCHAR | The other host.
--- @column size_bytes BIGINT bytes | Largest size tested, over all pairs.
+-- @column size_bytes BIGINT bytes | That size.
 -- @column reference_gbps DOUBLE GB/s | 90th percentile over the pairs.
 -- @column tests BIGINT tests | Tests of the pair.
 -- @column unfinished BIGINT tests | Its latest test never ended.
 -- @column run_id VARCHAR | Run of the latest test.
 -- @column slow_since TIMESTAMP | Of a slow pair the date of the first of its present row of slow tests; NULL without tests at this size.
 -- @column slow BOOLEAN | Below 0.8 of the reference, or unfinished; NULL with fewer than 6 pairs.
-WITH largest AS (
+WITH counted AS (
     SELECT
         *,
-        max(size_bytes) OVER (PARTITION BY cluster, collective, ranks_per_host) AS largest_bytes
+        count(CASE WHEN newest THEN 1 END) OVER (
+            PARTITION BY cluster, collective, ranks_per_host, size_bytes
+        ) AS newest_pairs
     FROM _host_tests
+),
+largest AS (
+    SELECT
+        *,
+        max(CASE WHEN size_bytes IS NOT NULL THEN (newest_pairs, size_bytes) END) OVER (
+            PARTITION BY cluster, collective, ranks_per_host
+        )[2] AS largest_bytes
+    FROM counted
 ),
 pairs AS (
     SELECT
@@ -26,7 +37,9 @@ pairs AS (
         max(busbw_gbps) FILTER (size_bytes = largest_bytes) AS busbw_gbps,
         max(tests) AS tests,
         max(unfinished) AS unfinished,
-        arg_max(run_id, coalesce(size_bytes, largest_bytes)) AS run_id,
+        coalesce(
+            any_value(run_id) FILTER (unfinished = 1), any_value(run_id) FILTER (size_bytes = largest_bytes)
+        ) AS run_id,
         any_value(history) FILTER (size_bytes = largest_bytes) AS history
     FROM largest
     GROUP BY cluster, collective, ranks_per_host, host, peer_host

@@ -2,19 +2,19 @@
 -- @internal
 -- @scope fleet
 -- @grain incident, run_id
--- @column incident VARCHAR | 8 hex digits of cluster, scope and subject.
+-- @column incident VARCHAR | 8 hex digits of scope and subject.
 -- @column cluster VARCHAR | Least host of the cluster.
 -- @column scope VARCHAR | pair, host or class, as in link_health.
 -- @column subject VARCHAR | What is slow, as in link_health.
--- @column slow_since TIMESTAMP | Date of the first test of the present row of slow ones.
+-- @column slow_since TIMESTAMP[] | Of each pair the date of the first test of its present row of slow ones.
 SELECT
-    left(md5(concat_ws('|', 'links', s.cluster, s.scope, s.subject)), 8) AS incident,
+    left(md5(concat_ws('|', 'links', s.scope, s.subject)), 8) AS incident,
     s.cluster,
     s.scope,
     s.subject,
     p.run_id,
     r.run_date,
-    min(coalesce(p.slow_since, r.run_date)) AS slow_since
+    list(coalesce(p.slow_since, r.run_date)) AS slow_since
 FROM link_health AS s
 JOIN link_health AS t USING (cluster, collective, ranks_per_host)
 JOIN _pair_tests AS p

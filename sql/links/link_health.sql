@@ -1,6 +1,7 @@
 -- Which hosts and links are slow in bandwidth tests of two hosts.
--- Verdicts are given at the largest size tested of a collective and number of ranks per host; the
--- reference is the 90th percentile of the pairs there. A cluster is the hosts that any test joins.
+-- Verdicts are given at one size of a collective and number of ranks per host: that of the latest tests
+-- of most pairs, of equal ones the largest. The reference is the 90th percentile of the pairs there.
+-- A cluster is the hosts that any test joins.
 -- @report Links: bandwidth tests
 -- @scope fleet
 -- @grain cluster, scope, subject, collective, size_bytes, ranks_per_host
@@ -16,7 +17,7 @@
 -- @column busbw_gbps DOUBLE GB/s | Bus bandwidth out of place of the latest test; of a host or class the median of its pairs. NULL where it never ended.
 -- @column reference_gbps DOUBLE GB/s | 90th percentile of the pairs at this size.
 -- @column ratio DOUBLE | busbw over the reference; slow is below 0.8.
--- @column verdict VARCHAR | Pairs: ok, slow_pair (alone), slow_host (a slow host explains it), link_class, smaller_size, few_tests (under 6 pairs). Hosts: slow, ok, few_tests. Classes: link_class.
+-- @column verdict VARCHAR | Pairs: ok, slow_pair (alone), slow_host (a slow host explains it), link_class, other_size, few_tests (under 6 pairs). Hosts: slow, ok, few_tests. Classes: link_class.
 WITH placed AS (
     SELECT p.*, c.link_class, a.host IS NOT NULL OR b.host IS NOT NULL AS blamed
     FROM _pair_tests AS p
@@ -38,7 +39,7 @@ ends AS (
     UNION ALL
     SELECT *, peer_host AS one FROM placed
 ),
-smaller AS (
+others AS (
     SELECT
         t.*,
         quantile_cont(t.busbw_gbps, 0.9) OVER (
@@ -87,8 +88,8 @@ every AS (
     UNION ALL
     SELECT
         cluster, 'pair', concat(host, ' - ', peer_host), host, peer_host, NULL, collective,
-        size_bytes, ranks_per_host, tests, unfinished, busbw_gbps, reference_gbps, 'smaller_size'
-    FROM smaller
+        size_bytes, ranks_per_host, tests, unfinished, busbw_gbps, reference_gbps, 'other_size'
+    FROM others
 )
 SELECT * EXCLUDE (verdict), ratio(busbw_gbps, reference_gbps) AS ratio, verdict
 FROM every

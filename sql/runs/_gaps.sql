@@ -2,7 +2,7 @@
 -- Neighbours are one range; after the first eight ranges it says how many are left.
 -- @internal
 -- @grain run_id, gap
--- @column gap VARCHAR | ranks: without a record; peers: those of them in stages that were seen; stages: without a rank; cut: ranks that lack the end of the first step that some rank did not finish; torn: ranks that lack lines in the middle of the first such step; absent: ranks without the first step that some rank lacks at its end; shifted: ranks whose steps ran beside other steps.
+-- @column gap VARCHAR | ranks: without a record; peers: those of them in stages that were seen; stages: without a rank; cut: ranks that lack the end of the first step that some rank did not finish; torn: ranks that lack lines in the middle of the first such step; absent: ranks without the first step that some rank lacks after its own first one; shifted: ranks whose steps ran beside other steps.
 -- @column told VARCHAR | Which they are.
 -- @column step INTEGER | The step of cut, torn and absent, or the first shifted one.
 WITH cut AS (
@@ -21,11 +21,12 @@ WITH cut AS (
     QUALIFY s.step = min(s.step) OVER (PARTITION BY s.run_id, gap)
 ),
 absent AS (
-    SELECT run_id, rank, max(step) + 1 AS step
-    FROM _rank_spans
-    GROUP BY run_id, rank
-    QUALIFY max(step) < max(max(step)) OVER (PARTITION BY run_id)
-        AND max(step) = min(max(step)) OVER (PARTITION BY run_id)
+    SELECT r.run_id, r.rank, k.step
+    FROM (SELECT run_id, rank, min(step) AS first_step FROM _rank_spans GROUP BY run_id, rank) AS r
+    JOIN (SELECT DISTINCT run_id, step FROM _rank_spans) AS k
+        ON k.run_id = r.run_id AND k.step > r.first_step
+    ANTI JOIN _rank_spans AS s ON s.run_id = r.run_id AND s.rank = r.rank AND s.step = k.step
+    QUALIFY k.step = min(k.step) OVER (PARTITION BY r.run_id)
 ),
 missing AS (
     SELECT run_id, traced, missing_stages, unnest(missing_ranks) AS rank

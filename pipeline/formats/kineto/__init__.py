@@ -4,7 +4,7 @@ A document is read object by object, and nothing of it is kept but 36 bytes per 
 said about communications. Kernels and copies on the device are `ops`, those of NCCL and RCCL are
 `comms` too, and `ProfilerStep#N` is the record of step N. A kernel belongs to the step that had
 begun last on the device, or on the host where the trace does not say that. The annotations of a
-pipeline's passes are `ops` too, with times of the device, or of the host where that does the work.
+pipeline's passes on the device are `ops` too; on the host they contain waiting for other ranks.
 
 Runs: files of one folder whose names differ in rank, process and time only, or in numbers where the
 traces say that they are ranks of one job. A folder that is called after its rank is as if it were
@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -41,15 +41,15 @@ RANK_UNKNOWN = Fault(
 MERGED = Fault(
     "merged_trace",
     Severity.ERROR,
-    "The steps of the document are of several processes, or its communications of several devices:"
+    "The steps of the document are of several processes, or its kernels of several devices:"
     " it is made of traces of several ranks, or of a process with several devices, and counts as"
     " one rank with one device here. Read the traces of the ranks themselves.",
 )
 NO_WORK = Fault(
     "no_device_work",
     Severity.NOTICE,
-    "The trace has no work of a device, no step and no pass of a pipeline: it gives no figures."
-    " Record what the device does, as with `ProfilerActivity.CUDA`.",
+    "The trace has no work of a device, and no step or only passes of a pipeline on the host, which"
+    " contain waiting. Record what the device does, as with `ProfilerActivity.CUDA`.",
 )
 _DISTRIBUTED = re.compile(rb'"distributedInfo"\s*:\s*\{')
 _DIGITS = re.compile(r"\d+", re.ASCII)
@@ -86,7 +86,7 @@ def _facts(path: str, head: bytes) -> FileFacts:
         path,
         name.stem,
         rank=int(rank[1]) if rank and int(rank[1]) <= LARGEST else name.rank,
-        host=name.host or (host[1].decode() if host else None),
+        host=host[1].decode() if host else name.host,
         stamp=_stamp(head),
         topology=sizes,
     )
@@ -132,6 +132,7 @@ class _Parser:
         self._sizes: dict[str, int] = {}
         self._alone = all(source.rank is None for source in run.sources)
         self._ended = True
+        self._steps: dict[int, set[int]] = {}  # by rank
         self._device: str | None = None
         self._messages: dict[int, str] = {}
 
@@ -157,7 +158,7 @@ class _Parser:
             topology=self._sizes,
             ranks=frozenset(self._ranks),
             ranks_expected=sizes.get("world_size") or (1 if self._alone else None),
-            ended=self._ended,
+            ended=self._ended and _same_steps(self._steps.values()),
             simulated=False,
             profiled=True,
             signature=self._messages[min(self._messages)] if self._messages else None,
@@ -167,6 +168,8 @@ class _Parser:
     def _finish_document(self, source: int, events: Events, *, ended: bool) -> None:
         info = events.members.get("distributedInfo")
         rank = self._rank(source, info if isinstance(info, dict) else None)
+        if events.host_steps:
+            self._steps.setdefault(rank, set()).update(events.host_steps)
         if events.merged:
             self._ledger.fault(source, MERGED)
         world = info.get("world_size") if isinstance(info, dict) else None
@@ -183,7 +186,7 @@ class _Parser:
         self._alone &= info is None and not found.counts["comms"]
         if ended:
             self._ranks.add(rank)
-            if not any(found.counts.values()):
+            if not found.counts["ops"] and (events.host_passes or not events.host_steps):
                 self._ledger.fault(source, NO_WORK)
         for table, count in found.counts.items():
             if count:
@@ -207,6 +210,20 @@ class _Parser:
                 self._sizes.setdefault(key, int(size))
 
 
+def _same_steps(ranks: Collection[set[int]]) -> bool:
+    """Return whether the ranks have the same steps.
+
+    Where each begins and ends its trace at a time of its own, one more or less at an end is usual.
+    """
+    every = set[int]().union(*ranks)
+    return all(
+        min(steps) - min(every) < 2
+        and max(every) - max(steps) < 2
+        and steps.issuperset(step for step in every if min(steps) < step < max(steps))
+        for steps in ranks
+    )
+
+
 def _group_sizes(events: Events) -> dict[str, int]:
     """Return sizes of the parallel groups whose description says what they are."""
     kinds = ((group_of(group.description), group.size) for group in events.groups().values())
@@ -217,7 +234,7 @@ FORMAT = Format(
     name="kineto",
     clock_tick_ns=1000,
     doc="Traces of the PyTorch profiler (Kineto): a JSON document per rank.",
-    version=5,
+    version=6,
     tables=("ops", "comms", "train_steps"),
     sniff=_sniff,
     facts=_facts,

@@ -10,14 +10,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracelake.formats.kineto.document import DECODER, decoded
-from tracelake.formats.kineto.names import collective_of, dtype_of, is_communication, pass_of
+from tracelake.formats.kineto.names import (
+    collective_of,
+    dtype_of,
+    is_communication,
+    is_split_pass,
+    pass_of,
+)
 from tracelake.formats.kineto.scan import (
     CONTEXT,
     COPY,
-    DEVICE_PASS,
     EVENT,
-    HOST_PASS,
     KERNEL,
+    PASS,
     ROW,
     ROWS,
     Rows,
@@ -66,18 +71,18 @@ class Events:
     A kernel takes 36 bytes until the end of the document, because steps may stand after it.
 
     Attributes:
-        merged: Several processes annotate steps, or several devices communicate: traces of several
-            ranks were put together, or a process has several devices.
+        host_passes: The host annotates passes of a pipeline.
+        split_passes: So it does, or the device, with passes that are no whole forward or backward.
     """
 
     def __init__(self) -> None:
         self.members: dict[str, Any] = {}
-        self.merged = False
+        self.host_passes = False
+        self.split_passes = False
         self.names = TokenTable([])
         self.host_steps: dict[int, tuple[int, int, int]] = {}  # start, end, line
         self.device_steps: dict[int, int] = {}
-        self._process: object = None  # that annotated the latest step
-        self._device: object = None  # of the latest communication
+        self._processes: set[object] = set()  # that annotate steps
         self._notes = new_notes()
         self._spans = new_spans()
         self._rows = [new_rows()]
@@ -133,16 +138,22 @@ class Events:
         self, event: Mapping[str, Any], name: str, line: int, *, device: bool
     ) -> int | str:
         step = _STEP.fullmatch(name)
-        if int(step[1]) > LARGEST if step else not pass_of(name):
+        if step is None:
+            self.split_passes |= is_split_pass(name)
+            if not pass_of(name):
+                return EVENT
+            if not device:
+                self.host_passes = True
+                return EVENT
+        elif int(step[1]) > LARGEST:
             return EVENT
         times = _times(event)
         if times is None:
             return "bad_number"
         if step:
             return self._take_step(event.get("pid"), int(step[1]), times, line, device=device)
-        stream = _whole(event.get("tid")) if device else None
-        self._add(name, DEVICE_PASS if device else HOST_PASS, line, times, stream)
-        return ROW if device else CONTEXT
+        self._add(name, PASS, line, times, _whole(event.get("tid")))
+        return ROW
 
     def _take_work(self, event: Mapping[str, Any], line: int, *, kernel: bool) -> int | str:
         name, times = decoded(event.get("name")), _times(event)
@@ -152,6 +163,10 @@ class Events:
         if kernel and is_communication(name):
             self._take_communication(int(self._room().size[0]), args)
         stream = _whole(args.get("stream", event.get("tid")))
+        device = _whole(event.get("pid"))
+        if kernel and device is not None:
+            devices = self._room().devices
+            devices[:] = min(devices[0], device), max(devices[1], device)
         self._add(name, KERNEL if kernel else COPY, line, times, stream)
         return ROW
 
@@ -176,9 +191,6 @@ class Events:
     def _take_communication(self, row: int, args: Mapping[str, Any]) -> None:
         """Keep what the kernel of the last part's row says about its communication."""
         own = self._shared(_call_of(args)) if "Collective name" in args else None
-        device = args.get("device", self._device)
-        self.merged |= self._device is not None and device != self._device
-        self._device = device
         key = args.get("External id", args.get("external id"))
         self._own[row + ROWS * (len(self._rows) - 1)] = own, _whole(key)
 
@@ -195,12 +207,21 @@ class Events:
         if device:
             self.device_steps[step] = min(times[0], self.device_steps.get(step, times[0]))
             return CONTEXT
-        self.merged |= self._process is not None and process != self._process
-        self._process = process
+        self._processes.add(process)
         if step in self.host_steps:
             return EVENT
         self.host_steps[step] = (*times, line)
         return ROW
+
+    @property
+    def merged(self) -> bool:
+        """Return whether several processes annotate steps, or kernels ran on several devices.
+
+        Then traces of several ranks were put together, or a process has several devices.
+        """
+        devices = [rows.devices for rows in self._rows if rows.devices[1] >= 0]
+        several = devices and min(d[0] for d in devices) < max(d[1] for d in devices)
+        return bool(several) or len(self._processes) > 1
 
     @property
     def rows(self) -> list[Rows]:

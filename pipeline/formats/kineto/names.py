@@ -73,6 +73,8 @@ SIZES = {"tp": "tp", "pp": "pp", "dp": "dp", "expert": "ep"}
 # Annotations of torch.distributed.pipelining: `Forward 3`, or `PP:2F3` in stage 2 of all.
 _PASS = re.compile(r"(?:PP:(\d{1,9}))?(F|B|Forward |Backward )(\d{1,9})", re.ASCII)
 _PASSES = {"F": "forward_step", "B": "backward_step"}
+# Of zero-bubble schedules: backward for inputs and for weights, and two passes at once.
+_SPLIT_PASS = re.compile(r"PP:(?:\d{1,9}[IW]\d{1,9}|\(.{1,80}\)OVERLAP_F_B)", re.ASCII)
 
 _ENDING = re.compile(r"(?:\.pt)?(?:\.trace)?\.json$")
 _WORKER = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]*)_(\d+)\.(\d{10,19})")
@@ -99,7 +101,7 @@ def name_of(path: str) -> Name:
     """Return the facts in names `[NAME.]rankN...json`, `HOST_PID.TIME.pt.trace.json`, `rankN/`."""
     place = PurePosixPath(path)
     plain = _ENDING.sub("", place.name)
-    worker = _WORKER.fullmatch(plain)
+    worker = None if _RANK.search(plain) else _WORKER.fullmatch(plain)
     host = worker[1] if worker else None
     stem = "" if worker else plain
     found = _RANK.search(stem)
@@ -136,6 +138,11 @@ def pass_of(text: str) -> Pass | None:
         return None
     stage = None if found[1] is None else int(found[1])
     return Pass(_PASSES[found[2][0]], int(found[3]), stage)
+
+
+def is_split_pass(text: str) -> bool:
+    """Return whether an annotation of a pipeline names a part of a pass, or two of them."""
+    return _SPLIT_PASS.fullmatch(text) is not None
 
 
 @functools.lru_cache(4096)

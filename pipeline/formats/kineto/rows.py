@@ -22,10 +22,9 @@ from tracelake.formats.kineto.names import (
 )
 from tracelake.formats.kineto.scan import (
     AT_LINE,
-    DEVICE_PASS,
     END,
-    HOST_PASS,
     KERNEL,
+    PASS,
     ROWS,
     START,
     STREAM,
@@ -54,13 +53,12 @@ class DocumentRows:
         self._calls = sorted({**self._exchanges(), **events.calls()}.items())
         self._groups = events.groups()
         self._kinds = [part.names[: part.size[0]] % 4 for part in self._parts]
-        seen = {int(kind) for kinds in self._kinds for kind in np.unique(kinds)}
-        # Times of the host say when work on a device was launched, not when it was done.
-        self._passes = DEVICE_PASS if DEVICE_PASS in seen or KERNEL in seen else HOST_PASS
-        self._has_passes = self._passes in seen
-        dropped = HOST_PASS if self._passes == DEVICE_PASS else DEVICE_PASS
+        has_passes = any(np.any(kinds == PASS) for kinds in self._kinds)
+        # Of a schedule that splits backward passes the others would be a part of the work.
+        self._has_passes = has_passes and not events.split_passes
+        dropped = PASS if events.split_passes else -1
         self._kept = [np.flatnonzero(kinds != dropped) for kinds in self._kinds]
-        if DEVICE_PASS in seen:
+        if self._has_passes:
             self._keep_computing_passes()
         self.counts = {
             "ops": sum(kept.size for kept in self._kept),
@@ -108,7 +106,7 @@ class DocumentRows:
         """
         found = list[tuple[int, tuple[int, int], int]]()  # number, name and step, stream
         for number, (rows, kinds) in enumerate(zip(self._parts, self._kinds, strict=True)):
-            passes = np.flatnonzero(kinds == DEVICE_PASS)
+            passes = np.flatnonzero(kinds == PASS)
             steps = self._steps_of(rows.wide[START, passes]).tolist()
             keys = zip((rows.names[passes] >> 2).tolist(), steps, strict=True)
             on = rows.wide[STREAM, passes].tolist()
@@ -153,18 +151,18 @@ class DocumentRows:
 
         if self._has_passes:
             # The kernels of a pass are parts of it: their time must not count twice.
-            category = of_calls([None] * len(called), {self._passes: "compute"})
-            of_pass = np.where(kinds == self._passes, names, -1)
+            category = of_calls([None] * len(called), {PASS: "compute"})
+            of_pass = np.where(kinds == PASS, names, -1)
             kind = words(of_pass, [named and named.kind for named in self._named])
         else:
             category = of_calls([_category(call) for call in called], {KERNEL: "compute"})
             kind = of_calls([self._call_kind(call) for call in called], {KERNEL: "other"})
         sizes, batches = (np.full(kept.size, NULL, np.int64) for _ in range(2))
         sizes[places] = [NULL if size is None else size for size in map(_bytes, called)]
-        passes = np.flatnonzero(kinds == self._passes)
+        passes = np.flatnonzero(kinds == PASS)
         batches[passes] = [p.micro_batch for n in names[passes] if (p := self._named[n])]
         # That of a pass only says where it was annotated.
-        own = np.where(kinds == self._passes, -1, rows.wide[STREAM, kept])
+        own = np.where(kinds == PASS, -1, rows.wide[STREAM, kept])
         streams, at = np.unique(own, return_inverse=True)
         return self._shared(number, kept) | {
             "op": words(names, self._short),

@@ -35,15 +35,16 @@ LINE, LINE_OFFSET, LEVEL, COUNTS = range(4)
 STRUCTURE, UNREAD, EVENT, CONTEXT, ROW, REJECT = LEVELS = range(6)
 """Kinds of pieces of text; of the pieces on one line the highest decides."""
 
-# Kinds of rows: passes are annotations of a pipeline, on the host or on the device.
-COPY, KERNEL, HOST_PASS, DEVICE_PASS = range(4)
+# Kinds of rows: passes are annotations of a pipeline on the device.
+COPY, KERNEL, PASS = range(3)
 
 # Rows of `Rows.wide`.
 AT_LINE, START, END, STREAM = range(4)
 
 # The keys of an event that count, by the row of its spans.
-_PH, _CAT, _NAME, _TS, _DUR, _TID, _ARGS, _KEYS = range(8)
+_PH, _CAT, _NAME, _TS, _DUR, _PID, _TID, _ARGS, _KEYS = range(9)
 
+_MOST = 2**63 - 1
 _LARGEST_US = 4 * 10**15  # a time in ns and the sum of two such times fit int64
 _WHOLE_DIGITS, _FRACTION_DIGITS = 16, 3
 _ID_DIGITS = 18
@@ -59,7 +60,7 @@ def _bytes(text: str) -> Bytes:
 _W_KEYS = np.array(
     [
         int.from_bytes(f'"{key}"'.rjust(8, "\0").encode(), "little")
-        for key in ("ph", "cat", "name", "ts", "dur", "tid", "args")
+        for key in ("ph", "cat", "name", "ts", "dur", "pid", "tid", "args")
     ],
     np.uint64,
 )
@@ -85,11 +86,13 @@ class Rows(NamedTuple):
         wide: int64, (AT_LINE, START, END or STREAM; row). The stream is -1 if there is none.
         names: int32, by row: 4 times the token of the name, and its kind.
         size: int64, the number of rows.
+        devices: int64, the least and the greatest device, which is the process of a kernel's event.
     """
 
     wide: Longs
     names: npt.NDArray[np.int32]
     size: Longs
+    devices: Longs
 
 
 class Notes(NamedTuple):
@@ -111,7 +114,12 @@ def new_notes() -> Notes:
 
 def new_rows() -> Rows:
     """Return a part without rows."""
-    return Rows(np.empty((4, ROWS), np.int64), np.empty(ROWS, np.int32), np.zeros(1, np.int64))
+    return Rows(
+        np.empty((4, ROWS), np.int64),
+        np.empty(ROWS, np.int32),
+        np.zeros(1, np.int64),
+        np.array([_MOST, -1]),
+    )
 
 
 def new_place() -> Longs:
@@ -470,6 +478,10 @@ def _level_of(buf: Bytes, spans: Longs, place: Longs, rows: Rows, tokens: Tokens
     rows.wide[AT_LINE, n], rows.wide[STREAM, n] = place[LINE], stream
     rows.wide[START, n], rows.wide[END, n] = start, start + length
     rows.names[n] = 4 * intern(tokens, buf, name, name_end) + (KERNEL if is_kernel else COPY)
+    device = _whole(buf, spans[_PID, 0], spans[_PID, 1])
+    if is_kernel and device >= 0:
+        rows.devices[0] = min(rows.devices[0], device)
+        rows.devices[1] = max(rows.devices[1], device)
     return ROW
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from pathlib import Path
@@ -12,8 +13,9 @@ import pytest
 
 from tests.conftest import Command
 from tests.golden_cases import GOLDEN, render
-from tests.lakes import rows
+from tests.lakes import asked, rows
 from tests.parsing import parse
+from tests.traces import write
 from tracelake.ingest.run_row import is_complete
 
 _HEAD = '{"schemaVersion": 1, "distributedInfo": {"rank": 0, "world_size": 1}, "traceEvents": ['
@@ -112,18 +114,21 @@ def test_an_event_that_is_no_json_is_rejected_whatever_it_is(value: str) -> None
 
 
 def test_the_passes_of_a_pipeline_give_its_bubbles(tracelake: Command, tmp_path: Path) -> None:
-    # Written by torch, on the CPU: see tests/kineto_traces.py.
-    folder, lake = GOLDEN / "kineto" / "pipeline" / "input", tmp_path / "lake"
-    assert tracelake("run", folder, "--lake", lake, "--set", "tp=1,pp=2").code == 0
+    # Written by torch, on the CPU: see tests/kineto_traces.py. As if a device had done the passes.
+    lake = tmp_path / "lake"
     passes: dict[tuple[int, int], list[tuple[float, float]]] = {}
     for rank in range(2):
-        document = json.loads((folder / f"rank{rank}.pt.trace.json").read_text())
+        name = f"rank{rank}.pt.trace.json"
+        document = json.loads((GOLDEN / "kineto" / "pipeline" / "input" / name).read_text())
         begun = 0
         for e in document["traceEvents"]:
             if e["name"].startswith("ProfilerStep#"):
                 begun = int(e["name"][13:])
             if e["name"].startswith(("Forward ", "Backward ")):
                 passes.setdefault((begun, rank), []).append((e["ts"], e["ts"] + e["dur"]))
+                e["cat"] = "gpu_user_annotation"
+        write(tmp_path / "in", {name: json.dumps(document)})
+    assert tracelake("run", tmp_path / "in", "--lake", lake, "--set", "tp=1,pp=2").code == 0
     with duckdb.connect(str(lake / "warehouse.duckdb"), read_only=True) as con:
         got = con.sql(
             "SELECT step, rank, bubble_ratio, theory_bubble_ratio, reason FROM rank_bubbles"
@@ -137,6 +142,32 @@ def test_the_passes_of_a_pipeline_give_its_bubbles(tracelake: Command, tmp_path:
         busy = sum(end - start for start, end in passes[step, rank])
         assert ratio == pytest.approx(1 - busy / window, abs=1e-6)
         assert (theory, reason) == (0.2, None)
+
+
+def test_passes_on_the_host_wait_for_other_ranks_and_are_no_operations(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    traces = GOLDEN / "kineto" / "pipeline" / "input"
+    done = tracelake("run", traces, "--lake", lake, "--set", "tp=1,pp=2")
+    assert "No problems found" in done.out
+    assert rows(lake, "faults", "name") == [("no_device_work",)] * 2
+    assert rows(lake, "ops", "op") == []
+    assert asked(tracelake, lake, "SELECT count(step_ms) AS n FROM step_stats") == [{"n": 2}]
+    assert rows(lake, "runs", "complete") == [(True,)]
+
+
+@pytest.mark.parametrize("other", ["PP:0I1", "PP:1W0", "PP:(0F1;1B2)OVERLAP_F_B"])
+def test_of_a_schedule_that_splits_passes_the_kernels_are_compared(other: str) -> None:
+    events = [
+        event(0, cat="gpu_user_annotation", name="PP:0F1", ts=1, dur=20),
+        event(0, cat="user_annotation", name=other, ts=1, dur=20),
+        event(1),
+    ]
+    run = parse("kineto", {"a.json": (_HEAD + json.dumps(events)[1:] + "}").encode()}).only
+    found = [(row["op"], row["category"], row["kind"], row["seq"]) for row in run.rows("ops")]
+    assert found == [("k1", "compute", "other", 1)]
+    assert run.facts.topology == {"world_size": 1}
 
 
 def test_passes_are_timed_where_the_work_is_done() -> None:
@@ -233,12 +264,14 @@ def test_a_document_made_of_the_traces_of_several_ranks_is_reported(
 
     def sent(*devices: int) -> list[dict[str, Any]]:
         return [
-            event(device, name="ncclDevKernel_AllReduce(x)", args={"stream": 7, "device": device})
+            event(device, name="ncclDevKernel_AllReduce(x)", args={"stream": 7}, pid=device)
             for device in devices
         ]
 
     documents = {
         "devices": [*steps(4), *sent(0, 1)],
+        "halves": [*steps(4), event(2, pid=0), event(3, pid=1)],  # of a model on two devices
+        "halves_in_text": [*steps(4), event(2, pid=0), event(3, pid=1, name='a "b"')],
         "merged": [*steps(4), *steps(5)],
         "one": [*steps(4), *sent(3, 3)],
     }
@@ -248,12 +281,12 @@ def test_a_document_made_of_the_traces_of_several_ranks_is_reported(
     lake = tmp_path / "lake"
     assert tracelake("run", tmp_path, "--lake", lake).code == 0
     assert sorted(rows(lake, "faults", "split(run_id, '-')[1], name, severity")) == [
-        ("devices", "merged_trace", "error"),
-        ("merged", "merged_trace", "error"),
+        (name, "merged_trace", "error")
+        for name in ("devices", "halves", "halves_in_text", "merged")
     ]
     with duckdb.connect(str(lake / "warehouse.duckdb"), read_only=True) as con:
         found = con.sql("SELECT advice FROM findings WHERE kind = 'unreadable'").fetchall()
-    (advice,), _ = found  # no other copy of the file would help
+    (advice,), *_ = found  # no other copy of the file would help
     hash_of_run = advice.split()[-1]
     assert advice == f"See what it means and what helps: tracelake show {hash_of_run}"
     shown = tracelake("show", hash_of_run, "--lake", lake).out
@@ -355,6 +388,79 @@ def test_jobs_that_nothing_tells_apart_share_no_incident(
         '"format=kineto world_size=2 label=job-x","incomplete",2',
         '"format=kineto world_size=2 label=job-y","incomplete",1',
     ]
+
+
+def test_a_rank_whose_kernels_are_slow_night_after_night_is_told(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    for night, rank in itertools.product(range(3), range(4)):
+        start = 1_767_225_600_000_000 + night * 86_400_000_000
+        said = f'"rank": {rank}, "world_size": 4'
+        head = _HEAD.replace('"rank": 0, "world_size": 1', said)
+        events = []
+        for step in range(4):
+            at = start + 100_000 * step
+            notes = {"cat": "user_annotation", "name": f"ProfilerStep#{step}"}
+            work = 40_000 if rank == 2 else 30_000
+            kernel = {"Collective name": "allreduce", "In msg nelems": 9, "dtype": "Float"}
+            kernel |= {"Group size": 4, "Process Group Description": "mesh_dp", "stream": 9}
+            events += [
+                event(0, ts=at, dur=90_000, **notes),
+                event(0, ts=at + 5, dur=work),
+                event(1, ts=at + 5 + work, dur=45_000 - work, name="ncclDevKernel_x(y)", args=kernel),
+            ]
+        text = head + json.dumps(events)[1:] + "}"
+        write(tmp_path / "in" / f"night{night}", {f"rank{rank}.json": text})
+    done = tracelake("run", tmp_path / "in", "--lake", tmp_path / "lake", "--set", "tp=1,pp=1")
+    assert done.code == 0, done.err
+    query = "SELECT evidence FROM findings WHERE kind = 'recurring'"
+    (found,) = asked(tracelake, tmp_path / "lake", query)
+    assert found["evidence"].startswith(
+        "rank 2: all_kernels took 1.33 times as long as the median of 3 peers in 3 of its latest 3"
+    )
+
+
+@pytest.mark.parametrize(
+    ("steps", "missing"),
+    [
+        ({3: range(5)}, None),
+        ({3: range(4)}, None),  # its trace ended a moment before that of the others
+        ({3: range(3)}, "step 3 of rank 3 is missing"),
+        ({3: (0, 1, 3, 4)}, "step 2 of rank 3 is missing"),
+        ({1: (0, 1, 2, 4), 3: (0, 2, 3, 4)}, "step 1 of rank 3 is missing"),
+    ],
+)
+def test_a_rank_that_lacks_steps_of_the_others_makes_its_run_incomplete(
+    steps: dict[int, Any], missing: str | None, tracelake: Command, tmp_path: Path
+) -> None:
+    for rank in range(4):
+        head = _HEAD.replace('"rank": 0, "world_size": 1', f'"rank": {rank}, "world_size": 4')
+        events = [
+            one
+            for i in steps.get(rank, range(5))
+            for one in (
+                event(0, cat="user_annotation", name=f"ProfilerStep#{i}", ts=1000 * i, dur=900),
+                event(0, ts=1000 * i + 5),
+            )
+        ]
+        write(tmp_path / "in", {f"rank{rank}.json": head + json.dumps(events)[1:] + "}"})
+    done = tracelake("run", tmp_path / "in", "--lake", tmp_path / "lake", "--fail-on", "incomplete")
+    assert done.code == (5 if missing else 0)
+    found = asked(tracelake, tmp_path / "lake", "SELECT brief FROM findings")
+    assert [row["brief"] for row in found] == ([missing] if missing else [])
+
+
+def test_a_rank_in_a_name_is_no_host_and_the_host_of_the_document_counts() -> None:
+    at, plain = 1_767_225_600_000_000, _HEAD.replace('"distributedInfo"', '"deviceProperties"')
+    hosts: dict[str, str | None] = {f"rank{by}{{}}.%d.pt.trace.json": None for by in ("", "_")}
+    hosts |= {"worker_{}.%d.pt.trace.json": "n7", "gpu3_{}.%d.pt.trace.json": "n7"}
+    for name, host in hosts.items():
+        head = plain.replace('"sch', f'"host_name": "{host}", "sch') if host else plain
+        text = (head + json.dumps(event(0)) + "]}").encode()
+        files = {(name % (at + rank)).format(rank): text for rank in range(2)}
+        sources = [s for one in parse("kineto", files).runs for s in one.run.sources]
+        assert [s.host for s in sources] == [host] * 2
+        assert [s.rank for s in sources] == ([None] * 2 if host else [0, 1])
 
 
 @pytest.mark.parametrize(
