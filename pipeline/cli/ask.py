@@ -27,8 +27,11 @@ from tracelake.cli.options import (
 from tracelake.cli.steps import check_outputs, open_console, open_lake, print_table
 
 if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
     from pyarrow import RecordBatchReader
 
+    from tracelake.lake.store import Lake
+    from tracelake.warehouse.examples import Example
     from tracelake.warehouse.parameters import Parameters as Values
 
 
@@ -75,9 +78,9 @@ def query(
     from tracelake.warehouse.running import run_query
 
     form = format_of_rows(output_format, output)
-    text, values = _read_query(sql, file, example, parameters or ())
     limit = None if memory is None else parse_size(memory)
     opened = open_lake(lake, output)
+    text, values = _read_query(opened, sql, file, example, parameters or ())
     with query_limit(limit):
         answer = run_query(opened, text, values, timeout=timeout, memory=limit)
         print_table(answer, form, output)
@@ -126,7 +129,7 @@ def answer(
         if "run" in given:
             raise UsageError("the run is given twice", hint="leave out --param run=")
         given["run"] = read(opened, "the run", lambda con: resolve_run(con, run))
-    values = saved.bind(given)
+    values = _bind(opened, saved, given)
     shown = output is None and form == "table"
     if shown and not _has_rows(run_query(opened, saved.sql, values)):
         typer.echo(f"No rows. {saved.question} {saved.reading}")
@@ -207,8 +210,22 @@ def formats(
     print_table(describe_formats(name), format_of_rows(output_format, output), output)
 
 
+def _bind(lake: Lake, saved: Example, given: dict[str, str]) -> Values:
+    """Return the values of a saved query; a run that no part of an id names may be named else."""
+    from tracelake.warehouse.names import resolve_run
+    from tracelake.warehouse.reopening import ask as read
+
+    def run_id(con: DuckDBPyConnection) -> str:
+        part = con.execute("FROM runs WHERE contains(run_id, $1) LIMIT 1", [given["run"]])
+        return given["run"] if part.fetchone() else resolve_run(con, given["run"])
+
+    if given.get("run") and "run" in saved.bind(given):
+        given["run"] = read(lake, "the run", run_id)
+    return saved.bind(given)
+
+
 def _read_query(
-    sql: str | None, file: Path | None, name: str | None, parameters: Iterable[str]
+    lake: Lake, sql: str | None, file: Path | None, name: str | None, parameters: Iterable[str]
 ) -> tuple[str, Values]:
     """Return the query and its parameters from the argument, a file or a saved query."""
     from tracelake.warehouse.examples import example
@@ -222,7 +239,7 @@ def _read_query(
         )
     if name is not None:
         saved = example(name)
-        return saved.sql, saved.bind(given)
+        return saved.sql, _bind(lake, saved, given)
     values = {key: read_value(value) for key, value in given.items()}
     if "-" in (sql, str(file)):
         return _read_stdin(), values

@@ -72,9 +72,12 @@ def drop(
     chosen = _choose(opened, runs, older_than, forget=forget)
     if chosen or output_format != "table":
         print_table(candidates_table(chosen), output_format, None)
+    there = [run for run in chosen if run.status == "run"]
+    gone = counted(len(chosen) - len(there), "run")
     amounts = (
-        f"{counted(len(chosen), 'run')}, {counted(sum(run.files for run in chosen), 'file')},"
-        f" {amount(sum(run.bytes for run in chosen))}"
+        f"{counted(len(there), 'run')}, {counted(sum(run.files for run in there), 'file')},"
+        f" {amount(sum(run.bytes for run in there))}"
+        f"{'' if there == chosen else f'; {gone} of earlier deletions forgotten'}"
     )
     if dry_run:
         console.say(f"would delete {amounts}")

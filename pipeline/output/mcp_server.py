@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 import duckdb
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.tools import Tool
 
 from tracelake import __version__
 from tracelake.base.errors import TracelakeError, UsageError
@@ -67,11 +68,8 @@ def serve(lake: Lake) -> None:
 
 def server(lake: Lake) -> MCPServer[Any]:
     """Return a server whose tools read the lake as it is at each call."""
-    made: MCPServer[Any] = MCPServer(
-        "tracelake", version=__version__, instructions=_INSTRUCTIONS, log_level="WARNING"
-    )
     tools = _Tools(lake)
-    for tool in (
+    functions = (
         tools.query,
         tools.ask,
         tools.describe,
@@ -80,9 +78,24 @@ def server(lake: Lake) -> MCPServer[Any]:
         tools.show,
         tools.diff,
         tools.whatif,
-    ):
-        made.tool()(_answering(tool))
-    return made
+    )
+    return MCPServer(
+        "tracelake",
+        version=__version__,
+        instructions=_INSTRUCTIONS,
+        log_level="WARNING",
+        tools=[_tool(function) for function in functions],
+    )
+
+
+def _tool(function: Callable[..., Document]) -> Tool:
+    """Return a tool that refuses arguments it does not know: without them it would answer more."""
+    tool = Tool.from_function(_answering(function))
+    arguments = tool.fn_metadata.arg_model
+    arguments.model_config["extra"] = "forbid"
+    arguments.model_rebuild(force=True)
+    tool.parameters["additionalProperties"] = False
+    return tool
 
 
 def _answering(tool: Callable[_P, Document]) -> Callable[_P, Document]:

@@ -30,11 +30,14 @@ FROM incidents WHERE open ORDER BY incident
 """
 # The latest run of each configuration.
 _CONFIGS = """
-SELECT config, step_p50_ms / 1e3, bubble_ratio, busbw_gbps * 1e9, gpu_hours_lost
-FROM run_summary
-WHERE config IS NOT NULL
-QUALIFY row_number() OVER (PARTITION BY config ORDER BY run_date DESC NULLS LAST, run_id DESC) = 1
-ORDER BY config
+SELECT h.config, s.step_p50_ms / 1e3, s.bubble_ratio, s.busbw_gbps * 1e9, s.gpu_hours_lost
+FROM run_summary AS s
+JOIN run_history AS h USING (run_id)
+WHERE h.config IS NOT NULL
+QUALIFY row_number() OVER (
+    PARTITION BY h.config ORDER BY h.run_date DESC NULLS LAST, run_id DESC
+) = 1
+ORDER BY h.config
 """
 
 

@@ -22,8 +22,8 @@ _EARLIER = re.compile(r"(?P<run>.*)~(?P<steps>\d{1,6})", re.DOTALL)
 # Earlier runs of a run's configuration, the latest first.
 _BEFORE = """
     SELECT b.run_id
-    FROM runs AS a
-    JOIN runs AS b ON b.config = a.config
+    FROM run_history AS a
+    JOIN run_history AS b ON b.config = a.config
         AND (coalesce(b.run_date, '-infinity'), b.run_id)
             < (coalesce(a.run_date, '-infinity'), a.run_id)
     WHERE a.run_id = $1
@@ -115,11 +115,13 @@ def meant_run(text: str, runs: Iterable[NamedRun]) -> str:
     if any(text == run.run_id for run in known):
         return text
     if text == LATEST:
+        if not known:
+            raise UsageError("the lake has no runs", hint="add some with: tracelake run INPUT")
         newest = max((run.date for run in known if run.date is not None), default=None)
         if newest is None and len(known) != 1:
             raise UsageError(
                 "no run of the lake has a date, so there is no latest run",
-                hint=f"use one of {some(known, _SHOWN)}" if known else None,
+                hint=f"use one of {some(known, _SHOWN)}",
             )
         return _only(text, [run for run in known if run.date == newest])
     wanted = text.lower()

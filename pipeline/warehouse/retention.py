@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 
+from tracelake.base.errors import UsageError
+from tracelake.base.text import counted
 from tracelake.ingest.duplicates import settle_duplicates
 from tracelake.lake.dropped import drop_runs, dropped_runs
 from tracelake.lake.leftovers import Leftover, leftovers
@@ -58,7 +60,15 @@ def choose_runs(lake: Lake, names: Sequence[str], *, forget: bool = False) -> li
     known = {**(dropped_runs(lake) if forget else {}), **snapshot.runs}
     found = _named(lake)
     runs = {run_id: found.get(run_id, NamedRun(run_id, run_id, run_id, None)) for run_id in known}
-    chosen = sorted({meant_run(name, runs.values()) for name in names})
+    try:
+        chosen = sorted({meant_run(name, runs.values()) for name in names})
+    except UsageError as error:
+        if new := len(snapshot.runs.keys() - found.keys()):
+            error.hint = (
+                f"{counted(new, 'run')} came in after the last build, which gives them labels:"
+                " bring them in with tracelake build"
+            )
+        raise
     return [_candidate(lake, snapshot, known[run_id], runs[run_id].date) for run_id in chosen]
 
 

@@ -11,7 +11,7 @@ WITH measured AS (
         r.model,
         r.layers,
         r.world_size,
-        r.config,
+        h.config,
         r.run_date,
         s.step_p50_ms,
         coalesce(r.global_batch_size, r.micro_batches * r.micro_batch_size * r.dp) AS samples
@@ -19,7 +19,7 @@ WITH measured AS (
     JOIN run_summary AS s USING (run_id)
     JOIN run_history AS h USING (run_id)
     WHERE
-        s.step_p50_ms IS NOT NULL
+        h.config IS NOT NULL AND s.step_p50_ms IS NOT NULL
         AND r.run_date >= coalesce($since::TIMESTAMP, '-infinity')
         AND h.reason IS DISTINCT FROM 'duplicate'
 ),

@@ -14,7 +14,7 @@ WITH placed AS (
         least(5, count(*) OVER (PARTITION BY config) // 2) AS few
     FROM run_history
     WHERE
-        run_date IS NOT NULL AND step_p50_ms IS NOT NULL AND reason IS DISTINCT FROM 'duplicate'
+        config IS NOT NULL AND run_date IS NOT NULL AND step_p50_ms IS NOT NULL AND reason IS DISTINCT FROM 'duplicate'
         AND ($since IS NULL OR run_date >= $since)
 )
 SELECT

@@ -5,6 +5,7 @@
 -- @report Runs against their baseline
 -- @scope fleet
 -- @grain run_id
+-- @column config VARCHAR | Configuration; NULL where no size of the job is known, so that runs with the same text may be of other jobs.
 -- @column verdict VARCHAR | regressed: a watched figure is worse than its baseline allows; ok; not_comparable: no figure has a baseline.
 -- @column regressions VARCHAR[] | What is worse, a sentence per figure, the one furthest beyond what is allowed first.
 -- @column baseline_runs BIGINT runs | Runs of the baseline: the up to 20 latest complete ones of the configuration before this one.
@@ -61,7 +62,7 @@ WITH judged AS (
 )
 SELECT
     s.run_id,
-    s.config,
+    CASE WHEN f.run_id IS NULL THEN s.config ELSE f.config END AS config,
     s.run_date,
     CASE j.regressed
         WHEN true THEN 'regressed'

@@ -92,6 +92,7 @@ def test_a_wrong_call_is_an_answer_that_says_what_to_do(sample_lake: Lake) -> No
         ("query", {"sql": "FROM nowhere"}),
         ("query", {"sql": "FROM ops", "max_rows": 1_000_000}),
         ("show", {"run": "nothing"}),
+        ("findings", {"run_id": SLOW}),
         ("query", {"sql": "SELECT 1 AS one"}),
     )
     for answer, said in zip(
@@ -102,6 +103,7 @@ def test_a_wrong_call_is_an_answer_that_says_what_to_do(sample_lake: Lake) -> No
             "nowhere does not exist",
             "give 1 to 1000",
             "no run",
+            "run_id\n  Extra inputs are not permitted",
         ),
         strict=False,
     ):

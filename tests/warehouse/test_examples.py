@@ -507,6 +507,7 @@ def test_a_change_of_configuration_is_compared_with_the_one_before(
             {"run_id": "c", "run_date": "2025-01-03", **new},
             {"run_id": "copy", "run_date": "2025-01-03", **new},
             {"run_id": "undated", **new},
+            {"run_id": "unknown", "run_date": "2025-01-03", **new},
             {
                 "run_id": "other",
                 "run_date": "2025-01-03",
@@ -519,9 +520,16 @@ def test_a_change_of_configuration_is_compared_with_the_one_before(
             {"run_id": run, "step_p50_ms": ms}
             for run, ms in (("a", 10), ("b", 30), ("c", 50), ("copy", 9), ("undated", 9))
         ]
-        + [{"run_id": "other", "step_p50_ms": 5}],
-        "run_history": [{"run_id": run} for run in ("a", "b", "c", "undated", "other")]
-        + [{"run_id": "copy", "reason": "duplicate"}],
+        + [{"run_id": "other", "step_p50_ms": 5}, {"run_id": "unknown", "step_p50_ms": 5}],
+        "run_history": [
+            {"run_id": "a", "config": old["config"]},
+            {"run_id": "b", "config": old["config"]},
+            {"run_id": "c", "config": new["config"]},
+            {"run_id": "undated", "config": new["config"]},
+            {"run_id": "other", "config": "f dp=16"},
+            {"run_id": "unknown", "run_date": "2025-01-03"},
+            {"run_id": "copy", "config": new["config"], "reason": "duplicate"},
+        ],
     }
     day = datetime(2025, 1, 1), datetime(2025, 1, 3)
     samples = (1000 * 8 / 10 + 1000 * 8 / 30) / 2
@@ -546,7 +554,7 @@ def test_two_jobs_side_by_side_are_no_change_of_configuration(
             {"run_id": run, "step_p50_ms": 5 if config == "b" else 10 * len(config)}
             for run, (config, _) in ids.items()
         ],
-        "run_history": [{"run_id": run} for run in ids],
+        "run_history": [{"run_id": run, "config": config} for run, (config, _) in ids.items()],
     }
     found = answer(relations, "config_change", given)
     assert [(row[5], row[6], row[8]) for row in found] == [

@@ -372,7 +372,10 @@ def test_saved_questions_are_listed_shown_and_asked(lake: Lake, tracelake: Comma
     (line,) = tracelake(*ask).out.splitlines()
     assert json.loads(line)["reason"] == "bad"
     assert tracelake(*ask, "--param", "run=007").out == f"{line}\n"
-    assert tracelake(*ask, "--param", "run=8").out == ""
+    assert tracelake(*ask, "--param", "run=latest").out == f"{line}\n"
+    assert tracelake("ask", "bad_lines", *ask[1:5], "--param", "run=latest").out == f"{line}\n"
+    nobody = tracelake(*ask, "--param", "run=8")
+    assert (nobody.code, "no run '8' in the lake" in nobody.err) == (2, True)
     assert tracelake(*ask, "--param", "top=0").out == ""
     assert "not a BIGINT" in tracelake(*ask, "--param", "top=x").err
     assert tracelake("query", "--lake", lake.root, "--example", "bad_line").code == 2

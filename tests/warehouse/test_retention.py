@@ -180,6 +180,19 @@ def test_the_command_says_what_it_would_drop_and_drops_it(lake: Lake, tracelake:
     assert [json.loads(line)["run_id"] for line in done.out.splitlines()] == ["a", "b"]
     assert done.err.startswith("deleted 2 runs, 8 files, ")
     assert rows(lake, "SELECT run_id FROM runs") == [("c",)]
+    forgot = tracelake("drop", "a", "--forget", "--lake", lake.root)
+    assert forgot.err.startswith("deleted 0 runs, 0 files, 0 B; 1 run of earlier deletions forgot")
+
+
+def test_a_label_that_no_build_has_seen_is_no_reason_to_delete_another_run(
+    lake: Lake, tracelake: Command
+) -> None:
+    commit_run(lake, "night-4711", log_run(label="night"))
+    done = tracelake("drop", "nigh", "--lake", lake.root, "--dry-run")
+    assert done.code == 0  # a part of its id
+    unknown = tracelake("drop", "day", "--lake", lake.root)
+    assert (unknown.code, "did you mean" in unknown.err) == (2, False)
+    assert "1 run came in after the last build" in unknown.err
 
 
 @pytest.mark.parametrize("words", [(), ("a", "--older-than", "1d"), ("--older-than", "soon")])

@@ -126,12 +126,13 @@ def read_verdicts(con: duckdb.DuckDBPyConnection) -> dict[str, list[Row]]:
 
 
 def _group(kind: str, title: str, rows: Sequence[Row]) -> Group:
+    untold = sorted(rows, key=lambda row: row["incident"] is not None)  # cards tell the others
     return Group(
         kind,
         title,
         _LEVELS[rows[0]["severity"]],
         len(rows),
-        [Item(row["run_id"], _text(row)) for row in rows[:_ITEMS]],
+        [Item(row["run_id"], _text(row)) for row in untold[:_ITEMS]],
         f"FROM findings WHERE kind = '{kind}'",
         frozenset(row["run_id"] for row in rows if row["run_id"] and row["severity"] != "notice"),
         all(row["incident"] for row in rows),

@@ -127,13 +127,14 @@ def read_changes(con: duckdb.DuckDBPyConnection, one: str, other: str) -> Docume
         better or a run lacks it. `headline` has them by name, `stages`, `layers` and `collectives`
         by key and name. `operations` says where the difference of the median step went: the changes
         of the operations' shares and a `rest` add up to it, `running_ms` as far as each row.
-        `comparable`: both have the same configuration; `caveats` say what to keep
-        in mind.
+        `comparable`: both have the same configuration, and a size of the job is known; `caveats`
+        say what to keep in mind.
     """
     runs = _by_run(con, "FROM runs WHERE run_id IN ($1, $2)", one, other)
     dates = runs[other]["run_date"], runs[one]["run_date"]
     swapped = None not in dates and dates[0] < dates[1]
     before, after = (other, one) if swapped else (one, other)
+    known = _by_run(con, "FROM run_history WHERE run_id IN ($1, $2)", before, after)
     summaries = _by_run(con, "FROM run_summary WHERE run_id IN ($1, $2)", before, after)
     covered = _by_run(con, "FROM coverage WHERE run_id IN ($1, $2)", before, after)
     settings = _settings(runs[before], runs[after])
@@ -142,9 +143,15 @@ def read_changes(con: duckdb.DuckDBPyConnection, one: str, other: str) -> Docume
         "before": {"run_id": before, "run_date": runs[before]["run_date"]},
         "after": {"run_id": after, "run_date": runs[after]["run_date"]},
         "swapped": swapped,
-        "comparable": runs[before]["config"] == runs[after]["config"],
+        "comparable": known[before]["config"] is not None
+        and runs[before]["config"] == runs[after]["config"],
         "caveats": [
             *_caveats(runs[before], runs[after], settings),
+            *(
+                f"no size of the job of {side} is known: it may be another job"
+                for side, run in (("before", before), ("after", after))
+                if known[run]["config"] is None
+            ),
             *(
                 f"{side} became slower on the way, which its medians hide: its steps are"
                 f" {slowed[run]['brief']}, see tracelake show {slowed[run]['hash']}"

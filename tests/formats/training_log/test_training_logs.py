@@ -566,6 +566,25 @@ def test_a_slower_night_of_the_same_job_is_a_regression(tmp_path: Path, tracelak
     )
 
 
+def test_jobs_that_only_their_batch_tells_apart_are_compared_nowhere(
+    tmp_path: Path, tracelake: Command
+) -> None:
+    jobs = {"fast": nights([500, 500], []), "slow": nights([1500], [])}
+    files = {f"{job}/{name}": text for job, logs in jobs.items() for name, text in logs.items()}
+    archive, on_lake = write(tmp_path / "in", files), ("--lake", tmp_path / "lake")
+    metrics = tmp_path / "night.prom"
+    assert tracelake("run", archive, *on_lake, "--metrics", metrics).code == 0
+    for name in ("trend", "config_change"):
+        assert tracelake("ask", name, *on_lake, "--format", "csv").out.count("\n") == 1
+    before = tracelake("show", "latest~1", *on_lake)
+    assert "no earlier runs of its configuration" in before.err
+    ids = [row[0] for row in rows(tmp_path / "lake", "runs", "run_id", "ORDER BY label, run_date")]
+    document = json.loads(tracelake("diff", *ids[1:], *on_lake, "--format", "json").out)
+    assert document["comparable"] is False
+    assert "no size of the job of before is known: it may be another job" in document["caveats"]
+    assert "tracelake_step_seconds{" not in metrics.read_text()
+
+
 def test_a_job_of_other_sizes_in_the_same_log_is_named_and_no_size_is_used(
     tmp_path: Path, tracelake: Command
 ) -> None:
