@@ -73,23 +73,22 @@ def read_by_python(fmt: LineFormat, data: bytes) -> list[tuple[int, str, Any]]:
     reader = fmt.reader(fmt.facts("a.log", data)) if fmt.reader else None
     found: list[tuple[int, str, Any]] = []
     for number, raw in enumerate(data.split(b"\n")[:-1], 1):
-        try:
-            text = raw.removesuffix(b"\r").decode()
-        except UnicodeDecodeError:
-            found.append((number, "reject", "not_utf8"))
-            continue
-        text = re.sub(ANSI, "", text)
+        kept = raw.removesuffix(b"\r").decode("utf-8", "surrogateescape")
+        whole = re.sub(r"[\udc80-\udcff]", " ", kept)
+        text = re.sub(ANSI, "", whole)
         if fmt.prefixed:
             text = re.sub(PREFIX, "", re.sub(TAG, "", _taken_out(text)), count=1)
         for place, kind in enumerate(fmt.lines):
             if match := re.compile(kind.pattern, re.ASCII).fullmatch(text):
-                if isinstance(kind, Record):
+                if whole != kept and (isinstance(kind, Record) or columns_of(kind.pattern)):
+                    found.append((number, "reject", "not_utf8"))
+                elif isinstance(kind, Record):
                     found += [(number, *one) for one in _rows(reader, text)]
                 else:
                     found.append((number, *_read(kind, place, match, held)))
                 break
         else:
-            found.append((number, "reject", "unknown_line"))
+            found.append((number, "reject", "not_utf8" if whole != kept else "unknown_line"))
     return found
 
 

@@ -1,11 +1,12 @@
 """Match the lines of a slice of a file against expressions, and type their groups, by polars.
 
-Lines that are not UTF-8 are set aside before an expression sees them: polars does not check, and
-one wrong byte would fail the whole slice.
+Bytes that are not UTF-8 are replaced before an expression sees them: polars does not check, and one
+would fail the whole slice. Lines with such bytes give no values.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +27,8 @@ from tracelake.kernels.numbers import Bytes, Longs
 
 TEXT = "text"
 _MATCHED = "_matched"
-_FILLER, _RETURN, _ESCAPE = b"?\r\x1b"
+_RETURN, _ESCAPE = b"\r\x1b"
+_WRONG = re.compile(r"[\udc80-\udcff]")  # bytes that are not UTF-8, as Python keeps them
 _EXPONENT = r"^-?[0-9]+(?:\.[0-9]+)?[eE][+-]?[0-9]{1,2}$"
 _SLICE_BYTES = 4 << 20
 _MOST = 2**63 - 1
@@ -102,7 +104,13 @@ class Matches:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Holds what was found in a slice: `matches` has an entry per expression, `rest` is of none."""
+    """Holds what was found in a slice.
+
+    Attributes:
+        matches: An entry per expression.
+        rest: Lines that match none.
+        not_utf8: Lines that are not UTF-8, and have values or match none.
+    """
 
     matches: tuple[Matches, ...]
     rest: Longs
@@ -136,7 +144,9 @@ def find(lines: LineSlice, expressions: Sequence[Expression], *, prefixed: bool)
     if wrong.size:
         data = data.copy()
         for line in wrong.tolist():
-            data[starts[line] : stops[line]] = _FILLER
+            raw = data[starts[line] : stops[line]].tobytes().decode("utf-8", "surrogateescape")
+            whole = _WRONG.sub(" ", raw).encode()  # as long as before
+            data[starts[line] : stops[line]] = np.frombuffer(whole, np.uint8)
     both = pieces(data, starts, stops, pa.large_utf8())
     text = pl.Series(both, dtype=pl.String).gather_every(2)
     printed = text
@@ -147,6 +157,7 @@ def find(lines: LineSlice, expressions: Sequence[Expression], *, prefixed: bool)
     if prefixed:
         text = text.str.replace_all(TAG, "").str.replace(PREFIX, "")
     at = np.arange(starts.size)
+    foreign = text.gather(wrong)
     if wrong.size:
         at = np.delete(at, wrong)
         text = text.gather(at)
@@ -160,7 +171,24 @@ def find(lines: LineSlice, expressions: Sequence[Expression], *, prefixed: bool)
         else:
             found = Matches(at, pl.DataFrame(), at)
         matches.append(found)
-    return Found(tuple(matches), at, wrong)
+    refused = _refused(foreign, wrong, expressions, matches) if wrong.size else wrong
+    return Found(tuple(matches), at, refused)
+
+
+def _refused(
+    text: pl.Series, at: Longs, expressions: Sequence[Expression], matches: list[Matches]
+) -> Longs:
+    """Return those lines that have values or match none; the others are added to `matches`."""
+    refused = []
+    for number, one in enumerate(expressions):
+        hit = text.str.contains(one.pattern).to_numpy()
+        if one.groups or one.text:
+            refused.append(at[hit])
+        else:
+            every = np.sort(np.concatenate([matches[number].at, at[hit]]))
+            matches[number] = dataclasses.replace(matches[number], at=every)
+        at, text = at[~hit], text.filter(pl.Series(~hit))
+    return np.concatenate([*refused, at])
 
 
 def _match(text: pl.Series, at: Longs, one: Expression) -> tuple[Matches, pl.Series]:

@@ -75,7 +75,7 @@ UNKNOWN = "unknown_line"
 _REJECTS = {
     BAD_VALUE: "A value is missing, or its column cannot hold it: it is no number, too large, or"
     " finer than a nanosecond.",
-    NOT_UTF8: "The line is not UTF-8.",
+    NOT_UTF8: "The line has values, or is of no known kind, and is not UTF-8.",
     UNKNOWN: "The line is of no kind that the format has.",
 }
 

@@ -551,7 +551,10 @@ def test_another_job_is_no_regression(
 ) -> None:
     archive, lake = write(tmp_path / "in", {**before, **later(after, 9)}), tmp_path / "lake"
     assert tracelake("run", archive, "--lake", lake, "--fail-on", "regression").code == 0
-    query = "SELECT config, verdict FROM run_history ORDER BY run_date DESC LIMIT 1"
+    query = """
+        SELECT r.config, verdict FROM run_history JOIN runs AS r USING (run_id)
+        ORDER BY r.run_date DESC LIMIT 1
+    """
     answer = tracelake("query", query, "--lake", lake, "--format", "csv")
     assert answer.out.replace('"', "").splitlines()[1] == (
         f"format=training_log {config},not_comparable"
