@@ -41,7 +41,7 @@ TEST_ROW = r"\d+\s+\d+\s+(?:u?int(?:8|32|64)|half|float|double|bfloat16|f8e\w+)\
 """Expression of a row of a test, from its first number."""
 _ROW = re.compile(r"\s*\d+\s+\d+\s+[a-z]", re.ASCII)
 _RANK = re.compile(
-    r"Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?(?:Pid\s+\d+\s+)?on\s+([\w.-]+)\s+device\s+(\d+)\s.*",
+    r"Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?(?:Pid\s+\d+\s+)?on\s+([\w.-]+)\s+device\s+(\d+)\s.*",
     re.ASCII,
 )
 _VERSION = re.compile(r"[nr]ccl-tests version (\S+)(?:.* [nr]ccl-library=(\d+))?.*", re.ASCII)
@@ -71,7 +71,7 @@ class _Reader:
         self._test = 0
         self._announced = False
         self._collective = self._fallback
-        self._ranks: dict[int, tuple[str, str]] = {}
+        self._ranks: dict[int, tuple[str, str, str]] = {}  # host, device and group
         self._mixed = False
         self._open = False
         self._unfinished: list[dict[str, object]] = []
@@ -90,7 +90,7 @@ class _Reader:
             return self._row(text.split())
         said = text.lstrip("# \t")  # early versions print some lines without `#`
         if rank := _RANK.fullmatch(said):
-            place = rank[2], rank[3]
+            place = rank[3], rank[4], rank[2]
             self._mixed |= self._ranks.setdefault(whole(rank[1], 31), place) != place
         elif text.startswith(("#  Rank", "#   Rank")):
             return _BROKEN_RANK
@@ -165,7 +165,10 @@ class _Reader:
         return {"test": self._test, "collective": self._collective, "hosts": hosts}
 
     def _listed(self) -> list[int]:
-        return [] if self._mixed else sorted(self._ranks)
+        """Return the ranks that talk to the first one: a split test has several groups at once."""
+        groups = {rank: place[2] for rank, place in sorted(self._ranks.items())}
+        first = next(iter(groups.values()), None)
+        return [] if self._mixed else [rank for rank, group in groups.items() if group == first]
 
     def _row(self, words: list[str]) -> Rows | str:
         words = words[: len(words) - self._behind]

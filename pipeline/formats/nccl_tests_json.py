@@ -102,6 +102,8 @@ def _shared(said: Mapping[str, Any], stem: str) -> dict[str, Any]:
     name = PurePosixPath(str(args[0])).name.removesuffix("_perf")
     each = whole(str(config.get("nthreads", 1))) * whole(str(config.get("ngpus", 1)))
     processes = sorted(config.get("devices") or [], key=lambda one: int(one["rank"]))
+    # A split test has several groups at once, and its results are of the first rank's.
+    processes = [one for one in processes if one.get("group") == processes[0].get("group")]
     if not 1 <= each * max(len(processes), 1) <= _MOST_RANKS:
         raise BadValueError(str(each))
     places = [
@@ -145,7 +147,7 @@ def _speed(said: object) -> float | None:
 FORMAT = Format(
     name="nccl_tests_json",
     doc="JSON files of nccl-tests (-J), also of tests that never ended.",
-    version=1,
+    version=2,
     tables=("bandwidth_tests",),
     sniff=_sniff,
     facts=_facts,
