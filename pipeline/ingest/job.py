@@ -33,7 +33,7 @@ from tracelake.inputs.chunks import CHUNK_BYTES, Buffer, ChunkReader
 from tracelake.inputs.sources import Read, Source, opened_ahead
 from tracelake.inputs.streams import FileRef
 from tracelake.lake.home import part_files_at
-from tracelake.lake.layout import partition_of, table_of
+from tracelake.lake.layout import partition_of, table_of_part
 from tracelake.lake.manifest import RunEntry, generation_of
 from tracelake.lake.parquet import LANES, PartWriter
 from tracelake.schema.tables import PARTITION_KEY
@@ -227,7 +227,10 @@ class _RunWork:
             self.plan.run_id,
             self.plan.group,
             generation_of(shaping, rows),
-            {table: tuple(parts) for table, parts in itertools.groupby(sorted(staged), table_of)},
+            {
+                table: tuple(parts)
+                for table, parts in itertools.groupby(sorted(staged), table_of_part)
+            },
             tuple(records),
             shaping,
         )

@@ -17,7 +17,7 @@ from tracelake.formats import Held
 from tracelake.ingest.fence import Fence, ParserFailedError
 from tracelake.ingest.run_plan import RunPlan
 from tracelake.ingest.run_result import RunResult, left_out
-from tracelake.lake.layout import partition_of, table_of
+from tracelake.lake.layout import partition_of, table_of_part
 from tracelake.lake.parquet import PartWriter
 from tracelake.schema.tables import tables
 
@@ -120,7 +120,7 @@ class Together:
         names = {}
         for partition, writer in self._writers.items():
             staged = writer.close(partition)
-            names[partition] = {table_of(part): part for part in staged}
+            names[partition] = {table_of_part(part): part for part in staged}
             self._staged |= staged
         for run_id, (partition, filled) in self._open.items():
             self._parts[run_id] = {table: (names[partition][table],) for table in sorted(filled)}

@@ -44,7 +44,7 @@ def part_name(folder: str, digest: str) -> str:
     return f"{folder}/part-{digest[:20]}.parquet"
 
 
-def table_of(part: str) -> str:
+def table_of_part(part: str) -> str:
     """Return the relation of a part's rows."""
     return part.partition("/")[0]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tracelake.base.errors import LakeError
-from tracelake.lake.layout import names_runs, table_of
+from tracelake.lake.layout import names_runs, table_of_part
 from tracelake.schema.tables import SCHEMA_VERSION, tables
 
 MANIFEST_VERSION = 2
@@ -250,7 +250,7 @@ class Snapshot:
         chosen = None if run_ids is None else runs_by_part(self.runs[run_id] for run_id in run_ids)
         found: dict[str, list[str]] = {name: [] for name in tables()}
         for part in sorted(self.living if chosen is None else chosen):
-            found[table_of(part)].append(part)
+            found[table_of_part(part)].append(part)
         if chosen is None:
             found["skipped"] += self.skipped
         return found

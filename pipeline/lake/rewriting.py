@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from tracelake.base.errors import LakeError
 from tracelake.base.packing import packed
-from tracelake.lake.layout import names_runs, partition_in, run_of, table_of
+from tracelake.lake.layout import names_runs, partition_in, run_of, table_of_part
 from tracelake.lake.manifest import Change, RunEntry, Snapshot, group_name
 from tracelake.lake.parquet import LANES, PartWriter
 from tracelake.lake.part_files import PartFiles
@@ -160,7 +160,7 @@ def _remove_outdated(lake: Lake, snapshot: Snapshot) -> Snapshot:
                 new = {}
                 for part in parts:
                     try:
-                        new[part] = rewriting.write(table_of(part), partition_in(part), [part])
+                        new[part] = rewriting.write(table_of_part(part), partition_in(part), [part])
                     except LakeError:
                         unreadable.add(part)
                 if new:
@@ -266,7 +266,7 @@ class _Rewriting:
         """
         together: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
         for part in chain.from_iterable(run.all_parts for run in runs):
-            together[table_of(part), partition_in(part)][part] = None
+            together[table_of_part(part), partition_in(part)][part] = None
         new = {place: self.write(*place, parts) for place, parts in together.items()}
         return [
             replace(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from tracelake.base import files
 from tracelake.base.errors import ChangedError, LakeError
 from tracelake.lake.home import MANIFESTS, RECORDS, WAREHOUSE, find_home, make_home
-from tracelake.lake.layout import table_of
+from tracelake.lake.layout import table_of_part
 from tracelake.lake.manifest import (
     MANIFEST_VERSION,
     READ_VERSIONS,
@@ -182,8 +182,8 @@ class Lake:
         parts: dict[str, dict[str, tuple[str, ...]]] = {run_id: {} for run_id in content["runs"]}
         for pack, runs in runs_of.items():
             for run_id in runs:
-                named = parts[run_id].get(table_of(pack), ())
-                parts[run_id][table_of(pack)] = (*named, pack)
+                named = parts[run_id].get(table_of_part(pack), ())
+                parts[run_id][table_of_part(pack)] = (*named, pack)
         return _Packs(content["runs"], runs_of, parts)
 
     def _manifests(self) -> list[tuple[str, _Stamp]]:

@@ -15,7 +15,7 @@ import duckdb
 from tracelake.base.errors import RowsError
 from tracelake.base.memory_limit import parse_size, processors
 from tracelake.execution.cluster import Workers
-from tracelake.lake.layout import table_of
+from tracelake.lake.layout import table_of_part
 from tracelake.lake.losses import Losses, lost_table
 from tracelake.lake.manifest import Snapshot
 from tracelake.lake.part_files import PartFiles
@@ -33,8 +33,8 @@ from tracelake.models.compute import Database, connect_several
 from tracelake.models.computing import Computing
 from tracelake.models.failures import FAILURES, Failure, read_failures
 from tracelake.models.header import Model
-from tracelake.models.jobs import Job, compute_sent, computed, threads
-from tracelake.models.parts import ModelParts, PartWriter
+from tracelake.models.jobs import JobSettings, compute_sent, computed, threads
+from tracelake.models.parts import ModelParts, ModelPartWriter
 from tracelake.models.profile import Profile
 from tracelake.models.relations import target, view, write_blank, write_warehouse
 from tracelake.models.state import CATALOG, State, attach, write_state
@@ -150,7 +150,7 @@ class WarehouseWriter:
         Args:
             before: The parts of models that the warehouse names so far.
         """
-        changed = set(map(table_of, parts.runs.keys() ^ before))
+        changed = set(map(table_of_part, parts.runs.keys() ^ before))
         if old and old.root != self.files.base:
             changed = {*self.models.in_parts}
         for name in sorted(changed):
@@ -239,22 +239,22 @@ class WarehouseWriter:
         if self.workers:
             limit = self.memory_limit or f"{_MEMORY_PERCENT // self.workers.together}%"
             share = None if self.memory_limit else self.workers.per_process
-            job = Job(base, models, limit, share, 1, folder, here=False)
-            yield partial(self.workers.submit, compute_sent, job)
+            settings = JobSettings(base, models, limit, share, 1, folder, here=False)
+            yield partial(self.workers.submit, compute_sent, settings)
             return
         limit, share = f"{max(1, _MEMORY_PERCENT // width)}%", width
         if self.memory_limit is not None:
             limit, share = f"{parse_size(self.memory_limit) // width}B", None
         each = max(1, self._threads // width)
-        job = Job(base, models, limit, share, each, folder, here=True)
-        with threads(self.models, job, width) as submit:
+        settings = JobSettings(base, models, limit, share, each, folder, here=True)
+        with threads(self.models, settings, width) as submit:
             yield submit
 
     def _fill_batch(
         self, database: Database, snapshot: Snapshot, batch: Batch, parts: ModelParts
     ) -> list[Failure]:
         """Add the rows of a batch; by halves where a model fails, until a run fails alone."""
-        writer = PartWriter(self.models, parts.folder)
+        writer = ModelPartWriter(self.models, parts.folder)
         computing = self._computing(database, writer)
         try:
             computing.batch(batch)
@@ -370,7 +370,7 @@ class WarehouseWriter:
             computing.clear()
             raise
 
-    def _computing(self, database: Database, writer: PartWriter | None = None) -> Computing:
+    def _computing(self, database: Database, writer: ModelPartWriter | None = None) -> Computing:
         """Return what computes models.
 
         Args:

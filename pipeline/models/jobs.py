@@ -24,7 +24,7 @@ from tracelake.models.batches import Batch, halves
 from tracelake.models.catalog import Catalog, catalog
 from tracelake.models.compute import Connections, connect_several
 from tracelake.models.computing import Computing
-from tracelake.models.parts import PartWriter
+from tracelake.models.parts import ModelPartWriter
 from tracelake.models.profile import Profile, Spent
 from tracelake.models.relations import write_blank
 from tracelake.schema.tables import tables
@@ -38,7 +38,7 @@ class Computed:
         rows: Name in the warehouse -> file of its rows, by path or URI, for the driver to insert.
         uploaded: Those files by their names in the store, for the driver to remove; none if the
             driver finds them on its own disk.
-        parts: Parts with rows of models, by their final path; see `PartWriter`.
+        parts: Parts with rows of models, by their final path; see `ModelPartWriter`.
         staged: Those that the driver has to move there.
         spent: What each relation took.
     """
@@ -51,7 +51,7 @@ class Computed:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobSettings:
     """The part of a job that is the same for all batches.
 
     Attributes:
@@ -106,13 +106,15 @@ class Running:
 
 
 @contextmanager
-def threads(models: Catalog, job: Job, width: int) -> Iterator[Callable[[Batch], Future[Any]]]:
+def threads(
+    models: Catalog, settings: JobSettings, width: int
+) -> Iterator[Callable[[Batch], Future[Any]]]:
     """Yield a function that submits a batch to threads of this process."""
     running = Running()
     sent: list[Future[Any]] = []
 
     def submit(batch: Batch) -> Future[Any]:
-        sent.append(pool.submit(compute_batch, models, job, batch, running))
+        sent.append(pool.submit(compute_batch, models, settings, batch, running))
         return sent[-1]
 
     with ThreadPoolExecutor(width, thread_name_prefix="models") as pool:
@@ -164,20 +166,20 @@ def computed(
             future.cancel()
 
 
-def compute_sent(job: Job, batch: Batch) -> Computed | RowsError:
+def compute_sent(settings: JobSettings, batch: Batch) -> Computed | RowsError:
     """Compute a batch in a worker's process; see `compute_batch`.
 
     Raises:
         WorkersError: The worker has other models, or does not see the lake.
     """
     models = catalog()
-    if models.hash != job.models:
+    if models.hash != settings.models:
         raise WorkersError("a worker has other models", hint="install the same tracelake there")
-    return compute_batch(models, job, batch, Running())
+    return compute_batch(models, settings, batch, Running())
 
 
 def compute_batch(
-    models: Catalog, job: Job, batch: Batch, running: Running
+    models: Catalog, settings: JobSettings, batch: Batch, running: Running
 ) -> Computed | RowsError:
     """Compute a batch on a connection of its own; return the error of its rows, if any.
 
@@ -189,23 +191,23 @@ def compute_batch(
     """
     shown = _selects(models)
     files: dict[str, Path] = {}
-    part_files = part_files_at(job.base)
-    shared = job.here or part_files.local
+    part_files = part_files_at(settings.base)
+    shared = settings.here or part_files.local
     with (
-        work_folder(job.folder if shared else None) as folder,
+        work_folder(settings.folder if shared else None) as folder,
         engine_errors("the models"),
         connect_several(
-            job.threads,
+            settings.threads,
             write_blank(folder, models),
-            job.share,
+            settings.share,
             in_file=batch.in_file,
             temp_directory=str(folder / "spill"),
-            memory_limit=job.memory_limit,
+            memory_limit=settings.memory_limit,
             preserve_insertion_order=False,
         ) as database,
         running.joined(database.cons),
     ):
-        writer = PartWriter(models, folder)
+        writer = ModelPartWriter(models, folder)
         profile = Profile()
 
         def keep(con: duckdb.DuckDBPyConnection, name: str, relation: str) -> str | None:
@@ -221,18 +223,18 @@ def compute_batch(
 
         part_files.mount(database.con)
         try:
-            Computing(database, job.base, models, keep, job.threads, profile).batch(batch)
+            Computing(database, settings.base, models, keep, settings.threads, profile).batch(batch)
         except RowsError as error:
             return error
         if shared:
-            staged = writer.staged if job.here else part_files.hand_in(writer.staged)
+            staged = writer.staged if settings.here else part_files.hand_in(writer.staged)
             rows = {name: str(path) for name, path in files.items()}
             return Computed(rows, (), list(writer.staged), staged, profile.spent)
-        own = f"{STAGING}/{job.folder.name}/{folder.name}"
+        own = f"{STAGING}/{settings.folder.name}/{folder.name}"
         named = {f"{own}/{path.name}": path for path in files.values()}
         part_files.hand_in(named)
         staged = part_files.hand_in(writer.staged)
-    rows = {name: f"{job.base}/{own}/{path.name}" for name, path in files.items()}
+    rows = {name: f"{settings.base}/{own}/{path.name}" for name, path in files.items()}
     return Computed(rows, list(named), list(writer.staged), staged, profile.spent)
 
 

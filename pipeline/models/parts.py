@@ -16,7 +16,7 @@ from pathlib import Path
 
 import duckdb
 
-from tracelake.lake.layout import model_folder, part_name, table_of
+from tracelake.lake.layout import model_folder, part_name, table_of_part
 from tracelake.lake.part_files import Mark, PartFiles
 from tracelake.models.base import literal, quoted, select_parts
 from tracelake.models.catalog import Catalog
@@ -30,7 +30,7 @@ PartRuns = Mapping[str, tuple[str, ...]]
 """Part, relative to the lake -> the runs that it has rows of, and perhaps others without rows."""
 
 
-class PartWriter:
+class ModelPartWriter:
     """Writes rows of models as Parquet files into a folder.
 
     Attributes:
@@ -99,7 +99,7 @@ class ModelParts:
         gone = frozenset(run_ids)
         by_relation = defaultdict(list)
         for part in sorted(self.runs):
-            by_relation[table_of(part)].append(part)
+            by_relation[table_of_part(part)].append(part)
         for relation, parts in by_relation.items():
             small = [part for part in parts if self.marks[part].bytes < _SMALL_BYTES]
             together = small if len(small) >= _MANY else []
@@ -123,11 +123,11 @@ class ModelParts:
         if left:
             rows = select_parts(self.models.table(relation), self.files.base, parts)
             kept = f"{quoted(PARTITION_KEY)} IN ({', '.join(map(literal, left))})"
-            writer = PartWriter(self.models, self.folder)
+            writer = ModelPartWriter(self.models, self.folder)
             writer.write(con, relation, f"(SELECT * FROM ({rows}) WHERE {kept})")
             self.add(writer.staged.keys(), writer.staged, left)
 
     def view(self, relation: str) -> str:
         """Return SELECT of a relation for a view, which `point_views` can point elsewhere."""
-        parts = [part for part in sorted(self.runs) if table_of(part) == relation]
+        parts = [part for part in sorted(self.runs) if table_of_part(part) == relation]
         return select_parts(self.models.table(relation), self.files.base, parts, movable=True)

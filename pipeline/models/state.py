@@ -13,7 +13,7 @@ from pathlib import Path
 import duckdb
 
 from tracelake.base.errors import LakeError
-from tracelake.lake.layout import table_of
+from tracelake.lake.layout import table_of_part
 from tracelake.lake.manifest import RunsOf, Snapshot
 from tracelake.lake.part_files import Mark
 from tracelake.models.base import literal, select_parts
@@ -220,7 +220,7 @@ def _read_parts(
     ).fetchall()
     parts: dict[str, list[str]] = {}
     for part, _, _ in rows:
-        parts.setdefault(table_of(part), []).append(part)
+        parts.setdefault(table_of_part(part), []).append(part)
     older = frozenset(part for part, lacking, _ in rows if lacking)
     return parts, older, {part: frozenset(dead) for part, _, dead in rows if dead}
 

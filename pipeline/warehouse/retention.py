@@ -18,7 +18,7 @@ from tracelake.lake.store import Lake
 from tracelake.models.state import named_parts
 from tracelake.warehouse.names import NamedRun, meant_run, named_runs
 from tracelake.warehouse.reopening import ask
-from tracelake.warehouse.values import COUNT, TEXT, table_of
+from tracelake.warehouse.values import COUNT, TEXT, table_from
 
 _DATES = "the dates of the runs"
 
@@ -107,7 +107,7 @@ def drop(lake: Lake, chosen: Collection[DropCandidate], *, forget: bool = False)
 
 def candidates_table(candidates: Iterable[DropCandidate]) -> pa.Table:
     """Return runs as a table: run_id, status, run_date, files, bytes."""
-    return table_of(
+    return table_from(
         candidates, run_id=TEXT, status=TEXT, run_date=pa.timestamp("us"), files=COUNT, bytes=COUNT
     )
 
@@ -133,7 +133,7 @@ def collect(lake: Lake, *, dry_run: bool = False) -> list[Leftover]:
 
 def leftovers_table(found: Iterable[Leftover]) -> pa.Table:
     """Return leftovers as a table: kind, path, files, bytes."""
-    return table_of(found, kind=TEXT, path=TEXT, files=COUNT, bytes=COUNT)
+    return table_from(found, kind=TEXT, path=TEXT, files=COUNT, bytes=COUNT)
 
 
 def _candidate(

@@ -45,7 +45,7 @@ def distinct(names: Sequence[str]) -> list[str]:
     return found
 
 
-def table_of(rows: Iterable[object], /, **columns: pa.DataType) -> pa.Table:
+def table_from(rows: Iterable[object], /, **columns: pa.DataType) -> pa.Table:
     """Return a table with a row per object; columns are attributes of it, each with its type."""
     rows = list(rows)
     arrays = [

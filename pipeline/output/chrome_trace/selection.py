@@ -76,7 +76,7 @@ _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class StepRange:
     """Steps that are read together, in blocks of ranks; calls never reach into other steps."""
 
     first_step: int
@@ -99,14 +99,14 @@ class Selection:
     steps: tuple[tuple[int, int], ...]
     pid: int
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[StepRange]:
         """Yield pieces of about `PIECE_SLICES`: several steps, or one in blocks of ranks."""
         for steps in packed(self.steps, (itemgetter(1), PIECE_SLICES)):
             slices = sum(slices for _, slices in steps)
             size = -(-len(self.ranks) // -(-slices // PIECE_SLICES))
             starts = range(0, len(self.ranks), size)
             blocks = tuple((self.ranks[i], self.ranks[i : i + size][-1]) for i in starts)
-            yield Piece(steps[0][0], steps[-1][0], blocks)
+            yield StepRange(steps[0][0], steps[-1][0], blocks)
 
 
 def parse_span(text: str, option: str) -> range:

@@ -35,7 +35,7 @@ _BY_RANK = f"""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class BarPart:
     """A part of the step: class of its colour, width in percent, text."""
 
     style: str
@@ -55,7 +55,7 @@ class WhatIf:
         few_peers: The loss of a rank is at least what is said.
     """
 
-    pieces: Sequence[Piece]
+    pieces: Sequence[BarPart]
     cause: str | None
     ranks: Grid | None
     command: str
@@ -84,7 +84,7 @@ def _answer(row: Row, ranks: Sequence[Row]) -> WhatIf:
         ("slower", max(0.0, step - equal), f"for slower peers (S {slowdown(row['s_peer'])})")
     )
     pieces = [
-        Piece(style, 100 * ms / step, f"{milliseconds(ms)} {text}")
+        BarPart(style, 100 * ms / step, f"{milliseconds(ms)} {text}")
         for style, ms, text in parts
         if ms > 0
     ]

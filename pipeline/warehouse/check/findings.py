@@ -9,7 +9,7 @@ from functools import partial
 import pyarrow as pa
 
 from tracelake.base import text
-from tracelake.warehouse.values import COUNT, TEXT, table_of
+from tracelake.warehouse.values import COUNT, TEXT, table_from
 
 SHOWN = 3
 BUILD = "tracelake build"
@@ -39,7 +39,7 @@ class Finding:
 
 def findings_table(findings: Iterable[Finding]) -> pa.Table:
     """Return findings as a table: severity, check, rows, message, repair."""
-    return table_of(findings, severity=TEXT, check=TEXT, rows=COUNT, message=TEXT, repair=TEXT)
+    return table_from(findings, severity=TEXT, check=TEXT, rows=COUNT, message=TEXT, repair=TEXT)
 
 
 def error(check: str, message: str, rows: int, repair: str) -> Finding:
