@@ -12,11 +12,12 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
 from tracelake.formats import FileFacts, RunFacts, first_text
+from tracelake.formats.endings import Ending, first_cause
 from tracelake.formats.lines import Irrelevant, LineFormat, Record
 from tracelake.formats.readers import BadValueError, Rows, rounded_ns
 from tracelake.formats.starts import runs_of, stamp_of
@@ -44,6 +45,7 @@ class _Reader:
     def __init__(self, facts: FileFacts) -> None:
         del facts
         self._ranks: set[int] = set()
+        self._ending = Ending()  # of the error with which spans ended, if no step did after it
 
     def read(self, text: str) -> Rows | str:
         try:
@@ -53,6 +55,8 @@ class _Reader:
         name = said.get("log_type_name")
         if not isinstance(name, str) or not name.isprintable():
             return _BROKEN
+        if name.endswith("_error"):
+            self._ending.read(str(said.get("event_name")))
         span = name.removesuffix("_end")
         if span == name:
             return []
@@ -73,6 +77,7 @@ class _Reader:
         }
         if span != "step" or step is None:
             return [("timings", timing)]
+        self._ending = Ending()
         record = {
             "step": step,
             "batches_covered": 1,
@@ -83,7 +88,17 @@ class _Reader:
         return [("train_steps", record), ("timings", timing)]
 
     def finish(self) -> RunFacts:
-        return RunFacts(ranks=frozenset(self._ranks))
+        cause = self._ending.attributes(None)
+        return RunFacts(
+            ranks=frozenset(self._ranks), ended=False if cause else None, attributes=cause
+        )
+
+
+def _join(found: Sequence[RunFacts]) -> RunFacts:
+    """Return the facts of a run of several ranks: what ended one of them ended the job."""
+    ranks = frozenset[int]().union(*(facts.ranks or () for facts in found))
+    cause = first_cause(facts.attributes for facts in found)
+    return RunFacts(ranks=ranks, ended=False if cause else None, attributes=cause)
 
 
 def _size(said: Mapping[str, Any], key: str) -> int | None:
@@ -98,10 +113,12 @@ def _size(said: Mapping[str, Any], key: str) -> int | None:
 FORMAT = LineFormat(
     name="torchtitan_spans",
     doc="Structured logs of torchtitan: spans on the host, a file of JSON lines per rank.",
+    version=2,
     heading=_HEADING,
     facts=_facts,
     group=functools.partial(runs_of, job_of=lambda f: (PurePosixPath(f.path).parent, f.stem)),
     reader=_Reader,
+    join=_join,
     tables=("train_steps", "timings"),
     rejects={_BROKEN: "The line is no JSON object with a `log_type_name` of printable text."},
     lines=(

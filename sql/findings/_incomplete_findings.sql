@@ -68,7 +68,7 @@ SELECT
             THEN format('{} of {} ranks were seen', c.ranks_seen, c.ranks_expected)
         WHEN u.told IS NOT NULL THEN format('step {} of {} has not ended', u.step, u.told)
         WHEN l.told IS NOT NULL THEN format('step {} of {} is missing', l.step, l.told)
-        ELSE 'its input has not ended'
+        ELSE coalesce('its log ends with ' || e.short, 'its input has not ended')
     END AS brief,
     concat('The run is incomplete: ', coalesce(m.told, concat(coalesce(replace(brief, e.short, e.told), brief), CASE
         WHEN r.attributes['planned_steps'] IS NOT NULL THEN ', then ' || e.told
@@ -108,7 +108,7 @@ WHERE NOT c.complete AND NOT coalesce(r.simulated, false)
     -- Of a job of unknown size ranks may be missing, and coverage says so; here is what surely is.
     AND (
         c.ranks_seen IS NULL OR c.ranks_seen = 0 OR c.ranks_expected IS NOT NULL
-        OR coalesce(m.told, u.told, l.told) IS NOT NULL
+        OR coalesce(m.told, u.told, l.told, e.told) IS NOT NULL
     )
     AND c.run_id NOT IN (SELECT run_id FROM _running_logs)
     -- A job that went on lacks nothing; what broke it is still to be seen to.
