@@ -204,11 +204,13 @@ def report(
     --fail-on judges the runs in the report.
     """
     from tracelake.lake.home import local_root
-    from tracelake.output.html.page import form_of, write_report
+    from tracelake.output.html.page import ReportFormat, form_of, write_report
 
-    if output is None and (runs or since or (form or "html") != "html"):
+    wanted = form_of(form, output or Path(PAGE))
+    if output is None and (runs or since or wanted is not ReportFormat.HTML):
         raise UsageError(
-            "--output is missing: LAKE/report.html has all runs", hint="name a file: -o week.html"
+            "--output is missing: LAKE/report.html is the HTML page of all runs",
+            hint="name a file: -o week.html, -o week.md or -o week.eml",
         )
     links = rates.read_links()
     gates, opened, console = (
@@ -224,7 +226,7 @@ def report(
             page,
             runs=runs or None,
             since=read_age(since),
-            form=form_of(form, page),
+            form=wanted,
             pictures=pictures,
             price=rates.gpu_hour_price,
             links=links,
