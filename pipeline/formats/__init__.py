@@ -44,8 +44,18 @@ HEAD_BYTES = 64 * 1024
 
 Volume = Literal["ordinary", "large", "document"]
 NamedBy = Literal["head", "content"]
-Places = Mapping[int, tuple[str, str]]
-"""Host and device of ranks."""
+
+
+class Places(NamedTuple):
+    """Hosts and devices of ranks.
+
+    Attributes:
+        world_size: Ranks of the job that they are of.
+        by_rank: Host and device.
+    """
+
+    world_size: int
+    by_rank: Mapping[int, tuple[str, str]]
 
 
 class Claim(enum.IntEnum):
@@ -214,6 +224,7 @@ class RunFacts:
         ended: Every rank and step seen has its end; None if that has no meaning.
         signature: dtype and shape of an activation or message, part of what makes runs comparable.
         held: The rows that are not made yet, of a run that is `together`.
+        foreign: The file is of something else altogether, whatever comes beside it later.
     """
 
     topology: Mapping[str, int] = field(default_factory=dict)
@@ -227,6 +238,7 @@ class RunFacts:
     signature: str | None = None
     attributes: Mapping[str, str] = field(default_factory=dict)
     held: Held | None = None
+    foreign: bool = False
 
 
 class Parser(Protocol):

@@ -72,7 +72,7 @@ class DocumentParser:
                 elif self._lines[source]:
                     self._ledger.reject(source, 1, 0, error.reason, data[:64])
                     self._ledger.source(source).pass_over("unread", self._lines[source] - 1)
-            return RunFacts()
+            return RunFacts(foreign=error.foreign and len(documents) == 1)
         rows = Counter(dict.fromkeys(documents, 0))
         for table, columns in found.items():
             batch = tables()[table].batch(columns)

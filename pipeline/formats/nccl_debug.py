@@ -48,7 +48,7 @@ def _facts(path: str, head: bytes) -> FileFacts:
     if len(pieces) != 2 or not (host in name or len(number) > _SMALL_DIGITS):
         return FileFacts(path, PurePosixPath(path).stem)
     stem = re.sub(r"[._-]+", "-", "-".join(pieces).replace(host, "-")).strip("-")
-    ranks = places_of(head.splitlines())
+    ranks = places_of(head.splitlines()).by_rank
     rank = next(iter(ranks)) if len(ranks) == 1 else None
     return FileFacts(path, stem or "nccl", rank=rank, host=host)
 
@@ -79,7 +79,7 @@ def places_of(lines: Iterable[bytes]) -> Places:
             widest, places, clear = size, {}, True
         if size == widest:
             clear &= places.setdefault(rank, place) == place
-    return places if clear and len(set(places.values())) == len(places) else {}
+    return Places(widest, places if clear and len(set(places.values())) == len(places) else {})
 
 
 class _Reader:

@@ -247,6 +247,7 @@ class _RunWork:
             complete,
             faults=self._ledger.fault_totals(),
             usable=usable,
+            foreign=facts.foreign and not shaping["forced"],
             entry=entry,
             staged=staged,
         )

@@ -80,7 +80,8 @@ def ingest(
                     if result.failure:
                         failed.append(result.failure)
                     reason = PARSER_FAILED if result.failure else "no_records"
-                    skips.extend(skips_of(todo[result.run_id].inputs, reason))
+                    inputs_of_run = todo[result.run_id].inputs
+                    skips.extend(skips_of(inputs_of_run, reason, lasting=result.foreign))
         # Arrow keeps the memory that parsers freed, and a build in this process needs as much.
         pa.default_memory_pool().release_unused()
         read_again = {r.run_id for r in results if r.status is Status.UPDATED} & lost.keys()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
+from collections import defaultdict
+from collections.abc import Mapping
 
 from tracelake.formats import Places
 from tracelake.ingest.hosts import Place
@@ -11,6 +13,8 @@ from tracelake.ingest.sniff import InputFile, Sniffed
 from tracelake.inputs.sources import open_entry
 from tracelake.inputs.streams import DECODE_ERRORS
 
+# By folder and size of the job: places by rank.
+_Known = dict[str, dict[int, Mapping[int, tuple[str, str]]]]
 # A larger log is not read for the sake of hosts.
 _LARGEST = 256 << 20
 
@@ -18,22 +22,24 @@ _LARGEST = 256 << 20
 def name_hosts(sniffed: Sniffed) -> None:
     """Give files of ranks without a host the place that a log in their folder or above names.
 
-    What a name, a folder or `--hosts` says comes first. The nearest log counts. Several logs of one
-    folder, as processes write them, complete each other, and count only where they agree.
+    What a name, a folder or `--hosts` says comes first. The nearest log counts, of a job of as many
+    ranks. Several logs of one folder, as processes write them, complete each other, and count only
+    where they agree.
     """
     for number, files in enumerate(sniffed.files):
         if all(_placed(c) for c in files):
             continue
-        known: dict[str, Places] = {}
-        unclear: set[str] = set()
+        known: _Known = defaultdict(dict)
+        unclear: set[tuple[str, int]] = set()
         for c in files:
             if places := _read(c):
-                folder = posixpath.dirname(c.facts.path)
-                before = known.get(folder, {})
-                if any(before.get(rank, place) != place for rank, place in places.items()):
-                    unclear.add(folder)
-                known[folder] = {**before, **places}
-        known |= {folder: {} for folder in unclear}
+                folder, size = posixpath.dirname(c.facts.path), places.world_size
+                before = known[folder].get(size, {})
+                if any(before.get(rank, place) != place for rank, place in places.by_rank.items()):
+                    unclear.add((folder, size))
+                known[folder][size] = {**before, **places.by_rank}
+        for folder, size in unclear:
+            known[folder][size] = {}
         if known:
             sniffed.files[number] = [_named(c, known) for c in files]
 
@@ -42,23 +48,27 @@ def _placed(file: InputFile) -> bool:
     return file.facts.rank is None or file.facts.host is not None
 
 
-def _read(file: InputFile) -> Places:
+def _read(file: InputFile) -> Places | None:
     places, entry = file.format.places, file.entry
     if places and not entry.packed and entry.weight <= _LARGEST:
         with contextlib.suppress(*DECODE_ERRORS), open_entry(entry) as (stream, _):
-            return places(stream)
-    return {}
+            found = places(stream)
+            return found if found.by_rank else None
+    return None
 
 
-def _named(file: InputFile, known: dict[str, Places]) -> InputFile:
+def _named(file: InputFile, known: _Known) -> InputFile:
     """Return the file with its place, if the nearest log names its rank."""
     if _placed(file):
         return file
     folder = posixpath.dirname(file.facts.path)
     while folder and folder not in known:
         folder = posixpath.dirname(folder)
-    rank = file.facts.rank
-    place = known.get(folder, {}).get(-1 if rank is None else rank)
+    rank, jobs = file.facts.rank, known.get(folder, {})
+    size = file.facts.topology.get("world_size")
+    if size is None and len(jobs) == 1:  # else nothing says of which job the file is
+        (size,) = jobs
+    place = jobs.get(size or 0, {}).get(-1 if rank is None else rank)
     if place is None or rank is None:
         return file
     host, device = place

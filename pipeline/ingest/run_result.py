@@ -23,6 +23,7 @@ class RunResult:
         missing: Inputs that the run in the lake has, or had with more lines.
         usable: Whether the run has anything of its format. Rejected lines count, unless the format
             was forced on the input.
+        foreign: Its file is of something else: it need not be read again.
         entry: The run to commit; None once that is done, or if there is nothing to commit.
         staged: Final path, relative to the lake -> staged file.
         failure: Why the run is left out as a whole; None for every other run.
@@ -41,6 +42,7 @@ class RunResult:
     missing: tuple[str, ...] = ()
     faults: Mapping[Fault, int] = field(default_factory=dict)
     usable: bool = True
+    foreign: bool = False
     entry: RunEntry | None = None
     staged: Mapping[str, Path] = field(default_factory=dict)
     failure: ParserFailure | None = None

@@ -210,7 +210,7 @@ class _Sniffer:
     def _skip(self, skip: Skip, entry: FileRef | None = None, members: int = 1) -> None:
         state = None
         if entry is not None and skip.lasting and self._forced is None:
-            state = {**_stat_record(entry), "members": members, "formats": known_formats()}
+            state = _state_of(entry, members)
         location = location_of(self._base, skip.path)
         self.sniffed.skips.append(_skip_record(skip, location, state))
 
@@ -290,16 +290,25 @@ def _past_preamble(
     return fmt, head
 
 
-def skips_of(inputs: Iterable[InputFile], reason: str) -> Iterator[Record]:
-    """Yield the records of inputs that are left out; the next ingest reads them.
+def skips_of(
+    inputs: Iterable[InputFile], reason: str, *, lasting: bool = False
+) -> Iterator[Record]:
+    """Yield the records of inputs that are left out.
 
     Args:
         reason: A key of `SKIP_REASONS`.
+        lasting: It holds until the file or a format changes; else the next ingest reads them.
     """
     for entry in (one.entry for one in inputs):
         folder, name = os.path.split(entry.location)
         location = location_of(folder if is_uri(folder) else os.path.realpath(folder), name)
-        yield _skip_record(Skip(entry.path, entry.member, reason), location)
+        state = _state_of(entry) if lasting and entry.member is None else None
+        yield _skip_record(Skip(entry.path, entry.member, reason), location, state)
+
+
+def _state_of(entry: FileRef, members: int = 1) -> dict[str, Any]:
+    """Return what must be as it is for a file to be skipped again."""
+    return {**_stat_record(entry), "members": members, "formats": known_formats()}
 
 
 def _stat_record(entry: FileRef) -> dict[str, Any]:

@@ -1,8 +1,9 @@
--- What the device of a rank did in a step, from its first kernel to the end of the last one.
+-- What the device of a rank did in a step, from the end of the step before to the end of its last kernel.
+-- The first step of a trace, and one that does not follow another, begins with its first kernel.
 -- The parts add up to that time exactly: what several streams do at once counts once, first as
 -- compute, then as communication, then as copies.
 -- @grain run_id, step, rank
--- @column window_ms DOUBLE ms | From the start of the step's first kernel or copy to the latest end.
+-- @column window_ms DOUBLE ms | From the latest end of the step before, else from the first kernel or copy, to the latest end.
 -- @column compute_ms DOUBLE ms | Some kernel computes.
 -- @column exposed_comm_ms DOUBLE ms | A kernel of a communication runs and none computes: it includes waiting for other ranks.
 -- @column exposed_copy_ms DOUBLE ms | Memory is copied or filled and nothing else runs.
@@ -52,7 +53,8 @@ sums AS (
     SELECT
         run_id, step, rank,
         min(stage) AS stage,
-        max(end_ns) - min(start_ns) AS window_ns,
+        min(start_ns) AS start_ns,
+        max(end_ns) AS end_ns,
         coalesce(sum(kind_ns) FILTER (kind = 'compute'), 0)::HUGEINT AS compute_ns,
         coalesce(sum(kind_ns) FILTER (kind = 'comm'), 0)::HUGEINT AS comm_ns,
         coalesce(sum(kernel_ns) FILTER (kind <> 'copy'), 0)::HUGEINT AS kernel_ns,
@@ -60,6 +62,16 @@ sums AS (
         count(*) AS kernels
     FROM pieces
     GROUP BY run_id, step, rank
+),
+windows AS (
+    SELECT
+        *,
+        end_ns - least(
+            start_ns,
+            CASE WHEN lag(step) OVER steps = step - 1 THEN lag(end_ns) OVER steps ELSE start_ns END
+        ) AS window_ns
+    FROM sums
+    WINDOW steps AS (PARTITION BY run_id, rank ORDER BY step)
 )
 SELECT
     run_id,
@@ -76,4 +88,4 @@ SELECT
     1 - ratio(kernel_ns - compute_ns, comm_ns) AS hidden_comm_ratio,
     kernels,
     CASE WHEN window_ns = 0 THEN 'below_clock_resolution' END AS reason
-FROM sums
+FROM windows

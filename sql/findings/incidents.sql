@@ -19,7 +19,7 @@
 -- @column cost_gpu_hours_per_day DOUBLE GPU hours | What it costs a day if the job runs all day: median over its runs of lost_ratio, times 24 h on every rank. See cost_bound.
 -- @column advice VARCHAR | What to do.
 -- @column latest_run VARCHAR | Its latest run.
--- @column cost_basis VARCHAR | replay where the cost of all its runs is by replay, else bound, as in findings.
+-- @column cost_basis VARCHAR | replay where the cost of some of its runs is by replay, and these count alone; else bound, as in findings.
 -- @column cost_bound VARCHAR | at_most or at_least, as in findings; NULL where its runs differ in that, too.
 -- @column open BOOLEAN | One of the latest 3 runs of the configuration has it, or the latest bandwidth tests; of regressed and drifted also while no run was better since, for 90 days.
 -- @column runs_unit VARCHAR | What runs and slow_runs count: run, or test, the latest one of a pair of hosts for a collective and number of ranks per host.
@@ -41,6 +41,15 @@ worst AS (
         PARTITION BY incident, run_id ORDER BY level, grade, kind = 'drifted',
         lost_ratio DESC NULLS LAST, slowdown DESC NULLS LAST, kind, subject
     ) = 1
+),
+-- Where some of its runs were replayed, the bounds of the others say less.
+costed AS (
+    SELECT * REPLACE (
+        CASE WHEN cost_basis = 'replay' OR NOT bool_or(cost_basis = 'replay') OVER (PARTITION BY incident)
+            THEN lost_ratio
+        END AS lost_ratio
+    )
+    FROM worst
 ),
 joined AS (
     SELECT
@@ -67,13 +76,11 @@ joined AS (
         max_by(advice, place) AS advice,
         max_by(run_id, place) AS latest_run,
         list(run_id ORDER BY place) AS run_ids,
-        CASE WHEN bool_and(cost_basis = 'replay') FILTER (lost_ratio IS NOT NULL) THEN 'replay' ELSE 'bound' END
-            AS cost_basis,
-        CASE WHEN count(lost_ratio) = count(cost_bound) AND min(cost_bound) = max(cost_bound)
-            THEN min(cost_bound)
-        END AS cost_bound,
+        coalesce(max(cost_basis) FILTER (lost_ratio IS NOT NULL), 'bound') AS cost_basis,
+        list(DISTINCT coalesce(cost_bound, '')) FILTER (lost_ratio IS NOT NULL) AS bounds,
+        CASE WHEN len(bounds) = 1 THEN nullif(bounds[1], '') END AS cost_bound,
         median(lost_ratio * world_size * 24) AS cost_gpu_hours_per_day
-    FROM worst
+    FROM costed
     GROUP BY incident
 ),
 lengths AS (

@@ -76,7 +76,7 @@ shifted AS (
     GROUP BY run_id, rank
 ),
 behind AS (
-    -- Between two clocks nothing tells which steps are lost.
+    -- Between two clocks nothing tells which steps are lost, unless each rank has records of its own.
     SELECT
         c.run_id, c.rank,
         format(
@@ -89,6 +89,7 @@ behind AS (
         QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY steps DESC, rank) = 1
     ) AS m USING (run_id)
     WHERE c.steps < m.steps AND c.clock <> m.clock
+        AND c.run_id NOT IN (SELECT run_id FROM train_steps WHERE rank IS NOT NULL)
 ),
 clocks AS (
     SELECT

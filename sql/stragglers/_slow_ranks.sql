@@ -21,6 +21,14 @@ WITH hosts AS (
     WHERE host IS NOT NULL AND verdict <> 'not_comparable'
     GROUP BY run_id, host
 ),
+-- Where half of a stage is slow, so is the median that the replay takes for its peers.
+half_slow AS (
+    SELECT DISTINCT run_id
+    FROM straggler_ranks
+    WHERE verdict <> 'not_comparable'
+    GROUP BY run_id, stage
+    HAVING 2 * count(*) FILTER (verdict IN ('straggler', 'suspect')) >= count(*)
+),
 asynchronous AS (
     SELECT DISTINCT run_id FROM collective_bandwidth WHERE overlapped
 )
@@ -42,7 +50,7 @@ SELECT
         WHEN cost_basis = 'bound' THEN if(a.run_id IS NULL, 'at_most', NULL)
         -- The median of peers lies between a slow rank and its only peer. Of an asynchronous call the
         -- peer's part before the slow rank starts it is cut off, so there it can lie below both.
-        WHEN w.reason = 'one_peer' AND a.run_id IS NULL THEN 'at_least'
+        WHEN (w.reason = 'one_peer' OR m.run_id IS NOT NULL) AND a.run_id IS NULL THEN 'at_least'
     END AS cost_bound
 FROM straggler_ranks AS s
 LEFT JOIN hosts AS h ON h.run_id = s.run_id AND h.host = s.host
@@ -50,4 +58,5 @@ LEFT JOIN _run_spans AS t ON t.run_id = s.run_id
 LEFT JOIN whatif_ranks AS w ON w.run_id = s.run_id AND w.rank = s.rank
 LEFT JOIN whatif_runs AS x ON x.run_id = s.run_id
 LEFT JOIN asynchronous AS a ON a.run_id = s.run_id
+LEFT JOIN half_slow AS m ON m.run_id = s.run_id
 WHERE s.verdict IN ('straggler', 'suspect')

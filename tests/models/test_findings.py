@@ -194,6 +194,24 @@ def test_a_finding_says_what_how_bad_since_when_why_what_it_costs_and_what_to_do
     assert found["advice"].startswith("Likely its work or its data, not the device")
 
 
+def test_of_nights_some_of_which_were_replayed_these_alone_say_what_an_incident_costs(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    """A cancelled night cannot be replayed; the bound of its slow rank is ten times as high."""
+    runs = nights([1, 1, 1, 1, 1.5, 5, 1.5])
+    runs["night05"]["runs"][0]["complete"] = False
+    lake = make(tmp_path / "lake", runs)
+    costs = {
+        row["run_id"]: (row["cost_basis"], row["cost_bound"])
+        for row in ask(tracelake, lake, "FROM findings WHERE kind = 'straggler'")
+    }
+    assert costs["night05"] == ("bound", "at_most")
+    query = "FROM incidents WHERE subject = 'rank 2'"
+    (incident,) = ask(tracelake, lake, query)
+    assert (incident["cost_basis"], incident["cost_bound"]) == ("replay", None)
+    assert incident["cost_gpu_hours_per_day"] == pytest.approx(4 * 24 * 50 / 350)
+
+
 def test_one_truth_about_a_straggler(
     tracelake: Command, incident_lake: Lake, tmp_path: Path
 ) -> None:

@@ -295,6 +295,15 @@ def test_what_is_missing_is_told_once_per_cause_with_its_remedy(lake: Path) -> N
     assert all(row["why"] for row in of["not_computable"])
 
 
+def test_each_advice_stands_below_what_it_is_about(lake: Path) -> None:
+    of = document(lake, SLOW)
+    seen = ["Rank 2 is slow.", "Rank 6 is slow.", "Rank 7 is slow."]
+    of["attention"][0] |= {"seen": seen, "advice": ["Check rank 2.", "Drain n3.", "Drain n3."]}
+    lines = [line.removeprefix("  straggler").strip() for line in shown(of).splitlines()]
+    first = lines.index("Rank 2 is slow.")
+    assert lines[first : first + 5] == [seen[0], "Check rank 2.", *seen[1:], "Drain n3."]
+
+
 def test_of_thousands_of_ranks_the_worst_are_shown(lake: Path) -> None:
     of = document(lake, SLOW)
     rank = of["stragglers"]["worst"][0]

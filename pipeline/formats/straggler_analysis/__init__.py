@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from tracelake.formats import Claim, FileFacts, Format, Run, RunFacts
-from tracelake.formats.documents import DocumentParser, Documents, Tables
+from tracelake.formats.documents import BadDocumentError, DocumentParser, Documents, Tables
 
 _SIZES = {
     "world_size": "world_size",
@@ -71,7 +71,12 @@ def _read(run: Run, documents: Documents) -> tuple[RunFacts, Tables]:
         for name, key in _SIZES.items()
         if meta.get(name, "").isascii() and meta.get(name, "").isdigit() and len(meta[name]) < 9
     }
-    ranks, batches, rows = read_traces(traces, sizes.get("vpp", 1))
+    try:
+        ranks, batches, rows = read_traces(traces, sizes.get("vpp", 1))
+    except BadDocumentError as error:
+        if error.reason == "not_parquet" and not meta:  # nothing says that it was a trace
+            raise BadDocumentError("other_parquet", foreign=True) from error
+        raise
     facts = RunFacts(
         topology={**sizes, **batches},
         ranks=ranks,
@@ -100,7 +105,7 @@ FORMAT = Format(
         "ranks_contradict": "A rank has several places, or a place several ranks.",
     },
     irrelevant={
-        "other_parquet": "A Parquet file that is no trace.",
+        "other_parquet": "A Parquet file that is no trace, or is damaged without sizes beside it.",
         "unread": "The rest of a document that cannot be read.",
     },
     volume="document",

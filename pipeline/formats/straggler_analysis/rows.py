@@ -83,13 +83,15 @@ def _trace(data: bytes) -> pl.DataFrame:
         BadDocumentError: It is no trace, or has values that no trace has.
     """
     try:
-        table = pq.read_table(pa.BufferReader(data))
+        file = pq.ParquetFile(pa.BufferReader(data))
+        there = set(file.schema_arrow.names)
+        if not set(_COLUMNS) <= there:
+            raise BadDocumentError("other_parquet", foreign=True)
+        names = (*_COLUMNS, *sorted({"mc", "mb_id"} & there))
+        table = file.read(list(names))
         table.validate(full=True)
     except (pa.ArrowException, OSError) as error:
         raise BadDocumentError("not_parquet") from error
-    if not set(_COLUMNS) <= set(table.column_names):
-        raise BadDocumentError("other_parquet", foreign=True)
-    names = (*_COLUMNS, *sorted({"mc", "mb_id"} & set(table.column_names)))
     try:  # Arrow's casts fail where a number does not fit
         kinds = {name: _TYPES.get(name, pa.int64()) for name in names}
         columns = {name: _column(table[name], kind) for name, kind in kinds.items()}

@@ -38,21 +38,21 @@ _CURVE = f"""
     )
     GROUP BY point ORDER BY point
 """
-# Of each kind the worst findings, as sentences.
+# Of each kind the worst findings, as sentences, each with its advice.
 _ATTENTION = """
     SELECT kind, arg_min(severity, level) AS severity, count(*) AS count,
-        list(evidence ORDER BY lost_ratio DESC NULLS LAST, slowdown DESC NULLS LAST, subject)[:3]
-            AS seen,
-        arg_min(advice, (-coalesce(lost_ratio, 0), -coalesce(slowdown, 0), subject)) AS advice
-    FROM findings
-    WHERE run_id = $1
+        list(evidence)[:3] AS seen, list(advice)[:3] AS advice
+    FROM (
+        FROM findings WHERE run_id = $1
+        ORDER BY lost_ratio DESC NULLS LAST, slowdown DESC NULLS LAST, subject
+    )
     GROUP BY kind
     ORDER BY min(level), max(lost_ratio) DESC NULLS LAST, kind
 """
 # Incidents of hosts and links that the tests of the run show to be slow: they belong to no run.
 _TESTED_LINKS = """
     SELECT kind, arg_min(severity, level) AS severity, count(*) AS count,
-        list(evidence ORDER BY subject)[:3] AS seen, arg_min(advice, subject) AS advice
+        list(evidence ORDER BY subject)[:3] AS seen, list(advice ORDER BY subject)[:3] AS advice
     FROM incidents
     WHERE runs_unit = 'test' AND list_contains(run_ids, $1)
     GROUP BY kind

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
+from operator import itemgetter
 
 from tracelake.base import figures
 from tracelake.base.text import counted
@@ -164,9 +166,11 @@ def _attention(document: Document, page: Page) -> None:
     page.heading("Attention")
     for kind in found:
         style = SEVERITIES[kind["severity"]]
-        for seen in kind["seen"]:
-            page.prose(seen, first=f"  {kind['kind']:<12} ", mark=style)
-        page.prose(kind["advice"], first=" " * 15, style=DIM)
+        pairs = zip(kind["seen"], kind["advice"], strict=True)
+        for advice, alike in itertools.groupby(pairs, key=itemgetter(1)):
+            for seen, _ in alike:
+                page.prose(seen, first=f"  {kind['kind']:<12} ", mark=style)
+            page.prose(advice, first=" " * 15, style=DIM)
         if kind["count"] > len(kind["seen"]):
             more = f"... and {figures.count(kind['count'] - len(kind['seen']))} more"
             command = f'tracelake query "{kind["query"]}"'

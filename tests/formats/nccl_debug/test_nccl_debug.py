@@ -87,14 +87,23 @@ def test_processes_that_have_not_joined_are_of_the_run_of_their_folder(tmp_path:
     assert rows(tmp_path / "lake", "runs", "count(*)") == [(1,)]
 
 
-@pytest.mark.parametrize("clear", [True, False])
+@pytest.mark.parametrize(
+    ("size", "more", "clear"),
+    [
+        (2, {}, True),
+        (2, {"job/nccl.node-9.900": log(1, 900, host="node-9", size=2)}, False),
+        (4, {}, False),
+        (2, {"job/nccl.node-9.900": log(1, 900, host="node-9", size=4)}, True),
+    ],
+)
 def test_ranks_beside_such_files_have_their_places(
-    tmp_path: Path, tracelake: Command, *, clear: bool
+    size: int, more: dict[str, str], tmp_path: Path, tracelake: Command, *, clear: bool
 ) -> None:
-    """Logs of one folder complete each other; where they contradict, none of them counts."""
-    files = {f"job/nccl.node-{r}.{800 + r}": log(r, 800 + r, host=f"node-{r}") for r in range(2)}
-    if not clear:
-        files["job/nccl.node-9.900"] = log(1, 900, host="node-9")
+    """Logs of a job of as many ranks complete each other, and count where they agree."""
+    files = {
+        f"job/nccl.node-{r}.{800 + r}": log(r, 800 + r, host=f"node-{r}", size=size)
+        for r in range(2)
+    } | more
     files |= {f"job/traces/{trace_name(rank)}": trace(rank) for rank in range(2)}
     lake = tmp_path / "lake"
     assert tracelake("ingest", write(tmp_path / "in", files), "--lake", lake).code == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from tests.lakes import ingest_and_build
+from tests.conftest import Command
+from tests.lakes import asked, ingest_and_build
 from tests.reference.straggler_analysis import KINDS, Analysis, Layout, trace
 
 LAYOUTS = {
@@ -169,6 +171,28 @@ def test_published_figures(field: Path, tmp_path: Path) -> None:
         )
         run = con.execute("SELECT round(s_peer, 3), cause, replay_error_ratio FROM whatif_runs")
         assert run.fetchall() == [(1.005, "stage_split", 0.0)]
+
+
+def test_data_in_parquet_is_skipped_and_not_read_again(tmp_path: Path, tracelake: Command) -> None:
+    folder, lake = tmp_path / "in", tmp_path / "lake"
+    data = folder / "data" / "train.parquet"
+    data.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"tokens": list(range(1000))}), data)
+    whole = data.read_bytes()
+    (folder / "data" / "cut.parquet").write_bytes(whole[:-40])
+    (folder / "train.log").write_text(" iteration 1/ 1 | elapsed time per iteration (ms): 9.0 |\n")
+    assert tracelake("run", folder, "--lake", lake).code == 0
+    skipped = "SELECT path, reason FROM skipped ORDER BY path"
+    expected = [
+        {"path": f"data/{name}.parquet", "reason": "no_records"} for name in ("cut", "train")
+    ]
+    assert asked(tracelake, lake, skipped) == expected
+    # Of the same size and date it is not opened, whatever it is now.
+    kept = data.stat()
+    data.write_bytes(b"x" * len(whole))
+    os.utime(data, ns=(kept.st_atime_ns, kept.st_mtime_ns))
+    assert tracelake("run", folder, "--lake", lake).code == 0
+    assert asked(tracelake, lake, skipped) == expected
 
 
 def test_a_name_that_is_no_text_is_a_name(tmp_path: Path) -> None:
