@@ -68,11 +68,12 @@ CREATE TEMP MACRO bus_factor(collective, n) AS
         ELSE (n - 1::DOUBLE) / n
     END;
 
--- Whether a call of a rank has its place in a replay, and what it is replayed with: its kind.
+-- Whether a call of a rank has its place in a replay, and what it is replayed with: its kind. The time
+-- of an asynchronous one contains what its caller computed meanwhile.
 CREATE TEMP MACRO replayed(matched, group_size, begin_ns, finish_ns) AS
     matched AND group_size > 1 AND begin_ns IS NOT NULL AND finish_ns IS NOT NULL;
-CREATE TEMP MACRO call_kind(collective, group_kind) AS
-    CASE WHEN collective IN ('send', 'recv') THEN 'send_recv' ELSE collective || ':' || group_kind END;
+CREATE TEMP MACRO call_kind(collective, group_kind, overlapped) AS
+    if(collective IN ('send', 'recv'), 'send_recv', collective || ':' || group_kind || if(overlapped, ':async', ''));
 
 -- Place of a listed layer in the model, by its name: blocks are numbered, the others are not.
 CREATE TEMP MACRO layer_kind(layer, layer_index) AS

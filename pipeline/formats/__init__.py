@@ -281,7 +281,7 @@ class Format:
         long_lines: A line longer than a chunk comes in pieces, as it is read. Else it is rejected.
         places: Reads the lines of a file for the hosts of ranks, which files beside it may lack.
         dated_by: Where the stamp of the facts comes from: the name, or the first bytes.
-        preamble_of: Name of a format of which this is often the preamble: a file that has both is
+        preamble_of: Names of formats of which this is often the preamble: a file that has both is
             of that one.
         clock_tick_ns: Resolution of its times; None where that is not known.
         earlier: SQL of columns that parts of earlier versions lack, by table and column.
@@ -304,7 +304,7 @@ class Format:
     dated_by: Literal["name", "content"] = "name"
     long_lines: bool = False
     places: Callable[[Iterable[bytes]], Places] | None = None
-    preamble_of: str | None = None
+    preamble_of: tuple[str, ...] = ()
     clock_tick_ns: int | None = None
     earlier: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 

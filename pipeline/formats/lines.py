@@ -168,7 +168,7 @@ class LineFormat(Format):
         ),
         join: Callable[[Sequence[RunFacts]], RunFacts] | None = None,
         places: Callable[[Iterable[bytes]], Places] | None = None,
-        preamble_of: str | None = None,
+        preamble_of: tuple[str, ...] = (),
     ) -> None:
         """Check what can be checked without polars.
 

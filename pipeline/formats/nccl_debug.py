@@ -140,7 +140,7 @@ FORMAT = LineFormat(
     join=_join,
     doc="Logs with NCCL_DEBUG=INFO or WARN: hosts, ranks, devices, transports, warnings.",
     sniff=_sniff,
-    preamble_of="training_log",
+    preamble_of=("training_log", "optimus"),
     reader=_Reader,
     tables=("comm_ranks",),
     prefixed=True,

@@ -196,8 +196,8 @@ class _Sniffer:
                 return Skip(entry.path, entry.member, fmt)
             text = head
             longer = len(head) == HEAD_BYTES and not entry.packed
-            if self._forced is None and fmt.preamble_of is not None and longer:
-                fmt, text = _past_preamble(entry, head, fmt, format_named(fmt.preamble_of))
+            if self._forced is None and fmt.preamble_of and longer:
+                fmt, text = _past_preamble(entry, head, fmt)
             with Fence(fmt, [entry]):
                 base = fmt.facts(strip_suffix(entry.label), text)
         except ParserFailedError as error:
@@ -266,13 +266,11 @@ def _choose(entry: FileRef, head: bytes) -> Format | str:
     if best is Claim.NO:
         return reason_of(head)
     strongest = {name: formats()[name] for name, claim in claims.items() if claim is best}
-    chosen = [fmt for fmt in strongest.values() if fmt.preamble_of not in strongest]
+    chosen = [fmt for fmt in strongest.values() if strongest.keys().isdisjoint(fmt.preamble_of)]
     return chosen[0] if len(chosen) == 1 else "ambiguous"
 
 
-def _past_preamble(
-    entry: FileRef, head: bytes, fmt: Format, follows: Format
-) -> tuple[Format, bytes]:
+def _past_preamble(entry: FileRef, head: bytes, fmt: Format) -> tuple[Format, bytes]:
     """Return the format of what follows a preamble, with the text in which it begins.
 
     If nothing follows, that of the preamble with the head.
@@ -283,9 +281,10 @@ def _past_preamble(
     before = b""
     with contextlib.suppress(*DECODE_ERRORS), open_entry(entry) as (stream, _):
         for block in islice(iter(partial(stream.read, _BLOCK_BYTES), b""), _PREAMBLE_BLOCKS):
-            with Fence(follows, [entry]):
-                if follows.sniff(before[-HEAD_BYTES:] + block) is Claim.YES:
-                    return follows, head + before[-HEAD_BYTES:] + block
+            for follows in map(format_named, fmt.preamble_of):
+                with Fence(follows, [entry]):
+                    if follows.sniff(before[-HEAD_BYTES:] + block) is Claim.YES:
+                        return follows, head + before[-HEAD_BYTES:] + block
             before = block
     return fmt, head
 

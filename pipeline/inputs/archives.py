@@ -88,7 +88,14 @@ def open_heads(
         else:
             yield _head_or_skip(entry, head)
     except DECODE_ERRORS as error:
-        yield _unreadable(entry, error)
+        data = isinstance(error, zipfile.BadZipFile) and head and _is_data(head)
+        yield Skip(entry.path, entry.member, "no_format") if data else _unreadable(entry, error)
+
+
+def _is_data(head: bytes) -> bool:
+    """Return whether a zip begins as files of PyTorch (checkpoints) or NumPy do."""
+    length = int.from_bytes(head[26:28], "little")
+    return head[30 : 30 + length].endswith((b"/data.pkl", b"/byteorder", b"version", b".npy"))
 
 
 def _unreadable(entry: FileRef, error: Exception) -> Skip:

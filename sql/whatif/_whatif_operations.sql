@@ -49,7 +49,8 @@ inside AS (
 ),
 whole AS (
     SELECT
-        run_id, rank, seq, call_kind(collective, group_kind) AS kind, hash(run_id, identity) AS call
+        run_id, rank, seq, call_kind(collective, group_kind, overlapped) AS kind,
+        hash(run_id, identity) AS call
     FROM _comm_matches
     WHERE sub = 0 AND replayed(matched, group_size, begin_ns, finish_ns)
 ),

@@ -17,7 +17,7 @@ SELECT
 FROM _whatif_operations
 UNION ALL BY NAME
 SELECT
-    run_id, step, rank, seq, sub, 'comm' AS part, call_kind(collective, group_kind) AS kind,
+    run_id, step, rank, seq, sub, 'comm' AS part, call_kind(collective, group_kind, overlapped) AS kind,
     begin_ns AS from_ns, finish_ns AS to_ns, hash(run_id, identity) AS call
 FROM _comm_matches
 SEMI JOIN (SELECT DISTINCT run_id, step FROM _whatif_operations WHERE replica IS NULL) AS o

@@ -47,7 +47,7 @@ def claims(head: bytes) -> list[Format]:
     judged = {name: claim_of(fmt, head) for name, fmt in formats().items()}
     best = max(judged.values())
     found = {name: formats()[name] for name, c in judged.items() if c is best is not Claim.NO}
-    return [fmt for fmt in found.values() if fmt.preamble_of not in found]
+    return [fmt for fmt in found.values() if found.keys().isdisjoint(fmt.preamble_of)]
 
 
 def test_a_size_of_zero_is_no_size(tracelake: Command, tmp_path: Path) -> None:

@@ -230,6 +230,23 @@ def test_public_trace(tracelake: Command, corpus: Path, tmp_path: Path) -> None:
         assert (done.code, told in done.err) == (2, True)
 
 
+def test_a_kind_of_call_without_the_asynchronous_ones(tracelake: Command, tmp_path: Path) -> None:
+    """The simulator's own time with a collective that is no longer slow."""
+    spec = Spec(
+        formats=("rank_trace",), tp=2, pp=2, dp=1, steps=1, seed=9,
+        slow_collective="all_reduce/tp", slow_collective_factor=6.0,
+    )  # fmt: skip
+    write_archive(tmp_path / "job", spec)
+    lake = ingest_and_build(tmp_path / "job", tmp_path / "lake")
+    asked = ("whatif", "latest", "--lake", lake.root, "--format", "json", "--scale")
+    question = json.loads(tracelake(*asked, "all_reduce:tp=0.1667").out)["question"]
+    saved = 1 - length(replace(spec, slow_collective_factor=1.0)) / length(spec)
+    assert question["saved_ratio"] == pytest.approx(saved, rel=0.15)
+    with duckdb.connect(str(lake.warehouse), read_only=True) as con:
+        kinds = con.execute("SELECT kind FROM whatif_kinds WHERE kind LIKE 'all_reduce:tp%'")
+        assert {kind for (kind,) in kinds.fetchall()} == {"all_reduce:tp", "all_reduce:tp:async"}
+
+
 def test_other_micro_batches(tracelake: Command, tmp_path: Path) -> None:
     """The simulator's own time with fewer and with more micro-batches."""
     spec = Spec(

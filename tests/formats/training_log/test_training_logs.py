@@ -719,6 +719,18 @@ def test_a_log_behind_tests_of_links_and_messages_of_nccl_is_read(
     assert counted == [(1 if _TESTS in before else None,)]
 
 
+@pytest.mark.parametrize("before", [_TESTS, 20 * _MESSAGES])
+def test_a_log_of_another_trainer_behind_them_is_read_too(
+    before: str, tmp_path: Path, tracelake: Command
+) -> None:
+    log = "> World size: 8\n> PP: 4\n> TP: 2\n| epoch   1 |     1/    9 batches |"
+    log += " lr 0.00 | ms/batch 900.00 | loss  7.00 | ppl  1096.63\n"
+    archive = write(tmp_path / "in", {"slurm-7.out": before + log})
+    assert tracelake("ingest", archive, "--lake", tmp_path / "lake").code == 0
+    assert rows(tmp_path / "lake", "runs", "format, world_size") == [("optimus", 8)]
+    assert rows(tmp_path / "lake", "train_steps", "count(*)") == [(1,)]
+
+
 _UNDATED = "".join(f"iter {k}: loss 2.5000, time 100.00ms, mfu 30.00%\n" for k in range(5))
 
 
