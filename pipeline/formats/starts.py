@@ -61,7 +61,7 @@ def stamp_in_words(head: bytes) -> datetime | None:
     r"""Return the first date that a command printed among some lines.
 
     Example:
-        >>> stamp_in_words(b"Job 7 on gpu001\nFri Nov 27 22:28:34 CET 2026\\n")
+        >>> stamp_in_words(b"Job 7 on gpu001\nFri Nov 27 22:28:34 CET 2026\n")
         datetime.datetime(2026, 11, 27, 22, 28, 34)
     """
     for found in _DATE_IN_WORDS.finditer(head):
