@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Command
-from tests.lakes import rows, run_ingest
+from tests.lakes import asked, rows, run_ingest
 from tests.parsing import parse
 from tests.traces import trace, trace_name, write
 from tracelake.formats import format_named
+from tracelake.synth.archive import write_archive
+from tracelake.synth.spec import Spec
 
 
 def log(rank: int, process: int, *, host: str = "", size: int = 4) -> str:
@@ -110,3 +112,28 @@ def test_ranks_beside_such_files_have_their_places(
     of_traces = "WHERE format = 'rank_trace' ORDER BY rank"
     found = rows(lake, "sources", "rank, host", of_traces)
     assert found == [(r, f"node-{r}" if clear else None) for r in range(2)]
+
+
+def test_messages_between_stages_are_compared_with_tests_of_their_hosts(
+    tmp_path: Path, tracelake: Command
+) -> None:
+    write_archive(tmp_path / "in" / "job", Spec(formats=("rank_trace",), tp=1, pp=2, dp=1))
+    files = {
+        f"job/nccl.node-{r}.{800 + r}": log(r, 800 + r, host=f"node-{r}", size=2) for r in (0, 1)
+    }
+    files["sendrecv_perf.log"] = (
+        "# nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 1 iters: 20\n"
+        + "".join(
+            f"#  Rank  {r} Group  0 Pid  {r + 1} on node-{r} device  0 [0x1b] H100\n"
+            for r in (0, 1)
+        )
+        + " 4194304 1048576 float none -1 41.94 100.00 100.00 0 41.94 100.00 100.00 0\n"
+        + "# Avg bus bandwidth    : 100\n"
+    )
+    lake = tmp_path / "lake"
+    assert tracelake("run", write(tmp_path / "in", files), "--lake", lake).code == 0
+    query = (
+        "SELECT nodes, attainable_gbps, reason FROM bandwidth_efficiency WHERE collective = 'send'"
+    )
+    (found,) = asked(tracelake, lake, query)
+    assert found == {"nodes": 2, "attainable_gbps": pytest.approx(100, rel=0.01), "reason": None}
