@@ -48,6 +48,7 @@ def render(parsed: Parsed) -> str:
 def _run(parsed: ParsedRun) -> str:
     facts = dataclasses.asdict(parsed.facts)
     facts["ranks"] = None if facts["ranks"] is None else sorted(facts["ranks"])
+    facts["foreign"] = facts["foreign"] or None
     sources = [
         {
             "path": source.path,

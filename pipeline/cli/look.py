@@ -206,8 +206,8 @@ def report(
     from tracelake.lake.home import local_root
     from tracelake.output.html.page import ReportFormat, form_of, write_report
 
-    wanted = form_of(form, output or Path(PAGE))
-    if output is None and (runs or since or wanted is not ReportFormat.HTML):
+    other = output is None and form_of(form, Path(PAGE)) is not ReportFormat.HTML
+    if output is None and (runs or since or other):
         raise UsageError(
             "--output is missing: LAKE/report.html is the HTML page of all runs",
             hint="name a file: -o week.html, -o week.md or -o week.eml",
@@ -226,7 +226,7 @@ def report(
             page,
             runs=runs or None,
             since=read_age(since),
-            form=wanted,
+            form=form_of(form, page),
             pictures=pictures,
             price=rates.gpu_hour_price,
             links=links,
