@@ -129,7 +129,7 @@ def answer(
         if "run" in given:
             raise UsageError("the run is given twice", hint="leave out --param run=")
         given["run"] = read(opened, "the run", lambda con: resolve_run(con, run))
-    values = _bind(opened, saved, given)
+    values = _bind(opened, saved, given) if run is None else saved.bind(given)
     shown = output is None and form == "table"
     if shown and not _has_rows(run_query(opened, saved.sql, values)):
         typer.echo(f"No rows. {saved.question} {saved.reading}")
@@ -219,9 +219,8 @@ def _bind(lake: Lake, saved: Example, given: dict[str, str]) -> Values:
         part = con.execute("FROM runs WHERE contains(run_id, $1) LIMIT 1", [given["run"]])
         return given["run"] if part.fetchone() else resolve_run(con, given["run"])
 
-    if given.get("run") and "run" in saved.bind(given):
-        given["run"] = read(lake, "the run", run_id)
-    return saved.bind(given)
+    values = saved.bind(given)
+    return values | {"run": read(lake, "the run", run_id)} if given.get("run") else values
 
 
 def _read_query(

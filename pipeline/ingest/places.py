@@ -59,17 +59,18 @@ def _read(file: InputFile) -> Places | None:
 
 def _named(file: InputFile, known: _Known) -> InputFile:
     """Return the file with its place, if the nearest log names its rank."""
-    if _placed(file):
+    rank = file.facts.rank
+    if rank is None or _placed(file):
         return file
     folder = posixpath.dirname(file.facts.path)
     while folder and folder not in known:
         folder = posixpath.dirname(folder)
-    rank, jobs = file.facts.rank, known.get(folder, {})
+    jobs = known.get(folder, {})
     size = file.facts.topology.get("world_size")
     if size is None and len(jobs) == 1:  # else nothing says of which job the file is
         (size,) = jobs
-    place = jobs.get(size or 0, {}).get(-1 if rank is None else rank)
-    if place is None or rank is None:
+    place = jobs.get(size or 0, {}).get(rank)
+    if place is None:
         return file
     host, device = place
     facts = file.facts._replace(host=host, device=device)
