@@ -42,6 +42,11 @@ _FOUND = ("bytes", "lines", "content_hash", "duplicate_of")
 _BEGINNINGS = (64, 128, 256, 512, 1024, 2048, ID_BYTES, HEAD_BYTES)
 _BEGINNING_DIGITS = 8
 _BLOCK_BYTES = 1 << 20
+# Names of documents and sources, which may quote what a job printed.
+_QUOTING = (
+    ".md", ".rst", ".tex", ".html", ".htm", ".ipynb", ".py", ".pyi", ".c", ".cc", ".cpp", ".cu",
+    ".h", ".hpp", ".rs", ".go", ".java", ".js", ".ts",
+)  # fmt: skip
 # NCCL prints megabytes for the ranks of a large job, before it trains.
 _PREAMBLE_BLOCKS = 32
 
@@ -134,6 +139,7 @@ class _Sniffer:
     def __init__(self, options: Options, known: KnownInputs, copies: Copies) -> None:
         self.sniffed = Sniffed()
         self._base = ""
+        self._named = False
         self._known = known
         self._copies = copies
         self._verify = options.verify
@@ -145,6 +151,7 @@ class _Sniffer:
         self.sniffed.files.append([])
         self.sniffed.covered.extend(root.covered)
         self._base = root.base
+        self._named = root.covered != (root.base,)
         items = ((item, self._unchanged(item)) for item in found)
         if not root.stored:
             for (item, known), head in read_ahead(items, _head):
@@ -194,6 +201,8 @@ class _Sniffer:
             fmt = self._forced or _choose(entry, head)
             if isinstance(fmt, str):
                 return Skip(entry.path, entry.member, fmt)
+            if self._forced is None and self._may_quote(entry):
+                return Skip(entry.path, entry.member, "quoted", lasting=False)
             text = head
             longer = len(head) == HEAD_BYTES and not entry.packed
             if self._forced is None and fmt.preamble_of and longer:
@@ -206,6 +215,11 @@ class _Sniffer:
         facts, place = self._overrides.apply(base)
         head_hash = hashlib.sha256(head[:ID_BYTES]).hexdigest()
         return InputFile(entry, fmt, base, facts, head_hash, _beginnings_of(head), place)
+
+    def _may_quote(self, entry: FileRef) -> bool:
+        """Return whether a file that nobody has named is a document or source by its name."""
+        named = self._named and entry.member is None
+        return not named and strip_suffix(entry.label).lower().endswith(_QUOTING)
 
     def _skip(self, skip: Skip, entry: FileRef | None = None, members: int = 1) -> None:
         state = None

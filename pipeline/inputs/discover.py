@@ -30,6 +30,8 @@ SKIP_REASONS = {
     " LLaMA-Factory.",
     "other_trace": "A trace in the form of Chrome that is not of the PyTorch profiler (Kineto): of"
     " JAX, Nsight or Ascend, for example, or merged from several. It is not read.",
+    "quoted": "A document or source by its name, such as README.md or parser.py, that quotes what a"
+    " job printed. It is read where it is named itself, not with its folder or archive.",
     "no_records": "The format that was forced or chosen found no record in it.",
     "parser_failed": "tracelake's reader of the format failed on it, or on a file of its run.",
     "ambiguous": "Several formats claim the content; choose one with --input-format.",

@@ -15,6 +15,7 @@ FROM (
             WHEN 'empty' THEN 'Wait until it is written, or copy it again.'
             WHEN 'no_times' THEN 'Read the output of its job instead.'
             WHEN 'other_trace' THEN 'Write a trace with torch.profiler, and read that of each rank.'
+            WHEN 'quoted' THEN 'Name it as an input, if it is a log.'
             WHEN 'no_records' THEN 'Drop --input-format, or copy the file again.'
             WHEN 'ambiguous' THEN 'Choose a format with --input-format.'
             WHEN 'expands_too_far' THEN 'Raise --max-expand, if its size is as expected.'
@@ -34,5 +35,5 @@ FROM (
     WHERE kind IN ('unreadable', 'data_lost', 'rejects', 'contradiction')
 )
 ORDER BY
-    level NULLS LAST, reason IN ('no_format', 'no_times', 'other_trace', 'hidden'), reason, file, run_id
+    level NULLS LAST, reason IN ('no_format', 'no_times', 'other_trace', 'quoted', 'hidden'), reason, file, run_id
 LIMIT $top

@@ -136,6 +136,27 @@ def test_files_that_say_too_little_are_told_apart(
     assert f"next:  {nexts.get(reason, 'list the known formats')}" in done.err
 
 
+def test_documents_that_quote_a_log_are_read_where_they_are_named(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    log = " iteration 5/ 9 | elapsed time per iteration (ms): 812.3 | lm loss: 2.1E+00 |\n" * 9
+    folder = tmp_path / "job"
+    folder.mkdir()
+    for name in ("README.md", "test_parser.py", "train.log"):
+        (folder / name).write_text(log.replace("2.1", f"{ord(name[0])}.0"))
+    with tarfile.open(folder / "kept.tar", "w") as archive:
+        archive.add(folder / "README.md", "docs/old.RST")
+    walked = tracelake("ingest", folder, "--lake", tmp_path / "walked")
+    assert walked.err.startswith("1 run: 1 new\n")
+    assert "skipped 3 documents with a quoted log: README.md, " in walked.err
+    named = tracelake("ingest", folder / "README.md", "--lake", tmp_path / "walked")
+    assert named.err.startswith("1 run: 1 new\n")
+    # What was read once stays a run of the folder.
+    again = tracelake("ingest", folder, "--lake", tmp_path / "walked")
+    assert again.err.startswith("2 runs: 2 unchanged\n")
+    assert "skipped 2 documents with a quoted log: kept.tar/docs/old.RST, " in again.err
+
+
 def test_what_to_type_next_names_the_lake(
     tracelake: Command, lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
