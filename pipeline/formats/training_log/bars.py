@@ -68,10 +68,11 @@ class Bars:
         return step
 
 
-# Before version 2 it also counted batches of evaluations.
+# Before version 2 it also counted batches of evaluations. Of data without a length it knows no
+# total: `5/?`, or `5it` before 2.1.
 _EPOCH_BAR = (
-    r"\bEpoch (\d{1,6}): +\d{1,3}%\|[^|]*\| *(\d{1,9})/(\d{1,9}) \[(?:(\d{1,5}):)?(\d\d):(\d\d)<"
-    r"[^\[\]]*(?:it/s|s/it), v_num=[^\[\]]*\]"
+    r"\bEpoch (\d{1,6}):(?: +\d{1,3}%| *:)? *(?:\|[^|]*\| *)?(\d{1,9})(?:/(\d{1,9}|\?)|it)"
+    r" \[(?:(\d{1,5}):)?(\d\d):(\d\d)[<,][^\[\]]*(?:it/s|s/it), v_num=[^\[\]]*\]"
 )
 # With the epoch, the step and the loss of that.
 _TUNE_BAR = (
@@ -92,6 +93,8 @@ class Epochs(StepLines):
 
     def __init__(self) -> None:
         self._elapsed = Elapsed(SECOND_NS)
+        self._length = ""  # of the first epoch that was seen
+        self._before: dict[int, int] = {}  # steps before each epoch
 
     def read(self, text: str) -> list[StepValues]:
         """Return loss and time of the batches that a bar ends."""
@@ -102,11 +105,18 @@ class Epochs(StepLines):
         found = _LINE.fullmatch(text)
         if found is None:
             return []
-        epoch, done, of = (int(found[place]) for place in (1, 2, 3))
-        self.done = epoch * of + done
+        self.done = self._steps_before(int(found[1]), found[3] or "?") + int(found[2])
         time = self._elapsed.take(self.done, clock_ns(found[4], found[5], found[6]))
         loss = _LOSS.search(text) if time else None
         return [(self.done, None, {"loss": number(loss[1])}), *time] if loss else time
+
+    def _steps_before(self, epoch: int, length: str) -> int:
+        """Return the steps before an epoch; of other lengths, as many as bars have counted."""
+        if epoch not in self._before:
+            self._length = self._length or length
+            alike = length == self._length != "?"
+            self._before[epoch] = epoch * int(length) if alike else self.done or 0
+        return self._before[epoch]
 
     def _tune(
         self, epoch: str, step: str, loss: str, count: str, of: str, *clock: str | None

@@ -294,6 +294,37 @@ def test_bars_of_lightning_fill_a_loss_that_is_no_number_with_zeros() -> None:
     assert said == ["2.5", "1e-05", "nan", "-inf"]
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (":  50%|###   | {}/6", ":  50%|###   | {}/6"),
+        # With max_steps, the total is what is left of them.
+        (":  50%|###   | {}/99", ":  50%|###   | {}/93"),
+        (": |          | {}/?", ": |          | {}/?"),
+        (": : {}it", ": : {}it"),
+        (": {}it", ": {}it"),
+    ],
+    ids=["total", "steps_left", "no_total", "before_2_1", "plain"],
+)
+def test_steps_of_lightning_go_on_with_the_next_epoch(first: str, second: str) -> None:
+    end = "," if "it" in first else "<00:00,"
+    lines = [
+        f"Epoch {epoch}{shown.format(n)} [{n:02d}:00{end}  0.02it/s, v_num=1, train_loss={n}.5]"
+        for epoch, shown in enumerate((first, second))
+        for n in range(1, 7)
+    ]
+    data = ("\r".join(lines) + "\n").encode()
+    claims = [name for name, fmt in formats().items() if fmt.sniff(data) is not Claim.NO]
+    assert claims == ["training_log"]
+    run = parse("training_log", {"a.log": data}).only
+    read = run.rows("train_steps")
+    assert [(row["step"], row["loss"]) for row in read if row["loss"] is not None] == [
+        (6 * epoch + n, n + 0.5) for epoch in range(2) for n in range(2, 7)
+    ]
+    assert {row["step_time_ns"] for row in read if row["step_time_ns"]} == {60 * 10**9}
+    assert list(run.rejects()) == []
+
+
 def test_a_json_record_may_have_a_loss_that_is_no_number() -> None:
     data = "".join(
         f'{{"current_steps": {n}, "total_steps": 9, "loss": {loss}, "epoch": 0.1,'
