@@ -114,7 +114,7 @@ class Console:
         Yields:
             A function to call with each step of the work.
         """
-        said = time.monotonic()
+        printed = time.monotonic()
         drawn: Moving | None = None
         if screen := self._screen():
             from tracelake.base.progress import spinner  # noqa: PLC0415 - rich takes long to import
@@ -122,12 +122,12 @@ class Console:
             drawn = spinner(screen, what)
 
         def on_step(step: str) -> None:
-            nonlocal said
+            nonlocal printed
             if drawn:
                 drawn.update(description=f"{what}: {step}")
             now = time.monotonic()
-            if not self.draws and now - said >= _PLAIN_SECONDS:
-                said = now
+            if not self.draws and now - printed >= _PLAIN_SECONDS:
+                printed = now
                 self.progress(f"{what}: {step}", doing=what, step=step)
 
         with drawn or nullcontext():
@@ -181,13 +181,13 @@ class IngestBar:
         self._files = self._weight = 0
         self._files_done = self._weight_done = self._rejected = 0
         self._lock = threading.Lock()
-        self._began = self._said = time.monotonic()
+        self._began = self._printed = time.monotonic()
         self._first: tuple[float, int] | None = None  # time of the first progress, and its weight
 
     def planned(self, runs: int, files: int, weight: int) -> None:
         """See `tracelake.ingest.Progress`."""
         self._files, self._weight = files, weight
-        self._began = self._said = time.monotonic()
+        self._began = self._printed = time.monotonic()
         if self._drawn:
             self._drawn.update(total=weight, description=f"reading {counted(runs, 'run')}")
 
@@ -199,9 +199,9 @@ class IngestBar:
             self._rejected += rejected
             now = time.monotonic()
             self._first = self._first or (now, self._weight_done)
-            due = self._plain and now - self._said >= _PLAIN_SECONDS
+            due = self._plain and now - self._printed >= _PLAIN_SECONDS
             if due:
-                self._said = now
+                self._printed = now
         if self._drawn:
             self._drawn.update(advance=weight, counts=self._counts(), left=self._left(now))
         if due:
@@ -260,10 +260,10 @@ def _causes(error: BaseException, message: str) -> str | None:
     causes = []
     cause = error.__cause__
     while cause is not None:
-        said = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
-        if said and said not in message:
-            causes.append(said)
-            message += said
+        reason = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
+        if reason and reason not in message:
+            causes.append(reason)
+            message += reason
         cause = cause.__cause__
     return "; ".join(causes) or None
 
@@ -310,11 +310,11 @@ class JsonConsole(Console):
         self._emit("error", "error", what, **known)
 
     def _emit(self, level: str, event: str, text: str, **fields: object) -> None:
-        said = {
+        record = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "level": level,
             "event": event,
             "message": text,
             **fields,
         }
-        _write(f"{json.dumps(said)}\n")
+        _write(f"{json.dumps(record)}\n")

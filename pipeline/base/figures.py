@@ -123,10 +123,10 @@ def seen_in(slow: int, runs: int, unit: str) -> str:
         runs: Its `runs`.
         unit: Its `runs_unit`.
     """
-    said = f"{count(slow)} of {counted(runs, unit)}"
+    share = f"{count(slow)} of {counted(runs, unit)}"
     if unit != "run":
-        return said
-    return f"{said} since then" if runs > 1 else ""
+        return share
+    return f"{share} since then" if runs > 1 else ""
 
 
 def short(value: float) -> str:

@@ -186,7 +186,7 @@ def beside(path: Path) -> Iterator[Path]:
             replace(there, path)
             sync([path.parent])
     except OSError as error:
-        raise _told(error, path) from error
+        raise _refusal(error, path) from error
 
 
 def put(path: Path, content: bytes) -> None:
@@ -258,7 +258,7 @@ def _leads_to(path: Path, opened: int) -> bool:
         return False
 
 
-def _told(error: OSError, path: Path) -> RefusedError | UsageError:
+def _refusal(error: OSError, path: Path) -> RefusedError | UsageError:
     if is_refusal(error) and error.errno != errno.EROFS:
         return RefusedError(
             f"cannot write: {error.strerror}",
@@ -316,7 +316,7 @@ def output(path: Path) -> Iterator[IO[bytes]]:
                 shutil.copymode(target, there)
             yield stream
     except OSError as error:
-        raise _told(error, path) from error
+        raise _refusal(error, path) from error
 
 
 def put_output(path: Path, content: bytes) -> None:
@@ -402,7 +402,7 @@ def replaceable(path: Path) -> Path | None:
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     except OSError as error:
-        raise _told(error, path) from error
+        raise _refusal(error, path) from error
     return target
 
 

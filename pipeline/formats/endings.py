@@ -36,11 +36,11 @@ _KINDS = {
 }
 # What Python prints below a traceback, which a job may survive or print when it has ended.
 _ERROR = r"[\w.]*(?:Error|Exception): "
-_ANYWHERE = "|".join(said for kind, said in _KINDS.items() if kind != "link_error")
+_ANYWHERE = "|".join(pattern for kind, pattern in _KINDS.items() if kind != "link_error")
 LINE = rf"{_ERROR}.*|.*(?:NCCL WARN |{_ANYWHERE}).*"
 """Expression of the lines that say what ended a job, or may explain it."""
 
-_SAID = {kind: re.compile(f"(?:{words}).*", re.ASCII) for kind, words in _KINDS.items()}
+_PATTERNS = {kind: re.compile(f"(?:{words}).*", re.ASCII) for kind, words in _KINDS.items()}
 _ORDER = [*_KINDS]
 _RAISED = re.compile(rf"{_ERROR}\S.*", re.ASCII)
 _WARNS = re.compile(rf"{_WARNING}.*", re.ASCII)
@@ -70,10 +70,10 @@ class Ending:
         warning = _WARNS.search(text) if "NCCL WARN" in text else None
         if warning and _HARMLESS.search(text):
             return
-        for kind, said in _SAID.items():
+        for kind, pattern in _PATTERNS.items():
             if kind == "link_error" and warning is None:  # a slow expression
                 continue
-            if found := said.search(text):
+            if found := pattern.search(text):
                 if timeout := _TIMEOUT.fullmatch(text):
                     self._ranks.add(int(timeout[1]))
                 if self.kind is None or _ORDER.index(kind) < _ORDER.index(self.kind):
@@ -111,16 +111,16 @@ class Ending:
 
 def first_cause(found: Iterable[Mapping[str, str]]) -> dict[str, str]:
     """Return what ended a job, of the attributes of its files; nothing if none says it."""
-    said = [attributes for attributes in found if _BY in attributes]
-    if not said:
+    caused = [attributes for attributes in found if _BY in attributes]
+    if not caused:
         return {}
-    first = min(said, key=lambda attributes: _ORDER.index(attributes[_BY]))
+    first = min(caused, key=lambda attributes: _ORDER.index(attributes[_BY]))
     return {key: first[key] for key in (_BY, _WITH)}
 
 
 def without_cause(attributes: Mapping[str, str]) -> dict[str, str]:
     """Return attributes without what ended a job."""
-    return {key: said for key, said in attributes.items() if key not in (_BY, _WITH)}
+    return {key: value for key, value in attributes.items() if key not in (_BY, _WITH)}
 
 
 def _spans(ranks: set[int]) -> list[tuple[int, int]]:
@@ -139,5 +139,5 @@ def _between(spans: list[tuple[int, int]], world_size: int) -> list[tuple[int, i
 
 def _ranks(spans: list[tuple[int, int]]) -> str:
     """Return ranks as `rank 3` or `ranks 0-5, 7`."""
-    said = [str(a) if a == b else f"{a}-{b}" for a, b in spans]
-    return f"rank{'' if said[0].isdigit() and len(said) == 1 else 's'} {', '.join(said)}"
+    words = [str(a) if a == b else f"{a}-{b}" for a, b in spans]
+    return f"rank{'' if words[0].isdigit() and len(words) == 1 else 's'} {', '.join(words)}"

@@ -34,9 +34,9 @@ def taken_out(text: pl.Series) -> pl.Series:
     if not hit.any():
         return text
     objects = text.filter(hit)
-    said = _first(objects, _TEXTS).str.strip_chars_end("\r\n").str.replace_all(r"[\r\n]+", " ")
+    texts = _first(objects, _TEXTS).str.strip_chars_end("\r\n").str.replace_all(r"[\r\n]+", " ")
     # `scatter` changes the series that it is called on.
-    return text.clone().scatter(hit.arg_true(), said.zip_with(said.is_not_null(), objects))
+    return text.clone().scatter(hit.arg_true(), texts.zip_with(texts.is_not_null(), objects))
 
 
 def head_taken_out(head: bytes) -> bytes:
@@ -61,6 +61,6 @@ def _first(lines: pl.Series, keys: Sequence[str]) -> pl.Series:
     found = lines.str.json_path_match(f"$['{keys[0]}']")
     for key in keys[1:]:
         if found.null_count():
-            said = lines.str.json_path_match(f"$['{key}']")
-            found = found.zip_with(found.is_not_null(), said)
+            values = lines.str.json_path_match(f"$['{key}']")
+            found = found.zip_with(found.is_not_null(), values)
     return found

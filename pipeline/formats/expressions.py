@@ -203,11 +203,11 @@ def _match(text: pl.Series, at: Longs, one: Expression) -> tuple[Matches, pl.Ser
     texts = groups.struct.unnest().filter(hit)
     columns, bad = [], np.zeros(lines.size, np.bool_)
     for group in one.groups:
-        said = _given(texts[group.name])
-        value = _typed(said, group).alias(group.column)
+        printed = _given(texts[group.name])
+        value = _typed(printed, group).alias(group.column)
         missing = value.null_count()
-        if missing and (group.required or missing != said.null_count()):
-            unheld = value.is_null() if group.required else value.is_null() & said.is_not_null()
+        if missing and (group.required or missing != printed.null_count()):
+            unheld = value.is_null() if group.required else value.is_null() & printed.is_not_null()
             bad |= unheld.to_numpy()
         columns.append(value)
     frame = pl.DataFrame(columns)

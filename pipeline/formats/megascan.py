@@ -55,8 +55,8 @@ class _Passes:
         """Take an event, and return what it is or why it is rejected."""
         if not isinstance(event, dict) or not isinstance(event.get("args"), dict):
             return "not_an_event"
-        name, kind, said = decoded(event.get("name")), event.get("ph"), event["args"]
-        rank, step, at = event.get("pid"), said.get("iteration"), nanoseconds(event.get("ts"))
+        name, kind, args = decoded(event.get("name")), event.get("ph"), event["args"]
+        rank, step, at = event.get("pid"), args.get("iteration"), nanoseconds(event.get("ts"))
         if name is None or at is None or not (_whole(rank) and _whole(step)):
             return "not_an_event"
         thread = event.get("tid")
@@ -75,7 +75,7 @@ class _Passes:
         if not passes or passes[-1][:2] != (name, step) or at < passes[-1][2]:
             return "no_begin"
         _, _, begin, first = passes.pop()
-        places = [said.get(key) for key in ("pp_rank", "microbatch", "model_chunk")]
+        places = [args.get(key) for key in ("pp_rank", "microbatch", "model_chunk")]
         stage, batch, chunk = (place if _whole(place) else None for place in places)
         self.rows.append((rank, begin, at, first, step, name, stage, batch, chunk))
         return ROW

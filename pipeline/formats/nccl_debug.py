@@ -113,10 +113,10 @@ class _Reader:
 
 def _run_facts(widest: int, transports: Counter[str], cause: dict[str, str]) -> RunFacts:
     counted = sorted(transports.items())
-    said = {_TRANSPORTS: ", ".join(f"{name} {count}" for name, count in counted)}
+    used = {_TRANSPORTS: ", ".join(f"{name} {count}" for name, count in counted)}
     return RunFacts(
         topology={"world_size": widest} if widest else {},
-        attributes=(said if counted else {}) | cause,
+        attributes=(used if counted else {}) | cause,
         ended=False if cause else None,
     )
 

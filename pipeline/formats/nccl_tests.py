@@ -88,32 +88,32 @@ class _Reader:
         if _ROW.match(text):
             self._ending = Ending()  # the test went on
             return self._row(text.split())
-        said = text.lstrip("# \t")  # early versions print some lines without `#`
-        if rank := _RANK.fullmatch(said):
+        line = text.lstrip("# \t")  # early versions print some lines without `#`
+        if rank := _RANK.fullmatch(line):
             place = rank[3], rank[4], rank[2]
             self._mixed |= self._ranks.setdefault(whole(rank[1], 31), place) != place
         elif text.startswith(("#  Rank", "#   Rank")):
             return _BROKEN_RANK
-        elif version := _VERSION.fullmatch(said):
+        elif version := _VERSION.fullmatch(line):
             self._versions = version[1], library_version(version[2]) or self._versions[1]
-        elif starts := _STARTS.fullmatch(said):
+        elif starts := _STARTS.fullmatch(line):
             self._begin()
             self._announced = True
             self._collective = COLLECTIVES.get(starts[1], starts[1])
-        elif said.startswith("nThread"):
+        elif line.startswith("nThread"):
             if not self._announced:
                 self._begin()
             self._announced = False
-        elif ends := _ENDS.fullmatch(said):
-            if self._errors and (failed := _FAILED.fullmatch(said)):
+        elif ends := _ENDS.fullmatch(line):
+            if self._errors and (failed := _FAILED.fullmatch(line)):
                 self._failed.append(self._named() | {"wrong": whole(failed[1])})
             self._end(counts=ends[1] is not None)
-        elif said.startswith(("size ", "bytes ")):
+        elif line.startswith(("size ", "bytes ")):
             # Until 2019 times were in ms, in a table of `bytes` and `res`.
-            self._milliseconds = said.startswith("bytes ")
-            self._errors = self._milliseconds or "error" in said
-            self._per_iteration = "i_min" in said
-            self._behind = 3 if said.split()[-1] == "nchannels" else 0
+            self._milliseconds = line.startswith("bytes ")
+            self._errors = self._milliseconds or "error" in line
+            self._per_iteration = "i_min" in line
+            self._behind = 3 if line.split()[-1] == "nchannels" else 0
         elif not text.startswith("#"):
             self._other(text)
         return ()
@@ -121,10 +121,10 @@ class _Reader:
     def finish(self) -> RunFacts:
         self._close()
         tests = {"unfinished": self._unfinished, "failed": self._failed}
-        said = {name: json.dumps(found) for name, found in tests.items() if found}
+        listed = {name: json.dumps(found) for name, found in tests.items() if found}
         return RunFacts(
             ended=not self._unfinished if self._test else None,
-            attributes=said | first_cause(self._causes if self._unfinished else ()),
+            attributes=listed | first_cause(self._causes if self._unfinished else ()),
         )
 
     def _other(self, text: str) -> None:

@@ -46,8 +46,8 @@ def _read(run: Run, documents: Documents) -> tuple[RunFacts, Tables]:
     (source, data), *_ = documents.items()
     try:
         text = data.removeprefix(BOM_UTF8).decode()
-        said, results, ended = _document(text)
-        shared = _shared(said, run.sources[source].stem)
+        document, results, ended = _document(text)
+        shared = _shared(document, run.sources[source].stem)
         rows = [
             {"line": line, **row}
             for line, result in enumerate(results, start=1)
@@ -74,13 +74,13 @@ def _document(text: str) -> tuple[dict[str, Any], Sequence[Any], bool]:
     text = _INFINITE.sub(r"\1null", text)
     found = _RESULTS.search(text)
     try:
-        said = json.loads(text, parse_float=str)
+        document = json.loads(text, parse_float=str)
     except ValueError:
         if found is None:
             raise
-        said = json.loads(text[: found.end()] + "]}", parse_float=str)
-        return said, list(_whole(text, found.end())), False
-    return said, said.get("results", []), "average_bus_bandwidth" in said
+        document = json.loads(text[: found.end()] + "]}", parse_float=str)
+        return document, list(_whole(text, found.end())), False
+    return document, document.get("results", []), "average_bus_bandwidth" in document
 
 
 def _whole(text: str, at: int) -> Iterator[Any]:
@@ -96,9 +96,9 @@ def _whole(text: str, at: int) -> Iterator[Any]:
         yield result
 
 
-def _shared(said: Mapping[str, Any], stem: str) -> dict[str, Any]:
+def _shared(document: Mapping[str, Any], stem: str) -> dict[str, Any]:
     """Return the columns that all rows of a test have."""
-    args, config = said.get("args") or [""], said["config"]
+    args, config = document.get("args") or [""], document["config"]
     name = PurePosixPath(str(args[0])).name.removesuffix("_perf")
     each = whole(str(config.get("nthreads", 1))) * whole(str(config.get("ngpus", 1)))
     processes = sorted(config.get("devices") or [], key=lambda one: int(one["rank"]))
@@ -109,7 +109,7 @@ def _shared(said: Mapping[str, Any], stem: str) -> dict[str, Any]:
     places = [
         (str(one["hostname"]), int(one["device"]) + i) for one in processes for i in range(each)
     ]
-    version = said.get("nccl_version")
+    version = document.get("nccl_version")
     return {
         "test": 1,
         "collective": COLLECTIVES.get(name, name) or collective_of(stem),
@@ -140,8 +140,8 @@ def _rows(result: Mapping[str, Any], shared: Mapping[str, Any]) -> Iterator[dict
         }
 
 
-def _speed(said: object) -> float | None:
-    return None if said is None else speed(str(said))
+def _speed(value: object) -> float | None:
+    return None if value is None else speed(str(value))
 
 
 FORMAT = Format(

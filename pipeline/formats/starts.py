@@ -70,9 +70,9 @@ def stamp_in_words(head: bytes) -> datetime | None:
         month, day, day_first, month_behind, year, clock, half, year_behind = (
             (part or b"").decode() for part in found.groups()
         )
-        said = f"{month or month_behind} {day or day_first} {year or year_behind} {clock}{half}"
+        printed = f"{month or month_behind} {day or day_first} {year or year_behind} {clock}{half}"
         with contextlib.suppress(ValueError):
-            return datetime.strptime(said, f"%b %d %Y {'%I:%M:%S %p' if half else '%H:%M:%S'}")
+            return datetime.strptime(printed, f"%b %d %Y {'%I:%M:%S %p' if half else '%H:%M:%S'}")
     return None
 
 

@@ -33,8 +33,8 @@ _BROKEN = "broken_record"
 
 def _facts(path: str, head: bytes) -> FileFacts:
     stem = PurePosixPath(path).name.removesuffix(".jsonl")
-    named, said = _NAME.fullmatch(stem), _HEAD.match(first_text(head))
-    rank = int(said[1]) if said else None
+    named, begun = _NAME.fullmatch(stem), _HEAD.match(first_text(head))
+    rank = int(begun[1]) if begun else None
     if named is None:
         return FileFacts(path, stem, rank=rank)
     stamp = stamp_of(named["date"])
@@ -49,19 +49,19 @@ class _Reader:
 
     def read(self, text: str) -> Rows | str:
         try:
-            said = json.loads(text, parse_float=str)
+            event = json.loads(text, parse_float=str)
         except (ValueError, RecursionError):
             return _BROKEN
-        name = said.get("log_type_name")
+        name = event.get("log_type_name")
         if not isinstance(name, str) or not name.isprintable():
             return _BROKEN
         if name.endswith("_error"):
-            self._ending.read(str(said.get("event_name")))
+            self._ending.read(str(event.get("event_name")))
         span = name.removesuffix("_end")
         if span == name:
             return []
-        rank, step, host = _size(said, "global_rank"), _size(said, "step"), said.get("host_name")
-        time_ns = rounded_ns(str(said.get("value")), 6)
+        rank, step, host = _size(event, "global_rank"), _size(event, "step"), event.get("host_name")
+        time_ns = rounded_ns(str(event.get("value")), 6)
         if rank is None or time_ns < 0:
             raise BadValueError(text)
         self._ranks.add(rank)
@@ -101,8 +101,8 @@ def _join(found: Sequence[RunFacts]) -> RunFacts:
     return RunFacts(ranks=ranks, ended=False if cause else None, attributes=cause)
 
 
-def _size(said: Mapping[str, Any], key: str) -> int | None:
-    value = said.get(key)
+def _size(event: Mapping[str, Any], key: str) -> int | None:
+    value = event.get(key)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:

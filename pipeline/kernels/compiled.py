@@ -53,11 +53,11 @@ def inlined(function: _Function) -> _Function:
 @contextlib.contextmanager
 def on_message(tell: Callable[[str], None]) -> Iterator[None]:
     """Call `tell` with a line when kernels compile, and one if they cannot be cached."""
-    said: set[str] = set()
+    heard: set[str] = set()
 
     def tell_once(line: str) -> None:
-        if line not in said:
-            said.add(line)
+        if line not in heard:
+            heard.add(line)
             tell(line)
 
     _listeners.append(tell_once)

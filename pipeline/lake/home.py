@@ -112,8 +112,8 @@ def make_home(name: str | Path) -> Home:
         ) from error
     except OSError as error:
         if is_refusal(error):
-            told = f"cannot write the lake: {error.strerror}"
-            raise RefusedError(told, path=name, hint=advice_on(error)) from error
+            message = f"cannot write the lake: {error.strerror}"
+            raise RefusedError(message, path=name, hint=advice_on(error)) from error
         raise _unusable(name, error) from error
     return _in_directory(path)
 

@@ -314,7 +314,10 @@ class Lake:
         """
         self.unlisted.add(loose)
         self.small.publish(
-            [[(f"{MANIFESTS}/{group}.json", _text(told)) for group, told in one] for one in chains],
+            [
+                [(f"{MANIFESTS}/{group}.json", _text(manifest)) for group, manifest in one]
+                for one in chains
+            ],
             taken,
         )
 

@@ -67,16 +67,16 @@ def engine_errors(subject: str, path: Path | None = None) -> Iterator[None]:
             hint="raise the memory limit",
         ) from None
     except (duckdb.IOException, duckdb.TransactionException, duckdb.FatalException) as error:
-        if refusal := next((told for told in _REFUSALS if told in str(error)), None):
+        if refusal := next((sign for sign in _REFUSALS if sign in str(error)), None):
             raise RefusedError(
                 f"{subject}: {refusal}",
                 hint="free space or raise the limit, then run the command again",
             ) from error
         if not isinstance(error, duckdb.IOException):
             raise
-        gone = ".parquet" in str(error) and any(told in str(error) for told in _NO_FILE)
-        said, _, _ = str(error).partition("\n\nLINE ")  # and SQL, which the reader did not write
-        raise LakeError(f"{subject}: {said}", hint=_GONE if gone else _DAMAGED) from error
+        gone = ".parquet" in str(error) and any(sign in str(error) for sign in _NO_FILE)
+        message, _, _ = str(error).partition("\n\nLINE ")  # and SQL, which the reader did not write
+        raise LakeError(f"{subject}: {message}", hint=_GONE if gone else _DAMAGED) from error
     except duckdb.InvalidInputException as error:
         # The same exception means a damaged Parquet file or a misused function.
         if ".parquet'" in str(error):

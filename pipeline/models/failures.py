@@ -37,9 +37,9 @@ class Failure:
     @classmethod
     def of(cls, run_id: str, error: RowsError, inputs: Sequence[str]) -> Failure:
         """Return the failure that an error is for a run with these files."""
-        said = error.message.removeprefix(f"{error.subject}: ").partition("\n")[0].rstrip(".!")
+        message = error.message.removeprefix(f"{error.subject}: ").partition("\n")[0].rstrip(".!")
         first, *others = inputs or ["-"]
-        return cls(run_id, error.subject, said, first, len(others))
+        return cls(run_id, error.subject, message, first, len(others))
 
 
 def add_failures(con: duckdb.DuckDBPyConnection, failures: Sequence[Failure]) -> None:

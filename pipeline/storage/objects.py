@@ -266,8 +266,8 @@ def _error(uri: str, text: str) -> Exception:
     if "416 Range Not Satisfiable" in text:
         return EOFError(f"{uri}: the object has become shorter")
     # A query may have a signature.
-    said = re.sub(r"\?\S*", "", text.partition("\n")[0].partition(": <?xml")[0])
+    message = re.sub(r"\?\S*", "", text.partition("\n")[0].partition(": <?xml")[0])
     if code := re.search(r"<Code>(\w+)</Code>", text):
-        said = f"{said}: {code[1]}"
+        message = f"{message}: {code[1]}"
     hint = next(hint for pattern, hint in _ADVICE.items() if re.search(pattern, text))
-    return StoreError(f"the store fails: {said}", path=uri, hint=hint)
+    return StoreError(f"the store fails: {message}", path=uri, hint=hint)

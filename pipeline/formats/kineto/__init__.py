@@ -66,21 +66,21 @@ _DATES = range(946_684_800, 4_102_444_800)
 def _sniff(head: bytes) -> Claim:
     if not first_text(head).startswith(b"{"):
         return Claim.NO
-    said = {
+    keys = {
         key
         for key in (b"schemaVersion", b"deviceProperties", b"distributedInfo", b"traceEvents")
         if b'"' + key + b'"' in head
     }
-    known = said - {b"traceEvents"}
-    return Claim.YES if len(said) > 1 and known else Claim.NO
+    known = keys - {b"traceEvents"}
+    return Claim.YES if len(keys) > 1 and known else Claim.NO
 
 
 def _facts(path: str, head: bytes) -> FileFacts:
     name = name_of(path)
     begin = _DISTRIBUTED.search(head)
-    said = head[begin.end() :].partition(b"}")[0] if begin else b""
+    info = head[begin.end() :].partition(b"}")[0] if begin else b""
     host = _HOST.search(head.partition(b'"traceEvents"')[0])
-    rank, world = _RANK.search(said), _WORLD.search(said)
+    rank, world = _RANK.search(info), _WORLD.search(info)
     sizes = {"world_size": int(world[1])} if world and 0 < int(world[1]) <= LARGEST else {}
     return FileFacts(
         path,
@@ -195,9 +195,9 @@ class _Parser:
                 self._ranks.add(rank)
 
     def _rank(self, source: int, info: Mapping[str, Any] | None) -> int:
-        said = None if info is None else info.get("rank")
-        if isinstance(said, int) and 0 <= said <= LARGEST:
-            return int(said)
+        rank = None if info is None else info.get("rank")
+        if isinstance(rank, int) and 0 <= rank <= LARGEST:
+            return int(rank)
         named = self._run.sources[source].rank
         if named is None and info is not None:
             self._ledger.fault(source, RANK_UNKNOWN)

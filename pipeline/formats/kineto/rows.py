@@ -324,5 +324,5 @@ def _group_text(call: Call) -> str | None:
 
 def _attributes(call: Call) -> list[tuple[str, str]]:
     size = None if call.group_size is None else str(call.group_size)
-    said = (("group", call.group), ("group_size", size), ("ranks", call.ranks))
-    return [(key, value) for key, value in said if value]
+    pairs = (("group", call.group), ("group_size", size), ("ranks", call.ranks))
+    return [(key, value) for key, value in pairs if value]

@@ -81,22 +81,22 @@ _RECORD = re.compile(
     rb"\[rank:\d+ stage:\d+\][^\n]*forward time|layer\[[^\]\n]+\]: (?:total|compute)=\d"
 )
 # Two expressions: each begins with plain bytes, which is ten times as fast as one of both.
-_SAID = re.compile(rb"> (GAS|GBS|MBS|TP|DP|PP|World size): \d")
+_SETTING = re.compile(rb"> (GAS|GBS|MBS|TP|DP|PP|World size): \d")
 _STAGES = re.compile(rb"stage2rank = \{\d")
 _PROGRESS = re.compile(rb"\| epoch +\d+ \| +\d+/ *\d+ batches \|")
 
 
 def _sniff(head: bytes) -> Claim:
     # A search for plain bytes, best a single one, excludes most other files.
-    said = set(_SAID.findall(head)) if b">" in head and b"> " in head else set[bytes]()
-    if len(said) > 1 or (b"{" in head and _STAGES.search(head)):
+    settings = set(_SETTING.findall(head)) if b">" in head and b"> " in head else set[bytes]()
+    if len(settings) > 1 or (b"{" in head and _STAGES.search(head)):
         return Claim.YES
     # A search from the end is faster, and most files have neither.
     speaks = head.rfind(b"forward time") >= 0 or head.rfind(b"layer[") >= 0
     if speaks and _RECORD.search(head):
         return Claim.YES
     progress = b"|" in head and b"| epoch" in head and _PROGRESS.search(head)
-    return Claim.MAYBE if said or progress else Claim.NO
+    return Claim.MAYBE if settings or progress else Claim.NO
 
 
 def _facts(path: str, head: bytes) -> FileFacts:
@@ -152,18 +152,18 @@ class _Parser:
         return ready
 
     def finish(self) -> RunFacts:
-        said = self._statements
-        sizes = self._run.sizes(said.topology)
+        stated = self._statements
+        sizes = self._run.sizes(stated.topology)
         return RunFacts(
-            topology=said.topology,
+            topology=stated.topology,
             ranks=frozenset(self._ranks) if self._owners.blocks else None,
             ranks_expected=sizes.get("pp") if self._owners.blocks else None,
-            ended=said.closed and self._owners.complete,
+            ended=stated.closed and self._owners.complete,
             simulated=False,
             profiled=self._owners.blocks,
-            model=said.model,
-            params=said.params,
-            attributes=said.attributes,
+            model=stated.model,
+            params=stated.params,
+            attributes=stated.attributes,
         )
 
     def _name_layers(self) -> None:

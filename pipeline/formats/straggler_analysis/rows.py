@@ -14,7 +14,7 @@ from tracelake.schema.tables import tables
 _TYPES = {"optype": pa.string(), "start_ts": pa.float64(), "duration": pa.float64()}
 _COLUMNS = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id")
 
-_SAID = ["optype", "op", "category", "stream", "kind", "pass", "collective", "group_kind"]
+_OP_COLUMNS = ["optype", "op", "category", "stream", "kind", "pass", "collective", "group_kind"]
 _OPS: dict[str, tuple[str | None, ...]] = {  # optype -> the others
     "forward-compute": ("forward_step", "compute", "compute", "forward", "forward", None, None),
     "backward-compute": ("backward_step", "compute", "compute", "backward", "backward", None, None),
@@ -128,7 +128,9 @@ def _column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 def _rows(source: int, trace: pl.DataFrame) -> pl.DataFrame:
     """Return columns of `ops` and `comms`, by rank, step and start."""
-    known = pl.DataFrame([(optype, *said) for optype, said in _OPS.items()], _SAID, orient="row")
+    known = pl.DataFrame(
+        [(optype, *kind) for optype, kind in _OPS.items()], _OP_COLUMNS, orient="row"
+    )
     ends = pl.col("start_ts") + pl.col("duration")
     rows = (
         trace.with_row_index("line", 1)

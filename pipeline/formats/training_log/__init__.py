@@ -189,7 +189,7 @@ class _Reader:
         return self._covered(alike.steps[place], printed)
 
     def finish(self) -> RunFacts:
-        done = [said.done for said in (self._trainer, *self._others) if said.done is not None]
+        done = [lines.done for lines in (self._trainer, *self._others) if lines.done is not None]
         last, total = max(done or [self._steps.last, *self._timers.copies]), self._job.total
         sizes, attributes = self._job.finish()
         # Where records say how far it came, nothing is printed of the last part of an interval.
@@ -289,8 +289,8 @@ class _Reader:
         """Yield the row of a progress record, and those of timers on the same line."""
         step, total = whole(found[1], 31), whole(found[2], 31)
         nemo = _NEMO.search(before)
-        said, _, timers = behind.partition("time (ms) |")
-        fields = said.split("|") if nemo else whole_fields(said, RECORD_END)
+        record, _, timers = behind.partition("time (ms) |")
+        fields = record.split("|") if nemo else whole_fields(record, RECORD_END)
         short = found[0].startswith("iteration:")  # of nanotron
         values = values_of([written_out(field) for field in fields] if short else fields)
         if not (nemo or short):
@@ -374,8 +374,8 @@ class _Reader:
         # A rank that is not of the last stage prints -1.
         values: dict[str, Any] = {} if loss == -1 else {"loss": loss}
         pairs = _TITAN_KEYS.findall(found[3] or "")
-        for key, said in pairs:
-            values |= value_of(key, said.replace(",", ""))
+        for key, value in pairs:
+            values |= value_of(key, value.replace(",", ""))
         if len(pairs) == len(values.keys() - {"loss"}):  # each has a column of its own
             self._keys = "pairs", [key for key, _ in pairs]
         return self._record(whole(found[1], 31), text, values)

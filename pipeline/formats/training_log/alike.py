@@ -108,16 +108,16 @@ class Fields:
         plain = head["step"].is_not_null() & ~parts.to_series(bars).str.contains("[%)]")
         columns: dict[str, pl.Series] = {}
         for (begin, value, free), part in zip(self._fields, parts.get_columns()[1:-1], strict=True):
-            said = part.str.strip_prefix(begin).str.strip_chars(" ")
+            printed = part.str.strip_prefix(begin).str.strip_chars(" ")
             plain &= part.str.starts_with(begin)
             if value:
-                typed = _typed(said, value)
+                typed = _typed(printed, value)
                 plain &= typed.is_not_null()
                 columns.setdefault(value.column, typed)  # the first of two keys counts
             if free:
-                plain &= ~said.str.contains_any(_OTHER_LINES)
+                plain &= ~printed.str.contains_any(_OTHER_LINES)
             elif not value:
-                plain &= said == ""
+                plain &= printed == ""
         head = head.filter(plain)
         return Records(
             "train_steps",
@@ -149,10 +149,10 @@ class Pairs:
         plain = loss.is_not_null() & (loss != -1)
         plain &= behind.str.count_matches(f"(?:{PAIR_KEYS}): ") == len(self._keys)
         for key in self._keys:
-            said = behind.str.extract(rf"{key}: +([0-9.,naif]+)[ \t(G]").str.replace_all(",", "")
+            printed = behind.str.extract(rf"{key}: +([0-9.,naif]+)[ \t(G]").str.replace_all(",", "")
             says = known(key)
             assert says is not None
-            columns[says.value.column] = typed = _typed(said, says.value)
+            columns[says.value.column] = typed = _typed(printed, says.value)
             plain &= typed.is_not_null()
         return Records(
             "train_steps",
@@ -177,23 +177,23 @@ def _field(text: str) -> _Field:
     return _Field(key + mark, value, free=value is None or value.plain is None)
 
 
-def _typed(said: pl.Series, value: Value) -> pl.Series:
+def _typed(texts: pl.Series, value: Value) -> pl.Series:
     """Return texts as values of a column; NULL for those that are not plain."""
     kind = tables()["train_steps"].storage_types[value.column]
     dtype = pl.Int64 if pa.types.is_integer(kind) else pl.Float64
     if value.plain is None:
-        read = {one: _read(value, one) for one in said.drop_nulls().unique()}
-        return said.replace_strict(read, default=None, return_dtype=dtype)
-    if said.str.contains("[/(]").any():
-        said = said.str.replace(AVERAGE, "")
-    said = said.set(~said.str.contains(f"^(?:{value.plain})$"), None)
+        read = {one: _read(value, one) for one in texts.drop_nulls().unique()}
+        return texts.replace_strict(read, default=None, return_dtype=dtype)
+    if texts.str.contains("[/(]").any():
+        texts = texts.str.replace(AVERAGE, "")
+    texts = texts.set(~texts.str.contains(f"^(?:{value.plain})$"), None)
     if value.digits:
-        return (said.cast(pl.Float64) * 10.0**value.digits).round().cast(pl.Int64)
-    return said.cast(dtype)
+        return (texts.cast(pl.Float64) * 10.0**value.digits).round().cast(pl.Int64)
+    return texts.cast(dtype)
 
 
-def _read(value: Value, said: str) -> Any:
+def _read(value: Value, text: str) -> Any:
     try:
-        return read_value(value, said)
+        return read_value(value, text)
     except BadValueError:
         return None

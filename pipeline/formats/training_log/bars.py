@@ -48,21 +48,21 @@ class Bars:
         if step is None:
             return None
         columns: dict[str, Any] = {}
-        for key, said in values:
-            exact = _WHOLE.fullmatch(said)
-            if "e+" not in said:
-                columns |= value_of(key.strip(), exact[1] if exact else said)
+        for key, printed in values:
+            exact = _WHOLE.fullmatch(printed)
+            if "e+" not in printed:
+                columns |= value_of(key.strip(), exact[1] if exact else printed)
         return step, columns
 
-    def _step(self, said: str, count: int | None) -> int | None:
+    def _step(self, printed: str, count: int | None) -> int | None:
         """Return the step, which the bar counts from 0; nothing if only its rounding is known."""
-        exact = _WHOLE.fullmatch(said)
+        exact = _WHOLE.fullmatch(printed)
         if count is None:
             return whole(exact[1], 31) + 1 if exact else None
         # A count that begins anew is that of another epoch.
         before = self._before + (self._done if count < self._done else 0)
         step = whole(exact[1], 31) + 1 if exact else count + before
-        if not exact and f"{step - 1:.2e}" != f"{float(said):.2e}":
+        if not exact and f"{step - 1:.2e}" != f"{float(printed):.2e}":
             return None
         self._done, self._before = count, step - count
         return step

@@ -72,22 +72,22 @@ class Blocks(StepLines):
             self._unit = UNITS[found[1]]
             self._elapsed = Elapsed(self._unit * SECOND_NS // _TICKS)
 
-    def _value(self, name: str, said: str) -> Iterator[StepValues]:
+    def _value(self, name: str, text: str) -> Iterator[StepValues]:
         """Yield what a value of a block says: with the last one of a record, all of it."""
         key = _KEYS[name]
         if key == _BEHIND:
-            self.done = whole(said, 31) + 1
+            self.done = whole(text, 31) + 1
         elif self.done is None:
             return
         elif key == WAITED:  # by the slowest rank
-            yield self.done, 1, {"timers": [(WAITED, "max", rounded_ns(said, 9))]}
+            yield self.done, 1, {"timers": [(WAITED, "max", rounded_ns(text, 9))]}
         elif key == _RATE:
-            if 0 < (rate := number(said)) < math.inf:
+            if 0 < (rate := number(text)) < math.inf:
                 self._values["step_time_ns"] = rounded_ns(repr(1 / rate), 9)
         elif key != _HOURS:
-            self._values[key] = number(said)
+            self._values[key] = number(text)
         if name in _LAST:
             values, self._values = self._values, {}
             yield self.done, 1 if "step_time_ns" in values else None, values
         if key == _HOURS:
-            yield from self._elapsed.take(self.done, rounded_ns(said, 9) * self._unit)
+            yield from self._elapsed.take(self.done, rounded_ns(text, 9) * self._unit)

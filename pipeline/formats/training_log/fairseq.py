@@ -41,14 +41,14 @@ class Updates(StepLines):
         """Return loss and time of the updates that a record ends."""
         if "num_updates" not in text or not (found := _BEGIN.search(text)):
             return []
-        said = dict(_PAIR.findall(text, found.start()))
-        if "num_updates" not in said or "wall" not in said:
+        pairs = dict(_PAIR.findall(text, found.start()))
+        if "num_updates" not in pairs or "wall" not in pairs:
             return []
-        self.done = whole(said["num_updates"], 31)
+        self.done = whole(pairs["num_updates"], 31)
         values: dict[str, Any] = {
-            column: number(said[key]) for key, column in _COLUMNS.items() if key in said
+            column: number(pairs[key]) for key, column in _COLUMNS.items() if key in pairs
         }
         if not values.get("tokens_per_s"):  # the first record has no interval: it prints 0
             values.pop("tokens_per_s", None)
-        times = self._elapsed.take(self.done, rounded_ns(said["wall"], 9))
+        times = self._elapsed.take(self.done, rounded_ns(pairs["wall"], 9))
         return [(self.done, None, {"logged_at": logged_at(text)[0], **values}), *times]

@@ -98,17 +98,17 @@ class Trainer(StepLines):
         elif step := self._step_of(values):
             yield from self._record(step, self._heading[STEPS], values)
 
-    def _record(self, done: int, total: int, said: dict[str, str] | None) -> Iterator[StepValues]:
+    def _record(self, done: int, total: int, record: dict[str, str] | None) -> Iterator[StepValues]:
         """Yield the record that a dict is, if there is one, and keep how far the job is."""
         self.ended = self.ended and done >= (self.done or 0)
         self.total, self.done = total, done
-        if not said:
+        if not record:
             return
         values: dict[str, Any] = {}
         for key in _COLUMNS:
-            values |= value_of(key, said[key]) if key in said else {}
-        if "memory(GiB)" in said:
-            values["memory_bytes"] = gib(said["memory(GiB)"])
+            values |= value_of(key, record[key]) if key in record else {}
+        if "memory(GiB)" in record:
+            values["memory_bytes"] = gib(record["memory(GiB)"])
         yield done, None, values
 
     def _step_of(self, values: dict[str, str]) -> int | None:
@@ -116,16 +116,16 @@ class Trainer(StepLines):
 
         A job without bars prints nothing else. The heading says how many steps an epoch has.
         """
-        said, heading = values.get("epoch", ""), self._heading
+        printed, heading = values.get("epoch", ""), self._heading
         total, epochs, batch = (heading.get(words, 0) for words in (STEPS, EPOCHS, BATCH))
-        if not (said and total and epochs and batch) or total % epochs:
+        if not (printed and total and epochs and batch) or total % epochs:
             return None
         of_epoch, examples = total // epochs, heading.get(EXAMPLES, 0)
         # A limit of steps may end the job within an epoch.
         if of_epoch not in (examples // batch, examples // batch + 1):
             return None
-        epoch = number(said)
-        self._digits = max(self._digits, len(said.partition(".")[2]))
+        epoch = number(printed)
+        self._digits = max(self._digits, len(printed.partition(".")[2]))
         unit = max(10.0**-self._digits, 1e-9)
         step = round(epoch * of_epoch) if 0 <= epoch <= epochs + 1 else 0
         near = abs(step / of_epoch - epoch) <= unit / 2

@@ -163,8 +163,8 @@ class JobLines:
             self._size(None, "seq_length", found[2])
             self.total = whole(found[3], 31)
         elif found := _MAXTEXT_DEVICES.fullmatch(text) or _NANOTRON_START.fullmatch(text):
-            for size, said in found.groupdict().items():
-                self._size(size, "", said)
+            for size, digits in found.groupdict().items():
+                self._size(size, "", digits)
         else:
             self._argument(text)
 
@@ -175,14 +175,14 @@ class JobLines:
                 self._size(names.get(found[1]), found[1], found[2])
                 return
 
-    def _head(self, words: str | None, said: str) -> None:
+    def _head(self, words: str | None, text: str) -> None:
         """Keep a line of the heading; its first one has no words."""
         if words is None:
             self._fresh.clear()
             self.heading.clear()
             return
         # Evaluations have a heading of the same words.
-        self.heading.setdefault(words, int(said.replace(",", "")))
+        self.heading.setdefault(words, int(text.replace(",", "")))
         self.params = self.heading.get(_TRAINABLE)
         batch, micro = self.heading.get(BATCH, 0), self.heading.get(_MICRO_BATCH, 0)
         if words == _ACCUMULATION and batch:  # loops of others that print it have no batch
@@ -193,14 +193,14 @@ class JobLines:
             self._size("dp", "", str(shares))
             self._size(None, "gradient_accumulation_steps", str(self.heading[words]))
 
-    def _size(self, size: str | None, key: str, said: str) -> None:
+    def _size(self, size: str | None, key: str, text: str) -> None:
         """Keep a size of the job by the name of its column, or else of its argument."""
-        if not re.fullmatch("[1-9][0-9]{0,8}", said):
+        if not re.fullmatch("[1-9][0-9]{0,8}", text):
             return
         if "train_iters" in (size, key):
-            self.total = self.total or int(said)
+            self.total = self.total or int(text)
         elif size or key in _KEPT:
-            self._keep(size or key, int(said))
+            self._keep(size or key, int(text))
 
     def _keep(self, key: str, size: int) -> None:
         """Keep a size; of several that are printed without a row in between the first counts."""

@@ -39,23 +39,23 @@ class History(StepLines):
         if not text.startswith(_BEGIN):
             return []
         try:
-            said = json.loads(text, parse_float=str, parse_int=str, parse_constant=_not_finite)
+            record = json.loads(text, parse_float=str, parse_int=str, parse_constant=_not_finite)
         except (ValueError, RecursionError) as error:
             raise BadValueError(text) from error
-        if "epoch" not in said:
+        if "epoch" not in record:
             return []
         values: dict[str, Any] = {}
         for key in ("loss", "lr", "learning_rate"):
-            if isinstance(value := said.get(key), str):
+            if isinstance(value := record.get(key), str):
                 values |= value_of(key, value)
-        if "vram_allocated" in said:
-            values["memory_bytes"] = gib(str(said["vram_allocated"]))
+        if "vram_allocated" in record:
+            values["memory_bytes"] = gib(str(record["vram_allocated"]))
         done, self.total = (
-            whole(str(said.get(key)), 31) for key in ("current_steps", "total_steps")
+            whole(str(record.get(key)), 31) for key in ("current_steps", "total_steps")
         )
         self.done = done
         records: list[StepValues] = []
-        at_ns = _since_start(str(said.get("elapsed_time")))
+        at_ns = _since_start(str(record.get("elapsed_time")))
         if "loss" in values:
             records.append((done, None, values))
             step, before_ns = self._logged

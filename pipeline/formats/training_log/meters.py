@@ -140,15 +140,15 @@ class Meters(StepLines):
         if "window_size=" in text and (found := _WINDOW_SIZE.fullmatch(text)):
             self._window = int(found[1])
 
-    def _record(self, loop: _Loop, said: dict[str, Any], text: str) -> Iterator[StepValues]:
+    def _record(self, loop: _Loop, fields: dict[str, Any], text: str) -> Iterator[StepValues]:
         """Yield the record of a line, and the mean that it prints."""
         values = _values(text)
-        if said.get("rate"):
-            values["samples_per_s"] = number(said["rate"])
-        times: dict[str, Any] = {"step_time_ns": rounded_ns(said["time"], 9)}
-        if said.get("data"):
-            times["timers"] = [(WAITED, "own", rounded_ns(said["data"], 9))]
-        steps = self._steps(loop, said)
+        if fields.get("rate"):
+            values["samples_per_s"] = number(fields["rate"])
+        times: dict[str, Any] = {"step_time_ns": rounded_ns(fields["time"], 9)}
+        if fields.get("data"):
+            times["timers"] = [(WAITED, "own", rounded_ns(fields["data"], 9))]
+        steps = self._steps(loop, fields)
         if steps is None:
             return
         step, of_epoch = steps
@@ -162,9 +162,9 @@ class Meters(StepLines):
         if covered:
             yield step, covered, times
 
-    def _steps(self, loop: _Loop, said: dict[str, Any]) -> tuple[int, int] | None:
+    def _steps(self, loop: _Loop, fields: dict[str, Any]) -> tuple[int, int] | None:
         """Return how many steps are done, of the job and of the epoch; None if that is unknown."""
-        at, of, epoch = (int(said.get(key) or 0) for key in ("at", "of", "epoch"))
+        at, of, epoch = (int(fields.get(key) or 0) for key in ("at", "of", "epoch"))
         if loop.time == _SAMPLES:
             # The first record is that of a first step. With the next one it tells how many samples
             # a step has, also where the log begins later.
@@ -179,9 +179,9 @@ class Meters(StepLines):
         if self._first is None:
             self._first = min(at, 1) if loop.first is None else loop.first
         done = at + 1 - self._first
-        if said.get("epochs"):
-            self.total = int(said["epochs"]) * of
-        elif not said.get("epoch"):
+        if fields.get("epochs"):
+            self.total = int(fields["epochs"]) * of
+        elif not fields.get("epoch"):
             self.total = of
         return max(epoch - (loop.first or 0), 0) * of + done, done
 

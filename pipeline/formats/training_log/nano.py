@@ -64,23 +64,23 @@ class Nano(StepLines):
 
     def read(self, text: str) -> list[StepValues]:
         """Return what a line says of steps."""
-        said: list[StepValues] = []
+        records: list[StepValues] = []
         # Each with a word of it: to look for that takes a tenth of the time.
         if "iter " in text and (found := _NANOGPT.fullmatch(text)):  # counts from 0
-            said = [_own(int(found[1]) + 1, found[3], loss=number(found[2]))]
+            records = [_own(int(found[1]) + 1, found[3], loss=number(found[2]))]
         elif " mfu " in text and (found := _LLAMA2C.fullmatch(text)):  # likewise
             values = {"loss": number(found[2]), "lr": number(found[3])}
-            said = [_own(int(found[1]) + 1, found[4], **values)]
+            records = [_own(int(found[1]) + 1, found[4], **values)]
         elif " tok/s" in text and (found := _LLMC.fullmatch(text)):
-            said = self._llmc(found)
+            records = self._llmc(found)
         elif " train_time:" in text and (found := _MODDED.fullmatch(text)):
             self.done = int(found[1])
             return self._modded(found)
         elif "iter time: " in text and (found := _LITGPT.fullmatch(text)):
-            said = self._litgpt(found)
-        if said:
-            self.done = said[0][0]
-        return said
+            records = self._litgpt(found)
+        if records:
+            self.done = records[0][0]
+        return records
 
     def _llmc(self, found: re.Match[str]) -> list[StepValues]:
         """Return the record of llm.c."""
@@ -90,18 +90,18 @@ class Nano(StepLines):
         self.total = int(found[2])
         values: dict[str, Any] = {"loss": number(found[3]), "tokens_per_s": number(speed[2])}
         for column, pattern in (("grad_norm", _NORM), ("lr", _RATE)):
-            if said := pattern.search(found[4]):
-                values[column] = number(said[1])
+            if match := pattern.search(found[4]):
+                values[column] = number(match[1])
         return [_own(int(found[1]), speed[1], **values)]
 
     def _modded(self, found: re.Match[str]) -> list[StepValues]:
         """Return loss and time of modded-nanogpt; lines of a validation have no loss of a step."""
         step, self.total = int(found[1]), int(found[2])
-        said: dict[str, Any] = {"loss": number(found[3])} if found[3] else {}
+        values: dict[str, Any] = {"loss": number(found[3])} if found[3] else {}
         time = self._elapsed.take(step, rounded_ns(found[4], 6))
         if time and time[0][1] == 1:
-            return [(step, 1, said | time[0][2])]
-        return [(step, 1, said), *time] if said else time
+            return [(step, 1, values | time[0][2])]
+        return [(step, 1, values), *time] if values else time
 
     def _litgpt(self, found: re.Match[str]) -> list[StepValues]:
         """Return the record of a step, which the last one of its micro-batches ends."""

@@ -68,7 +68,7 @@ def joined(found: Sequence[RunFacts]) -> RunFacts:
     ordered = sorted(found, key=lambda facts: int(facts.attributes.get("last_step", -1)))
     sizes = {key: size for facts in ordered for key, size in facts.topology.items()}
     alike = all(facts.topology.items() <= sizes.items() for facts in found)
-    attributes = {key: said for facts in ordered for key, said in facts.attributes.items()}
+    attributes = {key: value for facts in ordered for key, value in facts.attributes.items()}
     known = [facts.ended for facts in found if facts.ended is not None]
     ended = (any(known) if alike else all(known)) if known else None
     cause = {} if ended else first_cause(facts.attributes for facts in found)

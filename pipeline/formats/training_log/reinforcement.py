@@ -149,10 +149,10 @@ class Reinforcement(StepLines):
         for trainer, begin, pair in _LINES:
             if trainer.word in text and (found := begin.search(text)):
                 pairs = pair.findall(text, found.end())
-                said = dict(pairs)
-                if len(said) < len(pairs):  # two records are torn
+                record = dict(pairs)
+                if len(record) < len(pairs):  # two records are torn
                     raise BadValueError(text)
-                yield from self._record(trainer, int(found["step"]) + 1 - trainer.first, said)
+                yield from self._record(trainer, int(found["step"]) + 1 - trainer.first, record)
                 return
         if text.startswith("==") and (found := _HEADER.fullmatch(text)):
             self._begin(found["kind"], int(found["at"]), int(found["of"]))
@@ -166,19 +166,21 @@ class Reinforcement(StepLines):
         elif "Total training steps: " in text and (found := _TOTAL.fullmatch(text)):
             self.total = int(found[1])
 
-    def _record(self, trainer: _Trainer, step: int, said: dict[str, str]) -> Iterator[StepValues]:
+    def _record(self, trainer: _Trainer, step: int, record: dict[str, str]) -> Iterator[StepValues]:
         """Yield the record that a line is, or that its values belong to."""
         values: dict[str, Any] = {}
         for key, column in trainer.columns.items():
-            if key in said:
-                values[column] = gib(said[key]) if column == "memory_bytes" else number(said[key])
+            if key in record:
+                values[column] = (
+                    gib(record[key]) if column == "memory_bytes" else number(record[key])
+                )
         if trainer.ahead:
             self._ahead = values
             return
-        time = next((said[key] for key in trainer.whole if key in said), None)
+        time = next((record[key] for key in trainer.whole if key in record), None)
         timers = [
             (found[1], "own", rounded_ns(value, 9))
-            for key, value in said.items()
+            for key, value in record.items()
             if key not in trainer.whole and (found := trainer.part.fullmatch(key))
         ]
         if time is None and "loss" not in values:  # of a validation, or of a part alone
@@ -188,8 +190,8 @@ class Reinforcement(StepLines):
         self.done = step
         if time is not None:
             values |= {"step_time_ns": rounded_ns(time, 9), "timers": timers}
-            if trainer.tokens and said.keys() >= {*trainer.tokens} and number(time) > 0:
-                tokens = math.prod(number(said[key]) for key in trainer.tokens)
+            if trainer.tokens and record.keys() >= {*trainer.tokens} and number(time) > 0:
+                tokens = math.prod(number(record[key]) for key in trainer.tokens)
                 values.setdefault("tokens_per_s", tokens / number(time))
         yield step, 1, self._ahead | values
         self._ahead = {}

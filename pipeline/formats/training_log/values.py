@@ -135,18 +135,18 @@ def values_of(fields: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     keys = set()
     for field in fields:
-        key, _, said = parted(field)
-        said = said.strip()
-        says = known(key) if said else None
+        key, _, text = parted(field)
+        text = text.strip()
+        says = known(key) if text else None
         if says:
             if says.name in keys:
                 raise BadValueError(says.name)
             keys.add(says.name)
-            found.setdefault(says.value.column, read_value(says.value, said))
+            found.setdefault(says.value.column, read_value(says.value, text))
     return found
 
 
-def value_of(key: str, said: str) -> dict[str, Any]:
+def value_of(key: str, text: str) -> dict[str, Any]:
     """Return the column and value of a key; nothing for a key without a column.
 
     Of two values, at this step and on average, the first counts.
@@ -155,13 +155,13 @@ def value_of(key: str, said: str) -> dict[str, Any]:
         BadValueError: The column cannot hold the value.
     """
     says = known(key)
-    return {says.value.column: read_value(says.value, said)} if says else {}
+    return {says.value.column: read_value(says.value, text)} if says else {}
 
 
 def parted(field: str) -> tuple[str, str, str]:
     """Return the key of a field, what stands behind it, and what it says."""
-    key, mark, said = field.partition(":")
-    return field.partition("=") if "=" in key else (key, mark, said)
+    key, mark, value = field.partition(":")
+    return field.partition("=") if "=" in key else (key, mark, value)
 
 
 class Value(NamedTuple):
@@ -195,13 +195,13 @@ def known(key: str) -> Known | None:
     return Known(name, value) if value else None
 
 
-def read_value(value: Value, said: str) -> Any:
+def read_value(value: Value, text: str) -> Any:
     """Return what a text says; of two values, at this step and on average, the first.
 
     Raises:
         BadValueError: The column cannot hold it.
     """
-    return value.read(_AVERAGE.sub("", said) if "/" in said or "(" in said else said)
+    return value.read(_AVERAGE.sub("", text) if "/" in text or "(" in text else text)
 
 
 def _tflops(text: str) -> float:
