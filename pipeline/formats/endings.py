@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 _TEXT_LIMIT = 200
 _BY, _WITH = "ended_by", "ended_with"
-_ERRED = "error"  # what launchers say of a process that ended with an error
+# What launchers say of a process that ended: with an error, and by a signal that nothing survives.
+_ERRED, _KILLED = "error", "killed"
+_CANCELLED = "cancelled"
 # A warning of NCCL, with the place in its code or not.
 _WARNING = r"\S+:\d+:\d+ \[\d+\] (?:\S+:\d+ )?(?:\(\w+\) )?NCCL WARN "
+_SLURM = r"(?:slurmstepd\S*: )?error: \*\*\* (?:JOB|STEP) \S+ "
 _FAILED = r"Test (?:NCCL|RCCL) failure \S+:\d+ "  # of nccl-tests
 # Causes before their effects: where one rank ends, the others time out or lose their connection.
 _KINDS = {
@@ -19,7 +23,8 @@ _KINDS = {
     r"|^out of memory$",  # of llm.c
     "host_out_of_memory": r"Detected \d+ oom[-_]kill event"
     r"|srun: error: \S+: tasks? \S+: Out Of Memory",
-    "device_error": r"(?:CUDA|HIP) error: |\[CUDA ERROR\] at file "
+    "node_failure": rf"{_SLURM}.* DUE TO NODE FAILURE|srun: error: Node failure on ",
+    "device_error": r"(?:CUDA|HIP) error: |\[CUDA ERROR\] at file |Memory access fault by GPU "
     rf"|Test (?:CUDA|HIP) failure \S+:\d+ |{_FAILED}'unhandled (?:cuda|hip) error",
     "link_error": rf"{_WARNING}(?:NET/|Call to ibv_)",
     "loss_not_finite": r"(?:Rank \d+: )?found (?:NaN|Inf) in local "
@@ -30,19 +35,24 @@ _KINDS = {
     "network_error": r"NCCL error in: |ncclRemoteError: |ncclSystemError: "
     rf"|{_FAILED}'(?:remote process exited|unhandled system error)",
     "nccl_error": _FAILED,
-    "cancelled": r"slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT ",
-    _ERRED: r"ChildFailedError|\] exits with return code = -?[1-9]"
-    r"|srun: error: \S+: tasks? \S+: (?:Exited with exit code|Killed|Aborted|Segmentation fault)",
+    _CANCELLED: rf"{_SLURM}(?:ON \S+ )?CANCELLED AT "
+    r"|Received (?:1|2|15) death signal, shutting down|SignalException: Process \d+ got signal: ",
+    _KILLED: r"failed \(exitcode: -9\)|exits with return code = -9\b|crashed with exit code -9\b"
+    r"|Global rank \d+ \(PID \d+\) exited with code -9\b|process rank \d+ .*exited on signal 9 ",
+    _ERRED: r"failed \(exitcode: -?[1-9]|ChildFailedError|exits with return code = -?[1-9]"
+    r"|srun: error: \S+: tasks? \S+: (?:Exited with exit code|Killed|Aborted|Segmentation fault)"
+    r"|Rank \d+ crashed with exit code -?[1-9]|Global rank \d+ \(PID \d+\) exited with code -?[1-9]"
+    r"|mpirun noticed that process rank |Primary job +terminated normally, but ",
 }
 # What Python prints below a traceback, which a job may survive or print when it has ended.
 _ERROR = r"[\w.]*(?:Error|Exception): "
 _ANYWHERE = "|".join(pattern for kind, pattern in _KINDS.items() if kind != "link_error")
-LINE = rf"{_ERROR}.*|.*(?:NCCL WARN |{_ANYWHERE}).*"
+LINE = rf"{_ERROR}.*|.*(?:NCCL WARN |\bUncaught {_ERROR}|{_ANYWHERE}).*"
 """Expression of the lines that say what ended a job, or may explain it."""
 
 _PATTERNS = {kind: re.compile(f"(?:{words}).*", re.ASCII) for kind, words in _KINDS.items()}
 _ORDER = [*_KINDS]
-_RAISED = re.compile(rf"{_ERROR}\S.*", re.ASCII)
+_RAISED = re.compile(rf"(?:.*\bUncaught )?({_ERROR}\S.*)", re.ASCII)
 _WARNS = re.compile(rf"{_WARNING}.*", re.ASCII)
 # Warnings of hosts that have no such network, which use another one, and of changes of a network
 # that goes on; a port that is down ("port error") may be what ended a job.
@@ -76,16 +86,19 @@ class Ending:
             if found := pattern.search(text):
                 if timeout := _TIMEOUT.fullmatch(text):
                     self._ranks.add(int(timeout[1]))
+                failed = self.kind in (_KILLED, _ERRED)
+                if kind == _CANCELLED and failed and " DUE TO " not in text:
+                    return  # a launcher ends the other processes when one has failed
                 if self.kind is None or _ORDER.index(kind) < _ORDER.index(self.kind):
                     seconds = f"{int(timeout[3]) / 1000:.0f}" if timeout else ""
                     whole = f"{timeout[2]} timed out after {seconds} s" if timeout else found[0]
                     whole = whole.replace(" / '", "'").strip(" .")  # NCCL has nothing to add
-                    self.kind, self._text = kind, whole[:_TEXT_LIMIT]
+                    self.kind, self._text = kind, _shortened(whole)
                 return
         if warning and self.kind is None:
             self._warning = warning[0].strip(" .")
         elif not self._error and (raised := _RAISED.match(text)):
-            self._error = raised[0].strip(" .")[:_TEXT_LIMIT]
+            self._error = _shortened(raised[1].strip(" ."))
 
     def attributes(self, world_size: int | None) -> dict[str, str]:
         """Return what ended a job that has not come to its end; nothing if it said nothing.
@@ -93,13 +106,13 @@ class Ending:
         Args:
             world_size: Ranks of the job: those that did not time out are where to look.
         """
-        if self._error and self.kind in (None, _ERRED):
+        if self._error and self.kind in (None, _KILLED, _ERRED):
             return {_BY: _ERRED, _WITH: self._error}
         if self.kind is None:
             return {}
         text = self._text
         if text.startswith("Test ") and self._warning:
-            text = f"{text}, after {self._warning}"[:_TEXT_LIMIT]
+            text = _shortened(f"{text}, after {self._warning}")
         if self.kind == "collective_timeout" and self._ranks:
             spans = _spans(self._ranks)
             text += f" on {_ranks(spans)}"
@@ -121,6 +134,10 @@ def first_cause(found: Iterable[Mapping[str, str]]) -> dict[str, str]:
 def without_cause(attributes: Mapping[str, str]) -> dict[str, str]:
     """Return attributes without what ended a job."""
     return {key: value for key, value in attributes.items() if key not in (_BY, _WITH)}
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _TEXT_LIMIT else textwrap.shorten(text, _TEXT_LIMIT)
 
 
 def _spans(ranks: set[int]) -> list[tuple[int, int]]:

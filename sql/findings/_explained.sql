@@ -1,6 +1,7 @@
 -- Series of findings that another one explains in each of its runs: what changed is the effect, who is slow is the cause.
--- A slow stage, or steps that became slower within the run, explain a regression or drift; a slow rank, host or
--- link, or slow data loading, explains these and a slow stage; a slow host explains its slow ranks. What the runs
+-- Slower steps explain a regression or drift of another figure; a slow stage, or steps that became slower within the
+-- run, explain any of these; a slow rank, host or link, or slow data loading, explains these and a slow stage; a slow
+-- host explains its slow ranks. What the runs
 -- before had as well explains no change: the cause loses more than twice what it lost in the median of the runs with
 -- which the effect's first run is compared.
 -- @internal
@@ -20,16 +21,19 @@ culprits AS (
         max(lost_ratio) AS lost_ratio
     FROM _found
     WHERE incident IS NOT NULL
-        AND family IN ('slow_rank', 'slow_node', 'slow_link', 'data_loading', 'slow_stage', 'slowed')
+        AND (
+            family IN ('slow_rank', 'slow_node', 'slow_link', 'data_loading', 'slow_stage', 'slowed')
+            OR (family = 'regressed' AND series = 'step_p50_ms')
+        )
     GROUP BY run_id, incident, family
 ),
 together AS (
     SELECT e.run_id, e.incident, e.family AS effect, c.incident AS culprit, c.family, c.lost_ratio
     FROM effects AS e
     JOIN culprits AS c
-        ON c.run_id = e.run_id AND CASE e.family
+        ON c.run_id = e.run_id AND c.incident <> e.incident AND CASE e.family
             WHEN 'regressed' THEN true
-            WHEN 'slow_stage' THEN c.family NOT IN ('slow_stage', 'slowed')
+            WHEN 'slow_stage' THEN c.family NOT IN ('slow_stage', 'slowed', 'regressed')
             ELSE c.family = 'slow_node' AND c.host = e.host
         END
 ),
@@ -64,7 +68,7 @@ pairs AS (
     SELECT
         e.run_id, e.incident,
         arg_min(t.culprit, (
-            t.family IN ('slow_stage', 'slowed'), t.family <> 'slow_node', -coalesce(t.lost_ratio, 0), t.culprit
+            t.family = 'regressed', t.family IN ('slow_stage', 'slowed'), t.family <> 'slow_node', -coalesce(t.lost_ratio, 0), t.culprit
         )) FILTER (
             t.effect = 'slow_rank' OR coalesce(u.lost_ratio, 0) = 0 OR coalesce(t.lost_ratio, 1) > 2 * u.lost_ratio
         ) AS culprit
@@ -72,8 +76,14 @@ pairs AS (
     LEFT JOIN together AS t USING (run_id, incident)
     LEFT JOIN usual AS u USING (incident, culprit)
     GROUP BY e.run_id, e.incident
+),
+explained AS (
+    SELECT run_id, incident, culprit
+    FROM pairs
+    WINDOW whole AS (PARTITION BY incident)
+    QUALIFY count(culprit) OVER whole = count(*) OVER whole
 )
-SELECT run_id, incident, culprit
-FROM pairs
-WINDOW whole AS (PARTITION BY incident)
-QUALIFY count(culprit) OVER whole = count(*) OVER whole
+-- What explains slower steps explains the other figures too.
+SELECT e.run_id, e.incident, coalesce(c.culprit, e.culprit) AS culprit
+FROM explained AS e
+LEFT JOIN explained AS c ON c.run_id = e.run_id AND c.incident = e.culprit

@@ -23,9 +23,7 @@ WITH miscounted AS (
 lost_tests AS (
     SELECT
         run_id,
-        from_json(
-            try_cast(attributes['unfinished'] AS JSON), '[{"collective": "VARCHAR", "hosts": ["VARCHAR"]}]'
-        ) AS tests,
+        from_json(try_cast(attributes['unfinished'] AS JSON), '[{"collective": "VARCHAR", "hosts": ["VARCHAR"]}]') AS tests,
         list_sort(list_distinct(tests[1].hosts)) AS hosts,
         concat(
             CASE len(tests)
@@ -86,6 +84,8 @@ SELECT
             WHEN 'collective_timeout' THEN 'See what the ranks did that print no timeout: their stacks, and the calls they were in.'
             WHEN 'network_error' THEN 'See which process or link failed first: warnings of NCCL above it name host and device.'
             WHEN 'nccl_error' THEN 'Run it again with NCCL_DEBUG=WARN: the warning of NCCL before the error says why.'
+            WHEN 'node_failure' THEN 'See why the host that the log names failed; drain it if it comes again.'
+            WHEN 'killed' THEN 'See who killed the process: the kernel log of its host says whether its memory was used up.'
             WHEN 'host_out_of_memory' THEN 'Give the job more memory on the host, or use less: workers of the loader, pinned memory.'
             WHEN 'error' THEN 'See the first error of its processes above this line.'
             ELSE 'See why the scheduler ended the job: its time limit, a preemption, or a user.'

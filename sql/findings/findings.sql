@@ -16,7 +16,7 @@
 -- @column slowdown DOUBLE | Of a slow rank as in straggler_ranks, of a host the median of its ranks; NULL of what is neither.
 -- @column advice VARCHAR | What to do.
 -- @column gate VARCHAR | Gate of --fail-on that holds the finding against the run; NULL where none does.
--- @column cause VARCHAR | device, node, work, link, data, stage, compute, input or unclear; of a job whose log says what ended it out of memory, host out of memory, device error, link error, collective timeout, network error, nccl error, loss not finite, cancelled or error.
+-- @column cause VARCHAR | device, node, work, link, data, stage, compute, input or unclear; of a job whose log says what ended it out of memory, host out of memory, device error, link error, collective timeout, network error, nccl error, loss not finite, node failure, cancelled, killed or error.
 -- @column lost_ratio DOUBLE | Part of the steps' time that was lost, as cost_basis says.
 -- @column brief VARCHAR | evidence in a few words, where kind, subject and cause say too little: of a run that is incomplete, whose steps became slower or wait for data, or whose loss is not finite.
 -- @column incident VARCHAR | The incident that it belongs to, or that explains it; NULL for runs without a date.

@@ -537,6 +537,37 @@ def test_a_slow_rank_explains_a_drift_too(tracelake: Command, series: Lake) -> N
     assert incident["cost_gpu_hours_per_day"] == pytest.approx(4 * 24 * 50 / 350)
 
 
+def later_stage(rows: Rows, late_ms: float) -> Rows:
+    """The run with a second stage that starts later: steps take longer, in which ranks wait."""
+    late = {key: round(late_ms * MS) for key in ("start_ns", "end_ns")}
+    ops = [
+        {**op, **{key: op[key] + ns for key, ns in late.items()}} if op["stage"] else op
+        for op in rows["ops"]
+    ]
+    return {**rows, "ops": ops}
+
+
+def test_slower_steps_explain_the_other_figures_that_changed(
+    tracelake: Command, tmp_path: Path
+) -> None:
+    runs = {
+        f"night{n}": later_stage(pipelined(run_date=day(n), host=False), 30 if n > 5 else 0)
+        for n in range(8)
+    }
+    for rows in runs.values():
+        rows["runs"][0]["config"] = "waits"
+    lake = make(tmp_path / "lake", runs)
+    (incident,) = ask(tracelake, lake, "FROM incidents")
+    assert (incident["subject"], incident["slow_runs"]) == ("step_p50_ms", 2)
+    # 30 of 160 ms on 4 ranks, all day.
+    assert incident["cost_gpu_hours_per_day"] == pytest.approx(4 * 24 * 30 / 160)
+    found = ask(tracelake, lake, "SELECT DISTINCT subject, incident FROM findings")
+    assert {row["subject"]: row["incident"] for row in found} == {
+        "step_p50_ms": incident["incident"],
+        "bubble_ratio": incident["incident"],
+    }
+
+
 def test_a_rank_that_was_slow_long_before_explains_no_later_regression(
     tracelake: Command, series: Lake
 ) -> None:

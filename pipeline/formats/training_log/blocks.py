@@ -62,6 +62,9 @@ class Blocks(StepLines):
         if found := _VALUE_LINE.fullmatch(text):
             yield from self._value(found[1], found[2].replace(",", ""))
         elif "[step=" in text and (found := _STEP_LINE.fullmatch(text)):
+            # The first record of a job of OLMo has no speed, the last value of the others.
+            if self.done is not None and "loss" in self._values:
+                yield self.done, None, self._values
             self.done = int(found[1])
             self.total = 0 if found[2] == "???" else int(found[2])
             self._values = {"logged_at": logged_at(text)[0]}

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tracelake.formats.readers import number
+from tracelake.formats.readers import number, whole
 from tracelake.formats.training_log.elapsed import SECOND_NS, Elapsed, clock_ns
 from tracelake.formats.training_log.job import BATCH, EPOCHS, EXAMPLES, STEPS
 from tracelake.formats.training_log.values import StepLines, StepValues, gib, value_of
@@ -86,17 +86,21 @@ class Trainer(StepLines):
         """Yield the record of a dict that says its step; else it waits for its bar."""
         # Where two dicts have no bar between them, the next bar is that of neither.
         waits, self._between = self._between, False
-        self._waiting = None
+        again, self._waiting = self._waiting, None
+        # The board of LLaMA-Factory has the record written twice, first by a logger of its own.
+        waits |= again is not None and _epoch_and_loss(again) == _epoch_and_loss(values)
         if of := _OF.fullmatch(values.get("global_step/max_steps", "")):  # of ms-swift
             done = int(of[1])
             yield from self._record(done, int(of[2]), values)
             clock = _CLOCK.fullmatch(values.get("elapsed_time", ""))
             if clock and not self._has_bar:
                 yield from self._elapsed.take(done, clock_ns(*clock.groups()))
+        elif step := values.get("global_step", "") if not self._has_bar else "":  # of ms-swift 2
+            yield from self._record(whole(step, 31), self._heading.get(STEPS, 0), values)
         elif waits:
             self._waiting = values
-        elif step := self._step_of(values):
-            yield from self._record(step, self._heading[STEPS], values)
+        elif counted := self._step_of(values):
+            yield from self._record(counted, self._heading[STEPS], values)
 
     def _record(self, done: int, total: int, record: dict[str, str] | None) -> Iterator[StepValues]:
         """Yield the record that a dict is, if there is one, and keep how far the job is."""
@@ -130,3 +134,7 @@ class Trainer(StepLines):
         step = round(epoch * of_epoch) if 0 <= epoch <= epochs + 1 else 0
         near = abs(step / of_epoch - epoch) <= unit / 2
         return step if step and near and unit * of_epoch < 1 else None
+
+
+def _epoch_and_loss(values: Mapping[str, str]) -> tuple[str | None, str]:
+    return values.get("epoch"), values.get("loss", "").rstrip("0")

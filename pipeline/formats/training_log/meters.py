@@ -75,7 +75,7 @@ _LOOPS = (
     ),
     _Loop(
         "data_time: ",
-        rf"\b(?:Epoch \[{_EPOCH}\]|Iter ){_AT}\]\s+lr: {_GAP}\stime: (?P<time>{_N}),"
+        rf"\b(?:Epoch \[{_EPOCH}\]|Iter ){_AT}\]\s+lr\w*: {_GAP}\stime: (?P<time>{_N}),"
         rf" data_time: (?P<data>{_N}),",
         _SINCE,
         first=1,

@@ -265,6 +265,8 @@ _LAUNCHER = (
     "[2026-04-08 11:20:00,123] [ERROR] [launch.py:321:sigkill_handler] ['python'] exits with return"
     " code = 1"
 )
+_FAILED = "failed (exitcode: {}) local_rank: 1 (pid: 7) of binary: python"
+_STEP_ENDED = "0: slurmstepd: error: *** STEP 9.0 ON node007 CANCELLED AT 2026-04-01T12:13:27 ***"
 _SRUN = "srun: error: node007: task 0: Exited with exit code 1"
 _SLURM = (
     "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some tasks have been OOM Killed."
@@ -283,6 +285,50 @@ _SLURM = (
         (["srun: error: node007: task 3: Out Of Memory"], "host_out_of_memory", None),
         (["[CUDA ERROR] at file llmc/a.h:50:", "out of memory"], "out_of_memory", "out of memory"),
         (["[CUDA ERROR] at file llmc/a.h:50:", "an illegal access"], "device_error", None),
+        (
+            ["Memory access fault by GPU node-1 (Agent handle: 0x55) on address 0x7f."],
+            "device_error",
+            None,
+        ),
+        # A step of Slurm in which a task fails is ended as a whole.
+        ([_SRUN, _STEP_ENDED], "error", _SRUN),
+        (["3: KeyError: 'ids'", "KeyError: 'ids'", _SRUN, _STEP_ENDED], "error", "KeyError: 'ids'"),
+        ([_STEP_ENDED], "cancelled", None),
+        ([_SRUN, f"{_STEP_ENDED.removesuffix(' ***')} DUE TO TIME LIMIT ***"], "cancelled", None),
+        (["[2026-04-20T03:25:23.011] error: *** STEP 9.1 CANCELLED AT now ***"], "cancelled", None),
+        (["slurmstepd-a7: error: *** JOB 1 ON a7 CANCELLED AT now ***"], "cancelled", None),
+        (
+            ["slurmstepd: error: *** JOB 1 ON a7 CANCELLED AT now DUE TO NODE FAILURE ***"],
+            "node_failure",
+            None,
+        ),
+        (["W0401 Received 15 death signal, shutting down workers"], "cancelled", None),
+        (["a.SignalException: Process 7 got signal: 15"], "cancelled", None),
+        # Of a process that a signal killed, the launcher says which.
+        ([_FAILED.format(-9), _TORCHRUN], "killed", _FAILED.format(-9)),
+        ([_FAILED.format(-11), _TORCHRUN], "error", _FAILED.format(-11)),
+        (
+            ["ValueError: bad shard", _FAILED.format(-9), _TORCHRUN],
+            "error",
+            "ValueError: bad shard",
+        ),
+        ([_LAUNCHER.replace("= 1", "= -9")], "killed", "exits with return code = -9"),
+        ([_LAUNCHER], "error", "exits with return code = 1"),
+        (["ERROR:composer.cli.launcher:Rank 0 crashed with exit code -11."], "error", None),
+        (["Global rank 0 (PID 7) exited with code -9"], "killed", None),
+        (["mpirun noticed that process rank 7 on a exited on signal 9 (Killed)."], "killed", None),
+        (["mpirun noticed that process rank 7 on a exited on signal 6 (Aborted)."], "error", None),
+        # The end of a long text is left out, and that is said.
+        (
+            [f"ValueError: {'bad ' * 80}", _SRUN],
+            "error",
+            f"ValueError: {'bad ' * 45}[...]",
+        ),
+        (
+            ["[10:41] CRITICAL [olmo.util:158] Uncaught OLMoThreadError: it failed", _SRUN],
+            "error",
+            "OLMoThreadError: it failed",
+        ),
         # Trainers that check the loss stop before they print it.
         (["Loss is nan, stopping training", _SRUN], "loss_not_finite", None),
         (

@@ -277,6 +277,42 @@ def test_a_value_that_no_step_can_have_is_a_reject(before: Sequence[str], line: 
     assert [(reason, text) for *_, reason, text in run.rejects()] == [("bad_value", line)]
 
 
+def losses_of(*lines: str) -> list[tuple[int, float]]:
+    data = "\n".join([*lines, ""]).encode()
+    run = parse("training_log", {"a.log": data}).only
+    assert list(run.rejects()) == []
+    return [
+        (row["step"], row["loss"]) for row in run.rows("train_steps") if row["loss"] is not None
+    ]
+
+
+def test_a_record_that_the_board_of_llama_factory_writes_too_is_one() -> None:
+    logger = "[INFO|2025-02-09 07:05:39] llamafactory.train.callbacks:157 >> "
+    lines = [bar(5, 20)]
+    for done, loss in ((10, "1.0800"), (20, "0.9999"), (30, "0.9999")):
+        first = f"{{'loss': {loss}, 'learning_rate': 1.9999e-05, 'epoch': 0.{done}}}"
+        again = f"{{'loss': {float(loss)}, 'learning_rate': 2e-05, 'epoch': 0.{done}}}"
+        lines += [f"{bar(done, 60 * done)}{logger}{first}", again, bar(done, 60 * done + 1)]
+    assert losses_of(*lines) == [(10, 1.08), (20, 0.9999), (30, 0.9999)]
+
+
+def test_a_dict_of_ms_swift_2_has_its_step_without_a_bar() -> None:
+    lines = [f"{{'loss': {n}.5, 'learning_rate': 2e-05, 'global_step': {n}}}" for n in (1, 5, 10)]
+    assert losses_of(*lines) == [(1, 1.5), (5, 5.5), (10, 10.5)]
+
+
+def test_the_first_record_of_a_start_of_olmo_has_no_speed() -> None:
+    def block(step: int, second: int, *, first: bool = False) -> list[str]:
+        speed = [] if first else ["    throughput/device/tokens_per_second=26,668"]
+        began = (
+            f"2024-08-06 10:00:{second}.520\thost:0\tolmo.train:908\tINFO\t[step={step}/99,epoch=0]"
+        )
+        return [began, f"    train/CrossEntropyLoss={step}.5", *speed]
+
+    lines = [*block(1, 10, first=True), *block(2, 22), *block(3, 33, first=True), *block(4, 45)]
+    assert losses_of(*lines) == [(1, 1.5), (2, 2.5), (3, 3.5), (4, 4.5)]
+
+
 def test_a_record_at_an_epoch_that_is_no_number_has_no_step() -> None:
     lines = [*_HEADING, "{'loss': 2.5, 'learning_rate': 1e-05, 'epoch': -inf}"]
     data = "\n".join([*lines, ""]).encode()
