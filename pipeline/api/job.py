@@ -68,7 +68,7 @@ def run(
     try:
         commands.run(
             inputs=[os.fspath(name) for name in named],
-            lake=str(lake),
+            lake=os.fspath(lake),
             given=_value("topology", _COMMAND["given"], topology),
             summary="-",
             post=None,

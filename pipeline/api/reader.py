@@ -47,7 +47,7 @@ def open_lake(lake: str | Path, *, memory: str | None = None) -> OpenLake:
         LakeError: There is no lake, or it has no warehouse yet.
         UsageError: The memory limit is no size.
     """
-    return OpenLake(Lake.open(lake), None if memory is None else parse_size(memory))
+    return OpenLake(Lake.open(lake), None if memory is None else parse_size(str(memory)))
 
 
 class OpenLake:
@@ -87,6 +87,8 @@ class OpenLake:
         Raises:
             UsageError: The query is wrong or does more than read; there are several.
         """
+        if not isinstance(params, Mapping | None):
+            raise UsageError("params are values by name", hint='give {"most": 0.3} for $most')
         values = {name.lower(): value for name, value in (params or {}).items()}
 
         def ask(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
@@ -131,7 +133,10 @@ class OpenLake:
         """
         return self._ask(
             lambda con: _relation(
-                con, run_rows(con, self._lake, name, None if run is None else resolve_run(con, run))
+                con,
+                run_rows(
+                    con, self._lake, name, None if run is None else resolve_run(con, str(run))
+                ),
             )
         )
 
@@ -153,7 +158,7 @@ class OpenLake:
         given = {key: str(value) for key, value in params.items() if value is not None}
 
         def ask(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
-            named = {} if run is None else {"run": resolve_run(con, run)}
+            named = {} if run is None else {"run": resolve_run(con, str(run))}
             return _relation(con, saved.body, saved.bind({**given, **named}))
 
         return self._ask(ask)
@@ -182,7 +187,7 @@ class OpenLake:
         Raises:
             UsageError: There is no such run, step or rank, or the file cannot be written.
         """
-        run_id = self._ask(lambda con: resolve_run(con, run))
+        run_id = self._ask(lambda con: resolve_run(con, str(run)))
         target = Path(f"{run_id}.json.gz") if path is None else Path(path)
         given = [ranks] if isinstance(ranks, str | int) else ranks
         write_timeline(

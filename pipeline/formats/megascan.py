@@ -127,7 +127,7 @@ class _Parser:
         self._ledger = ledger
         self._open: tuple[_Passes, Document] | None = None
         self._ready: list[pa.RecordBatch] = []
-        self._ranks: set[int] = set()
+        self._steps: dict[int, set[int]] = {}  # of each rank
         self._sizes: dict[str, int] = {}
         self._ended = True
 
@@ -150,9 +150,9 @@ class _Parser:
     def finish(self) -> RunFacts:
         return RunFacts(
             topology=self._sizes,
-            ranks=frozenset(self._ranks),
+            ranks=frozenset(self._steps),
             ranks_expected=self._run.sizes(self._sizes).get("world_size"),
-            ended=self._ended,
+            ended=self._ended and len(set(map(frozenset, self._steps.values()))) < 2,
             simulated=False,
         )
 
@@ -163,7 +163,8 @@ class _Parser:
         batch = tables()["ops"].batch(columns)
         self._ready.append(batch)
         self._ledger.source(source).rows += batch.num_rows
-        self._ranks |= set(columns["rank"])
+        for rank, step in zip(columns["rank"], columns["step"], strict=True):
+            self._steps.setdefault(rank, set()).add(step)
         for size, name in (("vpp", "chunk"), ("micro_batches", "micro_batch"), ("pp", "stage")):
             places = [place for place in columns[name] if place is not None]
             if places:
@@ -177,7 +178,7 @@ def _whole(value: object) -> TypeGuard[int]:
 FORMAT = Format(
     name="megascan",
     doc="Traces of MegaScan (MegatronApp), joined over ranks: passes of interleaved pipelines.",
-    version=2,
+    version=3,
     tables=("ops",),
     begin=_FIRST,
     facts=_facts,

@@ -30,7 +30,7 @@ class Parameter:
     """A parameter of a saved query.
 
     Attributes:
-        type: VARCHAR, BIGINT, DOUBLE or TIMESTAMP.
+        type: VARCHAR, BIGINT, UBIGINT, DOUBLE or TIMESTAMP.
         default: As a value of that type; None for NULL.
     """
 
@@ -47,8 +47,11 @@ class Parameter:
         """
         try:
             match self.type:
-                case "BIGINT":
-                    return int(text)
+                case "BIGINT" | "UBIGINT":
+                    number = int(text)
+                    if number < 0 and self.type == "UBIGINT":
+                        raise ValueError
+                    return number
                 case "DOUBLE":
                     return float(text)
                 case "TIMESTAMP":
@@ -63,6 +66,7 @@ class Parameter:
 _FORMS = {
     "VARCHAR": "any text",
     "BIGINT": "give a whole number, such as 20",
+    "UBIGINT": "give a whole number from 0 on, such as 20",
     "DOUBLE": "give a number, such as 0.1",
     "TIMESTAMP": "give a date, such as 2025-01-31 or 2025-01-31T18:00",
 }

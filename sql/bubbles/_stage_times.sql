@@ -16,7 +16,12 @@ WITH traced AS (
 ),
 logged AS (
     SELECT l.run_id, l.step, l.stage, l.rank, sum(l.total_ns) / t.micro_batches AS micro_batch_ns
-    FROM layer_times AS l
+    FROM (
+        -- A job that began again prints a step once more.
+        SELECT run_id, step, stage, rank, layer, arg_max(total_ns, (source_id, line)) AS total_ns
+        FROM layer_times
+        GROUP BY ALL
+    ) AS l
     JOIN _pipelines AS t USING (run_id)
     GROUP BY l.run_id, l.step, l.stage, l.rank, t.micro_batches
 ),

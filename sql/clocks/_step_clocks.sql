@@ -1,9 +1,17 @@
 -- Whether the times of a step's ranks can be compared, and how far off a difference of two can be.
 -- @internal
 -- @grain run_id, step
--- @column aligned BOOLEAN | One clock, or clocks that were related.
+-- @column aligned BOOLEAN | One clock, or clocks that were related, and all ranks met.
 -- @column uncertainty_ns BIGINT ns | At most; 0 on one clock.
-WITH by_clock AS (
+WITH met AS (
+    -- Every rank of a step waits for others: ranks that never met were read from two clocks.
+    SELECT
+        run_id, step,
+        coalesce(max(first_ns) FILTER (finished) < min(last_ns) FILTER (finished), true) AS met
+    FROM _rank_steps
+    GROUP BY run_id, step
+),
+by_clock AS (
     SELECT
         s.run_id, s.step, c.clock,
         bool_and(c.offset_ns IS NOT NULL) AS known,
@@ -18,7 +26,8 @@ WITH by_clock AS (
 SELECT
     run_id,
     step,
-    count(*) = 1 OR bool_and(known) AS aligned,
+    (count(*) = 1 OR bool_and(known)) AND any_value(met) AS aligned,
     clocks_open_ns(anchor, near_ns, uncertainty_ns) AS uncertainty_ns
 FROM by_clock
+JOIN met USING (run_id, step)
 GROUP BY run_id, step

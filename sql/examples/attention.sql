@@ -1,7 +1,7 @@
 -- What needs attention tonight?
 -- @topic fleet
 -- @param since TIMESTAMP = NULL | Runs dated from then on; every run by default.
--- @param top BIGINT = 50 | Rows at most.
+-- @param top UBIGINT = 50 | Rows at most.
 -- Each row is one finding of one run, the most severe first; no row means that no problem was found.
 -- `incidents` joins them over runs, and alone has hosts and links that are slow in bandwidth tests. A
 -- finding without a run is a file that cannot be read.

@@ -1,7 +1,7 @@
 -- Which lines were not understood?
 -- @topic input
 -- @param run VARCHAR = "" | Part of the run's id; every run by default.
--- @param top BIGINT = 20 | Rows at most.
+-- @param top UBIGINT = 20 | Rows at most.
 -- A row is a reason in a file, with the first of its lines. `tracelake formats NAME` says what each
 -- reason means; all lines are in `rejects`.
 

@@ -1,7 +1,7 @@
 -- Which communication takes the most time?
 -- @topic communication
 -- @param run VARCHAR = "" | Part of the run's id; every run by default.
--- @param top BIGINT = 20 | Rows at most.
+-- @param top UBIGINT = 20 | Rows at most.
 -- Time of a rank in a step, mean over ranks and steps without warm-up, and its part of all
 -- communication. It holds waiting: a `recv` is mostly the bubble. Overlapped calls hold the kernel
 -- that runs beside them.

@@ -1,6 +1,6 @@
 -- Which files were there twice?
 -- @topic input
--- @param top BIGINT = 20 | Rows at most.
+-- @param top UBIGINT = 20 | Rows at most.
 -- Each row is a copy and the file that it repeats. Models over all runs count the content once, so
 -- nothing needs to be done; a copied folder says that somebody archived twice.
 

@@ -1,7 +1,7 @@
 -- What is wrong, since when, why, and what does it cost a day?
 -- @topic fleet
 -- @param since TIMESTAMP = NULL | Incidents last seen from then on; every one by default.
--- @param top BIGINT = 20 | Rows at most.
+-- @param top UBIGINT = 20 | Rows at most.
 -- A row is one problem of one configuration over its runs, the dearest first. `open` is true while one
 -- of the latest 3 runs has it, and of a regression while no run was better since. The cost is for a job
 -- that runs all day; cost_bound says which way it errs.

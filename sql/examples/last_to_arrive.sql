@@ -1,7 +1,7 @@
 -- Who comes last to collectives by its own fault, and how long do the others wait?
 -- @topic stragglers
 -- @param run VARCHAR = "" | Part of the run's id; every run by default.
--- @param top BIGINT = 20 | Rows at most.
+-- @param top UBIGINT = 20 | Rows at most.
 -- `waited_ms` is what all other members waited for this rank. `own_waited_ms` is the part that the
 -- rank caused itself: its time outside communication since its last step ended, beyond the median of the
 -- other members. The rest it inherited: what it waited for came late. Groups over several stages and warm-up are

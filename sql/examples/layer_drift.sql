@@ -1,7 +1,7 @@
 -- Which layer gets slower in the course of a run?
 -- @topic steps
 -- @param run VARCHAR = "" | Part of the run's id; every run by default.
--- @param top BIGINT = 20 | Rows at most.
+-- @param top UBIGINT = 20 | Rows at most.
 -- `rising` is beyond chance and at least 5 %: one layer alone speaks for its data or kernel, all
 -- layers of a stage for the device. `few_steps`: a trend needs ten steps that count.
 

@@ -2,7 +2,7 @@
 -- @topic steps
 -- @param run VARCHAR = "" | Part of the run's id; every run by default.
 -- @param rise DOUBLE = 0.2 | A loss is a jump above the median of the five before it by more.
--- @param top BIGINT = 20 | Rows at most.
+-- @param top UBIGINT = 20 | Rows at most.
 -- Steps whose loss jumps, whose time is an outlier, or both. Both in one step speak for the data or
 -- for a restart; a jump alone speaks for the training itself.
 

@@ -1,7 +1,7 @@
 -- What cannot be computed from a run, and what would give it?
 -- @topic input
 -- @param run VARCHAR = "" | Part of the run's id; every run by default.
--- @param top BIGINT = 50 | Rows at most.
+-- @param top UBIGINT = 50 | Rows at most.
 -- A figure with its reason, and the option or file that would give it; NULL where nothing does.
 -- `has_it` says whether no row of the run has the figure or only some have.
 

@@ -1,7 +1,7 @@
 -- In which step did which layer take unusually long?
 -- @topic steps
 -- @param run VARCHAR = "" | Part of the run's id; every run by default.
--- @param top BIGINT = 20 | Rows at most.
+-- @param top UBIGINT = 20 | Rows at most.
 -- `deviation_ratio` is the time over the layer's median of the run, minus 1. One step is an event
 -- on the host; the same layer in many steps is the model: see `layer_drift`.
 

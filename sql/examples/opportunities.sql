@@ -1,7 +1,7 @@
 -- What would make a run faster?
 -- @topic fleet
 -- @param run VARCHAR = "" | Part of the run's id; every run by default.
--- @param top BIGINT = 20 | Rows at most.
+-- @param top UBIGINT = 20 | Rows at most.
 -- `gain_ratio` is the part of the step time that the change would save; `confidence` says what that
 -- rests on.
 

@@ -1,6 +1,6 @@
 -- Which inputs were passed over, and why?
 -- @topic input
--- @param top BIGINT = 20 | Rows at most.
+-- @param top UBIGINT = 20 | Rows at most.
 -- A file that no format takes is listed here and nowhere else. `no_format` where there should be
 -- one: see `tracelake formats`, or force one with `--input-format`.
 

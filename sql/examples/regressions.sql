@@ -1,7 +1,7 @@
 -- Is a run worse than the runs of its configuration before it, and in what?
 -- @topic fleet
 -- @param since TIMESTAMP = NULL | Runs dated from then on; every run by default.
--- @param top BIGINT = 20 | Rows at most.
+-- @param top UBIGINT = 20 | Rows at most.
 -- `regressed` is beyond what the up to 20 runs before vary by; `regressions` says which figure, and
 -- by how much. `not_comparable` is no verdict: `reason` says why, most often too few earlier runs.
 

@@ -1,7 +1,7 @@
 -- Is a group of ranks slower in a collective than other groups doing the same?
 -- @topic communication
 -- @param run VARCHAR = "" | Part of the run's id; every run by default.
--- @param top BIGINT = 20 | Rows at most.
+-- @param top UBIGINT = 20 | Rows at most.
 -- `relative` is the group's median bus bandwidth over that of all groups with the same collective
 -- and size. Calls under 0.1 ms are too short for the clock and left out, overlapped ones have no
 -- bandwidth. Well below 1 in many calls: the ranks of that group share a slow link.

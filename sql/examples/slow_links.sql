@@ -1,7 +1,7 @@
 -- Is a link between two pipeline stages slow?
 -- @topic communication
 -- @param run VARCHAR = "" | Part of the run's id; every run by default.
--- @param top BIGINT = 20 | Rows at most.
+-- @param top UBIGINT = 20 | Rows at most.
 -- A row is a sender, a receiver and a size of message; `relative` is its speed over the median of
 -- the pairs that send as much in the same run. Well below 1 in many messages: a slow link. Tests of links
 -- between hosts are in `link_health`.

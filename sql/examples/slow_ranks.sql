@@ -2,7 +2,7 @@
 -- @topic stragglers
 -- @param since TIMESTAMP = NULL | Runs dated from then on; every run by default.
 -- @param run VARCHAR = "" | Part of the run's id; every run by default.
--- @param top BIGINT = 50 | Rows at most.
+-- @param top UBIGINT = 50 | Rows at most.
 -- `straggler` is slow in at least half of the steps and in three or more; `suspect` has too few
 -- steps or one peer. Look at the device, then at `slow_places` for whether it was slow before.
 

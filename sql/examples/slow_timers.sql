@@ -1,7 +1,7 @@
 -- Which timers of a training log differ most between ranks, and which rank is the slowest?
 -- @topic stragglers
 -- @param run VARCHAR = "" | Part of the run's id; every run by default.
--- @param top BIGINT = 20 | Rows at most.
+-- @param top UBIGINT = 20 | Rows at most.
 -- Needs a log that prints timers over ranks (--timing-log-level 2, --log-straggler) or of each rank.
 -- `spread_ms` is the slowest less the fastest rank; most timers are times of the host and contain waiting.
 -- All figures are medians of the whole run: where its steps became slower on the way, `slowed` says since when, and

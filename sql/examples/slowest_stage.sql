@@ -2,7 +2,7 @@
 -- @topic pipeline
 -- @param run VARCHAR = "" | Part of the run's id; every run by default.
 -- The stage with the most time per micro-batch sets the pace of all. `share` is even at one over
--- the number of stages. See `rebalance` for whether another split of the layers would help.
+-- the number of stages. `reason` says what the times of a log leave out. See `rebalance` for whether another split of the layers would help.
 
 SELECT
     run_id,
@@ -11,7 +11,8 @@ SELECT
     share_ratio,
     imbalance_ratio,
     busiest_steps,
-    steps
+    steps,
+    reason
 FROM stage_balance
-WHERE reason IS NULL AND contains(run_id, $run)
+WHERE imbalance_ratio IS NOT NULL AND contains(run_id, $run)
 ORDER BY imbalance_ratio DESC, run_id, micro_batch_ms DESC, stage

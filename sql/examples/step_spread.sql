@@ -1,7 +1,7 @@
 -- How steady are the steps of a run?
 -- @topic steps
 -- @param since TIMESTAMP = NULL | Runs dated from then on; every run by default.
--- @param top BIGINT = 20 | Rows at most.
+-- @param top UBIGINT = 20 | Rows at most.
 -- Warm-up is left out. A p95 far above the median with few outliers is a regular event, such as a
 -- checkpoint; many outliers are noise from outside: see `worst_steps`.
 

@@ -1,7 +1,7 @@
 -- What was wrong with the files, though they were read?
 -- @topic input
 -- @param run VARCHAR = "" | Part of the run's id; every run by default.
--- @param top BIGINT = 20 | Rows at most.
+-- @param top UBIGINT = 20 | Rows at most.
 -- `data_loss` and `error` first: data is missing, or figures are wrong. docs/reference.md says what
 -- each fault means and what to do.
 

@@ -1,7 +1,7 @@
 -- Is it getting worse: how does the step time of each configuration move over its runs?
 -- @topic fleet
 -- @param since TIMESTAMP = NULL | Runs dated from then on; every run by default.
--- @param top BIGINT = 20 | Rows at most.
+-- @param top UBIGINT = 20 | Rows at most.
 -- `first_ms` and `last_ms` are medians of the first and the last five runs of a configuration; of fewer
 -- than ten runs, of the first and the last half. `drifted` is the verdict of its latest run against its
 -- best stretch within 90 days.

@@ -1,6 +1,6 @@
 -- Which files could not be read, or only in part?
 -- @topic input
--- @param top BIGINT = 20 | Rows at most.
+-- @param top UBIGINT = 20 | Rows at most.
 -- Each row is a file with the reason: one that no format takes, one that cannot be opened, or one that
 -- lost data while it was read. `next_step` says what to do about it. Lost data come first, and last
 -- the files that are likely no logs.
@@ -32,7 +32,7 @@ FROM (
     UNION ALL
     SELECT subject, run_id, kind, advice, level
     FROM findings
-    WHERE kind IN ('unreadable', 'data_lost', 'rejects', 'contradiction')
+    WHERE kind IN ('unreadable', 'data_lost')
 )
 ORDER BY
     level NULLS LAST, reason IN ('no_format', 'no_times', 'other_trace', 'quoted', 'hidden'), reason, file, run_id

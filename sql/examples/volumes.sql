@@ -1,7 +1,7 @@
 -- How much was read from each run?
 -- @topic input
 -- @param since TIMESTAMP = NULL | Runs dated from then on; every run by default.
--- @param top BIGINT = 20 | Rows at most.
+-- @param top UBIGINT = 20 | Rows at most.
 -- Bytes and lines after decompression, and the rows that they became. Every line is a row line, a
 -- context line, irrelevant or rejected; `irrelevant` much larger than the rest is a chatty log.
 

@@ -1,7 +1,7 @@
 -- Where did the difference to the baseline go, operation by operation?
 -- @topic fleet
 -- @param run VARCHAR = "" | Part of the run's id; every run by default.
--- @param top BIGINT = 20 | Rows at most.
+-- @param top UBIGINT = 20 | Rows at most.
 -- The rows of a run add up to the change of its step time. A moment in which several ranks work counts
 -- for each of them in equal parts.
 

@@ -1,7 +1,7 @@
 -- What is wrong with a run, why, and what is to be done?
 -- @topic fleet
 -- @param run VARCHAR = "" | Part of the run's id; every run by default.
--- @param top BIGINT = 20 | Rows at most.
+-- @param top UBIGINT = 20 | Rows at most.
 -- Each row is one finding, the most severe first. `cause` says what the evidence points at: device, node,
 -- link, data, work, stage or input. No row means that no problem was found.
 

@@ -1,7 +1,7 @@
 -- Which steps were the worst, and why?
 -- @topic steps
 -- @param run VARCHAR = "" | Part of the run's id; every run by default.
--- @param top BIGINT = 10 | Rows at most.
+-- @param top UBIGINT = 10 | Rows at most.
 -- Steps by how far they are above their run's median, warm-up left out. `slow_rank` is the rank
 -- that exceeded its peers most, `odd_layer` the layer furthest from its own median; neither: look
 -- at `collective_time` and at what else ran on the hosts.

@@ -70,6 +70,14 @@ kinds AS (
     FROM whatif_kinds
     GROUP BY run_id
 ),
+-- Replays of the usual steps: a single slow step is no matter of single operations.
+usual AS (
+    SELECT w.run_id, ordered_mean(w.t_ms) AS t_ms, ordered_mean(w.peer_ms) AS peer_ms
+    FROM whatif_steps AS w
+    JOIN step_stats AS s USING (run_id, step)
+    WHERE NOT coalesce(s.outlier, false)
+    GROUP BY w.run_id
+),
 ranks AS (
     SELECT
         run_id,
@@ -104,5 +112,6 @@ SELECT
 FROM whatif_runs AS w
 JOIN kinds AS k USING (run_id)
 JOIN ranks AS r USING (run_id)
+JOIN usual AS u USING (run_id)
 ANTI JOIN slow_steps AS s ON s.run_id = w.run_id
-WHERE w.peer_ms <= 0.9 * w.t_ms AND r.lost_ms < (w.t_ms - w.peer_ms) / 2
+WHERE w.peer_ms <= 0.9 * w.t_ms AND u.peer_ms <= 0.9 * u.t_ms AND r.lost_ms < (w.t_ms - w.peer_ms) / 2

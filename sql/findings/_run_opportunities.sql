@@ -2,9 +2,9 @@
 -- @internal
 -- @grain run_id, kind
 -- @column kind VARCHAR | split: another split of the layers over the stages; micro_batches: more of them per step; exposed_communication: communication beside compute.
--- @column gain_ratio DOUBLE | Part of the step time that it would save: for split of the modelled step, for micro_batches per sample, for exposed_communication at most.
+-- @column gain_ratio DOUBLE | Part of the step time that it would save: for split of the step as replayed or modelled, for micro_batches per sample, for exposed_communication at most.
 -- @column change VARCHAR | What to change.
--- @column confidence VARCHAR | modelled: from the times of some modules; measured: from times of whole stages; theory: from the schedule alone; bound: at most.
+-- @column confidence VARCHAR | modelled: from times of stages or of some of their modules by the schedule; replay: from the replay of the run; theory: from the schedule alone; bound: at most.
 -- @column evidence VARCHAR | What it rests on, in one sentence.
 WITH splits AS (
     SELECT
@@ -19,19 +19,22 @@ WITH splits AS (
     GROUP BY run_id
 ),
 balances AS (
-    -- Stages of a trace, taken as if the work could be split evenly.
+    -- Stages of a trace, taken as if the work could be split evenly: by the replay, else by the schedule, which takes
+    -- too long where stages are uneven.
     SELECT
         b.run_id,
         any_value(p.micro_batches) AS m,
         count(*) AS stages,
         arg_min(b.stage, (-b.micro_batch_ms, b.stage)) AS stage,
         any_value(b.imbalance_ratio) AS imbalance_ratio,
-        1 - ratio(
+        any_value(w.s_balance) IS NOT NULL AS replayed,
+        1 - coalesce(ratio(1, any_value(w.s_balance)), ratio(
             pipeline_time(m, 1, ordered_mean(b.micro_batch_ms), ordered_sum(b.micro_batch_ms)),
             pipeline_time(m, 1, max(b.micro_batch_ms), ordered_sum(b.micro_batch_ms))
-        ) AS gain_ratio
+        )) AS gain_ratio
     FROM stage_balance AS b
     JOIN _pipelines AS p USING (run_id)
+    LEFT JOIN whatif_runs AS w USING (run_id)
     -- A slow rank is to be mended, not given less work.
     ANTI JOIN _slow_ranks AS k ON k.run_id = b.run_id
     WHERE b.reason IS NULL AND p.micro_batches > 1 AND p.virtual_stages = 1
@@ -81,11 +84,11 @@ UNION ALL
 SELECT
     run_id, 'split', gain_ratio,
     format('Move work away from stage {}.', stage),
-    'measured',
+    CASE WHEN replayed THEN 'replay' ELSE 'modelled' END,
     format(
         'Stage {} takes {:.2f} times the mean of the {} stages; an even split would save {:.1f} % of'
-            || ' the step with {} micro-batches.',
-        stage, imbalance_ratio, stages, 100 * gain_ratio, m
+            || ' the {}step with {} micro-batches.',
+        stage, imbalance_ratio, stages, 100 * gain_ratio, CASE WHEN replayed THEN '' ELSE 'modelled ' END, m
     )
 FROM balances
 WHERE gain_ratio >= 0.05

@@ -72,6 +72,26 @@ def test_findings_begin_with_the_most_severe(lake: tracelake.OpenLake) -> None:
     assert len(kinds) == len(lake.sql("FROM findings"))
 
 
+def test_arguments_of_other_types_are_refused(
+    lake: tracelake.OpenLake, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    unset: Any = None
+    with pytest.raises(TypeError, match="NoneType"):
+        tracelake.run(SAMPLE, unset)
+    assert list(tmp_path.iterdir()) == []
+    values: Any = [1]
+    size: Any = 500
+    for said, call in (
+        ("values by name", lambda: lake.sql("SELECT ?", values)),
+        ("no run", lambda: lake.ask("slow_ranks", run="qqqqqqqq")),
+        ("top=-1: not a UBIGINT", lambda: lake.ask("slow_ranks", top=-1)),
+        ("memory", lambda: tracelake.open(path, memory=size)),
+    ):
+        with pytest.raises(tracelake.TracelakeError, match=said):
+            call()
+
+
 def test_a_table_of_a_run_reads_that_run_only(path: Path, tmp_path: Path) -> None:
     """Of another run the files are gone, which nobody notices."""
     copy = tmp_path / "lake"

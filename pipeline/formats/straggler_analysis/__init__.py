@@ -72,7 +72,7 @@ def _read(run: Run, documents: Documents) -> tuple[RunFacts, Tables]:
         if meta.get(name, "").isascii() and meta.get(name, "").isdigit() and len(meta[name]) < 9
     }
     try:
-        ranks, batches, rows = read_traces(traces, sizes.get("vpp", 1))
+        ranks, whole, batches, rows = read_traces(traces, sizes.get("vpp", 1))
     except BadDocumentError as error:
         if error.reason == "not_parquet" and not meta:  # nothing says that it was a trace
             raise BadDocumentError("other_parquet", foreign=True) from error
@@ -82,7 +82,7 @@ def _read(run: Run, documents: Documents) -> tuple[RunFacts, Tables]:
         ranks=ranks,
         # A worker of each data-parallel rank and stage has rows.
         ranks_expected=sizes["dp"] * sizes["pp"] if {"dp", "pp"} <= sizes.keys() else None,
-        ended=True,
+        ended=whole,
         simulated=False,
         attributes={"trial_name": meta["trial_name"]} if meta.get("trial_name") else {},
     )
@@ -92,7 +92,7 @@ def _read(run: Run, documents: Documents) -> tuple[RunFacts, Tables]:
 FORMAT = Format(
     name="straggler_analysis",
     doc="Published traces of StragglerAnalysis: Parquet with a row per operation, and its sizes.",
-    version=1,
+    version=2,
     tables=("ops", "comms"),
     sniff=_sniff,
     facts=_facts,

@@ -96,3 +96,27 @@ def test_passes_of_one_line_and_time_may_say_different_places() -> None:
     )
     found = parse("megascan", {"trace.json": f"[{', '.join(events)}]".encode()}).only
     assert [row.get("stage") for row in found.rows("ops")] == [None, 0]
+
+
+def test_a_rank_that_lacks_a_step_makes_the_run_incomplete() -> None:
+    def events(ranks_of_step: dict[int, list[int]]) -> bytes:
+        found = [
+            {"name": name, "ph": kind, "ts": 100 * step + at, "pid": rank, "tid": 0, "args": args}
+            for step, ranks in ranks_of_step.items()
+            for rank in ranks
+            for name, kind, at, args in (
+                ("forward", "B", 1, {"iteration": step}),
+                (
+                    "forward",
+                    "E",
+                    2,
+                    {"iteration": step, "pp_rank": 0, "microbatch": 0, "model_chunk": 0},
+                ),
+            )
+        ]
+        return json.dumps(found).encode()
+
+    for steps, ended in (({1: [0, 1], 2: [0, 1]}, True), ({1: [0, 1], 2: [0]}, False)):
+        run = parse("megascan", {"a.json": events(steps)}).only
+        assert run.facts.ended is ended
+        assert len(run.rows("ops")) == sum(map(len, steps.values()))

@@ -77,7 +77,7 @@ def unusual() -> dict[str, tuple[pa.Table, str | None]]:
 REASONS = {
     "no_sizes": "world_size_unknown",
     "more_ranks": "run_incomplete",
-    "step_without_rank": "peer_not_seen",
+    "step_without_rank": "run_incomplete",
     "message_without_sender": "peer_not_seen",
     "twice": "peer_not_seen",
     "other_operation": "unknown_operation",

@@ -281,9 +281,8 @@ def losses_of(*lines: str) -> list[tuple[int, float]]:
     data = "\n".join([*lines, ""]).encode()
     run = parse("training_log", {"a.log": data}).only
     assert list(run.rejects()) == []
-    return [
-        (row["step"], row["loss"]) for row in run.rows("train_steps") if row["loss"] is not None
-    ]
+    read = [row for row in run.rows("train_steps") if row["loss"] is not None]
+    return [(int(str(row["step"])), float(str(row["loss"]))) for row in read]
 
 
 def test_a_record_that_the_board_of_llama_factory_writes_too_is_one() -> None:
